@@ -7,7 +7,7 @@ use prometheus::{IntCounter, IntCounterVec};
 use super::histogram::{Histogram, Unit};
 use super::registry::Registry;
 
-/// Upper bounds in nanoseconds. Those from 1 ms up are the original's, but most hits take far less.
+/// Upper bounds in nanoseconds. The bounds from 1 ms up are the original's, but most hits take far less.
 const DURATIONS: [u64; 12] = [
     10_000,
     25_000,

@@ -76,7 +76,7 @@ impl Served {
         ConnectionContext { closing: CancellationToken::new(), memory: self.memory.share(), metrics }
     }
 
-    /// Drops a connection on which `request` came in after every number of polls, until it comes to its end.
+    /// Drops a connection with this request after each possible number of polls.
     async fn drop_connections(&self, front: impl Front, request: &[u8], name: &str) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         for dropped in WAYS {

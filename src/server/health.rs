@@ -1,6 +1,6 @@
 //! Readiness: whether the server can answer hits now, for `/readyz` and gRPC's health checks.
 //!
-//! One probe a second asks the store; everything else reads its result. The probe has its own thread, so a store that
+//! A probe asks the store once a second, and everything else reads its result. The probe has its own thread, so a store that
 //! hangs blocks only the probe. A result is valid for a few seconds: when a probe, or a commit that it waits for, hangs,
 //! the result's age ends readiness. A probe is never cancelled.
 
@@ -21,12 +21,12 @@ use crate::limiter::{Limiter, StoreError};
 use crate::logging::Escaped;
 use crate::metrics::{Metrics, Task};
 
-/// The pause between two probes.
+/// Pause between two probes.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How long what a probe found holds.
+/// How long the result of a probe is valid.
 const MAX_AGE: Duration = Duration::from_secs(5);
 
-/// What the probes find.
+/// The result of the last probe, and whether the server is draining.
 #[derive(Debug)]
 pub struct Health {
     found: watch::Sender<Option<ProbeResult>>,
@@ -42,7 +42,7 @@ struct ProbeResult {
     at: Instant,
 }
 
-/// Whether hits can be answered, and if not, why.
+/// Reason why hits cannot be answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotReady {
     #[error("draining")]
@@ -56,11 +56,11 @@ pub enum NotReady {
 }
 
 impl Health {
-    /// Starts the probe, and the task that logs what changes. From the time on when `draining` is cancelled the server is
-    /// not ready, and the store is not asked. To be called within a runtime.
+    /// Starts the probe, and the task that logs changes. Must be called within a runtime. Once `draining` is cancelled, the
+    /// server is not ready, and the store is not asked.
     ///
     /// # Errors
-    /// The system's, when it refuses a thread.
+    /// The system refuses a thread.
     pub fn start(limiter: &Arc<Limiter>, draining: CancellationToken) -> io::Result<Arc<Self>> {
         let metrics = Arc::clone(limiter.metrics());
         let limiter = Arc::clone(limiter);
@@ -106,21 +106,21 @@ impl Health {
         }
     }
 
-    /// Waits for the first result, for a few seconds at most: readiness is told after it.
+    /// Waits for the first result, but at most for a few seconds.
     pub async fn first(&self) {
-        // An error would mean that the sender is gone, which is here.
+        // It cannot fail: the sender is in `self`.
         let _ = timeout(MAX_AGE, self.found.subscribe().wait_for(Option::is_some)).await;
     }
 
-    /// Waits until the store is no longer asked, which it is not once the server drains; a few seconds at most.
+    /// Waits until the last probe is over after the server began to drain, but at most for a few seconds.
     pub async fn over(&self) {
         let _ = timeout(MAX_AGE, self.over.cancelled()).await;
     }
 
-    /// Whether hits can be answered, by what the last probe found.
+    /// Checks whether hits can be answered, according to the last probe.
     ///
     /// # Errors
-    /// Why they cannot.
+    /// Hits cannot be answered.
     pub fn state(&self) -> Result<(), NotReady> {
         if self.draining.is_cancelled() {
             return Err(NotReady::Draining);
@@ -128,7 +128,7 @@ impl Health {
         judge(self.found.borrow().as_ref(), self.started, Instant::now())
     }
 
-    /// Calls `tell` with every state that differs from the one before, until the server drains.
+    /// Calls `tell` at each change of the state, until the server drains.
     pub async fn follow<F: Future<Output = ()>>(&self, mut tell: impl FnMut(Result<(), NotReady>) -> F) {
         let mut found = self.found.subscribe();
         let mut told = None;
@@ -141,7 +141,7 @@ impl Health {
                 return;
             }
             told = Some(state);
-            // A result gets old by itself.
+            // A result expires without an event.
             tokio::select! {
                 _ = found.changed() => {}
                 () = sleep(INTERVAL) => {}
@@ -184,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    /// The states that differ from the one before, up to and with `last`.
+    /// Returns the changes of the state, up to and including `last`.
     async fn states_until(health: &Health, last: impl Fn(&Result<(), NotReady>) -> bool) -> Vec<Result<(), NotReady>> {
         let mut states = Vec::new();
         loop {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_holds_for_a_while_and_then_is_silence_whatever_it_was() {
+    fn result_expires_and_then_counts_as_silence() {
         let at = Instant::now();
         for (result, state) in [(Ok(()), Ok(())), (Err(StoreError::unreachable("it is away")), failing())] {
             let found = ProbeResult { result, at };
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_that_fails_and_answers_again_is_noticed_by_all_who_ask() {
+    async fn all_readers_notice_that_a_store_fails_and_recovers() {
         let asked = AtomicU32::new(0);
         let check = move || {
             let is_first = asked.fetch_add(1, SeqCst) == 0;
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_probe_that_panics_is_restarted_and_a_store_is_not_asked_after_the_drain() {
+    async fn probe_that_panics_is_restarted_and_a_store_is_not_asked_after_the_drain() {
         let asked = AtomicU32::new(0);
         let check = move || {
             assert_ne!(asked.fetch_add(1, SeqCst), 0, "a bug");
@@ -254,11 +254,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_probe_that_hangs_never_makes_a_server_ready_and_blocks_no_one() {
+    async fn probe_that_hangs_never_makes_a_server_ready_and_blocks_nothing() {
         let hang = || std::future::pending();
         let health = Health::probed_by(hang, &Metrics::new(), CancellationToken::new()).unwrap();
         assert_eq!(health.state(), Err(NotReady::Starting));
-        // By the result's age alone.
+        // Only the age of the result changes the state.
         health.found.send_replace(Some(ProbeResult { result: Ok(()), at: Instant::now() }));
         assert_eq!(health.state(), Ok(()));
         health.found.send_replace(Some(ProbeResult { result: Ok(()), at: Instant::now() - 2 * MAX_AGE }));

@@ -8,28 +8,28 @@ use futures_util::FutureExt;
 
 use crate::metrics::{Metrics, Task};
 
-/// How long a task that panicked rests, so that one which always does leaves time for the others.
+/// Pause after a panic, so that a task that always panics leaves time for others.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Runs what `begin` makes until it ends by itself; restarts it after a panic.
+/// Runs the task that `begin` creates until it returns, and restarts it after a panic.
 ///
-/// What the task shares with its next run must be whole at every await and at every call that may panic.
+/// State that the task shares with its next run must be consistent at every await, and at every call that may panic.
 pub async fn keep_running<F: Future<Output = ()>>(task: Task, metrics: &Metrics, mut begin: impl FnMut() -> F) {
     while AssertUnwindSafe(async { begin().await }).catch_unwind().await.is_err() {
-        note(task, metrics);
+        record_restart(task, metrics);
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Does `work`, a part of what a thread does again and again; a panic ends only this part.
+/// Does `work`, one round of a thread's loop. A panic ends only this round.
 pub fn survive(task: Task, metrics: &Metrics, work: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(work)).is_err() {
-        note(task, metrics);
+        record_restart(task, metrics);
     }
 }
 
-/// The panic itself is in the log by now.
-fn note(task: Task, metrics: &Metrics) {
+/// Logs the restart. The panic itself has been logged already.
+fn record_restart(task: Task, metrics: &Metrics) {
     metrics.tasks.restarted(task);
     tracing::error!(task = task.name(), "a background task failed and was restarted");
 }
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_that_panics_is_restarted_until_it_ends_by_itself() {
+    async fn task_that_panics_is_restarted_until_it_returns() {
         let (metrics, runs) = (Metrics::new(), Cell::new(0));
         let begin = || {
             runs.set(runs.get() + 1);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_panics_ends_alone() {
+    fn panic_ends_only_one_round() {
         let metrics = Metrics::new();
         survive(Task::Rules, &metrics, || panic!("a bug"));
         survive(Task::Rules, &metrics, || ());

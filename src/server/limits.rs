@@ -1,22 +1,22 @@
-//! Bounds on what clients may do, all fronts together.
+//! Bounds for clients, of all fronts.
 
 use super::http::StreamBounds;
 use super::net::connection::Timeouts;
 use crate::protocol::resp::Limits as RespLimits;
 
-/// Bounds on what clients may do.
+/// Bounds for clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub max_connections: usize,
-    /// From one address, or one IPv6 network of 64 bits; `None`: as many as there may be.
+    /// Maximum number from one address, or from one IPv6 network of 64 bits; `None` if only the total is bounded.
     pub max_connections_per_address: Option<usize>,
     pub max_line: usize,
     pub max_pairs: usize,
-    /// Once so much output has gathered it is written before more is answered; one reply may be longer (bytes).
+    /// Output of a connection after which it writes before it answers more (bytes). A single reply may be longer.
     pub max_output: usize,
-    /// Bound on the buffers of all connections together, beyond the small ones that each has of its own (bytes).
+    /// Budget for the buffers of all connections, without the free part of each (bytes).
     pub max_buffer_memory: usize,
-    /// Bytes in the body of an HTTP request, and in a gRPC message.
+    /// Maximum length of the body of an HTTP request, and of a gRPC message (bytes).
     pub max_body: usize,
     pub resp: RespLimits,
     /// HTTP/2 connections of the HTTP front.

@@ -1,4 +1,4 @@
-//! The line protocol's front: a session that answers `HIT`s.
+//! The front for the line protocol: a session that answers `HIT`s.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -25,15 +25,15 @@ use crate::protocol::line::{
 };
 use crate::rules::Operation;
 
-/// The protocol has no leases and lists no rules.
+/// Hints for clients. The protocol has no leases, and cannot list rules.
 const TERMS: Terms = Terms { take_lease: Some("take a lease with DIVVY.RESERVE over RESP"), list_rules: None };
 /// Requests answered as one batch; more of them wait in the input.
 const MAX_BATCH: usize = 512;
-/// No verdict is longer than this (bytes).
+/// Maximum length of a verdict (bytes).
 const LONGEST_VERDICT: usize = 64;
-/// What any other line counts for, whose length is not known before it is written (bytes).
+/// Assumed length of any other reply, whose length is unknown until it is written (bytes).
 const LONG_ERROR: usize = 512;
-/// Bytes in a line that may come before the password.
+/// Maximum length of a line before the password (bytes).
 const UNAUTHENTICATED_MAX_LINE: usize = 16 * 1024;
 
 /// The front.
@@ -46,7 +46,7 @@ pub struct LineFront {
 }
 
 impl LineFront {
-    /// `guard` asks for the password that clients must give first; requests in work have room in `memory`.
+    /// `guard` has the password that clients must give first. Requests in work take their memory out of `memory`.
     pub fn new(limiter: Arc<Limiter>, limits: Limits, guard: Option<Arc<Guard>>, memory: Arc<BufferMemory>) -> Self {
         Self { requests: limiter.metrics().requests.front(Self::NAME), limiter, limits, guard, memory }
     }
@@ -54,7 +54,7 @@ impl LineFront {
 
 impl Front for LineFront {
     const NAME: &'static str = "line";
-    // An unasked line would be taken for the answer to the first request.
+    // Clients would take an unsolicited line for the reply to the first request.
     const TOO_MANY: &'static [u8] = b"";
     const NO_TLS: &'static [u8] = b"ERR unknown \"this port does not speak TLS: connect without it\"\n";
     const ONLY_TLS: &'static [u8] = b"ERR unknown \"this port speaks TLS only: connect with it\"\n";
@@ -81,7 +81,7 @@ struct LineSession {
     tally: RequestTally,
 }
 
-/// What a session works with while it answers.
+/// Buffers of a session while it answers.
 #[derive(Default)]
 struct Work {
     builder: PlanBuilder,
@@ -93,11 +93,11 @@ pooled!(Box<Work>, |work| {
     work.builder.memory() + work.operation.memory() + work.replies.capacity() * size_of::<Reply>()
 });
 
-/// What is owed for a line.
+/// The reply to a line.
 enum Reply {
-    /// The verdict on the next request of the batch.
+    /// The verdict on the batch's next request.
     Verdict,
-    /// The password was right.
+    /// Confirmation of the right password.
     Welcome,
     Error(RequestError),
 }
@@ -144,9 +144,9 @@ impl Work {
     }
 }
 
-/// The reply to a line that is not a HIT, or comes from a client that may not hit: it may be an AUTH, where there is a
-/// password. Divvy knows none, so without one it is as unknown as any other command.
-fn no_hit(line: &[u8], error: RequestError, gate: &mut Gate) -> Reply {
+/// Answers a line that is not a HIT, or that comes from an unauthenticated client. AUTH is a command only if there is a
+/// password, because the original Divvy has no such command.
+fn answer_other_line(line: &[u8], error: RequestError, gate: &mut Gate) -> Reply {
     let given = if gate.has_password() { parse_auth(line) } else { None };
     match given.map(|password| gate.open(password)) {
         None => Reply::Error(error),
@@ -192,7 +192,7 @@ impl Session for LineSession {
                     let consumed = line.consumed;
                     if !self.request_memory.admits(&self.limiter, builder.plan().weight(), consumed) {
                         if !replies.is_empty() {
-                            // The lines before it are answered first. Then it is found again.
+                            // The lines before it are answered first, and then this line is read again.
                             break (NextStep::Continue, None);
                         }
                         self.request_memory.wait_for_request(&self.limiter, consumed).await;
@@ -210,7 +210,7 @@ impl Session for LineSession {
                             if let RequestError::TooManyPairs { .. } = error {
                                 self.limiter.metrics().limits.reached(Limit::Pairs);
                             }
-                            no_hit(line.text, error, &mut self.gate)
+                            answer_other_line(line.text, error, &mut self.gate)
                         }
                     };
                     match &reply {

@@ -60,39 +60,39 @@ pub use self::net::{auth, connection, tls};
 use self::resp::RespFront;
 use crate::limiter::Limiter;
 
-/// Connections open at once, all fronts together.
+/// Maximum number of open connections of all fronts.
 pub const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
-/// Bytes in the body of an HTTP request, and in a gRPC message.
+/// Maximum length of the body of an HTTP request, and of a gRPC message (bytes).
 pub const DEFAULT_MAX_BODY: usize = 64 * 1024;
-/// How long a request may take to arrive.
+/// Timeout for a request to arrive.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a client may take less than [`LEAST`](net::progress::LEAST) bytes of what was answered.
+/// Timeout for a client to read at least [`LEAST`](net::progress::LEAST) bytes of a waiting reply.
 pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Output of one connection that is gathered before it is written (bytes).
+/// Output of a connection after which it writes before it answers more (bytes).
 pub const DEFAULT_MAX_OUTPUT: usize = 256 * 1024;
-/// What all connections together may hold beyond each one's own small buffers (bytes).
+/// Budget for the buffers of all connections, without the free part of each (bytes).
 pub const DEFAULT_MAX_BUFFER_MEMORY: usize = 128 * 1024 * 1024;
-/// How long a client may take to give the password.
+/// Timeout for a client to give the password.
 pub const DEFAULT_AUTH_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a TLS handshake may take.
+/// Timeout for a TLS handshake.
 pub const DEFAULT_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long connections are read on after the server stopped accepting, so that what was on its way is answered.
+/// How long connections are read after the server stopped accepting, so that requests on their way are answered.
 pub const DEFAULT_DRAIN_GRACE: Duration = Duration::from_millis(250);
-/// How long the end may take from then on: connections still busy are cut.
+/// How long after that connections may be busy until they are cut.
 pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How the server ends.
+/// Timing of the shutdown.
 #[derive(Debug, Clone, Copy)]
 pub struct Drain {
-    /// How long all goes on, but for /readyz, so that load balancers notice.
+    /// How long everything works except /readyz, so that load balancers notice.
     pub delay: Duration,
-    /// How long connections are read on after the server stopped accepting.
+    /// How long connections are read after the server stopped accepting.
     pub grace: Duration,
-    /// How long answering what came in may take from then on.
+    /// How long after that answers to received requests may take.
     pub timeout: Duration,
 }
 
-/// How the server is run.
+/// Settings of the server.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub limits: Limits,
@@ -100,15 +100,15 @@ pub struct Settings {
     pub access: Access,
     pub tls: Secured,
     pub api: ApiSettings,
-    /// What gateways that ask over gRPC tell their clients.
+    /// Settings for gateways that ask over gRPC.
     pub grpc: GrpcSettings,
-    /// Threads that connections run on.
+    /// Number of threads that serve connections.
     pub threads: usize,
-    /// Where HTTP shows the metrics; begins with a slash.
+    /// Path of the metrics over HTTP. It begins with a slash.
     pub metrics_path: String,
 }
 
-/// The fronts that are served, each on its listening socket.
+/// The listening sockets of the fronts; `None` for a front that is not served.
 #[derive(Debug, Default)]
 pub struct Fronts {
     pub line: Option<TcpListener>,
@@ -117,7 +117,7 @@ pub struct Fronts {
     pub grpc: Option<TcpListener>,
 }
 
-/// The fronts that speak TLS.
+/// The fronts that use TLS.
 #[derive(Debug, Clone, Default)]
 pub struct Secured {
     pub line: Option<Arc<Tls>>,
@@ -126,11 +126,11 @@ pub struct Secured {
     pub grpc: Option<Arc<Tls>>,
 }
 
-/// Serves until `draining` is cancelled, and for the drain's delay; then answers what had been received, at most for a
-/// bounded time.
+/// Serves until `draining` is cancelled and the drain's delay has passed. Then answers the requests that have been received,
+/// within the drain's timeout.
 ///
 /// # Errors
-/// The system's, when it refuses a thread; a front's, when it cannot be set up.
+/// The system refuses a thread, or a front cannot be set up.
 pub async fn run(
     limiter: Arc<Limiter>,
     fronts: Fronts,

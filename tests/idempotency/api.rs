@@ -97,13 +97,13 @@ fn a_header_that_is_no_key_is_refused_and_takes_nothing() {
         for (path, body) in [("/v1/hit", &asked), ("/v1/charge", &asked), ("/v1/hits", &json!({ "hits": [asked] }))] {
             let told = api.post(path, &[(KEY.0, key)], body);
             assert_eq!((told.status, told.header("content-type")), (400, Some("application/problem+json")), "{key}");
-            assert!(told.body.contains("Idempotency-Key is one text of 1 to 255 characters"), "{}", told.body);
+            assert!(told.body.contains("Idempotency-Key must be one text of 1 to 255 characters"), "{}", told.body);
         }
     }
     assert_eq!(api.post("/v1/hit", &[(KEY.0, "a"), (KEY.0, "a")], &asked).status, 400);
     let reserve = json!({ "operation": user("a"), "amount": 5, "ttl": 5 });
     let told = api.post("/v1/reservations", &[KEY], &reserve);
-    assert!(told.status == 400 && told.body.contains("give it an `id`"), "{}", told.body);
+    assert!(told.status == 400 && told.body.contains("set its `id`"), "{}", told.body);
     assert_eq!(api.left(user("a")), 100);
     // Who only looks needs none.
     assert_eq!(api.post("/v1/peek", &[KEY], &asked).header(REPLAYED), None);

@@ -80,7 +80,7 @@ impl Sender {
     fn new(options: StatsdOptions, metrics: Arc<Metrics>) -> Self {
         let reporter = Reporter::new(&options.prefix);
         Self {
-            outage: Outage::of(format!("{}:{}", options.host, options.port)),
+            outage: Outage::new(format!("{}:{}", options.host, options.port)),
             options,
             metrics,
             reporter,
@@ -98,7 +98,7 @@ impl Sender {
             };
             // After a panic the task goes on with its reporter: a new one would send everything again.
             let sent = AssertUnwindSafe(self.send()).catch_unwind().await;
-            self.outage.note(sent.unwrap_or_else(|_| Err(io::Error::other("a bug in divvy, which the log tells"))));
+            self.outage.record(sent.unwrap_or_else(|_| Err(io::Error::other("a bug in divvy: see the log"))));
             if is_last {
                 return;
             }

@@ -14,12 +14,12 @@ pub struct Outage {
 
 impl Outage {
     /// Creates the log for statsd at this address.
-    pub fn of(statsd: String) -> Self {
+    pub fn new(statsd: String) -> Self {
         Self { statsd, lasts: false, sent_since: 0 }
     }
 
     /// Records the result of a report, and logs the beginning and the end of an outage.
-    pub fn note(&mut self, result: io::Result<()>) {
+    pub fn record(&mut self, result: io::Result<()>) {
         match result {
             Err(error) => {
                 if !self.lasts {

@@ -1,7 +1,7 @@
-//! `ShouldRateLimit` without the router and the library: for calls that are as nearly all of them.
+//! `ShouldRateLimit` without the router and the library, for ordinary calls.
 //!
-//! Such a call is one whole message, not compressed, that has come by the time it is looked at. Any other is given
-//! to the router with all of its body, so that the library answers it.
+//! An ordinary call is one whole uncompressed message, which has come in when the call is polled first. Any other call goes
+//! to the router with its complete body, and the library answers it.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use tonic::Status;
 use super::ratelimit::RateLimits;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::server::http::auth::lets_in;
-use crate::server::http::{BodyBounds, FastRoute, Incoming, Reply, beyond, count_error};
+use crate::server::http::{BodyBounds, FastRoute, Incoming, Reply, count_error, respond_to_cut};
 use crate::server::net::auth::Guard;
 use crate::server::net::session::Cut;
 
@@ -28,10 +28,10 @@ const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const OK: HeaderValue = HeaderValue::from_static("0");
-/// Before a message: whether it is compressed, and its length in four bytes.
+/// Length of a message's prefix: a byte that says whether it is compressed, and its length in four bytes.
 const PREFIX: usize = 5;
 
-/// Calls whose clients are let in.
+/// The route for calls of authenticated clients.
 pub struct RateLimitRoute {
     limits: Arc<RateLimits>,
     bounds: BodyBounds,
@@ -51,7 +51,7 @@ impl RateLimitRoute {
             && lets_in(self.guard.as_deref(), request.headers())
     }
 
-    /// The message in a body's only frame; `None` for whatever else is there.
+    /// Returns the message in a body's only frame; `None` for anything else.
     fn message(&self, frame: &Frame<Bytes>) -> Option<RateLimitRequest> {
         let data = frame.data_ref()?;
         let (prefix, message) = data.split_first_chunk::<PREFIX>()?;
@@ -65,7 +65,7 @@ impl RateLimitRoute {
     async fn decide(&self, asked: &RateLimitRequest, length: usize, headers: HeaderMap) -> Response<Reply> {
         let mut share = self.bounds.memory.share();
         if share.resize(self.bounds.cost(length)).is_err() {
-            let refused = beyond(&Cut::NoMemory);
+            let refused = respond_to_cut(&Cut::NoMemory);
             count_error(self.limits.metrics(), refused.extensions());
             return refused.map(Reply::Routed);
         }
@@ -97,10 +97,10 @@ impl FastRoute for RateLimitRoute {
     }
 }
 
-/// `headers` are the request's, and are used again.
+/// Returns the response. Reuses `headers`, which are the request's.
 fn respond(answer: &RateLimitResponse, mut headers: HeaderMap) -> Response<Reply> {
     let length = answer.encoded_len();
-    // A vector, which is written to in place; of just this capacity, it becomes `Bytes` as it is.
+    // A vector of exactly this capacity becomes `Bytes` without a copy.
     let mut message = Vec::with_capacity(PREFIX + length);
     message.push(0);
     message.extend_from_slice(&(length as u32).to_be_bytes());
@@ -114,13 +114,13 @@ fn respond(answer: &RateLimitResponse, mut headers: HeaderMap) -> Response<Reply
     response
 }
 
-/// A body of which a frame was taken.
+/// A body whose first frame was polled already.
 struct ResumedBody<B: Incoming> {
     first: Option<Result<Frame<Bytes>, B::Error>>,
     rest: B,
 }
 
-// Nothing in it is pinned by its place.
+// No field needs to stay in place.
 impl<B: Incoming> Unpin for ResumedBody<B> {}
 
 impl<B: Incoming> hyper::body::Body for ResumedBody<B> {

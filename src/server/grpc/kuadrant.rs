@@ -1,6 +1,5 @@
-//! Kuadrant's service, which limitador serves: what is to be used is looked at or reserved before, reported or committed after.
-//! Each descriptor is an operation, as in Envoy's service; but a counter that several of them are about counts a call once, as in
-//! limitador.
+//! Kuadrant's service, as in limitador: gateways check or reserve before a request, and report or commit after it.
+//! Each descriptor is an operation, as in Envoy's service. But if several of them match a counter, it counts the call once.
 
 use prost::Message;
 use tonic::{Request, Response, Status};
@@ -59,7 +58,7 @@ impl RateLimitService for RateLimits {
 }
 
 impl RateLimits {
-    /// Returns room for a call; `None` if it needs none.
+    /// Waits for the memory of a call; returns `None` if it needs none.
     async fn request_memory_of<'a, M: Message>(&self, asked: &'a M) -> Option<RequestMemory>
     where
         Subject<'a>: From<&'a M>,
@@ -67,7 +66,7 @@ impl RateLimits {
         self.request_memory(asked.encoded_len(), Subject::from(asked).descriptor_count()).await
     }
 
-    /// Whether each operation may use one credit, whatever the request's addend says.
+    /// Checks whether each operation may use one credit, regardless of the request's addend.
     async fn look(&self, asked: &RateLimitRequest, work: &mut Work) -> Result<RateLimitResponse, Status> {
         let Work { builder, operation, brought } = work;
         origin::begin(&self.limiter, builder);
@@ -83,12 +82,12 @@ impl RateLimits {
         let applied = self.limiter.apply(builder.build()).await;
         let mut answer = self.respond(applied.report(), brought)?;
         builder.reuse(applied);
-        // A call without descriptors has no statuses, either.
+        // A call without descriptors has no statuses.
         answer.statuses.truncate(asked.descriptors.len());
         Ok(answer)
     }
 
-    /// Counts what the operations have cost, also where that is more than is left.
+    /// Counts the cost of the operations, even if it is more than is left.
     async fn charge(
         &self,
         subject: Subject<'_>,
@@ -102,7 +101,7 @@ impl RateLimits {
                 builder.add(operation, Intent::Charge, Some(cost(descriptor)));
             })
         })?;
-        // The call has one status for all descriptors: when it is an error, none of them is charged.
+        // A call has one status for all descriptors, so after an error none of them is charged.
         if let Some((_, refusal)) = builder.plan().refusals().find(|(_, refusal)| !counts_nothing(refusal)) {
             return Err(refuse(refusal.clone()));
         }
@@ -118,7 +117,7 @@ impl RateLimits {
         Ok(())
     }
 
-    /// Adds what `add` adds. Several descriptors are parts of one request.
+    /// Adds the requests of `add`. Several descriptors are parts of one request.
     fn add_as_one(
         &self,
         subject: Subject<'_>,
@@ -128,7 +127,7 @@ impl RateLimits {
         if subject.is_of_several() { builder.together(Together::AsOne, add) } else { add(builder) }
     }
 
-    /// Sets aside for all operations or for none, under one id.
+    /// Reserves for all operations or for none, with one id.
     async fn set_aside(
         &self,
         asked: &ReserveRequest,
@@ -141,7 +140,7 @@ impl RateLimits {
         let ttl_seconds = asked.ttl.as_ref().map(ttl_seconds);
         self.add_as_one(subject, builder, |builder| {
             self.read(subject, operation, |operation, _| match asked.amount {
-                // Nothing is held, but there must be something left.
+                // Nothing is reserved, but there must be credits left.
                 0 => builder.add(operation, Intent::Hit, Some(0)),
                 amount => builder.add_clamped_reservation(operation, amount, ttl_seconds),
             })
@@ -157,21 +156,21 @@ impl RateLimits {
         let Some(id) = reserved? else {
             return Ok(ReserveResponse { code: Code::OverLimit.into(), reservation_id: String::new() });
         };
-        // Without one, a commit is a report: by the rules that are in force then.
+        // A commit without an id is a report, by the rules in force at that time.
         let reservation_id =
             if id.is_of_nothing() { String::new() } else { self.limiter.write_id(id).map_err(refuse)? };
         Ok(ReserveResponse { code: Code::Ok.into(), reservation_id })
     }
 
-    /// Counts what was used. Whether a reservation was there, and is free now.
+    /// Commits a reservation. Returns whether there was one, and it was released.
     async fn settle(&self, asked: &CommitRequest, work: &mut Work) -> Result<bool, Status> {
         let subject = Subject::from(asked);
-        // Also of a request that is not needed for more, since its reservation may be gone the next time.
+        // The request is checked even if the reservation exists, because the next time it may be gone.
         self.read(subject, &mut work.operation, |_, _| {})?;
         let id = match self.limiter.read_id(&asked.reservation_id) {
             Ok(id) => Some(id),
             Err(Refusal::BadReservationId(_)) => None,
-            // A report, which needs no id.
+            // A report needs no id.
             Err(_) if asked.reservation_id.is_empty() => None,
             Err(refusal) => return Err(refuse(refusal)),
         };
@@ -201,7 +200,7 @@ impl RateLimits {
     }
 }
 
-/// Rules that count requests, and none that counts costs: there is nothing to do for a charge.
+/// Returns whether the rules count only requests and no costs, so that a charge has no effect.
 fn counts_nothing(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::NothingToCharge { .. })
 }

@@ -1,6 +1,6 @@
 //! The gRPC front: Envoy's Rate Limit Service, Kuadrant's, gRPC's health checks and reflection.
 //!
-//! HTTP/2 is the HTTP front's, gRPC a library's; here are the services.
+//! Connections are served by the HTTP front's transport, and a library implements gRPC.
 
 mod fast_route;
 mod kuadrant;
@@ -40,13 +40,13 @@ use crate::protocol::envoy::DESCRIPTORS;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use crate::protocol::envoy::messages::kuadrant::service::ratelimit::v1::rate_limit_service_server as kuadrant_server;
 
-/// Kuadrant's service has the name of Envoy's, in another package.
+/// Kuadrant's service, which has the name of Envoy's in another package.
 type KuadrantServer = kuadrant_server::RateLimitServiceServer<RateLimits>;
 
-/// Memory that a byte of a message takes once it is decoded, at most: the shortest descriptors have few bytes.
+/// Maximum memory per byte of a message once it is decoded. The shortest descriptors have few bytes.
 const DECODED: usize = 24;
 
-/// The name of "everything" in gRPC's health protocol.
+/// Name of the whole server in gRPC's health protocol.
 const WHOLE_SERVER: &str = "";
 
 /// The front.
@@ -56,12 +56,11 @@ pub struct GrpcFront {
 }
 
 impl GrpcFront {
-    /// `guard` asks for the password that clients must give with each call, but for health checks.
-    ///
-    /// Health checks tell what `health` does. To be called within a runtime.
+    /// Creates the front. Must be called within a runtime. `guard` has the password that clients must give with each call,
+    /// except health checks.
     ///
     /// # Errors
-    /// When the descriptors for reflection are not what they should be.
+    /// The descriptors for reflection are invalid.
     pub fn new(
         limiter: Arc<Limiter>,
         limits: Limits,
@@ -84,7 +83,7 @@ impl GrpcFront {
         let fast = RateLimitRoute::new(Arc::clone(&rate_limits), bounds.clone(), guard.clone(), limits.max_body);
         let kuadrant = KuadrantServer::from_arc(Arc::clone(&rate_limits)).max_decoding_message_size(limits.max_body);
         let rate_limits = RateLimitServiceServer::from_arc(rate_limits).max_decoding_message_size(limits.max_body);
-        // Both versions of reflection: clients ask for the one that they know.
+        // Both versions of reflection, because clients support one of them.
         let routes = Services::new(rate_limits)
             .add_service(kuadrant)
             .add_service(reflection().build_v1().map_err(io::Error::other)?)
@@ -109,7 +108,7 @@ async fn report(reporter: HealthReporter, is_ready: bool) {
     }
 }
 
-/// A message that is longer than `--max-body` does not get as far as the service: the library refuses it.
+/// Marks the response to a message beyond `--max-body`, which the library refuses before the service sees it.
 async fn mark_too_long(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let refused = Status::from_header_map(response.headers());
@@ -134,7 +133,7 @@ impl GrpcFront {
 
 impl Front for GrpcFront {
     const NAME: &'static str = "grpc";
-    // Before HTTP/2's preface there is no way to tell.
+    // Before HTTP/2's preface nothing may be sent.
     const TOO_MANY: &'static [u8] = b"";
     const NO_TLS: &'static [u8] = http::NO_TLS;
     const ONLY_TLS: &'static [u8] = http::ONLY_TLS;

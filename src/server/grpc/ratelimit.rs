@@ -1,5 +1,5 @@
-//! `ShouldRateLimit`: a descriptor is a hit, or gives back. To a rule with debt, one that brings a cost of its own tells what
-//! was used already: Envoy sends such descriptors at the end of a stream.
+//! `ShouldRateLimit`: each descriptor is a hit or a refund. For a rule with debt, a descriptor with its own cost is a charge:
+//! Envoy sends such descriptors at the end of a stream.
 
 use std::sync::Arc;
 
@@ -29,10 +29,10 @@ use crate::server::net::origin;
 use crate::server::net::pool::{self, pooled};
 use crate::server::net::request_memory::{RequestMemory, SMALL};
 
-/// A call about so few descriptors needs no room of its own, if it is short.
+/// A short call with at most this number of descriptors needs no permit for memory.
 const FEW: usize = 4;
 
-/// The service; Kuadrant's besides.
+/// The services of Envoy and Kuadrant.
 pub struct RateLimits {
     pub(super) limiter: Arc<Limiter>,
     pub(super) reserving_calls: ReservingCalls,
@@ -42,17 +42,17 @@ pub struct RateLimits {
     memory: Arc<BufferMemory>,
 }
 
-/// How the service answers.
+/// Settings of the services.
 #[derive(Debug, Clone, Copy)]
 pub struct GrpcSettings {
-    /// Gateways add them to their responses.
+    /// Headers that gateways add to their responses.
     pub headers: RateLimitHeaders,
-    /// The descriptors of a request take together or not at all.
+    /// The descriptors of a request all count, or none does.
     pub atomic: bool,
 }
 
 impl RateLimits {
-    /// Counts its requests in `counts`; those in work have room in `memory`.
+    /// Creates the services. Requests in work take their memory out of `memory`.
     pub fn new(
         limiter: Arc<Limiter>,
         counts: FrontRequests,
@@ -70,12 +70,12 @@ impl RateLimits {
         }
     }
 
-    /// RequestMemory for a call of this many bytes about this number of descriptors; `None` if it needs none.
+    /// Waits for the memory of a call with this length and number of descriptors; returns `None` if it needs none.
     pub(super) async fn request_memory(&self, bytes: usize, descriptors: usize) -> Option<RequestMemory> {
         if bytes <= SMALL && descriptors <= FEW {
             return None;
         }
-        // Each has the request's domain.
+        // Each descriptor includes the request's domain.
         Box::pin(RequestMemory::wait_for_call(&self.memory, &self.limiter, bytes, descriptors)).await
     }
 
@@ -83,7 +83,7 @@ impl RateLimits {
         self.limiter.metrics()
     }
 
-    /// The answer to a message of this many bytes, which is counted.
+    /// Answers and counts a message of this length.
     pub async fn answer(&self, asked: &RateLimitRequest, bytes: usize) -> Result<RateLimitResponse, Status> {
         let request_memory = self.request_memory(bytes, asked.descriptors.len()).await;
         let mut work: Box<Work> = pool::take();
@@ -91,7 +91,7 @@ impl RateLimits {
         self.done(work, RequestKind::Hit, decided)
     }
 
-    /// Counts what a call came to.
+    /// Counts a call, and returns its buffers to the pool.
     pub(super) fn done<T>(
         &self,
         mut work: Box<Work>,
@@ -129,7 +129,7 @@ impl RateLimits {
         } else {
             add(builder)?;
         }
-        // The call has one status for all descriptors: when it is an error, none of them is taken.
+        // A call has one status for all descriptors, so after an error none of them counts.
         if let Some((_, refusal)) = builder.plan().refusals().next() {
             return Err(refuse(refusal.clone()));
         }
@@ -139,7 +139,7 @@ impl RateLimits {
         answered
     }
 
-    /// The answer to requests that were applied; `brought` is the limits that their descriptors brought along.
+    /// Returns the answer to applied requests. `brought` has the descriptors' own limits.
     pub(super) fn respond(
         &self,
         report: Report<'_>,
@@ -151,7 +151,7 @@ impl RateLimits {
         }
         let is_over = statuses.iter().any(|status| status.code() == Code::OverLimit);
         let overall_code = if is_over { Code::OverLimit } else { Code::Ok };
-        // Without a dialect, only a denial has a header.
+        // Without a dialect, only denials have a header.
         let is_silent = !is_over && self.settings.headers == RateLimitHeaders::NONE;
         let response_headers_to_add =
             if is_silent { Vec::new() } else { self.response_headers(report, brought, &statuses) };
@@ -165,7 +165,7 @@ impl RateLimits {
         Status::invalid_argument(invalid.to_string())
     }
 
-    /// Headers for the client: where it stands with the limit that denies it, or else leaves it the least.
+    /// Returns headers for the client, for the limit that denies it, or that leaves it the least.
     fn response_headers(
         &self,
         report: Report<'_>,
@@ -177,7 +177,7 @@ impl RateLimits {
         let Some((index, _)) = statuses.iter().enumerate().min_by_key(by_strictness) else { return Vec::new() };
         let answer = match brought.get(index).copied().flatten() {
             Some(own) => report.outcome(index).ok().map(|outcome| own_answer(&own, outcome)),
-            None => Answer::of(report, index).ok(),
+            None => Answer::for_request(report, index).ok(),
         };
         let Some(answer) = answer else { return Vec::new() };
         let mut headers = HeaderMap::new();
@@ -187,7 +187,7 @@ impl RateLimits {
         written.map(|(key, value)| HeaderValue { key, value }).collect()
     }
 
-    /// One request for each descriptor, in their order; `brought` is then the limits that descriptors brought along.
+    /// Adds a request for each descriptor, in order, and their own limits to `brought`.
     fn add(
         &self,
         asked: &RateLimitRequest,
@@ -228,12 +228,12 @@ impl RateLimitService for RateLimits {
     }
 }
 
-/// What an answer is made of.
+/// Buffers of a call.
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) builder: PlanBuilder,
     pub(super) operation: Operation,
-    /// The limits that the descriptors brought along.
+    /// The descriptors' own limits.
     pub(super) brought: Vec<Option<OwnLimit>>,
 }
 
@@ -265,9 +265,9 @@ fn descriptor_status(verdict: Verdict, current_limit: Option<RateLimit>) -> Desc
     }
 }
 
-/// Whole seconds, rounded up: Envoy drops a fraction, and its `x-ratelimit-reset` would say less than `retry-after`.
+/// Returns whole seconds, rounded up. Envoy drops fractions, so its `x-ratelimit-reset` would be less than `retry-after`.
 fn duration(nanos: u64) -> prost_types::Duration {
-    // It fits: a u64 of nanoseconds is 2^34 seconds.
+    // It fits: a u64 of nanoseconds is less than 2^35 seconds.
     prost_types::Duration { seconds: ceil_seconds(nanos) as i64, nanos: 0 }
 }
 
@@ -277,7 +277,7 @@ impl From<RefusedMember> for Status {
     }
 }
 
-/// Returns the status for a refusal. A store that fails is UNAVAILABLE, so that Envoy's `failure_mode_deny` decides.
+/// Returns the status for a refusal. A failed store is UNAVAILABLE, so that Envoy's `failure_mode_deny` decides.
 pub(super) fn refuse(refusal: Refusal) -> Status {
     let code = match refusal.class() {
         ErrorClass::RulesMistake | ErrorClass::UnsuitableRule => TonicCode::FailedPrecondition,

@@ -21,7 +21,7 @@ impl ReservingCalls {
         Self { limiter, in_flight: CallsInFlight::default() }
     }
 
-    /// Applies a plan and answers its call. If the answer is an error, the call reserves nothing. The plan keeps its `room`
+    /// Applies a plan and answers its call. If the answer is an error, the call reserves nothing. The plan keeps its `request_memory`
     /// until it has been applied.
     ///
     /// A plan with reservations is applied in its own task, because the gateway may hang up at any time and only the outcome

@@ -12,11 +12,11 @@ use axum::{Extension, Router};
 use super::error_counts::ErrorCount;
 use crate::server::net::auth::Guard;
 
-/// Why nothing was done (RFC 9457).
+/// Response to a client without the password (RFC 9457).
 const PROBLEM: &str = "{\"type\":\"about:blank\",\"title\":\"Unauthorized\",\"status\":401,\
                        \"detail\":\"a password is required: send Authorization: Bearer PASSWORD\"}\n";
 
-/// Requires the password, if there is one, on the routes that `router` has so far.
+/// Requires the password, if there is one, for the routes that `router` has so far.
 pub fn guarded<S: Clone + Send + Sync + 'static>(router: Router<S>, guard: Option<Arc<Guard>>) -> Router<S> {
     match guard {
         Some(guard) => router.route_layer(from_fn_with_state(guard, check)),
@@ -33,13 +33,13 @@ async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
     (StatusCode::UNAUTHORIZED, Extension(ErrorCount::Unauthenticated), headers, PROBLEM).into_response()
 }
 
-/// Whether the router, too, would let the client in. Of a client that it would not, it learns by itself.
+/// Returns whether the client has the password, or needs none. Counts and logs nothing: the router does that.
 pub fn lets_in(guard: Option<&Guard>, headers: &HeaderMap) -> bool {
     guard.is_none_or(|guard| bearer_token(headers).is_some_and(|given| guard.knows(given)))
 }
 
-/// What follows `Bearer`, whose case does not matter; `None` when there are two such headers, too: what is between the
-/// client and this server may have gone by the other one.
+/// Returns the text after `Bearer`, in any case. Returns `None` even if there are two such headers, because a proxy may have
+/// checked the other one.
 fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (given.next(), given.next()) else { return None };

@@ -1,6 +1,6 @@
-//! Errors that clients were told: how the metrics learn of them.
+//! Counts error responses in the metrics.
 //!
-//! A handler that makes such a response puts a [`ErrorCount`] into its extensions; [`count_errors`] is around all routes.
+//! A handler puts an [`ErrorCount`] into the extensions of an error response. The middleware [`count_errors`] reads it.
 
 use std::sync::Arc;
 
@@ -11,23 +11,23 @@ use axum::response::Response;
 
 use crate::metrics::{Limit, Metrics};
 
-/// What an error is counted as.
+/// How an error is counted.
 #[derive(Debug, Clone, Copy)]
 pub enum ErrorCount {
     /// The password is missing or wrong.
     Unauthenticated,
-    /// Anything else, and the limit that the request ran into, if that is what is wrong with it.
+    /// Any other error, and the limit that the request exceeded, if any.
     Problem(Option<Limit>),
 }
 
-/// Counts what the response says of itself.
+/// Middleware that counts error responses.
 pub async fn count_errors(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     count_error(&metrics, response.extensions());
     response
 }
 
-/// Counts what a response's extensions say of it.
+/// Counts an error according to the extensions of its response.
 pub fn count_error(metrics: &Metrics, extensions: &Extensions) {
     match extensions.get::<ErrorCount>() {
         None => {}

@@ -1,4 +1,4 @@
-//! Is the process alive, and may it be sent requests?
+//! Health checks: `/healthz` and `/readyz`.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use axum::http::StatusCode;
 use crate::server::error_text;
 use crate::server::health::Health;
 
-/// The process answers.
+/// Answers that the process is alive.
 pub async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// The store answers, and the server is not about to stop. Rules are loaded before anything listens.
+/// Answers whether hits can be answered: the store responds, and the server is not draining. Rules are always loaded.
 pub async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, String) {
     match health.state() {
         Ok(()) => (StatusCode::OK, "ready\n".to_owned()),

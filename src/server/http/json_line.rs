@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-/// JSON and a newline.
+/// Serializes a value as JSON with a newline.
 ///
 /// # Errors
-/// When the value has no form in JSON.
+/// The value cannot be represented in JSON.
 pub fn json_line(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     let mut body = serde_json::to_vec(value)?;
     body.push(b'\n');

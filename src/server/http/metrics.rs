@@ -1,4 +1,4 @@
-//! All that is counted, for Prometheus.
+//! The metrics for Prometheus.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::limiter::Limiter;
 use crate::metrics::Metric;
 use crate::server::net::work_slots::{WorkSlot, WorkSlots};
 
-/// How long the store may take to count its counters: a scrape without that number is better than none.
+/// Timeout for the store to count its counters. A scrape without that number is better than none.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Prometheus's text format, version 0.0.4.
+/// Answers in Prometheus's text format, version 0.0.4.
 pub async fn scrape(State((limiter, slots)): State<(Arc<Limiter>, WorkSlots)>) -> Response {
-    // A scrape takes a thread and some memory: many at once wait.
+    // A scrape takes a thread and memory, so it waits for a slot.
     let slot = slots.take().await;
     let counters = live_counters(&limiter, &slot).await;
-    // RocksDB may have to look at its files.
+    // RocksDB may have to read files.
     let render = tokio::task::spawn_blocking(move || {
         let mut metrics = limiter.store_metrics();
         metrics.extend(counters);

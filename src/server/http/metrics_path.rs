@@ -1,13 +1,13 @@
-//! Where the metrics may be.
+//! The path of the metrics.
 
-/// Where they are unless the operator says otherwise.
+/// Default path.
 pub const DEFAULT_METRICS_PATH: &str = "/metrics";
-/// The front's other pages.
+/// Paths of the front's other pages.
 const TAKEN: [&str; 3] = ["/healthz", "/readyz", "/openapi.json"];
-/// What the API's paths begin with.
+/// Beginning of the API's paths.
 const API: &str = "/v1";
 
-/// Why the metrics cannot be at a path.
+/// Reason why the metrics cannot have a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidMetricsPath {
     #[error("the path must begin with one slash, such as {DEFAULT_METRICS_PATH}")]
@@ -18,8 +18,10 @@ pub enum InvalidMetricsPath {
     Taken,
 }
 
+/// Checks a path for the metrics.
+///
 /// # Errors
-/// When the metrics cannot be at `path`.
+/// The metrics cannot have this path.
 pub fn check_metrics_path(path: &str) -> Result<(), InvalidMetricsPath> {
     if !path.starts_with('/') || path.starts_with("//") {
         return Err(InvalidMetricsPath::NoSlash);

@@ -30,7 +30,7 @@ pub(super) use self::error_counts::{ErrorCount, count_error, count_errors};
 pub use self::metrics_path::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 use self::request_count::count;
 pub use self::transport::bounds::StreamBounds;
-pub(super) use self::transport::bounds::{BodyBounds, beyond, bound_body};
+pub(super) use self::transport::bounds::{BodyBounds, bound_body, respond_to_cut};
 pub(super) use self::transport::fast_routes::{FastRoute, Incoming, Routes};
 pub(super) use self::transport::reply::Reply;
 pub(super) use self::transport::serve::serve_routes;
@@ -47,10 +47,10 @@ use super::net::work_slots::WorkSlots;
 use crate::limiter::Limiter;
 use crate::metrics::RequestKind;
 
-/// For a client that speaks TLS where HTTP and gRPC do not.
+/// Message for a client that uses TLS if HTTP and gRPC do not.
 pub(super) const NO_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n\
     content-length: 40\r\n\r\nthis port does not speak TLS: use http:\n";
-/// For a client that does not speak TLS where they do.
+/// Message for a client that does not use TLS if they do.
 pub(super) const ONLY_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n\
     content-length: 38\r\n\r\nthis port speaks TLS only: use https:\n";
 
@@ -61,7 +61,7 @@ pub struct HttpFront {
 }
 
 impl HttpFront {
-    /// `slots` bound the large requests in work.
+    /// Creates the front. `slots` bound the large requests in work.
     #[expect(clippy::too_many_arguments, reason = "all of them are what a front is made of, each given once")]
     pub fn new(
         limiter: Arc<Limiter>,

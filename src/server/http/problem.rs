@@ -1,4 +1,4 @@
-//! What went wrong, as `application/problem+json` (RFC 9457).
+//! Error responses in the format `application/problem+json` (RFC 9457).
 
 use std::fmt::Display;
 
@@ -14,9 +14,9 @@ use crate::metrics::Limit;
 use crate::server::error_text::{self, Terms};
 
 const CONTENT: HeaderValue = HeaderValue::from_static("application/problem+json");
-/// There is no telling when a store that failed will be back (seconds).
+/// `Retry-After` for problems that may pass. The time when a store recovers is unknown (seconds).
 const STORE_RETRY: HeaderValue = HeaderValue::from_static("1");
-/// More of a detail is cut off: it may repeat what the client sent (bytes).
+/// Maximum length of a detail, because it may repeat the client's text (bytes).
 const MAX_DETAIL: usize = 512;
 
 const TERMS: Terms = Terms {
@@ -24,22 +24,22 @@ const TERMS: Terms = Terms {
     list_rules: Some("GET /v1/rules lists them"),
 };
 
-/// A request that got no answer.
+/// An error response.
 #[derive(Debug, Clone, Serialize)]
 pub struct Problem {
-    /// There is nothing more to say about the kind of problem than its status does.
+    /// Type of the problem. The status says everything.
     #[serde(rename = "type")]
     kind: &'static str,
     title: &'static str,
     #[serde(serialize_with = "as_number")]
     status: StatusCode,
     detail: String,
-    /// Where in the body: a JSON pointer in URI fragment form.
+    /// Position in the body: a JSON pointer in URI fragment form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pointer: Option<String>,
     #[serde(skip)]
     may_pass: bool,
-    /// The limit that the request ran into.
+    /// The limit that the request exceeded.
     #[serde(skip)]
     limit: Option<Limit>,
 }
@@ -63,8 +63,8 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
-    /// It may be asked again in a moment.
-    pub fn that_may_pass(self) -> Self {
+    /// Marks a problem that may pass, so that the client may retry soon.
+    pub fn with_retry(self) -> Self {
         Self { may_pass: true, ..self }
     }
 
@@ -73,12 +73,12 @@ impl Problem {
         self.status
     }
 
-    /// More than this limit allows.
-    pub fn beyond(self, limit: Limit) -> Self {
+    /// Marks a problem with the limit that the request exceeded.
+    pub fn with_limit(self, limit: Limit) -> Self {
         Self { limit: Some(limit), ..self }
     }
 
-    /// In this place of the body, which is a JSON pointer without its `#`.
+    /// Adds the position in the body: a JSON pointer without its `#`.
     pub fn at(self, pointer: impl Display) -> Self {
         Self { pointer: Some(format!("#{pointer}")), ..self }
     }
@@ -90,7 +90,7 @@ impl From<RefusedMember> for Problem {
     }
 }
 
-/// The status of errors of this class.
+/// Returns the status for errors of this class.
 fn status(class: ErrorClass) -> StatusCode {
     match class {
         ErrorClass::RulesMistake => StatusCode::INTERNAL_SERVER_ERROR,

@@ -1,4 +1,4 @@
-//! Accepts connections: one loop per front, admission, and the hand-over to worker threads.
+//! Accepts connections: one loop per front, admission, and the handover to worker threads.
 //!
 //! Each [`Front`] interprets what its connections say.
 
@@ -30,14 +30,14 @@ use crate::metrics::{FrontConnections, Limit, Metrics, Task};
 use crate::server::Limits;
 use crate::server::keep_running::keep_running;
 
-/// A connection silent for so long is probed, lest clients that vanished without a FIN use up the slots.
+/// Silence after which a connection is probed. Otherwise clients that vanished without a FIN would occupy the slots.
 const KEEPALIVE: Duration = Duration::from_secs(300);
-/// Pause after a failed accept (too many open files, mostly), lest the loop spin.
+/// Pause after a failed accept, which is usually caused by too many open files. Without it the loop would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Refused connections that are ended in an orderly way at a time; further ones are cut.
+/// Maximum number of refused connections that are closed in an orderly way at a time. Others are cut.
 pub const MAX_PARTINGS: usize = 64;
 
-// What clients can cause at will.
+// Clients can cause these at will, so they are throttled.
 static CANNOT_ACCEPT: LogThrottle = LogThrottle::new();
 static CANNOT_PREPARE: LogThrottle = LogThrottle::new();
 static CANNOT_SERVE: LogThrottle = LogThrottle::new();
@@ -45,18 +45,18 @@ static TOO_MANY: LogThrottle = LogThrottle::new();
 
 /// A protocol that is served on a listening socket.
 pub trait Front: Send + Sync + 'static {
-    /// What metrics call it.
+    /// Name of the front in metrics.
     const NAME: &'static str;
-    /// What a client is told that comes when there are too many; empty where only answers may be sent.
+    /// Message for a client beyond the maximum number of connections. Empty if the protocol allows only answers.
     const TOO_MANY: &'static [u8];
-    /// What a client is told that speaks TLS where the front does not.
+    /// Message for a client that uses TLS if the front does not.
     const NO_TLS: &'static [u8];
-    /// What a client is told that does not speak TLS where the front does.
+    /// Message for a client that does not use TLS if the front does.
     const ONLY_TLS: &'static [u8];
-    /// What clients may ask for in a TLS handshake.
+    /// Protocols that clients may choose in a TLS handshake.
     const ALPN: Alpn = Alpn::None;
 
-    /// Serves one connection to its end. Once the lease is over it ends when it has answered what came in.
+    /// Serves one connection until it ends. When the server is closing, answers the requests that have come in, and ends.
     fn serve(
         &self,
         stream: Stream,
@@ -65,24 +65,24 @@ pub trait Front: Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send + 'static;
 }
 
-/// What all accept loops share.
+/// The state that all accept loops share.
 pub struct Acceptor {
     pub workers: Workers,
     pub admission: Arc<Admission>,
     pub memory: Arc<BufferMemory>,
     pub connections: TaskTracker,
-    /// Each a refused connection that is being ended.
+    /// A permit for each refused connection that is being closed.
     pub partings: Arc<Semaphore>,
     pub limits: Limits,
     pub metrics: Arc<Metrics>,
-    /// No more connections are accepted.
+    /// Cancelled when no more connections are accepted.
     pub stopping: CancellationToken,
-    /// Connections end once they have answered.
+    /// Cancelled when connections must end as soon as they have answered.
     pub closing: CancellationToken,
 }
 
 impl Acceptor {
-    /// Accepts until [`Acceptor::stopping`] is cancelled, whatever happens to a single connection.
+    /// Accepts connections until [`Acceptor::stopping`] is cancelled. A problem of one connection never ends this.
     pub async fn run<F: Front>(&self, listener: Option<TcpListener>, tls: Option<Arc<Tls>>, front: F) {
         let Some(listener) = listener else { return };
         let (front, connections) = (Arc::new(front), self.metrics.connections.front(F::NAME));
@@ -114,8 +114,8 @@ impl Acceptor {
         }
     }
 
-    /// Accepts the connections that wait by now: the kernel would reset them when the socket is closed, and the client
-    /// may have sent a request already.
+    /// Accepts the connections that are waiting. The kernel would reset them when the socket is closed, and their clients may
+    /// have sent requests already.
     async fn accept_waiting<F: Front>(
         &self,
         listener: &TcpListener,
@@ -207,7 +207,7 @@ impl Acceptor {
         TOO_MANY.say(|more| tracing::warn!(%peer, limit, more, "too many connections{from}: refused a connection"));
         // Best effort: a new socket's buffer has room for a line, and nothing waits for it.
         let _ = stream.try_write(message);
-        // What the client has sent is unread: without its being read, the reset would overtake the line.
+        // The client's bytes must be read, or else a reset would overtake the message.
         if let Ok(parting) = Arc::clone(&self.partings).try_acquire_owned() {
             tokio::spawn(async move {
                 connection::close(stream).await;
@@ -222,7 +222,7 @@ fn cannot_serve(error: &io::Error, peer: SocketAddr) {
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {
-    // Replies are written whole; waiting for more to send would only delay them.
+    // Replies are written whole, so waiting for more would only delay them.
     stream.set_nodelay(true)?;
     SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
 }

@@ -1,6 +1,6 @@
 //! Admission: bounds on open connections, in total and per address.
 //!
-//! Connections are counted when they begin and when they end, never in between.
+//! A connection is counted once, when it begins, until it ends.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The bits of an IPv6 address that tell networks apart: each customer has at least the rest to choose from.
+/// Bits of an IPv6 address that identify a network. A customer can choose the other bits freely.
 const NETWORK_BITS: u32 = 64;
 
-/// The door's book.
+/// The open connections, and the bounds on them.
 #[derive(Debug)]
 pub struct Admission {
     max_open: usize,
-    /// From one address; `None`: as many as there are places.
+    /// Maximum number from one address; `None` if only the total is bounded.
     max_per_address: Option<usize>,
     open: Mutex<OpenConnections>,
 }
@@ -23,16 +23,16 @@ pub struct Admission {
 #[derive(Debug, Default)]
 struct OpenConnections {
     all: usize,
-    /// Empty where addresses are not bounded.
+    /// Connections by address. Empty if addresses are not bounded.
     addresses: HashMap<IpAddr, usize>,
 }
 
-/// Why a connection is refused.
+/// The limit that a refused connection would exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionLimit {
-    /// As many connections as may be open are.
+    /// The maximum number of open connections.
     Total,
-    /// As many as one address may have.
+    /// The maximum number from one address.
     Address,
 }
 
@@ -41,10 +41,10 @@ impl Admission {
         Arc::new(Self { max_open, max_per_address, open: Mutex::default() })
     }
 
-    /// A place for a connection from `peer`.
+    /// Admits a connection from `peer`.
     ///
     /// # Errors
-    /// When there is none.
+    /// The connection would exceed a limit.
     pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<ConnectionPermit, ConnectionLimit> {
         let mut open = self.open.lock();
         if open.all >= self.max_open {
@@ -80,7 +80,7 @@ impl Admission {
     }
 }
 
-/// A connection's place; free again when this is dropped.
+/// Permission for a connection to be open, until this is dropped.
 #[derive(Debug)]
 pub struct ConnectionPermit {
     admission: Arc<Admission>,
@@ -93,7 +93,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// What counts as one address.
+/// Returns the address or network that counts as one address.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_a_bound_of_its_own() {
+    fn each_address_has_its_own_bound() {
         let admission = Admission::new(10, Some(1));
         let first = admission.admit(ip("192.0.2.1")).unwrap();
         assert_eq!(admission.admit(ip("192.0.2.1")).unwrap_err(), ConnectionLimit::Address);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_network_counts_as_one_address() {
+    fn ipv6_network_counts_as_one_address() {
         let admission = Admission::new(10, Some(1));
         let _first = admission.admit(ip("2001:db8:0:1::1")).unwrap();
         assert_eq!(admission.admit(ip("2001:db8:0:1:ffff::2")).unwrap_err(), ConnectionLimit::Address);

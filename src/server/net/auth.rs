@@ -1,6 +1,6 @@
-//! Authentication: the password, and which connections have given it.
+//! Authentication: passwords, and the state of a connection's client.
 //!
-//! The protocols define how a password is sent.
+//! How a password is sent depends on the protocol.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,17 +12,17 @@ use crate::logging::LogThrottle;
 use crate::metrics;
 use crate::metrics::Counter;
 
-/// The longest password (bytes), as in Redis.
+/// Maximum length of a password, as in Redis (bytes).
 pub const MAX_PASSWORD_BYTES: usize = 512;
 
-/// What a client must know. It never prints itself.
+/// A password. It never prints itself.
 pub struct Password {
-    /// Padded with zeros, so that comparing it takes as long for any length.
+    /// The password, padded with zeros, so that a comparison takes the same time for any length.
     padded: [u8; MAX_PASSWORD_BYTES],
     length: usize,
 }
 
-/// Why a text cannot be a password: one of the protocols could not carry it.
+/// Reason why a text cannot be a password: one of the protocols could not carry it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadPassword {
     #[error("it is empty")]
@@ -36,8 +36,10 @@ pub enum BadPassword {
 }
 
 impl Password {
+    /// Checks that all protocols can carry the password.
+    ///
     /// # Errors
-    /// [`BadPassword`]
+    /// [`BadPassword`]: one of them cannot.
     pub fn new(text: &str) -> Result<Self, BadPassword> {
         if text.is_empty() {
             return Err(BadPassword::Empty);
@@ -52,7 +54,7 @@ impl Password {
         Ok(Self { padded, length: text.len() })
     }
 
-    /// Takes as long whatever the password is, and however much of it `given` has right.
+    /// Compares in a time that depends neither on the password nor on the matching part of `given`.
     pub fn matches(&self, given: &[u8]) -> bool {
         let Some(padded) = pad(given) else { return false };
         bool::from(self.padded.ct_eq(&padded) & self.length.ct_eq(&given.len()))
@@ -71,7 +73,7 @@ impl fmt::Debug for Password {
     }
 }
 
-/// The password of one front, which counts and logs the wrong ones.
+/// The password of one front. Counts and logs wrong ones.
 #[derive(Debug)]
 pub struct Guard {
     password: Arc<Password>,
@@ -80,17 +82,17 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// `front` is its name in the log and in the metrics.
+    /// Creates a guard. `front` is the front's name in the log and in metrics.
     pub fn new(password: Arc<Password>, front: &'static str, metrics: &metrics::Access) -> Self {
         Self { password, front, wrong: metrics.wrong_passwords(front) }
     }
 
-    /// Whether `given` is the password. Nothing is counted or logged.
+    /// Returns whether `given` is the password. Counts and logs nothing.
     pub fn knows(&self, given: &[u8]) -> bool {
         self.password.matches(given)
     }
 
-    /// Whether `given` is the password; a wrong one is counted and logged.
+    /// Returns whether `given` is the password. Counts and logs a wrong one.
     pub fn lets_in(&self, given: &[u8], peer: Option<SocketAddr>) -> bool {
         static WRONG: LogThrottle = LogThrottle::new();
         let is_right = self.password.matches(given);
@@ -103,22 +105,22 @@ impl Guard {
     }
 }
 
-/// Where the password is required; `None`: open to every client.
+/// The passwords of the fronts; `None` for a front that is open to all clients.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     pub line: Option<Arc<Guard>>,
     pub resp: Option<Arc<Guard>>,
     pub grpc: Option<Arc<Guard>>,
-    /// What reads or changes counters and rules over HTTP, but for the following.
+    /// Requests over HTTP that read or change counters and rules, except the following ones.
     pub http: Option<Arc<Guard>>,
     /// Hits over HTTP.
     pub hit: Option<Arc<Guard>>,
-    /// What gateways ask over HTTP.
+    /// Checks for gateways over HTTP.
     pub check: Option<Arc<Guard>>,
     pub metrics: Option<Arc<Guard>>,
 }
 
-/// The password's place on a connection: shut until it has been given, or open from the start where none is asked for.
+/// Authentication of one connection: open once the client has given the password, or from the start without one.
 #[derive(Debug, Clone)]
 pub struct Gate {
     guard: Option<Arc<Guard>>,
@@ -135,19 +137,19 @@ impl Gate {
         self.is_open
     }
 
-    /// Whether there is a password at all.
+    /// Returns whether there is a password.
     pub fn has_password(&self) -> bool {
         self.guard.is_some()
     }
 
-    /// Opens if `given` is the password. A wrong one changes nothing.
+    /// Opens the gate if `given` is the password. A wrong one changes nothing.
     pub fn open(&mut self, given: &[u8]) -> bool {
         let is_right = self.guard.as_ref().is_some_and(|guard| guard.lets_in(given, Some(self.peer)));
         self.is_open |= is_right;
         is_right
     }
 
-    /// As it was when the connection was new.
+    /// Restores the state of a new connection.
     pub fn reset(&mut self) {
         self.is_open = self.guard.is_none();
     }
@@ -159,7 +161,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_password_is_what_every_protocol_can_carry() {
+    fn every_protocol_can_carry_a_valid_password() {
         for (text, problem) in [
             ("", BadPassword::Empty),
             (" x", BadPassword::OuterSpace),
@@ -184,13 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn a_password_does_not_print_itself() {
+    fn password_does_not_print_itself() {
         let password = Password::new("secret").unwrap();
         assert!(!format!("{password:?} {password:#?}").contains("secret"));
     }
 
     #[test]
-    fn a_gate_opens_for_the_password_and_stays_open() {
+    fn gate_opens_for_the_password_and_stays_open() {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let password = Arc::new(Password::new("secret").unwrap());
         let guard = Guard::new(password, "resp", &metrics::Metrics::new().access);

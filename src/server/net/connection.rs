@@ -1,6 +1,6 @@
 //! One connection: read → answer everything received → write once, until either side closes it.
 //!
-//! This module owns the socket's buffers, timeouts and orderly close. The [`Session`] interprets the bytes.
+//! This module owns the socket's buffers, its timeouts and its orderly close. The [`Session`] interprets the bytes.
 
 #![expect(clippy::disallowed_methods, reason = "how long a client may be silent or take nothing")]
 
@@ -25,19 +25,19 @@ use super::session::{Cut, NextStep, Output, Session};
 use super::stream::Stream;
 use crate::metrics::{Limit, Metrics};
 
-/// RequestMemory made for each read: a pipelining client's burst.
+/// Capacity reserved for each read, enough for a burst of a pipelining client (bytes).
 const READ_SIZE: usize = 16 * 1024;
-/// A buffer that grew past this for one large burst is freed afterwards.
+/// A buffer that has grown beyond this capacity is freed after use (bytes).
 const KEPT_CAPACITY: usize = 2 * READ_SIZE;
-/// How long to wait for the client's end after the server closed its own: an unread byte at that time would make the
-/// kernel reset the connection and with it the last reply.
+/// How long the server waits for the client to close its side, after closing its own. If a byte were unread when the socket
+/// is dropped, the kernel would reset the connection, and the last reply would be lost.
 const LINGER: Duration = Duration::from_secs(1);
-/// Reads of what had come in when the server was told to stop: more than a kernel holds for a connection, and an end to
-/// a client that never pauses.
+/// Maximum number of reads after the server began to close: enough for all that a kernel buffers for a connection, but
+/// finite if a client never pauses.
 const LAST_READS: usize = 1024;
 
-/// Input after which a connection lets others have their turn (bytes): a client that never pauses would otherwise keep
-/// its thread until its socket is full.
+/// Input after which a connection yields to others (bytes). Otherwise a client that never pauses would occupy its thread
+/// until its socket is full.
 const TURN: usize = READ_SIZE / 2;
 
 pooled!(BytesMut, BytesMut::capacity);
@@ -46,11 +46,11 @@ pooled!(Vec<u8>, Vec::capacity);
 /// Bounds on a connection's time.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
-    /// How long a connection may send nothing; `None`: for ever.
+    /// How long a connection may send nothing; `None` if it may be idle forever.
     pub idle: Option<Duration>,
     /// How long a request may take to arrive, from its first byte to its last.
     pub request: Duration,
-    /// How long the client may take less than [`LEAST`](super::progress::LEAST) bytes of what was answered.
+    /// How long the client may take to read [`LEAST`](super::progress::LEAST) bytes of a waiting reply.
     pub write: Duration,
     /// How long a client may take to give the password.
     pub auth: Duration,
@@ -58,16 +58,16 @@ pub struct Timeouts {
     pub handshake: Duration,
 }
 
-/// What a connection has of what all connections share.
+/// A connection's handles of what all connections share.
 pub struct ConnectionContext {
-    /// Once it is cancelled the connection ends when it has answered what came in.
+    /// Cancelled when the server is closing: the connection answers what has come in, and ends.
     pub closing: CancellationToken,
     pub memory: Share,
     pub metrics: Arc<Metrics>,
 }
 
-/// Serves the connection until the client ends it, the session closes it, a bound is passed or the lease is over; then
-/// answers what had been received, and ends in an orderly way.
+/// Serves the connection until the client or the session ends it, a timeout expires, or the server is closing. Then answers
+/// what has come in, and closes the connection in an orderly way.
 pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts, context: ConnectionContext) {
     let ConnectionContext { closing, memory, metrics } = context;
     let mut connection = Connection {
@@ -83,9 +83,9 @@ pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts
         memory,
         metrics,
     };
-    // Made once: a new one for every read would register itself with the token, under a lock that all connections share.
+    // Created once: a new future for each read would register with the token, under a lock that all connections share.
     let mut closing = pin!(closing.cancelled());
-    // An error means that the client is gone, or reads nothing: no client is left to close with.
+    // After an error the client is gone or reads nothing, so an orderly close is impossible.
     let ended = connection.answer_until_end(&mut session, closing.as_mut()).await;
     if ended.is_ok() {
         close(connection.stream).await;
@@ -94,38 +94,38 @@ pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts
 
 struct Connection {
     stream: Stream,
-    /// Lent by the pool while there is something in it.
+    /// Borrowed from the pool while it contains something.
     input: BytesMut,
-    /// The same.
+    /// Borrowed from the pool while it contains something.
     output: Vec<u8>,
-    /// When the client must have given the password, where one is asked for.
+    /// Deadline for the client to give the password, if there is one.
     admitted_by: Instant,
-    /// When the request whose beginning is in `input` must be complete.
+    /// Deadline for the unfinished request in `input`.
     unfinished: Option<Instant>,
-    /// The last look found nothing to read.
+    /// The last poll found nothing to read.
     was_unreadable: bool,
-    /// Bytes that were read since others last had their turn.
+    /// Bytes read since the connection last yielded.
     worked: usize,
-    /// Others have just had theirs.
+    /// The connection has just yielded.
     is_turn_over: bool,
     timeouts: Timeouts,
     memory: Share,
     metrics: Arc<Metrics>,
 }
 
-/// How a wait for input ended.
+/// Result of a wait for input.
 enum Received {
     Bytes,
     /// The client sends no more.
     End,
     /// The client has been silent, or unauthenticated, for too long.
     Silence(Limit),
-    /// The server is about to stop.
+    /// The server is closing.
     Closing,
     Cut(Cut),
 }
 
-/// Whether the connection goes on.
+/// Whether the connection continues.
 #[derive(PartialEq, Eq)]
 enum Flow {
     On,
@@ -189,8 +189,8 @@ impl Connection {
         }
     }
 
-    /// Reads, or learns that the server is about to stop. What came in is answered first; but a client that never pauses
-    /// ends with its turn.
+    /// Reads, or learns that the server is closing. Input that has come in is answered first, but a client that never pauses
+    /// ends when it yields.
     fn poll_receive(
         &mut self,
         mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
@@ -205,10 +205,10 @@ impl Connection {
         }
     }
 
-    /// Reads into a buffer that is only borrowed while there is something to read.
+    /// Reads into a buffer, which is borrowed only while there is something to read.
     fn poll_read(&mut self, context: &mut Context) -> Poll<io::Result<usize>> {
         if self.input.capacity() == 0 {
-            // Mostly nothing has come in yet when an answer has gone out, and something has when this is woken.
+            // After an answer there is usually no new input yet, and after a wake-up there is some.
             if !self.was_unreadable && self.stream.poll_readable(context).is_pending() {
                 self.was_unreadable = true;
                 self.worked = 0;
@@ -232,7 +232,7 @@ impl Connection {
     fn give_back_input(&mut self) {
         if self.input.is_empty() {
             let mut input = std::mem::take(&mut self.input);
-            // RequestMemory that was read from is room again.
+            // Reclaims the space of the input that was consumed.
             input.reserve(READ_SIZE);
             if input.capacity() <= KEPT_CAPACITY {
                 pool::give(input);
@@ -265,7 +265,7 @@ impl Connection {
             self.unfinished = None;
             self.give_back_input();
         } else if self.unfinished.is_none() || self.input.len() < received {
-            // This is another request's beginning than before.
+            // This is the beginning of another request.
             self.unfinished = Some(Instant::now() + self.timeouts.request);
         }
         if self.input.len() <= READ_SIZE && self.input.capacity() > KEPT_CAPACITY {
@@ -274,12 +274,12 @@ impl Connection {
         Ok(Flow::On)
     }
 
-    /// Answers what has come in by now, without waiting for more.
+    /// Answers all that has come in, without waiting for more.
     async fn answer_the_last(&mut self, session: &mut impl Session) -> io::Result<()> {
-        // Only after the poller's next turn a read knows what has arrived since its last one.
+        // A read sees new input only after the poller has run.
         tokio::task::yield_now().await;
         for _ in 0..LAST_READS {
-            // Unconstrained: the scheduler's wish to let others run must not look like an empty socket.
+            // Unconstrained: when the scheduler makes a task yield, that must not look like an empty socket.
             let read = poll!(unconstrained(poll_fn(|context| self.poll_read(context))));
             let has_more = matches!(read, Poll::Ready(Ok(1..))) && self.account().is_ok();
             if !has_more || self.answer(session).await? == Flow::Over {
@@ -292,7 +292,7 @@ impl Connection {
     /// Writes the output and empties it.
     async fn write_all(&mut self) -> io::Result<()> {
         let mut written = 0;
-        // Nearly always the socket has room, and no timer is needed.
+        // Fast path: the socket takes all of it, and no timer is needed.
         let at_once = poll!(pin!(write_out(&mut self.stream, &self.output, &mut written)));
         match at_once {
             Poll::Ready(done) => done?,
@@ -305,8 +305,8 @@ impl Connection {
         }
         Ok(())
     }
-    /// Writes what is left of the output to a client that takes its time. The limit is on progress, not on the whole: a
-    /// slow client that reads is served.
+    /// Writes the rest of the output to a slow client. The timeout is on progress, not on the whole output, so a slow client
+    /// that reads is served.
     async fn write_on(&mut self, mut written: usize) -> io::Result<()> {
         self.account().map_err(|BudgetExceeded| io::ErrorKind::OutOfMemory)?;
         let mut progress = Progress::begin(self.timeouts.write, Instant::now(), self.stream.unsent());
@@ -324,18 +324,18 @@ impl Connection {
         }
     }
 
-    /// Takes what the buffers need beyond what is free out of the common account.
+    /// Counts the buffers toward the budget.
     fn account(&mut self) -> Result<(), BudgetExceeded> {
         self.memory.resize(counted(self.input.capacity()) + counted(self.output.capacity()))
     }
 }
 
-/// Writes `output` from `written` on, which is kept up to date: the future may be dropped and begun again.
+/// Writes `output` from `written` on, and keeps `written` up to date, so that the future may be dropped and started again.
 async fn write_out(stream: &mut Stream, output: &[u8], written: &mut usize) -> io::Result<()> {
     while let Some(rest) = output.get(*written..).filter(|rest| !rest.is_empty()) {
         *written += stream.write(rest).await?;
     }
-    // Over TLS some of it may still be here.
+    // TLS may still buffer a part.
     stream.flush().await
 }
 
@@ -355,7 +355,7 @@ async fn silence(timeouts: Timeouts, unfinished: Option<Instant>, admitted_by: O
     }
 }
 
-/// Sends a FIN behind the last reply (over TLS a close_notify, too), and waits a while for the client's.
+/// Sends a FIN after the last reply, with TLS also a close_notify, and waits a while for the client's FIN.
 pub(super) async fn close(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let end = async {
         let mut unread = [0; 4096];

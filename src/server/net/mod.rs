@@ -5,7 +5,7 @@
 //! | sockets | [`listen`], [`accept`] (the accept loops), [`admission`] (bounds on open connections), [`stream`], [`tls`] |
 //! | clients | [`auth`] (passwords), [`origin`] (where requests come from) |
 //! | a connection's life | [`connection`] (read, answer, write), [`session`] (the protocol's side), [`progress`] (does the client read its replies?) |
-//! | memory | [`memory`] (the account of all buffers), [`request_memory`] (requests in work), [`pool`], [`freed_memory`] |
+//! | memory | [`memory`] (the budget of all buffers), [`request_memory`] (requests in work), [`pool`], [`freed_memory`] |
 //! | work | [`workers`] (threads), [`work_slots`] (bound on expensive requests), [`calls_in_flight`] (one call per key) |
 
 pub mod accept;

@@ -1,6 +1,6 @@
-//! Where requests come from: what clients of one address may have the store remember is bounded.
+//! The origin of requests. The store bounds how much it remembers for the clients of one address.
 //!
-//! The future that answers a request over HTTP or gRPC runs within the [`scope`] of its connection's address.
+//! A future that answers a request over HTTP or gRPC runs in the [`scope`] of its connection's address.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -12,8 +12,8 @@ tokio::task_local! {
     static ORIGIN: Origin;
 }
 
-/// Stands for the client's address.
-pub fn of(peer: SocketAddr) -> Origin {
+/// Returns the origin for a client's address.
+pub fn for_address(peer: SocketAddr) -> Origin {
     let bits = match network(peer.ip()) {
         IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
         IpAddr::V6(address) => address.to_bits(),
@@ -23,10 +23,10 @@ pub fn of(peer: SocketAddr) -> Origin {
 
 /// Runs `answering` with this client as the origin of its requests.
 pub fn scope<F: Future>(peer: SocketAddr, answering: F) -> impl Future<Output = F::Output> {
-    ORIGIN.scope(of(peer), answering)
+    ORIGIN.scope(for_address(peer), answering)
 }
 
-/// Begins a plan whose origin is the client that is being answered: see [`Limiter::begin`].
+/// Begins a plan for the client in scope: see [`Limiter::begin`].
 pub fn begin(limiter: &Limiter, builder: &mut PlanBuilder) {
     limiter.begin(builder);
     builder.set_origin(ORIGIN.try_with(|origin| *origin).ok());
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn clients_of_one_network_have_one_origin() {
-        let origin = |address: &str| of(address.parse().unwrap());
+        let origin = |address: &str| for_address(address.parse().unwrap());
         assert_eq!(origin("192.0.2.1:5"), origin("192.0.2.1:6"));
         assert_eq!(origin("192.0.2.1:5"), origin("[::ffff:192.0.2.1]:5"));
         assert_ne!(origin("192.0.2.1:5"), origin("192.0.2.2:5"));

@@ -1,30 +1,30 @@
-//! Working memory shared by the connections of one thread: a connection that waits for its client holds none.
+//! Buffers that the connections of a thread share. A connection that waits for its client holds none.
 //!
-//! Otherwise, ten thousand clients that each sent one burst would keep gigabytes. Recently used memory is also still in
-//! the processor's caches. Each pool is bounded, per item and in total.
+//! Otherwise, ten thousand clients that each sent one burst would keep gigabytes. Recently used memory is also likely to be
+//! in the processor's caches. Each pool has bounds per item and in total.
 
 use std::cell::RefCell;
 use std::thread::LocalKey;
 
-/// How many are kept for the next borrower, on each thread.
+/// Maximum number of items in a pool.
 const MAX_KEPT: usize = 256;
-/// An item that holds more is not kept (bytes).
+/// Maximum memory of an item that is kept (bytes).
 pub const MAX_ITEM: usize = 256 * 1024;
-/// What the items of one pool may hold together (bytes).
+/// Maximum memory of all items in a pool (bytes).
 const MAX_HELD: usize = 4 * 1024 * 1024;
 
-/// Something that a thread keeps a pool of.
+/// A type with a pool on each thread.
 pub trait Pooled: Default + 'static {
     fn pool() -> &'static LocalKey<RefCell<Pool<Self>>>;
 
-    /// The memory that an item holds (bytes).
+    /// Returns the memory that the item holds (bytes).
     fn held(&self) -> usize;
 }
 
-/// The items that wait for a borrower, on one thread.
+/// The unused items of one thread.
 pub struct Pool<T> {
     kept: Vec<T>,
-    /// What they hold together (bytes).
+    /// Memory of all items (bytes).
     held: usize,
 }
 
@@ -48,17 +48,17 @@ impl<T: Pooled> Pool<T> {
     }
 }
 
-/// One that was given back, or a new one.
+/// Takes an item out of the pool, or creates one.
 pub fn take<T: Pooled>() -> T {
     T::pool().with_borrow_mut(Pool::take)
 }
 
-/// Gives it back, as it is to be found. It is dropped when it is large, or the pool is full.
+/// Gives an item back, ready for the next use. Drops it if it is too large or the pool is full.
 pub fn give<T: Pooled>(item: T) {
     T::pool().with_borrow_mut(|pool| pool.give(item));
 }
 
-/// Declares a pool for a type, and how much memory one of its items holds.
+/// Declares a pool for a type, and how to get the memory of an item.
 macro_rules! pooled {
     ($type:ty, $held:expr) => {
         impl $crate::server::net::pool::Pooled for $type {
@@ -83,14 +83,14 @@ pub(in crate::server) use pooled;
 mod tests {
     use super::*;
 
-    /// Of this many bytes.
+    /// An item with this number of bytes.
     #[derive(Default)]
     struct Item(usize);
 
     pooled!(Item, |item| item.0);
 
     #[test]
-    fn an_item_is_lent_again_unless_it_is_large() {
+    fn item_is_reused_unless_it_is_large() {
         let mut pool = Pool::new();
         pool.give(Item(MAX_ITEM));
         pool.give(Item(MAX_ITEM + 1));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_bounded_in_bytes_and_in_items() {
+    fn pool_is_bounded_in_bytes_and_in_items() {
         let mut pool = Pool::new();
         (0..100).for_each(|_| pool.give(Item(MAX_ITEM)));
         assert_eq!(pool.held, MAX_HELD);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn each_type_has_a_pool_of_its_own_on_each_thread() {
+    fn each_type_has_its_own_pool_on_each_thread() {
         give(Item(7));
         std::thread::spawn(|| assert_eq!(take::<Item>().0, 0)).join().unwrap();
         assert_eq!(take::<Item>().0, 7);

@@ -1,23 +1,23 @@
 //! Checks that a client reads its replies: at least [`LEAST`] bytes in each write timeout.
 //!
-//! What counts is what the client's machine has acknowledged. The kernel reports room in its buffer only once a third of
-//! it is free, which a slow client may take many timeouts to read.
+//! Bytes count once the client's machine has acknowledged them. Space in the kernel's buffer would not do: the kernel reports
+//! it only once a third of the buffer is free, and a slow client may take many timeouts to read that much.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What a client has to take in each write timeout (bytes).
+/// Minimum that a client must read in each write timeout (bytes).
 pub const LEAST: usize = 1024;
 
-/// One period after the other in which the client has to take something.
+/// The client's progress in the current period.
 #[derive(Debug)]
 pub struct Progress {
     limit: Duration,
     since: Instant,
-    /// Bytes that the kernel held when the period began.
+    /// Bytes in the kernel's buffer when the period began.
     unsent: usize,
-    /// Bytes that the kernel was given since.
+    /// Bytes given to the kernel since then.
     given: usize,
 }
 
@@ -27,17 +27,17 @@ impl Progress {
         Self { limit, since: now, unsent, given: 0 }
     }
 
-    /// The kernel was given `bytes` more.
+    /// Records that the kernel was given `bytes` more.
     pub fn gave(&mut self, bytes: usize) {
         self.given = self.given.saturating_add(bytes);
     }
 
-    /// When the period ends.
+    /// Returns the end of the period.
     pub fn ends(&self) -> Instant {
         self.since + self.limit
     }
 
-    /// Begins the next period, with `unsent` bytes in the kernel's buffer, if the client took enough in this one.
+    /// Begins the next period with `unsent` bytes in the kernel's buffer. Returns whether the client read enough in this one.
     pub fn goes_on(&mut self, now: Instant, unsent: usize) -> bool {
         let taken = self.unsent.saturating_add(self.given).saturating_sub(unsent);
         let is_enough = taken >= LEAST;
@@ -53,7 +53,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(30);
 
     #[tokio::test]
-    async fn a_client_has_to_take_so_much_in_each_period() {
+    async fn client_must_read_enough_in_each_period() {
         let now = Instant::now();
         let mut progress = Progress::begin(LIMIT, now, 1_000_000);
         assert_eq!(progress.ends(), now + LIMIT);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_only_the_kernel_took_is_no_progress() {
+    async fn bytes_in_the_kernel_are_no_progress() {
         let now = Instant::now();
         let mut progress = Progress::begin(LIMIT, now, 1_000_000);
         progress.gave(5_000);

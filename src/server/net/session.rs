@@ -1,4 +1,4 @@
-//! The protocol's side of a connection: what the connection's loop asks of it, and what it tells the loop.
+//! The protocol's side of a connection: the interface between the protocol and the connection's loop.
 
 use std::future::Future;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub trait Session: Send {
     fn cut(&mut self, cut: Cut, output: &mut Vec<u8>);
 }
 
-/// What a connection does after its session has answered.
+/// The connection's next step after its session has answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextStep {
     /// Write, then wait for more input.

@@ -13,36 +13,36 @@ use tokio_rustls::server::TlsStream;
 use super::tls::hello;
 use crate::logging::LogThrottle;
 
-/// How often a connection is asked whether its client is still there, once it has sent something.
+/// Interval between checks whether a client that has sent something is still there.
 const ASKED_AGAIN: Duration = Duration::from_millis(100);
 
-/// Up to so many bytes that are written in several pieces go to the kernel as one (bytes): the kernel takes 0.4 µs longer
-/// to collect pieces than it takes to copy them here.
+/// Maximum length of a vectored write that is copied into one piece first (bytes). The kernel takes 0.4 µs longer to gather
+/// the pieces than copying them takes here.
 const GATHERED: usize = 1024;
 
-/// What every front reads from and writes to.
+/// The byte stream of a connection.
 pub enum Stream {
     Plain(Plain),
     /// Boxed: it is large, and most connections are plain.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// A connection without TLS. A client that begins a TLS handshake is told, and then seems to have ended the connection:
-/// no front takes its bytes for requests.
+/// A connection without TLS. A client that begins a TLS handshake gets an error, and then appears to have closed the
+/// connection, so that no front takes its bytes for requests.
 pub struct Plain {
     stream: TcpStream,
-    /// Until the first bytes have come.
+    /// The error for a TLS handshake. `None` once the first bytes have come.
     greeting: Option<Greeting>,
-    /// They were TLS's.
+    /// The first bytes began a TLS handshake.
     is_refused: bool,
 }
 
-/// Whom to tell what, when the first bytes are TLS's.
+/// Error for a client whose first bytes begin a TLS handshake on a port without TLS, or the reverse.
 #[derive(Debug, Clone, Copy)]
 pub struct Greeting {
     pub front: &'static str,
     pub peer: SocketAddr,
-    /// Nothing where it is empty.
+    /// Bytes to send. Empty to send nothing.
     pub answer: &'static [u8],
 }
 
@@ -51,11 +51,11 @@ impl Plain {
         Self { stream, greeting: Some(greeting), is_refused: false }
     }
 
-    /// Reads away what the client goes on to send: what is unread when the connection is closed would make the kernel
-    /// reset it, and with it the answer.
+    /// Reads and drops the client's input. If any were unread when the socket is closed, the kernel would reset the
+    /// connection, and the error would be lost.
     fn discard(&self) {
         let mut unread = [0; 4096];
-        // More than a kernel holds is a client that never ends.
+        // Bounded: a client that sends more than a kernel buffers never ends.
         for _ in 0..1024 {
             if !matches!(self.stream.try_read(&mut unread), Ok(1..)) {
                 return;
@@ -105,36 +105,36 @@ impl Stream {
         }
     }
 
-    /// This side's address.
+    /// Returns the server's address of the connection.
     ///
     /// # Errors
-    /// The system's.
+    /// The system does not know it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.tcp().local_addr()
     }
 
-    /// Whether a read may find something. While it is pending, there is nothing to read.
+    /// Is ready when a read may return something. While it is pending, there is nothing to read.
     ///
     /// # Errors
-    /// The system's.
+    /// The connection is broken.
     pub fn poll_readable(&self, context: &mut Context) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(plain) => plain.stream.poll_read_ready(context),
-            // Some of what has come in may have been decrypted already.
+            // Some input may have been decrypted already.
             Self::Tls(_) => Poll::Ready(Ok(())),
         }
     }
 
-    /// Bytes that were written and that the client's machine has not acknowledged.
+    /// Returns the number of written bytes that the client's machine has not acknowledged.
     pub fn unsent(&self) -> usize {
         divvy_sys::unacknowledged(self.tcp()).unwrap_or(0)
     }
 
-    /// Ends when the client has ended the connection, or its sending side.
+    /// Ends when the client has closed the connection, or its sending side.
     pub async fn left(&self) {
         loop {
             match self.tcp().ready(Interest::READABLE).await {
-                // Input that is not read yet is not new, and would be reported again immediately.
+                // Unread input would be reported again immediately.
                 Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(ASKED_AGAIN).await,
                 Ok(_) | Err(_) => return,
             }
@@ -199,7 +199,7 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// All of the pieces in one, if there is so much room.
+/// Copies all pieces into one, if they fit.
 fn gather<'a>(slices: &[IoSlice<'_>], request_memory: &'a mut [u8]) -> Option<&'a [u8]> {
     let mut length = 0;
     for slice in slices {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_has_left_once_it_ended_the_connection_whatever_it_sent_before() {
+    async fn client_that_ended_the_connection_has_left_even_with_unread_input() {
         let (server, mut client) = pair().await;
         client.write_all(b"unread").await.unwrap();
         let mut left = pin!(server.left());
@@ -254,11 +254,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_client_does_not_take_is_unsent() {
+    async fn bytes_that_the_client_does_not_read_are_unsent() {
         let (mut server, client) = pair().await;
         assert_eq!(server.unsent(), 0);
         let chunk = [0; 1 << 16];
-        // Until the kernel takes no more.
+        // Until the kernel accepts no more.
         while let Poll::Ready(written) = poll!(pin!(server.write(&chunk))) {
             written.unwrap();
             tokio::task::consume_budget().await;

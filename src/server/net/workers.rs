@@ -1,8 +1,7 @@
 //! The worker threads that serve connections, each with its own single-threaded runtime.
 //!
-//! A connection stays on its thread, so waking it costs no other thread anything; with tokio's work-stealing scheduler a
-//! hit that was not pipelined cost half as much again (docs/performance.md has the figures). Nothing here knows what
-//! connections do.
+//! A connection stays on its thread, so waking it costs no other thread anything. With tokio's work-stealing scheduler, hits
+//! without pipelining cost half as much again (docs/performance.md has the figures).
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -14,16 +13,16 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::freed_memory;
 
-/// Threads that one runtime may have for work that blocks: commits, one after the other; what
-/// [`WorkSlots`](super::work_slots::WorkSlots) let run; looking up names.
+/// Maximum number of threads of a runtime for blocking work: one commit at a time, the work in
+/// [`WorkSlots`](super::work_slots::WorkSlots), and name resolution.
 pub const MAX_BLOCKING_THREADS: usize = 8;
-/// How long such a thread is kept for more: each keeps some memory to itself.
+/// How long an idle blocking thread is kept. Each keeps some memory for itself.
 pub const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(2);
-/// Tasks that a runtime runs before it takes one that another thread passed to it: a new connection, or a waiter of a commit
-/// that was made there. With tokio's 31, a new connection waited for 31 busy ones, and a thousand of them for each other.
+/// Number of tasks that a runtime runs before it takes one from another thread, such as a new connection, or a waiter of a
+/// commit that another thread made. Tokio's default is 31, and then a new connection waits for 31 busy ones.
 const TASKS_BEFORE_PASSED_ONES: u32 = 4;
 
-/// The threads, until this is dropped.
+/// The threads. They stop when this is dropped.
 pub struct Workers {
     handles: Vec<Handle>,
     next: AtomicUsize,
@@ -31,17 +30,17 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts so many threads, at least one.
+    /// Starts this number of threads, but at least one.
     ///
     /// # Errors
-    /// The system's, when it refuses a thread.
+    /// The system refuses a thread.
     pub fn start(threads: usize) -> io::Result<Self> {
         let ended = CancellationToken::new();
         let handles = (0..threads.max(1)).map(|_| start_one(ended.clone())).collect::<io::Result<_>>()?;
         Ok(Self { handles, next: AtomicUsize::new(0), _running: ended.drop_guard() })
     }
 
-    /// The threads in turn.
+    /// Returns the next thread, in rotation.
     #[expect(
         clippy::indexing_slicing,
         reason = "a remainder is below the number of threads, and there is at least one"
@@ -65,7 +64,7 @@ fn start_one(ended: CancellationToken) -> io::Result<Handle> {
     Ok(handle)
 }
 
-/// Half of the processors, at least one: the other half is RocksDB's background work's, and the kernel's.
+/// Returns half of the number of processors, but at least one. The other half is for the kernel and RocksDB's background work.
 pub fn default_threads() -> usize {
     thread::available_parallelism().map_or(1, |processors| processors.get() / 2).max(1)
 }

@@ -1,4 +1,4 @@
-//! The requests that a session answers together, and the kind of reply that each of them gets.
+//! The requests that a session answers together, and the kinds of their replies.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,50 +24,50 @@ const LONGEST_REPLY: usize = 128;
 #[derive(Default)]
 pub struct Batch {
     builder: PlanBuilder,
-    /// The requests are dated, and have their rules.
+    /// The time and the rules of the requests are set.
     is_begun: bool,
     replies: Vec<PendingReply>,
-    /// What ids of reservations add to the replies, at most (bytes).
+    /// Maximum length of all reservation ids in the replies (bytes).
     ids: usize,
-    /// Replies that are written already and wait for those before them.
+    /// Replies that are written already, and wait for those before them.
     texts: Vec<u8>,
     pub operation: Operation,
-    /// The rules of all batches until further notice: those that were in force at `EXEC`.
+    /// Rules for all batches of a transaction: those in force at `EXEC`.
     pinned: Option<Arc<Policy>>,
 }
 
-/// A reply that is due.
+/// A reply that is not written yet.
 #[derive(Debug)]
 struct PendingReply {
     reply: Reply,
-    /// The client wants to hear nothing of it.
+    /// The client does not want this reply.
     is_muted: bool,
 }
 
-/// What a request is answered with.
+/// The kind of a reply.
 #[derive(Debug)]
 enum Reply {
     /// The verdict on the next request.
     Verdict,
-    /// What is left now, below 0 where more was used, and when there is more.
+    /// The credits left, which may be negative, and the seconds until there are more.
     Balance,
-    /// The verdict on the next request, and the id of what it reserves, if anything.
+    /// The verdict on the next request, and the id of its reservation, if any.
     Reserved(Version),
-    /// What a commit came to.
+    /// The result of a commit.
     Committed,
-    /// Whether anything was freed.
+    /// Whether the reservation was released.
     Released,
-    /// How long the reservation lasts that was renewed for so many seconds.
+    /// The seconds that a renewed reservation lasts.
     Renewed { ttl_seconds: Option<u32> },
-    /// How many counters were forgotten.
+    /// The number of forgotten counters.
     Forgotten,
-    /// The tokens that were there before.
+    /// The tokens before the request.
     Tokens,
-    /// The tokens that were there before, and the session's start.
+    /// The tokens before the request, and the start of the session.
     Session,
     /// redis-cell's five numbers, for a bucket of this capacity.
     Throttle { capacity: u64 },
-    /// What is here in the texts; no request belongs to it.
+    /// A part of the texts. No request belongs to it.
     Text(Range<usize>),
 }
 
@@ -76,24 +76,24 @@ impl Batch {
         self.replies.len()
     }
 
-    /// How long the replies are, at most, errors aside (bytes).
+    /// Returns the maximum length of the replies, without errors (bytes).
     pub fn owed(&self) -> usize {
         self.replies.len() * LONGEST_REPLY + self.ids + self.texts.len()
     }
 
-    /// Whether ids of reservations and replies that are written already are as much as may be written at once.
+    /// Returns whether reservation ids and written replies have reached the bound on output.
     pub fn has_long_replies(&self, max_output: usize) -> bool {
         self.ids + self.texts.len() >= max_output
     }
 
-    /// Memory that the requests take until they are answered (bytes).
+    /// Returns the memory of the requests until they are answered (bytes).
     #[inline]
     pub fn weight(&self) -> usize {
-        // Requests that were answered stay until the next batch begins.
+        // Answered requests stay in the builder until the next batch begins.
         if self.is_begun { self.builder.plan().weight() } else { 0 }
     }
 
-    /// What its buffers hold, used or not (bytes).
+    /// Returns the memory of the buffers, used or not (bytes).
     pub fn memory(&self) -> usize {
         self.builder.memory()
             + self.operation.memory()
@@ -101,7 +101,7 @@ impl Batch {
             + self.replies.capacity() * size_of::<PendingReply>()
     }
 
-    /// Begins with the first request, under the rules that are in force, or those of [`Batch::pin`].
+    /// At the first request, sets the time and the rules: those of [`Batch::pin`], or those in force.
     fn begin(&mut self, limiter: &Limiter) {
         if std::mem::replace(&mut self.is_begun, true) {
             return;
@@ -112,24 +112,24 @@ impl Batch {
         }
     }
 
-    /// Sets the client that asks: see [`PlanBuilder::set_origin`].
+    /// Sets the origin of the requests: see [`PlanBuilder::set_origin`].
     pub fn set_origin(&mut self, origin: Origin) {
         self.builder.set_origin(Some(origin));
     }
 
-    /// From now on, every batch goes by these rules, or with `None` by those in force. To be called while it is empty.
+    /// Sets the rules for all batches that follow; `None` for the rules in force. The batch must be empty.
     pub fn pin(&mut self, policy: Option<Arc<Policy>>) {
         self.pinned = policy;
         self.is_begun = false;
     }
 
-    /// Lets go of the rules once all is answered.
+    /// Drops the rules. The batch must be empty.
     pub fn release(&mut self) {
         self.pin(None);
     }
 
-    /// Takes the command into the batch, or gives it back when it is not one for it. A muted one gets no reply, others one in
-    /// this version of the protocol.
+    /// Adds a command, or returns it if it does not belong in a batch. The reply is in this version of the protocol. A muted
+    /// command gets none.
     pub fn push<'a>(
         &mut self,
         command: Command<'a>,
@@ -166,7 +166,7 @@ impl Batch {
         Ok(None)
     }
 
-    /// Takes a reply that needs no request into its place, which `write` appends.
+    /// Adds a reply without a request. `write` appends it to the texts.
     pub fn push_text(&mut self, is_muted: bool, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.texts.len();
         write(&mut self.texts);
@@ -213,10 +213,10 @@ impl Batch {
         reply
     }
 
-    /// Applies the batch, writes its replies and gives its room back; what comes next begins another.
+    /// Applies the batch, writes its replies, and gives its memory back.
     ///
     /// # Errors
-    /// There is no memory for what `output` holds already; nothing is applied.
+    /// There is no memory for the replies in `output`. Nothing is applied.
     pub async fn settle(
         &mut self,
         limiter: &Limiter,
@@ -234,7 +234,7 @@ impl Batch {
         let mut request = 0;
         for PendingReply { reply, is_muted } in self.replies.drain(..) {
             let start = output.bytes.len();
-            // All but nulls looks the same in both versions of the protocol.
+            // Only nulls differ between the versions of the protocol.
             let version = if let Reply::Reserved(version) = &reply { *version } else { Version::default() };
             let mut writer = ReplyWriter::new(output.bytes, version);
             match reply {
@@ -304,7 +304,7 @@ fn write_session(outcome: &Outcome, writer: &mut ReplyWriter) {
     writer.unsigned(outcome.session.as_nanos() / NANOS_PER_MILLI);
 }
 
-/// Seconds are rounded up: who waits so long is let in.
+/// Writes seconds rounded up, so that a client that waits for them is let in.
 fn write_throttle(outcome: &Outcome, capacity: u64, writer: &mut ReplyWriter) {
     writer.array(5);
     writer.integer(i64::from(!outcome.allowed));

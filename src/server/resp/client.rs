@@ -1,4 +1,4 @@
-//! What a connection knows of its client, and the commands that are about nothing else.
+//! The state of a connection's client, and the commands about the connection.
 
 use super::clients::{Profile, Registration};
 use super::info::REDIS_VERSION;
@@ -13,14 +13,14 @@ const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user i
 const HELLO_WITHOUT_PASSWORD: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
                                       HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client \
                                       and select the RESP protocol version at the same time";
-/// The only user there is.
+/// The only user.
 const USER: &[u8] = b"default";
 
-/// A client, as far as it told.
+/// A client of a connection.
 #[derive(Debug)]
 pub struct Client {
-    registered: Registration,
-    /// Shut until the client has given the password.
+    registration: Registration,
+    /// Closed until the client has given the password.
     pub gate: Gate,
     pub version: Version,
     name: Vec<u8>,
@@ -28,16 +28,16 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(registered: Registration, gate: Gate) -> Self {
-        Self { registered, gate, version: Version::default(), name: Vec::new(), replies: ReplyMode::On }
+    pub fn new(registration: Registration, gate: Gate) -> Self {
+        Self { registration, gate, version: Version::default(), name: Vec::new(), replies: ReplyMode::On }
     }
 
-    /// Tells other clients what this one is doing.
-    pub fn is_doing(&mut self, command: Option<CommandMatch>, queued: Option<usize>) {
-        self.registered.is_doing(command, queued);
+    /// Records the client's activity for `CLIENT LIST`.
+    pub fn record_activity(&mut self, command: Option<CommandMatch>, queued: Option<usize>) {
+        self.registration.record_activity(command, queued);
     }
 
-    /// Whether the request that begins now gets no reply: the client wants none, or skips this one.
+    /// Begins a request. Returns whether the client wants no reply to it.
     pub fn begin_request(&mut self) -> bool {
         match self.replies {
             ReplyMode::On => false,
@@ -49,12 +49,12 @@ impl Client {
         }
     }
 
-    /// Whether the client wants no replies until it says otherwise.
+    /// Returns whether the client wants no replies until it turns them on.
     pub fn is_silent(&self) -> bool {
         self.replies == ReplyMode::Off
     }
 
-    /// Answers a command that concerns the connection alone.
+    /// Answers a command about the connection.
     pub fn answer(&mut self, command: Command, output: &mut Vec<u8>) -> NextStep {
         let mut reply = ReplyWriter::new(output, self.version);
         match command {
@@ -77,10 +77,10 @@ impl Client {
                 self.version = Version::default();
                 self.name.clear();
                 self.replies = ReplyMode::On;
-                self.registered.update(|profile| *profile = Profile::default());
+                self.registration.update(|profile| *profile = Profile::default());
             }
             Command::ClientId => reply.integer(self.id()),
-            Command::ClientInfo => reply.bulk(self.registered.line().as_bytes()),
+            Command::ClientInfo => reply.bulk(self.registration.line().as_bytes()),
             Command::ClientGetName if self.name.is_empty() => reply.null(),
             Command::ClientGetName => reply.bulk(&self.name),
             Command::ClientSetName(name) => {
@@ -88,11 +88,11 @@ impl Client {
                 reply.simple("OK");
             }
             Command::ClientSetInfo(LibraryInfo::Name(name)) => {
-                self.registered.update(|profile| profile.library = name.to_vec());
+                self.registration.update(|profile| profile.library = name.to_vec());
                 reply.simple("OK");
             }
             Command::ClientSetInfo(LibraryInfo::Version(version)) => {
-                self.registered.update(|profile| profile.library_version = version.to_vec());
+                self.registration.update(|profile| profile.library_version = version.to_vec());
                 reply.simple("OK");
             }
             Command::Hit(_)
@@ -132,15 +132,15 @@ impl Client {
     }
 
     fn id(&self) -> i64 {
-        i64::try_from(self.registered.id()).unwrap_or(i64::MAX)
+        i64::try_from(self.registration.id()).unwrap_or(i64::MAX)
     }
 
     fn set_name(&mut self, name: &[u8]) {
         self.name = name.to_vec();
-        self.registered.update(|profile| profile.name = name.to_vec());
+        self.registration.update(|profile| profile.name = name.to_vec());
     }
 
-    /// As in Redis: only `ON` is replied to, and while there are no replies at all, skipping one changes nothing.
+    /// Turns replies on or off, as in Redis: only `ON` is replied to, and while replies are off, `SKIP` changes nothing.
     fn set_replies(&mut self, mode: ReplyMode, reply: &mut ReplyWriter) {
         match mode {
             ReplyMode::On => reply.simple("OK"),
@@ -170,7 +170,7 @@ impl Client {
         }
         self.version = hello.version.unwrap_or(self.version);
         let version = self.version;
-        self.registered.update(|profile| profile.version = version);
+        self.registration.update(|profile| profile.version = version);
         if let Some(name) = hello.name {
             self.set_name(name);
         }

@@ -1,4 +1,4 @@
-//! The clients of the RESP front: what `CLIENT LIST` tells of them, and how many there are.
+//! The clients of the RESP front: their number, and their lines in `CLIENT LIST`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,37 +13,37 @@ use parking_lot::Mutex;
 use crate::protocol::command::{ClientFilter, CommandMatch};
 use crate::protocol::resp::Version;
 
-/// All clients that are connected, by number.
+/// The connected clients, by number.
 #[derive(Debug, Default)]
 pub struct Clients {
     connected: Mutex<BTreeMap<u64, Arc<ClientRecord>>>,
     seen: AtomicU64,
 }
 
-/// What is known of a client.
+/// A connected client.
 #[derive(Debug)]
 struct ClientRecord {
     id: u64,
     peer: SocketAddr,
-    /// This side's address; `None`: the system did not tell.
+    /// The server's address of the connection; `None` if the system does not know it.
     local: Option<SocketAddr>,
     since: Instant,
-    /// When the last command came, in milliseconds after `since`.
+    /// Time of the last command, in milliseconds after `since`.
     active: AtomicU64,
-    doing: Mutex<Activity>,
+    activity: Mutex<Activity>,
     profile: Mutex<Profile>,
 }
 
-/// What a client is doing.
+/// The activity of a client.
 #[derive(Debug, Clone, Copy, Default)]
 struct Activity {
-    /// The command that came last.
+    /// The last command.
     command: Option<CommandMatch>,
-    /// Requests that wait for `EXEC`; `None`: there was no `MULTI`.
+    /// Number of requests that wait for `EXEC`; `None` without a `MULTI`.
     queued: Option<usize>,
 }
 
-/// What the client tells of itself.
+/// A client's description of itself.
 #[derive(Debug, Clone, Default)]
 pub struct Profile {
     pub version: Version,
@@ -52,90 +52,90 @@ pub struct Profile {
     pub library_version: Vec<u8>,
 }
 
-/// A client's place among the connected ones, until this is dropped.
+/// Lists a client as connected until this is dropped.
 #[derive(Debug)]
 pub struct Registration {
     clients: Arc<Clients>,
-    known: Arc<ClientRecord>,
-    /// What is known of what it does: mostly the same again.
-    doing: Activity,
+    record: Arc<ClientRecord>,
+    /// The last activity in the record. It rarely changes.
+    activity: Activity,
 }
 
 impl Clients {
-    /// A new client's place.
+    /// Lists a new client.
     #[expect(clippy::disallowed_methods, reason = "the age of a connection")]
     pub fn register(self: &Arc<Self>, peer: SocketAddr, local: Option<SocketAddr>) -> Registration {
         let since = Instant::now();
         let id = self.seen.fetch_add(1, Relaxed) + 1;
-        let (active, doing, profile) = Default::default();
-        let known = Arc::new(ClientRecord { id, peer, local, since, active, doing, profile });
-        self.connected.lock().insert(id, Arc::clone(&known));
-        Registration { clients: Arc::clone(self), known, doing: Activity::default() }
+        let (active, activity, profile) = Default::default();
+        let record = Arc::new(ClientRecord { id, peer, local, since, active, activity, profile });
+        self.connected.lock().insert(id, Arc::clone(&record));
+        Registration { clients: Arc::clone(self), record, activity: Activity::default() }
     }
 
-    /// How many there have ever been.
+    /// Returns the number of clients since the start.
     pub fn seen(&self) -> u64 {
         self.seen.load(Relaxed)
     }
 
-    /// How many are connected.
+    /// Returns the number of connected clients.
     pub fn connected(&self) -> usize {
         self.connected.lock().len()
     }
 
-    /// One line a client, as Redis writes them.
+    /// Returns one line for each client, in Redis's format.
     #[expect(clippy::disallowed_methods, reason = "the age of a connection")]
     pub fn list(&self, filter: &ClientFilter<'_>) -> String {
-        // Not under the lock, which connecting clients wait for.
+        // The lines are written without the lock, which connecting clients wait for.
         let listed: Vec<_> =
-            self.connected.lock().values().filter(|known| filter.lists(known.id)).map(Arc::clone).collect();
+            self.connected.lock().values().filter(|record| filter.lists(record.id)).map(Arc::clone).collect();
         let now = Instant::now();
         let mut lines = String::new();
-        listed.iter().for_each(|known| known.write(now, &mut lines));
+        listed.iter().for_each(|record| record.write(now, &mut lines));
         lines
     }
 }
 
 impl Registration {
     pub fn id(&self) -> u64 {
-        self.known.id
+        self.record.id
     }
 
-    /// Tells others what the client is doing now; the command as before where there is none.
+    /// Records the client's activity. Without a command, the last one stays.
     #[expect(clippy::disallowed_methods, reason = "how long a client has been idle")]
-    pub fn is_doing(&mut self, command: Option<CommandMatch>, queued: Option<usize>) {
-        let active = Instant::now().saturating_duration_since(self.known.since);
-        self.known.active.store(u64::try_from(active.as_millis()).unwrap_or(u64::MAX), Relaxed);
-        let doing = Activity { command: command.or(self.doing.command), queued };
-        if !doing.is(self.doing) {
-            self.doing = doing;
-            *self.known.doing.lock() = doing;
+    pub fn record_activity(&mut self, command: Option<CommandMatch>, queued: Option<usize>) {
+        let active = Instant::now().saturating_duration_since(self.record.since);
+        self.record.active.store(u64::try_from(active.as_millis()).unwrap_or(u64::MAX), Relaxed);
+        let activity = Activity { command: command.or(self.activity.command), queued };
+        if !activity.is_same(self.activity) {
+            self.activity = activity;
+            *self.record.activity.lock() = activity;
         }
     }
 
-    /// Changes what the client told of itself.
+    /// Changes the client's description of itself.
     pub fn update(&self, change: impl FnOnce(&mut Profile)) {
-        change(&mut self.known.profile.lock());
+        change(&mut self.record.profile.lock());
     }
 
-    /// The client's line.
+    /// Returns the client's line.
     #[expect(clippy::disallowed_methods, reason = "the age of a connection")]
     pub fn line(&self) -> String {
         let mut line = String::new();
-        self.known.write(Instant::now(), &mut line);
+        self.record.write(Instant::now(), &mut line);
         line
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.clients.connected.lock().remove(&self.known.id);
+        self.clients.connected.lock().remove(&self.record.id);
     }
 }
 
 impl Activity {
-    fn is(self, other: Self) -> bool {
-        let spec = |doing: Self| doing.command.map(|command| std::ptr::from_ref(command.spec));
+    fn is_same(self, other: Self) -> bool {
+        let spec = |activity: Self| activity.command.map(|command| std::ptr::from_ref(command.spec));
         (spec(self), self.queued) == (spec(other), other.queued)
     }
 }
@@ -143,12 +143,12 @@ impl Activity {
 impl ClientRecord {
     fn write(&self, now: Instant, out: &mut String) {
         let profile = self.profile.lock().clone();
-        let doing = *self.doing.lock();
+        let activity = *self.activity.lock();
         let age = now.saturating_duration_since(self.since);
         let idle = age.saturating_sub(Duration::from_millis(self.active.load(Relaxed)));
         let local = self.local.map_or_else(String::new, |local| local.to_string());
-        let queued = doing.queued.map_or(-1, |queued| i64::try_from(queued).unwrap_or(i64::MAX));
-        // Clients insist on all fields of Redis. Those about descriptors and buffers, which are not known here, are 0 or -1.
+        let queued = activity.queued.map_or(-1, |queued| i64::try_from(queued).unwrap_or(i64::MAX));
+        // Clients require all fields of Redis. Fields about descriptors and buffers, which are unknown here, are 0 or -1.
         // Writing to a String cannot fail.
         let _ = writeln!(
             out,
@@ -160,8 +160,8 @@ impl ClientRecord {
             text(&profile.name),
             age.as_secs(),
             idle.as_secs(),
-            if doing.queued.is_some() { "x" } else { "N" },
-            doing.command.map_or_else(|| "NULL".to_owned(), |command| command.full_name()),
+            if activity.queued.is_some() { "x" } else { "N" },
+            activity.command.map_or_else(|| "NULL".to_owned(), |command| command.full_name()),
             profile.version.number(),
             text(&profile.library),
             text(&profile.library_version),

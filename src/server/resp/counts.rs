@@ -1,4 +1,4 @@
-//! How the metrics see a request: what kind it is, and whether it was answered with an error.
+//! Metrics of requests: their kind, and errors.
 
 use crate::metrics::{Errors, RequestKind};
 use crate::protocol::command::{Command, CommandError};
@@ -55,7 +55,7 @@ pub fn kind(request: Arguments, command: &Result<Command, CommandError>) -> Requ
     }
 }
 
-/// Counts a request that is no command, unless clients go on without it.
+/// Counts a request that is not a command, unless clients work without it.
 pub fn count_command_error(errors: &Errors, request: Arguments, error: &CommandError) {
     match error {
         _ if Command::is_optional(request) => {}
@@ -64,7 +64,7 @@ pub fn count_command_error(errors: &Errors, request: Arguments, error: &CommandE
     }
 }
 
-/// Counts the reply if it is an error; it is all that `output` has from `start` on.
+/// Counts the reply that begins at `start` if it is an error.
 pub fn count_error_reply(errors: &Errors, output: &[u8], start: usize) {
     if output.get(start) == Some(&b'-') {
         errors.unknown.inc();

@@ -1,4 +1,4 @@
-//! Error replies for what the limiter refuses.
+//! Error replies.
 
 use super::counts;
 use crate::limiter::{Limiter, LimiterError};
@@ -12,12 +12,12 @@ pub const TERMS: Terms = Terms {
     list_rules: Some("DIVVY.RULES lists them"),
 };
 
-/// Writes an error reply. Every class has Redis's general code.
+/// Writes an error of the limiter. All classes have Redis's general code.
 pub fn write_limiter_error(error: &impl LimiterError, writer: &mut ReplyWriter) {
     writer.error(format_args!("ERR {}", error_text::describe(error, &TERMS)));
 }
 
-/// Tells the client an error in words of this front.
+/// Counts an error, and writes it unless the client wants no reply.
 pub fn refuse(limiter: &Limiter, version: Version, error: &str, is_muted: bool, output: &mut Vec<u8>) {
     limiter.metrics().errors.unknown.inc();
     if !is_muted {
@@ -25,7 +25,7 @@ pub fn refuse(limiter: &Limiter, version: Version, error: &str, is_muted: bool, 
     }
 }
 
-/// Tells the client what is wrong with a request.
+/// Counts an invalid request, and writes the error.
 pub fn write_error(limiter: &Limiter, version: Version, request: Arguments, error: CommandError, output: &mut Vec<u8>) {
     if let CommandError::TooManyPairs { .. } = error {
         count_limit(limiter, Some(Limit::Pairs));
@@ -34,8 +34,8 @@ pub fn write_error(limiter: &Limiter, version: Version, request: Arguments, erro
     ReplyWriter::new(output, version).error(error);
 }
 
-/// The limit that a request ran into, if that is what is wrong with it: a length that is no number counts, too.
-pub fn limit_of(error: &ProtocolError) -> Option<Limit> {
+/// Returns the limit that a request exceeded, if any. A length that is not a number counts, too.
+pub fn exceeded_limit(error: &ProtocolError) -> Option<Limit> {
     match error {
         ProtocolError::ArrayLength | ProtocolError::UnauthenticatedArrayLength => Some(Limit::Arguments),
         ProtocolError::BulkLength | ProtocolError::UnauthenticatedBulkLength => Some(Limit::Argument),

@@ -21,13 +21,13 @@ use crate::server::net::auth::Guard;
 use crate::server::net::memory::BufferMemory;
 use crate::server::net::work_slots::WorkSlots;
 
-/// The Redis whose protocol and error texts this front follows. `HELLO` and `INFO` tell it alike: clients choose their
-/// features by whichever they ask. divvy's own version is a field of its own.
+/// The version of Redis whose protocol and error texts this front follows. Both `HELLO` and `INFO` return it, because clients
+/// choose their features by either. divvy's version is another field.
 pub const REDIS_VERSION: &str = "7.2.0";
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
-/// A part of `INFO`.
+/// A section of `INFO`.
 #[derive(Debug, Clone, Copy)]
 enum Section {
     Server,
@@ -72,27 +72,27 @@ impl Section {
         }
     }
 
-    /// Whether it has figures of `/metrics`.
+    /// Returns whether the section contains figures of `/metrics`.
     fn has_numbers(self) -> bool {
         matches!(self, Self::Memory | Self::Persistence | Self::Metrics)
     }
 }
 
-/// What all clients of the front share.
+/// The state that all sessions of the front share.
 pub struct RespState {
     pub limiter: Arc<Limiter>,
     pub limits: Limits,
-    /// Asks for the password.
+    /// The password, if there is one.
     pub guard: Option<Arc<Guard>>,
     address: Option<SocketAddr>,
     started: Instant,
-    /// 40 hexadecimal digits, new with each start.
+    /// Id of this run of the server: 40 hexadecimal digits.
     run_id: String,
     pub clients: Arc<Clients>,
     pub requests: FrontRequests,
-    /// What transactions hold is on this account.
+    /// Budget that queued transactions count toward.
     pub memory: Arc<BufferMemory>,
-    /// At requests that take long or have long replies.
+    /// Slots for requests that take long or have long replies.
     pub slots: WorkSlots,
 }
 
@@ -121,8 +121,8 @@ impl RespState {
         }
     }
 
-    /// The sections asked for, as Redis lays them out. `everything`, `all`, `default` and no section at all mean every
-    /// section. Unknown ones are left out.
+    /// Returns the requested sections in Redis's format. `everything`, `all`, `default` and no section at all mean every
+    /// section. Unknown sections are left out.
     pub async fn info(&self, asked: &[Vec<u8>]) -> String {
         let is_asked = |section: &Section| {
             let names = [section.name(), "all", "everything", "default"];
@@ -130,7 +130,7 @@ impl RespState {
                 || asked.iter().any(|word| names.iter().any(|name| word.eq_ignore_ascii_case(name.as_bytes())))
         };
         let sections = || Section::ALL.into_iter().filter(is_asked);
-        // A client may ask for one section each time it connects: the others' figures cost too much for that.
+        // A client may request one section each time it connects, and the figures of the others would cost too much.
         let numbers = if sections().any(Section::has_numbers) { self.numbers().await } else { Vec::new() };
         let mut text = String::new();
         for section in sections() {
@@ -183,7 +183,7 @@ impl RespState {
         )
     }
 
-    /// A master without replicas, which keeps no backlog for any.
+    /// Describes a master without replicas or a backlog.
     fn replication(&self) -> String {
         format!(
             "role:master\r\nconnected_slaves:0\r\nmaster_failover_state:no-failover\r\nmaster_replid:{}\r\n\
@@ -193,10 +193,10 @@ impl RespState {
         )
     }
 
-    /// What `/metrics` shows, but for histograms: the one source of figures.
+    /// Returns the figures of `/metrics` without histograms. `INFO` has no other source.
     async fn numbers(&self) -> Vec<(String, f64)> {
         let limiter = Arc::clone(&self.limiter);
-        // The store's figures cost system calls.
+        // Reading the store's figures takes system calls.
         let numbers = tokio::task::spawn_blocking(move || limiter.metrics().numbers(limiter.store_metrics()));
         numbers.await.unwrap_or_default()
     }
@@ -234,7 +234,7 @@ impl RespState {
         )
     }
 
-    /// The settings that Redis's tools ask for, under Redis's names.
+    /// Writes the settings that Redis's tools ask for, under Redis's names.
     pub fn write_settings(&self, patterns: Arguments, reply: &mut ReplyWriter) {
         let is_durable = self.limiter.store().on_disk().is_some();
         let settings = [
@@ -265,7 +265,7 @@ impl RespState {
         }
     }
 
-    /// Seconds since the Unix epoch, and microseconds of the present one.
+    /// Writes the seconds since the Unix epoch, and the microseconds of the current second.
     pub fn write_time(&self, reply: &mut ReplyWriter) {
         let now = self.limiter.now().as_nanos();
         reply.array(2);
@@ -281,8 +281,8 @@ fn run_id() -> String {
     digits
 }
 
-/// divvy knows what it has of the machine's memory, not what its allocator has handed out. redis-cli takes the first field
-/// that begins with `used_memory`.
+/// Describes the resident memory, because divvy does not know what its allocator has handed out. redis-cli uses the first
+/// field that begins with `used_memory`.
 fn memory(numbers: &[(String, f64)]) -> String {
     let resident = number(numbers, "process_resident_memory_bytes");
     let human = human(resident);
@@ -293,7 +293,7 @@ fn memory(numbers: &[(String, f64)]) -> String {
     )
 }
 
-/// Bytes as Redis writes them for people: `11.57M`.
+/// Formats bytes as Redis does for people: `11.57M`.
 fn human(bytes: f64) -> String {
     const STEP: f64 = 1024.0;
     let mut number = bytes;
@@ -315,7 +315,7 @@ fn metrics(numbers: &[(String, f64)]) -> String {
     lines
 }
 
-/// The number with this name, which has no labels; 0 when there is none.
+/// Returns the number with this name and no labels, or 0.
 fn number(numbers: &[(String, f64)], name: &str) -> f64 {
     numbers.iter().find(|(known, _)| known == name).map_or(0.0, |(_, value)| *value)
 }

@@ -15,13 +15,13 @@ use crate::server::net::memory::BudgetExceeded;
 use crate::server::net::session::{NextStep, Output};
 use crate::server::net::work_slots::{WorkSlot, WorkSlots};
 
-/// The command's reply, once it is there.
+/// The future reply to a command.
 type Reply = Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
 
-/// Answers such a command, and has the reply written before the next request is answered.
+/// Answers a large command. The reply is written to the client before the next request is answered.
 ///
 /// # Errors
-/// There is no memory for the replies that are in hand.
+/// There is no memory for the replies in `output`.
 pub async fn answer(
     shared: &Arc<RespState>,
     version: Version,
@@ -60,8 +60,10 @@ async fn take_slot(slots: &WorkSlots, command: &Command<'_>) -> WorkSlot {
     }
 }
 
+/// Begins to answer a command.
+///
 /// # Errors
-/// The arguments are none.
+/// The arguments are invalid.
 fn reply(shared: &Arc<RespState>, version: Version, command: Command<'_>) -> Result<Reply, CommandError> {
     let shared = Arc::clone(shared);
     let limiter = Arc::clone(&shared.limiter);
@@ -133,7 +135,7 @@ fn reply(shared: &Arc<RespState>, version: Version, command: Command<'_>) -> Res
     })
 }
 
-/// Tells the client that there is no room for a reply.
+/// Writes an error: there is no memory for the reply.
 pub fn refuse_for_memory(version: Version, output: &mut Vec<u8>) {
     ReplyWriter::new(output, version)
         .error("ERR the server has no memory left for a reply of this size: try again later");

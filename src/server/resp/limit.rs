@@ -1,4 +1,4 @@
-//! Limits of single actors: set, told, removed, listed.
+//! Limits of single actors: `DIVVY.LIMIT` and its subcommands.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::limiter::limits::{LimitFilter, ListedLimit};
 use crate::protocol::command::{LimitAsk, LimitsAsk};
 use crate::protocol::resp::ReplyWriter;
 
-/// What Redis tells of a key that does not expire.
+/// Redis's time to live of a key that does not expire.
 const NEVER: i64 = -1;
 
-/// Whose limit is meant, as a task of its own can hold it.
+/// The rule and actor of a limit, owned, so that a task can keep them.
 pub struct LimitTarget {
     rule: String,
     actor: String,
@@ -26,7 +26,7 @@ impl From<LimitAsk<'_>> for LimitTarget {
     }
 }
 
-/// Which limits are meant, likewise.
+/// A request for a page of limits, owned, so that a task can keep it.
 pub struct LimitQuery {
     rule: Option<String>,
     cursor: Option<String>,
@@ -47,7 +47,7 @@ pub async fn set(limiter: &Limiter, of: &LimitTarget, credits: u64, seconds: Opt
     }
 }
 
-/// Its credits, and the seconds until it ends, or -1; nothing where there is none.
+/// Writes a limit's credits and the seconds until it ends, or -1; null if there is no limit.
 pub fn get(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter<'_>) {
     match limiter.limit_of(&of.rule, &of.actor) {
         Ok(None) => reply.null(),
@@ -60,7 +60,7 @@ pub fn get(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter<'_>) {
     }
 }
 
-/// 1, or 0 where there was none.
+/// Removes a limit. Writes 1, or 0 if there was no limit.
 pub async fn remove(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter<'_>) {
     match limiter.remove_limit(&of.rule, &of.actor).await {
         Ok(was_there) => reply.unsigned(u64::from(was_there)),
@@ -68,8 +68,8 @@ pub async fn remove(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter
     }
 }
 
-/// The cursor of the next page, and for each limit its rule, actor, credits, the seconds until it ends, and whether it is an
-/// orphan.
+/// Writes the cursor of the next page, and for each limit its rule, actor, credits, the seconds until it ends, and whether it
+/// is an orphan.
 pub fn list(limiter: &Limiter, asked: &LimitQuery, reply: &mut ReplyWriter<'_>) {
     let of = LimitFilter { rule: asked.rule.as_deref(), actor: None };
     match limiter.limits(of, asked.cursor.as_deref(), asked.count) {

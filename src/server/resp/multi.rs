@@ -22,12 +22,12 @@ const NO_WATCH: &str = "ERR WATCH is not supported: counters are not keys that a
 const NO_ROOM_TO_QUEUE: &str = "ERR the server has no memory left to queue this command: EXEC will discard the \
                                 transaction; try again later";
 
-/// Redis discards the transaction then, and says so in words of its own.
+/// Returns whether this is an `EXEC` with arguments. As in Redis, it discards the transaction, with its own error.
 pub fn is_exec_with_arguments(command: &Result<Command, CommandError>) -> bool {
     matches!(command, Err(CommandError::WrongArity { name }) if name == "exec")
 }
 
-/// Adds a request to the transaction, or aborts it when the request is none that could be executed.
+/// Adds a request to the transaction, or aborts the transaction if the request cannot be executed.
 pub fn queue(
     shared: &RespState,
     client: &Client,
@@ -52,7 +52,7 @@ pub fn queue(
     }
 }
 
-/// `MULTI`, `DISCARD` and `WATCH`.
+/// Begins or discards a transaction. Refuses `WATCH`.
 pub fn begin_or_end(
     shared: &RespState,
     transaction: &mut Option<Transaction>,

@@ -1,4 +1,4 @@
-//! What operators do to the counters of a rule, or to all of them: list, forget, back up.
+//! Commands of operators: they list and forget a rule's counters, and back up the store.
 
 use super::error::write_limiter_error;
 use crate::clock::ceil_seconds;
@@ -9,7 +9,7 @@ use crate::protocol::resp::ReplyWriter;
 use crate::rules::Operation;
 use crate::server::error_text;
 
-/// Which counters are meant, as a task of its own can hold it.
+/// A request for a page of a rule's counters, owned, so that a task can keep it.
 pub struct CounterQuery {
     rule: RuleSelector,
     actor: Option<String>,
@@ -23,8 +23,10 @@ enum RuleSelector {
 }
 
 impl CounterQuery {
+    /// Copies the request.
+    ///
     /// # Errors
-    /// The pairs that name the rule are none.
+    /// The pairs that name the rule are invalid.
     pub fn new(ask: &CountersAsk<'_>, max_pairs: usize) -> Result<Self, CommandError> {
         let rule = match ask.rule {
             NamedRule::Label(label) => RuleSelector::Label(label.to_owned()),
@@ -51,7 +53,7 @@ impl CounterQuery {
     }
 }
 
-/// The cursor of the next page, and for each counter its actor, the credits left and the seconds to its reset.
+/// Writes the cursor of the next page, and for each counter its actor, the credits left and the seconds until its reset.
 pub async fn list(limiter: &Limiter, asked: &CounterQuery, reply: &mut ReplyWriter<'_>) {
     match limiter.counters(asked.counters()).await {
         Err(error) => write_limiter_error(&error, reply),
@@ -69,7 +71,7 @@ pub async fn list(limiter: &Limiter, asked: &CounterQuery, reply: &mut ReplyWrit
     }
 }
 
-/// The cursor of the next page, and how many counters were forgotten.
+/// Writes the cursor of the next page, and the number of forgotten counters.
 pub async fn forget(limiter: &Limiter, asked: &CounterQuery, reply: &mut ReplyWriter<'_>) {
     match limiter.forget_counters(asked.counters()).await {
         Err(error) => write_limiter_error(&error, reply),
@@ -81,7 +83,7 @@ pub async fn forget(limiter: &Limiter, asked: &CounterQuery, reply: &mut ReplyWr
     }
 }
 
-/// The path of the backup.
+/// Writes the path of the backup.
 pub async fn back_up(limiter: &Limiter, name: &str, reply: &mut ReplyWriter<'_>) {
     match limiter.store().backup(name).await {
         Ok(path) => reply.bulk(path.to_string_lossy().as_bytes()),

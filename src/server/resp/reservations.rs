@@ -4,7 +4,7 @@ use crate::clock::ceil_seconds;
 use crate::limiter::{Settled, Verdict};
 use crate::protocol::resp::ReplyWriter;
 
-/// As that to a hit, and the id; null when nothing is reserved.
+/// Writes the reply to a hit and the id, or null if nothing is reserved.
 pub fn write_reserved(verdict: &Verdict, id: Option<&str>, writer: &mut ReplyWriter) {
     writer.array(4);
     writer.integer(verdict.allowed.into());
@@ -16,7 +16,7 @@ pub fn write_reserved(verdict: &Verdict, id: Option<&str>, writer: &mut ReplyWri
     }
 }
 
-/// The balance, when there is more, and what became of the reservation.
+/// Writes the balance, the seconds until there are more credits, and the reservation's status.
 pub fn write_committed(settled: &Settled, writer: &mut ReplyWriter) {
     writer.array(3);
     writer.integer(settled.verdict.balance());

@@ -8,7 +8,7 @@ use bytes::{Buf, BytesMut};
 use super::batch::Batch;
 use super::client::Client;
 use super::counts;
-use super::error::{count_limit, limit_of, refuse, write_error};
+use super::error::{count_limit, exceeded_limit, refuse, write_error};
 use super::info::RespState;
 use super::multi::{
     EXEC_ABORTED, EXEC_WITH_ARGUMENTS, EXEC_WITHOUT_MULTI, begin_or_end, is_exec_with_arguments, queue,
@@ -26,22 +26,22 @@ use crate::server::net::pool::{self, pooled};
 use crate::server::net::request_memory::{RequestMemory, SMALL};
 use crate::server::net::session::{Cut, NextStep, Output, Session};
 
-/// Requests answered as one batch; more of them wait in the input.
+/// Maximum number of requests in a batch. More of them wait in the input.
 const MAX_BATCH: usize = 512;
 /// The reply to a client that has not given the password.
 const NO_AUTH: &str = "NOAUTH Authentication required.";
 
-/// One client that speaks RESP.
+/// The session of one client.
 pub struct RespSession {
     shared: Arc<RespState>,
     decoder: Decoder,
     client: Client,
     request_memory: RequestMemory,
-    /// There since `MULTI`.
+    /// The transaction that `MULTI` began.
     transaction: Option<Transaction>,
-    /// What is left of a transaction whose replies are longer than what is written at once.
+    /// The rest of a transaction whose replies are too long to write at once.
     executing: Option<Execution>,
-    /// The command that came last.
+    /// The last command.
     last: Option<CommandMatch>,
     tally: RequestTally,
     origin: Origin,
@@ -61,7 +61,7 @@ impl RespSession {
             executing: None,
             last: None,
             tally: RequestTally::default(),
-            origin: origin::of(peer),
+            origin: origin::for_address(peer),
         }
     }
 }
@@ -77,7 +77,7 @@ impl Session for RespSession {
         let answered = self.answer_all(&mut batch, input, output).await;
         self.request_memory.give_back();
         self.shared.requests.take(&mut self.tally);
-        self.client.is_doing(self.last.take(), self.transaction.as_ref().map(Transaction::count));
+        self.client.record_activity(self.last.take(), self.transaction.as_ref().map(Transaction::count));
         match answered {
             Ok(next) => {
                 batch.release();
@@ -100,8 +100,10 @@ impl Session for RespSession {
 }
 
 impl RespSession {
+    /// Answers the complete requests in `input`.
+    ///
     /// # Errors
-    /// There is no memory for the replies that are in hand.
+    /// There is no memory for the replies in `output`.
     async fn answer_all(
         &mut self,
         batch: &mut Batch,
@@ -128,7 +130,7 @@ impl RespSession {
                 Ok(Some(consumed)) => consumed,
                 Err(error) => {
                     batch.settle(&self.shared.limiter, &mut self.request_memory, output).await?;
-                    count_limit(&self.shared.limiter, limit_of(&error));
+                    count_limit(&self.shared.limiter, exceeded_limit(&error));
                     if !self.client.is_silent() {
                         ReplyWriter::new(output.bytes, self.client.version).error(error);
                     }
@@ -150,7 +152,7 @@ impl RespSession {
         Ok(next)
     }
 
-    /// Answers the requests before this one, and waits until there is room for it.
+    /// Answers the requests before a large one, and waits until there is memory for it.
     #[cold]
     async fn wait_for_memory(
         &mut self,
@@ -159,7 +161,7 @@ impl RespSession {
         output: &mut Output<'_>,
     ) -> Result<(), BudgetExceeded> {
         let limiter = &self.shared.limiter;
-        // A queued request is answered at EXEC.
+        // A queued request needs the memory at EXEC.
         if self.transaction.is_none() && !self.request_memory.admits(limiter, batch.weight(), bytes) {
             batch.settle(limiter, &mut self.request_memory, output).await?;
             self.request_memory.wait_for_request(limiter, bytes).await;
@@ -167,8 +169,8 @@ impl RespSession {
         Ok(())
     }
 
-    /// Puts the request that was decoded from `input` into the batch or the transaction, or settles the batch and
-    /// answers the request; then the batch is empty.
+    /// Adds the request that was decoded from `input` to the batch or the transaction, or settles the batch and answers the
+    /// request.
     async fn answer_one(
         &mut self,
         batch: &mut Batch,
@@ -182,7 +184,7 @@ impl RespSession {
         }
         let is_muted = client.begin_request();
         if !client.gate.is_open() && needs_password(request) {
-            // Nothing waits in the batch: a RESET, which shuts the gate again, has settled it.
+            // The batch is empty: a RESET, which closes the gate again, has settled it.
             if !is_muted {
                 ReplyWriter::new(output.bytes, client.version).error(NO_AUTH);
             }
@@ -213,8 +215,8 @@ impl RespSession {
         };
         batch.settle(&shared.limiter, request_memory, output).await?;
         shared.requests.take(tally);
-        // It may be asked for by this very command.
-        client.is_doing(*last, transaction.as_ref().map(Transaction::count));
+        // This command may ask for it.
+        client.record_activity(*last, transaction.as_ref().map(Transaction::count));
         let start = output.bytes.len();
         let (next, is_heard) = match alone {
             Ok(Command::Exec) => {
@@ -261,9 +263,9 @@ impl RespSession {
         Ok(next)
     }
 
-    /// Answers what is left of a transaction, in order. Hits are applied in parts that have room, and other connections have
-    /// their turn between the parts. Commands that look at counters, or take long, are answered in their place. Replies wait
-    /// in the output: the transaction has paid for their room. Long replies are written earlier.
+    /// Answers the rest of a transaction, in order. Hits are applied in parts that fit the memory for requests in work, and the
+    /// connection yields between the parts. Commands that do not belong in a batch are answered in their place. Replies wait
+    /// in the output, because the transaction has paid for their memory, but long replies are written earlier.
     async fn execute(
         &mut self,
         mut execution: Execution,
@@ -289,7 +291,7 @@ impl RespSession {
                 Ok(Some(command)) if command.is_about_connection() => {
                     let is_muted = is_exec_muted || (is_muted && !command.ends_silence());
                     batch.push_text(is_muted, |texts| {
-                        // Only commands that are never queued end the connection.
+                        // No command that can be queued ends the connection.
                         answer_client(shared, client, command, texts);
                     });
                 }
@@ -331,7 +333,7 @@ impl RespSession {
     }
 }
 
-/// Whether a client must have given the password before this request. Until then, unknown commands look like known ones.
+/// Returns whether a request requires the password. Without it, unknown commands look like known ones.
 fn needs_password(request: Arguments) -> bool {
     let spec = table::find(table::COMMANDS, request.get(0).unwrap_or_default());
     spec.is_none_or(|spec| !spec.flags.contains(&"no_auth"))

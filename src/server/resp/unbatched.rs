@@ -14,7 +14,7 @@ use crate::rules::explain;
 use crate::server::net::memory::BudgetExceeded;
 use crate::server::net::session::{NextStep, Output};
 
-/// Answers a command that concerns the connection alone, and counts the reply if it is an error.
+/// Answers a command about the connection, and counts the reply if it is an error.
 pub fn answer_client(shared: &RespState, client: &mut Client, command: Command, output: &mut Vec<u8>) -> NextStep {
     let start = output.len();
     let next = client.answer(command, output);
@@ -22,10 +22,10 @@ pub fn answer_client(shared: &RespState, client: &mut Client, command: Command, 
     next
 }
 
-/// Answers a command that is not one for the batch.
+/// Answers a command that does not belong in a batch.
 ///
 /// # Errors
-/// There is no memory for the replies that are in hand.
+/// There is no memory for the replies in `output`.
 pub async fn answer_alone(
     shared: &Arc<RespState>,
     batch: &mut Batch,
@@ -51,7 +51,7 @@ pub async fn answer_alone(
     Ok(NextStep::Read)
 }
 
-/// A master without replicas.
+/// Describes a master without replicas.
 fn write_role(reply: &mut ReplyWriter) {
     reply.array(3);
     reply.bulk(b"master");
@@ -59,7 +59,7 @@ fn write_role(reply: &mut ReplyWriter) {
     reply.array(0);
 }
 
-/// One line a rule, up to the one that answers.
+/// Writes a line for each rule up to the one that answers.
 fn write_explanation(shared: &RespState, batch: &mut Batch, pairs: Pairs, reply: &mut ReplyWriter) {
     if let Err(error) = pairs.read_into(&mut batch.operation, shared.limits.max_pairs) {
         return reply.error(error);
@@ -74,7 +74,7 @@ fn write_explanation(shared: &RespState, batch: &mut Batch, pairs: Pairs, reply:
     }
 }
 
-/// A map a rule, settings that were not given left out.
+/// Writes a map for each rule, without settings that were not given.
 fn write_rules(limiter: &Limiter, reply: &mut ReplyWriter) {
     let Some(policy) = policy_or_error(limiter, reply) else { return };
     let rules = policy.rules().rules();

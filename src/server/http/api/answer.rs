@@ -1,4 +1,4 @@
-//! What the limiter said, as clients read it: a JSON body, and headers.
+//! Answers of the limiter for clients: a JSON body, and headers.
 
 use std::borrow::Cow;
 
@@ -21,36 +21,36 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 #[serde(rename_all = "camelCase")]
 pub struct Answer<'a> {
     pub allowed: bool,
-    /// The most credits that there can be left.
+    /// Maximum number of credits.
     pub limit: u64,
     /// Credits left now.
     pub remaining: u64,
-    /// The same, and below 0 where more was used than there is.
+    /// Credits left, negative if more was used than there were.
     balance: i64,
-    /// Seconds, rounded up, until more credits, as the rule's algorithm defines it.
+    /// Seconds, rounded up, until there are more credits, as the rule's algorithm defines it.
     pub reset: u64,
-    /// Seconds, rounded up, until the same request would be allowed; none when it is, or never will be.
+    /// Seconds, rounded up, until the same request would be allowed; `None` if it is allowed, or never will be.
     pub retry_after: Option<u64>,
     /// The rule that answered: its [`name`].
     pub rule: Cow<'a, str>,
-    /// In a denial by a stack of rules, the names of all that deny.
+    /// Names of all rules of a stack that deny.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     violated_policies: Vec<Cow<'a, str>>,
     #[serde(skip)]
     window_seconds: Option<u64>,
     #[serde(skip)]
     unit: Option<&'static str>,
-    /// Where the client stands with each limit of a stack of rules; none: there is only the one that answers.
+    /// The answers of all limits of a stack. Empty if there is only the one that answers.
     #[serde(skip)]
     limits: Vec<Answer<'a>>,
 }
 
 impl<'a> Answer<'a> {
-    /// The answer to request `index`.
+    /// Returns the answer to request `index`.
     ///
     /// # Errors
-    /// It has none.
-    pub fn of(report: Report<'a>, index: usize) -> Result<Self, Problem> {
+    /// The request was refused.
+    pub fn for_request(report: Report<'a>, index: usize) -> Result<Self, Problem> {
         let answering = report.standing(index)?;
         let mut answer = Self::by(&answering);
         if !report.is_stack(index) {
@@ -67,12 +67,12 @@ impl<'a> Answer<'a> {
         Ok(answer)
     }
 
-    /// The answer of a limit that the request brought along, under this name.
+    /// Returns the answer of a request's own limit with this name.
     pub fn by_own_limit(name: &'a str, limit: u64, window_ns: u64, outcome: Outcome) -> Self {
         Self { window_seconds: Some(ceil_seconds(window_ns)), ..Self::new(name.into(), limit, outcome.into()) }
     }
 
-    /// What one rule answers.
+    /// Returns the answer of one rule.
     fn by(&Standing { verdict, rule, place, limit, capacity }: &Standing<'a>) -> Self {
         Self {
             window_seconds: limit.and_then(window_seconds),
@@ -97,8 +97,8 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Adds the headers that a response with this answer has, and gives the body: what serde would write, and a
-    /// newline. `text` is where they are written first.
+    /// Adds the headers of a response with this answer, and returns the body, which is what serde would write, and a newline.
+    /// `text` is a buffer.
     pub fn write(&self, dialects: RateLimitHeaders, headers: &mut HeaderMap, text: &mut Vec<u8>) -> Bytes {
         headers.insert(CONTENT_TYPE, JSON);
         self.write_headers(dialects, headers, text);
@@ -135,7 +135,7 @@ impl<'a> Answer<'a> {
         out.extend_from_slice(b"}\n");
     }
 
-    /// Adds the headers that say where the client stands. `text` is where they are written first.
+    /// Adds the rate limit headers. `text` is a buffer.
     pub fn write_headers(&self, dialects: RateLimitHeaders, headers: &mut HeaderMap, text: &mut Vec<u8>) {
         let limits = if self.limits.is_empty() { std::slice::from_ref(self) } else { &self.limits };
         dialects.write(&self.status(), limits.iter().map(Self::status), headers, text);
@@ -154,8 +154,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// What a rule is called in bodies and headers: its label; without one, what any client may know, its place
-/// among the rules.
+/// Returns a rule's name in bodies and headers: its label, or else its position among the rules, which any client may know.
 pub fn name(place: usize, rule: &Rule) -> Cow<'_, str> {
     match &rule.label {
         Some(label) => Cow::Borrowed(label),
@@ -164,14 +163,14 @@ pub fn name(place: usize, rule: &Rule) -> Cow<'_, str> {
     }
 }
 
-/// The time in which a rule with this limit grants as many credits as its bucket holds, rounded up.
+/// Returns the seconds, rounded up, that the limit takes to grant as many credits as its bucket holds.
 fn window_seconds(limit: &Limit) -> Option<u64> {
     let (credits, time_ns) = limit.rate()?;
     let window_ns = (u128::from(time_ns) * u128::from(limit.capacity())).div_ceil(u128::from(credits.max(1)));
     Some(ceil_seconds(u64::try_from(window_ns).unwrap_or(u64::MAX)))
 }
 
-/// Of its credits, where they are not requests.
+/// Returns the unit of the limit's credits, unless they are requests.
 fn unit(limit: &Limit) -> Option<&'static str> {
     matches!(limit, Limit::Concurrency(_)).then_some(CONCURRENT_REQUESTS)
 }
@@ -182,7 +181,7 @@ mod tests {
     use crate::server::http::json_line::json_line;
 
     #[test]
-    fn an_answer_is_written_as_serde_would() {
+    fn answer_is_written_like_serde_writes_it() {
         for (allowed, number, retry_after, rule) in [
             (true, 0, None, "default"),
             (false, u64::MAX, Some(0), "by-ip"),

@@ -1,4 +1,4 @@
-//! Bodies: JSON, of a bounded length, straight into the types that the endpoints name.
+//! Request bodies: JSON of a bounded length, parsed directly into the endpoints' types.
 
 use std::fmt::Display;
 
@@ -14,10 +14,10 @@ use super::object::Object;
 use crate::metrics::Limit;
 use crate::server::http::problem::Problem;
 
-/// Reads a body that says it is JSON, of at most `max` bytes.
+/// Reads a body of type JSON and at most `max` bytes.
 ///
 /// # Errors
-/// 415 for another kind, 413 for a longer one, 400 for one that broke off.
+/// 415 for another type, 413 for a longer body, 400 for a body that broke off.
 pub async fn read<B>(headers: &HeaderMap, mut body: B, max: usize) -> Result<Bytes, Problem>
 where
     B: HttpBody<Data = Bytes, Error: Display> + Unpin,
@@ -26,7 +26,7 @@ where
         let detail = "the body must be JSON: send it with `Content-Type: application/json`";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
-    // What it says of its length is enough to refuse it.
+    // The declared length is enough to refuse it.
     if body.size_hint().lower() > max as u64 {
         return Err(too_long(max));
     }
@@ -34,7 +34,7 @@ where
     if first.len() > max {
         return Err(too_long(max));
     }
-    // Nearly every body comes as one piece, which is taken as it is.
+    // Fast path: the whole body is one frame, which is not copied.
     if body.is_end_stream() {
         return Ok(first);
     }
@@ -48,14 +48,14 @@ where
     Ok(all.freeze())
 }
 
-/// The next piece of a body.
+/// Returns the next data frame of a body.
 async fn next<B>(body: &mut B) -> Result<Option<Bytes>, Problem>
 where
     B: HttpBody<Data = Bytes, Error: Display> + Unpin,
 {
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Problem::bad_request(format!("the body is incomplete: {error}")))?;
-        // The other frames are trailers.
+        // Other frames are trailers.
         if let Ok(data) = frame.into_data() {
             return Ok(Some(data));
         }
@@ -65,11 +65,11 @@ where
 
 fn too_long(max: usize) -> Problem {
     let detail = format!("the body is longer than {max} bytes (--max-body)");
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).beyond(Limit::Body)
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).with_limit(Limit::Body)
 }
 
-/// A page in a browser can make it post anything but this to another site without being asked, so nothing else is
-/// taken for JSON.
+/// Returns whether the content type is JSON. No other type is accepted, because a page in a browser can post those to another
+/// site without the user's consent.
 fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
@@ -79,9 +79,9 @@ fn is_json(headers: &HeaderMap) -> bool {
 /// Parses a body.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The problem, and its position.
 pub fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
-    // Checked at once, which is less than each of its strings by itself; what is no text is told as a mistake in its place.
+    // One check of the whole body is faster than one per string. A body that is not UTF-8 is reported with the position.
     let parsed = match str::from_utf8(body) {
         Ok(text) => serde_json::from_str(text),
         Err(_) => serde_json::from_slice(body),
@@ -91,8 +91,8 @@ pub fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
         .map_err(|error| locate::<T>(body).unwrap_or_else(|| problem(&error, String::new())))
 }
 
-/// Parses once more, keeping track of the place: only mistakes pay for that. `None` for what follows a whole value,
-/// which is in no place.
+/// Parses again to find the position of an error, so that only errors pay for it. Returns `None` for text after a complete
+/// value, which has no position.
 fn locate<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<Problem> {
     let error =
         serde_path_to_error::deserialize::<_, Object<T>>(&mut serde_json::Deserializer::from_slice(body)).err()?;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_with_its_place() {
+    fn error_has_its_position() {
         for (body, pointer, detail) in [
             ("", "#", "EOF"),
             ("{\"hits\":[]} x", "#", "trailing characters"),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_detail_does_not_repeat_all_that_was_sent() {
+    fn detail_repeats_only_a_part_of_the_input() {
         let problem = refused(&format!("{{\"{}\":1}}", "ü".repeat(10_000)));
         assert!(problem["detail"].as_str().unwrap().len() < 600);
     }

@@ -1,4 +1,4 @@
-//! `GET` and `DELETE /v1/counters`: a rule's counters, listed or forgotten, a page at a time.
+//! `GET` and `DELETE /v1/counters`: lists or forgets a rule's counters, a page at a time.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ struct CounterQuery {
 #[derive(Debug, Serialize)]
 struct CounterList {
     counters: Vec<Counter>,
-    /// The cursor of the next page; none after the last.
+    /// Cursor of the next page; `None` after the last.
     next: Option<String>,
 }
 
@@ -44,7 +44,7 @@ struct Counter {
 #[derive(Debug, Serialize)]
 struct ForgetResponse {
     forgotten: u64,
-    /// As [`CounterList::next`].
+    /// Same as [`CounterList::next`].
     next: Option<String>,
 }
 
@@ -68,7 +68,7 @@ pub async fn forget(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, P
     Ok(Json(ForgetResponse { forgotten: page.forgotten, next: page.next }).into_response())
 }
 
-/// The work panicked, or the server is ending.
+/// Describes work that panicked, or that the shutdown ended.
 pub fn broken(error: JoinError) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }

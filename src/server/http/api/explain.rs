@@ -28,7 +28,7 @@ struct Explanation<'a> {
     rules: Vec<NamedRule<'a>>,
 }
 
-/// What a rule made of the operation, with what answers and headers call the rule.
+/// The result of a rule, and the rule's name in answers and headers.
 #[derive(Serialize)]
 struct NamedRule<'a> {
     name: Cow<'a, str>,
@@ -44,7 +44,7 @@ pub async fn explain(State(api): State<Arc<Api>>, request: Request) -> Result<Re
     request.operation.read(api.limits.max_pairs, "/operation", &mut operation)?;
     let policy = api.policy()?;
     let rules = policy.rules();
-    // An explanation has the rules from the first one on.
+    // An explanation covers the rules from the first one on.
     let now = api.limiter.now();
     let own_credits = |index| policy.own_credits(index, &operation, now);
     let explained = explain::explain(rules, &operation, own_credits).rules.into_iter().zip(rules.rules()).enumerate();

@@ -28,7 +28,7 @@ use crate::server::net::pool::{self, pooled};
 pub struct HitRequest<'a> {
     #[serde(borrow)]
     pub operation: Pairs<'a>,
-    /// How many credits it takes, whatever the rules' `costField`s say.
+    /// Cost in credits, instead of the rules' `costField`s.
     cost: Option<WholeNumber>,
 }
 
@@ -38,12 +38,12 @@ impl HitRequest<'_> {
     }
 }
 
-/// By way of the router. Nearly all hits come by [`HitRoute`](super::hit_route::HitRoute) instead.
+/// Answers a hit through the router. Nearly all hits go through [`HitRoute`](super::hit_route::HitRoute) instead.
 pub async fn hit(State(api): State<Arc<Api>>, request: Request) -> Result<Response<Body>, Problem> {
     api.ask_routed(request, Intent::Hit).await
 }
 
-/// What the answer to one of them is made of.
+/// Buffers of a request.
 #[derive(Default)]
 struct Work {
     builder: PlanBuilder,
@@ -54,16 +54,16 @@ struct Work {
 pooled!(Box<Work>, |work| work.builder.memory() + work.operation.memory() + work.text.capacity());
 
 impl Api {
-    /// As [`Api::ask_one`], for a request that came by way of the router.
+    /// Same as [`Api::ask_one`], for a request from the router.
     pub async fn ask_routed(&self, request: Request, intent: Intent) -> Result<Response<Body>, Problem> {
         let (head, body) = request.into_parts();
         Ok(self.ask_one(head.headers, body, intent).await?.map(Body::from))
     }
 
-    /// Asks the limiter what the body says. A hit is 200 or 429; anything else is 200 whatever the answer is, as the question
-    /// was answered.
+    /// Asks the limiter about the operation in the body. A hit is answered with 200 or 429. Any other request is answered with
+    /// 200, even if the answer is a denial.
     ///
-    /// `headers` are the request's, and are used again for the response.
+    /// Reuses `headers`, which are the request's, for the response.
     pub async fn ask_one<B>(&self, headers: HeaderMap, body: B, intent: Intent) -> Result<Response<Bytes>, Problem>
     where
         B: HttpBody<Data = Bytes, Error: Display> + Unpin,
@@ -86,7 +86,7 @@ impl Api {
     ) -> Result<Response<Bytes>, Problem> {
         let asked: HitRequest = body::parse(body)?;
         asked.operation.read(self.limits.max_pairs, "/operation", &mut work.operation)?;
-        // Who only looks may do so again.
+        // A peek has no effect, so a client may repeat it.
         let key = if intent == Intent::Peek { None } else { IdempotencyKey::find(&headers)? };
         origin::begin(&self.limiter, &mut work.builder);
         let guard = match key {
@@ -97,7 +97,7 @@ impl Api {
             Some(key) => Some(self.add_idempotent(&key, intent, asked.cost(), work)?),
         };
         let applied = self.limiter.apply(work.builder.build()).await;
-        let answer = Answer::of(applied.report(), 0)?;
+        let answer = Answer::for_request(applied.report(), 0)?;
         headers.clear();
         if guard.is_some() && applied.report().is_replay() == Ok(true) {
             mark_replayed(&mut headers);

@@ -1,4 +1,4 @@
-//! `POST /v1/hit` without the router: what its layers do for this route, in their order.
+//! `POST /v1/hit` without the router. Does the work of the router's layers for this route, in their order.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::server::http::transport::fast_routes::{FastRoute, Incoming};
 use crate::server::http::transport::reply::Reply;
 use crate::server::net::auth::Guard;
 
-/// Hits whose clients are let in.
+/// The route for hits of authenticated clients.
 pub struct HitRoute {
     api: Arc<Api>,
     bounds: BodyBounds,
@@ -64,7 +64,7 @@ impl FastRoute for HitRoute {
     }
 }
 
-/// As the router does: last, and for every body whose length is known.
+/// Sets `Content-Length` if the length is known, after everything else, as the router does.
 fn set_content_length(response: &mut Response<Reply>) {
     if let Some(length) = response.body().size_hint().exact() {
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));

@@ -1,4 +1,4 @@
-//! `POST /v1/hits`: many hits, in order, as one batch, or taken together or not at all.
+//! `POST /v1/hits`: a batch of hits, in order. An atomic batch counts all of them or none.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::rules::Operation;
 use crate::server::http::problem::Problem;
 use crate::server::net::origin;
 
-/// Bytes that a hit in a body has at least: `{"operation":{}}`.
+/// Minimum length of a hit in a body: `{"operation":{}}` (bytes).
 const SHORTEST_HIT: usize = 16;
 
 #[derive(Debug, Deserialize)]
@@ -27,14 +27,14 @@ const SHORTEST_HIT: usize = 16;
 pub struct HitsRequest<'a> {
     #[serde(borrow)]
     hits: Vec<Object<HitRequest<'a>>>,
-    /// Take all or none.
+    /// Count all hits or none.
     #[serde(default)]
     atomic: bool,
 }
 
 #[derive(Debug, Serialize)]
 struct Answers<'a> {
-    /// Whether all hits are allowed, if they are taken together.
+    /// Whether all hits of an atomic batch are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     allowed: Option<bool>,
     results: Vec<AnswerOrProblem<'a>>,
@@ -47,8 +47,8 @@ enum AnswerOrProblem<'a> {
     Problem(Problem),
 }
 
-/// 200, with an answer or a problem for each hit. When a hit is not even well formed, none of them is taken. An
-/// `Idempotency-Key` is one of all of them.
+/// Answers 200, with an answer or a problem for each hit. If a hit is malformed, none of them counts. An `Idempotency-Key`
+/// applies to the whole batch.
 pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
@@ -57,7 +57,7 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
     let asked: HitsRequest = body::parse(&body)?;
     if asked.hits.len() > max_hits {
         let problem = Problem::bad_request(format!("more than {max_hits} hits (--max-hits)"));
-        return Err(problem.beyond(Limit::Hits).at("/hits"));
+        return Err(problem.with_limit(Limit::Hits).at("/hits"));
     }
     if asked.atomic && asked.hits.len() > MAX_TOGETHER {
         let problem = Problem::bad_request(format!("more than {MAX_TOGETHER} hits cannot be taken together"));
@@ -112,7 +112,7 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
 
 fn one_by_one(api: &Api, report: Report<'_>) -> Response {
     let errors = &api.limiter.metrics().errors;
-    let answer = |index| match Answer::of(report, index) {
+    let answer = |index| match Answer::for_request(report, index) {
         Ok(answer) => AnswerOrProblem::Answer(answer),
         Err(problem) => {
             errors.unknown.inc();
@@ -122,9 +122,10 @@ fn one_by_one(api: &Api, report: Report<'_>) -> Response {
     Json(Answers { allowed: None, results: (0..report.len()).map(answer).collect() }).into_response()
 }
 
-/// The answer to hits that were taken together. When the store fails, it fails for all of them.
+/// Answers an atomic batch. If the store fails, it fails for all hits.
 fn all_or_none(report: Report<'_>) -> Result<Response, Problem> {
-    let answers: Vec<_> = (0..report.len()).map(|index| Answer::of(report, index)).collect::<Result<_, _>>()?;
+    let answers: Vec<_> =
+        (0..report.len()).map(|index| Answer::for_request(report, index)).collect::<Result<_, _>>()?;
     let allowed = Some(answers.iter().all(|answer| answer.allowed));
     let results = answers.into_iter().map(AnswerOrProblem::Answer).collect();
     Ok(Json(Answers { allowed, results }).into_response())

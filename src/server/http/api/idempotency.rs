@@ -25,7 +25,7 @@ impl IdempotencyKey {
         let key = parse(value.as_bytes()).filter(|_| values.next().is_none());
         key.map(Some).ok_or_else(|| {
             Problem::bad_request(format!(
-                "Idempotency-Key is one text of 1 to {MAX_IDEMPOTENCY_KEY} characters, in double quotes (\"…\"), or without them if \
+                "Idempotency-Key must be one text of 1 to {MAX_IDEMPOTENCY_KEY} characters, in double quotes (\"…\"), or without them if \
                  it has no spaces, quotes and commas"
             ))
         })
@@ -54,8 +54,8 @@ pub fn mark_replayed(headers: &mut HeaderMap) {
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
 }
 
-/// Enters a request with an idempotency key. A request with the same key and another payload is another request: the
-/// counters decide what becomes of it.
+/// Enters a request with an idempotency key. A request with the same key and another payload is another request, and the
+/// counters decide its outcome.
 ///
 /// # Errors
 /// 409: the same request is in flight.
@@ -63,7 +63,7 @@ pub fn enter(calls: &CallsInFlight, key: &IdempotencyKey, payload: &Payload) -> 
     let call = [&payload.fingerprint().to_be_bytes(), key.as_bytes()].concat();
     calls.try_enter(call.into()).ok_or_else(|| {
         let detail = "the first request with this Idempotency-Key is being answered: send it again later";
-        Problem::new(StatusCode::CONFLICT, detail).that_may_pass()
+        Problem::new(StatusCode::CONFLICT, detail).with_retry()
     })
 }
 
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_a_structured_string_or_bare() {
+    fn key_is_a_structured_string_or_bare() {
         let uuid = "8e03978e-40d5-43dd-bc93-6894a57f9324";
         let ok = |text: &str| Ok(Some(text.to_owned()));
         assert_eq!(key(&[]), Ok(None));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_in_flight_until_it_is_dropped() {
+    fn request_is_in_flight_until_it_is_dropped() {
         let (calls, one, other) =
             (CallsInFlight::default(), IdempotencyKey("a".to_owned()), IdempotencyKey("b".to_owned()));
         let mut different = Payload::new(Intent::Hit);

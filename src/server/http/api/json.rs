@@ -1,4 +1,4 @@
-//! JSON bodies, each of which is a line.
+//! JSON bodies of responses.
 
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::server::http::json_line::json_line;
 use crate::server::http::problem::Problem;
 
-/// A body of JSON that ends in a newline, so that a shell's next prompt begins on a line of its own.
+/// A JSON body that ends in a newline, so that a shell's next prompt begins on a new line.
 pub struct Json<T>(pub T);
 
 impl<T: Serialize> IntoResponse for Json<T> {

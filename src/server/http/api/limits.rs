@@ -19,7 +19,7 @@ use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
 use crate::limiter::limits::{LimitFilter, ListedLimit};
 use crate::server::http::problem::Problem;
 
-/// Whose limit is meant.
+/// The rule and actor of a limit.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LimitTarget {
@@ -28,7 +28,7 @@ struct LimitTarget {
     actor: String,
 }
 
-/// Which limits are meant: one actor's, or a page of them.
+/// A request for one actor's limit, or for a page of limits.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LimitQuery {
@@ -42,7 +42,7 @@ struct LimitQuery {
 #[serde(deny_unknown_fields)]
 struct NewLimit {
     credits: WholeNumber,
-    /// Seconds; without it the limit stays until it is removed.
+    /// Seconds until it expires; `None` to keep the limit until it is removed.
     #[serde(rename = "expiresIn")]
     expires_in: Option<WholeNumber>,
 }
@@ -67,7 +67,7 @@ impl From<ListedLimit> for ActorLimit {
 #[derive(Debug, Serialize)]
 struct LimitList {
     limits: Vec<ActorLimit>,
-    /// The cursor of the next page; none after the last.
+    /// Cursor of the next page; `None` after the last.
     next: Option<String>,
 }
 
@@ -89,7 +89,7 @@ pub async fn set(State(api): State<Arc<Api>>, request: Request) -> Result<Respon
     });
     match limit.await.map_err(broken)?? {
         Some(limit) => Ok(Json(ActorLimit::from(limit)).into_response()),
-        // Somebody has removed it since.
+        // Another client has removed it since.
         None => Err(none()),
     }
 }

@@ -1,7 +1,7 @@
-//! The HTTP API: hits in JSON, what gateways ask, and a look at rules and counters.
+//! The HTTP API: hits in JSON, checks for gateways, and requests about rules and counters.
 //!
-//! One file an endpoint. What they share: [`Api`]; [`body`] reads requests, [`json`] writes bodies, [`answer`] and [`ratelimit`]
-//! word what the limiter said, [`problem`] words what went wrong. Nothing here decides anything.
+//! Each endpoint has a file. They share the state [`Api`]; [`body`] reads requests, [`json`] writes bodies, and [`answer`] and
+//! [`ratelimit`] represent the limiter's answers. Nothing here decides anything.
 
 pub mod answer;
 pub mod body;
@@ -42,12 +42,12 @@ use crate::server::net::auth::Access;
 
 type Route = (&'static str, RequestKind, MethodRouter<Arc<Api>>);
 
-/// What takes credit.
+/// Returns the routes of hits.
 fn hit_routes() -> Vec<Route> {
     vec![("/v1/hit", RequestKind::Hit, post(hit::hit)), ("/v1/hits", RequestKind::Hit, post(hits::hits))]
 }
 
-/// What gateways ask, which take credit too.
+/// Returns the routes of checks for gateways, which are hits, too.
 fn check_routes() -> Vec<Route> {
     vec![
         ("/v1/check", RequestKind::Hit, get(check::check).post(check::check)),
@@ -56,7 +56,7 @@ fn check_routes() -> Vec<Route> {
     ]
 }
 
-/// What reads or changes counters and rules.
+/// Returns the routes that read or change counters and rules.
 fn inspection_routes() -> Vec<Route> {
     vec![
         ("/v1/peek", RequestKind::Peek, post(peek::peek)),
@@ -73,12 +73,12 @@ fn inspection_routes() -> Vec<Route> {
     ]
 }
 
-/// What anyone may see.
+/// Returns the routes that are open to all clients.
 fn public_routes() -> Vec<Route> {
     vec![("/openapi.json", RequestKind::Server, get(openapi::describe))]
 }
 
-/// All routes, each behind the password where it is asked for.
+/// Returns all routes. Each requires the password of its kind, if there is one.
 pub fn router(api: Arc<Api>, access: &Access) -> Router {
     let routes = |routes: Vec<Route>| {
         let counted = |kind| from_fn_with_state((api.requests.clone(), kind), count);

@@ -1,6 +1,6 @@
-//! Whole numbers, written in digits.
+//! Whole numbers as text.
 
-/// As `Display` would, without its machinery.
+/// Appends a number in decimal, faster than `Display`.
 pub fn write_number(number: impl itoa::Integer, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }

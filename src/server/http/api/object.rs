@@ -1,4 +1,4 @@
-//! Objects in JSON, and nothing in their place.
+//! JSON objects, and no other form of a structure.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// A `T` that is written as an object. What derives `Deserialize` would take an array of its fields, too.
+/// A `T` that must be an object. A derived `Deserialize` would accept an array of the fields, too.
 #[derive(Debug)]
 pub struct Object<T>(pub T);
 

@@ -1,9 +1,9 @@
-//! `GET /openapi.json`: what there is, for people and generators.
+//! `GET /openapi.json`: the description of the API.
 
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 
-/// Written by hand; the tests hold it against what the server does.
+/// The description, written by hand. Tests compare it with the server's behavior.
 pub const DESCRIPTION: &str = include_str!("openapi.json");
 
 pub async fn describe() -> impl IntoResponse {

@@ -1,4 +1,4 @@
-//! Operations in JSON: an object whose values are strings.
+//! Operations in JSON: objects whose values are strings.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
@@ -9,23 +9,25 @@ use crate::metrics::Limit;
 use crate::rules::Operation;
 use crate::server::http::problem::Problem;
 
-/// The pairs of an operation as they came. The last of a repeated key wins.
+/// The pairs of an operation, in order. The last of a repeated key wins.
 #[derive(Debug, Default)]
 pub struct Pairs<'a>(Vec<(Text<'a>, Text<'a>)>);
 
-/// A string, borrowed from the body where it has no escapes.
+/// A string. Without escapes it is borrowed from the body.
 #[derive(Debug)]
 struct Text<'a>(Cow<'a, str>);
 
 impl Pairs<'_> {
-    /// Reads them into `operation`, for a place in the body.
+    /// Copies the pairs into `operation`. `place` is their position in the body.
     ///
     /// # Errors
-    /// More than `max_pairs` of them.
+    /// There are more than `max_pairs`.
     pub fn read(&self, max_pairs: usize, pointer: impl Display, operation: &mut Operation) -> Result<(), Problem> {
-        // First: the last of a repeated key is found by comparing each with all.
+        // Checked first, because finding repeated keys compares each key with all others.
         if self.0.len() > max_pairs {
-            return Err(Problem::bad_request(format!("more than {max_pairs} pairs")).beyond(Limit::Pairs).at(pointer));
+            return Err(Problem::bad_request(format!("more than {max_pairs} pairs"))
+                .with_limit(Limit::Pairs)
+                .at(pointer));
         }
         operation.clear();
         for (key, value) in &self.0 {
@@ -59,7 +61,7 @@ impl<'de> Visitor<'de> for PairsVisitor {
     }
 }
 
-// By hand: as a derived newtype, a key is not seen by what keeps track of the place of a mistake.
+// Not derived: the crate that finds the position of an error does not see keys of a derived newtype.
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(TextVisitor)

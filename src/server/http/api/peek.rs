@@ -1,4 +1,4 @@
-//! `POST /v1/peek`: what a hit would be answered, without taking.
+//! `POST /v1/peek`: the answer to a hit, without its effect.
 
 use std::sync::Arc;
 

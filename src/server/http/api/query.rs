@@ -1,4 +1,4 @@
-//! The parameters of a URL's query.
+//! Parameters in a URL's query.
 
 use axum::extract::Query;
 use axum::http::Uri;
@@ -7,12 +7,12 @@ use serde::de::DeserializeOwned;
 
 use crate::server::http::problem::Problem;
 
-/// Reads them.
+/// Parses the query.
 ///
 /// # Errors
-/// They are not valid UTF-8, or not those that `T` has.
+/// The parameters are not valid UTF-8, or do not match `T`.
 pub fn parse<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
-    // The library would put U+FFFD in the place of other bytes, which may name another actor.
+    // The library would replace invalid bytes with U+FFFD, and the result may be the name of another actor.
     let is_text = |pair: &&str| percent_decode_str(pair).decode_utf8().is_ok();
     if let Some(pair) = uri.query().unwrap_or_default().split('&').find(|pair| !is_text(pair)) {
         let name = pair.split_once('=').map_or(pair, |(name, _)| name);

@@ -1,7 +1,7 @@
-//! The headers that tell a client where it stands, in three dialects, and `Retry-After`.
+//! Rate limit headers in three dialects, and `Retry-After`.
 //!
-//! The first is draft-ietf-httpapi-ratelimit-headers, revision 11: structured fields (RFC 9651). The others are what
-//! gateways and APIs have sent for years: three numbers each, the reset in seconds from now.
+//! The first dialect is draft-ietf-httpapi-ratelimit-headers, revision 11: structured fields (RFC 9651). Gateways and APIs
+//! have used the others for years: three numbers each, with the reset in seconds from now.
 
 use std::str::FromStr;
 
@@ -22,13 +22,13 @@ const X: [HeaderName; 3] = [
     HeaderName::from_static("x-ratelimit-remaining"),
     HeaderName::from_static("x-ratelimit-reset"),
 ];
-/// The largest integer in a structured field (RFC 9651, section 3.3.1).
+/// Largest integer of a structured field (RFC 9651, section 3.3.1).
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 
-/// The unit of a limit on what runs at once: a quota unit of the draft.
+/// Quota unit of a concurrency limit, as in the draft.
 pub const CONCURRENT_REQUESTS: &str = "concurrent-requests";
 
-/// Which dialects are sent.
+/// The dialects in responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimitHeaders {
     /// `RateLimit` and `RateLimit-Policy`.
@@ -67,14 +67,14 @@ impl FromStr for RateLimitHeaders {
     }
 }
 
-/// Where a client stands with a rule, as headers tell it.
+/// The state of one limit for a client.
 #[derive(Debug)]
 pub struct LimitStatus<'a> {
-    /// What the rule is called: printable ASCII without quotes and backslashes.
+    /// The rule's name: printable ASCII without quotes and backslashes.
     pub policy: &'a str,
     pub limit: u64,
     pub window_seconds: Option<u64>,
-    /// What `limit` counts, where it is not requests.
+    /// Unit of `limit`, unless it counts requests.
     pub unit: Option<&'static str>,
     pub remaining: u64,
     pub reset: u64,
@@ -82,8 +82,7 @@ pub struct LimitStatus<'a> {
 }
 
 impl RateLimitHeaders {
-    /// Adds the headers that say it: the draft's list each of `limits`, the others have room for the one that is
-    /// `answering`. `text` is where they are written first.
+    /// Adds the headers. Those of the draft list all `limits`, the others only the one that is `answering`. `text` is a buffer.
     pub fn write<'a>(
         self,
         answering: &LimitStatus,
@@ -123,7 +122,7 @@ impl LimitStatus<'_> {
         }
     }
 
-    /// A `Retry-After` may not end before the time that `t` names, so that is cut to it where a bucket trickles.
+    /// The time in `t` must not be later than `Retry-After`, so it is capped for buckets that refill gradually.
     fn write_service_limit(&self, out: &mut Vec<u8>) {
         self.write_name(out);
         out.extend_from_slice(b";r=");
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_says_when_to_come_again_and_no_window_ends_later() {
+    fn denial_has_retry_after_and_no_window_ends_later() {
         let trickling = LimitStatus { remaining: 0, reset: 30, retry_after: Some(3), ..STANDING };
         assert_eq!(written("draft", &trickling)[1..], ["ratelimit: \"by-ip\";r=0;t=3", "retry-after: 3"]);
         let expensive = LimitStatus { remaining: 1, reset: 3, retry_after: Some(30), ..STANDING };
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_draft_lists_every_limit_and_the_others_tell_the_one_that_answers() {
+    fn draft_lists_all_limits_and_other_dialects_the_one_that_answers() {
         let daily = LimitStatus { policy: "daily", limit: 5_000, window_seconds: Some(86_400), ..STANDING };
         let limits = [daily, STANDING];
         assert_eq!(
@@ -229,13 +228,13 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_nothing_has_no_window() {
+    fn rule_without_a_counter_has_no_window() {
         let always = LimitStatus { remaining: 100, reset: 0, window_seconds: None, ..STANDING };
         assert_eq!(written("draft", &always), ["ratelimit-policy: \"by-ip\";q=100", "ratelimit: \"by-ip\";r=100"]);
     }
 
     #[test]
-    fn what_runs_at_once_has_its_unit_and_no_window() {
+    fn concurrency_limit_has_a_unit_and_no_window() {
         let leases = LimitStatus { window_seconds: None, unit: Some(CONCURRENT_REQUESTS), ..STANDING };
         assert_eq!(
             written("draft", &leases),

@@ -1,5 +1,5 @@
-//! `/v1/reservations`: credits that are set aside, and what becomes of them. They change counters as charges do, so they are
-//! behind the password even where hits are open.
+//! `/v1/reservations`: reserves credits, and commits, renews or releases reservations. These requests change counters like
+//! charges, so they require the password even if hits do not.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::rules::Operation;
 use crate::server::http::problem::Problem;
 use crate::server::net::origin;
 
-/// The id in a route's path.
+/// The reservation id in a route's path.
 type IdInPath = Result<Path<String>, PathRejection>;
 
 #[derive(Debug, Deserialize)]
@@ -35,9 +35,9 @@ struct ReservationRequest<'a> {
     #[serde(borrow)]
     operation: Pairs<'a>,
     amount: WholeNumber,
-    /// Seconds; not needed for leases, which last as long as their rule says.
+    /// Seconds. Leases need none: their rule defines how long they last.
     ttl: Option<WholeNumber>,
-    /// The client's own name of the reservation.
+    /// The client's name for the reservation.
     id: Option<String>,
 }
 
@@ -47,7 +47,7 @@ struct ReservationResponse<'a> {
     #[serde(flatten)]
     answer: Answer<'a>,
     id: String,
-    /// Whole seconds until it ends; none when it is committed already.
+    /// Whole seconds until it expires; `None` if it is committed already.
     expires_in: Option<u64>,
 }
 
@@ -60,9 +60,9 @@ struct CommitRequest {
 #[derive(Debug, Serialize)]
 struct CommitResponse {
     remaining: u64,
-    /// The same, and below 0 where more was used than there is.
+    /// Credits left, negative if more was used than there were.
     balance: i64,
-    /// Seconds, rounded up, until more credits.
+    /// Seconds, rounded up, until there are more credits.
     reset: u64,
     status: &'static str,
 }
@@ -70,7 +70,7 @@ struct CommitResponse {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RenewRequest {
-    /// Seconds; none: as many as the reservation was made for.
+    /// Seconds; `None` for the original duration of the reservation.
     ttl: Option<WholeNumber>,
 }
 
@@ -86,14 +86,14 @@ struct ReleaseResponse {
     released: bool,
 }
 
-/// Sets credits aside: 201, 200 if they were under this id already, or 429.
+/// Reserves credits: 201, 200 if this id has reserved them already, or 429.
 pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
     let _request_memory = api.request_memory(body.len(), 1).await;
     let ReservationRequest { operation: pairs, amount: WholeNumber(credits), ttl, id } = body::parse(&body)?;
     if id.is_none() && IdempotencyKey::find(&head.headers)?.is_some() {
-        let detail = "a reservation takes no Idempotency-Key: give it an `id` of your own, which says the same";
+        let detail = "a reservation takes no Idempotency-Key: set its `id` instead, which has the same effect";
         return Err(Problem::bad_request(detail));
     }
     let mut operation = Operation::new();
@@ -109,7 +109,7 @@ pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Re
         refusal => refusal.into(),
     };
     let reserved = report.reserved(0).map_err(place)?;
-    let answer = Answer::of(report, 0)?;
+    let answer = Answer::for_request(report, 0)?;
     let (mut headers, mut text) = (HeaderMap::new(), Vec::new());
     let Some(id) = reserved.id else {
         let body = answer.write(api.settings.headers, &mut headers, &mut text);
@@ -123,7 +123,7 @@ pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Re
     {
         headers.insert(LOCATION, location);
     }
-    // One that nothing counts lasts as long as anyone wants.
+    // A reservation that no rule counts lasts as long as the client wants.
     let expires_in = match reserved.ends_ns {
         None if !reserved.is_repeated => ttl_seconds.map(u64::from),
         ends => ends.map(lasting_seconds),
@@ -131,7 +131,7 @@ pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Re
     Ok((status, headers, Json(ReservationResponse { answer, id, expires_in })).into_response())
 }
 
-/// Counts what was used, and frees the rest.
+/// Counts the used credits, and releases the rest.
 pub async fn commit(State(api): State<Arc<Api>>, id: IdInPath, request: Request) -> Result<Response, Problem> {
     let id = named(&api, id)?;
     let CommitRequest { cost: WholeNumber(cost) } = api.body(request).await?;
@@ -146,7 +146,7 @@ pub async fn commit(State(api): State<Arc<Api>>, id: IdInPath, request: Request)
     .into_response())
 }
 
-/// Keeps credits set aside for longer.
+/// Extends a reservation.
 pub async fn renew(State(api): State<Arc<Api>>, id: IdInPath, request: Request) -> Result<Response, Problem> {
     let id = named(&api, id)?;
     let RenewRequest { ttl } = api.body(request).await?;
@@ -158,11 +158,11 @@ pub async fn renew(State(api): State<Arc<Api>>, id: IdInPath, request: Request) 
     })?;
     match settled.lasts_seconds(ttl_seconds) {
         Some(expires_in) => Ok(Json(RenewResponse { expires_in }).into_response()),
-        None => Err(Problem::new(StatusCode::NOT_FOUND, "this reservation has ended: nothing is set aside any more")),
+        None => Err(Problem::new(StatusCode::NOT_FOUND, "this reservation has expired, or was committed or released")),
     }
 }
 
-/// Frees what is set aside.
+/// Releases a reservation.
 pub async fn release(State(api): State<Arc<Api>>, id: IdInPath) -> Result<Response, Problem> {
     let id = named(&api, id)?;
     let settled = api.apply(|builder| builder.settle(&id, Settlement::Release)).await.report().settled(0)?;
@@ -170,7 +170,7 @@ pub async fn release(State(api): State<Arc<Api>>, id: IdInPath) -> Result<Respon
 }
 
 impl Api {
-    /// Applies what `add` adds, as a plan of its own.
+    /// Applies the requests of `add` in their own plan.
     async fn apply(&self, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
         let mut builder = PlanBuilder::default();
         origin::begin(&self.limiter, &mut builder);
@@ -189,7 +189,7 @@ fn named(api: &Api, id: IdInPath) -> Result<ReservationId, Refusal> {
     api.limiter.read_id(text.as_bytes())
 }
 
-/// A longer time than any is too long for the limiter as well.
+/// Caps the number. The limiter refuses the maximum as too long, too.
 fn seconds(WholeNumber(seconds): WholeNumber) -> u32 {
     u32::try_from(seconds).unwrap_or(u32::MAX)
 }

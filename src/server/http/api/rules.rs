@@ -1,4 +1,4 @@
-//! `GET /v1/rules`: the rules in force, in their order.
+//! `GET /v1/rules`: the rules in force, in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ struct Rules<'a> {
     rules: Vec<RuleDescription<'a>>,
 }
 
-/// A rule under the names that its settings have in a rules file; what was not given is left out.
+/// A rule with the names that its settings have in a rules file, without settings that were not given.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RuleDescription<'a> {
@@ -54,7 +54,7 @@ struct RuleDescription<'a> {
     comment: Option<&'a str>,
 }
 
-/// One field, or several of which each combination of values has its own counter.
+/// One field, or several. Each combination of their values has its own counter.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum ActorField<'a> {
@@ -98,7 +98,7 @@ impl<'a> RuleDescription<'a> {
     }
 }
 
-/// Whole where it can be. The fraction of a number that needs all nine decimals and is as long as years is rounded.
+/// Returns a whole number if possible. Rounds the fraction of a time that has nine decimals and is years long.
 fn number(seconds: Seconds) -> Number {
     match seconds.0.subsec_nanos() {
         0 => Number::from(seconds.0.as_secs()),

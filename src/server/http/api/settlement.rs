@@ -1,5 +1,5 @@
-//! `POST /v1/charge` and `POST /v1/refund`: what is known only after a hit. Both change counters whatever is left, so they are
-//! behind the password even where hits are open.
+//! `POST /v1/charge` and `POST /v1/refund`: corrections after a hit. Both change counters regardless of the credits left, so
+//! they require the password even if hits do not.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use super::state::Api;
 use crate::limiter::Intent;
 use crate::server::http::problem::Problem;
 
-/// Counts what was used already.
+/// Counts credits that were used already.
 pub async fn charge(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     api.ask_routed(request, Intent::Charge).await
 }
 
-/// Gives back, up to what was taken.
+/// Gives credits back, at most as many as were taken.
 pub async fn refund(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     api.ask_routed(request, Intent::Refund).await
 }

@@ -1,4 +1,4 @@
-//! What every endpoint works with.
+//! The state that all endpoints share.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ use crate::server::net::memory::BufferMemory;
 use crate::server::net::request_memory::{RequestMemory, SMALL};
 use crate::server::net::work_slots::WorkSlots;
 
-/// Hits in one request to `/v1/hits`, unless the operator says otherwise.
+/// Default maximum number of hits in a request to `/v1/hits`.
 pub const DEFAULT_MAX_HITS: usize = 1_000;
 
-/// How the API is served.
+/// Settings of the API.
 #[derive(Debug, Clone)]
 pub struct ApiSettings {
     pub headers: RateLimitHeaders,
     pub check: CheckSettings,
-    /// Hits in one request to `/v1/hits`.
+    /// Maximum number of hits in a request to `/v1/hits`.
     pub max_hits: usize,
 }
 
-/// What every endpoint works with.
+/// The state that all endpoints share.
 pub struct Api {
     pub(super) limiter: Arc<Limiter>,
     pub(super) settings: ApiSettings,
@@ -37,8 +37,8 @@ pub struct Api {
 }
 
 impl Api {
-    /// `requests` is where the front's requests are counted; `turns` are those at large requests; requests in work have
-    /// room in `memory`.
+    /// Creates the state. Requests are counted in `requests`, `slots` bound the large ones, and requests in work take their
+    /// memory out of `memory`.
     pub fn new(
         limiter: Arc<Limiter>,
         settings: ApiSettings,
@@ -50,7 +50,7 @@ impl Api {
         Self { limiter, settings, limits, requests, slots, calls: CallsInFlight::default(), memory }
     }
 
-    /// RequestMemory for a call of this many bytes about at most `count` operations; `None` if it needs none.
+    /// Waits for the memory of a request of this length with at most `count` operations; returns `None` if it needs none.
     pub(super) async fn request_memory(&self, bytes: usize, count: usize) -> Option<RequestMemory> {
         if bytes <= SMALL && count == 1 {
             return None;
@@ -58,6 +58,8 @@ impl Api {
         Box::pin(RequestMemory::wait_for_call(&self.memory, &self.limiter, bytes, count)).await
     }
 
+    /// Returns the rules in force.
+    ///
     /// # Errors
     /// There are no rules.
     pub(super) fn policy(&self) -> Result<Arc<Policy>, Refusal> {

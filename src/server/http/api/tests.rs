@@ -1,4 +1,4 @@
-//! The description names the routes that there are.
+//! The OpenAPI description matches the routes.
 
 use std::collections::BTreeSet;
 

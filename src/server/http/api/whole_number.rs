@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_are_read_however_they_are_written() {
+    fn whole_numbers_are_read_in_all_forms() {
         for (json, number) in [("0", 0), ("-0.0", 0), ("2.0", 2), ("1e3", 1_000), ("18446744073709551615", u64::MAX)] {
             assert_eq!(whole(json), Some(number), "{json}");
         }
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is() {
+    fn other_values_are_refused() {
         for json in ["-1", "-1.0", "1.5", "1e300", "18446744073709551616", "\"1\"", "true", "[]"] {
             assert_eq!(whole(json), None, "{json}");
         }

@@ -38,7 +38,7 @@ impl AccountedBody {
     }
 }
 
-/// Returns the response to a call for which there is no memory. It must be empty, so that nothing waits for the client.
+/// Returns the response to a call without memory. Its body must be empty, so that nothing waits for the client.
 pub fn refuse<B>(empty: B) -> Response<B> {
     let mut response = Response::new(empty);
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

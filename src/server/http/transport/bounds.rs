@@ -1,6 +1,6 @@
-//! What an HTTP connection may take: the library's buffers, and the time and memory of a request's body.
+//! Bounds on HTTP connections: the library's buffers, and the time and memory of request bodies.
 //!
-//! The bounds are the ones that the other fronts have; a body is what an unfinished request is there.
+//! They are the same as for the other fronts. A body corresponds to an unfinished request there.
 
 use std::error::Error;
 use std::ops::Deref;
@@ -30,34 +30,34 @@ use crate::server::net::connection::Timeouts;
 use crate::server::net::memory::{BufferMemory, FREE, Share};
 use crate::server::net::session::Cut;
 
-/// HTTP/2: bytes of a request's head.
+/// HTTP/2: maximum length of a request's head (bytes).
 const MAX_HEAD: u32 = 16 * 1024;
-/// HTTP/2: what a client may send ahead, of a request and in all, and what is buffered for it (bytes).
+/// HTTP/2: flow-control windows of a request and of a connection, and the send buffer (bytes).
 const WINDOW: u32 = 64 * 1024;
 
 /// HTTP/2: how long an answer waits for the rest of an unread body.
 const SETTLING: Duration = Duration::from_millis(200);
 
-/// Bounds on the requests of one HTTP/2 connection. The library closes a connection that goes beyond the last two.
+/// Bounds on the requests of an HTTP/2 connection. The library closes a connection that exceeds the last two.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamBounds {
-    /// Requests that are served at a time.
+    /// Maximum number of requests in flight.
     pub max_concurrent: u32,
-    /// Requests that the client has reset and that are still waiting to be served.
+    /// Maximum number of requests that the client has reset and that still wait to be served.
     pub max_pending_resets: usize,
-    /// Requests that the server has reset because of the client's errors, in the life of the connection.
+    /// Maximum number of requests that the server has reset because of the client's errors.
     pub max_local_resets: usize,
 }
 
 impl StreamBounds {
     /// Defaults of the HTTP front.
     pub const HTTP: Self = Self { max_concurrent: 64, max_pending_resets: 1_000, max_local_resets: 10_000 };
-    /// Defaults of the gRPC front. Envoy sends 1,024 requests before it knows a lower bound, and takes the refusal of one for
-    /// a failure of the service.
+    /// Defaults of the gRPC front. Envoy sends 1,024 requests before it learns of a lower bound, and treats refused ones as
+    /// failures of the service.
     pub const GRPC: Self = Self { max_concurrent: 1_024, ..Self::HTTP };
 }
 
-/// Returns whether the library closed a connection because its client went beyond a bound.
+/// Returns whether the library closed a connection because its client exceeded a bound.
 pub fn is_flood(error: &hyper::Error) -> bool {
     let error = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
     error.is_some_and(|error| error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM))
@@ -80,26 +80,26 @@ pub fn builder(timeouts: Timeouts, streams: StreamBounds) -> Builder<TokioExecut
     builder
 }
 
-/// The bounds on bodies.
+/// Bounds on request bodies.
 #[derive(Clone)]
 pub struct BodyBounds {
     pub timeouts: Timeouts,
     pub memory: Arc<BufferMemory>,
-    /// Memory that each byte of a long body takes, once it is decoded.
+    /// Memory per byte of a long body once it is decoded.
     pub expansion: usize,
 }
 
-/// A longer body than this counts as what it takes once it is decoded (bytes).
+/// A body longer than this counts with its decoded size (bytes).
 const SHORT_BODY: usize = 2 * 1024;
 
 impl BodyBounds {
-    /// The memory that a body of this length takes (bytes).
+    /// Returns the memory of a body of this length (bytes).
     pub fn cost(&self, bytes: usize) -> usize {
         bytes.min(SHORT_BODY) + bytes.saturating_sub(SHORT_BODY).saturating_mul(self.expansion)
     }
 }
 
-/// Serves a request whose body is bounded, and says so when a bound was passed.
+/// Middleware that bounds the body of a request, and answers with an error if a bound was exceeded.
 pub async fn bound_body(State(bounds): State<BodyBounds>, request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
@@ -114,20 +114,20 @@ pub async fn bound_body(State(bounds): State<BodyBounds>, request: Request, next
     }
 }
 
-/// Reads on to the end of a body that was answered before it had come: to an answer before its end the library adds a
-/// reset of the stream, and curl, for one, then drops the answer. A client that takes its time has its answer, and the
-/// reset: it may be one that sends for as long as the stream lasts.
+/// Reads the rest of a body that was answered early. After an answer before the end of the body the library resets the
+/// stream, and some clients, such as curl, then drop the answer. A slow client gets the reset, because it may be sending
+/// for as long as the stream lasts.
 pub async fn discard(mut rest: impl hyper::body::Body + Unpin) {
     let to_end = async { while let Some(Ok(_)) = rest.frame().await {} };
     let _ = timeout(SETTLING, to_end).await;
 }
 
-/// Outlives the body: its bytes are held until the request is answered.
+/// The account of a body. It outlives the body, because the bytes are held until the request is answered.
 pub struct Account<B> {
     bounds: BodyBounds,
     share: Mutex<Share>,
     cut: OnceLock<Cut>,
-    /// What is unread of the body.
+    /// The unread rest of the body.
     rest: Mutex<Option<B>>,
 }
 
@@ -137,7 +137,7 @@ impl<B: hyper::body::Body + Unpin> Account<B> {
         Self { bounds: bounds.clone(), share, cut: OnceLock::new(), rest: Mutex::default() }
     }
 
-    /// Once the request is answered: what to say instead, if its body passed a bound.
+    /// Ends the account once the request is answered. Returns the error if the body exceeded a bound.
     pub async fn settle(&self, version: Version) -> Option<Response> {
         let rest = self.rest.lock().take();
         let Some(cut) = self.cut.get() else {
@@ -146,23 +146,23 @@ impl<B: hyper::body::Body + Unpin> Account<B> {
             }
             return None;
         };
-        Some(beyond(cut))
+        Some(respond_to_cut(cut))
     }
 }
 
-/// What is said when a body passed a bound.
-pub fn beyond(cut: &Cut) -> Response {
+/// Returns the response to a request whose body exceeded a bound.
+pub fn respond_to_cut(cut: &Cut) -> Response {
     let status = match cut {
         Cut::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
         Cut::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
     };
-    let problem = cut.limit().into_iter().fold(Problem::new(status, cut.to_string()), Problem::beyond);
+    let problem = cut.limit().into_iter().fold(Problem::new(status, cut.to_string()), Problem::with_limit);
     ([(header::CONNECTION, "close")], problem).into_response()
 }
 
-/// A body that ends with an error when it takes too long or too much.
+/// A body that fails when it takes too long or too much memory.
 pub struct BoundedBody<B: hyper::body::Body, A: Deref<Target = Account<B>>> {
-    /// `None` once this is dropped.
+    /// `None` only while this is dropped.
     body: Option<B>,
     received: usize,
     overdue: Option<Pin<Box<Sleep>>>,
@@ -239,7 +239,7 @@ mod tests {
 
     const LARGE: usize = 1000;
 
-    /// What a server answers that takes up to [`LARGE`] bytes for all bodies together, and 10 ms for each.
+    /// Returns the answer of a server with [`LARGE`] bytes for all bodies, and 10 ms for each.
     async fn answer(body: Body) -> (StatusCode, String) {
         let memory = BufferMemory::new(LARGE, Metrics::new());
         let limit = Duration::from_millis(10);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_within_its_bounds_is_none_the_wiser() {
+    fn body_within_its_bounds_is_unchanged() {
         let answered = runtime().block_on(answer(Body::new(Full::from(vec![0; LARGE]))));
         assert_eq!(answered, (StatusCode::OK, LARGE.to_string()));
         let empty = runtime().block_on(answer(Body::empty()));
@@ -266,16 +266,16 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_never_ends_is_a_timeout() {
+    fn body_that_never_ends_is_a_timeout() {
         let unending = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>());
         let (status, text) = runtime().block_on(answer(Body::new(unending)));
         assert_eq!(status, StatusCode::REQUEST_TIMEOUT);
         assert!(text.contains("not finished within") && text.contains("\"status\":408"), "{text}");
     }
 
-    /// The open stream of an unauthenticated client waited for the whole time that a request may take.
+    /// Regression test: the open stream of an unauthenticated client waited for the whole request timeout.
     #[test]
-    fn an_answer_before_a_body_that_never_ends_does_not_wait_for_it() {
+    fn answer_does_not_wait_for_a_body_that_never_ends() {
         let limit = Duration::from_secs(3600);
         let timeouts = Timeouts { idle: None, request: limit, write: limit, auth: limit, handshake: limit };
         let memory = BufferMemory::new(LARGE, Metrics::new());
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_for_which_there_is_no_memory_is_refused() {
+    fn body_without_memory_is_refused() {
         let (status, text) = runtime().block_on(answer(Body::new(Full::from(vec![0; LARGE + 1]))));
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(text.contains("no memory") && text.contains("\"status\":503"), "{text}");

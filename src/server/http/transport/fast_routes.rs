@@ -1,13 +1,13 @@
-//! Which requests go where: those of nearly all clients are answered directly, the rest by the router.
+//! The routes of a front: nearly all requests are answered directly, the others by the router.
 //!
 //! | request | answered by |
 //! |---|---|
-//! | `POST /v1/hit`, with the password where there is one | [`HitRoute`](crate::server::http::api::HitRoute) |
-//! | `ShouldRateLimit` in one plain message that has come, with the password where there is one | `RateLimitRoute` of the gRPC front |
+//! | `POST /v1/hit`, with the password if there is one | [`HitRoute`](crate::server::http::api::HitRoute) |
+//! | `ShouldRateLimit` in one uncompressed message that has come in, with the password if there is one | `RateLimitRoute` of the gRPC front |
 //! | everything else | the router |
 //!
-//! A router of layers boxes the request's body and a future for each layer: more work than all the rest of a hit. What
-//! is answered here is answered as the router would, byte for byte; it has the same routes, and the tests compare.
+//! For each layer, the router boxes the request's body and a future, which is more work than the rest of a hit. The answers
+//! here are the same as the router's, byte for byte: the router has these routes, too, and tests compare the answers.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,16 +24,16 @@ use super::bounds::{StreamBounds, discard};
 use super::reply::Reply;
 use super::unsent_replies::Call;
 
-/// A route that the router has, too.
+/// A route that is tried before the router, which has it, too.
 pub trait FastRoute: Send + Sync + 'static {
-    /// Answers the request, or gives it back for the router.
+    /// Answers the request, or returns it for the router.
     fn answer<B: Incoming>(
         &self,
         request: Request<B>,
     ) -> impl Future<Output = Result<Response<Reply>, Request<Body>>> + Send;
 }
 
-/// A body that comes in.
+/// The body of a request.
 pub trait Incoming: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + Unpin + 'static {}
 
 impl<B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + Unpin + 'static> Incoming for B {}
@@ -46,7 +46,7 @@ pub struct Routes<H> {
 }
 
 impl<H: FastRoute> Routes<H> {
-    /// Answers a request, which is this call.
+    /// Answers the request of a call.
     pub async fn answer(&self, request: Request<impl Incoming>, peer: SocketAddr, call: &mut Call) -> Response<Reply> {
         let request = match self.fast.answer(request).await {
             Ok(response) => return response,
@@ -56,7 +56,7 @@ impl<H: FastRoute> Routes<H> {
             discard(request.into_body()).await;
             return refuse(Reply::default());
         }
-        // Boxed: it is large, and every request would have its room.
+        // Boxed: the future is large, and every request would include its size.
         let response = Box::pin(self.route(request, peer)).await;
         call.end_routing();
         response

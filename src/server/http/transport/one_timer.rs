@@ -1,8 +1,8 @@
-//! The library's timers, which are one for each connection.
+//! The library's timers, merged into one per connection.
 //!
-//! The library waits for the head of each request with a timer of its own. To make one, to register it and to take it
-//! back costs more than all of these bounds on the connection itself. Here the connection's one timer stays as it is
-//! while later ones are waited for; when it rings too early, it is set again.
+//! The library creates a timer for the head of each request. Creating, registering and removing one costs more than all the
+//! bounds on the connection itself. Here a connection has one timer, which stays set while the library waits for later
+//! deadlines. When it fires too early, it is set again.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use hyper::rt;
 use parking_lot::Mutex;
 use tokio::time::{Sleep, sleep_until};
 
-/// The timer of one connection. One task waits for all that is made of it.
+/// The timer of one connection. A single task waits for all of its sleeps.
 #[derive(Default)]
 pub struct OneTimer {
     alarm: Arc<Alarm>,
@@ -27,7 +27,7 @@ impl rt::Timer for OneTimer {
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(Until { deadline: deadline.into(), alarm: Arc::clone(&self.alarm) })
+        Box::pin(AlarmSleep { deadline: deadline.into(), alarm: Arc::clone(&self.alarm) })
     }
 
     #[expect(clippy::disallowed_methods, reason = "how long a client takes for the head of a request")]
@@ -36,15 +36,15 @@ impl rt::Timer for OneTimer {
     }
 }
 
-/// Ends at its deadline.
-struct Until {
+/// A sleep until a deadline.
+struct AlarmSleep {
     deadline: tokio::time::Instant,
     alarm: Arc<Alarm>,
 }
 
-impl rt::Sleep for Until {}
+impl rt::Sleep for AlarmSleep {}
 
-impl Future for Until {
+impl Future for AlarmSleep {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -78,7 +78,7 @@ mod tests {
     #[tokio::test]
     async fn each_ends_at_its_own_deadline() {
         let timer = OneTimer::default();
-        // Later than the last one, and earlier.
+        // One deadline later than the last one, and one earlier.
         for short in [SHORT, 2 * SHORT, SHORT] {
             let begun = time::Instant::now();
             timeout(PATIENCE, timer.sleep(short)).await.unwrap();

@@ -1,10 +1,10 @@
-//! How much of an HTTP/2 connection is read before the requests in it are served.
+//! Bound on the bytes that an HTTP/2 connection reads before it serves the requests in them.
 //!
-//! The library takes frames in until the socket is empty, and only then hands out the first request. From a client that
-//! sends without a pause that is a megabyte: unserved requests pile up, the library takes those that were reset in that time
-//! for an attack, and all other connections of the thread wait. Here the connection's task reads two kilobytes whenever it
-//! runs, and the requests in them are served before it runs again. So few requests of a gateway wait at any time, and a
-//! hostile client gets no more of the thread than any other client.
+//! The library reads frames until the socket is empty, and only then hands out the first request. If a client sends without
+//! a pause, that is a megabyte: unserved requests pile up, the library mistakes resets among them for an attack, and all
+//! other connections of the thread wait. Here the connection's task reads two kilobytes in each run, and serves the requests
+//! in them before it runs again. So few requests of a gateway wait, and a hostile client gets no more of the thread than
+//! others.
 
 use std::io;
 use std::pin::Pin;
@@ -14,11 +14,11 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// Bytes that are read in a run of the connection's task. The shortest request that can be reset takes 25.
+/// Bytes that a run of the connection's task reads. The shortest request with a reset has 25.
 const PER_RUN: usize = 2 * 1024;
 const UNBOUNDED: usize = usize::MAX;
 
-/// Bytes that the task of a connection may still read in this run.
+/// Bytes that the connection's task may still read in this run.
 #[derive(Debug, Clone)]
 pub struct ReadBudget(Arc<AtomicUsize>);
 
@@ -36,12 +36,12 @@ impl ReadBudget {
         }
     }
 
-    /// Ends the bound: over HTTP/1, requests are served one after the other anyway.
+    /// Removes the bound. Over HTTP/1, requests are served one after the other anyway.
     pub fn lift(&self) {
         self.0.store(UNBOUNDED, Relaxed);
     }
 
-    /// Whether this run has read all it may. There may be more to read then.
+    /// Returns whether this run has used up its budget. There may be more to read.
     pub fn is_used_up(&self) -> bool {
         self.left() == 0
     }
@@ -50,7 +50,7 @@ impl ReadBudget {
         self.0.load(Relaxed)
     }
 
-    /// Reads what is left of the budget. Once nothing is left, the task is woken for its next run.
+    /// Reads within the budget. Once it is used up, wakes the task for its next run.
     pub fn poll_read(
         &self,
         stream: &mut (impl AsyncRead + Unpin),
@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// How much of a client's bytes is read until the reader has to wait.
+    /// Returns the number of bytes that are read until the reader must wait.
     fn read(budget: &ReadBudget, client: &mut &[u8]) -> usize {
         let waker = noop_waker();
         let (mut context, mut total) = (Context::from_waker(&waker), 0);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_reads_no_more_than_its_budget() {
+    fn run_reads_no_more_than_its_budget() {
         let budget = ReadBudget::default();
         let bytes = [1; 3 * PER_RUN];
         let mut client = &bytes[..];

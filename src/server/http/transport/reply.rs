@@ -10,11 +10,11 @@ use hyper::body::{Frame, SizeHint};
 
 /// The body of a response.
 pub enum Reply {
-    /// The router's.
+    /// The body of a response from the router.
     Routed(Body),
-    /// All of it.
+    /// The whole body.
     Whole(Bytes),
-    /// A message of gRPC and the trailers after it; each until it is taken.
+    /// A gRPC message and its trailers, each until it is taken.
     Message(Option<Bytes>, Option<HeaderMap>),
 }
 
@@ -42,7 +42,7 @@ impl hyper::body::Body for Reply {
         }
     }
 
-    /// That of a message with trailers is not told: they follow it without a `Content-Length`.
+    /// A message with trailers has no size hint: it has no `Content-Length`.
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Routed(body) => body.size_hint(),

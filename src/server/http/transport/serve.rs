@@ -31,14 +31,14 @@ use crate::server::net::memory::BudgetExceeded;
 use crate::server::net::origin;
 use crate::server::net::stream::Stream;
 
-/// Runs of a connection's task, when the server was told to stop, to read what had come in: more than a kernel holds for it,
-/// and an end to a client that never pauses.
+/// Maximum number of runs of a connection's task after the server began to close: enough to read all that a kernel buffers for
+/// a connection, but finite if a client never pauses.
 const LAST_RUNS: usize = 4_096;
 
 static ENDED_EARLY: LogThrottle = LogThrottle::new();
 static FLOODED: LogThrottle = LogThrottle::new();
 
-/// Serves one connection; once the lease is over, it answers what came in and ends.
+/// Serves one connection. When the server is closing, answers the requests that have come in, and ends.
 pub async fn serve_routes(
     stream: Stream,
     peer: SocketAddr,
@@ -60,11 +60,11 @@ pub async fn serve_routes(
         if request.version() < Version::HTTP_2 {
             reads.lift();
         }
-        // Before anything is done or allocated for it.
+        // Before any work or allocation for the call.
         let mut call = match replies.begin(request.version()) {
             Ok(call) => call,
             Err(BudgetExceeded) => {
-                // In little memory. Each answer before the end of a body is a reset, and many of them end the connection.
+                // Discarding takes little memory. An answer before the end of the body would reset the stream, and many resets end the connection.
                 return Either::Left(Box::pin(async {
                     discard(request.into_body()).await;
                     Ok::<_, Infallible>(refuse(AccountedBody::default()))
@@ -72,7 +72,7 @@ pub async fn serve_routes(
             }
         };
         let routes = Arc::clone(&routes);
-        // Boxed: the library moves it about several times a request, and it has kilobytes.
+        // Boxed: the library moves the future several times per request, and it is kilobytes large.
         Either::Right(Box::pin(async move {
             let response = origin::scope(peer, routes.answer(request, peer, &mut call)).await;
             Ok(AccountedBody::respond(call, response))
@@ -86,15 +86,15 @@ pub async fn serve_routes(
         budget.renew();
         wakes.poll(connection, context)
     };
-    // In a set of its own it is polled when it was woken, not whenever the connection is: that costs as much as a timer
-    // or two for each.
+    // In its own set the future is polled only when it was woken, not whenever the connection is polled, which would cost as
+    // much as one or two timers each time.
     let mut over: FuturesUnordered<_> = [over(&closing, &has_begun, &unsent, timeouts)].into_iter().collect();
     let served = tokio::select! {
         biased;
         served = poll_fn(|context| run(&mut connection, context)) => served,
         Some(over) = over.next() => match over {
             ConnectionEnd::Closing => {
-                // What has come in by now is taken up, which the library would not do once it is told to end.
+                // Reads what has come in. The library would not do that after `graceful_shutdown`.
                 let mut polled = Poll::Pending;
                 for _ in 0..LAST_RUNS {
                     tokio::task::yield_now().await;
@@ -134,7 +134,7 @@ pub async fn serve_routes(
     }
 }
 
-/// Why a connection is to end.
+/// Reason to end a connection.
 enum ConnectionEnd {
     Closing,
     Passed(Limit),
@@ -154,8 +154,8 @@ async fn over(
     }
 }
 
-/// Ends when the connection's first request has not begun in time: the library has no bound on the bytes by which it
-/// tells HTTP's versions apart.
+/// Ends when the connection's first request has not begun in time. The library has no timeout for the bytes that distinguish
+/// HTTP's versions.
 async fn no_request(has_begun: &AtomicBool, limit: Duration) {
     tokio::time::sleep(limit).await;
     if has_begun.load(Relaxed) {

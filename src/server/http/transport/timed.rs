@@ -1,4 +1,4 @@
-//! A connection's byte stream with bounds on silence: how long the client may send nothing, and take next to nothing.
+//! A connection's byte stream with timeouts: the client must send something, and read what waits for it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,21 +14,21 @@ use crate::server::net::connection::Timeouts;
 use crate::server::net::progress::Progress;
 use crate::server::net::stream::Stream;
 
-/// Fails when a bound is passed, and counts that: the library's errors do not tell which bound it was.
+/// A stream that fails after a timeout, and counts it, because the library's errors do not name the timeout.
 pub struct TimedStream {
     stream: Stream,
     timeouts: Timeouts,
     budget: ReadBudget,
     metrics: Arc<Metrics>,
-    /// Ends when the client has sent nothing for too long; there while it is waited for.
+    /// Timer for input, while a read waits.
     silence: Option<Pin<Box<Sleep>>>,
-    /// There while output waits for room.
-    blocked: Option<Blocked>,
+    /// State of output, while a write waits.
+    blocked: Option<PendingWrite>,
 }
 
-struct Blocked {
+struct PendingWrite {
     progress: Progress,
-    /// Until the end of the period.
+    /// Timer for the end of the period.
     timer: Pin<Box<Sleep>>,
 }
 
@@ -37,12 +37,12 @@ impl TimedStream {
         Self { stream, timeouts, budget, metrics, silence: None, blocked: None }
     }
 
-    /// Ready when the client has taken too little for too long.
+    /// Is ready when the client has read too little for too long.
     #[expect(clippy::disallowed_methods, reason = "how long a client has taken nothing")]
     fn poll_overdue(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
         let blocked = self.blocked.get_or_insert_with(|| {
             let progress = Progress::begin(self.timeouts.write, Instant::now(), self.stream.unsent());
-            Blocked { timer: Box::pin(sleep_until(progress.ends())), progress }
+            PendingWrite { timer: Box::pin(sleep_until(progress.ends())), progress }
         });
         loop {
             ready!(blocked.timer.as_mut().poll(context));
@@ -53,7 +53,7 @@ impl TimedStream {
         }
     }
 
-    /// Some of what waited for room, or all, has been written.
+    /// Records a write of waiting output.
     fn wrote(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match polled {
             Poll::Ready(written) => {
@@ -66,7 +66,7 @@ impl TimedStream {
         }
     }
 
-    /// Whatever waited for room has been written.
+    /// Records that no output waits.
     fn done(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
         match polled {
             Poll::Ready(done) => {
@@ -112,7 +112,7 @@ impl AsyncWrite for TimedStream {
         self.wrote(context, written)
     }
 
-    /// Without this the library copies replies before it writes them, and the copies are on no account.
+    /// Otherwise the library would copy replies before it writes them, and the copies would not count anywhere.
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }

@@ -1,8 +1,8 @@
-//! One run of the connection's task fewer for each request over HTTP/1.
+//! Saves one run of the connection's task for each request over HTTP/1.
 //!
-//! Taking a piece of a body wakes the library's side of the connection, so that it sends the next piece. Over HTTP/1 that
-//! is the very task that takes it, and it would run again as soon as it waits, also when that piece was the last. Here
-//! the task is woken for the next piece, and not for none.
+//! Taking a frame of a body wakes the library's side of the connection, which then sends the next frame. Over HTTP/1 both
+//! sides are the same task, so it would run again even after the last frame. Here the task is woken only if there is a next
+//! frame.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -13,19 +13,19 @@ use std::task::{Context, Poll, Wake, Waker};
 use hyper::body::{Body, Frame};
 
 thread_local! {
-    /// The task on this thread that takes a piece of a body now, until it wakes itself; null: none does.
+    /// The task on this thread that is taking a frame of a body, until it wakes itself; null if no task is.
     static TAKES: Cell<*const ()> = const { Cell::new(ptr::null()) };
 }
 
-/// What a connection is woken by.
+/// The waker of a connection.
 #[derive(Default)]
 pub struct Wakes {
-    /// Made of the task's waker, which is the same for the life of a task.
+    /// Derived from the task's waker, which stays the same for the life of a task.
     waker: Option<(Waker, Waker)>,
 }
 
 impl Wakes {
-    /// Polls the connection such that [`poll_frame`] knows what wakes it.
+    /// Polls the connection with a waker that [`poll_frame`] recognizes.
     pub fn poll<F: Future + Unpin>(&mut self, connection: &mut F, context: &Context<'_>) -> Poll<F::Output> {
         let task = context.waker();
         let (_, waker) = match self.waker.take().filter(|(made_of, _)| made_of.will_wake(task)) {
@@ -52,33 +52,33 @@ impl Wake for Task {
     }
 }
 
-/// Ends the taking, even by a panic.
-struct Taking;
+/// Resets the state when a frame was taken, even after a panic.
+struct TakeGuard;
 
-impl Taking {
+impl TakeGuard {
     fn begin(task: &Waker) -> Self {
         TAKES.set(task.data());
         Self
     }
 
-    /// Whether the task has woken itself meanwhile.
+    /// Returns whether the task has woken itself while it took a frame.
     fn has_woken(&self) -> bool {
         TAKES.get().is_null()
     }
 }
 
-impl Drop for Taking {
+impl Drop for TakeGuard {
     fn drop(&mut self) {
         TAKES.set(ptr::null());
     }
 }
 
-/// A body's next piece.
+/// The next frame of a body.
 type Next<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
 
-/// Polls a body for its next piece.
+/// Polls a body for its next frame.
 pub fn poll_frame<B: Body + Unpin>(body: &mut B, context: &mut Context<'_>) -> Poll<Next<B>> {
-    let taking = Taking::begin(context.waker());
+    let taking = TakeGuard::begin(context.waker());
     let frame = Pin::new(&mut *body).poll_frame(context);
     let has_woken = taking.has_woken();
     drop(taking);
@@ -108,7 +108,7 @@ mod tests {
         }
     }
 
-    /// Wakes its sender for each piece that is taken, and while there is none.
+    /// A body that wakes its sender for each frame that is taken, and while it has no frame.
     struct Sent {
         pieces: VecDeque<&'static str>,
         sender: Waker,
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// How often a task is woken that polls a body of these pieces so often. `of` chooses the sender's waker.
+    /// Returns how often a task that polls a body is woken. `of` chooses the sender's waker.
     fn woken(pieces: &[&'static str], polls: usize, of: impl Fn(&Waker) -> Waker) -> usize {
         let woken = Arc::new(Woken::default());
         let task = Waker::from(Arc::clone(&woken));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_not_woken_by_itself_for_the_last_piece() {
+    fn task_does_not_wake_itself_for_the_last_frame() {
         assert_eq!(woken(&["all"], 1, Waker::clone), 0);
         assert_eq!(woken(&["first", "last"], 1, Waker::clone), 1);
         assert_eq!(woken(&["first", "second", "last"], 3, Waker::clone), 2);
@@ -160,11 +160,11 @@ mod tests {
         let of = |_: &Waker| Waker::from(Arc::clone(&other));
         assert_eq!(woken(&["all"], 1, of), 0);
         assert_eq!(other.0.load(Relaxed), 1);
-        // From another thread.
+        // The sender is on another thread.
         let elsewhere = Arc::new(Woken::default());
         let task = Waker::from(Arc::clone(&elsewhere));
         let mut connection = poll_fn(|context| {
-            let _taking = Taking::begin(context.waker());
+            let _taking = TakeGuard::begin(context.waker());
             let waker = context.waker().clone();
             std::thread::spawn(move || waker.wake()).join().unwrap();
             Poll::Ready(())

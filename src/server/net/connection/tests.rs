@@ -51,7 +51,7 @@ async fn client_that_never_pauses_lets_others_have_their_turn() {
         (counted, served)
     };
     let ((greedy, mut greedy_client), (modest, mut modest_client)) = (connected().await, connected().await);
-    // As much as the buffers of the kernel hold.
+    // The write stops when the buffers of the kernel are full.
     let sent = greedy_client.write(&vec![b'x'; 8 << 20]).unwrap();
     assert!(sent > 8 * READ_SIZE, "{sent}");
     modest_client.write_all(b"x").unwrap();

@@ -1,4 +1,4 @@
-//! The files of TLS, in PEM: read, and made into what handshakes go by.
+//! TLS files in PEM: reads them, and builds the configuration for handshakes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,20 @@ use rustls::{InconsistentKeys, RootCertStore, ServerConfig, crypto};
 
 use crate::files;
 
-/// The largest file: room for thousands of certificates.
+/// Maximum size of a file, enough for thousands of certificates (bytes).
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Where they are.
+/// Paths of the files.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// The server's certificate, and after it those that lead to its authority's.
+    /// The server's certificate, followed by the intermediate ones.
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// Authorities: only clients with a certificate from one of them come in. `None`: everybody does.
+    /// Authorities for client certificates; `None` if clients need no certificate.
     pub client_ca: Option<PathBuf>,
 }
 
-/// What was in them. It has the key in it and does not print itself.
+/// Contents of the files. They include the key, so this does not print itself.
 #[derive(PartialEq, Eq)]
 pub(super) struct Contents {
     certificate: Vec<u8>,
@@ -33,7 +33,7 @@ pub(super) struct Contents {
     client_ca: Option<Vec<u8>>,
 }
 
-/// Why they cannot be used.
+/// Reason why the files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("cannot read {}: {error}", path.display())]

@@ -1,11 +1,11 @@
-//! How a connection over TLS begins.
+//! The first bytes of a TLS connection.
 
-/// The type of the record that begins every connection over TLS (RFC 8446, 5.1).
+/// Type of the first record of a TLS connection (RFC 8446, 5.1).
 pub const HANDSHAKE: u8 = 22;
-/// The first byte of every version's number there.
+/// First byte of the version in that record.
 const VERSION: u8 = 3;
 
-/// Whether a connection's first bytes begin a TLS handshake.
+/// Returns whether a connection's first bytes begin a TLS handshake.
 pub fn is_handshake(first: &[u8]) -> bool {
     first.starts_with(&[HANDSHAKE, VERSION])
 }

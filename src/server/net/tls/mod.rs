@@ -1,6 +1,6 @@
-//! TLS: the certificate that the fronts show, the clients' that they ask for, and handshakes.
+//! TLS: the server's certificate, client certificates, and handshakes.
 //!
-//! TLS itself is rustls's. New connections get what was loaded last ([`reload`]); a connection keeps what it began with.
+//! The crate rustls implements TLS. New connections use the files that were loaded last ([`reload`]).
 
 mod files;
 pub mod hello;
@@ -24,23 +24,23 @@ use super::stream::Greeting;
 use crate::logging::{Escaped, LogThrottle};
 use crate::metrics::Counter;
 
-/// The protocols that a client may choose from in its handshake.
+/// Protocols that a client may choose from in its handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alpn {
-    /// The port says which protocol it is.
+    /// No choice: the port determines the protocol.
     None,
-    /// HTTP/2 or HTTP/1.1
+    /// HTTP/2 or HTTP/1.1.
     Http,
 }
 
-/// How a handshake ended that did not come off.
+/// Reason why a handshake did not complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoHandshake {
     Failed,
     TooSlow,
 }
 
-/// What handshakes go by, until something newer is loaded.
+/// The configuration of handshakes, until a newer one is loaded.
 #[derive(Debug)]
 pub struct Tls {
     current: ArcSwap<Configs>,
@@ -48,7 +48,7 @@ pub struct Tls {
     asks_for_certificates: bool,
 }
 
-/// The same certificate for either choice of protocols.
+/// Configurations with the same certificate, one for each choice of protocols.
 #[derive(Debug)]
 struct Configs {
     plain: Arc<ServerConfig>,
@@ -64,15 +64,15 @@ impl Configs {
 }
 
 impl Tls {
-    /// Whether only clients with a certificate come in.
+    /// Returns whether clients need a certificate.
     pub fn asks_for_certificates(&self) -> bool {
         self.asks_for_certificates
     }
 
-    /// Shakes hands.
+    /// Performs the handshake.
     ///
     /// # Errors
-    /// It did not come off, which the client has been told as far as it could be.
+    /// The handshake did not complete. The client got an alert if that was possible.
     #[expect(clippy::disallowed_methods, reason = "how long a handshake may take")]
     pub async fn accept(
         &self,
@@ -99,7 +99,7 @@ impl Tls {
             Ok(Ok(stream)) => Ok(stream),
             Ok(Err((error, stream))) => {
                 self.count_failure(front, peer, &error.to_string());
-                // The alert must not get lost in a reset.
+                // The alert must not be lost in a reset.
                 connection::close(stream).await;
                 Err(NoHandshake::Failed)
             }
@@ -119,9 +119,9 @@ impl Tls {
     }
 }
 
-/// Whether the client's first byte, which stays unread, begins anything but a handshake.
+/// Returns whether the client's first byte, which stays unread, begins something other than a handshake.
 async fn speaks_plain_text(stream: &TcpStream, deadline: Instant) -> bool {
     let mut first = [0];
-    // An end, an error and silence are the handshake's to notice.
+    // The handshake notices an end, an error and silence.
     matches!(timeout_at(deadline, stream.peek(&mut first)).await, Ok(Ok(1..))) && first != [HANDSHAKE]
 }

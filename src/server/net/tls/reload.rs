@@ -1,7 +1,7 @@
-//! Certificates get old, and are replaced under a running server: what looks at the files again.
+//! Reloads TLS files that were replaced while the server runs.
 //!
-//! It compares contents, not dates: certificates come by symbolic links, copies and mounts that keep any date. New
-//! contents are loaded when two looks agree on them, so that of two files the second may be written after the first.
+//! The files are compared by contents, not by dates: certificates arrive by symbolic links, copies and mounts that keep any
+//! date. New contents are loaded once two readings agree, because the second of two files may be written after the first.
 
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ use super::files::{Contents, Files, TlsError};
 use super::{Configs, Tls};
 use crate::metrics::Counter;
 
-/// Remembers what it saw last.
+/// The files, and their contents at the last reading.
 pub struct Reloader {
     tls: Arc<Tls>,
     files: Files,
-    /// Or why they could not be read.
+    /// Contents of the last reading, or the reason why the files could not be read.
     seen: Result<Contents, String>,
-    /// Whether what was seen has been loaded or refused.
+    /// Whether those contents have been loaded or refused.
     is_judged: bool,
 }
 
 impl Reloader {
-    /// Loads the files. `failed` will count handshakes.
+    /// Loads the files. `failed` will count failed handshakes.
     ///
     /// # Errors
-    /// [`TlsError`] says which file is wrong, and why.
+    /// [`TlsError`] names the file and the reason.
     pub fn start(files: Files, failed: Counter) -> Result<Self, TlsError> {
         let contents = files.read()?;
         let configs = Configs::new(files.configure(&contents)?);
@@ -34,17 +34,17 @@ impl Reloader {
         Ok(Self { tls, files, seen: Ok(contents), is_judged: true })
     }
 
-    /// What handshakes go by.
+    /// Returns the configuration of handshakes.
     pub fn tls(&self) -> Arc<Tls> {
         Arc::clone(&self.tls)
     }
 
-    /// Looks at the files and loads what is new in them: `None` when there was nothing to do. It blocks while it reads.
+    /// Reads the files, and loads them if they are new. Returns `None` if there was nothing to do. Blocks while reading.
     ///
-    /// `at_once`: an operator says that the files are complete, and wants to know whether they are valid.
+    /// `at_once`: an operator has said that the files are complete, and wants to know whether they are valid.
     ///
     /// # Errors
-    /// Why the files cannot be used, told once for the same contents; what was loaded before stays in use.
+    /// The files cannot be used. Returned once for the same contents. The previous files stay in use.
     pub fn look(&mut self, at_once: bool) -> Option<Result<(), String>> {
         let seen = self.files.read().map_err(|error| error.to_string());
         let is_new = seen != self.seen;
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn new_files_are_loaded_when_they_have_settled_and_bad_ones_are_told_once() {
+    fn new_files_are_loaded_once_they_are_stable_and_bad_ones_are_reported_once() {
         let dir = tempfile::tempdir().unwrap();
         let files =
             Files { certificate: dir.path().join("server.pem"), key: dir.path().join("server.key"), client_ca: None };

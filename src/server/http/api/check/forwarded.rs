@@ -1,4 +1,4 @@
-//! The request that a gateway asks about, out of the request that it asks with.
+//! The request that a gateway asks about, from the request of the check.
 
 use std::net::SocketAddr;
 
@@ -8,24 +8,26 @@ use axum::http::HeaderMap;
 use crate::server::http::api::query;
 use crate::server::http::problem::Problem;
 
-/// What is known of the request that a gateway holds back.
+/// The request that waits at the gateway.
 pub struct ForwardedRequest<'a> {
     headers: &'a HeaderMap,
-    /// The parameters that the operator wrote into the gateway's question.
+    /// Parameters that the operator wrote into the gateway's check.
     query: Vec<(String, String)>,
-    /// Its method and its target, where the question itself has them.
+    /// Method and target, if the check itself has them.
     itself: Option<(&'a str, &'a str)>,
 }
 
 impl<'a> ForwardedRequest<'a> {
+    /// Returns the request that the check's headers and query describe.
+    ///
     /// # Errors
-    /// The question's query is not one of `name=value` parameters.
+    /// The check's query does not consist of `name=value` parameters.
     pub fn by_headers(request: &'a Request) -> Result<Self, Problem> {
         let query = query::parse(request.uri())?;
         Ok(Self { headers: request.headers(), query, itself: None })
     }
 
-    /// The question is the request, but for a `prefix` of its path. Its query is the client's, and names no pairs.
+    /// Returns the check itself without a `prefix` of its path. The query is the client's, and contains no pairs.
     pub fn by_itself(request: &'a Request, prefix: &str) -> Self {
         let target = request.uri().path_and_query().map_or("", |target| target.as_str());
         let target = target.strip_prefix(prefix).unwrap_or(target);
@@ -36,20 +38,22 @@ impl<'a> ForwardedRequest<'a> {
         &self.query
     }
 
-    /// The last of the parameters of this name.
+    /// Returns the last parameter of this name.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.query.iter().rev().find(|(candidate, _)| candidate == name).map(|(_, value)| value.as_str())
     }
 
+    /// Returns the value of a header.
+    ///
     /// # Errors
-    /// The header is not UTF-8.
+    /// The value is not UTF-8.
     pub fn header(&self, name: &str) -> Result<Option<&'a str>, Problem> {
         let Some(value) = self.headers.get(name) else { return Ok(None) };
         let text = std::str::from_utf8(value.as_bytes());
         text.map(Some).map_err(|_| Problem::bad_request(format!("the header {name} is not valid UTF-8")))
     }
 
-    /// The first of these headers that is there.
+    /// Returns the first of these headers that is present.
     fn first_of<const N: usize>(&self, names: [&str; N]) -> Result<Option<&'a str>, Problem> {
         for name in names {
             if let Some(value) = self.header(name)? {
@@ -66,7 +70,7 @@ impl<'a> ForwardedRequest<'a> {
         }
     }
 
-    /// Path and query.
+    /// Returns path and query.
     pub fn uri(&self) -> Result<Option<&'a str>, Problem> {
         match self.itself {
             Some((_, target)) => Ok(Some(target)),
@@ -85,16 +89,16 @@ impl<'a> ForwardedRequest<'a> {
         }
     }
 
-    /// The client's address. Each proxy adds the address that asked it at the end of `X-Forwarded-For`; what was there
-    /// before may be a lie. So the last ones are known, which are those of `trusted_hops` proxies of the operator's,
-    /// and before them comes the client's.
+    /// Returns the client's address. Each proxy appends the address of its client to `X-Forwarded-For`, and the addresses
+    /// before may be forged. The last `trusted_hops` addresses belong to the operator's proxies, and the one before them to the
+    /// client.
     pub fn ip(&self, trusted_hops: usize) -> Result<Option<String>, Problem> {
         let mut hops = Vec::new();
         for value in self.headers.get_all("x-forwarded-for") {
             let text = value.to_str().map_err(|_| Problem::bad_request("the header x-forwarded-for is not text"))?;
             hops.extend(text.split(',').map(str::trim).filter(|hop| !hop.is_empty()));
         }
-        // A shorter list came by a way with fewer proxies: its first address was added by one of them.
+        // The request went through fewer proxies, and one of them added the first address.
         let client = hops.len().saturating_sub(trusted_hops).saturating_sub(1);
         match hops.get(client) {
             Some(hop) => Ok(Some(without_port(hop))),
@@ -103,7 +107,7 @@ impl<'a> ForwardedRequest<'a> {
     }
 }
 
-/// A port differs from connection to connection, and would make each a client of its own.
+/// Removes the port, which would make each connection another client.
 fn without_port(address: &str) -> String {
     address.parse::<SocketAddr>().map_or_else(|_| address.to_owned(), |address| address.ip().to_string())
 }
@@ -119,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_is_before_the_operator_s_own_proxies() {
+    fn client_address_precedes_those_of_trusted_proxies() {
         let request = request(&[("x-forwarded-for", "6.6.6.6, 10.0.0.1,"), ("x-forwarded-for", "[2001:db8::1]:443")]);
         let forwarded = ForwardedRequest::by_headers(&request).unwrap();
         let ips = [0, 1, 2, 3, usize::MAX].map(|hops| forwarded.ip(hops).unwrap().unwrap());
@@ -149,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_is_the_request_tells_of_itself_alone() {
+    fn check_that_is_the_request_has_no_other_sources() {
         let request = request(&[("x-original-uri", "/lie"), ("x-original-method", "GET"), ("host", "shop")]);
         let forwarded = ForwardedRequest::by_itself(&request, "/v1/check");
         assert_eq!(forwarded.method().unwrap(), Some("PUT"));

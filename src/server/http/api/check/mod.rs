@@ -1,5 +1,5 @@
-//! `/v1/check`: a hit for gateways that ask before they forward (nginx's auth_request, Traefik's ForwardAuth, Envoy's
-//! ext_authz). The operation is in the question's headers, query and path; the answer is a status, without a body.
+//! `/v1/check`: a hit for gateways that ask before they forward a request (nginx's auth_request, Traefik's ForwardAuth,
+//! Envoy's ext_authz). The operation is in headers, query and path. The answer is a status without a body.
 
 mod forwarded;
 pub mod settings;
@@ -22,12 +22,12 @@ use crate::server::net::origin;
 
 const PATH: &str = "/v1/check";
 
-/// Asks about the request that the headers tell of.
+/// Checks the request that the headers describe.
 pub async fn check(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     answer(&api, &ForwardedRequest::by_headers(&request)?).await
 }
 
-/// Asks about a request that was sent here as it is, but for `/v1/check` before its path, as Envoy does.
+/// Checks a request that was sent here unchanged except for `/v1/check` before its path, as Envoy does.
 pub async fn check_below(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     answer(&api, &ForwardedRequest::by_itself(&request, PATH)).await
 }
@@ -40,7 +40,7 @@ async fn answer(api: &Api, forwarded: &ForwardedRequest<'_>) -> Result<Response,
     origin::begin(&api.limiter, &mut builder);
     builder.add(&operation, Intent::Hit, None);
     let applied = api.limiter.apply(builder.build()).await;
-    let answer = Answer::of(applied.report(), 0)?;
+    let answer = Answer::for_request(applied.report(), 0)?;
     let status = if answer.allowed { StatusCode::OK } else { settings.deny_status };
     let mut response = status.into_response();
     answer.write_headers(api.settings.headers, response.headers_mut(), &mut Vec::new());

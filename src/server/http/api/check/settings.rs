@@ -1,15 +1,15 @@
-//! How gateways' questions are understood and answered.
+//! Settings of checks for gateways.
 
 use axum::http::StatusCode;
 
 use super::spec::CheckOperation;
 
-/// How gateways' questions are understood and answered.
+/// Settings of checks for gateways.
 #[derive(Debug, Clone)]
 pub struct CheckSettings {
     pub operation: CheckOperation,
-    /// How many of the last addresses of `X-Forwarded-For` are the operator's own proxies'.
+    /// Number of addresses at the end of `X-Forwarded-For` that belong to the operator's proxies.
     pub trusted_hops: usize,
-    /// The status of a denial.
+    /// Status of a denial.
     pub deny_status: StatusCode,
 }

@@ -1,4 +1,4 @@
-//! Where the pairs of a gateway's question come from: `--check-operation`.
+//! Sources of the pairs of a check: `--check-operation`.
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -10,13 +10,13 @@ use crate::metrics::Limit;
 use crate::rules::Operation;
 use crate::server::http::problem::Problem;
 
-/// Where each pair comes from. A pair whose place is empty is left out; the last of a repeated key wins.
+/// The source of each pair. A pair with an empty source is left out. The last of a repeated key wins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckOperation(Vec<Item>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Item {
-    /// Every parameter of the question's query is a pair.
+    /// Each parameter of the check's query is a pair.
     Query,
     Pair {
         key: String,
@@ -36,7 +36,7 @@ enum Source {
 }
 
 impl CheckOperation {
-    /// Whatever is known.
+    /// All sources.
     pub const DEFAULT: &str = "*=query method=method path=path host=host ip=ip";
 
     /// # Errors
@@ -60,7 +60,7 @@ impl CheckOperation {
         }
         // First: the last of a repeated key is found by comparing each with all.
         if pairs.len() > max_pairs {
-            return Err(Problem::bad_request(format!("more than {max_pairs} pairs")).beyond(Limit::Pairs));
+            return Err(Problem::bad_request(format!("more than {max_pairs} pairs")).with_limit(Limit::Pairs));
         }
         Ok(pairs.iter().map(|(key, value)| (*key, value.as_ref())).collect())
     }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_chooses_the_places() {
+    fn operator_chooses_the_sources() {
         let headers = [("x-key", "k"), ("x-original-uri", "/a?b=c")];
         assert_eq!(
             read("key=header:X-Key target=uri who=query:user gone=header:x-gone", "/v1/check?user=ann&x=y", &headers),
