@@ -135,8 +135,8 @@ pub const HIT: Spec = Spec {
     arity: -1,
     flags: &["write", "denyoom", "fast"],
     group: "divvy",
-    summary: "Takes credit for an operation, n credits with COST n. Returns allowed (0 or 1), the credits left, \
-              and the seconds until there are more. With ID, it may be asked again for a minute, and is taken once.",
+    summary: "Takes credits for an operation, n of them with COST n. Returns allowed (0 or 1), the credits left, and the \
+              seconds until there are more. Requests with the same ID within a minute count once.",
     parse: parse::hit,
     ..Spec::USUAL
 };
@@ -164,8 +164,8 @@ pub static COMMANDS: &[Spec] = &[
         arity: -1,
         flags: &["write", "denyoom", "fast"],
         group: "divvy",
-        summary: "Counts what an operation has used already, n credits with COST n, whatever is left. Returns the balance, \
-                  below 0 where more was used than there is, and the seconds until there is more. Once with ID.",
+        summary: "Counts credits that an operation has used already, n of them with COST n, even if fewer are left. Returns \
+                  the balance, which may be negative, and the seconds until there are more. Counts once with ID.",
         parse: parse::charge,
         ..Spec::USUAL
     },
@@ -174,8 +174,8 @@ pub static COMMANDS: &[Spec] = &[
         arity: -1,
         flags: &["write", "fast"],
         group: "divvy",
-        summary: "Gives back what an operation took, n credits with COST n, at most all of it. Returns the balance, and the \
-                  seconds until there is more. Once with ID.",
+        summary: "Gives back credits of an operation, n of them with COST n, at most all. Returns the balance, and the seconds \
+                  until there are more. Counts once with ID.",
         parse: parse::refund,
         ..Spec::USUAL
     },
@@ -184,8 +184,9 @@ pub static COMMANDS: &[Spec] = &[
         arity: -3,
         flags: &["write", "denyoom", "fast"],
         group: "divvy",
-        summary: "Sets n credits aside with AMOUNT n, for so many seconds with TTL, under a name of the client's own with ID; \
-                  leases last as long as their rule says. Returns allowed (0 or 1), the credits left, the seconds until there are more, and the reservation's id.",
+        summary: "Reserves n credits with AMOUNT n, for a number of seconds with TTL, under the client's own name with ID. \
+                  Leases last as long as their rule says. Returns allowed (0 or 1), the credits left, the seconds until \
+                  there are more, and the reservation's id.",
         parse: reservations::reserve,
         ..Spec::USUAL
     },
@@ -194,8 +195,8 @@ pub static COMMANDS: &[Spec] = &[
         arity: 4,
         flags: &["write", "denyoom", "fast"],
         group: "divvy",
-        summary: "Counts what was used of what a reservation was for, n credits with COST n, and frees the rest. Returns the \
-                  balance, the seconds until there is more, and settled, late or repeated.",
+        summary: "Counts the used credits of a reservation, n of them with COST n, and releases the rest. Returns the \
+                  balance, the seconds until there are more, and settled, late or repeated.",
         parse: reservations::commit,
         ..Spec::USUAL
     },
@@ -204,7 +205,7 @@ pub static COMMANDS: &[Spec] = &[
         arity: 2,
         flags: &["write", "fast"],
         group: "divvy",
-        summary: "Frees what is reserved. Returns 1, or 0 if nothing was.",
+        summary: "Releases a reservation. Returns 1, or 0 if nothing was reserved.",
         parse: reservations::release,
         ..Spec::USUAL
     },
@@ -213,9 +214,8 @@ pub static COMMANDS: &[Spec] = &[
         arity: -2,
         flags: &["write", "fast"],
         group: "divvy",
-        summary: "Keeps what is reserved for so many seconds from now on with TTL, or for as many as it was reserved for; a lease \
-                  for as many as its rule says. Returns the seconds until it ends, or 0 if \
-                  there is no such reservation any more.",
+        summary: "Extends a reservation by the seconds of TTL from now, or by its original time. A lease lasts as long as its \
+                  rule says. Returns the seconds until it expires, or 0 if it does not exist any more.",
         parse: reservations::renew,
         ..Spec::USUAL
     },
@@ -224,7 +224,7 @@ pub static COMMANDS: &[Spec] = &[
         arity: -1,
         flags: &["write", "fast"],
         group: "divvy",
-        summary: "Forgets the counters that an operation would take from. Returns how many.",
+        summary: "Forgets the counters of an operation. Returns their number.",
         parse: parse::forget,
         ..Spec::USUAL
     },
@@ -259,7 +259,7 @@ pub static COMMANDS: &[Spec] = &[
         arity: -2,
         flags: &["write"],
         group: "divvy",
-        summary: "Forgets a rule's counters, one page at a time: the next cursor, and how many were forgotten.",
+        summary: "Forgets a rule's counters, one page at a time: the next cursor, and the number of forgotten counters.",
         parse: counters::forget,
         ..Spec::USUAL
     },
@@ -276,45 +276,45 @@ pub static COMMANDS: &[Spec] = &[
         arity: 2,
         flags: &["admin"],
         group: "divvy",
-        summary: "Takes a backup of all counters, under this name in the server's --backup-dir. Returns its path.",
+        summary: "Backs up all counters, with this name in the server's --backup-dir. Returns the path.",
         parse: counters::backup,
         ..Spec::USUAL
     },
     Spec {
         name: "rl.reduce",
-        summary: "Takes tokens, down to 0. Returns how many there were before. Times are in seconds.",
+        summary: "Takes tokens, down to 0. Returns the number before. Times are in seconds.",
         parse: bucket::reduce,
         ..Spec::TOKEN_BUCKET
     },
     Spec {
         name: "rl.get",
         flags: &["readonly", "fast"],
-        summary: "Returns how many tokens there are. Times are in seconds.",
+        summary: "Returns the number of tokens. Times are in seconds.",
         parse: bucket::get,
         ..Spec::TOKEN_BUCKET
     },
     Spec {
         name: "rl.sessionize",
-        summary: "Takes tokens. Returns how many there were, and when the session began. Times are in seconds.",
+        summary: "Takes tokens. Returns the number before, and the start of the session. Times are in seconds.",
         parse: bucket::sessionize,
         ..Spec::TOKEN_BUCKET
     },
     Spec {
         name: "rl.preduce",
-        summary: "Takes tokens, down to 0. Returns how many there were before. Times are in milliseconds.",
+        summary: "Takes tokens, down to 0. Returns the number before. Times are in milliseconds.",
         parse: bucket::reduce_millis,
         ..Spec::TOKEN_BUCKET
     },
     Spec {
         name: "rl.pget",
         flags: &["readonly", "fast"],
-        summary: "Returns how many tokens there are. Times are in milliseconds.",
+        summary: "Returns the number of tokens. Times are in milliseconds.",
         parse: bucket::get_millis,
         ..Spec::TOKEN_BUCKET
     },
     Spec {
         name: "rl.psessionize",
-        summary: "Takes tokens. Returns how many there were, and when the session began. Times are in milliseconds.",
+        summary: "Takes tokens. Returns the number before, and the start of the session. Times are in milliseconds.",
         parse: bucket::sessionize_millis,
         ..Spec::TOKEN_BUCKET
     },
@@ -486,7 +486,7 @@ static LIMIT: &[Spec] = &[
         arity: 4,
         flags: &["readonly"],
         group: "divvy",
-        summary: "Returns the credits that an actor has of its own, and the seconds until they end or -1; or nothing.",
+        summary: "Returns the credits of an actor's own limit, and the seconds until it ends or -1; null without a limit.",
         parse: limits::get,
         ..Spec::USUAL
     },
@@ -495,7 +495,7 @@ static LIMIT: &[Spec] = &[
         arity: 4,
         flags: &["write"],
         group: "divvy",
-        summary: "Lets an actor have its rule's limit again. Returns 1, or 0 if it had none of its own.",
+        summary: "Removes an actor's own limit. Returns 1, or 0 if it had none.",
         parse: limits::remove,
         ..Spec::USUAL
     },
