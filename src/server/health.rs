@@ -29,7 +29,7 @@ const MAX_AGE: Duration = Duration::from_secs(5);
 /// The result of the last probe, and whether the server is draining.
 #[derive(Debug)]
 pub struct Health {
-    found: watch::Sender<Option<ProbeResult>>,
+    result: watch::Sender<Option<ProbeResult>>,
     started: Instant,
     draining: CancellationToken,
     /// Cancelled when the last probe is over.
@@ -84,7 +84,7 @@ impl Health {
     {
         let over = CancellationToken::new();
         let ended = over.clone().drop_guard();
-        let health = Arc::new(Self { found: watch::Sender::new(None), started: Instant::now(), draining, over });
+        let health = Arc::new(Self { result: watch::Sender::new(None), started: Instant::now(), draining, over });
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (probed, metrics) = (Arc::clone(&health), Arc::clone(metrics));
         let run = move || {
@@ -98,7 +98,7 @@ impl Health {
     async fn probe<F: Future<Output = Result<(), StoreError>>>(&self, check: impl Fn() -> F) {
         while !self.draining.is_cancelled() {
             let result = check().await;
-            self.found.send_replace(Some(ProbeResult { result, at: Instant::now() }));
+            self.result.send_replace(Some(ProbeResult { result, at: Instant::now() }));
             tokio::select! {
                 () = sleep(INTERVAL) => {}
                 () = self.draining.cancelled() => {}
@@ -109,7 +109,7 @@ impl Health {
     /// Waits for the first result, but at most for a few seconds.
     pub async fn first(&self) {
         // It cannot fail: the sender is in `self`.
-        let _ = timeout(MAX_AGE, self.found.subscribe().wait_for(Option::is_some)).await;
+        let _ = timeout(MAX_AGE, self.result.subscribe().wait_for(Option::is_some)).await;
     }
 
     /// Waits until the last probe is over after the server began to drain, but at most for a few seconds.
@@ -125,25 +125,25 @@ impl Health {
         if self.draining.is_cancelled() {
             return Err(NotReady::Draining);
         }
-        judge(self.found.borrow().as_ref(), self.started, Instant::now())
+        judge(self.result.borrow().as_ref(), self.started, Instant::now())
     }
 
     /// Calls `tell` at each change of the state, until the server drains.
     pub async fn follow<F: Future<Output = ()>>(&self, mut tell: impl FnMut(Result<(), NotReady>) -> F) {
-        let mut found = self.found.subscribe();
-        let mut told = None;
+        let mut result = self.result.subscribe();
+        let mut last = None;
         loop {
             let state = self.state();
-            if told.as_ref() != Some(&state) {
+            if last.as_ref() != Some(&state) {
                 tell(state.clone()).await;
             }
             if state == Err(NotReady::Draining) {
                 return;
             }
-            told = Some(state);
+            last = Some(state);
             // A result expires without an event.
             tokio::select! {
-                _ = found.changed() => {}
+                _ = result.changed() => {}
                 () = sleep(INTERVAL) => {}
                 () = self.draining.cancelled() => {}
             }
@@ -168,9 +168,9 @@ impl Health {
     }
 }
 
-fn judge(found: Option<&ProbeResult>, started: Instant, now: Instant) -> Result<(), NotReady> {
-    let heard_at = found.map_or(started, |found| found.at);
-    match found {
+fn judge(result: Option<&ProbeResult>, started: Instant, now: Instant) -> Result<(), NotReady> {
+    let heard_at = result.map_or(started, |result| result.at);
+    match result {
         _ if now.saturating_duration_since(heard_at) > MAX_AGE => Err(NotReady::Silent),
         None => Err(NotReady::Starting),
         Some(ProbeResult { result: Err(error), .. }) => Err(NotReady::Failing(error.to_string())),
@@ -207,9 +207,9 @@ mod tests {
     fn result_expires_and_then_counts_as_silence() {
         let at = Instant::now();
         for (result, state) in [(Ok(()), Ok(())), (Err(StoreError::unreachable("it is away")), failing())] {
-            let found = ProbeResult { result, at };
-            assert_eq!(judge(Some(&found), at, at + MAX_AGE), state);
-            assert_eq!(judge(Some(&found), at, at + MAX_AGE + Duration::from_nanos(1)), Err(NotReady::Silent));
+            let result = ProbeResult { result, at };
+            assert_eq!(judge(Some(&result), at, at + MAX_AGE), state);
+            assert_eq!(judge(Some(&result), at, at + MAX_AGE + Duration::from_nanos(1)), Err(NotReady::Silent));
         }
         assert_eq!(judge(None, at, at + MAX_AGE), Err(NotReady::Starting));
         assert_eq!(judge(None, at, at + 2 * MAX_AGE), Err(NotReady::Silent), "the first probe hangs");
@@ -217,9 +217,9 @@ mod tests {
 
     #[tokio::test]
     async fn all_readers_notice_that_a_store_fails_and_recovers() {
-        let asked = AtomicU32::new(0);
+        let checks = AtomicU32::new(0);
         let check = move || {
-            let is_first = asked.fetch_add(1, SeqCst) == 0;
+            let is_first = checks.fetch_add(1, SeqCst) == 0;
             async move { if is_first { Err(StoreError::unreachable("it is away")) } else { Ok(()) } }
         };
         let draining = CancellationToken::new();
@@ -228,21 +228,21 @@ mod tests {
         assert_eq!(states_until(&health, Result::is_ok).await, [failing(), Ok(())]);
         draining.cancel();
         assert_eq!(health.state(), Err(NotReady::Draining));
-        let mut told = Vec::new();
+        let mut last = Vec::new();
         health
             .follow(|state| {
-                told.push(state);
+                last.push(state);
                 std::future::ready(())
             })
             .await;
-        assert_eq!(told, [Err(NotReady::Draining)]);
+        assert_eq!(last, [Err(NotReady::Draining)]);
     }
 
     #[tokio::test]
     async fn probe_that_panics_is_restarted_and_a_store_is_not_asked_after_the_drain() {
-        let asked = AtomicU32::new(0);
+        let checks = AtomicU32::new(0);
         let check = move || {
-            assert_ne!(asked.fetch_add(1, SeqCst), 0, "a bug");
+            assert_ne!(checks.fetch_add(1, SeqCst), 0, "a bug");
             std::future::ready(Ok(()))
         };
         let draining = CancellationToken::new();
@@ -259,9 +259,9 @@ mod tests {
         let health = Health::probed_by(hang, &Metrics::new(), CancellationToken::new()).unwrap();
         assert_eq!(health.state(), Err(NotReady::Starting));
         // Only the age of the result changes the state.
-        health.found.send_replace(Some(ProbeResult { result: Ok(()), at: Instant::now() }));
+        health.result.send_replace(Some(ProbeResult { result: Ok(()), at: Instant::now() }));
         assert_eq!(health.state(), Ok(()));
-        health.found.send_replace(Some(ProbeResult { result: Ok(()), at: Instant::now() - 2 * MAX_AGE }));
+        health.result.send_replace(Some(ProbeResult { result: Ok(()), at: Instant::now() - 2 * MAX_AGE }));
         assert_eq!(health.state(), Err(NotReady::Silent));
     }
 }

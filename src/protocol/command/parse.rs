@@ -17,7 +17,7 @@ pub(super) fn peek(arguments: Arguments<'_>) -> ParseResult<'_> {
     // A peek needs no id, because it may be repeated.
     match PricedOperation::read(arguments)? {
         PricedOperation { id: Some(_), .. } => Err(CommandError::MisplacedId),
-        asked => Ok(Command::Peek(asked)),
+        request => Ok(Command::Peek(request)),
     }
 }
 

@@ -307,10 +307,10 @@ fn text_of(operation: &Operation) -> Vec<(String, String)> {
 fn cost_may_follow_the_pairs() {
     let cost = |arguments: &[&str]| {
         with_command(arguments, |command| match command {
-            Ok(Command::Hit(asked) | Command::Peek(asked)) => {
+            Ok(Command::Hit(request) | Command::Peek(request)) => {
                 let mut operation = Operation::new();
-                asked.pairs.read_into(&mut operation, 8).map_err(|error| error.to_string())?;
-                Ok((operation.iter().len(), asked.cost))
+                request.pairs.read_into(&mut operation, 8).map_err(|error| error.to_string())?;
+                Ok((operation.iter().len(), request.cost))
             }
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(error.to_string()),

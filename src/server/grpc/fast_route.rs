@@ -62,14 +62,14 @@ impl RateLimitRoute {
         RateLimitRequest::decode(data.slice(PREFIX..)).ok()
     }
 
-    async fn decide(&self, asked: &RateLimitRequest, length: usize, headers: HeaderMap) -> Response<Reply> {
+    async fn decide(&self, request: &RateLimitRequest, length: usize, headers: HeaderMap) -> Response<Reply> {
         let mut share = self.bounds.memory.share();
         if share.resize(self.bounds.cost(length)).is_err() {
             let refused = respond_to_cut(&Cut::NoMemory);
             count_error(self.limits.metrics(), refused.extensions());
             return refused.map(Reply::Routed);
         }
-        match self.limits.answer(asked, length).await {
+        match self.limits.answer(request, length).await {
             Ok(answer) => respond(&answer, headers),
             Err(status) => Status::into_http(status),
         }
@@ -84,9 +84,9 @@ impl FastRoute for RateLimitRoute {
         let (head, mut body) = request.into_parts();
         let first = match poll_fn(|context| Poll::Ready(Pin::new(&mut body).poll_frame(context))).await {
             Poll::Ready(Some(Ok(frame))) if body.is_end_stream() => match self.message(&frame) {
-                Some(asked) => {
+                Some(message) => {
                     let length = frame.data_ref().map_or(0, Bytes::len);
-                    return Ok(self.decide(&asked, length, head.headers).await);
+                    return Ok(self.decide(&message, length, head.headers).await);
                 }
                 None => Some(Ok(frame)),
             },

@@ -32,11 +32,11 @@ impl RateLimitService for RateLimits {
     }
 
     async fn report(&self, request: Request<RateLimitRequest>) -> Result<Response<RateLimitResponse>, Status> {
-        let asked = request.get_ref();
-        let _request_memory = self.request_memory_of(asked).await;
+        let request = request.get_ref();
+        let _request_memory = self.request_memory_of(request).await;
         let mut work: Box<Work> = pool::take();
-        let cost = |descriptor: &RateLimitDescriptor| reported_cost(asked, descriptor);
-        let decided = self.charge(asked.into(), cost, &mut work).await;
+        let cost = |descriptor: &RateLimitDescriptor| reported_cost(request, descriptor);
+        let decided = self.charge(request.into(), cost, &mut work).await;
         let decided = decided.map(|()| RateLimitResponse { overall_code: Code::Ok.into(), ..Default::default() });
         self.done(work, RequestKind::Charge, decided).map(Response::new)
     }
@@ -59,15 +59,15 @@ impl RateLimitService for RateLimits {
 
 impl RateLimits {
     /// Waits for the memory of a call; returns `None` if it needs none.
-    async fn request_memory_of<'a, M: Message>(&self, asked: &'a M) -> Option<RequestMemory>
+    async fn request_memory_of<'a, M: Message>(&self, request: &'a M) -> Option<RequestMemory>
     where
         Subject<'a>: From<&'a M>,
     {
-        self.request_memory(asked.encoded_len(), Subject::from(asked).descriptor_count()).await
+        self.request_memory(request.encoded_len(), Subject::from(request).descriptor_count()).await
     }
 
     /// Checks whether each operation may use one credit, regardless of the request's addend.
-    async fn look(&self, asked: &RateLimitRequest, work: &mut Work) -> Result<RateLimitResponse, Status> {
+    async fn look(&self, request: &RateLimitRequest, work: &mut Work) -> Result<RateLimitResponse, Status> {
         let Work { builder, operation, brought } = work;
         origin::begin(&self.limiter, builder);
         brought.clear();
@@ -75,7 +75,7 @@ impl RateLimits {
             builder.add(operation, Intent::Peek, Some(1));
             brought.push(None);
         };
-        self.read(asked.into(), operation, push)?;
+        self.read(request.into(), operation, push)?;
         if let Some((_, refusal)) = builder.plan().refusals().next() {
             return Err(refuse(refusal.clone()));
         }
@@ -83,7 +83,7 @@ impl RateLimits {
         let mut answer = self.respond(applied.report(), brought)?;
         builder.reuse(applied);
         // A call without descriptors has no statuses.
-        answer.statuses.truncate(asked.descriptors.len());
+        answer.statuses.truncate(request.descriptors.len());
         Ok(answer)
     }
 
@@ -130,16 +130,16 @@ impl RateLimits {
     /// Reserves for all operations or for none, with one id.
     async fn set_aside(
         &self,
-        asked: &ReserveRequest,
+        request: &ReserveRequest,
         request_memory: Option<RequestMemory>,
         work: &mut Work,
     ) -> Result<ReserveResponse, Status> {
         let Work { builder, operation, .. } = work;
-        let subject = Subject::from(asked);
+        let subject = Subject::from(request);
         origin::begin(&self.limiter, builder);
-        let ttl_seconds = asked.ttl.as_ref().map(ttl_seconds);
+        let ttl_seconds = request.ttl.as_ref().map(ttl_seconds);
         self.add_as_one(subject, builder, |builder| {
-            self.read(subject, operation, |operation, _| match asked.amount {
+            self.read(subject, operation, |operation, _| match request.amount {
                 // Nothing is reserved, but there must be credits left.
                 0 => builder.add(operation, Intent::Hit, Some(0)),
                 amount => builder.add_clamped_reservation(operation, amount, ttl_seconds),
@@ -163,21 +163,21 @@ impl RateLimits {
     }
 
     /// Commits a reservation. Returns whether there was one, and it was released.
-    async fn settle(&self, asked: &CommitRequest, work: &mut Work) -> Result<bool, Status> {
-        let subject = Subject::from(asked);
+    async fn settle(&self, request: &CommitRequest, work: &mut Work) -> Result<bool, Status> {
+        let subject = Subject::from(request);
         // The request is checked even if the reservation exists, because the next time it may be gone.
         self.read(subject, &mut work.operation, |_, _| {})?;
-        let id = match self.limiter.read_id(&asked.reservation_id) {
+        let id = match self.limiter.read_id(&request.reservation_id) {
             Ok(id) => Some(id),
             Err(Refusal::BadReservationId(_)) => None,
             // A report needs no id.
-            Err(_) if asked.reservation_id.is_empty() => None,
+            Err(_) if request.reservation_id.is_empty() => None,
             Err(refusal) => return Err(refuse(refusal)),
         };
         if let Some(id) = id {
             let builder = &mut work.builder;
             origin::begin(&self.limiter, builder);
-            builder.settle(&id, Settlement::Commit { cost: asked.actual_amount });
+            builder.settle(&id, Settlement::Commit { cost: request.actual_amount });
             let applied = self.limiter.apply(builder.build()).await;
             match applied.report().committed(0) {
                 Ok(settled) if settled.is_counted => return Ok(settled.is_released()),
@@ -186,7 +186,7 @@ impl RateLimits {
                 Err(refusal) => return Err(refuse(refusal)),
             }
         }
-        self.charge(subject, |_| asked.actual_amount, work).await?;
+        self.charge(subject, |_| request.actual_amount, work).await?;
         Ok(false)
     }
 

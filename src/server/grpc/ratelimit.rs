@@ -84,10 +84,10 @@ impl RateLimits {
     }
 
     /// Answers and counts a message of this length.
-    pub async fn answer(&self, asked: &RateLimitRequest, bytes: usize) -> Result<RateLimitResponse, Status> {
-        let request_memory = self.request_memory(bytes, asked.descriptors.len()).await;
+    pub async fn answer(&self, request: &RateLimitRequest, bytes: usize) -> Result<RateLimitResponse, Status> {
+        let request_memory = self.request_memory(bytes, request.descriptors.len()).await;
         let mut work: Box<Work> = pool::take();
-        let decided = self.decide(asked, request_memory, &mut work).await;
+        let decided = self.decide(request, request_memory, &mut work).await;
         self.done(work, RequestKind::Hit, decided)
     }
 
@@ -110,18 +110,18 @@ impl RateLimits {
 
     async fn decide(
         &self,
-        asked: &RateLimitRequest,
+        request: &RateLimitRequest,
         request_memory: Option<RequestMemory>,
         work: &mut Work,
     ) -> Result<RateLimitResponse, Status> {
         let Work { builder, operation, brought } = work;
         origin::begin(&self.limiter, builder);
         let mut add = |builder: &mut PlanBuilder| {
-            let added = self.add(asked, builder, operation, brought);
+            let added = self.add(request, builder, operation, brought);
             added.map_err(|invalid| self.refuse_invalid(&invalid))
         };
         if self.settings.atomic {
-            if asked.descriptors.len() > MAX_TOGETHER {
+            if request.descriptors.len() > MAX_TOGETHER {
                 let what = format!("more than {MAX_TOGETHER} descriptors cannot be taken together (--grpc-atomic)");
                 return Err(Status::invalid_argument(what));
             }
@@ -190,15 +190,15 @@ impl RateLimits {
     /// Adds a request for each descriptor, in order, and their own limits to `brought`.
     fn add(
         &self,
-        asked: &RateLimitRequest,
+        request: &RateLimitRequest,
         builder: &mut PlanBuilder,
         operation: &mut Operation,
         brought: &mut Vec<Option<OwnLimit>>,
     ) -> Result<(), InvalidRequest> {
-        envoy::check(asked)?;
+        envoy::check(request)?;
         brought.clear();
-        for (index, descriptor) in asked.descriptors.iter().enumerate() {
-            let ask = envoy::read_descriptor(asked, index, descriptor, self.max_pairs, operation)?;
+        for (index, descriptor) in request.descriptors.iter().enumerate() {
+            let ask = envoy::read_descriptor(request, index, descriptor, self.max_pairs, operation)?;
             let intent = match (ask.gives_back, ask.has_own_cost) {
                 (true, _) => Intent::Leave,
                 (false, true) => Intent::EnterOrCharge,
@@ -223,8 +223,8 @@ impl RateLimitService for RateLimits {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let asked = request.get_ref();
-        self.answer(asked, asked.encoded_len()).await.map(Response::new)
+        let request = request.get_ref();
+        self.answer(request, request.encoded_len()).await.map(Response::new)
     }
 }
 

@@ -140,11 +140,11 @@ impl Batch {
     ) -> Result<Option<Command<'a>>, CommandError> {
         self.begin(limiter);
         let reply = match command {
-            Command::Hit(asked) => self.push_priced(asked, Intent::Hit, max_pairs)?,
-            Command::Peek(asked) => self.push_priced(asked, Intent::Peek, max_pairs)?,
-            Command::Charge(asked) => self.push_priced(asked, Intent::Charge, max_pairs)?,
-            Command::Refund(asked) => self.push_priced(asked, Intent::Refund, max_pairs)?,
-            Command::Reserve(asked) => self.push_reserve(asked, max_pairs, version)?,
+            Command::Hit(request) => self.push_priced(request, Intent::Hit, max_pairs)?,
+            Command::Peek(request) => self.push_priced(request, Intent::Peek, max_pairs)?,
+            Command::Charge(request) => self.push_priced(request, Intent::Charge, max_pairs)?,
+            Command::Refund(request) => self.push_priced(request, Intent::Refund, max_pairs)?,
+            Command::Reserve(request) => self.push_reserve(request, max_pairs, version)?,
             Command::Commit { id, cost } => {
                 self.push_settlement(limiter, id, Settlement::Commit { cost }, Reply::Committed)
             }
@@ -155,10 +155,10 @@ impl Batch {
             Command::Forget(pairs) => {
                 self.push_priced(PricedOperation { pairs, cost: None, id: None }, Intent::Forget, max_pairs)?
             }
-            Command::Tokens(asked) => self.push_bucket(asked, Space::TokenBucket, Reply::Tokens),
-            Command::Session(asked) => self.push_bucket(asked, Space::TokenBucket, Reply::Session),
-            Command::Throttle(asked) => {
-                self.push_bucket(asked, Space::Throttle, Reply::Throttle { capacity: asked.limit.capacity() })
+            Command::Tokens(request) => self.push_bucket(request, Space::TokenBucket, Reply::Tokens),
+            Command::Session(request) => self.push_bucket(request, Space::TokenBucket, Reply::Session),
+            Command::Throttle(request) => {
+                self.push_bucket(request, Space::Throttle, Reply::Throttle { capacity: request.limit.capacity() })
             }
             other => return Ok(Some(other)),
         };
@@ -191,8 +191,8 @@ impl Batch {
         })
     }
 
-    fn push_reserve(&mut self, asked: ReserveAsk, max_pairs: usize, version: Version) -> Result<Reply, CommandError> {
-        let ReserveAsk { pairs, credits, ttl_seconds, id } = asked;
+    fn push_reserve(&mut self, request: ReserveAsk, max_pairs: usize, version: Version) -> Result<Reply, CommandError> {
+        let ReserveAsk { pairs, credits, ttl_seconds, id } = request;
         pairs.read_into(&mut self.operation, max_pairs)?;
         self.builder.add_reservation(&self.operation, Reserve { credits, ttl_seconds, id });
         self.ids += self.builder.id_length(self.builder.plan().len() - 1);
@@ -208,8 +208,8 @@ impl Batch {
         reply
     }
 
-    fn push_bucket(&mut self, asked: BucketAsk, space: Space, reply: Reply) -> Reply {
-        self.builder.add_bucket(space, asked.key, asked.limit, asked.ask, asked.at);
+    fn push_bucket(&mut self, request: BucketAsk, space: Space, reply: Reply) -> Reply {
+        self.builder.add_bucket(space, request.key, request.limit, request.ask, request.at);
         reply
     }
 

@@ -123,11 +123,11 @@ impl RespState {
 
     /// Returns the requested sections in Redis's format. `everything`, `all`, `default` and no section at all mean every
     /// section. Unknown sections are left out.
-    pub async fn info(&self, asked: &[Vec<u8>]) -> String {
+    pub async fn info(&self, requested: &[Vec<u8>]) -> String {
         let is_asked = |section: &Section| {
             let names = [section.name(), "all", "everything", "default"];
-            asked.is_empty()
-                || asked.iter().any(|word| names.iter().any(|name| word.eq_ignore_ascii_case(name.as_bytes())))
+            requested.is_empty()
+                || requested.iter().any(|word| names.iter().any(|name| word.eq_ignore_ascii_case(name.as_bytes())))
         };
         let sections = || Section::ALL.into_iter().filter(is_asked);
         // A client may request one section each time it connects, and the figures of the others would cost too much.

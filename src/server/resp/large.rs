@@ -71,16 +71,16 @@ fn reply(shared: &Arc<RespState>, version: Version, command: Command<'_>) -> Res
     let mut bytes = Vec::new();
     Ok(match command {
         Command::Counters(ask) => {
-            let asked = CounterQuery::new(&ask, max_pairs)?;
+            let query = CounterQuery::new(&ask, max_pairs)?;
             Box::pin(async move {
-                operate::list(&limiter, &asked, &mut ReplyWriter::new(&mut bytes, version)).await;
+                operate::list(&limiter, &query, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
             })
         }
         Command::ForgetCounters(ask) => {
-            let asked = CounterQuery::new(&ask, max_pairs)?;
+            let query = CounterQuery::new(&ask, max_pairs)?;
             Box::pin(async move {
-                operate::forget(&limiter, &asked, &mut ReplyWriter::new(&mut bytes, version)).await;
+                operate::forget(&limiter, &query, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
             })
         }

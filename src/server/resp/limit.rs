@@ -70,9 +70,9 @@ pub async fn remove(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter
 
 /// Writes the cursor of the next page, and for each limit its rule, actor, credits, the seconds until it ends, and whether it
 /// is an orphan.
-pub fn list(limiter: &Limiter, asked: &LimitQuery, reply: &mut ReplyWriter<'_>) {
-    let of = LimitFilter { rule: asked.rule.as_deref(), actor: None };
-    match limiter.limits(of, asked.cursor.as_deref(), asked.count) {
+pub fn list(limiter: &Limiter, query: &LimitQuery, reply: &mut ReplyWriter<'_>) {
+    let of = LimitFilter { rule: query.rule.as_deref(), actor: None };
+    match limiter.limits(of, query.cursor.as_deref(), query.count) {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
             reply.array(2);

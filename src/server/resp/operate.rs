@@ -54,8 +54,8 @@ impl CounterQuery {
 }
 
 /// Writes the cursor of the next page, and for each counter its actor, the credits left and the seconds until its reset.
-pub async fn list(limiter: &Limiter, asked: &CounterQuery, reply: &mut ReplyWriter<'_>) {
-    match limiter.counters(asked.counters()).await {
+pub async fn list(limiter: &Limiter, query: &CounterQuery, reply: &mut ReplyWriter<'_>) {
+    match limiter.counters(query.counters()).await {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
             reply.array(2);
@@ -72,8 +72,8 @@ pub async fn list(limiter: &Limiter, asked: &CounterQuery, reply: &mut ReplyWrit
 }
 
 /// Writes the cursor of the next page, and the number of forgotten counters.
-pub async fn forget(limiter: &Limiter, asked: &CounterQuery, reply: &mut ReplyWriter<'_>) {
-    match limiter.forget_counters(asked.counters()).await {
+pub async fn forget(limiter: &Limiter, query: &CounterQuery, reply: &mut ReplyWriter<'_>) {
+    match limiter.forget_counters(query.counters()).await {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
             reply.array(2);

@@ -49,9 +49,9 @@ struct ForgetResponse {
 }
 
 pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
-    let asked = asked(&uri)?;
+    let query = parse_query(&uri)?;
     let (slot, limiter) = (api.slots.take().await, Arc::clone(&api.limiter));
-    let page = slot.run(async move { limiter.counters(asked.counters()).await }).await.map_err(broken)??;
+    let page = slot.run(async move { limiter.counters(query.counters()).await }).await.map_err(broken)??;
     let counters = page.counters.into_iter().map(|counter| Counter {
         actor: counter.actor,
         remaining: counter.credit,
@@ -62,9 +62,9 @@ pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Pro
 }
 
 pub async fn forget(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
-    let asked = asked(&uri)?;
+    let query = parse_query(&uri)?;
     let (slot, limiter) = (api.slots.take().await, Arc::clone(&api.limiter));
-    let page = slot.run(async move { limiter.forget_counters(asked.counters()).await }).await.map_err(broken)??;
+    let page = slot.run(async move { limiter.forget_counters(query.counters()).await }).await.map_err(broken)??;
     Ok(Json(ForgetResponse { forgotten: page.forgotten, next: page.next }).into_response())
 }
 
@@ -73,13 +73,13 @@ pub fn broken(error: JoinError) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
-fn asked(uri: &Uri) -> Result<CounterQuery, Problem> {
-    let asked: CounterQuery = query::parse(uri)?;
-    match asked.count {
+fn parse_query(uri: &Uri) -> Result<CounterQuery, Problem> {
+    let query: CounterQuery = query::parse(uri)?;
+    match query.count {
         Some(count) if !(1..=MAX_PAGE).contains(&count) => {
             Err(Problem::bad_request(format!("count is {count}, but must be from 1 to {MAX_PAGE}")))
         }
-        _ => Ok(asked),
+        _ => Ok(query),
     }
 }
 

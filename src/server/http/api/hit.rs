@@ -84,17 +84,17 @@ impl Api {
         intent: Intent,
         work: &mut Work,
     ) -> Result<Response<Bytes>, Problem> {
-        let asked: HitRequest = body::parse(body)?;
-        asked.operation.read(self.limits.max_pairs, "/operation", &mut work.operation)?;
+        let request: HitRequest = body::parse(body)?;
+        request.operation.read(self.limits.max_pairs, "/operation", &mut work.operation)?;
         // A peek has no effect, so a client may repeat it.
         let key = if intent == Intent::Peek { None } else { IdempotencyKey::find(&headers)? };
         origin::begin(&self.limiter, &mut work.builder);
         let guard = match key {
             None => {
-                work.builder.add(&work.operation, intent, asked.cost());
+                work.builder.add(&work.operation, intent, request.cost());
                 None
             }
-            Some(key) => Some(self.add_idempotent(&key, intent, asked.cost(), work)?),
+            Some(key) => Some(self.add_idempotent(&key, intent, request.cost(), work)?),
         };
         let applied = self.limiter.apply(work.builder.build()).await;
         let answer = Answer::for_request(applied.report(), 0)?;

@@ -54,18 +54,18 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
     let max_hits = api.settings.max_hits;
     let _request_memory = api.request_memory(body.len(), max_hits.min(body.len() / SHORTEST_HIT)).await;
-    let asked: HitsRequest = body::parse(&body)?;
-    if asked.hits.len() > max_hits {
+    let request: HitsRequest = body::parse(&body)?;
+    if request.hits.len() > max_hits {
         let problem = Problem::bad_request(format!("more than {max_hits} hits (--max-hits)"));
         return Err(problem.with_limit(Limit::Hits).at("/hits"));
     }
-    if asked.atomic && asked.hits.len() > MAX_TOGETHER {
+    if request.atomic && request.hits.len() > MAX_TOGETHER {
         let problem = Problem::bad_request(format!("more than {MAX_TOGETHER} hits cannot be taken together"));
         return Err(problem.at("/hits"));
     }
     let mut operation = Operation::new();
     let mut each = |take: &mut dyn FnMut(&Operation, Option<u64>)| {
-        for (index, Object(hit)) in asked.hits.iter().enumerate() {
+        for (index, Object(hit)) in request.hits.iter().enumerate() {
             hit.operation.read(api.limits.max_pairs, format_args!("/hits/{index}/operation"), &mut operation)?;
             take(&operation, hit.cost());
         }
@@ -77,7 +77,7 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
         None => None,
         Some(key) => {
             let mut payload = Payload::new(Intent::Hit);
-            payload.together(asked.atomic);
+            payload.together(request.atomic);
             each(&mut |operation, cost| payload.add(operation, cost))?;
             let guard = idempotency::enter(&api.calls, &key, &payload)?;
             Some((key, payload, guard))
@@ -86,7 +86,7 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
     let mut add = |builder: &mut PlanBuilder| {
         let mut add_each =
             |builder: &mut PlanBuilder| each(&mut |operation, cost| builder.add(operation, Intent::Hit, cost));
-        match asked.atomic {
+        match request.atomic {
             true => builder.together(Together::Summed, add_each),
             false => add_each(builder),
         }
@@ -103,7 +103,7 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
             .is_replay()
             .map_err(|index| Problem::from(Refusal::DifferentRequest).at(format_args!("/hits/{index}")))?,
     };
-    let mut response = if asked.atomic { all_or_none(report)? } else { one_by_one(&api, report) };
+    let mut response = if request.atomic { all_or_none(report)? } else { one_by_one(&api, report) };
     if is_replayed {
         mark_replayed(response.headers_mut());
     }
