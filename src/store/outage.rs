@@ -7,14 +7,14 @@ use crate::logging::Escaped;
 #[derive(Debug)]
 pub struct Outage {
     what: &'static str,
-    meanwhile: &'static str,
+    effect: &'static str,
     lasts: bool,
 }
 
 impl Outage {
-    /// In the log, `what` names the operation, and `meanwhile` describes how divvy works during an outage.
-    pub fn of(what: &'static str, meanwhile: &'static str) -> Self {
-        Self { what, meanwhile, lasts: false }
+    /// In the log, `what` names the operation, and `effect` says how divvy works during an outage.
+    pub fn of(what: &'static str, effect: &'static str) -> Self {
+        Self { what, effect, lasts: false }
     }
 
     /// Whether the last try failed.
@@ -29,7 +29,7 @@ impl Outage {
             Err(error) if !self.lasts => {
                 // It may quote the other side.
                 let error = error.to_string();
-                tracing::error!(error = %Escaped::error(&error), "failing: {}; {}", self.what, self.meanwhile);
+                tracing::error!(error = %Escaped::error(&error), "failing: {}; {}", self.what, self.effect);
             }
             Ok(()) if self.lasts => tracing::info!("working again: {}", self.what),
             _ => {}

@@ -16,8 +16,8 @@ pub struct RoomLog {
 
 impl Default for RoomLog {
     fn default() -> Self {
-        let meanwhile = "new ones are answered as --when-full says (raise --max-counters or --max-disk)";
-        Self { outage: Outage::of("capacity for new counters", meanwhile), full_at: Timestamp::EPOCH }
+        let effect = "new ones are answered as --when-full says (raise --max-counters or --max-disk)";
+        Self { outage: Outage::of("capacity for new counters", effect), full_at: Timestamp::EPOCH }
     }
 }
 
