@@ -1,6 +1,9 @@
 //! The bounds on what a store remembers, and the accounts that keep them.
 
-#[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "only the embedded store recounts its counters"))]
+#[cfg_attr(
+    not(any(feature = "rocksdb", test)),
+    expect(dead_code, reason = "only the embedded store recounts its counters")
+)]
 mod counter_budget;
 mod record_count;
 mod records;
