@@ -25,26 +25,28 @@ use parking_lot::Mutex;
 pub use self::commit::journal;
 use self::disk::actor_limits;
 use self::disk::backup::Backups;
-use self::disk::database::Database;
 use self::disk::directory;
 pub use self::disk::open_error::OpenError;
 pub use self::disk::restore::{RestoreError, restore};
-use self::engine::Engine;
 use self::store_core::{StoreCore, Threads};
+use self::table::Acted;
 use self::table::lookups::Lookups;
 use super::rocks_options::Durability;
 use super::seal::Seal;
 use crate::clock::Timestamp;
 use crate::metrics::Metric;
 use crate::store::bounds::Shares;
-use crate::store::contract::{
-    BackupError, Batch, Entry, LimitChange, LimitCursor, LimitPage, Listing, Outcomes, Page, Store, StoreError, Unit,
-};
+use crate::store::contract::BackupError;
+use crate::store::contract::Batch;
+use crate::store::contract::Store;
+use crate::store::contract::StoreError;
+use crate::store::contract::{LimitChange, LimitCursor, LimitPage};
+use crate::store::contract::{Listing, Page};
 
-/// A batch whose keys take more than this (bytes) waits for what is due on the disk before it is applied.
+/// Bytes of keys beyond which a batch waits for due disk work before it is applied.
 const LARGE_BATCH: usize = 64 << 10;
 
-/// The embedded store. Dropping it without [`Store::close`] is like the process being killed.
+/// The embedded store. Dropping it without [`Store::close`] has the effect of a kill.
 pub struct RocksStore {
     core: Arc<StoreCore>,
     threads: Mutex<Threads>,
@@ -52,7 +54,7 @@ pub struct RocksStore {
 }
 
 impl RocksStore {
-    /// The key for ids, which the data directory and its backups have.
+    /// The key for ids, which is in the data directory and its backups.
     pub fn seal(&self) -> &Seal {
         &self.core.seal
     }
@@ -62,10 +64,10 @@ impl RocksStore {
         directory::is_in_use(path)
     }
 
-    /// Writes every counter back and drops the expired ones from disk now, rather than in RocksDB's own time.
+    /// Writes every counter back and drops the expired ones from disk now. RocksDB would do so later.
     ///
     /// # Errors
-    /// When RocksDB refuses a write.
+    /// Fails if RocksDB refuses a write.
     pub fn compact(&self) -> Result<(), StoreError> {
         self.core.engine.write_back()?;
         self.core.engine.with_disk(|database| {
@@ -80,7 +82,7 @@ impl RocksStore {
     /// See [`BackupError`].
     pub async fn backup(&self, name: &str) -> Result<PathBuf, BackupError> {
         let place = self.backups.place(name)?;
-        // Hits that are answered and not committed yet (`lazy`) are in the table alone.
+        // Hits may have been answered and not committed yet (`lazy`).
         let committed = self.core.engine.check().await;
         let core = Arc::clone(&self.core);
         let copy = move |dir: &Path| committed.and_then(|()| core.checkpoint(dir));
@@ -88,7 +90,7 @@ impl RocksStore {
         taken.await.unwrap_or_else(|error| Err(BackupError::Broken(error.to_string())))
     }
 
-    /// Does `work` on a thread that may block.
+    /// Calls `work` on a thread that may block.
     async fn blocking<T: Send + 'static>(
         &self,
         what: &'static str,
@@ -108,7 +110,7 @@ impl RocksStore {
         &self.core.path
     }
 
-    /// Expired counters that compactions and write-backs have dropped since the store was opened.
+    /// The number of expired counters that compactions and write-backs have dropped since the store was opened.
     pub fn expired_dropped(&self) -> u64 {
         self.core.expired_dropped()
     }
@@ -133,16 +135,25 @@ impl Store for RocksStore {
                 engine.look_up(&mut lookups, batch.unanswered(), now).await;
             }
             let is_done = batch.answer_on(|unit, outcomes| {
-                let acted_in = match unit.entries {
+                let acted = match unit.entries {
                     [entry] if !entry.action.has_record() => {
-                        act(engine, (unit.first, unit.key(entry), entry), now, &mut lookups, outcomes)
+                        let acted = engine.act((unit.first, unit.key(entry), entry), now, &mut lookups);
+                        acted.map(|acted| {
+                            let Acted { outcome, durable_after } = acted?;
+                            outcomes.push(Ok(outcome));
+                            Some(durable_after)
+                        })
                     }
-                    _ => act_together(engine, unit, now, (&mut lookups, &shares), outcomes),
+                    _ => engine.act_together(unit, now, (&mut lookups, &shares), outcomes),
                 };
-                let Some(acted_in) = acted_in else { return false };
-                if acted_in > durable {
-                    unsettled.extend(unit.first..outcomes.len());
-                    durable_after = durable_after.max(acted_in);
+                match acted {
+                    Ok(None) => return false,
+                    Ok(Some(commit)) if commit <= durable => {}
+                    Ok(Some(commit)) => {
+                        unsettled.extend(unit.first..outcomes.len());
+                        durable_after = durable_after.max(commit);
+                    }
+                    Err(error) => outcomes.extend(unit.entries.iter().map(|_| Err(error.clone()))),
                 }
                 true
             });
@@ -162,8 +173,7 @@ impl Store for RocksStore {
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
         if listing.cursor.is_none() {
-            // Counters that are only in the table and the journal so far have no key in RocksDB to be found by. Only what is
-            // committed can be written back.
+            // The listing finds only counters that have a record, and only committed counters can be written back.
             self.core.engine.check().await?;
             self.blocking("write back", |core| core.engine.write_back()).await?;
         }
@@ -171,10 +181,10 @@ impl Store for RocksStore {
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
-        Ok(self.core.engine.budget.approximately())
+        Ok(self.core.engine.admission.counters.approximately())
     }
 
-    /// Waits for a commit: a disk that hangs is noticed as one that fails is.
+    /// Waits for a commit, to notice a disk that hangs as well as one that fails.
     async fn check(&self) -> Result<(), StoreError> {
         self.core.engine.damage.check(self.core.clock.now())?;
         self.core.engine.check().await
@@ -183,7 +193,7 @@ impl Store for RocksStore {
     async fn change_limit(&self, change: LimitChange, _now: Timestamp) -> Result<Option<bool>, StoreError> {
         self.blocking("change a limit", move |core| {
             let sync = core.engine.durability == Durability::Sync;
-            core.engine.with_disk(|database| actor_limits::write(database, &change, sync))
+            core.engine.with_disk(|database| actor_limits::write(database, &[change], sync))
         })
         .await
         .map(|()| None)
@@ -209,36 +219,4 @@ impl Store for RocksStore {
         let threads = std::mem::take(&mut *self.threads.lock());
         self.blocking("close the store", move |core| core.shut_down(threads)).await
     }
-}
-
-/// Adds the entry's outcome. Returns the commit that makes what it saw durable; `None`, and nothing done, when the counter
-/// has to be looked up.
-fn act(
-    engine: &Engine<Database>,
-    entry: (usize, &[u8], &Entry),
-    now: Timestamp,
-    lookups: &mut Lookups,
-    outcomes: &mut Outcomes,
-) -> Option<u64> {
-    let (outcome, durable_after) = match engine.act(entry, now, lookups).transpose()? {
-        Ok(acted) => (Ok(acted.outcome), acted.durable_after),
-        Err(error) => (Err(error), 0),
-    };
-    outcomes.push(outcome);
-    Some(durable_after)
-}
-
-/// As [`act`], for the entries of a group.
-fn act_together(
-    engine: &Engine<Database>,
-    group: Unit<'_>,
-    now: Timestamp,
-    (lookups, shares): (&mut Lookups, &Shares),
-    outcomes: &mut Outcomes,
-) -> Option<u64> {
-    let acted = engine.act_together(group, now, (lookups, shares), outcomes).transpose()?;
-    Some(acted.unwrap_or_else(|error| {
-        outcomes.extend(group.entries.iter().map(|_| Err(error.clone())));
-        0
-    }))
 }

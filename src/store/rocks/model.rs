@@ -10,7 +10,7 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Mutex;
 use shuttle::{future, thread};
 
-use super::commit::group_commit::{GroupCommit, Waited};
+use super::commit::group_commit::GroupCommit;
 use super::commit::journal;
 use super::commit::sorted_changes::SortedChanges;
 use super::disk::{Disk, EachCounter, EachRecord, Patience, Reach};
@@ -21,8 +21,10 @@ use super::upkeep::timings::Timings;
 use crate::algorithm::record::Content;
 use crate::algorithm::{Ask, Fate, Outcome, ReservationAsk};
 use crate::clock::Clock;
-use crate::store::bounds::{Bounds, CounterBudget, RecordBudgets, Shares};
-use crate::store::contract::{Batch, Entry, StoreError};
+use crate::store::bounds::{Bounds, CounterBudget};
+use crate::store::bounds::{RecordBudgets, Shares};
+use crate::store::contract::StoreError;
+use crate::store::contract::{Batch, Entry};
 use crate::store::record_key::{self, RecordSpace};
 use crate::store::rocks_options::Durability;
 use crate::store::testing::{TAKE, at, window};
@@ -202,7 +204,7 @@ impl World {
         let engine = Engine::new(
             disk,
             Arc::new(Table::new(memory)),
-            (Arc::new(CounterBudget::new(Bounds::default())), RecordBudgets::new(10, 10, 100)),
+            (Arc::new(CounterBudget::new(Bounds::default())), RecordBudgets::new(10, 10)),
             durability,
             Timings::new(Clock::system()),
             // Short: a segment is as long as two changes or so.
@@ -792,7 +794,7 @@ fn leadership_is_never_lost_when_waiters_leave() {
             .map(|_| {
                 let group = Arc::clone(&group);
                 future::spawn(async move {
-                    if let Waited::Leading(leader) = group.wait_for(group.open()).await {
+                    if let Ok(Some(leader)) = group.wait_for(group.open()).await {
                         future::yield_now().await;
                         leader.finish(leader.begin(), &Ok(()));
                     }

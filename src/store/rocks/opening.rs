@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use parking_lot::{Condvar, Mutex};
+use rocksdb::properties;
 
 use super::RocksStore;
 use super::disk::backup::Backups;
@@ -31,37 +32,36 @@ impl RocksStore {
     /// Opens the store in `path`, creating it in a new or empty directory.
     ///
     /// # Errors
-    /// See [`OpenError`]: nothing is overwritten then.
+    /// See [`OpenError`]. Nothing is overwritten then.
     pub fn open(path: &Path, options: RocksOptions) -> Result<Self, OpenError> {
         let table = Arc::new(Table::new(options.cache_memory - options.cache_memory / WRITE_BACK_SHARE));
-        let budget = Arc::new(CounterBudget::new(options.bounds));
-        let swept = Arc::new(Swept::new(on_drop(&table, &budget)));
+        let counters = Arc::new(CounterBudget::new(options.bounds));
+        let swept = Arc::new(Swept::new(on_drop(&table, &counters)));
         directory::claim(path)?;
         let lock = directory::lock(path)?;
         let database = Database::open(path, options.clock, Arc::clone(&swept))?;
         let (count, last_commit) = (database.count, database.last_commit);
-        let counters = database.approximate_counters().unwrap_or_default();
-        // Not by the approximation: it may be 0 although there are counters.
+        let estimate = database.counters_number(properties::ESTIMATE_NUM_KEYS).unwrap_or_default();
+        // The estimate may be 0 although there are counters.
         let is_empty = last_commit == 0 && !database.has_counters().unwrap_or(true);
         let timings = Timings::new(options.clock);
         let journal = Journal { last_commit, max_bytes: options.max_journal };
-        let budgets = (Arc::clone(&budget), options.bounds.records());
+        let budgets = (Arc::clone(&counters), options.bounds.records());
         let engine = Engine::new(database, Arc::clone(&table), budgets, options.durability, timings, journal);
-        let damaged = |error: StoreError| OpenError::Damaged { path: path.into(), reason: error.to_string() };
+        let damaged = |error: StoreError| OpenError::damaged(path, &error);
         engine.load_records(options.clock.now()).map_err(damaged)?;
         engine.replay().map_err(damaged)?;
         engine.count_records(options.clock.now());
         match count {
-            Some(count) => budget.remembered(count),
-            None => budget.estimated(counters + table.tally().unrecorded.unsigned_abs()),
+            Some(count) => counters.remembered(count),
+            None => counters.estimated(estimate + table.usage().unrecorded.unsigned_abs()),
         }
         if is_empty {
             table.holds_all();
         }
         let seal = Seal::new(stored_seal_key::read_or_make(path)?);
-        // Last: an earlier divvy can open the directory until then.
-        directory::upgrade(path)
-            .map_err(|error| OpenError::Unusable { path: path.into(), reason: error.to_string() })?;
+        // This comes last, since earlier versions can open the directory until then.
+        directory::upgrade(path).map_err(|error| OpenError::unusable(path, &error))?;
         let core = Arc::new(StoreCore {
             engine: Arc::new(engine),
             path: path.to_owned(),
@@ -90,7 +90,7 @@ impl RocksStore {
 }
 
 impl Engine<Database> {
-    /// Loads the reservations and answers that have records and are not over at `now`. The journal may know better.
+    /// Loads the stored records of reservations and answers that have not ended by `now`. The journal may have later ones.
     fn load_records(&self, now: Timestamp) -> Result<(), StoreError> {
         let mut decoder = Decoder::default();
         self.with_disk(|database| {
@@ -99,7 +99,7 @@ impl Engine<Database> {
                     Ok(record) if record.until <= now => {}
                     Ok(record) => {
                         decoder.note_record(key, &record);
-                        self.table.load_record(self.table.hasher.hash_of(key), Some(record));
+                        self.table.load_record(self.table.hasher.hash_of(key), record);
                     }
                     Err(damaged) => self.damage.note_record(key, &StoreError::new(damaged.to_string())),
                 }
@@ -108,20 +108,20 @@ impl Engine<Database> {
         })
     }
 
-    /// Counts the reservations and answers that were found.
+    /// Counts the records that were found.
     fn count_records(&self, now: Timestamp) {
         self.table.sweep_records(now, false);
-        self.table.share_records(&self.records);
+        self.table.share_records(&self.admission.records);
     }
 }
 
-/// What happens when a compaction drops an expired record. It may not wait for anything that waits for a compaction: the
-/// table's stripes are held for reads at most.
-fn on_drop(table: &Arc<Table>, budget: &Arc<CounterBudget>) -> OnDrop {
-    let (table, budget) = (Arc::clone(table), Arc::clone(budget));
+/// Returns the function that is called when a compaction drops an expired record. It must not wait for anything that waits
+/// for a compaction. It locks a stripe, and stripes are held at most for reads.
+fn on_drop(table: &Arc<Table>, counters: &Arc<CounterBudget>) -> OnDrop {
+    let (table, counters) = (Arc::clone(table), Arc::clone(counters));
     Box::new(move |key, value| {
         if table.record_dropped(key, value) {
-            budget.dropped_record();
+            counters.dropped_record();
         }
     })
 }

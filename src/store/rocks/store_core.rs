@@ -23,9 +23,9 @@ pub struct StoreCore {
     pub engine: Arc<Engine<Database>>,
     pub path: PathBuf,
     pub seal: Seal,
-    /// What compactions have dropped, by every database that was open here.
+    /// Counts the records that compactions have dropped, across all databases that were open here.
     pub swept: Arc<Swept>,
-    /// Kept while the database is opened again: another process may wait for it.
+    /// Kept while the database is reopened, since another process may wait for it.
     pub _lock: Lock,
     pub bounds: Bounds,
     pub clock: Clock,
@@ -33,20 +33,25 @@ pub struct StoreCore {
     pub stop: Condvar,
 }
 
+/// The store's threads.
 #[derive(Default)]
 pub struct Threads {
-    /// Write-backs, commits, fsyncs.
+    /// Threads that write, load and heal.
     pub writers: Vec<JoinHandle<()>>,
-    /// Sees to the bounds.
+    /// The thread that enforces the bounds.
     pub bound: Option<JoinHandle<()>>,
 }
 
 impl StoreCore {
-    /// Expired counters that compactions and write-backs have dropped.
+    /// The number of expired counters that compactions and write-backs have dropped.
     pub fn expired_dropped(&self) -> u64 {
-        self.swept.expired.load(Relaxed) + self.engine.write_back.expired()
+        self.swept.expired.load(Relaxed) + self.engine.expired()
     }
 
+    /// Reads a page of counters.
+    ///
+    /// # Errors
+    /// Fails if RocksDB cannot read.
     pub fn list(&self, listing: &Listing) -> Result<Page, StoreError> {
         let engine = &self.engine;
         let mut page = Page::default();
@@ -56,7 +61,7 @@ impl StoreCore {
             database.each_counter(&listing.prefix, after.as_deref(), |key, stored| {
                 looked_at += 1;
                 let state = engine.table.peek(key).unwrap_or_else(|| {
-                    // The others are listed all the same.
+                    // A damaged record does not keep the others from being listed.
                     let decoded = counter_record::decode_as(&listing.limit, stored);
                     decoded.inspect_err(|error| engine.damage.note_record(key, error)).ok().map(|(state, _)| state)
                 });
@@ -67,7 +72,10 @@ impl StoreCore {
         Ok(page)
     }
 
-    /// Copies the database, as it is now, and the key for ids into the new directory `dir`.
+    /// Copies the database and the key for ids into the new directory `dir`.
+    ///
+    /// # Errors
+    /// Fails if the disk refuses reads or writes.
     pub fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
         self.engine.write_back()?;
         self.engine.with_disk(|database| database.checkpoint(dir))?;
@@ -75,15 +83,19 @@ impl StoreCore {
             .map_err(|error| StoreError::new(format!("cannot copy the key for reservation ids: {error}")))
     }
 
+    /// Ends the threads, and writes everything to stable storage.
+    ///
+    /// # Errors
+    /// Fails if the disk refuses writes.
     pub fn shut_down(&self, threads: Threads) -> Result<(), StoreError> {
         let engine = &self.engine;
-        engine.close();
+        engine.admission.commits.close();
         *self.stopping.lock() = true;
         self.stop.notify_all();
         for thread in threads.writers {
             let _ = thread.join();
         }
-        if !engine.health.is_well() {
+        if !engine.is_well() {
             self.heal();
         }
         let result = engine.commit_rest().and_then(|()| engine.sync());
@@ -91,13 +103,13 @@ impl StoreCore {
             database.stop_background_work();
             Ok(())
         });
-        // It may have been waiting for a compaction of everything, which is over now.
+        // This thread may have waited for a compaction of all counters, which has been cancelled.
         if let Some(thread) = threads.bound {
             let _ = thread.join();
         }
         result.and(stopped)?;
-        // Last of all: nothing may change the number of counters after it is stored.
-        if let Some(count) = engine.budget.count()
+        // This comes last: nothing may change the number of counters after it is stored.
+        if let Some(count) = engine.admission.counters.count()
             && let Err(error) = engine.with_disk(|database| database.store_count(count))
         {
             tracing::warn!(%error, "the next start will recount the counters; none are lost");

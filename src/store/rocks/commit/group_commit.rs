@@ -80,14 +80,6 @@ pub struct Leader {
     group: Option<Arc<GroupCommit>>,
 }
 
-/// How a wait ends.
-pub enum Waited {
-    /// Another leader made the commit, with this result.
-    Committed(Result<(), StoreError>),
-    /// Make the commit.
-    Leading(Leader),
-}
-
 impl GroupCommit {
     /// The commits follow number `last`.
     pub fn new(last: u64) -> Arc<Self> {
@@ -108,29 +100,32 @@ impl GroupCommit {
         self.done.load(Acquire)
     }
 
-    /// Waits until commit `number` is durable or has failed, or until this caller is to lead.
-    pub async fn wait_for(self: &Arc<Self>, number: u64) -> Waited {
+    /// Waits until commit `number` is durable, or until this caller is to lead: it then gets the leadership.
+    ///
+    /// # Errors
+    /// Fails if the commit has failed, or if the store is closed.
+    pub async fn wait_for(self: &Arc<Self>, number: u64) -> Result<Option<Leader>, StoreError> {
         let released = {
             let mut queue = self.queue.lock();
             if number <= self.done() {
-                return Waited::Committed(Ok(()));
+                return Ok(None);
             }
             if queue.closed {
-                return Waited::Committed(Err(closed()));
+                return Err(closed());
             }
             if !queue.led {
                 queue.led = true;
-                return Waited::Leading(Leader::of(self));
+                return Ok(Some(Leader::of(self)));
             }
             queue.add(number)
         };
         match released.await {
             Ok(Released::Committed(result, relay)) => {
                 drop(relay);
-                Waited::Committed(result)
+                result.map(|()| None)
             }
-            Ok(Released::Leading(leader)) => Waited::Leading(leader),
-            Err(_) => Waited::Committed(Err(closed())),
+            Ok(Released::Leading(leader)) => Ok(Some(leader)),
+            Err(_) => Err(closed()),
         }
     }
 

@@ -4,8 +4,13 @@ use std::collections::VecDeque;
 
 use super::segment_marks::SegmentMarks;
 
-/// The journal is cut into so many pieces at least, when it is as long as it may be.
+/// Segments of a full journal, at least.
 const SEGMENTS: u64 = 32;
+/// A segment is shorter than the table by this factor, at least. Otherwise the counters of one segment might fill the table,
+/// and none of them can be evicted.
+const TABLE_TO_SEGMENT: u64 = 32;
+/// Length that a segment may have in front of any table (bytes).
+const SHORTEST_SEGMENT: u64 = 64 << 10;
 
 /// A run of commits whose counters are written back together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +33,9 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// An empty journal that may have `max_bytes`, in segments that are no longer than `longest_segment`.
-    pub fn new(max_bytes: u64, longest_segment: u64, marks: &SegmentMarks) -> Self {
+    /// Makes an empty journal of at most `max_bytes`, in front of a table with `table_bytes`.
+    pub fn new(max_bytes: u64, table_bytes: u64, marks: &SegmentMarks) -> Self {
+        let longest_segment = (table_bytes / TABLE_TO_SEGMENT).max(SHORTEST_SEGMENT);
         let segment_bytes = (max_bytes / SEGMENTS).min(longest_segment);
         let mut segments = Self { segments: VecDeque::new(), bytes: 0, max_bytes, segment_bytes };
         segments.open(marks, 0);

@@ -1,6 +1,7 @@
 //! The journal records that no fsync has covered: kept in memory, because a disk that fails may lose them although they
 //! were written. What is done about that is the engine's.
 
+use super::journal;
 use crate::store::rocks::sync::Mutex;
 
 /// Records are kept in chunks of about this size, so that memory is given back piece by piece.
@@ -16,18 +17,12 @@ pub struct UnsyncedRecords {
     records: Mutex<Records>,
 }
 
-/// Some records.
+/// Journal records in chunks.
 #[derive(Debug, Default)]
 pub struct Records {
-    chunks: Vec<Chunk>,
+    /// Records are framed like staged changes: each is the value of a change without a key.
+    chunks: Vec<Vec<u8>>,
     bytes: usize,
-}
-
-#[derive(Debug, Default)]
-struct Chunk {
-    bytes: Vec<u8>,
-    /// Where records end.
-    ends: Vec<usize>,
 }
 
 impl UnsyncedRecords {
@@ -65,30 +60,18 @@ impl UnsyncedRecords {
 impl Records {
     fn push(&mut self, record: &[u8]) {
         self.bytes += record.len();
-        let fits = |chunk: &&mut Chunk| chunk.bytes.len() + record.len() <= CHUNK_BYTES;
-        match self.chunks.last_mut().filter(fits) {
-            Some(chunk) => chunk.push(record),
-            None => {
-                let mut chunk = Chunk::default();
-                chunk.push(record);
-                self.chunks.push(chunk);
-            }
+        let has_room = |chunk: &Vec<u8>| chunk.len() + record.len() <= CHUNK_BYTES;
+        if !self.chunks.last().is_some_and(has_room) {
+            self.chunks.push(Vec::new());
+        }
+        if let Some(chunk) = self.chunks.last_mut() {
+            journal::stage(chunk, &[], |out| out.extend_from_slice(record));
         }
     }
 
-    /// The records, in the order in which they were added.
+    /// The records, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.chunks.iter().flat_map(|chunk| {
-            let starts = std::iter::once(0).chain(chunk.ends.iter().copied());
-            starts.zip(chunk.ends.iter().copied()).filter_map(|(start, end)| chunk.bytes.get(start..end))
-        })
-    }
-}
-
-impl Chunk {
-    fn push(&mut self, record: &[u8]) {
-        self.bytes.extend_from_slice(record);
-        self.ends.push(self.bytes.len());
+        self.chunks.iter().flat_map(|chunk| journal::staged(chunk).map_while(Result::ok).map(|record| record.value))
     }
 }
 

@@ -6,23 +6,20 @@
 
 use super::database::Database;
 use crate::clock::Timestamp;
-use crate::store::contract::{ActorLimit, LIMITS_PER_PAGE, LimitChange, LimitCursor, LimitPage, StoreError};
+use crate::store::contract::StoreError;
+use crate::store::contract::{ActorLimit, LIMITS_PER_PAGE, LimitChange, LimitCursor, LimitPage};
 
 /// Begins every key: the layout of keys and values. Another layout gets another number.
 const VERSION: u8 = 1;
 
-/// Keeps the change. With `sync` it is on stable storage then.
-pub fn write(database: &Database, change: &LimitChange, sync: bool) -> Result<(), StoreError> {
-    let key = key(&change.rule, &change.actor);
-    match change.limit {
-        Some(limit) => database.put_limit(&key, &value(limit), sync),
-        None => database.delete_limit(&key, sync),
-    }
+/// Stores the changes, with `sync` on stable storage.
+pub fn write(database: &Database, changes: &[LimitChange], sync: bool) -> Result<(), StoreError> {
+    database.write_limits(changes.iter().map(|change| (key(change), change.limit.map(value))), sync)
 }
 
-/// Forgets these limits, by one write. It is not awaited on stable storage: a limit that is over stays so.
-pub fn forget(database: &Database, over: &[LimitChange]) -> Result<(), StoreError> {
-    database.delete_limits(over.iter().map(|LimitChange { rule, actor, .. }| key(rule, actor)))
+/// Removes expired limits. It does not wait for stable storage, since an expired limit stays expired.
+pub fn forget(database: &Database, expired: &[LimitChange]) -> Result<(), StoreError> {
+    database.write_limits(expired.iter().map(|change| (key(change), None::<[u8; 0]>)), false)
 }
 
 /// The next page of all limits.
@@ -50,7 +47,7 @@ pub fn read(database: &Database, known: &LimitCursor) -> Result<LimitPage, Store
     Ok(page)
 }
 
-fn key(rule: &str, actor: &str) -> Vec<u8> {
+fn key(LimitChange { rule, actor, .. }: &LimitChange) -> Vec<u8> {
     [&[VERSION], rule.as_bytes(), &[0], actor.as_bytes()].concat()
 }
 
@@ -84,8 +81,8 @@ mod tests {
         #[test]
         fn a_record_reads_back(rule in "[a-z0-9_-]{1,9}", actor in ".{0,20}", credits: u64, expires in prop::option::of(0..u64::MAX)) {
             let limit = ActorLimit { credits, expires: expires.map(Timestamp::from_nanos) };
-            let read = decode(&key(&rule, &actor), &value(limit));
-            prop_assert_eq!(read, Some(LimitChange { rule, actor, limit: Some(limit) }));
+            let change = LimitChange { rule, actor, limit: Some(limit) };
+            prop_assert_eq!(decode(&key(&change), &value(limit)), Some(change));
         }
 
         #[test]

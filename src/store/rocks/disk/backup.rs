@@ -99,8 +99,8 @@ impl Place {
         let copied = copy(&self.partial).map_err(|error| error.to_string());
         if let Err(reason) = copied.and_then(|()| self.finish().map_err(|error| error.to_string())) {
             // The reason for the failure tells more than one for the failure to tidy up.
-            let _ = remove(&self.partial);
-            let _ = remove(&copying(&self.partial));
+            let _ = fs::remove_dir_all(&self.partial);
+            let _ = fs::remove_dir_all(copying(&self.partial));
             return Err(failed(reason));
         }
         tracing::info!(path = %self.path.display(), "took a backup");
@@ -164,13 +164,6 @@ fn holds_a_copy(dir: &Path) -> io::Result<bool> {
         }
     }
     Ok(true)
-}
-
-fn remove(dir: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
 }
 
 #[cfg(test)]

@@ -6,49 +6,42 @@
 //!
 //! Nothing here knows of hits or of the hot table.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::{fs, io};
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
-    BottommostLevelCompaction, CStrLike, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB, DBPinnableSlice,
-    DBRecoveryMode, Direction, IngestExternalFileOptions, IteratorMode, PrefixRange, ReadOptions, ReadTier,
-    SstFileWriter, WriteBatch, WriteOptions, properties,
+    BottommostLevelCompaction, CStrLike, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB, DBRecoveryMode,
+    Direction, IteratorMode, PrefixRange, ReadOptions, WriteBatch, WriteOptions, properties,
 };
 
+use super::Disk;
 use super::directory::{self, Found};
 use super::expiry_filter::Swept;
 use super::open_error::OpenError;
 use super::stored_count::{self, StoredCount};
 use super::sync_mark::SyncMark;
-use super::tuning::{
-    FileLength, counters_options, database_options, journal_options, limits_options, table_options, write_options,
-};
+use super::tuning::{counters_options, database_options, journal_options, limits_options};
 use super::wal;
-use super::{Disk, EachCounter, EachRecord, Patience, Reach};
 use crate::clock::Clock;
 use crate::store::bounds::CounterCount;
 use crate::store::contract::StoreError;
 use crate::store::record_key;
-use crate::store::rocks::commit::journal::{self, Change};
-use crate::store::rocks::commit::sorted_changes::SortedChanges;
+use crate::store::rocks::commit::journal;
 
 const COUNTERS: &str = "counters";
 const JOURNAL: &str = "journal";
 const LIMITS: &str = "default";
 const FAMILIES: [&str; 3] = [LIMITS, JOURNAL, COUNTERS];
 
-/// A write-back's file is written as long ones are if its changes are longer than this on average (bytes).
-const LONG_CHANGE: usize = 1 << 10;
-
 /// A counter's key and its record's value.
 pub type KeyAndValue = (Box<[u8]>, Box<[u8]>);
 
 /// An open database.
 pub struct Database {
-    db: DB,
-    synced: SyncMark,
+    pub(super) db: DB,
+    pub(super) synced: SyncMark,
     /// How many counters it held when it was opened; `None`: they were not counted.
     pub count: Option<CounterCount>,
     /// The number of the last commit in its journal when it was opened; 0 when there was none.
@@ -56,18 +49,18 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens the database in `path`, creating it in a new or empty directory. Its journal stays as it is. Compactions
-    /// tell `swept` what they drop.
+    /// Opens the database in `path`, creating it in a new or empty directory. Its journal does not change. Compactions
+    /// report to `swept` the records that they drop.
     ///
-    /// A log that is torn or has a hole, as a power cut leaves it, is recovered up to there, unless that part had been
-    /// synced: then it is damaged.
+    /// After a power cut, the log may be torn or have a hole. It is recovered up to there, unless a later part had been synced.
+    /// Then it is damaged.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(path: &Path, clock: Clock, swept: Arc<Swept>) -> Result<Self, OpenError> {
         let found = directory::claim(path)?;
         let stored = stored_count::take(path)?;
-        let synced = SyncMark::open(path).map_err(|error| unusable(path, &error))?;
+        let synced = SyncMark::open(path).map_err(|error| OpenError::unusable(path, &error))?;
         let families = || {
             [
                 ColumnFamilyDescriptor::new(LIMITS, limits_options()),
@@ -85,7 +78,7 @@ impl Database {
                 let recovered = look.latest_sequence_number();
                 drop(look);
                 synced.check(recovered, path)?;
-                let given_up = wal::bytes_after(path, recovered).map_err(|error| unusable(path, &error))?;
+                let given_up = wal::bytes_after(path, recovered).map_err(|error| OpenError::unusable(path, &error))?;
                 (open(DBRecoveryMode::PointInTime).map_err(failed)?, Some(given_up))
             }
             opened => (opened.map_err(failed)?, None),
@@ -114,10 +107,10 @@ impl Database {
         Ok(Self { db, synced, count, last_commit })
     }
 
-    /// Writes all that is in the journal to the counters' own records, and empties it.
+    /// Writes the changes in the journal to the counters' own records, and empties the journal.
     ///
     /// # Errors
-    /// When the journal cannot be read, or the counters cannot be written.
+    /// Fails if the journal cannot be read, or the counters cannot be written.
     pub fn settle_journal(&self) -> Result<(), StoreError> {
         self.read_journal(0, u64::MAX, &mut |_, record| {
             let mut batch = WriteBatch::default();
@@ -144,29 +137,23 @@ impl Database {
         self.db.path()
     }
 
-    /// Calls `look` with each counter whose key begins with `prefix`, in the order of their keys: those after the key
-    /// `after`, or all; until it returns false.
+    /// Calls `look` with each counter whose key begins with `prefix`, in the order of their keys, until it returns false.
+    /// Begins after the key `after`.
     ///
     /// # Errors
-    /// When RocksDB cannot read on, and the first of `look`'s.
+    /// Fails if RocksDB cannot read on. Returns the first error of `look`.
     pub fn each_counter(
         &self,
         prefix: &[u8],
         after: Option<&[u8]>,
-        mut look: impl FnMut(&[u8], &[u8]) -> Result<bool, StoreError>,
+        look: impl FnMut(&[u8], &[u8]) -> Result<bool, StoreError>,
     ) -> Result<(), StoreError> {
         let mut options = ReadOptions::default();
         options.set_iterate_range(PrefixRange(prefix));
-        // Listing a million counters must not push the busy ones out of the cache.
+        // A listing of a million counters must not push the busy ones out of the cache.
         options.fill_cache(false);
         let start = IteratorMode::From(after.unwrap_or(prefix), Direction::Forward);
-        for counter in self.db.iterator_cf_opt(self.counters(), options, start) {
-            let (key, value) = counter.map_err(|e| store_error("list the counters", &e))?;
-            if after != Some(&*key) && !look(&key, &value)? {
-                break;
-            }
-        }
-        Ok(())
+        scan(self.db.iterator_cf_opt(self.counters(), options, start), after, look)
     }
 
     /// Reads a counter's record; `None` when there is none.
@@ -185,43 +172,37 @@ impl Database {
         records.filter(of_counter).map(|record| record.map_err(|e| store_error("read the counters", &e)))
     }
 
-    /// Keeps an actor's limit, with `sync` on stable storage.
-    pub fn put_limit(&self, key: &[u8], value: &[u8], sync: bool) -> Result<(), StoreError> {
-        let written = self.db.put_cf_opt(self.family(LIMITS), key, value, &write_options(sync));
-        written.map_err(|e| store_error("keep an actor's limit", &e))
-    }
-
-    /// Forgets an actor's limit, likewise.
-    pub fn delete_limit(&self, key: &[u8], sync: bool) -> Result<(), StoreError> {
-        let deleted = self.db.delete_cf_opt(self.family(LIMITS), key, &write_options(sync));
-        deleted.map_err(|e| store_error("remove an actor's limit", &e))
-    }
-
-    /// Forgets actors' limits, by one write.
-    pub fn delete_limits(&self, keys: impl Iterator<Item = Vec<u8>>) -> Result<(), StoreError> {
-        let mut batch = WriteBatch::default();
-        keys.for_each(|key| batch.delete_cf(self.family(LIMITS), key));
-        self.db.write_opt(batch, &write_options(false)).map_err(|e| store_error("remove limits of actors", &e))
-    }
-
-    /// Calls `look` with the actors' limits after the key `after`, or all, in the order of their keys, until it returns
-    /// false.
+    /// Stores limits of single actors, or removes those without a value, in one write. With `sync`, waits for stable storage.
     ///
     /// # Errors
-    /// When RocksDB cannot read on, and the first of `look`'s.
+    /// Fails if RocksDB refuses the write.
+    pub fn write_limits<V: AsRef<[u8]>>(
+        &self,
+        limits: impl Iterator<Item = (Vec<u8>, Option<V>)>,
+        sync: bool,
+    ) -> Result<(), StoreError> {
+        let mut batch = WriteBatch::default();
+        limits.for_each(|(key, value)| match value {
+            Some(value) => batch.put_cf(self.family(LIMITS), key, value),
+            None => batch.delete_cf(self.family(LIMITS), key),
+        });
+        let mut options = WriteOptions::default();
+        options.set_sync(sync);
+        self.db.write_opt(batch, &options).map_err(|e| store_error("write limits of actors", &e))
+    }
+
+    /// Calls `look` with the actors' limits in the order of their keys, until it returns false. Begins after the key
+    /// `after`.
+    ///
+    /// # Errors
+    /// Fails if RocksDB cannot read on. Returns the first error of `look`.
     pub fn each_limit(
         &self,
         after: Option<&[u8]>,
-        mut look: impl FnMut(&[u8], &[u8]) -> Result<bool, StoreError>,
+        look: impl FnMut(&[u8], &[u8]) -> Result<bool, StoreError>,
     ) -> Result<(), StoreError> {
         let start = after.map_or(IteratorMode::Start, |after| IteratorMode::From(after, Direction::Forward));
-        for limit in self.db.iterator_cf(self.family(LIMITS), start) {
-            let (key, value) = limit.map_err(|e| store_error("read the limits of actors", &e))?;
-            if after != Some(&*key) && !look(&key, &value)? {
-                break;
-            }
-        }
-        Ok(())
+        scan(self.db.iterator_cf(self.family(LIMITS), start), after, look)
     }
 
     /// Whether a compaction is under way: what it drops can be read until it ends.
@@ -229,10 +210,13 @@ impl Database {
         self.number(properties::NUM_RUNNING_COMPACTIONS) > 0
     }
 
-    /// Bytes of the files with counters.
-    pub fn counters_bytes(&self) -> Result<u64, StoreError> {
-        let size = self.db.property_int_value_cf(self.counters(), properties::LIVE_SST_FILES_SIZE);
-        size.map(Option::unwrap_or_default).map_err(|e| store_error("measure the counters", &e))
+    /// Returns a number that RocksDB keeps for the family of counters; 0 if it is unknown.
+    ///
+    /// # Errors
+    /// Fails if RocksDB cannot read it.
+    pub fn counters_number(&self, property: impl CStrLike) -> Result<u64, StoreError> {
+        let number = self.db.property_int_value_cf(self.counters(), property);
+        number.map(Option::unwrap_or_default).map_err(|e| store_error("measure the counters", &e))
     }
 
     /// Bytes of the write-ahead log, by a look at the directory.
@@ -246,13 +230,6 @@ impl Database {
         Checkpoint::new(&self.db)
             .and_then(|checkpoint| checkpoint.create_checkpoint(dir))
             .map_err(|e| store_error("copy the database", &e))
-    }
-
-    pub fn approximate_counters(&self) -> Result<u64, StoreError> {
-        self.db
-            .property_int_value_cf(self.counters(), properties::ESTIMATE_NUM_KEYS)
-            .map(Option::unwrap_or_default)
-            .map_err(|e| store_error("count the counters", &e))
     }
 
     /// Whether there is any counter's record.
@@ -292,11 +269,11 @@ impl Database {
         self.db.cancel_all_background_work(true);
     }
 
-    fn counters(&self) -> &ColumnFamily {
+    pub(super) fn counters(&self) -> &ColumnFamily {
         self.family(COUNTERS)
     }
 
-    fn journal(&self) -> &ColumnFamily {
+    pub(super) fn journal(&self) -> &ColumnFamily {
         self.family(JOURNAL)
     }
 
@@ -306,112 +283,22 @@ impl Database {
     }
 }
 
-impl Disk for Database {
-    fn counters(&self, keys: &[&[u8]], reach: Reach, each: &mut EachCounter<'_>) {
-        let mut give = |place, stored: Result<Option<DBPinnableSlice<'_>>, rocksdb::Error>| match stored {
-            Err(error) if reach == Reach::Memory && error.kind() == rocksdb::ErrorKind::Incomplete => {}
-            Err(error) => each(place, Err(store_error("read a counter", &error))),
-            Ok(stored) => each(place, Ok(stored.as_deref())),
-        };
-        match reach {
-            // One by one: for a key whose block is not in memory, RocksDB's MultiGet gives an empty value and no error.
-            Reach::Memory => {
-                let mut options = ReadOptions::default();
-                options.set_read_tier(ReadTier::BlockCache);
-                let read = |key| self.db.get_pinned_cf_opt(self.counters(), key, &options);
-                keys.iter().enumerate().for_each(|(place, key)| give(place, read(key)));
-            }
-            Reach::Disk => {
-                let read = self.db.batched_multi_get_cf(self.counters(), keys, false);
-                read.into_iter().enumerate().for_each(|(place, stored)| give(place, stored));
-            }
+/// Calls `look` with each record except that with the key `skipped`, until it returns false.
+fn scan(
+    records: impl Iterator<Item = Result<KeyAndValue, rocksdb::Error>>,
+    skipped: Option<&[u8]>,
+    mut look: impl FnMut(&[u8], &[u8]) -> Result<bool, StoreError>,
+) -> Result<(), StoreError> {
+    for record in records {
+        let (key, value) = record.map_err(|e| store_error("read on", &e))?;
+        if skipped != Some(&*key) && !look(&key, &value)? {
+            break;
         }
     }
-
-    fn append_journal(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>> {
-        if record.is_empty() {
-            return Some(Ok(()));
-        }
-        let mut options = WriteOptions::default();
-        options.set_sync(patience == Patience::Fsync);
-        options.set_no_slowdown(patience == Patience::None);
-        // This write is a later change than all that are there, and its fsync covers at least those and this one.
-        let covered = (patience == Patience::Fsync).then(|| self.db.latest_sequence_number() + 1);
-        match self.db.put_cf_opt(self.journal(), number.to_be_bytes(), record, &options) {
-            Err(error) if error.kind() == rocksdb::ErrorKind::Incomplete => return None,
-            Err(error) => return Some(Err(store_error("write the journal", &error))),
-            Ok(()) => {}
-        }
-        if let Some(covered) = covered {
-            self.synced.note(covered);
-        }
-        Some(Ok(()))
-    }
-
-    fn read_journal(&self, first: u64, last: u64, each: &mut EachRecord<'_>) -> Result<(), StoreError> {
-        let mut options = ReadOptions::default();
-        options.fill_cache(false);
-        options.set_iterate_lower_bound(first.to_be_bytes());
-        if let Some(after) = last.checked_add(1) {
-            options.set_iterate_upper_bound(after.to_be_bytes());
-        }
-        let mut records = self.db.raw_iterator_cf_opt(self.journal(), options);
-        records.seek_to_first();
-        while let Some((number, record)) = records.item() {
-            let number = number.first_chunk().map(|number| u64::from_be_bytes(*number));
-            each(number.ok_or_else(|| StoreError::new("a journal record has no number"))?, record)?;
-            records.next();
-        }
-        records.status().map_err(|e| store_error("read the journal", &e))
-    }
-
-    /// Writes a table file and adds it to RocksDB: that needs no log and no write buffer, and is durable at once.
-    fn write_counters(&self, changes: &SortedChanges<'_>) -> Result<(), StoreError> {
-        let failed = |e: rocksdb::Error| store_error("write counters", &e);
-        let file = self.path().join(directory::WRITE_BACK_FILE);
-        // What an ingestion that failed has left may be a second name of a table file: it must not be written again.
-        match fs::remove_file(&file) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(StoreError::new(format!("cannot remove {}: {error}", file.display())));
-            }
-            Ok(()) | Err(_) => {}
-        }
-        // The index of long keys is nearly as long as they are: whole, that of each file would be in memory while a compaction
-        // reads it.
-        let length = if changes.average_bytes() > LONG_CHANGE { FileLength::Long } else { FileLength::Short };
-        let options = table_options(length);
-        let mut writer = SstFileWriter::create(&options);
-        writer.open(&file).map_err(failed)?;
-        for Change { key, value } in changes.iter() {
-            let written = if value.is_empty() { writer.delete(key) } else { writer.put(key, value) };
-            written.map_err(failed)?;
-        }
-        writer.finish().map_err(failed)?;
-        let mut ingestion = IngestExternalFileOptions::default();
-        ingestion.set_move_files(true);
-        self.db.ingest_external_file_cf_opts(self.counters(), &ingestion, vec![&file]).map_err(failed)
-    }
-
-    fn clear_journal(&self, number: u64) -> Result<(), StoreError> {
-        self.db
-            .delete_range_cf(self.journal(), 0u64.to_be_bytes(), number.saturating_add(1).to_be_bytes())
-            .map_err(|e| store_error("trim the journal", &e))
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        let change = self.db.latest_sequence_number();
-        self.db.flush_wal(true).map_err(|e| store_error("fsync the write-ahead log", &e))?;
-        // Linux reports a failed write of a page once, and RocksDB's own fsyncs may have been told.
-        if self.number(properties::BACKGROUND_ERRORS) > 0 {
-            return Err(StoreError::new("cannot fsync the write-ahead log: RocksDB's background work has failed"));
-        }
-        self.synced.note(change);
-        self.synced.sync();
-        Ok(())
-    }
+    Ok(())
 }
 
-/// The number of the last commit in the journal; 0 when it is empty.
+/// Returns the number of the last commit in the journal; 0 if it is empty.
 fn last_commit(db: &DB) -> Result<u64, rocksdb::Error> {
     let Some(journal) = db.cf_handle(JOURNAL) else { return Ok(0) };
     let last = db.iterator_cf(journal, IteratorMode::End).next().transpose()?;
@@ -420,21 +307,15 @@ fn last_commit(db: &DB) -> Result<u64, rocksdb::Error> {
 
 fn open_error(path: &Path, error: &rocksdb::Error) -> OpenError {
     let reason = error.to_string();
-    let path = path.to_path_buf();
-    match error.kind() {
-        _ if reason.contains("While lock file") || reason.contains("lock hold by current process") => {
-            OpenError::InUse(path)
-        }
-        _ if reason.contains("No such file") => OpenError::Damaged { path, reason },
-        rocksdb::ErrorKind::Corruption => OpenError::Damaged { path, reason },
-        _ => OpenError::Unusable { path, reason },
+    if reason.contains("While lock file") || reason.contains("lock hold by current process") {
+        OpenError::InUse(path.into())
+    } else if reason.contains("No such file") || error.kind() == rocksdb::ErrorKind::Corruption {
+        OpenError::damaged(path, error)
+    } else {
+        OpenError::unusable(path, error)
     }
 }
 
-fn unusable(path: &Path, error: &io::Error) -> OpenError {
-    OpenError::Unusable { path: path.into(), reason: error.to_string() }
-}
-
-fn store_error(what: &str, error: &rocksdb::Error) -> StoreError {
+pub(super) fn store_error(what: &str, error: &rocksdb::Error) -> StoreError {
     StoreError::new(format!("cannot {what}: {error}"))
 }

@@ -55,7 +55,7 @@ pub enum Found {
 /// # Errors
 /// When the directory is not divvy's, in another format, damaged, or cannot be used.
 pub fn claim(path: &Path) -> Result<Found, OpenError> {
-    let unusable = |e: io::Error| OpenError::Unusable { path: path.into(), reason: e.to_string() };
+    let unusable = |error: io::Error| OpenError::unusable(path, &error);
     fs::create_dir_all(path).map_err(unusable)?;
     if path.join(BACKUP_FILE).exists() {
         return Err(OpenError::IsBackup(path.into()));
@@ -79,7 +79,7 @@ pub fn claim(path: &Path) -> Result<Found, OpenError> {
     }
     // RocksDB would make a new database here, and delete what is left of the old one at the next start.
     if holds_data(path).map_err(unusable)? {
-        return Err(OpenError::Damaged { path: path.into(), reason: format!("the file {CURRENT} is missing") });
+        return Err(OpenError::damaged(path, &format_args!("the file {CURRENT} is missing")));
     }
     Ok(Found::Nothing)
 }
@@ -110,7 +110,7 @@ pub struct Lock {
 /// # Errors
 /// When another divvy has locked it, or this process has.
 pub fn lock(path: &Path) -> Result<Lock, OpenError> {
-    let unusable = |e: io::Error| OpenError::Unusable { path: path.into(), reason: e.to_string() };
+    let unusable = |error: io::Error| OpenError::unusable(path, &error);
     let mut options = OpenOptions::new();
     let file = options.create(true).truncate(false).write(true).open(path.join(OWN_LOCK_FILE)).map_err(unusable)?;
     for _ in 0..LOCK_TRIES {
@@ -239,13 +239,21 @@ pub fn write_backup_mark(path: &Path) -> io::Result<()> {
 /// The system's.
 pub fn replace_file(path: &Path, name: &str, content: &str) -> io::Result<()> {
     let new = format!("{name}{NEW}");
-    match fs::remove_file(path.join(&new)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
+    remove_file(&path.join(&new))?;
     write_file(path, &new, content)?;
     fs::rename(path.join(&new), path.join(name))?;
     File::open(path)?.sync_all()
+}
+
+/// Removes a file, if it exists.
+///
+/// # Errors
+/// Fails if it cannot be removed.
+pub fn remove_file(file: &Path) -> io::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
 }
 
 fn write_file(path: &Path, name: &str, content: &str) -> io::Result<()> {

@@ -5,6 +5,7 @@ pub mod backup;
 pub mod counter_record;
 pub mod database;
 pub mod directory;
+mod engine_disk;
 pub mod expiry_filter;
 mod format;
 pub mod open_error;

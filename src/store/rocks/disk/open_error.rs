@@ -1,6 +1,7 @@
 //! Why the embedded store could not be opened.
 
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
 
 use super::format::FORMAT;
 
@@ -33,4 +34,14 @@ pub enum OpenError {
     IsBackup(PathBuf),
     #[error("cannot start a thread for the store: {0}; raise the process limit (ulimit -u)")]
     NoThread(std::io::Error),
+}
+
+impl OpenError {
+    pub fn unusable(path: &Path, reason: &dyn Display) -> Self {
+        Self::Unusable { path: path.into(), reason: reason.to_string() }
+    }
+
+    pub fn damaged(path: &Path, reason: &dyn Display) -> Self {
+        Self::Damaged { path: path.into(), reason: reason.to_string() }
+    }
 }

@@ -5,9 +5,10 @@
 //! anew. A divvy that knows no such file ignores it.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use super::directory;
 use super::open_error::OpenError;
 use crate::files;
 use crate::store::bounds::CounterCount;
@@ -27,13 +28,10 @@ pub struct StoredCount {
 }
 
 impl StoredCount {
-    /// Writes the file, for good.
+    /// Writes the file to stable storage.
     pub fn write(self, data_dir: &Path) -> io::Result<()> {
-        let CounterCount { at_least, at_most } = self.count;
-        let mut file = File::create(data_dir.join(FILE))?;
-        writeln!(file, "{VERSION} {} {at_least} {at_most}", self.sequence)?;
-        file.sync_all()?;
-        File::open(data_dir)?.sync_all()
+        let Self { sequence, count: CounterCount { at_least, at_most } } = self;
+        directory::replace_file(data_dir, FILE, &format!("{VERSION} {sequence} {at_least} {at_most}\n"))
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -45,7 +43,6 @@ impl StoredCount {
 
 /// Reads the file and removes it, for good; `None` when there is none, or none that this divvy can read.
 pub fn take(data_dir: &Path) -> Result<Option<StoredCount>, OpenError> {
-    let unusable = |e: io::Error| OpenError::Unusable { path: data_dir.into(), reason: e.to_string() };
     let path = data_dir.join(FILE);
     let text = match files::read(&path, MAX_BYTES) {
         Ok(text) => String::from_utf8(text).unwrap_or_default(),
@@ -53,7 +50,8 @@ pub fn take(data_dir: &Path) -> Result<Option<StoredCount>, OpenError> {
         // What it says is worth a recount at most.
         Err(_) => String::new(),
     };
-    fs::remove_file(&path).and_then(|()| File::open(data_dir)?.sync_all()).map_err(unusable)?;
+    let removed = fs::remove_file(&path).and_then(|()| File::open(data_dir)?.sync_all());
+    removed.map_err(|error| OpenError::unusable(data_dir, &error))?;
     Ok(StoredCount::parse(&text))
 }
 

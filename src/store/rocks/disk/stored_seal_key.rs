@@ -24,7 +24,7 @@ const MAX_BYTES: u64 = 1024;
 /// # Errors
 /// When the file cannot be read or written, and when the system gives no random bytes.
 pub fn read_or_make(data_dir: &Path) -> Result<SealKey, OpenError> {
-    let unusable = |reason: String| OpenError::Unusable { path: data_dir.into(), reason: format!("{FILE}: {reason}") };
+    let unusable = |reason: String| OpenError::unusable(data_dir, &format_args!("{FILE}: {reason}"));
     let stored = match files::read(&data_dir.join(FILE), MAX_BYTES) {
         Ok(text) => Some(parse(&text)),
         Err(error) if error.kind() == ErrorKind::FileTooLarge => Some(None),

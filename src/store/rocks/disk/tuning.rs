@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, DBRecoveryMode,
-    DataBlockIndexType, LogLevel, Options, UniversalCompactOptions, WriteOptions,
+    DataBlockIndexType, LogLevel, Options, UniversalCompactOptions,
 };
 
 use super::directory::Found;
@@ -110,12 +110,6 @@ pub fn limits_options() -> Options {
     let mut options = Options::default();
     options.set_compression_type(DBCompressionType::None);
     options.set_write_buffer_size(4 * MIB);
-    options
-}
-
-pub fn write_options(sync: bool) -> WriteOptions {
-    let mut options = WriteOptions::default();
-    options.set_sync(sync);
     options
 }
 

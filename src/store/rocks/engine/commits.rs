@@ -2,91 +2,94 @@
 
 use std::sync::Arc;
 
-use super::{Engine, reopening};
+use super::Engine;
 use crate::store::contract::StoreError;
-use crate::store::rocks::commit::group_commit::{Leader, Waited};
+use crate::store::rocks::commit::group_commit::Leader;
 use crate::store::rocks::disk::{Disk, Patience};
 use crate::store::rocks::sync::{run_blocking, yield_now};
 use crate::store::rocks::upkeep::health::Condition;
 use crate::store::rocks_options::Durability;
 
-/// Turns of its leader's thread for which a commit waits at most.
+/// Turns of the leader's event loop that a commit waits for, at most.
 const GATHERING_TURNS: usize = 8;
-/// Connections in one commit beyond which more of them make it no cheaper for each. A turn of a thread that serves this
+/// Connections in a commit beyond which it does not become cheaper for each of them. A turn of a thread that serves this
 /// number takes milliseconds.
-const GATHERED: usize = 256;
-
-/// A commit that was begun.
-struct Begun {
-    leader: Leader,
-    number: u64,
-}
+const ENOUGH_WAITERS: usize = 256;
 
 impl<D: Disk> Engine<D> {
     /// Waits until commit `number` is durable, and makes it unless another caller does.
     ///
     /// # Errors
-    /// When the commit fails. The change stays in the table, and may become durable later.
+    /// Fails if the commit fails. The change stays in the table, and may become durable later.
     pub async fn settle(self: &Arc<Self>, number: u64) -> Result<(), StoreError> {
-        let leader = match self.group.wait_for(number).await {
-            Waited::Committed(result) => return result,
-            Waited::Leading(leader) => leader,
-        };
+        let Some(leader) = self.admission.commits.wait_for(number).await? else { return Ok(()) };
         self.gather().await;
-        match self.commit_at_once(leader) {
-            Ok(result) => result,
-            Err(unfinished) => self.commit_elsewhere(unfinished).await,
+        let number = leader.begin();
+        if let Some(result) = self.commit_quickly(number) {
+            leader.finish(number, &result);
+            return result;
         }
+        // The commit and its leader run to their end even if this caller leaves: a later leader must not begin before that.
+        let engine = Arc::clone(self);
+        let committed = run_blocking(move || engine.finish(&leader, number)).await;
+        committed.unwrap_or_else(|| Err(StoreError::new("the commit was aborted")))
     }
 
-    /// Lets other connections whose requests have arrived, or arrive during these turns, get their changes into the next
-    /// commit. It ends when a turn of this thread brings no more of them, or when there are enough.
+    /// Lets other connections of this thread get their changes into the next commit. Ends when a turn brings no more of
+    /// them, or when there are enough.
     async fn gather(&self) {
-        let mut waiting = self.group.waiting();
+        let mut waiting = self.admission.commits.waiting();
         for _ in 0..GATHERING_TURNS {
             yield_now().await;
-            let before = std::mem::replace(&mut waiting, self.group.waiting());
-            if waiting <= before || waiting >= GATHERED {
+            let before = std::mem::replace(&mut waiting, self.admission.commits.waiting());
+            if waiting <= before || waiting >= ENOUGH_WAITERS {
                 return;
             }
         }
     }
 
-    /// Makes the commit on this thread, unless that might take long: then gives it back.
-    fn commit_at_once(&self, leader: Leader) -> Result<Result<(), StoreError>, Begun> {
-        let begun = Begun { number: leader.begin(), leader };
-        let patience = match self.durability {
-            Durability::Sync => Patience::Fsync,
-            // A write to the page cache takes less than handing it to another thread would.
-            Durability::Wal if !self.write_back.is_overdue(&self.table) && !self.unsynced.is_full() => Patience::None,
-            Durability::Wal | Durability::Lazy => Patience::Stalls,
-        };
-        let is_quick = match self.health.condition() {
-            Condition::Well => patience == Patience::None,
-            Condition::Broken => true,
-            Condition::Reopened => false,
-        };
-        match is_quick.then(|| self.commit(begun.number, patience)).flatten() {
-            Some(result) => {
-                begun.leader.finish(begun.number, &result);
-                Ok(result)
-            }
-            None => Err(begun),
+    /// Waits until every change before this call is durable.
+    ///
+    /// # Errors
+    /// Fails if hits cannot be answered at present.
+    pub async fn check(self: &Arc<Self>) -> Result<(), StoreError> {
+        match self.admission.health.fault() {
+            Some(fault) => Err(fault),
+            None => self.settle(self.admission.commits.open()).await,
         }
     }
 
-    /// Makes the commit on a thread that may block. It runs to its end, and its leader with it, even if this caller
-    /// leaves: a later leader must not begin while this commit is under way.
-    async fn commit_elsewhere(self: &Arc<Self>, begun: Begun) -> Result<(), StoreError> {
-        let engine = Arc::clone(self);
-        let made = run_blocking(move || engine.finish(&begun.leader, begun.number)).await;
-        made.unwrap_or_else(|| Err(StoreError::new("the commit was aborted")))
+    /// Makes the commit on this thread; `None` if it may take long.
+    fn commit_quickly(&self, number: u64) -> Option<Result<(), StoreError>> {
+        let is_quick = match self.admission.health.condition() {
+            // A write to the page cache takes less time than a handover to another thread.
+            Condition::Well => {
+                self.durability == Durability::Wal && !self.is_write_back_overdue() && !self.unsynced.is_full()
+            }
+            Condition::Broken => true,
+            Condition::Reopened => false,
+        };
+        is_quick.then(|| self.commit(number, Patience::None)).flatten()
     }
 
-    /// For a thread that may block: makes one commit.
-    pub fn lead(&self, leader: &Leader) {
-        // A failure is told to the waiters, and logged.
-        let _ = self.finish(leader, leader.begin());
+    /// Makes a commit, unless a leader exists. The calling thread may block.
+    pub fn commit_unless_led(&self) {
+        if let Some(leader) = self.admission.commits.try_lead() {
+            // The waiters and the log get the result.
+            let _ = self.finish(&leader, leader.begin());
+        }
+    }
+
+    /// Commits the changes that no hit waits for, when the store is closed.
+    ///
+    /// # Errors
+    /// Fails if the disk refuses writes.
+    pub fn commit_rest(&self) -> Result<(), StoreError> {
+        match self.admission.commits.try_lead() {
+            Some(leader) => self.finish(&leader, leader.begin()),
+            // The leader's thread has ended, so it makes no commit. No hit changes anything any more.
+            None => self.commit_patiently(self.admission.commits.begin_for_absent_leader()),
+        }
     }
 
     fn finish(&self, leader: &Leader, number: u64) -> Result<(), StoreError> {
@@ -97,28 +100,27 @@ impl<D: Disk> Engine<D> {
 
     fn commit_patiently(&self, number: u64) -> Result<(), StoreError> {
         let patience = if self.durability == Durability::Sync { Patience::Fsync } else { Patience::Stalls };
-        // A record that was not written must never count as durable, whatever the disk's reason.
-        let refused = || Err(StoreError::new("cannot write the journal: the database is stalled"));
-        self.commit(number, patience).unwrap_or_else(refused)
+        // A record that was not written never counts as durable.
+        self.commit(number, patience).unwrap_or_else(|| Err(stalled()))
     }
 
-    /// Makes every change so far durable. `None` when that takes more patience.
+    /// Makes every change so far durable; `None` if that takes more patience.
     fn commit(&self, number: u64, patience: Patience) -> Option<Result<(), StoreError>> {
         let committer = &mut *self.committer.lock();
         let begun = self.timings.now();
         let between_groups = self.table.between_groups();
         self.table.take_journal(&between_groups, &mut committer.packer, &mut committer.record);
-        let result = match self.health.condition() {
+        let result = match self.admission.health.condition() {
             Condition::Well => {
                 drop(between_groups);
                 self.append(number, &committer.record, patience)?
             }
-            Condition::Broken => Err(self.health.fault().unwrap_or_else(reopening)),
+            Condition::Broken => Err(self.reopening()),
             Condition::Reopened => self.catch_up(number, &committer.record, between_groups),
         };
         committer.outage.note(&result);
         if result.is_ok() && !committer.record.is_empty() {
-            self.timings.committed(begun);
+            self.timings.commits.observe(self.timings.now().since(begun), 1);
         }
         if result.is_err() || self.durability != Durability::Sync {
             self.unsynced.push(&committer.record);
@@ -136,9 +138,8 @@ impl<D: Disk> Engine<D> {
         let appended = self.with_disk(|disk| Ok(disk.append_journal(number, record, patience)));
         let result = appended.unwrap_or_else(|error| Some(Err(error)))?;
         match &result {
-            Ok(()) if !record.is_empty() => self.write_back.journal_grew(number, record.len(), &self.table.marks),
-            Ok(()) => {}
-            Err(error) => self.health.broke(error),
+            Ok(()) => self.note_appended(number, record),
+            Err(error) => self.admission.health.broke(error),
         }
         Some(result)
     }
@@ -148,31 +149,57 @@ impl<D: Disk> Engine<D> {
         if self.unsynced.is_full() {
             self.sync()?;
         }
-        while self.write_back.is_overdue(&self.table) {
-            if self.on_well_disk(|disk| self.write_back.run_oldest(self.scene(disk)))? {
+        while self.is_write_back_overdue() {
+            if self.write_back_oldest()? {
                 continue;
             }
-            if !self.write_back.is_full() {
+            if !self.segments.lock().is_full() {
                 // The counters that cannot be evicted are in the open segment.
                 break;
             }
-            // One commit is longer than all that the journal may be.
-            let through = self.write_back.close_segment(&self.table.marks);
-            let pending = self.pending();
-            self.on_well_disk(|disk| self.write_back.run_through(self.scene(disk), through, &[record, &pending]))?;
+            // A single commit is longer than the journal may be.
+            let (through, pending) = (self.close_segment(), self.pending_record());
+            self.on_well_disk(|disk| self.write_back_through(disk, self.timings.now(), through, &[record, &pending]))?;
         }
         Ok(())
     }
 
-    /// Commits what no hit waits for any more: for the end.
+    /// Waits for the fsync and the write-backs that are due. A large batch does so before it is applied; otherwise its
+    /// commit would wait, and every small batch with it.
+    pub async fn make_room_ahead(self: &Arc<Self>) {
+        if !self.unsynced.is_long() && !self.is_write_back_due() {
+            return;
+        }
+        // One batch at a time: commits need threads that may block, too.
+        let Ok(turn) = Arc::clone(&self.making_room).acquire_owned().await else { return };
+        let engine = Arc::clone(self);
+        run_blocking(move || {
+            let _turn = turn;
+            // The next commit reports failures.
+            if engine.unsynced.is_long() && engine.sync().is_err() {
+                return;
+            }
+            while let Ok(true) = engine.write_back_if_due() {}
+        })
+        .await;
+    }
+
+    /// Forces every commit to stable storage.
     ///
     /// # Errors
-    /// When the disk refuses writes.
-    pub fn commit_rest(&self) -> Result<(), StoreError> {
-        match self.group.try_lead() {
-            Some(leader) => self.finish(&leader, leader.begin()),
-            // A leader exists that makes no commit: its thread has ended. Nothing is changed any more that it could write.
-            None => self.commit_patiently(self.group.begin_for_absent_leader()),
-        }
+    /// Fails if the disk refuses it.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.on_well_disk(|disk| {
+            let covered = self.unsynced.take();
+            let synced = disk.sync();
+            if synced.is_err() {
+                self.unsynced.put_back(covered);
+            }
+            synced
+        })
     }
+}
+
+pub(super) fn stalled() -> StoreError {
+    StoreError::new("cannot write the journal: the database is stalled")
 }

@@ -14,7 +14,7 @@ use crate::store::contract::StoreError;
 use crate::store::rocks::disk::counter_record;
 use crate::store::rocks::disk::{Disk, Reach};
 use crate::store::rocks::sync::run_blocking;
-use crate::store::rocks::table::Record;
+use crate::store::rocks::table::CounterRecord;
 use crate::store::rocks::table::lookups::Lookups;
 
 /// Records that are read at once. Their blocks stay in memory until all of them are read.
@@ -76,7 +76,7 @@ impl<D: Disk> Engine<D> {
         now: Timestamp,
         lookups: &mut Lookups,
         departures: u32,
-    ) -> Result<Option<Record>, StoreError> {
+    ) -> Result<Option<CounterRecord>, StoreError> {
         match lookups.take(index, departures) {
             Some(record) => record.map(Some),
             None if lookups.may_go_on() => Ok(None),
@@ -97,7 +97,7 @@ impl<D: Disk> Engine<D> {
         limit: &Limit,
         stored: Result<Option<&[u8]>, StoreError>,
         now: Timestamp,
-    ) -> Result<Record, StoreError> {
+    ) -> Result<CounterRecord, StoreError> {
         let stored = stored.inspect_err(|error| self.damage.note_read(error, now))?;
         let record = stored.map(|stored| counter_record::decode_as(limit, stored)).transpose();
         record.inspect_err(|error| self.damage.note_record(key, error))

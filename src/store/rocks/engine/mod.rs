@@ -1,8 +1,8 @@
-//! The engine of the embedded store: a table of counters in front of a disk, group commit, write-back, and recovery
-//! from a disk that failed.
+//! The engine of the embedded store: a table of counters in front of a disk, group commit, write-backs, and recovery from
+//! a disk that failed.
 //!
-//! Generic over the disk, so that the model checker can run all of it on a simulated one. Threads, bounds and the
-//! clock are the store's.
+//! It is generic over the disk, so that the model checker can run it on a simulated one. The store owns the threads, the
+//! bounds and the clock.
 
 mod commits;
 mod counter_reads;
@@ -14,15 +14,16 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use self::write_back::{Scene, WriteBack};
-use super::commit::group_commit::{GroupCommit, Leader};
+use super::commit::group_commit::GroupCommit;
 use super::commit::journal::Packer;
+use super::commit::segments::Segments;
 use super::commit::unsynced_records::UnsyncedRecords;
 use super::disk::Disk;
 use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use super::sync::{Mutex, RwLock, run_blocking};
+use super::sync::{Mutex, RwLock};
+use super::table::admission::Admission;
 use super::table::lookups::{CacheYield, Lookups};
-use super::table::{Acted, Surroundings, Table};
+use super::table::{Acted, Table};
 use super::upkeep::damage::Damage;
 use super::upkeep::health::Health;
 use super::upkeep::timings::Timings;
@@ -40,16 +41,18 @@ const READERS: usize = 8;
 
 /// See the module.
 pub struct Engine<D> {
-    /// Empty while the database is being opened again.
+    /// `None` while the database is being reopened.
     disk: RwLock<Option<D>>,
     pub table: Arc<Table>,
-    pub budget: Arc<CounterBudget>,
-    pub records: RecordBudgets,
-    /// When records were swept last (nanoseconds).
-    swept_records: AtomicU64,
+    pub admission: Admission,
+    /// Time of the last sweep of records (nanoseconds).
+    records_swept_at: AtomicU64,
     pub damage: Damage,
-    pub health: Health,
-    pub write_back: WriteBack,
+    segments: Mutex<Segments>,
+    /// Held by the one write-back that runs. Comes before the segments.
+    write_back_turn: Mutex<()>,
+    /// Expired counters that write-backs have forgotten.
+    expired: AtomicU64,
     cache_yield: CacheYield,
     /// Permits for threads that read from the disk. Each of them takes up to a megabyte.
     readers: Arc<Semaphore>,
@@ -58,24 +61,23 @@ pub struct Engine<D> {
     making_room: Arc<Semaphore>,
     pub timings: Timings,
     pub durability: Durability,
-    group: Arc<GroupCommit>,
     committer: Mutex<Committer>,
 }
 
-/// What the leader works with.
+/// The state of the thread that makes a commit.
 struct Committer {
     record: Vec<u8>,
     packer: Packer,
     outage: Outage,
 }
 
-/// The journal, as it is when the engine starts.
+/// The journal at the start of the engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Journal {
-    /// The number of the last commit in it; 0 when there is none.
+    /// The number of the last commit in it; 0 if it is empty.
     pub last_commit: u64,
-    /// Past this a commit waits for a write-back (bytes): it bounds the counters that cannot be evicted, and the time
-    /// that opening takes.
+    /// Length beyond which a commit waits for a write-back (bytes). It bounds the counters that cannot be evicted, and the
+    /// time that opening takes.
     pub max_bytes: u64,
 }
 
@@ -83,28 +85,27 @@ impl<D: Disk> Engine<D> {
     pub fn new(
         disk: D,
         table: Arc<Table>,
-        (budget, records): (Arc<CounterBudget>, RecordBudgets),
+        (counters, records): (Arc<CounterBudget>, RecordBudgets),
         durability: Durability,
         timings: Timings,
         journal: Journal,
     ) -> Self {
-        let write_back = WriteBack::new(journal.max_bytes, &table);
+        let commits = GroupCommit::new(journal.last_commit);
         Self {
             disk: RwLock::new(Some(disk)),
-            table,
-            budget,
-            records,
-            swept_records: AtomicU64::new(0),
+            admission: Admission { commits, health: Health::new(), counters, records },
+            records_swept_at: AtomicU64::new(0),
             damage: Damage::default(),
-            health: Health::new(),
-            write_back,
+            segments: Mutex::new(Segments::new(journal.max_bytes, table.memory() as u64, &table.marks)),
+            write_back_turn: Mutex::new(()),
+            expired: AtomicU64::new(0),
             cache_yield: CacheYield::default(),
             readers: Arc::new(Semaphore::new(READERS)),
             unsynced: UnsyncedRecords::default(),
             making_room: Arc::new(Semaphore::new(1)),
+            table,
             timings,
             durability,
-            group: GroupCommit::new(journal.last_commit),
             committer: Mutex::new(Committer {
                 record: Vec::new(),
                 packer: Packer::default(),
@@ -116,36 +117,60 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Every commit up to this one is durable.
+    /// Returns the last durable commit. All commits before it are durable, too.
     pub fn done(&self) -> u64 {
-        self.group.done()
+        self.admission.commits.done()
+    }
+
+    /// Whether the database can be read and written.
+    pub fn is_well(&self) -> bool {
+        self.admission.health.is_well()
     }
 
     /// Calls `ask` with the database.
     ///
     /// # Errors
-    /// Those of `ask`, and one while the database is being opened again: never waits for that.
+    /// Returns the error of `ask`. Fails without waiting while the database is being reopened.
     pub fn with_disk<T>(&self, ask: impl FnOnce(&D) -> Result<T, StoreError>) -> Result<T, StoreError> {
         match self.disk.try_read().as_deref() {
             Some(Some(disk)) => ask(disk),
-            Some(None) | None => Err(self.health.fault().unwrap_or_else(reopening)),
+            Some(None) | None => Err(self.reopening()),
         }
     }
 
-    /// Applies `entry`, with this index in its batch, to the counter with `key`. `None`, and nothing is changed, when it
-    /// has to be [looked up](Engine::look_up) first.
+    /// Calls `work` with the database if that is well. After an error it has to be reopened.
+    fn on_well_disk<T>(&self, work: impl FnOnce(&D) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Some(fault) = self.admission.health.fault() {
+            return Err(fault);
+        }
+        self.with_disk(work).inspect_err(|error| self.admission.health.broke(error))
+    }
+
+    /// Returns the error of calls that need the database while it is being reopened.
+    fn reopening(&self) -> StoreError {
+        let reopening = || StoreError::new("the database is being reopened after a disk failure");
+        self.admission.health.fault().unwrap_or_else(reopening)
+    }
+
+    /// Applies `entry`, which has this index in its batch, to the counter with `key`. Returns `None`, and changes nothing, if
+    /// the counter has to be [looked up](Engine::look_up) first.
+    ///
+    /// # Errors
+    /// See [`Table::act`].
     pub fn act(
         &self,
         (index, key, entry): (usize, &[u8], &Entry),
         now: Timestamp,
         lookups: &mut Lookups,
     ) -> Result<Option<Acted>, StoreError> {
-        let surroundings = self.surroundings();
         let load = |departures| self.record_for((index, key, entry), now, lookups, departures);
-        self.table.act(key, entry, now, surroundings, load)
+        self.table.act(key, entry, now, &self.admission, load)
     }
 
-    /// As [`Engine::act`], for the entries of a group: see [`Table::act_together`].
+    /// Applies the entries of a group: see [`Engine::act`] and [`Table::act_together`].
+    ///
+    /// # Errors
+    /// See [`Table::act_together`].
     pub fn act_together(
         &self,
         group: Unit<'_>,
@@ -154,157 +179,16 @@ impl<D: Disk> Engine<D> {
         outcomes: &mut Outcomes,
     ) -> Result<Option<u64>, StoreError> {
         let load = |member, departures| self.record_for(member, now, lookups, departures);
-        self.table.act_together(group, now, self.surroundings(), shares, outcomes, load)
+        self.table.act_together(group, now, &self.admission, shares, outcomes, load)
     }
 
-    fn surroundings(&self) -> Surroundings<'_> {
-        Surroundings { group: &self.group, health: &self.health, counters: &self.budget, records: &self.records }
-    }
-
-    /// Forgets the reservations and answers that are over by `now`.
+    /// Forgets the reservations and answers that have ended by `now`.
     pub fn sweep_records(&self, now: Timestamp) {
-        let before = Timestamp::from_nanos(self.swept_records.swap(now.as_nanos(), Relaxed));
-        if self.records.remembered() != RecordCount::default() {
+        let before = Timestamp::from_nanos(self.records_swept_at.swap(now.as_nanos(), Relaxed));
+        if self.admission.records.remembered() != RecordCount::default() {
             self.table.sweep_records(now, was_set_back(before, now));
         }
     }
-
-    /// Waits until everything that was changed before this call is durable: whether hits can be answered just now.
-    pub async fn check(self: &Arc<Self>) -> Result<(), StoreError> {
-        match self.health.fault() {
-            Some(fault) => Err(fault),
-            None => self.settle(self.group.open()).await,
-        }
-    }
-
-    /// Waits for the fsync and the write-backs that are due. Large batches do so before they are applied: otherwise commits
-    /// would have to wait, and with them every small batch.
-    pub async fn make_room_ahead(self: &Arc<Self>) {
-        if !self.unsynced.is_long() && !self.write_back.is_due(&self.table) {
-            return;
-        }
-        // One at a time: commits need threads that may block, too.
-        let Ok(turn) = Arc::clone(&self.making_room).acquire_owned().await else { return };
-        let engine = Arc::clone(self);
-        run_blocking(move || {
-            let _turn = turn;
-            // The next commit reports what fails here.
-            if engine.unsynced.is_long() && engine.sync().is_err() {
-                return;
-            }
-            while let Ok(true) = engine.write_back_if_due() {}
-        })
-        .await;
-    }
-
-    /// Writes back the oldest segment of the journal if the journal is nearly as long as it may be. False when there was
-    /// nothing to do.
-    ///
-    /// # Errors
-    /// When the disk refuses reads or writes.
-    pub fn write_back_if_due(&self) -> Result<bool, StoreError> {
-        if !self.write_back.is_due(&self.table) {
-            return Ok(false);
-        }
-        self.on_well_disk(|disk| self.write_back.run_oldest(self.scene(disk)))
-    }
-
-    /// Brings all counters' own records up to date with what is committed.
-    ///
-    /// # Errors
-    /// When the disk refuses reads or writes.
-    pub fn write_back(&self) -> Result<(), StoreError> {
-        self.write_back_at(self.timings.now())
-    }
-
-    /// As [`Engine::write_back`], but only counters that have expired by `now` are forgotten instead.
-    pub(super) fn write_back_at(&self, now: Timestamp) -> Result<(), StoreError> {
-        // What nobody waits for (`lazy`) would have to wait for the next write-back. A commit uses the disk by itself.
-        if self.health.is_well()
-            && let Some(leader) = self.try_lead()
-        {
-            self.lead(&leader);
-        }
-        self.on_well_disk(|disk| {
-            let (through, record, pending) = {
-                // No commit is under way: every change is in the journal, in this record, or pending.
-                let committer = self.committer.lock();
-                // Of a commit that has failed just now, the changes are neither in the journal nor pending.
-                if let Some(fault) = self.health.fault() {
-                    return Err(fault);
-                }
-                let through = self.write_back.close_segment(&self.table.marks);
-                (through, committer.record.clone(), self.pending())
-            };
-            let scene = Scene { now, ..self.scene(disk) };
-            self.write_back.run_through(scene, through, &[&record, &pending])
-        })
-    }
-
-    /// A record of the changes that no commit has taken yet.
-    fn pending(&self) -> Vec<u8> {
-        let mut pending = Vec::new();
-        self.table.copy_journal(&mut Packer::default(), &mut pending);
-        pending
-    }
-
-    fn scene<'a>(&'a self, disk: &'a D) -> Scene<'a, D> {
-        Scene { table: &self.table, group: &self.group, budget: &self.budget, disk, now: self.timings.now() }
-    }
-
-    /// As [`Table::sweep`].
-    ///
-    /// # Errors
-    /// Those of `load`.
-    pub fn sweep(
-        &self,
-        key: &[u8],
-        now: Timestamp,
-        load: impl FnOnce() -> Result<Option<Timestamp>, StoreError>,
-    ) -> Result<bool, StoreError> {
-        self.table.sweep(key, now, &self.group, &self.budget, load)
-    }
-
-    /// Forces everything that was committed to stable storage.
-    ///
-    /// # Errors
-    /// When the disk refuses it.
-    pub fn sync(&self) -> Result<(), StoreError> {
-        self.on_well_disk(|disk| {
-            let covered = self.unsynced.take();
-            let synced = disk.sync();
-            if synced.is_err() {
-                self.unsynced.put_back(covered);
-            }
-            synced
-        })
-    }
-
-    /// Does `work`, after the failure of which the database has to be opened again.
-    fn on_well_disk<T>(&self, work: impl FnOnce(&D) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        if let Some(fault) = self.health.fault() {
-            return Err(fault);
-        }
-        let result = self.with_disk(work);
-        if let Err(error) = &result {
-            self.health.broke(error);
-        }
-        result
-    }
-
-    /// Leadership, unless there is a leader.
-    pub fn try_lead(&self) -> Option<Leader> {
-        self.group.try_lead()
-    }
-
-    /// Later hits get an error; those under way are still served.
-    pub fn close(&self) {
-        self.group.close();
-    }
-}
-
-fn reopening() -> StoreError {
-    StoreError::new("the database is being reopened after a disk failure")
 }
 
 #[cfg(all(test, not(feature = "model")))]

@@ -14,7 +14,7 @@ use crate::store::rocks::commit::journal::{self, Change};
 use crate::store::rocks::commit::sorted_changes::SortedChanges;
 use crate::store::rocks::disk::Disk;
 use crate::store::rocks::disk::counter_record::Decoder;
-use crate::store::rocks::table::loading::{Found, Replayed};
+use crate::store::rocks::table::loading::{ReplayedChange, ReplayedValue};
 use crate::store::rocks::table::{STRIPES, Table};
 use crate::store::{record_key, value};
 
@@ -30,46 +30,33 @@ const AT_ONCE: usize = STRIPES * 128;
 type InSegment = (u32, Arc<[u8]>);
 
 impl<D: Disk> Engine<D> {
-    /// Loads the counters that are in the journal, as the last process left it. Nothing else may happen meanwhile. What
-    /// makes no sense to this divvy becomes the counter's own record as it is.
+    /// Loads the counters in the journal that the last process left. Nothing else may happen in the meantime. A value that
+    /// cannot be decoded becomes the counter's own record, unchanged.
     ///
     /// # Errors
-    /// When the journal cannot be read, or is damaged.
+    /// Fails if the journal cannot be read, or is damaged.
     pub fn replay(&self) -> Result<(), StoreError> {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
-        // The model checker does not know of these threads.
-        let threads = if cfg!(all(test, feature = "model")) { 1 } else { threads };
         let mut replays: Vec<_> = (0..threads).map(|part| Replay::new(&self.table, part, threads)).collect();
-        match replays.as_mut_slice() {
-            [one] => {
-                self.each_record(|segment, record| one.read(segment, record))?;
-                one.load();
-            }
-            several => self.share_out(several)?,
-        }
-        let unread = replays.into_iter().map(|replay| replay.unread).filter(|unread| !unread.is_empty());
-        self.with_disk(|disk| {
-            unread.into_iter().try_for_each(|unread| disk.write_counters(&SortedChanges::new(&unread)))
-        })
-    }
-
-    /// Has each of `replays` load every record on a thread of its own.
-    fn share_out(&self, replays: &mut [Replay<'_>]) -> Result<(), StoreError> {
         thread::scope(|scope| {
             let started = replays.iter_mut().map(|replay| {
-                let (give, given) = sync_channel(AHEAD);
-                (give, scope.spawn(|| replay.read_all(given)))
+                let (sender, records) = sync_channel(AHEAD);
+                (sender, scope.spawn(|| replay.read_all(records)))
             });
-            let (givers, threads): (Vec<_>, Vec<_>) = started.unzip();
+            let (senders, threads): (Vec<_>, Vec<_>) = started.unzip();
             let read = self.each_record(|segment, record| {
                 let record: Arc<[u8]> = record.into();
-                // A thread that takes no more has failed, and says so when it is joined.
-                let taken = givers.iter().all(|give| give.send((segment, Arc::clone(&record))).is_ok());
-                if taken { Ok(()) } else { Err(ended()) }
+                // A thread that takes no more records has failed. Joining it returns its error.
+                let is_taken = senders.iter().all(|sender| sender.send((segment, Arc::clone(&record))).is_ok());
+                if is_taken { Ok(()) } else { Err(ended()) }
             });
-            drop(givers);
+            drop(senders);
             let loaded = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(ended())));
             loaded.fold(Ok(()), Result::and).and(read)
+        })?;
+        let undecoded = replays.into_iter().map(|replay| replay.undecoded).filter(|changes| !changes.is_empty());
+        self.with_disk(|disk| {
+            undecoded.into_iter().try_for_each(|changes| disk.write_counters(&SortedChanges::new(&changes)))
         })
     }
 
@@ -78,7 +65,7 @@ impl<D: Disk> Engine<D> {
         self.with_disk(|disk| {
             disk.read_journal(0, u64::MAX, &mut |number, record| {
                 load(marks.open(), record)?;
-                self.write_back.journal_grew(number, record.len(), marks);
+                self.note_appended(number, record);
                 Ok(())
             })
         })
@@ -91,18 +78,18 @@ struct Replay<'a> {
     part: usize,
     parts: usize,
     decoder: Decoder,
-    /// What was read and is not loaded yet, by stripe.
-    read: Vec<Vec<Replayed>>,
-    /// How many changes that are.
+    /// Changes that are not loaded yet, by stripe.
+    pending: Vec<Vec<ReplayedChange>>,
+    /// Number of those changes.
     count: usize,
-    /// Staged changes that make no sense to this divvy.
-    unread: Vec<u8>,
+    /// Staged changes that cannot be decoded.
+    undecoded: Vec<u8>,
 }
 
 impl<'a> Replay<'a> {
     fn new(table: &'a Table, part: usize, parts: usize) -> Self {
-        let read = (0..STRIPES).map(|_| Vec::new()).collect();
-        Self { table, part, parts, decoder: Decoder::default(), read, count: 0, unread: Vec::new() }
+        let pending = (0..STRIPES).map(|_| Vec::new()).collect();
+        Self { table, part, parts, decoder: Decoder::default(), pending, count: 0, undecoded: Vec::new() }
     }
 
     fn read_all(&mut self, records: Receiver<InSegment>) -> Result<(), StoreError> {
@@ -117,11 +104,11 @@ impl<'a> Replay<'a> {
             if hash.stripe() % self.parts != self.part {
                 return Ok(());
             }
-            match self.decoded(key, value) {
-                None => drop(journal::stage(&mut self.unread, key, |out| out.extend_from_slice(value))),
-                Some(what) => {
-                    if let Some(changes) = self.read.get_mut(hash.stripe()) {
-                        changes.push(Replayed { hash, what, segment });
+            match self.decode(key, value) {
+                None => drop(journal::stage(&mut self.undecoded, key, |out| out.extend_from_slice(value))),
+                Some(value) => {
+                    if let Some(changes) = self.pending.get_mut(hash.stripe()) {
+                        changes.push(ReplayedChange { hash, value, segment });
                         self.count += 1;
                     }
                 }
@@ -134,24 +121,24 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// What a change says; `None` when it makes no sense to this divvy.
-    fn decoded(&mut self, key: &[u8], value: &[u8]) -> Option<Found> {
+    /// Decodes a change; `None` if this version cannot.
+    fn decode(&mut self, key: &[u8], value: &[u8]) -> Option<ReplayedValue> {
         let is_forgotten = value.is_empty();
         if record_key::is_record(key) {
             let record = if is_forgotten { None } else { Some(value::decode_record(value).ok()?) };
             record.iter().for_each(|record| self.decoder.note_record(key, record));
-            return Some(Found::Record(record));
+            return Some(ReplayedValue::Record(record));
         }
         if is_forgotten {
-            // Of a key that makes no sense, an earlier or a later change may be among the unread ones: it is one of them, too.
-            return self.decoder.limit(key).is_ok().then_some(Found::Counter(None));
+            // Other changes of an unknown key are among the undecoded ones, and this one has to keep its place among them.
+            return self.decoder.limit(key).is_ok().then_some(ReplayedValue::Counter(None));
         }
-        self.decoder.decode(key, value).ok().map(|state| Found::Counter(Some(state)))
+        self.decoder.decode(key, value).ok().map(|state| ReplayedValue::Counter(Some(state)))
     }
 
     fn load(&mut self) {
         self.count = 0;
-        for (stripe, changes) in self.read.iter_mut().enumerate() {
+        for (stripe, changes) in self.pending.iter_mut().enumerate() {
             self.table.replay(stripe, changes.drain(..));
         }
     }

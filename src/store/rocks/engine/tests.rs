@@ -11,7 +11,8 @@ use parking_lot::Mutex as RealMutex;
 
 use super::*;
 use crate::clock::Clock;
-use crate::store::bounds::{Bounds, RecordBudgets};
+use crate::store::bounds::Bounds;
+use crate::store::bounds::RecordBudgets;
 use crate::store::contract::Action;
 use crate::store::key::{Prefix, Space};
 use crate::store::rocks::commit::journal::{self, Change};
@@ -145,7 +146,7 @@ fn a_leader_that_leaves_keeps_leadership_until_its_commit_is_made() {
                 tokio::task::yield_now().await;
             }
         }
-        assert!(engine.try_lead().is_none(), "its commit is under way");
+        assert!(engine.admission.commits.try_lead().is_none(), "its commit is under way");
         let stays = tokio::spawn({
             let engine = Arc::clone(&engine);
             async move { hit(&engine, "a").await }
@@ -192,8 +193,8 @@ fn while_the_disk_refuses_writes_nothing_is_changed() {
             hit(&engine, "known").await.unwrap();
             disk.fails.store(true, SeqCst);
             assert!(hit(&engine, "known").await.is_err(), "the first failure may have taken");
-            assert!(!engine.health.is_well());
-            let (counters, journal) = (engine.table.usage().counters, engine.write_back.journal_bytes());
+            assert!(!engine.is_well());
+            let (counters, journal) = (engine.table.usage().counters, engine.journal_bytes());
             for actor in 0..1_000 {
                 let refused = act(&engine, &format!("new {actor}"), TAKE);
                 assert!(refused.err().unwrap().to_string().contains("no space left"));
@@ -202,7 +203,7 @@ fn while_the_disk_refuses_writes_nothing_is_changed() {
                 assert!(act(&engine, "known", Action::Forget).is_err());
             }
             assert_eq!(engine.table.usage().counters, counters, "what is refused leaves no trace");
-            assert_eq!(engine.write_back.journal_bytes(), journal);
+            assert_eq!(engine.journal_bytes(), journal);
 
             disk.fails.store(false, SeqCst);
             engine.heal(|| true, || Ok(Arc::clone(&disk)));
@@ -240,7 +241,7 @@ fn what_a_failed_fsync_did_not_cover_is_committed_again() {
         // The disk comes back without any of it.
         let mended = Arc::new(TestDisk::default());
         engine.heal(|| true, || Ok(Arc::clone(&mended)));
-        assert!(engine.health.is_well());
+        assert!(engine.is_well());
         let journaled = journaled(&mended);
         assert_eq!(journaled.len(), 1_000, "not what was synced");
         assert!(journaled.values().all(|left| *left == 997), "as they are now");
@@ -259,7 +260,7 @@ fn counters_leave_the_table_once_they_are_written_back() {
         assert_eq!(engine.table.usage().counters, ACTORS, "none is written back");
         engine.write_back_at(at(0)).unwrap();
         assert_eq!(disk.counters.lock().len() as u64, ACTORS);
-        assert!(disk.journal.lock().is_empty() && engine.write_back.journal_bytes() == 0);
+        assert!(disk.journal.lock().is_empty() && engine.journal_bytes() == 0);
         for actor in 0..ACTORS {
             assert_eq!(hit(&engine, &format!("actor {actor}")).await.unwrap(), 998, "actor {actor}");
         }
@@ -283,7 +284,7 @@ fn a_long_journal_is_written_back_piece_by_piece_and_only_what_has_not_changed_s
         for turn in 0..5_000 {
             hit(&engine, &format!("often {}", turn % 10)).await.unwrap();
             while engine.write_back_if_due().unwrap() {}
-            assert!(engine.write_back.journal_bytes() <= MAX_JOURNAL);
+            assert!(engine.journal_bytes() <= MAX_JOURNAL);
         }
         let written = disk.counters.lock().clone();
         assert_eq!(written.len(), 1, "those that change all the time are in the journal: {:?}", written.keys());
@@ -300,10 +301,10 @@ fn a_change_that_is_not_committed_does_not_stand_in_for_one_that_is() {
     wait(async {
         let (engine, disk) = engine(Durability::Wal, MEMORY);
         hit(&engine, "a").await.unwrap();
-        engine.write_back.close_segment(&engine.table.marks);
+        engine.close_segment();
         hit(&engine, "b").await.unwrap();
         act(&engine, "a", TAKE).unwrap();
-        assert!(engine.on_well_disk(|disk| engine.write_back.run_oldest(engine.scene(disk))).unwrap());
+        assert!(engine.write_back_oldest().unwrap());
         assert!(!journaled(&disk).contains_key(&b"a"[..]), "its segment is dropped");
         let written = disk.counters.lock().get(&b"a"[..]).cloned().unwrap();
         assert_eq!(u64::from_le_bytes(*written.last_chunk().unwrap()), 999);
@@ -318,11 +319,11 @@ fn commits_keep_the_journal_within_its_bound() {
         let (engine, disk) = engine_with_journal(Durability::Wal, MEMORY, MAX_JOURNAL);
         for actor in 0..1_000 {
             hit(&engine, &format!("actor {actor}")).await.unwrap();
-            assert!(engine.write_back.journal_bytes() <= MAX_JOURNAL + 100);
+            assert!(engine.journal_bytes() <= MAX_JOURNAL + 100);
         }
         // Their windows are long over: they are forgotten, but for a few in the stripe of the commit that waits.
         let written = disk.counters.lock().values().filter(|value| !value.is_empty()).count();
-        assert!(written < 20 && engine.budget.at_least() < 500, "{written}");
+        assert!(written < 20 && engine.admission.counters.at_least() < 500, "{written}");
     });
 }
 
@@ -332,7 +333,7 @@ fn making_room_ahead_leaves_nothing_for_commits_to_wait_for() {
     wait(async {
         let (engine, _) = engine_with_journal(Durability::Wal, MEMORY, 64 << 10);
         for actor in 0.. {
-            if engine.write_back.is_due(&engine.table) {
+            if engine.is_write_back_due() {
                 break;
             }
             hit(&engine, &format!("actor {actor}")).await.unwrap();
@@ -340,7 +341,7 @@ fn making_room_ahead_leaves_nothing_for_commits_to_wait_for() {
         engine.unsynced.push(&vec![0; 9 << 20]);
         assert!(engine.unsynced.is_long());
         engine.make_room_ahead().await;
-        assert!(!engine.write_back.is_due(&engine.table) && !engine.unsynced.is_long());
+        assert!(!engine.is_write_back_due() && !engine.unsynced.is_long());
     });
 }
 
@@ -361,7 +362,7 @@ fn counters_that_cannot_be_evicted_are_written_back_before_they_take_much_more_t
             let usage = engine.table.usage();
             assert!(usage.bytes < 2 * MEMORY as u64, "{usage:?}");
             assert!(usage.bytes > MEMORY as u64 / 2, "{usage:?}");
-            assert!(engine.write_back.journal_bytes() > 1 << 20, "not more than has to be");
+            assert!(engine.journal_bytes() > 1 << 20, "not more than has to be");
         }
     });
 }
@@ -402,7 +403,7 @@ fn a_restart_takes_up_the_journal() {
 
         let after = started_on(&disk);
         after.replay().unwrap();
-        assert_eq!(after.write_back.journal_bytes(), before.write_back.journal_bytes());
+        assert_eq!(after.journal_bytes(), before.journal_bytes());
         let left = |actor| act_within(&after, actor, 1_000, TAKE).outcome.left;
         assert_eq!((left("a"), left("b"), left("c")), (997, 998, 999));
         after.check().await.unwrap();

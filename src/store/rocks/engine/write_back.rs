@@ -1,147 +1,161 @@
 //! Write-back: brings counters' own records up to date, and then drops the journal that they replace.
 //!
-//! No answer needs a write-back: what is not written back is in the journal. Counters change far more often than they
-//! have to be written back, which is before the journal segment with their last change is dropped. Most change again
-//! before that. Writing them is one pass over one segment: its keys, the counters as they are, sorted.
+//! No answer waits for a write-back, since the journal has every change. A counter has to be written back only before the
+//! journal segment with its last change is dropped, and most counters change again before that. A write-back is one pass
+//! over one segment: it reads the keys, and writes the counters as they are now, sorted.
 
 use std::collections::HashSet;
 
+use super::Engine;
 use crate::clock::Timestamp;
-use crate::store::bounds::CounterBudget;
 use crate::store::contract::StoreError;
-use crate::store::rocks::commit::group_commit::GroupCommit;
-use crate::store::rocks::commit::journal;
-use crate::store::rocks::commit::segment_marks::SegmentMarks;
-use crate::store::rocks::commit::segments::{Segment, Segments};
+use crate::store::rocks::commit::journal::{self, Packer};
+use crate::store::rocks::commit::segments::Segment;
 use crate::store::rocks::commit::sorted_changes::SortedChanges;
 use crate::store::rocks::disk::Disk;
-use crate::store::rocks::sync::Mutex;
-use crate::store::rocks::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use crate::store::rocks::table::Table;
-use crate::store::rocks::table::write_back::Due;
+use crate::store::rocks::sync::atomic::Ordering::Relaxed;
 
-/// How much longer a staged change is than a packed one, at most; for usual keys.
+/// Maximum ratio of a staged change's length to its packed length, for usual keys.
 const STAGED_TO_PACKED: usize = 4;
-
-/// A segment is this much shorter than the table, at least: else the counters of one might fill it, and none of them can
-/// be evicted.
-const TABLE_TO_SEGMENT: u64 = 32;
-/// Unless it would be shorter than this (bytes).
-const SHORTEST_SEGMENT: u64 = 64 << 10;
-/// The table may exceed its memory by one part in so many before commits wait for write-backs,
+/// The table may exceed its memory by one part in this many before commits wait for write-backs,
 const TOLERATED_EXCESS: usize = 8;
-/// or by so much (bytes).
+/// or by this much, if that is more (bytes).
 const ALWAYS_TOLERATED: usize = 1 << 20;
 
-/// How much journal there is, and who writes back.
-pub struct WriteBack {
-    /// One write-back at a time.
-    running: Mutex<()>,
-    segments: Mutex<Segments>,
-    expired: AtomicU64,
-}
-
-/// What a write-back works on.
-pub struct Scene<'a, D> {
-    pub table: &'a Table,
-    pub group: &'a GroupCommit,
-    pub budget: &'a CounterBudget,
-    pub disk: &'a D,
-    pub now: Timestamp,
-}
-
-impl WriteBack {
-    /// For a journal of `max_bytes`, in front of such a table.
-    pub fn new(max_bytes: u64, table: &Table) -> Self {
-        let longest_segment = (table.memory() as u64 / TABLE_TO_SEGMENT).max(SHORTEST_SEGMENT);
-        let segments = Mutex::new(Segments::new(max_bytes, longest_segment, &table.marks));
-        Self { running: Mutex::new(()), segments, expired: AtomicU64::new(0) }
-    }
-
+impl<D: Disk> Engine<D> {
     /// Bytes of the journal.
     pub fn journal_bytes(&self) -> u64 {
         self.segments.lock().bytes()
     }
 
-    /// Whether the journal is as long as it may be.
-    pub fn is_full(&self) -> bool {
-        self.segments.lock().is_full()
+    /// The number of expired counters that write-backs have forgotten.
+    pub fn expired(&self) -> u64 {
+        self.expired.load(Relaxed)
     }
 
     /// Whether commits have to wait for a write-back: the journal is full, or counters that cannot be evicted take much
     /// more memory than there is.
-    pub fn is_overdue(&self, table: &Table) -> bool {
-        table.excess() > tolerated_excess(table) || self.is_full()
+    pub(super) fn is_write_back_overdue(&self) -> bool {
+        self.table.excess() > self.tolerated_excess() || self.segments.lock().is_full()
     }
 
     /// Whether a segment should be written back now.
-    pub fn is_due(&self, table: &Table) -> bool {
-        table.excess() > tolerated_excess(table) / 4 || self.segments.lock().is_long()
+    pub(super) fn is_write_back_due(&self) -> bool {
+        self.table.excess() > self.tolerated_excess() / 4 || self.segments.lock().is_long()
     }
 
-    /// Commit `number` has been appended to the journal.
-    pub fn journal_grew(&self, number: u64, bytes: usize, marks: &SegmentMarks) {
-        self.segments.lock().grew(number, bytes as u64, marks);
+    /// The table's tolerated excess over its memory before commits wait (bytes).
+    fn tolerated_excess(&self) -> usize {
+        (self.table.memory() / TOLERATED_EXCESS).max(ALWAYS_TOLERATED)
     }
 
-    /// Closes the open segment; returns its number. Changes that no commit has taken yet may belong to it.
-    pub fn close_segment(&self, marks: &SegmentMarks) -> u32 {
-        self.segments.lock().close(marks)
-    }
-
-    /// Writes the oldest segment back and drops it, if it is closed and a commit came after it. False if not.
-    ///
-    /// # Errors
-    /// When the disk refuses a read or a write. The journal is kept then.
-    pub fn run_oldest<D: Disk>(&self, scene: Scene<'_, D>) -> Result<bool, StoreError> {
-        let _one_at_a_time = self.running.lock();
-        let oldest = self.segments.lock().oldest();
-        match oldest {
-            // Changes of this segment may be in the first commit after it.
-            Some((segment, Some(next))) => self.write(&scene, segment, next, &[]).map(|()| true),
-            Some((_, None)) | None => Ok(false),
+    /// Notes that commit `number` was appended to the journal. Empty records are not written.
+    pub(super) fn note_appended(&self, number: u64, record: &[u8]) {
+        if !record.is_empty() {
+            self.segments.lock().grew(number, record.len() as u64, &self.table.marks);
         }
     }
 
-    /// Writes back and drops all segments up to number `through`, which must be closed. `uncommitted`: records with the
-    /// changes that were not committed when that was closed.
+    /// Closes the open segment and returns its number. Changes that no commit has taken yet may belong to it.
+    pub(super) fn close_segment(&self) -> u32 {
+        self.segments.lock().close(&self.table.marks)
+    }
+
+    /// Returns a record of the changes that no commit has taken yet.
+    pub(super) fn pending_record(&self) -> Vec<u8> {
+        let mut pending = Vec::new();
+        self.table.copy_journal(&mut Packer::default(), &mut pending);
+        pending
+    }
+
+    /// Writes back the oldest segment if the journal is nearly full. Returns false if there was nothing to do.
     ///
     /// # Errors
-    /// As [`WriteBack::run_oldest`].
-    pub fn run_through<D: Disk>(
+    /// Fails if the disk refuses reads or writes.
+    pub fn write_back_if_due(&self) -> Result<bool, StoreError> {
+        if self.is_write_back_due() { self.write_back_oldest() } else { Ok(false) }
+    }
+
+    /// Brings all counters' own records up to date with the commits.
+    ///
+    /// # Errors
+    /// Fails if the disk refuses reads or writes.
+    pub fn write_back(&self) -> Result<(), StoreError> {
+        self.write_back_at(self.timings.now())
+    }
+
+    /// Like [`Engine::write_back`], but forgets counters that have expired by `now`.
+    pub fn write_back_at(&self, now: Timestamp) -> Result<(), StoreError> {
+        // With `lazy`, changes that no caller waits for would stay behind. This comes first, since a commit uses the disk, too.
+        if self.is_well() {
+            self.commit_unless_led();
+        }
+        self.on_well_disk(|disk| {
+            let (through, record, pending) = {
+                // No commit is under way: every change is in the journal, in this record, or pending.
+                let committer = self.committer.lock();
+                // The changes of a commit that has just failed are in none of them.
+                if let Some(fault) = self.admission.health.fault() {
+                    return Err(fault);
+                }
+                (self.close_segment(), committer.record.clone(), self.pending_record())
+            };
+            self.write_back_through(disk, now, through, &[&record, &pending])
+        })
+    }
+
+    /// Writes back and drops the oldest segment, if it is closed and a commit came after it. Returns false if not.
+    ///
+    /// # Errors
+    /// Fails if the disk refuses reads or writes. The journal is kept then.
+    pub(super) fn write_back_oldest(&self) -> Result<bool, StoreError> {
+        self.on_well_disk(|disk| {
+            let now = self.timings.now();
+            let _turn = self.write_back_turn.lock();
+            let oldest = self.segments.lock().oldest();
+            // The first commit after the segment may have some of its changes.
+            let Some((segment, Some(next))) = oldest else { return Ok(false) };
+            self.write_segment(disk, now, segment, next, &[]).map(|()| true)
+        })
+    }
+
+    /// Writes back and drops all segments up to number `through`, which must be closed. `uncommitted` are records with the
+    /// changes that were not committed when it was closed.
+    ///
+    /// # Errors
+    /// Fails if the disk refuses reads or writes. The journal is kept then.
+    pub(super) fn write_back_through(
         &self,
-        scene: Scene<'_, D>,
+        disk: &D,
+        now: Timestamp,
         through: u32,
         uncommitted: &[&[u8]],
     ) -> Result<(), StoreError> {
-        let _one_at_a_time = self.running.lock();
+        let _turn = self.write_back_turn.lock();
         loop {
             let oldest = self.segments.lock().oldest();
-            match oldest {
-                Some((segment, next)) if segment.number <= through => {
-                    let last = next.unwrap_or(segment.last);
-                    self.write(&scene, segment, last, uncommitted)?;
-                }
-                Some(_) | None => return Ok(()),
-            }
+            let Some((segment, next)) = oldest.filter(|(segment, _)| segment.number <= through) else { return Ok(()) };
+            self.write_segment(disk, now, segment, next.unwrap_or(segment.last), uncommitted)?;
         }
     }
 
-    /// Does `work` while nothing is written back.
-    pub fn pause<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _one_at_a_time = self.running.lock();
+    /// Calls `work` while there is no write-back.
+    pub fn without_write_backs<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _turn = self.write_back_turn.lock();
         work()
     }
 
-    /// Writes back the counters whose last change is in `segment`: in its commits, or in those up to `last`. Some of them may
-    /// be changed again by `uncommitted` records.
-    fn write<D: Disk>(
+    /// Writes back the counters whose last change is in `segment`: in its commits, or in those up to `last`. `uncommitted`
+    /// records may change some of them again.
+    fn write_segment(
         &self,
-        &Scene { table, group, budget, disk, now }: &Scene<'_, D>,
+        disk: &D,
+        now: Timestamp,
         segment: Segment,
         last: u64,
         uncommitted: &[&[u8]],
     ) -> Result<(), StoreError> {
+        let table = &self.table;
         // Changes that outlive the segment in the journal.
         let mut late = HashSet::new();
         let mut note_late = |record: &[u8]| {
@@ -154,24 +168,24 @@ impl WriteBack {
         if segment.last < last {
             disk.read_journal(segment.last + 1, last, &mut |_, record| note_late(record))?;
         }
-        // Reserved, not used: growing step by step would take twice the memory for a moment.
+        // Reserved at once: a buffer that grows step by step takes twice the memory for a moment.
         let reserved = usize::try_from(segment.bytes).unwrap_or(0).saturating_mul(STAGED_TO_PACKED);
-        let due = Due { through: segment.number, now, group, budget };
         let (mut changes, mut forgotten) = (Vec::with_capacity(reserved), 0);
         if segment.first <= last {
             disk.read_journal(segment.first, last, &mut |_, record| {
                 journal::each_change(record, |change| {
                     let is_late = |hash| late.contains(&hash);
-                    forgotten += u64::from(table.write_back(&change, &due, is_late, &mut changes));
+                    let due = (segment.number, now);
+                    forgotten += u64::from(table.write_back(&change, due, &self.admission, is_late, &mut changes));
                     Ok::<_, StoreError>(())
                 })
             })?;
         }
         self.expired.fetch_add(forgotten, Relaxed);
         if !changes.is_empty() {
-            // These records are on stable storage at once. If the journal were not, a disk that fails could lose a later
-            // commit and keep an earlier one, which the next start would take for newer than the record; and of a group it
-            // could keep what is in records alone.
+            // The records are on stable storage at once, so the journal has to be, too. Otherwise a disk that fails could
+            // lose a later commit and keep an earlier one, which the next start would take for newer than the record. It could
+            // also keep only those members of a group that have records.
             disk.sync()?;
             disk.write_counters(&SortedChanges::new(&changes))?;
         }
@@ -186,14 +200,4 @@ impl WriteBack {
         }
         Ok(())
     }
-
-    /// Counters that had expired when their turn came, and were forgotten.
-    pub fn expired(&self) -> u64 {
-        self.expired.load(Relaxed)
-    }
-}
-
-/// By how much the table may exceed its memory before commits wait (bytes).
-fn tolerated_excess(table: &Table) -> usize {
-    (table.memory() / TOLERATED_EXCESS).max(ALWAYS_TOLERATED)
 }

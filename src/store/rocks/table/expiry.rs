@@ -1,24 +1,23 @@
 //! Expired counters: those whose records compactions drop, and those that sweeps forget.
 
+use super::Table;
+use super::admission::Admission;
 use super::slot::Tags;
-use super::{Table, stage};
 use crate::clock::Timestamp;
-use crate::store::bounds::CounterBudget;
 use crate::store::contract::StoreError;
 use crate::store::record_key;
-use crate::store::rocks::commit::group_commit::GroupCommit;
 
 impl Table {
-    /// A compaction drops a record of this counter, because it has expired. Whether that may have been its latest
-    /// record: not when the table knows of a later one, or that the counter is forgotten.
+    /// Notes that a compaction drops an expired record of this counter. Returns whether that may have been its latest record:
+    /// not if the table has a later state, or knows that the counter is forgotten.
     pub fn record_dropped(&self, key: &[u8], value: &[u8]) -> bool {
         if record_key::is_record(key) {
             return false;
         }
         let hash = self.hasher.hash(key);
         let mut stripe = self.stripe(hash.stripe());
-        let Some(index) = stripe.find(hash.high) else { return true };
-        let slot = stripe.slot(index);
+        let Some(index) = stripe.slots.find(hash.high) else { return true };
+        let slot = stripe.slots.at(index);
         let mut latest = Vec::new();
         stripe.write_value(index, &mut latest);
         let is_latest = slot.is_live() && self.marks.is_clean(slot.tags().mark) && latest == value;
@@ -28,46 +27,45 @@ impl Table {
         is_latest
     }
 
-    /// Forgets the counter if it has expired; the caller deletes its record then. `load` tells when its record in RocksDB
-    /// expires. Nothing waits for that to be durable: an expired counter may come back after a crash. True if it is one
-    /// less.
+    /// Forgets the counter if it has expired, and returns whether it did. The caller then deletes its record. `load` returns
+    /// the expiry of the record in RocksDB. Nothing waits until this is durable: an expired counter may come back after a
+    /// crash.
     ///
     /// # Errors
-    /// Those of `load`; nothing is changed then.
+    /// Returns the error of `load`. Nothing changes then.
     pub fn sweep(
         &self,
         key: &[u8],
         now: Timestamp,
-        group: &GroupCommit,
-        budget: &CounterBudget,
+        admission: &Admission,
         load: impl FnOnce() -> Result<Option<Timestamp>, StoreError>,
     ) -> Result<bool, StoreError> {
         let hash = self.hasher.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
-        match stripe.find(hash.high) {
+        match stripe.slots.find(hash.high) {
             Some(index) => {
-                let slot = stripe.slot(index);
+                let slot = stripe.slots.at(index);
                 if !slot.is_live() || slot.expires() > now.as_nanos() {
                     return Ok(false);
                 }
-                // Its last change may still be in the journal: the next start must not take it for the counter.
-                let tags = self.change(stripe, hash, group, false);
+                // Its last change may still be in the journal, and the next start must not take that for the counter.
+                let tags = self.change(stripe, hash, &admission.commits, false);
                 stripe.clear(index, tags);
-                stage(stripe, hash.high, index, key);
+                stripe.stage(hash.high, index, key);
             }
             None => {
                 if load()?.is_none_or(|expires| expires > now) {
                     return Ok(false);
                 }
-                // A hit that comes before the record is deleted must not take it for the counter.
+                // A hit before the record is deleted must not take it for the counter.
                 self.make_room(stripe);
                 let tags = Tags { recorded: false, ..stripe.loaded_tags(self.marks.clean_mark(), true) };
                 stripe.set(None, hash.high, None, now, tags);
             }
         }
         stripe.begun -= 1;
-        budget.forget();
+        admission.counters.forget();
         Ok(true)
     }
 }

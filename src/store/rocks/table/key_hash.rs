@@ -47,7 +47,7 @@ impl KeyHasher {
         if record_key::is_record(key) { self.hash_of_record(key, bucket) } else { bucket }
     }
 
-    /// Hashes a record's key. The record is in the stripe of its bucket, which has the hash `bucket`.
+    /// Hashes a record's key. The stripe is that of its bucket.
     pub fn hash_of_record(&self, key: &[u8], bucket: KeyHash) -> KeyHash {
         KeyHash { high: self.0.hash(key).h1, low: bucket.low }
     }

@@ -5,9 +5,10 @@
 
 use std::ops::Range;
 
-use super::{Record, Table};
+use super::{CounterRecord, Table};
 use crate::algorithm::Limit;
-use crate::store::contract::{Entry, StoreError};
+use crate::store::contract::Entry;
+use crate::store::contract::StoreError;
 use crate::store::record_key;
 use crate::store::rocks::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -58,7 +59,7 @@ pub struct Lookup {
     pub limit: Limit,
     /// The number of departures before the record was read.
     departures: u32,
-    pub record: Option<Result<Record, StoreError>>,
+    pub record: Option<Result<CounterRecord, StoreError>>,
 }
 
 impl Lookups {
@@ -68,7 +69,7 @@ impl Lookups {
     }
 
     /// Takes the record that was read for this entry, if it is still current after this number of departures.
-    pub fn take(&mut self, index: usize, departures: u32) -> Option<Result<Record, StoreError>> {
+    pub fn take(&mut self, index: usize, departures: u32) -> Option<Result<CounterRecord, StoreError>> {
         let position = self.lookups.binary_search_by_key(&index, |lookup| lookup.index).ok()?;
         self.lookups.get_mut(position).filter(|lookup| lookup.departures == departures)?.record.take()
     }

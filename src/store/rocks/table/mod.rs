@@ -8,6 +8,7 @@
 //! An entry need not hold its key: 74 bits of a hash whose secret is drawn at each start stand for it. That two of 100
 //! million keys share them has a probability of 3 · 10⁻⁷, and no client can bring it about.
 
+pub mod admission;
 mod expiry;
 mod group;
 mod key_hash;
@@ -18,54 +19,35 @@ mod slot;
 mod slots;
 mod stripe;
 mod usage;
-pub mod write_back;
+mod write_back;
 
+use std::borrow::Cow;
+
+use self::admission::Admission;
 use self::key_hash::KeyHasher;
 pub use self::key_hash::{KeyHash, STRIPES};
 use self::slot::Tags;
 use self::stripe::Stripe;
 use super::commit::group_commit::GroupCommit;
-use super::commit::journal::{self, Packer};
+use super::commit::journal::Packer;
 use super::commit::segment_marks::{Mark, SegmentMarks};
 use super::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
 use super::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
-use super::upkeep::health::Health;
 use crate::algorithm::{Outcome, State};
 use crate::clock::Timestamp;
-use crate::store::bounds::CounterBudget;
-use crate::store::bounds::RecordBudgets;
 use crate::store::contract::StoreError;
 use crate::store::contract::{Change, Entry};
 
 const WORD_BITS: usize = u64::BITS as usize;
 
 /// A counter's record, if it has one: its state, and when it expires.
-pub type Record = Option<(State, Timestamp)>;
+pub type CounterRecord = Option<(State, Timestamp)>;
 
 /// What an action on a counter came to.
 pub struct Acted {
     pub outcome: Outcome,
     /// The commit that makes what this outcome saw durable; 0 when it has long been.
     pub durable_after: u64,
-}
-
-impl Acted {
-    fn at_once(outcome: Outcome) -> Self {
-        Self { outcome, durable_after: 0 }
-    }
-}
-
-/// What decides about a change of a counter besides the counter itself.
-#[derive(Clone, Copy)]
-pub struct Surroundings<'a> {
-    /// To which commit it belongs.
-    pub group: &'a GroupCommit,
-    /// Whether it can be written.
-    pub health: &'a Health,
-    /// Room for counters.
-    pub counters: &'a CounterBudget,
-    /// Room for records of reservations and answers.
-    pub records: &'a RecordBudgets,
 }
 
 /// No group is at work: see [`Table::between_groups`].
@@ -118,31 +100,31 @@ impl Table {
         key: &[u8],
         entry: &Entry,
         now: Timestamp,
-        Surroundings { group, health, counters: budget, .. }: Surroundings<'_>,
-        load: impl FnOnce(u32) -> Result<Option<Record>, StoreError>,
+        Admission { commits, health, counters, .. }: &Admission,
+        load: impl FnOnce(u32) -> Result<Option<CounterRecord>, StoreError>,
     ) -> Result<Option<Acted>, StoreError> {
         let hash = self.hasher.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
-        let mut index = stripe.find(hash.high);
+        let mut index = stripe.slots.find(hash.high);
         if index.is_none() && !stripe.holds_all {
             let Some(record) = load(*stripe.departures(hash.high))? else { return Ok(None) };
             stripe.loaded += 1;
             index = record.map(|(state, expires)| self.keep_loaded(stripe, hash, state, expires));
         }
         stripe.acted += 1;
-        let found = stripe.found(index);
-        let is_new = found.state().is_none();
+        let found = stripe.state(index);
+        let is_new = found.is_none();
         if is_new {
             // What is refused must leave no trace, and push no other counter out of the table.
             if let Some(fault) = health.refusal(entry) {
                 return Err(fault);
             }
-            if let Some(refusal) = budget.refusal(entry) {
-                return refusal.map(|outcome| Some(Acted::at_once(outcome)));
+            if let Some(refusal) = counters.refusal(entry) {
+                return refusal.map(|outcome| Some(Acted { outcome, durable_after: 0 }));
             }
         }
-        let (outcome, change) = entry.decide(found.state());
+        let (outcome, change) = entry.decide(found.as_deref());
         let state = match change {
             Change::Keep => {
                 let durable_after = index.map_or(0, |index| {
@@ -161,18 +143,18 @@ impl Table {
         }
         match (is_new, state.is_some()) {
             // Another stripe's counter may have taken the last room just now.
-            (true, true) if !budget.begin() => {
-                return budget.refuse(entry).map(|outcome| Some(Acted::at_once(outcome)));
+            (true, true) if !counters.begin() => {
+                return counters.refuse(entry).map(|outcome| Some(Acted { outcome, durable_after: 0 }));
             }
             (true, true) => stripe.begun += 1,
             (false, false) => {
-                budget.forget();
+                counters.forget();
                 stripe.begun -= 1;
             }
             _ => {}
         }
-        let is_recorded = index.is_some_and(|index| stripe.slot(index).tags().recorded);
-        self.set((stripe, index), (hash, key, entry), state, is_recorded, now, group);
+        let is_recorded = index.is_some_and(|index| stripe.slots.at(index).tags().recorded);
+        self.set((stripe, index), (hash, key, entry), state, is_recorded, now, commits);
         Ok(Some(Acted { outcome, durable_after: stripe.changed_in }))
     }
 
@@ -185,12 +167,12 @@ impl Table {
         state: Option<State>,
         is_recorded: bool,
         now: Timestamp,
-        group: &GroupCommit,
+        commits: &GroupCommit,
     ) {
         if index.is_none() {
             self.make_room(stripe);
         }
-        let tags = self.change(stripe, hash, group, is_recorded);
+        let tags = self.change(stripe, hash, commits, is_recorded);
         let expires = match &state {
             // Not reckoned for nothing: it is the window's end anyway.
             Some(State::FixedWindow(window)) => window.ends,
@@ -198,7 +180,7 @@ impl Table {
             None => now,
         };
         let index = stripe.set(index, hash.high, state, expires, tags);
-        stage(stripe, hash.high, index, key);
+        stripe.stage(hash.high, index, key);
         self.count_excess(stripe);
     }
 
@@ -214,7 +196,7 @@ impl Table {
     pub fn departures_if_absent(&self, key: &[u8]) -> Option<u32> {
         let hash = self.hasher.hash(key);
         let mut stripe = self.stripe(hash.stripe());
-        let is_absent = !stripe.holds_all && stripe.find(hash.high).is_none();
+        let is_absent = !stripe.holds_all && stripe.slots.find(hash.high).is_none();
         is_absent.then(|| *stripe.departures(hash.high))
     }
 
@@ -227,7 +209,7 @@ impl Table {
     pub fn peek(&self, key: &[u8]) -> Option<Option<State>> {
         let hash = self.hasher.hash(key);
         let stripe = self.stripe(hash.stripe());
-        stripe.find(hash.high).map(|index| stripe.found(Some(index)).state().cloned())
+        stripe.slots.find(hash.high).map(|index| stripe.state(Some(index)).map(Cow::into_owned))
     }
 
     /// While it is held, every group has either changed all of its counters or none.
@@ -262,13 +244,13 @@ impl Table {
     }
 
     /// Begins a change in the stripe, which the caller holds: the tags of the counter that changes.
-    fn change(&self, stripe: &mut Stripe, hash: KeyHash, group: &GroupCommit, recorded: bool) -> Tags {
+    fn change(&self, stripe: &mut Stripe, hash: KeyHash, commits: &GroupCommit, recorded: bool) -> Tags {
         if stripe.staged.is_empty() {
             self.mark_pending(hash.stripe());
         }
         // Both are read under the stripe's lock, and after it is pending: that commit has not yet taken this stripe's
         // changes, or the next one will.
-        stripe.changed_in = group.open();
+        stripe.changed_in = commits.open();
         Tags { used: true, recorded, epoch: stripe.epoch(), mark: self.marks.open() as Mark }
     }
 
@@ -284,17 +266,4 @@ impl Table {
     fn mark_pending(&self, stripe: usize) {
         self.pending[stripe / WORD_BITS].fetch_or(1 << (stripe % WORD_BITS), AcqRel);
     }
-}
-
-/// Stages the counter as it is now.
-fn stage(stripe: &mut Stripe, hash: u64, index: usize, key: &[u8]) {
-    let mut staged = std::mem::take(&mut stripe.staged);
-    let write_value = |out: &mut Vec<u8>| stripe.write_value(index, out);
-    // A counter that is hit again and again is staged once a commit.
-    let again = stripe.staged_last(hash).is_some_and(|at| journal::restage(&mut staged, at, write_value));
-    if !again {
-        let at = journal::stage(&mut staged, key, |out| stripe.write_value(index, out));
-        stripe.set_staged_last(hash, at);
-    }
-    stripe.staged = staged;
 }

@@ -1,44 +1,19 @@
-//! The records beside counters in the table, of reservations and of asks that are answered once: each in its bucket's stripe, in
-//! memory until it ends, and in the journal with its bucket. None of them counts as a counter, and none needs a look-up. What a record says is decided elsewhere.
+//! Records in the table: reservations, and answers to requests with an idempotency key. Each lives in its bucket's stripe, in
+//! memory until it ends, and in the journal with its bucket. Records do not count as counters, and need no look-up.
 
-use std::sync::Arc;
-
-use super::stripe::Stripe;
 use super::{KeyHash, Table};
-use crate::algorithm::{Record, RecordChange};
+use crate::algorithm::Record;
 use crate::clock::Timestamp;
+use crate::store::bounds::RecordBudgets;
 #[cfg(all(test, not(feature = "model")))]
 use crate::store::bounds::RecordCount;
-use crate::store::bounds::{RecordBudgets, Share};
 use crate::store::rocks::commit::journal::{self, Change};
 use crate::store::value;
 
 impl Table {
-    /// Makes the change of a record in its stripe, which the caller holds and where a change has begun. A new record has this
-    /// share.
-    pub(super) fn change_record(
-        stripe: &mut Stripe,
-        hash: KeyHash,
-        key: &[u8],
-        change: RecordChange,
-        share: Option<Arc<Share>>,
-    ) {
-        match change {
-            RecordChange::Keep => {}
-            RecordChange::Set(record) => {
-                journal::stage(&mut stripe.staged, key, |out| value::encode_record(&record, out));
-                stripe.records.set(hash.high, record, share);
-            }
-            RecordChange::Clear => {
-                journal::stage(&mut stripe.staged, key, |_| ());
-                stripe.records.remove(&hash.high);
-            }
-        }
-    }
-
-    /// A record that was found when the store was opened, or `None`: that it was forgotten.
-    pub fn load_record(&self, hash: KeyHash, record: Option<Record>) {
-        self.stripe(hash.stripe()).load_record(hash.high, record);
+    /// Loads a record while the store opens.
+    pub fn load_record(&self, hash: KeyHash, record: Record) {
+        self.stripe(hash.stripe()).load_record(hash.high, Some(record));
     }
 
     /// Drops the records that may be forgotten at `now`, which is earlier than before if the clock `was_set_back`.
@@ -61,9 +36,8 @@ impl Table {
         count
     }
 
-    /// As [`Table::write_back`], for a record beside a counter. It is written as this commit has it: a later change is in a
-    /// later segment. One that has ended need not be written, and none has a record that ends later than its last change
-    /// says, but for those that are forgotten.
+    /// Writes back a record as this commit has it: a later change of it is in a later segment. A record that has ended is not
+    /// written. No stored record ends later than its last change says, except those that are forgotten.
     pub(super) fn write_back_record(change: &Change<'_>, now: Timestamp, changes: &mut Vec<u8>) {
         let has_ended = value::expiry(change.value).is_ok_and(|expires| expires <= now);
         if !has_ended {

@@ -4,6 +4,8 @@
 
 mod eviction;
 
+use std::borrow::Cow;
+
 use slab::Slab;
 
 use super::slot::{Held, Slot, Tags};
@@ -13,6 +15,7 @@ use foldhash::fast::FixedState;
 use crate::algorithm::{Record, State, fixed_window};
 use crate::clock::Timestamp;
 use crate::store::bounds::Records;
+use crate::store::rocks::commit::journal;
 use crate::store::rocks::commit::segment_marks::Mark;
 use crate::store::value;
 
@@ -24,23 +27,6 @@ const KEPT_STAGED: usize = 16 << 10;
 /// it has read of counters in the same group.
 const GROUPS: usize = 16;
 
-/// The state of a counter: taken out of its slot, or where it lies.
-pub enum Found<'a> {
-    Absent,
-    InSlot(State),
-    Outside(&'a State),
-}
-
-impl Found<'_> {
-    pub fn state(&self) -> Option<&State> {
-        match self {
-            Self::Absent => None,
-            Self::InSlot(state) => Some(state),
-            Self::Outside(state) => Some(state),
-        }
-    }
-}
-
 /// One stripe's counters and the changes that they owe to the next commit.
 #[derive(Debug, Default)]
 pub struct Stripe {
@@ -48,24 +34,24 @@ pub struct Stripe {
     memory: usize,
     /// How much more they took when the table counted it.
     pub counted_excess: usize,
-    slots: Slots,
-    /// States that do not fit into a slot,
+    pub slots: Slots,
+    /// States that do not fit into a slot.
     outside: Slab<State>,
-    /// and bytes that they hold elsewhere.
+    /// Bytes that those states hold on the heap.
     outside_bytes: usize,
     /// Staged changes since the last commit took them.
     pub staged: Vec<u8>,
     /// The counter that changed last, and where its value is staged.
     last_staged: Option<(u64, usize)>,
     /// How often commits have taken `staged`.
-    pub taken: u64,
+    taken: u64,
     /// The commit that makes the changes in `staged` durable, and the one for all before.
     pub changed_in: u64,
-    pub taken_in: u64,
+    taken_in: u64,
     /// Every counter of the stripe is here: what is not, does not exist.
     pub holds_all: bool,
-    /// A counter has left that may have a record, or had no room to be loaded.
-    has_given_way: bool,
+    /// A counter that may have a record has left, or found no room when it was loaded.
+    pub lacks_counters: bool,
     /// Counters without a record in RocksDB, less records without a counter.
     pub unrecorded: i64,
     /// Counters that were made here, less those that were forgotten.
@@ -77,8 +63,7 @@ pub struct Stripe {
     stuck_at: Option<u32>,
     /// How many counters have left, by group.
     departures: [u32; GROUPS],
-    /// The records next to its counters, by the hash of their keys, which needs no other secret. They are in memory of their own,
-    /// because plain hits need none of it in their caches.
+    /// The records beside its counters, by the hash of their keys. Elsewhere: plain hits need none of it in their caches.
     pub records: Box<Records<u64, FixedState>>,
 }
 
@@ -86,10 +71,6 @@ impl Stripe {
     /// An empty stripe for so many bytes.
     pub fn new(memory: usize) -> Self {
         Self { memory, ..Self::default() }
-    }
-
-    pub fn len(&self) -> usize {
-        self.slots.len()
     }
 
     /// What the counters take (bytes).
@@ -101,11 +82,6 @@ impl Stripe {
         self.outside.capacity() * size_of::<State>() + self.outside_bytes
     }
 
-    /// The counter's index, valid until a counter is added or evicted.
-    pub fn find(&self, hash: u64) -> Option<usize> {
-        self.slots.find(hash)
-    }
-
     /// How many counters have left of those that this one is counted with. If the counter is absent before and after, and
     /// this has not changed, it was absent all the time.
     #[expect(clippy::indexing_slicing, reason = "the remainder is less than the number of groups")]
@@ -113,25 +89,21 @@ impl Stripe {
         &mut self.departures[hash as usize % GROUPS]
     }
 
-    pub fn slot(&self, index: usize) -> Slot {
-        self.slots.at(index)
-    }
-
-    /// The state at an index, or none.
-    pub fn found(&self, index: Option<usize>) -> Found<'_> {
-        match index.map(|index| self.slots.at(index).held()) {
-            None | Some(Held::Absent) => Found::Absent,
-            Some(Held::Window { ends, count }) => {
-                Found::InSlot(State::FixedWindow(fixed_window::State { ends: Timestamp::from_nanos(ends), count }))
+    /// Returns the state at an index, if there is one.
+    pub fn state(&self, index: Option<usize>) -> Option<Cow<'_, State>> {
+        match self.slots.at(index?).held() {
+            Held::Absent => None,
+            Held::Window { ends, count } => {
+                Some(Cow::Owned(State::FixedWindow(fixed_window::State { ends: Timestamp::from_nanos(ends), count })))
             }
-            Some(Held::Outside { index, .. }) => self.outside.get(index).map_or(Found::Absent, Found::Outside),
+            Held::Outside { index, .. } => self.outside.get(index).map(Cow::Borrowed),
         }
     }
 
     /// Appends the counter's value; nothing when it does not exist.
     pub fn write_value(&self, index: usize, out: &mut Vec<u8>) {
-        if let Some(state) = self.found(Some(index)).state() {
-            value::encode(state, Timestamp::from_nanos(self.slots.at(index).expires()), out);
+        if let Some(state) = self.state(Some(index)) {
+            value::encode(&state, Timestamp::from_nanos(self.slots.at(index).expires()), out);
         }
     }
 
@@ -161,13 +133,17 @@ impl Stripe {
         (self.taken % Slot::EPOCHS) as u8
     }
 
-    /// Where the last change is staged, if it was one of the counter with this hash.
-    pub fn staged_last(&self, hash: u64) -> Option<usize> {
-        self.last_staged.filter(|(last, _)| *last == hash).map(|(_, at)| at)
-    }
-
-    pub fn set_staged_last(&mut self, hash: u64, at: usize) {
-        self.last_staged = Some((hash, at));
+    /// Stages the counter as it is now.
+    pub fn stage(&mut self, hash: u64, index: usize, key: &[u8]) {
+        let mut staged = std::mem::take(&mut self.staged);
+        let write_value = |out: &mut Vec<u8>| self.write_value(index, out);
+        // A counter that is hit again and again is staged once per commit.
+        let earlier = self.last_staged.filter(|(last, _)| *last == hash);
+        if !earlier.is_some_and(|(_, offset)| journal::restage(&mut staged, offset, write_value)) {
+            let offset = journal::stage(&mut staged, key, |out| self.write_value(index, out));
+            self.last_staged = Some((hash, offset));
+        }
+        self.staged = staged;
     }
 
     /// The staged changes were taken.
@@ -254,16 +230,6 @@ impl Stripe {
         {
             self.outside_bytes -= heap_bytes(&state);
         }
-    }
-
-    /// A counter could not be loaded, for want of room.
-    pub fn note_no_room(&mut self) {
-        self.has_given_way = true;
-    }
-
-    /// Whether counters have left, or had no room.
-    pub fn has_given_way(&self) -> bool {
-        self.has_given_way
     }
 
     /// It is unknown which counters have records.

@@ -4,63 +4,50 @@ use super::Table;
 use super::stripe::Stripe;
 use crate::store::rocks::sync::atomic::Ordering::Relaxed;
 
-/// What the table holds, and how it served.
+/// Sums over all stripes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
+    /// Counters in the table.
     pub counters: u64,
     pub bytes: u64,
     /// Actions that needed no look-up in RocksDB.
     pub hits: u64,
     /// Actions on counters that had to be looked up.
     pub misses: u64,
-}
-
-/// The number of counters, as the table sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
-    /// Counters without a record in RocksDB, less records without a counter.
+    /// Counters without a record in RocksDB, less records without a counter. Together with the number of records, this is
+    /// the number of counters. It is exact if records are known and no write-back runs.
     pub unrecorded: i64,
     /// Counters that were made since the start, less those that were forgotten.
     pub begun: i64,
 }
 
 impl Table {
-    /// With the number of records in RocksDB this makes the number of counters: exactly, if records are known and no
-    /// write-back runs.
-    pub fn tally(&self) -> Tally {
-        let mut tally = Tally::default();
-        for stripe in &self.stripes {
-            let stripe = stripe.lock();
-            tally.unrecorded += stripe.unrecorded;
-            tally.begun += stripe.begun;
-        }
-        tally
-    }
-
-    /// A look at every stripe in turn.
+    /// Looks at every stripe in turn.
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         for stripe in &self.stripes {
             let stripe = stripe.lock();
-            usage.counters += stripe.len() as u64;
+            usage.counters += stripe.slots.len() as u64;
             usage.bytes += stripe.bytes() as u64;
             usage.hits += stripe.acted - stripe.loaded;
             usage.misses += stripe.loaded;
+            usage.unrecorded += stripe.unrecorded;
+            usage.begun += stripe.begun;
         }
         usage
     }
 
-    /// What the counters may take, if they can be evicted (bytes).
+    /// Memory for counters that can be evicted (bytes).
     pub fn memory(&self) -> usize {
         self.memory
     }
 
-    /// How much more they take, because their records are not current (bytes).
+    /// Memory that counters take beyond that, because their records are not current (bytes).
     pub fn excess(&self) -> usize {
         self.excess.load(Relaxed)
     }
 
-    /// Gives back what exceeds the memory, as far as records are current.
+    /// Gives back memory beyond the bound, as far as records are current.
     pub fn give_back(&self) {
         for stripe in &self.stripes {
             let mut stripe = stripe.lock();
@@ -71,11 +58,11 @@ impl Table {
         }
     }
 
-    /// Counts what the stripe, which the caller holds, takes beyond its memory.
+    /// Counts the memory that the stripe, which the caller holds, takes beyond its bound.
     pub(super) fn count_excess(&self, stripe: &mut Stripe) {
         let excess = stripe.excess();
         let counted = std::mem::replace(&mut stripe.counted_excess, excess);
-        // What all stripes have counted is never less than what one has.
+        // The sum of all stripes is never less than the part of one.
         match excess.checked_sub(counted) {
             Some(0) => {}
             Some(more) => drop(self.excess.fetch_add(more, Relaxed)),

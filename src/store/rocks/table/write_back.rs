@@ -2,38 +2,29 @@
 
 use std::collections::HashSet;
 
+use super::admission::Admission;
 use super::slot::Tags;
-use super::{BetweenGroups, KeyHash, Table, stage};
+use super::{BetweenGroups, KeyHash, Table};
 use crate::clock::Timestamp;
-use crate::store::bounds::CounterBudget;
 use crate::store::contract::StoreError;
 use crate::store::record_key;
-use crate::store::rocks::commit::group_commit::GroupCommit;
 use crate::store::rocks::commit::journal;
 use crate::store::rocks::commit::segment_marks::Mark;
 
-/// Which counters a write-back writes: those whose last change lies in segment `through` or earlier.
-pub struct Due<'a> {
-    pub through: u32,
-    /// By which counters have expired.
-    pub now: Timestamp,
-    pub group: &'a GroupCommit,
-    pub budget: &'a CounterBudget,
-}
-
 impl Table {
-    /// A commit in the journal has `change`. If its counter is due: stages in `changes` what its record has to be. It
-    /// counts as recorded.
+    /// Writes back a counter that a commit in the journal changed, if its last change lies in segment `through` or earlier:
+    /// stages in `changes` what its record has to be.
     ///
-    /// Only what is committed becomes a record: one counter's part of a group, or a hit that was never acknowledged, must not
-    /// outlive a crash alone.
+    /// Only committed changes become records. One counter's part of a group must not outlive a crash alone, and neither must
+    /// a hit that was never acknowledged.
     ///
-    /// A counter that has expired is forgotten instead: true then. `is_late` says of a counter whether a change of it may
-    /// outlive the segment in the journal: then forgetting it has to be a change as well.
+    /// Returns true if the counter has expired by `now`, and is forgotten instead. `is_late` says whether a change of a
+    /// counter may outlive the segment in the journal. Forgetting such a counter has to be a change, too.
     pub fn write_back(
         &self,
         change: &journal::Change<'_>,
-        &Due { through, now, group, budget }: &Due<'_>,
+        (through, now): (u32, Timestamp),
+        admission: &Admission,
         is_late: impl FnOnce(KeyHash) -> bool,
         changes: &mut Vec<u8>,
     ) -> bool {
@@ -45,14 +36,15 @@ impl Table {
         let hash = self.hasher.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
-        let Some(index) = stripe.find(hash.high) else { return false };
-        let slot = stripe.slot(index);
+        let Some(index) = stripe.slots.find(hash.high) else { return false };
+        let slot = stripe.slots.at(index);
         let tags = slot.tags();
         if self.marks.is_clean(tags.mark) {
             return false;
         }
-        if stripe.durable_after(index) > group.done() {
-            // The last change of the key that the write-back comes to is its last before that one, or a later segment has it.
+        if stripe.durable_after(index) > admission.commits.done() {
+            // The counter has a later change that is not committed. Of the changes in this pass, the last one wins; or a later
+            // segment has one.
             journal::stage(changes, key, |out| out.extend_from_slice(change.value));
             stripe.retag(index, Tags { recorded: !change.value.is_empty(), ..tags });
             return false;
@@ -70,29 +62,29 @@ impl Table {
         let may_have_record = tags.recorded || !self.knows_records();
         if slot.is_live() {
             stripe.begun -= 1;
-            budget.forget();
+            admission.counters.forget();
         }
-        // A late one's, too: a compaction may drop it, and the count would rest on a record that is not there.
+        // This includes late ones: a compaction may drop the record, and the count would rest on a missing record.
         if may_have_record {
             journal::stage(changes, key, |_| ());
         }
         if is_late {
-            let tags = self.change(stripe, hash, group, false);
+            let tags = self.change(stripe, hash, &admission.commits, false);
             stripe.clear(index, Tags { used: false, ..tags });
-            stage(stripe, hash.high, index, key);
+            stripe.stage(hash.high, index, key);
         } else {
             stripe.clear(index, Tags { recorded: false, ..tags });
         }
         slot.is_live()
     }
 
-    /// If the counter is about to be clean with segment `through`: it is not yet, since its last change is in the next
-    /// segment, or will be. If it left the table, that change might be gone; and if a compaction dropped its record, the next
-    /// start would find a counter that is not counted.
+    /// Keeps a counter from becoming clean with segment `through`, because its last change is, or will be, in the next
+    /// segment. If the counter left the table, that change might be lost. If a compaction dropped its record, the next start
+    /// would find a counter that is not counted.
     pub fn stays_in_journal(&self, hash: KeyHash, through: u32) {
         let mut stripe = self.stripe(hash.stripe());
-        let Some(index) = stripe.find(hash.high) else { return };
-        let tags = stripe.slot(index).tags();
+        let Some(index) = stripe.slots.find(hash.high) else { return };
+        let tags = stripe.slots.at(index).tags();
         if !self.marks.is_clean(tags.mark) && self.marks.number(tags.mark) <= through {
             stripe.retag(index, Tags { mark: through.wrapping_add(1) as Mark, ..tags });
         }
@@ -101,7 +93,7 @@ impl Table {
     /// Stages the counters that these records changed as they are now, once each, for the open segment.
     ///
     /// # Errors
-    /// When a record is damaged.
+    /// Fails if a record is damaged.
     pub fn change_again<'a>(
         &self,
         _: &BetweenGroups<'_>,
@@ -119,8 +111,8 @@ impl Table {
                     self.stage_record(hash, change.key, changes);
                 } else {
                     let mut stripe = self.stripe(hash.stripe());
-                    if let Some(index) = stripe.find(hash.high) {
-                        let tags = Tags { mark: self.marks.open() as Mark, ..stripe.slot(index).tags() };
+                    if let Some(index) = stripe.slots.find(hash.high) {
+                        let tags = Tags { mark: self.marks.open() as Mark, ..stripe.slots.at(index).tags() };
                         stripe.retag(index, tags);
                         journal::stage(changes, change.key, |out| stripe.write_value(index, out));
                     }

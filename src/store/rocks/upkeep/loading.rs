@@ -24,7 +24,7 @@ impl StoreCore {
     pub fn load_loop(&self) {
         let mut outage = Outage::of("loading counters", "counters are looked up in RocksDB when they are needed");
         loop {
-            if !self.engine.table.knows_records() && self.engine.health.is_well() {
+            if !self.engine.table.knows_records() && self.engine.is_well() {
                 outage.note(&self.load());
             }
             if self.stopped_within(INTERVAL) {
@@ -35,9 +35,9 @@ impl StoreCore {
 
     /// Notes every record in the table, and loads the counters for which there is room.
     fn load(&self) -> Result<(), StoreError> {
-        let (table, write_back) = (&self.engine.table, &self.engine.write_back);
-        self.engine.with_disk(|database| {
-            let mut records = write_back.pause(|| {
+        let (engine, table) = (&self.engine, &self.engine.table);
+        engine.with_disk(|database| {
+            let mut records = engine.without_write_backs(|| {
                 table.forget_records();
                 database.records()
             });
@@ -51,13 +51,15 @@ impl StoreCore {
                 let count = some.len();
                 // Stripe by stripe: then the processor finds most of a stripe in its caches.
                 some.sort_unstable_by_key(|(hash, _)| hash.stripe());
-                write_back.pause(|| some.into_iter().for_each(|(hash, record)| table.note_record(hash, record)));
+                engine.without_write_backs(|| {
+                    some.into_iter().for_each(|(hash, record)| table.note_record(hash, record))
+                });
                 if count < AT_ONCE {
                     table.noted_records();
                     return Ok(());
                 }
                 // A database that has failed waits for this to end before it is opened again.
-                if *self.stopping.lock() || !self.engine.health.is_well() {
+                if *self.stopping.lock() || !self.engine.is_well() {
                     return Ok(());
                 }
             }

@@ -1,4 +1,4 @@
-//! What the store tells about itself: its own timings, its table, and what RocksDB keeps count of.
+//! The store's metrics: its timings, its table, and RocksDB's own numbers.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,9 +12,9 @@ use crate::store::rocks::store_core::StoreCore;
 impl StoreCore {
     pub fn metrics(&self) -> Vec<Metric> {
         let mut metrics = self.own().to_vec();
-        metrics.extend(self.engine.budget.metrics());
-        metrics.extend(self.engine.records.metrics());
-        // While it is being opened again there is nothing to tell.
+        metrics.extend(self.engine.admission.counters.metrics());
+        metrics.extend(self.engine.admission.records.metrics());
+        // There are no numbers while the database is being reopened.
         metrics.extend(self.engine.with_disk(|database| Ok(rocksdb_metrics(database))).into_iter().flatten());
         if let Ok(bytes) = directory::size(&self.path, |_| true) {
             metrics.push(gauge("divvy_rocksdb_disk_bytes", "Size of the files in the data directory.", bytes));
@@ -35,11 +35,11 @@ impl StoreCore {
                 "Time of the fsyncs of the write-ahead log that follow every second, outside of commits.",
                 &engine.timings.fsyncs,
             ),
-            gauge("divvy_commits_failing", "1 while commits fail.", u64::from(!engine.health.is_well())),
+            gauge("divvy_commits_failing", "1 while commits fail.", u64::from(!engine.is_well())),
             gauge(
                 "divvy_journal_bytes",
                 "Size of the journal: changes that are kept until their counters are written back.",
-                engine.write_back.journal_bytes(),
+                engine.journal_bytes(),
             ),
             gauge("divvy_hot_counters", "Counters in the hot table.", usage.counters),
             gauge("divvy_hot_table_bytes", "Memory of the hot table.", usage.bytes),
@@ -74,43 +74,37 @@ impl StoreCore {
 }
 
 fn rocksdb_metrics(database: &Database) -> [Metric; 9] {
+    let number = |name, help, property| gauge(name, help, database.number(property));
+    let sum = |name, help, property| gauge(name, help, database.sum(property));
     [
-        gauge(
-            "divvy_rocksdb_block_cache_bytes",
-            "Memory of RocksDB's block caches.",
-            database.sum(properties::BLOCK_CACHE_USAGE),
-        ),
-        gauge(
+        sum("divvy_rocksdb_block_cache_bytes", "Memory of RocksDB's block caches.", properties::BLOCK_CACHE_USAGE),
+        sum(
             "divvy_rocksdb_write_buffer_bytes",
             "Memory of RocksDB's write buffers.",
-            database.sum(properties::CUR_SIZE_ALL_MEM_TABLES),
+            properties::CUR_SIZE_ALL_MEM_TABLES,
         ),
-        gauge(
+        sum(
             "divvy_rocksdb_table_reader_bytes",
             "Approximate memory of RocksDB's indexes and filters outside of the block caches.",
-            database.sum(properties::ESTIMATE_TABLE_READERS_MEM),
+            properties::ESTIMATE_TABLE_READERS_MEM,
         ),
-        gauge(
+        sum(
             "divvy_rocksdb_pending_compaction_bytes",
             "Approximate bytes that compactions have yet to rewrite.",
-            database.sum(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
+            properties::ESTIMATE_PENDING_COMPACTION_BYTES,
         ),
-        gauge(
+        number(
             "divvy_rocksdb_delayed_write_bytes_per_second",
             "Rate to which RocksDB slows down writes because it is behind; 0: not slowed down.",
-            database.number(properties::ACTUAL_DELAYED_WRITE_RATE),
+            properties::ACTUAL_DELAYED_WRITE_RATE,
         ),
-        gauge(
+        number(
             "divvy_rocksdb_writes_stopped",
             "1 while RocksDB accepts no writes because it is behind.",
-            database.number(properties::IS_WRITE_STOPPED),
+            properties::IS_WRITE_STOPPED,
         ),
-        gauge(
-            "divvy_rocksdb_running_compactions",
-            "Running compactions.",
-            database.number(properties::NUM_RUNNING_COMPACTIONS),
-        ),
-        gauge("divvy_rocksdb_running_flushes", "Running flushes.", database.number(properties::NUM_RUNNING_FLUSHES)),
+        number("divvy_rocksdb_running_compactions", "Running compactions.", properties::NUM_RUNNING_COMPACTIONS),
+        number("divvy_rocksdb_running_flushes", "Running flushes.", properties::NUM_RUNNING_FLUSHES),
         Metric::counter(
             "divvy_rocksdb_background_errors_total",
             "Errors of RocksDB's background work.",

@@ -50,7 +50,7 @@ fn a_waiter_that_stays_inherits_from_one_that_leaves() {
         assert!(poll_once(leaves.as_mut()).is_pending());
         drop(leader);
     }
-    assert!(matches!(poll_once(stays.as_mut()), Poll::Ready(Waited::Leading(_))));
+    assert!(matches!(poll_once(stays.as_mut()), Poll::Ready(Ok(Some(_)))));
     assert!(group.try_lead().is_some(), "its leader was dropped with the result");
 }
 
@@ -76,7 +76,7 @@ fn a_hundred_thousand_waiters_that_have_left_are_passed_over_without_recursion()
     // On a small stack: recursion would end the process.
     std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(leader)).unwrap().join().unwrap();
     let mut stays = stays;
-    assert!(matches!(poll_once(stays.as_mut()), Poll::Ready(Waited::Leading(_))));
+    assert!(matches!(poll_once(stays.as_mut()), Poll::Ready(Ok(Some(_)))));
 }
 
 /// How often its waker is called.
@@ -90,7 +90,10 @@ impl std::task::Wake for Woken {
 }
 
 /// A wait that is pending.
-fn waiting(group: &Arc<GroupCommit>, woken: &Arc<Woken>) -> Pin<Box<impl Future<Output = Waited> + Send + use<>>> {
+fn waiting(
+    group: &Arc<GroupCommit>,
+    woken: &Arc<Woken>,
+) -> Pin<Box<impl Future<Output = Result<Option<Leader>, StoreError>> + Send + use<>>> {
     let group = Arc::clone(group);
     let mut wait = Box::pin(async move { group.wait_for(1).await });
     let waker = Waker::from(Arc::clone(woken));
@@ -112,7 +115,7 @@ fn a_commit_wakes_one_waiter_of_each_thread_and_that_one_the_others() {
     let all = here.into_iter().chain(there);
     // The last that came to wait is woken first.
     for mut wait in all.rev() {
-        assert!(matches!(poll_once(wait.as_mut()), Poll::Ready(Waited::Committed(Ok(())))));
+        assert!(matches!(poll_once(wait.as_mut()), Poll::Ready(Ok(None))));
     }
     assert_eq!(woken.0.load(Relaxed), 6);
 }
@@ -129,7 +132,7 @@ fn a_waiter_that_leaves_releases_those_that_it_was_to_wake() {
     waits.drain(1..).for_each(drop);
     assert_eq!(woken.0.load(Relaxed), 2);
     let stayed = poll_once(waits[0].as_mut());
-    assert!(matches!(stayed, Poll::Ready(Waited::Committed(Err(error))) if error.to_string() == "the disk is full"));
+    assert!(matches!(stayed, Poll::Ready(Err(error)) if error.to_string() == "the disk is full"));
 }
 
 #[test]

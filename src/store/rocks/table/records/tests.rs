@@ -9,7 +9,8 @@ use super::super::Table;
 use crate::algorithm::record::{Content, Record, Reservation};
 use crate::algorithm::{Ask, Fate, Limit, Outcome, ReservationAsk};
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
-use crate::store::contract::{Action, Batch, Store};
+use crate::store::contract::Store;
+use crate::store::contract::{Action, Batch};
 use crate::store::key::{Prefix, Space};
 use crate::store::testing::{at, wait, window};
 use crate::store::{Bounds, RocksOptions, RocksStore, StoreError, WhenFull};
@@ -104,7 +105,7 @@ fn kills_and_write_backs_lose_no_reservation_and_no_commit() {
         assert!(asked(&opened.store, "one", TEN).allowed);
         let opened = settle(opened);
         let store = &opened.store;
-        assert_eq!((left(store), store.core.engine.records.remembered().reservations), (90, 1));
+        assert_eq!((left(store), store.core.engine.admission.records.remembered().reservations), (90, 1));
         assert_eq!(asked(store, "one", TEN).fate, Fate::Repeated);
         let first = asked(store, "one", COMMIT);
         assert_eq!((first.fate, first.left), (Fate::Done, 97));
@@ -131,7 +132,7 @@ fn what_was_released_is_never_there_again() {
         }
         let store = opened.killed().store;
         assert_eq!((asked(&store, "one", COMMIT).fate, left(&store)), (Fate::Gone, 100));
-        assert_eq!(store.core.engine.records.remembered().reservations, 0);
+        assert_eq!(store.core.engine.admission.records.remembered().reservations, 0);
     }
 }
 
@@ -160,7 +161,7 @@ fn one_more_than_there_may_be_leaves_no_trace() {
     // All of them are forgotten in time.
     let later = now.plus(200 * NANOS_PER_SECOND);
     store.core.engine.sweep_records(later);
-    assert_eq!(store.core.engine.records.remembered().reservations, 0);
+    assert_eq!(store.core.engine.admission.records.remembered().reservations, 0);
 }
 
 /// No request comes that would notice it.
@@ -171,7 +172,7 @@ fn clock_that_is_set_back_keeps_no_record_longer_in_idle_stripes() {
         let reservation = Reservation { credits: 1, ttl_seconds: 60 };
         let content = Content::Open { reservation, ends: at(10_060), generation: 1 };
         let record = Record { until: at(10_060), content };
-        table.load_record(table.hasher.hash(key), Some(record));
+        table.load_record(table.hasher.hash(key), record);
     }
     let left = |seconds, was_set_back| {
         table.sweep_records(at(seconds), was_set_back);
@@ -189,7 +190,7 @@ fn clock_that_is_set_back_between_two_runs_keeps_no_reservation_longer() {
     let store = opened.killed().store;
     let remembered = |seconds: u64, id| {
         assert!(asked_at(&store, now.plus(seconds * NANOS_PER_SECOND), &[("x", id, TEN)])[0].is_ok());
-        store.core.engine.records.remembered().reservations
+        store.core.engine.admission.records.remembered().reservations
     };
     assert_eq!((remembered(0, "two"), remembered(62, "three")), (2, 1));
 }
@@ -225,13 +226,13 @@ fn records_of_reservations_count_as_no_counters() {
     }
     write_back(&opened.store);
     let store = opened.killed().store;
-    let counted = || store.core.engine.budget.count().unwrap();
+    let counted = || store.core.engine.admission.counters.count().unwrap();
     while !store.core.engine.table.knows_records() {
         std::thread::yield_now();
     }
     store.core.sweep(Clock::system().now(), 0).unwrap();
     assert_eq!((counted().at_least, counted().at_most), (1, 1));
-    assert_eq!(store.core.engine.records.remembered().reservations, 100);
+    assert_eq!(store.core.engine.admission.records.remembered().reservations, 100);
 }
 
 /// The first member of a group dropped the record of the second, which had ended, and nobody counted the one that took its place.
@@ -262,6 +263,6 @@ fn records_of_one_stripe_that_are_made_again_together_are_counted() {
             ],
             [Some(true); 2]
         );
-        assert_eq!((engine.records.remembered().reservations, engine.table.records().reservations), (2, 2));
+        assert_eq!((engine.admission.records.remembered().reservations, engine.table.records().reservations), (2, 2));
     }
 }

@@ -120,7 +120,7 @@ impl Stripe {
         self.unrecorded -= slot.unrecorded();
         if slot.is_live() {
             self.holds_all = false;
-            self.has_given_way = true;
+            self.lacks_counters = true;
         }
         true
     }

@@ -58,8 +58,8 @@ proptest! {
                 add(&mut stripe, next, *kind, &marks, true);
                 prop_assert!(is_within_memory(&stripe), "{} bytes", stripe.bytes());
             }
-            let is_full = stripe.has_given_way();
-            prop_assert!(!is_full || stripe.least_bytes() > MEMORY * 3 / 5, "{} counters in {}", stripe.len(), stripe.least_bytes());
+            let is_full = stripe.lacks_counters;
+            prop_assert!(!is_full || stripe.least_bytes() > MEMORY * 3 / 5, "{} counters in {}", stripe.slots.len(), stripe.least_bytes());
         }
     }
 }
@@ -71,15 +71,15 @@ fn what_dirty_counters_took_beyond_the_memory_is_given_back() {
         for counter in 0..20_000u64 {
             add(&mut stripe, counter << 48, kind, &marks, false);
         }
-        assert_eq!(stripe.len(), 20_000, "none may be evicted");
+        assert_eq!(stripe.slots.len(), 20_000, "none may be evicted");
         assert!(stripe.excess() > MEMORY);
         stripe.give_back(&marks);
-        assert_eq!(stripe.len(), 20_000);
+        assert_eq!(stripe.slots.len(), 20_000);
         marks.set_clean(marks.close());
         stripe.give_back(&marks);
         assert!(stripe.bytes() <= MEMORY && stripe.excess() == 0, "{kind:?}: {}", stripe.bytes());
         assert!(stripe.least_bytes() > MEMORY * 9 / 10, "{kind:?}: {}", stripe.least_bytes());
-        let kept = (0..20_000u64).filter_map(|counter| stripe.find(counter << 48));
-        assert!(kept.into_iter().all(|index| stripe.found(Some(index)).state() == Some(&state(kind))), "{kind:?}");
+        let kept = (0..20_000u64).filter_map(|counter| stripe.slots.find(counter << 48));
+        assert!(kept.into_iter().all(|index| stripe.state(Some(index)).as_deref() == Some(&state(kind))), "{kind:?}");
     }
 }

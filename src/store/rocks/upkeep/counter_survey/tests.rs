@@ -9,7 +9,8 @@ use super::{Database, WAL_ALLOWANCE, is_disk_full};
 use crate::algorithm::{Ask, Limit, TokenBucket};
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use crate::store::bounds::Bounds;
-use crate::store::contract::{Action, Batch, Store};
+use crate::store::contract::Store;
+use crate::store::contract::{Action, Batch};
 use crate::store::key::{Space, write_client_key};
 use crate::store::testing::wait;
 use crate::store::{Durability, RocksOptions, RocksStore};
@@ -94,7 +95,7 @@ fn close(store: RocksStore) {
 }
 
 fn exactly(store: &RocksStore) -> Option<u64> {
-    let count = store.core.engine.budget.count()?;
+    let count = store.core.engine.admission.counters.count()?;
     (count.at_least == count.at_most).then_some(count.at_least)
 }
 
@@ -104,14 +105,14 @@ fn a_compaction_that_drops_expired_counters_makes_them_fewer() {
     let store = open(dir.path(), 90_000_000, 1_000);
     (0..100).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
     (100..140).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));
-    assert_eq!(store.core.engine.budget.at_least(), 140);
+    assert_eq!(store.core.engine.admission.counters.at_least(), 140);
     write_back_all(&store);
     store.compact().unwrap();
     assert_eq!(store.expired_dropped(), 100);
-    assert_eq!(store.core.engine.budget.at_least(), 40);
+    assert_eq!(store.core.engine.admission.counters.at_least(), 40);
     // They are still in the table, and begin anew.
     (0..100).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));
-    assert_eq!(store.core.engine.budget.at_least(), 140);
+    assert_eq!(store.core.engine.admission.counters.at_least(), 140);
     sweep(&store);
     assert_eq!(exactly(&store), Some(140));
     close(store);
@@ -127,7 +128,7 @@ fn a_compaction_that_drops_an_old_record_of_a_counter_in_use_does_not_make_them_
     (0..50).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));
     (90..100).for_each(|key| assert_eq!(act(&store, key, Action::Forget, When::LongAgo), Some(true)));
     compact_without_write_back(&store);
-    assert_eq!(store.core.engine.budget.at_least(), 50, "40 dropped, 10 forgotten");
+    assert_eq!(store.core.engine.admission.counters.at_least(), 50, "40 dropped, 10 forgotten");
     sweep(&store);
     assert_eq!(exactly(&store), Some(50));
     close(store);
@@ -169,9 +170,11 @@ fn a_store_that_was_killed_is_counted_in_the_background_and_refuses_nothing_mean
     store.core.engine.write_back().unwrap();
     drop_without_closing(store);
     let store = open(dir.path(), 90_000_000, 20);
-    (100..110).for_each(|key| assert!(hit(&store, key, When::Now).is_some() || store.core.engine.budget.is_counted()));
+    (100..110).for_each(|key| {
+        assert!(hit(&store, key, When::Now).is_some() || store.core.engine.admission.counters.is_counted())
+    });
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    while !store.core.engine.budget.is_counted() {
+    while !store.core.engine.admission.counters.is_counted() {
         assert!(std::time::Instant::now() < deadline);
         std::thread::yield_now();
     }
@@ -195,7 +198,7 @@ fn what_the_journal_brings_back_is_counted() {
     close(store);
     let store = open(dir.path(), 90_000_000, 1_000);
     store.core.engine.write_back().unwrap();
-    let count = store.core.engine.budget.count().unwrap();
+    let count = store.core.engine.admission.counters.count().unwrap();
     assert!((40..=140).contains(&count.at_most) && count.at_least <= 40, "{count:?}");
     sweep(&store);
     assert_eq!(exactly(&store), Some(40));
@@ -205,7 +208,7 @@ fn what_the_journal_brings_back_is_counted() {
 /// Ends its threads and lets the database go, as the process's end would, and stores nothing.
 fn drop_without_closing(store: RocksStore) {
     *store.core.stopping.lock() = true;
-    store.core.engine.close();
+    store.core.engine.admission.commits.close();
     store.core.stop.notify_all();
     let threads = std::mem::take(&mut *store.threads.lock());
     for thread in threads.writers.into_iter().chain(threads.bound) {
@@ -287,7 +290,7 @@ proptest! {
                     store = open(dir.path(), memory, 1_000_000);
                 }
             }
-            let count = store.core.engine.budget.count();
+            let count = store.core.engine.admission.counters.count();
             prop_assert!(count.is_some(), "a clean stop stores the count");
             let count = count.unwrap();
             let live = model.values().filter(|when| **when == When::Now).count() as u64;
@@ -295,7 +298,7 @@ proptest! {
         }
         sweep(&store);
         let live = model.values().filter(|when| **when == When::Now).count() as u64;
-        prop_assert_eq!(store.core.engine.budget.at_least(), live);
+        prop_assert_eq!(store.core.engine.admission.counters.at_least(), live);
         close(store);
     }
 }

@@ -1,0 +1,16 @@
+//! What a change needs besides its counter: a commit, a disk that takes writes, and room.
+
+use std::sync::Arc;
+
+use crate::store::bounds::CounterBudget;
+use crate::store::bounds::RecordBudgets;
+use crate::store::rocks::commit::group_commit::GroupCommit;
+use crate::store::rocks::upkeep::health::Health;
+
+/// Decides which changes of counters and records are admitted, and which commit they belong to.
+pub struct Admission {
+    pub commits: Arc<GroupCommit>,
+    pub health: Health,
+    pub counters: Arc<CounterBudget>,
+    pub records: RecordBudgets,
+}
