@@ -2,9 +2,9 @@
 //!
 //! A hit changes its counter in the [`table`], under its stripe's mutex. A [`commit`] writes the changes of all
 //! connections as one journal record and then releases their replies. The counters' own records on the [`disk`] follow
-//! far behind, by write-backs. Opening replays the journal into the table. A compaction filter reclaims expired counters.
-//! The [`engine`] runs all of this over any [`disk::Disk`]. The public store and its threads ([`upkeep`]) know that the disk
-//! is RocksDB.
+//! far behind, by write-backs. Opening replays the journal into the table. A compaction filter reclaims expired
+//! counters. The [`engine`] runs all of this over any [`disk::Disk`]. The public store and its threads ([`upkeep`])
+//! know that the disk is RocksDB.
 
 mod commit;
 mod disk;
@@ -81,12 +81,12 @@ impl RocksStore {
     /// # Errors
     /// See [`BackupError`].
     pub async fn backup(&self, name: &str) -> Result<PathBuf, BackupError> {
-        let place = self.backups.place(name)?;
+        let backup = self.backups.begin(name)?;
         // Hits may have been answered and not committed yet (`lazy`).
         let committed = self.core.engine.check().await;
         let core = Arc::clone(&self.core);
         let copy = move |dir: &Path| committed.and_then(|()| core.checkpoint(dir));
-        let taken = tokio::task::spawn_blocking(move || place.take(copy));
+        let taken = tokio::task::spawn_blocking(move || backup.take(copy));
         taken.await.unwrap_or_else(|error| Err(BackupError::Broken(error.to_string())))
     }
 

@@ -204,7 +204,7 @@ impl World {
         let engine = Engine::new(
             disk,
             Arc::new(Table::new(memory)),
-            (Arc::new(CounterBudget::new(Bounds::default())), RecordBudgets::new(10, 10)),
+            (Arc::new(CounterBudget::new(Bounds::default())), RecordBudgets::new(10, 10, 100)),
             durability,
             Timings::new(Clock::system()),
             // Short: a segment is as long as two changes or so.

@@ -90,7 +90,8 @@ impl RocksStore {
 }
 
 impl Engine<Database> {
-    /// Loads the stored records of reservations and answers that have not ended by `now`. The journal may have later ones.
+    /// Loads the stored records of reservations and answers that have not ended by `now`. The journal may have later
+    /// ones.
     fn load_records(&self, now: Timestamp) -> Result<(), StoreError> {
         let mut decoder = Decoder::default();
         self.with_disk(|database| {
@@ -115,8 +116,8 @@ impl Engine<Database> {
     }
 }
 
-/// Returns the function that is called when a compaction drops an expired record. It must not wait for anything that waits
-/// for a compaction. It locks a stripe, and stripes are held at most for reads.
+/// Returns the function that is called when a compaction drops an expired record. It must not wait for anything that
+/// waits for a compaction. It locks a stripe, and stripes are held at most for reads.
 fn on_drop(table: &Arc<Table>, counters: &Arc<CounterBudget>) -> OnDrop {
     let (table, counters) = (Arc::clone(table), Arc::clone(counters));
     Box::new(move |key, value| {

@@ -1,7 +1,8 @@
-//! What the commit path synchronizes with: the real primitives, or, with the feature `model` in tests, the model
-//! checker's, which has control at each of them. Nothing here decides anything.
+//! Synchronization primitives: the real ones, or the model checker's (feature `model` in tests). The checker takes
+//! control at each of them.
 //!
-//! tokio's channel stays as it is: for the model checker its operations are single steps, and wakers are the checker's.
+//! tokio's channel is used in both cases. For the model checker its operations are single steps, and the wakers are the
+//! checker's.
 
 pub use tokio::sync::oneshot;
 
@@ -17,8 +18,8 @@ mod real {
     pub use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
     pub use tokio::task::yield_now;
 
-    /// Runs `work` on a thread that may block. `work` runs to its end, or not at all, even when the result is not waited
-    /// for; `None` when it panicked or the runtime is shutting down.
+    /// Runs `work` on a thread that may block. `work` runs to its end or not at all, even if the caller leaves. Returns
+    /// `None` if it panicked, or if the runtime is shutting down.
     pub async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         tokio::task::spawn_blocking(work).await.ok()
     }
@@ -32,7 +33,7 @@ mod model {
 
     use super::oneshot;
 
-    /// As parking_lot's: a panic elsewhere does not poison it.
+    /// Like parking_lot's mutex, it is not poisoned by a panic.
     #[derive(Debug, Default)]
     pub struct Mutex<T>(sync::Mutex<T>);
 

@@ -1,7 +1,7 @@
 //! Group commit: many connections wait for one commit, and one of them, the leader, makes it.
 //!
-//! There is no timer: a connection that waits and finds no leader becomes the leader. It hands leadership to one that
-//! waits for the next commit. What a commit writes, and where, is the engine's business.
+//! There is no timer. A connection that waits and finds no leader becomes the leader. It hands leadership to one that
+//! waits for the next commit. The engine decides what a commit writes.
 //!
 //! # Invariants
 //!
@@ -32,7 +32,7 @@ use crate::store::rocks::sync::{Mutex, oneshot};
 /// Fewer waiters than this are not worth a search for those that have left.
 const MIN_SWEEP: usize = 1024;
 
-/// Who waits for which commit, and whether there is a leader.
+/// The waiters, the commits that they wait for, and whether there is a leader.
 pub struct GroupCommit {
     open: AtomicU64,
     done: AtomicU64,
@@ -41,36 +41,36 @@ pub struct GroupCommit {
 
 struct Queue {
     waiters: Vec<Waiter>,
-    /// The number of waiters at which those that have left are removed: twice what the last sweep kept.
+    /// Number of waiters at which those that have left are removed: twice the number that the last sweep kept.
     sweep_at: usize,
     /// A leader exists.
-    led: bool,
-    closed: bool,
+    is_led: bool,
+    is_closed: bool,
 }
 
 struct Waiter {
     number: u64,
-    home: Home,
-    release: oneshot::Sender<Released>,
+    thread: ThreadId,
+    release: oneshot::Sender<Message>,
 }
 
-/// How a waiter is released.
-enum Released {
-    /// Perhaps with others that it releases in turn.
+/// The message that releases a waiter.
+enum Message {
+    /// The commit's result, and other waiters to release in turn.
     Committed(Result<(), StoreError>, Option<Relay>),
     Leading(Leader),
 }
 
-/// The thread that a waiter waits on.
+/// The thread of a waiter.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Home(usize);
+struct ThreadId(usize);
 
 /// Waiters of one thread whose commit is made. Dropping it releases them.
 ///
-/// To wake a task of another thread takes a system call, to wake one of the same thread takes none. So one waiter of
-/// each thread is woken, and wakes the others.
+/// Waking a task of another thread takes a system call, and waking one of the same thread takes none. So the leader
+/// wakes one waiter of each thread, which wakes the others.
 struct Relay {
-    waiters: Vec<oneshot::Sender<Released>>,
+    waiters: Vec<oneshot::Sender<Message>>,
     result: Result<(), StoreError>,
 }
 
@@ -81,21 +81,21 @@ pub struct Leader {
 }
 
 impl GroupCommit {
-    /// The commits follow number `last`.
+    /// Makes a group commit whose first commit follows number `last`.
     pub fn new(last: u64) -> Arc<Self> {
         Arc::new(Self {
             open: AtomicU64::new(last + 1),
             done: AtomicU64::new(last),
-            queue: Mutex::new(Queue { waiters: Vec::new(), sweep_at: MIN_SWEEP, led: false, closed: false }),
+            queue: Mutex::new(Queue { waiters: Vec::new(), sweep_at: MIN_SWEEP, is_led: false, is_closed: false }),
         })
     }
 
-    /// The commit that will take a change made now. Read it under the lock that guards the change.
+    /// Returns the commit that will take a change made now. Call it under the lock that guards the change.
     pub fn open(&self) -> u64 {
         self.open.load(Acquire)
     }
 
-    /// Every commit up to this one is durable.
+    /// Returns the last durable commit. All commits before it are durable, too.
     pub fn done(&self) -> u64 {
         self.done.load(Acquire)
     }
@@ -110,81 +110,81 @@ impl GroupCommit {
             if number <= self.done() {
                 return Ok(None);
             }
-            if queue.closed {
+            if queue.is_closed {
                 return Err(closed());
             }
-            if !queue.led {
-                queue.led = true;
+            if !queue.is_led {
+                queue.is_led = true;
                 return Ok(Some(Leader::of(self)));
             }
             queue.add(number)
         };
         match released.await {
-            Ok(Released::Committed(result, relay)) => {
+            Ok(Message::Committed(result, relay)) => {
                 drop(relay);
                 result.map(|()| None)
             }
-            Ok(Released::Leading(leader)) => Ok(Some(leader)),
+            Ok(Message::Leading(leader)) => Ok(Some(leader)),
             Err(_) => Err(closed()),
         }
     }
 
-    /// How many wait for a commit.
+    /// The number of waiters.
     pub fn waiting(&self) -> usize {
         self.queue.lock().waiters.len()
     }
 
-    /// Leadership, unless there is a leader.
+    /// Returns the leadership, unless there is a leader.
     pub fn try_lead(self: &Arc<Self>) -> Option<Leader> {
         let mut queue = self.queue.lock();
-        (!std::mem::replace(&mut queue.led, true)).then(|| Leader::of(self))
+        (!std::mem::replace(&mut queue.is_led, true)).then(|| Leader::of(self))
     }
 
-    /// As [`Leader::begin`], when the leader's thread has ended and no change will be made any more.
+    /// Like [`Leader::begin`], for a leader whose thread has ended. No change may be made any more.
     pub fn begin_for_absent_leader(&self) -> u64 {
         self.open.fetch_add(1, AcqRel)
     }
 
-    /// Later waiters get an error; those that wait already are still served.
+    /// Turns later waiters away with an error, and still serves those that wait already.
     pub fn close(&self) {
-        self.queue.lock().closed = true;
+        self.queue.lock().is_closed = true;
     }
 }
 
 impl Queue {
-    fn add(&mut self, number: u64) -> oneshot::Receiver<Released> {
+    fn add(&mut self, number: u64) -> oneshot::Receiver<Message> {
         if self.waiters.len() >= self.sweep_at {
             self.waiters.retain(|waiter| !waiter.release.is_closed());
             self.sweep_at = MIN_SWEEP.max(self.waiters.len() * 2);
         }
         let (release, released) = oneshot::channel();
-        self.waiters.push(Waiter { number, home: Home::here(), release });
+        self.waiters.push(Waiter { number, thread: ThreadId::current(), release });
         released
     }
 }
 
-impl Home {
-    fn here() -> Self {
+impl ThreadId {
+    fn current() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         thread_local! {
-            static HERE: Home = Home(NEXT.fetch_add(1, Relaxed));
+            static CURRENT: ThreadId = ThreadId(NEXT.fetch_add(1, Relaxed));
         }
-        HERE.with(|here| *here)
+        CURRENT.with(|id| *id)
     }
 }
 
 impl Relay {
-    fn of(waiter: oneshot::Sender<Released>, capacity: usize, result: &Result<(), StoreError>) -> Self {
+    fn of(waiter: oneshot::Sender<Message>, capacity: usize, result: &Result<(), StoreError>) -> Self {
         let mut waiters = Vec::with_capacity(capacity);
         waiters.push(waiter);
         Self { waiters, result: result.clone() }
     }
 
-    /// Has one of the waiters release the others. If it has left, or leaves before it does so, the message is dropped, and
-    /// they are released all the same.
+    /// Lets one of the waiters release the others. If it leaves before that, the message is dropped, which releases
+    /// them, too.
     fn start(mut self) {
         if let Some(first) = self.waiters.pop() {
-            let _ = first.send(Released::Committed(self.result.clone(), Some(self)));
+            let _ = first.send(Message::Committed(self.result.clone(), Some(self)));
         }
     }
 }
@@ -193,7 +193,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         for waiter in self.waiters.drain(..) {
             // A waiter that has left misses nothing.
-            let _ = waiter.send(Released::Committed(self.result.clone(), None));
+            let _ = waiter.send(Message::Committed(self.result.clone(), None));
         }
     }
 }
@@ -203,7 +203,7 @@ impl Leader {
         Self { group: Some(Arc::clone(group)) }
     }
 
-    /// Opens the next commit, and returns the number of the one to make now: with every change made before this call.
+    /// Opens the next commit, and returns the number of the one to make now. It has every change before this call.
     pub fn begin(&self) -> u64 {
         self.group.as_ref().map_or(0, |group| group.open.fetch_add(1, AcqRel))
     }
@@ -214,13 +214,13 @@ impl Leader {
         if result.is_ok() {
             group.done.store(number, Release);
         }
-        let mut relays: Vec<(Home, Relay)> = Vec::new();
+        let mut relays: Vec<(ThreadId, Relay)> = Vec::new();
         let mut queue = group.queue.lock();
         let waiting = queue.waiters.len();
-        for Waiter { home, release, .. } in queue.waiters.extract_if(.., |waiter| waiter.number <= number) {
-            match relays.iter_mut().find(|(known, _)| *known == home) {
+        for Waiter { thread, release, .. } in queue.waiters.extract_if(.., |waiter| waiter.number <= number) {
+            match relays.iter_mut().find(|(of, _)| *of == thread) {
                 Some((_, relay)) => relay.waiters.push(release),
-                None => relays.push((home, Relay::of(release, waiting, result))),
+                None => relays.push((thread, Relay::of(release, waiting, result))),
             }
         }
         drop(queue);
@@ -230,19 +230,19 @@ impl Leader {
 
 impl Drop for Leader {
     fn drop(&mut self) {
-        // A loop, not recursion: a hundred thousand waiters may have left. An heir that leaves later, with leadership
-        // in its channel, drops it there, and so passes it on as well.
+        // A loop and not recursion, because a hundred thousand waiters may have left. A waiter that leaves later, with
+        // the leadership in its channel, drops it there, which passes it on as well.
         let mut passing = self.group.take();
         while let Some(group) = passing.take() {
             let next = {
                 let mut queue = group.queue.lock();
                 let next = queue.waiters.pop();
-                queue.led = next.is_some();
+                queue.is_led = next.is_some();
                 next
             };
             if let Some(waiter) = next
-                && let Err(Released::Leading(mut refused)) =
-                    waiter.release.send(Released::Leading(Leader { group: Some(group) }))
+                && let Err(Message::Leading(mut refused)) =
+                    waiter.release.send(Message::Leading(Leader { group: Some(group) }))
             {
                 passing = refused.group.take();
             }

@@ -1,27 +1,27 @@
-//! Journal records: what one commit changed, packed into one value.
+//! Journal records: the changes of one commit, packed into one value.
 //!
-//! Values are absolute, so replaying a record twice, or a record whose changes have long reached the counters, changes
-//! nothing. A value of length 0 says that the bucket is forgotten. Nothing here talks to RocksDB.
+//! Values are absolute. So a record can be replayed twice, and even after its changes have reached the counters. A
+//! value of length 0 means that the bucket is forgotten.
 //!
-//! Before a commit, changes are *staged*: each `key length, key, value length, value` with lengths as 32-bit
-//! little-endian numbers. That was format 1's record, too. A record of format 2 begins with [`MAGIC`], which is longer
-//! than any key, and goes on with a run of changes: how many bytes of the key are those of the key before, how many
-//! follow, these, the value's length, the value. These numbers are LEB128. Keys of one rule differ in the actor only, so
-//! most changes take a third of their staged length.
+//! Before a commit, changes are *staged*: each is `key length, key, value length, value` with lengths as 32-bit
+//! little-endian numbers. A record of format 1 has the same layout. A record of format 2 begins with [`MAGIC`], which
+//! is a greater length than any key has. A run of changes follows: the number of bytes that the key shares with the key
+//! before, the number of its other bytes, these bytes, the value's length, and the value. The numbers are LEB128. Keys
+//! of one rule differ only in the actor, so most changes take a third of their staged length.
 
 use crate::store::contract::StoreError;
 
 const LENGTH: usize = size_of::<u32>();
 /// Bytes of a fixed window's value.
 const WINDOW: usize = 16;
-/// Begins a record of format 2.
+/// First bytes of a record of format 2.
 const MAGIC: [u8; LENGTH] = [2, 0, 0, 0xff];
 
 /// One change of one bucket.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Change<'a> {
     pub key: &'a [u8],
-    /// The bucket's new value; empty when it is forgotten.
+    /// The bucket's new value; empty if the bucket is forgotten.
     pub value: &'a [u8],
 }
 
@@ -36,7 +36,7 @@ impl From<Truncated> for StoreError {
     }
 }
 
-/// Stages a change whose value `write_value` appends; returns the offset at which the value lies.
+/// Stages a change whose value `write_value` appends. Returns the offset of the value.
 pub fn stage(staged: &mut Vec<u8>, key: &[u8], write_value: impl FnOnce(&mut Vec<u8>)) -> usize {
     staged.extend_from_slice(&length_of(key));
     staged.extend_from_slice(key);
@@ -50,11 +50,11 @@ pub fn stage(staged: &mut Vec<u8>, key: &[u8], write_value: impl FnOnce(&mut Vec
     value_at
 }
 
-/// Replaces the staged value at `offset` by a later one of the same length, the one that `write_value` appends; false,
-/// and nothing done, when the lengths differ.
+/// Replaces the staged value at `offset` with a later one, which `write_value` appends. Returns false, and changes
+/// nothing, if their lengths differ.
 pub fn restage(staged: &mut Vec<u8>, offset: usize, write_value: impl FnOnce(&mut Vec<u8>)) -> bool {
     let end = staged.len();
-    // Written at the end first: in memory that was just used, unlike a buffer of its own would be.
+    // First written at the end, since that memory was just used. A separate buffer's was not.
     write_value(staged);
     let (earlier, later) = staged.split_at_mut(end);
     let earlier_length = offset.checked_sub(LENGTH).and_then(|start| earlier.get(start..offset));
@@ -68,7 +68,7 @@ pub fn restage(staged: &mut Vec<u8>, offset: usize, write_value: impl FnOnce(&mu
     is_replaced
 }
 
-/// The staged changes, in the order in which they were made. Ends after the first error.
+/// Returns the staged changes, oldest first. Ends after the first error.
 pub fn staged(mut staged: &[u8]) -> impl Iterator<Item = Result<Change<'_>, Truncated>> {
     std::iter::from_fn(move || {
         if staged.is_empty() {
@@ -94,7 +94,7 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// Appends staged changes to `record`; an empty one is begun.
+    /// Appends staged changes to `record`, which may be empty.
     pub fn pack(&mut self, staged: &[u8], record: &mut Vec<u8>) {
         if staged.is_empty() {
             return;
@@ -104,7 +104,7 @@ impl Packer {
             record.extend_from_slice(&MAGIC);
         }
         let mut last = None;
-        // This process has staged them itself.
+        // This process has staged them, so they are not damaged.
         for Change { key, value } in self::staged(staged).map_while(Result::ok) {
             let shared = shared_length(last.unwrap_or(&self.key_before), key);
             let rest = key.get(shared..).unwrap_or_default();
@@ -113,7 +113,7 @@ impl Packer {
             record.extend_from_slice(rest);
             write_number(record, value.len());
             match <&[u8; WINDOW]>::try_from(value) {
-                // As nearly always, and without a call.
+                // The usual case: a copy without a call.
                 Ok(window) => record.extend_from_slice(window),
                 Err(_) => record.extend_from_slice(value),
             }
@@ -126,10 +126,11 @@ impl Packer {
     }
 }
 
-/// Calls `each` with the changes of a record, of either format, in the order in which they were made.
+/// Calls `each` with the changes of a record of either format, oldest first.
 ///
 /// # Errors
-/// The first of `each`'s, and one when the record is damaged; the changes before that have been seen.
+/// Returns the first error of `each`. Fails if the record is damaged, after `each` has seen the changes before the
+/// damage.
 pub fn each_change<E: From<Truncated>>(
     record: &[u8],
     mut each: impl FnMut(Change<'_>) -> Result<(), E>,
@@ -151,7 +152,7 @@ pub fn each_change<E: From<Truncated>>(
     Ok(())
 }
 
-/// How many bytes two keys have in common at their beginnings.
+/// Returns the number of leading bytes that two keys share.
 pub fn shared_length(one: &[u8], other: &[u8]) -> usize {
     let (words, rest) = one.as_chunks();
     let (other_words, other_rest) = other.as_chunks();

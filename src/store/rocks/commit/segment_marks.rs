@@ -1,18 +1,19 @@
-//! Which counters the journal still has to keep: a mark for each change, and the mark up to which all is written back.
+//! Marks that say which counters the journal still has to keep: one for each change, and the last one whose counters
+//! are all written back.
 //!
-//! The journal is cut into numbered segments. A change carries the number of the segment that was open when it was made.
-//! The change is in that segment or in the first commit of the next one: [`SegmentMarks::open`] says how to read the number.
-//! Nothing here knows what is in a segment.
+//! The journal is cut into numbered segments. A change carries the number of the segment that was open when it was
+//! made. The change is in that segment or in the first commit of the next one: [`SegmentMarks::open`] says how to read
+//! the number.
 
 use crate::store::rocks::sync::atomic::AtomicU32;
 use crate::store::rocks::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-/// The low bits of a segment's number: what a slot of the table has room for. A counter that does not change while
-/// 65,536 segments pass looks as if it had changed recently, for as long as a segment is kept. It stays in memory then,
-/// and nothing else follows from it.
+/// The low bits of a segment's number, which fit into a slot of the table. A counter that does not change for 65,536
+/// segments looks as if it had changed recently, while that segment is kept. The only effect is that it stays in
+/// memory.
 pub type Mark = u16;
 
-/// The open segment's number, and that of the last one whose counters are all written back.
+/// The number of the open segment, and of the last one whose counters are all written back.
 #[derive(Debug)]
 pub struct SegmentMarks {
     open: AtomicU32,
@@ -38,17 +39,17 @@ impl SegmentMarks {
         self.open.fetch_add(1, AcqRel)
     }
 
-    /// Counters that changed in this segment or earlier, and not since, are written back.
+    /// Returns the last segment that is written back: so is every counter whose last change is in it or earlier.
     pub fn clean(&self) -> u32 {
         self.clean.load(Acquire)
     }
 
-    /// All counters that changed in segment `number` or earlier, and not since, are written back, for good.
+    /// Notes that every counter whose last change is in segment `number` or earlier is written back permanently.
     pub fn set_clean(&self, number: u32) {
         self.clean.fetch_max(number, Release);
     }
 
-    /// The segment that `mark` stands for: the last one with these low bits.
+    /// Returns the segment that `mark` stands for: the last one with these low bits.
     pub fn number(&self, mark: Mark) -> u32 {
         let open = self.open();
         open.wrapping_sub(u32::from((open as Mark).wrapping_sub(mark)))
@@ -56,12 +57,12 @@ impl SegmentMarks {
 
     /// Whether the counter's own record holds its last change, which has this mark.
     pub fn is_clean(&self, mark: Mark) -> bool {
-        // A mark of before the first segment comes out as a number near the largest.
+        // A mark from before the first segment becomes a number near the largest.
         let number = self.number(mark);
         number <= self.clean() || number > self.open()
     }
 
-    /// A mark of a counter whose own record is current.
+    /// Returns a mark for a counter whose own record is current.
     pub fn clean_mark(&self) -> Mark {
         self.clean() as Mark
     }
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_wrap_and_are_told_apart() {
+    fn marks_wrap_and_stay_distinct() {
         let marks = SegmentMarks::new();
         (0..70_000).for_each(|_| marks.set_clean(marks.close()));
         assert!(!marks.is_clean(marks.open() as Mark));

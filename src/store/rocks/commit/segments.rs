@@ -1,4 +1,4 @@
-//! The journal's segments: which commits are in each, and how long the journal is. What is in a commit is not known here.
+//! The journal's segments: the commits in each of them, and the length of the journal.
 
 use std::collections::VecDeque;
 
@@ -6,8 +6,8 @@ use super::segment_marks::SegmentMarks;
 
 /// Segments of a full journal, at least.
 const SEGMENTS: u64 = 32;
-/// A segment is shorter than the table by this factor, at least. Otherwise the counters of one segment might fill the table,
-/// and none of them can be evicted.
+/// A segment is shorter than the table by this factor, at least. Otherwise the counters of one segment might fill the
+/// table, and none of them can be evicted.
 const TABLE_TO_SEGMENT: u64 = 32;
 /// Length that a segment may have in front of any table (bytes).
 const SHORTEST_SEGMENT: u64 = 64 << 10;
@@ -16,19 +16,19 @@ const SHORTEST_SEGMENT: u64 = 64 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     pub number: u32,
-    /// The commits in it; none if the first is after the last.
+    /// The first commit in it, which is after the last one if it has none.
     pub first: u64,
     pub last: u64,
     pub bytes: u64,
 }
 
-/// The segments that are not written back; the last one is open.
+/// The segments that are not written back. The last one is open.
 #[derive(Debug)]
 pub struct Segments {
     segments: VecDeque<Segment>,
     bytes: u64,
     max_bytes: u64,
-    /// A segment is closed when it has so many bytes.
+    /// Bytes at which a segment is closed.
     segment_bytes: u64,
 }
 
@@ -51,7 +51,7 @@ impl Segments {
         self.bytes
     }
 
-    /// Commit `number` was appended to the open segment, which is closed when it is long enough.
+    /// Notes that commit `number` was appended to the open segment, and closes a segment that is long enough.
     pub fn grew(&mut self, number: u64, bytes: u64, marks: &SegmentMarks) {
         self.bytes += bytes;
         if let Some(open) = self.segments.back_mut() {
@@ -74,7 +74,7 @@ impl Segments {
         closed
     }
 
-    /// Whether there is as much as there may be.
+    /// Whether the journal is longer than it may be.
     pub fn is_full(&self) -> bool {
         self.bytes > self.max_bytes
     }
@@ -84,14 +84,14 @@ impl Segments {
         self.bytes > self.max_bytes - 2 * self.segment_bytes
     }
 
-    /// The oldest segment, if it is closed, and the first commit after it, if there is one.
+    /// Returns the oldest segment, if it is closed, and the first commit after it, if there is one.
     pub fn oldest(&self) -> Option<(Segment, Option<u64>)> {
         let oldest = self.segments.front()?;
         let next = self.segments.get(1)?;
         Some((*oldest, (next.bytes > 0).then_some(next.first)))
     }
 
-    /// The oldest segment was written back and its commits were dropped.
+    /// Notes that the oldest segment was written back, and its commits were dropped.
     pub fn drop_oldest(&mut self) {
         if let Some(dropped) = self.segments.pop_front() {
             self.bytes -= dropped.bytes;

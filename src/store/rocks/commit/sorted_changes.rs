@@ -1,25 +1,25 @@
 //! Staged changes in the order of their keys.
 //!
-//! Keys of one rule are alike up to the actor. So what all keys have in common is left out of the comparison, and the
-//! eight bytes after it, compared as one number, decide nearly always.
+//! Keys of one rule differ only in the actor. So the comparison skips the bytes that all keys share. The next eight
+//! bytes, compared as one number, nearly always decide.
 
 use super::journal::{self, Change};
 
 const WORD: usize = size_of::<u64>();
 
-/// A view of staged changes: sorted by key, of each key the last one.
+/// Staged changes sorted by key, with only the last change of each key.
 pub struct SortedChanges<'a> {
     changes: &'a [u8],
-    order: Vec<Place>,
+    order: Vec<SortKey>,
 }
 
-/// The order is that of the fields.
+/// The position of a change in the order, which compares the fields one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    /// What follows the bytes that all keys share.
+struct SortKey {
+    /// The key's bytes after those that all keys share.
     word: u64,
-    /// Where the change begins.
-    at: usize,
+    /// Offset of the change.
+    offset: usize,
 }
 
 impl<'a> SortedChanges<'a> {
@@ -27,44 +27,44 @@ impl<'a> SortedChanges<'a> {
         let (shared, count) = shared_by_all(changes);
         let mut order = Vec::with_capacity(count);
         let mut rest = journal::staged(changes);
-        let mut at = 0;
+        let mut offset = 0;
         while let Some(Ok(change)) = rest.next() {
-            order.push(Place { word: word_at(change.key, shared), at });
-            at += journal::staged_length(&change);
+            order.push(SortKey { word: word_at(change.key, shared), offset });
+            offset += journal::staged_length(&change);
         }
         order.sort_unstable();
         let mut sorted = Self { changes, order };
-        sorted.settle_ties();
+        sorted.break_ties();
         sorted
     }
 
-    /// How long a change is.
+    /// Average length of a change.
     pub fn average_bytes(&self) -> usize {
         self.changes.len() / self.order.len().max(1)
     }
 
     /// The changes, in order.
     pub fn iter(&self) -> impl Iterator<Item = Change<'a>> {
-        self.order.iter().filter_map(|place| change_at(self.changes, *place))
+        self.order.iter().filter_map(|sort_key| change_at(self.changes, *sort_key))
     }
 
-    /// Orders keys whose words are alike by all their bytes, and keeps the last change of each.
-    fn settle_ties(&mut self) {
+    /// Sorts keys with the same word by all their bytes, and keeps the last change of each.
+    fn break_ties(&mut self) {
         let changes = self.changes;
-        let key = |place: &Place| change_at(changes, *place).map(|change| change.key);
+        let key = |sort_key: &SortKey| change_at(changes, *sort_key).map(|change| change.key);
         let ties = self.order.chunk_by_mut(|one, other| one.word == other.word);
         for tied in ties.filter(|tied| tied.len() > 1) {
-            tied.sort_by(|one, other| key(one).cmp(&key(other)).then(other.at.cmp(&one.at)));
+            tied.sort_by(|one, other| key(one).cmp(&key(other)).then(other.offset.cmp(&one.offset)));
         }
         self.order.dedup_by(|later, kept| later.word == kept.word && key(later) == key(kept));
     }
 }
 
-fn change_at(changes: &[u8], place: Place) -> Option<Change<'_>> {
-    journal::staged(changes.get(place.at..)?).next()?.ok()
+fn change_at(changes: &[u8], sort_key: SortKey) -> Option<Change<'_>> {
+    journal::staged(changes.get(sort_key.offset..)?).next()?.ok()
 }
 
-/// How many bytes all keys have in common at their beginnings, and how many keys there are.
+/// Returns the number of leading bytes that all keys share, and the number of keys.
 fn shared_by_all(changes: &[u8]) -> (usize, usize) {
     let mut keys = journal::staged(changes).map_while(Result::ok).map(|change| change.key);
     let Some(first) = keys.next() else { return (0, 0) };
@@ -73,10 +73,10 @@ fn shared_by_all(changes: &[u8]) -> (usize, usize) {
     })
 }
 
-/// The eight bytes of `key` from `at` on, as a number in the order of the bytes. A key that ends earlier comes first, or
-/// is alike.
-fn word_at(key: &[u8], at: usize) -> u64 {
-    let rest = key.get(at..).unwrap_or_default();
+/// Returns the eight bytes of `key` from `start` on as a number in the order of the bytes. A key that ends earlier
+/// sorts first, or is equal.
+fn word_at(key: &[u8], start: usize) -> u64 {
+    let rest = key.get(start..).unwrap_or_default();
     match rest.first_chunk::<WORD>() {
         Some(word) => u64::from_be_bytes(*word),
         None => rest.iter().chain(std::iter::repeat(&0)).take(WORD).fold(0, |word, byte| word << 8 | u64::from(*byte)),

@@ -1,17 +1,17 @@
-//! The journal records that no fsync has covered: kept in memory, because a disk that fails may lose them although they
-//! were written. What is done about that is the engine's.
+//! The journal records that no fsync has covered. They are kept in memory, because a disk that fails may lose them
+//! although they were written.
 
 use super::journal;
 use crate::store::rocks::sync::Mutex;
 
-/// Records are kept in chunks of about this size, so that memory is given back piece by piece.
+/// Approximate size of a chunk of records. Memory is given back chunk by chunk.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Past so many bytes a commit waits for an fsync.
+/// Bytes beyond which a commit waits for an fsync.
 const MAX_BYTES: usize = 48 << 20;
-/// Past this length, large batches wait for an fsync before they change anything. So commits need not.
+/// Bytes beyond which a large batch waits for an fsync before it changes anything, so that commits need not wait.
 const MANY_BYTES: usize = 8 << 20;
 
-/// Records, one after the other in chunks.
+/// The records since the last fsync.
 #[derive(Debug, Default)]
 pub struct UnsyncedRecords {
     records: Mutex<Records>,
@@ -26,29 +26,29 @@ pub struct Records {
 }
 
 impl UnsyncedRecords {
-    /// A record was written, or could not be.
+    /// Adds a record, which may have failed to be written.
     pub fn push(&self, record: &[u8]) {
         if !record.is_empty() {
             self.records.lock().push(record);
         }
     }
 
-    /// Whether there is as much as there may be.
+    /// Whether a commit has to wait for an fsync.
     pub fn is_full(&self) -> bool {
         self.records.lock().bytes > MAX_BYTES
     }
 
-    /// Whether an fsync should not wait for its time.
+    /// Whether large batches have to wait for an fsync.
     pub fn is_long(&self) -> bool {
         self.records.lock().bytes > MANY_BYTES
     }
 
-    /// Takes all records: an fsync that begins now covers those that were written.
+    /// Takes all records. An fsync that begins now covers those that were written.
     pub fn take(&self) -> Records {
         std::mem::take(&mut self.records.lock())
     }
 
-    /// The fsync failed: its records come before those that were added since.
+    /// Puts back the records of a failed fsync, before those that were added since.
     pub fn put_back(&self, mut records: Records) {
         let mut now = self.records.lock();
         records.bytes += now.bytes;
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_come_back_in_order_also_after_a_failed_fsync() {
+    fn records_come_back_in_order_even_after_a_failed_fsync() {
         let unsynced = UnsyncedRecords::default();
         let record = |n: usize| vec![n as u8; 300 << 10];
         (0..10).for_each(|n| unsynced.push(&record(n)));

@@ -1,15 +1,14 @@
-//! Limits of single actors in the database: how their records are written and read. Which of them are in force is not known
-//! here.
+//! Records of limits of single actors in the database.
 //!
-//! A key is the layout's version, the rule's label, a zero byte and the actor; a value is when the limit expires (nanoseconds
-//! since 1970, all bits set: never) and its credits, both little-endian.
+//! A key is the layout's version, the rule's label, a zero byte and the actor; a value is when the limit expires
+//! (nanoseconds since 1970, all bits set: never) and its credits, both little-endian.
 
 use super::database::Database;
 use crate::clock::Timestamp;
 use crate::store::contract::StoreError;
 use crate::store::contract::{ActorLimit, LIMITS_PER_PAGE, LimitChange, LimitCursor, LimitPage};
 
-/// Begins every key: the layout of keys and values. Another layout gets another number.
+/// First byte of every key: the version of the layout of keys and values.
 const VERSION: u8 = 1;
 
 /// Stores the changes, with `sync` on stable storage.
@@ -22,7 +21,7 @@ pub fn forget(database: &Database, expired: &[LimitChange]) -> Result<(), StoreE
     database.write_limits(expired.iter().map(|change| (key(change), None::<[u8; 0]>)), false)
 }
 
-/// The next page of all limits.
+/// Reads the next page of all limits.
 pub fn read(database: &Database, known: &LimitCursor) -> Result<LimitPage, StoreError> {
     let after = match known {
         LimitCursor::Nothing => None,

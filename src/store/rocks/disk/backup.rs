@@ -1,8 +1,8 @@
 //! Backups of a store that goes on serving.
 //!
-//! A backup is a directory that holds the database as it was, the key for ids, its format, and a mark that says that it is a
-//! backup. It gets its name once it is whole: a failure, or the end of the process, leaves none that only looks like one. Clients
-//! ask for backups, so where they may be written is the operator's word, and clients choose no more than a name.
+//! A backup is a directory with a copy of the database, the key for ids, the format, and a file that marks it as a
+//! backup. It gets its name when it is complete, so neither a failure nor a kill leaves an incomplete one. Clients ask
+//! for backups, so the operator chooses the directory, and clients choose only a name.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
@@ -16,23 +16,24 @@ use super::stored_seal_key;
 use crate::store::contract::StoreError;
 use crate::store::contract::{BackupError, MAX_BACKUP_NAME};
 
-/// What a backup's name ends in while it is not whole, after a '.' at its start; and what RocksDB appends to that.
+/// Suffix of an incomplete backup's name, which also begins with a '.'.
 const PARTIAL: &str = ".partial";
+/// Suffix that RocksDB appends to that.
 const COPYING: &str = ".tmp";
 
-/// Where backups may be written.
+/// The directory for backups.
 pub struct Backups {
     dir: Option<PathBuf>,
     one_at_a_time: Arc<Mutex<()>>,
 }
 
-/// Where one backup is to be written, while no other is.
-pub struct Place {
+/// A backup that is about to be taken. Only one exists at a time.
+pub struct PendingBackup {
     path: PathBuf,
-    /// What it is called while it is not whole.
+    /// Its path while it is incomplete.
     partial: PathBuf,
     _alone: OwnedMutexGuard<()>,
-    /// The directory, locked: no other process takes what is being written for a leftover.
+    /// The locked directory, so that no other process takes the incomplete backup for a leftover.
     _lock: File,
 }
 
@@ -41,21 +42,21 @@ impl Backups {
         Self { dir, one_at_a_time: Arc::default() }
     }
 
-    /// The place of the backup that a client calls `name`: a name, or a path that comes to no more than one.
-    pub fn place(&self, name: &str) -> Result<Place, BackupError> {
+    /// Begins the backup with this name, which may be a path to a name in the directory for backups.
+    pub fn begin(&self, name: &str) -> Result<PendingBackup, BackupError> {
         let dir = self.dir.as_ref().ok_or(BackupError::SwitchedOff)?;
         let name = name_within(dir, name).ok_or(BackupError::BadName)?;
         let alone = Arc::clone(&self.one_at_a_time).try_lock_owned().map_err(|_| BackupError::Busy)?;
         let (path, partial) = (dir.join(&name), dir.join(format!(".{name}{PARTIAL}")));
         let locked = remove_leftovers(dir).and_then(|lock| lock.lock_shared().map(|()| lock));
         match locked {
-            Ok(lock) => Ok(Place { path, partial, _alone: alone, _lock: lock }),
+            Ok(lock) => Ok(PendingBackup { path, partial, _alone: alone, _lock: lock }),
             Err(error) => Err(BackupError::Failed { path, reason: error.to_string() }),
         }
     }
 
-    /// Removes what processes that were killed while they took a backup have left. Its links keep files that the
-    /// database has long dropped.
+    /// Removes incomplete backups of processes that were killed. Their links keep files that the database has long
+    /// dropped.
     pub fn tidy(&self) {
         if let Some(Err(error)) = self.dir.as_deref().map(remove_leftovers) {
             tracing::warn!(%error, "cannot check --backup-dir for unfinished backups");
@@ -63,27 +64,27 @@ impl Backups {
     }
 }
 
-/// The name of the backup that is meant, if it is one directly in `dir`.
+/// Returns the name of the backup, if it is directly in `dir`.
 fn name_within(dir: &Path, name: &str) -> Option<String> {
     let (parent, name) = match name.rsplit_once('/') {
         None => (None, name),
         Some((parent, name)) => (Some(Path::new(parent)), name),
     };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    // A program that is given "-rf" takes it for an option.
+    // A program would take the name "-rf" for an option.
     if name.is_empty() || name.len() > MAX_BACKUP_NAME || name.starts_with(['.', '-']) || !name.chars().all(is_plain) {
         return None;
     }
     if let Some(parent) = parent {
-        // By what the file system makes of both: `..` and links lead nowhere else then.
+        // Canonical paths, so that `..` and links lead nowhere else.
         let is_same = parent.is_absolute() && fs::canonicalize(parent).ok()? == fs::canonicalize(dir).ok()?;
         return is_same.then(|| name.to_owned());
     }
     Some(name.to_owned())
 }
 
-impl Place {
-    /// Has `copy` write the database into the directory that it is given, and makes a backup of that.
+impl PendingBackup {
+    /// Lets `copy` write the database into a directory, and makes a backup of that.
     pub fn take(self, copy: impl FnOnce(&Path) -> Result<(), StoreError>) -> Result<PathBuf, BackupError> {
         let failed = |reason: String| BackupError::Failed { path: self.path.clone(), reason };
         match directory::is_empty(&self.path) {
@@ -92,13 +93,13 @@ impl Place {
             Ok(false) => return Err(BackupError::Exists),
             Err(error) => return Err(failed(error.to_string())),
         }
-        // It is there only if another process is taking a backup of this name.
+        // It exists only if another process is taking a backup with this name.
         if self.partial.exists() {
             return Err(BackupError::Busy);
         }
         let copied = copy(&self.partial).map_err(|error| error.to_string());
         if let Err(reason) = copied.and_then(|()| self.finish().map_err(|error| error.to_string())) {
-            // The reason for the failure tells more than one for the failure to tidy up.
+            // The caller needs the first failure, and not one of cleaning up.
             let _ = fs::remove_dir_all(&self.partial);
             let _ = fs::remove_dir_all(copying(&self.partial));
             return Err(failed(reason));
@@ -118,15 +119,15 @@ impl Place {
     }
 }
 
-/// Where RocksDB copies a database that is to be called `partial`.
+/// Returns the directory that RocksDB copies a database to before it renames that to `partial`.
 fn copying(partial: &Path) -> PathBuf {
     let mut name = partial.as_os_str().to_owned();
     name.push(COPYING);
     name.into()
 }
 
-/// Removes the backups in `dir` that were not finished, unless a process may still be writing one; returns the
-/// directory, which the caller may lock.
+/// Removes incomplete backups in `dir`, unless a process may still be writing one. Returns the directory for the caller
+/// to lock.
 fn remove_leftovers(dir: &Path) -> io::Result<File> {
     let lock = File::open(dir)?;
     if let Err(TryLockError::WouldBlock) = lock.try_lock() {
@@ -144,13 +145,13 @@ fn remove_leftovers(dir: &Path) -> io::Result<File> {
     Ok(lock)
 }
 
-/// `.NAME.partial` or `.NAME.partial.tmp`.
+/// Whether a name has the form `.NAME.partial` or `.NAME.partial.tmp`.
 fn is_partial(name: &str) -> bool {
     let name = name.strip_suffix(COPYING).unwrap_or(name);
     name.strip_suffix(PARTIAL).and_then(|name| name.strip_prefix('.')).is_some_and(|name| !name.is_empty())
 }
 
-/// Whether the directory holds nothing but files of a database: then it is one of divvy's backups.
+/// Whether the directory contains only files of a database, and so is one of divvy's backups.
 fn holds_a_copy(dir: &Path) -> io::Result<bool> {
     const BEGINNINGS: [&str; 6] = ["CURRENT", "MANIFEST-", "OPTIONS-", FORMAT_FILE, BACKUP_FILE, stored_seal_key::FILE];
     for entry in fs::read_dir(dir)? {
@@ -173,7 +174,7 @@ mod tests {
     #[test]
     fn a_client_chooses_a_name_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
-        let place = |name: &str| Backups::new(Some(dir.path().into())).place(name).map(|place| place.path);
+        let place = |name: &str| Backups::new(Some(dir.path().into())).begin(name).map(|backup| backup.path);
         let path = |name: &str| format!("{}/{name}", dir.path().display());
         for name in ["monday", "2026-11-21", "a.b_c"] {
             assert_eq!(place(name).unwrap(), dir.path().join(name));
@@ -204,17 +205,17 @@ mod tests {
         ] {
             assert!(matches!(place(name), Err(BackupError::BadName)), "{name:?}");
         }
-        assert!(matches!(Backups::new(None).place("a"), Err(BackupError::SwitchedOff)));
+        assert!(matches!(Backups::new(None).begin("a"), Err(BackupError::SwitchedOff)));
     }
 
     #[test]
     fn one_is_taken_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
         let backups = Backups::new(Some(dir.path().into()));
-        let first = backups.place("a").unwrap();
-        assert!(matches!(backups.place("b"), Err(BackupError::Busy)));
+        let first = backups.begin("a").unwrap();
+        assert!(matches!(backups.begin("b"), Err(BackupError::Busy)));
         drop(first);
-        assert!(backups.place("b").is_ok());
+        assert!(backups.begin("b").is_ok());
     }
 
     #[test]
@@ -225,7 +226,7 @@ mod tests {
             fs::create_dir(path).unwrap();
             fs::write(path.join("000007.sst"), "a file").unwrap();
         };
-        let result = backups.place("a").unwrap().take(|path| {
+        let result = backups.begin("a").unwrap().take(|path| {
             half(path);
             half(&copying(path));
             Err(StoreError::new("no space left"))
@@ -234,7 +235,7 @@ mod tests {
         assert!(directory::is_empty(dir.path()).unwrap());
 
         half(&dir.path().join("kept"));
-        let result = backups.place("kept").unwrap().take(|_| panic!("nothing is copied"));
+        let result = backups.begin("kept").unwrap().take(|_| panic!("nothing is copied"));
         assert!(matches!(result, Err(BackupError::Exists)));
         assert_eq!(fs::read_to_string(dir.path().join("kept/000007.sst")).unwrap(), "a file");
     }
@@ -266,7 +267,7 @@ mod tests {
         assert_eq!(names(dir.path()), kept);
 
         leave();
-        let place = backups.place("wednesday").unwrap();
+        let place = backups.begin("wednesday").unwrap();
         assert_eq!(names(dir.path()), kept);
         leave();
         // Another process may be writing these: this one is.

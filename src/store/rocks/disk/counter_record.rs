@@ -1,45 +1,44 @@
-//! Counters' own records: what the bytes under a key say. How the bytes are laid out is the business of
-//! [`value`] and [`key`].
+//! Counters' own records, decoded. [`value`] and [`key`] define the layout.
 
 use crate::algorithm::{Limit, Record, State};
 use crate::clock::Timestamp;
 use crate::store::contract::StoreError;
 use crate::store::{key, record_key, value};
 
-/// Decodes records of many counters. Those of one rule, which tend to come one after the other, share what begins their
-/// keys: the limit in it is read once for all.
+/// Decodes records of many counters. Those of one rule tend to follow each other and share a prefix of their keys, so
+/// the limit in it is read once for all.
 #[derive(Debug, Default)]
 pub struct Decoder {
     last: Option<(Box<[u8]>, Limit)>,
 }
 
 impl Decoder {
-    /// A counter's state and when it expires, from its record; its key tells the limit.
+    /// Decodes a counter's state and expiry from its record. The limit comes from its key.
     ///
     /// # Errors
-    /// When either makes no sense.
+    /// Fails if either cannot be decoded.
     pub fn decode(&mut self, key: &[u8], stored: &[u8]) -> Result<(State, Timestamp), StoreError> {
         decode_as(&self.limit(key)?, stored)
     }
 
-    /// Loads the calendar of a reservation with this key, if its bucket has one: the reservation can be settled although no
-    /// rule has that calendar any more.
+    /// Loads the calendar of a reservation with this key, if its bucket has one. So the reservation can be settled even
+    /// if no rule has that calendar any more.
     pub fn note_record(&mut self, key: &[u8], record: &Record) {
         if record.is_reservation()
             && let Some((bucket, _)) = record_key::split(key)
         {
-            // A key that makes no sense has no calendar.
+            // An unknown key has no calendar.
             let _ = self.limit(bucket);
         }
     }
 
-    /// The limit that a counter's key tells.
+    /// Decodes the limit in a counter's key.
     ///
     /// # Errors
-    /// When it makes no sense.
+    /// Fails if the key cannot be decoded.
     pub fn limit(&mut self, key: &[u8]) -> Result<Limit, StoreError> {
         match &self.last {
-            // No field of it depends on what follows.
+            // No field of the limit depends on the bytes after the prefix.
             Some((prefix, limit)) if key.starts_with(prefix) => Ok(*limit),
             _ => {
                 let read = key::split_stored_limit(key);
@@ -51,10 +50,10 @@ impl Decoder {
     }
 }
 
-/// A counter's state and when it expires, from its record; the counter has this limit.
+/// Decodes the state and the expiry of a counter with this limit from its record.
 ///
 /// # Errors
-/// When the record makes no sense.
+/// Fails if the record cannot be decoded.
 pub fn decode_as(limit: &Limit, stored: &[u8]) -> Result<(State, Timestamp), StoreError> {
     let damaged = |damaged: value::DamagedValue| StoreError::new(damaged.to_string());
     Ok((value::decode(limit, stored).map_err(damaged)?, value::expiry(stored).map_err(damaged)?))

@@ -3,8 +3,6 @@
 //! - `default`: limits of single actors; RocksDB insists on it, so that every divvy can open it.
 //! - `counters`: bucket key → stored value; expired ones are dropped by compactions.
 //! - `journal`: commit number → journal record; write-backs drop the oldest.
-//!
-//! Nothing here knows of hits or of the hot table.
 
 use std::io;
 use std::path::Path;
@@ -17,7 +15,7 @@ use rocksdb::{
 };
 
 use super::Disk;
-use super::directory::{self, Found};
+use super::directory::{self, Content};
 use super::expiry_filter::Swept;
 use super::open_error::OpenError;
 use super::stored_count::{self, StoredCount};
@@ -42,9 +40,9 @@ pub type KeyAndValue = (Box<[u8]>, Box<[u8]>);
 pub struct Database {
     pub(super) db: DB,
     pub(super) synced: SyncMark,
-    /// How many counters it held when it was opened; `None`: they were not counted.
+    /// Number of counters when it was opened; `None` if they were not counted.
     pub count: Option<CounterCount>,
-    /// The number of the last commit in its journal when it was opened; 0 when there was none.
+    /// The last commit in its journal when it was opened; 0 if the journal was empty.
     pub last_commit: u64,
 }
 
@@ -52,13 +50,13 @@ impl Database {
     /// Opens the database in `path`, creating it in a new or empty directory. Its journal does not change. Compactions
     /// report to `swept` the records that they drop.
     ///
-    /// After a power cut, the log may be torn or have a hole. It is recovered up to there, unless a later part had been synced.
-    /// Then it is damaged.
+    /// After a power cut, the log may be torn or have a hole. It is recovered up to there, unless a later part had been
+    /// synced. Then it is damaged.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(path: &Path, clock: Clock, swept: Arc<Swept>) -> Result<Self, OpenError> {
-        let found = directory::claim(path)?;
+        let content = directory::claim(path)?;
         let stored = stored_count::take(path)?;
         let synced = SyncMark::open(path).map_err(|error| OpenError::unusable(path, &error))?;
         let families = || {
@@ -68,12 +66,12 @@ impl Database {
                 ColumnFamilyDescriptor::new(JOURNAL, journal_options()),
             ]
         };
-        let open = |mode| DB::open_cf_descriptors(&database_options(found, mode), path, families());
+        let open = |mode| DB::open_cf_descriptors(&database_options(content, mode), path, families());
         let failed = |error: rocksdb::Error| open_error(path, &error);
         let (db, given_up) = match open(DBRecoveryMode::AbsoluteConsistency) {
             Err(error) if error.kind() == rocksdb::ErrorKind::Corruption => {
-                // A look that changes nothing: what is refused is left as it was.
-                let options = database_options(found, DBRecoveryMode::PointInTime);
+                // This look changes nothing, so that a refused directory stays as it was.
+                let options = database_options(content, DBRecoveryMode::PointInTime);
                 let look = DB::open_cf_descriptors_read_only(&options, path, families(), false).map_err(failed)?;
                 let recovered = look.latest_sequence_number();
                 drop(look);
@@ -88,10 +86,10 @@ impl Database {
         if let Err(error) = directory::remove_unfinished(path) {
             tracing::warn!(%error, "cannot remove files that a killed process left in the data directory");
         }
-        // A program that changed the database since, an older divvy for one, knew nothing of the stored count.
-        let count = match (found, stored) {
-            (Found::Nothing, _) => Some(CounterCount { at_least: 0, at_most: 0 }),
-            (Found::Database, stored) => {
+        // An earlier version may have changed the database since, without the stored count.
+        let count = match (content, stored) {
+            (Content::Nothing, _) => Some(CounterCount { at_least: 0, at_most: 0 }),
+            (Content::Database, stored) => {
                 stored.filter(|stored| stored.sequence == recovered).map(|stored| stored.count)
             }
         };
@@ -127,7 +125,10 @@ impl Database {
         if self.last_commit > 0 { self.clear_journal(u64::MAX) } else { Ok(()) }
     }
 
-    /// Stores how many counters there are, for the next start. Nothing may be written or compacted afterwards.
+    /// Stores the number of counters for the next start. Nothing may be written or compacted afterwards.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be written.
     pub fn store_count(&self, count: CounterCount) -> Result<(), StoreError> {
         let stored = StoredCount { sequence: self.db.latest_sequence_number(), count };
         stored.write(self.path()).map_err(|e| StoreError::new(format!("cannot store the number of counters: {e}")))
@@ -137,8 +138,8 @@ impl Database {
         self.db.path()
     }
 
-    /// Calls `look` with each counter whose key begins with `prefix`, in the order of their keys, until it returns false.
-    /// Begins after the key `after`.
+    /// Calls `look` with each counter whose key begins with `prefix`, in the order of their keys, until it returns
+    /// false. Begins after the key `after`.
     ///
     /// # Errors
     /// Fails if RocksDB cannot read on. Returns the first error of `look`.
@@ -156,23 +157,28 @@ impl Database {
         scan(self.db.iterator_cf_opt(self.counters(), options, start), after, look)
     }
 
-    /// Reads a counter's record; `None` when there is none.
+    /// Reads a counter's record; `None` if it has no record.
+    ///
+    /// # Errors
+    /// Fails if RocksDB cannot read.
     pub fn counter<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
         let stored = self.db.get_pinned_cf(self.counters(), key).map_err(|e| store_error("read a counter", &e))?;
         Ok(stored.map(|stored| read(&stored)))
     }
 
-    /// Every counter's key and record as they are at the time of the call. Records beside counters are left out.
+    /// Returns the key and the record of every counter at the time of the call, without those of reservations and
+    /// answers.
     pub fn records(&self) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> + use<'_> {
         let mut options = ReadOptions::default();
         options.fill_cache(false);
         let records = self.db.iterator_cf_opt(self.counters(), options, IteratorMode::Start);
-        let of_counter =
+        let is_counter =
             |record: &Result<KeyAndValue, _>| record.as_ref().map_or(true, |(key, _)| !record_key::is_record(key));
-        records.filter(of_counter).map(|record| record.map_err(|e| store_error("read the counters", &e)))
+        records.filter(is_counter).map(|record| record.map_err(|e| store_error("read the counters", &e)))
     }
 
-    /// Stores limits of single actors, or removes those without a value, in one write. With `sync`, waits for stable storage.
+    /// Stores limits of single actors, or removes those without a value, in one write, with `sync` on
+    /// stable storage.
     ///
     /// # Errors
     /// Fails if RocksDB refuses the write.
@@ -205,7 +211,7 @@ impl Database {
         scan(self.db.iterator_cf(self.family(LIMITS), start), after, look)
     }
 
-    /// Whether a compaction is under way: what it drops can be read until it ends.
+    /// Whether a compaction is under way. Records that it drops can be read until it ends.
     pub fn is_compacting(&self) -> bool {
         self.number(properties::NUM_RUNNING_COMPACTIONS) > 0
     }
@@ -219,48 +225,48 @@ impl Database {
         number.map(Option::unwrap_or_default).map_err(|e| store_error("measure the counters", &e))
     }
 
-    /// Bytes of the write-ahead log, by a look at the directory.
+    /// Bytes of the write-ahead log, from the files in the directory.
     pub fn wal_bytes(&self) -> io::Result<u64> {
         directory::size(self.path(), |path| path.extension().is_some_and(|extension| extension == "log"))
     }
 
-    /// Copies everything that is written by now into the new directory `dir`; files that never change are linked, where
-    /// it is on the same file system.
+    /// Copies everything that is written into the new directory `dir`. Files that never change are linked if it is on
+    /// the same file system.
     pub fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
         Checkpoint::new(&self.db)
             .and_then(|checkpoint| checkpoint.create_checkpoint(dir))
             .map_err(|e| store_error("copy the database", &e))
     }
 
-    /// Whether there is any counter's record.
+    /// Whether any counter has a record.
     pub fn has_counters(&self) -> Result<bool, StoreError> {
         Ok(self.records().next().transpose()?.is_some())
     }
 
-    /// A number that RocksDB keeps for the whole database; 0 when it does not tell.
+    /// Returns a number that RocksDB keeps for the whole database; 0 if it is unknown.
     pub fn number(&self, property: impl CStrLike) -> u64 {
         self.db.property_int_value(property).ok().flatten().unwrap_or_default()
     }
 
-    /// A number that RocksDB keeps for each column family, summed up.
+    /// Returns the sum of a number that RocksDB keeps for each column family.
     pub fn sum(&self, property: impl CStrLike + Copy) -> u64 {
         let number = |name| self.db.property_int_value_cf(self.family(name), property).ok().flatten();
         FAMILIES.into_iter().filter_map(number).sum()
     }
 
-    /// Rewrites everything now, dropping expired counters and trimmed journal records. The smallest family is rewritten
-    /// as well: what has not left memory keeps the write-ahead log alive in which it stands, and those after it.
+    /// Rewrites everything now, dropping expired counters and trimmed journal records. This includes the smallest
+    /// family: data that is only in memory keeps its write-ahead log alive, and all later ones.
     pub fn compact(&self) {
         for family in FAMILIES {
             self.db.compact_range_cf(self.family(family), None::<&[u8]>, None::<&[u8]>);
         }
     }
 
-    /// Rewrites the counters, dropping expired ones, and lets RocksDB's own compactions go on meanwhile.
+    /// Rewrites the counters, dropping expired ones. RocksDB's own compactions go on in the meantime.
     pub fn compact_counters(&self) {
         let mut options = CompactOptions::default();
         options.set_exclusive_manual_compaction(false);
-        // The filter sees the lowest level only when that is rewritten too.
+        // The filter sees the lowest level only if that is rewritten, too.
         options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
         self.db.compact_range_cf_opt(self.counters(), None::<&[u8]>, None::<&[u8]>, &options);
     }

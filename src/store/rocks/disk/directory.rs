@@ -1,7 +1,7 @@
-//! The data directory: whose it is, and in what format, told before RocksDB touches anything in it.
+//! The data directory: its owner and its format, which are checked before RocksDB touches anything in it.
 //!
-//! A file of our own names the format, so that a directory that is not ours, of another format or without its database
-//! is refused as it was found. Nothing here opens the database.
+//! A file names the format. A directory that is not divvy's, has another format or lacks its database is refused and
+//! left unchanged.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -16,45 +16,46 @@ use super::open_error::OpenError;
 
 /// Holds the format's number in digits.
 pub const FORMAT_FILE: &str = "DIVVY-FORMAT";
-/// Ends the name of a file that is about to replace the one without it.
+/// Suffix of a file that is about to replace the one without it.
 const NEW: &str = ".new";
-/// Says that the directory is a backup: no server opens it, so that it stays as it was made.
+/// Marks the directory as a backup. No server opens it, so it stays unchanged.
 pub const BACKUP_FILE: &str = "DIVVY-BACKUP";
-/// Names the database's present files: RocksDB's own entry point.
+/// RocksDB's entry point, which names the database's present files.
 const CURRENT: &str = "CURRENT";
 
-/// Written to try the disk, and removed at once.
+/// Written to test the disk, and removed at once.
 const PROBE_FILE: &str = "DIVVY-PROBE";
-/// As much as RocksDB writes when it opens, and some more: a disk with less room would fail at once again.
+/// More than RocksDB writes when it opens: a disk with less room would fail again at once.
 const PROBE_BYTES: usize = 1 << 20;
 
-/// Locked by the process that has the database open: RocksDB's. Such a lock is gone once the process closes any
-/// descriptor of the file, so a process that has the database open must never open this file.
+/// RocksDB's lock file. The process that has the database open holds the lock, and loses it when it closes any
+/// descriptor of the file. So it must never open this file.
 const LOCK_FILE: &str = "LOCK";
-/// Locked by the divvy that has the database open, with a lock that lives as long as its one descriptor. The file stays.
+/// divvy's lock file. The process that has the database open holds the lock as long as its one descriptor lives. The
+/// file stays.
 const OWN_LOCK_FILE: &str = "DIVVY-LOCK";
-/// A look at the lock takes it for a moment: so often, and so long apart, is tried to lock it.
+/// Attempts to lock, since a check of the lock holds it for a moment; and the pause between them.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
-/// Counters that are being written back, until RocksDB has taken the file over.
+/// Holds counters that are being written back, until RocksDB takes the file over.
 pub const WRITE_BACK_FILE: &str = "DIVVY-WRITE-BACK";
-/// What RocksDB's files end in while it writes them.
+/// Suffix of RocksDB's files while it writes them.
 const TEMPORARY: &str = ".dbtmp";
 
-/// What a directory holds.
+/// The content of a data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum Content {
     /// A database of ours in this format.
     Database,
-    /// Nothing yet: a database may be made here.
+    /// Nothing yet. A database may be made here.
     Nothing,
 }
 
-/// Makes the directory if there is none, and claims it if it is empty.
+/// Makes the directory if it does not exist, and claims it if it is empty.
 ///
 /// # Errors
-/// When the directory is not divvy's, in another format, damaged, or cannot be used.
-pub fn claim(path: &Path) -> Result<Found, OpenError> {
+/// Fails if the directory is not divvy's, has another format, is damaged, or cannot be used.
+pub fn claim(path: &Path) -> Result<Content, OpenError> {
     let unusable = |error: io::Error| OpenError::unusable(path, &error);
     fs::create_dir_all(path).map_err(unusable)?;
     if path.join(BACKUP_FILE).exists() {
@@ -62,7 +63,7 @@ pub fn claim(path: &Path) -> Result<Found, OpenError> {
     }
     match fs::read_to_string(path.join(FORMAT_FILE)) {
         Ok(format) if is_readable(&format) => {}
-        // A power cut came before the file had reached the disk: nothing was acknowledged by then.
+        // A power cut came before the file reached the disk. Nothing had been acknowledged.
         Ok(format) if is_blank(&format) && !holds_more_than_format(path).map_err(unusable)? => {
             fs::remove_file(path.join(FORMAT_FILE)).map_err(unusable)?;
             write_format(path).map_err(unusable)?;
@@ -75,19 +76,19 @@ pub fn claim(path: &Path) -> Result<Found, OpenError> {
         Err(error) => return Err(unusable(error)),
     }
     if path.join(CURRENT).exists() {
-        return Ok(Found::Database);
+        return Ok(Content::Database);
     }
-    // RocksDB would make a new database here, and delete what is left of the old one at the next start.
+    // RocksDB would make a new database here, and delete the rest of the old one at the next start.
     if holds_data(path).map_err(unusable)? {
         return Err(OpenError::damaged(path, &format_args!("the file {CURRENT} is missing")));
     }
-    Ok(Found::Nothing)
+    Ok(Content::Nothing)
 }
 
-/// Notes that what is in the directory has this divvy's format from now on. An earlier divvy refuses it then.
+/// Gives the directory this version's format. Earlier versions refuse it from now on.
 ///
 /// # Errors
-/// The system's.
+/// Fails if the file cannot be written.
 pub fn upgrade(path: &Path) -> io::Result<()> {
     let format = path.join(FORMAT_FILE);
     if fs::read_to_string(&format)?.trim() == FORMAT.to_string() {
@@ -98,17 +99,17 @@ pub fn upgrade(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A directory that no other divvy may open, as long as this lives.
+/// A lock on a directory. While it lives, no other divvy opens the directory.
 #[derive(Debug)]
 pub struct Lock {
-    /// `None` on a file system without such locks: RocksDB's own has to do.
+    /// `None` on a file system without such locks, where RocksDB's own lock has to do.
     _file: Option<File>,
 }
 
-/// Locks a directory, before it is claimed and for as long as it is used.
+/// Locks a directory.
 ///
 /// # Errors
-/// When another divvy has locked it, or this process has.
+/// Fails if this or another process has locked it.
 pub fn lock(path: &Path) -> Result<Lock, OpenError> {
     let unusable = |error: io::Error| OpenError::unusable(path, &error);
     let mut options = OpenOptions::new();
@@ -126,21 +127,21 @@ pub fn lock(path: &Path) -> Result<Lock, OpenError> {
     Err(OpenError::InUse(path.into()))
 }
 
-/// Whether a process, this one or another, has the database open. To ask this leaves no trace, as a vain attempt to open
-/// it would.
+/// Whether this or another process has the database open. Unlike a failed attempt to open it, this leaves no trace.
 pub fn is_in_use(path: &Path) -> bool {
     let own = File::open(path.join(OWN_LOCK_FILE));
     if own.as_ref().is_ok_and(|file| file.try_lock_shared().is_err()) {
         return true;
     }
-    // An older divvy holds RocksDB's lock only. This process does not have the database open, nor will it while `own` is
-    // held: so it may close a descriptor of that file.
+    // An earlier version holds only RocksDB's lock. This process does not have the database open, and cannot open it
+    // while
+    // `own` is held. So it may close a descriptor of that file.
     let Ok(file) = File::open(path.join(LOCK_FILE)) else { return false };
     matches!(fcntl_getlk(&file, &Flock::from(FlockType::WriteLock)), Ok(Some(_)))
 }
 
-/// Removes what RocksDB had not finished to write when a process was killed. The database must be open, by this process:
-/// then nothing else writes such files.
+/// Removes files that RocksDB had not finished when a process was killed. This process must have the database open, so
+/// that nothing else writes such files.
 pub fn remove_unfinished(path: &Path) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
@@ -152,7 +153,7 @@ pub fn remove_unfinished(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// `OPTIONS-000007.dbtmp`, `000007.dbtmp`, or a write-back.
+/// Whether a file is unfinished: `OPTIONS-000007.dbtmp`, `000007.dbtmp`, or a write-back.
 fn is_unfinished(name: &str) -> bool {
     let number = name.strip_suffix(TEMPORARY).map(|name| name.strip_prefix("OPTIONS-").unwrap_or(name));
     let is_rocksdbs =
@@ -160,25 +161,25 @@ fn is_unfinished(name: &str) -> bool {
     is_rocksdbs || name == WRITE_BACK_FILE
 }
 
-/// Whether there is nothing in the directory.
+/// Whether the directory is empty.
 pub fn is_empty(path: &Path) -> io::Result<bool> {
     Ok(fs::read_dir(path)?.next().is_none())
 }
 
-/// What those of the directory's files take that are meant, in bytes.
+/// Returns the bytes of those files in the directory that `is_counted` selects.
 ///
 /// # Errors
-/// When the directory cannot be read.
-pub fn size(path: &Path, is_meant: impl Fn(&Path) -> bool) -> io::Result<u64> {
+/// Fails if the directory cannot be read.
+pub fn size(path: &Path, is_counted: impl Fn(&Path) -> bool) -> io::Result<u64> {
     let mut bytes = 0;
     for file in path.read_dir()? {
         let file = file?;
-        if !is_meant(&file.path()) {
+        if !is_counted(&file.path()) {
             continue;
         }
         match file.metadata() {
             Ok(metadata) => bytes += metadata.len(),
-            // RocksDB drops files as it goes.
+            // RocksDB has removed the file in the meantime.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -186,10 +187,10 @@ pub fn size(path: &Path, is_meant: impl Fn(&Path) -> bool) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Tries whether the directory's disk takes writes, by a file of some size that is removed again.
+/// Tests whether the directory's disk takes writes, with a file that is removed again.
 ///
 /// # Errors
-/// The system's, when it does not.
+/// Fails if the disk takes no writes.
 pub fn probe(path: &Path) -> io::Result<()> {
     let probe = path.join(PROBE_FILE);
     let written = File::create(&probe).and_then(|mut file| {
@@ -200,7 +201,7 @@ pub fn probe(path: &Path) -> io::Result<()> {
     written.and(removed)
 }
 
-/// Whether nothing was written: what a file holds that was made and never reached the disk is zeros.
+/// Whether nothing was written. A file that never reached the disk contains zeros.
 fn is_blank(text: &str) -> bool {
     text.chars().all(|char| char == '\0')
 }
@@ -219,12 +220,12 @@ fn holds_data(path: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Writes the file that names the format, for good.
+/// Writes the file that names the format to stable storage.
 pub fn write_format(path: &Path) -> io::Result<()> {
     write_file(path, FORMAT_FILE, &format!("{FORMAT}\n"))
 }
 
-/// Writes the file that makes the directory a backup, for good.
+/// Writes the file that marks the directory as a backup to stable storage.
 pub fn write_backup_mark(path: &Path) -> io::Result<()> {
     write_file(
         path,
@@ -233,10 +234,10 @@ pub fn write_backup_mark(path: &Path) -> io::Result<()> {
     )
 }
 
-/// Puts a file in the directory, on stable storage. A crash leaves the file that was there before, or the new one.
+/// Writes or replaces a file in the directory, on stable storage. A crash leaves either the old file or the new one.
 ///
 /// # Errors
-/// The system's.
+/// Fails if the file cannot be written.
 pub fn replace_file(path: &Path, name: &str, content: &str) -> io::Result<()> {
     let new = format!("{name}{NEW}");
     remove_file(&path.join(&new))?;
@@ -271,10 +272,10 @@ mod tests {
     fn an_empty_directory_is_claimed_once_and_for_all() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new");
-        assert!(matches!(claim(&path), Ok(Found::Nothing)));
-        assert!(matches!(claim(&path), Ok(Found::Nothing)), "ended before the database was made");
+        assert!(matches!(claim(&path), Ok(Content::Nothing)));
+        assert!(matches!(claim(&path), Ok(Content::Nothing)), "ended before the database was made");
         fs::write(path.join(CURRENT), "MANIFEST-000001\n").unwrap();
-        assert!(matches!(claim(&path), Ok(Found::Database)));
+        assert!(matches!(claim(&path), Ok(Content::Database)));
     }
 
     #[test]
@@ -282,7 +283,7 @@ mod tests {
         for unfinished in ["", "\0\0"] {
             let dir = tempfile::tempdir().unwrap();
             fs::write(dir.path().join(FORMAT_FILE), unfinished).unwrap();
-            assert!(matches!(claim(dir.path()), Ok(Found::Nothing)));
+            assert!(matches!(claim(dir.path()), Ok(Content::Nothing)));
             fs::write(dir.path().join(FORMAT_FILE), unfinished).unwrap();
             fs::write(dir.path().join(CURRENT), "MANIFEST-000001\n").unwrap();
             assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat { .. })), "it had been finished");
@@ -338,7 +339,7 @@ mod tests {
         fs::write(dir.path().join(FORMAT_FILE), "1\n").unwrap();
         // An upgrade that was interrupted leaves this.
         fs::write(dir.path().join("DIVVY-FORMAT.new"), "").unwrap();
-        assert!(matches!(claim(dir.path()), Ok(Found::Nothing)));
+        assert!(matches!(claim(dir.path()), Ok(Content::Nothing)));
         assert_eq!(format(), "1\n", "a claim changes nothing");
         for _ in 0..2 {
             upgrade(dir.path()).unwrap();

@@ -23,7 +23,8 @@ impl Disk for Database {
             Ok(stored) => each(position, Ok(stored.as_deref())),
         };
         match reach {
-            // One by one: RocksDB's MultiGet returns an empty value and no error for a key whose block is not in memory.
+            // One by one: RocksDB's MultiGet returns an empty value and no error for a key whose block is not in
+            // memory.
             Reach::Memory => {
                 let mut options = ReadOptions::default();
                 options.set_read_tier(ReadTier::BlockCache);
@@ -74,15 +75,15 @@ impl Disk for Database {
         records.status().map_err(|e| store_error("read the journal", &e))
     }
 
-    /// Writes a table file and adds it to RocksDB. That needs no log and no write buffer, and is durable at once.
+    /// Writes a table file and adds it to RocksDB, without a log or a write buffer. The changes are durable at once.
     fn write_counters(&self, changes: &SortedChanges<'_>) -> Result<(), StoreError> {
         let failed = |e: rocksdb::Error| store_error("write counters", &e);
         let file = self.path().join(directory::WRITE_BACK_FILE);
         // A failed ingestion may have left a second name of a table file, which must not be written again.
         directory::remove_file(&file)
             .map_err(|error| StoreError::new(format!("cannot remove {}: {error}", file.display())))?;
-        // The index of long keys is nearly as long as the keys. An index that is not partitioned would be in memory as a whole
-        // while a compaction reads the file.
+        // The index of long keys is nearly as long as the keys. An index that is not partitioned would be in memory as
+        // a whole while a compaction reads the file.
         let length = if changes.average_bytes() > LONG_CHANGE { FileLength::Long } else { FileLength::Short };
         let options = table_options(length);
         let mut writer = SstFileWriter::create(&options);

@@ -1,7 +1,7 @@
-//! The compaction filter: gives back the space of expired counters.
+//! The compaction filter, which reclaims the space of expired counters.
 //!
-//! It only reclaims: reads judge a bucket by its own state, so no outcome depends on whether a compaction came by.
-//! What it cannot read it keeps and counts. It never panics, for a panic there would end the process.
+//! Reads judge a bucket by its own state, so no outcome depends on a compaction. The filter keeps and counts the values
+//! that it cannot read. It never panics, since a panic there would end the process.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::store::{record_key, value};
 
 const NAME: &CStr = c"divvy.expired";
 
-/// Is told the key and the value of each record that a compaction is about to drop, on a thread of RocksDB's.
+/// Called with the key and the value of each record that a compaction is about to drop, on one of RocksDB's threads.
 pub type OnDrop = Box<dyn Fn(&[u8], &[u8]) + Send + Sync>;
 
-/// What compactions have seen since the store was opened.
+/// Counts the records that compactions have met since the store was opened.
 pub struct Swept {
-    /// Counters dropped because they had expired.
+    /// Expired counters that were dropped.
     pub expired: AtomicU64,
-    /// Values kept because they could not be read.
+    /// Values that could not be read, and were kept.
     pub unreadable: AtomicU64,
     on_drop: OnDrop,
 }
@@ -61,7 +61,7 @@ impl CompactionFilter for ExpiryFilter {
     fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> CompactionDecision {
         match value::expiry(value) {
             Ok(expires) if expires <= self.now => {
-                // Those beside counters are none.
+                // Records of reservations and answers are not counters.
                 self.swept.expired.fetch_add(u64::from(!record_key::is_record(key)), Relaxed);
                 (self.swept.on_drop)(key, value);
                 CompactionDecision::Remove

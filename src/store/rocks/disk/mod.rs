@@ -1,4 +1,5 @@
-//! What the engine needs of a database. RocksDB gives it in production, a simulated disk in the model checker.
+//! The disk: what the engine needs of a database. RocksDB provides it in production, and a simulated disk in the model
+//! checker.
 
 pub mod actor_limits;
 pub mod backup;
@@ -19,48 +20,48 @@ mod wal;
 use super::commit::sorted_changes::SortedChanges;
 use crate::store::contract::StoreError;
 
-/// How long a write may take.
+/// The time that a write may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// As long as it takes to copy it into the page cache.
+    /// Enough for a copy into the page cache.
     None,
-    /// RocksDB may hold it up while flushes or compactions are behind.
+    /// Enough for RocksDB to delay the write while flushes or compactions are behind.
     Stalls,
-    /// Until it is on stable storage.
+    /// Enough for the write to reach stable storage.
     Fsync,
 }
 
-/// How far a read may go.
+/// The places that a read may search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// To what is in memory.
+    /// Only memory.
     Memory,
-    /// To the disk.
+    /// Memory and disk.
     Disk,
 }
 
-/// Is given what was read of a counter: the place of its key, and its record, or none.
+/// Receives the record of a counter, if it has one, and the position of its key among those asked for.
 pub type EachCounter<'a> = dyn FnMut(usize, Result<Option<&[u8]>, StoreError>) + 'a;
 
-/// Is given journal records: a commit's number and its record.
+/// Receives a journal record and the number of its commit.
 pub type EachRecord<'a> = dyn FnMut(u64, &[u8]) -> Result<(), StoreError> + 'a;
 
-/// An open database of counters and journal records. After a crash it holds the journal up to some point in time, and at
-/// least to the last [`Disk::sync`] that succeeded; and counters' own records for good.
+/// An open database of counters and journal records. After a crash it holds the journal up to some point in time, at
+/// least to the last successful [`Disk::sync`]. Counters' own records are permanent.
 ///
-/// An error from any write or sync is final: the database must be opened again.
+/// An error from any write or sync is final: the database must be reopened.
 pub trait Disk: Send + Sync + 'static {
-    /// Reads counters' records, and calls `each` with every one that is within `reach`.
+    /// Reads counters' records, and calls `each` with every one within `reach`.
     fn counters(&self, keys: &[&[u8]], reach: Reach, each: &mut EachCounter<'_>);
 
-    /// Appends a journal record, if there is anything in it. `None`, and nothing is written, when that would have to
-    /// wait and `patience` is none.
+    /// Appends a journal record, unless it is empty. Returns `None`, and writes nothing, if the write would have to
+    /// wait and has no patience.
     fn append_journal(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>>;
 
-    /// Calls `each` with the journal records `first` to `last`, both included, in order.
+    /// Calls `each` with the journal records `first` to `last`, in order.
     fn read_journal(&self, first: u64, last: u64, each: &mut EachRecord<'_>) -> Result<(), StoreError>;
 
-    /// Writes counters' own records. They are on stable storage when it returns.
+    /// Writes counters' own records to stable storage.
     fn write_counters(&self, changes: &SortedChanges<'_>) -> Result<(), StoreError>;
 
     /// Drops the journal records up to and including `number`.

@@ -1,11 +1,11 @@
-//! Why the embedded store could not be opened.
+//! Errors of opening the embedded store.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use super::format::FORMAT;
 
-/// Why a data directory could not be opened. Nothing was changed in it.
+/// The reason that a data directory could not be opened. Nothing was changed in it.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error(

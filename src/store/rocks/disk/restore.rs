@@ -17,10 +17,10 @@ use crate::store::bounds::CounterCount;
 use crate::store::contract::StoreError;
 use crate::store::{key, record_key, value};
 
-/// What RocksDB leaves for itself in a directory, and makes anew.
+/// RocksDB's lock file, which it makes again.
 const LOCK_FILE: &str = "LOCK";
 
-/// Why a backup could not be restored. The backup is as it was, and the data directory holds nothing.
+/// The reason that a backup could not be restored. The backup is unchanged, and the data directory is empty.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     #[error("{0} is no divvy backup: it holds no file {BACKUP_FILE}; give a directory that `divvy backup` has made")]
@@ -40,8 +40,7 @@ pub enum RestoreError {
     Damaged { path: PathBuf, reason: String },
 }
 
-/// Makes a data directory of a backup, and reads all of it once to see that it is whole; returns the number of
-/// counters in it.
+/// Makes a data directory of a backup, and reads all of it once to check it. Returns the number of counters in it.
 ///
 /// # Errors
 /// See [`RestoreError`].
@@ -62,7 +61,7 @@ pub fn restore(backup: &Path, data_dir: &Path, clock: Clock) -> Result<u64, Rest
     restored
 }
 
-/// Is this a backup that this divvy can read?
+/// Checks that this is a backup in a readable format.
 fn check(backup: &Path) -> Result<(), RestoreError> {
     if !backup.join(BACKUP_FILE).is_file() {
         return Err(RestoreError::NotABackup(backup.into()));
@@ -74,7 +73,7 @@ fn check(backup: &Path) -> Result<(), RestoreError> {
     Err(RestoreError::UnknownFormat { path: backup.into(), found: format.trim().into() })
 }
 
-/// Copies the database's files. The file that makes a data directory of it comes last.
+/// Copies the database's files. The file that makes the copy a data directory comes last.
 fn copy(backup: &Path, data_dir: &Path) -> Result<(), RestoreError> {
     let failed = |reason| RestoreError::Copy { from: backup.into(), to: data_dir.into(), reason };
     fs::create_dir_all(data_dir).map_err(failed)?;
@@ -91,7 +90,7 @@ fn copy(backup: &Path, data_dir: &Path) -> Result<(), RestoreError> {
     directory::write_format(data_dir).map_err(failed)
 }
 
-/// Opens the database and reads every counter, with RocksDB's checksums.
+/// Opens the database and reads every counter, which verifies RocksDB's checksums.
 fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
     let _lock = directory::lock(data_dir).map_err(|error| error.to_string())?;
     let swept = Arc::new(Swept::new(Box::new(|_, _| ())));
@@ -111,14 +110,14 @@ fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
     });
     let closed = read.and_then(|()| database.sync());
     database.stop_background_work();
-    // Compactions may have dropped some of them meanwhile.
+    // Compactions may have dropped some of them in the meantime.
     let count = CounterCount { at_least: counters.saturating_sub(swept.expired.load(Relaxed)), at_most: counters };
     closed.and_then(|()| database.store_count(count)).map_err(|error| error.to_string())?;
     Ok(counters)
 }
 
-/// Leaves the data directory as it was. What cannot be removed keeps the directory from being served or restored into,
-/// and is not worth hiding the reason of the failure.
+/// Empties the data directory again. A file that cannot be removed keeps the directory from being served or restored
+/// into. The caller needs the first failure, and not this one.
 fn clear(data_dir: &Path, is_new: bool) {
     if is_new {
         let _ = fs::remove_dir_all(data_dir);

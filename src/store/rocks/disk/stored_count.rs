@@ -1,8 +1,8 @@
-//! The number of counters, in a small file of its own while the database is closed.
+//! The number of counters, in a small file while the database is closed.
 //!
-//! It is written once everything else is, and removed before the database is opened again: a process that was killed
-//! leaves none. It also names the database's last change, so a database that something else has changed since is counted
-//! anew. A divvy that knows no such file ignores it.
+//! The file is written after everything else, and removed before the database is opened again. So a killed process does
+//! not leave one. It also names the database's last change: if something else has changed the database since, the
+//! counters are counted again. Earlier versions ignore the file.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -16,10 +16,10 @@ use crate::store::bounds::CounterCount;
 pub const FILE: &str = "DIVVY-COUNTERS";
 /// The layout of the file: `version sequence at-least at-most`, in digits.
 const VERSION: u64 = 1;
-/// More than four numbers need.
+/// More than four numbers take.
 const MAX_BYTES: u64 = 1024;
 
-/// What the file says.
+/// The content of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredCount {
     /// RocksDB's number of the last change.
@@ -41,13 +41,13 @@ impl StoredCount {
     }
 }
 
-/// Reads the file and removes it, for good; `None` when there is none, or none that this divvy can read.
+/// Reads the file and removes it permanently; `None` if it does not exist or cannot be decoded.
 pub fn take(data_dir: &Path) -> Result<Option<StoredCount>, OpenError> {
     let path = data_dir.join(FILE);
     let text = match files::read(&path, MAX_BYTES) {
         Ok(text) => String::from_utf8(text).unwrap_or_default(),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        // What it says is worth a recount at most.
+        // At worst, the counters are counted again.
         Err(_) => String::new(),
     };
     let removed = fs::remove_file(&path).and_then(|()| File::open(data_dir)?.sync_all());

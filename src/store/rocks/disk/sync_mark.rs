@@ -1,8 +1,7 @@
-//! A mark of how much of the write-ahead log is on stable storage, in a small file beside the database.
+//! A mark that says how much of the write-ahead log is on stable storage, in a small file next to the database.
 //!
-//! After a power cut the log may end early, and rightly so, but not before this mark: what had been synced does not
-//! vanish by itself. The mark is written after an fsync has succeeded, so it never promises too much; one that is
-//! missing, torn or old promises less, and nothing else.
+//! After a power cut the log may end early, but not before this mark, since synced data does not vanish. The mark is
+//! written after a successful fsync, so it never promises too much. A mark that is missing, torn or old promises less.
 
 use std::fs::{File, OpenOptions};
 use std::hash::Hasher;
@@ -15,9 +14,8 @@ use siphasher::sip::SipHasher13;
 use super::open_error::OpenError;
 use crate::files;
 
-/// The file's name.
 pub const SYNCED_FILE: &str = "DIVVY-SYNCED";
-/// Begins the file: what it is, and the version of its layout.
+/// First bytes of the file: its kind, and the version of its layout.
 const MAGIC: &[u8; 8] = b"DIVSYNC1";
 const WORD: usize = size_of::<u64>();
 /// The magic, RocksDB's sequence number and a checksum of both, little-endian.
@@ -26,15 +24,15 @@ const LENGTH: usize = 3 * WORD;
 /// The mark of one data directory.
 pub struct SyncMark {
     file: File,
-    /// What it said when it was opened: the last change that was known to be synced, by RocksDB's sequence number.
+    /// RocksDB's sequence number of the last change that was known to be synced when the file was opened.
     sequence: Option<u64>,
 }
 
 impl SyncMark {
-    /// Opens the mark in the data directory `path`, and makes one that says nothing where there is none.
+    /// Opens the mark in the data directory `path`. Makes an empty one if it does not exist.
     ///
     /// # Errors
-    /// When the file cannot be opened or read.
+    /// Fails if the file cannot be opened or read.
     pub fn open(path: &Path) -> io::Result<Self> {
         let path = path.join(SYNCED_FILE);
         let sequence = match files::read(&path, LENGTH as u64) {
@@ -50,10 +48,11 @@ impl SyncMark {
         Ok(Self { file, sequence })
     }
 
-    /// Whether a database that holds every change up to `recovered` has all that was synced when the mark was opened.
+    /// Checks that a database with every change up to `recovered` has everything that was synced when the mark was
+    /// opened.
     ///
     /// # Errors
-    /// [`OpenError::Damaged`] when it has not.
+    /// Fails with [`OpenError::Damaged`] if not.
     pub fn check(&self, recovered: u64, path: &Path) -> Result<(), OpenError> {
         match self.sequence {
             Some(synced) if synced > recovered => Err(OpenError::Damaged {
@@ -67,7 +66,8 @@ impl SyncMark {
         }
     }
 
-    /// Every change up to `sequence` is on stable storage. A mark that cannot be written stays behind, which is safe.
+    /// Notes that every change up to `sequence` is on stable storage. A mark that cannot be written stays behind, which
+    /// is safe.
     pub fn note(&self, sequence: u64) {
         let _ = self.file.write_all_at(&encode(sequence), 0);
     }

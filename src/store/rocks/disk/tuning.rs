@@ -7,43 +7,44 @@ use rocksdb::{
     DataBlockIndexType, LogLevel, Options, UniversalCompactOptions,
 };
 
-use super::directory::Found;
+use super::directory::Content;
 use super::expiry_filter::{ExpiryFilterFactory, Swept};
 use crate::clock::Clock;
 
 const MIB: usize = 1 << 20;
-/// Past so many bytes of write-ahead log RocksDB flushes what the oldest part of it is kept for.
+/// Bytes of write-ahead log beyond which RocksDB flushes the data that the oldest part is kept for.
 pub const MAX_WAL_BYTES: u64 = 64 << 20;
 /// Bytes of counters' files, indexes and filters kept in memory. The hot counters are in the table.
 const BLOCK_CACHE_BYTES: usize = 48 * MIB;
-/// Length at which a compaction begins a new file. The index of the file that it writes is in memory.
+/// Length at which a compaction begins a new file. The index of the file being written is in memory.
 const LONG_FILE_BYTES: u64 = 16 * MIB as u64;
-/// In a long file's index one of 16 keys is whole. The others leave out what they have in common with the key before.
+/// In a long file's index, one of this many keys is whole. The others omit the prefix that they share with the key
+/// before.
 const INDEX_RESTART_INTERVAL: i32 = 16;
-/// How many files wait for a compaction.
+/// Number of files that start a compaction.
 const FILES_TO_COMPACT: i32 = 8;
-/// How much more than the newest record of each counter the files may take before all are rewritten.
+/// Space that the files may take beyond the newest record of each counter before all are rewritten.
 const MAX_SPACE_AMPLIFICATION_PERCENT: i32 = 200;
-/// Cold counters see a compaction at least this often (seconds), so that expired ones do not stay for RocksDB's 30 days.
+/// Interval at which even cold counters are compacted (seconds). By default expired ones would stay for 30 days.
 const PERIODIC_COMPACTION_SECONDS: u64 = 24 * 60 * 60;
 
-/// How long a file of counters is.
+/// Length of a file of counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileLength {
-    /// That of a write-back.
+    /// A write-back's file.
     Short,
-    /// What compactions make of many.
+    /// A file that a compaction makes of many.
     Long,
 }
 
-pub fn database_options(found: Found, recovery: DBRecoveryMode) -> Options {
+pub fn database_options(content: Content, recovery: DBRecoveryMode) -> Options {
     let mut options = Options::default();
-    options.create_if_missing(found == Found::Nothing);
+    options.create_if_missing(content == Content::Nothing);
     options.create_missing_column_families(true);
     options.set_wal_recovery_mode(recovery);
     options.set_track_and_verify_wals_in_manifest(true);
     options.set_max_background_jobs(2);
-    // Column families that are hardly written must not keep old write-ahead logs alive for ever.
+    // Column families that are rarely written must not keep old write-ahead logs alive forever.
     options.set_max_total_wal_size(MAX_WAL_BYTES);
     options.set_log_level(LogLevel::Warn);
     options.set_keep_log_file_num(2);
@@ -58,8 +59,8 @@ pub fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
     options.set_target_file_size_base(LONG_FILE_BYTES);
     options.set_compaction_filter_factory(ExpiryFilterFactory { clock, swept });
     options.set_periodic_compaction_seconds(PERIODIC_COMPACTION_SECONDS);
-    // Write-backs add sorted files, each with counters from everywhere: merging them by size rewrites a counter less
-    // often than levels would.
+    // Write-backs add sorted files, each with counters from the whole key range. Merging them by size rewrites a
+    // counter less often than levels would.
     options.set_compaction_style(DBCompactionStyle::Universal);
     let mut universal = UniversalCompactOptions::default();
     universal.set_max_size_amplification_percent(MAX_SPACE_AMPLIFICATION_PERCENT);
@@ -72,35 +73,36 @@ pub fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
     options
 }
 
-/// How counters' files are written.
+/// Returns the options for writing files of counters.
 pub fn table_options(length: FileLength) -> Options {
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(&block_cache());
-    // With 100 million counters the filters take more than all else: they have to make do with the cache.
+    // With 100 million counters, the filters take more memory than anything else, so the cache bounds them.
     table.set_cache_index_and_filter_blocks(true);
     if length == FileLength::Long {
-        // Whole, a filter takes megabytes: what does not stay in the cache would be read again for a single look-up. In
-        // short files, which every look-up asks, partitions would double the instructions that it takes.
+        // A whole filter takes megabytes, and would be read again for a single look-up if it did not stay in the cache.
+        // In short files, which every look-up reads, partitions would double the instructions.
         table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
         table.set_partition_filters(true);
-        // The cache bounds what the index takes, even of long keys.
+        // The cache bounds the memory of the index, even with long keys.
         table.set_pin_top_level_index_and_filter(false);
         table.set_index_block_restart_interval(INDEX_RESTART_INTERVAL);
     }
-    // The first hit of a new actor asks for a key that is nowhere: the bloom filter answers most of them.
+    // The first hit of a new actor looks for a key that does not exist. The bloom filter answers most of these
+    // look-ups.
     table.set_bloom_filter(10.0, false);
     table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
     table.set_format_version(6);
 
     let mut options = Options::default();
     options.set_block_based_table_factory(&table);
-    // LZ4 would save two fifths of the files, and takes a third of the instructions of a look-up.
+    // LZ4 would save two fifths of the space, and take a third of the instructions of a look-up.
     options.set_compression_type(DBCompressionType::None);
     options
 }
 
-/// One for the process: a database that is opened again finds it warm. Not the LRU cache: its shards are so small that the
-/// filters of short files would push one another out.
+/// Returns the cache of the process, which stays warm when a database is reopened. It is not an LRU cache, whose shards
+/// are so small that the filters of short files would evict each other.
 fn block_cache() -> Cache {
     static CACHE: OnceLock<Cache> = OnceLock::new();
     CACHE.get_or_init(|| Cache::new_hyper_clock_cache(BLOCK_CACHE_BYTES, 0)).clone()
@@ -118,7 +120,7 @@ pub fn journal_options() -> Options {
     // Records are packed already.
     options.set_compression_type(DBCompressionType::None);
     options.set_write_buffer_size(8 * MIB);
-    // With fewer RocksDB throttles writes to 16 MB/s whenever a flush falls behind.
+    // With fewer, RocksDB throttles writes to 16 MB/s whenever a flush falls behind.
     options.set_max_write_buffer_number(4);
     options.set_level_zero_slowdown_writes_trigger(64);
     options.set_level_zero_stop_writes_trigger(128);

@@ -1,6 +1,6 @@
-//! How much of RocksDB's write-ahead log a recovery gives up, for the operator.
+//! The part of RocksDB's write-ahead log that a recovery gives up, for a log message.
 //!
-//! Nothing here decides what is recovered. The layout is that of RocksDB's `db/log_format.h`: blocks of records, each
+//! The layout is that of RocksDB's `db/log_format.h`: blocks of records, each
 //! with a checksum, a length and a type; the first record of a write begins with the write's sequence number.
 
 use std::fs::{self, File};
@@ -11,11 +11,11 @@ const BLOCK: usize = 32 << 10;
 /// Checksum, length, type.
 const HEADER: usize = 7;
 
-/// The bytes of the logs in the data directory `path` that hold later writes than the change with the sequence number
-/// `recovered`, or none.
+/// Returns the bytes of the logs in the data directory `path` that come after the change with the sequence number
+/// `recovered`.
 ///
 /// # Errors
-/// When the directory or a log cannot be read.
+/// Fails if the directory or a log cannot be read.
 pub fn bytes_after(path: &Path, recovered: u64) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(path)? {
@@ -27,7 +27,7 @@ pub fn bytes_after(path: &Path, recovered: u64) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// The bytes of a log from the first write on that is later than the change `recovered`, or is none.
+/// Returns the bytes of a log from the first later write, or from the first bytes that are not a record.
 fn log_bytes_after(log: File, recovered: u64) -> io::Result<u64> {
     let length = log.metadata()?.len();
     let mut log = BufReader::with_capacity(BLOCK, log);
@@ -46,10 +46,10 @@ fn log_bytes_after(log: File, recovered: u64) -> io::Result<u64> {
     }
 }
 
-/// Where in a block the first write begins that is later than `recovered`, or something that is no record.
+/// Returns the offset in a block of the first write after `recovered`, or of the first bytes that are not a record.
 fn first_after(block: &[u8], recovered: u64) -> Option<usize> {
     let mut at = 0;
-    // A block's last bytes are empty where no header fits.
+    // The last bytes of a block are empty if no header fits.
     while at + HEADER <= BLOCK && at < block.len() {
         let Some([_, _, _, _, low, high, kind]) = block.get(at..).and_then(<[u8]>::first_chunk::<HEADER>) else {
             return Some(at);
@@ -68,12 +68,12 @@ fn first_after(block: &[u8], recovered: u64) -> Option<usize> {
     None
 }
 
-/// Full and first records, plain and of recycled logs.
+/// Whether a record of this kind is the first of a write, in a plain or in a recycled log.
 fn begins_write(kind: u8) -> bool {
     matches!(kind, 1 | 2 | 5 | 6)
 }
 
-/// Records of recycled logs carry their log's number besides.
+/// Length of a record's header, which in a recycled log also has the log's number.
 fn header_length(kind: u8) -> usize {
     if matches!(kind, 5..=8 | 11 | 13) { HEADER + size_of::<u32>() } else { HEADER }
 }

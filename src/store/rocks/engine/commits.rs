@@ -12,8 +12,8 @@ use crate::store::rocks_options::Durability;
 
 /// Turns of the leader's event loop that a commit waits for, at most.
 const GATHERING_TURNS: usize = 8;
-/// Connections in a commit beyond which it does not become cheaper for each of them. A turn of a thread that serves this
-/// number takes milliseconds.
+/// Connections in a commit beyond which it does not become cheaper for each of them. A turn of a thread that serves
+/// this number takes milliseconds.
 const ENOUGH_WAITERS: usize = 256;
 
 impl<D: Disk> Engine<D> {
@@ -29,7 +29,8 @@ impl<D: Disk> Engine<D> {
             leader.finish(number, &result);
             return result;
         }
-        // The commit and its leader run to their end even if this caller leaves: a later leader must not begin before that.
+        // The commit and its leader run to their end even if this caller leaves: a later leader must not begin before
+        // that.
         let engine = Arc::clone(self);
         let committed = run_blocking(move || engine.finish(&leader, number)).await;
         committed.unwrap_or_else(|| Err(StoreError::new("the commit was aborted")))

@@ -1,8 +1,8 @@
-//! The engine of the embedded store: a table of counters in front of a disk, group commit, write-backs, and recovery from
-//! a disk that failed.
+//! The engine of the embedded store: a table of counters in front of a disk, group commit, write-backs, and recovery
+//! from a disk that failed.
 //!
-//! It is generic over the disk, so that the model checker can run it on a simulated one. The store owns the threads, the
-//! bounds and the clock.
+//! It is generic over the disk, so that the model checker can run it on a simulated one. The store owns the threads,
+//! the bounds and the clock.
 
 mod commits;
 mod counter_reads;
@@ -76,8 +76,8 @@ struct Committer {
 pub struct Journal {
     /// The number of the last commit in it; 0 if it is empty.
     pub last_commit: u64,
-    /// Length beyond which a commit waits for a write-back (bytes). It bounds the counters that cannot be evicted, and the
-    /// time that opening takes.
+    /// Length beyond which a commit waits for a write-back (bytes). It bounds the counters that cannot be evicted, and
+    /// the time that opening takes.
     pub max_bytes: u64,
 }
 
@@ -152,8 +152,8 @@ impl<D: Disk> Engine<D> {
         self.admission.health.fault().unwrap_or_else(reopening)
     }
 
-    /// Applies `entry`, which has this index in its batch, to the counter with `key`. Returns `None`, and changes nothing, if
-    /// the counter has to be [looked up](Engine::look_up) first.
+    /// Applies `entry`, which has this index in its batch, to the counter with `key`. Returns `None`, and changes
+    /// nothing, if the counter has to be [looked up](Engine::look_up) first.
     ///
     /// # Errors
     /// See [`Table::act`].

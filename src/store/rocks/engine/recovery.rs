@@ -9,8 +9,8 @@ use crate::store::rocks::table::BetweenGroups;
 use crate::store::rocks::upkeep::health::Condition;
 
 impl<D: Disk> Engine<D> {
-    /// Reopens a database that has failed, once the disk `is_usable`. The next commit then writes what the disk lacks. Called
-    /// periodically; does nothing while the database is well.
+    /// Reopens a database that has failed, once the disk `is_usable`. The next commit then writes what the disk lacks.
+    /// Called periodically; does nothing while the database is well.
     pub fn heal(&self, is_usable: impl FnOnce() -> bool, open: impl FnOnce() -> Result<D, StoreError>) {
         let health = &self.admission.health;
         if health.condition() == Condition::Broken && is_usable() {
@@ -36,8 +36,9 @@ impl<D: Disk> Engine<D> {
         Ok(())
     }
 
-    /// Makes the first commit after the database was reopened. Memory is ahead of the disk. Changes since the last fsync may
-    /// have been lost, so they are committed again: each counter as it is now, including all members of a group.
+    /// Makes the first commit after the database was reopened. Memory is ahead of the disk. Changes since the last
+    /// fsync may have been lost, so they are committed again: each counter as it is now, including all members of a
+    /// group.
     pub(super) fn catch_up(
         &self,
         number: u64,

@@ -1,8 +1,8 @@
-//! Replaying the journal when the store is opened: its changes are loaded into the table by several threads.
+//! Replaying the journal when the store is opened: several threads load its changes into the table.
 //!
-//! The changes of one counter are made in their order, so each thread has a part of the table to itself: it reads every
-//! record, and makes the changes of its part. It makes them stripe by stripe, many at a time: then the processor finds
-//! most of a stripe in its caches. Nothing else happens in the store meanwhile.
+//! The changes of one counter have to be made in their order, so each thread has a part of the table to itself. It
+//! reads every record, and makes the changes of its part. It makes many changes of a stripe at a time, while the stripe
+//! is in the processor's caches. Nothing else happens in the store in the meantime.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -18,20 +18,20 @@ use crate::store::rocks::table::loading::{ReplayedChange, ReplayedValue};
 use crate::store::rocks::table::{STRIPES, Table};
 use crate::store::{record_key, value};
 
-/// Records that wait for each thread at most: one may be a megabyte.
+/// Records that wait for each thread, at most. A record may have a megabyte.
 const AHEAD: usize = 4;
-/// More would find nothing to do: one thread reads the journal for all.
+/// Threads beyond which there is no more work, since one thread reads the journal for all.
 const MAX_THREADS: usize = 4;
 
-/// Changes that a thread keeps until it makes them: 256 a stripe with two threads, about 10 MB.
+/// Changes that a thread collects before it makes them: with two threads 256 per stripe, about 10 MB.
 const AT_ONCE: usize = STRIPES * 128;
 
-/// A record, and the segment that it is in.
-type InSegment = (u32, Arc<[u8]>);
+/// A journal record and the number of its segment.
+type SegmentRecord = (u32, Arc<[u8]>);
 
 impl<D: Disk> Engine<D> {
-    /// Loads the counters in the journal that the last process left. Nothing else may happen in the meantime. A value that
-    /// cannot be decoded becomes the counter's own record, unchanged.
+    /// Loads the counters in the journal that the last process left. Nothing else may happen in the meantime. A value
+    /// that cannot be decoded becomes the counter's own record, unchanged.
     ///
     /// # Errors
     /// Fails if the journal cannot be read, or is damaged.
@@ -92,7 +92,7 @@ impl<'a> Replay<'a> {
         Self { table, part, parts, decoder: Decoder::default(), pending, count: 0, undecoded: Vec::new() }
     }
 
-    fn read_all(&mut self, records: Receiver<InSegment>) -> Result<(), StoreError> {
+    fn read_all(&mut self, records: Receiver<SegmentRecord>) -> Result<(), StoreError> {
         records.into_iter().try_for_each(|(segment, record)| self.read(segment, &record))?;
         self.load();
         Ok(())
@@ -130,7 +130,8 @@ impl<'a> Replay<'a> {
             return Some(ReplayedValue::Record(record));
         }
         if is_forgotten {
-            // Other changes of an unknown key are among the undecoded ones, and this one has to keep its place among them.
+            // Other changes of an unknown key are among the undecoded ones, and this one has to keep its place among
+            // them.
             return self.decoder.limit(key).is_ok().then_some(ReplayedValue::Counter(None));
         }
         self.decoder.decode(key, value).ok().map(|state| ReplayedValue::Counter(Some(state)))
@@ -145,5 +146,5 @@ impl<'a> Replay<'a> {
 }
 
 fn ended() -> StoreError {
-    StoreError::new("a thread that was to replay the journal has ended")
+    StoreError::new("a thread that replays the journal has ended")
 }

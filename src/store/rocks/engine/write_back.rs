@@ -1,8 +1,8 @@
 //! Write-back: brings counters' own records up to date, and then drops the journal that they replace.
 //!
-//! No answer waits for a write-back, since the journal has every change. A counter has to be written back only before the
-//! journal segment with its last change is dropped, and most counters change again before that. A write-back is one pass
-//! over one segment: it reads the keys, and writes the counters as they are now, sorted.
+//! No answer waits for a write-back, since the journal has every change. A counter has to be written back only before
+//! the journal segment with its last change is dropped, and most counters change again before that. A write-back is one
+//! pass over one segment: it reads the keys, and writes the counters as they are now, sorted.
 
 use std::collections::HashSet;
 
@@ -86,7 +86,8 @@ impl<D: Disk> Engine<D> {
 
     /// Like [`Engine::write_back`], but forgets counters that have expired by `now`.
     pub fn write_back_at(&self, now: Timestamp) -> Result<(), StoreError> {
-        // With `lazy`, changes that no caller waits for would stay behind. This comes first, since a commit uses the disk, too.
+        // With `lazy`, changes that no caller waits for would stay behind. This comes first, since a commit uses the
+        // disk, too.
         if self.is_well() {
             self.commit_unless_led();
         }
@@ -119,8 +120,8 @@ impl<D: Disk> Engine<D> {
         })
     }
 
-    /// Writes back and drops all segments up to number `through`, which must be closed. `uncommitted` are records with the
-    /// changes that were not committed when it was closed.
+    /// Writes back and drops all segments up to number `through`, which must be closed. `uncommitted` are records with
+    /// the changes that were not committed when it was closed.
     ///
     /// # Errors
     /// Fails if the disk refuses reads or writes. The journal is kept then.
@@ -145,8 +146,8 @@ impl<D: Disk> Engine<D> {
         work()
     }
 
-    /// Writes back the counters whose last change is in `segment`: in its commits, or in those up to `last`. `uncommitted`
-    /// records may change some of them again.
+    /// Writes back the counters whose last change is in `segment`: in its commits, or in those up to `last`.
+    /// `uncommitted` records may change some of them again.
     fn write_segment(
         &self,
         disk: &D,
@@ -183,9 +184,9 @@ impl<D: Disk> Engine<D> {
         }
         self.expired.fetch_add(forgotten, Relaxed);
         if !changes.is_empty() {
-            // The records are on stable storage at once, so the journal has to be, too. Otherwise a disk that fails could
-            // lose a later commit and keep an earlier one, which the next start would take for newer than the record. It could
-            // also keep only those members of a group that have records.
+            // The records are on stable storage at once, so the journal has to be, too. Otherwise a disk that fails
+            // could lose a later commit and keep an earlier one, which the next start would take for newer than the
+            // record. It could also keep only those members of a group that have records.
             disk.sync()?;
             disk.write_counters(&SortedChanges::new(&changes))?;
         }

@@ -1,4 +1,4 @@
-//! What a change needs besides its counter: a commit, a disk that takes writes, and room.
+//! Admission of changes: each needs a commit, a disk that takes writes, and room.
 
 use std::sync::Arc;
 

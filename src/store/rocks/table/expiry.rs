@@ -8,8 +8,8 @@ use crate::store::contract::StoreError;
 use crate::store::record_key;
 
 impl Table {
-    /// Notes that a compaction drops an expired record of this counter. Returns whether that may have been its latest record:
-    /// not if the table has a later state, or knows that the counter is forgotten.
+    /// Notes that a compaction drops an expired record of this counter. Returns whether that may have been its latest
+    /// record: not if the table has a later state, or knows that the counter is forgotten.
     pub fn record_dropped(&self, key: &[u8], value: &[u8]) -> bool {
         if record_key::is_record(key) {
             return false;
@@ -27,9 +27,9 @@ impl Table {
         is_latest
     }
 
-    /// Forgets the counter if it has expired, and returns whether it did. The caller then deletes its record. `load` returns
-    /// the expiry of the record in RocksDB. Nothing waits until this is durable: an expired counter may come back after a
-    /// crash.
+    /// Forgets the counter if it has expired, and returns whether it did. The caller then deletes its record. `load`
+    /// returns the expiry of the record in RocksDB. Nothing waits until this is durable: an expired counter may come
+    /// back after a crash.
     ///
     /// # Errors
     /// Returns the error of `load`. Nothing changes then.

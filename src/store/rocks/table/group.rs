@@ -1,8 +1,8 @@
 //! Groups in the table: counters that change together or not at all.
 //!
 //! A group locks its stripes in order, each once. It decides on the present state of all its counters, and then changes
-//! all of them, behind the gate that keeps a commit from taking half of the changes. A counter and a record of its bucket
-//! change together, too.
+//! all of them, behind the gate that keeps a commit from taking half of the changes. A counter and a record of its
+//! bucket change together, too.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ struct Member<'a> {
     slot: Option<usize>,
     /// The counter's record, if it had to be read.
     loaded: CounterRecord,
-    /// Whether the counter existed, and had a record in RocksDB, when the group was decided. It may leave the table while
-    /// others change.
+    /// Whether the counter existed, and had a record in RocksDB, when the group was decided. It may leave the table
+    /// while others change.
     exists: bool,
     is_recorded: bool,
 }
@@ -50,11 +50,12 @@ struct RecordKey<'a> {
 /// The locked stripes of a group, in the order of their numbers.
 struct Stripes<'a>(SmallVec<[(usize, MutexGuard<'a, Stripe>); USUAL_SIZE]>);
 
-/// Counters of a group up to which nothing is allocated.
+/// Size of a group that needs no allocations.
 const USUAL_SIZE: usize = 4;
 
 impl Table {
-    /// Applies the entries of `group` to their counters, all or none, as [`Table::act`] applies one, and adds the outcomes to
+    /// Applies the entries of `group` to their counters, all or none, as [`Table::act`] applies one, and adds the
+    /// outcomes to
     /// `outcomes`. `load` returns the record of one counter. Returns the commit that makes the state behind these outcomes
     /// durable; 0 if that has long been durable. If `load` returns `None`, so does this function, and nothing changes.
     ///
@@ -141,8 +142,8 @@ impl Table {
         stripe.changed_in
     }
 
-    /// Makes the change of a record. There must be room for it. A new record gets the share. Returns the commit that makes the
-    /// record durable.
+    /// Makes the change of a record. There must be room for it. A new record gets the share. Returns the commit that
+    /// makes the record durable.
     fn make_record_change(
         &self,
         stripe: &mut Stripe,
@@ -207,8 +208,8 @@ impl<'a> Stripes<'a> {
         self.0.partition_point(|(number, _)| *number < hash.stripe())
     }
 
-    /// Decides the group, and notes what is known about its counters. Also returns the commit that makes the state behind the
-    /// decision durable.
+    /// Decides the group, and notes what is known about its counters. Also returns the commit that makes the state
+    /// behind the decision durable.
     #[expect(clippy::indexing_slicing, reason = "every member's stripe is there")]
     fn decide(
         &self,

@@ -9,7 +9,7 @@ use crate::store::record_key;
 /// Number of stripes, a power of two. The model checker sees more with few of them.
 pub const STRIPES: usize = if cfg!(all(test, feature = "model")) { 2 } else { 1024 };
 
-/// Stands for a bucket key.
+/// A hash that stands for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyHash {
     pub high: u64,
@@ -17,7 +17,7 @@ pub struct KeyHash {
 }
 
 impl KeyHash {
-    /// The number of the stripe that has the counter.
+    /// The number of the counter's stripe.
     pub fn stripe(self) -> usize {
         self.low as usize % STRIPES
     }
@@ -41,13 +41,13 @@ impl KeyHasher {
         KeyHash { high: hash.h1, low: hash.h2 }
     }
 
-    /// Hashes a key from the journal: that of a counter or of a record.
+    /// Hashes a key from the journal, of a counter or a record.
     pub fn hash_of(&self, key: &[u8]) -> KeyHash {
         let bucket = self.hash(record_key::bucket(key));
         if record_key::is_record(key) { self.hash_of_record(key, bucket) } else { bucket }
     }
 
-    /// Hashes a record's key. The stripe is that of its bucket.
+    /// Hashes a record's key. Its stripe is its bucket's.
     pub fn hash_of_record(&self, key: &[u8], bucket: KeyHash) -> KeyHash {
         KeyHash { high: self.0.hash(key).h1, low: bucket.low }
     }

@@ -15,8 +15,8 @@ use crate::store::rocks::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// Times that a batch's records are read in advance. Records that are outdated again are then read under their stripes'
 /// locks.
 const ROUNDS: u32 = 3;
-/// RocksDB is asked for the records that it has in memory in one of `TRIED_EVERY` batches, and in every batch while it has
-/// at least `WORTH_PERCENT` of them.
+/// RocksDB is asked for the records that it has in memory in one of `TRIED_EVERY` batches, and in every batch while it
+/// has at least `WORTH_PERCENT` of them.
 const TRIED_EVERY: u32 = 32;
 const WORTH_PERCENT: u32 = 75;
 

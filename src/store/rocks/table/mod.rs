@@ -1,12 +1,12 @@
 //! The hot table: counters in memory, in front of RocksDB.
 //!
-//! Striped by key hash: a stripe's mutex makes read-modify-write atomic and gives read-your-writes. Beside its counters
-//! a stripe keeps what the next commit has to write. A counter stays in the table until its own record in RocksDB is
-//! current. Nothing here waits for a disk. A counter that may be in RocksDB and is not in the table is [looked up](lookups)
-//! before its stripe is locked.
+//! The table is striped by key hash. A stripe's mutex makes read-modify-write atomic and gives read-your-writes. A
+//! stripe also keeps the changes that the next commit has to write. A counter stays in the table until its own record
+//! in RocksDB is current. Nothing here waits for a disk: a counter that may be in RocksDB and is not in the table is
+//! [looked up](lookups) before its stripe is locked.
 //!
-//! An entry need not hold its key: 74 bits of a hash whose secret is drawn at each start stand for it. That two of 100
-//! million keys share them has a probability of 3 · 10⁻⁷, and no client can bring it about.
+//! An entry does not hold its key: 74 bits of a keyed hash stand for it, with a secret that is drawn at each start. Two
+//! of 100 million keys share them with a probability of 3 · 10⁻⁷, and no client can bring that about.
 
 pub mod admission;
 mod expiry;
@@ -40,41 +40,42 @@ use crate::store::contract::{Change, Entry};
 
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// A counter's record, if it has one: its state, and when it expires.
+/// A counter's record, if it has one: its state and its expiry.
 pub type CounterRecord = Option<(State, Timestamp)>;
 
-/// What an action on a counter came to.
+/// The result of an action on a counter.
 pub struct Acted {
     pub outcome: Outcome,
-    /// The commit that makes what this outcome saw durable; 0 when it has long been.
+    /// The commit that makes the state behind this outcome durable; 0 if that has long been durable.
     pub durable_after: u64,
 }
 
-/// No group is at work: see [`Table::between_groups`].
+/// Proof that no group is changing counters: see [`Table::between_groups`].
 pub struct BetweenGroups<'a>(#[expect(dead_code, reason = "held, not read")] RwLockWriteGuard<'a, ()>);
 
 /// The striped table.
 pub struct Table {
     stripes: Box<[Mutex<Stripe>]>,
-    /// One bit a stripe: set while it has staged changes that no commit took.
+    /// One bit per stripe: set while the stripe has staged changes that no commit has taken.
     pending: Box<[AtomicU64]>,
-    /// Held by a group while it changes its counters, and by a commit while it takes changes: it takes all of a group's,
-    /// or none. Comes before the stripes.
+    /// Held by a group while it changes its counters, and by a commit while it takes changes. So a commit takes all of
+    /// a group's changes or none. Comes before the stripes.
     gate: RwLock<()>,
     pub marks: SegmentMarks,
-    /// Which counters have records is known.
+    /// The table knows which counters have records.
     knows_records: AtomicBool,
     /// Some stripes do not hold all of their counters.
     needs_records: AtomicBool,
-    /// What the counters may take, if they can be evicted (bytes).
+    /// Memory for counters that can be evicted (bytes).
     memory: usize,
-    /// How much more they take, because their records are not current.
+    /// Bytes beyond `memory`, taken by counters whose records are not current.
     excess: AtomicUsize,
     pub hasher: KeyHasher,
 }
 
 impl Table {
-    /// A table that takes up to `memory` bytes, and more only for counters whose records in RocksDB are not current.
+    /// Makes a table that takes up to `memory` bytes, and more only for counters whose records in RocksDB are not
+    /// current.
     pub fn new(memory: usize) -> Self {
         Self {
             stripes: (0..STRIPES).map(|_| Mutex::new(Stripe::new(memory / STRIPES))).collect(),
@@ -89,12 +90,11 @@ impl Table {
         }
     }
 
-    /// Applies `entry` to the counter with `key`, if there is one or there is room for it. `load` gives the counter's
-    /// record: its state, and when it expires. It is told the number of departures that goes with it. `None`, and nothing
-    /// is changed, when it gives nothing.
+    /// Applies `entry` to the counter with `key`, if the counter exists or there is room for it. `load` returns the
+    /// counter's record, for a number of departures. If it returns `None`, so does this function, and nothing changes.
     ///
     /// # Errors
-    /// Those of `load`, and the disk's failure when a change could not be kept; nothing is changed then.
+    /// Returns the error of `load`, or the disk's failure if a change could not be kept. Nothing changes then.
     pub fn act(
         &self,
         key: &[u8],
@@ -116,7 +116,7 @@ impl Table {
         let found = stripe.state(index);
         let is_new = found.is_none();
         if is_new {
-            // What is refused must leave no trace, and push no other counter out of the table.
+            // A refused entry leaves no trace, and evicts no other counter.
             if let Some(fault) = health.refusal(entry) {
                 return Err(fault);
             }
@@ -136,7 +136,7 @@ impl Table {
             Change::Set(state) => Some(state),
             Change::Clear => None,
         };
-        // While the disk refuses writes nothing is changed: what could not be written must not cost credit, be
+        // Nothing changes while the disk refuses writes: a change that cannot be written must not cost credit, be
         // acknowledged in `lazy` mode, or wait in memory.
         if let Some(fault) = health.fault() {
             return Err(fault);
@@ -158,7 +158,8 @@ impl Table {
         Ok(Some(Acted { outcome, durable_after: stripe.changed_in }))
     }
 
-    /// Sets the counter's state in its stripe, where it may be at an index, and stages that for the next commit.
+    /// Sets a counter's state in its stripe, and stages it for the next commit. The index is `None` if the counter is
+    /// not in the stripe.
     #[inline]
     fn set(
         &self,
@@ -174,7 +175,7 @@ impl Table {
         }
         let tags = self.change(stripe, hash, commits, is_recorded);
         let expires = match &state {
-            // Not reckoned for nothing: it is the window's end anyway.
+            // The computation would arrive at the window's end.
             Some(State::FixedWindow(window)) => window.ends,
             Some(state) => entry.expiry(state, now),
             None => now,
@@ -184,15 +185,15 @@ impl Table {
         self.count_excess(stripe);
     }
 
-    /// Keeps what was read of a counter. Returns its index.
+    /// Adds a counter that was read. Returns its index.
     fn keep_loaded(&self, stripe: &mut Stripe, hash: KeyHash, state: State, expires: Timestamp) -> usize {
         self.make_room(stripe);
         let tags = stripe.loaded_tags(self.marks.clean_mark(), true);
         stripe.set(None, hash.high, Some(state), expires, tags)
     }
 
-    /// If an action on the counter with `key` needs its record: the number of departures that goes with a record that is
-    /// read from now on.
+    /// Returns the number of departures for a record that is read from now on; `None` if an action on the counter with
+    /// `key` needs no record.
     pub fn departures_if_absent(&self, key: &[u8]) -> Option<u32> {
         let hash = self.hasher.hash(key);
         let mut stripe = self.stripe(hash.stripe());
@@ -200,19 +201,19 @@ impl Table {
         is_absent.then(|| *stripe.departures(hash.high))
     }
 
-    /// Whether actions may need records at all. They may a moment later even if not.
+    /// Whether actions may need records at all. The answer may be outdated a moment later.
     pub fn needs_records(&self) -> bool {
         self.needs_records.load(Relaxed)
     }
 
-    /// The state of the counter with `key`, as it is now; the outer `None` when it is not in the table.
+    /// Returns the present state of the counter with `key`; the outer `None` if it is not in the table.
     pub fn peek(&self, key: &[u8]) -> Option<Option<State>> {
         let hash = self.hasher.hash(key);
         let stripe = self.stripe(hash.stripe());
         stripe.slots.find(hash.high).map(|index| stripe.state(Some(index)).map(Cow::into_owned))
     }
 
-    /// While it is held, every group has either changed all of its counters or none.
+    /// Waits for groups to finish. While the result is held, every group has changed all of its counters or none.
     pub fn between_groups(&self) -> BetweenGroups<'_> {
         BetweenGroups(self.gate.write())
     }
@@ -230,7 +231,7 @@ impl Table {
         }
     }
 
-    /// Appends to `record` every change that no commit has taken yet, and leaves them for the next commit.
+    /// Appends to `record` every change that no commit has taken yet, and leaves it for the next commit.
     pub fn copy_journal(&self, packer: &mut Packer, record: &mut Vec<u8>) {
         self.stripes.iter().for_each(|stripe| packer.pack(&stripe.lock().staged, record));
     }
@@ -243,13 +244,13 @@ impl Table {
         }
     }
 
-    /// Begins a change in the stripe, which the caller holds: the tags of the counter that changes.
+    /// Begins a change in the stripe, which the caller holds. Returns the tags of the counter that changes.
     fn change(&self, stripe: &mut Stripe, hash: KeyHash, commits: &GroupCommit, recorded: bool) -> Tags {
         if stripe.staged.is_empty() {
             self.mark_pending(hash.stripe());
         }
-        // Both are read under the stripe's lock, and after it is pending: that commit has not yet taken this stripe's
-        // changes, or the next one will.
+        // Both are read under the stripe's lock, after the stripe is marked as pending. So either that commit has not
+        // taken this stripe's changes yet, or the next one will.
         stripe.changed_in = commits.open();
         Tags { used: true, recorded, epoch: stripe.epoch(), mark: self.marks.open() as Mark }
     }

@@ -1,5 +1,6 @@
-//! Records in the table: reservations, and answers to requests with an idempotency key. Each lives in its bucket's stripe, in
-//! memory until it ends, and in the journal with its bucket. Records do not count as counters, and need no look-up.
+//! Records in the table: reservations, and answers to requests with an idempotency key. Each lives in its bucket's
+//! stripe, in memory until it ends, and in the journal with its bucket. Records do not count as counters, and need no
+//! look-up.
 
 use super::{KeyHash, Table};
 use crate::algorithm::Record;
@@ -36,8 +37,8 @@ impl Table {
         count
     }
 
-    /// Writes back a record as this commit has it: a later change of it is in a later segment. A record that has ended is not
-    /// written. No stored record ends later than its last change says, except those that are forgotten.
+    /// Writes back a record as this commit has it: a later change of it is in a later segment. A record that has ended
+    /// is not written. No stored record ends later than its last change says, except those that are forgotten.
     pub(super) fn write_back_record(change: &Change<'_>, now: Timestamp, changes: &mut Vec<u8>) {
         let has_ended = value::expiry(change.value).is_ok_and(|expires| expires <= now);
         if !has_ended {

@@ -1,7 +1,7 @@
-//! One counter in 24 bytes: a hash, a time, and a word of bits. How slots are found is not here.
+//! One counter in 24 bytes: a hash, a time, and a word of bits.
 //!
-//! A fixed window fits of which fewer than 2^40 credits are left, or used, whichever it counts. Of other states the slot holds the place where they lie, and
-//! when they expire.
+//! A fixed window fits if its count is less than 2^40. For other states, the slot has their index in the stripe, and
+//! their expiry.
 
 use crate::store::rocks::commit::segment_marks::Mark;
 
@@ -15,25 +15,25 @@ const NUMBER_SHIFT: u32 = 24;
 /// Numbers from here on do not fit.
 const NUMBER_END: u64 = 1 << (u64::BITS - NUMBER_SHIFT);
 
-/// What a counter's slot holds of its state.
+/// The state in a counter's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
     /// The counter does not exist, or was forgotten.
     Absent,
-    /// A fixed window: when it ends (nanoseconds since 1970), and how many credits are left until then, or used.
+    /// A fixed window: its end (nanoseconds since 1970), and its credits left or used.
     Window { ends: u64, count: u64 },
-    /// Any other state: its place among those outside, and when it expires (nanoseconds since 1970).
+    /// Any other state: its expiry (nanoseconds since 1970), and its index among the states outside of the slots.
     Outside { expires: u64, index: usize },
 }
 
-/// What a slot says besides.
+/// Bits about a counter besides its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tags {
-    /// Touched since the eviction last came by.
+    /// The counter was used since the last eviction considered it.
     pub used: bool,
     /// RocksDB has a record of the counter, of whatever age.
     pub recorded: bool,
-    /// When its stripe's changes had been taken so many times, the counter changed last. Four bits.
+    /// The number of times that the stripe's changes had been taken when the counter changed last (four bits).
     pub epoch: u8,
     /// The journal segment of the last change.
     pub mark: Mark,
@@ -51,12 +51,12 @@ impl Slot {
     /// The number of different epochs.
     pub const EPOCHS: u64 = 1 << EPOCH_BITS;
 
-    /// Whether a window of which so many credits are left, or used, fits into a slot.
+    /// Whether a window with this count fits into a slot.
     pub fn fits(count: u64) -> bool {
         count < NUMBER_END
     }
 
-    /// `held` must fit.
+    /// Makes a slot. A window's count must fit.
     pub fn new(hash: u64, held: Held, tags: Tags) -> Self {
         let (kind, time, number) = match held {
             Held::Absent => (1, 0, 0),
@@ -73,7 +73,7 @@ impl Slot {
         self.bits == 0
     }
 
-    /// What an occupied slot holds.
+    /// The state in an occupied slot.
     pub fn held(&self) -> Held {
         match self.bits % (1 << KIND_BITS) {
             2 => Held::Window { ends: self.time, count: self.bits >> NUMBER_SHIFT },
@@ -86,7 +86,7 @@ impl Slot {
         self.bits % (1 << KIND_BITS) > 1
     }
 
-    /// When the counter expires; 0 when it is absent.
+    /// The counter's expiry; 0 if it is absent.
     pub fn expires(&self) -> u64 {
         self.time
     }
@@ -104,7 +104,7 @@ impl Slot {
         Self::new(self.hash, self.held(), tags)
     }
 
-    /// What the counter adds to those that exist without a record, less records without a counter.
+    /// Returns 1 for a counter without a record, -1 for a record without a counter, and otherwise 0.
     pub fn unrecorded(&self) -> i64 {
         i64::from(self.is_live()) - i64::from(self.bits & RECORDED != 0)
     }

@@ -1,33 +1,33 @@
 //! An open-addressing table of [slots](super::slot), found by their hash.
 //!
-//! A hash's place is its share of the capacity, so slots lie in the order of their hashes, as close to their places as
-//! they can: a search ends at the first larger hash, growing is one pass from front to back, and the capacity can be any
-//! number. What a slot means is not known here.
+//! A hash's home index is its share of the capacity. So slots are in the order of their hashes, as close to home as
+//! possible. A search ends at the first larger hash, growing is one pass from front to back, and the capacity can be
+//! any number.
 
 use super::slot::Slot;
 
-/// So full a table may be, in eighths: a search looks at four slots then, on average.
+/// Maximum load of a table, in eighths. A search then looks at four slots on average.
 const FULL_EIGHTHS: usize = 7;
 
-/// Slots that a sweep looks at one after the other.
+/// Consecutive slots that a sweep looks at.
 const RUN: usize = 16;
 
-/// Slots beyond the end of any table,
+/// Spare slots beyond the end of any table.
 const LEAST_SPARE: usize = 16;
-/// one more for so many,
+/// Slots per additional spare slot.
 const SLOTS_TO_SPARE: usize = 64;
-/// and at most so many more. That k slots are pushed beyond the end has a probability of about e^(-k/4) in a table that is
-/// full to seven eighths, and full tables see millions of combinations.
+/// Maximum of those additional spare slots. In a table at its maximum load, k slots are pushed beyond the end with a
+/// probability of about e^(-k/4), and full tables see millions of combinations.
 const MOST_MORE_SPARE: usize = 112;
 
 /// Slots in the order of their hashes, with gaps.
 #[derive(Debug, Default)]
 pub struct Slots {
-    /// As many as `capacity`, and some for those that are pushed beyond the end.
+    /// `capacity` slots, and spare ones for those that are pushed beyond the end.
     slots: Vec<Slot>,
     capacity: usize,
     len: usize,
-    /// How many slots sweeps have looked at: where they go on.
+    /// The number of slots that sweeps have looked at. The next sweep goes on there.
     hand: usize,
 }
 
@@ -40,24 +40,24 @@ impl Slots {
         self.capacity
     }
 
-    /// What the table takes (bytes).
+    /// Bytes that the table takes.
     pub fn bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()
     }
 
-    /// What a table with this capacity takes (bytes).
+    /// Bytes that a table with this capacity takes.
     pub fn bytes_of(capacity: usize) -> usize {
         (capacity + spare(capacity)) * size_of::<Slot>()
     }
 
-    /// The largest capacity that takes no more than so many bytes.
+    /// The largest capacity that fits into `bytes`.
     pub fn capacity_within(bytes: usize) -> usize {
         let slots = bytes / size_of::<Slot>();
-        // Never too large: the fewer slots, the fewer are spare.
+        // Not too large, since fewer slots have fewer spare ones.
         slots.saturating_sub(spare(slots))
     }
 
-    /// Whether one more fits without growing.
+    /// Whether one more slot fits without growing.
     pub fn has_room(&self) -> bool {
         (self.len + 1) * 8 <= self.capacity * FULL_EIGHTHS
     }
@@ -67,9 +67,9 @@ impl Slots {
         (len * 8).div_ceil(FULL_EIGHTHS)
     }
 
-    /// The index of the slot with this hash. It is valid until a slot is inserted or removed.
+    /// Returns the index of the slot with this hash. It is valid until a slot is inserted or removed.
     pub fn find(&self, hash: u64) -> Option<usize> {
-        let start = self.place(hash);
+        let start = self.home(hash);
         for (index, slot) in self.slots.iter().enumerate().skip(start) {
             if slot.is_empty() || slot.hash > hash {
                 return None;
@@ -81,21 +81,21 @@ impl Slots {
         None
     }
 
-    /// The slot at an index that [`Slots::find`] or [`Slots::insert`] gave.
+    /// Returns the slot at an index from [`Slots::find`] or [`Slots::insert`].
     #[expect(clippy::indexing_slicing, reason = "the index is one that this table gave, and is still valid")]
     pub fn at(&self, index: usize) -> Slot {
         self.slots[index]
     }
 
-    /// Replaces the slot at such an index by one with the same hash.
+    /// Replaces the slot at such an index with one that has the same hash.
     #[expect(clippy::indexing_slicing, reason = "the index is one that this table gave, and is still valid")]
     pub fn set(&mut self, index: usize, slot: Slot) {
         self.slots[index] = slot;
     }
 
-    /// Adds a slot whose hash is not there yet; there must be room. Returns its index.
+    /// Adds a slot with a new hash. There must be room for it. Returns its index.
     pub fn insert(&mut self, slot: Slot) -> usize {
-        let start = self.place(slot.hash);
+        let start = self.home(slot.hash);
         let is_after = |other: &Slot| other.is_empty() || other.hash > slot.hash;
         let from_start = self.slots.iter().skip(start);
         let index = from_start.clone().position(is_after).map_or(self.slots.len(), |ahead| start + ahead);
@@ -115,15 +115,15 @@ impl Slots {
 
     /// Removes the slot at this index.
     pub fn remove(&mut self, index: usize) {
-        // Those behind it that are not at their own places move up.
+        // The following slots move up until one is at its home index.
         let moved = self.slots.iter().enumerate().skip(index + 1);
-        let moved = moved.take_while(|(at, slot)| !slot.is_empty() && self.place(slot.hash) < *at).count();
+        let moved = moved.take_while(|(at, slot)| !slot.is_empty() && self.home(slot.hash) < *at).count();
         self.slots.copy_within(index + 1..index + 1 + moved, index);
         self.set(index + moved, Slot::default());
         self.len -= 1;
     }
 
-    /// Changes the capacity, which must be enough.
+    /// Changes the capacity, which must be large enough.
     pub fn resize(&mut self, capacity: usize) {
         let old = std::mem::take(self);
         self.slots = Vec::with_capacity(capacity + spare(capacity));
@@ -135,7 +135,7 @@ impl Slots {
             if slot.is_empty() {
                 continue;
             }
-            next = next.max(self.place(slot.hash));
+            next = next.max(self.home(slot.hash));
             match self.slots.get_mut(next) {
                 Some(free) => *free = slot,
                 None => {
@@ -148,14 +148,14 @@ impl Slots {
         }
     }
 
-    /// Goes on over the slots, twice around at most, until `decide` returns true of one that is to be removed; gives its
-    /// index. `decide` may replace the slot.
+    /// Visits the slots, each at most twice, until `decide` returns true for one to remove. Returns its index. `decide`
+    /// may replace the slot.
     ///
-    /// It goes in short runs, each far from the last. From front to back, the part behind it would be empty and the part
-    /// before it full, and there every insertion moves hundreds of slots.
+    /// It visits short runs, each far from the last. A sweep from front to back would leave the slots behind it empty
+    /// and those before it full, and there every insertion would move hundreds of slots.
     pub fn sweep(&mut self, mut decide: impl FnMut(&mut Slot) -> bool) -> Option<usize> {
         let runs = self.slots.len().div_ceil(RUN).next_power_of_two();
-        // Once more: the first run may be half done.
+        // One more run, since the first one may be half done.
         for _ in 0..=2 * runs {
             let start = reversed(self.hand / RUN % runs, runs) * RUN;
             for index in start + self.hand % RUN..start + RUN {
@@ -163,7 +163,7 @@ impl Slots {
                     && !slot.is_empty()
                     && decide(slot)
                 {
-                    // What moves up into its place is looked at next.
+                    // The next visit is to the slot that moves up to this index.
                     return Some(index);
                 }
                 self.hand = self.hand.wrapping_add(1);
@@ -172,7 +172,7 @@ impl Slots {
         None
     }
 
-    /// Makes room for one more slot beyond the end. By itself the vector would double.
+    /// Makes room for one more slot beyond the end. Without this, the vector would double its capacity.
     fn reserve_one(&mut self) {
         if self.slots.len() == self.slots.capacity() {
             self.slots.reserve_exact(LEAST_SPARE);
@@ -184,18 +184,18 @@ impl Slots {
         self.slots.iter_mut().filter(|slot| !slot.is_empty())
     }
 
-    /// Where a slot with this hash would lie if it were alone.
-    fn place(&self, hash: u64) -> usize {
+    /// Returns the home index of a hash: its slot's index if it were alone.
+    fn home(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.capacity as u128) >> u64::BITS) as usize
     }
 }
 
-/// Slots that a table with this capacity has beyond its end, for those that are pushed there.
+/// Returns the number of spare slots beyond the end of a table with this capacity.
 fn spare(capacity: usize) -> usize {
     LEAST_SPARE + (capacity / SLOTS_TO_SPARE).min(MOST_MORE_SPARE)
 }
 
-/// The number with its bits in reverse, of as many as count to `power`, a power of two: numbers in a row are spread evenly.
+/// Reverses the low bits of a number less than `power`, a power of two. This spreads consecutive numbers evenly.
 fn reversed(number: usize, power: usize) -> usize {
     number.reverse_bits().checked_shr(usize::BITS - power.trailing_zeros()).unwrap_or(0)
 }
@@ -222,7 +222,7 @@ mod tests {
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        // Few hashes, at both ends and in a crowd: they push one another aside.
+        // Few hashes, at both ends and close together, so that they displace each other.
         let hash = prop_oneof![
             0..20u64,
             (0..20u64).prop_map(|n| u64::MAX - n),
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(seen.len(), 800);
     }
 
-    /// What was pushed beyond the end of a full table made it twice as large, sooner or later.
+    /// Slots that were pushed beyond the end of a full table used to double its size.
     #[test]
     fn a_full_table_does_not_grow_by_coming_and_going() {
         const CAPACITY: usize = 4096;
@@ -335,7 +335,7 @@ mod tests {
                 slots.remove(victim);
             }
             next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            // The upper bits of such a sequence are the random ones: they decide the place.
+            // The upper bits of such a sequence are the random ones: they decide the home index.
             if slots.find(next).is_none() {
                 slots.insert(slot(next, turn));
             }

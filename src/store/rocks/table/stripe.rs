@@ -1,6 +1,6 @@
-//! One stripe of the table: its counters, what the next commit has to write of them, and what gives way to what.
+//! One stripe of the table: its counters, and the changes that the next commit has to write.
 //!
-//! The stripe's caller holds its lock. What an action does to a counter is decided elsewhere.
+//! Callers hold the stripe's lock, and decide how an action changes a counter.
 
 mod eviction;
 
@@ -19,20 +19,20 @@ use crate::store::rocks::commit::journal;
 use crate::store::rocks::commit::segment_marks::Mark;
 use crate::store::value;
 
-/// Counters for which a stripe makes room at first, and states outside of its slots.
+/// Initial capacity for counters, and for states outside of the slots.
 const FIRST_CAPACITY: usize = 8;
 /// Memory for staged changes that a stripe keeps from commit to commit (bytes).
 const KEPT_STAGED: usize = 16 << 10;
-/// Departures are counted apart for so many groups of counters: a batch evicts as many as it loads, and reads again what
-/// it has read of counters in the same group.
-const GROUPS: usize = 16;
+/// Groups of counters whose departures are counted separately. A batch evicts as many counters as it loads, and has to
+/// read counters in the same groups again.
+const DEPARTURE_GROUPS: usize = 16;
 
-/// One stripe's counters and the changes that they owe to the next commit.
+/// One stripe's counters, and their changes for the next commit.
 #[derive(Debug, Default)]
 pub struct Stripe {
-    /// What its counters may take, if they can be evicted (bytes).
+    /// Memory for counters that can be evicted (bytes).
     memory: usize,
-    /// How much more they took when the table counted it.
+    /// Bytes beyond that, when the table counted them last.
     pub counted_excess: usize,
     pub slots: Slots,
     /// States that do not fit into a slot.
@@ -41,14 +41,15 @@ pub struct Stripe {
     outside_bytes: usize,
     /// Staged changes since the last commit took them.
     pub staged: Vec<u8>,
-    /// The counter that changed last, and where its value is staged.
+    /// The hash of the counter that changed last, and the offset of its staged value.
     last_staged: Option<(u64, usize)>,
-    /// How often commits have taken `staged`.
+    /// Times that commits have taken `staged`.
     taken: u64,
-    /// The commit that makes the changes in `staged` durable, and the one for all before.
+    /// The commit that makes the changes in `staged` durable.
     pub changed_in: u64,
+    /// The commit that makes all earlier changes durable.
     taken_in: u64,
-    /// Every counter of the stripe is here: what is not, does not exist.
+    /// Every counter of the stripe is here. A counter that is not here does not exist.
     pub holds_all: bool,
     /// A counter that may have a record has left, or found no room when it was loaded.
     pub lacks_counters: bool,
@@ -56,24 +57,27 @@ pub struct Stripe {
     pub unrecorded: i64,
     /// Counters that were made here, less those that were forgotten.
     pub begun: i64,
-    /// Actions, and those whose counter had to be looked up in RocksDB.
+    /// Actions.
     pub acted: u64,
+    /// Actions whose counter had to be looked up in RocksDB.
     pub loaded: u64,
-    /// No counter could be evicted while [`clean`](crate::store::rocks::commit::segment_marks::SegmentMarks::clean) was this.
+    /// No counter could be evicted while [`clean`](crate::store::rocks::commit::segment_marks::SegmentMarks::clean) was
+    /// this.
     stuck_at: Option<u32>,
-    /// How many counters have left, by group.
-    departures: [u32; GROUPS],
-    /// The records beside its counters, by the hash of their keys. Elsewhere: plain hits need none of it in their caches.
+    /// Counters that have left, by group.
+    departures: [u32; DEPARTURE_GROUPS],
+    /// The records of its buckets, by the hash of their keys. Boxed, because plain hits need none of it in their
+    /// caches.
     pub records: Box<Records<u64, FixedState>>,
 }
 
 impl Stripe {
-    /// An empty stripe for so many bytes.
+    /// Makes an empty stripe with `memory` bytes.
     pub fn new(memory: usize) -> Self {
         Self { memory, ..Self::default() }
     }
 
-    /// What the counters take (bytes).
+    /// Bytes that the counters take.
     pub fn bytes(&self) -> usize {
         self.slots.bytes() + self.bytes_outside()
     }
@@ -82,11 +86,11 @@ impl Stripe {
         self.outside.capacity() * size_of::<State>() + self.outside_bytes
     }
 
-    /// How many counters have left of those that this one is counted with. If the counter is absent before and after, and
-    /// this has not changed, it was absent all the time.
+    /// The number of counters of this one's group that have left. A counter that is absent before and after was absent
+    /// all the time if this number has not changed.
     #[expect(clippy::indexing_slicing, reason = "the remainder is less than the number of groups")]
     pub fn departures(&mut self, hash: u64) -> &mut u32 {
-        &mut self.departures[hash as usize % GROUPS]
+        &mut self.departures[hash as usize % DEPARTURE_GROUPS]
     }
 
     /// Returns the state at an index, if there is one.
@@ -100,35 +104,35 @@ impl Stripe {
         }
     }
 
-    /// Appends the counter's value; nothing when it does not exist.
+    /// Appends the counter's value, or nothing if it does not exist.
     pub fn write_value(&self, index: usize, out: &mut Vec<u8>) {
         if let Some(state) = self.state(Some(index)) {
             value::encode(&state, Timestamp::from_nanos(self.slots.at(index).expires()), out);
         }
     }
 
-    /// The counter was used.
+    /// Notes that the counter was used.
     pub fn touch(&mut self, index: usize) {
         let slot = self.slots.at(index);
         let tags = slot.tags();
-        // Not written for nothing: the cache line would have to be written back.
+        // A needless write would make the processor write the cache line back.
         if !tags.used {
             self.slots.set(index, slot.with_tags(Tags { used: true, ..tags }));
         }
     }
 
-    /// The commit that makes the counter's last change durable, or a later one.
+    /// Returns the commit that makes the counter's last change durable, or a later one.
     pub fn durable_after(&self, index: usize) -> u64 {
         let is_staged = self.slots.at(index).tags().epoch == self.epoch() && !self.staged.is_empty();
         if is_staged { self.changed_in } else { self.taken_in }
     }
 
-    /// The commit that makes all changes of the stripe durable.
+    /// Returns the commit that makes all changes of the stripe durable.
     pub fn all_durable_after(&self) -> u64 {
         if self.staged.is_empty() { self.taken_in } else { self.changed_in }
     }
 
-    /// The epoch of a change made now.
+    /// Returns the epoch of a change that is made now.
     pub fn epoch(&self) -> u8 {
         (self.taken % Slot::EPOCHS) as u8
     }
@@ -146,7 +150,7 @@ impl Stripe {
         self.staged = staged;
     }
 
-    /// The staged changes were taken.
+    /// Notes that a commit took the staged changes.
     pub fn note_taken(&mut self) {
         self.staged.clear();
         self.staged.shrink_to(KEPT_STAGED);
@@ -218,7 +222,7 @@ impl Stripe {
         self.slots.set(index, slot);
     }
 
-    /// The counter does not exist any more.
+    /// Notes that the counter does not exist any more.
     pub fn clear(&mut self, index: usize, tags: Tags) {
         let hash = self.slots.at(index).hash;
         self.set(Some(index), hash, None, Timestamp::default(), tags);
@@ -232,7 +236,7 @@ impl Stripe {
         }
     }
 
-    /// It is unknown which counters have records.
+    /// Forgets which counters have records.
     pub fn forget_records(&mut self) {
         for slot in self.slots.iter_mut() {
             *slot = slot.with_tags(Tags { recorded: false, ..slot.tags() });
@@ -240,8 +244,8 @@ impl Stripe {
         self.unrecorded = self.slots.iter_mut().map(|slot| slot.unrecorded()).sum();
     }
 
-    /// Notes the time at which the reservations of a loaded state last changed. The server's clock may have been set back
-    /// since.
+    /// Notes the time at which the reservations of a loaded state last changed. The server's clock may have been set
+    /// back since.
     pub fn note_time(&mut self, state: Option<&State>) {
         if let Some(State::Reserved(state)) = state {
             self.records.note_time(state.groups.time);
@@ -256,9 +260,9 @@ impl Stripe {
         }
     }
 
-    /// Tags of a counter that was loaded, with a record that is current.
+    /// Returns the tags of a loaded counter, whose record is current.
     pub fn loaded_tags(&self, mark: Mark, used: bool) -> Tags {
-        // Not this epoch: it has nothing staged.
+        // An earlier epoch, since the counter has nothing staged.
         let epoch = (self.taken.wrapping_sub(1) % Slot::EPOCHS) as u8;
         Tags { used, recorded: true, epoch, mark }
     }

@@ -14,8 +14,8 @@ pub struct Usage {
     pub hits: u64,
     /// Actions on counters that had to be looked up.
     pub misses: u64,
-    /// Counters without a record in RocksDB, less records without a counter. Together with the number of records, this is
-    /// the number of counters. It is exact if records are known and no write-back runs.
+    /// Counters without a record in RocksDB, less records without a counter. Together with the number of records, this
+    /// is the number of counters. It is exact if records are known and no write-back runs.
     pub unrecorded: i64,
     /// Counters that were made since the start, less those that were forgotten.
     pub begun: i64,

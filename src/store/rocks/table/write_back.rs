@@ -12,11 +12,11 @@ use crate::store::rocks::commit::journal;
 use crate::store::rocks::commit::segment_marks::Mark;
 
 impl Table {
-    /// Writes back a counter that a commit in the journal changed, if its last change lies in segment `through` or earlier:
-    /// stages in `changes` what its record has to be.
+    /// Writes back a counter that a commit in the journal changed, if its last change lies in segment `through` or
+    /// earlier: stages in `changes` what its record has to be.
     ///
-    /// Only committed changes become records. One counter's part of a group must not outlive a crash alone, and neither must
-    /// a hit that was never acknowledged.
+    /// Only committed changes become records. One counter's part of a group must not outlive a crash alone, and neither
+    /// must a hit that was never acknowledged.
     ///
     /// Returns true if the counter has expired by `now`, and is forgotten instead. `is_late` says whether a change of a
     /// counter may outlive the segment in the journal. Forgetting such a counter has to be a change, too.
@@ -43,8 +43,8 @@ impl Table {
             return false;
         }
         if stripe.durable_after(index) > admission.commits.done() {
-            // The counter has a later change that is not committed. Of the changes in this pass, the last one wins; or a later
-            // segment has one.
+            // The counter has a later change that is not committed. Of the changes in this pass, the last one wins; or
+            // a later segment has one.
             journal::stage(changes, key, |out| out.extend_from_slice(change.value));
             stripe.retag(index, Tags { recorded: !change.value.is_empty(), ..tags });
             return false;
@@ -79,8 +79,8 @@ impl Table {
     }
 
     /// Keeps a counter from becoming clean with segment `through`, because its last change is, or will be, in the next
-    /// segment. If the counter left the table, that change might be lost. If a compaction dropped its record, the next start
-    /// would find a counter that is not counted.
+    /// segment. If the counter left the table, that change might be lost. If a compaction dropped its record, the next
+    /// start would find a counter that is not counted.
     pub fn stays_in_journal(&self, hash: KeyHash, through: u32) {
         let mut stripe = self.stripe(hash.stripe());
         let Some(index) = stripe.slots.find(hash.high) else { return };

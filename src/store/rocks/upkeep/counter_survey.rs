@@ -1,10 +1,10 @@
-//! Enforcing the bounds: a thread that measures the disk, counts the counters while their number is unknown, and forgets
-//! expired ones when there is little room left.
+//! Enforcing the bounds: a thread that measures the disk, counts the counters while their number is unknown, and
+//! forgets expired ones when there is little room left.
 //!
-//! The [budget](crate::store::bounds::CounterBudget) counts each counter that is made or forgotten. It does not know
-//! the counters that a killed process left, and it cannot be sure about records that compactions drop. So all records are
-//! counted after a kill, and whenever the bound is near. Counting, forgetting and giving disk space back take time, and are
-//! done so rarely that they use a small part of a processor. Hits never wait for any of it.
+//! The [budget](crate::store::bounds::CounterBudget) counts each counter that is made or forgotten. It does not
+//! know the counters that a killed process left, and it cannot be sure about records that compactions drop. So all
+//! records are counted after a kill, and whenever the bound is near. Counting, forgetting and giving disk space back
+//! take time, and are done so rarely that they use a small part of a processor. Hits never wait for any of it.
 
 use std::time::{Duration, Instant};
 
@@ -27,8 +27,8 @@ use crate::store::value;
 const MEASURING_INTERVAL: Duration = Duration::from_millis(100);
 /// Approximate bytes on disk of a counter that has no record yet.
 const RECORD_BYTES: u64 = 48;
-/// Bytes of write-ahead log in addition to `--max-disk`. RocksDB flushes old data beyond [`MAX_WAL_BYTES`], which takes a
-/// moment. Beyond this allowance, the log counts like counters. The documented 192 MiB leave room for later writes.
+/// Bytes of write-ahead log in addition to `--max-disk`. RocksDB flushes old data beyond [`MAX_WAL_BYTES`], which takes
+/// a moment. Beyond this allowance, the log counts like counters. The documented 192 MiB leave room for later writes.
 const WAL_ALLOWANCE: u64 = MAX_WAL_BYTES + (64 << 20);
 /// The pause after a scan of all counters, as a multiple of the scan's duration.
 const PAUSE: u32 = 20;
@@ -54,7 +54,7 @@ impl StoreCore {
             if (!counters.is_counted() || self.is_room_short()) && Instant::now() >= next_survey {
                 let begun = Instant::now();
                 surveys.note(&self.sweep(self.clock.now(), settled));
-                // Without the records in doubt there is room, and with them there is none.
+                // Without the records in doubt there is room, and with them the store is full.
                 let max = self.bounds.max_counters;
                 let is_in_doubt = counters.at_least() < max && counters.at_most() >= max;
                 next_survey = Instant::now() + begun.elapsed() * if is_in_doubt { PAUSE_IN_DOUBT } else { PAUSE };
@@ -93,8 +93,8 @@ impl StoreCore {
         counters.is_nearly_full() || counters.disk_is_full()
     }
 
-    /// Notes the number of dropped records that are really gone. A record that a running compaction drops can be read until
-    /// the compaction ends.
+    /// Notes the number of dropped records that are really gone. A record that a running compaction drops can be read
+    /// until the compaction ends.
     fn note_settled(&self, settled: &mut i64) {
         let dropped = self.engine.admission.counters.dropped();
         if self.engine.with_disk(|database| Ok(database.is_compacting())).is_ok_and(|is_compacting| !is_compacting) {
@@ -102,8 +102,8 @@ impl StoreCore {
         }
     }
 
-    /// Counts all counters and forgets those that have expired by `now`. At least `settled` of the records dropped so far
-    /// are gone.
+    /// Counts all counters and forgets those that have expired by `now`. At least `settled` of the records dropped so
+    /// far are gone.
     ///
     /// # Errors
     /// Fails if RocksDB cannot read or write. The number of counters is then as well known as before.
@@ -124,11 +124,11 @@ impl StoreCore {
         Ok(())
     }
 
-    /// Scans all counters. Returns the number of records, and of counters that were forgotten; `None` if the store is being
-    /// closed, or if the table does not know all records yet.
+    /// Scans all counters. Returns the number of records, and of counters that were forgotten; `None` if the store is
+    /// being closed, or if the table does not know all records yet.
     ///
-    /// The number is exact. While there is no write-back, the table knows the number of counters without a record, and an
-    /// iterator fixes the records to scan.
+    /// The number is exact. While there is no write-back, the table knows the number of counters without a record, and
+    /// an iterator fixes the records to scan.
     fn survey(&self, now: Timestamp, settled: i64) -> Result<Option<(u64, u64)>, StoreError> {
         let engine = &self.engine;
         if let Some(fault) = engine.admission.health.fault() {
@@ -165,7 +165,7 @@ impl StoreCore {
         })
     }
 
-    /// Forgets those of the counters that have expired, and returns their number.
+    /// Forgets the expired ones of these counters, and returns their number.
     fn forget_expired(&self, database: &Database, keys: &[Box<[u8]>], now: Timestamp) -> Result<u64, StoreError> {
         let engine = &self.engine;
         let expiry = |stored: &[u8]| value::expiry(stored).ok();
@@ -187,8 +187,8 @@ impl StoreCore {
     }
 }
 
-/// Whether the disk's bound is reached by the bytes of counters in files, of counters to be written, and of the write-ahead
-/// log.
+/// Whether the disk's bound is reached by the bytes of counters in files, of counters to be written, and of the
+/// write-ahead log.
 fn is_disk_full(counters: u64, log: u64, max_disk: u64) -> bool {
     counters.saturating_add(log.saturating_sub(WAL_ALLOWANCE)) >= max_disk
 }

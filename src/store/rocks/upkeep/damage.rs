@@ -1,7 +1,6 @@
-//! What could not be read: told to the log and the metrics, and for a while to those who ask whether the store is well.
+//! Failed reads, which the log, the metrics, and for a while the health check report.
 //!
-//! A damaged file answers the hits of its own counters with errors, and all others as before. Nothing here decides what
-//! a hit is answered.
+//! Hits on the counters of a damaged file are answered with errors, and all others as before.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,7 +8,7 @@ use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::logging::{Escaped, LogThrottle};
 use crate::store::contract::StoreError;
 
-/// The store is not well for so long after RocksDB could not read a record.
+/// After a failed read, the health check fails for this time.
 const RECENT_NS: u64 = 10 * NANOS_PER_SECOND;
 
 static UNREADABLE: LogThrottle = LogThrottle::new();
@@ -19,13 +18,13 @@ static UNDECODABLE: LogThrottle = LogThrottle::new();
 #[derive(Debug, Default)]
 pub struct Damage {
     reads: AtomicU64,
-    /// When the last one failed, in nanoseconds since the Unix epoch; 0: none has.
+    /// Time of the last failed read (nanoseconds since the Unix epoch); 0 before the first.
     last: AtomicU64,
     records: AtomicU64,
 }
 
 impl Damage {
-    /// RocksDB could not read at `now`: a damaged block, or a disk that fails.
+    /// Notes that RocksDB could not read at `now`, because of a damaged block or a failing disk.
     pub fn note_read(&self, error: &StoreError, now: Timestamp) {
         self.reads.fetch_add(1, Relaxed);
         self.last.fetch_max(now.as_nanos(), Relaxed);
@@ -39,7 +38,7 @@ impl Damage {
         });
     }
 
-    /// A record was read and makes no sense.
+    /// Notes a record that was read and cannot be decoded.
     pub fn note_record(&self, key: &[u8], error: &StoreError) {
         self.records.fetch_add(1, Relaxed);
         UNDECODABLE.say(|more| {
@@ -47,18 +46,20 @@ impl Damage {
         });
     }
 
-    /// Reads that failed since the start.
+    /// The number of failed reads since the start.
     pub fn reads(&self) -> u64 {
         self.reads.load(Relaxed)
     }
 
-    /// How often a damaged record was met since the start.
+    /// The number of times that a damaged record was read since the start.
     pub fn records(&self) -> u64 {
         self.records.load(Relaxed)
     }
 
+    /// Checks whether records could be read lately.
+    ///
     /// # Errors
-    /// When RocksDB could not read a record in the ten seconds before `now`.
+    /// Fails if RocksDB could not read a record in the ten seconds before `now`.
     pub fn check(&self, now: Timestamp) -> Result<(), StoreError> {
         let last = self.last.load(Relaxed);
         if last > 0 && now.since(Timestamp::from_nanos(last)) < RECENT_NS {

@@ -1,8 +1,7 @@
 //! Whether the database can be written, and why not.
 //!
-//! A failed write to the log is final for an open RocksDB: what it had not yet synced may be lost, and it takes no more
-//! writes. The engine then refuses what it cannot keep, and a thread of its own opens the database again. Nothing here
-//! touches a disk.
+//! A failed write to the log is final for an open RocksDB: data that it had not synced may be lost, and it takes no
+//! more writes. The engine then refuses changes, and a thread reopens the database.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
@@ -11,19 +10,19 @@ use crate::store::contract::StoreError;
 use crate::store::rocks::sync::Mutex;
 use crate::store::rocks::sync::atomic::AtomicU8;
 
-/// What can be done with the database.
+/// The operations that the database takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Condition {
     /// Reads and writes.
     Well = 0,
-    /// Reads at most. It has to be opened again.
+    /// Reads at most. The database has to be reopened.
     Broken = 1,
-    /// It was opened again. The next commit first writes everything that the disk may lack.
+    /// Reads. The next commit first writes everything that the disk may lack.
     Reopened = 2,
 }
 
-/// The condition of the database, and the failure that it began with.
+/// The condition of the database, and the failure that caused it.
 pub struct Health {
     condition: AtomicU8,
     fault: Mutex<Option<StoreError>>,
@@ -46,7 +45,7 @@ impl Health {
         self.condition() == Condition::Well
     }
 
-    /// Why writes fail; `None` while the database is well.
+    /// Returns the failure that makes writes fail; `None` while the database is well.
     #[inline]
     pub fn fault(&self) -> Option<StoreError> {
         if self.is_well() { None } else { Some(self.known_fault()) }
@@ -58,24 +57,24 @@ impl Health {
         self.fault.lock().clone().unwrap_or_else(unknown)
     }
 
-    /// The answer to an entry that would begin a counter while the disk refuses writes. Such counters could not be
-    /// written and would fill the memory.
+    /// Returns the error for an entry that would make a counter while the disk refuses writes. Such counters could not
+    /// be written, and would fill the memory.
     pub fn refusal(&self, entry: &Entry) -> Option<StoreError> {
         if entry.action.gives_back() { None } else { self.fault() }
     }
 
-    /// A write or an fsync failed.
+    /// Notes that a write or an fsync failed.
     pub fn broke(&self, error: &StoreError) {
         *self.fault.lock() = Some(error.clone());
         self.condition.store(Condition::Broken as u8, Release);
     }
 
-    /// The database was opened again.
+    /// Notes that the database was reopened.
     pub fn reopened(&self) {
         self.condition.store(Condition::Reopened as u8, Release);
     }
 
-    /// Everything is on the disk again. A failure since [`Health::reopened`] stands.
+    /// Notes that everything is on the disk again, unless there was a failure since [`Health::reopened`].
     pub fn caught_up(&self) {
         let (reopened, well) = (Condition::Reopened as u8, Condition::Well as u8);
         if self.condition.compare_exchange(reopened, well, AcqRel, Acquire).is_ok() {

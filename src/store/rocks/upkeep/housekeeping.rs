@@ -1,5 +1,5 @@
-//! The store's threads, which write back, fsync, commit what no hit commits, and reopen the database after the disk failed.
-//! Hits wait only for commits.
+//! The store's threads, which write back, fsync, commit what no hit commits, and reopen the database after the disk
+//! failed. Hits wait only for commits.
 
 use std::sync::Arc;
 use std::time::Duration;

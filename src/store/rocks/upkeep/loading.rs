@@ -1,11 +1,12 @@
-//! Loading counters into memory after a start: a thread that reads all records once, beside the hits.
+//! Loading counters into memory after a start: a thread that reads all records once, while hits are served.
 //!
-//! Once it is through, and if all counters found room, the table knows that a counter it does not hold does not exist:
-//! the first hit of a new actor then needs no look-up. It also finds out which counters have records, which counting
-//! them rests on. Hits never wait for it: until it is through, they look up what they need.
+//! When it has finished, and if all counters found room, the table knows that a counter it does not hold does not
+//! exist. The first hit of a new actor then needs no look-up. The thread also learns which counters have records, which
+//! the count of counters rests on. Hits never wait for it. Until it has finished, they look up the records that they
+//! need.
 //!
-//! A part of the table that a counter has left, for want of room, needs look-ups until the next start, even if all would
-//! fit again: to know that takes another pass over all records, and room that expired counters still hold.
+//! A stripe that a counter has left for lack of room needs look-ups until the next start, even if all counters would
+//! fit again. To learn that would take another pass over all records, and room that expired counters still hold.
 
 use std::time::Duration;
 
@@ -15,9 +16,9 @@ use crate::store::rocks::disk::counter_record::Decoder;
 use crate::store::rocks::store_core::StoreCore;
 use crate::store::rocks::table::STRIPES;
 
-/// How often to look whether there is something to do.
+/// Pause between checks whether counters have to be loaded.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How many records are noted at once, while no write-back runs: 64 a stripe, about 5 MB.
+/// Records that are noted at once, while there is no write-back: 64 per stripe, about 5 MB.
 const AT_ONCE: usize = 64 * STRIPES;
 
 impl StoreCore {
@@ -33,7 +34,7 @@ impl StoreCore {
         }
     }
 
-    /// Notes every record in the table, and loads the counters for which there is room.
+    /// Notes every record in the table, and loads counters while there is room.
     fn load(&self) -> Result<(), StoreError> {
         let (engine, table) = (&self.engine, &self.engine.table);
         engine.with_disk(|database| {
@@ -49,7 +50,7 @@ impl StoreCore {
                 });
                 let mut some = some.collect::<Result<Vec<_>, StoreError>>()?;
                 let count = some.len();
-                // Stripe by stripe: then the processor finds most of a stripe in its caches.
+                // Stripe by stripe, so that most of a stripe is in the processor's caches.
                 some.sort_unstable_by_key(|(hash, _)| hash.stripe());
                 engine.without_write_backs(|| {
                     some.into_iter().for_each(|(hash, record)| table.note_record(hash, record))
@@ -58,7 +59,7 @@ impl StoreCore {
                     table.noted_records();
                     return Ok(());
                 }
-                // A database that has failed waits for this to end before it is opened again.
+                // A database that has failed is not reopened before this ends.
                 if *self.stopping.lock() || !self.engine.is_well() {
                     return Ok(());
                 }

@@ -6,12 +6,12 @@ use std::task::{Context, Poll, Waker};
 
 use super::*;
 
-/// Polls once. With a leader in place a wait is pending then, and in the queue.
+/// Polls once. While there is a leader, this puts a waiter into the queue.
 fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A second lead was made and dropped at once, under the lock that its drop takes: the store hung for good when its
+/// A second lead was made and dropped at once, under the lock that its drop takes: the store hung forever when its
 /// thread asked for the lead just after the first hit had taken it.
 #[test]
 fn there_is_one_leader_and_asking_for_another_does_no_harm() {
@@ -25,7 +25,7 @@ fn there_is_one_leader_and_asking_for_another_does_no_harm() {
 }
 
 /// Leadership was a unit in a channel: a waiter that was dropped between the message and its next poll took it
-/// along, and every later hit waited for ever.
+/// along, and every later hit waited forever.
 #[test]
 fn an_heir_that_leaves_before_it_is_polled_passes_leadership_on() {
     let group = GroupCommit::new(0);

@@ -15,7 +15,8 @@ pub(super) const TOLERATED_EXCESS: usize = 16;
 
 impl Stripe {
     /// Makes room for one more counter: by growing, then by evicting counters that are written back and were not used
-    /// lately. If none may go, the stripe grows all the same. Indexes are not valid afterwards.
+    /// lately. If no counter can be evicted, the stripe grows beyond its memory. Indexes are not valid
+    /// afterwards.
     pub fn make_room(&mut self, marks: &SegmentMarks) {
         if self.has_room() {
             return;
@@ -31,19 +32,18 @@ impl Stripe {
         }
     }
 
-    /// Whether there is room for one more counter within the stripe's memory, without an eviction; makes it.
+    /// Makes room for one more counter within the stripe's memory, without an eviction. Returns whether there is room.
     pub fn has_room(&mut self) -> bool {
         let has_place = self.outside.capacity() == 0 || self.has_place_outside() || self.outside_may_grow_by() > 0;
         self.excess() == 0 && has_place && (self.slots.has_room() || self.grow())
     }
 
-    /// Bytes beyond the stripe's memory, and what is tolerated.
+    /// Bytes beyond the stripe's memory and the tolerated excess.
     pub fn excess(&self) -> usize {
         self.bytes().saturating_sub(self.memory + self.memory / TOLERATED_EXCESS)
     }
 
-    /// Gives back what exceeds the stripe's memory, as far as its counters are written back. Indexes are not valid
-    /// afterwards.
+    /// Gives back memory beyond the bound, as far as counters are written back. Indexes are not valid afterwards.
     pub fn give_back(&mut self, marks: &SegmentMarks) {
         while self.least_bytes() > self.memory {
             if !self.evict(marks) {
@@ -53,7 +53,7 @@ impl Stripe {
         self.fit();
     }
 
-    /// What the counters and one more would take without gaps.
+    /// Bytes that the counters and one more would take without gaps.
     pub(super) fn least_bytes(&self) -> usize {
         let slots = Slots::bytes_of(Slots::capacity_for(self.slots.len() + 1));
         slots + (self.outside.len() + 1) * size_of::<State>() + self.outside_bytes
@@ -88,13 +88,13 @@ impl Stripe {
         self.outside.len() < self.outside.capacity()
     }
 
-    /// By how many states the memory outside of the slots may grow.
+    /// The number of states that the memory outside of the slots may grow by.
     pub(super) fn outside_may_grow_by(&self) -> usize {
         let step = self.outside.capacity() / 4 + FIRST_CAPACITY;
         step.min(self.memory.saturating_sub(self.bytes()) / size_of::<State>())
     }
 
-    /// Evicts a counter, if there is one that may go.
+    /// Evicts a counter, and returns whether one could be evicted.
     fn evict(&mut self, marks: &SegmentMarks) -> bool {
         let clean = marks.clean();
         if self.stuck_at == Some(clean) {
