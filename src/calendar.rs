@@ -1,11 +1,11 @@
-//! Calendars: in which minute, hour, day, week, month or year of a time zone a time lies, and when that ends.
+//! Calendars: the minute, hour, day, week, month or year of a time zone that contains a given time, and its end.
 //!
-//! Zone data are the system's, or else those that were compiled in. Each distinct calendar exists once in the process, so
-//! that a limit can name it by a number. Nothing here counts, or asks what time it is.
+//! Zone data come from the system, or else from the binary. Each distinct calendar exists once in the process, so that
+//! a limit can refer to it by number. Nothing here counts, or reads the clock.
 //!
 //! A day, week, month or year begins when the zone's clocks first show its first day and the time `resetAt`, or a later
 //! time. If they skip that time, it begins right after the gap. If they show it twice, it begins at the first one.
-//! Weeks begin on Monday. A minute or an hour ends when the clocks show another one, or are put back.
+//! Weeks begin on Monday. A minute or an hour ends when the clocks show another one, or are set back.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use parking_lot::RwLock;
 use crate::algorithm::{CalendarId, CalendarWindow};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
-/// What a window is one of.
+/// The unit of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unit {
     Minute,
@@ -45,12 +45,12 @@ impl Unit {
         }
     }
 
-    /// Whether it begins at a time of the day, which may be another than midnight.
+    /// Returns whether it begins at a time of day that can be chosen.
     pub fn has_time_of_day(self) -> bool {
         !matches!(self, Self::Minute | Self::Hour)
     }
 
-    /// Seconds; `None` where that depends on the date.
+    /// Returns its length in seconds; `None` if that depends on the date.
     fn seconds(self) -> Option<i64> {
         match self {
             Self::Minute => Some(60),
@@ -59,7 +59,7 @@ impl Unit {
         }
     }
 
-    /// The first day of the one that `day` is in.
+    /// Returns the first day of the unit that contains `day`.
     fn first_day(self, day: Date) -> Date {
         match self {
             Self::Minute | Self::Hour | Self::Day => day,
@@ -72,7 +72,7 @@ impl Unit {
         }
     }
 
-    /// The first day of the next one; `None` past the year 9999.
+    /// Returns the first day of the next unit; `None` after the year 9999.
     fn next(self, first_day: Date) -> Option<Date> {
         let span = match self {
             Self::Minute | Self::Hour | Self::Day => 1.day(),
@@ -84,12 +84,12 @@ impl Unit {
     }
 }
 
-/// Why a calendar cannot be had.
+/// An error for a time zone that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no time zone is called {0:?}")]
 pub struct UnknownZone(pub String);
 
-/// A unit, in a zone, that begins at a time of the day. Two of the same are equal.
+/// A unit in a zone, with the time of day at which it begins. Equal calendars are identical.
 #[derive(Clone, Copy)]
 pub struct Calendar(&'static Inner);
 
@@ -98,15 +98,15 @@ struct Inner {
     unit: Unit,
     zone: String,
     reset_at: Time,
-    /// The window that was asked for last, and the one after it: most asks are about the same.
+    /// The window of the last request and the one after it. Most requests are for the same window.
     latest: ArcSwap<[Window; 2]>,
 }
 
-/// From when to when.
+/// A span of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Window {
     pub starts: Timestamp,
-    /// The first moment after it.
+    /// The first moment after the window.
     pub ends: Timestamp,
 }
 
@@ -117,56 +117,56 @@ impl Window {
 }
 
 #[derive(Default)]
-struct Known {
+struct Registry {
     by_id: Vec<Calendar>,
     by_text: HashMap<String, Calendar>,
 }
 
-static KNOWN: LazyLock<RwLock<Known>> = LazyLock::new(RwLock::default);
+static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);
 
 impl Calendar {
-    /// The calendar of `unit` in `zone` (an IANA name, in any case), whose days begin at `reset_at`.
+    /// Returns the calendar of `unit` in `zone` (an IANA name, in any case), whose days begin at `reset_at`.
     ///
     /// # Errors
-    /// When there is no such zone.
+    /// There is no such zone.
     pub fn new(unit: Unit, zone: &str, reset_at: Time) -> Result<Self, UnknownZone> {
         let unknown = || UnknownZone(zone.to_owned());
         let zone = TimeZone::get(zone).map_err(|_| unknown())?.iana_name().ok_or_else(unknown)?.to_owned();
         let text = text(unit, reset_at, &zone);
-        let mut known = KNOWN.write();
-        if let Some(calendar) = known.by_text.get(&text) {
+        let mut registry = REGISTRY.write();
+        if let Some(calendar) = registry.by_text.get(&text) {
             return Ok(*calendar);
         }
-        let id = CalendarId(u32::try_from(known.by_id.len()).map_err(|_| unknown())?);
-        // For the rest of the process: as many as the operator has ever written, not as clients ask for.
+        let id = CalendarId(u32::try_from(registry.by_id.len()).map_err(|_| unknown())?);
+        // Leaked, because it lives as long as the process. Only operators create calendars, never clients.
         let calendar = Self(Box::leak(Box::new(Inner { id, unit, zone, reset_at, latest: ArcSwap::default() })));
-        known.by_id.push(calendar);
-        known.by_text.insert(text, calendar);
+        registry.by_id.push(calendar);
+        registry.by_text.insert(text, calendar);
         Ok(calendar)
     }
 
-    /// The calendar that `id` stands for.
+    /// Returns the calendar with this id.
     pub fn of(id: CalendarId) -> Option<Self> {
-        KNOWN.read().by_id.get(id.0 as usize).copied()
+        REGISTRY.read().by_id.get(id.0 as usize).copied()
     }
 
-    /// Finds the calendar that displays this text, if the process has it already. Reads no zone data, so the text may be
-    /// a client's.
+    /// Finds the calendar that displays as this text, if the process has created it. Reads no zone data, so the text
+    /// may come from a client.
     pub fn find(text: &str) -> Option<Self> {
-        KNOWN.read().by_text.get(text).copied()
+        REGISTRY.read().by_text.get(text).copied()
     }
 
-    /// The number of calendars in memory.
+    /// Returns the number of calendars in memory.
     pub fn count() -> usize {
-        KNOWN.read().by_id.len()
+        REGISTRY.read().by_id.len()
     }
 
-    /// Whether the text looks like one that a calendar displays. There may be no such zone.
+    /// Returns whether the text has the form of a displayed calendar. Its zone need not exist.
     pub fn is_text(text: &str) -> bool {
         split_text(text).is_some()
     }
 
-    /// Reads what it displays. A calendar that is new stays in memory, so the text must not be a client's.
+    /// Parses a displayed calendar. A new calendar stays in memory, so the text must not come from a client.
     pub fn parse(text: &str) -> Option<Self> {
         Self::find(text).or_else(|| {
             let (unit, reset_at, zone) = split_text(text)?;
@@ -190,7 +190,7 @@ impl Calendar {
         self.0.reset_at
     }
 
-    /// The window in which `at` lies, and the next one.
+    /// Returns the window that contains `at`, and the next one.
     pub fn windows(self, at: Timestamp) -> [Window; 2] {
         let latest = **self.0.latest.load();
         if latest[0].has(at) {
@@ -202,7 +202,7 @@ impl Calendar {
         windows
     }
 
-    /// The limit as it is for an ask at `at`.
+    /// Returns `limit` with the window that contains `at`.
     pub fn dated(self, limit: CalendarWindow, at: Timestamp) -> CalendarWindow {
         let [Window { starts, ends }, _] = self.windows(at);
         let seconds = u32::try_from(ends.since(starts) / NANOS_PER_SECOND).unwrap_or(u32::MAX);
@@ -210,7 +210,7 @@ impl Calendar {
     }
 
     fn compute(self, at: Timestamp) -> Window {
-        // Asked for anew at each window: zone data may have been updated.
+        // Read again for each window, because zone data may have been updated.
         let zone = TimeZone::get(&self.0.zone).unwrap_or(TimeZone::UTC);
         let Ok(moment) = jiff::Timestamp::from_nanosecond(i128::from(at.as_nanos())) else { return ALL_TIME };
         let window = match self.0.unit.seconds() {
@@ -222,9 +222,9 @@ impl Calendar {
 
     fn by_date(self, now: &Zoned) -> Option<Window> {
         let Inner { unit, reset_at, .. } = *self.0;
-        let begins = |day: Date| first_shown(day.to_datetime(reset_at), now.time_zone()).map(stamp);
+        let begins = |day: Date| find_first_moment(day.to_datetime(reset_at), now.time_zone()).map(stamp);
         let at = stamp(now.timestamp());
-        // A day early: the clocks may show a time before the boundary again after it.
+        // One day earlier, because after the boundary the clocks may show a time before it again.
         let day = now.date().checked_sub(2.days()).ok()?;
         let mut first_day = unit.first_day(day);
         let mut starts = begins(first_day)?;
@@ -240,8 +240,8 @@ impl Calendar {
     }
 }
 
-/// The first moment at which the zone's clocks show `local` or a later time.
-fn first_shown(local: DateTime, zone: &TimeZone) -> Option<jiff::Timestamp> {
+/// Returns the first moment when the zone's clocks show `local` or a later time.
+fn find_first_moment(local: DateTime, zone: &TimeZone) -> Option<jiff::Timestamp> {
     let ambiguous = zone.to_ambiguous_timestamp(local);
     let AmbiguousOffset::Gap { after, .. } = ambiguous.offset() else { return ambiguous.compatible().ok() };
     // With the offset after the gap, a time inside the gap is a moment before it.
@@ -249,10 +249,11 @@ fn first_shown(local: DateTime, zone: &TimeZone) -> Option<jiff::Timestamp> {
     zone.following(before_gap).find(|change| change.offset() == after).map(|change| change.timestamp())
 }
 
-/// Where the calendar ends, and time goes on.
+/// The window for times beyond the calendar's range.
 const ALL_TIME: Window = Window { starts: Timestamp::EPOCH, ends: Timestamp::MAX };
 
-/// The minute or hour of so many seconds that the clocks show. It is cut short where they are put forward or back within it.
+/// Returns the minute or hour on the clocks, given its length in seconds. It is shorter if the clocks are set forward
+/// or back within it.
 fn by_offset(now: &Zoned, seconds: i64) -> Window {
     let (zone, offset) = (now.time_zone(), now.offset());
     let east = i64::from(offset.seconds());
@@ -261,7 +262,7 @@ fn by_offset(now: &Zoned, seconds: i64) -> Window {
         .map(|second| jiff::Timestamp::from_second(second).unwrap_or(jiff::Timestamp::MAX));
     let next_change = zone.following(now.timestamp()).take_while(|change| change.timestamp() < ends);
     let next_change = next_change.filter(|change| change.offset() != offset).map(|change| change.timestamp()).next();
-    // The present moment may be one itself.
+    // The current moment may be a transition itself.
     let just_after = now.timestamp().checked_add(1.nanosecond()).unwrap_or(jiff::Timestamp::MAX);
     let before = |at: jiff::Timestamp| at.checked_sub(1.nanosecond()).unwrap_or(jiff::Timestamp::MIN);
     let last_change = zone.preceding(just_after).take_while(|change| change.timestamp() > starts);
@@ -269,12 +270,12 @@ fn by_offset(now: &Zoned, seconds: i64) -> Window {
     Window { starts: stamp(last_change.unwrap_or(starts)), ends: stamp(next_change.unwrap_or(ends)) }
 }
 
-/// Before 1970 it is the epoch.
+/// Converts a time. Before 1970, returns the epoch.
 fn stamp(at: jiff::Timestamp) -> Timestamp {
     Timestamp::from_nanos(u64::try_from(at.as_nanosecond().max(0)).unwrap_or(u64::MAX))
 }
 
-/// Reads `HH:MM`.
+/// Parses `HH:MM`.
 pub fn time_of_day(text: &str) -> Option<Time> {
     let (hour, minute) = text.split_once(':')?;
     let number = |digits: &str| {
@@ -289,7 +290,7 @@ pub fn write_time_of_day(time: Time) -> String {
     format!("{:02}:{:02}", time.hour(), time.minute())
 }
 
-/// What stands for a calendar in keys, too: it must not change.
+/// Formats a calendar. Stored keys contain this text, so it must not change.
 fn text(unit: Unit, reset_at: Time, zone: &str) -> String {
     format!("{} {} {zone}", unit.name(), write_time_of_day(reset_at))
 }

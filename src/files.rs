@@ -1,7 +1,6 @@
-//! Files that operators name: read whole, without ever waiting for another process.
+//! Reads files that operators name, whole and without waiting for another process.
 //!
-//! Opening a FIFO blocks, a device may do anything, and a file may be of any size. Nothing here knows what is
-//! in a file.
+//! Opening a FIFO blocks, a device may do anything, and a file may have any size. The contents do not matter here.
 
 use std::fs::{self, FileType, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -10,15 +9,14 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// The content of the regular file at `path`, of at most `max_bytes`.
+/// Returns the content of the regular file at `path`, at most `max_bytes`.
 ///
 /// # Errors
-/// The system's; [`ErrorKind::InvalidInput`] when it is not a regular file, [`ErrorKind::FileTooLarge`] when it is
-/// larger than that.
+/// The system's error, [`ErrorKind::InvalidInput`] if it is not a regular file, or [`ErrorKind::FileTooLarge`].
 pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
-    // Before it is opened: to open a device may do something.
+    // Checked before it is opened, because opening a device may have effects.
     check_type(fs::metadata(path)?.file_type())?;
-    // It may be another file by now; to open that does not wait either.
+    // It may have been replaced. Opening another kind of file does not wait either.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     check_type(file.metadata()?.file_type())?;
@@ -43,7 +41,7 @@ fn check_type(found: FileType) -> io::Result<()> {
     } else {
         "a device"
     };
-    Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {name}, and must be a regular file")))
+    Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {name}, but must be a regular file")))
 }
 
 fn size(bytes: u64) -> String {
@@ -58,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_regular_file_is_read_up_to_the_bound() {
+    fn regular_file_is_read_up_to_the_bound() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, [7; 2048]).unwrap();
@@ -70,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_without_waiting() {
+    fn other_files_are_rejected_without_waiting() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("fifo");
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());

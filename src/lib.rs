@@ -1,43 +1,44 @@
-//! divvy: quotas and rate limits as a service. This page is the map of the house.
+//! divvy: quotas and rate limits as a service. This page is the map of the code.
 //!
 //! ```text
 //! bytes ─► protocol (decode) ─► limiter ─► rules (which limits apply?) ─► store (take credit) ─► verdict ─► protocol (encode) ─► bytes
 //! ```
 //!
-//! One read of a connection may carry many requests. **The batch is the unit everywhere**: read once, decode every
-//! complete request, apply them as one batch, encode every reply, write once. Order on a connection, pipelining, one
-//! commit for many hits and few system calls all come from that.
+//! One read of a connection may contain many requests. **The batch is the unit everywhere**: divvy reads once, decodes
+//! every complete request, applies them as one batch, encodes every reply, and writes once. Batches keep the order of a
+//! connection, allow pipelining, share one commit among many hits, and need few system calls.
 //!
-//! | room | what lives there | what never does |
+//! | module | contains | does not contain |
 //! |---|---|---|
-//! | [`cli`] | one file a subcommand; words for the operator | decisions |
-//! | [`config`] | rules files (INI, JSON) → validated rules, or every problem with its line; ratelimit's YAML → rules | counting |
-//! | [`server`] | sockets: accept, TLS, the password, read, write, timeouts, the end; a session per protocol, the HTTP API | judgement |
-//! | [`protocol`] | bytes ↔ requests and replies: Divvy's line protocol, RESP and its commands, Envoy's and Kuadrant's messages | sockets |
-//! | [`limiter`] | requests and rules → a plan; the store's outcomes → a report | protocols, files |
-//! | [`rules`] | what the operator wrote, compiled: which limits apply to an operation | time, counters |
-//! | [`store`] | what remembers: RocksDB, Redis, memory; one contract | rules |
-//! | [`calendar`] | windows by the calendar: when a day or a month begins and ends in a time zone | counting, the present time |
-//! | [`algorithm`] | pure decisions: (limit, state, ask, time) → (outcome, state) | clocks, I/O |
-//! | [`files`] | files that operators name: read whole, without waiting | what is in them |
-//! | [`logging`] | the log: its queue, its form, what is safe to print in it, how often | what happened |
-//! | [`clock`] | the only place that asks what time it is | |
-//! | [`metrics`] | what is counted and timed, a file a theme; Prometheus's text and statsd's packets | rules, stores, protocols |
+//! | [`cli`] | subcommands, one per file; messages for the operator | decisions |
+//! | [`config`] | parsing of rules files (INI, JSON) into validated rules, or a report of every problem with its line; conversion of ratelimit's YAML | counting |
+//! | [`server`] | sockets: accept, TLS, the password, read, write, timeouts, shutdown; a session per protocol, the HTTP API | policy |
+//! | [`protocol`] | conversion between bytes and requests or replies: Divvy's line protocol, RESP and its commands, Envoy's and Kuadrant's messages | sockets |
+//! | [`limiter`] | planning of requests by the rules; reports from the store's outcomes | protocols, files |
+//! | [`rules`] | the operator's rules, compiled: the limits that apply to an operation | time, counters |
+//! | [`store`] | storage of counters in RocksDB, Redis or memory, behind one contract | rules |
+//! | [`calendar`] | calendar windows: when a day or a month begins and ends in a time zone | counting, the current time |
+//! | [`algorithm`] | pure decisions: (limit, state, request, time) → (outcome, state) | clocks, I/O |
+//! | [`files`] | reading of files that operators name, without waiting | their format |
+//! | [`logging`] | the log: queue, format, escaping, throttling | the events themselves |
+//! | [`clock`] | reading of the clock, which happens nowhere else | |
+//! | [`metrics`] | counters and timings, one topic per file; Prometheus's text and statsd's packets | rules, stores, protocols |
 //!
-//! Imports go downward only: `cli` → `server`, `config` → `limiter`, `protocol` → `rules`, `store` →
-//! `calendar` → `algorithm` → `files`, `logging`, `metrics` → `clock`; rooms of one height do not import each other, and neither do files within a
-//! room in circles (`tests/architecture.rs`). Fronts call the limiter and nothing below it: from `rules` they take the words in which a request
-//! is put (operations and patterns), from the limiter everything else, the store's name and backups included. A line
-//! of code that needs two rooms is two lines. `unsafe` is forbidden here: the calls that need it are in `crates/sys`.
+//! Imports go downward only: `cli` → `server`, `config` → `limiter`, `protocol` → `rules`, `store` → `calendar` →
+//! `algorithm` → `files`, `logging`, `metrics` → `clock`. Modules on the same level do not import each other, and files
+//! within a module do not import each other in circles (`tests/architecture.rs`). Fronts, the servers of the protocols,
+//! call the limiter and nothing below it. From `rules` they use the types of a request (operations and patterns), and
+//! everything else comes from the limiter, including the store's name and backups. Code that needs two modules is
+//! divided between them. `unsafe` is forbidden here: the calls that need it are in `crates/sys`.
 //!
-//! What holds throughout:
-//! - Time is a parameter. What decides is read once per batch, in [`limiter`], and passed down.
-//! - An acknowledged hit is on disk: unless the operator chose otherwise (`lazy`, `memory`), a reply leaves only after
-//!   the write-ahead log has what it rests on.
-//! - The limit is part of a bucket's identity, unless the rule names its counter: change it and the rule counts afresh, leave it and a restart keeps
-//!   every counter.
-//! - Nothing that came from outside is unwrapped, or used as an index; a client's mistake is an error reply and the server lives
-//!   on.
+//! Invariants:
+//! - Time is a parameter. The time for decisions is read once per batch, in [`limiter`], and passed down.
+//! - An acknowledged hit is on disk: a reply is sent only after the write-ahead log contains the changes that it
+//!   depends on, unless the operator chose otherwise (`lazy`, `memory`).
+//! - The limit is part of a bucket's identity, unless the rule names its counter. If the limit changes, the rule starts
+//!   with new counters. If it stays, every counter survives a restart.
+//! - Nothing from outside is unwrapped or used as an index. A client's mistake causes an error reply, and the server
+//!   keeps running.
 
 #![cfg_attr(
     test,

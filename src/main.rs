@@ -1,4 +1,4 @@
-//! The `divvy` binary: parse the command line, run one subcommand, turn its error into an exit code.
+//! The `divvy` binary: parses the command line, runs one subcommand, and turns its error into an exit code.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use divvy::cli::Cli;
 
-// RocksDB's, too: the crate's feature `override` puts it in the place of C's.
+// RocksDB uses it, too: the crate's feature `override` replaces C's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     match Cli::parse().run() {
         Ok(code) => code,
         Err(error) => {
-            // A standard error that is gone changes nothing about the exit code.
+            // The exit code does not depend on whether standard error still exists.
             let _ = writeln!(io::stderr(), "divvy: {error:#}");
             ExitCode::FAILURE
         }

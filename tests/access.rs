@@ -265,7 +265,7 @@ fn what_is_no_password_is_refused_and_not_shown() {
         (["--requirepass", &long], "it has more than 512 bytes"),
         (["--requirepass-file", file], "it contains a control character"),
         (["--requirepass-file", "/nowhere/password"], "cannot read /nowhere/password"),
-        (["--requirepass-file", "/dev/zero"], "it is a device, and must be a regular file"),
+        (["--requirepass-file", "/dev/zero"], "it is a device, but must be a regular file"),
     ] {
         let output = divvy().args(["serve", "--store", "memory"]).args(args).output().unwrap();
         let message = String::from_utf8(output.stderr).unwrap();

@@ -96,7 +96,7 @@ fn source_directory() -> PathBuf {
 fn module_order() -> BTreeMap<String, usize> {
     let text = fs::read_to_string(source_directory().join("lib.rs")).unwrap().replace("\n//! ", " ");
     let (_, sentence) = text.split_once("Imports go downward only:").expect("the order of modules");
-    let (order, _) = sentence.split_once(';').unwrap();
+    let (order, _) = sentence.split_once(". ").unwrap();
     let heights = order.split('→').enumerate();
     heights
         .flat_map(|(height, names)| names.split('`').skip(1).step_by(2).map(move |name| (name.to_owned(), height)))

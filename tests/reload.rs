@@ -309,7 +309,7 @@ fn a_pipe_in_place_of_the_rules_file_is_refused_and_the_next_file_is_loaded() {
     fs::remove_file(watched.path()).unwrap();
     assert!(Command::new("mkfifo").arg(watched.path()).status().unwrap().success());
     watched.hang_up();
-    watched.log.await_line(&["ERROR", "cannot read the file: it is a pipe, and must be a regular file"]);
+    watched.log.await_line(&["ERROR", "cannot read the file: it is a pipe, but must be a regular file"]);
     watched.log.await_count(1, NOT_LOADED);
     fs::remove_file(watched.path()).unwrap();
     watched.write(&rules("a=1", 7));

@@ -259,7 +259,7 @@ fn a_bad_replacement_changes_nothing_and_a_hang_up_looks_again() {
     fs::remove_file(certificates.path("server.pem")).unwrap();
     assert!(Command::new("mkfifo").arg(certificates.path("server.pem")).status().unwrap().success());
     server.signal("-HUP");
-    log.await_line(&["cannot load the new TLS files", "server.pem: it is a pipe, and must be a regular file"]);
+    log.await_line(&["cannot load the new TLS files", "server.pem: it is a pipe, but must be a regular file"]);
     fs::remove_file(certificates.path("server.pem")).unwrap();
     let renewed = certificates.issue("server");
     server.signal("-HUP");

@@ -1,4 +1,4 @@
-//! Windows of chosen zones and moments. tests/calendar.rs compares many more with Python's `zoneinfo`.
+//! Windows in selected zones at selected moments. tests/calendar.rs compares many more with Python's `zoneinfo`.
 
 use proptest::prelude::*;
 
@@ -18,11 +18,11 @@ fn window(unit: Unit, zone: &str, reset_at: &str, moment: &str) -> [String; 2] {
 }
 
 #[test]
-fn a_day_may_have_23_or_25_hours() {
+fn day_may_have_23_or_25_hours() {
     let berlin = |moment| window(Unit::Day, "Europe/Berlin", "00:00", moment);
     assert_eq!(berlin("2026-03-29T12:00:00Z"), ["2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"]);
     assert_eq!(berlin("2026-10-25T12:00:00Z"), ["2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"]);
-    // The first moment belongs to it, and that of its end to the next one.
+    // A window contains its first moment. The moment of its end belongs to the next one.
     assert_eq!(berlin("2026-10-24T22:00:00Z")[1], "2026-10-25T23:00:00Z");
     assert_eq!(berlin("2026-10-25T23:00:00Z")[0], "2026-10-25T23:00:00Z");
 }
@@ -37,45 +37,45 @@ fn weeks_begin_on_monday_months_on_the_first_and_years_on_new_year() {
 }
 
 #[test]
-fn a_day_may_begin_at_another_time() {
+fn day_may_begin_at_another_time() {
     let late = |moment| window(Unit::Month, "America/New_York", "06:00", moment);
     assert_eq!(late("2026-07-01T09:59:59Z"), ["2026-06-01T10:00:00Z", "2026-07-01T10:00:00Z"]);
     assert_eq!(late("2026-07-01T10:00:00Z")[0], "2026-07-01T10:00:00Z");
 }
 
 #[test]
-fn a_day_whose_beginning_is_skipped_begins_right_after_the_gap() {
+fn day_with_a_skipped_beginning_begins_after_the_gap() {
     for (zone, reset_at, noon, expected) in [
-        // From 02:00 to 03:00.
+        // The clocks go from 02:00 to 03:00.
         ("Europe/Berlin", "02:30", "2026-03-29T12:00:00Z", ["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]),
         ("Europe/Berlin", "02:00", "2026-03-29T12:00:00Z", ["2026-03-29T01:00:00Z", "2026-03-30T00:00:00Z"]),
         ("Europe/Berlin", "03:00", "2026-03-29T12:00:00Z", ["2026-03-29T01:00:00Z", "2026-03-30T01:00:00Z"]),
         ("America/New_York", "02:30", "2026-03-08T12:00:00Z", ["2026-03-08T07:00:00Z", "2026-03-09T06:30:00Z"]),
-        // From midnight to 01:00.
+        // The clocks go from midnight to 01:00.
         ("America/Santiago", "00:00", "2026-09-06T12:00:00Z", ["2026-09-06T04:00:00Z", "2026-09-07T03:00:00Z"]),
         ("America/Santiago", "00:30", "2026-09-06T12:00:00Z", ["2026-09-06T04:00:00Z", "2026-09-07T03:30:00Z"]),
         ("Africa/Cairo", "00:45", "2026-04-24T12:00:00Z", ["2026-04-23T22:00:00Z", "2026-04-24T21:45:00Z"]),
-        // From 02:00 to 02:30.
+        // The clocks go from 02:00 to 02:30.
         ("Australia/Lord_Howe", "02:15", "2026-10-04T01:00:00Z", ["2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z"]),
     ] {
         assert_eq!(window(Unit::Day, zone, reset_at, noon), expected, "{zone} {reset_at}");
-        // The day before ends there, without a gap or an overlap.
+        // The previous day ends there, without a gap or an overlap.
         let [starts, _] = expected;
         let before = at(starts).as_nanos() - 1;
         let [last, next] = calendar(Unit::Day, zone, reset_at).windows(Timestamp::from_nanos(before));
         assert_eq!((last.ends, next.starts), (at(starts), at(starts)), "{zone} {reset_at}");
     }
-    // The week that begins on a Monday whose midnight is skipped.
+    // The week begins on a Monday whose midnight is skipped.
     let tehran = window(Unit::Week, "Asia/Tehran", "00:30", "2021-03-23T12:00:00Z");
     assert_eq!(tehran, ["2021-03-21T20:30:00Z", "2021-03-28T20:00:00Z"]);
 }
 
 #[test]
-fn a_day_that_a_zone_skipped_is_no_window() {
+fn day_skipped_by_a_zone_has_no_window() {
     let samoa = |moment| window(Unit::Day, "Pacific/Apia", "00:00", moment);
     assert_eq!(samoa("2011-12-30T09:00:00Z"), ["2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"]);
     assert_eq!(samoa("2011-12-30T10:00:00Z"), ["2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"]);
-    // Of the day that begins at 06:00, the clocks show only the last six hours, after the next midnight.
+    // The clocks only show the last six hours of the day that begins at 06:00, after the next midnight.
     let late = |moment| window(Unit::Day, "Pacific/Apia", "06:00", moment);
     assert_eq!(late("2011-12-30T09:59:59Z"), ["2011-12-29T16:00:00Z", "2011-12-30T10:00:00Z"]);
     assert_eq!(late("2011-12-30T10:00:00Z"), ["2011-12-30T10:00:00Z", "2011-12-30T16:00:00Z"]);
@@ -83,14 +83,14 @@ fn a_day_that_a_zone_skipped_is_no_window() {
 }
 
 #[test]
-fn an_hour_ends_when_the_clocks_show_another_one_or_are_put_back() {
+fn hour_ends_when_the_clocks_show_another_one_or_are_set_back() {
     let kathmandu = window(Unit::Hour, "Asia/Kathmandu", "00:00", "2026-11-22T10:00:00Z");
     assert_eq!(kathmandu, ["2026-11-22T09:15:00Z", "2026-11-22T10:15:00Z"]);
-    // 01:45 for the second time, after the clocks went back by half an hour.
+    // It is 01:45 for the second time, after the clocks went back by half an hour.
     let lord_howe = |moment| window(Unit::Hour, "Australia/Lord_Howe", "00:00", moment);
     assert_eq!(lord_howe("2026-04-04T14:59:59Z"), ["2026-04-04T14:00:00Z", "2026-04-04T15:00:00Z"]);
     assert_eq!(lord_howe("2026-04-04T15:15:00Z"), ["2026-04-04T15:00:00Z", "2026-04-04T15:30:00Z"]);
-    // From 02:30 to 03:00 at once.
+    // The clocks go from 02:30 to 03:00.
     let caracas = |moment| window(Unit::Hour, "America/Caracas", "00:00", moment);
     assert_eq!(caracas("2016-05-01T06:59:59Z"), ["2016-05-01T06:30:00Z", "2016-05-01T07:00:00Z"]);
     assert_eq!(caracas("2016-05-01T07:00:00Z"), ["2016-05-01T07:00:00Z", "2016-05-01T08:00:00Z"]);
@@ -111,7 +111,7 @@ fn windows_are_right_after_the_last_time_was_asked_for() {
 }
 
 #[test]
-fn equal_calendars_are_one_and_read_back() {
+fn equal_calendars_are_identical_and_parse_back() {
     let one = calendar(Unit::Day, "europe/BERLIN", "06:05");
     assert_eq!(one, calendar(Unit::Day, "Europe/Berlin", "06:05"));
     assert_eq!(one.to_string(), "day 06:05 Europe/Berlin");
@@ -126,13 +126,13 @@ fn equal_calendars_are_one_and_read_back() {
 
 proptest! {
     #[test]
-    fn windows_follow_one_another_without_a_gap(
+    fn windows_follow_each_other_without_a_gap(
         unit in prop::sample::select(&Unit::ALL[..]),
         zone in prop::sample::select(vec![
             "UTC", "Europe/Berlin", "Pacific/Apia", "America/Havana", "America/Santiago", "Africa/Casablanca",
         ]),
         minute in 0..1440i32,
-        // Until the year 2500.
+        // Up to the year 2500.
         second in 0..16_725_225_600u64,
     ) {
         let reset_at = Time::midnight().checked_add(minute.minutes()).unwrap();

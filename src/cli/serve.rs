@@ -137,10 +137,10 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
     served.map(|()| ExitCode::SUCCESS)
 }
 
-/// Configures the allocator to return freed memory sooner. If many counters occur only once, freed memory doubled the
-/// total: pages were kept for a second after they were freed, and huge pages could not be returned in part. With 10,000
-/// actors the setting costs no measurable CPU time, with ten million a tenth. On systems without huge pages it has no
-/// other effect.
+/// Makes the allocator return freed pages at once, and turns off huge pages. If counters occur only once, freed memory
+/// would otherwise take as much as everything else, because pages are kept for a second and a huge page cannot be
+/// returned in part. With 10,000 actors this costs no measurable CPU time, with ten million a tenth. Nothing else
+/// changes if the system has no huge pages, or refuses.
 fn keep_little_memory() {
     divvy_sys::keep_no_freed_pages();
     #[cfg(target_os = "linux")]

@@ -1,20 +1,20 @@
-//! How a clock follows another one that people and programs set: pure arithmetic, with every time a parameter.
+//! How a clock follows another one that people and programs set. Pure arithmetic: all times are parameters.
 
 use super::timestamp::{NANOS_PER_SECOND, Timestamp};
 
-/// By how much the wall clock may be set back and be waited for. Beyond it, the clock jumps; buckets take a time that is
-/// so much behind theirs for a clock that was set back, too.
+/// Maximum step back of the wall clock that the clock waits for. After a larger step it jumps. Buckets, too, assume
+/// that the clock was set back if a request's time is at most this far behind theirs.
 pub const MAX_STANDSTILL_NS: u64 = 10 * NANOS_PER_SECOND;
-/// A difference that is not worth a correction: reading two clocks one after the other takes some time.
+/// Difference that is not corrected, because reading two clocks one after the other takes time.
 const TOLERANCE_NS: u64 = NANOS_PER_SECOND / 1_000;
 
-/// What the wall clock said at a moment of the monotonic one, from which the present time follows.
+/// The time of the wall clock at a moment of the monotonic clock. The current time is derived from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anchor {
     pub wall: Timestamp,
-    /// The monotonic clock then (ns).
+    /// The monotonic clock at that moment, in nanoseconds.
     pub monotonic: u64,
-    /// No time before it is told: the clock stands still until this one has passed.
+    /// The earliest time that may be returned. The clock stands still until it is reached.
     pub floor: Timestamp,
 }
 
@@ -23,14 +23,14 @@ impl Anchor {
         Self { wall, monotonic, floor: Timestamp::EPOCH }
     }
 
-    /// The time when the monotonic clock says so.
+    /// Returns the time at a moment of the monotonic clock.
     pub fn at(&self, monotonic: u64) -> Timestamp {
-        self.unheld(monotonic).max(self.floor)
+        self.at_without_floor(monotonic).max(self.floor)
     }
 
-    /// The anchor to go by from now on, when both clocks say so; `None` when this one is still good.
+    /// Returns the anchor to use from now on, given the readings of both clocks; `None` if this one is still accurate.
     pub fn corrected(&self, wall: Timestamp, monotonic: u64) -> Option<Self> {
-        let expected = self.unheld(monotonic);
+        let expected = self.at_without_floor(monotonic);
         if wall.since(expected).max(expected.since(wall)) <= TOLERANCE_NS {
             return None;
         }
@@ -39,7 +39,7 @@ impl Anchor {
         Some(Self { wall, monotonic, floor: if is_waited_for { now } else { Timestamp::EPOCH } })
     }
 
-    fn unheld(&self, monotonic: u64) -> Timestamp {
+    fn at_without_floor(&self, monotonic: u64) -> Timestamp {
         self.wall.plus(monotonic.saturating_sub(self.monotonic))
     }
 }
@@ -56,7 +56,7 @@ mod tests {
         Anchor::new(Timestamp::from_nanos(START), 500)
     }
 
-    /// The anchor after `elapsed` on the monotonic clock, when the wall clock says `wall`.
+    /// Returns the anchor after `elapsed` on the monotonic clock, if the wall clock shows `wall`.
     fn after(anchor: Anchor, elapsed: u64, wall: u64) -> Anchor {
         let monotonic = anchor.monotonic + elapsed;
         anchor.corrected(Timestamp::from_nanos(wall), monotonic).unwrap_or(anchor)
@@ -64,7 +64,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_clock_that_is_never_set_needs_no_correction(
+        fn unset_clock_needs_no_correction(
             elapsed in 0..u64::MAX / 4, noise in 0..=2 * TOLERANCE_NS,
         ) {
             let wall = START + elapsed + noise - TOLERANCE_NS.min(elapsed);
@@ -74,8 +74,8 @@ mod tests {
         }
 
         #[test]
-        fn forward_is_followed_at_once(elapsed in 0..u64::MAX / 4, step in TOLERANCE_NS + 1..u64::MAX / 4, later in 0..u64::MAX / 4) {
-            // Also a suspend: the monotonic clock stands still meanwhile.
+        fn step_forward_is_followed_at_once(elapsed in 0..u64::MAX / 4, step in TOLERANCE_NS + 1..u64::MAX / 4, later in 0..u64::MAX / 4) {
+            // A suspend has the same effect: the monotonic clock stands still during it.
             let wall = START + elapsed + step;
             let anchor = after(anchor(), elapsed, wall);
             prop_assert_eq!(anchor.at(500 + elapsed).as_nanos(), wall);
@@ -83,7 +83,7 @@ mod tests {
         }
 
         #[test]
-        fn a_small_step_back_is_waited_for(
+        fn small_step_back_causes_a_standstill(
             elapsed in 0..u64::MAX / 4, step in TOLERANCE_NS + 1..=MAX_STANDSTILL_NS, later in 0..2 * MAX_STANDSTILL_NS,
         ) {
             let now = START + elapsed;
@@ -94,22 +94,22 @@ mod tests {
         }
 
         #[test]
-        fn a_large_step_back_is_followed_at_once(elapsed in 0..u64::MAX / 4, step in MAX_STANDSTILL_NS + 1..START) {
+        fn large_step_back_is_followed_at_once(elapsed in 0..u64::MAX / 4, step in MAX_STANDSTILL_NS + 1..START) {
             let wall = START + elapsed - step;
             let anchor = after(anchor(), elapsed, wall);
             prop_assert_eq!(anchor.at(500 + elapsed).as_nanos(), wall);
         }
 
-        /// Whatever happens to the wall clock, measured each second.
+        /// Holds for any changes of the wall clock, measured every second.
         #[test]
-        fn it_is_never_behind_the_wall_clock_nor_more_than_ten_seconds_ahead_and_goes_back_by_jumps_only(
+        fn clock_is_at_most_ten_seconds_ahead_never_behind_and_only_goes_back_by_jumps(
             steps in prop::collection::vec((0..2 * NANOS_PER_SECOND, -15..15i64, 0..4u8), 1..60),
         ) {
             let (mut anchor, mut monotonic, mut wall) = (anchor(), 500, START);
-            let mut told = anchor.at(monotonic);
+            let mut last = anchor.at(monotonic);
             for (elapsed, seconds, kind) in steps {
                 monotonic += elapsed;
-                // Most of the time the clock is not set.
+                // Most of the time, the clock is not set.
                 let set = if kind == 0 { seconds * NANOS_PER_SECOND as i64 } else { 0 };
                 wall = (wall + elapsed).saturating_add_signed(set);
                 let wall = Timestamp::from_nanos(wall);
@@ -118,17 +118,17 @@ mod tests {
                 let now = anchor.at(monotonic);
                 prop_assert!(now >= wall);
                 prop_assert!(now.since(wall) <= MAX_STANDSTILL_NS);
-                prop_assert!(before >= told, "between two measurements it does not run backwards");
+                prop_assert!(before >= last, "between two measurements it does not run backwards");
                 if now < before {
                     prop_assert_eq!(now, wall, "a jump");
                     prop_assert!(before.since(wall) > MAX_STANDSTILL_NS);
                 }
-                told = now;
+                last = now;
             }
         }
 
         #[test]
-        fn no_time_overflows(wall in any::<u64>(), set in any::<u64>(), monotonic in any::<u64>(), later in any::<u64>()) {
+        fn times_never_overflow(wall in any::<u64>(), set in any::<u64>(), monotonic in any::<u64>(), later in any::<u64>()) {
             let anchor = Anchor::new(Timestamp::from_nanos(wall), monotonic);
             let corrected = anchor.corrected(Timestamp::from_nanos(set), later).unwrap_or(anchor);
             prop_assert!(corrected.at(u64::MAX) >= corrected.at(later));

@@ -1,11 +1,11 @@
-//! Points in time, and the units that they are reckoned in.
+//! Points in time and their units.
 
 /// Nanoseconds in one second.
 pub const NANOS_PER_SECOND: u64 = 1_000_000_000;
 /// Nanoseconds in one millisecond.
 pub const NANOS_PER_MILLI: u64 = 1_000_000;
 
-/// A point in time: nanoseconds since the Unix epoch, good until the year 2554.
+/// A point in time: nanoseconds since the Unix epoch, up to the year 2554.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(u64);
 
@@ -17,7 +17,7 @@ impl Timestamp {
         Self(nanos)
     }
 
-    /// `None` when the result is past the year 2554.
+    /// Returns the time; `None` after the year 2554.
     pub const fn from_millis(millis: u64) -> Option<Self> {
         match millis.checked_mul(NANOS_PER_MILLI) {
             Some(nanos) => Some(Self(nanos)),
@@ -25,7 +25,7 @@ impl Timestamp {
         }
     }
 
-    /// `None` when the result is past the year 2554.
+    /// Returns the time; `None` after the year 2554.
     pub const fn from_secs(seconds: u64) -> Option<Self> {
         match seconds.checked_mul(NANOS_PER_SECOND) {
             Some(nanos) => Some(Self(nanos)),
@@ -37,23 +37,23 @@ impl Timestamp {
         self.0
     }
 
-    /// This time plus `nanos`, or [`Timestamp::MAX`].
+    /// Returns this time plus `nanos`, or [`Timestamp::MAX`].
     pub const fn plus(self, nanos: u64) -> Self {
         Self(self.0.saturating_add(nanos))
     }
 
-    /// This time less `nanos`, or [`Timestamp::EPOCH`].
+    /// Returns this time minus `nanos`, or [`Timestamp::EPOCH`].
     pub const fn minus(self, nanos: u64) -> Self {
         Self(self.0.saturating_sub(nanos))
     }
 
-    /// Nanoseconds from `earlier` to this time; 0 when `earlier` is later.
+    /// Returns the nanoseconds from `earlier` to this time, or 0 if `earlier` is later.
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// `nanos` in whole seconds, rounded up: a caller that waits so long has waited long enough.
+/// Returns `nanos` in whole seconds, rounded up so that a caller who waits this long waits long enough.
 pub const fn ceil_seconds(nanos: u64) -> u64 {
     nanos.div_ceil(NANOS_PER_SECOND)
 }

@@ -5,17 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::clock::{Clock, NANOS_PER_SECOND};
 
-/// Messages of one kind that are logged in a second; more are counted, and told with the next one that is logged.
+/// Messages of one kind that are logged per second. Further ones are counted, and the next logged message reports their
+/// number.
 pub const MESSAGES_PER_SECOND: u64 = 5;
 
-/// Bits that hold how many messages were logged in the present second.
+/// Bits for the number of messages logged in the current second.
 const LOGGED_BITS: u32 = 8;
 
-/// One kind of message. Shared by all threads, without a lock; make it a `static`.
+/// Throttle for one kind of message. All threads share it without a lock; make it a `static`.
 #[derive(Debug, Default)]
 pub struct LogThrottle {
-    /// The present second, and in its lowest bits how many messages were logged in it: one word, so that two threads
-    /// cannot take the same turn.
+    /// The current second and, in its lowest bits, the number of messages logged in it. They share a word, so that two
+    /// threads cannot take the same turn.
     turn: AtomicU64,
     left_out: AtomicU64,
 }
@@ -25,8 +26,8 @@ impl LogThrottle {
         Self { turn: AtomicU64::new(0), left_out: AtomicU64::new(0) }
     }
 
-    /// Calls `log` unless too many messages were logged in this second; with how many were left out since the one
-    /// before, if any.
+    /// Calls `log`, unless too many messages were logged in this second. Passes the number of messages omitted since
+    /// the last one, if any.
     pub fn say(&self, log: impl FnOnce(Option<u64>)) {
         static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::system);
         if let Some(left_out) = self.take_turn(CLOCK.now().as_nanos() / NANOS_PER_SECOND) {
@@ -34,7 +35,7 @@ impl LogThrottle {
         }
     }
 
-    /// Whether a message may be logged in `second`; then how many were left out before it.
+    /// Returns whether a message may be logged in `second`, as the number of messages omitted before it.
     fn take_turn(&self, second: u64) -> Option<u64> {
         let taken = self.turn.fetch_update(Relaxed, Relaxed, |turn| {
             if turn >> LOGGED_BITS != second {
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_a_second_and_the_next_one_tells_how_many_more() {
+    fn excess_messages_are_counted_and_reported_by_the_next_one() {
         let kind = LogThrottle::new();
         let logged = |second| (0..100).filter_map(|_| kind.take_turn(second)).collect::<Vec<_>>();
         assert_eq!(logged(7), [0; MESSAGES_PER_SECOND as usize]);
@@ -64,13 +65,13 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_kind_is_always_logged() {
+    fn rare_messages_are_always_logged() {
         let kind = LogThrottle::new();
         assert!((0..50).all(|second| kind.take_turn(second) == Some(0)));
     }
 
     #[test]
-    fn threads_share_the_turns_and_no_message_is_uncounted() {
+    fn threads_share_the_turns_and_count_every_message() {
         let kind = LogThrottle::new();
         let turns = || (0..1_000).filter_map(|_| kind.take_turn(1)).collect::<Vec<_>>();
         let logged: Vec<u64> = std::thread::scope(|scope| {
@@ -78,7 +79,7 @@ mod tests {
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
         });
         assert_eq!(logged.len() as u64, MESSAGES_PER_SECOND);
-        let told = logged.iter().sum::<u64>() + kind.take_turn(2).unwrap();
-        assert_eq!(told, 4_000 - MESSAGES_PER_SECOND);
+        let omitted = logged.iter().sum::<u64>() + kind.take_turn(2).unwrap();
+        assert_eq!(omitted, 4_000 - MESSAGES_PER_SECOND);
     }
 }

@@ -1,8 +1,8 @@
-//! The log: where it goes, how text is escaped, and how often a message may appear.
+//! The log: its destination, how text is escaped, and how often a message may appear.
 //!
-//! Every room writes to it through `tracing`. What a client or a peer sent is written [`Escaped`]; what a client can
-//! cause at will is written through a [`LogThrottle`]. Lines go through a bounded [`queue`]: logging never waits, and a log that
-//! cannot be written harms nothing else. Nothing here knows what happened.
+//! All modules log through `tracing`. Text from a client or a peer is written [`Escaped`]. Messages that clients can
+//! cause at will go through a [`LogThrottle`]. Lines go through a bounded [`queue`]: logging never waits, and a log
+//! that cannot be written affects nothing else. Nothing here depends on what is logged.
 
 mod escaped;
 mod log_throttle;
@@ -23,31 +23,31 @@ use tracing_subscriber::filter::ParseError;
 use self::queue::Queue;
 use self::stderr::Stderr;
 
-/// How long the end of the process may wait for the last lines to be written.
+/// Maximum time that the process waits at its end for the last lines to be written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a line of the log looks like.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// For people.
+    /// Text for people.
     Human {
-        /// With colours, for a terminal.
+        /// Whether to use colors, for a terminal.
         is_coloured: bool,
     },
-    /// One JSON object a line, nothing else.
+    /// One JSON object per line, and nothing else.
     Json,
 }
 
-/// Why the log cannot begin.
+/// An error that prevents the log from being started.
 #[derive(Debug, thiserror::Error)]
 pub enum BeginError {
-    #[error("RUST_LOG is no list of log filters")]
+    #[error("RUST_LOG is not a list of log filters")]
     Filter(#[from] ParseError),
     #[error("cannot start the thread that writes the log")]
     Writer(#[from] io::Error),
 }
 
-/// The log of this process. What was logged is written when this is dropped, unless that takes longer than a second.
+/// The log of this process. Dropping it waits up to a second for all lines to be written.
 #[derive(Debug)]
 #[must_use = "the last lines are written when this is dropped"]
 pub struct Log {
@@ -62,26 +62,26 @@ impl Drop for Log {
 
 static QUEUE: OnceLock<Arc<Queue>> = OnceLock::new();
 
-/// Lines that were not written since the start: the queue was full, or standard error failed.
+/// Returns the number of lines lost since the start, because the queue was full or standard error failed.
 pub fn dropped_lines() -> u64 {
     QUEUE.get().map_or(0, |queue| queue.dropped())
 }
 
-/// Begins the log of this process, on standard error: answers go to standard output, so logs do not. Panics are logged,
-/// too. Once only.
+/// Starts the log of this process on standard error. Standard output is for answers. Panics are logged, too. Call it
+/// once.
 ///
-/// `filter` is a list of directives as in `RUST_LOG`, of which a later one for the same target wins.
+/// `filter` is a list of directives as in `RUST_LOG`. A later directive for the same target takes precedence.
 ///
 /// # Errors
-/// When `filter` cannot be read, or the system refuses a thread.
+/// `filter` is invalid, or the system refuses a thread.
 pub fn begin(format: Format, filter: &str) -> Result<Log, BeginError> {
     let filter = EnvFilter::builder().parse(filter)?;
     let queue = Arc::clone(QUEUE.get_or_init(Arc::default));
-    queue.start_writer(Stderr::open()?, tell_dropped)?;
+    queue.start_writer(Stderr::open()?, report_dropped)?;
     let lines = Arc::clone(&queue);
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        // They would go to standard error, and panic when it fails.
+        // Internal errors would go to standard error, and panic if that fails.
         .log_internal_errors(false)
         .with_writer(move || QueuedLine(Arc::clone(&lines)));
     match format {
@@ -92,11 +92,11 @@ pub fn begin(format: Format, filter: &str) -> Result<Log, BeginError> {
     Ok(Log { queue })
 }
 
-fn tell_dropped(lines: u64) {
+fn report_dropped(lines: u64) {
     tracing::warn!(lines, total = dropped_lines(), "log lines were dropped: the log could not be written fast enough");
 }
 
-/// What one event is written to, as a whole.
+/// Collects one event, which is queued as a whole.
 struct QueuedLine(Arc<Queue>);
 
 impl io::Write for QueuedLine {

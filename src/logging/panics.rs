@@ -1,5 +1,5 @@
-//! Logs panics as ordinary lines. The standard library's own report on standard error would block on a full pipe. With debug
-//! assertions, as in tests, a panic also ends the process.
+//! Logs panics as ordinary lines. The standard library's own report on standard error would block on a full pipe. With
+//! debug assertions, as in tests, a panic also ends the process.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::{self, PanicHookInfo};
@@ -7,7 +7,7 @@ use std::{process, thread};
 
 use super::Escaped;
 
-/// Has panics logged from now on.
+/// Logs all panics from now on.
 pub fn log_panics() {
     panic::set_hook(Box::new(log));
 }
@@ -15,7 +15,7 @@ pub fn log_panics() {
 fn log(panic: &PanicHookInfo<'_>) {
     let reason = panic.payload_as_str().unwrap_or("no reason was given");
     let location = panic.location().map(ToString::to_string);
-    // As the standard library: only where RUST_BACKTRACE asks for it.
+    // Only captured if RUST_BACKTRACE asks for it, as in the standard library.
     let backtrace = Backtrace::capture();
     let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
     let thread = thread::current();
@@ -27,7 +27,7 @@ fn log(panic: &PanicHookInfo<'_>) {
         Escaped::error(reason)
     );
     if cfg!(debug_assertions) {
-        // A server under test: its clients may not notice, and the queued line would be lost.
+        // This is a server under test. Its clients might not notice the panic, and the queued line would be lost.
         eprintln!("bug in divvy: {panic}");
         process::abort();
     }

@@ -1,7 +1,7 @@
-//! Log lines on their way out: a bounded queue, and the thread that writes it.
+//! A bounded queue of log lines, and the thread that writes them.
 //!
-//! A line is queued or dropped immediately; logging never waits for a disk, a pipe or a terminal. Lines that do not fit,
-//! or cannot be written, are counted. Nothing here knows what a line says.
+//! A line is queued or dropped immediately; logging never waits for a disk, a pipe or a terminal. Lines that do not fit
+//! or cannot be written are counted. The queue does not depend on their content.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// What all lines that wait may need (bytes): some 20,000 lines, enough for a burst.
+/// Maximum bytes for all waiting lines: about 20,000 lines, enough for a burst.
 const MAX_QUEUED: usize = 4 << 20;
-/// What a line needs beside its text (bytes).
+/// Bytes that a line needs in addition to its text.
 const LINE_OVERHEAD: usize = 32;
-/// While lines are being dropped, the log says so once in this time.
-const TELL_INTERVAL: Duration = Duration::from_secs(1);
+/// While lines are being dropped, interval for reporting it in the log.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Lines that wait to be written. Shared by all who log.
+/// Lines that wait to be written. All threads share the queue.
 #[derive(Debug, Default)]
 pub struct Queue {
     state: Mutex<State>,
-    /// There is a line to write.
+    /// Signals that there is a line to write.
     filled: Condvar,
-    /// Everything is written or dropped.
+    /// Signals that every line has been written or dropped.
     emptied: Condvar,
     dropped: AtomicU64,
 }
@@ -33,14 +33,14 @@ pub struct Queue {
 #[derive(Debug, Default)]
 struct State {
     lines: VecDeque<Box<[u8]>>,
-    /// Of the lines, and of the one that is being written.
+    /// Bytes of the waiting lines, and of the line that is being written.
     bytes: usize,
-    /// The writer has a line in hand, or something to tell.
+    /// Whether the writer is writing a line or reporting drops.
     is_writing: bool,
 }
 
 impl Queue {
-    /// Queues `line`, or drops it when the queue is full.
+    /// Queues `line`, or drops it if the queue is full.
     pub fn push(&self, line: &[u8]) {
         let mut state = self.state.lock();
         let bytes = state.bytes + size(line);
@@ -54,12 +54,12 @@ impl Queue {
         self.filled.notify_one();
     }
 
-    /// Lines that were dropped since the start.
+    /// Returns the number of lines dropped since the start.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
 
-    /// Waits until every line is written or dropped, or `patience` is over.
+    /// Waits up to `patience` until every line has been written or dropped.
     #[expect(clippy::disallowed_methods, reason = "how long to wait for the writer")]
     pub fn flush(&self, patience: Duration) {
         let deadline = Instant::now() + patience;
@@ -68,25 +68,25 @@ impl Queue {
         while is_busy(&state) && !self.emptied.wait_until(&mut state, deadline).timed_out() {}
     }
 
-    /// Starts the thread that writes to `out` for as long as the process lives. When lines were dropped and one could be
-    /// written again, it calls `tell` with how many were dropped since the last time.
+    /// Starts the thread that writes to `out` for as long as the process lives. When a line can be written after others
+    /// were dropped, it calls `report` with the number of lines dropped since the last report.
     ///
     /// # Errors
-    /// The system's, when it refuses a thread.
+    /// The system refuses a thread.
     pub fn start_writer(
         self: &Arc<Self>,
         out: impl Write + Send + 'static,
-        tell: impl Fn(u64) + Send + 'static,
+        report: impl Fn(u64) + Send + 'static,
     ) -> io::Result<()> {
         let queue = Arc::clone(self);
-        thread::Builder::new().name("divvy-log".into()).spawn(move || queue.write_to(out, &tell))?;
+        thread::Builder::new().name("divvy-log".into()).spawn(move || queue.write_to(out, &report))?;
         Ok(())
     }
 
     #[expect(clippy::disallowed_methods, reason = "how often to report what was dropped")]
-    fn write_to(&self, out: impl Write, tell: &dyn Fn(u64)) {
+    fn write_to(&self, out: impl Write, report: &dyn Fn(u64)) {
         let mut lines = LineWriter { out, is_torn: false };
-        let (mut told, mut told_at) = (0, None::<Instant>);
+        let (mut reported, mut reported_at) = (0, None::<Instant>);
         loop {
             let line = self.next();
             let is_written = lines.write(&line).is_ok();
@@ -95,16 +95,16 @@ impl Queue {
             }
             let waiting = self.free(&line);
             let dropped = self.dropped();
-            // What is told is a line, too, and must find room.
-            let is_calm = waiting < MAX_QUEUED / 2 && told_at.is_none_or(|at| at.elapsed() >= TELL_INTERVAL);
-            if is_written && dropped > told && (waiting == 0 || is_calm) {
-                tell(dropped - told);
-                (told, told_at) = (dropped, Some(Instant::now()));
+            // The report is a line, too, and needs room in the queue.
+            let is_calm = waiting < MAX_QUEUED / 2 && reported_at.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL);
+            if is_written && dropped > reported && (waiting == 0 || is_calm) {
+                report(dropped - reported);
+                (reported, reported_at) = (dropped, Some(Instant::now()));
             }
         }
     }
 
-    /// The next line, once there is one. It counts until it is [`Queue::free`].
+    /// Waits for the next line and returns it. Its bytes count until it is passed to [`Queue::free`].
     fn next(&self) -> Box<[u8]> {
         let mut state = self.state.lock();
         loop {
@@ -122,7 +122,7 @@ impl Queue {
         }
     }
 
-    /// Gives back the line's room; the bytes that wait besides.
+    /// Frees the bytes of a line. Returns the bytes of the lines that still wait.
     fn free(&self, line: &[u8]) -> usize {
         let mut state = self.state.lock();
         state.bytes = state.bytes.saturating_sub(size(line));
@@ -134,10 +134,10 @@ fn size(line: &[u8]) -> usize {
     line.len() + LINE_OVERHEAD
 }
 
-/// Writes whole lines to an output that may fail in the middle of one.
+/// Writes whole lines to an output that may fail in the middle of a line.
 struct LineWriter<W> {
     out: W,
-    /// The output ends in the beginning of a line that failed.
+    /// Whether the output ends with a part of a line that failed.
     is_torn: bool,
 }
 
@@ -174,7 +174,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// An output whose every write does what the test says next: so many bytes, or an error.
+    /// An output that handles each write as the test decides: it accepts a number of bytes, or fails.
     struct Scripted {
         steps: Receiver<io::Result<usize>>,
         written: Arc<Mutex<Vec<u8>>>,
@@ -196,17 +196,17 @@ mod tests {
         queue: Arc<Queue>,
         steps: Sender<io::Result<usize>>,
         written: Arc<Mutex<Vec<u8>>>,
-        told: Arc<Mutex<Vec<u64>>>,
+        reported: Arc<Mutex<Vec<u64>>>,
     }
 
-    /// A queue whose writer waits for the test at every write.
+    /// Creates a queue whose writer waits for the test at every write.
     fn scripted() -> Fixture {
         let (steps, receiver) = mpsc::channel();
-        let (queue, written, told) = (Arc::<Queue>::default(), Arc::default(), Arc::<Mutex<Vec<u64>>>::default());
+        let (queue, written, reported) = (Arc::<Queue>::default(), Arc::default(), Arc::<Mutex<Vec<u64>>>::default());
         let out = Scripted { steps: receiver, written: Arc::clone(&written) };
-        let tells = Arc::clone(&told);
-        queue.start_writer(out, move |dropped| tells.lock().push(dropped)).unwrap();
-        Fixture { queue, steps, written, told }
+        let reports = Arc::clone(&reported);
+        queue.start_writer(out, move |dropped| reports.lock().push(dropped)).unwrap();
+        Fixture { queue, steps, written, reported }
     }
 
     impl Fixture {
@@ -214,18 +214,18 @@ mod tests {
             String::from_utf8(self.written.lock().clone()).unwrap()
         }
 
-        /// Lets every further write succeed, and waits until all is written.
+        /// Lets all further writes succeed, and waits until everything is written.
         fn finish(self) -> (String, Vec<u64>) {
-            let Self { queue, steps, written, told } = self;
+            let Self { queue, steps, written, reported } = self;
             drop(steps);
             queue.flush(PATIENCE);
-            let (written, told) = (written.lock().clone(), told.lock().clone());
-            (String::from_utf8(written).unwrap(), told)
+            let (written, reported) = (written.lock().clone(), reported.lock().clone());
+            (String::from_utf8(written).unwrap(), reported)
         }
     }
 
     #[test]
-    fn lines_come_out_in_order_and_whole() {
+    fn lines_are_written_in_order_and_whole() {
         let fixture = scripted();
         (0..3).for_each(|number| fixture.queue.push(format!("line {number}\n").as_bytes()));
         for step in [Ok(3), Err(ErrorKind::Interrupted.into()), Ok(100), Ok(1)] {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_takes_nothing_blocks_no_caller_and_what_does_not_fit_is_counted_and_reported() {
+    fn blocked_output_blocks_no_caller_and_dropped_lines_are_reported() {
         let fixture = scripted();
         let line = [&[b'x'; 1000][..], b"\n"].concat();
         let fitting = MAX_QUEUED / size(&line);
@@ -244,13 +244,13 @@ mod tests {
         let begun = Instant::now();
         fixture.queue.flush(Duration::from_millis(20));
         assert!(begun.elapsed() >= Duration::from_millis(20), "nothing is written");
-        let (written, told) = fixture.finish();
+        let (written, reported) = fixture.finish();
         assert_eq!(written.lines().count(), fitting);
-        assert_eq!(told.iter().sum::<u64>(), 7);
+        assert_eq!(reported.iter().sum::<u64>(), 7);
     }
 
     #[test]
-    fn an_output_that_fails_loses_lines_and_is_tried_again() {
+    fn failing_output_loses_lines_and_is_retried() {
         let fixture = scripted();
         fixture.queue.push(b"first\n");
         fixture.queue.push(b"second\n");
@@ -258,18 +258,18 @@ mod tests {
         for step in [Err(ErrorKind::StorageFull.into()), Ok(3), Err(ErrorKind::BrokenPipe.into())] {
             fixture.steps.send(step).unwrap();
         }
-        let (written, told) = fixture.finish();
+        let (written, reported) = fixture.finish();
         assert_eq!(written, "sec\nthird\n", "a torn line does not swallow the next one");
-        assert_eq!(told, [2]);
+        assert_eq!(reported, [2]);
     }
 
     #[test]
-    fn an_output_that_always_fails_is_flushed_at_once_and_tells_nothing() {
+    fn dead_output_is_flushed_at_once_and_reports_nothing() {
         let fixture = scripted();
         (0..100).for_each(|_| fixture.queue.push(b"line\n"));
         (0..100).for_each(|_| fixture.steps.send(Err(ErrorKind::BrokenPipe.into())).unwrap());
         fixture.queue.flush(PATIENCE);
         assert_eq!(fixture.queue.dropped(), 100);
-        assert_eq!((fixture.written(), fixture.told.lock().len()), (String::new(), 0));
+        assert_eq!((fixture.written(), fixture.reported.lock().len()), (String::new(), 0));
     }
 }

@@ -1,4 +1,4 @@
-//! Standard error, as the log writes to it.
+//! Standard error, as the log uses it.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -6,14 +6,16 @@ use std::os::fd::AsFd;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// A descriptor of its own for standard error: the standard library's handle has a lock, which would be held for as long
-/// as a pipe is full, and everything else that prints there would wait.
+/// A separate descriptor for standard error. The standard library's handle has a lock, which would be held while a pipe
+/// is full, and everything else that prints there would wait.
 #[derive(Debug)]
 pub struct Stderr(File);
 
 impl Stderr {
+    /// Opens standard error.
+    ///
     /// # Errors
-    /// When the process may not open another file.
+    /// The process may not open another file.
     pub fn open() -> io::Result<Self> {
         Ok(Self(io::stderr().as_fd().try_clone_to_owned()?.into()))
     }
@@ -23,7 +25,7 @@ impl Write for Stderr {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match self.0.write(bytes) {
-                // Another process that shares the terminal or pipe has made it so.
+                // Another process that shares the terminal or pipe has made it non-blocking.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], None)?;
                 }

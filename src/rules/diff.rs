@@ -113,8 +113,8 @@ fn operation(rule: &Rule) -> Vec<(&str, &str)> {
 /// Returns a longest subsequence of old indexes that are still in their old order. All other rules have moved.
 fn longest_in_order(origins: &[Option<usize>]) -> std::iter::Peekable<impl Iterator<Item = usize>> {
     let kept: Vec<usize> = origins.iter().flatten().copied().collect();
-    // For each run length: the position in `kept` where a run of this length ends with the smallest index, and that
-    // index. For each position: the previous position in its run.
+    // `ends` has, for each run length, the position in `kept` where a run of this length ends with the smallest index,
+    // and that index. `before` has, for each position, the previous position in its run.
     let mut ends: Vec<(usize, usize)> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(kept.len());
     for (place, index) in kept.iter().copied().enumerate() {

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glob_matches_the_whole_value() {
+    fn glob_matches_the_whole_value() {
         let pattern = Pattern::parse("/resource/*/first");
         assert!(pattern.matches("/resource/1/2/first"));
         assert!(pattern.matches("/resource//first"));

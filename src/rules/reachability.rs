@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_canary_masks_nothing_and_can_be_masked() {
+    fn canary_masks_nothing_and_can_be_masked() {
         assert_eq!(masked(vec![canary("a=1"), rule("a=1"), canary("a=1"), rule("")]), [(2, 1)]);
     }
 

@@ -1,7 +1,7 @@
-//! The calls to the system and the allocator for which divvy found no safe wrapper.
+//! Calls to the system and the allocator without a safe wrapper in another crate.
 //!
-//! All of divvy's `unsafe` is here, so that the `divvy` crate forbids it. Each function is safe to call. A call goes
-//! away as soon as a crate wraps it; nothing else ever lives here.
+//! This crate contains all of divvy's `unsafe`, so that the `divvy` crate can forbid it. Each function is safe to call.
+//! A function is removed as soon as a crate wraps its call. Nothing else belongs here.
 
 #[cfg(all(target_os = "linux", target_env = "gnu", not(target_feature = "crt-static")))]
 mod clock;
@@ -14,34 +14,33 @@ use mimalloc as _;
 use rustix::ioctl::{Getter, Opcode, ioctl};
 
 #[expect(unsafe_code, reason = "the allocator's crate does not wrap these functions")]
-// SAFETY: these are mimalloc's declarations (mimalloc.h). They take no pointers, and any thread may call them at any time.
+// SAFETY: the declarations match mimalloc.h. The functions take no pointers, and any thread may call them at any time.
 unsafe extern "C" {
     safe fn mi_collect(force: bool);
     safe fn mi_option_set(option: c_int, value: c_long);
 }
 
-/// `mi_option_purge_delay` (mimalloc.h, version 3): milliseconds for which freed memory is kept.
+/// `mi_option_purge_delay` (mimalloc.h, version 3): the time in milliseconds that freed memory is kept.
 const PURGE_DELAY: c_int = 15;
 
-/// From now on, pages that hold nothing go back to the system at once, not a second later.
+/// Makes the allocator return empty pages to the system at once, instead of after a second.
 pub fn keep_no_freed_pages() {
     mi_option_set(PURGE_DELAY, 0);
 }
 
-/// Returns to the system what the calling thread has freed and has not used for a while. Takes microseconds when there
-/// is little.
+/// Returns memory to the system that the calling thread freed a while ago. Takes microseconds if there is little.
 pub fn return_freed_memory() {
     mi_collect(false);
 }
 
-/// Bytes that were written to a TCP socket and that the other side has not acknowledged.
+/// Returns the number of bytes that were written to a TCP socket and not acknowledged by its peer.
 ///
 /// # Errors
-/// The system's: `socket` is not a TCP socket, or is only listening.
+/// The system's error if `socket` is not a TCP socket, or is listening.
 pub fn unacknowledged(socket: impl AsFd) -> io::Result<usize> {
     const UNSENT: Opcode = libc::TIOCOUTQ as Opcode;
     #[expect(unsafe_code, reason = "no crate wraps this request")]
-    // SAFETY: SIOCOUTQ, which has TIOCOUTQ's number, writes one int (tcp(7)).
+    // SAFETY: SIOCOUTQ, which has the same number as TIOCOUTQ, writes one int (tcp(7)).
     let bytes = unsafe { ioctl(socket, Getter::<UNSENT, c_int>::new()) }?;
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
@@ -54,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_peer_does_not_read_stays_unacknowledged() -> io::Result<()> {
+    fn bytes_that_the_peer_does_not_read_stay_unacknowledged() -> io::Result<()> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let mut writer = TcpStream::connect(listener.local_addr()?)?;
         let (_reader, _) = listener.accept()?;
@@ -66,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tcp_socket_is_an_error() -> io::Result<()> {
+    fn unacknowledged_fails_without_a_tcp_socket() -> io::Result<()> {
         assert!(unacknowledged(std::fs::File::open("/dev/null")?).is_err());
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::limiter::DEFAULT_MAX_RESERVATION_TTL;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Rules")]
 pub struct ReservationArgs {
-    /// Maximum time for which a client may reserve credits, in whole seconds
+    /// Maximum duration of a reservation, in whole seconds
     #[arg(long, env = "DIVVY_MAX_RESERVATION_TTL", value_name = "SECONDS",
           default_value_t = Time(Duration::from_secs(DEFAULT_MAX_RESERVATION_TTL.into())),
           value_parser = units::seconds(1..=LONGEST_SECONDS.into()))]

@@ -40,7 +40,7 @@ async fn follow_changes(limiter: &Limiter, mut is_behind: bool) {
     }
 }
 
-/// Reads the key once. Returns whether it is out of date, and logs if that has changed.
+/// Reads the key once. Returns whether that succeeded, and logs if the result has changed.
 async fn read_key(limiter: &Limiter, was_behind: bool) -> bool {
     let followed = limiter.follow_seal().await;
     match &followed {

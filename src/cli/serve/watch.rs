@@ -55,7 +55,7 @@ impl Watch {
         self.changes.see(FileState::at(&self.path))
     }
 
-    /// Returns whether the file's state is the same as at the last check.
+    /// Returns whether the file's state is still the recorded one.
     pub fn is_at_rest(&self) -> bool {
         self.changes.noted == FileState::at(&self.path)
     }
@@ -80,7 +80,7 @@ impl<T: PartialEq> ChangeDetector<T> {
         Self { noted, fresh: None }
     }
 
-    /// Returns true if this state and the previous one agree on a change. Records the new state.
+    /// Returns true, and records the state, if it and the previous one agree on a change.
     fn see(&mut self, look: T) -> bool {
         let is_new = look != self.noted;
         let is_settled = is_new && self.fresh.as_ref() == Some(&look);

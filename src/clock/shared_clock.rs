@@ -1,5 +1,5 @@
-//! The one clock that all threads read: as cheap as reading the monotonic clock, and measured again each second by
-//! a thread that happens to ask for the time. There is no task that could fail.
+//! The clock that all threads share. Reading it is as cheap as reading the monotonic clock. Each second, one of the
+//! threads that read it corrects it, so there is no background task that could fail.
 
 use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence};
@@ -10,19 +10,19 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use super::anchor::Anchor;
 use super::timestamp::{NANOS_PER_SECOND, Timestamp};
 
-/// How often the wall clock is read.
+/// Interval for reading the wall clock.
 const MEASURE_INTERVAL_NS: u64 = NANOS_PER_SECOND;
-/// A measurement that took longer than this (the thread had to wait for a processor) tells nothing.
+/// Maximum duration of a useful measurement. If it took longer, the thread had to wait for a processor.
 const MAX_MEASURING_NS: u64 = NANOS_PER_SECOND / 4_000;
-/// Times that a measurement is tried until it is put off to the next second.
+/// Maximum number of attempts at a measurement before it is postponed to the next second.
 const MOST_TRIES: usize = 4;
 
-/// Where times come from.
+/// A source of times.
 pub trait Source {
-    /// Nanoseconds since a moment that stays the same while the process lives. Never less than before.
+    /// Returns nanoseconds since a fixed moment during the life of the process. Never decreases.
     fn monotonic(&self) -> u64;
 
-    /// What the machine takes for the present time.
+    /// Returns the machine's current time.
     fn wall(&self) -> Timestamp;
 }
 
@@ -32,7 +32,7 @@ pub struct SystemSource;
 
 impl Source for SystemSource {
     fn monotonic(&self) -> u64 {
-        // It goes on while the machine is suspended.
+        // This clock continues while the machine is suspended.
         #[cfg(target_os = "linux")]
         const CLOCK: ClockId = ClockId::Boottime;
         #[cfg(not(target_os = "linux"))]
@@ -45,30 +45,30 @@ impl Source for SystemSource {
     }
 }
 
-/// A time before 1970 reads as the epoch: windows then start there, and still expire.
+/// Converts a time to nanoseconds. A time before 1970 becomes the epoch: windows then start there, and still expire.
 fn nanos(time: Timespec) -> u64 {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
     seconds.saturating_mul(NANOS_PER_SECOND).saturating_add(nanos)
 }
 
-/// An [`Anchor`] that threads read without a lock while another one may be correcting it (a sequence lock; see Boehm,
+/// An [`Anchor`] that threads read without a lock, even while another thread corrects it (a sequence lock; see Boehm,
 /// "Can seqlocks get along with programming language memory models?", 2012).
 #[derive(Debug)]
-pub struct Shared<S> {
+pub struct SharedClock<S> {
     source: S,
     /// Odd while the anchor is being changed.
     version: AtomicU64,
     wall: AtomicU64,
     monotonic: AtomicU64,
     floor: AtomicU64,
-    /// When the clocks were measured last, by the monotonic one.
+    /// Time of the last measurement, on the monotonic clock.
     measured: AtomicU64,
-    /// Held by the thread that corrects.
+    /// Held by the thread that corrects the anchor.
     correcting: Mutex<()>,
 }
 
-impl<S: Source> Shared<S> {
+impl<S: Source> SharedClock<S> {
     pub fn new(source: S) -> Self {
         let anchor = Anchor::new(source.wall(), source.monotonic());
         let shared = Self {
@@ -88,7 +88,7 @@ impl<S: Source> Shared<S> {
         let (monotonic, anchor) = self.read();
         let measured = self.measured.load(Relaxed);
         let is_due = monotonic.saturating_sub(measured) >= MEASURE_INTERVAL_NS;
-        // One of those who notice measures.
+        // If several threads notice, only one of them measures.
         if is_due && self.measured.compare_exchange(measured, monotonic, Relaxed, Relaxed).is_ok() {
             self.measure();
             let (monotonic, anchor) = self.read();
@@ -97,7 +97,7 @@ impl<S: Source> Shared<S> {
         anchor.at(monotonic)
     }
 
-    /// An anchor, and the monotonic clock while it was in force.
+    /// Returns the monotonic time and the anchor that was in force then.
     fn read(&self) -> (u64, Anchor) {
         loop {
             let version = self.version.load(Acquire);
@@ -121,7 +121,7 @@ impl<S: Source> Shared<S> {
         }
     }
 
-    /// Reads both clocks and corrects the anchor by them.
+    /// Reads both clocks, and corrects the anchor.
     fn measure(&self) {
         for _ in 0..MOST_TRIES {
             let before = self.source.monotonic();
@@ -134,15 +134,15 @@ impl<S: Source> Shared<S> {
     }
 
     fn correct(&self, wall: Timestamp, monotonic: u64) {
-        // A thread that was held up here for a second leaves it to the next one.
+        // A thread that was delayed here for a second leaves the correction to the next one.
         let Some(_correcting) = self.correcting.try_lock() else { return };
         if self.load().corrected(wall, monotonic).is_none() {
             return;
         }
         let version = self.version.load(Relaxed);
         self.version.store(version + 1, Relaxed);
-        // From here on no thread gets a time by the old anchor: what the present time was by it is final, and the floor
-        // is no earlier than any time that was told.
+        // From here on no thread gets a time from the old anchor. Its current time is therefore final, and the floor is
+        // not earlier than any time that was returned.
         fence(SeqCst);
         let now = self.source.monotonic();
         let wall = wall.plus(now.saturating_sub(monotonic));
@@ -165,14 +165,14 @@ mod tests {
 
     const START: u64 = 1_000_000 * NANOS_PER_SECOND;
 
-    /// Clocks that tests set.
+    /// Clocks that tests control.
     #[derive(Debug)]
-    struct Fake {
+    struct FakeClocks {
         monotonic: AtomicU64,
         wall: AtomicU64,
     }
 
-    impl Source for Arc<Fake> {
+    impl Source for Arc<FakeClocks> {
         fn monotonic(&self) -> u64 {
             self.monotonic.load(SeqCst)
         }
@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    impl Fake {
+    impl FakeClocks {
         fn pass(&self, seconds: u64) {
             self.monotonic.fetch_add(seconds * NANOS_PER_SECOND, SeqCst);
             self.wall.fetch_add(seconds * NANOS_PER_SECOND, SeqCst);
@@ -194,45 +194,45 @@ mod tests {
         }
     }
 
-    fn clock() -> (Arc<Fake>, Shared<Arc<Fake>>) {
-        let fake = Arc::new(Fake { monotonic: AtomicU64::new(77), wall: AtomicU64::new(START) });
-        (Arc::clone(&fake), Shared::new(fake))
+    fn clock() -> (Arc<FakeClocks>, SharedClock<Arc<FakeClocks>>) {
+        let fake = Arc::new(FakeClocks { monotonic: AtomicU64::new(77), wall: AtomicU64::new(START) });
+        (Arc::clone(&fake), SharedClock::new(fake))
     }
 
-    /// Seconds since the start of the test.
-    fn told(clock: &Shared<Arc<Fake>>) -> u64 {
+    /// Returns the seconds since the start of the test.
+    fn elapsed_seconds(clock: &SharedClock<Arc<FakeClocks>>) -> u64 {
         (clock.now().as_nanos() - START) / NANOS_PER_SECOND
     }
 
     #[test]
-    fn the_wall_clock_is_read_each_second_and_followed() {
+    fn wall_clock_is_read_each_second_and_followed() {
         let (fake, clock) = clock();
         fake.set(100);
-        assert_eq!(told(&clock), 0, "not measured again yet");
+        assert_eq!(elapsed_seconds(&clock), 0, "not measured again yet");
         fake.pass(1);
-        assert_eq!(told(&clock), 101, "forward at once");
+        assert_eq!(elapsed_seconds(&clock), 101, "forward at once");
         fake.set(-10);
         fake.pass(1);
-        assert_eq!(told(&clock), 102, "back by standing still");
+        assert_eq!(elapsed_seconds(&clock), 102, "back by standing still");
         fake.pass(9);
-        assert_eq!(told(&clock), 102);
+        assert_eq!(elapsed_seconds(&clock), 102);
         fake.pass(3);
-        assert_eq!(told(&clock), 104);
+        assert_eq!(elapsed_seconds(&clock), 104);
         fake.set(-50);
         fake.pass(1);
-        assert_eq!(told(&clock), 55, "back by a jump");
+        assert_eq!(elapsed_seconds(&clock), 55, "back by a jump");
     }
 
     #[test]
-    fn a_suspend_that_the_monotonic_clock_does_not_know_of_is_noticed() {
+    fn suspend_that_stops_the_monotonic_clock_is_noticed() {
         let (fake, clock) = clock();
         fake.set(3600);
         fake.pass(1);
-        assert_eq!(told(&clock), 3601);
+        assert_eq!(elapsed_seconds(&clock), 3601);
     }
 
     #[test]
-    fn threads_never_see_the_time_run_backwards_while_it_is_corrected() {
+    fn threads_never_see_time_run_backwards_during_corrections() {
         let (fake, clock) = clock();
         let (fake, clock) = (&fake, &clock);
         thread::scope(|scope| {
@@ -248,7 +248,7 @@ mod tests {
                     })
                 })
                 .collect();
-            // Each second set forward or back, never so far that it jumps.
+            // Each second, the clock is set forward or back, but never far enough to jump.
             for second in 0..300 {
                 for _ in 0..100 {
                     fake.monotonic.fetch_add(NANOS_PER_SECOND / 100, SeqCst);
@@ -265,13 +265,13 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_s_clocks_agree_with_the_standard_library_s() {
-        let clock = Shared::new(SystemSource);
+    fn clock_agrees_with_the_standard_library() {
+        let clock = SharedClock::new(SystemSource);
         let elapsed =
             |time: std::time::SystemTime| time.duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
         let (before, now, after) =
             (elapsed(std::time::SystemTime::now()), clock.now().as_nanos(), elapsed(std::time::SystemTime::now()));
-        // As exact as a measurement need be.
+        // Sufficient accuracy for a measurement.
         let slack = NANOS_PER_SECOND / 500;
         assert!(now + slack >= before && now <= after + slack, "{before} {now} {after}");
         assert!(clock.now() <= clock.now());
