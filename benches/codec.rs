@@ -1,4 +1,4 @@
-//! What it costs to turn bytes into requests and verdicts into bytes, a request at a time.
+//! Cost of decoding requests and encoding verdicts, one request at a time.
 
 #![allow(
     clippy::disallowed_methods,

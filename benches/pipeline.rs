@@ -1,5 +1,5 @@
-//! The whole way of a burst of 32 hits, but for the socket: bytes → requests → rules → store → verdicts → bytes.
-//! `cargo bench --bench pipeline`.
+//! The whole path of a burst of 32 hits except for the socket: bytes → requests → rules → store → verdicts → bytes. Run
+//! it with `cargo bench --bench pipeline`.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! What matching costs with 10, 1,000 and 10,000 rules: it must not grow in proportion.
+//! Cost of matching with 10, 1,000 and 10,000 rules, which must not grow in proportion.
 
 #![allow(
     clippy::disallowed_methods,
@@ -18,7 +18,7 @@ use divvy::rules::{Operation, RuleSet, Scratch};
 
 const SIZES: [usize; 3] = [10, 1_000, 10_000];
 
-/// A kind of rules: the header of its `i`th rule, and an operation that this rule answers.
+/// A kind of rules: the header of rule number `i`, and an operation that this rule answers.
 struct Kind {
     name: &'static str,
     header: fn(usize) -> String,
@@ -46,7 +46,7 @@ const KINDS: [Kind; 5] = [
         operation: |i| get(&format!("/v1/service-{i}/users/17.json")),
     },
     Kind {
-        // Every value is shared by a hundred rules, and only the pair of them tells the rules apart.
+        // Each value occurs in a hundred rules. Only the combination of both identifies a rule.
         name: "pairs",
         header: |i| format!("tenant={} path=/service/{}", i / 100, i % 100),
         operation: |i| {
@@ -55,7 +55,7 @@ const KINDS: [Kind; 5] = [
         },
     },
     Kind {
-        // A key of its own for every rule.
+        // Each rule has its own key.
         name: "keys",
         header: |i| format!("method=GET key{i}=*"),
         operation: |i| [("method", "GET"), (format!("key{i}").as_str(), "x")].into_iter().collect(),

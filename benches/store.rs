@@ -1,4 +1,4 @@
-//! Cost of a batch of 32 hits in each store, without any socket: `cargo bench --bench store`.
+//! Cost of a batch of 32 hits in each store, without sockets: `cargo bench --bench store`.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,9 +1,10 @@
 """Tries the Dockerfile's final stage without a container engine: `container_check.py DIVVY`, where DIVVY is the binary.
 
-Each COPY puts its source into a scratch directory (the binary for what the build stage made); a source that does not
-exist or that .dockerignore leaves out fails. useradd makes the user in the scratch directory. Every library that the
-binary needs must come from a package that the stage installs. Then the image's command runs with the stage's environment,
-the health check asks it, and SIGTERM ends it. Only the ports differ, and root's paths lie in the scratch directory.
+Each COPY copies its source into a scratch directory (the binary stands for the build stage's output), and fails if the
+source does not exist or .dockerignore excludes it. useradd creates the user in the scratch directory. Every library that
+the binary needs must come from a package that the stage installs. Then the image's command runs with the stage's
+environment, the health check runs, and SIGTERM ends the server. Only the ports differ, and root's paths are in the
+scratch directory.
 """
 
 import fnmatch
@@ -27,7 +28,7 @@ PATIENCE = 60
 
 
 def stages():
-    """The instructions of each stage, as (word, rest)."""
+    """Returns the instructions of each stage, as (word, rest)."""
     text = (TOP / "Dockerfile").read_text()
     text = re.sub(r"^\s*#.*\n", "", text, flags=re.M).replace("\\\n", " ")
     found = []
@@ -40,7 +41,7 @@ def stages():
 
 
 def in_context(source):
-    """Whether the build context has a file."""
+    """Returns whether the build context has a file."""
     ignored = [line.strip().removeprefix("**/") for line in (TOP / ".dockerignore").read_text().splitlines()]
     parts = pathlib.PurePath(source).parts
     return (TOP / source).exists() and not any(fnmatch.fnmatch(part, pattern) for part in parts for pattern in ignored)
@@ -61,7 +62,7 @@ def copy(rest, binary, root):
 
 
 def run(rest, root):
-    """Does what a RUN does to users; returns the packages that it installs."""
+    """Applies a RUN's changes to users. Returns the packages that it installs."""
     packages = set()
     for command in re.split(r"\s*&&\s*", rest):
         words = shlex.split(command)
@@ -145,7 +146,7 @@ def main(binary):
             assert answer.startswith("OK true 999 "), answer
             server.send_signal(signal.SIGTERM)
             assert server.wait(PATIENCE) == 0
-            # The server that ended no longer answers, so the check can fail.
+            # The stopped server no longer answers, so the check must fail.
             assert subprocess.run(asked, env=env, stderr=subprocess.DEVNULL).returncode != 0
         finally:
             server.kill()

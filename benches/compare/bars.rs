@@ -1,19 +1,19 @@
-//! The bars that the project has set itself, and how a figure is held against one.
+//! Performance targets of the project, and the comparison of figures with them.
 //!
-//! A bar on a ratio is met when its bound at 95 % is within a twentieth of it. The bound is the sign test's: it holds
-//! whatever the rounds' distribution, and a few disturbed rounds do not move it.
+//! A bar on a ratio is met if its bound at 95 % is within a twentieth of it. The bound comes from the sign test, so it
+//! does not depend on the distribution of the rounds, and a few disturbed rounds do not move it.
 
 use serde::Serialize;
 
 use crate::rounds::Paired;
 use crate::sample::Sample;
 
-/// Rounds that a bar on a ratio takes.
+/// Rounds needed to judge a bar on a ratio.
 pub const ROUNDS: u32 = 9;
-/// A bound that misses the bar by less meets it.
+/// A bar is met if the bound misses it by less than this factor.
 const TOLERANCE: f64 = 1.05;
 
-/// What a subject's figure should be beside a reference's in the same round.
+/// Target for a subject's figure relative to the reference's figure in the same round.
 pub struct Bar {
     pub case: &'static str,
     pub subject: &'static str,
@@ -40,12 +40,12 @@ pub enum Metric {
     P99_9,
 }
 
-/// How a figure is put in relation to the reference's.
+/// Relation of a figure to the reference's.
 #[derive(Debug, Clone, Copy)]
 pub enum Relation {
-    /// Divided by it.
+    /// The figure divided by the reference's.
     Ratio,
-    /// What comes on top of it.
+    /// The figure minus the reference's.
     Added,
 }
 
@@ -54,7 +54,7 @@ pub enum Relation {
 pub enum Verdict {
     Met,
     Missed,
-    /// Too few rounds.
+    /// There are too few rounds.
     Open,
 }
 
@@ -83,15 +83,15 @@ pub const BARS: [Bar; 19] = [
     added("tier-one", P50, "divvy RESP on redis", "redis, by divvy bench", AtMost(200.0)),
 ];
 
-/// Bars on figures that a run has one of.
+/// Bars on figures that a run has only one of.
 pub const RESIDENT_RATIO: Target = AtMost(0.9);
-/// With fewer actors, what a server needs without any decides that ratio.
+/// With fewer actors, this ratio mostly shows the fixed memory of a server.
 pub const RESIDENT_RATIO_ACTORS: u64 = 10_000_000;
-/// The default of `--cache-memory`, and what else a server needs.
+/// The default of `--cache-memory`, and the fixed memory of a server.
 pub const RESIDENT_MIB: Target = AtMost(320.0 + 160.0);
 pub const DISK_BYTES_PER_COUNTER: Target = AtMost(60.0);
 pub const RESTART_SECONDS: Target = AtMost(2.0);
-/// Of the throughput before: what one measurement of ten seconds can tell from all of it.
+/// Share of the previous throughput. A measurement of ten seconds cannot detect smaller losses.
 pub const FULL_SPEED: Target = AtLeast(0.9);
 
 const fn ratio(
@@ -125,7 +125,7 @@ impl Bar {
 }
 
 impl Target {
-    /// Of a figure that there is one of.
+    /// Judges a figure that a run has only one of.
     pub fn judge(self, figure: f64) -> Verdict {
         let is_met = match self {
             Self::AtMost(most) => figure <= most,
@@ -145,7 +145,7 @@ impl Target {
         }
     }
 
-    /// The bound at 95 % on the side that matters.
+    /// Returns the relevant bound at 95 %.
     pub fn bound(self, paired: &Paired) -> Option<f64> {
         match self {
             Self::AtMost(_) => paired.upper(),

@@ -1,7 +1,7 @@
-//! What is compared: one function a case, which starts its servers, loads them in turn and adds to the table.
+//! The comparisons. Each case is a function that starts its servers, loads them in turn, and adds rows to the table.
 //!
-//! Unless a subject's name says otherwise, a hit has the three fields of a rule as in the README: two that it names, one
-//! of them with a `*`, and the actor.
+//! Unless a subject's name says otherwise, a hit has the three fields of the README's rule: two that it names, one of
+//! them with a `*`, and the actor.
 
 mod actors;
 mod builds;
@@ -22,15 +22,15 @@ use crate::rounds::{Samples, Subject, interleave};
 use crate::sample::Target;
 use crate::table::Table;
 
-/// How much is measured.
+/// The extent of the measurements.
 #[derive(Debug, Serialize)]
 pub struct Setting {
     pub rounds: u32,
     pub seconds: f64,
-    /// In the cases with many actors; all others have [`FEW_ACTORS`].
+    /// Actors in the cases with many of them. All others have [`FEW_ACTORS`].
     pub actors: u64,
     pub directory: PathBuf,
-    /// Another build of divvy, to measure beside this one.
+    /// Another build of divvy to measure together with this one.
     pub against: Option<PathBuf>,
     pub peers: peers::Choice,
 }
@@ -39,7 +39,7 @@ pub struct Case {
     pub name: &'static str,
     pub about: &'static str,
     pub run: fn(&Setting, &mut Table) -> anyhow::Result<()>,
-    /// Does it run only when it is named?
+    /// Whether it runs only if it is named.
     pub is_long: bool,
 }
 
@@ -71,14 +71,14 @@ const LINE_HIT_1: &str = "HIT ip={}";
 const RESP_HIT_5: &str = "DIVVY.HIT method=POST path=/v1/orders/items ip={} tenant=acme plan=free";
 
 fn pipelined(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
-    beside_redis("pipelined", PIPELINE, setting, table)
+    compare_with_redis("pipelined", PIPELINE, setting, table)
 }
 
 fn single(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
-    beside_redis("single", 1, setting, table)
+    compare_with_redis("single", 1, setting, table)
 }
 
-fn beside_redis(case: &'static str, pipeline: u32, setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
+fn compare_with_redis(case: &'static str, pipeline: u32, setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
     let redis = Redis::start(&setting.directory, Fsync::EverySecond)?;
     let builds = Builds::serve(setting, "wal", PLENTY)?;
     let (_home, many_rules) = serve(setting, "wal", MANY_RULES, PLENTY)?;
@@ -99,7 +99,7 @@ fn beside_redis(case: &'static str, pipeline: u32, setting: &Setting, table: &mu
     subjects.push(Subject::new("divvy RESP, 10,000 rules", load(many_rules.resp(), RESP_HIT, pipeline)));
     if !peers.is_empty() {
         let throttle = peers::throttle("CL.THROTTLE");
-        subjects.push(Subject::new("divvy CL.THROTTLE", load(builds.present().divvy.resp(), &throttle, pipeline)));
+        subjects.push(Subject::new("divvy CL.THROTTLE", load(builds.current().divvy.resp(), &throttle, pipeline)));
     }
     subjects
         .extend(peers.iter().map(|peer| Subject::new(peer.name, load(peer.target.clone(), &peer.command, pipeline))));
@@ -142,7 +142,7 @@ fn denied(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A server with rules that give every actor `credit_limit`; the data directory goes when the home is dropped.
+/// Starts a server with rules that give every actor `credit_limit`. Dropping its home removes the data directory.
 fn serve(
     setting: &Setting,
     durability: &'static str,

@@ -1,9 +1,9 @@
-//! What a directory takes on disk.
+//! Disk usage of a directory.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Bytes of all files below `directory`, by their lengths; a file that goes away meanwhile does not count.
+/// Returns the total length of all files below `directory`. Ignores files that disappear.
 pub fn bytes_below(directory: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(directory)? {

@@ -1,4 +1,4 @@
-//! `divvy serve` with rules and a data directory of its own, or on a Redis.
+//! `divvy serve` with its own rules and data directory, or with a Redis.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -15,18 +15,18 @@ use crate::disk::bytes_below;
 use crate::process::{Process, ask};
 use crate::sample::{Protocol, Target};
 
-/// Longer than any run: no counter expires while it is measured.
+/// Longer than any run, so that no counter expires during a measurement.
 pub const RESET_SECONDS: u64 = 86_400;
 
 /// Enough credit that no hit is denied.
 pub const PLENTY: u64 = 1_000_000_000;
 
-/// What a server is started with; kept when it is started again.
+/// The configuration of a server, which is kept for restarts.
 #[derive(Debug)]
 pub struct Home {
     program: PathBuf,
     directory: TempDir,
-    /// Which store, and how.
+    /// Flags that select and configure the store.
     flags: Vec<String>,
 }
 
@@ -37,11 +37,11 @@ pub struct Divvy {
     resp: String,
     http: String,
     grpc: String,
-    /// Kept open: the server may go on writing to it.
+    /// Kept open, because the server may continue to write to it.
     _stdout: BufReader<ChildStdout>,
 }
 
-/// Of counters in the table that is in memory.
+/// Look-ups of counters in the in-memory table.
 #[derive(Debug, Clone, Copy)]
 pub struct Lookups {
     hits: f64,
@@ -49,7 +49,7 @@ pub struct Lookups {
 }
 
 impl Lookups {
-    /// The share of misses since `earlier`.
+    /// Returns the share of misses since `earlier`.
     pub fn missed_since(self, earlier: Self) -> f64 {
         let (hits, misses) = (self.hits - earlier.hits, self.misses - earlier.misses);
         misses / (hits + misses)
@@ -63,7 +63,7 @@ impl Home {
         Ok(home)
     }
 
-    /// A server whose counters live in the Redis at `addr`.
+    /// Configures a server that keeps its counters in the Redis at `addr`.
     pub fn on_redis(directory: &Path, addr: &str, flags: &[&str], rules: &str) -> anyhow::Result<Self> {
         let url = format!("redis://{addr}");
         Self::with_flags(directory, &[&["--store", "redis", "--redis-url", &url], flags].concat(), rules)
@@ -76,12 +76,12 @@ impl Home {
         Ok(Self { program: env!("CARGO_BIN_EXE_divvy").into(), directory, flags })
     }
 
-    /// Serves it with another build of divvy.
+    /// Uses another build of divvy.
     pub fn with_program(self, program: &Path) -> Self {
         Self { program: program.into(), ..self }
     }
 
-    /// Room for so many counters.
+    /// Makes room for this many counters.
     pub fn with_max_counters(mut self, counters: u64) -> Self {
         self.flags.extend(["--max-counters".to_owned(), counters.to_string()]);
         self
@@ -110,7 +110,7 @@ impl Home {
         Ok(Divvy { process, line, resp, http, grpc, _stdout: stdout })
     }
 
-    /// Starts the server again and returns how long it took until it answered `hit`, a line of its protocol.
+    /// Starts the server again. Returns the time until it answered `hit`, a line of its protocol.
     pub fn time_to_serve(&self, hit: &str) -> anyhow::Result<(Divvy, Duration)> {
         let started = Instant::now();
         let divvy = self.start()?;
@@ -120,11 +120,11 @@ impl Home {
         Ok((divvy, elapsed))
     }
 
-    /// Bytes on disk for each counter, once the stopped server's database is compacted, by its own options. The server has
-    /// [written back](Divvy::write_back) first.
+    /// Returns the bytes on disk per counter, after compacting the stopped server's database with its own options. Call
+    /// [`Divvy::write_back`] before stopping it.
     ///
     /// # Errors
-    /// When it holds fewer than `counters` records: the figure would be of something else.
+    /// The database contains fewer than `counters` records, so the figure would be meaningless.
     pub fn compacted_bytes_per_counter(&self, counters: u64) -> anyhow::Result<f64> {
         let data = self.data();
         let (options, families) = Options::load_latest(&data, Env::new()?, true, Cache::new_lru_cache(64 << 20))?;
@@ -135,7 +135,7 @@ impl Home {
             let family = db.cf_handle(name).with_context(|| format!("no column family {name}"))?;
             db.flush_cf(family)?;
             db.compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);
-            // Exact, once nothing is overwritten or deleted any more.
+            // The estimate is exact once there are no overwritten or deleted records.
             records += db.property_int_value_cf(family, properties::ESTIMATE_NUM_KEYS)?.unwrap_or(0);
         }
         ensure!(records >= counters, "the database holds {records} records, not {counters} counters");
@@ -147,7 +147,7 @@ impl Home {
         bytes_below(&self.data()).context("sizes of the data directory's files")
     }
 
-    /// The names of the tables on disk: flushes and compactions make new ones, compactions delete old ones.
+    /// Returns the names of the tables on disk: flushes and compactions make new ones, compactions delete old ones.
     pub fn tables(&self) -> anyhow::Result<BTreeSet<String>> {
         let names = std::fs::read_dir(self.data())?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         Ok(names.filter(|name| name.ends_with(".sst")).collect())
@@ -171,7 +171,7 @@ impl Divvy {
         Target { addr: self.grpc.clone(), pid: self.process.id(), protocol: Protocol::Http }
     }
 
-    /// Hits whose counter was in memory, and those whose counter had to be looked up, since it was started.
+    /// Returns the number of hits since the start whose counter was in memory, and of those whose counter was not.
     pub fn lookups(&self) -> anyhow::Result<Lookups> {
         const REQUEST: &str = "GET /metrics HTTP/1.1\r\nhost: divvy\r\nconnection: close\r\n\r\n";
         let metrics = ask(&self.http, REQUEST, usize::MAX)?;
@@ -182,7 +182,7 @@ impl Divvy {
         Ok(Lookups { hits: value("divvy_hot_table_hits_total")?, misses: value("divvy_hot_table_misses_total")? })
     }
 
-    /// Has every counter written to a record of its own, as before a listing.
+    /// Makes the server write every counter to its own record, as it does before a listing.
     pub fn write_back(&self) -> anyhow::Result<()> {
         const REQUEST: &str =
             "GET /v1/counters?rule=default&count=1 HTTP/1.1\r\nhost: divvy\r\nconnection: close\r\n\r\n";
@@ -191,13 +191,13 @@ impl Divvy {
         Ok(())
     }
 
-    /// Stops it in good order; to drop it is to kill it.
+    /// Stops the server in good order. Dropping it would kill it.
     pub fn stop(self) -> anyhow::Result<()> {
         self.process.terminate()
     }
 }
 
-/// Reads on to the line that announces an address.
+/// Reads up to the line that announces an address.
 fn address(stdout: &mut impl BufRead, announcement: &str) -> anyhow::Result<String> {
     for line in stdout.lines() {
         if let Some(address) = line?.strip_prefix(announcement) {
@@ -207,8 +207,8 @@ fn address(stdout: &mut impl BufRead, announcement: &str) -> anyhow::Result<Stri
     anyhow::bail!("divvy serve ended before it said {announcement:?}")
 }
 
-/// `count` rules (at least 4): those for the hits of five, of three and of one field, those for services of their own
-/// (every other one with a pattern), and the default.
+/// Returns `count` rules (at least 4): one each for hits with five, three and one fields, one per service (every other
+/// one with a pattern), and the default.
 pub fn rules(count: usize, credit_limit: u64) -> String {
     let mut rules = String::new();
     let mut add = |header: &str, actor: &str| {

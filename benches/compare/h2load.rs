@@ -1,4 +1,4 @@
-//! One run of h2load, nghttp2's load generator: for HTTP and gRPC, which `divvy bench` does not speak.
+//! Runs of h2load, nghttp2's load generator, for HTTP and gRPC, which `divvy bench` does not support.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,13 +8,13 @@ use anyhow::{Context, ensure};
 use crate::process::cpu_seconds;
 use crate::sample::{CONNECTIONS, Latency, Sample, Server, Target};
 
-/// What is asked over HTTP.
+/// A request over HTTP.
 #[derive(Debug, Clone)]
 pub struct Ask {
     pub version: Version,
     pub path: &'static str,
     pub content_type: &'static str,
-    /// The body of every request: h2load sends one.
+    /// The body of every request. h2load sends the same one each time.
     pub body: Vec<u8>,
 }
 
@@ -24,7 +24,7 @@ pub enum Version {
     Http2,
 }
 
-/// One request in flight on each connection, for `seconds`, after a warm-up.
+/// Loads the server for `seconds`, after a warm-up, with one request in flight on each connection.
 pub fn run(target: &Target, ask: &Ask, seconds: f64) -> anyhow::Result<Sample> {
     let directory = tempfile::tempdir()?;
     let (body, log) = (directory.path().join("body"), directory.path().join("log"));
@@ -42,7 +42,7 @@ pub fn run(target: &Target, ask: &Ask, seconds: f64) -> anyhow::Result<Sample> {
     Ok(Sample { requests, requests_per_second, denied: 0, latency_us, server })
 }
 
-/// Requests a second.
+/// Runs h2load. Returns requests per second.
 fn generate(target: &Target, ask: &Ask, body: &Path, log: &Path, seconds: f64) -> anyhow::Result<f64> {
     let _ = std::fs::remove_file(log);
     let mut h2load = Command::new("h2load");
@@ -60,13 +60,13 @@ fn generate(target: &Target, ask: &Ask, body: &Path, log: &Path, seconds: f64) -
     rate(&report).with_context(|| format!("its report: {report}"))
 }
 
-/// From the line `finished in 3.00s, 12345.67 req/s, 1.23MB/s`.
+/// Parses the line `finished in 3.00s, 12345.67 req/s, 1.23MB/s`.
 fn rate(report: &str) -> Option<f64> {
     let line = report.lines().find(|line| line.starts_with("finished in "))?;
     line.split(", ").find_map(|part| part.strip_suffix(" req/s"))?.parse().ok()
 }
 
-/// Microseconds of each request, all of which must have been answered with 200.
+/// Returns the microseconds of each request. Every request must have been answered with 200.
 fn latencies(log: &str) -> anyhow::Result<Vec<u64>> {
     let mut latencies = Vec::new();
     for line in log.lines() {

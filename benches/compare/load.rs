@@ -1,4 +1,4 @@
-//! One run of the load generator.
+//! Runs of a load generator.
 
 use std::process::Command;
 
@@ -7,32 +7,33 @@ use anyhow::{Context, bail, ensure};
 use crate::sample::{CONNECTIONS, Protocol, Sample, Target};
 use crate::{h2load, redis_benchmark};
 
-/// What to send to a server.
+/// A load for a server.
 #[derive(Debug, Clone)]
 pub struct Load {
     pub target: Target,
-    /// A template of `divvy bench`, `{}` for the actor.
+    /// A template of `divvy bench`, with `{}` for the actor.
     pub command: String,
     pub pipeline: u32,
     pub actors: u64,
-    /// Which of them a request is about, in words of `divvy bench`.
+    /// The distribution of actors, as an option of `divvy bench`.
     pub distribution: &'static str,
-    /// Requests a second of an open loop.
+    /// Requests per second of an open loop.
     pub rate: Option<f64>,
     pub generator: Generator,
 }
 
-/// What sends a load.
+/// The program that sends a load.
 #[derive(Debug, Clone)]
 pub enum Generator {
     DivvyBench,
     RedisBenchmark,
-    /// What it asks takes the place of the command.
+    /// Sends this request in place of the command.
     H2load(h2load::Ask),
 }
 
 impl Load {
-    /// Actors at random, others in each round, for `seconds`, after a warm-up that every case gets.
+    /// Loads the server for `seconds` with random actors, which differ in each round, after a warm-up that is the same
+    /// for every case.
     pub fn run(&self, seconds: f64, round: u32) -> anyhow::Result<Sample> {
         match &self.generator {
             Generator::DivvyBench => {}
@@ -50,19 +51,19 @@ impl Load {
         self.run_after(seconds, (seconds / 4.0).min(0.5), round)
     }
 
-    /// As [`Load::run`], after `warmup` seconds.
+    /// Like [`Load::run`], after a warm-up of `warmup` seconds.
     pub fn run_after(&self, seconds: f64, warmup: f64, round: u32) -> anyhow::Result<Sample> {
         let (seconds, warmup, seed) = (seconds.to_string(), warmup.to_string(), (round + 1).to_string());
         let pace = ["--duration", &seconds, "--warmup", &warmup, "--seed", &seed];
         self.generate(&[&pace[..], &["--distribution", self.distribution]].concat())
     }
 
-    /// Every actor once, so that each has a counter.
+    /// Hits every actor once, so that each has a counter.
     pub fn fill(&self) -> anyhow::Result<Sample> {
         self.fill_part(0, 1)
     }
 
-    /// The part of [`Load::fill`] that has number `part` of `parts`, from 0.
+    /// Runs part number `part` of `parts` (from 0) of [`Load::fill`].
     pub fn fill_part(&self, part: u32, parts: u32) -> anyhow::Result<Sample> {
         let first = |part: u32| self.actors * u64::from(part) / u64::from(parts);
         let (from, count) = (first(part), first(part + 1) - first(part));

@@ -1,8 +1,8 @@
-//! What was measured on, and with which versions.
+//! Description of the machine and the versions.
 
 use std::process::Command;
 
-/// One line for a reader.
+/// Describes the machine in one line.
 pub fn describe() -> String {
     let facts = facts();
     let text = |key: &str| facts.get(key).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
@@ -24,7 +24,7 @@ pub fn facts() -> serde_json::Value {
     })
 }
 
-/// The first three words of `Redis server v=7.0.15 sha=…`.
+/// Returns the first three words of `Redis server v=7.0.15 sha=…`.
 fn version_of_redis() -> String {
     let output = Command::new("redis-server").arg("--version").output().map(|output| output.stdout).unwrap_or_default();
     String::from_utf8_lossy(&output).split(' ').take(3).collect::<Vec<_>>().join(" ")

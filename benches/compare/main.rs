@@ -1,9 +1,9 @@
-//! What a hit costs, beside Redis: starts the servers that it compares, loads them in turn with `divvy bench`, and
-//! prints one table, and the bars that the project has set itself.
+//! Cost of a hit compared with Redis. Starts the servers, loads them in turn with `divvy bench`, and prints a table
+//! with the project's performance targets.
 //!
-//! `cases` say what is compared, `bars` what it should come to; `redis`, `divvy` and `peers` start a server each; `load`
-//! runs the generator once; `rounds` repeats loads in turn; `table` prints. Nothing here fails because of a figure: it
-//! reports.
+//! `cases` contains the comparisons and `bars` the targets. `redis`, `divvy` and `peers` each start servers. `load`
+//! runs the generator once, and `rounds` repeats loads in turn. `table` prints. Figures are reported, and never cause a
+//! failure.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! Other rate limiters, where they are installed: for the same load as divvy's, in the same table.
+//! Other rate limiters, if they are installed, with the same load as divvy and in the same table.
 
 use std::fmt;
 use std::fs::File;
@@ -19,27 +19,27 @@ use crate::sample::{Protocol, Target};
 
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Which of them to measure.
+/// The rate limiters to measure.
 #[derive(Debug, Clone, Serialize)]
 pub struct Choice {
-    /// Those that are found in the PATH.
+    /// Whether to measure the rate limiters found in the PATH.
     pub installed: bool,
-    /// redis-cell's library.
+    /// The library of redis-cell.
     pub redis_cell: Option<PathBuf>,
 }
 
-/// One that speaks RESP.
+/// A rate limiter that speaks RESP.
 #[derive(Debug)]
 pub struct Peer {
     pub name: &'static str,
     pub target: Target,
     /// A template of `divvy bench`.
     pub command: String,
-    /// Ends when it is dropped.
+    /// Dropping it ends the server.
     _server: Box<dyn fmt::Debug>,
 }
 
-/// Envoy's service and an interface of its own over HTTP.
+/// Limitador, which has Envoy's service and an HTTP interface of its own.
 #[derive(Debug)]
 pub struct Limitador {
     process: Process,
@@ -48,7 +48,7 @@ pub struct Limitador {
     _limits: TempDir,
 }
 
-/// Those that speak RESP. Their limit is that of divvy's rules, in GCRA's numbers.
+/// Starts the ones that speak RESP. Their limit is that of divvy's rules, as GCRA parameters.
 pub fn start(choice: &Choice, directory: &Path) -> anyhow::Result<Vec<Peer>> {
     let mut peers = Vec::new();
     if let Some(module) = &choice.redis_cell {
@@ -60,13 +60,13 @@ pub fn start(choice: &Choice, directory: &Path) -> anyhow::Result<Vec<Peer>> {
     Ok(peers)
 }
 
-/// In a Redis with an append-only file, as the reference.
+/// Starts redis-cell in a Redis with an append-only file, like the reference.
 fn redis_cell(module: &Path, directory: &Path) -> anyhow::Result<Peer> {
     let redis = Redis::start_with(directory, Fsync::EverySecond, &["--loadmodule", &module.to_string_lossy()])?;
     Ok(Peer { name: "redis-cell", target: redis.target(), command: throttle("CL.THROTTLE"), _server: Box::new(redis) })
 }
 
-/// It keeps its counters in memory only.
+/// Starts throttlecrab, which keeps its counters in memory only.
 fn throttlecrab() -> anyhow::Result<Peer> {
     let port = free_port()?.to_string();
     let addr = format!("127.0.0.1:{port}");
@@ -84,13 +84,13 @@ fn throttlecrab() -> anyhow::Result<Peer> {
     })
 }
 
-/// A hit of one actor: burst, credits, period.
+/// Returns a hit of one actor with its burst, credits and period.
 pub fn throttle(command: &str) -> String {
     format!("{command} hit:{{}} {PLENTY} {PLENTY} {RESET_SECONDS}")
 }
 
 impl Limitador {
-    /// One that counts in memory, if it is chosen and there.
+    /// Starts one that counts in memory, if it is chosen and installed.
     pub fn start(choice: &Choice, directory: &Path) -> anyhow::Result<Option<Self>> {
         if !choice.installed || !is_installed("limitador-server") {
             return Ok(None);

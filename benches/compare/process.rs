@@ -1,4 +1,4 @@
-//! A child process that does not outlive its owner, and requests to it that are not measured.
+//! A child process that does not outlive its owner, and unmeasured requests to it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -33,7 +33,7 @@ impl Process {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// SIGTERM, and waits for the end.
+    /// Sends SIGTERM, and waits for the end.
     pub fn terminate(mut self) -> anyhow::Result<()> {
         let id = i32::try_from(self.id()).ok().and_then(Pid::from_raw).context("not a process id")?;
         kill_process(id, Signal::TERM)?;
@@ -48,7 +48,7 @@ impl Process {
     }
 }
 
-/// SIGKILL.
+/// Sends SIGKILL.
 impl Drop for Process {
     fn drop(&mut self) {
         // It may have ended already.
@@ -57,18 +57,18 @@ impl Drop for Process {
     }
 }
 
-/// User and system time of all threads of a process, as /proc has it.
+/// Returns the user and system time of all threads of a process, from /proc.
 pub fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The second field is the program's name in parentheses, which may hold anything.
+    // The second field is the program's name in parentheses, which may contain any character.
     let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect::<Vec<_>>());
     let ticks = |field: usize| fields.as_ref()?.get(field - 3)?.parse::<u64>().ok();
     let (user, system) = ticks(14).zip(ticks(15)).with_context(|| format!("/proc/{pid}/stat: {stat}"))?;
     Ok((user + system) as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// Sends `request` on a connection of its own, and returns the first `lines` lines of the reply, or as many as there are
-/// when the other side closes the connection.
+/// Sends `request` on a new connection. Returns the first `lines` lines of the reply, or fewer if the server closes the
+/// connection.
 pub fn ask(addr: &str, request: &str, lines: usize) -> anyhow::Result<String> {
     let mut socket = TcpStream::connect(addr)?;
     socket.set_read_timeout(Some(Duration::from_secs(60)))?;

@@ -15,8 +15,8 @@ use crate::sample::{Protocol, Target};
 
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What Divvy's script does, in words of our own: the first hit of a window sets the counter, with the window as its
-/// expiry, and those that follow take one credit each while there is one. Replies `[allowed, credit, reset]`.
+/// The algorithm of Button's Divvy's script, rewritten. The first hit of a window creates the counter, which expires
+/// with the window. Later hits take one credit each while there is one. Replies `[allowed, credit, reset]`.
 const DIVVY_SCRIPT: &str = "\
 local left = redis.call('GET', KEYS[1]) \
 if not left then \
@@ -33,7 +33,7 @@ return {0, 0, reset}";
 pub struct Redis {
     process: Process,
     addr: String,
-    // Removed after the process has ended: fields are dropped in order.
+    // Removed after the process has ended, because fields are dropped in order.
     data: TempDir,
 }
 
@@ -49,7 +49,7 @@ impl Redis {
         Self::start_with(directory, fsync, &[])
     }
 
-    /// With more options, such as a module.
+    /// Starts it with more options, such as a module.
     pub fn start_with(directory: &Path, fsync: Fsync, options: &[&str]) -> anyhow::Result<Self> {
         let data = TempDir::with_prefix_in("divvy-compare-redis-", directory)?;
         let port = free_port()?.to_string();
@@ -88,16 +88,16 @@ impl Redis {
         Target { addr: self.addr.clone(), pid: self.process.id(), protocol: Protocol::Resp }
     }
 
-    /// Loads Divvy's script; returns the command that runs it for one key.
+    /// Loads Divvy's script. Returns the command that runs it for one key.
     pub fn load_divvy_script(&self, credit_limit: u64, reset_seconds: u64) -> anyhow::Result<String> {
         let digest = self.load_script(DIVVY_SCRIPT)?;
         Ok(format!("EVALSHA {digest} 1 hit:{{}} {credit_limit} {reset_seconds}"))
     }
 
-    /// Loads the script that divvy's Redis store runs; returns the command that is sent for one hit of three fields.
+    /// Loads the script of divvy's Redis store. Returns the command for one hit with three fields.
     pub fn load_store_script(&self, credit_limit: u64, reset_seconds: u64) -> anyhow::Result<String> {
         let digest = self.load_script(&redis_window_script())?;
-        // As long as the name of that bucket, which has spaces.
+        // As long as that bucket's real name, which contains spaces.
         let key = format!("divvy:ip=*_method=POST_path=/v1/search*:{{}}:{credit_limit}:{reset_seconds}");
         Ok(format!("EVALSHA {digest} 1 {key} {credit_limit} {} {credit_limit} take 1", reset_seconds * 1000))
     }
@@ -109,7 +109,7 @@ impl Redis {
     }
 }
 
-/// A port that was free a moment ago: redis-server cannot say which one it would pick.
+/// Returns a port that was free a moment ago, because redis-server cannot report one that it picks.
 pub fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

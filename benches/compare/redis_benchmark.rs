@@ -1,4 +1,4 @@
-//! One run of redis-benchmark, the load generator that comes with Redis: a second opinion on the first one.
+//! Runs of redis-benchmark, Redis's own load generator, as a second opinion.
 
 use std::process::Command;
 
@@ -7,12 +7,12 @@ use anyhow::{Context, ensure};
 use crate::process::ask;
 use crate::sample::{CONNECTIONS, Latency, Sample, Server};
 
-/// Requests of the run that finds out how many fill the time.
+/// Requests of the calibration, which determines how many requests fill the time.
 const CALIBRATION: u64 = 20_000;
-/// What it replaces by a number of twelve digits.
+/// Placeholder that it replaces by a number of twelve digits.
 const RANDOM: &str = "__rand_int__";
 
-/// What is sent to a Redis.
+/// The load for a Redis.
 pub struct Requests<'a> {
     pub addr: &'a str,
     /// `{}` stands for an actor.
@@ -21,7 +21,7 @@ pub struct Requests<'a> {
     pub actors: u64,
 }
 
-/// Loads a Redis for about so many seconds, after a shorter run that warms it up.
+/// Loads a Redis for about this many seconds, after a shorter run that warms it up.
 pub fn run(load: &Requests<'_>, seconds: f64) -> anyhow::Result<Sample> {
     let (rate, _) = generate(load, CALIBRATION)?;
     let requests = (rate * seconds) as u64 + 1;
@@ -32,7 +32,7 @@ pub fn run(load: &Requests<'_>, seconds: f64) -> anyhow::Result<Sample> {
     Ok(Sample { requests, requests_per_second, denied: 0, latency_us, server })
 }
 
-/// Requests a second, and latencies.
+/// Returns requests per second, and latencies.
 fn generate(load: &Requests<'_>, requests: u64) -> anyhow::Result<(f64, Latency)> {
     let (host, port) = load.addr.rsplit_once(':').context("an address has a port")?;
     let output = Command::new("redis-benchmark")
@@ -44,12 +44,13 @@ fn generate(load: &Requests<'_>, requests: u64) -> anyhow::Result<(f64, Latency)
     let report = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "redis-benchmark: {report}{}", String::from_utf8_lossy(&output.stderr));
     let row = report.lines().last().and_then(numbers).with_context(|| format!("its report: {report}"))?;
-    // "rps", "avg", "min", "p50", "p95", "p99", "max", the latencies in milliseconds. It has no p99.9.
+    // The columns are "rps", "avg", "min", "p50", "p95", "p99", "max"; latencies are in milliseconds. There is no
+    // p99.9.
     let [rate, _, _, p50, _, p99, _] = row;
     Ok((rate, Latency { p50: p50 * 1e3, p99: p99 * 1e3, p99_9: f64::NAN }))
 }
 
-/// The numbers behind the test's name, which is the command, and may hold anything.
+/// Returns the numbers after the test's name. The name is the command, and may contain any character.
 fn numbers(row: &str) -> Option<[f64; 7]> {
     let mut fields = row.rsplit(',').map(|field| field.trim_matches('"').parse().ok());
     let mut row = [0.0; 7];
@@ -59,7 +60,7 @@ fn numbers(row: &str) -> Option<[f64; 7]> {
     Some(row)
 }
 
-/// What the server has used, by its own account.
+/// Returns the CPU time that the server reports.
 fn cpu_seconds(addr: &str) -> anyhow::Result<f64> {
     let info = ask(addr, "INFO cpu\r\n", 4)?;
     let of = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.parse::<f64>().ok());

@@ -1,25 +1,25 @@
-//! Loads in turn, round after round, so that whatever else the machine does meets all of them alike; and what the rounds
-//! tell together: medians, and how far off they may be.
+//! Runs loads in turn, round after round, so that disturbances of the machine affect all of them alike. Summarizes the
+//! rounds as medians with their error bounds.
 
 use crate::load::Load;
 use crate::sample::Sample;
 
-/// A load with the name that the table gives it.
+/// A load with its name in the table.
 #[derive(Debug)]
 pub struct Subject {
     pub name: String,
     pub load: Load,
 }
 
-/// The samples of one subject, one a round.
+/// The samples of a subject, one per round.
 #[derive(Debug, Clone)]
 pub struct Samples(Vec<Sample>);
 
-/// A figure of one subject in relation to another's, for each round; in ascending order.
+/// Figures of one subject in relation to another's, one for each round, in ascending order.
 #[derive(Debug, Clone)]
 pub struct Paired(Vec<f64>);
 
-/// A bound is on the wrong side of the true median at most so often.
+/// Probability that a bound is on the wrong side of the true median.
 const ERROR: f64 = 0.05;
 
 impl Subject {
@@ -28,12 +28,12 @@ impl Subject {
     }
 }
 
-/// Measures every subject once a round, for `seconds`; returns the samples in the order of the subjects.
+/// Measures every subject once per round for `seconds`. Returns the samples in the order of the subjects.
 pub fn interleave(subjects: &[Subject], rounds: u32, seconds: f64) -> anyhow::Result<Vec<Samples>> {
     interleave_as(subjects, rounds, |load, round| load.run(seconds, round))
 }
 
-/// As [`interleave`], each measured as `measure` does it in rounds that count from 0.
+/// Like [`interleave`], but with `measure`, whose rounds count from 0.
 pub fn interleave_as(
     subjects: &[Subject],
     rounds: u32,
@@ -54,7 +54,7 @@ impl Samples {
         median(&ascending(self.0.iter().map(metric)))
     }
 
-    /// This subject's figure and the reference's of the same round, put in relation by `relate`.
+    /// Relates this subject's figure to the reference's in the same round, using `relate`.
     pub fn paired(
         &self,
         reference: &Self,
@@ -72,12 +72,12 @@ impl Samples {
         self.0.iter().map(metric).fold(0.0, f64::max)
     }
 
-    /// The smallest share of denied requests in a round.
+    /// Returns the smallest share of denied requests in a round.
     pub fn least_denied(&self) -> f64 {
         self.0.iter().map(|sample| sample.denied as f64 / sample.requests as f64).fold(1.0, f64::min)
     }
 
-    /// The greatest share of denied requests in a round.
+    /// Returns the greatest share of denied requests in a round.
     pub fn most_denied(&self) -> f64 {
         self.max(|sample| sample.denied as f64 / sample.requests as f64)
     }
@@ -92,22 +92,22 @@ impl Paired {
         median(&self.0)
     }
 
-    /// What the true median is at most, at 95 %; `None` when the rounds are too few to tell.
+    /// Returns an upper bound of the true median, at 95 %; `None` if there are too few rounds.
     pub fn upper(&self) -> Option<f64> {
-        let outside = outside(self.rounds())?;
+        let outside = count_outside(self.rounds())?;
         self.0.iter().rev().nth(outside).copied()
     }
 
-    /// What the true median is at least, at 95 %; `None` when the rounds are too few to tell.
+    /// Returns a lower bound of the true median, at 95 %; `None` if there are too few rounds.
     pub fn lower(&self) -> Option<f64> {
-        self.0.get(outside(self.rounds())?).copied()
+        self.0.get(count_outside(self.rounds())?).copied()
     }
 }
 
-/// How many of the highest (or of the lowest) of so many values may be left out before the rest no longer reaches the
-/// true median in 95 % of all cases. Each value is above the median in half of the cases, so a binomial distribution
-/// tells; of nine values, one.
-fn outside(values: usize) -> Option<usize> {
+/// Returns how many of the highest (or lowest) values may be omitted while the rest still reaches the true median in 95
+/// % of all cases. Each value is above the median in half of the cases, so the number follows from a binomial
+/// distribution. With nine values it is one.
+fn count_outside(values: usize) -> Option<usize> {
     // The probability that exactly `count` values are on the other side of the median.
     let mut probability = 0.5_f64.powi(values as i32);
     let mut sum = probability;

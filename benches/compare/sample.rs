@@ -1,4 +1,4 @@
-//! What is loaded, and what a load generator reports of it. Which generators there are is not known here.
+//! Targets and results of load generators, independent of the generator.
 
 use serde::Deserialize;
 
@@ -16,11 +16,11 @@ pub struct Target {
 pub enum Protocol {
     Line,
     Resp,
-    /// HTTP, and what is made of it.
+    /// HTTP, including gRPC.
     Http,
 }
 
-/// What the generator reports, as far as it is used here. Times are in microseconds.
+/// The figures that a generator reports and that are used here. Times are in microseconds.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub struct Sample {
     pub requests: u64,

@@ -1,4 +1,4 @@
-//! The table, and the list of the figures below it, with the bars that some of them have.
+//! The table, and the list of other figures below it, with their bars.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::bars::{BARS, Metric, Relation, Target, Verdict};
 use crate::rounds::{Samples, Subject};
 
-/// What the name of another build's subject begins with; the rest is what the same subject is called here.
+/// Prefix of the names of another build's subjects. The rest is the subject's name in this build.
 pub const OTHER: &str = "other ";
 const MIB: f64 = (1 << 20) as f64;
 
@@ -18,7 +18,7 @@ pub struct Table {
     notes: Vec<String>,
 }
 
-/// Medians over the rounds; times in microseconds.
+/// Medians over the rounds. Times are in microseconds.
 #[derive(Debug, Serialize)]
 struct Row {
     case: &'static str,
@@ -28,33 +28,33 @@ struct Row {
     p99: f64,
     p99_9: f64,
     cpu_us_per_request: f64,
-    /// CPU per request in relation to the first subject of the case.
+    /// CPU time per request relative to the first subject of the case.
     cpu_ratio: f64,
-    /// What that ratio is at most, at 95 %.
+    /// Upper bound of that ratio, at 95 %.
     cpu_ratio_upper: Option<f64>,
-    /// The most that the server held in memory.
+    /// Maximum memory of the server.
     resident_mib: Option<f64>,
 }
 
-/// Something else that was found.
+/// A figure outside of the rows.
 #[derive(Debug, Serialize)]
 struct Figure {
     case: &'static str,
-    /// Of one row, or of the case.
+    /// The row's subject, or `None` for the whole case.
     subject: Option<String>,
     what: String,
     measured: f64,
-    /// The bound at 95 %, of a figure of several rounds.
+    /// The bound at 95 %, for a figure with several rounds.
     bound: Option<f64>,
     target: Option<Target>,
     verdict: Option<Verdict>,
 }
 
 impl Table {
-    /// Adds a row for each subject, the first of which is the case's reference, and what the bars of the case say.
+    /// Adds a row for each subject, and the verdicts of the case's bars. The first subject is the reference.
     ///
     /// # Panics
-    /// When a bar is about a subject that there is not.
+    /// Panics if a bar names a missing subject.
     pub fn add_rows(&mut self, case: &'static str, subjects: &[Subject], samples: &[Samples]) {
         let Some(reference) = samples.first() else { return };
         self.rows.extend(subjects.iter().zip(samples).map(|(subject, samples)| {
@@ -97,7 +97,7 @@ impl Table {
         self.add_builds(case, subjects, &samples_of);
     }
 
-    /// This build beside the other one.
+    /// Compares this build with the other one.
     fn add_builds<'a>(
         &mut self,
         case: &'static str,
@@ -122,7 +122,7 @@ impl Table {
         }
     }
 
-    /// Adds a figure that the run has one of.
+    /// Adds a figure that the run has only one of.
     pub fn add_figure(&mut self, case: &'static str, what: impl Into<String>, measured: f64, target: Option<Target>) {
         let verdict = target.map(|target| target.judge(measured));
         self.figures.push(Figure { case, subject: None, what: what.into(), measured, bound: None, target, verdict });
@@ -132,7 +132,7 @@ impl Table {
         self.notes.push(note);
     }
 
-    /// What the bars say of a row's subject; the worst, if there are several.
+    /// Returns the verdict on a row's subject; the worst one if there are several.
     fn verdict(&self, row: &Row) -> &'static str {
         let about = self.figures.iter().filter(|figure| figure.case == row.case);
         let of_row: Vec<_> = about

@@ -1,8 +1,9 @@
-//! Instructions per hit of each stage, counted by valgrind: repeatable, whatever else the machine is doing.
+//! Instructions per hit of each stage, counted by valgrind. The counts are repeatable, regardless of the machine's
+//! load.
 //!
-//! `make bench-instructions` counts them, prints them beside those of `benches/instructions.txt` and fails when a stage
-//! needs over a tenth more. `cargo bench --bench instructions -- --write` writes that file anew, after a change that is
-//! worth it. `stages` does the work, `valgrind` counts it.
+//! `make bench-instructions` counts them, prints them next to `benches/instructions.txt`, and fails if a stage needs
+//! over a tenth more. `cargo bench --bench instructions -- --write` updates that file, for changes that justify it.
+//! `stages` does the work, and `valgrind` counts it.
 
 #![allow(
     clippy::disallowed_methods,
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use stages::STAGES;
 
 const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
-/// A count over this share of the recorded one is a regression.
+/// Counts above this share of the recorded ones are regressions.
 const TOLERANCE: f64 = 1.1;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! The stages of a hit, and whole hits: each does its work for so many hits.
+//! The stages of a hit, and whole hits. Each stage repeats its work for a given number of hits.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 pub struct Stage {
     pub name: &'static str,
     pub run: fn(u64),
-    /// Then the misses of the processor's caches count as well.
+    /// If set, cache misses are counted, too.
     pub has_many_counters: bool,
 }
 
@@ -41,11 +41,11 @@ pub const STAGES: [Stage; 12] = [
     stage("reserve and commit beside 10,000 reservations", |hits| reserve_and_commit(10_000, hits)),
     Stage { has_many_counters: true, ..stage("store: 1,000,000 counters", many_counters) },
 ];
-/// The counters of the stage that has many, and its hits.
+/// Number of counters, and of hits, of the stage with many counters.
 pub const MANY: u64 = 1_000_000;
-/// The function that has them: the set-up is elsewhere.
+/// Function that performs the hits of that stage, apart from the set-up.
 pub const HITS_THAT_COUNT: &str = "hits_that_count";
-/// Hits that come together.
+/// Number of hits in a batch.
 const BATCH: u64 = 32;
 
 fn line(hits: u64) {
@@ -99,23 +99,23 @@ fn store(counters: u64, hits: u64) {
     bench.take(0..hits, counters, BATCH);
 }
 
-/// Each counter once, in no order that the table could have.
+/// Hits each counter once, in an order unrelated to the table's.
 fn many_counters(hits: u64) {
     let bench = StoreBench::new();
-    // Large batches: this is not what counts.
+    // Batches are large, because the set-up is not measured.
     bench.take(0..MANY, MANY, 1024);
     hits_that_count(&bench, hits);
 }
 
-/// Called by this name.
+/// Valgrind finds this function by its name.
 #[inline(never)]
 fn hits_that_count(bench: &StoreBench, hits: u64) {
-    /// Odd, and no multiple of a factor of [`MANY`].
+    /// Odd, and coprime to [`MANY`].
     const STRIDE: u64 = 382_123;
     bench.take((0..hits).map(|hit| hit * STRIDE), MANY, BATCH);
 }
 
-/// An embedded store in a directory of its own.
+/// An embedded store in its own directory.
 struct StoreBench {
     store: RocksStore,
     clock: Clock,
@@ -131,7 +131,7 @@ impl StoreBench {
         Self { store, clock, runtime: runtime(), _dir: dir }
     }
 
-    /// Takes one credit for each of `hits`, the numbers of counters modulo `counters`.
+    /// Takes one credit for each of `hits`, which are numbers of counters modulo `counters`.
     fn take(&self, hits: impl Iterator<Item = u64>, counters: u64, at_once: u64) {
         let limit = Limit::FixedWindow(FixedWindow::new(1 << 40, 3600 * NANOS_PER_SECOND).expect("a limit"));
         let mut batch = Batch::default();
@@ -150,7 +150,7 @@ impl StoreBench {
     }
 }
 
-/// The whole way of a hit but for the socket: bytes, request, rules, store, verdict, bytes.
+/// The whole path of a hit except for the socket: bytes, request, rules, store, verdict, bytes.
 struct HitBench {
     limiter: Limiter,
     runtime: Runtime,
@@ -166,12 +166,12 @@ const RULES: &str = "[method=POST path=/v1/search* ip=*]\ncreditLimit=1000000000
     [method=POST path=/v1/orders* ip=*]\ncreditLimit=1000000000\nresetSeconds=3600\nactorField=ip\n\
     [ip=*]\ncreditLimit=1000000000\nresetSeconds=3600\nactorField=ip\n\
     [default]\ncreditLimit=0\nresetSeconds=0\n";
-/// Three limits on the same requests: README's first rules, and one more.
+/// Three limits on the same requests: the README's first rules, and one more.
 const STACK: &str = "[method=POST path=/v1/search* ip=*]\ncreditLimit=1000000000\nresetSeconds=60\nactorField=ip\nmatchPolicy=and\n\
     [method=POST path=/v1/search* ip=*]\ncreditLimit=1000000000\nwindow=day\nactorField=ip\nmatchPolicy=and\n\
     [method=POST path=/v1/search* ip=*]\ncreditLimit=1000000000\nresetSeconds=3600\nactorField=ip\n\
     [default]\ncreditLimit=0\nresetSeconds=0\n";
-/// Actors of a whole hit.
+/// Number of actors in whole hits.
 const ACTORS: u64 = 1_024;
 
 impl HitBench {
@@ -194,7 +194,7 @@ impl HitBench {
         }
     }
 
-    /// Begins a plan with the buffers of the last one.
+    /// Begins a plan that reuses the buffers of the last one.
     fn begin(&mut self) {
         self.builder.reuse(std::mem::take(&mut self.applied));
         self.limiter.begin(&mut self.builder);
@@ -206,7 +206,7 @@ impl HitBench {
     }
 }
 
-/// The bytes of [`BATCH`] hits, for each of as many batches as there are actors for.
+/// Returns the bytes of batches of [`BATCH`] hits, one batch per group of actors.
 fn bursts(hit: impl Fn(u64) -> String) -> Vec<Vec<u8>> {
     (0..ACTORS / BATCH).map(|burst| (0..BATCH).flat_map(|i| hit(burst * BATCH + i).into_bytes()).collect()).collect()
 }
@@ -261,11 +261,11 @@ fn resp_hits(rules: &str, hits: u64) {
     }
 }
 
-/// One tenant's budget of tokens.
+/// A token budget per tenant.
 const TOKENS: &str = "[tenant=*]\ncreditLimit=1000000000\nalgorithm=token-bucket\nresetSeconds=3600\nactorField=tenant\n\
     [default]\ncreditLimit=0\nresetSeconds=0\n";
 
-/// What a reservation and its commit are to be compared with.
+/// The baseline for a reservation and its commit.
 fn two_hits(pairs: u64) {
     let mut bench = HitBench::new(TOKENS);
     let tenant: Operation = [("tenant", "acme")].into_iter().collect();
@@ -281,13 +281,13 @@ fn two_hits(pairs: u64) {
 /// Seconds of a reservation, which ends at a multiple of a hundred.
 const LONG: u32 = 3_200;
 
-/// Reserves and commits on a bucket that has `others` reservations with many different ends. The ids are sealed for the client,
-/// and the commits check the seals.
+/// Reserves and commits on a bucket with `others` reservations at many different ends. The ids are sealed for the
+/// client, and the commits check the seals.
 fn reserve_and_commit(others: u64, pairs: u64) {
     let mut bench = HitBench::new(TOKENS);
     let tenant: Operation = [("tenant", "acme")].into_iter().collect();
     let reserve = |ttl_seconds| Reserve { credits: 5, ttl_seconds: Some(ttl_seconds), id: None };
-    // So long that the ends do not depend on the second in which they are asked for: 31 different ones.
+    // Long enough that the number of different ends, 31, does not depend on the current second.
     let ttls = (1..=31).map(|part| part * LONG).cycle().take(others as usize).collect::<Vec<_>>();
     for ttls in ttls.chunks(BATCH as usize) {
         bench.begin();

@@ -1,15 +1,15 @@
-//! What valgrind counts while this program runs one of its stages.
+//! Runs this program's stages under valgrind, and reads the counts.
 
 use std::process::{Command, Stdio};
 
 use crate::stages::{HITS_THAT_COUNT, MANY, Stage};
 
-/// A stage is run for so many hits and for twice as many; the difference leaves its set-up out.
+/// A stage runs for this many hits and for twice as many. The difference excludes its set-up.
 const HITS: u64 = 20_000;
-/// Of a common server; fixed, so that the counts are those of any machine.
+/// Caches of a common server, fixed so that counts do not depend on the machine.
 const CACHES: [&str; 4] = ["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64", "--LL=8388608,16,64"];
 
-/// What a stage takes for each hit, by what it is called.
+/// Returns the named counts of a stage per hit.
 pub fn count(at: usize, stage: &Stage) -> Vec<(String, u64)> {
     if stage.has_many_counters {
         return with_caches(at, stage.name);
@@ -18,9 +18,10 @@ pub fn count(at: usize, stage: &Stage) -> Vec<(String, u64)> {
     vec![(stage.name.to_owned(), (count(2 * HITS) - count(HITS)) / HITS)]
 }
 
-/// In one run: to set the stage up takes long. Counts the stage's own thread only, without the set-up.
+/// Counts cache misses in one run, because the set-up takes long. Only the stage's own thread is counted, without the
+/// set-up.
 fn with_caches(at: usize, name: &str) -> Vec<(String, u64)> {
-    // This function alone: another match within it would switch the counting off again.
+    // Exactly this function: a second match inside it would switch the counting off again.
     let toggle = format!("--toggle-collect=*::{HITS_THAT_COUNT}");
     let options = [&["--collect-atstart=no", toggle.as_str()][..], &CACHES].concat();
     let [instructions, _, _, _, first_reads, first_writes, _, last_reads, last_writes] =
@@ -28,7 +29,7 @@ fn with_caches(at: usize, name: &str) -> Vec<(String, u64)> {
     else {
         panic!("callgrind counts nine events")
     };
-    // A hundred hits: a hit has too few misses for a tenth of them to show.
+    // Per hundred hits, because a single hit has too few misses for a change of a tenth to show.
     let misses = |reads: u64, writes: u64| (reads + writes) * 100 / MANY;
     vec![
         (name.to_owned(), instructions / MANY),
@@ -37,7 +38,7 @@ fn with_caches(at: usize, name: &str) -> Vec<(String, u64)> {
     ]
 }
 
-/// The events that it collected, instructions first.
+/// Returns the events that callgrind counted, instructions first.
 fn callgrind(stage: usize, hits: u64, options: &[&str]) -> Vec<u64> {
     let own = std::env::current_exe().expect("this program's path");
     let output = Command::new("valgrind")

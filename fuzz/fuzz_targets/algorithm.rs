@@ -1,5 +1,5 @@
-//! Decisions: under any limit, from any stored state, any asks at any times are decided without overflow. A counter that
-//! was fresh at first is stored and read back after each decision.
+//! Decisions: any requests at any times are decided without overflow, under any limit and from any stored state. A
+//! counter that started empty is stored and read back after each decision.
 
 #![no_main]
 
@@ -13,11 +13,11 @@ use libfuzzer_sys::fuzz_target;
 
 use self::limit::{read_ask, read_limit, read_number, read_reservation_ask};
 
-/// The year 2262. Closer to the end of time, reservations have ends that are no whole milliseconds.
+/// The year 2262. Near the end of time, reservations end at fractions of a millisecond.
 const LATEST: Timestamp = Timestamp::from_nanos(1 << 63);
 
 fuzz_target!(|input: &[u8]| {
-    // Ends when the input does.
+    // Ends with the input.
     let _ = decide_all(&mut Unstructured::new(input));
 });
 
@@ -31,7 +31,7 @@ fn decide_all(input: &mut Unstructured) -> Result<()> {
     while !input.is_empty() {
         let step_ns = read_number(input)?;
         at = if input.ratio(1, 4)? { at.minus(step_ns) } else { at.plus(step_ns).min(LATEST) };
-        // The limiter refuses reservations from sliding logs.
+        // The limiter rejects reservations from sliding logs.
         if !matches!(limit, Limit::SlidingLog(_)) && input.ratio(1, 3)? {
             let ask = read_reservation_ask(input)?;
             let (decision, change) =

@@ -1,5 +1,5 @@
-//! Envoy's messages: any bytes are a request or none, each descriptor of a request is an operation in its domain or
-//! refused, and a request that is written again is the same request.
+//! Envoy's messages: any bytes are either a request or rejected. Each descriptor of a request is either an operation in
+//! its domain or rejected. An encoded request decodes to the same request.
 
 #![no_main]
 

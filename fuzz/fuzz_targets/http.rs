@@ -1,5 +1,5 @@
-//! Bodies of HTTP requests: any bytes are hits, each with an operation of at most as many pairs as are allowed, or
-//! refused with a problem that can be written as JSON.
+//! Bodies of HTTP requests: any bytes are either hits, whose operations have at most as many pairs as allowed, or
+//! rejected with a problem that can be written as JSON.
 
 #![no_main]
 

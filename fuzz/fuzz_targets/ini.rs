@@ -1,4 +1,4 @@
-//! Any text is either refused with a report or read as rules, which are read again as they are written.
+//! INI rules files: any text is either rejected with a report, or read as rules that can be written and read again.
 
 #![no_main]
 

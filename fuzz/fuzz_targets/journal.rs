@@ -1,5 +1,5 @@
-//! Journal records: any bytes, of either format, are changes up to an error; packing them again makes a record of the same
-//! changes; and replaying a record twice leaves what replaying it once does.
+//! Journal records: any bytes, of either format, are changes up to an error. Packing the changes again makes a record
+//! with the same changes. Replaying a record twice has the same effect as replaying it once.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use divvy::store::journal::{Change, Packer, Truncated, each_change, restage, stage, staged};
 use libfuzzer_sys::fuzz_target;
 
-/// What a replay makes of the counters: the value of each, unless it is forgotten.
+/// Counters after a replay: their values, without those that were forgotten.
 type Counters = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fuzz_target!(|record: &[u8]| {
@@ -40,13 +40,13 @@ fuzz_target!(|record: &[u8]| {
     }
 });
 
-/// Whether all of the record could be replayed.
+/// Replays a record. Returns whether it was complete.
 fn replay(record: &[u8], counters: &mut Counters) -> Result<(), Truncated> {
     each_change(record, |Change { key, value }| {
         if value.is_empty() {
             counters.remove(key);
         } else {
-            // The compaction filter and the table ask this of any value.
+            // The compaction filter and the table call this for any value.
             let _ = divvy::store::value::expiry(value);
             counters.insert(key.to_vec(), value.to_vec());
         }

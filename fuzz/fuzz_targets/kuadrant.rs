@@ -1,5 +1,5 @@
-//! Kuadrant's messages: any bytes are a request or none. Each of its descriptors is an operation in its domain, all are
-//! read or the request is refused, and times and costs are in range.
+//! Kuadrant's messages: any bytes are either a request or rejected. Either all descriptors of a request are read as
+//! operations in its domain, or the request is rejected. Times and costs are in range.
 
 #![no_main]
 

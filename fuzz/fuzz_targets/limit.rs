@@ -1,4 +1,4 @@
-//! Any limit of the seven, and any ask.
+//! Generates any of the seven limits, and any requests to their counters.
 
 #![allow(dead_code, reason = "each target uses its part")]
 
@@ -37,7 +37,7 @@ fn valid_limit(input: &mut Unstructured) -> Result<std::result::Result<Limit, In
     })
 }
 
-/// Reads a number: a small one as often as one near to a power of two.
+/// Reads a number. Small ones and ones near a power of two are equally likely.
 pub fn read_number(input: &mut Unstructured) -> Result<u64> {
     if input.arbitrary()? {
         return input.int_in_range(0..=20);
@@ -46,7 +46,7 @@ pub fn read_number(input: &mut Unstructured) -> Result<u64> {
     Ok(power.wrapping_add_signed(input.arbitrary::<i8>()?.into()))
 }
 
-/// Reads an ask about a counter.
+/// Reads a request to a counter.
 pub fn read_ask(input: &mut Unstructured) -> Result<Ask> {
     let (kind, cost, strict) = (input.int_in_range(0..=6_u8)?, read_number(input)?, input.arbitrary()?);
     Ok(match kind {
@@ -60,10 +60,10 @@ pub fn read_ask(input: &mut Unstructured) -> Result<Ask> {
     })
 }
 
-/// Reads an ask about a reservation.
+/// Reads a request to a reservation.
 pub fn read_reservation_ask(input: &mut Unstructured) -> Result<ReservationAsk> {
     let (kind, number, seconds) = (input.int_in_range(0..=3_u8)?, read_number(input)?, read_number(input)?);
-    // The limiter refuses others.
+    // The limiter rejects other times.
     let ttl_seconds = u32::try_from(seconds).unwrap_or(u32::MAX).clamp(1, 30 * 24 * 60 * 60);
     Ok(match kind {
         0 => ReservationAsk::Reserve { credits: number.max(1), ttl_seconds },

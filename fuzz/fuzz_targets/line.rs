@@ -1,5 +1,5 @@
-//! The line protocol: any bytes are lines, each a request or refused with exactly one line; a request written again is
-//! the same request.
+//! The line protocol: any bytes are lines. Each is either a request or rejected with exactly one line. A request that
+//! is written again is the same request.
 
 #![no_main]
 

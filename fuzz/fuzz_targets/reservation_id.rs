@@ -1,5 +1,5 @@
-//! Reservation ids with a valid seal around any bytes: an id is refused, or it is written again as it was and can be renewed,
-//! committed and released.
+//! Reservation ids with a valid seal around any bytes: an id is either rejected, or is written again unchanged and can
+//! be renewed, committed and released.
 
 #![no_main]
 
@@ -15,7 +15,7 @@ use divvy::store::{Backend, MemoryStore};
 use libfuzzer_sys::fuzz_target;
 use tokio::runtime::{Builder, Runtime};
 
-/// The layout of ids.
+/// Version of the ids' layout.
 const VERSION: u8 = 2;
 const RULES: &str = "[user=*]\ncreditLimit = 100\nresetSeconds = 600\nactorField = user\n\n\
                      [job=*]\ncreditLimit = 3\nresetSeconds = 600\nalgorithm = concurrency\nactorField = job\n\n\

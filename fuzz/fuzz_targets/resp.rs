@@ -1,5 +1,5 @@
-//! RESP requests: any bytes give the same requests whether they arrive whole or byte by byte, none of them over the
-//! limits, and each is a command or an error of one line.
+//! RESP requests: any bytes yield the same requests if they arrive whole or byte by byte. No request exceeds the
+//! limits, and each is either a command or an error of one line.
 
 #![no_main]
 
@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(requests(bytes, bytes.len().max(1)), requests(bytes, 1));
 });
 
-/// Every request of `bytes`, and the error that ended them, with the bytes arriving in pieces of `step`.
+/// Returns all requests in `bytes`, and the error that ended them. The bytes arrive in pieces of `step`.
 fn requests(bytes: &[u8], step: usize) -> (Vec<Request>, Option<ProtocolError>) {
     let (mut decoder, mut requests) = (Decoder::new(LIMITS), Vec::new());
     let (mut start, mut received) = (0, 0);

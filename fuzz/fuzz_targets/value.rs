@@ -1,5 +1,5 @@
-//! Stored values: any bytes are a state of the counter's algorithm or refused, and a record or refused. What was read and
-//! written is read and written the same again.
+//! Stored values: any bytes are either a state of the counter's algorithm or rejected, and either a record or rejected.
+//! A value that was read and written again reads the same.
 
 #![no_main]
 
@@ -19,7 +19,7 @@ fuzz_target!(|input: &[u8]| {
         let expires = value::expiry(bytes).expect("a value has an expiry");
         let mut written = Vec::new();
         value::encode(&state, expires, &mut written);
-        // The ends of reservations are rounded when they are written.
+        // Writing rounds the ends of reservations.
         if let Ok(rounded) = value::decode(&limit, &written) {
             let mut again = Vec::new();
             value::encode(&rounded, expires, &mut again);

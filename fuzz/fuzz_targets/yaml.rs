@@ -1,5 +1,5 @@
-//! ratelimit's configuration: any text is either refused with a report, or read as rules that `divvy convert` writes and
-//! `divvy serve` reads.
+//! ratelimit's configuration: any text is either rejected with a report, or read as rules that `divvy convert` writes
+//! and `divvy serve` reads.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-"""Checks the manifests beside this file: `check.py DIVVY`, where DIVVY is the binary.
+"""Checks the manifests in this directory: `check.py DIVVY`, where DIVVY is the binary.
 
 The Kubernetes schemas hold every manifest, strictly. Beyond them: `divvy check` accepts the rules, divvy knows each
 variable, probes and the Service name ports that exist, and the grace period has room for the drain.
@@ -13,7 +13,7 @@ import tempfile
 import kubernetes_validate
 import yaml
 
-# Seconds that a server needs at least, beside the drain, to write the last counters.
+# Minimum number of seconds for writing the last counters, in addition to the drain.
 ROOM = 5
 
 

@@ -1,5 +1,5 @@
-//! Many live counters: what it costs to begin them and to hit them, what they take in memory and on disk, how much a
-//! flush or a compaction delays a hit, and how soon they are served after a restart.
+//! Many live counters: the cost of creating and hitting them, their memory and disk space, the delay that flushes and
+//! compactions cause, and the time until they are served after a restart.
 
 use anyhow::Context;
 
@@ -13,7 +13,7 @@ use crate::rounds::{Samples, Subject, interleave, interleave_as};
 use crate::table::Table;
 
 const MIB: f64 = (1 << 20) as f64;
-/// How long the server is loaded before it is killed, and so often that long after it was started again.
+/// Duration of the load before the server is killed, and of each load after its restart.
 const RESTART_SECONDS: f64 = 10.0;
 const MISSED: &str = "share of hits whose counter was not in memory: divvy";
 const UNIFORM: &str = "uniform";
@@ -35,25 +35,25 @@ pub fn run(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
     let filled = subjects(UNIFORM);
     let samples = interleave_as(&filled, setting.rounds, |load, round| load.fill_part(round, setting.rounds))?;
     table.add_rows("filling", &filled, &samples);
-    let before = builds.present().divvy.lookups()?;
+    let before = builds.current().divvy.lookups()?;
     let uniform = compare("uniform", setting, &subjects(UNIFORM), table)?;
-    let missed = builds.present().divvy.lookups()?.missed_since(before);
+    let missed = builds.current().divvy.lookups()?.missed_since(before);
     table.add_figure("uniform", MISSED, missed, None);
     let zipf = compare("zipf", setting, &subjects(ZIPF), table)?;
     add_memory(setting.actors, table, [&uniform[0], &zipf[0]], [&uniform[1], &zipf[1]]);
     let per_actor = |bytes: u64| bytes as f64 / setting.actors as f64;
     table.add_figure("actors", "bytes on disk per actor: redis", per_actor(redis.disk_bytes()?), None);
-    let bytes = builds.present().home.disk_bytes()?;
+    let bytes = builds.current().home.disk_bytes()?;
     table.add_figure("actors", "bytes on disk per actor: divvy, its journal included", per_actor(bytes), None);
 
     drop(redis);
-    let build = builds.into_present();
+    let build = builds.into_current();
     let highest = uniform[1].median(|sample| sample.requests_per_second);
     open_loop(setting, table, &build, highest / 2.0)?;
     restart("actors", table, build, setting.actors)
 }
 
-/// Ten times as many actors, beside a Redis that has as many as the case above.
+/// Measures ten times as many actors, and compares them with a Redis that has as many as the case above.
 pub fn run_tenfold(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
     let actors = setting.actors * 10;
     let redis = Redis::start(&setting.directory, Fsync::EverySecond)?;
@@ -92,13 +92,13 @@ fn add_memory(actors: u64, table: &mut Table, redis: [&Samples; 2], divvy: [&Sam
     table.add_figure("actors", "memory: divvy / redis", divvy / redis, ratio_target);
 }
 
-/// MiB.
+/// Returns the resident memory in MiB.
 fn resident(samples: &Samples) -> f64 {
     samples.max(|sample| sample.server.resident_bytes as f64) / MIB
 }
 
-/// The latency of an open loop at half of the most that the server could do, with few actors (whose counters seldom
-/// reach a flush) and with many (which keep RocksDB flushing and compacting).
+/// Measures the latency of an open loop at half of the server's maximum throughput, with few actors (whose counters are
+/// seldom flushed) and with many (which keep RocksDB flushing and compacting).
 fn open_loop(setting: &Setting, table: &mut Table, build: &Build, rate: f64) -> anyhow::Result<()> {
     let (_home, few) = serve(setting, "wal", FEW_RULES, PLENTY)?;
     let at_rate = |divvy: &Divvy| Load { rate: Some(rate.round()), ..load(divvy.resp(), RESP_HIT, PIPELINE) };
@@ -107,7 +107,7 @@ fn open_loop(setting: &Setting, table: &mut Table, build: &Build, rate: f64) -> 
         Subject::new("divvy RESP", over(at_rate(&build.divvy), setting.actors, UNIFORM)),
     ];
     let before = build.home.tables()?;
-    // Long enough that tables are written and compacted in every measurement.
+    // Long enough for tables to be written and compacted in every measurement.
     let samples = interleave(&subjects, setting.rounds, setting.seconds * 4.0)?;
     let after = build.home.tables()?;
     table.add_rows("open-loop", &subjects, &samples);
@@ -125,7 +125,7 @@ fn open_loop(setting: &Setting, table: &mut Table, build: &Build, rate: f64) -> 
     Ok(())
 }
 
-/// Killed right after a load, when the journal has the most to replay.
+/// Measures restarts. The server is killed right after a load, when its journal is longest.
 fn restart(case: &'static str, table: &mut Table, build: Build, actors: u64) -> anyhow::Result<()> {
     const HIT: &str = "HIT method=POST path=/v1/search/items ip=000000000000\n";
     let rate = |divvy: &Divvy, round: u32| {
@@ -140,7 +140,7 @@ fn restart(case: &'static str, table: &mut Table, build: Build, actors: u64) -> 
     let (first, second) = (rate(&divvy, 1)?, rate(&divvy, 2)?);
     divvy.stop()?;
     let (divvy, after_stop) = home.time_to_serve(HIT).context("after SIGTERM")?;
-    // Until then some have no record but the journal's.
+    // Until this is done, some counters are only in the journal.
     divvy.write_back()?;
     divvy.stop()?;
     let (seconds, full_speed) = (Some(bars::RESTART_SECONDS), Some(bars::FULL_SPEED));

@@ -1,4 +1,4 @@
-//! The divvy that is measured and, with `--against`, another build of it: the same servers, the same subjects.
+//! The divvy under test and, with `--against`, another build of it, with the same servers and subjects.
 
 use super::{FEW_RULES, Setting};
 use crate::divvy::{Divvy, Home, rules};
@@ -25,16 +25,16 @@ impl Builds {
         Ok(Self { present, other })
     }
 
-    pub fn present(&self) -> &Build {
+    pub fn current(&self) -> &Build {
         &self.present
     }
 
-    /// The other one ends.
-    pub fn into_present(self) -> Build {
+    /// Stops the other build, and returns this one.
+    pub fn into_current(self) -> Build {
         self.present
     }
 
-    /// The same subjects for each build.
+    /// Returns the same subjects for each build.
     pub fn subjects(&self, of: impl Fn(&Divvy) -> Vec<Subject>) -> Vec<Subject> {
         let mut subjects = of(&self.present.divvy);
         let others = self.other.iter().flat_map(|build| of(&build.divvy));

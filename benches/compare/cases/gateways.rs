@@ -1,4 +1,4 @@
-//! What a hit costs through HTTP and gRPC, beside RESP: one counter, one request in flight on each connection.
+//! Cost of a hit over HTTP and gRPC compared with RESP: one counter, one request in flight on each connection.
 
 use prost::Message;
 
@@ -15,7 +15,7 @@ use crate::rounds::Subject;
 use crate::sample::Target;
 use crate::table::Table;
 
-/// As long as an actor of the other cases.
+/// An actor of the same length as in the other cases.
 const ACTOR: &str = "000000000007";
 
 pub fn run(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
@@ -59,13 +59,13 @@ fn limitador_check() -> Vec<u8> {
     serde_json::json!({ "namespace": "bench", "values": values, "delta": 1 }).to_string().into_bytes()
 }
 
-/// Five counters of the same rule.
+/// Returns the descriptors of five counters of the same rule.
 fn five_actors() -> [[(&'static str, &'static str); 3]; 5] {
     ["000000000001", "000000000002", "000000000003", "000000000004", "000000000005"]
         .map(|actor| [("method", "POST"), ("path", "/v1/search/items"), ("ip", actor)])
 }
 
-/// One request with a descriptor for each of these.
+/// Returns a request with these descriptors.
 fn grpc(descriptors: &[&[(&str, &str)]]) -> Ask {
     let entry =
         |(key, value): &(&str, &str)| Entry { key: (*key).to_owned().into(), value: (*value).to_owned().into() };
@@ -76,7 +76,7 @@ fn grpc(descriptors: &[&[(&str, &str)]]) -> Ask {
     let descriptors = descriptors.iter().map(descriptor).collect();
     let request = RateLimitRequest { domain: "bench".into(), descriptors, hits_addend: 0 };
     let message = request.encode_to_vec();
-    // gRPC's frame: not compressed, and the message's length.
+    // gRPC's frame: a flag for no compression, and the message's length.
     let mut body = vec![0];
     body.extend((message.len() as u32).to_be_bytes());
     body.extend(message);

@@ -1,4 +1,4 @@
-//! divvy in front of Redis, beside the same script run in Redis directly; and what the memory of denials saves.
+//! divvy in front of Redis, compared with the same script in Redis alone, and the savings of the denial cache.
 
 use anyhow::ensure;
 
@@ -9,7 +9,7 @@ use crate::redis::{Fsync, Redis};
 use crate::rounds::{Samples, Subject};
 use crate::table::Table;
 
-/// Between these shares of denied hits it is called 90 %: actors are drawn at random.
+/// Valid shares of denied hits, which are called 90 %. Actors are drawn at random, so the share varies.
 const DENIED: std::ops::RangeInclusive<f64> = 0.85..=0.95;
 
 pub fn run(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
@@ -20,7 +20,7 @@ pub fn run(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
     denied("tier-deny", setting, table, &redis)
 }
 
-/// What an algorithm costs that Redis has to calculate, beside a window that it only counts down.
+/// Measures an algorithm that Redis has to calculate, compared with a window that it only counts down.
 fn throttle(case: &'static str, setting: &Setting, table: &mut Table, redis: &Redis) -> anyhow::Result<()> {
     let (_home, divvy) = serve(setting, redis, &[], &rules(FEW_RULES, PLENTY))?;
     let subjects = [
@@ -54,7 +54,8 @@ fn in_front(
     Ok(())
 }
 
-/// Nine actors in ten have one credit, which they use up before anything is measured; the others have plenty.
+/// Measures denials. Nine actors in ten have one credit, which is used up before the measurement. The others have
+/// plenty.
 fn denied(case: &'static str, setting: &Setting, table: &mut Table, redis: &Redis) -> anyhow::Result<()> {
     const HEADER: &str = "method=POST path=/v1/search* ip=*";
     let rules = format!(
@@ -86,7 +87,7 @@ fn serve(setting: &Setting, redis: &Redis, flags: &[&str], rules: &str) -> anyho
     Ok((home, divvy))
 }
 
-/// The ratios of the last subject's throughput to the others'.
+/// Adds the ratios of the last subject's throughput to the throughput of the others.
 fn add_throughput(case: &'static str, table: &mut Table, subjects: &[Subject], samples: &[Samples]) {
     let (Some((subject, references)), Some((of_subject, of_references))) =
         (subjects.split_last(), samples.split_last())
