@@ -145,7 +145,7 @@ outages:
 storms:
 	DIVVY_TEST_STORM_SECONDS=$(TEST_SLOW_STORM_SECONDS) $(CAMPAIGN) --nocapture storms::
 attacks:
-	DIVVY_TEST_EXHAUSTION=full $(CAMPAIGN) --nocapture exhaustion::table_of_attacks
+	DIVVY_TEST_EXHAUSTION=full $(CAMPAIGN) --nocapture exhaustion::attacks_at_full_scale_are_answered_in_bounded_memory
 
 .PHONY: bench-instructions
 bench-instructions: setup ## Instructions and cache misses per hit, by valgrind; fails when one got a tenth worse

@@ -1,4 +1,4 @@
-//! The password: who has given it, who has not, and what either may do.
+//! The password: what clients may do with it, and without it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use crate::support::{COMPAT_RULES, LineClient, RespClient, Server, connect, divv
 const PASSWORD: &str = "correct horse==";
 const HIT: &str = "DIVVY.HIT method=GET path=/status";
 
-/// A server that asks for [`PASSWORD`].
+/// Starts a server that requires [`PASSWORD`].
 fn guarded(args: &[&str]) -> Server {
     let mut command = divvy();
     command.env("DIVVY_REQUIREPASS", PASSWORD);
@@ -23,7 +23,7 @@ fn auth(client: &mut RespClient, words: &[&str]) -> String {
 }
 
 #[test]
-fn resp_before_and_after_the_password() {
+fn resp_is_restricted_until_the_password_is_given() {
     let server = guarded(&[]);
     let mut client = RespClient::connect(server.resp);
     let noauth = "-NOAUTH Authentication required.";
@@ -60,7 +60,7 @@ fn resp_before_and_after_the_password() {
 }
 
 #[test]
-fn a_pipeline_is_in_from_its_auth_on() {
+fn pipeline_is_authenticated_from_its_auth_on() {
     let server = guarded(&[]);
     let mut client = RespClient::connect(server.resp);
     let hit: &[&[u8]] = &[b"DIVVY.HIT", b"method=GET", b"path=/status"];
@@ -73,7 +73,7 @@ fn a_pipeline_is_in_from_its_auth_on() {
 }
 
 #[test]
-fn the_line_protocol_before_and_after_the_password() {
+fn line_protocol_is_restricted_until_the_password_is_given() {
     let server = guarded(&[]);
     let mut client = LineClient::connect(server.line);
     let mut ask = |line: &str| {
@@ -95,7 +95,7 @@ fn the_line_protocol_before_and_after_the_password() {
 }
 
 #[test]
-fn without_a_password_the_line_protocol_is_the_originals() {
+fn without_a_password_the_line_protocol_is_that_of_buttons_divvy() {
     let server = Server::in_memory(COMPAT_RULES);
     let mut client = LineClient::connect(server.line);
     client.send(b"AUTH secret\n");
@@ -103,14 +103,14 @@ fn without_a_password_the_line_protocol_is_the_originals() {
 }
 
 #[test]
-fn the_line_protocol_can_be_left_open_for_the_originals_clients() {
+fn line_protocol_can_be_open_for_clients_of_buttons_divvy() {
     let server = guarded(&["--open", "line"]);
     drive_by_node("divvy-client", &server, None);
     assert!(RespClient::connect(server.resp).command("PING").starts_with("-NOAUTH"));
 }
 
 #[test]
-fn clients_that_know_the_password() {
+fn popular_clients_send_the_password() {
     let server = guarded(&[]);
     drive_by_node("ioredis", &server, Some(PASSWORD));
     drive_by_node("node-redis", &server, Some(PASSWORD));
@@ -127,7 +127,7 @@ fn clients_that_know_the_password() {
 }
 
 #[test]
-fn our_own_clients() {
+fn divvys_own_clients_send_the_password() {
     let server = guarded(&[]);
     let divvy_with = |password: Option<&str>, args: &[&str]| {
         let mut command = divvy();
@@ -153,7 +153,7 @@ fn our_own_clients() {
 }
 
 #[test]
-fn grpc_asks_for_the_password_but_not_for_health() {
+fn grpc_requires_the_password_except_for_health() {
     let server = guarded(&[]);
     let status = |path: &str, token: Option<&str>| {
         let mut command = Command::new("curl");
@@ -176,10 +176,10 @@ fn grpc_asks_for_the_password_but_not_for_health() {
     assert!(status("/grpc.health.v1.Health/Check", None).starts_with("HTTP/2 200"));
 }
 
-/// A client that sends a body is answered before anybody has read it. curl dropped every fourth such answer: the library
-/// resets the stream after it, unless the body has come to its end.
+/// Checks that a client that sends a body receives an answer given before the body was read. curl dropped every fourth
+/// such answer: unless the body has ended, the library resets the stream after the answer.
 #[test]
-fn an_answer_before_the_body_reaches_an_http_2_client() {
+fn answer_before_the_body_reaches_an_http_2_client() {
     let server = guarded(&[]);
     for _ in 0..40 {
         let mut command = Command::new("curl");
@@ -231,7 +231,7 @@ fn unauthenticated_clients_have_little_time() {
     known_line.send(format!("AUTH {PASSWORD}\n").as_bytes());
     assert_eq!(known_line.read_line(), "OK\n");
 
-    // They say nothing, and one that never stops asking.
+    // One client is silent, and another never stops sending requests.
     assert_eq!(LineClient::connect(server.line).read_line(), "", "closed");
     assert_eq!(RespClient::connect(server.resp).read_reply(), "", "closed");
     let mut busy = connect(server.resp);
@@ -243,7 +243,7 @@ fn unauthenticated_clients_have_little_time() {
 }
 
 #[test]
-fn a_password_in_a_file() {
+fn password_is_read_from_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("password");
     fs::write(&file, format!("{PASSWORD}\n")).unwrap();
@@ -252,7 +252,7 @@ fn a_password_in_a_file() {
 }
 
 #[test]
-fn what_is_no_password_is_refused_and_not_shown() {
+fn invalid_password_is_rejected_and_not_shown() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("password");
     fs::write(&file, "two\nlines\n").unwrap();
@@ -275,7 +275,7 @@ fn what_is_no_password_is_refused_and_not_shown() {
 }
 
 #[test]
-fn wrong_passwords_are_logged_but_neither_shown_nor_many() {
+fn wrong_passwords_are_logged_at_a_limited_rate_without_the_password() {
     const TRIES: usize = 2_000;
     let mut command = divvy();
     let log = Log::of(&mut command);
@@ -299,7 +299,7 @@ fn wrong_passwords_are_logged_but_neither_shown_nor_many() {
 }
 
 #[test]
-fn two_authorization_headers_are_refused() {
+fn two_authorization_headers_are_rejected() {
     let server = guarded(&[]);
     let ask = |address, path: &str, values: &[&str]| {
         let headers: String = values.iter().map(|value| format!("authorization: Bearer {value}\r\n")).collect();

@@ -1,4 +1,4 @@
-//! Counters by several fields: on every store, listed, forgotten, and never mixed up.
+//! Counters by several fields: on every store, in listings, forgotten, and never mixed up.
 
 use crate::support::redis::RedisServer;
 use crate::support::{LineClient, RespClient, RulesFile, Server};
@@ -32,7 +32,7 @@ fn each_combination_has_a_counter_on_every_store() {
         assert_eq!(line.hit("path=/b user=a api=x").1, 8, "{store:?}: the order of a request's fields is nothing");
         assert_eq!(line.hit("api=x user=a path=/c").1, 9, "{store:?}");
         assert_eq!(line.hit("api=x user=b path=/b").1, 9, "{store:?}");
-        // Values that would look alike without quotes.
+        // These values would look the same without quotes.
         assert_eq!(line.hit(r#"api=x user="a path=/b" path="""#).1, 9, "{store:?}");
         assert_eq!(line.hit(r#"api=x user=a path="/b path=""#).1, 9, "{store:?}");
         let listed = resp.command("DIVVY.COUNTERS calls");

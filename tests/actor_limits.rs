@@ -1,5 +1,5 @@
-//! Limits of single actors: on every store, by every algorithm and on every front; through reloads, restarts, backups and
-//! outages, and on several servers that share one Redis.
+//! Limits of single actors: on every store, for every algorithm and on every front; through reloads, restarts, backups
+//! and outages, and on several servers that share a Redis.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::support::log::Log;
 use crate::support::redis::{RedisCluster, RedisServer, lasting_port, until};
 use crate::support::{LineClient, RespClient, RulesFile, Server, divvy, metrics};
 
-/// The algorithms, none of which gives anything back during a test.
+/// The algorithms, configured so that no credit comes back during a test.
 const ALGORITHMS: [(&str, &str); 6] = [
     ("fixed", "resetSeconds = 2592000"),
     ("year", "window = year"),
@@ -21,7 +21,7 @@ const ALGORITHMS: [(&str, &str); 6] = [
     ("leaky", "algorithm = leaky-bucket\nresetSeconds = 2592000"),
 ];
 
-/// A rule for each algorithm, with ten credits for each customer.
+/// Returns a rule for each algorithm, with ten credits per customer.
 fn rules() -> String {
     let rule = |(name, settings): (&str, &str)| {
         format!("[by={name} customer=*]\ncreditLimit = 10\n{settings}\nactorField = customer\nlabel = {name}\n\n")
@@ -29,7 +29,7 @@ fn rules() -> String {
     ALGORITHMS.map(rule).concat() + "[default]\ncreditLimit = 0\n"
 }
 
-/// Whether a hit of the customer is allowed, and what is left.
+/// Returns whether a hit of the customer is allowed, and the credits left.
 fn hit(server: &Server, algorithm: &str, customer: &str, cost: u64) -> (bool, u64) {
     let reply = resp(server, &format!("DIVVY.HIT by={algorithm} customer={customer} COST {cost}"));
     let numbers: Vec<u64> = reply.trim_matches(['[', ']']).split(' ').map(|word| word.parse().expect(&reply)).collect();
@@ -44,7 +44,7 @@ fn set(server: &Server, rule: &str, actor: &str, credits: u64) {
     assert_eq!(resp(server, &format!("DIVVY.LIMIT SET {rule} {actor} {credits}")), "OK");
 }
 
-/// Every limit that is listed, sorted: rule, actor, credits, and whether it is an orphan.
+/// Returns all listed limits, sorted: rule, actor, credits, and whether the rule is gone.
 fn listed(server: &Server) -> Vec<(String, String, u64, bool)> {
     let (mut limits, mut cursor) = (Vec::new(), String::new());
     loop {
@@ -67,7 +67,7 @@ fn listed(server: &Server) -> Vec<(String, String, u64, bool)> {
     limits
 }
 
-/// What an actor has used survives whatever its limit becomes.
+/// Checks that an actor's usage survives all changes of its limit.
 fn usage_is_kept(server: &Server) {
     for (algorithm, _) in ALGORITHMS {
         let hit = |cost| hit(server, algorithm, "a", cost);
@@ -78,10 +78,10 @@ fn usage_is_kept(server: &Server) {
         assert!(counter().contains("[a 11 "), "{algorithm}: {}", counter());
         assert_eq!(hit(11), (true, 0), "{algorithm}");
         assert_eq!(hit(1), (false, 0), "{algorithm}");
-        assert_eq!(self::hit(server, algorithm, "b", 0), (true, 10), "nobody else");
+        assert_eq!(self::hit(server, algorithm, "b", 0), (true, 10), "no other actor is affected");
         let explained = resp(server, &format!("DIVVY.EXPLAIN by={algorithm} customer=a"));
         assert!(explained.contains("this actor has a limit of its own: allows 20"), "{explained}");
-        // Back to the rule's, of which twice as much is used.
+        // Back to the rule's limit. Twice as much is used.
         assert_eq!(resp(server, &format!("DIVVY.LIMIT DEL {algorithm} a")), "1");
         assert_eq!(resp(server, &format!("DIVVY.LIMIT DEL {algorithm} a")), "0");
         assert_eq!(hit(1), (false, 0), "{algorithm}");
@@ -99,7 +99,7 @@ fn usage_is_kept(server: &Server) {
 }
 
 #[test]
-fn what_was_used_survives_on_every_store() {
+fn usage_survives_changes_of_the_limit_on_every_store() {
     let rules = RulesFile::ini(&rules());
     let data = tempfile::tempdir().unwrap();
     for server in Server::on_each_store(rules.path(), data.path()) {
@@ -112,12 +112,12 @@ fn what_was_used_survives_on_every_store() {
     }
 }
 
-/// A server on disk, of which rules, data and backups are in one place.
-struct OnDisk {
+/// A server on disk, with its rules, data and backups in one directory.
+struct DiskServer {
     dir: tempfile::TempDir,
 }
 
-impl OnDisk {
+impl DiskServer {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("rules.ini"), rules()).unwrap();
@@ -137,7 +137,7 @@ impl OnDisk {
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
 fn limits_survive_a_sigkill_and_a_restored_backup() {
-    let place = OnDisk::new();
+    let place = DiskServer::new();
     let server = place.serve("data");
     set(&server, "fixed", "a", 20);
     set(&server, "tokens", "b", 30);
@@ -172,7 +172,7 @@ fn limits_survive_a_sigkill_and_a_restored_backup() {
 }
 
 /// A server whose rules change.
-struct Reloading {
+struct ReloadingServer {
     rules: PathBuf,
     log: Log,
     server: Server,
@@ -180,7 +180,7 @@ struct Reloading {
     _dir: tempfile::TempDir,
 }
 
-impl Reloading {
+impl ReloadingServer {
     fn serving(rules: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rules.ini");
@@ -201,8 +201,8 @@ impl Reloading {
 }
 
 #[test]
-fn limits_stay_when_their_rule_goes_and_are_in_force_again_when_it_comes_back() {
-    let mut reloading = Reloading::serving(&rules());
+fn limits_outlive_their_rule_and_apply_again_when_it_returns() {
+    let mut reloading = ReloadingServer::serving(&rules());
     set(&reloading.server, "fixed", "a", 20);
     set(&reloading.server, "log", "a", 900);
     let orphans =
@@ -215,12 +215,12 @@ fn limits_stay_when_their_rule_goes_and_are_in_force_again_when_it_comes_back() 
     assert_eq!(orphans(server), [("fixed".to_owned(), true), ("log".to_owned(), false)]);
     assert_eq!((orphaned(server), metrics::scrape(server.http).value("divvy_actor_limits", &[])), (1.0, 2.0));
     assert_eq!(hit(server, "fixed", "a", 0), (true, 10));
-    assert_eq!(resp(server, "DIVVY.LIMIT GET fixed a"), "[20 -1]", "an orphan is told of");
+    assert_eq!(resp(server, "DIVVY.LIMIT GET fixed a"), "[20 -1]", "a limit without its rule is still returned");
     assert!(resp(server, "DIVVY.LIMIT SET fixed a 5").contains("no rule has the label"));
     reloading.reload(&rules());
     assert_eq!(hit(&reloading.server, "fixed", "a", 0), (true, 20));
     assert_eq!(orphaned(&reloading.server), 0.0);
-    // What is listed can be removed as it is listed, also when hits make other actors now.
+    // A listed limit can be removed as it is listed, even if hits now form other actors.
     set(&reloading.server, "tokens", "a", 5);
     let by_two = rules().replace("actorField = customer\nlabel = tokens", "actorField = customer, by\nlabel = tokens");
     assert_ne!(by_two, rules());
@@ -232,7 +232,7 @@ fn limits_stay_when_their_rule_goes_and_are_in_force_again_when_it_comes_back() 
 }
 
 #[test]
-fn bad_limits_are_refused_and_leave_no_trace() {
+fn invalid_limits_are_rejected_without_a_trace() {
     let several = "[several=yes user=*]\ncreditLimit = 5\nper = 1h\nactorField = user, several\nlabel = several\n
         [none=yes]\ncreditLimit = 5\nper = 1h\nlabel = none\n[free=yes]\ncreditLimit = 5\nresetSeconds = 0\nlabel = free\n";
     let rules = RulesFile::ini(&format!("{several}{}", rules()));
@@ -255,14 +255,14 @@ fn bad_limits_are_refused_and_leave_no_trace() {
         assert!(refused(command).contains(reason), "{command}: {}", refused(command));
     }
     assert_eq!(listed(&server), []);
-    // An actor of several fields is known however it is written.
+    // An actor of several fields is recognized in any notation.
     let mut client = RespClient::connect(server.resp);
     let of_several: [&[u8]; 5] = [b"DIVVY.LIMIT", b"SET", b"several", b"several=yes user=\"a\"", b"7"];
     assert_eq!(client.command_of(&of_several), "OK");
     assert_eq!(client.command("DIVVY.HIT several=yes user=a"), "[1 6 3600]");
     assert_eq!(client.command_of(&[b"DIVVY.LIMIT", b"SET", b"none", b"", b"9"]), "OK");
     assert_eq!(client.command("DIVVY.HIT none=yes"), "[1 8 3600]");
-    // There are as many as there may be: known ones may change, and others come when one goes.
+    // The maximum number is reached. Existing limits may change, and new ones are accepted when one is removed.
     assert!(
         refused("SET fixed a 5")
             .contains("there are 2 limits of actors, and the maximum is 2: remove some (--max-actor-limits)")
@@ -273,7 +273,7 @@ fn bad_limits_are_refused_and_leave_no_trace() {
 }
 
 #[test]
-fn a_limit_ends_when_it_is_said_to_and_makes_room() {
+fn limit_expires_and_makes_room() {
     let rules = RulesFile::ini(&rules());
     let data = tempfile::tempdir().unwrap();
     for server in Server::on_each_store(rules.path(), data.path()) {
@@ -288,7 +288,7 @@ fn a_limit_ends_when_it_is_said_to_and_makes_room() {
 }
 
 #[test]
-fn a_limit_of_0_denies_the_whole_stack_and_takes_nothing() {
+fn limit_of_0_denies_the_whole_stack_and_takes_nothing() {
     let rules = RulesFile::ini(
         "[key=*]\ncreditLimit = 5\nper = 1h\nactorField = key\nmatchPolicy = and\nlabel = burst
         [key=*]\ncreditLimit = 50\nper = 24h\nactorField = key\nlabel = daily\n[default]\ncreditLimit = 0\n",
@@ -319,7 +319,7 @@ fn a_limit_of_0_denies_the_whole_stack_and_takes_nothing() {
 }
 
 #[test]
-fn the_http_api_sets_tells_lists_and_removes_limits() {
+fn http_api_sets_returns_lists_and_removes_limits() {
     let rules = RulesFile::ini(&rules());
     let server = Server::in_memory(rules.path());
     let client = &mut HttpClient::connect(server.http);
@@ -355,9 +355,9 @@ fn the_http_api_sets_tells_lists_and_removes_limits() {
     assert_eq!([remove(client), remove(client)], [json!(true), json!(false)]);
 }
 
-/// If they were not refused, each would be about another actor: U+FFFD.
+/// If such requests were accepted, each would set a limit for another actor: U+FFFD.
 #[test]
-fn requests_whose_query_is_not_utf_8_are_refused_and_change_nothing() {
+fn requests_with_a_query_that_is_not_utf_8_are_rejected_without_effect() {
     let rules = RulesFile::ini(&rules());
     let server = Server::in_memory(rules.path());
     let headers = [("content-type", "application/json"), ("connection", "close")];
@@ -384,7 +384,7 @@ fn requests_whose_query_is_not_utf_8_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn the_command_line_sets_tells_lists_and_removes_limits() {
+fn command_line_sets_returns_lists_and_removes_limits() {
     let rules = RulesFile::ini(&rules());
     let server = Server::in_memory(rules.path());
     let run = |args: &[&str]| {
@@ -410,9 +410,9 @@ fn the_command_line_sets_tells_lists_and_removes_limits() {
     assert!(status != 0 && error.contains("no rule has the label 'nobody'"), "{error}");
 }
 
-/// Hits on every front go by the limit at once.
+/// Hits on every front use the limit at once.
 #[test]
-fn every_front_goes_by_it() {
+fn every_front_uses_the_limit() {
     let rules = RulesFile::ini(&rules());
     let server = Server::in_memory(rules.path());
     set(&server, "fixed", "a", 20);
@@ -426,7 +426,7 @@ fn every_front_goes_by_it() {
 }
 
 #[test]
-fn servers_that_share_a_redis_follow_each_other_s_limits() {
+fn servers_that_share_a_redis_follow_each_others_limits() {
     let redis = RedisServer::start();
     let rules = RulesFile::ini(&rules());
     let url = redis.url();
@@ -435,11 +435,11 @@ fn servers_that_share_a_redis_follow_each_other_s_limits() {
     assert_eq!(hit(&one, "fixed", "a", 10), (true, 0));
     assert_eq!((hit(&one, "fixed", "a", 1), hit(&other, "fixed", "a", 1)), ((false, 0), (false, 0)));
     set(&one, "fixed", "a", 20);
-    // What was denied a moment ago is remembered, and is no denial any more.
+    // The denial cache still has the denial, which no longer applies.
     assert_eq!(hit(&one, "fixed", "a", 1), (true, 9));
     until(|| hit(&other, "fixed", "a", 0) == (true, 9));
     assert_eq!(resp(&other, "DIVVY.LIMIT DEL fixed a"), "1");
-    // Whether there was one is what Redis knows, not what the server has heard of yet.
+    // Redis decides whether a limit existed, even if the server has not heard of it yet.
     set(&one, "fixed", "new", 5);
     assert_eq!(resp(&other, "DIVVY.LIMIT DEL fixed new"), "1");
     assert_eq!(resp(&one, "DIVVY.LIMIT DEL fixed new"), "0");
@@ -453,7 +453,7 @@ fn servers_that_share_a_redis_follow_each_other_s_limits() {
     until(|| count(&one) == 2_500.0 && count(&other) == 2_500.0);
     let third = serve();
     assert_eq!(count(&third), 2_500.0, "known before the first hit");
-    // Somebody empties Redis, and the actor whose limit was changed last gets another one before the servers notice.
+    // Redis is flushed, and the actor whose limit was changed last gets another one before the servers notice.
     set(&one, "log", "first", 7);
     set(&one, "log", "last", 7);
     until(|| count(&other) == 2_502.0 && count(&third) == 2_502.0);
@@ -461,17 +461,17 @@ fn servers_that_share_a_redis_follow_each_other_s_limits() {
     set(&one, "log", "last", 8);
     let last = [("log".to_owned(), "last".to_owned(), 8, false)];
     until(|| listed(&one) == last && listed(&other) == last && listed(&third) == last);
-    // Somebody empties Redis: there are no limits any more.
+    // Redis is flushed, so there are no limits.
     redis.cli(&["FLUSHALL"]);
     until(|| count(&one) == 0.0 && count(&other) == 0.0 && count(&third) == 0.0);
     set(&third, "tokens", "a", 7);
     until(|| count(&one) == 1.0 && count(&other) == 1.0);
 }
 
-/// A limit that ended an hour ago is forgotten when another one changes. If it was the last that had changed, that is no
-/// reason to read all of them again.
+/// A limit that ended an hour ago is forgotten when another one changes. If it was the last to change, the server must
+/// not read all limits again.
 #[test]
-fn a_server_that_heard_of_no_change_for_long_reads_only_the_next_one() {
+fn server_that_heard_of_no_change_for_long_reads_only_the_next_one() {
     const KEPT: usize = 300;
     let redis = RedisServer::start();
     let seconds: u64 = redis.cli(&["TIME"]).lines().next().unwrap().parse().unwrap();
@@ -507,7 +507,7 @@ fn a_server_that_heard_of_no_change_for_long_reads_only_the_next_one() {
     let (read, asked) = (calls("hget"), calls("zrangebyscore"));
     set(&other, "fixed", "new", 5);
     until(|| known(&server) == KEPT as f64 + 1.0);
-    // Both servers ask a few times more.
+    // Both servers poll a few more times.
     until(|| calls("zrangebyscore") > asked + 12);
     assert!(calls("hget") - read < 10, "{} limits were read again", calls("hget") - read);
     assert_eq!(redis.cli(&["HEXISTS", &limits, "fixed earlier"]), "0", "what ended long ago is forgotten");
@@ -515,7 +515,7 @@ fn a_server_that_heard_of_no_change_for_long_reads_only_the_next_one() {
 }
 
 #[test]
-fn the_last_known_limits_apply_while_redis_is_away() {
+fn last_known_limits_apply_while_redis_is_unavailable() {
     let mut redis = RedisServer::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
     let rules = RulesFile::ini(&rules());
     let url = redis.url();
@@ -536,9 +536,9 @@ fn the_last_known_limits_apply_while_redis_is_away() {
     until(|| hit(&server, "fixed", "a", 0) == (true, 15));
 }
 
-/// It starts all the same, and learns of the limits when Redis comes.
+/// The server starts, and reads the limits once Redis is available.
 #[test]
-fn a_server_that_starts_before_redis_learns_of_the_limits_later() {
+fn server_that_starts_before_redis_reads_the_limits_later() {
     let mut redis = RedisServer::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
     let rules = RulesFile::ini(&rules());
     let url = redis.url();
@@ -554,9 +554,9 @@ fn a_server_that_starts_before_redis_learns_of_the_limits_later() {
     until(|| resp(&server, "DIVVY.HIT by=fixed customer=a").starts_with("[1 19"));
 }
 
-/// An ACL of an earlier version does not have the commands that limits of actors need.
+/// An ACL written for an earlier version lacks the commands that limits of actors need.
 #[test]
-fn a_redis_user_without_the_rights_for_limits_serves_hits() {
+fn redis_user_without_the_rights_for_limits_serves_hits() {
     let redis = RedisServer::start();
     let rights = "+evalsha +eval +get +set +del +decrby +pttl +pexpire +time +scan +dbsize +info +ping";
     let user = format!("ACL SETUSER divvy on >secret ~divvy:* ~divvy.* {rights}");

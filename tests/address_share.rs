@@ -1,4 +1,4 @@
-//! Clients of one address have a share of all reservations and idempotency keys.
+//! Clients of one address get a share of all reservations and idempotency keys.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -26,7 +26,7 @@ creditLimit = 0
 const ONE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// A server on each store where one address may have two records of each kind.
+/// Starts a server on each store. One address may have two records of each kind.
 fn servers(rules: &RulesFile, data: &Path) -> Vec<Server> {
     let bounds = ["--max-reservations", "4", "--max-idempotency-keys", "4"];
     let data = data.to_str().unwrap();
@@ -76,7 +76,7 @@ fn one_address_leaves_reservations_to_others_over_every_front() {
         let others = id_of(&other.command(reserve));
         assert_eq!(http(&server, OTHER).post("/v1/reservations", &reservation("a")).status, 201);
         assert!(is_bound(&other.command(reserve)));
-        // A lease that goes on is the same one. A place that is freed goes back to the address that had it.
+        // Renewing a lease keeps it. A freed place returns to the address that had it.
         assert_eq!(id_of(&one.command("DIVVY.RESERVE job=x AMOUNT 1 ID lease")), second);
         assert_eq!(one.command(&format!("DIVVY.RELEASE {others}")), "1");
         assert!(is_bound(&one.command(reserve)));
@@ -119,10 +119,10 @@ fn one_address_leaves_idempotency_keys_to_others() {
     }
 }
 
-/// Records say nothing of addresses.
+/// Records do not contain addresses.
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
-fn after_a_restart_what_was_remembered_is_of_no_address() {
+fn after_a_restart_records_count_for_no_address() {
     let (rules, data) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
     let serve = |max: &str| {
         Server::start(&[rules.path(), "--data-dir", data.path().to_str().unwrap(), "--max-reservations", max])

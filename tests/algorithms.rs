@@ -1,4 +1,4 @@
-//! Every algorithm and every setting of theirs, from a rules file to the replies.
+//! Every algorithm and all their settings, from a rules file to the replies.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,7 +10,7 @@ mod burst_plot;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/algorithms.ini");
 
-/// How far the seconds left may be behind those expected.
+/// Maximum difference of the seconds left from the expected ones.
 const TOLERANCE: u64 = 5;
 
 const RULES: &str = "
@@ -87,13 +87,13 @@ fn served() -> (Server, RulesFile) {
     (Server::in_memory(rules.path()), rules)
 }
 
-/// The answers to hits that come in one write, so that they count as made at one time.
+/// Returns the answers to hits sent in one write, which therefore have the same time.
 fn hits<const N: usize>(client: &mut LineClient, pairs: &str) -> [(bool, u64, u64); N] {
     client.send(format!("HIT {pairs}\n").repeat(N).as_bytes());
     std::array::from_fn(|_| parse_verdict(&client.read_line()).expect("an OK reply"))
 }
 
-/// Asserts that answers are as expected, but for the seconds that have passed since the first hit.
+/// Asserts that answers are as expected. Allows for the seconds since the first hit.
 #[track_caller]
 fn assert_answers<const N: usize>(answers: [(bool, u64, u64); N], expected: [(bool, u64, u64); N]) {
     let numbers = |(allowed, credit, _)| (allowed, credit);
@@ -116,12 +116,12 @@ fn every_algorithm_counts_by_its_own_rules() {
     assert_answers(three("bursting"), [(false, 0, 5400); 3]);
     assert_answers(three("refilled"), [(true, 3, 1801), (true, 2, 1801), (true, 1, 1801)]);
     assert_answers(three("refilled"), [(true, 0, 1801), (false, 0, 1801), (false, 0, 1801)]);
-    // Its windows are aligned, so the time that is left depends on the time of day.
+    // The windows are aligned, so the time left depends on the time of day.
     assert_eq!(three("sliding-window").map(|(allowed, left, _)| (allowed, left)), [(true, 1), (true, 0), (false, 0)]);
 }
 
 #[test]
-fn a_reset_may_be_a_fraction_of_a_second() {
+fn reset_may_be_a_fraction_of_a_second() {
     let (server, _rules) = served();
     let mut client = LineClient::connect(server.line);
     for algorithm in ["algorithm=quick", "algorithm=short"] {
@@ -133,7 +133,7 @@ fn a_reset_may_be_a_fraction_of_a_second() {
 }
 
 #[test]
-fn the_cost_comes_with_the_request() {
+fn cost_comes_with_the_request() {
     let (server, _rules) = served();
     let mut line = LineClient::connect(server.line);
     let mut resp = RespClient::connect(server.resp);
@@ -148,15 +148,15 @@ fn the_cost_comes_with_the_request() {
     line.send(b"HIT algorithm=trial bytes=many\n");
     assert_eq!(line.read_line(), format!("ERR unknown \"{wrong}\"\n"));
     assert_eq!(resp.command("DIVVY.HIT algorithm=trial bytes=many"), format!("-ERR {wrong}"));
-    // Nothing was taken, and the connection goes on.
+    // Nothing was taken, and the connection stays open.
     assert_answers([line.hit("algorithm=trial")], [(true, 39, 3600)]);
-    // The canary's counter and the rule's.
+    // These are the counters of the canary and of the rule.
     assert_eq!(resp.command("DIVVY.RESET algorithm=trial bytes=many"), "2");
     assert_eq!(resp.command("DIVVY.PEEK algorithm=trial"), "[1 100 0]");
 }
 
 #[test]
-fn rules_and_explanations_tell_the_algorithm() {
+fn rules_and_explanations_name_the_algorithm() {
     let (server, _rules) = served();
     let mut client = RespClient::connect(server.resp);
     let rules = client.command("DIVVY.RULES");
@@ -175,7 +175,7 @@ fn rules_and_explanations_tell_the_algorithm() {
 }
 
 #[test]
-fn the_example_is_served() {
+fn algorithms_example_is_served() {
     let server = Server::in_memory(EXAMPLE);
     let mut client = LineClient::connect(server.line);
     assert_eq!(client.hit("api=orders user=ada"), (true, 19, 1));
@@ -183,7 +183,7 @@ fn the_example_is_served() {
     assert_eq!(client.hit("api=reports user=ada"), (true, 9, 30));
 }
 
-/// What `divvy` prints with these arguments, all of which are good.
+/// Returns the output of a `divvy` command that must succeed.
 fn printed(args: &[&str]) -> String {
     let output = divvy().args(args).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -191,7 +191,7 @@ fn printed(args: &[&str]) -> String {
 }
 
 #[test]
-fn the_example_is_checked_explained_and_converted_without_a_loss() {
+fn algorithms_example_is_checked_explained_and_converted_without_loss() {
     let checked = printed(&["check", EXAMPLE]);
     for expected in [
         "[api=status] allows 100 in 0.25 s (fixed-window)\n",
@@ -217,6 +217,6 @@ fn the_example_is_checked_explained_and_converted_without_a_loss() {
 }
 
 #[test]
-fn the_committed_plot_is_what_the_algorithms_draw() {
+fn committed_plot_shows_the_algorithms() {
     assert_eq!(burst_plot::burst_plot().unwrap(), include_str!("../docs/burst.svg"));
 }

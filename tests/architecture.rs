@@ -1,5 +1,5 @@
-//! Checks the promises of src/lib.rs about imports: they go downward only between modules, and no files import each other
-//! in circles.
+//! Checks two statements of src/lib.rs about imports: they go downward only between modules, and no files import each
+//! other in circles.
 
 mod source;
 
@@ -112,7 +112,7 @@ fn names(imports: &Imports, from: &str, to: &str) -> String {
     names.join(", ")
 }
 
-/// Returns circles, the shortest first. No two of them share an import. The first file is repeated at the end.
+/// Returns circles, the shortest first, so that no two of them share an import. The first file is repeated at the end.
 fn circles(imports: &Imports) -> BTreeSet<Vec<String>> {
     let mut imported: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (from, to) in imports.keys() {
@@ -131,7 +131,7 @@ fn circles(imports: &Imports) -> BTreeSet<Vec<String>> {
     }
 }
 
-/// Lets a circle begin with the file that sorts first.
+/// Rotates a circle so that it begins with the file that sorts first.
 fn rotate(mut circle: Vec<&str>) -> Vec<&str> {
     let first = (0..circle.len()).min_by_key(|index| circle[*index]).unwrap();
     circle.rotate_left(first);

@@ -1,4 +1,4 @@
-//! `RL.*` and `CL.THROTTLE` against the reference, over random sequences of commands and times, on every store.
+//! Compares `RL.*` and `CL.THROTTLE` with the reference, for random sequences of commands and times, on every store.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -12,11 +12,11 @@ use divvy::store::{Action, Backend, Batch, MemoryStore, Store};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
-use crate::conformance::{Opened, at, memory, rocks, rocks_evicting};
+use crate::conformance::{StoreFixture, at, memory, rocks, rocks_evicting};
 use crate::reference;
 use crate::support::encode;
 
-/// A few token buckets, and what is asked of them.
+/// A few token buckets, and the requests to them.
 #[derive(Debug, Clone)]
 pub struct Requests {
     buckets: Vec<Bucket>,
@@ -26,7 +26,7 @@ pub struct Requests {
 #[derive(Debug, Clone)]
 struct Bucket {
     max: i128,
-    /// Left out of the command when it is the whole bucket.
+    /// Omitted from the command if it fills the whole bucket.
     refill: i128,
     interval: i128,
     /// `P` for milliseconds.
@@ -54,7 +54,7 @@ fn bucket() -> impl Strategy<Value = Bucket> {
 }
 
 pub fn requests() -> impl Strategy<Value = Requests> {
-    // Times mostly go forward, sometimes back or far away.
+    // Times mostly increase, but sometimes decrease or jump.
     let passes = prop_oneof![6 => 0..40i128, 2 => -40..0i128, 1 => -5_000..5_000i128];
     let verb = prop::sample::select(vec!["REDUCE", "REDUCE", "GET", "SESSIONIZE"]);
     let asks = prop::collection::vec((0..3usize, verb, 0..5i128, any::<bool>(), passes), 1..25);
@@ -69,7 +69,7 @@ pub fn requests() -> impl Strategy<Value = Requests> {
 }
 
 impl Requests {
-    /// The commands, on buckets that no other `case` uses.
+    /// Returns the commands, for buckets that no other `case` uses.
     pub fn commands(&self, case: u32) -> Vec<String> {
         let command = |asked: &TokensAsked| {
             let Bucket { max, refill, interval, unit } = &self.buckets[asked.bucket];
@@ -101,20 +101,20 @@ impl Requests {
     }
 }
 
-/// What is asked of one bucket of `CL.THROTTLE`.
+/// Requests to one bucket of `CL.THROTTLE`.
 #[derive(Debug, Clone)]
 pub struct Throttles {
     max_burst: i128,
     count: i128,
     seconds: i128,
-    /// Quantities, and the times of asking in nanoseconds.
+    /// Quantities, and the times of the requests in nanoseconds.
     asks: Vec<(i128, i128)>,
 }
 
 pub fn throttles(seconds: Range<i128>) -> impl Strategy<Value = Throttles> {
     (0..10i128, 1..=10i128, seconds).prop_flat_map(|(max_burst, count, seconds)| {
         let credit = seconds * i128::from(NANOS_PER_SECOND) / count;
-        // Also just before, at and after the time that some credits take.
+        // Includes times just before, at and after the time when credits come back.
         let near = (0..4i128, -1..=1i128).prop_map(move |(credits, off)| (credits * credit + off).max(0));
         let passes = prop_oneof![near, 0..3 * credit, Just(0)];
         prop::collection::vec((0..max_burst + 3, passes), 1..25).prop_map(move |asks| {
@@ -145,14 +145,14 @@ impl Throttles {
         self.asks.iter().map(|(quantity, nanos)| model.throttle(*quantity, *nanos)).collect()
     }
 
-    /// The replies if no time passed in between.
+    /// Returns the replies for the case that no time passes.
     pub fn expected_at_once(&self) -> Vec<[i128; 5]> {
         let mut model = self.model();
         self.asks.iter().map(|(quantity, _)| model.throttle(*quantity, 0)).collect()
     }
 }
 
-/// Adds what `command` asks to the batch, as the server does; at `now` unless it says otherwise.
+/// Adds the request in `command` to the batch, as the server does. Its time is `now` unless the command contains one.
 fn push(batch: &mut Batch, command: &str, now: Timestamp) {
     let request = encode(&command.split(' ').map(str::as_bytes).collect::<Vec<_>>());
     let mut decoder = Decoder::new(Limits::default());
@@ -190,7 +190,7 @@ fn timestamp(nanos: i128) -> Timestamp {
     Timestamp::from_nanos(u64::try_from(nanos).unwrap())
 }
 
-fn a_store_agrees_with_the_reference(Opened { store, dir: _dir, .. }: Opened, cases: u32) {
+fn a_store_agrees_with_the_reference(StoreFixture { store, dir: _dir, .. }: StoreFixture, cases: u32) {
     let runtime = Runtime::new().unwrap();
     let case = Cell::new(0);
     proptest!(ProptestConfig::with_cases(cases), |(requests in requests(), size in 1..30usize)| {
@@ -211,8 +211,8 @@ fn a_store_agrees_with_the_reference(Opened { store, dir: _dir, .. }: Opened, ca
         let mut batch = Batch::default();
         let commands = throttles.commands(case.get()).into_iter().zip(&throttles.asks);
         let asked: Vec<_> = commands.zip(throttles.expected()).collect();
-        // The command goes by the server's time, of which a batch has one. (A batch dated before its own asks let the
-        // store forget buckets too early, by the time of later batches.)
+        // The command uses the server's time, and a batch has only one. (A batch with an earlier time than its requests
+        // would let the store forget buckets too early, at the time of later batches.)
         for asked in asked.chunk_by(|((_, (_, at)), _), ((_, (_, next)), _)| at == next) {
             let ((_, (_, nanos)), _) = &asked[0];
             batch.begin(timestamp(*nanos));
@@ -241,7 +241,7 @@ fn rocksdb_that_evicts_agrees_with_the_reference() {
     a_store_agrees_with_the_reference(rocks_evicting(), 1_000);
 }
 
-/// The outcome of one command at `now`.
+/// Returns the outcome of one command at `now`.
 fn outcome(runtime: &Runtime, store: &Backend, command: &str, now: Timestamp) -> Outcome {
     let mut batch = Batch::default();
     batch.begin(now);
@@ -251,7 +251,7 @@ fn outcome(runtime: &Runtime, store: &Backend, command: &str, now: Timestamp) ->
 }
 
 #[test]
-fn a_client_that_waits_retry_after_is_let_in_and_a_second_earlier_is_not() {
+fn client_is_allowed_after_retry_after_and_not_a_second_earlier() {
     let runtime = Runtime::new().unwrap();
     proptest!(ProptestConfig::with_cases(1_000), |(throttles in throttles(1..100))| {
         let store = Backend::Memory(MemoryStore::default());
@@ -269,12 +269,12 @@ fn a_client_that_waits_retry_after_is_let_in_and_a_second_earlier_is_not() {
 }
 
 #[test]
-fn a_million_per_second_is_one_each_microsecond() {
+fn million_per_second_is_one_per_microsecond() {
     let runtime = Runtime::new().unwrap();
     let store = Backend::Memory(MemoryStore::default());
     let mut batch = Batch::default();
     let command = "CL.THROTTLE k 0 1000000 1";
-    // Ten asks each microsecond, for ten milliseconds.
+    // Ten requests per microsecond, for ten milliseconds.
     for micros in 0..10_000 {
         let now = at(0).plus(micros * 1_000);
         batch.begin(now);

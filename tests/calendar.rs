@@ -1,4 +1,4 @@
-//! Windows by the calendar: their boundaries against Python's `zoneinfo` with the same zone data, and whole servers.
+//! Calendar windows: compares their boundaries with Python's `zoneinfo` on the same zone data, and tests whole servers.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -9,10 +9,10 @@ use divvy::clock::Timestamp;
 
 use crate::clients::{PYTHON, installed};
 
-/// Set for a process whose zone data are those of Python's package `tzdata`: jiff reads them where `TZDIR` says.
+/// Set for a process that uses the zone data of Python's package `tzdata`. jiff reads them from `TZDIR`.
 const ZONE_DATA: &str = "TZDIR";
 
-/// One of the programs in Python, with the zone data of the package `tzdata`, not the system's.
+/// Returns a Python program that uses the zone data of the package `tzdata` instead of the system's.
 fn python(program: &str) -> Command {
     let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
     command.arg(Path::new(PYTHON).join(program)).env("PYTHONTZPATH", "");
@@ -20,13 +20,13 @@ fn python(program: &str) -> Command {
 }
 
 #[test]
-fn boundaries_are_those_of_python_s_zoneinfo() {
+fn boundaries_equal_those_of_pythons_zoneinfo() {
     let found = python("print_zone_data.py").output().unwrap();
     let zone_data = String::from_utf8(found.stdout).unwrap();
     let this_program = std::env::current_exe().unwrap();
     let (_, here) = module_path!().split_once("::").unwrap();
     let compared = Command::new(this_program)
-        .args(["--exact", &format!("{here}::boundaries_with_these_zone_data"), "--ignored", "--nocapture"])
+        .args(["--exact", &format!("{here}::boundaries_match_with_the_same_zone_data"), "--ignored", "--nocapture"])
         .env(ZONE_DATA, zone_data.trim())
         .output()
         .unwrap();
@@ -35,10 +35,10 @@ fn boundaries_are_those_of_python_s_zoneinfo() {
     assert!(compared.status.success() && said.contains("1 passed"), "{said}{errors}");
 }
 
-/// 31 zones, 60 years, around every change of their clocks.
+/// Compares 31 zones over 60 years, around every change of their clocks.
 #[test]
 #[ignore = "another test runs it, with the zone data of Python's package"]
-fn boundaries_with_these_zone_data() {
+fn boundaries_match_with_the_same_zone_data() {
     let mut reference = python("calendar_windows.py").stdout(Stdio::piped()).spawn().unwrap();
     let mut compared = 0u64;
     for line in BufReader::new(reference.stdout.take().unwrap()).lines() {

@@ -1,7 +1,7 @@
-//! Any future may be dropped at any await: the store and the limiter go on, and what was acknowledged is kept.
+//! Any future may be dropped at any await: the store and the limiter continue to work, and acknowledged hits are kept.
 //!
-//! The fronts' connections are dropped too, in `src/server/dropped_connections.rs`, and by real clients in `storms.rs`.
-//! `DIVVY_TEST_SEED` decides at which moments the crowd's are.
+//! `src/server/dropped_connections.rs` drops connections of the fronts in the same way, and `storms.rs` uses real clients.
+//! `DIVVY_TEST_SEED` determines when the futures of the crowd are dropped.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const CREDIT: u64 = 1_000_000_000;
 const HOUR: u64 = 3_600_000_000_000;
 const TASKS: usize = 64;
 const ROUNDS: usize = 200;
-/// More awaits than any future here has.
+/// More awaits than any future in these tests has.
 const MANY: usize = 50;
 const FEW: usize = 15;
 
@@ -61,7 +61,7 @@ fn prefix() -> Prefix {
     Prefix::new(Space::Rule, [("user", "*")], &limit())
 }
 
-/// Closes the store and opens it again, once all is over that dropped futures have left to other threads.
+/// Closes the store and opens it again, once the work that dropped futures left to other threads is done.
 async fn reopen(store: RocksStore, path: &Path, durability: Durability) -> RocksStore {
     store.close().await.unwrap();
     drop(store);
@@ -74,7 +74,7 @@ async fn reopen(store: RocksStore, path: &Path, durability: Durability) -> Rocks
     }
 }
 
-/// Takes a credit; how many are used by then.
+/// Takes a credit. Returns the number of credits used so far.
 async fn take(store: &RocksStore, clock: &Clock, user: &str) -> u64 {
     let mut batch = Batch::default();
     batch.begin(clock.now());
@@ -84,15 +84,15 @@ async fn take(store: &RocksStore, clock: &Clock, user: &str) -> u64 {
     CREDIT - batch.outcome(0).unwrap().left
 }
 
-/// Runs the future on several threads, and for so long only as nothing hangs.
+/// Runs the future on several threads. Fails if it hangs.
 fn wait(future: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     runtime.block_on(async { timeout(4 * PATIENCE, future).await.expect("something waits for ever") });
-    // What hangs on a thread that may block would be waited for.
+    // Dropping the runtime would wait for hanging threads.
     runtime.shutdown_background();
 }
 
-/// Drops what `make` makes after every number of polls, until it comes to its end; `go_on` must work after each.
+/// Drops the future of `make` after every number of polls, until it completes. `go_on` must work after each.
 async fn at_every_await<F: Future, G: Future<Output = ()>>(make: impl Fn() -> F, go_on: impl Fn() -> G) {
     for dropped in WAYS {
         for polls in 0..MANY {
@@ -109,7 +109,7 @@ async fn at_every_await<F: Future, G: Future<Output = ()>>(make: impl Fn() -> F,
 }
 
 #[test]
-fn a_store_goes_on_wherever_its_callers_stop_waiting() {
+fn store_works_wherever_its_callers_stop_waiting() {
     for durability in DURABILITIES {
         let dir = tempfile::tempdir().unwrap();
         wait(async {
@@ -137,7 +137,7 @@ fn a_store_goes_on_wherever_its_callers_stop_waiting() {
 }
 
 #[test]
-fn a_limiter_goes_on_wherever_its_callers_stop_waiting() {
+fn limiter_works_wherever_its_callers_stop_waiting() {
     for durability in DURABILITIES {
         let dir = tempfile::tempdir().unwrap();
         wait(async {
@@ -163,7 +163,7 @@ fn a_limiter_goes_on_wherever_its_callers_stop_waiting() {
     }
 }
 
-/// Credit that a store has taken is counted, even if the caller did not wait for the answer.
+/// A credit that a store has taken is counted, even if the caller did not wait for the answer.
 #[test]
 fn hits_are_counted_wherever_their_callers_stop_waiting() {
     let dir = tempfile::tempdir().unwrap();
@@ -190,7 +190,7 @@ fn hits_are_counted_wherever_their_callers_stop_waiting() {
             };
             let mut ended = 0;
             for dropped in WAYS {
-                // Few: an fsync takes a second while the disk is busy.
+                // Only a few, because an fsync takes a second while the disk is busy.
                 for polls in (0..FEW).map(|polls| polls % 5) {
                     ended += usize::from(within_polls(ask(Intent::Hit), polls, dropped).await.is_some());
                 }
@@ -210,9 +210,9 @@ fn hits_are_counted_wherever_their_callers_stop_waiting() {
     }
 }
 
-/// Many at once: who waits, who leads and who vanishes is different every time.
+/// Many futures at once: each time, different ones wait, lead and disappear.
 #[test]
-fn a_crowd_of_which_most_vanish_leaves_the_others_served_and_loses_nothing() {
+fn crowd_with_many_dropped_futures_loses_no_acknowledged_hit() {
     let seed = seed();
     for durability in DURABILITIES {
         let dir = tempfile::tempdir().unwrap();
@@ -224,17 +224,17 @@ fn a_crowd_of_which_most_vanish_leaves_the_others_served_and_loses_nothing() {
                 let mut rng = Rng::seed_from_u64(seed ^ task as u64);
                 tasks.push(tokio::spawn(async move {
                     let user = format!("user-{task}");
-                    let (mut asked, mut told) = (0, 0);
+                    let (mut asked, mut reported) = (0, 0);
                     for _ in 0..ROUNDS {
                         let polls = rng.random_range(1..4);
                         let dropped = if rng.random() { Dropped::Waiting } else { Dropped::Woken };
                         asked += 1;
                         if let Some(used) = within_polls(take(&store, &clock, &user), polls, dropped).await {
-                            told = used;
+                            reported = used;
                             assert!(used <= asked);
                         }
                     }
-                    (user, told, asked)
+                    (user, reported, asked)
                 }));
             }
             let mut users = Vec::new();
@@ -245,11 +245,11 @@ fn a_crowd_of_which_most_vanish_leaves_the_others_served_and_loses_nothing() {
             assert_eq!(used.expect("a hit after the crowd waits for ever"), 1, "{durability:?}");
             let store = Arc::into_inner(store).unwrap();
             let again = reopen(store, dir.path(), durability).await;
-            for (user, told, asked) in users {
+            for (user, reported, asked) in users {
                 let used = take(&again, &clock, &user).await;
                 assert!(
-                    (told + 1..=asked + 1).contains(&used),
-                    "{durability:?}: {user} was told {told}, and has {used}"
+                    (reported + 1..=asked + 1).contains(&used),
+                    "{durability:?}: {user} was told {reported}, and has {used}"
                 );
             }
             again.close().await.unwrap();

@@ -1,4 +1,4 @@
-//! The command line, as a person or a script uses it.
+//! The command line, as people and scripts use it.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn example(name: &str) -> String {
 }
 
 #[test]
-fn the_examples_are_valid_and_serve_what_the_readme_says() {
+fn examples_are_valid_and_behave_as_in_the_readme() {
     for name in EXAMPLES {
         let (code, out, err) = run(&["check", &example(name)]);
         assert_eq!(code, 0, "{name}: {out}{err}");
@@ -29,7 +29,7 @@ fn the_examples_are_valid_and_serve_what_the_readme_says() {
 }
 
 #[test]
-fn check_reports_every_problem_with_its_place() {
+fn check_reports_every_problem_with_its_line() {
     let rules = RulesFile::ini(
         "[a=1]\ncreditLimit = many\nresetSeconds = 60\n\n[a=2]\ncreditLimit = 1\nresetSeconds = 1\nlabal = x\n",
     );
@@ -41,7 +41,7 @@ fn check_reports_every_problem_with_its_place() {
 }
 
 #[test]
-fn explain_touches_no_counter_and_names_the_answer() {
+fn explain_takes_no_credit_and_names_the_answering_rule() {
     let (code, out, _) = run(&["explain", COMPAT_RULES, "method=GET", "path=/status", "ip=with = and \"quotes\""]);
     assert_eq!(code, 0);
     assert!(out.contains("matches and answers"), "{out}");
@@ -58,7 +58,7 @@ fn hit_prints_the_answer() {
 }
 
 #[test]
-fn hit_says_when_nobody_is_there() {
+fn hit_reports_an_unreachable_server() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (code, _, err) = run(&["hit", "--addr", &free.to_string(), "a=b"]);
     assert_eq!(code, 1);
@@ -66,7 +66,7 @@ fn hit_says_when_nobody_is_there() {
 }
 
 #[test]
-fn convert_there_and_back_keeps_the_rules() {
+fn converting_there_and_back_keeps_the_rules() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (json, ini) = (path("rules.json"), path("rules.ini"));
@@ -88,7 +88,7 @@ fn convert_there_and_back_keeps_the_rules() {
 }
 
 #[test]
-fn ratelimits_yaml_becomes_rules_that_can_be_served() {
+fn ratelimits_yaml_is_converted_to_valid_rules() {
     let dir = tempfile::tempdir().unwrap();
     let rules = dir.path().join("rules.json").to_str().unwrap().to_owned();
     assert_eq!(run(&["convert", &example("config/ratelimit.yaml"), &rules]), (0, String::new(), String::new()));
@@ -109,7 +109,7 @@ fn ratelimits_yaml_becomes_rules_that_can_be_served() {
 }
 
 #[test]
-fn what_cannot_be_converted_is_listed_and_tells_by_the_exit_code() {
+fn inconvertible_parts_are_listed_and_set_the_exit_code() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (yaml, other, ini) = (path("edge.yaml"), path("other.yml"), path("rules.ini"));
@@ -151,11 +151,11 @@ fn serve_announces_its_fronts_store_and_rules_and_stops_with_0() {
 }
 
 #[test]
-fn a_stopped_server_answers_what_it_received() {
+fn stopped_server_answers_what_it_received() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
     let mut client = LineClient::connect(server.line);
-    // A connection that was accepted; one that is not yet may be refused.
+    // The connection must have been accepted. Otherwise it may be refused.
     client.hit("a=b");
     client.send("HIT method=GET path=/status\n".repeat(500).as_bytes());
     assert_eq!(server.terminate().code(), Some(0));
@@ -166,7 +166,7 @@ fn a_stopped_server_answers_what_it_received() {
 }
 
 #[test]
-fn fronts_can_be_off_and_port_moves_the_line_protocol() {
+fn fronts_can_be_off_and_port_sets_the_line_protocols_port() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--resp-listen", "none"]);
     assert_eq!(server.resp.port(), 0);
     LineClient::connect(server.line).hit("a=b");
@@ -195,7 +195,7 @@ fn fronts_can_be_off_and_port_moves_the_line_protocol() {
     assert_eq!(first, format!("line protocol on 127.0.0.1:{free}\n"));
 }
 
-/// What `divvy serve` says when it cannot serve; nothing may be listening afterwards.
+/// Returns the error of a `divvy serve` that cannot serve. Nothing may be listening afterwards.
 fn refused(args: &[&str]) -> String {
     let (code, _, err) = run(&[&SERVE, args].concat());
     assert_eq!(code, 1, "{err}");
@@ -217,7 +217,7 @@ fn refused_data_dir(path: &Path) -> String {
 }
 
 #[test]
-fn a_data_directory_serves_one_process() {
+fn data_directory_serves_one_process() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
     let error = refused_data_dir(dir.path());
@@ -226,7 +226,7 @@ fn a_data_directory_serves_one_process() {
 }
 
 #[test]
-fn a_data_directory_that_cannot_be_one_is_refused() {
+fn unusable_data_directory_is_rejected() {
     let error = refused_data_dir(Path::new("/proc/divvy"));
     assert!(error.contains("/proc/divvy") && error.contains("--data-dir"), "{error}");
 
@@ -238,7 +238,7 @@ fn a_data_directory_that_cannot_be_one_is_refused() {
 }
 
 #[test]
-fn a_damaged_database_is_refused_and_left_as_it_was() {
+fn damaged_database_is_rejected_and_left_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     Server::on_disk(COMPAT_RULES, dir.path(), "wal").terminate();
     let manifest = std::fs::read_dir(dir.path())
@@ -255,16 +255,16 @@ fn a_damaged_database_is_refused_and_left_as_it_was() {
     assert_eq!(std::fs::read(&manifest).unwrap(), bytes);
 }
 
-/// RocksDB's default is to drop what follows a damaged record without a word: acknowledged hits.
+/// By default, RocksDB silently drops the records after a damaged one, which are acknowledged hits.
 #[test]
-fn a_damaged_log_is_refused_not_forgotten() {
+fn damaged_log_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
     let mut client = LineClient::connect(server.line);
     for _ in 0..100 {
         client.hit("method=GET path=/status");
     }
-    // It ends with an fsync: from then on what is missing is damage, not the tail that a power cut takes.
+    // The shutdown ends with an fsync. Missing records are then damage, not the tail that a power cut removes.
     server.terminate();
     let is_log = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "log");
     let logs = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
@@ -283,9 +283,9 @@ fn a_damaged_log_is_refused_not_forgotten() {
     assert_eq!(LineClient::connect(again.line).hit("method=GET path=/status").1, 899, "nothing was overwritten");
 }
 
-/// RocksDB made a new database then, and at the second start deleted the old one.
+/// RocksDB used to create a new database in this case, and to delete the old one at the second start.
 #[test]
-fn a_database_without_its_current_file_is_refused_at_every_start() {
+fn database_without_its_current_file_is_rejected_at_every_start() {
     let dir = tempfile::tempdir().unwrap();
     Server::on_disk(COMPAT_RULES, dir.path(), "wal").terminate();
     std::fs::remove_file(dir.path().join("CURRENT")).unwrap();
@@ -298,14 +298,14 @@ fn a_database_without_its_current_file_is_refused_at_every_start() {
 }
 
 #[test]
-fn a_server_that_nobody_could_reach_is_refused() {
+fn server_without_listeners_is_rejected() {
     let none = ["--listen", "none", "--resp-listen", "none", "--http-listen", "none", "--grpc-listen", "none"];
     let error = refused(&[&[COMPAT_RULES, "--store", "memory"], &none[..]].concat());
     assert!(error.contains("none"), "{error}");
 }
 
 #[test]
-fn a_database_of_another_format_or_program_is_refused() {
+fn database_of_another_format_or_program_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     Server::on_disk(COMPAT_RULES, dir.path(), "wal").terminate();
     std::fs::write(dir.path().join("DIVVY-FORMAT"), "99\n").unwrap();

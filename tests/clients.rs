@@ -1,4 +1,4 @@
-//! The clients that people use, driving a real server. `make test` installs them; without it these tests say so.
+//! Popular clients, driving a real server. `make test` installs them. Without them these tests fail with a message.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use std::process::{Command, Stdio};
 use crate::support::redis::{RedisServer, cli};
 use crate::support::{COMPAT_RULES, Server, metrics};
 
-/// Where the clients in Node are.
+/// Directory of the Node clients.
 pub const NODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/node");
 
-/// Where the clients in Python are.
+/// Directory of the Python clients.
 pub const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/python");
 
-/// Runs a client to its good end; what it printed.
+/// Runs a client, which must succeed. Returns its output.
 pub fn run(mut command: Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; run `make test-setup` first"));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -21,25 +21,25 @@ pub fn run(mut command: Command) -> String {
     out.into_owned()
 }
 
-/// The path, which `make test-setup` makes.
+/// Returns a path that `make test-setup` creates.
 pub fn installed(path: PathBuf) -> PathBuf {
     assert!(path.exists(), "{} is missing; run `make test-setup` first", path.display());
     path
 }
 
-/// Drives a server of its own. The client sends `unknown` commands that count as such.
+/// Runs a Node client against a new server. The client sends `unknown` unknown commands.
 fn node(client: &str, unknown: f64) {
     let server = Server::in_memory(COMPAT_RULES);
     drive_by_node(client, &server, None);
     assert_eq!(unknown_commands(&server), unknown);
 }
 
-/// How many commands were counted as unknown.
+/// Returns the number of commands counted as unknown.
 fn unknown_commands(server: &Server) -> f64 {
     metrics::scrape(server.http).value("divvy_errors_total", &[("code", "unknown-command")])
 }
 
-/// Drives the server, which serves the usual rules, with one of the Node clients.
+/// Runs a Node client against a server with the usual rules.
 pub fn drive_by_node(client: &str, server: &Server, password: Option<&str>) {
     installed(Path::new(NODE).join("node_modules"));
     let mut command = Command::new("node");
@@ -49,7 +49,7 @@ pub fn drive_by_node(client: &str, server: &Server, password: Option<&str>) {
 }
 
 #[test]
-fn the_original_divvy_client() {
+fn client_of_buttons_divvy_works() {
     node("divvy-client", 1.0);
 }
 
@@ -95,7 +95,7 @@ fn valkey_glide() {
     assert_eq!(errors, 0.0);
 }
 
-/// One of the clients in Python.
+/// Returns one of the Python clients.
 fn python(script: &str) -> Command {
     let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
     command.arg(Path::new(PYTHON).join(script));
@@ -123,11 +123,11 @@ fn redis_cli() {
     assert!(cli(&["--json"], "COMMAND DOCS divvy.hit").contains("summary"));
 }
 
-/// `keys mem clients blocked requests connections`, one line a second.
+/// Checks the columns `keys mem clients blocked requests connections`, one line per second.
 #[test]
-fn redis_cli_stat() {
+fn redis_cli_stat_shows_all_columns() {
     let server = Server::in_memory(COMPAT_RULES);
-    // redis-cli writes to a pipe in blocks of 4 KiB, but for stdbuf.
+    // redis-cli writes to a pipe in blocks of 4 KiB. stdbuf prevents that.
     let mut command = Command::new("stdbuf");
     command.args(["--output=L", "redis-cli", "-p", &server.resp.port().to_string(), "--stat", "-i", "0.1"]);
     command.stdout(Stdio::piped());
@@ -142,9 +142,9 @@ fn redis_cli_stat() {
     assert!(memory.ends_with('M') && memory != "0M" && requests == "1", "{line}");
 }
 
-/// Clients look for fields by their names, and some insist on all of them.
+/// Clients look up fields by name, and some require all of them.
 #[test]
-fn info_role_and_client_info_have_the_shape_that_redis_gives_them() {
+fn info_role_and_client_info_have_redis_format() {
     let (server, redis) = (Server::in_memory(COMPAT_RULES), RedisServer::start());
     let ask = |words: &[&str]| [server.resp.port(), redis.port].map(|port| cli(port, words));
     let fields = |text: &str| text.lines().filter_map(|line| Some(line.split_once(':')?.0.to_owned())).collect();
@@ -167,7 +167,7 @@ fn info_role_and_client_info_have_the_shape_that_redis_gives_them() {
     let names = |line: String| line.split(' ').map(|field| field.split('=').next().unwrap().to_owned()).collect();
     for words in [["CLIENT", "INFO"], ["CLIENT", "LIST"]] {
         let [mut ours, theirs]: [Vec<String>; 2] = ask(&words).map(names);
-        // Newer than the Redis of the tests.
+        // These fields are newer than the Redis in the tests.
         ours.retain(|name| !name.starts_with("lib-"));
         assert_eq!(ours, theirs, "{words:?}");
     }

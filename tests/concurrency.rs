@@ -1,11 +1,11 @@
-//! Limits on what runs at once: leases over RESP, HTTP, the line protocol and gRPC, on every store.
+//! Concurrency limits: leases over RESP, HTTP, the line protocol and gRPC, on every store.
 
 mod envoy;
 mod kills;
 
 use serde_json::{Value, json};
 
-use crate::support::grpc::{Caller, asked};
+use crate::support::grpc::{Caller, descriptors_request};
 use crate::support::http::{HttpClient, encode};
 use crate::support::redis::{RedisServer, until};
 use crate::support::{LineClient, RespClient, RulesFile, Server};
@@ -31,7 +31,7 @@ creditLimit = 0
 resetSeconds = 0
 ";
 
-/// A server on each store, and what must outlive them.
+/// Runs the test on a server for each store.
 fn on_each_store(test: impl Fn(&Server)) {
     let (rules, data) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
     Server::on_each_store(rules.path(), data.path()).iter().for_each(&test);
@@ -39,7 +39,7 @@ fn on_each_store(test: impl Fn(&Server)) {
     test(&Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]));
 }
 
-/// The words of a reply to `DIVVY.RESERVE`.
+/// Returns the words of a reply to `DIVVY.RESERVE`.
 fn reserve(client: &mut RespClient, words: &str) -> Vec<String> {
     let reply = client.command(&format!("DIVVY.RESERVE {words}"));
     reply.trim_matches(['[', ']']).split(' ').map(str::to_owned).collect()
@@ -72,17 +72,17 @@ fn leases_are_taken_kept_and_freed_over_resp() {
 }
 
 #[test]
-fn a_hit_is_an_error_that_says_what_to_use() {
+fn hit_is_an_error_that_names_the_right_command() {
     on_each_store(|server| {
         let mut line = LineClient::connect(server.line);
         line.send(b"HIT api=export user=a\n");
-        let told = line.read_line();
-        assert!(told.starts_with("ERR ") && told.contains("DIVVY.RESERVE"), "{told}");
+        let answer = line.read_line();
+        assert!(answer.starts_with("ERR ") && answer.contains("DIVVY.RESERVE"), "{answer}");
         let mut client = RespClient::connect(server.resp);
         assert!(client.command("DIVVY.HIT api=export user=a COST 0").starts_with("[1 2 0"), "a look");
         for command in ["DIVVY.HIT api=export user=a", "DIVVY.HIT api=export user=a COST 2"] {
-            let told = client.command(command);
-            assert!(told.starts_with("-ERR the rule [api=export user=*] limits what runs at once"), "{told}");
+            let answer = client.command(command);
+            assert!(answer.starts_with("-ERR the rule [api=export user=*] limits what runs at once"), "{answer}");
         }
         assert!(client.command("DIVVY.CHARGE api=export user=a COST 1").contains("counts no costs"));
         let mut http = HttpClient::connect(server.http);
@@ -118,20 +118,20 @@ fn leases_over_http_have_their_unit_in_the_policy() {
     });
 }
 
-/// A gateway's request about this one of the user, when it begins or ends.
+/// Returns a gateway's message that this request of the user begins or ends.
 fn request(user: &str, id: &str, is_over: bool) -> Value {
-    let mut request = asked(&[&format!("api=reports user={user} request_id={id}")]);
+    let mut request = descriptors_request(&[&format!("api=reports user={user} request_id={id}")]);
     request["descriptors"][0]["is_negative_hits"] = json!(is_over);
     request
 }
 
 #[test]
-fn a_gateway_holds_a_lease_for_each_of_its_requests() {
+fn gateway_holds_a_lease_for_each_of_its_requests() {
     on_each_store(|server| {
         let mut gateway = Caller::new(server);
         let mut ask = |id: &str, is_over| {
-            let told = gateway.should_rate_limit(&request("a", id, is_over));
-            let status = &told["statuses"][0];
+            let answer = gateway.should_rate_limit(&request("a", id, is_over));
+            let status = &answer["statuses"][0];
             (status["code"].as_str().unwrap().to_owned(), status["limit_remaining"].as_u64().unwrap_or(0))
         };
         let [ok, over] = ["OK", "OVER_LIMIT"].map(str::to_owned);
@@ -139,15 +139,15 @@ fn a_gateway_holds_a_lease_for_each_of_its_requests() {
         assert_eq!([ask("3", false), ask("3", true)], [(over.clone(), 0), (ok.clone(), 0)], "a denied one holds none");
         assert_eq!([ask("1", false), ask("1", true)], [(ok.clone(), 0), (ok.clone(), 1)], "it was asked for twice");
         assert_eq!([ask("1", true), ask("4", false), ask("5", false)], [(ok.clone(), 1), (ok, 0), (over, 0)]);
-        let told = gateway.refused(&asked(&["api=export user=a"]));
-        assert!(told.starts_with("INVALID_ARGUMENT") && told.contains("holdField"), "{told}");
-        let told = gateway.refused(&request("a", "", false));
-        assert!(told.starts_with("INVALID_ARGUMENT") && told.contains("request_id"), "{told}");
+        let answer = gateway.refused(&descriptors_request(&["api=export user=a"]));
+        assert!(answer.starts_with("INVALID_ARGUMENT") && answer.contains("holdField"), "{answer}");
+        let answer = gateway.refused(&request("a", "", false));
+        assert!(answer.starts_with("INVALID_ARGUMENT") && answer.contains("request_id"), "{answer}");
     });
 }
 
 #[test]
-fn leases_are_not_answered_for_by_a_policy_while_the_store_fails() {
+fn no_policy_grants_leases_while_the_store_fails() {
     let rules = RulesFile::ini(RULES);
     let redis = RedisServer::start();
     let server =
@@ -155,25 +155,25 @@ fn leases_are_not_answered_for_by_a_policy_while_the_store_fails() {
     let mut client = RespClient::connect(server.resp);
     assert_eq!(reserve(&mut client, "api=export user=a AMOUNT 1")[0], "1");
     drop(redis);
-    let told = client.command("DIVVY.RESERVE api=export user=a AMOUNT 1");
-    assert!(told.starts_with('-'), "{told}");
+    let answer = client.command("DIVVY.RESERVE api=export user=a AMOUNT 1");
+    assert!(answer.starts_with('-'), "{answer}");
     let mut gateway = Caller::new(&server);
     for is_over in [false, true] {
-        let told = gateway.refused(&request("a", "1", is_over));
-        assert!(told.starts_with("UNAVAILABLE"), "{told}");
+        let answer = gateway.refused(&request("a", "1", is_over));
+        assert!(answer.starts_with("UNAVAILABLE"), "{answer}");
     }
 }
 
-/// The call has one status for all of its descriptors.
+/// A call has one status for all of its descriptors.
 #[test]
-fn a_gateway_s_request_that_is_an_error_holds_nothing() {
+fn gateway_request_with_an_error_holds_nothing() {
     on_each_store(|server| {
         let mut gateway = Caller::new(server);
         gateway.should_rate_limit(&request("a", "x", false));
-        let mut both = asked(&["api=reports user=b request_id=y", "api=reports user=a request_id=x"]);
+        let mut both = descriptors_request(&["api=reports user=b request_id=y", "api=reports user=a request_id=x"]);
         both["descriptors"][1]["hits_addend"] = json!("2");
-        let told = gateway.refused(&both);
-        assert!(told.starts_with("INVALID_ARGUMENT") && told.contains("of other credits"), "{told}");
+        let answer = gateway.refused(&both);
+        assert!(answer.starts_with("INVALID_ARGUMENT") && answer.contains("of other credits"), "{answer}");
         let mut client = RespClient::connect(server.resp);
         let mut peek =
             |user: &str| client.command(&format!("DIVVY.PEEK domain=edge api=reports user={user} request_id=p"));
@@ -183,22 +183,25 @@ fn a_gateway_s_request_that_is_an_error_holds_nothing() {
 }
 
 #[test]
-fn kuadrant_s_service_gives_leases_too() {
+fn kuadrants_service_grants_leases() {
     on_each_store(|server| {
         const SERVICE: &str = "kuadrant.service.ratelimit.v1.RateLimitService";
         let mut caller = Caller::generated(server, "kuadrantrls.proto");
         let mut reserve = |amount: u64| {
-            let mut request = asked(&["api=export user=k"]);
+            let mut request = descriptors_request(&["api=export user=k"]);
             request["amount"] = json!(amount.to_string());
-            let told = caller.call(&format!("{SERVICE}/Reserve"), &request);
-            (told["code"].as_str().unwrap().to_owned(), told["reservation_id"].as_str().unwrap_or_default().to_owned())
+            let answer = caller.call(&format!("{SERVICE}/Reserve"), &request);
+            (
+                answer["code"].as_str().unwrap().to_owned(),
+                answer["reservation_id"].as_str().unwrap_or_default().to_owned(),
+            )
         };
         let ok = |id: &str| ("OK".to_owned(), id.to_owned());
         assert_eq!(reserve(0), ok(""), "a look");
         let (_, id) = reserve(2);
         assert_eq!(reserve(0).0, "OVER_LIMIT");
         assert_eq!(reserve(1).0, "OVER_LIMIT");
-        let mut request = asked(&["api=export user=k"]);
+        let mut request = descriptors_request(&["api=export user=k"]);
         (request["reservation_id"], request["actual_amount"]) = (json!(id), json!("700"));
         assert_eq!(caller.call(&format!("{SERVICE}/Commit"), &request)["reservation_released"], true);
         let mut client = RespClient::connect(server.resp);

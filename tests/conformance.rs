@@ -1,5 +1,5 @@
-//! The store's contract, held against every backend: one suite, a module a backend. Tests of one backend may share a
-//! server, so no two of them name the same bucket.
+//! The store's contract, checked for every backend: one suite, with a module for each backend. Tests of a backend may
+//! share a server, so each test uses its own buckets.
 
 mod campaign;
 mod clock;
@@ -28,44 +28,44 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use self::clock::{
-    clock_that_is_set_back_keeps_no_answer_longer, clock_that_is_set_back_keeps_no_commit_longer,
-    clock_that_is_set_back_makes_nobody_wait_longer_than_the_limit,
+    clock_set_back_keeps_no_answer_longer, clock_set_back_keeps_no_commit_longer,
+    clock_set_back_never_extends_a_wait_beyond_the_limit,
 };
 use crate::support::PATIENCE;
 use crate::support::redis::{RedisCluster, RedisServer};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A store, the directory that it lives in, and how to open it again once it is closed.
-pub struct Opened {
+/// A store, its directory, and a way to close and reopen it.
+pub struct StoreFixture {
     pub store: Backend,
     pub dir: Option<TempDir>,
     reopen: Option<fn(Option<&TempDir>) -> Backend>,
     buckets: Buckets,
 }
 
-/// Which buckets a suite is about.
+/// The kind of buckets in a suite.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Buckets {
-    /// With names of no rule: every store decides on them by the times that come with the actions.
+    /// Buckets that belong to no rule. Every store decides on them by the times of the actions.
     ByPassedTime,
-    /// Rules' buckets in Redis: their fixed windows are ended by Redis's own clock, which no test can put forward. So
-    /// here no time passes between actions, what a case says about later times is left out, and what is left of a
-    /// window counts as the whole of it.
+    /// Buckets of rules in Redis. Redis's own clock ends their fixed windows, and tests cannot change it. Therefore no
+    /// time passes between actions, the parts of cases about later times are skipped, and the rest of a window counts
+    /// as the whole window.
     OfRules,
 }
 
-impl Opened {
+impl StoreFixture {
     fn new(store: Backend) -> Self {
         Self { store, dir: None, reopen: None, buckets: Buckets::ByPassedTime }
     }
 
-    /// `seconds` later, where time can be passed.
+    /// Returns `seconds` if time can be passed.
     fn later(&self, seconds: u64) -> u64 {
         if self.buckets == Buckets::ByPassedTime { seconds } else { 0 }
     }
 
-    /// The same buckets, opened again; `None` where they are gone.
+    /// Reopens the same buckets; `None` if they are lost.
     fn reopen(self) -> Option<Self> {
         let Self { store, dir, reopen, buckets } = self;
         drop(store);
@@ -79,20 +79,21 @@ impl Opened {
         self.apply_groups(now, &alone).await
     }
 
-    /// Applies groups of actions as one batch. What has a record names bucket and record, `bucket#record`.
+    /// Applies groups of actions as one batch. An action with a record names bucket and record: `bucket#record`.
     async fn apply_groups(&self, now: Timestamp, groups: &[&[(&str, Limit, Action)]]) -> Vec<Outcome> {
         let mut batch = Batch::default();
-        // Redis goes by its own clock, unless the times are not the server's.
+        // Redis uses its own clock for buckets of rules.
         let is_in_redis = matches!(self.store, Backend::Redis(_));
         batch.begin(if is_in_redis { Clock::system().now() } else { now });
         for group in groups {
             let first = batch.len();
             for (key, limit, action) in *group {
-                let (bucket, record) = taken_apart(key, *action);
+                let (bucket, record) = split_key(key, *action);
                 let write_bucket = |out: &mut Vec<u8>| match self.buckets {
                     Buckets::ByPassedTime => out.extend_from_slice(bucket.as_bytes()),
                     Buckets::OfRules => {
-                        Prefix::new(Space::Rule, [("suite", "conformance")], &named_by(*limit)).write_key(bucket, out);
+                        Prefix::new(Space::Rule, [("suite", "conformance")], &identifying_limit(*limit))
+                            .write_key(bucket, out);
                     }
                 };
                 batch.push(dated(*limit, now), *action, now, |out| match record {
@@ -115,8 +116,8 @@ impl Opened {
     }
 }
 
-/// The bucket's name, and the record's, in the key of an action that has one.
-fn taken_apart(key: &str, action: Action) -> (&str, Option<(RecordSpace, &str)>) {
+/// Splits the key of an action that has a record into the names of the bucket and the record.
+fn split_key(key: &str, action: Action) -> (&str, Option<(RecordSpace, &str)>) {
     if let Some(space) = action.record_space() {
         let (bucket, record) = key.rsplit_once('#').unwrap();
         return (bucket, Some((space, record)));
@@ -124,8 +125,8 @@ fn taken_apart(key: &str, action: Action) -> (&str, Option<(RecordSpace, &str)>)
     (key, None)
 }
 
-/// The outcome as it was when its window began, which is at most a test's time ago; and that was at `begun`, where a reservation
-/// ends with it.
+/// Returns the outcome as it was at the beginning of its window, which began at most one test's duration ago. A
+/// reservation that ends with the window then ends at `begun`.
 fn whole_window(mut outcome: Outcome, limit: &Limit, action: Action, begun: Timestamp) -> Outcome {
     let Limit::FixedWindow(FixedWindow { window_ns, .. }) = limit else { return outcome };
     if matches!(action, Action::Reservation(_)) && outcome.session > Timestamp::EPOCH {
@@ -141,50 +142,50 @@ fn whole_window(mut outcome: Outcome, limit: &Limit, action: Action, begun: Time
     outcome
 }
 
-pub fn memory() -> Opened {
-    Opened::new(Backend::Memory(MemoryStore::default()))
+pub fn memory() -> StoreFixture {
+    StoreFixture::new(Backend::Memory(MemoryStore::default()))
 }
 
-pub fn rocks() -> Opened {
+pub fn rocks() -> StoreFixture {
     let dir = tempfile::tempdir().unwrap();
     let store = open_rocks(dir.path(), 1 << 20);
-    Opened { dir: Some(dir), reopen: Some(reopen_rocks), ..Opened::new(store) }
+    StoreFixture { dir: Some(dir), reopen: Some(reopen_rocks), ..StoreFixture::new(store) }
 }
 
-/// So small a table that most counters are evicted and read back.
-pub fn rocks_evicting() -> Opened {
+/// Opens a store with a table so small that most counters are evicted and read back.
+pub fn rocks_evicting() -> StoreFixture {
     let dir = tempfile::tempdir().unwrap();
     let store = open_rocks(dir.path(), 1);
-    Opened { dir: Some(dir), reopen: Some(reopen_rocks), ..Opened::new(store) }
+    StoreFixture { dir: Some(dir), reopen: Some(reopen_rocks), ..StoreFixture::new(store) }
 }
 
 fn reopen_rocks(dir: Option<&TempDir>) -> Backend {
     open_rocks(dir.unwrap().path(), 1 << 20)
 }
 
-/// One server for all tests: each uses buckets of its own.
-pub fn redis() -> Opened {
+/// Returns a server that all tests share, with different buckets.
+pub fn redis() -> StoreFixture {
     static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
     let open = |_: Option<&TempDir>| open_redis(vec![SERVER.url()]);
-    Opened { reopen: Some(open), ..Opened::new(open(None)) }
+    StoreFixture { reopen: Some(open), ..StoreFixture::new(open(None)) }
 }
 
-/// What rules count in Redis, fixed windows by Divvy's script.
-pub fn redis_rules() -> Opened {
-    Opened { buckets: Buckets::OfRules, ..redis() }
+/// Opens a store for rules' counters in Redis, where fixed windows use Divvy's script.
+pub fn redis_rules() -> StoreFixture {
+    StoreFixture { buckets: Buckets::OfRules, ..redis() }
 }
 
-pub fn redis_cluster_rules() -> Opened {
-    Opened { buckets: Buckets::OfRules, ..redis_cluster() }
+pub fn redis_cluster_rules() -> StoreFixture {
+    StoreFixture { buckets: Buckets::OfRules, ..redis_cluster() }
 }
 
-pub fn redis_cluster() -> Opened {
+pub fn redis_cluster() -> StoreFixture {
     static CLUSTER: LazyLock<RedisCluster> = LazyLock::new(RedisCluster::start);
     let open = |_: Option<&TempDir>| open_redis(CLUSTER.urls());
-    Opened { reopen: Some(open), ..Opened::new(open(None)) }
+    StoreFixture { reopen: Some(open), ..StoreFixture::new(open(None)) }
 }
 
-/// Waits longer for Redis than one would in earnest: all tests run at once.
+/// Waits longer for Redis than a real server would, because all tests run at the same time.
 fn open_redis(urls: Vec<String>) -> Backend {
     let options = RedisOptions { urls, timeout: PATIENCE, ..RedisOptions::default() };
     Backend::redis(RedisStore::open(options).unwrap(), 0, FailurePolicy::Error, Clock::system())
@@ -195,7 +196,7 @@ pub fn open_rocks(path: &Path, cache_memory: usize) -> Backend {
     Backend::Rocks(RocksStore::open(path, options).unwrap())
 }
 
-/// Waits for a future: the tests' times are parameters, so no timer is needed.
+/// Waits for a future. No timer is needed, because the tests' times are parameters.
 pub fn wait<T>(future: impl Future<Output = T>) -> T {
     Runtime::new().unwrap().block_on(future)
 }
@@ -209,13 +210,13 @@ fn calendar(credits: u64, unit: Unit, zone: &str, reset_at: &str) -> Limit {
     Limit::CalendarWindow(CalendarWindow::new(credits, calendar.id()).unwrap())
 }
 
-/// The limit as it is for an ask at `now`.
+/// Returns the limit for a request at `now`.
 fn dated(limit: Limit, now: Timestamp) -> Limit {
     let Limit::CalendarWindow(window) = limit else { return limit };
     Limit::CalendarWindow(Calendar::of(window.calendar).unwrap().dated(window, now))
 }
 
-/// The same limit with so many credits, on the same counters.
+/// Returns the limit with another number of credits, for the same counters.
 fn resized(limit: Limit, credits: u64) -> Limit {
     let credits = NonZeroU64::new(credits).unwrap();
     match limit {
@@ -229,16 +230,16 @@ fn resized(limit: Limit, credits: u64) -> Limit {
     }
 }
 
-/// The limit in the names of its counters, whatever it has become since.
-fn named_by(limit: Limit) -> Limit {
+/// Returns the limit that identifies its counters, regardless of later changes.
+fn identifying_limit(limit: Limit) -> Limit {
     match limit.tally() {
         Tally::LeftOf(credits) => resized(limit, credits.get()),
         Tally::Used => resized(limit, 1),
     }
 }
 
-/// Limits of every algorithm: of some two, to tell one's buckets from the other's. Windows that Redis ends do not end
-/// during a test.
+/// Returns limits of every algorithm. Some algorithms have two, so that their buckets must be told apart. Windows that
+/// Redis ends do not end during a test.
 fn limits(buckets: Buckets) -> [Limit; 12] {
     let windows = match buckets {
         Buckets::ByPassedTime => [limit(5, 60), limit(3, 10)],
@@ -255,7 +256,7 @@ fn limits(buckets: Buckets) -> [Limit; 12] {
         // Its days begin twenty seconds after the tests' time.
         calendar(5, Unit::Minute, "UTC", "00:00"),
         calendar(5, Unit::Day, "Asia/Kathmandu", "12:52"),
-        // They count what was used.
+        // These limits count usage.
         calendar(6, Unit::Minute, "UTC", "00:00").counting(Tally::Used),
         Limit::TokenBucket(TokenBucket::new(5, 2, 20 * SECOND).unwrap()).counting(Tally::Used),
         Limit::Concurrency(Concurrency::new(5, 60).unwrap()),
@@ -263,7 +264,7 @@ fn limits(buckets: Buckets) -> [Limit; 12] {
 }
 
 pub fn at(seconds: u64) -> Timestamp {
-    // Well ahead of the system's clock, so that no compaction takes the test's counters for expired.
+    // Far ahead of the system's clock, so that no compaction treats the test's counters as expired.
     Timestamp::from_secs(4_000_000_000 + seconds).unwrap()
 }
 
@@ -274,7 +275,7 @@ fn summary(outcome: Outcome) -> (bool, u64, u64) {
     (outcome.allowed, outcome.left, outcome.reset_ns / SECOND)
 }
 
-fn credits_go_down_by_one_each_and_come_back_with_the_next_window(opened: Opened) {
+fn credits_decrease_by_one_and_return_with_the_next_window(opened: StoreFixture) {
     wait(async {
         let limit = limit(2, 60);
         let hit = async |seconds| summary(opened.one(at(seconds), "credits", limit, TAKE).await);
@@ -285,7 +286,7 @@ fn credits_go_down_by_one_each_and_come_back_with_the_next_window(opened: Opened
     });
 }
 
-fn a_window_of_redis_ends_when_it_says_and_the_next_hit_begins_a_fresh_one(opened: Opened) {
+fn window_in_redis_ends_on_time_and_the_next_hit_begins_a_new_one(opened: StoreFixture) {
     const WINDOW: Duration = Duration::from_millis(250);
     let limit = Limit::FixedWindow(FixedWindow::new(1, WINDOW.as_nanos() as u64).unwrap());
     wait(async {
@@ -299,7 +300,7 @@ fn a_window_of_redis_ends_when_it_says_and_the_next_hit_begins_a_fresh_one(opene
     });
 }
 
-fn actions_on_one_bucket_in_one_batch_see_each_other(opened: Opened) {
+fn actions_on_a_bucket_in_one_batch_see_each_other(opened: StoreFixture) {
     wait(async {
         let limit = limit(3, 60);
         let actions = ["one", "other", "one", "one", "other", "one"].map(|key| (key, limit, TAKE));
@@ -309,7 +310,7 @@ fn actions_on_one_bucket_in_one_batch_see_each_other(opened: Opened) {
     });
 }
 
-fn looking_takes_nothing(opened: Opened) {
+fn peek_takes_nothing(opened: StoreFixture) {
     wait(async {
         let limit = limit(2, 60);
         assert_eq!(summary(opened.one(at(0), "looking", limit, LOOK).await), (true, 2, 0));
@@ -323,7 +324,7 @@ fn looking_takes_nothing(opened: Opened) {
     });
 }
 
-fn a_forgotten_bucket_is_fresh(opened: Opened) {
+fn forgotten_bucket_starts_anew(opened: StoreFixture) {
     wait(async {
         let limit = limit(2, 60);
         assert!(!opened.one(at(0), "forgotten", limit, Action::Forget).await.allowed, "nothing to forget");
@@ -337,7 +338,7 @@ fn a_forgotten_bucket_is_fresh(opened: Opened) {
     });
 }
 
-fn a_cost_is_taken_whole_or_not_at_all(opened: Opened) {
+fn cost_is_taken_completely_or_not_at_all(opened: StoreFixture) {
     wait(async {
         let limit = limit(10, 60);
         let take = |cost| Action::Ask(Ask::Take { cost });
@@ -348,7 +349,7 @@ fn a_cost_is_taken_whole_or_not_at_all(opened: Opened) {
     });
 }
 
-fn debt_is_counted_below_zero_and_given_back(opened: Opened) {
+fn debt_makes_the_balance_negative_and_is_refunded(opened: StoreFixture) {
     wait(async {
         let ask = async |limit, ask| {
             let Outcome { allowed, left, owed, .. } = opened.one(at(0), "debt", limit, Action::Ask(ask)).await;
@@ -370,7 +371,7 @@ fn debt_is_counted_below_zero_and_given_back(opened: Opened) {
     });
 }
 
-fn concurrent_hits_share_the_credits_exactly(opened: Opened) {
+fn concurrent_hits_share_the_credits_exactly(opened: StoreFixture) {
     const CREDITS: u64 = 1000;
     let opened = Arc::new(opened);
     let runtime = Runtime::new().unwrap();
@@ -390,7 +391,7 @@ fn concurrent_hits_share_the_credits_exactly(opened: Opened) {
     assert_eq!(allowed, CREDITS);
 }
 
-fn any_sequence_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Opened) {
+fn any_sequence_agrees_with_the_bare_algorithms(open: &dyn Fn() -> StoreFixture) {
     let opened = open();
     let action = prop_oneof![
         4 => (0u64..4).prop_map(|cost| Action::Ask(Ask::Take { cost })),
@@ -404,8 +405,8 @@ fn any_sequence_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Opened) {
         6 => about_reservation(opened.buckets).prop_map(Action::Reservation),
         6 => once(),
     ];
-    // Two buckets a limit, so that all cases together stay below the number at which memory drops full ones: that would
-    // shift the refills of drained token buckets, which the model does not know of.
+    // Two buckets per limit, so that all cases together stay below the number of buckets at which memory drops full
+    // ones. That would shift the refills of drained token buckets, which the model ignores.
     let which = (0..limits(opened.buckets).len(), prop::option::weighted(0.3, 1u64..12));
     let actions = prop::collection::vec((0u8..2, which, action, 0u8..3), 1..24);
     let batches = prop::collection::vec((0u64..40, actions), 1..12);
@@ -420,7 +421,7 @@ fn any_sequence_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Opened) {
             let named: Vec<_> = actions
                 .iter()
                 .map(|(key, (which, credits), action, id)| {
-                    // A limit may change around a counter.
+                    // The limit may change while the counter stays.
                     let limit = limits(opened.buckets)[*which];
                     let limit = credits.map_or(limit, |credits| resized(limit, credits));
                     named(format!("{case}:{key}:{which}"), limit, *action, *id)
@@ -435,7 +436,7 @@ fn any_sequence_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Opened) {
     });
 }
 
-/// Asks about reservations, of which some end before their windows do, where time can be passed.
+/// Generates requests to reservations. If time can be passed, some reservations end before their windows.
 fn about_reservation(buckets: Buckets) -> impl Strategy<Value = ReservationAsk> {
     let longest = if buckets == Buckets::ByPassedTime { 1 } else { 10_000 };
     let ttl_seconds = move || prop_oneof![Just(longest), longest..longest + 40];
@@ -447,7 +448,7 @@ fn about_reservation(buckets: Buckets) -> impl Strategy<Value = ReservationAsk> 
     ]
 }
 
-/// Asks that are answered once, of which some are the same.
+/// Generates idempotent requests, some of them equal.
 fn once() -> impl Strategy<Value = Action> {
     (0u8..10, any::<bool>(), 0u64..4).prop_map(|(kind, strict, cost)| {
         let ask = match kind {
@@ -463,8 +464,8 @@ fn once() -> impl Strategy<Value = Action> {
     })
 }
 
-/// The action on that bucket, with this record if it has one. Of a log nothing can be reserved, and leases are taken by nothing
-/// else.
+/// Returns the action on that bucket, with this record if the action has one. Logs have no reservations, and only
+/// reservations take leases.
 fn named(bucket: String, limit: Limit, action: Action, id: u8) -> (String, Limit, Action) {
     match (action, limit) {
         (Action::Reservation(_), Limit::SlidingLog(_))
@@ -474,21 +475,21 @@ fn named(bucket: String, limit: Limit, action: Action, id: u8) -> (String, Limit
     }
 }
 
-/// What is to be remembered.
+/// The expected content of the store.
 #[derive(Debug, Clone, Default)]
 struct Model {
     buckets: HashMap<String, State>,
-    /// By bucket and reservation.
+    /// Records by bucket and reservation.
     records: HashMap<String, Record>,
-    /// By bucket and name.
+    /// Answers by bucket and idempotency key.
     answers: HashMap<String, Record>,
-    /// That of the last ask about a reservation.
+    /// Generation of the last request to a reservation.
     generation: u64,
 }
 
 impl Model {
     fn set(&mut self, bucket: &str, limit: &Limit, ask: Ask, state: Option<State>, now: Timestamp) {
-        // All may have been given back.
+        // A refund may have returned all credits.
         let is_full = |state: &State| matches!(ask, Ask::Refund { .. }) && limit.lifetime_ns(state, now) == 0;
         match state {
             Some(state) if is_full(&state) => drop(self.buckets.remove(bucket)),
@@ -507,7 +508,7 @@ fn expected(model: &mut Model, key: String, limit: Limit, action: Action, now: T
             decision.outcome
         }
         Action::Idempotent { ask, fingerprint } => {
-            let (name, _) = taken_apart(&key, action);
+            let (name, _) = split_key(&key, action);
             let (bucket, record) = (model.buckets.get(name), model.answers.get(&key));
             let (Decision { outcome, state }, record) =
                 limit.decide_idempotent(bucket, record, (ask, fingerprint), now);
@@ -518,7 +519,7 @@ fn expected(model: &mut Model, key: String, limit: Limit, action: Action, now: T
             outcome
         }
         Action::Forget => {
-            // A bucket that is as good as fresh may stay.
+            // A bucket that is equivalent to a new one may stay.
             let held = model.buckets.get(&key).is_some_and(|state| limit.lifetime_ns(state, now) > 0);
             if held {
                 model.buckets.remove(&key);
@@ -526,7 +527,7 @@ fn expected(model: &mut Model, key: String, limit: Limit, action: Action, now: T
             Outcome { allowed: held, ..Outcome::default() }
         }
         Action::Reservation(ask) => {
-            let (name, _) = taken_apart(&key, action);
+            let (name, _) = split_key(&key, action);
             model.generation += 1;
             let generation = model.generation;
             let (bucket, record) = (model.buckets.get(name), model.records.get(&key));
@@ -546,7 +547,7 @@ fn expected(model: &mut Model, key: String, limit: Limit, action: Action, now: T
     }
 }
 
-fn any_sequence_of_groups_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Opened) {
+fn any_sequence_of_groups_agrees_with_the_bare_algorithms(open: &dyn Fn() -> StoreFixture) {
     let opened = open();
     let limits = limits(opened.buckets);
     let ttl_seconds = if opened.buckets == Buckets::ByPassedTime { 9 } else { 10_000 };
@@ -563,7 +564,7 @@ fn any_sequence_of_groups_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Op
         };
         (action, id)
     });
-    // One entry a bucket.
+    // One entry per bucket.
     let group = prop::collection::btree_map((0u8..2, 0..limits.len()), ask, 1..5);
     let batches = prop::collection::vec((0u64..40, prop::collection::vec(group, 1..8)), 1..12);
     let runtime = Runtime::new().unwrap();
@@ -574,7 +575,7 @@ fn any_sequence_of_groups_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Op
         let mut now = at(0);
         for (pause, groups) in batches {
             now = now.plus(opened.later(pause) * SECOND);
-            // In one slot of a cluster.
+            // All in one slot of a cluster.
             let name = |((key, which), (action, id))| {
                 named(format!("{{groups {case}}}:{key}:{which}"), limits[which], action, id)
             };
@@ -588,7 +589,7 @@ fn any_sequence_of_groups_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Op
             for group in groups {
                 for expected in expected_together(&mut model, group, now) {
                     let outcome = outcomes.next();
-                    // Where another ask had a name, the others' outcomes mean nothing.
+                    // If another request had the same idempotency key, the other outcomes have no meaning.
                     if expected.is_some() {
                         prop_assert_eq!(outcome, expected);
                     }
@@ -640,7 +641,7 @@ fn expected_together(model: &mut Model, group: Vec<(String, Limit, Action)>, now
             }
             _ => panic!("{action:?}"),
         };
-        let (bucket, _) = taken_apart(&key, action);
+        let (bucket, _) = split_key(&key, action);
         let look = expected(model, bucket.to_owned(), limit, Action::Ask(Ask::Look { cost }), now);
         if let Some(fingerprint) = once {
             model.answers.insert(key, Record::new_answer(fingerprint, look, true, now));
@@ -663,17 +664,17 @@ fn renew(ttl_seconds: u32) -> Action {
 }
 
 const RELEASE: Action = Action::Reservation(ReservationAsk::Release);
-/// Longer than any window here lasts.
+/// Longer than any window in these tests.
 const LONG: u32 = 100_000;
 
-/// Limits of every algorithm that can use up what is reserved.
+/// Returns limits of every algorithm whose credits can be reserved completely.
 fn reservable(buckets: Buckets) -> impl Iterator<Item = (String, Limit)> {
     let is_one = |limit: &Limit| !matches!(limit, Limit::SlidingLog(_) | Limit::Concurrency(_));
     let limits = limits(buckets).into_iter().filter(is_one).enumerate();
     limits.map(|(place, limit)| (place.to_string(), limit))
 }
 
-fn what_is_reserved_is_there_for_nobody_else(opened: Opened) {
+fn reserved_credits_are_not_available_to_others(opened: StoreFixture) {
     wait(async {
         for (place, limit) in reservable(opened.buckets) {
             let (bucket, all) = (format!("reserved {place}"), limit.capacity());
@@ -695,10 +696,10 @@ fn what_is_reserved_is_there_for_nobody_else(opened: Opened) {
             assert_eq!(about(&other, reserve(1, LONG)).await, (false, 0, 0, 0, Fate::Done), "{limit:?}");
             assert_eq!(ask(Ask::Charge { cost: 2 }).await, (false, 0, 0, 2), "{limit:?}");
             assert_eq!(ask(Ask::Refund { cost: 9 }).await, (true, 0, 0, 0), "{limit:?}");
-            let told = opened.one(at(0), &bucket, limit, LOOK).await;
+            let reported = opened.one(at(0), &bucket, limit, LOOK).await;
             assert!(
-                told.retry_ns.is_some_and(|retry_ns| retry_ns > 0 && retry_ns == told.reset_ns),
-                "{limit:?}: {told:?}"
+                reported.retry_ns.is_some_and(|retry_ns| retry_ns > 0 && retry_ns == reported.reset_ns),
+                "{limit:?}: {reported:?}"
             );
             assert_eq!(about(&one, RELEASE).await, (true, 0, all, 0, Fate::Done), "{limit:?}");
             assert_eq!(ask(Ask::Take { cost: all }).await, (true, all, 0, 0), "{limit:?}");
@@ -707,7 +708,7 @@ fn what_is_reserved_is_there_for_nobody_else(opened: Opened) {
     });
 }
 
-fn a_commit_counts_what_was_used_once_and_is_remembered(opened: Opened) {
+fn commit_counts_usage_once_and_is_remembered(opened: StoreFixture) {
     wait(async {
         for (place, limit) in reservable(opened.buckets).filter(|(_, limit)| limit.capacity() > 2) {
             let (bucket, all) = (format!("committed {place}"), limit.capacity());
@@ -741,7 +742,7 @@ fn a_commit_counts_what_was_used_once_and_is_remembered(opened: Opened) {
     });
 }
 
-fn a_batch_reserves_and_commits_in_its_order(opened: Opened) {
+fn batch_reserves_and_commits_in_order(opened: StoreFixture) {
     wait(async {
         let limit = limit(9, 6000);
         let asks = [
@@ -756,7 +757,11 @@ fn a_batch_reserves_and_commits_in_its_order(opened: Opened) {
             ("order", TAKE),
         ];
         let asks = asks.map(|(key, action)| (key, limit, action));
-        let told = opened.apply(at(0), &asks).await.into_iter().map(|told| (told.allowed, told.left, told.fate));
+        let reported = opened
+            .apply(at(0), &asks)
+            .await
+            .into_iter()
+            .map(|reported| (reported.allowed, reported.left, reported.fate));
         let expected = [
             (true, 5, Fate::Done),
             (true, 4, Fate::Done),
@@ -768,11 +773,11 @@ fn a_batch_reserves_and_commits_in_its_order(opened: Opened) {
             (true, 6, Fate::Repeated),
             (true, 8, Fate::Done),
         ];
-        assert_eq!(told.collect::<Vec<_>>(), expected);
+        assert_eq!(reported.collect::<Vec<_>>(), expected);
     });
 }
 
-fn what_was_reserved_before_a_reset_frees_nothing_after_it(opened: Opened) {
+fn reservation_from_before_a_reset_frees_nothing_after_it(opened: StoreFixture) {
     wait(async {
         for (place, limit) in reservable(opened.buckets).filter(|(_, limit)| limit.capacity() > 2) {
             let (bucket, all) = (format!("reset {place}"), limit.capacity());
@@ -790,7 +795,8 @@ fn what_was_reserved_before_a_reset_frees_nothing_after_it(opened: Opened) {
             assert_eq!(about(1, "a", RELEASE).await, (false, 0, Fate::Gone), "{limit:?}");
             assert_eq!(about(1, "a", commit(1)).await, (true, 0, Fate::Late), "{limit:?}");
             assert_eq!(about(1, "b", commit(0)).await, (true, all - 1, Fate::Done), "{limit:?}");
-            // In one batch, at one time, and with a name that there was before: it is another reservation all the same.
+            // In one batch at the same time, with the name of an earlier reservation: it is nevertheless a different
+            // reservation.
             let (x, y) = (format!("{bucket}#x"), format!("{bucket}#y"));
             let asks = [
                 (bucket.as_str(), Action::Forget),
@@ -801,15 +807,15 @@ fn what_was_reserved_before_a_reset_frees_nothing_after_it(opened: Opened) {
                 (&y, RELEASE),
                 (&x, reserve(1, LONG)),
             ];
-            let told = opened.apply(at(0), &asks.map(|(key, action)| (key, limit, action))).await;
-            let fates: Vec<_> = told.iter().skip(4).map(|told| (told.left, told.fate)).collect();
+            let reported = opened.apply(at(0), &asks.map(|(key, action)| (key, limit, action))).await;
+            let fates: Vec<_> = reported.iter().skip(4).map(|reported| (reported.left, reported.fate)).collect();
             let left = all - 1;
             assert_eq!(fates, [(left, Fate::Done), (left, Fate::Gone), (left, Fate::Repeated)], "{limit:?}");
         }
     });
 }
 
-fn a_group_reserves_from_all_buckets_or_from_none(opened: Opened) {
+fn group_reserves_from_all_buckets_or_none(opened: StoreFixture) {
     wait(async {
         let (small, large) = (limit(2, 6000), Limit::TokenBucket(TokenBucket::new(9, 1, 6_000 * SECOND).unwrap()));
         let group = async |id: &str, credits, taken| {
@@ -821,7 +827,7 @@ fn a_group_reserves_from_all_buckets_or_from_none(opened: Opened) {
                 ("{reserve} looked at", large, LOOK),
             ];
             let outcomes = opened.apply_groups(at(0), &[&asks]).await;
-            outcomes.into_iter().map(|told| (told.allowed, told.left, told.fate)).collect::<Vec<_>>()
+            outcomes.into_iter().map(|reported| (reported.allowed, reported.left, reported.fate)).collect::<Vec<_>>()
         };
         let done = |allowed, left| (allowed, left, Fate::Done);
         assert_eq!(group("a", 1, 3).await, [done(true, 1), done(true, 5), done(true, 6), done(true, 9)]);
@@ -837,8 +843,8 @@ fn a_group_reserves_from_all_buckets_or_from_none(opened: Opened) {
     });
 }
 
-/// Where time can be passed.
-fn what_is_reserved_ends_with_its_time_or_its_window(opened: Opened) {
+/// Applies if time can be passed.
+fn reservation_ends_with_its_ttl_or_its_window(opened: StoreFixture) {
     wait(async {
         let tokens = Limit::TokenBucket(TokenBucket::new(4, 1, 6_000 * SECOND).unwrap());
         let one = async |seconds, key: &str, limit, action| opened.one(at(seconds), key, limit, action).await;
@@ -855,7 +861,7 @@ fn what_is_reserved_ends_with_its_time_or_its_window(opened: Opened) {
         assert_eq!(one(5, "ends#a", tokens, RELEASE).await.fate, Fate::Gone);
         assert_eq!(one(5, "ends#a", tokens, commit(1)).await.fate, Fate::Late);
         assert_eq!(one(14, "ends#b", tokens, renew(9)).await.fate, Fate::Gone);
-        // A minute later nobody knows of the commit any more.
+        // A minute later, the commit is forgotten.
         assert_eq!(one(64, "ends#a", tokens, commit(1)).await.fate, Fate::Repeated);
         assert_eq!(one(65, "ends#a", tokens, commit(1)).await.fate, Fate::Late);
 
@@ -867,12 +873,12 @@ fn what_is_reserved_ends_with_its_time_or_its_window(opened: Opened) {
     });
 }
 
-/// Whatever the limit becomes; and they are there when the store is opened again.
-fn leases_are_held_until_they_are_freed_or_end(opened: Opened) {
+/// Leases are held under any change of the limit, and still exist after the store is reopened.
+fn leases_are_held_until_they_are_freed_or_expire(opened: StoreFixture) {
     let limit = |leases, ttl_seconds| Limit::Concurrency(Concurrency::new(leases, ttl_seconds).unwrap());
     let three = limit(3, 5_000);
     wait(async {
-        let about = async |opened: &Opened, key: &str, limit, action| {
+        let about = async |opened: &StoreFixture, key: &str, limit, action| {
             let Outcome { allowed, left, owed, fate, .. } = opened.one(at(0), key, limit, action).await;
             (allowed, left, owed, fate)
         };
@@ -900,8 +906,8 @@ fn leases_are_held_until_they_are_freed_or_end(opened: Opened) {
     });
 }
 
-/// What Redis itself ends is waited for.
-fn what_is_reserved_of_a_window_of_redis_ends_when_it_says(opened: Opened) {
+/// Waits for windows that Redis ends.
+fn reservation_in_a_window_of_redis_ends_on_time(opened: StoreFixture) {
     let limit = limit(3, 6000);
     wait(async {
         let begin = Instant::now();
@@ -923,7 +929,7 @@ fn what_is_reserved_of_a_window_of_redis_ends_when_it_says(opened: Opened) {
     });
 }
 
-fn concurrent_reservations_never_set_more_aside_than_there_is(opened: Opened) {
+fn concurrent_reservations_never_exceed_the_limit(opened: StoreFixture) {
     const CREDITS: u64 = 40;
     let (opened, limit) = (Arc::new(opened), Limit::TokenBucket(TokenBucket::new(CREDITS, 1, 6_000 * SECOND).unwrap()));
     let runtime = Runtime::new().unwrap();
@@ -950,7 +956,7 @@ fn concurrent_reservations_never_set_more_aside_than_there_is(opened: Opened) {
     assert_eq!(runtime.block_on(opened.one(at(0), "crowd", limit, LOOK)).left, CREDITS - used);
 }
 
-fn concurrent_groups_take_from_all_buckets_or_from_none(opened: Opened) {
+fn concurrent_groups_take_from_all_buckets_or_none(opened: StoreFixture) {
     const CLIENTS: u64 = 16;
     let (of_all, of_one) = (limit(500, 6_000), Limit::TokenBucket(TokenBucket::new(40, 1, 6_000 * SECOND).unwrap()));
     let opened = Arc::new(opened);
@@ -962,7 +968,7 @@ fn concurrent_groups_take_from_all_buckets_or_from_none(opened: Opened) {
             runtime.spawn(async move {
                 let mut allowed = 0;
                 for _ in 0..60 {
-                    // In either order: locks are taken in one.
+                    // In either order, because the store locks them in a fixed one.
                     let mut group = [("{together} all", of_all, TAKE), (of_this.as_str(), of_one, TAKE)];
                     group.rotate_left(client as usize % 2);
                     let outcomes = opened.apply_groups(at(0), &[&group]).await;
@@ -981,7 +987,7 @@ fn concurrent_groups_take_from_all_buckets_or_from_none(opened: Opened) {
     }
 }
 
-fn closing_keeps_what_was_counted(opened: Opened) {
+fn closing_keeps_usage(opened: StoreFixture) {
     let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"];
     let limits = limits(opened.buckets);
     let ask = |action| keys.into_iter().zip(limits).map(|(key, limit)| (key, limit, action)).collect::<Vec<_>>();
@@ -1007,7 +1013,7 @@ fn closing_keeps_what_was_counted(opened: Opened) {
     });
 }
 
-fn closing_keeps_what_is_reserved(opened: Opened) {
+fn closing_keeps_reservations(opened: StoreFixture) {
     wait(async {
         for (place, limit) in reservable(opened.buckets) {
             let key = format!("kept {place}#it");
@@ -1028,7 +1034,7 @@ fn take_once(cost: u64, fingerprint: u64) -> Action {
     Action::Idempotent { ask: Ask::Take { cost }, fingerprint }
 }
 
-fn what_is_asked_once_is_taken_once_and_answered_as_the_first_time(opened: Opened) {
+fn idempotent_request_is_taken_once_and_its_answer_repeated(opened: StoreFixture) {
     wait(async {
         let is_one = |limit: &Limit| limit.capacity() > 2 && limit.kind() != Kind::Concurrency;
         let limits = limits(opened.buckets).into_iter().filter(is_one);
@@ -1046,7 +1052,7 @@ fn what_is_asked_once_is_taken_once_and_answered_as_the_first_time(opened: Opene
             ask(&bucket, Action::Ask(Ask::Take { cost: 1 })).await;
             let again = Outcome { fate: Fate::Repeated, ..first };
             assert_eq!((ask(&one, take_once(1, 7)).await, left().await), (again, all - 2), "{limit:?}");
-            // Another request under the name.
+            // Another request with the same idempotency key.
             let different = ask(&one, take_once(2, 8)).await;
             assert_eq!(
                 (different.allowed, different.fate, left().await),
@@ -1056,7 +1062,7 @@ fn what_is_asked_once_is_taken_once_and_answered_as_the_first_time(opened: Opene
             // A denial is an answer, too.
             let denied = ask(&other, take_once(all, 7)).await;
             assert_eq!((denied.allowed, denied.fate), (false, Fate::Done), "{limit:?}");
-            // A reset is of the counter, and forgets no answer.
+            // A reset clears the counter, and keeps the answers.
             assert!(ask(&bucket, Action::Forget).await.allowed, "{limit:?}");
             let repeated = Outcome { fate: Fate::Repeated, ..denied };
             assert_eq!((ask(&other, take_once(all, 7)).await, left().await), (repeated, all), "{limit:?}");
@@ -1071,8 +1077,8 @@ fn what_is_asked_once_is_taken_once_and_answered_as_the_first_time(opened: Opene
     });
 }
 
-/// As what is reserved and what is asked once may have the same name.
-fn a_batch_asks_once_in_its_order_beside_reservations_of_the_same_name(opened: Opened) {
+/// A reservation and an idempotent request may have the same name.
+fn batch_keeps_idempotent_requests_and_reservations_of_the_same_name_apart(opened: StoreFixture) {
     let limit = limit(10, 1_000);
     let charge = Action::Idempotent { ask: Ask::Charge { cost: 4 }, fingerprint: 1 };
     let refund = Action::Idempotent { ask: Ask::Refund { cost: 3 }, fingerprint: 1 };
@@ -1089,10 +1095,10 @@ fn a_batch_asks_once_in_its_order_beside_reservations_of_the_same_name(opened: O
         ("once order", LOOK),
     ];
     let asked = asked.map(|(key, action)| (key, limit, action));
-    let told =
+    let reported =
         wait(opened.apply(at(0), &asked)).into_iter().map(|outcome| (outcome.allowed, outcome.left, outcome.fate));
     assert_eq!(
-        told.collect::<Vec<_>>(),
+        reported.collect::<Vec<_>>(),
         [
             (true, 8, Fate::Done),
             (true, 5, Fate::Done),
@@ -1108,32 +1114,32 @@ fn a_batch_asks_once_in_its_order_beside_reservations_of_the_same_name(opened: O
     );
 }
 
-fn a_group_that_is_asked_again_takes_nothing_and_one_that_was_denied_stays_so(opened: Opened) {
+fn repeated_group_takes_nothing_and_repeated_denial_stays_denied(opened: StoreFixture) {
     let (small, large) = (limit(3, 1_000), limit(100, 1_000));
     let (a, b, c) = ("{g}a#x", "{g}b#x", "{g}c#x");
     let (once, look) = (take_once(2, 1), ("{g}b", large, LOOK));
     wait(async {
         let ask = async |group: &[(&str, Limit, Action)]| {
-            let told = opened.apply_groups(at(0), &[group]).await;
-            told.into_iter().map(|outcome| (outcome.allowed, outcome.left, outcome.fate)).collect::<Vec<_>>()
+            let reported = opened.apply_groups(at(0), &[group]).await;
+            reported.into_iter().map(|outcome| (outcome.allowed, outcome.left, outcome.fate)).collect::<Vec<_>>()
         };
         let left = async || opened.one(at(0), look.0, look.1, look.2).await.left;
         let both = [(a, small, once), (b, large, once)];
         assert_eq!(ask(&both).await, [(true, 1, Fate::Done), (true, 98, Fate::Done)]);
         assert_eq!(ask(&both).await, [(true, 1, Fate::Repeated), (true, 98, Fate::Repeated)]);
-        // Under another name it is denied: by the one, which holds the other back.
+        // With another key the group is denied: the small limit denies, and holds the other member back.
         let other = [("{g}a#y", small, once), ("{g}b#y", large, once)];
         assert_eq!(ask(&other).await, [(false, 1, Fate::Done), (true, 98, Fate::Done)]);
         assert!(opened.one(at(0), "{g}a", small, Action::Forget).await.allowed);
         opened.one(at(0), "{g}b", large, TAKE).await;
         assert_eq!(ask(&other).await, [(false, 1, Fate::Repeated), (true, 98, Fate::Repeated)]);
-        // What denied takes no part any more: the other was never taken.
+        // The member that denied is no longer in the group. The other one was never taken.
         assert_eq!(ask(&[("{g}b#y", large, once)]).await, [(true, 95, Fate::Done)]);
         assert_eq!(ask(&[("{g}b#y", large, once)]).await, [(true, 95, Fate::Repeated)]);
-        // What takes part only now is asked, and the rest is as it was.
+        // Only the new member is taken. The other answers are repeated.
         let more = [(a, small, once), (b, large, once), (c, small, once)];
         assert_eq!(ask(&more).await, [(true, 1, Fate::Repeated), (true, 98, Fate::Repeated), (true, 1, Fate::Done)]);
-        // Another request under a name of one of them changes none of them.
+        // Another request with the same key as one member changes none of them.
         let different = [("{g}a#z", small, once), (b, large, take_once(3, 2))];
         assert_eq!(ask(&different).await[1], (false, 95, Fate::Different));
         assert_eq!(ask(&[("{g}a#z", small, take_once(3, 3))]).await, [(true, 0, Fate::Done)]);
@@ -1141,7 +1147,7 @@ fn a_group_that_is_asked_again_takes_nothing_and_one_that_was_denied_stays_so(op
     });
 }
 
-fn denied_group_repeats_its_first_answer_after_a_charge(opened: Opened) {
+fn denied_group_repeats_its_first_answer_after_a_charge(opened: StoreFixture) {
     let (short, long) = (limit(3, 1_000), limit(100, 100_000));
     let once = take_once(2, 1);
     wait(async {
@@ -1163,12 +1169,12 @@ fn denied_group_repeats_its_first_answer_after_a_charge(opened: Opened) {
     });
 }
 
-fn reservation_of_several_buckets_is_settled_by_the_first_call(opened: Opened) {
+fn reservation_of_several_buckets_is_settled_by_the_first_call(opened: StoreFixture) {
     const CLIENTS: u64 = 8;
     let limits = reservable(opened.buckets).filter(|(_, limit)| limit.capacity() > 2).collect::<Vec<_>>();
     let opened = Arc::new(opened);
     let runtime = Runtime::new().unwrap();
-    let settle = async |opened: &Opened, round: usize, id: &str, action| {
+    let settle = async |opened: &StoreFixture, round: usize, id: &str, action| {
         let keys: Vec<_> = limits.iter().map(|(place, _)| format!("{{settled {round}}} {place}#{id}")).collect();
         let group: Vec<_> = keys.iter().zip(&limits).map(|(key, (_, limit))| (key.as_str(), *limit, action)).collect();
         opened.apply_groups(at(0), &[&group]).await
@@ -1205,14 +1211,14 @@ fn reservation_of_several_buckets_is_settled_by_the_first_call(opened: Opened) {
         let used: Vec<_> = runtime.block_on(async {
             let mut used = Vec::new();
             for (place, limit) in &limits {
-                let told = opened.one(at(0), &format!("{{settled {round}}} {place}"), *limit, LOOK).await;
-                used.push(limit.capacity() - told.left + told.owed);
+                let reported = opened.one(at(0), &format!("{{settled {round}}} {place}"), *limit, LOOK).await;
+                used.push(limit.capacity() - reported.left + reported.owed);
             }
             used
         });
         assert!(used.iter().all(|one| *one == used[0]), "{used:?}");
     }
-    // Where a bucket was forgotten, the commit is late, and the others are settled all the same.
+    // If a bucket was forgotten, its commit is late. The others are settled nevertheless.
     wait(async {
         settle(&opened, 9, "a", reserve(1, LONG)).await;
         opened.one(at(0), "{settled 9} 0", limits[0].1, Action::Forget).await;
@@ -1223,7 +1229,7 @@ fn reservation_of_several_buckets_is_settled_by_the_first_call(opened: Opened) {
     });
 }
 
-fn concurrent_clients_who_ask_for_the_same_take_it_once(opened: Opened) {
+fn concurrent_equal_idempotent_requests_are_taken_once(opened: StoreFixture) {
     const CLIENTS: u64 = 16;
     let limit = limit(1_000, 10_000);
     let opened = Arc::new(opened);
@@ -1245,7 +1251,7 @@ fn concurrent_clients_who_ask_for_the_same_take_it_once(opened: Opened) {
     assert_eq!((first, runtime.block_on(opened.one(at(0), "same", limit, LOOK)).left), (20, 980));
 }
 
-fn closing_keeps_what_was_answered_once(opened: Opened) {
+fn closing_keeps_idempotent_answers(opened: StoreFixture) {
     let ask = take_once(2, u64::MAX);
     wait(async {
         let limit = limit(10, 10_000);
@@ -1269,81 +1275,81 @@ macro_rules! conformance {
             )*
 
             #[test]
-            fn any_sequence_agrees_with_the_algorithms_alone() {
-                super::any_sequence_agrees_with_the_algorithms_alone(&super::$backend);
+            fn any_sequence_agrees_with_the_bare_algorithms() {
+                super::any_sequence_agrees_with_the_bare_algorithms(&super::$backend);
             }
 
             #[test]
-            fn any_sequence_of_groups_agrees_with_the_algorithms_alone() {
-                super::any_sequence_of_groups_agrees_with_the_algorithms_alone(&super::$backend);
+            fn any_sequence_of_groups_agrees_with_the_bare_algorithms() {
+                super::any_sequence_of_groups_agrees_with_the_bare_algorithms(&super::$backend);
             }
         }
     };
     ($($backend:ident),*) => { $(
         conformance! {
             $backend:
-            credits_go_down_by_one_each_and_come_back_with_the_next_window,
-            actions_on_one_bucket_in_one_batch_see_each_other,
-            looking_takes_nothing,
-            a_forgotten_bucket_is_fresh,
-            a_cost_is_taken_whole_or_not_at_all,
-            debt_is_counted_below_zero_and_given_back,
+            credits_decrease_by_one_and_return_with_the_next_window,
+            actions_on_a_bucket_in_one_batch_see_each_other,
+            peek_takes_nothing,
+            forgotten_bucket_starts_anew,
+            cost_is_taken_completely_or_not_at_all,
+            debt_makes_the_balance_negative_and_is_refunded,
             concurrent_hits_share_the_credits_exactly,
-            concurrent_groups_take_from_all_buckets_or_from_none,
-            closing_keeps_what_was_counted,
-            what_is_reserved_is_there_for_nobody_else,
-            a_commit_counts_what_was_used_once_and_is_remembered,
-            a_batch_reserves_and_commits_in_its_order,
-            what_was_reserved_before_a_reset_frees_nothing_after_it,
-            a_group_reserves_from_all_buckets_or_from_none,
-            concurrent_reservations_never_set_more_aside_than_there_is,
-            closing_keeps_what_is_reserved,
-            leases_are_held_until_they_are_freed_or_end,
-            what_is_asked_once_is_taken_once_and_answered_as_the_first_time,
-            a_batch_asks_once_in_its_order_beside_reservations_of_the_same_name,
-            a_group_that_is_asked_again_takes_nothing_and_one_that_was_denied_stays_so,
-            concurrent_clients_who_ask_for_the_same_take_it_once,
-            closing_keeps_what_was_answered_once,
-            what_is_reserved_ends_with_its_time_or_its_window,
+            concurrent_groups_take_from_all_buckets_or_none,
+            closing_keeps_usage,
+            reserved_credits_are_not_available_to_others,
+            commit_counts_usage_once_and_is_remembered,
+            batch_reserves_and_commits_in_order,
+            reservation_from_before_a_reset_frees_nothing_after_it,
+            group_reserves_from_all_buckets_or_none,
+            concurrent_reservations_never_exceed_the_limit,
+            closing_keeps_reservations,
+            leases_are_held_until_they_are_freed_or_expire,
+            idempotent_request_is_taken_once_and_its_answer_repeated,
+            batch_keeps_idempotent_requests_and_reservations_of_the_same_name_apart,
+            repeated_group_takes_nothing_and_repeated_denial_stays_denied,
+            concurrent_equal_idempotent_requests_are_taken_once,
+            closing_keeps_idempotent_answers,
+            reservation_ends_with_its_ttl_or_its_window,
             denied_group_repeats_its_first_answer_after_a_charge,
             reservation_of_several_buckets_is_settled_by_the_first_call,
-            clock_that_is_set_back_makes_nobody_wait_longer_than_the_limit,
-            clock_that_is_set_back_keeps_no_answer_longer,
-            clock_that_is_set_back_keeps_no_commit_longer,
+            clock_set_back_never_extends_a_wait_beyond_the_limit,
+            clock_set_back_keeps_no_answer_longer,
+            clock_set_back_keeps_no_commit_longer,
         }
     )* };
 }
 
 conformance!(memory, rocks, rocks_evicting, redis, redis_cluster);
 
-// Windows that Redis ends are waited for in earnest.
+// These tests wait for windows that Redis ends.
 macro_rules! conformance_of_rules {
     ($($backend:ident),*) => { $(
         conformance! {
             $backend:
-            a_window_of_redis_ends_when_it_says_and_the_next_hit_begins_a_fresh_one,
-            actions_on_one_bucket_in_one_batch_see_each_other,
-            looking_takes_nothing,
-            a_forgotten_bucket_is_fresh,
-            a_cost_is_taken_whole_or_not_at_all,
-            debt_is_counted_below_zero_and_given_back,
+            window_in_redis_ends_on_time_and_the_next_hit_begins_a_new_one,
+            actions_on_a_bucket_in_one_batch_see_each_other,
+            peek_takes_nothing,
+            forgotten_bucket_starts_anew,
+            cost_is_taken_completely_or_not_at_all,
+            debt_makes_the_balance_negative_and_is_refunded,
             concurrent_hits_share_the_credits_exactly,
-            concurrent_groups_take_from_all_buckets_or_from_none,
-            closing_keeps_what_was_counted,
-            what_is_reserved_is_there_for_nobody_else,
-            a_commit_counts_what_was_used_once_and_is_remembered,
-            a_batch_reserves_and_commits_in_its_order,
-            what_was_reserved_before_a_reset_frees_nothing_after_it,
-            a_group_reserves_from_all_buckets_or_from_none,
-            concurrent_reservations_never_set_more_aside_than_there_is,
-            closing_keeps_what_is_reserved,
-            leases_are_held_until_they_are_freed_or_end,
-            what_is_asked_once_is_taken_once_and_answered_as_the_first_time,
-            a_batch_asks_once_in_its_order_beside_reservations_of_the_same_name,
-            a_group_that_is_asked_again_takes_nothing_and_one_that_was_denied_stays_so,
-            concurrent_clients_who_ask_for_the_same_take_it_once,
-            closing_keeps_what_was_answered_once,
-            what_is_reserved_of_a_window_of_redis_ends_when_it_says,
+            concurrent_groups_take_from_all_buckets_or_none,
+            closing_keeps_usage,
+            reserved_credits_are_not_available_to_others,
+            commit_counts_usage_once_and_is_remembered,
+            batch_reserves_and_commits_in_order,
+            reservation_from_before_a_reset_frees_nothing_after_it,
+            group_reserves_from_all_buckets_or_none,
+            concurrent_reservations_never_exceed_the_limit,
+            closing_keeps_reservations,
+            leases_are_held_until_they_are_freed_or_expire,
+            idempotent_request_is_taken_once_and_its_answer_repeated,
+            batch_keeps_idempotent_requests_and_reservations_of_the_same_name_apart,
+            repeated_group_takes_nothing_and_repeated_denial_stays_denied,
+            concurrent_equal_idempotent_requests_are_taken_once,
+            closing_keeps_idempotent_answers,
+            reservation_in_a_window_of_redis_ends_on_time,
             denied_group_repeats_its_first_answer_after_a_charge,
             reservation_of_several_buckets_is_settled_by_the_first_call,
         }

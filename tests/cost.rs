@@ -1,4 +1,4 @@
-//! Hits of cost 0, by which gateways ask before they know what a request will cost: every front over every store.
+//! Hits with cost 0, which gateways send before they know the cost of a request: on every front and every store.
 
 use crate::support::http::HttpClient;
 use crate::support::redis::RedisServer;
@@ -17,7 +17,8 @@ creditLimit = 0
 resetSeconds = 0
 ";
 
-/// A hit of cost 0 is allowed while there is credit, and denied with nothing left, however often it is asked.
+/// Checks that a hit with cost 0 is allowed while there is credit, and denied otherwise, regardless of how often it is
+/// sent.
 fn is_denied_when_used_up(server: &Server) {
     let mut line = LineClient::connect(server.line);
     assert!(line.hit("api=tokens user=ann tokens=0").0);
@@ -44,7 +45,7 @@ fn is_denied_when_used_up(server: &Server) {
 }
 
 #[test]
-fn a_hit_of_cost_0_is_denied_when_the_limit_is_used_up() {
+fn hit_of_cost_0_is_denied_when_the_limit_is_used_up() {
     let rules = RulesFile::ini(RULES);
     is_denied_when_used_up(&Server::in_memory(rules.path()));
     let dir = tempfile::tempdir().unwrap();
@@ -59,7 +60,7 @@ fn a_hit_of_cost_0_is_denied_when_the_limit_is_used_up() {
 }
 
 #[test]
-fn the_count_that_stands_in_for_redis_denies_a_hit_of_cost_0_too() {
+fn local_count_during_an_outage_denies_a_hit_of_cost_0() {
     let rules = RulesFile::ini(RULES);
     let nowhere = format!("redis://{}", crate::support::gateway::free_address());
     let args = [rules.path(), "--store", "redis", "--redis-url", &nowhere, "--on-store-error", "local"];
@@ -67,7 +68,7 @@ fn the_count_that_stands_in_for_redis_denies_a_hit_of_cost_0_too() {
 }
 
 #[test]
-fn commands_with_a_limit_of_their_own_keep_their_originals_meaning_of_0() {
+fn commands_with_their_own_limit_keep_their_meaning_of_0() {
     let server = Server::start(&["--store", "memory"]);
     let mut resp = RespClient::connect(server.resp);
     assert_eq!(resp.command("CL.THROTTLE k 0 1 3600 1"), "[0 1 0 -1 3600]");

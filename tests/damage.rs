@@ -1,4 +1,4 @@
-//! What is damaged or in use on disk, and what a server makes of that.
+//! Damaged or locked data directories, and how the server handles them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_damaged_block_is_logged_counted_and_makes_the_server_not_ready_for_a_while() {
+fn damaged_block_is_logged_and_counted_and_interrupts_readiness() {
     let rules = RulesFile::ini(RULES);
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
@@ -64,7 +64,7 @@ fn a_damaged_block_is_logged_counted_and_makes_the_server_not_ready_for_a_while(
 }
 
 #[test]
-fn a_process_that_asks_whether_its_own_directory_is_in_use_keeps_it() {
+fn process_that_checks_its_own_lock_keeps_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = RocksStore::open(dir.path(), RocksOptions::default()).unwrap();
     assert!(RocksStore::is_in_use(dir.path()));
@@ -80,7 +80,7 @@ fn a_process_that_asks_whether_its_own_directory_is_in_use_keeps_it() {
     };
     let error = start();
     assert!(error.contains("in use by another process"), "{error}");
-    // As an older divvy would find it.
+    // As an earlier version would find it.
     fs::remove_file(dir.path().join("DIVVY-LOCK")).unwrap();
     let error = start();
     assert!(error.contains("in use by another process"), "{error}");
@@ -88,7 +88,7 @@ fn a_process_that_asks_whether_its_own_directory_is_in_use_keeps_it() {
 }
 
 #[test]
-fn files_that_a_killed_process_left_unfinished_are_removed_at_start() {
+fn unfinished_files_of_a_killed_process_are_removed_at_the_start() {
     let rules = RulesFile::ini(RULES);
     let dir = tempfile::tempdir().unwrap();
     Server::on_disk(rules.path(), dir.path(), "wal").kill();
@@ -98,7 +98,7 @@ fn files_that_a_killed_process_left_unfinished_are_removed_at_start() {
 }
 
 #[test]
-fn a_deleted_write_ahead_log_is_told_and_not_taken_for_an_empty_one() {
+fn deleted_write_ahead_log_is_reported_and_not_treated_as_empty() {
     let rules = RulesFile::ini(RULES);
     let dir = tempfile::tempdir().unwrap();
     let server = Server::on_disk(rules.path(), dir.path(), "sync");

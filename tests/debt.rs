@@ -1,4 +1,4 @@
-//! Costs that are known later: charges, refunds and debt, on every front and every store.
+//! Costs that become known later: charges, refunds and debt, on every front and every store.
 
 mod kills;
 
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use crate::plans::RHYTHMS;
 use crate::support::gateway::free_address;
-use crate::support::grpc::{Caller, asked};
+use crate::support::grpc::{Caller, descriptors_request};
 use crate::support::http::HttpClient;
 use crate::support::log::Log;
 use crate::support::redis::{RedisCluster, RedisServer};
 use crate::support::{RespClient, RulesFile, Server, divvy, metrics};
 
-/// A thousand credits for each user by every algorithm, with debt and without, and a log.
+/// Returns rules with a thousand credits per user for every algorithm, with debt and without, and a log.
 fn rules(overruns: &[&str]) -> String {
     let mut rules = String::new();
     for (algorithm, rhythm) in RHYTHMS {
@@ -31,7 +31,7 @@ fn rules(overruns: &[&str]) -> String {
     rules + "[default]\ncreditLimit = 0\n"
 }
 
-/// A reply's whole numbers.
+/// Returns the whole numbers in a reply.
 fn numbers(reply: &str) -> Vec<i64> {
     reply.trim_matches(['[', ']']).split(' ').map(|word| word.parse().expect(reply)).collect()
 }
@@ -46,13 +46,13 @@ impl<'a> User<'a> {
         Self { resp: RespClient::connect(server.resp), pairs }
     }
 
-    /// Whether the command is allowed, and the credit.
+    /// Returns whether the command is allowed, and the credit.
     fn verdict(&mut self, command: &str, cost: u64) -> (bool, i64) {
         let numbers = numbers(&self.resp.command(&format!("DIVVY.{command} {} COST {cost}", self.pairs)));
         (numbers[0] == 1, numbers[1])
     }
 
-    /// The balance after a charge or a refund.
+    /// Returns the balance after a charge or a refund.
     fn balance(&mut self, command: &str, cost: u64) -> i64 {
         let reply = self.resp.command(&format!("DIVVY.{command} {} COST {cost}", self.pairs));
         let numbers = numbers(&reply);
@@ -62,7 +62,7 @@ impl<'a> User<'a> {
     }
 }
 
-/// Leaves a balance of -200 on every counter of the user `a`.
+/// Checks charges and refunds. Leaves a balance of -200 on every counter of the user `a`.
 fn costs_are_settled(server: &Server) {
     for (algorithm, _) in RHYTHMS {
         for overrun in ["debt", "refuse"] {
@@ -75,7 +75,7 @@ fn costs_are_settled(server: &Server) {
             assert_eq!(user.verdict("HIT", 0), (false, 0), "{pairs}");
             assert_eq!(user.verdict("HIT", 1), (false, 0), "{pairs}: a denied hit changes nothing");
             assert_eq!(user.balance("CHARGE", 0), -200, "{pairs}");
-            // Whatever a server remembers of denials.
+            // The denial cache must not interfere.
             assert_eq!(user.balance("REFUND", 201), 1, "{pairs}");
             assert_eq!(user.verdict("PEEK", 700), (overrun == "debt", 1), "{pairs}");
             assert_eq!(user.verdict("HIT", 301), if overrun == "debt" { (true, 0) } else { (false, 1) }, "{pairs}");
@@ -117,9 +117,13 @@ fn costs_are_settled_on_every_store() {
         costs_are_settled(&Server::start(&args));
         balances_are_kept(&Server::start(&args));
     }
-    // Button's Divvy finds a rule's own window there, and what is left of it.
+    // Button's Divvy reads the same key, and finds a rule's window and its balance.
     assert_eq!(redis.cli(&["GET", "divvy:by=fixed or=refuse user=*:a:1000:2592000"]), "-200");
-    assert_eq!(redis.cli(&["EXISTS", "divvy:by=fixed or=debt user=*:a:1000:2592000"]), "0", "it knows no debt");
+    assert_eq!(
+        redis.cli(&["EXISTS", "divvy:by=fixed or=debt user=*:a:1000:2592000"]),
+        "0",
+        "without debt the key differs"
+    );
 }
 
 #[test]
@@ -152,7 +156,7 @@ fn body(pairs: &[(&str, &str)], cost: u64) -> String {
 }
 
 #[test]
-fn over_http_the_balance_is_beside_what_remains() {
+fn http_returns_the_balance_and_the_remaining_credit() {
     let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
     let server = Server::in_memory(rules.path());
     let mut http = HttpClient::connect(server.http);
@@ -160,8 +164,8 @@ fn over_http_the_balance_is_beside_what_remains() {
     let mut ask = |path: &str, cost| {
         let response = http.post(path, &body(&user, cost));
         let json = response.json();
-        let told = ["allowed", "remaining", "balance"].map(|key| json[key].clone());
-        (response.status, json!(told))
+        let reported = ["allowed", "remaining", "balance"].map(|key| json[key].clone());
+        (response.status, json!(reported))
     };
     assert_eq!(ask("/v1/charge", 1500), (200, json!([true, 0, -500])), "something was left before");
     assert_eq!(ask("/v1/charge", 1), (200, json!([false, 0, -501])), "nothing was");
@@ -185,7 +189,7 @@ fn over_http_the_balance_is_beside_what_remains() {
 }
 
 #[test]
-fn charges_and_refunds_need_the_password_also_where_hits_are_open() {
+fn charges_and_refunds_need_the_password_even_if_hits_are_open() {
     let rules = RulesFile::ini(&rules(&["debt"]));
     let mut command = divvy();
     command.env("DIVVY_REQUIREPASS", "secret");
@@ -198,16 +202,16 @@ fn charges_and_refunds_need_the_password_also_where_hits_are_open() {
     }
 }
 
-/// A descriptor with a cost of its own, which it gives back or not.
+/// Returns a descriptor with its own cost, which is either a charge or a refund.
 fn with_cost(pairs: &str, cost: u64, gives_back: bool) -> Value {
-    let mut request = asked(&[pairs]);
+    let mut request = descriptors_request(&[pairs]);
     request["descriptors"][0]["hits_addend"] = json!(cost.to_string());
     request["descriptors"][0]["is_negative_hits"] = json!(gives_back);
     request
 }
 
 #[test]
-fn over_grpc_a_cost_of_its_own_is_a_charge_and_negative_hits_are_a_refund() {
+fn grpc_costs_of_descriptors_are_charges_and_negative_hits_are_refunds() {
     let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
     for atomic in [&[][..], &["--grpc-atomic"]] {
         let server = Server::start(&[&[rules.path(), "--store", "memory"], atomic].concat());
@@ -222,8 +226,8 @@ fn over_grpc_a_cost_of_its_own_is_a_charge_and_negative_hits_are_a_refund() {
         assert_eq!(ask(&with_cost(debt, 0, false)), (json!("OVER_LIMIT"), 0));
         assert_eq!(ask(&with_cost(debt, 300, false)), (json!("OVER_LIMIT"), 0), "and is counted");
         assert_eq!(ask(&with_cost(debt, 600, true)), (json!("OK"), 100), "-500 and 600");
-        // The cost of the request is that of a hit.
-        let mut of_request = asked(&[debt]);
+        // The cost of the request itself is the cost of a hit.
+        let mut of_request = descriptors_request(&[debt]);
         of_request["hits_addend"] = json!(150);
         assert_eq!(ask(&of_request), (json!("OK"), 0));
         assert_eq!(ask(&of_request), (json!("OVER_LIMIT"), 0));
@@ -232,7 +236,7 @@ fn over_grpc_a_cost_of_its_own_is_a_charge_and_negative_hits_are_a_refund() {
         assert_eq!(ask(&with_cost(refuse, 1200, false)), (json!("OVER_LIMIT"), 1000), "all or nothing");
         assert_eq!(ask(&with_cost(refuse, 400, false)), (json!("OK"), 600));
         assert_eq!(ask(&with_cost(refuse, 100, true)), (json!("OK"), 700));
-        let mut one = asked(&[refuse]);
+        let mut one = descriptors_request(&[refuse]);
         one["descriptors"][0]["is_negative_hits"] = json!(true);
         assert_eq!(ask(&one), (json!("OK"), 701), "1 without a number");
 
@@ -300,9 +304,9 @@ fn each_rule_of_a_stack_settles_its_own_cost() {
     }
 }
 
-/// What has happened counts, whatever the rules without debt say.
+/// An event in the past counts even if rules without debt deny.
 #[test]
-fn a_rule_with_debt_counts_what_grpc_tells_also_in_a_stack_that_denies() {
+fn rule_with_debt_counts_grpc_charges_even_in_a_stack_that_denies() {
     let rules = RulesFile::ini(STACK);
     let server = Server::in_memory(rules.path());
     let mut caller = Caller::new(&server);
@@ -315,14 +319,14 @@ fn a_rule_with_debt_counts_what_grpc_tells_also_in_a_stack_that_denies() {
     let tokens = resp.command("DIVVY.COUNTERS tokens ACTOR bob");
     assert!(tokens.contains("bob 400 "), "{tokens}");
     assert!(resp.command("DIVVY.COUNTERS requests ACTOR bob").contains("bob 0 "));
-    // A rule that takes the cost of a hit and has no debt denies.
+    // A rule without debt treats the cost like a hit's, and denies.
     assert_eq!(tell("api=chat user=bob burst=yes"), "OVER_LIMIT");
     let tokens = resp.command("DIVVY.COUNTERS tokens ACTOR bob");
     assert!(tokens.contains("bob 0 "), "{tokens}");
 }
 
 #[test]
-fn a_charge_that_no_rule_counts_is_an_error_and_a_refund_is_not() {
+fn uncounted_charge_is_an_error_and_uncounted_refund_is_not() {
     let always = "[api=free]\ncreditLimit = 5\nresetSeconds = 0\n\n[api=requests]\ncreditLimit = 5\nresetSeconds = 60\ncostField = none\n\n";
     let rules = RulesFile::ini(&[always, &rules(&["debt"])].concat());
     let server = Server::in_memory(rules.path());
@@ -367,9 +371,9 @@ creditLimit = 1
 resetSeconds = 0
 ";
 
-/// The request was counted when it was asked for, also by a rule with debt and by a canary.
+/// The request was counted when it was admitted, including by a rule with debt and by a canary.
 #[test]
-fn over_grpc_a_charge_counts_no_request() {
+fn grpc_charge_counts_no_request() {
     let rules = RulesFile::ini(REQUESTS_AND_TOKENS);
     for atomic in [&[][..], &["--grpc-atomic"]] {
         let server = Server::start(&[&[rules.path(), "--store", "memory"], atomic].concat());
@@ -386,16 +390,16 @@ fn over_grpc_a_charge_counts_no_request() {
         assert_eq!(left(), [99, 9, 600]);
         assert_eq!(caller.should_rate_limit(&with_cost("api=trial", 100, true))["overall_code"], "OK");
         assert_eq!(left(), [99, 9, 700]);
-        // A refund that no rule counts fails nothing.
-        let mut both = asked(&["none=1", "api=trial"]);
+        // A refund that no rule counts is not an error.
+        let mut both = descriptors_request(&["none=1", "api=trial"]);
         both["descriptors"][0]["is_negative_hits"] = json!(true);
         assert_eq!(caller.should_rate_limit(&both)["overall_code"], "OK");
     }
 }
 
-/// The longest wait is a hit's answer; who tells what has happened wants to know what is left.
+/// A hit is answered by the rule with the longest wait. A charge is answered by the rule with the least credit left.
 #[test]
-fn a_charge_is_answered_by_the_rule_with_the_least_left() {
+fn charge_is_answered_by_the_rule_with_the_least_credit() {
     let rules = RulesFile::ini(
         "[user=*]\ncreditLimit = 100\nresetSeconds = 60\nactorField = user\nmatchPolicy = and\n\n\
          [user=*]\ncreditLimit = 1000\nresetSeconds = 3600\nactorField = user\n\n[default]\ncreditLimit = 0\n",
@@ -411,7 +415,7 @@ fn a_charge_is_answered_by_the_rule_with_the_least_left() {
 }
 
 #[test]
-fn a_canary_is_charged_where_the_rule_that_answers_counts_nothing() {
+fn canary_is_charged_even_if_the_answering_rule_counts_nothing() {
     let rules = RulesFile::ini(
         "[api=*]\ncreditLimit = 100\nresetSeconds = 60\nmatchPolicy = canary\nlabel = trial\n\n\
          [default]\ncreditLimit = 1\nresetSeconds = 0\n",
@@ -422,9 +426,9 @@ fn a_canary_is_charged_where_the_rule_that_answers_counts_nothing() {
     assert!(resp.command("DIVVY.COUNTERS trial").contains(" 80 "));
 }
 
-/// Redis's number is one that Lua holds exactly, whatever the limit is.
+/// Redis's number must be one that Lua represents exactly, regardless of the limit.
 #[test]
-fn the_largest_charge_leaves_a_window_of_redis_readable() {
+fn largest_charge_leaves_a_window_in_redis_readable() {
     let redis = RedisServer::start();
     let url = redis.url();
     for credits in 99..105 {
@@ -440,7 +444,7 @@ fn the_largest_charge_leaves_a_window_of_redis_readable() {
 }
 
 #[test]
-fn what_cannot_be_counted_is_an_error_under_every_policy() {
+fn uncountable_charge_is_an_error_under_every_policy() {
     let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
     let nowhere = format!("redis://{}", free_address());
     for policy in ["deny", "allow", "local", "error"] {
@@ -468,7 +472,7 @@ fn what_cannot_be_counted_is_an_error_under_every_policy() {
 }
 
 #[test]
-fn a_refund_is_seen_at_once_where_denials_are_remembered() {
+fn refund_takes_effect_at_once_despite_the_denial_cache() {
     let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
     let redis = RedisServer::start();
     let url = redis.url();
@@ -487,7 +491,7 @@ fn a_refund_is_seen_at_once_where_denials_are_remembered() {
     assert!(answered >= 30.0, "denials are remembered: {answered}");
 }
 
-/// What a change of `overrun` makes of counters, as the reload's log tells it.
+/// Returns the effect of a change of `overrun` on counters, as the reload logs it.
 fn change_of_overrun(store: &[&str], fixed_windows: &str) {
     let rules = RulesFile::ini(&rules(&["refuse"]));
     let mut command = divvy();
@@ -512,7 +516,7 @@ fn change_of_overrun(store: &[&str], fixed_windows: &str) {
 }
 
 #[test]
-fn a_change_of_overrun_keeps_counters_but_for_fixed_windows_in_redis() {
+fn change_of_overrun_keeps_counters_except_fixed_windows_in_redis() {
     change_of_overrun(&["--store", "memory"], "its counters are kept");
     let redis = RedisServer::start();
     let url = redis.url();
@@ -523,7 +527,7 @@ fn a_change_of_overrun_keeps_counters_but_for_fixed_windows_in_redis() {
 }
 
 #[test]
-fn check_refuses_debt_on_a_log_and_warns_of_debt_without_a_limit() {
+fn check_rejects_debt_on_a_log_and_warns_of_debt_without_a_limit() {
     let check = |settings: &str| {
         let rules = RulesFile::ini(&format!("[a=b]\n{settings}\noverrun = debt\n\n[default]\ncreditLimit = 0\n"));
         let done = divvy().arg("check").arg(rules.path()).output().unwrap();

@@ -1,4 +1,4 @@
-//! The end: what came in is answered, once, and what was counted was answered.
+//! Shutdown: every request received is answered once, and every counted request was answered.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,7 +19,7 @@ fn rules() -> RulesFile {
 }
 
 #[test]
-fn requests_sent_before_the_end_are_answered_each_once() {
+fn requests_sent_before_the_end_are_answered_exactly_once() {
     const SENT: usize = 3000;
     let (rules, dir) = (rules(), tempfile::tempdir().unwrap());
     let server = Server::on_disk(rules.path(), dir.path(), "wal");
@@ -57,7 +57,7 @@ fn requests_sent_before_the_end_are_answered_each_once() {
 }
 
 #[test]
-fn under_load_what_was_counted_was_answered_and_nothing_else() {
+fn under_load_exactly_the_answered_requests_are_counted() {
     let (rules, dir) = (rules(), tempfile::tempdir().unwrap());
     let server = Server::on_disk(rules.path(), dir.path(), "wal");
     let (line, resp, http) = (server.line, server.resp, server.http);
@@ -80,7 +80,7 @@ fn under_load_what_was_counted_was_answered_and_nothing_else() {
     assert_eq!(CREDITS - left - 1, answered.load(Relaxed));
 }
 
-/// Each of these hits until the server is gone, and counts the replies.
+/// Sends each of these hits until the server is gone, and counts the replies.
 fn one_at_a_time([line, _, _]: [SocketAddr; 3], answered: &AtomicU64) {
     let mut client = LineClient::connect(line);
     while client.try_hit("a=b").is_some() {
@@ -103,7 +103,7 @@ fn pipelined([_, resp, _]: [SocketAddr; 3], answered: &AtomicU64) {
     }
 }
 
-/// On one connection, which is kept alive.
+/// Sends requests on one connection, which is kept alive.
 fn over_http([_, _, http]: [SocketAddr; 3], answered: &AtomicU64) {
     const ALLOWED: &[u8] = b"{\"allowed\":true,";
     let hit = http::encode("POST", "/v1/hit", &[("content-type", "application/json")], br#"{"operation":{"a":"b"}}"#);
@@ -136,10 +136,10 @@ fn connecting_anew([line, _, _]: [SocketAddr; 3], answered: &AtomicU64) {
 }
 
 #[test]
-fn readiness_ends_before_service_does_and_a_second_signal_ends_both() {
+fn readiness_ends_before_service_and_a_second_signal_ends_both() {
     let dir = tempfile::tempdir().unwrap();
     let data_dir = dir.path().to_str().unwrap();
-    // Longer than any test waits: only the second signal can end it.
+    // Longer than any test waits, so only the second signal can end it.
     let server = Server::start(&[COMPAT_RULES, "--data-dir", data_dir, "--drain-delay", "3600"]);
     let mut old = LineClient::connect(server.line);
     assert_eq!(old.hit("method=GET path=/status").1, 999);
@@ -158,7 +158,7 @@ fn readiness_ends_before_service_does_and_a_second_signal_ends_both() {
 }
 
 #[test]
-fn a_second_signal_does_not_wait_for_a_client_that_never_reads() {
+fn second_signal_does_not_wait_for_a_client_that_never_reads() {
     let server =
         Server::start(&[COMPAT_RULES, "--store", "memory", "--drain-timeout", "3600", "--write-timeout", "3600"]);
     let silent = flooded(server.resp, &resp_flood());
@@ -169,7 +169,7 @@ fn a_second_signal_does_not_wait_for_a_client_that_never_reads() {
 }
 
 #[test]
-fn a_client_that_never_pauses_does_not_hold_up_the_end() {
+fn client_that_never_pauses_does_not_delay_the_end() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory"]);
     let (line, over) = (server.line, Arc::new(AtomicBool::new(false)));
     let writer = connect(line);

@@ -1,5 +1,5 @@
-//! The real Envoy in front of a small application, by its rate limit filter and by ext_authz: config/examples/envoy, as
-//! it is but for the ports.
+//! The real Envoy in front of a small application, with its rate limit filter and with ext_authz:
+//! config/examples/envoy, with different ports.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::support::{LineClient, PATIENCE, RulesFile, Server};
 
 pub const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/envoy");
 
-/// Envoy as envoy.yaml has it.
+/// Starts Envoy with envoy.yaml.
 fn envoy(application: SocketAddr, divvy: SocketAddr, failure_mode_deny: bool) -> Gateway {
     let deny = ("failure_mode_deny: false", format!("failure_mode_deny: {failure_mode_deny}"));
     start("envoy.yaml", ("8323", divvy), application, &[deny])
 }
 
-/// Envoy as one of the examples has it, which asks divvy on that port, but for some changes.
+/// Starts Envoy with one of the examples and some changes, asking divvy on that port.
 pub fn start(
     example: &str,
     (port, divvy): (&str, SocketAddr),
@@ -54,7 +54,7 @@ fn divvy() -> Server {
 }
 
 #[test]
-fn traffic_over_the_limit_gets_429_with_headers_and_other_paths_go_on() {
+fn traffic_over_the_limit_gets_429_with_headers_and_other_paths_continue() {
     let server = divvy();
     let gateway = envoy(application(), server.grpc, false);
     for left in (0..3).rev() {
@@ -73,12 +73,12 @@ fn traffic_over_the_limit_gets_429_with_headers_and_other_paths_go_on() {
 }
 
 #[test]
-fn a_hits_addend_of_0_is_denied_when_the_limit_is_used_up_and_takes_nothing() {
+fn hits_addend_of_0_is_denied_when_the_limit_is_used_up_and_takes_nothing() {
     let rules = RulesFile::ini(
         "[domain=edge path=/login]\ncreditLimit=100\nresetSeconds=3600\n[default]\ncreditLimit=1\nresetSeconds=0\n",
     );
     let server = Server::in_memory(rules.path());
-    // Only the filter's own configuration takes a hits_addend.
+    // Only the filter's own configuration supports hits_addend.
     let by_filter = "typed_per_filter_config:
                        envoy.filters.http.ratelimit:
                         \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
@@ -105,9 +105,9 @@ fn a_hits_addend_of_0_is_denied_when_the_limit_is_used_up_and_takes_nothing() {
     }
 }
 
-/// A budget of 5,000 tokens, and responses of 1,200 each, of which Envoy learns when they are there.
+/// A budget of 5,000 tokens, and responses of 1,200 each. Envoy learns their cost when they end.
 #[test]
-fn tokens_are_asked_for_before_a_stream_and_charged_after_it() {
+fn tokens_are_checked_before_a_stream_and_charged_after_it() {
     let rules = Path::new(EXAMPLE).join("tokens.ini");
     let server = Server::in_memory(rules.to_str().unwrap());
     let streaming = start("tokens.yaml", ("8323", server.grpc), application_with("x-tokens: 1200\r\n"), &[]);
@@ -124,18 +124,18 @@ fn tokens_are_asked_for_before_a_stream_and_charged_after_it() {
         assert_eq!(streaming.post_as("ann", "/chat").status, 429);
     }
     assert_eq!(streaming.post_as("bob", "/chat").status, 200, "another user's");
-    // At the end of a denied request Envoy tells its cost, too: none.
+    // At the end of a denied request Envoy reports its cost, too, which is zero.
     let silent = start("tokens.yaml", ("8323", server.grpc), application(), &[]);
     (0..5).for_each(|_| assert_eq!(silent.post_as("eve", "/chat").status, 200));
     assert_eq!(balance(), -1000, "the counter shows every token, and no more");
 }
 
-/// Envoy reads the header as a number with a fraction, and leaves the fraction out.
+/// Envoy reads the header as a number, and drops its fraction.
 #[test]
-fn tokens_that_are_no_whole_number_are_rounded_down_or_cost_nothing() {
+fn tokens_other_than_whole_numbers_are_rounded_down_or_cost_nothing() {
     let rules = Path::new(EXAMPLE).join("tokens.ini");
     let server = Server::in_memory(rules.to_str().unwrap());
-    // The response's header is what the user is called.
+    // The value of the response's header is the user's name.
     let echo = "route: { cluster: application }
                           response_headers_to_add: [{ header: { key: x-tokens, value: \"%REQ(x-user)%\" } }]";
     let changes = [("route: { cluster: application }", echo.to_owned())];
@@ -150,7 +150,7 @@ fn tokens_that_are_no_whole_number_are_rounded_down_or_cost_nothing() {
         let listed = divvy.get(&format!("/v1/counters?rule=tokens&actor={header}"), &[]).json();
         5000 - listed["counters"][0]["balance"].as_i64().unwrap_or(5000)
     };
-    // The last one is told after the others.
+    // The last one is reported after the others.
     until(|| cost("7") == 7);
     for (header, expected) in costs {
         assert_eq!(cost(header), expected, "{header}");
@@ -158,7 +158,7 @@ fn tokens_that_are_no_whole_number_are_rounded_down_or_cost_nothing() {
 }
 
 #[test]
-fn an_override_of_0_denies_everything_and_one_of_2_says_when_to_retry() {
+fn override_of_0_denies_everything_and_one_of_2_says_when_to_retry() {
     let server = divvy();
     let filters = "http_filters:\n";
     for (allowed, passes) in [(0, 0), (2, 2)] {
@@ -194,9 +194,9 @@ fn an_override_of_0_denies_everything_and_one_of_2_says_when_to_retry() {
     }
 }
 
-/// Envoy sends five descriptors with each request, of which the fifth has the smallest limit.
+/// Envoy sends five descriptors with each request. The fifth has the smallest limit.
 #[test]
-fn five_descriptors_are_taken_together_or_each_for_itself() {
+fn five_descriptors_are_taken_together_or_separately() {
     let limit = |number: usize| if number == 5 { 3 } else { 100 };
     let rule = |number: usize| {
         let and = if number == 1 { "matchPolicy = and\n" } else { "" };
@@ -226,13 +226,13 @@ fn five_descriptors_are_taken_together_or_each_for_itself() {
             let hit = line.hit(&format!("domain=edge generic_key=d{number}"));
             assert_eq!(hit.1, left - 1, "atomic {is_atomic}, descriptor {number}, one hit here");
         }
-        // The stack's answer is that of the day, which has the least left in proportion.
+        // The day's limit answers for the stack, because it has the least left in proportion.
         assert_eq!(line.hit("domain=edge generic_key=d1").1, if is_atomic { 46 } else { 42 });
     }
 }
 
 #[test]
-fn a_header_that_is_no_utf_8_does_not_get_past_the_limit() {
+fn header_that_is_not_utf_8_does_not_evade_the_limit() {
     let server = divvy();
     let of_user = "- request_headers: { header_name: x-user, descriptor_key: user, skip_if_absent: true }";
     let actions = format!("- remote_address: {{}}\n                            {of_user}");
@@ -244,7 +244,7 @@ fn a_header_that_is_no_utf_8_does_not_get_past_the_limit() {
 }
 
 #[test]
-fn while_divvy_is_down_failure_mode_deny_decides() {
+fn failure_mode_deny_applies_while_divvy_is_down() {
     let server = divvy();
     let application = application();
     let (lenient, strict) = (envoy(application, server.grpc, false), envoy(application, server.grpc, true));
@@ -257,7 +257,7 @@ fn while_divvy_is_down_failure_mode_deny_decides() {
 }
 
 #[test]
-fn while_divvy_s_store_fails_failure_mode_deny_decides_too() {
+fn failure_mode_deny_applies_while_divvys_store_fails() {
     let rules = Path::new(EXAMPLE).join("rules.ini");
     let server = Server::start(&[rules.to_str().unwrap(), "--redis-url", &format!("redis://{}", free_address())]);
     let application = application();
@@ -266,7 +266,7 @@ fn while_divvy_s_store_fails_failure_mode_deny_decides_too() {
 }
 
 #[test]
-fn over_http_by_ext_authz() {
+fn ext_authz_works_over_http() {
     let rules = Path::new(EXAMPLE).join("ext-authz.ini");
     let server = Server::in_memory(rules.to_str().unwrap());
     let gateway = start("ext-authz.yaml", ("8322", server.http), application(), &[]);

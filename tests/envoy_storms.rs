@@ -1,6 +1,7 @@
-//! Users of the real Envoy hang up by the thousands: neither its connection to divvy nor another user's answer is lost.
+//! Users of the real Envoy hang up by the thousands: Envoy's connection to divvy survives, and so do the answers to
+//! other users.
 //!
-//! `DIVVY_TEST_STORM_RESETS` sets how many requests are reset (6,000 unless set), `DIVVY_TEST_SEED` when.
+//! `DIVVY_TEST_STORM_RESETS` sets the number of reset requests (default 6,000), and `DIVVY_TEST_SEED` their moments.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -35,22 +36,22 @@ creditLimit = 0
 resetSeconds = 0
 ";
 const CREDIT: usize = 5;
-/// Clients that reset their requests, each on connections of its own.
+/// Clients that reset their requests, each on its own connections.
 const CLIENTS: usize = 2;
-/// Requests of a client that are reset at once.
+/// Requests that a client resets at once.
 const AT_ONCE: usize = 30;
-/// Requests of a client on one connection. Envoy closes it once 250 were reset.
+/// Requests of a client on one connection. Envoy closes a connection after 250 resets.
 const PER_CONNECTION: usize = 240;
-/// Requests of the user who waits for each answer, at least.
+/// Minimum number of requests of the user who waits for each answer.
 const ANSWERS: usize = 35;
 
 #[test]
-fn a_storm_of_resets_lets_nobody_past_a_limit() {
+fn storm_of_resets_lets_no_request_exceed_a_limit() {
     storm(false);
 }
 
 #[test]
-fn a_storm_of_resets_denies_nobody_who_is_within_a_limit() {
+fn storm_of_resets_denies_no_request_within_a_limit() {
     storm(true);
 }
 
@@ -103,7 +104,7 @@ fn storm(failure_mode_deny: bool) {
 struct Connections {
     opened: u64,
     ended: u64,
-    /// Requests that Envoy reset.
+    /// Requests that Envoy has reset.
     resets: u64,
 }
 
@@ -118,7 +119,7 @@ impl Connections {
     }
 }
 
-/// The statuses of requests that one user sends one after the other until the storm is over.
+/// Sends requests of one user one by one until the storm is over. Returns their statuses.
 fn ask(gateway: SocketAddr, is_over: &AtomicBool) -> Vec<u16> {
     let mut client = HttpClient::connect(gateway);
     let mut statuses = Vec::new();
@@ -153,7 +154,7 @@ fn reset(gateway: SocketAddr, count: usize, mut rng: Rng) {
                 }
                 streams.iter_mut().for_each(|(_, stream)| stream.send_reset(Reason::CANCEL));
             }
-            // Once this is answered, Envoy has read the others.
+            // Once this request is answered, Envoy has read the others.
             client = client.ready().await.unwrap();
             client.send_request(request().0, true).unwrap().0.await.unwrap();
             connection.abort();

@@ -1,5 +1,5 @@
-//! The rules files of the examples, the packages and the documentation: a client must not get around a rule by sending
-//! more than its service asked for.
+//! The rules files of the examples, the packages and the documentation: a client must not evade a rule by adding fields
+//! to a request.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,17 +12,17 @@ use crate::support::{RespClient, Server};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const DEBIAN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/debian/rules.ini");
 
-/// The value of a field that a client adds, and what a `*` stands for.
+/// The value of a field that a client adds, and the value for each `*`.
 const INVENTED: &str = "invented";
 
 struct Example {
-    /// Its file, and its line there.
+    /// File and line.
     place: String,
     rules: RuleSet,
 }
 
 #[test]
-fn an_invented_api_key_does_not_bypass_the_login_limit_of_the_debian_package() {
+fn invented_api_key_does_not_bypass_the_login_limit_of_the_debian_package() {
     let server = Server::in_memory(DEBIAN);
     let mut client = RespClient::connect(server.resp);
     let mut login = |key: u32| client.command(&format!("DIVVY.HIT path=/login ip=192.0.2.7 api-key=invented-{key}"));
@@ -32,14 +32,14 @@ fn an_invented_api_key_does_not_bypass_the_login_limit_of_the_debian_package() {
 }
 
 #[test]
-fn an_invented_field_bypasses_no_rule_of_an_example() {
+fn invented_field_bypasses_no_rule_of_an_example() {
     let examples = examples();
     assert!(examples.len() >= 40, "only {} examples were found", examples.len());
     let bypassed: BTreeSet<String> = examples.iter().flat_map(bypassed).collect();
     assert!(bypassed.is_empty(), "{bypassed:#?}");
 }
 
-/// The rules that no longer answer their own operation when it has more fields, one by one or all at once.
+/// Returns the rules that no longer answer their own operation if it has more fields, one at a time or all at once.
 fn bypassed(Example { place, rules }: &Example) -> Vec<String> {
     let keys: BTreeSet<&str> = rules.rules().iter().flat_map(Rule::pairs).map(|(key, _)| key).collect();
     let mut found = Vec::new();
@@ -56,7 +56,7 @@ fn bypassed(Example { place, rules }: &Example) -> Vec<String> {
     found
 }
 
-/// The places of the rules that decide about an operation after a client has added fields.
+/// Returns the lines of the rules that decide about an operation after a client has added fields.
 fn answering(rules: &RuleSet, asked: &[(&str, String)], added: &[&str]) -> BTreeSet<usize> {
     let mut operation: Operation = asked.iter().map(|(key, value)| (*key, value.as_str())).collect();
     for key in added {
@@ -82,7 +82,7 @@ fn collect_files(directory: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The rules in a file: the file itself, the blocks of a page, or the file in a Kubernetes manifest.
+/// Returns the rules in a file: the file itself, the blocks of a page, or the file inside a Kubernetes manifest.
 fn examples_in(path: &Path) -> Vec<Example> {
     let is_rules = |text: &str| text.contains("[default]") || text.contains("\"default\"");
     let Some(extension) = path.extension().and_then(|extension| extension.to_str()) else { return Vec::new() };
@@ -102,7 +102,7 @@ fn examples_in(path: &Path) -> Vec<Example> {
     blocks.into_iter().filter(|(_, _, text)| is_rules(text)).map(example).collect()
 }
 
-/// The blocks of a page that are INI or JSON, each with its line.
+/// Returns the blocks of a page that are INI or JSON, each with its line.
 fn blocks(page: &str) -> Vec<(usize, Format, String)> {
     let mut found = Vec::new();
     let mut lines = page.lines().enumerate();
@@ -120,7 +120,7 @@ fn blocks(page: &str) -> Vec<(usize, Format, String)> {
     found
 }
 
-/// The text under `rules.ini: |`, without its indentation.
+/// Returns the text under `rules.ini: |`, without its indentation.
 fn manifest_rules(manifest: &str) -> Vec<(usize, Format, String)> {
     let Some((before, from)) = manifest.split_once("  rules.ini: |\n") else { return Vec::new() };
     let indented = from.lines().take_while(|line| line.starts_with("    ") || line.is_empty());

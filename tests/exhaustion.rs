@@ -1,9 +1,10 @@
-//! Clients that make the server hold as much as they can with requests that are all valid: many counters a request, long
-//! actors, calls whose client reads no reply, calls that wait for each other. Memory stays within `--max-buffer-memory` and a
-//! fixed amount, and other clients are answered all the while.
+//! Clients that make the server use as much memory as they can with valid requests: many counters per request, long
+//! actors, unread replies, calls that wait for each other. Memory stays within `--max-buffer-memory` plus a fixed
+//! amount, and other clients are answered during the attack.
 //!
-//! `cargo test` runs small attacks and checks the memory. `DIVVY_TEST_EXHAUSTION=full` runs them in full, on RocksDB, and
-//! prints what each took and how long others waited at most; `DIVVY_TEST_ATTACKED` is another binary to attack.
+//! `cargo test` runs small attacks and checks the memory. `DIVVY_TEST_EXHAUSTION=full` runs full attacks on RocksDB,
+//! and prints the memory of each and the longest wait of other clients. `DIVVY_TEST_ATTACKED` is another binary to
+//! attack.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -28,7 +29,7 @@ const LONG: usize = 60_000;
 const RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const RESERVE: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Reserve";
 
-/// A stack of as many rules as there may be, a limit on what runs at once, and what others are limited by.
+/// Returns a stack of as many rules as possible, a concurrency limit, and limits for other clients.
 fn rules() -> RulesFile {
     let stacked = |number: usize| {
         let policy = if number < RULES_OF_A_STACK { "matchPolicy = and\n" } else { "" };
@@ -42,7 +43,7 @@ fn rules() -> RulesFile {
     RulesFile::ini(&(1..=RULES_OF_A_STACK).map(stacked).chain([others.to_owned()]).collect::<Vec<_>>().concat())
 }
 
-/// How much of an attack is carried out.
+/// The scale of an attack.
 #[derive(Clone, Copy)]
 struct Scale {
     is_full: bool,
@@ -82,7 +83,8 @@ fn hit(user: &str) -> Vec<u8> {
     encode(&[b"DIVVY.HIT", format!("user={user}").as_bytes()])
 }
 
-/// Queues as many of these as there is memory for, up to `count`, and executes them. How many were answered.
+/// Queues up to `count` of these requests, as many as fit into memory, and executes them. Returns how many were
+/// answered.
 fn transaction(server: &Server, count: usize, request: impl Fn(usize) -> Vec<u8>) -> usize {
     const AT_ONCE: usize = 500;
     let mut client = RespClient::connect(server.resp);
@@ -111,7 +113,7 @@ fn long_actors_in_a_transaction(server: &Server, scale: Scale) {
     assert_eq!(transaction(server, count, |_| hit(&actor)), count);
 }
 
-/// Sends each client's requests before any reply is read, and reads them all.
+/// Sends each client's requests before any reply is read. Then reads all replies.
 fn on_connections(server: &Server, connections: usize, replies: usize, requests: impl Fn(usize) -> Vec<u8> + Sync) {
     const THREADS: usize = 8;
     thread::scope(|scope| {
@@ -122,7 +124,7 @@ fn on_connections(server: &Server, connections: usize, replies: usize, requests:
                     .step_by(THREADS)
                     .map(|number| (number, RespClient::connect(server.resp)))
                     .collect();
-                // All that is sent before them is answered first, on a disk that may be slow.
+                // All earlier requests are answered first, and the disk may be slow.
                 let patience = Some(10 * PATIENCE);
                 clients.iter().for_each(|(_, client)| client.stream().set_read_timeout(patience).unwrap());
                 clients.iter_mut().for_each(|(number, client)| client.send(&requests(*number)));
@@ -142,7 +144,7 @@ fn long_actors_on_many_connections(server: &Server, scale: Scale) {
     on_connections(server, scale.of(1_000, 150), 2, |_| requests.clone());
 }
 
-/// All alike but for their ends.
+/// Returns an actor that differs from others only at its end.
 fn long_actor(number: usize) -> String {
     format!("{}{number:05}", "x".repeat(LONG - 5))
 }
@@ -179,7 +181,7 @@ fn batches_over_http(server: &Server, scale: Scale) {
     }
 }
 
-/// The status line and the body.
+/// Returns the status line and the body.
 fn read_response(stream: &mut TcpStream) -> (String, String) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -200,35 +202,36 @@ fn descriptor(pairs: &[(&str, &str)]) -> RateLimitDescriptor {
     RateLimitDescriptor { entries: pairs.iter().map(entry).collect(), ..RateLimitDescriptor::default() }
 }
 
-/// A gRPC message with its prefix: not compressed, and its length.
+/// Returns a gRPC message with its prefix: a flag for no compression, and its length.
 fn framed(message: &impl Message) -> Bytes {
     let message = message.encode_to_vec();
     [&[0], &(message.len() as u32).to_be_bytes()[..], &message].concat().into()
 }
 
-/// How calls were answered.
+/// Counts of calls, by answer.
 #[derive(Default, Debug)]
-struct Answered<N = u64> {
+struct AnswerCounts<N = u64> {
     ok: N,
     refused: N,
-    /// There was no answer before the client left.
+    /// The client left before an answer came.
     none: N,
 }
 
-/// Calls that are made at once on each of several connections. `window` is what a client lets the server send ahead on a stream.
+/// Calls made at once on each of several connections. `window` is how much a client lets the server send ahead on a
+/// stream.
 struct Calls<'a> {
     connections: usize,
     of_each: usize,
     path: &'a str,
     message: Bytes,
     window: u32,
-    /// How long after the last call clients stay that read nothing.
+    /// How long clients that read nothing stay connected after the last call.
     stay: Duration,
 }
 
 impl Calls<'_> {
-    fn make(self, server: &Server) -> Answered {
-        let answered = Arc::new(Answered::<AtomicU64>::default());
+    fn make(self, server: &Server) -> AnswerCounts {
+        let answered = Arc::new(AnswerCounts::<AtomicU64>::default());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
             let mut clients = tokio::task::JoinSet::new();
@@ -265,7 +268,7 @@ impl Calls<'_> {
                                 _ => answered.refused.fetch_add(1, Relaxed),
                             };
                             let mut body = response.into_body();
-                            // It is not read unless the window is open.
+                            // Nothing is read unless the window is open.
                             while let Some(Ok(_)) = body.data().await {}
                             0
                         });
@@ -283,7 +286,7 @@ impl Calls<'_> {
             }
         });
         let count = |of: &AtomicU64| of.load(Relaxed);
-        Answered { ok: count(&answered.ok), refused: count(&answered.refused), none: count(&answered.none) }
+        AnswerCounts { ok: count(&answered.ok), refused: count(&answered.refused), none: count(&answered.none) }
     }
 }
 
@@ -332,9 +335,9 @@ fn calls_about_one_lease(server: &Server, scale: Scale) {
     assert!(answered.none == 0 && answered.ok > 0, "{answered:?}");
 }
 
-/// The longest that others waited while the attack ran: on connections that were there, and on new ones.
+/// Returns the longest wait of other clients during the attack, on existing and new connections.
 fn worst_wait(server: &Server, attack: impl FnOnce()) -> Duration {
-    /// The attack is over, even by a panic.
+    /// Marks the end of the attack, even after a panic.
     struct Over<'a>(&'a AtomicBool);
     impl Drop for Over<'_> {
         fn drop(&mut self) {
@@ -368,12 +371,12 @@ fn worst_wait(server: &Server, attack: impl FnOnce()) -> Duration {
     Duration::from_micros(worst.load(Relaxed))
 }
 
-/// The program that is attacked.
+/// Returns the program to attack.
 fn attacked() -> Command {
     program(&std::env::var("DIVVY_TEST_ATTACKED").unwrap_or_else(|_| DIVVY.to_owned()))
 }
 
-/// A small attack on a server whose buffers may take this much.
+/// Runs a small attack on a server with this much memory for buffers.
 fn stays_within(buffers: u64, attack: fn(&Server, Scale)) {
     let rules = rules();
     let dir = tempfile::tempdir().unwrap();
@@ -392,12 +395,12 @@ fn stays_within(buffers: u64, attack: fn(&Server, Scale)) {
 }
 
 #[test]
-fn a_transaction_of_hits_on_a_stack_is_answered_in_bounded_memory() {
+fn transaction_of_hits_on_a_stack_is_answered_in_bounded_memory() {
     stays_within(16 * MIB, stacked_hits_in_a_transaction);
 }
 
 #[test]
-fn a_transaction_of_long_actors_is_answered_in_bounded_memory() {
+fn transaction_of_long_actors_is_answered_in_bounded_memory() {
     stays_within(16 * MIB, long_actors_in_a_transaction);
 }
 
@@ -422,7 +425,7 @@ fn calls_of_many_descriptors_are_answered_in_bounded_memory() {
 }
 
 #[test]
-fn calls_whose_replies_nobody_reads_have_one_bound_on_their_memory() {
+fn calls_with_unread_replies_share_one_bound_on_memory() {
     stays_within(16 * MIB, unread_calls);
 }
 
@@ -431,9 +434,9 @@ fn calls_that_wait_for_one_lease_are_answered_in_bounded_memory() {
     stays_within(16 * MIB, calls_about_one_lease);
 }
 
-/// Prints a table of all attacks in full, where that is asked for.
+/// Runs all attacks at full scale and prints a table, if requested.
 #[test]
-fn table_of_attacks() {
+fn attacks_at_full_scale_are_answered_in_bounded_memory() {
     if std::env::var("DIVVY_TEST_EXHAUSTION").as_deref() != Ok("full") {
         return;
     }

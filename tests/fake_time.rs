@@ -1,4 +1,4 @@
-//! The server under libfaketime, a library that people preload to test at another time.
+//! The server under libfaketime, a library that people preload for tests at another time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn libraries() -> Vec<PathBuf> {
 fn divvy_at(time: &str, library: &Path) -> Command {
     let mut command = divvy();
     command.env("LD_PRELOAD", library).env("FAKETIME", format!("@{time}")).env("TZ", "UTC");
-    // The library would leave files behind when the server is killed.
+    // Otherwise the library leaves files behind when the server is killed.
     command.env("FAKETIME_DISABLE_SHM", "1");
     command
 }
@@ -34,7 +34,7 @@ pub fn divvy_at_unix_time(seconds: u64) -> Command {
 }
 
 #[test]
-fn the_server_serves_at_the_time_that_libfaketime_tells() {
+fn server_uses_the_time_of_libfaketime() {
     let rules = RulesFile::ini(RULES);
     for library in libraries() {
         let dir = tempfile::tempdir().unwrap();

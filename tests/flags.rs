@@ -1,7 +1,7 @@
-//! Every number that `divvy serve` takes, at 0, at 1 and at its greatest: the server refuses it and names the flag, or it
-//! serves and then rests.
+//! Every numeric flag of `divvy serve` at 0, at 1 and at its maximum: the server either rejects it and names the flag,
+//! or it serves and then idles.
 //!
-//! The flags come from clap, so a new one is tried without a word here.
+//! The flags come from clap, so new ones are tested automatically.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -17,22 +17,22 @@ use divvy::cli::Cli;
 use crate::support::log::Log;
 use crate::support::{COMPAT_RULES, LineClient, PATIENCE, RespClient, Server, divvy, http};
 
-/// Values that tell a flag that takes numbers from others: one of them is in the range of each.
+/// Values that identify numeric flags: each flag's range contains one of them.
 const NUMBERS: [u64; 6] = [0, 1, 100, 500, 1_000, 1_000_000];
-/// How long a server is watched at rest.
+/// How long a server is observed while idle.
 const REST: Duration = Duration::from_millis(250);
-/// The most that it may use of one processor meanwhile.
+/// Maximum share of a processor that an idle server may use.
 const MAX_USE_AT_REST: f64 = 0.1;
 
-/// A flag that takes a number.
+/// A numeric flag.
 struct Flag {
     name: String,
-    /// The stores that know it, as its help says; all of them when it says nothing.
+    /// The stores that support it, according to its help; all of them if the help does not say.
     stores: Vec<String>,
 }
 
 impl Flag {
-    /// The flag, if clap takes a number for it and nothing else.
+    /// Returns the flag, if it accepts nothing but a number.
     fn of(arg: &Arg, stores: &[String]) -> Option<Self> {
         let name = format!("--{}", arg.get_long()?);
         let is_number = parse(&name, "x").is_err() && NUMBERS.iter().any(|number| takes(&name, *number));
@@ -42,7 +42,7 @@ impl Flag {
         is_number.then_some(Self { name, stores })
     }
 
-    /// The greatest number that clap takes for it.
+    /// Returns the greatest number that clap accepts.
     fn greatest(&self) -> u64 {
         let taken = NUMBERS.into_iter().find(|number| takes(&self.name, *number)).unwrap();
         let (mut least, mut beyond) = (taken, u64::MAX);
@@ -69,11 +69,11 @@ fn serve_command() -> Command {
     let mut cli = Cli::command();
     cli.build();
     let serve = cli.find_subcommand("serve").unwrap();
-    // What the environment of the tests has must not change them.
+    // Variables in the environment of the tests must not have an effect.
     serve.clone().mut_args(|arg| arg.env(None))
 }
 
-/// What clap says of a value; `Err` is its message.
+/// Returns clap's verdict on a value. `Err` has its message.
 fn parse(flag: &str, value: &str) -> Result<(), String> {
     match serve_command().try_get_matches_from(["serve", &format!("{flag}={value}")]) {
         Err(error) if matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) => {
@@ -87,11 +87,11 @@ fn takes(flag: &str, number: u64) -> bool {
     parse(flag, &number.to_string()).is_ok()
 }
 
-/// What makes a server of this store, reachable on the way to every flag.
+/// Returns arguments for a server of this store that accepts every flag.
 fn base(store: &str, data_dir: &str) -> Vec<String> {
     let own: &[&str] = match store {
         "rocksdb" => &["--data-dir", data_dir],
-        // Nothing listens on that port, so the server counts for itself.
+        // Nothing listens on that port, so the server counts locally.
         "redis" => &["--redis-url", "redis://127.0.0.1:1", "--on-store-error", "local"],
         _ => &[],
     };
@@ -99,7 +99,7 @@ fn base(store: &str, data_dir: &str) -> Vec<String> {
     all.iter().chain(own).map(|arg| (*arg).to_owned()).collect()
 }
 
-/// Why a server with these flags is not as it should be.
+/// Returns the problem with a server that has these flags, if there is one.
 fn trouble(store: &str, flags: &[(String, u64)]) -> Option<String> {
     let dir = tempfile::tempdir().unwrap();
     let mut args = base(store, dir.path().to_str().unwrap());
@@ -116,7 +116,7 @@ fn trouble(store: &str, flags: &[(String, u64)]) -> Option<String> {
     (!rests(&server)).then(|| "it does not rest".into())
 }
 
-/// Whether every front answers, each on a connection of its own and one after the other.
+/// Returns whether every front answers, each on its own connection, one after the other.
 fn answers(server: &Server) -> bool {
     let fronts: [(SocketAddr, &dyn Fn(SocketAddr) -> bool); 3] = [
         (server.resp, &|address| {
@@ -126,11 +126,11 @@ fn answers(server: &Server) -> bool {
         (server.line, &|address| LineClient::connect(address).try_hit("a=b").is_some()),
         (server.http, &|address| http::try_get(address, "/healthz").is_some_and(|response| response.status == 200)),
     ];
-    // A flag may leave room for one connection only, and the server learns a little later that one has ended.
+    // A flag may allow only one connection, and the server needs a moment to notice that one has ended.
     fronts.into_iter().all(|(address, answers)| eventually(|| answers(address)))
 }
 
-/// Whether the process is found at rest.
+/// Returns whether the process becomes idle.
 fn rests(server: &Server) -> bool {
     eventually(|| {
         let (began, before) = (Instant::now(), cpu_time(server.pid()));
@@ -140,7 +140,7 @@ fn rests(server: &Server) -> bool {
     })
 }
 
-/// Processor time of a process since it began (proc(5), fields 14 and 15 of `stat`).
+/// Returns the CPU time of a process since its start (proc(5), fields 14 and 15 of `stat`).
 fn cpu_time(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let after_name = stat.rsplit_once(") ").unwrap().1;
@@ -161,7 +161,7 @@ fn eventually(mut holds: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// What is wrong with servers of this store that are given the numbers of interest for the flags that it knows.
+/// Returns the problems of servers of this store with interesting values of its flags.
 fn troubles(store: &str, flags: &[Flag]) -> Vec<String> {
     let values = [("0", Some(0)), ("1", Some(1)), ("the greatest", None)];
     let mut troubles = Vec::new();
@@ -170,12 +170,12 @@ fn troubles(store: &str, flags: &[Flag]) -> Vec<String> {
         let given = known.map(|flag| (flag.name.clone(), value.unwrap_or_else(|| flag.greatest())));
         let (taken, refused): (Vec<_>, Vec<_>) = given.partition(|(name, value)| takes(name, *value));
         for (name, value) in refused {
-            let told = parse(&name, &value.to_string()).unwrap_err();
-            if !(told.contains(&name) && told.contains("from ")) {
-                troubles.push(format!("{name} at {what} is refused with: {told}"));
+            let reported = parse(&name, &value.to_string()).unwrap_err();
+            if !(reported.contains(&name) && reported.contains("from ")) {
+                troubles.push(format!("{name} at {what} is refused with: {reported}"));
             }
         }
-        // All at once is quick; one by one tells which it was.
+        // All flags at once are fast to test. If that fails, each one is tested separately.
         if trouble(store, &taken).is_some() {
             let alone = taken.into_iter().filter_map(|flag| Some((flag.0.clone(), trouble(store, &[flag])?)));
             troubles.extend(alone.map(|(name, why)| format!("{store}: {name} at {what}: {why}")));
@@ -185,7 +185,7 @@ fn troubles(store: &str, flags: &[Flag]) -> Vec<String> {
 }
 
 #[test]
-fn every_number_is_refused_by_name_or_served() {
+fn every_number_is_rejected_by_name_or_served() {
     let serve = serve_command();
     let stores = serve.get_arguments().find(|arg| arg.get_id() == "store").unwrap().get_possible_values();
     let stores: Vec<_> = stores.iter().map(|store| store.get_name().to_owned()).collect();
@@ -199,7 +199,7 @@ fn every_number_is_refused_by_name_or_served() {
     assert!(troubles.is_empty(), "{}", troubles.join("\n"));
 }
 
-/// What lets no server start, should it get so far.
+/// Arguments that prevent any server from starting, if it got that far.
 const NOWHERE: [&str; 10] = [
     "--store",
     "memory",
@@ -213,11 +213,11 @@ const NOWHERE: [&str; 10] = [
     "none",
 ];
 
-/// The command line's own word for a program that could not even be asked.
+/// The exit code is the command line's own, because the program never started.
 #[test]
-fn a_refused_number_ends_the_program_with_2_and_its_range() {
+fn rejected_number_ends_the_program_with_2_and_its_range() {
     let output = Process::output(divvy().args(["serve", "--max-output", "0"]).args(NOWHERE)).unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("--max-output") && told.contains("from 1 to "), "{told}");
+    let reported = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{reported}");
+    assert!(reported.contains("--max-output") && reported.contains("from 1 to "), "{reported}");
 }

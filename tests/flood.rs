@@ -1,4 +1,4 @@
-//! Clients that invent actors fill neither the memory nor the disk, and others are served meanwhile.
+//! Clients that invent actors fill neither the memory nor the disk, and other clients are served.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ fn hit(api: &str, user: &str) -> Vec<u8> {
     encode(&[b"DIVVY.HIT", format!("api={api}").as_bytes(), format!("user={user}").as_bytes()])
 }
 
-/// How many of the replies to hits of `users` are grants, and how many are what `refused` begins with.
+/// Returns how many replies to hits of `users` are grants, and how many begin with `refused`.
 fn flood(client: &mut RespClient, users: std::ops::Range<usize>, refused: &str) -> (usize, usize) {
     let (mut granted, mut denied) = (0, 0);
     let users: Vec<_> = users.collect();
@@ -69,19 +69,19 @@ fn a_million_invented_actors_meet_the_bound(server: &Server) {
             flood(&mut attacker, part * 100_000..(part + 1) * 100_000, "-ERR the store is full");
         granted += more_granted;
         denied += more_denied;
-        // One who was there before goes on being counted, to the unit.
+        // An existing counter continues to count exactly.
         assert!(guest.command("DIVVY.HIT api=long user=guest").starts_with(&format!("[1 {} ", 999_998 - part)));
     }
     assert_eq!((granted, denied), (BOUND - 1, 1_000_000 - (BOUND - 1)));
     let grown = server.peak_resident().saturating_sub(before);
     assert!(grown < 192 * MIB, "memory grew by {} MiB", grown / MIB);
-    // Room that an operator makes is used at once.
+    // Room that an operator frees is used at once.
     assert_eq!(guest.command("DIVVY.FORGET long ACTOR invented-7"), "[0 1]");
     assert_eq!(flood(&mut attacker, 2_000_000..2_000_002, "-ERR the store is full"), (1, 1));
 }
 
 #[test]
-fn a_million_invented_actors_do_not_fill_the_disk() {
+fn million_invented_actors_do_not_fill_the_disk() {
     let rules = RulesFile::ini(RULES);
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
@@ -92,15 +92,15 @@ fn a_million_invented_actors_do_not_fill_the_disk() {
 }
 
 #[test]
-fn a_million_invented_actors_do_not_fill_the_memory() {
+fn million_invented_actors_do_not_fill_the_memory() {
     let rules = RulesFile::ini(RULES);
     a_million_invented_actors_meet_the_bound(&bounded(&rules, &["--store", "memory"]));
 }
 
-/// Memory that was freed while counters came and went took as much again as the table. And only the journal bounded
-/// counters that were not written back.
+/// Freed memory used to take as much again as the table while counters came and went. Only the journal bounded counters
+/// that were not written back.
 #[test]
-fn counters_that_come_once_take_no_more_memory_than_is_said() {
+fn counters_that_occur_once_stay_within_the_stated_memory() {
     const CACHE_MIB: u64 = 32;
     const ACTORS: &str = "2500000";
     let rules = RulesFile::ini(&RULES.replace("label = long", "label = long\nalgorithm = token-bucket"));
@@ -119,7 +119,7 @@ fn counters_that_come_once_take_no_more_memory_than_is_said() {
 }
 
 #[test]
-fn the_operator_chooses_the_answer() {
+fn operator_chooses_the_answer_of_a_full_store() {
     let rules = RulesFile::ini(RULES);
     for (store, dir) in [("memory", None), ("rocksdb", Some(tempfile::tempdir().unwrap()))] {
         for (policy, expected) in [("deny", "[0 0 1]"), ("allow", "[1 999999 "), ("error", "-ERR the store is full")] {
@@ -164,7 +164,7 @@ fn counters_that_have_expired_make_room() {
 }
 
 #[test]
-fn a_disk_that_is_used_up_takes_no_new_counters() {
+fn full_disk_takes_no_new_counters() {
     let rules = RulesFile::ini(RULES);
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
@@ -173,7 +173,7 @@ fn a_disk_that_is_used_up_takes_no_new_counters() {
     let mut client = RespClient::connect(server.resp);
     assert_eq!(flood(&mut client, 0..100_000, "-"), (100_000, 0));
     assert!(server.terminate().success());
-    // Restarting writes the log into tables, which are more than this.
+    // A restart writes the log into tables, which exceed this.
     let server = Server::start(&[rules.path(), "--data-dir", data, "--max-disk", "100000"]);
     let mut client = RespClient::connect(server.resp);
     let deadline = Instant::now() + PATIENCE;
@@ -187,7 +187,7 @@ fn a_disk_that_is_used_up_takes_no_new_counters() {
 }
 
 #[test]
-fn a_bound_for_redis_is_redis_s_own() {
+fn bound_on_redis_is_rejected() {
     let mut command = crate::support::divvy();
     let output = command.args(["serve", "--store", "redis", "--max-counters", "5"]).output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();

@@ -1,5 +1,5 @@
-//! Directories and backups that earlier builds wrote, under tests/formats: no counter, reservation or remembered answer of
-//! them is lost.
+//! Data directories and backups of earlier builds, in tests/formats: no counter, reservation or remembered answer is
+//! lost.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,25 +9,25 @@ use crate::fake_time::divvy_at_unix_time;
 use crate::support::{RespClient, Server, divvy};
 
 pub const FORMATS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/formats");
-/// Seconds between two answers about one counter, as they are rounded and the clocks were read.
+/// Maximum difference in seconds between two answers about a counter, due to rounding and the time of reading.
 const ROUNDING: u64 = 2;
 
 #[test]
-fn a_killed_server_s_directory_keeps_every_counter() {
+fn killed_servers_directory_keeps_every_counter() {
     for format in formats() {
         opens_with_every_counter(&format, "killed");
     }
 }
 
 #[test]
-fn a_closed_server_s_directory_keeps_every_counter() {
+fn closed_servers_directory_keeps_every_counter() {
     for format in formats() {
         opens_with_every_counter(&format, "closed");
     }
 }
 
 #[test]
-fn a_backup_keeps_every_counter() {
+fn backup_keeps_every_counter() {
     for format in formats() {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data");
@@ -37,7 +37,7 @@ fn a_backup_keeps_every_counter() {
     }
 }
 
-/// Those that there are records of.
+/// Returns the formats with records.
 fn formats() -> Vec<PathBuf> {
     let entries = fs::read_dir(FORMATS).unwrap().map(|entry| entry.unwrap().path());
     let formats: Vec<_> = entries.filter(|path| path.is_dir()).collect();
@@ -53,8 +53,8 @@ fn opens_with_every_counter(format: &Path, name: &str) {
     keeps_its_counters(&data, &Record::read(format, name));
 }
 
-/// Checks the directory when it is first opened, after a crash, and after it was closed. The server's clock starts at the time
-/// of the record, because most reservations and all remembered answers end within a day.
+/// Checks the directory when it is first opened, after a crash, and after it was closed. The server's clock starts at
+/// the time of the record, because most reservations and all remembered answers end within a day.
 fn keeps_its_counters(data: &Path, record: &Record) {
     let (rules, data) = (record.rules.to_str().unwrap(), data.to_str().unwrap());
     let args = [rules, "--data-dir", data, "--durability", "wal", "--max-reservation-ttl", "86400"];
@@ -71,7 +71,7 @@ fn keeps_its_counters(data: &Path, record: &Record) {
 /// Questions about counters, and their recorded answers.
 pub struct Record {
     pub rules: PathBuf,
-    /// Unix time.
+    /// In Unix time.
     at: u64,
     answers: Vec<(String, String)>,
 }
@@ -105,7 +105,7 @@ impl Record {
     }
 }
 
-/// Asks a question, which is a command, or `COMMIT cost reservation`: how the reservation was committed.
+/// Asks a question. It is either a command, or `COMMIT cost reservation`, which asks for the outcome of a commit.
 fn ask(client: &mut RespClient, question: &str) -> String {
     let Some((cost, reservation)) = question.strip_prefix("COMMIT ").and_then(|rest| rest.split_once(' ')) else {
         return client.command(question);
@@ -115,8 +115,8 @@ fn ask(client: &mut RespClient, question: &str) -> String {
     client.command(&format!("DIVVY.COMMIT {id} COST {cost}"))
 }
 
-/// Splits a reply into the words that stay the same while time passes, and the seconds until something happens, of which fewer
-/// are left then. Replies that are remembered have no such seconds, and ids may change.
+/// Splits a reply into the words that do not change while time passes, and the seconds until something happens, which
+/// decrease. Remembered replies have no such seconds, and their ids may change.
 fn parts<'a>(question: &str, reply: &'a str) -> (Vec<&'a str>, Option<u64>) {
     let mut words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').map(|word| word.trim_matches('"')).collect();
     let has_seconds = match question.split(' ').next() {

@@ -1,8 +1,8 @@
-//! Envoy's Rate Limit Service and its neighbours, called by a Python client that knows only what reflection tells.
+//! Envoy's Rate Limit Service and the services next to it, called by a Python client that relies on reflection alone.
 
 use serde_json::{Value, json};
 
-use crate::support::grpc::{Caller, asked, descriptor};
+use crate::support::grpc::{Caller, descriptor, descriptors_request};
 use crate::support::http::HttpClient;
 use crate::support::redis::until;
 use crate::support::{LineClient, RespClient, RulesFile, Server};
@@ -46,7 +46,7 @@ fn server(rules: &RulesFile) -> Server {
 }
 
 #[test]
-fn reflection_tells_the_services() {
+fn reflection_lists_the_services() {
     let rules = RulesFile::ini(RULES);
     let server = server(&rules);
     let mut caller = Caller::new(&server);
@@ -57,11 +57,11 @@ fn reflection_tells_the_services() {
 }
 
 #[test]
-fn each_descriptor_is_a_hit_and_its_status_is_in_its_place() {
+fn each_descriptor_is_a_hit_with_a_status_in_its_position() {
     let rules = RulesFile::ini(RULES);
     let server = server(&rules);
     let mut caller = Caller::new(&server);
-    let request = asked(&["path=/login remote_address=10.0.0.1", "path=/upload", "path=/free"]);
+    let request = descriptors_request(&["path=/login remote_address=10.0.0.1", "path=/upload", "path=/free"]);
     let reply = caller.should_rate_limit(&request);
     assert_eq!(reply["overall_code"], "OK");
     let statuses = reply["statuses"].as_array().unwrap();
@@ -84,18 +84,22 @@ fn each_descriptor_is_a_hit_and_its_status_is_in_its_place() {
     assert_eq!(over["overall_code"], "OVER_LIMIT", "one is enough");
     assert_eq!(over["statuses"][0]["code"], "OVER_LIMIT");
     assert_eq!(over["statuses"][1]["code"], "OK");
-    assert_eq!(over["statuses"][1]["limit_remaining"], 96, "descriptors are counted whatever the others come to");
-    let of_another = caller.should_rate_limit(&asked(&["path=/login remote_address=10.0.0.2"]));
+    assert_eq!(over["statuses"][1]["limit_remaining"], 96, "descriptors are counted regardless of the others");
+    let of_another = caller.should_rate_limit(&descriptors_request(&["path=/login remote_address=10.0.0.2"]));
     assert_eq!(of_another["statuses"][0]["limit_remaining"], 2);
-    assert_eq!(caller.should_rate_limit(&asked(&["path=/none"]))["overall_code"], "OVER_LIMIT", "by the default rule");
+    assert_eq!(
+        caller.should_rate_limit(&descriptors_request(&["path=/none"]))["overall_code"],
+        "OVER_LIMIT",
+        "by the default rule"
+    );
 }
 
 #[test]
-fn a_gateway_s_clients_are_told_where_they_stand_with_the_strictest_rule() {
+fn gateways_get_headers_for_the_strictest_rule() {
     let rules = RulesFile::ini(RULES);
     let server = Server::start(&[rules.path(), "--store", "memory", "--grpc-rate-limit-headers", "draft,x"]);
     let mut caller = Caller::new(&server);
-    let request = asked(&["path=/upload", "path=/login remote_address=10.0.0.1", "path=/free"]);
+    let request = descriptors_request(&["path=/upload", "path=/login remote_address=10.0.0.1", "path=/free"]);
     let mut headers = || {
         let reply = caller.should_rate_limit(&request);
         let headers = reply["response_headers_to_add"].as_array().unwrap().clone();
@@ -120,7 +124,7 @@ fn a_gateway_s_clients_are_told_where_they_stand_with_the_strictest_rule() {
     assert_eq!(
         headers.iter().map(|header| &header["key"]).collect::<Vec<_>>(),
         ["retry-after"],
-        "whatever is sent else"
+        "regardless of other options"
     );
 }
 
@@ -129,24 +133,24 @@ fn resets_are_whole_seconds_that_agree_with_the_headers() {
     let rules = RulesFile::ini(RULES);
     let server = Server::start(&[rules.path(), "--store", "memory", "--grpc-rate-limit-headers", "x"]);
     let mut caller = Caller::new(&server);
-    let request = asked(&["path=/half"]);
+    let request = descriptors_request(&["path=/half"]);
     assert_eq!(caller.should_rate_limit(&request)["statuses"][0]["duration_until_reset"], "3s");
     let denied = caller.should_rate_limit(&request);
-    let told = denied["statuses"][0]["duration_until_reset"].as_str().unwrap().trim_end_matches('s').to_owned();
+    let reported = denied["statuses"][0]["duration_until_reset"].as_str().unwrap().trim_end_matches('s').to_owned();
     let headers = denied["response_headers_to_add"].as_array().unwrap();
     for name in ["x-ratelimit-reset", "retry-after"] {
         let header = headers.iter().find(|header| header["key"] == name).unwrap();
-        assert_eq!(header["value"], told.as_str(), "{name}");
+        assert_eq!(header["value"], reported.as_str(), "{name}");
     }
 }
 
 #[test]
-fn a_canary_counts_and_does_not_answer() {
+fn canary_counts_and_does_not_answer() {
     let rules = RulesFile::ini(&RULES.replace("[domain=edge path=/free]", "[domain=edge path=/trial]"));
     let server = server(&rules);
     let mut caller = Caller::new(&server);
     for _ in 0..3 {
-        assert_eq!(caller.should_rate_limit(&asked(&["path=/trial"]))["overall_code"], "OK");
+        assert_eq!(caller.should_rate_limit(&descriptors_request(&["path=/trial"]))["overall_code"], "OK");
     }
 }
 
@@ -156,7 +160,7 @@ fn hits_addend_is_the_cost() {
     let server = server(&rules);
     let mut caller = Caller::new(&server);
     let mut left = |request: &Value| caller.should_rate_limit(request)["statuses"][0]["limit_remaining"].clone();
-    let mut request = asked(&["path=/upload"]);
+    let mut request = descriptors_request(&["path=/upload"]);
     request["hits_addend"] = json!(0);
     assert_eq!(left(&request), 99, "0 in the request means 1");
     request["hits_addend"] = json!(10);
@@ -165,7 +169,7 @@ fn hits_addend_is_the_cost() {
     assert_eq!(left(&request), 85, "the descriptor's wins");
     request["descriptors"][0]["hits_addend"] = json!("0");
     assert_eq!(left(&request), 85, "and may be 0");
-    assert_eq!(left(&asked(&["path=/priced bytes=30"])), 70, "without one, the rule's costField counts");
+    assert_eq!(left(&descriptors_request(&["path=/priced bytes=30"])), 70, "without one, the rule's costField counts");
     request["descriptors"][0]["hits_addend"] = json!("85");
     assert_eq!(caller.should_rate_limit(&request)["overall_code"], "OK");
     request["descriptors"][0]["hits_addend"] = json!("0");
@@ -179,11 +183,11 @@ fn hits_addend_is_the_cost() {
 }
 
 #[test]
-fn a_limit_that_envoy_brings_along_is_counted_by_itself() {
+fn limit_override_of_envoy_has_its_own_counter() {
     let rules = RulesFile::ini(RULES);
     let server = server(&rules);
     let mut caller = Caller::new(&server);
-    let mut request = asked(&["path=/none"]);
+    let mut request = descriptors_request(&["path=/none"]);
     request["descriptors"][0]["limit"] = json!({ "requests_per_unit": 1, "unit": "HOUR" });
     let first = caller.should_rate_limit(&request);
     assert_eq!(first["overall_code"], "OK");
@@ -198,12 +202,12 @@ fn headers_of(reply: &Value) -> Vec<String> {
 }
 
 #[test]
-fn an_override_of_0_denies_everything() {
+fn override_of_0_denies_everything() {
     let rules = RulesFile::ini(RULES);
     let args = ["--store", "memory", "--grpc-rate-limit-headers", "draft,triple"];
     let server = Server::start(&[&[rules.path()], &args[..]].concat());
     let mut caller = Caller::new(&server);
-    let mut request = asked(&["path=/none", "path=/upload"]);
+    let mut request = descriptors_request(&["path=/none", "path=/upload"]);
     request["descriptors"][0]["limit"] = json!({ "requests_per_unit": 0, "unit": "DAY" });
     for (number, addend) in [json!(null), json!("0"), json!("7")].into_iter().enumerate() {
         if !addend.is_null() {
@@ -214,7 +218,7 @@ fn an_override_of_0_denies_everything() {
         assert_eq!((&reply["overall_code"], &status["code"]), (&json!("OVER_LIMIT"), &json!("OVER_LIMIT")), "{reply}");
         assert_eq!(status["current_limit"], json!({ "unit": "DAY" }), "{reply}");
         assert!(status["limit_remaining"].is_null(), "{reply}");
-        // As in ratelimit, until the end of the unit.
+        // As in ratelimit, the reset is the end of the unit.
         let reset = status["duration_until_reset"].as_str().unwrap().trim_end_matches('s').to_owned();
         assert!((1..=86_400).contains(&reset.parse().unwrap()), "{reply}");
         let expected = [
@@ -233,23 +237,23 @@ fn an_override_of_0_denies_everything() {
 }
 
 #[test]
-fn descriptors_that_are_taken_together_with_an_override_of_0_take_nothing() {
+fn atomic_descriptors_with_an_override_of_0_take_nothing() {
     let rules = RulesFile::ini(RULES);
     let server = Server::start(&[rules.path(), "--store", "memory", "--grpc-atomic"]);
     let mut caller = Caller::new(&server);
-    let mut request = asked(&["path=/upload", "path=/none"]);
+    let mut request = descriptors_request(&["path=/upload", "path=/none"]);
     request["descriptors"][1]["limit"] = json!({ "requests_per_unit": 0, "unit": "SECOND" });
     let reply = caller.should_rate_limit(&request);
     assert_eq!((&reply["overall_code"], &reply["statuses"][1]["code"]), (&json!("OVER_LIMIT"), &json!("OVER_LIMIT")));
-    assert_eq!(caller.should_rate_limit(&asked(&["path=/upload"]))["statuses"][0]["limit_remaining"], 99);
+    assert_eq!(caller.should_rate_limit(&descriptors_request(&["path=/upload"]))["statuses"][0]["limit_remaining"], 99);
 }
 
 #[test]
-fn a_denial_by_an_override_says_when_to_retry() {
+fn denial_by_an_override_says_when_to_retry() {
     let rules = RulesFile::ini(RULES);
     let server = server(&rules);
     let mut caller = Caller::new(&server);
-    let mut request = asked(&["path=/none"]);
+    let mut request = descriptors_request(&["path=/none"]);
     request["descriptors"][0]["limit"] = json!({ "requests_per_unit": 1, "unit": "HOUR" });
     assert_eq!(headers_of(&caller.should_rate_limit(&request)), [""; 0]);
     let denied = caller.should_rate_limit(&request);
@@ -258,7 +262,7 @@ fn a_denial_by_an_override_says_when_to_retry() {
 }
 
 #[test]
-fn what_is_no_request_is_an_error_and_takes_nothing() {
+fn invalid_request_is_an_error_and_takes_nothing() {
     let rules = RulesFile::ini(RULES);
     let server = server(&rules);
     let mut caller = Caller::new(&server);
@@ -269,28 +273,31 @@ fn what_is_no_request_is_an_error_and_takes_nothing() {
     refused(json!({ "descriptors": [descriptor("path=/upload")] }), "domain");
     refused(json!({ "domain": "edge" }), "descriptors");
     refused(json!({ "domain": "edge", "descriptors": [descriptor("path=/upload"), {}] }), "descriptors[1]");
-    refused(asked(&["path=/upload", "path=/priced bytes=many"]), "bytes");
+    refused(descriptors_request(&["path=/upload", "path=/priced bytes=many"]), "bytes");
     let many: Vec<_> = (0..300).map(|key| json!({ "key": format!("k{key}"), "value": "" })).collect();
     refused(json!({ "domain": "edge", "descriptors": [{ "entries": many }] }), "--max-pairs");
-    let after = caller.should_rate_limit(&asked(&["path=/upload"]));
+    let after = caller.should_rate_limit(&descriptors_request(&["path=/upload"]));
     assert_eq!(after["statuses"][0]["limit_remaining"], 99);
     let large = "x".repeat(70_000);
-    assert!(caller.refused(&asked(&[&format!("path={large}")])).starts_with("OUT_OF_RANGE"), "--max-body");
+    assert!(
+        caller.refused(&descriptors_request(&[&format!("path={large}")])).starts_with("OUT_OF_RANGE"),
+        "--max-body"
+    );
 }
 
 #[test]
-fn without_rules_there_is_nothing_to_decide_by() {
+fn server_without_rules_returns_an_error() {
     let server = Server::start(&["--store", "memory"]);
-    let error = Caller::new(&server).refused(&asked(&["path=/x"]));
+    let error = Caller::new(&server).refused(&descriptors_request(&["path=/x"]));
     assert!(error.starts_with("FAILED_PRECONDITION") && error.contains("rules"), "{error}");
 }
 
 #[test]
-fn a_store_that_fails_is_unavailable() {
+fn failing_store_is_unavailable() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let rules = RulesFile::ini(RULES);
     let server = Server::start(&[rules.path(), "--redis-url", &format!("redis://{nobody}")]);
-    assert!(Caller::new(&server).refused(&asked(&["path=/upload"])).starts_with("UNAVAILABLE"));
+    assert!(Caller::new(&server).refused(&descriptors_request(&["path=/upload"])).starts_with("UNAVAILABLE"));
 }
 
 #[test]
@@ -306,14 +313,14 @@ fn health_is_serving_until_the_server_drains() {
     for service in ["", "envoy.service.ratelimit.v3.RateLimitService"] {
         until(|| caller.health(service) == r#"{"status": "NOT_SERVING"}"#);
     }
-    let while_draining = caller.should_rate_limit(&asked(&["path=/upload"]));
+    let while_draining = caller.should_rate_limit(&descriptors_request(&["path=/upload"]));
     assert_eq!(while_draining["overall_code"], "OK", "calls are still answered");
     // The second signal ends the delay.
     assert!(server.terminate().success());
 }
 
 #[test]
-fn one_counter_is_seen_through_every_front() {
+fn every_front_shares_the_same_counter() {
     let rules = RulesFile::ini(RULES);
     let server = server(&rules);
     let mut caller = Caller::new(&server);
@@ -324,7 +331,7 @@ fn one_counter_is_seen_through_every_front() {
         left.push(line.hit("domain=edge path=/upload").1);
         let reply = resp.command("DIVVY.HIT domain=edge path=/upload");
         left.push(reply.split(' ').nth(1).unwrap().parse().unwrap());
-        let status = caller.should_rate_limit(&asked(&["path=/upload"]));
+        let status = caller.should_rate_limit(&descriptors_request(&["path=/upload"]));
         left.push(status["statuses"][0]["limit_remaining"].as_u64().unwrap());
         let answer = http.post("/v1/hit", r#"{"operation":{"domain":"edge","path":"/upload"}}"#);
         left.push(answer.json()["remaining"].as_u64().unwrap());

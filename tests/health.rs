@@ -9,7 +9,7 @@ use crate::support::redis::{RedisCluster, RedisServer, free_port, until};
 use crate::support::{COMPAT_RULES, LineClient, RulesFile, Server, divvy, http};
 
 #[test]
-fn a_server_that_serves_is_alive_and_ready() {
+fn serving_server_is_alive_and_ready() {
     let server = Server::in_memory(COMPAT_RULES);
     for path in ["/healthz", "/readyz"] {
         let response = http::get(server.http, path);
@@ -20,7 +20,7 @@ fn a_server_that_serves_is_alive_and_ready() {
 }
 
 #[test]
-fn a_server_is_ready_while_its_redis_answers() {
+fn server_is_ready_while_its_redis_answers() {
     let mut redis = RedisServer::start();
     let server = Server::start(&[COMPAT_RULES, "--redis-url", &redis.url()]);
     assert_eq!(http::get(server.http, "/readyz").status, 200);
@@ -43,7 +43,7 @@ fn a_server_is_ready_while_its_redis_answers() {
 }
 
 #[test]
-fn a_server_is_not_ready_when_no_master_of_its_cluster_takes_writes() {
+fn server_is_not_ready_when_no_master_of_its_cluster_takes_writes() {
     let cluster = RedisCluster::start();
     let server = Server::start(&[COMPAT_RULES, "--redis-url", &cluster.urls().join(",")]);
     until(|| http::get(server.http, "/readyz").status == 200);
@@ -55,7 +55,7 @@ fn a_server_is_not_ready_when_no_master_of_its_cluster_takes_writes() {
 }
 
 #[test]
-fn readiness_is_read_and_costs_the_store_nothing() {
+fn readiness_is_cached_and_costs_the_store_nothing() {
     let redis = RedisServer::start();
     let server = Server::start(&[COMPAT_RULES, "--redis-url", &redis.url()]);
     let commands = || {
@@ -67,14 +67,14 @@ fn readiness_is_read_and_costs_the_store_nothing() {
     for _ in 0..500 {
         assert_eq!(http::get(server.http, "/readyz").status, 200);
     }
-    // A probe a second is a command or two, and to connect takes a few.
+    // A probe per second takes one or two commands, and connecting takes a few more.
     let allowed = 10 + 10 * begun.elapsed().as_secs();
     let asked = commands() - before;
     assert!(asked <= allowed, "{asked} commands");
 }
 
 #[test]
-fn a_redis_that_is_not_there_at_start_is_logged_and_so_is_its_coming() {
+fn missing_redis_is_logged_at_the_start_and_so_is_its_arrival() {
     for (policy, meanwhile) in
         [("error", "hits are answered with an error"), ("local", "hits are counted in this server's memory")]
     {
@@ -94,20 +94,20 @@ fn a_redis_that_is_not_there_at_start_is_logged_and_so_is_its_coming() {
         if is_policy_error {
             log.await_line(&["INFO", "ready again"]);
         }
-        // An outage is over when nothing has failed for ten seconds.
+        // An outage is over after ten seconds without a failure.
         log.await_line(&["INFO", "working again: the store"]);
         assert_eq!(log.count("failing: the store"), 1);
     }
 }
 
 #[test]
-fn a_server_that_answers_in_its_redis_s_place_is_ready() {
+fn server_that_answers_during_a_redis_outage_is_ready() {
     let server = Server::start(&[COMPAT_RULES, "--redis-url", "redis://127.0.0.1:1", "--on-store-error", "local"]);
     assert_eq!(http::get(server.http, "/readyz").status, 200);
     assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status"), (true, 999, 60));
 }
 
-/// `divvy` with a bound on the size of its files, past which writing fails as on a full disk.
+/// Returns `divvy` with a limit on file sizes. Beyond it, writing fails as on a full disk.
 fn divvy_with_a_small_disk() -> Command {
     let plain = divvy();
     let mut command = Command::new("bash");
@@ -122,7 +122,7 @@ fn divvy_with_a_small_disk() -> Command {
 }
 
 #[test]
-fn a_server_whose_disk_is_full_is_alive_and_not_ready() {
+fn server_with_a_full_disk_is_alive_and_not_ready() {
     let rules = RulesFile::ini(
         "[ip=*]\ncreditLimit=9\nresetSeconds=3600\nactorField=ip\n[default]\ncreditLimit=0\nresetSeconds=0\n",
     );

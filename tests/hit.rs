@@ -1,4 +1,4 @@
-//! `divvy hit`: over RESP, and over the line protocol as before.
+//! `divvy hit` over RESP and over the line protocol.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -10,7 +10,7 @@ use crate::support::{COMPAT_RULES, LineClient, RulesFile, Server, connect, divvy
 const STATUS: [&str; 2] = ["method=GET", "path=/status"];
 const SCARCE: &str = "[a=1]\ncreditLimit = 1\nresetSeconds = 60\n\n[default]\ncreditLimit = 0\nresetSeconds = 0\n";
 
-/// Runs `divvy hit`: its exit code, standard output and standard error.
+/// Runs `divvy hit`. Returns its exit code, standard output and standard error.
 fn hit(options: &[&str], operation: &[&str]) -> (i32, String, String) {
     hit_as(&mut divvy(), options, operation)
 }
@@ -25,7 +25,7 @@ fn done(out: &str) -> (i32, String, String) {
     (0, out.to_owned(), String::new())
 }
 
-/// A server that takes `request` on its first connection and answers it with `reply`.
+/// Starts a server that expects `request` on its first connection, and answers it with `reply`.
 fn answering(request: Vec<u8>, reply: &'static [u8]) -> (SocketAddr, thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -50,7 +50,7 @@ fn both_fronts_print_the_same() {
 }
 
 #[test]
-fn a_flag_wins_over_a_variable_and_two_flags_exclude_each_other() {
+fn flag_takes_precedence_over_a_variable_and_two_flags_conflict() {
     let server = Server::in_memory(COMPAT_RULES);
     let (resp, line) = (server.resp.to_string(), server.line.to_string());
     let nowhere = "127.0.0.1:1";
@@ -67,7 +67,7 @@ fn a_flag_wins_over_a_variable_and_two_flags_exclude_each_other() {
 }
 
 #[test]
-fn a_denial_is_told_by_the_exit_code_where_that_is_asked_for() {
+fn denial_sets_the_exit_code_if_requested() {
     let rules = RulesFile::ini(SCARCE);
     let server = Server::in_memory(rules.path());
     let resp = server.resp.to_string();
@@ -79,7 +79,7 @@ fn a_denial_is_told_by_the_exit_code_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_cost_follows_the_pairs() {
+fn cost_follows_the_pairs() {
     let request = encode(&[b"DIVVY.HIT", b"api=upload", b"user=a b=c", b"COST", b"5"]);
     let (address, server) = answering(request, b"*3\r\n:1\r\n:95\r\n:60\r\n");
     let answer = hit(&["--server", &address.to_string(), "--cost", "5"], &["api=upload", "user=a b=c"]);
@@ -95,7 +95,7 @@ fn a_cost_follows_the_pairs() {
 }
 
 #[test]
-fn the_password_comes_from_the_url_or_from_where_it_always_came() {
+fn password_comes_from_the_url_or_the_usual_sources() {
     let mut command = divvy();
     command.env("DIVVY_REQUIREPASS", "correct horse");
     let server = Server::start_as(&mut command, &[COMPAT_RULES, "--store", "memory"]);
@@ -109,7 +109,7 @@ fn the_password_comes_from_the_url_or_from_where_it_always_came() {
 }
 
 #[test]
-fn a_server_that_is_none_is_told_from_one_that_speaks_tls() {
+fn missing_server_and_tls_server_are_reported_differently() {
     const ALERT: &[u8] = b"\x15\x03\x03\x00\x02\x02\x32";
     let request = encode(&[b"DIVVY.HIT", b"a=1"]);
     let (tls, _) = answering(request.clone(), ALERT);
@@ -124,11 +124,11 @@ fn a_server_that_is_none_is_told_from_one_that_speaks_tls() {
 }
 
 #[test]
-fn tls_with_a_server_that_speaks_none_is_told() {
+fn tls_with_a_server_without_tls_is_reported() {
     let server = Server::in_memory(COMPAT_RULES);
     let (code, _, error) = hit(&["--tls", "--server", &server.resp.to_string()], &STATUS);
     assert_eq!(code, 1);
-    // A machine without authorities cannot even begin.
+    // On a machine without certificate authorities, the handshake does not even start.
     assert!(error.contains("leave out --tls") || error.contains("--tls-ca"), "{error}");
     LineClient::connect(server.line).hit("a=b");
     drop(connect(server.resp));

@@ -1,4 +1,4 @@
-//! Hostile clients of HTTP/2 (RFC 9113) flood the server with frames that cost it work. Other clients are answered during the
+//! Hostile HTTP/2 clients (RFC 9113) flood the server with expensive frames. Other clients are answered during the
 //! flood, and neither memory nor the log grows with it.
 
 use std::io::{Read, Write};
@@ -17,19 +17,19 @@ use crate::support::log::Log;
 use crate::support::{COMPAT_RULES, LineClient, PATIENCE, RespClient, Server, connect, divvy, http};
 
 const MIB: u64 = 1 << 20;
-/// Connections of each flood that take what is answered, and that do not.
+/// Connections of each flood that read answers, and connections that do not.
 const READERS: usize = 2;
 const SILENT: usize = 1;
-/// Connections of each of these, one after the other.
+/// Successive attempts on each of these connections.
 const ATTEMPTS: usize = 2;
 /// Steps of a flood on one connection.
 const STEPS: u32 = 20_000;
 /// Steps that are written at once.
 const AT_ONCE: u32 = 500;
-/// How long a client that takes no answers waits for the server to read on.
+/// How long a client that reads nothing waits for the server to continue reading.
 const ENOUGH: Duration = Duration::from_secs(1);
 
-/// The frames of a step.
+/// Returns the frames of a step.
 type Flood = fn(step: u32) -> Vec<u8>;
 
 const FLOODS: [(&str, Flood); 11] = [
@@ -56,12 +56,12 @@ fn stream(step: u32) -> u32 {
     2 * step + 1
 }
 
-/// The shortest request: `GET /` by the static table (RFC 7541, appendix A).
+/// Returns the shortest request: `GET /` from the static table (RFC 7541, appendix A).
 fn request(step: u32, flags: u8) -> Vec<u8> {
     frame(HEADERS, flags | END_HEADERS, stream(step), &[0x82, 0x86, 0x84])
 }
 
-/// A call of Envoy's service, in a message that cannot be understood.
+/// Returns a call of Envoy's service with an invalid message.
 fn call(step: u32) -> Vec<u8> {
     let fields = [("content-type", "application/grpc"), ("te", "trailers")];
     let head = head("POST", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", &fields);
@@ -69,7 +69,7 @@ fn call(step: u32) -> Vec<u8> {
     [head, frame(DATA, END_STREAM, stream(step), &[0; 5])].concat()
 }
 
-/// Writes the flood until the server has had enough of it, and waits until the server has closed.
+/// Writes the flood until the server stops reading it, and waits until the server has closed the connection.
 fn pour(address: SocketAddr, flood: Flood, reads: bool) {
     let mut connection = connect(address);
     connection.set_write_timeout(Some(if reads { PATIENCE } else { ENOUGH })).unwrap();

@@ -1,4 +1,4 @@
-//! The HTTP API over real sockets: answers, headers to the letter, and what is said to bad requests.
+//! The HTTP API over real sockets: answers, exact headers, and errors for bad requests.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -50,15 +50,15 @@ fn served(args: &[&str]) -> (Server, HttpClient, RulesFile) {
     http::served(RULES, args)
 }
 
-/// The headers that tell of limits, in their order.
+/// Returns the rate limit headers, in order.
 fn limits(response: &Response) -> Vec<String> {
-    let told = |name: &str| name.contains("ratelimit") || name == "retry-after";
-    let headers = response.head.lines().filter(|line| line.split_once(':').is_some_and(|(name, _)| told(name)));
+    let reported = |name: &str| name.contains("ratelimit") || name == "retry-after";
+    let headers = response.head.lines().filter(|line| line.split_once(':').is_some_and(|(name, _)| reported(name)));
     headers.map(str::to_owned).collect()
 }
 
 #[test]
-fn a_hit_is_answered_with_numbers_and_headers() {
+fn hit_is_answered_with_numbers_and_headers() {
     let (_server, mut client, _rules) = served(&[]);
     let hit = r#"{"operation":{"api":"status"}}"#;
     let first = client.post("/v1/hit", hit);
@@ -72,7 +72,7 @@ fn a_hit_is_answered_with_numbers_and_headers() {
     client.post("/v1/hit", hit);
     let denied = client.post("/v1/hit", hit);
     assert_eq!(denied.status, 429);
-    // Time passes: rounded up, all of them tell of the same.
+    // Time passes. All values are rounded up, so they agree.
     let reset = denied.json()["reset"].as_u64().unwrap();
     assert!((3000..=3600).contains(&reset));
     let expected = format!(
@@ -87,7 +87,7 @@ fn a_hit_is_answered_with_numbers_and_headers() {
 #[test]
 fn every_kind_of_rule_has_its_headers() {
     let (_server, mut client, _rules) = served(&[]);
-    let mut told = |operation: &str| {
+    let mut reported = |operation: &str| {
         let response = client.post("/v1/hit", &format!("{{\"operation\":{operation}}}"));
         let name = response.json()["rule"].as_str().unwrap().to_owned();
         assert!(response.header("ratelimit").unwrap().starts_with(&format!("\"{name}\";")), "{response:?}");
@@ -96,22 +96,22 @@ fn every_kind_of_rule_has_its_headers() {
     let told_of = |status, policy: &str, current: &str| {
         (status, vec![format!("ratelimit-policy: {policy}"), format!("ratelimit: {current}")])
     };
-    assert_eq!(told(r#"{"api":"drip","user":"a"}"#), told_of(200, "\"rule-2\";q=5;w=30", "\"rule-2\";r=4;t=6"));
-    assert_eq!(told(r#"{"api":"steps"}"#), told_of(200, "\"steps\";q=10;w=18000", "\"steps\";r=9;t=7200"));
+    assert_eq!(reported(r#"{"api":"drip","user":"a"}"#), told_of(200, "\"rule-2\";q=5;w=30", "\"rule-2\";r=4;t=6"));
+    assert_eq!(reported(r#"{"api":"steps"}"#), told_of(200, "\"steps\";q=10;w=18000", "\"steps\";r=9;t=7200"));
     let open = told_of(200, "\"rule-4\";q=999999999999999", "\"rule-4\";r=999999999999999");
-    assert_eq!(told(r#"{"api":"open"}"#), open, "no more digits than a structured field may have");
+    assert_eq!(reported(r#"{"api":"open"}"#), open, "no more digits than a structured field may have");
     let never = told_of(429, "\"default\";q=0", "\"default\";r=0");
-    assert_eq!(told("{}"), never, "no Retry-After: waiting does not help");
-    assert_eq!(told(r#"{"api":"trial"}"#), never, "a canary does not answer");
+    assert_eq!(reported("{}"), never, "no Retry-After: waiting does not help");
+    assert_eq!(reported(r#"{"api":"trial"}"#), never, "a canary does not answer");
 }
 
 #[test]
-fn the_dialects_of_the_headers_are_chosen() {
+fn header_dialect_is_configurable() {
     let (_server, mut client, _rules) = served(&["--rate-limit-headers", "triple,x"]);
-    let told = limits(&client.post("/v1/hit", r#"{"operation":{"api":"status"}}"#));
+    let reported = limits(&client.post("/v1/hit", r#"{"operation":{"api":"status"}}"#));
     let triple = ["ratelimit-limit: 3", "ratelimit-remaining: 2", "ratelimit-reset: 3600"];
     let x = ["x-ratelimit-limit: 3", "x-ratelimit-remaining: 2", "x-ratelimit-reset: 3600"];
-    assert_eq!(told, [triple, x].concat());
+    assert_eq!(reported, [triple, x].concat());
     let (_server, mut client, _rules) = served(&["--rate-limit-headers", "none"]);
     assert_eq!(limits(&client.post("/v1/hit", r#"{"operation":{"api":"status"}}"#)), [""; 0]);
 }
@@ -132,7 +132,7 @@ fn all_protocols_take_from_the_same_counter() {
 }
 
 #[test]
-fn an_explicit_cost_wins_over_the_cost_field() {
+fn explicit_cost_wins_over_the_cost_field() {
     let (_server, mut client, _rules) = served(&[]);
     let mut remaining = |cost: &str| {
         let hit = format!(r#"{{"operation":{{"api":"drip","user":"a","bytes":"2"}}{cost}}}"#);
@@ -183,7 +183,7 @@ fn many_hits_are_answered_in_order() {
 }
 
 #[test]
-fn a_peek_takes_nothing() {
+fn peek_takes_nothing() {
     let (_server, mut client, _rules) = served(&[]);
     let asked = r#"{"operation":{"api":"status"},"cost":4}"#;
     for _ in 0..2 {
@@ -196,7 +196,7 @@ fn a_peek_takes_nothing() {
 }
 
 #[test]
-fn a_body_of_json_is_a_line() {
+fn json_body_is_one_line() {
     let (_server, mut client, _rules) = served(&["--requirepass", "secret", "--open", "hit"]);
     let asked = r#"{"operation":{"api":"drip","user":"a"}}"#;
     let bearer = ("authorization", "Bearer secret");
@@ -292,7 +292,7 @@ fn counters_are_listed_and_forgotten_in_pages() {
 }
 
 #[test]
-fn every_mistake_is_a_problem_of_its_own() {
+fn every_mistake_has_its_own_problem() {
     let (_server, mut client, _rules) = served(&["--max-body", "200", "--max-pairs", "2"]);
     let long = format!(r#"{{"operation":{{"a":"{}"}}}}"#, "x".repeat(200));
     let json = "application/json";
@@ -328,7 +328,7 @@ fn every_mistake_is_a_problem_of_its_own() {
         assert!(problem["title"].is_string(), "{name}");
         assert_eq!(problem.get("pointer").and_then(|pointer| pointer.as_str()), pointer, "{name}");
         assert!(problem["detail"].as_str().unwrap().contains(detail), "{name}");
-        // What is left of a body that was too long is not read.
+        // The rest of an overlong body is not read.
         if status == 413 {
             client = HttpClient::connect(_server.http);
         }
@@ -338,7 +338,7 @@ fn every_mistake_is_a_problem_of_its_own() {
 }
 
 #[test]
-fn a_body_far_over_the_limit_is_refused_without_being_read() {
+fn oversized_body_is_rejected_without_being_read() {
     let (server, mut client, _rules) = served(&[]);
     client.send(b"POST /v1/hit HTTP/1.1\r\nhost: divvy\r\ncontent-type: application/json\r\n");
     client.send(b"content-length: 1000000000\r\n\r\n{\"operation\":");
@@ -348,7 +348,7 @@ fn a_body_far_over_the_limit_is_refused_without_being_read() {
 }
 
 #[test]
-fn without_rules_it_is_the_operator_s_mistake_and_without_store_unavailable() {
+fn missing_rules_are_an_operator_error_and_a_missing_store_is_unavailable() {
     let server = Server::start(&["--store", "memory"]);
     let mut client = HttpClient::connect(server.http);
     for (path, body) in [("/v1/hit", r#"{"operation":{}}"#), ("/v1/explain", r#"{"operation":{}}"#)] {
@@ -359,7 +359,7 @@ fn without_rules_it_is_the_operator_s_mistake_and_without_store_unavailable() {
     assert_eq!(client.get("/v1/rules", &[]).status, 500);
 
     let rules = RulesFile::ini(RULES);
-    // Nothing listens there.
+    // Nothing listens on this port.
     let server = Server::start(&[rules.path(), "--redis-url", "redis://127.0.0.1:1"]);
     let mut client = HttpClient::connect(server.http);
     let response = client.post("/v1/hit", r#"{"operation":{"api":"status"}}"#);
@@ -371,7 +371,7 @@ fn without_rules_it_is_the_operator_s_mistake_and_without_store_unavailable() {
 }
 
 #[test]
-fn with_a_password_only_what_is_open_is_answered_without() {
+fn with_a_password_only_open_routes_answer_without_it() {
     let (_server, mut client, _rules) = served(&["--requirepass", "secret", "--open", "hit"]);
     let mut status = |method: &str, path: &str, authorization: &str| {
         let headers = [("content-type", "application/json"), ("authorization", authorization)];
@@ -392,7 +392,7 @@ fn with_a_password_only_what_is_open_is_answered_without() {
         for authorization in ["", "Bearer wrong", "Basic secret"] {
             assert_eq!(status(method, path, authorization) == 401, !open, "{method} {path} with {authorization:?}");
         }
-        // The path of one of the questions is no rule's.
+        // The path in one of the questions matches no rule.
         assert!([200, 429].contains(&status(method, path, "Bearer secret")), "{method} {path}");
     }
 }
@@ -412,7 +412,7 @@ fn pipelined_requests_are_answered_in_order_on_one_connection() {
 }
 
 #[test]
-fn http_2_with_prior_knowledge() {
+fn http_2_works_with_prior_knowledge() {
     let (server, _client, _rules) = served(&[]);
     let url = format!("http://{}/v1/hit", server.http);
     let mut curl = Command::new("curl");

@@ -1,4 +1,4 @@
-//! HTTP/2 frame by frame (RFC 9113): clients that are slow, silent or rude in ways that only it allows.
+//! HTTP/2 frame by frame (RFC 9113): clients that are slow, silent or abusive in ways that only HTTP/2 allows.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -21,7 +21,7 @@ pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 const REFUSED_STREAM: u32 = 7;
 const ENHANCE_YOUR_CALM: u32 = 11;
-/// Between two reads of a client that is slow on purpose.
+/// Time between two reads of a deliberately slow client.
 const PACE: Duration = Duration::from_millis(100);
 
 /// Connection preface: the first bytes of a client.
@@ -32,7 +32,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A header as a literal without a table (RFC 7541).
+/// Returns a header as a literal that is not in a table (RFC 7541).
 pub fn literal(name: &str, value: &str) -> Vec<u8> {
     [&[0, name.len() as u8], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
 }
@@ -42,7 +42,7 @@ pub fn head(method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     fields.iter().chain(more).flat_map(|(name, value)| literal(name, value)).collect()
 }
 
-/// A client that lets so many bytes be sent ahead on each stream.
+/// A client that lets the server send this many bytes ahead on each stream.
 struct Client {
     stream: TcpStream,
     received: Vec<u8>,
@@ -69,14 +69,14 @@ impl Client {
         self.stream.write_all(&frame(kind, flags, stream, payload)).unwrap();
     }
 
-    /// Lets so many bytes more be sent, on the stream and on the connection.
+    /// Lets the server send this many more bytes, on the stream and on the connection.
     fn widen(&mut self, stream: u32, bytes: u32) {
         for stream in [stream, 0] {
             self.send(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
         }
     }
 
-    /// The frames that came within [`PACE`]; `None` when the server has ended the connection.
+    /// Returns the frames received within [`PACE`]; `None` if the server has ended the connection.
     fn frames(&mut self) -> Option<Vec<Frame>> {
         let mut chunk = [0; 64 * 1024];
         match self.stream.read(&mut chunk) {
@@ -98,14 +98,14 @@ impl Client {
     }
 }
 
-/// Rules of which `/v1/rules` has much to tell.
+/// Returns rules that make the reply of `/v1/rules` long.
 fn many_rules() -> RulesFile {
     let rule = |number: u32| format!("[path=/{number}]\ncreditLimit=1\nresetSeconds=60\nlabel=rule-{number}\n");
     RulesFile::ini(&[(0..1000).map(rule).collect(), "[default]\ncreditLimit=0\nresetSeconds=0\n".to_owned()].concat())
 }
 
 #[test]
-fn a_client_that_reads_slowly_gets_all_of_its_reply() {
+fn client_that_reads_slowly_gets_all_of_its_reply() {
     const STEP: u32 = 2048;
     let rules = many_rules();
     let server = Server::start(&[rules.path(), "--store", "memory", "--write-timeout", "1"]);
@@ -123,7 +123,7 @@ fn a_client_that_reads_slowly_gets_all_of_its_reply() {
         }
         assert!(start.elapsed() < PATIENCE);
         if !data.is_empty() {
-            // As a reader that takes so much at a time: the rest of the pace is spent in reading.
+            // The rest of the pace is spent in reading.
             std::thread::sleep(PACE / 2);
             client.widen(1, STEP);
         }
@@ -132,7 +132,7 @@ fn a_client_that_reads_slowly_gets_all_of_its_reply() {
 }
 
 #[test]
-fn an_idle_watch_of_the_server_s_health_is_left_alone() {
+fn idle_health_watch_is_not_closed() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--write-timeout", "1"]);
     let mut client = Client::connect(server.grpc, 65_535);
     let more = [("content-type", "application/grpc"), ("te", "trailers")];
@@ -154,7 +154,7 @@ fn an_idle_watch_of_the_server_s_health_is_left_alone() {
 }
 
 #[test]
-fn a_client_that_takes_less_than_a_kilobyte_in_each_timeout_is_cut() {
+fn client_that_reads_less_than_a_kilobyte_per_timeout_is_disconnected() {
     let rules = many_rules();
     let server = Server::start(&[rules.path(), "--store", "memory", "--write-timeout", "2"]);
     let mut client = Client::connect(server.http, 10);
@@ -170,7 +170,7 @@ fn a_client_that_takes_less_than_a_kilobyte_in_each_timeout_is_cut() {
 }
 
 #[test]
-fn streams_that_are_reset_leave_nothing_behind() {
+fn reset_streams_leave_nothing_behind() {
     let rules = many_rules();
     let server = Server::start(&[rules.path(), "--store", "memory"]);
     for path in ["/v1/rules", "/metrics", "/healthz"] {
@@ -191,7 +191,7 @@ fn streams_that_are_reset_leave_nothing_behind() {
     }
 }
 
-/// Requests, with `after` right behind each of them.
+/// Returns requests, each followed by `after`.
 fn requests(count: u32, flags: u8, after: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
     let head = head("GET", "/healthz", &[]);
     let request = |stream| [frame(HEADERS, flags | END_HEADERS, stream, &head), after(stream)].concat();
@@ -202,13 +202,13 @@ pub fn reset(stream: u32) -> Vec<u8> {
     frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())
 }
 
-/// Opens the stream's window too far, so that the server resets the stream.
+/// Widens the stream's window beyond the maximum, so that the server resets the stream.
 pub fn error(stream: u32) -> Vec<u8> {
     frame(WINDOW_UPDATE, 0, stream, &(i32::MAX).to_be_bytes())
 }
 
 impl Client {
-    /// The frames up to the first one of this kind.
+    /// Returns the frames up to the first one that is last.
     fn frames_until(&mut self, is_last: impl Fn(&Frame) -> bool) -> Vec<Frame> {
         let (start, mut frames) = (Instant::now(), Vec::new());
         while !frames.iter().any(&is_last) {
@@ -224,7 +224,7 @@ fn is_answer(frame: &Frame) -> bool {
 }
 
 #[test]
-fn requests_that_are_reset_at_once_cost_neither_the_connection_nor_another_answer() {
+fn requests_reset_at_once_affect_neither_the_connection_nor_other_answers() {
     const RESETS: u32 = 20_000;
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--threads", "1"]);
     let mut client = Client::connect(server.http, 65_535);
@@ -256,9 +256,9 @@ fn bounds_on_resets_close_the_connection() {
     assert_eq!(log.count("h2::"), 0, "{}", log.text());
 }
 
-/// The router answers these calls. Their memory is not given to others while a message does not come.
+/// The router answers these calls. While their messages do not arrive, no memory is reserved that others need.
 #[test]
-fn calls_whose_message_does_not_come_hold_up_nobody() {
+fn calls_without_a_message_block_no_other_call() {
     const UNFINISHED: u32 = 1_000;
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--request-timeout", "600"]);
     let call = "/kuadrant.service.ratelimit.v1.RateLimitService/Report";
@@ -276,13 +276,13 @@ fn calls_whose_message_does_not_come_hold_up_nobody() {
 }
 
 #[test]
-fn requests_beyond_the_bound_on_those_under_way_are_refused() {
+fn requests_beyond_the_bound_in_flight_are_refused() {
     let args = ["--store", "memory", "--max-http-streams", "3", "--max-grpc-streams", "5"];
     let server = Server::start(&[&[COMPAT_RULES], &args[..]].concat());
     let call = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
     for (address, path, bound) in [(server.http, "/v1/hit", 3), (server.grpc, call, 5)] {
         let mut client = Client::connect(address, 65_535);
-        // Their bodies never come.
+        // Their bodies never arrive.
         let head = head("POST", path, &[("content-type", "application/grpc"), ("te", "trailers")]);
         for stream in (1..=2 * bound + 1).step_by(2) {
             client.send(HEADERS, END_HEADERS, stream, &head);

@@ -1,4 +1,4 @@
-//! `/v1/check`, as gateways ask it.
+//! `/v1/check`, as gateways use it.
 
 use crate::support::http::{self, HttpClient, Response, encode};
 use crate::support::{RulesFile, Server, divvy};
@@ -35,21 +35,21 @@ fn served(args: &[&str]) -> (Server, HttpClient, RulesFile) {
     http::served(RULES, args)
 }
 
-/// The rule that answered and what remains, without the time.
+/// Returns the rule that answered and the remaining credit, without the time.
 fn standing(response: &Response) -> String {
     let text = response.header("ratelimit").unwrap();
     text.split_once(";t=").map_or(text, |(standing, _)| standing).to_owned()
 }
 
 #[test]
-fn the_query_names_pairs_and_the_answer_is_a_status() {
+fn query_names_pairs_and_the_answer_is_a_status() {
     let (_server, mut client, _rules) = served(&[]);
     let path = "/v1/check?service=shop&user=ann%20lee";
     let first = client.get(path, &[]);
     assert_eq!((first.status, first.body.as_str()), (200, ""));
     assert_eq!(first.header("ratelimit-policy"), Some("\"shop\";q=2;w=3600"));
     assert_eq!(first.header("ratelimit"), Some("\"shop\";r=1;t=3600"));
-    client.send(&encode("POST", path, &[], b"ignored, whatever it is"));
+    client.send(&encode("POST", path, &[], b"ignored body"));
     assert_eq!(standing(&client.read_response()), "\"shop\";r=0");
     let denied = client.get(path, &[]);
     assert_eq!((denied.status, denied.body.as_str()), (429, ""));
@@ -58,7 +58,7 @@ fn the_query_names_pairs_and_the_answer_is_a_status() {
 }
 
 #[test]
-fn headers_tell_of_the_request() {
+fn headers_describe_the_request() {
     let (_server, mut client, _rules) = served(&["--deny-status", "403"]);
     let mut asked = |ip: &str, style: [&str; 2]| {
         let headers = [(style[0], "GET"), (style[1], "/status?x=y"), ("X-Forwarded-For", ip)];
@@ -67,7 +67,7 @@ fn headers_tell_of_the_request() {
     let (original, forwarded) = (["X-Original-Method", "X-Original-URI"], ["X-Forwarded-Method", "X-Forwarded-Uri"]);
     assert_eq!(asked("10.0.0.1", original), 200);
     assert_eq!(asked("10.0.0.1", forwarded), 403, "the same client");
-    assert_eq!(asked("6.6.6.6, 10.0.0.1", forwarded), 403, "whatever it claims to have come by");
+    assert_eq!(asked("6.6.6.6, 10.0.0.1", forwarded), 403, "regardless of the addresses that it claims");
     assert_eq!(asked("10.0.0.2", forwarded), 200);
 }
 
@@ -84,26 +84,26 @@ fn trusted_hops_are_skipped() {
 }
 
 #[test]
-fn the_question_may_be_the_request_itself() {
+fn forwarded_request_may_be_the_question() {
     let (_server, mut client, _rules) = served(&[]);
     let mut asked = |method: &str, path: &str| {
         client.send(&encode(method, path, &[], b""));
         let response = client.read_response();
         (response.status, standing(&response))
     };
-    let told = |text: &str| text.to_owned();
-    assert_eq!(asked("PUT", "/v1/check/items/7?service=shop&user=x"), (200, told("\"items\";r=0")));
+    let answer = |text: &str| text.to_owned();
+    assert_eq!(asked("PUT", "/v1/check/items/7?service=shop&user=x"), (200, answer("\"items\";r=0")));
     assert_eq!(asked("PUT", "/v1/check/items/8").0, 429);
-    assert_eq!(asked("OPTIONS", "/v1/check/"), (200, told("\"root\";r=0")));
+    assert_eq!(asked("OPTIONS", "/v1/check/"), (200, answer("\"root\";r=0")));
     assert_eq!(
         asked("GET", "/v1/check/a?service=shop&user=x"),
-        (429, told("\"default\";r=0")),
+        (429, answer("\"default\";r=0")),
         "its query is the client's"
     );
 }
 
 #[test]
-fn the_operator_chooses_where_pairs_come_from() {
+fn operator_chooses_the_source_of_pairs() {
     let operation = "service=query:s user=header:X-User";
     let (_server, mut client, _rules) = served(&["--check-operation", operation]);
     let asked = client.get("/v1/check?s=shop&user=x", &[("X-User", "ann")]);
@@ -112,7 +112,7 @@ fn the_operator_chooses_where_pairs_come_from() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_a_problem() {
+fn invalid_check_is_a_problem() {
     let (_server, mut client, _rules) = served(&["--max-pairs", "3"]);
     let crowded = client.get("/v1/check?a=1&b=2&c=3&d=4", &[]);
     assert_eq!((crowded.status, crowded.json()["detail"].as_str()), (400, Some("more than 3 pairs")));
@@ -123,7 +123,7 @@ fn what_cannot_be_understood_is_a_problem() {
 }
 
 #[test]
-fn a_flag_that_makes_no_sense_is_refused_at_start() {
+fn invalid_flag_is_rejected_at_the_start() {
     for (flag, value, message) in [
         ("--check-operation", "a=verb", "\"verb\" is not a source"),
         ("--deny-status", "200", "must be a status from 400 to 599"),

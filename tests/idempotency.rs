@@ -1,5 +1,5 @@
-//! Hits, charges and refunds that are asked again under the same key: over RESP and HTTP, on every store, after restarts, at
-//! the bound, and while the store fails.
+//! Hits, charges and refunds repeated with the same idempotency key: over RESP and HTTP, on every store, after
+//! restarts, at the bound, and while the store fails.
 
 mod api;
 mod kills;
@@ -12,7 +12,8 @@ use crate::support::http::{HttpClient, encode};
 use crate::support::redis::{RedisServer, until};
 use crate::support::{RespClient, RulesFile, Server, divvy, metrics};
 
-/// A hundred credits for each user by every algorithm, a log, a stack, what counts nothing, and nothing for anybody else.
+/// Returns rules: a hundred credits per user for every algorithm, a log, a stack, rules without counters, and a default
+/// that denies.
 fn rules() -> RulesFile {
     let rule = |(algorithm, rhythm): (&str, &str)| {
         format!("[by={algorithm} user=*]\ncreditLimit = 100\n{rhythm}\nactorField = user\nlabel = {algorithm}\n\n")
@@ -51,7 +52,7 @@ impl Client {
     }
 }
 
-/// Whether it is the error of a key that another request had.
+/// Returns whether a reply is the error for a key that another request had.
 fn is_another(reply: &str) -> bool {
     reply.contains("ERR") && reply.contains("used for another request")
 }
@@ -64,7 +65,7 @@ fn on_each(rules: &RulesFile, test: impl Fn(&Server)) {
 }
 
 #[test]
-fn a_hit_with_an_id_is_taken_once_and_answered_alike() {
+fn hit_with_an_id_is_taken_once_and_its_answer_repeated() {
     on_each(&rules(), |server| {
         let mut client = Client::of(server);
         for algorithm in RHYTHMS.map(|(algorithm, _)| algorithm).into_iter().chain(["log", "debt"]) {
@@ -73,13 +74,13 @@ fn a_hit_with_an_id_is_taken_once_and_answered_alike() {
             let first = client.ask(&hit);
             assert!(first.starts_with("[1 95 "), "{algorithm}: {first}");
             assert!(client.ask(&format!("DIVVY.HIT {pairs} COST 1")).starts_with("[1 94 "), "{algorithm}");
-            // In any order, and in any case.
+            // Options may have any order and case.
             for again in [hit, format!("divvy.hit user=a by={algorithm} id x cost 5")] {
                 assert_eq!((client.ask(&again), client.left(&pairs)), (first.clone(), 94), "{again}");
             }
             for other in [format!("DIVVY.HIT {pairs} COST 6 ID x"), format!("DIVVY.HIT {pairs} ID x")] {
-                let told = client.ask(&other);
-                assert!(is_another(&told) && client.left(&pairs) == 94, "{other}: {told}");
+                let reported = client.ask(&other);
+                assert!(is_another(&reported) && client.left(&pairs) == 94, "{other}: {reported}");
             }
             let denied = client.ask(&format!("DIVVY.HIT {pairs} COST 101 ID y"));
             if algorithm == "debt" {
@@ -87,7 +88,7 @@ fn a_hit_with_an_id_is_taken_once_and_answered_alike() {
             } else {
                 assert!(denied.starts_with("[0 94 "), "{algorithm}: {denied}");
             }
-            // Another actor's counter has its own, and a reset forgets no answer.
+            // Another actor's counter has its own answers, and a reset keeps them.
             assert!(client.ask(&format!("DIVVY.HIT by={algorithm} user=b COST 5 ID x")).starts_with("[1 95 "));
             assert_eq!(client.ask(&format!("DIVVY.RESET {pairs}")), "1", "{algorithm}");
             assert_eq!(client.ask(&format!("DIVVY.HIT {pairs} COST 5 ID x")), first, "{algorithm}");
@@ -122,7 +123,7 @@ fn denial_of_a_stack_is_repeated_after_a_charge() {
 }
 
 #[test]
-fn charges_and_refunds_have_ids_of_their_own() {
+fn charges_and_refunds_have_separate_ids() {
     on_each(&rules(), |server| {
         let mut client = Client::of(server);
         let mut twice = |command: &str| {
@@ -145,20 +146,20 @@ fn charges_and_refunds_have_ids_of_their_own() {
 }
 
 #[test]
-fn a_stack_and_canaries_are_asked_once() {
+fn stack_and_canaries_are_idempotent() {
     on_each(&rules(), |server| {
         let mut client = Client::of(server);
         let (hit, other) = ("DIVVY.HIT api=chat user=d COST 40 ID x", "DIVVY.HIT api=chat user=d COST 70 ID y");
         let first = client.ask(hit);
         assert!(first.starts_with("[1 60 "), "{first}");
         assert_eq!(client.ask(hit), first);
-        // The second denies, and holds the first one back.
+        // The second rule denies, and holds the first one back.
         let denied = client.ask(other);
         assert!(denied.starts_with("[0 60 "), "{denied}");
         assert_eq!(client.ask("DIVVY.RESET by=fixed user=d"), "0");
         assert!(client.ask("DIVVY.REFUND api=chat user=d COST 40").starts_with("[100 "));
         assert_eq!(client.ask(other), denied, "although there would be enough by now");
-        // One request was counted: two are left.
+        // One request was counted, so two are left.
         for name in ["a", "b"] {
             assert!(client.ask(&format!("DIVVY.HIT api=chat user=d COST 1 ID {name}")).starts_with("[1 "));
         }
@@ -174,7 +175,7 @@ fn a_stack_and_canaries_are_asked_once() {
             samples.value("divvy_hits_total", &[("rule_label", "canary"), ("status", "canary-accepted")])
         };
         assert_eq!(canary(&metrics::scrape(server.http)), 1.0);
-        // What the canary has met under this key is no part of the answer.
+        // The canary's record for this key does not affect the answer.
         assert!(client.ask("DIVVY.HIT new=2 user=e ID x").starts_with("[1 7 "));
 
         assert_eq!(client.ask("DIVVY.HIT free=yes ID x"), client.ask("DIVVY.HIT free=yes ID x"));
@@ -197,23 +198,23 @@ fn ids_are_one_to_255_bytes_after_all_pairs() {
     assert!(hit(&[b"COST", b"2", b"ID", b"ID"]).starts_with("[1 94 "));
     assert!(hit(&[b"ID", b"a=b"]).starts_with("[1 93 "));
     for id in [&b""[..], &[b'i'; 256]] {
-        let told = hit(&[b"ID", id]);
-        assert!(told.contains("an idempotency key has 1 to 255 bytes"), "{told}");
+        let reported = hit(&[b"ID", id]);
+        assert!(reported.contains("an idempotency key has 1 to 255 bytes"), "{reported}");
     }
     for words in
         [&[&b"ID"[..]][..], &[b"ID", b"x", b"ID", b"y"], &[b"ID", b"x", b"more=pairs"], &[b"ID", b"COST", b"5"]]
     {
-        let told = hit(words);
-        assert!(told.contains("ERR ID comes once, after all pairs"), "{words:?}: {told}");
+        let reported = hit(words);
+        assert!(reported.contains("ERR ID comes once, after all pairs"), "{words:?}: {reported}");
     }
-    // A pair whose key is ID is one, as ever.
+    // A pair with the key ID is an ordinary pair.
     assert!(client.command("DIVVY.HIT by=fixed user=f ID=x COST=y").starts_with("[1 92 "));
     assert!(client.command("DIVVY.PEEK by=fixed user=f ID x").contains("only DIVVY.HIT, CHARGE, REFUND and RESERVE"));
     assert!(client.command("DIVVY.PEEK by=fixed user=f").starts_with("[1 92 "));
 }
 
 #[test]
-fn a_transaction_and_a_pipeline_ask_once() {
+fn transactions_and_pipelines_are_idempotent() {
     on_each(&rules(), |server| {
         let mut client = Client::of(server);
         let hit = "DIVVY.HIT by=tokens user=g COST 10 ID x";
@@ -230,7 +231,7 @@ fn a_transaction_and_a_pipeline_ask_once() {
 }
 
 #[test]
-fn the_command_line_asks_once() {
+fn command_line_hits_are_idempotent() {
     let rules = rules();
     let server = Server::start(&[rules.path(), "--store", "memory"]);
     let address = server.resp.to_string();
@@ -243,7 +244,7 @@ fn the_command_line_asks_once() {
     assert!(String::from_utf8_lossy(&line.stderr).contains("--id needs RESP"));
 }
 
-/// A server on each store that has a bound, with these flags.
+/// Starts a server with these flags on each store that has a bound.
 fn bounded(rules: &RulesFile, data: &Path, flags: &[&str]) -> Vec<Server> {
     let data = data.to_str().unwrap();
     let stores: [&[&str]; 2] = [&["--store", "memory"], &["--data-dir", data]];
@@ -260,15 +261,15 @@ fn one_key_too_many_is_an_error_and_takes_nothing() {
         assert!(first.starts_with("[1 99 "), "{first}");
         assert!(client.ask("DIVVY.HIT by=fixed user=b ID x").starts_with("[1 99 "));
         for refused in ["DIVVY.HIT api=chat user=a COST 10 ID x", "DIVVY.HIT api=chat user=a COST 101 ID x"] {
-            let told = client.ask(refused);
-            assert!(told.contains("ERR") && told.contains("--max-idempotency-keys"), "{told}");
+            let reported = client.ask(refused);
+            assert!(reported.contains("ERR") && reported.contains("--max-idempotency-keys"), "{reported}");
         }
         assert!(client.ask("DIVVY.CHARGE api=chat user=a COST 0").starts_with("[100 "));
         for refused in ["DIVVY.HIT by=fixed user=a ID y", "DIVVY.CHARGE by=tokens user=new COST 4 ID y"] {
             assert!(client.ask(refused).contains("--max-idempotency-keys"), "{refused}");
         }
         assert_eq!((client.left("by=fixed user=a"), client.left("by=tokens user=new")), (99, 100));
-        // Those that are there are answered, and hits without a key count.
+        // Existing keys are answered, and hits without a key count.
         assert_eq!(client.ask("DIVVY.HIT by=fixed user=a ID x"), first);
         assert!(client.ask("DIVVY.HIT by=fixed user=a").starts_with("[1 98 "));
         let samples = metrics::scrape(server.http);
@@ -279,7 +280,7 @@ fn one_key_too_many_is_an_error_and_takes_nothing() {
 }
 
 #[test]
-fn a_key_counts_once_for_each_hit_and_not_for_each_rule() {
+fn key_counts_once_for_each_hit_and_not_for_each_rule() {
     let (rules, data) = (rules(), tempfile::tempdir().unwrap());
     for server in bounded(&rules, data.path(), &["--max-idempotency-keys", "3", "--max-address-share", "100"]) {
         let mut client = Client::of(&server);
@@ -305,17 +306,17 @@ fn a_key_counts_once_for_each_hit_and_not_for_each_rule() {
     }
 }
 
-/// A counter without room is answered by the policy, which is no answer to remember.
+/// If a counter has no room, the policy answers. This answer is not remembered.
 #[test]
-fn what_a_full_store_is_told_is_not_remembered() {
+fn answer_of_a_full_store_is_not_remembered() {
     let (rules, data) = (rules(), tempfile::tempdir().unwrap());
     for policy in ["allow", "deny", "error"] {
         let flags = ["--max-counters", "1", "--when-full", policy];
         for server in bounded(&rules, &data.path().join(policy), &flags) {
             let mut client = Client::of(&server);
             assert!(client.ask("DIVVY.HIT by=fixed user=a ID x").starts_with("[1 99 "));
-            let told = client.ask("DIVVY.HIT by=fixed user=b ID x");
-            assert_eq!(told.starts_with("[1 99 "), policy == "allow", "{told}");
+            let reported = client.ask("DIVVY.HIT by=fixed user=b ID x");
+            assert_eq!(reported.starts_with("[1 99 "), policy == "allow", "{reported}");
             assert_eq!(metrics::scrape(server.http).value("divvy_idempotency_keys", &[]), 1.0, "{policy}");
             client.ask("DIVVY.RESET by=fixed user=a");
             assert!(client.ask("DIVVY.HIT by=fixed user=b COST 2 ID x").starts_with("[1 98 "), "{policy}");
@@ -324,7 +325,7 @@ fn what_a_full_store_is_told_is_not_remembered() {
 }
 
 #[test]
-fn what_a_policy_answers_in_the_store_s_place_is_not_remembered() {
+fn answer_of_a_failure_policy_is_not_remembered() {
     let rules = rules();
     for (policy, expected) in [("allow", "[1 99 "), ("deny", "[0 0 "), ("error", "-ERR")] {
         let mut redis = RedisServer::start();
@@ -333,8 +334,8 @@ fn what_a_policy_answers_in_the_store_s_place_is_not_remembered() {
         let mut client = Client::of(&server);
         redis.kill();
         for _ in 0..2 {
-            let told = client.ask("DIVVY.HIT by=fixed user=a ID x");
-            assert!(told.starts_with(expected) || told.starts_with(&expected[1..]), "{policy}: {told}");
+            let reported = client.ask("DIVVY.HIT by=fixed user=a ID x");
+            assert!(reported.starts_with(expected) || reported.starts_with(&expected[1..]), "{policy}: {reported}");
             assert!(client.ask("DIVVY.CHARGE by=fixed user=a COST 5 ID x").contains("ERR"), "{policy}");
         }
         assert_eq!(
@@ -349,7 +350,7 @@ fn what_a_policy_answers_in_the_store_s_place_is_not_remembered() {
 }
 
 #[test]
-fn a_reload_keeps_answers_and_rules_that_are_new_are_asked() {
+fn reload_keeps_answers_and_new_rules_take_credit() {
     let text = |more: &str| {
         format!("{more}[a=*]\ncreditLimit = 10\nresetSeconds = 2592000\nlabel = one\n\n[default]\ncreditLimit = 0\n")
     };
@@ -361,13 +362,13 @@ fn a_reload_keeps_answers_and_rules_that_are_new_are_asked() {
     fs::write(rules.path(), text(more)).unwrap();
     server.signal("-HUP");
     until(|| client.ask("DIVVY.RULES").contains("two"));
-    // The new one takes: of it, five are left.
+    // The new rule takes credit, and has five left.
     assert!(client.ask("DIVVY.HIT a=1 COST 3 ID x").starts_with("[1 5 "));
     assert!(client.ask("DIVVY.HIT a=1 COST 3 ID x").starts_with("[1 5 "));
     assert!(client.ask("DIVVY.REFUND a=1 COST 0").starts_with("[5 "));
 }
 
-/// What was answered is on the disk as the hit is: after a stop, a kill and a restored backup it is answered again.
+/// An answer is on disk as durably as its hit. It is repeated after a stop, a kill and from a restored backup.
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
 fn answers_outlive_restarts_kills_and_backups() {
@@ -385,7 +386,7 @@ fn answers_outlive_restarts_kills_and_backups() {
     let mut server = serve(data.path());
     let first = Client::of(&server).ask(hit);
     assert!(first.starts_with("[1 60 "), "{first}");
-    // Found again, each rule's record counts.
+    // Each rule's record is found again and counted.
     let check = |server: &Server, keys: f64| {
         let mut client = Client::of(server);
         assert_eq!(client.ask(hit), first);

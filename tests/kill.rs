@@ -1,9 +1,9 @@
-//! Crashes: servers are killed with SIGKILL at any moment, and no acknowledged hit is missing afterwards; in `lazy` mode,
-//! none but the last ones.
+//! Crashes: servers are killed with SIGKILL at random moments, and no acknowledged hit is lost afterwards. In `lazy`
+//! mode, only the most recent ones may be.
 //!
-//! `DIVVY_TEST_KILLS` sets how many kills there are (30 unless set), `DIVVY_TEST_KILL_LANES` how many servers are killed
-//! side by side (3), `DIVVY_TEST_SEED` at which moments. What all runs have come to so far is in `divvy-kills.json` in
-//! the target directory.
+//! `DIVVY_TEST_KILLS` sets the number of kills (default 30), `DIVVY_TEST_KILL_LANES` the number of servers that are
+//! killed in parallel (3), and `DIVVY_TEST_SEED` the moments. `divvy-kills.json` in the target directory has the totals
+//! of all runs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -78,20 +78,21 @@ const CLIENTS: usize = 3;
 const USERS: u32 = 50;
 const PIPELINE: usize = 16;
 const DURABILITIES: [&str; 3] = ["wal", "sync", "lazy"];
-/// What a kill may take in `lazy` mode is what was answered within the last 100 ms. A busy machine may be this late.
+/// In `lazy` mode, a kill may lose the answers of the last 100 ms. A busy machine may be this late.
 const LATE: Duration = Duration::from_secs(2);
-/// Fewer than a load with brief counters begins, so that the store looks for expired ones and rewrites the others.
+/// Fewer counters than a load with short windows creates, so that the store looks for expired counters and rewrites the
+/// others.
 const FEW_COUNTERS: &str = "1000";
 
-/// Stands for all users' requests of this kind: one counter answers them.
+/// Key of all users' requests of this kind, because one counter answers them.
 const CANARY: &str = "DIVVY.HIT kind=canary user=any";
 
-/// In the middle of what a server is killed.
+/// The server's activity when it is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
     Start,
     Load,
-    /// A load long enough for the write-back and the fsync of every second.
+    /// A load that is long enough for the write-back and fsync of every second.
     Housekeeping,
     WriteBack,
     Compaction,
@@ -99,7 +100,7 @@ enum Moment {
     Reload,
 }
 
-/// Each as often as it is here.
+/// Each moment is as frequent as its number of entries.
 const MOMENTS: [Moment; 16] = [
     Moment::Start,
     Moment::Start,
@@ -119,37 +120,37 @@ const MOMENTS: [Moment; 16] = [
     Moment::Housekeeping,
 ];
 
-/// One of a bucket's replies.
+/// A reply about a bucket.
 #[derive(Debug, Clone, Copy)]
-struct Told {
-    /// The number in it that only goes down, since the bucket's credits take days to come back.
+struct RecordedReply {
+    /// A number in the reply that only decreases, because the bucket's credits take days to come back.
     number: u64,
-    /// Of a window: the seconds left.
+    /// The seconds left, if the bucket is a window.
     reset: Option<u64>,
     at: Instant,
 }
 
-/// What clients were told, by the request that asks a bucket: of the line protocol, or a command.
-type Replies = HashMap<String, Vec<Told>>;
+/// Replies to clients, by the request that asks about a bucket: a line of the line protocol, or a command.
+type Replies = HashMap<String, Vec<RecordedReply>>;
 
-/// What all runs have come to.
+/// Totals of all runs.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Tally {
+struct Totals {
     runs: u64,
     kills: u64,
-    /// Replies that acknowledged a hit.
+    /// Replies that acknowledge a hit.
     acknowledged: u64,
     kills_by_moment: BTreeMap<String, u64>,
     kills_by_durability: BTreeMap<String, u64>,
 }
 
-impl Tally {
+impl Totals {
     fn path() -> PathBuf {
         Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("divvy-kills.json")
     }
 
-    /// Adds this to the file.
-    fn add_up(&self) {
+    /// Adds these totals to the file.
+    fn add_to_file(&self) {
         let path = Self::path();
         let mut all: Self = fs::read(&path).map(|text| serde_json::from_slice(&text).unwrap()).unwrap_or_default();
         all.runs += 1;
@@ -167,20 +168,20 @@ impl Tally {
 }
 
 #[test]
-fn no_acknowledged_hit_is_lost_whenever_the_server_is_killed() {
+fn sigkill_never_loses_an_acknowledged_hit() {
     let lanes = setting("DIVVY_TEST_KILL_LANES", DURABILITIES.len());
     let left = AtomicU32::new(setting("DIVVY_TEST_KILLS", 30));
-    let tally = Mutex::new(Tally::default());
+    let totals = Mutex::new(Totals::default());
     let mut rng = Rng::seed_from_u64(seed());
     let begun = Instant::now();
     let failed = thread::scope(|scope| {
         let run = |number: usize| {
             let mut lane = Lane::new(DURABILITIES[number % DURABILITIES.len()], Rng::seed_from_u64(rng.random()));
-            let (left, tally) = (&left, &tally);
+            let (left, totals) = (&left, &totals);
             scope.spawn(move || {
                 let _all_end = EndAll(left);
                 while left.try_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
-                    lane.kill_once(tally);
+                    lane.kill_once(totals);
                 }
                 lane.verify_at_the_end();
             })
@@ -188,14 +189,14 @@ fn no_acknowledged_hit_is_lost_whenever_the_server_is_killed() {
         let lanes: Vec<_> = (0..lanes).map(run).collect();
         lanes.into_iter().map(|lane| lane.join()).filter(Result::is_err).count()
     });
-    let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
-    println!("{:.1} kills a second", tally.kills as f64 / begun.elapsed().as_secs_f64());
-    tally.add_up();
+    let totals = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("{:.1} kills a second", totals.kills as f64 / begun.elapsed().as_secs_f64());
+    totals.add_to_file();
     assert_eq!(failed, 0, "lanes failed");
-    assert!(tally.acknowledged > 0, "hits were acknowledged");
+    assert!(totals.acknowledged > 0, "hits were acknowledged");
 }
 
-/// Leaves no kills to the other lanes when one has failed.
+/// Stops all lanes when one of them fails.
 struct EndAll<'a>(&'a AtomicU32);
 
 impl Drop for EndAll<'_> {
@@ -206,14 +207,14 @@ impl Drop for EndAll<'_> {
     }
 }
 
-/// A data directory and the servers that are killed on it, one after the other.
+/// A data directory, and the servers that are killed one after the other while they use it.
 struct Lane {
     durability: &'static str,
     rng: Rng,
     place: TempDir,
     rules: RulesFile,
-    /// The last that is known of each bucket, for good.
-    known: HashMap<String, Told>,
+    /// The last durable reply about each bucket.
+    known: HashMap<String, RecordedReply>,
     round: u32,
 }
 
@@ -228,15 +229,15 @@ impl Lane {
         self.place.path().join("data")
     }
 
-    fn kill_once(&mut self, tally: &Mutex<Tally>) {
+    fn kill_once(&mut self, totals: &Mutex<Totals>) {
         self.round += 1;
         let moment = MOMENTS[self.rng.random_range(0..MOMENTS.len())];
         let acknowledged = if moment == Moment::Start { self.kill_at_start() } else { self.kill_under_load(moment) };
-        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
-        tally.kills += 1;
-        tally.acknowledged += acknowledged;
-        *tally.kills_by_moment.entry(format!("{moment:?}").to_lowercase()).or_default() += 1;
-        *tally.kills_by_durability.entry(self.durability.to_owned()).or_default() += 1;
+        let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
+        totals.kills += 1;
+        totals.acknowledged += acknowledged;
+        *totals.kills_by_moment.entry(format!("{moment:?}").to_lowercase()).or_default() += 1;
+        *totals.kills_by_durability.entry(self.durability.to_owned()).or_default() += 1;
     }
 
     fn args(&self) -> Vec<String> {
@@ -245,7 +246,7 @@ impl Lane {
         [&args[..], &["--backup-dir", backups.to_str().unwrap()]].concat().into_iter().map(str::to_owned).collect()
     }
 
-    /// Anywhere between the beginning of the process and its first request.
+    /// Kills the server at any moment between the start of the process and its first request.
     fn kill_at_start(&mut self) -> u64 {
         let mut command = divvy();
         let mut server = command.args(SERVE).args(self.args()).stdout(Stdio::null()).spawn().unwrap();
@@ -275,8 +276,8 @@ impl Lane {
         let killed_at = Instant::now();
         server.kill();
         for client in clients {
-            for (request, told) in client.join().unwrap() {
-                replies.entry(request).or_default().extend(told);
+            for (request, answer) in client.join().unwrap() {
+                replies.entry(request).or_default().extend(answer);
             }
         }
         let acknowledged = replies.values().map(Vec::len).sum::<usize>() as u64;
@@ -285,8 +286,8 @@ impl Lane {
         acknowledged
     }
 
-    /// Begins what the server is to be killed in the middle of. When the counters were listed, which writes all of them:
-    /// when the listing was asked for.
+    /// Starts the activity during which the server is killed. If that lists the counters, which writes all of them,
+    /// returns the time of the listing.
     fn begin(&mut self, moment: Moment, server: &Server) -> Option<Instant> {
         let mut connection = RespClient::connect(server.resp);
         match moment {
@@ -313,51 +314,52 @@ impl Lane {
         None
     }
 
-    /// Up to so many microseconds.
+    /// Sleeps for up to `most` microseconds.
     fn pause(&mut self, most: u64) {
         thread::sleep(Duration::from_micros(self.rng.random_range(0..most)));
     }
 
-    /// A client that pipelines hits on the line protocol, hits on RESP, or commands that bring their own limit, all over
+    /// Starts a client that pipelines hits on the line protocol, hits on RESP, or commands with their own limits, for
     /// the same few users, until the server is gone.
     fn client(&mut self, server: &Server, kind: usize) -> JoinHandle<Replies> {
         let mut rng = Rng::seed_from_u64(self.rng.random());
         let mut replies = Replies::new();
-        // Connected here: the thread may begin when the server is gone.
+        // Connected here, because the server may be gone when the thread starts.
         if kind == 0 {
             let mut connection = LineClient::connect(server.line);
             thread::spawn(move || {
-                while ask_lines(&mut connection, &some(&mut rng, hit), &mut replies).is_some() {}
+                while ask_lines(&mut connection, &random_requests(&mut rng, hit), &mut replies).is_some() {}
                 replies
             })
         } else {
-            let request = if kind == 1 { canary } else { falling };
+            let request = if kind == 1 { canary_request } else { falling_request };
             let mut connection = RespClient::connect(server.resp);
             thread::spawn(move || {
-                while ask_commands(&mut connection, &some(&mut rng, request), &mut replies).is_some() {}
+                while ask_commands(&mut connection, &random_requests(&mut rng, request), &mut replies).is_some() {}
                 replies
             })
         }
     }
 
-    /// What of all this must be there from now on.
+    /// Records the replies that must survive from now on.
     fn learn(&mut self, replies: Replies, listed_at: Option<Instant>, killed_at: Instant) {
-        let is_kept = |told: &Told| {
+        let is_kept = |answer: &RecordedReply| {
             self.durability != "lazy"
-                || told.at + LATE < killed_at
-                || listed_at.is_some_and(|listed_at| told.at <= listed_at)
+                || answer.at + LATE < killed_at
+                || listed_at.is_some_and(|listed_at| answer.at <= listed_at)
         };
-        for (request, told) in replies {
-            for told in told.into_iter().filter(is_kept) {
-                let known = self.known.entry(request.clone()).or_insert(told);
-                if told.number < known.number {
-                    *known = told;
+        for (request, answer) in replies {
+            for answer in answer.into_iter().filter(is_kept) {
+                let known = self.known.entry(request.clone()).or_insert(answer);
+                if answer.number < known.number {
+                    *known = answer;
                 }
             }
         }
     }
 
-    /// The next ask of every bucket finds less than the last one that was answered, and its window goes on.
+    /// Checks that the next request to each bucket finds less than the last durable reply, and that its window
+    /// continues.
     fn verify(&self, server: &Server) -> Replies {
         let mut replies = Replies::new();
         let (lines, commands): (Vec<_>, Vec<_>) =
@@ -366,12 +368,12 @@ impl Lane {
         ask_commands(&mut RespClient::connect(server.resp), &commands, &mut replies).unwrap();
         for (request, before) in &self.known {
             let context = || format!("{request} in {} mode, round {}", self.durability, self.round);
-            let Some(now) = replies.get(request).and_then(|told| told.first()) else {
-                // A full store refused it: the user's own counter would have been new.
+            let Some(now) = replies.get(request).and_then(|answer| answer.first()) else {
+                // A full store rejected it, because the user's own counter would have been new.
                 assert_eq!(request, CANARY, "{}: refused, and it is there", context());
                 continue;
             };
-            // What is used up stays so.
+            // A bucket that is used up stays used up.
             let has_fallen = now.number < before.number || (now.number, before.number) == (0, 0);
             assert!(has_fallen, "{}: {} after a restart, {} before", context(), now.number, before.number);
             if let (Some(before_s), Some(now_s)) = (before.reset, now.reset) {
@@ -387,13 +389,13 @@ impl Lane {
         let server = Server::start(&self.args().iter().map(String::as_str).collect::<Vec<_>>());
         self.verify(&server);
         assert!(server.terminate().success());
-        // The write-ahead logs of finished rounds do not pile up.
+        // The write-ahead logs of finished rounds do not accumulate.
         let is_log = |path: &Path| path.extension().is_some_and(|extension| extension == "log");
         let logs = fs::read_dir(self.data()).unwrap().filter(|entry| is_log(&entry.as_ref().unwrap().path()));
         assert!(logs.count() < 10);
     }
 
-    /// A backup is whole or not there.
+    /// Checks that a backup is either complete or missing.
     fn tidy(&self) {
         for entry in fs::read_dir(self.place.path().join("backups")).unwrap() {
             let path = entry.unwrap().path();
@@ -404,8 +406,8 @@ impl Lane {
     }
 }
 
-/// A burst of requests.
-fn some(rng: &mut Rng, request: fn(&mut Rng) -> String) -> Vec<String> {
+/// Returns a random number of requests.
+fn random_requests(rng: &mut Rng, request: fn(&mut Rng) -> String) -> Vec<String> {
     (0..PIPELINE).map(|_| request(rng)).collect()
 }
 
@@ -417,13 +419,14 @@ fn hit(rng: &mut Rng) -> String {
     format!("HIT kind=login user={}", user(rng))
 }
 
-/// The canary's own counter is the user's, the one that answers is everybody's.
-fn canary(rng: &mut Rng) -> String {
+/// Returns a hit of a canary with a counter per user, and of an answering rule with one counter for all.
+fn canary_request(rng: &mut Rng) -> String {
     format!("DIVVY.HIT kind=canary user={}", user(rng))
 }
 
-/// A take from one of a user's buckets, of every algorithm, none of which gives a credit back in four days.
-fn falling(rng: &mut Rng) -> String {
+/// Returns a request that takes from one of a user's buckets, with any algorithm. No bucket gives a credit back within
+/// four days.
+fn falling_request(rng: &mut Rng) -> String {
     let user = user(rng);
     match rng.random_range(0..7) {
         0 => format!("RL.REDUCE {user} 1000000000 360000"),
@@ -436,15 +439,15 @@ fn falling(rng: &mut Rng) -> String {
     }
 }
 
-/// Sends the requests at once and reads their replies; `None` when the server is gone.
+/// Sends the requests at once and reads their replies; `None` if the server is gone.
 fn ask_lines(connection: &mut LineClient, requests: &[String], replies: &mut Replies) -> Option<()> {
     let burst: String = requests.iter().map(|request| format!("{request}\n")).collect();
     connection.stream().write_all(burst.as_bytes()).ok()?;
     for request in requests {
         let (allowed, number, reset) = connection.try_read_verdict()?;
         assert!(allowed && number < CREDIT);
-        let told = Told { number, reset: Some(reset), at: Instant::now() };
-        replies.entry(request.clone()).or_default().push(told);
+        let answer = RecordedReply { number, reset: Some(reset), at: Instant::now() };
+        replies.entry(request.clone()).or_default().push(answer);
     }
     Some(())
 }
@@ -455,17 +458,17 @@ fn ask_commands(connection: &mut RespClient, requests: &[String], replies: &mut 
     for request in requests {
         let reply = connection.try_read_reply()?;
         if reply.starts_with("-ERR the store is full") {
-            // While it looks for room, a bucket that is new has none.
+            // A new bucket has no room while the store looks for some.
             continue;
         }
         let number = falling_number(&reply).unwrap_or_else(|| panic!("{request}: {reply}"));
         let bucket = if request.contains("kind=canary") { CANARY } else { request };
-        replies.entry(bucket.to_owned()).or_default().push(Told { number, reset: None, at: Instant::now() });
+        replies.entry(bucket.to_owned()).or_default().push(RecordedReply { number, reset: None, at: Instant::now() });
     }
     Some(())
 }
 
-/// The tokens before, or the credits left.
+/// Returns the tokens before the request, or the credits left.
 fn falling_number(reply: &str) -> Option<u64> {
     match numbers(reply)[..] {
         [number] | [number, _] | [_, number, _] | [0, _, number, -1, _] => u64::try_from(number).ok(),
@@ -473,12 +476,12 @@ fn falling_number(reply: &str) -> Option<u64> {
     }
 }
 
-/// The integers of a reply; none when it is anything else.
+/// Returns the integers in a reply, or an empty list for any other reply.
 fn numbers(reply: &str) -> Vec<i64> {
     reply.trim_matches(['[', ']']).split(' ').map_while(|number| number.parse().ok()).collect()
 }
 
-/// Begins counters that expire at once, until the server is gone.
+/// Creates counters that expire at once, until the server is gone.
 fn churn(server: &Server, round: u32) -> JoinHandle<Replies> {
     let mut connection = RespClient::connect(server.resp);
     thread::spawn(move || {

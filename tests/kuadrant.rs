@@ -1,5 +1,5 @@
-//! Kuadrant's rate limit service, which limitador serves, called by a Python client whose code is generated from limitador's
-//! definition.
+//! Kuadrant's rate limit service, as limitador provides it, called by a Python client with code generated from
+//! limitador's definition.
 
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ creditLimit = 1
 resetSeconds = 0
 ";
 
-/// A client of limitador's.
+/// A client of limitador's service.
 struct Client {
     caller: Caller,
     resp: RespClient,
@@ -93,7 +93,7 @@ impl Client {
         assert_eq!((&reply["overall_code"], &reply["statuses"]), (&json!("OK"), &json!([])));
     }
 
-    /// The code, and the id, which is empty unless it is OK.
+    /// Returns the code, and the id, which is empty unless the code is OK.
     fn reserve(&mut self, descriptors: &[&str], amount: u64, ttl: Option<&str>) -> (String, String) {
         let mut request = with(about(descriptors), "amount", json!(amount.to_string()));
         if let Some(ttl) = ttl {
@@ -104,27 +104,27 @@ impl Client {
         (text("code"), text("reservation_id"))
     }
 
-    /// The id of one that is admitted.
+    /// Returns the id of a reservation that must be admitted.
     fn id(&mut self, descriptors: &[&str], amount: u64) -> String {
         let (code, id) = self.reserve(descriptors, amount, None);
         assert!(code == "OK" && !id.is_empty(), "{descriptors:?}: {code} {id}");
         id
     }
 
-    /// Whether a reservation was released.
+    /// Returns whether a reservation was released.
     fn commit(&mut self, descriptors: &[&str], id: &str, actual_amount: u64) -> bool {
         let request = with(about(descriptors), "reservation_id", json!(id));
         let reply = self.call("Commit", &with(request, "actual_amount", json!(actual_amount.to_string())));
         reply["reservation_released"].as_bool().unwrap()
     }
 
-    /// What is left of the counter that answers.
+    /// Returns the credits left in the counter that answers.
     fn left(&mut self, pairs: &str) -> u64 {
         let reply = self.resp.command(&format!("DIVVY.PEEK domain=llm {pairs}"));
         reply.split(' ').nth(1).and_then(|word| word.parse().ok()).expect(&reply)
     }
 
-    /// The same, and below 0 where more was used than there is.
+    /// Returns the balance, which is negative if more than the limit was used.
     fn balance(&mut self, pairs: &str) -> i64 {
         let reply = self.resp.command(&format!("DIVVY.CHARGE domain=llm {pairs} COST 0"));
         reply.trim_start_matches('[').split(' ').next().and_then(|word| word.parse().ok()).expect(&reply)
@@ -150,7 +150,7 @@ fn server(rules: &RulesFile) -> Server {
 }
 
 #[test]
-fn a_check_looks_whether_one_credit_is_left_whatever_its_addend() {
+fn check_tests_for_one_credit_regardless_of_its_addend() {
     let rules = RulesFile::ini(RULES);
     let server = server(&rules);
     let mut client = Client::of(&server);
@@ -171,7 +171,7 @@ fn a_check_looks_whether_one_credit_is_left_whatever_its_addend() {
 }
 
 #[test]
-fn a_report_is_a_charge_of_1_at_least_and_always_ok() {
+fn report_charges_at_least_1_and_is_always_ok() {
     on_each_store(|server| {
         let mut client = Client::of(server);
         client.report(&["user=a"], 0);
@@ -187,9 +187,9 @@ fn a_report_is_a_charge_of_1_at_least_and_always_ok() {
     });
 }
 
-/// limitador's own test of the two calls, `reserve_admits_and_commit_releases`, over the wire.
+/// Repeats limitador's own test of the two calls, `reserve_admits_and_commit_releases`, over the network.
 #[test]
-fn a_reservation_is_admitted_and_a_commit_releases_it() {
+fn reservation_is_admitted_and_a_commit_releases_it() {
     on_each_store(|server| {
         let mut client = Client::of(server);
         let id = client.id(&["user=a"], 6);
@@ -203,7 +203,7 @@ fn a_reservation_is_admitted_and_a_commit_releases_it() {
 }
 
 #[test]
-fn a_remembered_commit_takes_nothing_and_released_nothing() {
+fn remembered_commit_takes_and_releases_nothing() {
     on_each_store(|server| {
         let mut client = Client::of(server);
         let id = client.id(&["user=a"], 6);
@@ -216,7 +216,7 @@ fn a_remembered_commit_takes_nothing_and_released_nothing() {
 }
 
 #[test]
-fn a_commit_under_an_unknown_or_an_empty_id_is_a_report() {
+fn commit_under_an_unknown_or_an_empty_id_is_a_report() {
     on_each_store(|server| {
         let mut client = Client::of(server);
         let of_another = {
@@ -244,7 +244,7 @@ fn a_commit_under_an_unknown_or_an_empty_id_is_a_report() {
 }
 
 #[test]
-fn a_commit_after_its_reservation_has_ended_is_charged_and_released_nothing() {
+fn commit_after_its_reservation_ended_is_charged_and_releases_nothing() {
     on_each_store(|server| {
         let mut client = Client::of(server);
         let id = client.id(&["user=a"], 6);
@@ -261,7 +261,7 @@ fn a_commit_after_its_reservation_has_ended_is_charged_and_released_nothing() {
 }
 
 #[test]
-fn a_commit_whose_rule_is_gone_is_reported_by_the_rules_of_now() {
+fn commit_of_a_removed_rule_is_reported_under_the_current_rules() {
     let rules = RulesFile::ini(RULES);
     let server = Server::start(&[rules.path(), "--store", "memory", "--max-reservation-ttl", "1"]);
     let mut client = Client::of(&server);
@@ -277,7 +277,7 @@ fn a_commit_whose_rule_is_gone_is_reported_by_the_rules_of_now() {
 }
 
 #[test]
-fn amounts_are_clamped_to_what_the_counter_holds() {
+fn amounts_are_clamped_to_the_counters_limit() {
     on_each_store(|server| {
         let mut client = Client::of(server);
         for (user, amount) in [("a", 11), ("b", u64::from(u32::MAX) + 1), ("c", u64::MAX)] {
@@ -296,7 +296,7 @@ fn amounts_are_clamped_to_what_the_counter_holds() {
 }
 
 #[test]
-fn a_reservation_of_0_looks_and_holds_nothing() {
+fn reservation_of_0_checks_and_holds_nothing() {
     let rules = RulesFile::ini(RULES);
     let server = server(&rules);
     let mut client = Client::of(&server);
@@ -314,7 +314,7 @@ fn ttls_are_clamped_to_a_second_and_to_the_longest() {
     let rules = RulesFile::ini(RULES);
     let server = Server::start(&[rules.path(), "--store", "memory", "--max-reservation-ttl", "3"]);
     let mut client = Client::of(&server);
-    // An hour and no time at all are three seconds, what is less than a second is one.
+    // An hour, zero and negative times become three seconds. Less than a second becomes one.
     let short = [Some("0s"), Some("-5s"), Some("0.001s")];
     let long = [None, Some("3600s"), Some("315576000000s")];
     let mut ids = Vec::new();
@@ -348,7 +348,7 @@ fn several_descriptors_reserve_all_or_none_under_one_id() {
         assert_eq!(left(&mut client), [5, 25]);
         assert!(!client.commit(all, &id, 5));
         assert_eq!(left(&mut client), [5, 25]);
-        // Where nothing counts there is nothing to hold.
+        // Rules without counters have nothing to hold.
         assert_eq!(client.reserve(&["nobody=knows"], 5, None), ("OK".to_owned(), String::new()));
         let shared: &[&str] = &["user=s", "user=s other=x"];
         let id = client.id(shared, 6);
@@ -359,7 +359,7 @@ fn several_descriptors_reserve_all_or_none_under_one_id() {
 }
 
 #[test]
-fn concurrent_reservations_never_hold_more_than_there_is() {
+fn concurrent_kuadrant_reservations_never_exceed_the_limit() {
     let rules = RulesFile::ini(RULES);
     let server = server(&rules);
     let admitted: usize = std::thread::scope(|scope| {
@@ -373,13 +373,13 @@ fn concurrent_reservations_never_hold_more_than_there_is() {
             .collect();
         clients.into_iter().map(|client| client.join().unwrap()).sum()
     });
-    // A key has two requests.
+    // Each key has credit for two requests.
     assert_eq!(admitted, 2);
     assert_eq!(Client::of(&server).left("tenant=t"), 30 - 2 * 4);
 }
 
 #[test]
-fn a_rule_with_debt_reserves_what_is_left_and_reports_go_below() {
+fn rule_with_debt_reserves_the_rest_and_reports_go_below_zero() {
     let rules = RulesFile::ini(RULES);
     let server = server(&rules);
     let mut client = Client::of(&server);
@@ -392,11 +392,11 @@ fn a_rule_with_debt_reserves_what_is_left_and_reports_go_below() {
 }
 
 #[test]
-fn a_descriptor_may_have_no_entries() {
+fn descriptor_may_have_no_entries() {
     let rules = RulesFile::ini(RULES);
     let server = server(&rules);
     let mut client = Client::of(&server);
-    // As Kuadrant's operator has them where no policy is about the request.
+    // Kuadrant's operator sends this if no policy applies to the request.
     let empty = json!({ "domain": "llm", "descriptors": [{ "entries": [] }] });
     assert_eq!(client.call("CheckRateLimit", &empty)["overall_code"], "OK");
     assert_eq!(client.call("Report", &empty)["overall_code"], "OK");
@@ -406,9 +406,9 @@ fn a_descriptor_may_have_no_entries() {
     assert_eq!(committed, json!({ "reservation_released": false }));
 }
 
-/// In limitador, limits without conditions on descriptors apply to it.
+/// In limitador, limits without conditions on descriptors apply to such a call.
 #[test]
-fn a_call_without_descriptors_is_about_the_domain() {
+fn call_without_descriptors_applies_to_the_domain() {
     let rules =
         "[domain=llm]\ncreditLimit = 10\nresetSeconds = 2592000\n\n[default]\ncreditLimit = 0\nresetSeconds = 0\n";
     let rules = RulesFile::ini(rules);
@@ -431,7 +431,7 @@ fn a_call_without_descriptors_is_about_the_domain() {
 }
 
 #[test]
-fn mistakes_are_told_and_change_nothing() {
+fn mistakes_are_reported_and_change_nothing() {
     let rules = RulesFile::ini(RULES);
     let server = server(&rules);
     let mut client = Client::of(&server);
@@ -482,7 +482,7 @@ fn mistakes_are_told_and_change_nothing() {
 }
 
 #[test]
-fn without_rules_there_is_nothing_to_decide_by() {
+fn server_without_rules_returns_an_error() {
     let server = Server::start(&["--store", "memory"]);
     let mut client = Client::of(&server);
     for method in ["CheckRateLimit", "Report", "Reserve", "Commit"] {
@@ -492,7 +492,7 @@ fn without_rules_there_is_nothing_to_decide_by() {
 }
 
 #[test]
-fn while_the_store_fails_every_call_is_unavailable_under_any_policy() {
+fn every_call_is_unavailable_while_the_store_fails_under_any_policy() {
     let mut redis = RedisServer::start();
     let rules = RulesFile::ini(RULES);
     let server = Server::start(&[rules.path(), "--redis-url", &redis.url(), "--on-store-error", "error"]);
@@ -542,7 +542,7 @@ fn redis_keeps_reservations_for_all_servers() {
 }
 
 #[test]
-fn in_a_redis_cluster_what_is_reserved_together_is_in_one_slot_or_not_reserved() {
+fn joint_reservations_in_a_redis_cluster_need_one_slot() {
     let cluster = RedisCluster::start();
     let rules = RulesFile::ini(&RULES.replace("actorField = key", "actorField = domain, key"));
     let server = Server::start(&[rules.path(), "--redis-url", &cluster.urls().join(",")]);
@@ -559,7 +559,7 @@ fn in_a_redis_cluster_what_is_reserved_together_is_in_one_slot_or_not_reserved()
 }
 
 #[test]
-fn reflection_and_health_know_the_service() {
+fn reflection_and_health_include_the_service() {
     let rules = RulesFile::ini(RULES);
     let server = server(&rules);
     let mut caller = Caller::new(&server);
@@ -567,11 +567,11 @@ fn reflection_and_health_know_the_service() {
     assert!(services.iter().any(|name| name == SERVICE), "{services:?}");
     assert_eq!(caller.health(SERVICE), r#"{"status": "SERVING"}"#);
     let reserved = caller.call(&format!("{SERVICE}/Reserve"), &with(about(&["user=a"]), "amount", json!("6")));
-    assert_eq!(reserved["code"], "OK", "with nothing but what reflection tells");
+    assert_eq!(reserved["code"], "OK", "reflection alone suffices");
 }
 
 #[test]
-fn the_password_is_asked_for() {
+fn password_is_required() {
     let rules = RulesFile::ini(RULES);
     let server =
         Server::start_as(divvy().env("DIVVY_REQUIREPASS", "open sesame"), &[rules.path(), "--store", "memory"]);

@@ -1,5 +1,5 @@
-//! The OpenAI SDK against a model that streams, with divvy before it: the code is that of docs/language-models.md, and so
-//! are the packages that it runs with.
+//! The OpenAI SDK and a model that streams, with divvy in between. The code and its packages are those of
+//! docs/language-models.md.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
@@ -18,21 +18,21 @@ use crate::support::{RespClient, RulesFile, Server, metrics};
 
 const PAGE: &str = include_str!("../docs/language-models.md");
 const BUDGET: i64 = 10_000;
-/// Streams whose answers end, and those whose client dies.
+/// Number of streams whose answers end, and of streams whose client dies.
 const STREAMS: usize = 70;
 const ABORTED: usize = 30;
-/// What each reserves (tokens).
+/// Tokens that each stream reserves.
 const RESERVED: i64 = 150;
 const ABORTED_RESERVED: i64 = 100;
 
-/// The first block of this language on the page.
+/// Returns the first block of this language on the page.
 fn block(language: &str) -> &'static str {
     let (_, from) = PAGE.split_once(&format!("```{language}\n")).unwrap();
     from.split_once("```").unwrap().0
 }
 
-/// A Python that has the packages that the page says to install, and no others. It is kept until the page, or the versions
-/// that the tests pin, change.
+/// A Python environment with only the packages that the page installs. It is kept until the page or the pinned versions
+/// change.
 static PAGE_PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
     let command = block("console").trim();
     let packages = command.strip_prefix("$ pip install ").expect("the page says what to install");
@@ -66,7 +66,7 @@ fn language_model() -> (Gateway, SocketAddr) {
     (Gateway::new(child, address, tempfile::tempdir().unwrap()), address)
 }
 
-/// A process that spends tokens on many streams at once. Killed when dropped.
+/// A process that spends tokens on many streams at once. It is killed when this is dropped.
 struct Spender {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -81,14 +81,14 @@ impl Spender {
         Self { child, lines }
     }
 
-    /// Waits until so many streams have begun.
+    /// Waits until this many streams have started.
     fn await_streams(&mut self, count: usize) {
         for _ in 0..count {
             assert_eq!(self.lines.next().unwrap().unwrap(), "reserved");
         }
     }
 
-    /// What each stream came to.
+    /// Returns the result of each stream.
     fn results(&mut self) -> Vec<Value> {
         let last = self.lines.next().unwrap().unwrap();
         assert!(self.child.wait().unwrap().success());
@@ -108,7 +108,7 @@ fn balance(server: &Server) -> i64 {
     reply.trim_start_matches('[').split(' ').next().unwrap().parse().unwrap()
 }
 
-/// The page's code, in a file.
+/// Returns a file with the page's code.
 fn page_code(directory: &Path) -> PathBuf {
     let code = directory.join("budget.py");
     std::fs::write(&code, block("python")).unwrap();
@@ -116,7 +116,7 @@ fn page_code(directory: &Path) -> PathBuf {
 }
 
 #[test]
-fn an_answer_that_is_stopped_early_is_closed_and_counts_its_prompt() {
+fn answer_stopped_early_is_closed_and_counts_its_prompt() {
     let (rules, directory) = (RulesFile::ini(block("ini")), tempfile::tempdir().unwrap());
     let (server, (_model, model_at)) = (Server::in_memory(rules.path()), language_model());
     let mut spender =
@@ -127,7 +127,7 @@ fn an_answer_that_is_stopped_early_is_closed_and_counts_its_prompt() {
 
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
-fn a_hundred_streams_keep_to_their_budget_although_clients_die_and_divvy_is_killed() {
+fn hundred_streams_stay_within_budget_despite_dying_clients_and_kills() {
     let (rules, data) = (RulesFile::ini(block("ini")), tempfile::tempdir().unwrap());
     let code = page_code(data.path());
     let http = free_address().to_string();
@@ -141,7 +141,7 @@ fn a_hundred_streams_keep_to_their_budget_although_clients_die_and_divvy_is_kill
     let mut spender = Spender::start(&code, server.http, model_at, ["70", "150", "60", "ends"]);
     let granted = usize::try_from((BUDGET - ABORTED as i64 * ABORTED_RESERVED) / RESERVED).unwrap();
     spender.await_streams(granted);
-    // Some commits are answered, some are lost, some come later.
+    // Some commits are answered, some are lost, and some arrive later.
     thread::sleep(Duration::from_millis(500));
     drop(aborted);
     server.kill();
@@ -157,7 +157,7 @@ fn a_hundred_streams_keep_to_their_budget_although_clients_die_and_divvy_is_kill
     let spent: i64 = results.iter().map(|result| number(result, "spent")).sum();
     let over: i64 = results.iter().map(|result| (number(result, "spent") - number(result, "reserved")).max(0)).sum();
     assert!(spent > 0 && spent <= BUDGET + over, "{spent} spent, {over} more than reserved");
-    // What the dead had reserved is free again, and every token that was spent is counted once.
+    // The credits reserved by killed clients are free again, and every token spent is counted once.
     until(|| balance(&server) == BUDGET - spent);
     assert_eq!(balance(&server), BUDGET - spent);
 }

@@ -1,4 +1,5 @@
-//! Requests whose replies are long, or that need a thread: many at once cost neither memory nor threads without bound.
+//! Requests with long replies, or that need a thread: even many at once use bounded memory and a bounded number of
+//! threads.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -8,13 +9,13 @@ use std::time::{Duration, Instant};
 use crate::robustness::{MIB, others_are_served_by};
 use crate::support::{COMPAT_RULES, PATIENCE, RespClient, RulesFile, Server, connect, encode, http};
 
-/// A server with RocksDB: what it tells about itself costs system calls there.
+/// Starts a server with RocksDB, which needs system calls for INFO.
 fn on_disk() -> (Server, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     (Server::on_disk(COMPAT_RULES, &dir.path().join("data"), "wal"), dir)
 }
 
-/// Polls until it holds.
+/// Polls until the condition holds.
 fn until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
@@ -24,7 +25,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[test]
-fn info_for_many_at_once_takes_little_memory_and_gives_it_back() {
+fn info_for_many_at_once_takes_little_memory_and_frees_it() {
     let (server, _dir) = on_disk();
     RespClient::connect(server.resp).command("INFO");
     let (before, threads) = (server.resident(), server.threads());
@@ -44,7 +45,7 @@ fn info_for_many_at_once_takes_little_memory_and_gives_it_back() {
 }
 
 #[test]
-fn info_for_many_that_do_not_read_has_one_bound() {
+fn info_for_clients_that_do_not_read_has_one_bound() {
     const BOUND: u64 = 16 * MIB;
     others_are_served_by(&["--max-buffer-memory", &BOUND.to_string()], BOUND + 64 * MIB, |server| {
         let requests = encode(&[b"INFO"]).repeat(100);
@@ -55,16 +56,16 @@ fn info_for_many_that_do_not_read_has_one_bound() {
                 stream
             })
             .collect();
-        // Every one of them has had its turn by the time that one that came later has.
+        // When this later client has been served, all earlier ones have been, too.
         assert!(RespClient::connect(server.resp).command("INFO").contains("divvy_version:"));
         drop(silent);
     });
 }
 
 #[test]
-fn pages_of_counters_over_http_1_that_are_not_read_have_one_bound() {
+fn unread_pages_of_counters_over_http_1_have_one_bound() {
     const BOUND: u64 = MIB;
-    /// Together their pages are many times the bound.
+    /// All their pages together are many times the bound.
     const CLIENTS: usize = 16;
     let rules = RulesFile::ini(
         "[user=*]\ncreditLimit=9\nresetSeconds=3600\nactorField=user\nlabel=users\n[default]\ncreditLimit=0\nresetSeconds=0\n",
@@ -78,7 +79,7 @@ fn pages_of_counters_over_http_1_that_are_not_read_have_one_bound() {
     }
     let page = "/v1/counters?rule=users&count=1000";
     assert!(http::get(server.http, page).body.len() > 900_000);
-    // More than the kernels' buffers take.
+    // More than the kernel's buffers hold.
     let requests = http::encode("GET", page, &[], b"").repeat(8);
     let silent: Vec<TcpStream> = (0..CLIENTS)
         .map(|_| {
@@ -98,7 +99,7 @@ fn pages_of_counters_over_http_1_that_are_not_read_have_one_bound() {
 }
 
 #[test]
-fn clients_that_leave_while_they_wait_hold_nobody_up_and_leave_nothing() {
+fn clients_that_leave_while_waiting_block_no_other_client() {
     let (server, _dir) = on_disk();
     for _ in 0..5 {
         for _ in 0..100 {

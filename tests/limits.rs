@@ -1,4 +1,4 @@
-//! Limits driven past their bounds: clients that are slow, greedy or too many, while the others are served.
+//! Clients that exceed limits: slow, greedy, or too many. Other clients are served.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,10 +10,10 @@ use socket2::{Domain, Socket, Type};
 use crate::robustness::{MIB, flooded, others_are_served_by, resp_flood};
 use crate::support::{COMPAT_RULES, LineClient, PATIENCE, RespClient, Server, connect, encode, http};
 
-/// Between two bytes of a client that is slow on purpose.
+/// Time between two bytes of a deliberately slow client.
 const PACE: Duration = Duration::from_millis(100);
 
-/// Sends `head`, then `drip` again and again, never silent for long, until the server closes; what it answered.
+/// Sends `head`, then repeats `drip` at short intervals, until the server closes the connection. Returns its answer.
 fn drip(address: SocketAddr, head: &[u8], drip: &[u8]) -> String {
     let mut stream = connect(address);
     stream.set_read_timeout(Some(PACE)).unwrap();
@@ -26,7 +26,7 @@ fn drip(address: SocketAddr, head: &[u8], drip: &[u8]) -> String {
             Ok(length) => answer.extend_from_slice(&chunk[..length]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 assert!(start.elapsed() < PATIENCE, "the server waits for ever");
-                // Once the server has closed, the system refuses this; the answer is there to be read all the same.
+                // Fails once the server has closed the connection. Its answer can still be read.
                 let _ = stream.write_all(drip);
             }
             Err(error) => panic!("after {answer:?}: {error}"),
@@ -38,9 +38,9 @@ fn drip(address: SocketAddr, head: &[u8], drip: &[u8]) -> String {
 fn slow_requests_are_cut_on_every_front() {
     others_are_served_by(&["--request-timeout", "1"], 32 * MIB, |server| {
         let line = drip(server.line, b"HIT method=GET path=/status\nHIT method=", b"x");
-        let told: Vec<_> = line.lines().collect();
-        assert_eq!(told[1..], ["ERR unknown \"the request was not finished within 1 seconds\""], "{line}");
-        assert!(told[0].starts_with("OK true "), "what was complete was answered: {line}");
+        let reported: Vec<_> = line.lines().collect();
+        assert_eq!(reported[1..], ["ERR unknown \"the request was not finished within 1 seconds\""], "{line}");
+        assert!(reported[0].starts_with("OK true "), "what was complete was answered: {line}");
 
         let resp = drip(server.resp, b"*2\r\n$11\r\nDIVVY.HIT\r\n$60000\r\n", b"x");
         assert!(resp.starts_with("-ERR Protocol error"), "not even a lie about a length keeps it: {resp}");
@@ -58,12 +58,12 @@ fn slow_requests_are_cut_on_every_front() {
 }
 
 #[test]
-fn a_client_that_gets_on_is_not_cut_however_long_it_takes() {
+fn steady_client_is_never_disconnected() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--request-timeout", "2"]);
     let mut client = LineClient::connect(server.line);
     let start = Instant::now();
     client.send(b"HIT method=GE");
-    // At no time it has nothing begun; each request is complete within a fraction of the limit.
+    // There is always an unfinished request, but each is completed within a fraction of the time limit.
     while start.elapsed() < Duration::from_secs(3) {
         client.stream().set_read_timeout(Some(PACE)).unwrap();
         assert_eq!(client.stream().read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -74,7 +74,7 @@ fn a_client_that_gets_on_is_not_cut_however_long_it_takes() {
 }
 
 #[test]
-fn each_address_may_have_so_many_connections() {
+fn connections_per_address_are_limited() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--max-connections-per-address", "2"]);
     let mut first = LineClient::connect(server.line);
     let mut second = RespClient::connect(server.resp);
@@ -89,7 +89,7 @@ fn each_address_may_have_so_many_connections() {
     assert_eq!(&reply, b"+PONG\r\n", "another address has its own places");
 }
 
-/// A connection from another of this machine's addresses.
+/// Connects from another of this machine's addresses.
 fn from(address: [u8; 4], to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
@@ -100,12 +100,13 @@ fn from(address: [u8; 4], to: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn who_is_refused_is_told_even_when_a_request_was_sent() {
+fn refused_client_gets_the_reason_even_after_sending_a_request() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--max-connections", "1"]);
     let mut only = LineClient::connect(server.line);
     only.hit("method=GET path=/status");
     for _ in 0..30 {
-        // Unread input makes a careless server's close a reset, which throws the message away.
+        // If a server closes a connection with unread input, the connection is reset and the message lost. divvy must
+        // avoid that.
         let mut refused = RespClient::connect(server.resp);
         let _ = refused.try_send(&encode(&[b"PING"]).repeat(1000));
         assert_eq!(refused.read_reply(), "-ERR max number of clients reached");
@@ -115,9 +116,9 @@ fn who_is_refused_is_told_even_when_a_request_was_sent() {
 }
 
 #[test]
-fn ten_thousand_connections_and_not_one_more() {
+fn exactly_ten_thousand_connections_are_accepted() {
     const MANY: usize = 10_000;
-    /// Requests of each in one burst.
+    /// Requests of each client in one burst.
     const BURST: usize = 100;
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
@@ -138,27 +139,27 @@ fn ten_thousand_connections_and_not_one_more() {
     assert_eq!(http::get(server.http, "/healthz").status, 503);
     assert_eq!(LineClient::connect(server.line).read_line(), "");
     first.hit("method=GET path=/status");
-    // Buffers for such a burst alone would take more: connections that wait hold none.
+    // Buffers for such a burst alone would take more, so waiting connections must not have any.
     let each = server.peak_resident().saturating_sub(before) / MANY as u64;
     assert!(each < 24 * 1024, "{each} bytes for each connection");
 }
 
 #[test]
-fn unfinished_requests_have_one_bound_on_their_memory() {
+fn unfinished_requests_share_one_bound_on_memory() {
     const BOUND: u64 = 16 * MIB;
     let flags = ["--max-buffer-memory", &BOUND.to_string(), "--max-argument", "1000000"];
-    // Beyond the bound: what each connection has of its own, and what the allocator keeps.
+    // Allows, in addition to the bound, for the fixed memory of connections and memory that the allocator keeps.
     others_are_served_by(&flags, BOUND + 80 * MIB, |server| {
         let head = b"*3\r\n$9\r\nDIVVY.HIT\r\n$900000\r\n";
         let mut greedy: Vec<_> = (0..300).map(|_| connect(server.resp)).collect();
         let chunk = vec![b'x'; 30_000];
-        let mut told = 0;
+        let mut reported = 0;
         for client in &mut greedy {
             client.write_all(head).unwrap();
         }
         for _ in 0..29 {
             for client in &mut greedy {
-                // Refused by those that were cut.
+                // Fails for clients that were disconnected.
                 let _ = client.write_all(&chunk);
             }
         }
@@ -171,16 +172,17 @@ fn unfinished_requests_have_one_bound_on_their_memory() {
         for client in &mut greedy {
             client.set_nonblocking(true).unwrap();
             let mut answer = [0; 128];
-            // Otherwise it is let go on, or has sent so much after its end that the system dropped what it was told.
+            // Otherwise the client may continue, or it sent so much after the end that the system dropped the server's
+            // message.
             if let Ok(length @ 1..) = client.read(&mut answer) {
                 let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
                 assert_eq!(answer, "-ERR the server has no memory left for requests of this size: try again later\r\n");
-                told += 1;
+                reported += 1;
             }
         }
-        assert!(told > 0);
+        assert!(reported > 0);
         drop(greedy);
-        // The memory is given back: a large request is served again.
+        // The memory has been freed: a large request is served again.
         let mut client = RespClient::connect(server.resp);
         let large = vec![b'x'; 900_000];
         let served = (0..100).any(|_| {
@@ -195,7 +197,7 @@ fn unfinished_requests_have_one_bound_on_their_memory() {
 }
 
 #[test]
-fn replies_that_nobody_reads_have_one_bound_on_their_memory() {
+fn unread_replies_share_one_bound_on_memory() {
     const BOUND: u64 = 4 * MIB;
     let flags = ["--max-buffer-memory", &BOUND.to_string()];
     others_are_served_by(&flags, BOUND + 32 * MIB, |server| {
@@ -205,7 +207,7 @@ fn replies_that_nobody_reads_have_one_bound_on_their_memory() {
     });
 }
 
-/// Writes what the kernels' buffers take at once.
+/// Writes as much as the kernel's buffers accept at once.
 fn flood_once(address: SocketAddr, flood: &[u8]) -> TcpStream {
     let mut stream = connect(address);
     stream.set_nonblocking(true).unwrap();
@@ -214,10 +216,10 @@ fn flood_once(address: SocketAddr, flood: &[u8]) -> TcpStream {
 }
 
 #[test]
-fn an_http_client_that_never_reads_is_closed_after_a_while() {
+fn http_client_that_never_reads_is_closed_after_a_while() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--write-timeout", "1"]);
     let mut stream = flooded(server.http, &b"GET /healthz HTTP/1.1\r\nhost: divvy\r\n\r\n".repeat(10_000));
-    // Reading goes on only once the server is bound to have given up.
+    // Reading resumes only after the server must have given up.
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(2) {
         std::thread::sleep(PACE);
@@ -229,7 +231,7 @@ fn an_http_client_that_never_reads_is_closed_after_a_while() {
     }
 }
 
-/// How often a limit was reached, as /metrics has it.
+/// Returns how often a limit was reached, according to /metrics.
 fn reached(metrics: &http::Response, limit: &str) -> u64 {
     let name = format!("divvy_limits_reached_total{{limit=\"{limit}\"}} ");
     let counted = metrics.body.lines().find_map(|line| line.strip_prefix(&name));
@@ -237,7 +239,7 @@ fn reached(metrics: &http::Response, limit: &str) -> u64 {
 }
 
 #[test]
-fn a_limit_that_is_reached_is_counted_under_its_name() {
+fn limit_that_is_reached_is_counted_under_its_name() {
     let flags = ["--max-pairs", "2", "--max-hits", "1", "--max-body", "100"];
     let server = Server::start(&[&[COMPAT_RULES, "--store", "memory"], &flags[..]].concat());
     let post =
@@ -266,7 +268,7 @@ fn a_limit_that_is_reached_is_counted_under_its_name() {
 }
 
 #[test]
-fn connections_that_are_one_too_many_are_counted() {
+fn connections_over_the_limit_are_counted() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--max-connections", "1"]);
     let mut only = http::HttpClient::connect(server.http);
     assert_eq!(reached(&only.get("/metrics", &[]), "max-connections"), 0);
@@ -275,17 +277,17 @@ fn connections_that_are_one_too_many_are_counted() {
 }
 
 #[test]
-fn limits_that_make_no_sense_are_refused() {
+fn invalid_limits_are_rejected_at_the_start() {
     for flag in ["--request-timeout", "--write-timeout", "--drain-timeout", "--idle-timeout"] {
         let output = crate::support::divvy().args(["serve", flag, "18446744073709551615"]).output().unwrap();
         assert!(!output.status.success());
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(told.contains(flag), "{told}");
+        let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(reported.contains(flag), "{reported}");
     }
 }
 
-/// An HTTP/2 client's first bytes: it lets nothing be sent to it (RFC 9113, section 6.5.2), and asks for `path` so many
-/// times.
+/// Returns the first bytes of an HTTP/2 client that accepts no data (RFC 9113, section 6.5.2) and requests `path` this
+/// many times.
 fn asks_with_closed_windows(path: &str, times: u32) -> Vec<u8> {
     const SETTINGS: u8 = 4;
     const HEADERS: u8 = 1;
@@ -297,7 +299,7 @@ fn asks_with_closed_windows(path: &str, times: u32) -> Vec<u8> {
     let initial_window_of_0 = [0, 4, 0, 0, 0, 0];
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     bytes.extend(frame(SETTINGS, 0, 0, &initial_window_of_0));
-    // :method GET, :scheme http, :path and :authority as literals (RFC 7541).
+    // The headers :method GET, :scheme http, :path and :authority, as literals (RFC 7541).
     let head = [&[0x82, 0x86, 0x04, path.len() as u8], path.as_bytes(), b"\x01\x05divvy"].concat();
     for request in 0..times {
         bytes.extend(frame(HEADERS, END_STREAM_AND_HEADERS, 2 * request + 1, &head));
@@ -306,7 +308,7 @@ fn asks_with_closed_windows(path: &str, times: u32) -> Vec<u8> {
 }
 
 #[test]
-fn http_2_replies_that_nobody_takes_have_one_bound_and_an_end() {
+fn unread_http_2_replies_have_one_bound_and_an_end() {
     const CLIENTS: u64 = 20;
     let flags = ["--max-buffer-memory", "1000000", "--write-timeout", "1"];
     let server = Server::start(&[&[COMPAT_RULES, "--store", "memory"], &flags[..]].concat());
@@ -317,7 +319,7 @@ fn http_2_replies_that_nobody_takes_have_one_bound_and_an_end() {
     }
     assert_eq!(http::get(server.http, "/healthz").status, 200, "others are served");
     for client in &mut clients {
-        // Until the server ends the connection, in order or by a reset.
+        // Reads until the server ends the connection, in order or by a reset.
         let _ = client.read_to_end(&mut Vec::new());
     }
     let grown = server.peak_resident().saturating_sub(before);

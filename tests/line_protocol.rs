@@ -1,4 +1,4 @@
-//! The recorded line protocol, to the byte, and what a connection does around it.
+//! The recorded line protocol, byte by byte, and the handling of connections.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::{COMPAT_RULES, LineClient, Server, parse_verdict};
 
 const ROWS: &str = include_str!("compat/line-protocol.jsonl");
-/// How far the seconds left may be behind those recorded.
+/// Maximum difference of the seconds left from the recorded ones.
 const TOLERANCE: u64 = 5;
 
 fn rows() -> Vec<(String, String)> {
@@ -27,7 +27,7 @@ fn assert_reply(sent: &str, reply: &str, recorded: &str) {
     }
 }
 
-/// Each test needs a server with empty counters of its own, on each store.
+/// Runs the test on each store, with empty counters.
 fn on_each_store(test: impl Fn(&Server)) {
     let dir = tempfile::tempdir().unwrap();
     Server::on_each_store(COMPAT_RULES, dir.path()).iter().for_each(test);
@@ -66,7 +66,7 @@ fn all_rows_in_one_write_are_answered_in_order() {
         for (send, recorded) in rows() {
             assert_reply(&send, &client.read_line(), &recorded);
         }
-        // Exactly one line per request: nothing follows.
+        // Each request has exactly one line of reply.
         client.stream().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         let mut byte = [0];
         let more = std::io::Read::read(&mut client.stream(), &mut byte);
@@ -75,7 +75,7 @@ fn all_rows_in_one_write_are_answered_in_order() {
 }
 
 #[test]
-fn an_unfinished_line_gets_no_reply_at_the_end() {
+fn unfinished_line_gets_no_reply_at_the_end() {
     let server = Server::in_memory(COMPAT_RULES);
     let mut client = LineClient::connect(server.line);
     client.send(b"HIT method=GET path=/status\nHIT method=GET");
@@ -95,7 +95,7 @@ fn bytes_that_are_not_utf8_are_an_error_and_the_connection_goes_on() {
 }
 
 #[test]
-fn without_rules_a_hit_says_how_to_load_them() {
+fn hit_without_rules_explains_how_to_load_them() {
     let server = Server::start(&["--store", "memory"]);
     let mut client = LineClient::connect(server.line);
     client.send(b"HIT a=b\n");

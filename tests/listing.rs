@@ -1,15 +1,15 @@
-//! Listing a rule's buckets, held against every store that can.
+//! Listings of a rule's buckets, for every store that supports them.
 
 use divvy::algorithm::{LeakyBucket, Limit, SlidingLog, SlidingWindow, TokenBucket};
 use divvy::clock::Clock;
 use divvy::store::key::{Prefix, Space};
 use divvy::store::{Action, Backend, Batch, Listing, Store};
 
-use crate::conformance::{Opened, TAKE, limit, memory, redis, redis_cluster, rocks, rocks_evicting, wait};
+use crate::conformance::{StoreFixture, TAKE, limit, memory, redis, redis_cluster, rocks, rocks_evicting, wait};
 
 const HOUR: u64 = 3600 * 1_000_000_000;
 
-/// The pairs of a rule, with what a glob and Redis's names could stumble over.
+/// The pairs of a rule, with characters that are special in globs and in Redis keys.
 const PAIRS: [(&str, &str); 2] = [("path", "/a*[b]?\\c"), ("listing", "yes:no")];
 
 fn limits() -> [Limit; 5] {
@@ -33,7 +33,7 @@ async fn act(store: &Backend, clock: &Clock, limit: Limit, action: Action, actor
     assert!((0..actors.len()).all(|index| batch.outcome(index).unwrap().allowed));
 }
 
-/// Every bucket of the rule: its actor and the credits left, sorted, each once.
+/// Returns every bucket of the rule once, sorted: its actor, and the credits left.
 async fn listed(store: &Backend, clock: &Clock, limit: Limit, count: usize) -> Vec<(String, u64)> {
     let mut found = Vec::new();
     let mut cursor = None;
@@ -53,7 +53,7 @@ async fn listed(store: &Backend, clock: &Clock, limit: Limit, count: usize) -> V
     }
 }
 
-fn a_rule_s_buckets_are_listed_and_no_other_s(Opened { store, dir: _dir, .. }: Opened) {
+fn a_rule_s_buckets_are_listed_and_no_other_s(StoreFixture { store, dir: _dir, .. }: StoreFixture) {
     let clock = Clock::system();
     let actors: Vec<_> = ["", "a", "a:b", "é", "*"].into_iter().map(str::to_owned).chain(named(40)).collect();
     wait(async {
@@ -81,33 +81,33 @@ fn named(count: usize) -> impl Iterator<Item = String> {
 }
 
 #[test]
-fn memory_lists() {
+fn memory_lists_every_bucket_once() {
     a_rule_s_buckets_are_listed_and_no_other_s(memory());
 }
 
 #[test]
-fn rocksdb_lists_what_is_only_in_memory_as_well() {
+fn rocksdb_lists_buckets_that_are_only_in_memory() {
     a_rule_s_buckets_are_listed_and_no_other_s(rocks());
 }
 
 #[test]
-fn rocksdb_lists_what_is_no_longer_in_memory() {
+fn rocksdb_lists_buckets_that_are_no_longer_in_memory() {
     a_rule_s_buckets_are_listed_and_no_other_s(rocks_evicting());
 }
 
 #[test]
-fn redis_lists() {
+fn redis_lists_every_bucket_once() {
     a_rule_s_buckets_are_listed_and_no_other_s(redis());
 }
 
 #[test]
-fn a_cluster_lists_shard_by_shard() {
+fn cluster_lists_shard_by_shard() {
     a_rule_s_buckets_are_listed_and_no_other_s(redis_cluster());
 }
 
 #[test]
-fn a_foreign_cursor_is_refused() {
-    for Opened { store, dir: _dir, .. } in [memory(), rocks(), redis(), redis_cluster()] {
+fn foreign_cursor_is_rejected() {
+    for StoreFixture { store, dir: _dir, .. } in [memory(), rocks(), redis(), redis_cluster()] {
         let limit = limit(5, 60);
         let prefix = Prefix::new(Space::Rule, PAIRS, &limit).as_bytes().into();
         let cursor = Some("no cursor".to_owned());
@@ -118,8 +118,8 @@ fn a_foreign_cursor_is_refused() {
 }
 
 #[test]
-fn expired_buckets_are_not_listed_and_bound_no_page() {
-    for Opened { store, dir: _dir, .. } in [memory(), rocks()] {
+fn expired_buckets_are_not_listed_and_end_no_page() {
+    for StoreFixture { store, dir: _dir, .. } in [memory(), rocks()] {
         let clock = Clock::system();
         let limit = limit(5, 1);
         wait(async {
@@ -130,7 +130,7 @@ fn expired_buckets_are_not_listed_and_bound_no_page() {
                 batch.push(limit, TAKE, batch.now(), |key| prefix.write_key(number.to_string(), key));
             }
             store.apply(&mut batch).await;
-            // Two seconds later by the time that the listing is given.
+            // The listing's time is two seconds later.
             let now = clock.now().plus(2_000_000_000);
             let (mut cursor, mut pages) = (None, 0);
             loop {

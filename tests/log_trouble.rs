@@ -1,4 +1,4 @@
-//! A log that cannot be written, and output that is not read: everything else goes on.
+//! A log that cannot be written, and output that is not read: the server continues to work.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
@@ -14,7 +14,7 @@ use crate::support::log::Log;
 use crate::support::redis::until;
 use crate::support::{COMPAT_RULES, LineClient, PATIENCE, RespClient, RulesFile, Server, divvy, http};
 
-/// The smallest pipe that there is, in bytes.
+/// Minimum size of a pipe, in bytes.
 const SMALL_PIPE: usize = 4096;
 
 fn dropped_lines(server: &Server) -> u64 {
@@ -27,7 +27,7 @@ fn metric(server: &Server, name: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no {name} in:\n{body}")).parse().unwrap()
 }
 
-/// Has a connection refused, of a server that allows one.
+/// Makes a server that allows one connection refuse another.
 fn be_refused(server: &Server) {
     let mut text = String::new();
     crate::support::connect(server.resp).read_to_string(&mut text).unwrap();
@@ -39,7 +39,7 @@ fn rules(credits: u64) -> String {
 }
 
 #[test]
-fn a_log_on_a_full_disk_stops_neither_connections_nor_reloads_nor_the_end() {
+fn log_on_a_full_disk_stops_neither_connections_nor_reloads_nor_shutdown() {
     let file = RulesFile::ini(&rules(1));
     let mut command = divvy();
     command.env_remove("RUST_LOG").stderr(OpenOptions::new().write(true).open("/dev/full").unwrap());
@@ -50,7 +50,7 @@ fn a_log_on_a_full_disk_stops_neither_connections_nor_reloads_nor_the_end() {
     for credits in [10, 100, 1000] {
         fs::write(file.path(), rules(credits)).unwrap();
         server.signal("-HUP");
-        // Another limit, another counter.
+        // The limit changed, so there is a new counter.
         until(|| client.hit("a=1").1 == credits - 1);
     }
     drop(client);
@@ -58,13 +58,13 @@ fn a_log_on_a_full_disk_stops_neither_connections_nor_reloads_nor_the_end() {
     assert_eq!(server.terminate().code(), Some(0));
 }
 
-/// `None` while the server still counts the connection before.
+/// Returns `None` while the server still counts the previous connection.
 fn dropped_lines_if_admitted(server: &Server) -> Option<u64> {
     let response = http::get(server.http, "/metrics");
     (response.status == 200).then(|| dropped_lines(server))
 }
 
-/// Both ends of a pipe for a server's standard error. It is small, and full but for `room` bytes once `fill` is called.
+/// Both ends of a small pipe for a server's standard error. Calling `fill` fills it except for `room` bytes.
 struct Pipe {
     reader: PipeReader,
     writer: PipeWriter,
@@ -81,7 +81,7 @@ impl Pipe {
         self.writer.try_clone().unwrap().into()
     }
 
-    /// Writes until nothing more fits. A process that writes to the pipe blocks from then on.
+    /// Fills the pipe. A process that writes to it then blocks.
     fn fill(&mut self) {
         let flags = fcntl_getfl(&self.writer).unwrap();
         fcntl_setfl(&self.writer, flags | OFlags::NONBLOCK).unwrap();
@@ -91,7 +91,7 @@ impl Pipe {
 }
 
 #[test]
-fn a_log_pipe_that_is_not_read_freezes_nothing() {
+fn log_pipe_that_is_not_read_freezes_nothing() {
     let mut stderr = Pipe::new();
     let mut command = divvy();
     command.env_remove("RUST_LOG").stderr(stderr.for_child());
@@ -110,12 +110,12 @@ fn a_log_pipe_that_is_not_read_freezes_nothing() {
 }
 
 #[test]
-fn a_flood_of_lines_is_dropped_and_counted_and_told_once_the_log_is_read_again() {
+fn flood_of_lines_is_dropped_counted_and_reported_once_the_log_is_read() {
     const RULES: usize = 2_000;
     let stderr = Pipe::new();
     let mut command = divvy();
     command.env_remove("RUST_LOG").stderr(stderr.for_child());
-    // Each is a line of some 4 KB, all together twice as much as may wait.
+    // Each line has about 4 KB. All together are twice as long as the queue.
     let rule = |number| format!("[a={number}]\ncreditLimit = 9\nresetSeconds = 60\ncomment = {}\n", "x".repeat(4_000));
     let default = "[default]\ncreditLimit = 0\nresetSeconds = 0\n";
     let file = RulesFile::ini(&(0..RULES).map(rule).chain([default.to_owned()]).collect::<String>());
@@ -131,14 +131,14 @@ fn a_flood_of_lines_is_dropped_and_counted_and_told_once_the_log_is_read_again()
     });
     assert_eq!(server.terminate().code(), Some(0));
     let text = reading.join().unwrap().unwrap();
-    let told: Vec<_> = text.lines().filter(|line| line.contains("log lines were dropped")).collect();
-    assert!(told.last().is_some_and(|line| line.ends_with(&format!("total={dropped}"))), "{told:?}");
+    let answer: Vec<_> = text.lines().filter(|line| line.contains("log lines were dropped")).collect();
+    assert!(answer.last().is_some_and(|line| line.ends_with(&format!("total={dropped}"))), "{answer:?}");
     let shown = text.lines().filter(|line| line.contains("allows 9 in 60 s")).count() as u64;
     assert!(shown + dropped >= RULES as u64, "{shown} shown, {dropped} dropped");
 }
 
 #[test]
-fn a_log_that_is_closed_at_its_other_end_ends_nothing() {
+fn closed_log_pipe_ends_nothing() {
     let stderr = Pipe::new();
     let mut command = divvy();
     command.env_remove("RUST_LOG").stderr(stderr.for_child());
@@ -150,7 +150,7 @@ fn a_log_that_is_closed_at_its_other_end_ends_nothing() {
     assert_eq!(server.terminate().code(), Some(0));
 }
 
-/// The exit code, once the process ended by itself.
+/// Waits for the process to end, and returns its exit code.
 fn ended(mut child: Child) -> Option<i32> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -167,7 +167,7 @@ fn ended(mut child: Child) -> Option<i32> {
 }
 
 #[test]
-fn a_start_that_fails_ends_with_its_own_code_whatever_becomes_of_the_log() {
+fn failed_start_keeps_its_exit_code_even_without_a_log() {
     let missing = ["serve", "/nowhere/rules.ini"];
     let run = |stderr: Stdio| ended(divvy().args(missing).stderr(stderr).spawn().unwrap());
     let full_disk = OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -177,7 +177,7 @@ fn a_start_that_fails_ends_with_its_own_code_whatever_becomes_of_the_log() {
     assert_eq!(run(stuck.for_child()), Some(1));
     let closed = Pipe::new().for_child();
     assert_eq!(run(closed), Some(1));
-    // And before there is a log.
+    // The same holds before the log is started.
     let mut command = divvy();
     command.args(missing).env("RUST_LOG", "divvy=loud").stderr(Pipe::new().for_child());
     assert_eq!(ended(command.spawn().unwrap()), Some(1));
@@ -192,7 +192,7 @@ fn served_without_stdout(stdout: Stdio) {
 }
 
 #[test]
-fn a_server_serves_when_its_announcement_is_not_read() {
+fn server_serves_when_its_announcement_is_not_read() {
     served_without_stdout(Pipe::new().for_child());
     served_without_stdout(File::create("/dev/full").unwrap().into());
     let mut stuck = Pipe::new();

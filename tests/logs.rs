@@ -1,4 +1,4 @@
-//! The log: its formats, its levels, and what is kept out of it.
+//! The log: its formats and levels, and text that must not appear in it.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -15,7 +15,7 @@ use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, SERVE, Ser
 const COMMENTED: &str = "[a=1]\ncreditLimit = 3\nresetSeconds = 60\nlabel = one\ncomment = 'for \"tests\"'\n\n\
                          [default]\ncreditLimit = 0\nresetSeconds = 0\n";
 
-/// A server of `rules` from memory that logs, its environment changed by `prepare`.
+/// Starts a server of `rules` in memory with a log. `prepare` changes its environment.
 fn logging(rules: &str, options: &[&str], prepare: impl FnOnce(&mut Command)) -> (Server, Log) {
     let mut command = divvy();
     let log = Log::of(&mut command);
@@ -45,7 +45,7 @@ fn every_line_of_a_json_log_is_an_object() {
     std::fs::write(rules.path(), "[a=1]\nlabel = \"\n").unwrap();
     server.signal("-HUP");
     log.await_count(1, "not loaded");
-    // Which also finds that nothing was printed on standard output.
+    // Also shows that nothing was printed on standard output.
     let [line, http] = [server.line, server.http].map(|address| address.to_string());
     assert!(server.terminate().success());
 
@@ -70,7 +70,7 @@ fn every_line_of_a_json_log_is_an_object() {
 }
 
 #[test]
-fn what_keeps_a_server_from_starting_is_json_as_well() {
+fn startup_errors_are_logged_as_json() {
     let rules = RulesFile::ini("[a=1]\ncreditLimit = 1\n");
     for args in [[rules.path(), "--store=memory"], [COMPAT_RULES, "--data-dir=/proc/divvy"]] {
         let mut command = divvy();
@@ -94,7 +94,7 @@ fn debug_divvy_shows_the_rules_with_their_comments_at_every_load() {
     log.await_line(&["DEBUG", "line 1: [a=1] allows 4 in 60 s", r#"comment="for \"tests\"""#]);
 }
 
-/// Whether the log of a server with this environment and these options has lines of a level.
+/// Returns whether a server with this environment and these options logs lines of a level.
 fn has_level(level: &str, options: &[&str], environment: &[(&str, &str)]) -> bool {
     let (server, log) = logging(COMPAT_RULES, options, |command| {
         command.envs(environment.iter().copied());
@@ -104,7 +104,7 @@ fn has_level(level: &str, options: &[&str], environment: &[(&str, &str)]) -> boo
 }
 
 #[test]
-fn levels() {
+fn log_levels_select_the_lines() {
     assert!(has_level("INFO", &[], &[]) && !has_level("DEBUG", &[], &[]));
     assert!(has_level("DEBUG", &["--log-level", "debug"], &[]));
     assert!(has_level("DEBUG", &[], &[("DIVVY_LOG", "debug")]));
@@ -115,7 +115,7 @@ fn levels() {
 }
 
 #[test]
-fn a_wrong_password_is_logged_with_its_address() {
+fn wrong_password_is_logged_with_its_address() {
     let (server, log) = logging(COMPAT_RULES, &["--requirepass", "secret"], |_| {});
     let mut stream = connect(server.http);
     let peer = stream.local_addr().unwrap();
@@ -124,7 +124,7 @@ fn a_wrong_password_is_logged_with_its_address() {
 }
 
 #[test]
-fn a_filter_that_cannot_be_read_is_told() {
+fn invalid_filter_is_reported() {
     let output = divvy().args(["serve", COMPAT_RULES]).env("RUST_LOG", "divvy=loud").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("RUST_LOG"));
@@ -139,16 +139,16 @@ fn refused_connections_do_not_fill_the_log() {
     for _ in 0..500 {
         assert!(RespClient::connect(server.resp).read_reply().contains("max number of clients"));
     }
-    // A flood of a second touches two.
+    // A flood of one second may fall into two.
     let seconds = began.elapsed().as_secs() + 2;
     let lines = log.count("too many connections") as u64;
     assert!((1..=seconds * MESSAGES_PER_SECOND).contains(&lines), "{lines} lines in {seconds} seconds");
 }
 
-/// What would clear a terminal, and forge a line.
+/// Bytes that would clear a terminal and forge a log line.
 const HOSTILE: &[u8] = b"\x1b[2J\r2026-01-01T00:00:00Z ERROR forged\xff \x07";
 
-/// Printable ASCII, and every line begins with its time.
+/// Asserts that the log is printable ASCII, and that every line begins with a time.
 fn assert_clean(log: &Log) {
     let text = log.text();
     assert!(text.bytes().all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)), "{text:?}");
@@ -156,7 +156,7 @@ fn assert_clean(log: &Log) {
 }
 
 #[test]
-fn bytes_of_clients_do_not_reach_the_log() {
+fn raw_bytes_of_clients_do_not_reach_the_log() {
     let (server, log) = logging(COMPAT_RULES, &["--log-level", "trace"], |_| {});
     for address in [server.line, server.resp, server.http] {
         let mut stream = connect(address);
@@ -170,7 +170,7 @@ fn bytes_of_clients_do_not_reach_the_log() {
     assert_clean(&log);
 }
 
-/// A Redis that answers every command with an error of hostile bytes, in several lines.
+/// Starts a Redis that answers every command with an error of hostile bytes in several lines.
 fn hostile_redis() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -194,7 +194,7 @@ fn hostile_redis() -> SocketAddr {
 }
 
 #[test]
-fn what_a_peer_says_is_escaped() {
+fn text_from_a_peer_is_escaped() {
     let mut command = divvy();
     let log = Log::of(&mut command);
     let url = format!("redis://{}", hostile_redis());

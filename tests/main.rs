@@ -1,6 +1,6 @@
-//! Tests over real sockets, real processes and real stores: one binary, a module a theme.
+//! Tests with real sockets, processes and stores, in one binary with a module per topic.
 //!
-//! Every server here listens on a free loopback port and is ended by its own process id.
+//! Every server listens on a free loopback port, and is ended by its own process id.
 
 #![allow(
     clippy::disallowed_methods,
@@ -15,7 +15,7 @@
 #[cfg_attr(not(feature = "rocksdb"), allow(dead_code, reason = "most of it is for tests that need RocksDB"))]
 mod support;
 
-// These need nothing but cargo: `make test-unit` runs them.
+// These tests need nothing but cargo. `make test-unit` runs them.
 mod algorithms;
 mod architecture;
 mod examples;
@@ -31,7 +31,7 @@ mod resp;
 mod robustness;
 mod transactions;
 
-/// These need RocksDB, or programs such as redis-server: `make test` runs them as well.
+/// These tests need RocksDB, or programs such as redis-server. `make test` runs them, too.
 #[cfg(feature = "rocksdb")]
 #[path = "."]
 mod full {

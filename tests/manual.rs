@@ -1,4 +1,4 @@
-//! What packages take from the binary: completions and manual pages.
+//! Completions and manual pages that packages generate with the binary.
 
 use clap::CommandFactory;
 use divvy::cli::Cli;
@@ -17,7 +17,7 @@ fn subcommands() -> Vec<String> {
 }
 
 #[test]
-fn completions_know_every_subcommand_in_every_shell() {
+fn completions_include_every_subcommand_in_every_shell() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = run(&["completions", shell]);
         for name in subcommands() {
@@ -29,7 +29,7 @@ fn completions_know_every_subcommand_in_every_shell() {
     assert_eq!(refused.status.code(), Some(2));
 }
 
-/// bash completes with the script: `divvy ser` has one candidate.
+/// Checks in bash that `divvy ser` has exactly one completion.
 #[test]
 fn bash_completes_with_the_script() {
     let script = run(&["completions", "bash"]);
@@ -39,13 +39,13 @@ fn bash_completes_with_the_script() {
 }
 
 #[test]
-fn the_manual_has_a_page_for_each_subcommand_with_every_flag_on_it() {
+fn manual_has_a_page_with_every_flag_for_each_subcommand() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(run(&["man", "--dir", dir.path().to_str().unwrap()]), "");
     let main = std::fs::read_to_string(dir.path().join("divvy.1")).unwrap();
     assert_eq!(main, run(&["man"]));
     assert!(main.contains(".TH divvy 1"), "{main}");
-    // In roff a hyphen that is to stay one is escaped.
+    // In roff, a literal hyphen is escaped.
     let plain = |page: String| page.replace("\\-", "-");
     let mut cli = Cli::command();
     cli.build();
@@ -62,7 +62,7 @@ fn the_manual_has_a_page_for_each_subcommand_with_every_flag_on_it() {
 }
 
 #[test]
-fn a_manual_that_cannot_be_written_is_an_error_that_names_the_directory() {
+fn unwritable_manual_is_an_error_that_names_the_directory() {
     let output = divvy().args(["man", "--dir", "/nowhere/at/all"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("/nowhere/at/all"), "{output:?}");

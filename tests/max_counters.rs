@@ -1,4 +1,4 @@
-//! `--max-counters` counts the counters that exist: not their windows, not their versions on disk.
+//! `--max-counters` limits existing counters. It does not count their windows, or their versions on disk.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ fn open(path: &Path, max_counters: u64) -> RocksStore {
     RocksStore::open(path, RocksOptions { bounds, ..RocksOptions::default() }).unwrap()
 }
 
-/// Whether the store granted a hit of `key` at `now`, in a window of a quarter of a second.
+/// Returns whether the store grants a hit of `key` at `now`, in a window of a quarter of a second.
 async fn hit(store: &impl Store, key: &str, now: Timestamp) -> Result<bool, String> {
     let limit = Limit::FixedWindow(FixedWindow::new(5, QUARTER).unwrap());
     let mut batch = Batch::default();
@@ -55,7 +55,7 @@ async fn a_hundred_windows_are_one_counter(store: &impl Store) {
 }
 
 #[test]
-fn one_actor_through_a_hundred_windows_is_one_counter() {
+fn actor_with_a_hundred_windows_is_one_counter() {
     wait(async {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path(), 20);
@@ -66,12 +66,12 @@ fn one_actor_through_a_hundred_windows_is_one_counter() {
 }
 
 #[test]
-fn a_counter_that_has_expired_begins_anew_in_a_full_store() {
+fn expired_counter_starts_anew_in_a_full_store() {
     wait(async {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path(), 2);
         let now = Clock::system().now();
-        // The server's clock does not get there while this runs, so nothing is swept.
+        // The server's clock never gets there, so the sweep does not run.
         let later = now.plus(3_600 * NANOS_PER_SECOND);
         for key in ["a", "b"] {
             assert_eq!(hit(&store, key, later).await, Ok(true));
@@ -82,7 +82,7 @@ fn a_counter_that_has_expired_begins_anew_in_a_full_store() {
     });
 }
 
-/// Hits every user once; how many were refused.
+/// Hits every user once. Returns how many hits were refused.
 fn hit_all(client: &mut RespClient, users: impl Iterator<Item = String>) -> usize {
     let users: Vec<_> = users.collect();
     let hits = users.iter().map(|user| encode(&[b"DIVVY.HIT", b"api=long", format!("user={user}").as_bytes()]));
@@ -153,7 +153,7 @@ fn live_counters_are_shown_before_they_are_written_back() {
 }
 
 #[test]
-fn the_log_tells_when_the_store_is_full_and_when_there_is_room_again() {
+fn log_reports_a_full_store_and_free_room() {
     let rules = RulesFile::ini(RULES);
     for store in ["memory", "rocksdb"] {
         let dir = tempfile::tempdir().unwrap();

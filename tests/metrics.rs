@@ -1,4 +1,4 @@
-//! /metrics: what is shown adds up to what was sent.
+//! /metrics: the figures add up to the requests sent.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ creditLimit = 0
 resetSeconds = 0
 ";
 
-/// Sends the lines in one write, and reads a reply for each.
+/// Sends the lines in one write, and reads a reply to each.
 fn burst(client: &mut LineClient, lines: &[(&str, usize)]) {
     let text: String = lines.iter().map(|(line, times)| format!("{line}\n").repeat(*times)).collect();
     client.send(text.as_bytes());
@@ -52,7 +52,7 @@ fn requests(samples: &Samples, front: &str, command: &str) -> f64 {
 }
 
 #[test]
-fn what_was_sent_over_both_protocols_is_what_is_counted() {
+fn requests_of_both_protocols_are_counted() {
     let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
     let server = Server::on_disk(rules.path(), dir.path(), "wal");
     let mut line = LineClient::connect(server.line);
@@ -120,13 +120,13 @@ fn what_was_sent_over_both_protocols_is_what_is_counted() {
         let below = samples.value("divvy_hit_duration_seconds_bucket", &[("le", bound)]);
         assert!((0.0..=29.0).contains(&below), "{bound}");
     }
-    // All that reached the limiter: hits, peeks, a reset, buckets.
+    // All requests that reach the limiter: hits, peeks, a reset, and buckets.
     assert_eq!(samples.value("divvy_batch_requests_sum", &[]), 24.0 + 5.0 + 2.0 + 1.0 + 2.0);
-    // A trial's hit asks two counters, a hit of /free or of the default rule none.
+    // A trial's hit uses two counters. A hit of /free or of the default rule uses none.
     let actions = 10.0 + 16.0 + 5.0 + 2.0 + 2.0 + 2.0;
     let in_table = samples.value("divvy_hot_table_hits_total", &[]);
     let loaded = samples.value("divvy_hot_table_misses_total", &[]);
-    // A new store knows that it holds all counters: none has to be looked up.
+    // A new store has all counters in memory, so nothing has to be looked up.
     assert_eq!((in_table, loaded), (actions, 0.0));
     assert_eq!(samples.value("divvy_hot_counters", &[]), 4.0);
     assert_eq!(samples.value("divvy_store_errors_total", &[]), 0.0);
@@ -141,7 +141,7 @@ fn connections_are_counted_while_they_are_open() {
     let open = |front: &str| scrape(server.http).value("divvy_connections", &[("front", front)]);
     until(|| open("line") == 3.0);
     let samples = scrape(server.http);
-    // The scrape's own is the fifth.
+    // The scrape itself is the fifth connection.
     assert_eq!(samples.value("divvy_tcp_connections_total", &[]), 5.0);
     assert_eq!(samples.value("divvy_connections", &[("front", "resp")]), 1.0);
     drop(line);
@@ -150,7 +150,7 @@ fn connections_are_counted_while_they_are_open() {
 }
 
 #[test]
-fn a_refused_connection_is_counted() {
+fn refused_connection_is_counted() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--max-connections", "2"]);
     let mut first = LineClient::connect(server.line);
     first.hit("a=b");
@@ -167,7 +167,7 @@ fn a_refused_connection_is_counted() {
 }
 
 #[test]
-fn the_store_the_rules_and_the_process_are_shown() {
+fn metrics_show_the_store_the_rules_and_the_process() {
     let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
     let server = Server::on_disk(rules.path(), dir.path(), "sync");
     let mut client = LineClient::connect(server.line);
@@ -207,12 +207,12 @@ fn the_store_the_rules_and_the_process_are_shown() {
     let kinds = ["divvy_hits_total", "divvy_tcp_connections_total", "divvy_hit_duration_seconds_bucket"];
     assert_eq!(kinds.map(|name| samples.kind(name)), ["counter", "gauge", "histogram"]);
     assert_eq!(samples.value("divvy_build_info", &[("version", env!("CARGO_PKG_VERSION"))]), 1.0);
-    // After a write-back RocksDB knows the counters.
+    // RocksDB can count the counters after a write-back.
     until(|| scrape(server.http).value("divvy_live_counters", &[]) == 40.0);
 }
 
 #[test]
-fn a_failing_redis_is_shown() {
+fn metrics_show_a_failing_redis() {
     let url = "redis://127.0.0.1:1";
     let server = Server::start(&[COMPAT_RULES, "--redis-url", url, "--on-store-error", "allow"]);
     let mut client = LineClient::connect(server.line);
@@ -230,7 +230,7 @@ fn a_failing_redis_is_shown() {
 }
 
 #[test]
-fn nothing_that_a_client_sends_becomes_a_label() {
+fn client_input_never_becomes_a_metric_label() {
     let server = Server::in_memory(COMPAT_RULES);
     let (mut line, mut resp) = (LineClient::connect(server.line), RespClient::connect(server.resp));
     for hostile in ["mallory", "mallory\"} 1\ndivvy_mallory 2", "mallory\\", "{mallory=\"\"}"] {
@@ -249,7 +249,7 @@ fn nothing_that_a_client_sends_becomes_a_label() {
 }
 
 #[test]
-fn a_label_that_is_no_name_is_refused_at_the_start() {
+fn invalid_label_is_rejected_at_the_start() {
     let rules = RulesFile::ini("[default]\ncreditLimit=1\nresetSeconds=60\nlabel = 'a\"} 1'\n");
     let output = divvy().args(["serve", rules.path(), "--store", "memory"]).output().unwrap();
     assert!(!output.status.success());
@@ -257,7 +257,7 @@ fn a_label_that_is_no_name_is_refused_at_the_start() {
 }
 
 #[test]
-fn the_metrics_can_be_elsewhere() {
+fn metrics_path_can_be_changed() {
     let flag = Server::start(&[COMPAT_RULES, "--store", "memory", "--metrics-path", "/internal/metrics"]);
     let variables = [("PROMETHEUS_METRICS_PATH", "/internal/metrics")];
     let original = Server::start_as(divvy().envs(variables), &[COMPAT_RULES, "--store", "memory"]);
@@ -286,7 +286,7 @@ fn problems_over_http_are_errors() {
 }
 
 #[test]
-fn the_dashboard_shows_what_there_is() {
+fn dashboard_shows_existing_metrics() {
     const DASHBOARD: &str = include_str!("../packaging/grafana/divvy.json");
     let dir = tempfile::tempdir().unwrap();
     let rocks = Server::on_disk(COMPAT_RULES, dir.path(), "wal");

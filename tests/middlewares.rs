@@ -1,5 +1,4 @@
-//! The middlewares of config/examples for applications in Node (Express) and Python (ASGI), as they are, in their own
-//! servers.
+//! The example middlewares of config/examples for Node (Express) and Python (ASGI), unchanged, in their own servers.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -58,11 +57,11 @@ fn limits_logins_and_is_closed_without_divvy(example: &str, start: fn(SocketAddr
 }
 
 #[test]
-fn express_applications() {
+fn express_middleware_limits_requests() {
     limits_logins_and_is_closed_without_divvy("express", express);
 }
 
 #[test]
-fn asgi_applications() {
+fn asgi_middleware_limits_requests() {
     limits_logins_and_is_closed_without_divvy("asgi", asgi);
 }

@@ -1,5 +1,5 @@
-//! What operators watch divvy with: the alert rules hold under promtool, and every metric that the alerts, the dashboard
-//! and the manual name exists.
+//! Monitoring for operators: the alert rules pass promtool, and all metrics in the alerts, the dashboard and the manual
+//! exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,7 +33,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The system's promtool, or the one that `make test-setup` unpacks.
+/// Runs promtool from the system, or else the one that `make test-setup` installed.
 fn promtool(args: &[&str]) -> String {
     let unpacked = path("tests/clients/tools/promtool");
     let program = if unpacked.exists() { unpacked } else { PathBuf::from("promtool") };
@@ -47,7 +47,7 @@ fn promtool(args: &[&str]) -> String {
     text
 }
 
-/// The values of a key in a YAML file that has one key a line.
+/// Returns the values of a key in a YAML file with one key per line.
 fn yaml_values<'a>(yaml: &'a str, key: &str) -> Vec<&'a str> {
     yaml.lines()
         .filter_map(|line| line.trim_start_matches([' ', '-']).strip_prefix(key)?.strip_prefix(':'))
@@ -55,7 +55,7 @@ fn yaml_values<'a>(yaml: &'a str, key: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// The anchors of a page's headings, as GitHub makes them.
+/// Returns the anchors of a page's headings, as GitHub creates them.
 fn anchors(markdown: &str) -> BTreeSet<String> {
     let headings =
         markdown.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
@@ -63,29 +63,29 @@ fn anchors(markdown: &str) -> BTreeSet<String> {
     headings.map(|heading| heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")).collect()
 }
 
-/// The names of divvy's metrics, and of its process's, in a text.
+/// Returns the names of divvy's metrics, and its process metrics, in a text.
 fn metric_names(text: &str) -> BTreeSet<&str> {
     text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
         .filter(|word| word.starts_with("divvy_") || word.starts_with("process_"))
-        // `process_*` stands for all of them, and the version in INFO is no metric.
+        // `process_*` stands for all process metrics, and INFO's version is not a metric.
         .filter(|word| !["process_", "divvy_version"].contains(word))
         .collect()
 }
 
-/// The families that /metrics shows, with their kinds.
+/// Returns the metric families in /metrics, with their kinds.
 fn families(server: &Server) -> Vec<(String, String)> {
     let metrics = http::get(server.http, "/metrics").body;
     let types = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     types.map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect()
 }
 
-/// Those of the servers of all three stores, which have answered a hit and refused a password.
+/// Returns the families of servers with all three stores that have answered a hit and rejected a password.
 fn all_families() -> Vec<(String, String)> {
     let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
     let stores = [
         &["--data-dir", dir.path().to_str().unwrap()][..],
         &["--store", "memory"],
-        // No Redis answers there; the metrics are shown all the same.
+        // No Redis answers there. The metrics exist nevertheless.
         &["--redis-url", "redis://127.0.0.1:1", "--redis-timeout", "50ms"],
     ];
     let mut found = Vec::new();
@@ -101,7 +101,7 @@ fn all_families() -> Vec<(String, String)> {
 }
 
 #[test]
-fn promtool_accepts_the_alert_rules_and_their_unit_tests_pass() {
+fn promtool_accepts_the_alert_rules_and_their_tests_pass() {
     let checked = promtool(&["check", "rules", "alerts.yml"]);
     let alerts = read(ALERTS);
     let names = yaml_values(&alerts, "alert");
@@ -132,7 +132,7 @@ fn every_alert_is_tested_and_has_a_runbook_and_a_line_in_the_manual() {
 }
 
 #[test]
-fn every_metric_that_is_watched_or_described_exists_and_every_metric_is_described() {
+fn every_metric_in_alerts_dashboard_and_manual_exists_and_is_described() {
     let families = all_families();
     let mut samples: BTreeSet<String> = families.iter().map(|(name, _)| name.clone()).collect();
     for (name, _) in families.iter().filter(|(_, kind)| kind == "histogram") {

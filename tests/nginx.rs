@@ -1,4 +1,4 @@
-//! The real nginx with auth_request in front of a small application: config/examples/nginx, as it is but for the ports.
+//! The real nginx with auth_request in front of a small application: config/examples/nginx, with different ports.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn nginx(application: SocketAddr, divvy: SocketAddr, changes: &[(&str, String)])
     Gateway::new(child, address, directory)
 }
 
-/// As it is with the comment signs removed that keep requests from being let through.
+/// Starts nginx with the lines uncommented that let requests pass while divvy is unavailable.
 fn lenient_nginx(application: SocketAddr, divvy: SocketAddr) -> Gateway {
     let [intercept, errors] = ["proxy_intercept_errors on", "error_page 500"].map(str::to_owned);
     nginx(application, divvy, &[("# proxy_intercept_errors on", intercept), ("# error_page 500", errors)])
@@ -47,7 +47,7 @@ fn rules() -> String {
 }
 
 #[test]
-fn traffic_over_the_limit_gets_429_with_headers_and_other_paths_go_on() {
+fn traffic_over_the_limit_gets_429_with_headers_and_other_paths_continue() {
     let server = divvy();
     let gateway = nginx(application(), server.http, &[]);
     for left in (0..3).rev() {
@@ -68,7 +68,7 @@ fn traffic_over_the_limit_gets_429_with_headers_and_other_paths_go_on() {
 }
 
 #[test]
-fn a_stack_of_limits_is_told_by_the_headers_and_a_denial_takes_from_none() {
+fn headers_show_a_stack_of_limits_and_a_denial_takes_from_none() {
     let rules = RulesFile::ini(
         "[ip=* path=*]\ncreditLimit = 2\nper = 1m\nactorField = ip, path\nmatchPolicy = and\nlabel = by-path\n
          [ip=*]\ncreditLimit = 100\nper = 1h\nactorField = ip\nlabel = by-ip\n[default]\ncreditLimit = 0\n",
@@ -85,7 +85,7 @@ fn a_stack_of_limits_is_told_by_the_headers_and_a_denial_takes_from_none() {
 }
 
 #[test]
-fn while_divvy_is_down_the_operator_s_choice_decides() {
+fn operators_choice_applies_while_divvy_is_down() {
     let server = divvy();
     let application = application();
     let strict = nginx(application, server.http, &[]);
@@ -99,7 +99,7 @@ fn while_divvy_is_down_the_operator_s_choice_decides() {
 }
 
 #[test]
-fn while_divvy_s_store_is_down_the_operator_s_choice_decides_too() {
+fn operators_choice_applies_while_divvys_store_is_down() {
     let redis = format!("redis://{}", free_address());
     let server = Server::start(&[rules().as_str(), "--redis-url", &redis, "--deny-status", "403"]);
     let application = application();
@@ -108,7 +108,7 @@ fn while_divvy_s_store_is_down_the_operator_s_choice_decides_too() {
 }
 
 #[test]
-fn with_requests_let_through_a_denial_is_still_one() {
+fn denials_still_apply_if_requests_pass_during_outages() {
     let server = divvy();
     let gateway = lenient_nginx(application(), server.http);
     for status in [200, 200, 200, 429] {

@@ -1,5 +1,5 @@
-//! /openapi.json, held against what the server does: by its routes, by answers of each kind, and by Schemathesis, which
-//! makes up requests from it.
+//! /openapi.json compared with the server: by its routes, by answers of each kind, and by Schemathesis, which generates
+//! requests from it.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,13 +8,13 @@ use crate::clients::{PYTHON, installed, run};
 use crate::support::http::{self, HttpClient, encode};
 use crate::support::{RulesFile, Server};
 
-/// A rule of each kind, so that answers of each kind come up.
+/// Rules of each kind, so that answers of each kind occur.
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/algorithms.ini");
 
 const METHODS: [&str; 8] = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
 
 #[test]
-fn every_path_takes_the_methods_that_it_is_said_to() {
+fn every_path_accepts_its_documented_methods() {
     let server = Server::in_memory(RULES);
     let description = http::get(server.http, "/openapi.json").json();
     let body = r#"{"operation": {"api": "search", "user": "ann"}, "amount": 1, "ttl": 60}"#;
@@ -35,7 +35,7 @@ fn every_path_takes_the_methods_that_it_is_said_to() {
 }
 
 #[test]
-fn answers_of_each_kind_are_as_described() {
+fn answers_of_each_kind_match_their_schema() {
     let served = Server::in_memory(RULES);
     let ruleless = Server::start(&["--store", "memory"]);
     let locked = Server::start(&["--store", "memory", "--requirepass", "secret"]);
@@ -47,14 +47,14 @@ fn answers_of_each_kind_are_as_described() {
     run(command);
 }
 
-/// A request with the fields `k1` to `k17` matches more rules than a stack may have.
+/// Returns rules that all match a request with the fields `k1` to `k17`, which is more than a stack may have.
 fn too_many_rules() -> RulesFile {
     let rule = |key: u32| format!("[k{key}=*]\ncreditLimit = 9\nresetSeconds = 60\nmatchPolicy = and\n");
     RulesFile::ini(&((1..=17).map(rule).collect::<String>() + "[default]\ncreditLimit = 9\nresetSeconds = 60\n"))
 }
 
 #[test]
-fn a_request_that_too_many_rules_match_is_the_operator_s_mistake() {
+fn request_that_matches_too_many_rules_is_an_operator_error() {
     let stack = too_many_rules();
     let server = Server::in_memory(stack.path());
     let fields: Vec<_> = (1..=17).map(|key| format!("\"k{key}\": \"x\"")).collect();
@@ -79,8 +79,9 @@ fn a_request_that_too_many_rules_match_is_the_operator_s_mistake() {
 }
 
 #[test]
-fn schemathesis_finds_nothing() {
-    // Whatever it makes up is let through, also after a charge of any size: that is over at once. Limits of single actors that it sets are those of people whom nobody knows.
+fn schemathesis_finds_no_issues() {
+    // All generated requests must be allowed, even after charges of any size, so windows are short. Generated limits
+    // apply to actors of the rule `people`, which no other request uses.
     let rules = RulesFile::ini(
         "[person=*]\ncreditLimit = 1000000000\nresetSeconds = 3600\nactorField = person\nlabel = people\n
         [default]\ncreditLimit = 1000000000\nresetSeconds = 0.001\nactorField = one, other\n",

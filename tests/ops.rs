@@ -1,4 +1,4 @@
-//! What operators do to a running server: back it up, look at counters, forget them.
+//! Operations on a running server: backups, and listing or forgetting counters.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -27,7 +27,8 @@ creditLimit = 0
 resetSeconds = 0
 ";
 
-/// Runs `divvy` with these arguments: whether it succeeded, and its standard output, or its standard error when not.
+/// Runs `divvy` with these arguments. Returns whether it succeeded, and its standard output or, if it failed, its
+/// standard error.
 fn run(args: &[&str]) -> (bool, String) {
     let output = divvy().args(args).output().unwrap();
     let text = if output.status.success() { output.stdout } else { output.stderr };
@@ -57,13 +58,13 @@ fn entries(dir: &Path) -> Vec<String> {
     names
 }
 
-/// A server on disk that may write backups, and where.
-struct Place {
+/// A server on disk with a directory for backups.
+struct BackupServer {
     dir: tempfile::TempDir,
     rules: RulesFile,
 }
 
-impl Place {
+impl BackupServer {
     fn new() -> Self {
         Self { dir: tempfile::tempdir().unwrap(), rules: RulesFile::ini(RULES) }
     }
@@ -79,11 +80,11 @@ impl Place {
     }
 }
 
-/// A backup is taken while clients hit; the restored server must know every hit that was answered before the backup
-/// was asked for, and none that was never made.
-fn a_backup_under_load_has_every_hit_that_was_answered_before_it(durability: &str) {
+/// Takes a backup while clients send hits. The restored server must have every hit that was answered before the backup
+/// was requested, and none that was never sent.
+fn check_backup_under_load(durability: &str) {
     const CLIENTS: usize = 4;
-    let place = Place::new();
+    let place = BackupServer::new();
     let server = place.serve(&["--durability", durability]);
     let answered: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
     let stop = AtomicBool::new(false);
@@ -108,7 +109,7 @@ fn a_backup_under_load_has_every_hit_that_was_answered_before_it(durability: &st
         let before = counts();
         let printed = done(&["backup", "first", "--server", &server.resp.to_string()]);
         assert_eq!(printed.trim_end(), place.path("backups/first"));
-        // The load goes on a while after the backup: what it counts is not in it.
+        // The load continues after the backup, which does not contain the later hits.
         let later: u64 = counts().iter().sum::<u64>() + 2_000;
         while counts().iter().sum::<u64>() < later {
             thread::yield_now();
@@ -134,26 +135,26 @@ fn a_backup_under_load_has_every_hit_that_was_answered_before_it(durability: &st
 }
 
 #[test]
-fn a_backup_under_load_wal() {
-    a_backup_under_load_has_every_hit_that_was_answered_before_it("wal");
+fn backup_under_load_is_complete_in_wal_mode() {
+    check_backup_under_load("wal");
 }
 
 #[test]
-fn a_backup_under_load_sync() {
-    a_backup_under_load_has_every_hit_that_was_answered_before_it("sync");
+fn backup_under_load_is_complete_in_sync_mode() {
+    check_backup_under_load("sync");
 }
 
 #[test]
-fn a_backup_under_load_lazy() {
-    a_backup_under_load_has_every_hit_that_was_answered_before_it("lazy");
+fn backup_under_load_is_complete_in_lazy_mode() {
+    check_backup_under_load("lazy");
 }
 
 #[test]
-fn a_backup_has_what_is_in_the_journal_only_and_stays_as_it_was() {
-    let place = Place::new();
+fn backup_includes_the_journal_and_does_not_change() {
+    let place = BackupServer::new();
     let server = place.serve(&["--durability", "lazy"]);
     let mut client = RespClient::connect(server.resp);
-    // In one write: no housekeeping comes between the hit and the backup.
+    // Sent in one write, so that no housekeeping runs between the hit and the backup.
     let hit = encode(&[b"DIVVY.HIT", b"api=other", b"user=ada"]);
     client.send(&[hit, encode(&[b"DIVVY.BACKUP", b"one"])].concat());
     assert_eq!(client.read_reply(), "[1 4 36000]");
@@ -171,8 +172,8 @@ fn a_backup_has_what_is_in_the_journal_only_and_stays_as_it_was() {
 }
 
 #[test]
-fn a_backup_is_written_below_the_operator_s_directory_or_not_at_all() {
-    let place = Place::new();
+fn backup_is_only_written_below_the_operators_directory() {
+    let place = BackupServer::new();
     let server = place.serve(&[]);
     let mut client = RespClient::connect(server.resp);
     assert!(client.command("DIVVY.HIT api=other user=ada").starts_with("[1 "));
@@ -195,8 +196,8 @@ fn a_backup_is_written_below_the_operator_s_directory_or_not_at_all() {
 }
 
 #[test]
-fn an_unfinished_backup_is_removed_at_start_and_before_the_next_one() {
-    let place = Place::new();
+fn unfinished_backup_is_removed_at_start_and_before_the_next_one() {
+    let place = BackupServer::new();
     let leave = || {
         for name in ["backups/.monday.partial", "backups/.monday.partial.tmp"] {
             fs::create_dir_all(place.path(name)).unwrap();
@@ -213,8 +214,8 @@ fn an_unfinished_backup_is_removed_at_start_and_before_the_next_one() {
 }
 
 #[test]
-fn a_restored_database_is_as_full_as_it_was() {
-    let place = Place::new();
+fn restored_database_is_as_full_as_it_was() {
+    let place = BackupServer::new();
     let server = place.serve(&[]);
     let mut client = RespClient::connect(server.resp);
     for user in 0..5 {
@@ -229,8 +230,8 @@ fn a_restored_database_is_as_full_as_it_was() {
 }
 
 #[test]
-fn a_server_without_a_directory_for_backups_or_a_database_says_so() {
-    let place = Place::new();
+fn server_without_backup_directory_or_database_returns_an_error() {
+    let place = BackupServer::new();
     let plain = Server::start(&[place.rules.path(), "--data-dir", &place.path("data")]);
     let error = refused(&["backup", "a", "--server", &plain.resp.to_string()]);
     assert!(error.contains("start the server with --backup-dir"), "{error}");
@@ -240,8 +241,8 @@ fn a_server_without_a_directory_for_backups_or_a_database_says_so() {
 }
 
 #[test]
-fn only_a_whole_backup_is_restored_and_only_into_nothing() {
-    let place = Place::new();
+fn only_complete_backups_are_restored_and_only_into_empty_directories() {
+    let place = BackupServer::new();
     let server = place.serve(&[]);
     let mut client = RespClient::connect(server.resp);
     for user in 0..1_000 {
@@ -262,7 +263,8 @@ fn only_a_whole_backup_is_restored_and_only_into_nothing() {
     assert!(error.contains("format 99"), "{error}");
     fs::write(path(Path::new(&backup), "DIVVY-FORMAT"), "1\n").unwrap();
 
-    // One byte in the middle of the table with the counters. The backup's files may be the data directory's own.
+    // Changes one byte in the middle of the table with the counters. The backup's files may be shared with the data
+    // directory.
     server.kill();
     let tables = entries(Path::new(&backup)).into_iter().filter(|name| name.ends_with(".sst"));
     let largest = tables.max_by_key(|name| fs::metadata(path(Path::new(&backup), name)).unwrap().len()).unwrap();
@@ -290,8 +292,8 @@ fn only_a_whole_backup_is_restored_and_only_into_nothing() {
 }
 
 #[test]
-fn a_backup_that_fails_leaves_nothing_behind() {
-    let place = Place::new();
+fn failed_backup_leaves_nothing_behind() {
+    let place = BackupServer::new();
     let server = place.serve(&[]);
     let mut client = RespClient::connect(server.resp);
     client.command("DIVVY.HIT api=other user=ada");
@@ -303,7 +305,7 @@ fn a_backup_that_fails_leaves_nothing_behind() {
         reply.starts_with("-ERR cannot write the backup") && reply.contains("partial backup was removed"),
         "{reply}"
     );
-    assert!(!reply.contains(&backups), "a client is told a path: {reply}");
+    assert!(!reply.contains(&backups), "a path was sent to a client: {reply}");
     fs::remove_file(&backups).unwrap();
     fs::create_dir(&backups).unwrap();
     assert_eq!(client.command("DIVVY.BACKUP a"), place.path("backups/a"), "the next one is not in its way");
@@ -312,7 +314,7 @@ fn a_backup_that_fails_leaves_nothing_behind() {
 
 #[test]
 fn counters_are_listed_and_forgotten_over_a_running_server() {
-    let place = Place::new();
+    let place = BackupServer::new();
     for server in [place.serve(&[]), Server::in_memory(place.rules.path())] {
         let address = server.resp.to_string();
         let mut client = RespClient::connect(server.resp);
@@ -345,8 +347,8 @@ fn counters_are_listed_and_forgotten_over_a_running_server() {
 }
 
 #[test]
-fn what_was_forgotten_stays_forgotten_after_a_crash() {
-    let place = Place::new();
+fn forgotten_counters_stay_forgotten_after_a_crash() {
+    let place = BackupServer::new();
     let server = place.serve(&[]);
     let mut client = RespClient::connect(server.resp);
     for user in ["ada", "bob"] {
@@ -360,7 +362,7 @@ fn what_was_forgotten_stays_forgotten_after_a_crash() {
     assert!(page.starts_with("[0 [[bob 999999 ") && !page.contains("ada"), "{page}");
 }
 
-/// Sends `commands` in pipelines, and hands each reply to `check`.
+/// Sends `commands` in pipelines, and passes each reply to `check`.
 fn pipeline(client: &mut RespClient, commands: impl Iterator<Item = Vec<u8>>, mut check: impl FnMut(&str)) {
     let commands: Vec<_> = commands.collect();
     for chunk in commands.chunks(1_000) {
@@ -374,10 +376,10 @@ fn hit_of(user: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_million_counters_are_listed_and_forgotten_in_bounded_memory() {
+fn million_counters_are_listed_and_forgotten_in_bounded_memory() {
     const COUNTERS: usize = 1_000_000;
     const MIB: u64 = 1 << 20;
-    let place = Place::new();
+    let place = BackupServer::new();
     let server = place.serve(&["--hot-counters", "10000"]);
     let mut client = RespClient::connect(server.resp);
     pipeline(&mut client, (0..COUNTERS).map(|number| hit_of(&format!("user-{number}"))), |reply| {
@@ -389,7 +391,7 @@ fn a_million_counters_are_listed_and_forgotten_in_bounded_memory() {
         divvy().args(["counters", "--rule", "uploads", "--server", &address]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.next().unwrap().unwrap().contains("actor"));
-    // It cannot end before these are read: a pipe holds fewer.
+    // The command cannot end before these lines are read, because the pipe holds fewer.
     const UNREAD: usize = 20_000;
     let mut listed = lines.by_ref().take(COUNTERS - UNREAD).count();
     let of_client = peak_resident_of(child.id());
@@ -397,7 +399,7 @@ fn a_million_counters_are_listed_and_forgotten_in_bounded_memory() {
     assert!(child.wait().unwrap().success());
     assert_eq!(listed, COUNTERS);
     assert!(of_client < 32 * MIB, "the client's memory: {} MiB", of_client / MIB);
-    // The kernel tells the peak within a few pages for each processor: it may tell less than before.
+    // The kernel's peak is exact to a few pages per processor, so it may even decrease.
     let grown = server.peak_resident().saturating_sub(before);
     assert!(grown < 64 * MIB, "the server grew by {} MiB", grown / MIB);
 
@@ -413,8 +415,8 @@ fn peak_resident_of(pid: u32) -> u64 {
 }
 
 #[test]
-fn stats_add_up() {
-    let place = Place::new();
+fn stats_match_the_requests() {
+    let place = BackupServer::new();
     let server = place.serve(&["--durability", "lazy"]);
     let mut client = RespClient::connect(server.resp);
     for _ in 0..7 {

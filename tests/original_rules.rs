@@ -1,5 +1,5 @@
-//! Random rules files read by divvy and as Divvy 1.7.1 reads them, INI with the package from npm that it uses: both read the
-//! same rules, or divvy tells the difference.
+//! Random rules files, read by divvy and as Button's Divvy 1.7.1 reads them, with the npm package that it uses for INI.
+//! Both read the same rules, or divvy reports the difference.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
@@ -33,12 +33,12 @@ impl Original {
         Self { child, files, rules }
     }
 
-    /// The rules of an INI file; null when it is refused.
+    /// Returns the rules of an INI file; null if it is rejected.
     fn read(&mut self, text: &str) -> Value {
         self.send(&json!(text))
     }
 
-    /// The operations of a JSON file's rules.
+    /// Returns the operations of a JSON file's rules.
     fn read_json(&mut self, text: &str) -> Value {
         self.send(&json!({ "json": text }))
     }
@@ -58,13 +58,13 @@ impl Drop for Original {
     }
 }
 
-/// A rule as original_rules.js prints it.
+/// Formats a rule as original_rules.js prints it.
 fn printed(rule: &Rule) -> Value {
     let mut operation: Vec<_> = rule.pairs().collect();
     operation.sort_by(|one, other| one.0.encode_utf16().cmp(other.0.encode_utf16()));
     let seconds = rule.settings.reset_seconds.to_string().parse::<f64>().unwrap();
     let seconds = if rule.settings.credit_limit == 0 { 0.0 } else { seconds };
-    assert_eq!(seconds.fract(), 0.0, "a fraction is told as a difference");
+    assert_eq!(seconds.fract(), 0.0, "a fraction is reported as a difference");
     json!({
         "operation": operation,
         "creditLimit": rule.settings.credit_limit,
@@ -79,7 +79,7 @@ fn one_of(choices: &'static [&'static str]) -> impl Strategy<Value = &'static st
     prop::sample::select(choices)
 }
 
-/// A section header of several pairs, with what the two could stumble over. `name` keeps rules apart.
+/// Generates a section header with several pairs and awkward characters. `name` keeps rules apart.
 fn header(name: usize) -> impl Strategy<Value = String> {
     let value = one_of(&[
         "1", "/x", "/x", "x*", "*", "", "/a#top", "/a;b", r"/a\#b", r"/a\;b", r"C:\d", r"a\\b", "\"a b\"", "\"a;b\"",
@@ -175,7 +175,7 @@ fn file() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn both_read_the_same_rules_or_the_difference_is_told() {
+fn both_read_the_same_rules_or_divvy_reports_the_difference() {
     let original = RefCell::new(Original::start());
     let compared = RefCell::new(0);
     let config = ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() };
@@ -199,7 +199,7 @@ fn both_read_the_same_rules_or_the_difference_is_told() {
     assert!(*compared.borrow() >= 100, "only {} files were the same to both", compared.borrow());
 }
 
-/// A value in a JSON operation that is not a string.
+/// Generates a value in a JSON operation that is not a string.
 fn json_value() -> impl Strategy<Value = String> {
     let number = "-?(0|[1-9][0-9]{0,24})([.][0-9]{1,20})?([eE][+-]?[0-9]{1,3})?";
     let near_whole = (any::<u64>(), -3..4_i32).prop_map(|(whole, power)| format!("{whole}e{power}"));
@@ -215,9 +215,9 @@ fn json_value() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn values_in_json_operations_are_the_same_to_both_or_the_difference_is_told() {
+fn both_read_the_same_json_values_or_divvy_reports_the_difference() {
     let original = RefCell::new(Original::start());
-    let (same, told) = (RefCell::new(0), RefCell::new(0));
+    let (same, answer) = (RefCell::new(0), RefCell::new(0));
     let config = ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() };
     let result = TestRunner::new(config).run(&json_value(), |value| {
         let text = format!(
@@ -238,12 +238,12 @@ fn values_in_json_operations_are_the_same_to_both_or_the_difference_is_told() {
             [difference] => {
                 let read = format!("reads k={} here, not k={value}", theirs[0][0][1].as_str().unwrap());
                 prop_assert!(difference.what.contains(&read), "{}: {}", difference, theirs);
-                *told.borrow_mut() += 1;
+                *answer.borrow_mut() += 1;
             }
             more => panic!("{text}: {more:?}"),
         }
         Ok(())
     });
     result.unwrap();
-    assert!(*same.borrow() >= 100 && *told.borrow() >= 100, "{same:?} same, {told:?} told");
+    assert!(*same.borrow() >= 100 && *answer.borrow() >= 100, "{same:?} same, {answer:?} answer");
 }

@@ -1,4 +1,4 @@
-//! The Kubernetes manifests and the container image, as far as they can be tried on one machine.
+//! The Kubernetes manifests and the container image, as far as they can be tested on one machine.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,13 +15,13 @@ fn check(script: &str) -> String {
 }
 
 #[test]
-fn the_manifests_keep_to_kubernetes_schemas_and_to_divvy() {
+fn manifests_match_kubernetes_schemas_and_divvy() {
     let checked = check("kubernetes/check.py");
     assert!(checked.contains("StatefulSet") && checked.contains("Deployment"), "{checked}");
 }
 
 #[test]
-fn the_image_s_command_serves_and_is_healthy() {
+fn container_command_serves_and_is_healthy() {
     let checked = check("container_check.py");
     assert!(checked.contains("its health check passes"), "{checked}");
 }

@@ -1,5 +1,5 @@
-//! Plans that change in the middle of a window: what a customer has used is kept, on every store, by every algorithm that
-//! counts under a name.
+//! Customers change plans in the middle of a window: their usage is kept, on every store, with every algorithm that
+//! supports named counters.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::support::log::Log;
 use crate::support::redis::{RedisCluster, RedisServer};
 use crate::support::{RespClient, RulesFile, Server, divvy};
 
-/// The algorithms that count what was used, and what makes them give nothing back during a test.
+/// Algorithms that count usage, with settings that give nothing back during a test.
 pub const RHYTHMS: [(&str, &str); 5] = [
     ("fixed", "resetSeconds = 2592000"),
     ("year", "window = year\ntimezone = Asia/Tokyo"),
@@ -17,7 +17,7 @@ pub const RHYTHMS: [(&str, &str); 5] = [
     ("leaky", "algorithm = leaky-bucket\nresetSeconds = 2592000"),
 ];
 
-/// Plans with their credits, by every algorithm.
+/// Returns plans and their credits, for every algorithm.
 fn rules(plans: &[(&str, u64)]) -> String {
     let mut rules = String::new();
     for (algorithm, rhythm) in RHYTHMS {
@@ -61,7 +61,8 @@ impl Plans {
         RespClient::connect(self.server.resp)
     }
 
-    /// Whether a hit of the customer `a` is allowed, and what is left, by every algorithm: the same by all.
+    /// Returns whether a hit of the customer `a` is allowed, and the credits left. Every algorithm must return the
+    /// same.
     fn hit(&self, plan: &str, cost: u64) -> (bool, u64) {
         let answers = RHYTHMS.map(|(algorithm, _)| self.hit_by(algorithm, plan, cost));
         assert!(answers.iter().all(|answer| *answer == answers[0]), "{plan}: {answers:?}");
@@ -76,9 +77,9 @@ impl Plans {
     }
 }
 
-/// A denial that says that it lasts is not over sooner: the bucket is kept as long as the slower plan needs it.
+/// A denial holds for as long as it says: the bucket is kept for the time that the slower plan needs.
 #[test]
-fn a_slower_plan_is_not_forgotten_when_a_faster_one_would_be() {
+fn bucket_is_kept_for_the_slower_plan() {
     let redis = RedisServer::start();
     let url = redis.url();
     for algorithm in ["token-bucket", "leaky-bucket"] {
@@ -112,14 +113,14 @@ fn a_slower_plan_is_not_forgotten_when_a_faster_one_would_be() {
 
 const PLANS: [(&str, u64); 3] = [("free", 1000), ("pro", 2000), ("tiny", 100)];
 
-/// An upgrade, a downgrade, plans that are resized and renamed in the middle of a window.
+/// Checks an upgrade, a downgrade, and plans that are resized and renamed in the middle of a window.
 fn usage_is_kept(plans: &mut Plans) {
     assert_eq!(plans.hit("free", 900), (true, 100));
     assert_eq!(plans.hit("pro", 0), (true, 1100), "an upgrade does not give the whole quota again");
     assert_eq!(plans.hit("pro", 1), (true, 1099));
     assert_eq!(plans.hit("tiny", 1), (false, 0), "a downgrade below what was used");
     assert_eq!(plans.hit("free", 1), (true, 98));
-    // What a rule is called, and how much it gives, may change.
+    // A rule's name and its credits may change.
     plans.reload(&[("basic", 1500), ("pro", 3000)]);
     plans.log.await_line(&["added [by=tokens plan=basic customer=*]", "its counters are kept"]);
     plans
@@ -130,8 +131,8 @@ fn usage_is_kept(plans: &mut Plans) {
     assert_eq!(plans.hit("basic", 1), (false, 0), "more was used than this plan has");
 }
 
-/// What all rules of a counter have in common.
-fn counters_are_those_of_all_rules(plans: &Plans) {
+/// Checks that listings show a counter under each of its rules.
+fn check_counters_under_each_rule(plans: &Plans) {
     for (algorithm, _) in RHYTHMS {
         let counters = |plan: &str| plans.resp().command(&format!("DIVVY.COUNTERS {plan}-{algorithm} ACTOR a"));
         assert!(counters("pro").contains("a 1000 "), "{}", counters("pro"));
@@ -154,7 +155,7 @@ fn usage_survives_a_change_of_plan_on_every_store() {
         let dir = tempfile::tempdir().unwrap();
         let mut plans = Plans::serving(dir.path(), &PLANS, store);
         usage_is_kept(&mut plans);
-        counters_are_those_of_all_rules(&plans);
+        check_counters_under_each_rule(&plans);
     }
 }
 
@@ -164,7 +165,7 @@ fn usage_survives_a_change_of_plan_a_sigkill_and_a_restored_backup() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (data, backups, restored) = (path("data"), path("backups"), path("restored"));
-    // A table so small that counters are read back from their records.
+    // The table is so small that counters are read back from their records.
     let disk = ["--data-dir", &data, "--backup-dir", &backups, "--cache-memory", "1Mi"];
     let mut plans = Plans::serving(dir.path(), &PLANS, &disk);
     usage_is_kept(&mut plans);

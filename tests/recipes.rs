@@ -1,5 +1,5 @@
-//! Follows docs/recipes.md as a reader would: serves each recipe's rules, runs each command in a shell, and compares each
-//! reply with the one on the page.
+//! Follows docs/recipes.md as a reader would: serves each recipe's rules, runs each command in a shell, and compares
+//! each reply with the page.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const HTTP: &str = "127.0.0.1:8322";
 /// The port in the page's programs.
 const RESP: &str = "port=9049";
 
-/// What the page's program leaves to its reader, and what it comes to.
+/// The parts that the page's program leaves to its reader, with their results.
 const MODEL: &str = r#"
 def call_model(prompt, max_tokens):
     assert left() == 4000, left()
@@ -41,7 +41,7 @@ except RuntimeError as error:
     assert str(error).startswith("4300 tokens left; more in "), error
 "#;
 
-/// What precedes a number of seconds in a reply. The last word of a line `OK …` is one, too.
+/// Texts that precede a number of seconds in a reply. The last word of a line `OK …` is one, too.
 const BEFORE_SECONDS: [&str; 4] = ["\"reset\":", "\"retryAfter\":", ";t=", "retry-after: "];
 
 struct Recipe {
@@ -50,13 +50,13 @@ struct Recipe {
 }
 
 enum Step {
-    /// Serves this rules file from here on.
+    /// Replaces the rules file for the following steps.
     Rules(String),
     Command {
         line: String,
         reply: String,
     },
-    /// In Python, to be run with [`MODEL`].
+    /// Python code, to be run with [`MODEL`].
     Program(String),
 }
 
@@ -68,7 +68,7 @@ fn every_recipe_works_as_the_page_shows() {
 }
 
 #[test]
-fn every_recipe_has_rules_commands_and_a_place_in_the_contents() {
+fn every_recipe_has_rules_and_commands_and_is_in_the_contents() {
     let page = page();
     let recipes = recipes(&page);
     assert_eq!(recipes.len(), 13);
@@ -81,7 +81,7 @@ fn every_recipe_has_rules_commands_and_a_place_in_the_contents() {
 }
 
 #[test]
-fn seconds_may_have_passed_and_nothing_else_may_differ() {
+fn replies_may_differ_only_in_elapsed_seconds() {
     let line = "OK true 2 60";
     let json = r#"[{"reset":60,"retryAfter":null},{"reset":60,"retryAfter":60}]"#;
     for (shown, reply, expected) in [
@@ -110,7 +110,7 @@ fn page() -> String {
     std::fs::read_to_string(PAGE).unwrap()
 }
 
-/// The page's recipes. Fails on a block that is neither rules nor commands: nothing would test it.
+/// Returns the page's recipes. Fails on a block that is neither rules nor commands, because nothing would test it.
 fn recipes(page: &str) -> Vec<Recipe> {
     let mut recipes: Vec<Recipe> = Vec::new();
     let mut lines = page.lines();
@@ -131,7 +131,7 @@ fn recipes(page: &str) -> Vec<Recipe> {
     recipes
 }
 
-/// The commands of a console block, each with the lines below it.
+/// Returns the commands of a console block, each with the lines below it.
 fn commands(block: &[&str]) -> Vec<Step> {
     let starts: Vec<usize> = (0..block.len()).filter(|&at| block[at].starts_with("$ ")).collect();
     assert_eq!(starts.first(), Some(&0), "a console block begins with a command: {block:?}");
@@ -150,7 +150,7 @@ fn follow(Recipe { title, steps }: &Recipe) {
         match (step, &served) {
             (Step::Rules(rules), None) => {
                 let file = RulesFile::ini(rules);
-                // A reader's server looks at the file every second. This one waits for SIGHUP.
+                // A reader's server checks the file every second. This one waits for SIGHUP.
                 let server = Server::start(&[file.path(), "--store=memory", "--reload-interval=0"]);
                 served = Some((server, file));
             }
@@ -186,8 +186,8 @@ fn change_rules(server: &Server, file: &RulesFile, rules: &str) {
     }
 }
 
-/// Runs the command in a shell, with the program under test as `divvy` and `server` at the page's addresses. Returns all
-/// that it prints.
+/// Runs the command in a shell. `divvy` is the program under test, and `server` is at the page's addresses. Returns all
+/// output.
 fn run(line: &str, server: &Server) -> String {
     let divvy_first = format!("{}:{}", Path::new(DIVVY).parent().unwrap().display(), std::env::var("PATH").unwrap());
     let address = server.http.to_string();
@@ -208,7 +208,7 @@ fn run_program(text: &str, server: &Server) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Whether a reply is the one on the page. Its seconds may be lower, by the time since the recipe began.
+/// Returns whether a reply agrees with the page. Its seconds may be lower by the time since the recipe began.
 fn agrees(shown: &str, got: &str, since: Duration) -> bool {
     let ((text, seconds), (got_text, got_seconds)) = (without_seconds(shown), without_seconds(got));
     let late = since.as_secs() + u64::from(since.subsec_nanos() > 0);
@@ -216,7 +216,7 @@ fn agrees(shown: &str, got: &str, since: Duration) -> bool {
     text == got_text && seconds.into_iter().zip(got_seconds).all(agrees)
 }
 
-/// A reply with an underscore in place of each number of seconds, and these numbers.
+/// Replaces each number of seconds in a reply by an underscore. Returns the numbers, too.
 fn without_seconds(reply: &str) -> (String, Vec<u64>) {
     let (mut text, mut seconds) = (String::new(), Vec::new());
     for line in reply.trim_end().lines() {
@@ -233,7 +233,7 @@ fn without_seconds(reply: &str) -> (String, Vec<u64>) {
     (text, seconds)
 }
 
-/// The first number of seconds in the rest of a line, between what precedes and what follows it.
+/// Returns the next number of seconds in a line, with the text before and after it.
 fn next_seconds(line: &str) -> Option<(&str, u64, &str)> {
     let last_word = || line.starts_with("OK ").then(|| line.rfind(' ')).flatten().map(|at| at + 1);
     let marked = BEFORE_SECONDS.iter().flat_map(|mark| line.match_indices(mark)).map(|(at, mark)| at + mark.len());

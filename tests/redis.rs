@@ -1,4 +1,4 @@
-//! One Redis as the store: names and values that the original Divvy shares, times, batches and listings.
+//! A single Redis as the store: keys and values shared with Button's Divvy, times, batches and listings.
 
 use divvy::algorithm::{
     Ask, Fate, FixedWindow, LeakyBucket, Limit, Outcome, ReservationAsk, SlidingLog, SlidingWindow, TokenBucket,
@@ -25,12 +25,12 @@ fn tokens(capacity: u64) -> Limit {
     Limit::TokenBucket(TokenBucket::new(capacity, 1, 3600 * SECOND).unwrap())
 }
 
-/// Applies the actions as one batch, each on its actor's bucket of the rule `method=GET path=/x`.
+/// Applies the actions as one batch, each to its actor's bucket of the rule `method=GET path=/x`.
 pub async fn apply(store: &RedisStore, actions: &[(&str, Limit, Action)]) -> Vec<Result<Outcome, StoreError>> {
     apply_at(store, Clock::system().now(), actions).await
 }
 
-/// The same by a server whose clock reads `now`.
+/// Applies the actions as a server whose clock reads `now`.
 async fn apply_at(
     store: &RedisStore,
     now: Timestamp,
@@ -49,7 +49,7 @@ fn prefix(limit: &Limit) -> Prefix {
     Prefix::new(Space::Rule, [("path", "/x"), ("method", "GET")], limit)
 }
 
-/// The page of the rule's buckets that begins at the cursor.
+/// Returns the page of the rule's buckets that begins at the cursor.
 pub async fn page(store: &RedisStore, limit: Limit, cursor: Option<String>, count: usize) -> Result<Page, StoreError> {
     let prefix = prefix(&limit).as_bytes().into();
     store.list(Listing { prefix, limit, cursor, count, now: Clock::system().now() }).await
@@ -63,7 +63,7 @@ pub fn take(cost: u64) -> Action {
     Action::Ask(Ask::Take { cost })
 }
 
-/// Allowed, credits left, and seconds until the reset, rounded up.
+/// Returns whether it is allowed, the credits left, and the seconds until the reset, rounded up.
 pub fn summary(outcome: Outcome) -> (bool, u64, u64) {
     (outcome.allowed, outcome.left, outcome.reset_ns.div_ceil(SECOND))
 }
@@ -73,7 +73,7 @@ fn ttl_ms(server: &RedisServer, key: &str) -> i64 {
 }
 
 #[test]
-fn a_window_has_divvy_s_name_value_and_time_to_live() {
+fn window_has_buttons_divvys_key_value_and_ttl() {
     let server = RedisServer::start();
     let store = open(vec![server.url()]);
     wait(async {
@@ -98,7 +98,7 @@ fn a_window_has_divvy_s_name_value_and_time_to_live() {
 }
 
 #[test]
-fn the_original_s_steps_by_hand_and_divvy_s_hits_take_from_the_same_credits() {
+fn manual_commands_and_hits_share_the_same_credits() {
     let server = RedisServer::start();
     let store = open(vec![server.url()]);
     wait(async {
@@ -110,13 +110,13 @@ fn the_original_s_steps_by_hand_and_divvy_s_hits_take_from_the_same_credits() {
         assert_eq!(summary(one(&store, "both", limit, take(2)).await.unwrap()), (true, 1, 60));
         assert_eq!(server.cli(&["DECR", key]), "0");
         assert_eq!(summary(one(&store, "both", limit, TAKE).await.unwrap()), (false, 0, 60));
-        assert_eq!(server.cli(&["GET", key]), "0", "a denied hit leaves it as it is");
+        assert_eq!(server.cli(&["GET", key]), "0", "a denied hit leaves it unchanged");
         assert_eq!(server.cli(&["DECR", key]), "-1");
         assert_eq!(summary(one(&store, "both", limit, TAKE).await.unwrap()), (false, 0, 60));
     });
 }
 
-/// Asks about the reservation `id` of an actor's bucket of the rule `method=GET path=/x`.
+/// Applies a request to the reservation `id` of an actor's bucket of the rule `method=GET path=/x`.
 pub async fn about(
     store: &RedisStore,
     (actor, id): (&str, &str),
@@ -134,7 +134,7 @@ pub async fn about(
 }
 
 #[test]
-fn reservations_leave_the_original_s_window_as_it_is() {
+fn reservations_leave_buttons_divvys_window_unchanged() {
     let server = RedisServer::start();
     let store = open(vec![server.url()]);
     wait(async {
@@ -143,7 +143,7 @@ fn reservations_leave_the_original_s_window_as_it_is() {
         let get = |key: &str| server.cli(&["GET", key]);
         let left = async || one(&store, "both", limit, LOOK).await.unwrap().left;
         let reserve = |credits| ReservationAsk::Reserve { credits, ttl_seconds: 900 };
-        // The window begins with what is reserved, and has all of its credits for those who know nothing of that.
+        // The window begins with the reservation. Programs that do not know reservations see all of its credits.
         let reserved = about(&store, ("both", "a"), limit, reserve(2)).await.unwrap();
         assert_eq!((reserved.allowed, reserved.left, get(key).as_str()), (true, 4, "6"));
         let [window_ms, side_ms] = [key, &side].map(|key| ttl_ms(&server, key));
@@ -152,7 +152,7 @@ fn reservations_leave_the_original_s_window_as_it_is() {
         assert!(ends.abs_diff(side_ms as u64) < 1_000, "{ends} {side_ms}");
         assert!(about(&store, ("both", "b"), limit, reserve(1)).await.unwrap().allowed);
         let text = get(&side);
-        // After the groups comes when they were changed.
+        // The word after the groups is the time of their last change.
         let words = text.split(' ').skip(1).filter(|word| !word.starts_with(':'));
         let groups: Vec<_> = words.map(|group| group.split_once(':').unwrap()).collect();
         assert_eq!(groups.iter().map(|(_, credits)| credits.parse::<u64>().unwrap()).sum::<u64>(), 3, "{text}");
@@ -172,13 +172,13 @@ fn reservations_leave_the_original_s_window_as_it_is() {
         let ttl = ttl_ms(&server, key);
         assert!(ttl > 0 && ttl <= window_ms, "the window ends when it did: {ttl}");
 
-        // The window is taken away by hand, and begun anew by the original.
+        // The window is deleted by hand, and Button's Divvy begins a new one.
         about(&store, ("both", "c"), limit, reserve(1)).await.unwrap();
         assert_eq!(server.cli(&["DEL", key]), "1");
         assert_eq!(left().await, 5);
         assert_eq!(server.cli(&["SETEX", key, "60", "5"]), "OK");
         assert_eq!(left().await, 4);
-        // More than the limit has was given by hand.
+        // The window is given more credits than its limit by hand.
         assert_eq!(server.cli(&["SET", key, "9", "KEEPTTL"]), "OK");
         assert_eq!(left().await, 8);
         assert_eq!(summary(one(&store, "both", limit, take(8)).await.unwrap()).1, 0);
@@ -197,7 +197,7 @@ fn reservations_leave_the_original_s_window_as_it_is() {
 }
 
 #[test]
-fn what_nobody_can_read_of_a_reservation_is_refused_until_it_is_forgotten() {
+fn unreadable_reservation_is_rejected_until_it_is_forgotten() {
     let server = RedisServer::start();
     let store = open(vec![server.url()]);
     wait(async {
@@ -225,7 +225,7 @@ fn what_nobody_can_read_of_a_reservation_is_refused_until_it_is_forgotten() {
 }
 
 #[test]
-fn actions_on_one_window_see_each_other_in_the_batch_s_order() {
+fn actions_on_a_window_see_each_other_in_batch_order() {
     let server = RedisServer::start();
     let store = open(vec![server.url()]);
     wait(async {
@@ -252,7 +252,7 @@ fn actions_on_one_window_see_each_other_in_the_batch_s_order() {
 }
 
 #[test]
-fn a_window_that_lost_its_end_gets_it_back_and_foreign_content_is_an_error_of_its_bucket_alone() {
+fn window_without_expiry_is_repaired_and_foreign_content_affects_one_bucket() {
     let server = RedisServer::start();
     let store = open(vec![server.url()]);
     wait(async {
@@ -286,9 +286,9 @@ fn a_window_that_lost_its_end_gets_it_back_and_foreign_content_is_an_error_of_it
     });
 }
 
-/// Two servers that went by their own clocks gave out the difference at each turn.
+/// Servers that used their own clocks would grant the difference between them at each turn.
 #[test]
-fn servers_whose_clocks_differ_share_a_bucket_exactly() {
+fn servers_with_different_clocks_share_a_bucket_exactly() {
     let server = RedisServer::start();
     let stores = [(); 2].map(|()| open(vec![server.url()]));
     let limits = [
@@ -315,7 +315,7 @@ fn servers_whose_clocks_differ_share_a_bucket_exactly() {
 }
 
 #[test]
-fn the_original_and_divvy_at_once_take_each_credit_once() {
+fn buttons_divvy_and_divvy_together_take_each_credit_once() {
     const HITS: u64 = 300;
     let server = RedisServer::start();
     let key = "divvy:method=GET path=/x:both:1000:600";
@@ -335,7 +335,7 @@ fn the_original_and_divvy_at_once_take_each_credit_once() {
 }
 
 #[test]
-fn a_batch_is_one_round_trip_whatever_counts_its_hits() {
+fn batch_is_one_round_trip_for_every_algorithm() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port);
     let store = open(vec![proxy.url()]);
@@ -345,10 +345,10 @@ fn a_batch_is_one_round_trip_whatever_counts_its_hits() {
         .into_iter()
         .flat_map(|limit| [("a", limit, TAKE), ("b", limit, TAKE), ("a", limit, TAKE)])
         .collect();
-    // One runtime, so one connection.
+    // A single runtime, and therefore a single connection.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        // The connection's greetings, and the scripts' texts.
+        // Sends the connection's handshake and the scripts.
         apply(&store, &hits).await;
         let before = proxy.round_trips();
         for _ in 0..10 {
@@ -359,7 +359,7 @@ fn a_batch_is_one_round_trip_whatever_counts_its_hits() {
 }
 
 #[test]
-fn a_listing_ends_with_the_redis_that_it_is_of() {
+fn listing_is_invalid_after_redis_was_replaced() {
     let mut server = RedisServer::start();
     let store = open(vec![server.url()]);
     wait(async {
@@ -407,7 +407,7 @@ fn two_divvy_servers_share_the_credits_exactly() {
 }
 
 #[test]
-fn other_algorithms_live_beside_divvy_s_keys_and_expire() {
+fn other_algorithms_have_their_own_keys_that_expire() {
     let server = RedisServer::start();
     let store = open(vec![server.url()]);
     wait(async {
@@ -425,14 +425,14 @@ fn other_algorithms_live_beside_divvy_s_keys_and_expire() {
         assert!(error.contains("the key does not hold a state of this algorithm"), "{error}");
         assert!(one(&store, "a", limit, Action::Forget).await.unwrap().allowed);
         assert_eq!(one(&store, "a", limit, TAKE).await.unwrap().left, 2, "forgotten, though it was unreadable");
-        // As an operator might have set it by hand.
+        // An operator might have set this value by hand.
         server.cli(&["EVAL", "return redis.call('SET', redis.call('RANDOMKEY'), '0005 2 0007')", "0"]);
         assert!(one(&store, "a", limit, LOOK).await.unwrap().allowed);
     });
 }
 
 #[test]
-fn forgotten_scripts_are_sent_again_and_count_once() {
+fn lost_scripts_are_sent_again_and_count_once() {
     let server = RedisServer::start();
     let store = open(vec![server.url()]);
     wait(async {
@@ -447,9 +447,9 @@ fn forgotten_scripts_are_sent_again_and_count_once() {
     });
 }
 
-/// Each call with a text of 12 kB was more than Redis took in within the timeout.
+/// Sending the script with each call, 12 kB each, would exceed what Redis accepts within the timeout.
 #[test]
-fn a_forgotten_script_s_text_is_sent_once_for_all_of_a_batch_s_calls() {
+fn lost_script_is_sent_once_per_batch() {
     let server = RedisServer::start();
     let store = open(vec![server.url()]);
     let received = || {
@@ -469,7 +469,7 @@ fn a_forgotten_script_s_text_is_sent_once_for_all_of_a_batch_s_calls() {
 }
 
 #[test]
-fn a_unix_socket_works_too() {
+fn unix_socket_works() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("redis.sock");
     let _server = RedisServer::start_with(free_port(), &["--unixsocket", path.to_str().unwrap()]);
@@ -481,7 +481,7 @@ fn a_unix_socket_works_too() {
 }
 
 #[test]
-fn a_server_without_tls_is_an_error_to_a_url_that_demands_it() {
+fn tls_url_fails_with_a_server_without_tls() {
     let server = RedisServer::start();
     let store = open(vec![format!("rediss://127.0.0.1:{}", server.port)]);
     wait(async {

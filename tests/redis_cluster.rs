@@ -1,4 +1,4 @@
-//! A Redis cluster as the store: keys across slots, forgotten scripts, slots on the move, a master that dies.
+//! A Redis cluster as the store: keys in different slots, lost scripts, moving slots, and a failing master.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::support::redis::RedisCluster;
 const SECOND: u64 = 1_000_000_000;
 
 #[test]
-fn windows_across_slots_have_divvy_s_names_and_survive_forgotten_scripts_moving_slots_and_a_failover() {
+fn windows_across_slots_survive_lost_scripts_moving_slots_and_a_failover() {
     let mut cluster = RedisCluster::start();
     let store = open(cluster.urls());
     wait(async {
@@ -47,7 +47,7 @@ fn windows_across_slots_have_divvy_s_names_and_survive_forgotten_scripts_moving_
         timed(one(&store, "a", limit, TAKE)).await.unwrap_err();
         recover(&store, limit).await;
         let start = Instant::now();
-        // The node that is asked may hear of the new master later than the store did.
+        // This node may hear of the new master later than the store did.
         while cluster.master_of("divvy:method=GET path=/x:a:100:600").port == port {
             assert!(start.elapsed() < PATIENCE, "no new master");
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -55,7 +55,7 @@ fn windows_across_slots_have_divvy_s_names_and_survive_forgotten_scripts_moving_
         while timed(apply(&store, &hits)).await.iter().any(Result::is_err) {
             assert!(start.elapsed() < PATIENCE, "the client does not find its way about the new cluster");
         }
-        // The new master's order is another one; a node that was asked for the slots may not have heard of it yet.
+        // The new master has another order. A node that was asked for the slots may not know the new master yet.
         while !matches!(page(&store, limit, cursor.clone(), 1).await, Err(StoreError::InvalidCursor(_))) {
             assert!(start.elapsed() < PATIENCE, "the cursor goes on");
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -67,9 +67,9 @@ fn windows_across_slots_have_divvy_s_names_and_survive_forgotten_scripts_moving_
     });
 }
 
-/// Clients choose what is in a bucket's name, and so its slot.
+/// Clients choose parts of a bucket's name, and therefore its slot.
 #[test]
-fn what_is_reserved_is_in_the_slot_of_its_bucket_whatever_braces_clients_send() {
+fn reservation_is_in_the_slot_of_its_bucket_despite_braces_from_clients() {
     let cluster = RedisCluster::start();
     let store = open(cluster.urls());
     let tokens = Limit::TokenBucket(TokenBucket::new(5, 1, 600 * SECOND).unwrap());
@@ -95,9 +95,9 @@ fn what_is_reserved_is_in_the_slot_of_its_bucket_whatever_braces_clients_send() 
     });
 }
 
-/// Of a slot on the move, some keys are here and some are there: hits go on, and reservations wait.
+/// While a slot moves, some of its keys are here and some are there. Hits continue, and reservations wait.
 #[test]
-fn while_a_slot_moves_hits_go_on_and_reservations_are_refused() {
+fn hits_continue_and_reservations_are_refused_while_a_slot_moves() {
     let mut cluster = RedisCluster::start();
     let store = open(cluster.urls());
     wait(async {
@@ -136,8 +136,8 @@ fn while_a_slot_moves_hits_go_on_and_reservations_are_refused() {
     });
 }
 
-/// Moves `key`'s slot to another master, and hits the key before, during (ASK) and after it (MOVED): each hit counts
-/// once.
+/// Moves `key`'s slot to another master. Hits the key before, during (ASK) and after the move (MOVED). Each hit must
+/// count once.
 async fn move_slot(cluster: &mut RedisCluster, key: &str, hit: impl AsyncFn() -> u64) {
     assert_eq!(hit().await, 99);
     let slot = cluster.cli(&["CLUSTER", "KEYSLOT", key]);

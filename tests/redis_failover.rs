@@ -1,10 +1,10 @@
-//! A master killed under load, and its replica promoted, by sentinels and in a cluster: replies come in time, the
-//! server finds the new master by itself, and nothing is granted beyond what Redis itself lost.
+//! A master is killed under load, and its replica is promoted, by sentinels and in a cluster. Replies arrive in time,
+//! the server finds the new master automatically, and grants exceed the limit only by what Redis itself lost.
 //!
-//! The bound: replication is asynchronous, so the replica may lack the last grants of the master that died. Each master
-//! grants each credit once, and the new one begins at what the replica held, V. So a credit of V or more is granted
-//! once, one below V at most twice, and the total is at most the limit plus the credits below V that were granted before
-//! the kill: those, and only those, Redis lost.
+//! The bound: replication is asynchronous, so the replica may lack the last grants of the old master. Each master
+//! grants each credit once, and the new one begins at V, the replica's value. A credit of V or more is therefore
+//! granted once, and one below V at most twice. The total is at most the limit plus the credits below V that were
+//! granted before the kill, which are the ones that Redis lost.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -17,7 +17,7 @@ use crate::support::{LineClient, PATIENCE, RulesFile, Server, parse_verdict};
 
 const LIMIT: u64 = 4_000;
 const CLIENTS: usize = 8;
-/// Grants before the master is killed.
+/// Number of grants before the master is killed.
 const BEFORE: usize = 500;
 
 const KEY: &str = "divvy:ip=*:a:4000:600";
@@ -35,7 +35,7 @@ enum Reply {
     Error(String),
 }
 
-/// One hit, whose reply must come in time.
+/// Sends a hit. Its reply must arrive in time.
 fn hit(client: &mut LineClient, ip: &str) -> Reply {
     let sent = Instant::now();
     client.send(format!("HIT ip={ip}\n").as_bytes());
@@ -49,8 +49,8 @@ fn hit(client: &mut LineClient, ip: &str) -> Reply {
     }
 }
 
-/// Hits of several connections at once; each goes on until `is_last` with a reply. Returns the credits that were
-/// granted.
+/// Sends hits on several connections at once. Each continues until `is_last` returns true for a reply. Returns the
+/// granted credits.
 fn load(server: &Server, granted: &AtomicUsize, is_last: impl Fn(&Reply) -> bool + Sync) -> Vec<u64> {
     let hits = || {
         let (mut client, mut credits, begin) = (LineClient::connect(server.line), Vec::new(), Instant::now());
@@ -75,7 +75,7 @@ fn load(server: &Server, granted: &AtomicUsize, is_last: impl Fn(&Reply) -> bool
     })
 }
 
-/// Kills the master under load; returns the grants up to then. Every connection met the failure.
+/// Kills the master under load. Returns the grants before the kill. Every connection must notice the failure.
 fn load_until_killed(server: &Server, kill: impl FnOnce()) -> Vec<u64> {
     let granted = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -88,7 +88,7 @@ fn load_until_killed(server: &Server, kill: impl FnOnce()) -> Vec<u64> {
     })
 }
 
-/// Hits until the new master has no credit left, and holds all grants against the bound.
+/// Sends hits until the new master has no credit left, and compares all grants with the bound.
 fn assert_nothing_over_admitted(server: &Server, before: &[u64], replica_held: u64) {
     let after = load(server, &AtomicUsize::new(0), |reply| matches!(reply, Reply::Denied));
     for grants in [before, &after] {
@@ -117,7 +117,7 @@ fn sentinels_promote_a_replica() {
 }
 
 #[test]
-fn a_hung_sentinel_does_not_hide_the_master() {
+fn hung_sentinel_does_not_hide_the_master() {
     let setup = Sentinels::start();
     setup.hang_first_sentinel();
     let urls = setup.urls();
@@ -128,12 +128,12 @@ fn a_hung_sentinel_does_not_hide_the_master() {
 }
 
 #[test]
-fn a_cluster_replaces_a_killed_master_and_the_other_shards_do_not_notice() {
+fn cluster_replaces_a_killed_master_without_affecting_other_shards() {
     a_cluster_loses_a_master(RedisServer::kill);
 }
 
 #[test]
-fn a_cluster_replaces_a_hung_master_and_the_other_shards_do_not_notice() {
+fn cluster_replaces_a_hung_master_without_affecting_other_shards() {
     a_cluster_loses_a_master(|master| master.signal("-STOP"));
 }
 
@@ -155,7 +155,7 @@ fn a_cluster_loses_a_master(lose: impl FnOnce(&mut RedisServer)) {
     all_answered(others.len());
     let before = load_until_killed(&server, || lose(cluster.node(master)));
     all_answered(50 * others.len());
-    // A replica answers questions about its master's keys only on demand.
+    // A replica answers requests for its master's keys only after READONLY.
     let held = cluster.node(replica).pipe("READONLY\nGET \"divvy:ip=*:a:4000:600\"\n");
     let held = held.lines().last().unwrap().parse().unwrap();
     thread::scope(|scope| {

@@ -1,9 +1,9 @@
-//! What each `--on-store-error` promises, under load, while Redis is killed and comes back empty, hangs and wakes up, or
-//! a cluster's master is killed and fails over: replies of the policy's kind, in time; recovery without a restart; and
-//! nothing granted beyond what Redis itself lost.
+//! The promise of each `--on-store-error` policy, under load, while Redis is killed and comes back empty, hangs and
+//! recovers, or a cluster's master is killed and fails over. Replies are the policy's, and arrive in time. Servers
+//! recover without a restart. Grants exceed the limit only by what Redis itself lost.
 //!
-//! The bound: a Redis that lives on grants each credit of a window once. One that came back empty, or a replica that
-//! lacks the last grants, may grant it once more; so may a server's own count, under `local`.
+//! The bound: a Redis that survives grants each credit of a window once. One that comes back empty, or a replica that
+//! lacks the last grants, may grant it once more. So may a server's own count with `local`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,15 +17,15 @@ use crate::support::{LineClient, RulesFile, Server, parse_verdict};
 
 const LIMIT: u64 = 4_000;
 const CLIENTS_EACH: usize = 4;
-/// Which of two rules the clients hit in turn: Divvy's window, and a token bucket of the same size.
+/// Keys of the two rules that clients hit in turn: Divvy's window, and a token bucket of the same size.
 const FIELDS: [&str; 2] = ["ip", "bucket"];
-/// Replies to each server's clients before the outage.
+/// Number of replies to each server's clients before the outage.
 const BEFORE: usize = 300;
-/// How long an outage lasts: long enough for every batch to run into the timeout, and for tries in vain.
+/// Duration of an outage: long enough for every batch to time out, and for failed retries.
 const OUTAGE: Duration = Duration::from_millis(1_200);
 const POLICIES: [&str; 4] = ["error", "deny", "allow", "local"];
 
-/// One server, and what its clients were told.
+/// A server, and the replies to its clients.
 struct Subject {
     policy: &'static str,
     server: Server,
@@ -40,7 +40,7 @@ struct Reply {
     text: String,
 }
 
-/// The braces let a cluster keep all actors of both rules on one shard.
+/// Returns an actor's name. Its braces keep all actors of both rules on one shard of a cluster.
 fn actor(name: &str) -> String {
     format!("{{x}}{name}")
 }
@@ -69,7 +69,7 @@ impl Subject {
         Self { policy, server, replies: Mutex::default(), _rules: rules }
     }
 
-    /// Hits the actor that is called as the policy.
+    /// Sends hits of the actor that is named after the policy.
     fn load(&self, field: &'static str, done: &AtomicBool) {
         let mut client = LineClient::connect(self.server.line);
         while !done.load(Relaxed) {
@@ -79,7 +79,7 @@ impl Subject {
         }
     }
 
-    /// Waits until the server counts in Redis, as `get` has it.
+    /// Waits until the server counts in Redis again, according to `get`.
     fn wait_until_recovered(&self, get: impl Fn(&str) -> String) {
         let mut client = LineClient::connect(self.server.line);
         until(|| {
@@ -96,13 +96,13 @@ impl Subject {
         let worst = *waits.last().unwrap();
         assert!(worst < TIMEOUT + SLACK, "{}: a reply took {worst:?}", self.policy);
         waits.retain(|wait| *wait > TIMEOUT / 2);
-        // Of few, one that the machine was busy with would decide.
+        // Fewer samples would let a single delay of the machine decide.
         if waits.len() >= 10 {
             assert!(waits[waits.len() / 2] < TIMEOUT * 3 / 2, "{}: {waits:?}", self.policy);
         }
     }
 
-    /// Whatever was asked and answered within the outage has the policy's answer.
+    /// Asserts that every hit sent and answered during the outage has the policy's answer.
     fn assert_policy_answered(&self, outage: &Range<Instant>) {
         let replies = self.replies.lock().unwrap();
         let is_within = |reply: &&Reply| outage.start <= reply.sent && reply.received <= outage.end;
@@ -132,12 +132,12 @@ impl Subject {
     }
 }
 
-/// What `allow` answers without Redis, as if the counter were fresh.
+/// Returns the answer of `allow` without Redis, which treats the counter as unused.
 fn uncounted() -> String {
     format!("OK true {} 600\n", LIMIT - 1)
 }
 
-/// How often the credit that was granted most often was.
+/// Returns how often the most frequently granted credit was granted.
 fn most_grants_of_a_credit<'a>(replies: impl IntoIterator<Item = &'a Reply>) -> usize {
     let mut times = HashMap::new();
     for reply in replies {
@@ -148,8 +148,8 @@ fn most_grants_of_a_credit<'a>(replies: impl IntoIterator<Item = &'a Reply>) -> 
     times.into_values().max().unwrap_or(0)
 }
 
-/// Loads a server of each policy before, while and after `outage` happens, which returns when Redis answers no client.
-/// `lives` is how many times Redis may grant one credit.
+/// Loads a server of each policy before, during and after `outage`, which returns once Redis answers no client. `lives`
+/// is how often Redis may grant a credit.
 fn under_load(urls: &str, lives: usize, outage: impl FnOnce() -> Range<Instant>, get: impl Fn(&str) -> String) {
     let subjects = POLICIES.map(|policy| Subject::start(policy, urls));
     let done = AtomicBool::new(false);
@@ -176,7 +176,7 @@ fn under_load(urls: &str, lives: usize, outage: impl FnOnce() -> Range<Instant>,
     }
 }
 
-/// Lets it last as long as an outage is to be.
+/// Waits for the duration of an outage. Returns its beginning and end.
 fn lasting(time: Duration) -> Range<Instant> {
     let begin = Instant::now();
     thread::sleep(time);
@@ -184,7 +184,7 @@ fn lasting(time: Duration) -> Range<Instant> {
 }
 
 #[test]
-fn redis_killed_and_restarted_empty() {
+fn policies_hold_while_redis_is_killed_and_restarted_empty() {
     let redis = Mutex::new(RedisServer::start());
     let urls = redis.lock().unwrap().url();
     let outage = || {
@@ -198,7 +198,7 @@ fn redis_killed_and_restarted_empty() {
 }
 
 #[test]
-fn redis_hung_and_awake_again() {
+fn policies_hold_while_redis_hangs_and_recovers() {
     let redis = RedisServer::start();
     let outage = || {
         redis.signal("-STOP");
@@ -210,7 +210,7 @@ fn redis_hung_and_awake_again() {
 }
 
 #[test]
-fn a_cluster_s_master_killed_and_failed_over() {
+fn policies_hold_while_a_clusters_master_fails_over() {
     let cluster = Mutex::new(RedisCluster::start());
     let urls = cluster.lock().unwrap().urls().join(",");
     let outage = || {
@@ -218,7 +218,7 @@ fn a_cluster_s_master_killed_and_failed_over() {
         let master = cluster.port_of(&key("error"));
         let replica = cluster.replica_of(master).port;
         cluster.node(master).kill();
-        // No replica is promoted before the nodes' timeout, which is a second.
+        // No replica is promoted before the nodes' timeout of one second.
         let outage = lasting(TIMEOUT);
         until(|| cluster.node(replica).cli(&["ROLE"]).starts_with("master"));
         outage

@@ -53,7 +53,7 @@ fn dated(limit: Limit, at: Timestamp) -> Limit {
     Limit::CalendarWindow(Calendar::of(window.calendar).unwrap().dated(window, at))
 }
 
-/// A limit without a calendar.
+/// Returns a limit without a calendar.
 fn any_limit() -> impl Strategy<Value = Limit> {
     (0..6, positive(), positive(), positive()).prop_map(|(which, credits, rate, time_ns)| match which {
         0 => Limit::FixedWindow(FixedWindow::new(credits, time_ns).unwrap()),

@@ -1,5 +1,5 @@
-//! divvy servers in front of Redis, over sockets: several on one Redis, forgotten scripts, the memory of denials, and what
-//! an outage neither does to the log nor to memory.
+//! divvy servers with Redis, over sockets: several on one Redis, lost scripts, the denial cache, and the effects of an
+//! outage on the log and on memory.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -22,15 +22,15 @@ fn serve(rules: &RulesFile, urls: &str, flags: &[&str]) -> Server {
     Server::start(&[&[rules.path(), "--redis-url", urls], flags].concat())
 }
 
-/// What came of a number of hits.
+/// Counts of replies to hits.
 #[derive(Debug, Default)]
-struct Tally {
+struct ReplyCounts {
     allowed: AtomicU64,
     denied: AtomicU64,
     errors: AtomicU64,
 }
 
-impl Tally {
+impl ReplyCounts {
     fn note(&self, reply: &str) {
         match parse_verdict(reply) {
             Some((true, ..)) => &self.allowed,
@@ -46,15 +46,15 @@ impl Tally {
     }
 }
 
-/// `count` hits of `ip`, sent at once on a connection of their own.
-fn hit_many(address: SocketAddr, ip: &str, count: usize, tally: &Tally) {
+/// Sends `count` hits of `ip` at once, on a new connection.
+fn hit_many(address: SocketAddr, ip: &str, count: usize, counts: &ReplyCounts) {
     let mut stream = connect(address);
     stream.write_all(format!("HIT ip={ip}\n").repeat(count).as_bytes()).unwrap();
     let replies = BufReader::new(stream).lines().take(count).map(|line| line.unwrap() + "\n");
-    assert_eq!(replies.inspect(|reply| tally.note(reply)).count(), count);
+    assert_eq!(replies.inspect(|reply| counts.note(reply)).count(), count);
 }
 
-/// A reply to one hit of `ip`, which must come in time.
+/// Sends a hit of `ip`, and returns its reply, which must arrive in time.
 fn hit_in_time(server: &Server, ip: &str) -> String {
     let started = Instant::now();
     let mut client = LineClient::connect(server.line);
@@ -65,7 +65,7 @@ fn hit_in_time(server: &Server, ip: &str) -> String {
     reply.trim_end().to_owned()
 }
 
-/// Hits until `is_done` with a reply, and fails when that takes too long.
+/// Sends hits until `is_done` returns true for a reply. Fails if that takes too long.
 fn hit_until(server: &Server, ip: &str, mut is_done: impl FnMut(&str) -> bool) {
     let started = Instant::now();
     loop {
@@ -81,20 +81,20 @@ fn hit_until(server: &Server, ip: &str, mut is_done: impl FnMut(&str) -> bool) {
 #[test]
 fn two_servers_share_a_bucket_exactly() {
     let (redis, rules) = (RedisServer::start(), rules(10_000));
-    // A machine with few cores may take longer than the default for 200 connections at once.
+    // With few cores, 200 connections at once may take longer than the default timeout.
     let servers = [(); 2].map(|()| serve(&rules, &redis.url(), &["--redis-timeout", "20000"]));
-    let tally = Tally::default();
+    let counts = ReplyCounts::default();
     thread::scope(|scope| {
         for index in 0..200 {
-            let (address, tally) = (servers[index % 2].line, &tally);
-            scope.spawn(move || hit_many(address, "1.2.3.4", 60, tally));
+            let (address, counts) = (servers[index % 2].line, &counts);
+            scope.spawn(move || hit_many(address, "1.2.3.4", 60, counts));
         }
     });
-    assert_eq!(tally.counts(), (10_000, 2_000, 0));
+    assert_eq!(counts.counts(), (10_000, 2_000, 0));
 }
 
 #[test]
-fn two_servers_share_the_buckets_of_commands_with_limits_of_their_own() {
+fn two_servers_share_the_buckets_of_commands_with_their_own_limits() {
     let (redis, rules) = (RedisServer::start(), rules(10));
     let servers = [(); 2].map(|()| serve(&rules, &redis.url(), &[]));
     let [mut one, mut other] = [0, 1].map(|index: usize| RespClient::connect(servers[index].resp));
@@ -107,45 +107,46 @@ fn two_servers_share_the_buckets_of_commands_with_limits_of_their_own() {
 }
 
 #[test]
-fn an_outage_is_logged_once_when_it_begins_and_once_when_it_is_over() {
+fn outage_is_logged_once_at_its_begin_and_once_at_its_end() {
     let (mut redis, rules) = (RedisServer::start(), rules(1_000_000));
     let mut command = divvy();
     let log = Log::of(&mut command);
     let server = Server::start_as(&mut command, &[rules.path(), "--redis-url", &redis.url()]);
     hit_until(&server, "a", |reply| reply.starts_with("OK true"));
     redis.kill();
-    let tally = Tally::default();
-    hit_many(server.line, "a", 2_000, &tally);
-    assert_eq!(tally.counts(), (0, 0, 2_000));
+    let counts = ReplyCounts::default();
+    hit_many(server.line, "a", 2_000, &counts);
+    assert_eq!(counts.counts(), (0, 0, 2_000));
     redis.restart();
     hit_until(&server, "a", |reply| reply.starts_with("OK true") && log.count("working again: the store") > 0);
     assert_eq!((log.count("failing: the store"), log.count("working again: the store")), (1, 1));
 }
 
 #[test]
-fn a_hung_redis_neither_blocks_accepts_nor_grows_memory() {
+fn hung_redis_neither_blocks_accepts_nor_grows_memory() {
     an_outage_neither_blocks_accepts_nor_grows_memory(|redis| redis.signal("-STOP"), |redis| redis.signal("-CONT"));
 }
 
 #[test]
-fn a_dead_redis_neither_blocks_accepts_nor_grows_memory() {
+fn dead_redis_neither_blocks_accepts_nor_grows_memory() {
     an_outage_neither_blocks_accepts_nor_grows_memory(RedisServer::kill, RedisServer::restart);
 }
 
-/// More hits than are sent to Redis at a time: those that wait meet the outage, too, and not each other.
+/// More hits than divvy sends to Redis at a time. Waiting hits must be affected by the outage, but must not delay each
+/// other.
 #[test]
-fn all_hits_of_a_hung_redis_are_the_policy_s() {
+fn policy_answers_all_hits_while_redis_hangs() {
     let (redis, rules) = (RedisServer::start(), rules(10));
     let server = serve(&rules, &redis.url(), &["--on-store-error", "allow"]);
     hit_in_time(&server, "a");
     redis.signal("-STOP");
-    let tally = Tally::default();
+    let counts = ReplyCounts::default();
     thread::scope(|scope| {
         for _ in 0..20 {
-            scope.spawn(|| hit_many(server.line, "a", 500, &tally));
+            scope.spawn(|| hit_many(server.line, "a", 500, &counts));
         }
     });
-    assert_eq!(tally.counts(), (10_000, 0, 0));
+    assert_eq!(counts.counts(), (10_000, 0, 0));
     redis.signal("-CONT");
 }
 
@@ -155,12 +156,12 @@ fn an_outage_neither_blocks_accepts_nor_grows_memory(end: fn(&mut RedisServer), 
     hit_in_time(&server, "a");
     let before = server.peak_resident();
     end(&mut redis);
-    let (tally, until) = (Tally::default(), Instant::now() + Duration::from_secs(3));
+    let (counts, until) = (ReplyCounts::default(), Instant::now() + Duration::from_secs(3));
     thread::scope(|scope| {
         for _ in 0..20 {
             scope.spawn(|| {
                 while Instant::now() < until {
-                    hit_many(server.line, "a", 500, &tally);
+                    hit_many(server.line, "a", 500, &counts);
                 }
             });
         }
@@ -171,24 +172,24 @@ fn an_outage_neither_blocks_accepts_nor_grows_memory(end: fn(&mut RedisServer), 
             thread::sleep(Duration::from_millis(50));
         }
     });
-    let (allowed, denied, errors) = tally.counts();
-    assert!(allowed == 0 && denied == 0 && errors >= 10_000, "{tally:?}");
+    let (allowed, denied, errors) = counts.counts();
+    assert!(allowed == 0 && denied == 0 && errors >= 10_000, "{counts:?}");
     let grown = server.peak_resident().saturating_sub(before);
     assert!(grown < 64 << 20, "the server grew by {grown} bytes");
     begin(&mut redis);
     hit_until(&server, "a", |reply| reply.starts_with("OK true"));
 }
 
-/// Hits one actor on 10 connections all the while `disturb` runs, and a little longer.
-fn load_during(server: &Server, disturb: impl FnOnce()) -> Tally {
-    let (tally, done) = (Tally::default(), AtomicBool::new(false));
+/// Sends hits of one actor on 10 connections while `disturb` runs, and a little longer.
+fn load_during(server: &Server, disturb: impl FnOnce()) -> ReplyCounts {
+    let (counts, done) = (ReplyCounts::default(), AtomicBool::new(false));
     thread::scope(|scope| {
         for _ in 0..10 {
             scope.spawn(|| {
                 let mut client = LineClient::connect(server.line);
                 while !done.load(Relaxed) {
                     client.send(b"HIT ip=a\n");
-                    tally.note(&client.read_line());
+                    counts.note(&client.read_line());
                 }
             });
         }
@@ -196,28 +197,28 @@ fn load_during(server: &Server, disturb: impl FnOnce()) -> Tally {
         thread::sleep(Duration::from_millis(200));
         done.store(true, Relaxed);
     });
-    tally
+    counts
 }
 
 #[test]
-fn scripts_flushed_under_load_are_loaded_again_and_nothing_counts_twice() {
+fn scripts_flushed_under_load_are_reloaded_and_nothing_counts_twice() {
     let (redis, rules) = (RedisServer::start(), rules(1_000));
     let server = serve(&rules, &redis.url(), &["--denial-cache", "0", "--redis-timeout", "5000"]);
-    let tally = load_during(&server, || {
+    let counts = load_during(&server, || {
         for _ in 0..50 {
             redis.cli(&["SCRIPT", "FLUSH"]);
         }
     });
-    let (allowed, denied, errors) = tally.counts();
+    let (allowed, denied, errors) = counts.counts();
     assert_eq!((allowed, errors), (1_000, 0));
     assert!(denied > 0, "the load went past the limit");
 }
 
-/// Whatever is too much for Redis is refused, not let through: a flood would else be its own remedy.
+/// Hits that exceed Redis's capacity must be refused. If they were allowed, a flood would bypass the limit.
 #[test]
-fn a_flood_of_hits_is_no_outage_that_allow_lets_through() {
+fn flood_of_hits_is_not_treated_as_an_outage_by_allow() {
     let (redis, rules) = (RedisServer::start(), rules(10));
-    // Long enough that a Redis on a loaded machine answers what it was asked: one that does not is an outage.
+    // Long enough for a Redis on a loaded machine to answer. A Redis that does not answer would be an outage.
     let flags = ["--on-store-error", "allow", "--redis-timeout", "6000"];
     let server = serve(&rules, &redis.url(), &flags);
     let allowed = AtomicU64::new(0);
@@ -240,7 +241,7 @@ fn a_flood_of_hits_is_no_outage_that_allow_lets_through() {
 }
 
 #[test]
-fn a_hot_bucket_of_a_command_on_two_servers_is_exact_and_answers_everybody() {
+fn hot_bucket_on_two_servers_is_exact_and_answers_every_client() {
     let (redis, rules) = (RedisServer::start(), rules(10));
     let servers = [(); 2].map(|()| serve(&rules, &redis.url(), &["--redis-timeout", "20000"]));
     let allowed = AtomicU64::new(0);
@@ -261,7 +262,7 @@ fn a_hot_bucket_of_a_command_on_two_servers_is_exact_and_answers_everybody() {
     assert_eq!(allowed.into_inner(), 500);
 }
 
-/// Calls of the window's script that Redis counts.
+/// Returns how often Redis has called the window's script.
 fn script_calls(redis: &RedisServer) -> u64 {
     let stats = redis.cli(&["INFO", "commandstats"]);
     let calls = |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
@@ -277,7 +278,7 @@ fn denials_from_memory_save_round_trips_until_the_bucket_is_forgotten() {
         let server = serve(&rules, &redis.url(), flags);
         let mut client = RespClient::connect(server.resp);
         let mut hit = |ip: u64| client.command(&format!("DIVVY.HIT ip={ip}"));
-        // One actor in ten is new; the others have nothing left.
+        // One actor in ten is new. The others have no credit left.
         let allowed = (0..1_000).filter(|n| hit(if n % 10 == 0 { 1_000 + n } else { 7 }).starts_with("[1 ")).count();
         assert_eq!(allowed, 101);
         assert_eq!(client.command("DIVVY.RESET ip=7"), "1");

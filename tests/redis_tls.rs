@@ -1,10 +1,10 @@
-//! How divvy gets to Redis: TLS with an authority of one's own, certificates for both sides, a unix socket, and users.
+//! Connections to Redis: TLS with a private authority, certificates for both sides, a Unix socket, and users.
 
 use crate::support::certificates::Certificates;
 use crate::support::redis::{RedisServer, free_port, until};
 use crate::support::{LineClient, RespClient, RulesFile, Server, http};
 
-/// A Redis with TLS on the returned port; its plain port is for redis-cli.
+/// Starts a Redis with TLS on the returned port. Its plain port is for redis-cli.
 fn redis(certificates: &Certificates, demands_certificates: &str) -> (RedisServer, u16) {
     let port = free_port();
     let [certificate, key, ca] = ["server.pem", "server.key", "ca.pem"].map(|name| certificates.path(name));
@@ -14,10 +14,10 @@ fn redis(certificates: &Certificates, demands_certificates: &str) -> (RedisServe
     (RedisServer::start_with(free_port(), &args), port)
 }
 
-/// The reply to one hit of a server on that Redis.
+/// Starts a server on that Redis, and returns the reply to one hit.
 fn hit(url: &str, flags: &[&str]) -> String {
     let rules = RulesFile::ini("[default]\ncreditLimit = 5\nresetSeconds = 600\n");
-    // A handshake takes its time on a busy machine.
+    // A handshake takes some time on a busy machine.
     let patient = ["--redis-timeout", "20000"];
     let server = Server::start(&[&[rules.path(), "--redis-url", url], flags, &patient].concat());
     let mut client = LineClient::connect(server.line);
@@ -26,7 +26,7 @@ fn hit(url: &str, flags: &[&str]) -> String {
 }
 
 #[test]
-fn a_private_authority_is_trusted_when_it_is_given_and_no_other() {
+fn only_a_given_private_authority_is_trusted() {
     let certificates = Certificates::new();
     let (redis, port) = redis(&certificates, "no");
     let url = format!("rediss://127.0.0.1:{port}");
@@ -40,7 +40,7 @@ fn a_private_authority_is_trusted_when_it_is_given_and_no_other() {
 }
 
 #[test]
-fn a_redis_that_demands_a_certificate_gets_divvy_s_own() {
+fn redis_that_demands_a_certificate_gets_divvys() {
     let certificates = Certificates::new();
     let (_redis, port) = redis(&certificates, "yes");
     let [ca, certificate, key] = ["ca.pem", "client.pem", "client.key"].map(|name| certificates.path(name));
@@ -52,7 +52,7 @@ fn a_redis_that_demands_a_certificate_gets_divvy_s_own() {
 }
 
 #[test]
-fn a_unix_socket_with_user_and_password() {
+fn unix_socket_works_with_user_and_password() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("redis.sock").to_str().unwrap().to_owned();
     let redis = RedisServer::start_with(free_port(), &["--unixsocket", &path, "--requirepass", "secret"]);
@@ -63,9 +63,9 @@ fn a_unix_socket_with_user_and_password() {
     assert!(refused.starts_with("ERR ") && refused.contains("NOAUTH"), "{refused}");
 }
 
-/// The rights are those that docs/redis.md names, and no others.
+/// The user has exactly the rights listed in docs/redis.md.
 #[test]
-fn a_cluster_over_tls_as_a_user_with_few_rights() {
+fn cluster_over_tls_works_for_a_user_with_minimal_rights() {
     let certificates = Certificates::new();
     let port = free_port();
     let [certificate, key, ca] = ["server.pem", "server.key", "ca.pem"].map(|name| certificates.path(name));
@@ -99,14 +99,14 @@ fn a_cluster_over_tls_as_a_user_with_few_rights() {
     ] {
         assert_eq!(client.command(command), reply, "{command}");
     }
-    // With the key for reservation ids. The key of the probe, which lives for a millisecond, may be there as well.
+    // Includes the key for reservation ids, and sometimes the probe's key, which lives for a millisecond.
     until(|| client.command("DBSIZE") == "3");
-    // A window that lost its end gets it back.
+    // A window that lost its expiry gets it back.
     redis.cli(&["PERSIST", "divvy:ip=*:a:5:600"]);
     assert_eq!(client.command("DIVVY.HIT ip=a"), "[1 3 600]");
     assert!(client.command("DIVVY.COUNTERS ips").contains("[a 3 600]"));
     assert_eq!(http::get(server.http, "/readyz").status, 200);
-    // From Redis 7.2 on, a connection tells its library's name, and does without the right to.
+    // From Redis 7.2 on, a connection sends its library's name, and works without the right to do so.
     let log = redis.cli(&["ACL", "LOG"]);
     let refused = log.lines().zip(log.lines().skip(1)).filter(|(name, _)| *name == "object");
     assert!(refused.into_iter().all(|(_, command)| command == "client|setinfo"), "{log}");

@@ -1,4 +1,5 @@
-//! A Redis that does not answer, seen from the store: errors in time, nothing counted twice, and found again.
+//! A Redis that does not answer, from the store's point of view: errors arrive in time, nothing is counted twice, and
+//! Redis is found again.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +11,11 @@ use crate::redis::{apply, one, open, take, window};
 use crate::support::redis::{RedisServer, TIMEOUT, free_port};
 
 const SECOND: u64 = 1_000_000_000;
-/// What a batch may take longer than its timeout on a machine that runs all tests at once.
+/// Time that a batch may exceed its timeout on a machine that runs all tests at once.
 const SLACK: Duration = Duration::from_millis(700);
 
 #[test]
-fn a_redis_that_is_not_there_is_an_error_at_once_and_found_when_it_comes() {
+fn missing_redis_is_an_error_at_once_and_is_found_when_it_starts() {
     let port = free_port();
     let store = open(vec![format!("redis://:secret@127.0.0.1:{port}")]);
     wait(async {
@@ -31,7 +32,7 @@ fn a_redis_that_is_not_there_is_an_error_at_once_and_found_when_it_comes() {
 }
 
 #[test]
-fn a_killed_redis_answers_errors_in_time_and_one_that_comes_back_empty_counts_afresh() {
+fn killed_redis_causes_errors_in_time_and_an_empty_one_counts_anew() {
     let mut server = RedisServer::start();
     let store = open(vec![server.url()]);
     wait(async {
@@ -47,24 +48,24 @@ fn a_killed_redis_answers_errors_in_time_and_one_that_comes_back_empty_counts_af
 }
 
 #[test]
-fn a_connection_that_broke_while_nobody_used_it_costs_no_error() {
+fn connection_that_breaks_while_idle_causes_no_error() {
     let server = RedisServer::start();
     let store = open(vec![server.url()]);
-    // Connections are driven by the thread that uses them, as the server's are.
+    // Connections are driven by the thread that uses them, as in the server.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let limit = window(20, 600 * SECOND);
         for left in (0..20).rev() {
             assert_eq!(one(&store, "a", limit, TAKE).await.unwrap().left, left);
             server.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
-            // So that the end of the connection gets around.
+            // Gives the end of the connection time to be noticed.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     });
 }
 
 #[test]
-fn a_hung_redis_answers_errors_in_time_and_nothing_is_counted_twice_when_it_wakes_up() {
+fn hung_redis_causes_errors_in_time_and_counts_nothing_twice_afterwards() {
     let server = RedisServer::start();
     let store = open(vec![server.url()]);
     wait(async {
@@ -86,7 +87,7 @@ fn a_hung_redis_answers_errors_in_time_and_nothing_is_counted_twice_when_it_wake
 }
 
 #[test]
-fn a_long_outage_costs_the_timeout_now_and_then_and_not_each_hit() {
+fn long_outage_costs_the_timeout_only_occasionally() {
     const HITS: u32 = 1000;
     let server = RedisServer::start();
     let store = open(vec![server.url()]);
@@ -105,14 +106,14 @@ fn a_long_outage_costs_the_timeout_now_and_then_and_not_each_hit() {
     });
 }
 
-/// Several batches at once.
+/// Applies several batches at once.
 async fn at_once(store: &RedisStore, limit: Limit) -> Vec<Result<Outcome, StoreError>> {
     let pair = [("a", limit, TAKE), ("b", limit, TAKE)];
     let (a, b, c) = tokio::join!(one(store, "a", limit, TAKE), one(store, "a", limit, TAKE), apply(store, &pair));
     [vec![a, b], c].concat()
 }
 
-/// The future's result, which must be there within the store's timeout.
+/// Returns the future's result, which must be available within the store's timeout.
 pub async fn timed<T>(future: impl Future<Output = T>) -> T {
     let start = Instant::now();
     let result = future.await;
@@ -120,7 +121,7 @@ pub async fn timed<T>(future: impl Future<Output = T>) -> T {
     result
 }
 
-/// The first hit that is answered again.
+/// Sends hits until one is answered, and returns its outcome.
 pub async fn recover(store: &RedisStore, limit: Limit) -> Outcome {
     let mut first = None;
     for _ in 0..400 {

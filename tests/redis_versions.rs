@@ -1,5 +1,5 @@
-//! Servers of different versions on one Redis, as during a rolling upgrade: what the last version wrote is counted on,
-//! what this one writes is what the last one reads, and what a later one wrote is refused and left alone.
+//! Servers of different versions on one Redis, as during a rolling upgrade: values of the last version remain valid,
+//! values of this version are valid for the last one, and values of a later version are rejected and kept.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,20 +11,20 @@ use crate::support::{RespClient, Server, http};
 
 const CENTURY: u64 = 3_153_600_000;
 const THIRTY_YEARS: u64 = 946_080_000;
-/// What the last version recorded was asked by as many users.
+/// Number of users in the recording of the last version.
 const USERS: u64 = 20;
 
 fn format() -> PathBuf {
     Path::new(FORMATS).join("1")
 }
 
-/// A server without a memory of denials: all that it says is what Redis holds.
+/// Starts a server without a denial cache, so that all its answers come from Redis.
 fn serve(redis: &RedisServer) -> Server {
     let rules = format().join("rules.ini");
     Server::start(&[rules.to_str().unwrap(), "--redis-url", &redis.url(), "--denial-cache", "0"])
 }
 
-/// What the last version wrote, as the commands that write it.
+/// Returns the values that the last version wrote, as commands that write them.
 fn recorded() -> String {
     fs::read_to_string(format().join("redis.commands")).unwrap()
 }
@@ -36,7 +36,7 @@ fn restored() -> RedisServer {
     redis
 }
 
-/// The hits of `make`, in its order.
+/// Returns the hits of the script `make`, in its order.
 fn hits() -> Vec<String> {
     let mut hits = Vec::new();
     for user in 1..=USERS {
@@ -53,7 +53,7 @@ fn hits() -> Vec<String> {
     hits
 }
 
-/// Every key of Redis but the one for reservation ids, and what it holds, both as redis-cli quotes them.
+/// Returns every key in Redis except the one for reservation ids, with its value, both quoted by redis-cli.
 fn held(redis: &RedisServer) -> BTreeMap<String, String> {
     let keys = redis.quoted("KEYS divvy*\n");
     let keys = keys.lines().filter_map(|line| line.split_once(") ")).map(|(_, key)| key.to_owned());
@@ -64,7 +64,7 @@ fn held(redis: &RedisServer) -> BTreeMap<String, String> {
     keys.into_iter().zip(values.lines().map(str::to_owned)).collect()
 }
 
-/// A value without the times in it, of which only the number of digits is left.
+/// Returns a value with each time replaced by its number of digits.
 fn shape(value: &str) -> String {
     let words = value.trim_matches('"').split(' ');
     words
@@ -78,7 +78,7 @@ fn reply(server: &Server, command: &str) -> String {
 }
 
 #[test]
-fn what_the_last_version_wrote_is_counted_on() {
+fn values_of_the_last_version_continue_to_count() {
     let redis = restored();
     let server = serve(&redis);
     Record::read(&format(), "redis").check(&server);
@@ -93,7 +93,7 @@ fn what_the_last_version_wrote_is_counted_on() {
 }
 
 #[test]
-fn what_this_version_writes_is_what_the_last_one_wrote() {
+fn this_version_writes_the_values_of_the_last_one() {
     let (redis, before) = (RedisServer::start(), restored());
     let server = serve(&redis);
     for hit in hits() {
@@ -108,10 +108,10 @@ fn what_this_version_writes_is_what_the_last_one_wrote() {
 }
 
 #[test]
-fn what_a_later_version_wrote_is_refused_and_left_alone() {
+fn values_of_a_later_version_are_rejected_and_kept() {
     let redis = restored();
     let server = serve(&redis);
-    // Of any layout: one of them is as long as a log of two credits.
+    // Their layout does not matter. One of them is as long as a log of two credits.
     for state in ["2026 5 7 v2", " v3", "123456789012345678901234567890123456 v97"] {
         let (_, version) = state.rsplit_once('v').unwrap();
         let later: Vec<_> = held(&redis).into_keys().filter(|key| key.starts_with("\"divvy.")).collect();
@@ -137,15 +137,15 @@ fn what_a_later_version_wrote_is_refused_and_left_alone() {
     let metrics = http::get(server.http, "/metrics").body;
     assert!(metrics.contains("divvy_redis_failures_total 21\n"), "{metrics}");
     assert!(metrics.contains("divvy_redis_outage 0\n"), "{metrics}");
-    // A rule's window is the original's own and has no versions, and what is reset on purpose is gone.
+    // A rule's window has Button's Divvy's format without a version, and a deliberate reset deletes it.
     assert!(reply(&server, "DIVVY.HIT api=fixed user=u1").starts_with("[1 997 "));
     assert_eq!(reply(&server, "DIVVY.RESET api=log user=u1"), "1");
     assert!(reply(&server, "DIVVY.HIT api=log user=u1").starts_with("[1 19 "));
 }
 
-/// Builds of this version that knew of no clock of a bucket's own wrote, and read, what is reserved without its last word.
+/// Builds of this version that did not know a bucket's own clock wrote, and read, reservations without the last word.
 #[test]
-fn what_an_earlier_build_has_reserved_is_known() {
+fn reservations_of_an_earlier_build_are_known() {
     let redis = RedisServer::start();
     let server = serve(&redis);
     let id = |name: &str| {
@@ -158,7 +158,7 @@ fn what_an_earlier_build_has_reserved_is_known() {
     let (key, value) = held(&redis).into_iter().find(|(key, _)| key.starts_with("\"divvy.reserved:")).unwrap();
     let (groups, last) = value.trim_matches('"').rsplit_once(' ').unwrap();
     assert!(last.starts_with(':') && last.ends_with(":0"), "{value}");
-    // Whatever has other characters was refused.
+    // A value with other characters was rejected.
     assert!(value.trim_matches('"').bytes().all(|byte| byte.is_ascii_digit() || b": ".contains(&byte)), "{value}");
     redis.pipe(&format!("SET {key} \"{groups}\" KEEPTTL\n"));
     assert_eq!(reply(&server, "DIVVY.PEEK api=token user=u1"), left);

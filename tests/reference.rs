@@ -1,11 +1,11 @@
-//! What `RL.*` and `CL.THROTTLE` promise, in the plainest terms, to compare a store's and a server's replies with.
+//! A plain implementation of `RL.*` and `CL.THROTTLE`, for comparison with the replies of stores and servers.
 //!
-//! Written from the commands' descriptions and independent of divvy's own algorithms: one token bucket that refills by
-//! one step after the other, and GCRA as a theoretical arrival time.
+//! It is written from the commands' descriptions, independently of divvy's algorithms: a token bucket that refills step
+//! by step, and GCRA as a theoretical arrival time.
 
 const NANOS: i128 = 1_000_000_000;
 
-/// A token bucket; times are in the commands' unit.
+/// A token bucket. Times are in the commands' unit.
 #[derive(Debug, Clone)]
 pub struct Tokens {
     pub max: i128,
@@ -20,7 +20,7 @@ impl Tokens {
         Self { max, refill, interval, known: None }
     }
 
-    /// The tokens before taking `take` of them at `at`, and the session's start after that.
+    /// Takes `take` tokens at `at`. Returns the tokens before, and the session's start after that.
     pub fn reduce(&mut self, take: i128, at: i128, strict: bool) -> (i128, i128) {
         let (mut mark, mut tokens, mut session) = self.known.unwrap_or((at, self.max, at));
         while at - mark >= self.interval {
@@ -43,7 +43,7 @@ impl Tokens {
     }
 }
 
-/// GCRA as in redis-cell; times are in nanoseconds, and are here multiplied by `count` so that all are whole numbers.
+/// GCRA as in redis-cell. Times are in nanoseconds multiplied by `count`, so that all are whole numbers.
 #[derive(Debug, Clone)]
 pub struct Throttle {
     pub max_burst: i128,
@@ -57,7 +57,7 @@ impl Throttle {
         Self { max_burst, count, seconds, theoretical_arrival: 0 }
     }
 
-    /// The five numbers of the reply to `quantity` at `nanos`.
+    /// Returns the five numbers of the reply to `quantity` at `nanos`.
     pub fn throttle(&mut self, quantity: i128, nanos: i128) -> [i128; 5] {
         let now = nanos * self.count;
         let increment = self.seconds * NANOS;

@@ -16,14 +16,14 @@ const IN_FORCE: &str = "reloaded; the new rules are in force";
 const UNCHANGED: &str = "reloaded, unchanged";
 const NOT_LOADED: &str = "not loaded; the previous rules stay in force";
 
-/// A rules file that can be changed, and a server of it that logs.
-struct Watched {
+/// A rules file that can be changed, and a server that uses it and logs.
+struct WatchedServer {
     dir: tempfile::TempDir,
     log: Log,
     server: Server,
 }
 
-impl Watched {
+impl WatchedServer {
     fn serving(rules: &str, options: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("rules.ini"), rules).unwrap();
@@ -35,7 +35,7 @@ impl Watched {
         Self::serving_from(dir, &[&["--store", "memory"], options].concat())
     }
 
-    /// Serves the `rules.ini` in `dir`, from the store that `options` name.
+    /// Serves the `rules.ini` in `dir`, from the store in `options`.
     fn serving_from(dir: tempfile::TempDir, options: &[&str]) -> Self {
         let mut command = divvy();
         let log = Log::of(&mut command);
@@ -57,7 +57,7 @@ impl Watched {
     }
 }
 
-/// A rule for `header` that allows `credits` an hour, and one that denies the rest.
+/// Returns a rule for `header` that allows `credits` per hour, and a default that denies.
 fn rules(header: &str, credits: u64) -> String {
     format!(
         "[{header}]\ncreditLimit = {credits}\nresetSeconds = 3600\n\n[default]\ncreditLimit = 0\nresetSeconds = 0\n"
@@ -65,8 +65,8 @@ fn rules(header: &str, credits: u64) -> String {
 }
 
 #[test]
-fn a_file_that_changed_is_loaded_by_itself() {
-    let watched = Watched::serving(&rules("a=1", 10), &[]);
+fn changed_file_is_loaded_automatically() {
+    let watched = WatchedServer::serving(&rules("a=1", 10), &[]);
     let mut client = LineClient::connect(watched.server.line);
     assert_eq!(client.hit("a=1").1, 9);
     watched.write(&rules("b=1", 20));
@@ -77,8 +77,8 @@ fn a_file_that_changed_is_loaded_by_itself() {
 }
 
 #[test]
-fn sighup_loads_at_once_and_says_so_when_nothing_changed() {
-    let watched = Watched::serving(&rules("a=1", 10), &["--reload-interval", "0"]);
+fn sighup_loads_at_once_and_reports_an_unchanged_file() {
+    let watched = WatchedServer::serving(&rules("a=1", 10), &["--reload-interval", "0"]);
     watched.hang_up();
     watched.log.await_count(1, UNCHANGED);
     watched.write(&rules("a=1", 20));
@@ -89,7 +89,7 @@ fn sighup_loads_at_once_and_says_so_when_nothing_changed() {
 }
 
 #[test]
-fn without_a_rules_file_sighup_is_ignored_with_a_word() {
+fn sighup_without_a_rules_file_is_ignored_with_a_message() {
     let mut command = divvy();
     let log = Log::of(&mut command);
     let server = Server::start_as(&mut command, &["--store", "memory"]);
@@ -100,11 +100,11 @@ fn without_a_rules_file_sighup_is_ignored_with_a_word() {
 }
 
 #[test]
-fn counters_go_on_where_the_limit_stayed_and_start_afresh_where_it_changed() {
+fn counters_are_kept_unless_the_limit_changes() {
     let both = |kept: &str, changed: u64| {
         format!("[kept=*]\ncreditLimit = 10\nresetSeconds = 3600\nactorField = kept\n{kept}\n{}", rules("a=1", changed))
     };
-    let watched = Watched::serving(&both("", 10), &["--reload-interval", "0"]);
+    let watched = WatchedServer::serving(&both("", 10), &["--reload-interval", "0"]);
     let mut client = RespClient::connect(watched.server.resp);
     let mut left = |pairs: &str| client.command(&format!("DIVVY.HIT {pairs}"));
     assert_eq!((left("kept=x"), left("a=1")), ("[1 9 3600]".into(), "[1 9 3600]".into()));
@@ -118,9 +118,9 @@ fn counters_go_on_where_the_limit_stayed_and_start_afresh_where_it_changed() {
 }
 
 #[test]
-fn an_order_that_changed_is_told() {
+fn changed_order_is_reported() {
     let first = "[a=1]\ncreditLimit = 1\nresetSeconds = 0\n\n";
-    let watched = Watched::serving(&format!("{first}{}", rules("b=1", 5)), &["--reload-interval", "0"]);
+    let watched = WatchedServer::serving(&format!("{first}{}", rules("b=1", 5)), &["--reload-interval", "0"]);
     let (rule, default) = rules("b=1", 5).split_once("\n\n").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
     watched.write(&format!("{rule}\n\n{first}{default}"));
     watched.hang_up();
@@ -130,9 +130,9 @@ fn an_order_that_changed_is_told() {
 }
 
 #[test]
-fn a_bad_file_is_told_with_its_lines_and_the_old_rules_stay() {
+fn invalid_file_is_reported_with_its_lines_and_the_old_rules_stay() {
     let good = rules("a=1", 10);
-    let watched = Watched::serving(&good, &["--reload-interval", "0"]);
+    let watched = WatchedServer::serving(&good, &["--reload-interval", "0"]);
     watched.write("[a=1]\ncreditLimit = many\nresetSeconds = 60\n");
     let checked = divvy().args(["check", watched.path().to_str().unwrap()]).output().unwrap();
     let problems = String::from_utf8(checked.stderr).unwrap();
@@ -158,8 +158,8 @@ fn a_bad_file_is_told_with_its_lines_and_the_old_rules_stay() {
 }
 
 #[test]
-fn a_file_that_vanished_is_told_once_and_is_taken_up_when_it_is_back() {
-    let watched = Watched::serving(&rules("a=1", 10), &[]);
+fn missing_file_is_reported_once_and_loaded_when_it_returns() {
+    let watched = WatchedServer::serving(&rules("a=1", 10), &[]);
     fs::remove_file(watched.path()).unwrap();
     watched.log.await_count(1, NOT_LOADED);
     watched.log.await_line(&["ERROR", "rules.ini: cannot read the file"]);
@@ -171,9 +171,9 @@ fn a_file_that_vanished_is_told_once_and_is_taken_up_when_it_is_back() {
     assert_eq!(watched.log.count(NOT_LOADED), 1);
 }
 
-/// As a ConfigMap is mounted: the file is a link through `..data`, which is a link to a directory a version.
+/// A ConfigMap is mounted like this: the file is a link through `..data`, which is a link to a directory per version.
 #[test]
-fn a_config_map_s_swap_of_a_link_above_the_file_is_seen() {
+fn swap_of_a_link_above_the_file_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
     let publish = |dir: &Path, version: &str, rules: &str| {
         fs::create_dir(dir.join(version)).unwrap();
@@ -183,7 +183,7 @@ fn a_config_map_s_swap_of_a_link_above_the_file_is_seen() {
     };
     publish(dir.path(), "..2026_1", &rules("a=1", 10));
     symlink("..data/rules.ini", dir.path().join("rules.ini")).unwrap();
-    let watched = Watched::serving_in(dir, &[]);
+    let watched = WatchedServer::serving_in(dir, &[]);
     let mut client = LineClient::connect(watched.server.line);
     assert_eq!(client.hit("a=1").1, 9);
     publish(watched.dir.path(), "..2026_2", &rules("a=1", 20));
@@ -193,14 +193,14 @@ fn a_config_map_s_swap_of_a_link_above_the_file_is_seen() {
     assert_eq!(watched.log.count(NOT_LOADED), 0);
 }
 
-/// How often the rules flip under load.
+/// Number of rule changes under load.
 const FLIPS: usize = 100;
 /// Requests that each client sends at once.
 const PIPELINED: u64 = 32;
-/// What the rule that both rule sets have grants.
+/// Credits of the rule that both rule sets have.
 const KEPT: u64 = 1_000_000;
 
-/// Rules under which `x=…` is answered by `x`, an own number, and `kept=…` as always.
+/// Returns rules that answer `x=…` with the number `x`, and always have the same rule for `kept=…`.
 fn flipping(x: u64) -> String {
     format!(
         "[x=*]\ncreditLimit = {x}\nresetSeconds = 0\n\n\
@@ -209,17 +209,17 @@ fn flipping(x: u64) -> String {
     )
 }
 
-/// What a client was answered.
+/// Answers to a client.
 #[derive(Default)]
-struct Answered {
-    /// By the one and by the other rule set.
+struct AnswerCounts {
+    /// Number of answers by each of the two rule sets.
     by: [u64; 2],
-    /// Hits on the rule that both have.
+    /// Number of hits on the rule that both have.
     kept: u64,
 }
 
-impl Answered {
-    /// Takes note of the answers to `x=1` and to `kept=…`.
+impl AnswerCounts {
+    /// Records the answers to `x=1` and to `kept=…`.
     fn take(&mut self, x: (bool, u64, u64), kept: (bool, u64)) {
         match x {
             (true, 1_111, 0) => self.by[0] += 1,
@@ -231,10 +231,10 @@ impl Answered {
     }
 }
 
-/// Hits by the line protocol until `done`; each reply must be there, in order.
-fn hit_by_line(address: SocketAddr, actor: &str, done: &AtomicBool) -> Answered {
+/// Sends hits over the line protocol until `done`. Replies must be complete and in order.
+fn hit_by_line(address: SocketAddr, actor: &str, done: &AtomicBool) -> AnswerCounts {
     let mut client = LineClient::connect(address);
-    let mut answered = Answered::default();
+    let mut answered = AnswerCounts::default();
     let burst = format!("HIT x=1\nHIT kept={actor}\n").repeat(PIPELINED as usize);
     while !done.load(Relaxed) {
         client.send(burst.as_bytes());
@@ -247,9 +247,9 @@ fn hit_by_line(address: SocketAddr, actor: &str, done: &AtomicBool) -> Answered 
     answered
 }
 
-fn hit_by_resp(address: SocketAddr, actor: &str, done: &AtomicBool) -> Answered {
+fn hit_by_resp(address: SocketAddr, actor: &str, done: &AtomicBool) -> AnswerCounts {
     let mut client = RespClient::connect(address);
-    let mut answered = Answered::default();
+    let mut answered = AnswerCounts::default();
     let kept = format!("kept={actor}");
     let pair = [encode(&[b"DIVVY.HIT", b"x=1"]), encode(&[b"DIVVY.HIT", kept.as_bytes()])].concat();
     let burst = pair.repeat(PIPELINED as usize);
@@ -272,7 +272,7 @@ fn hit_by_resp(address: SocketAddr, actor: &str, done: &AtomicBool) -> Answered 
 #[test]
 fn under_load_every_reply_is_from_one_rule_set_and_no_connection_is_dropped() {
     let sets = [flipping(1_111), flipping(2_222)];
-    let watched = Watched::serving(&sets[0], &["--reload-interval", "0", "--threads", "2"]);
+    let watched = WatchedServer::serving(&sets[0], &["--reload-interval", "0", "--threads", "2"]);
     let done = AtomicBool::new(false);
     let (line, resp) = (watched.server.line, watched.server.resp);
     let (done, mut by) = (&done, [0, 0]);
@@ -304,8 +304,8 @@ fn under_load_every_reply_is_from_one_rule_set_and_no_connection_is_dropped() {
 }
 
 #[test]
-fn a_pipe_in_place_of_the_rules_file_is_refused_and_the_next_file_is_loaded() {
-    let watched = Watched::serving(&rules("a=1", 5), &["--reload-interval", "0"]);
+fn pipe_as_rules_file_is_rejected_and_the_next_file_is_loaded() {
+    let watched = WatchedServer::serving(&rules("a=1", 5), &["--reload-interval", "0"]);
     fs::remove_file(watched.path()).unwrap();
     assert!(Command::new("mkfifo").arg(watched.path()).status().unwrap().success());
     watched.hang_up();
@@ -319,7 +319,7 @@ fn a_pipe_in_place_of_the_rules_file_is_refused_and_the_next_file_is_loaded() {
 }
 
 #[test]
-fn a_changed_actor_field_keeps_the_counters_on_every_store_and_the_log_says_so() {
+fn changed_actor_field_keeps_the_counters_on_every_store_and_the_log_says_so() {
     let by = |field: &str| {
         format!(
             "[api=x]\ncreditLimit = 10\nresetSeconds = 3600\nactorField = {field}\n\n\
@@ -337,7 +337,7 @@ fn a_changed_actor_field_keeps_the_counters_on_every_store_and_the_log_says_so()
     for store in stores {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("rules.ini"), by("user")).unwrap();
-        let watched = Watched::serving_from(dir, store);
+        let watched = WatchedServer::serving_from(dir, store);
         let mut client = LineClient::connect(watched.server.line);
         assert_eq!(client.hit("api=x user=ann ip=ann").1, 9, "{store:?}");
         watched.write(&by("ip"));

@@ -1,4 +1,4 @@
-//! Reservations: credits set aside, committed, renewed and released, over RESP and HTTP and on every store.
+//! Reservations: credits are set aside, committed, renewed and released, over RESP and HTTP and on every store.
 
 mod api;
 mod bounds;
@@ -14,7 +14,8 @@ use crate::plans::RHYTHMS;
 use crate::support::redis::until;
 use crate::support::{RespClient, RulesFile, Server, divvy, metrics};
 
-/// A hundred credits for each user by every algorithm, a log, a stack, what counts nothing, and nothing for anybody else.
+/// Returns rules: a hundred credits per user for every algorithm, a log, a stack, rules without counters, and a default
+/// that denies.
 fn rules() -> RulesFile {
     let rule = |(algorithm, rhythm): (&str, &str)| {
         format!("[by={algorithm} user=*]\ncreditLimit = 100\n{rhythm}\nactorField = user\nlabel = {algorithm}\n\n")
@@ -29,7 +30,7 @@ fn rules() -> RulesFile {
     )
 }
 
-/// A client, and the reservations that it makes.
+/// A client that makes reservations.
 struct Client(RespClient);
 
 impl Client {
@@ -41,7 +42,7 @@ impl Client {
         self.0.command(command)
     }
 
-    /// The credit that is left, and the id, of a reservation that is allowed.
+    /// Makes a reservation that must be allowed. Returns the credit left, and the id.
     fn reserve(&mut self, pairs: &str, amount: u64, options: &str) -> (u64, String) {
         let reply = self.ask(&format!("DIVVY.RESERVE {pairs} AMOUNT {amount} {options}"));
         let words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').collect();
@@ -49,7 +50,7 @@ impl Client {
         (words[1].parse().unwrap(), words[3].to_owned())
     }
 
-    /// The balance, and what the commit came to.
+    /// Returns the balance, and the outcome of the commit.
     fn commit(&mut self, id: &str, cost: u64) -> (i64, String) {
         let reply = self.ask(&format!("DIVVY.COMMIT {id} COST {cost}"));
         let words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').collect();
@@ -67,7 +68,7 @@ fn came_to(balance: i64, word: &str) -> (i64, String) {
     (balance, word.to_owned())
 }
 
-/// What every command does to a user's counter.
+/// Checks the effect of every command on a user's counter.
 fn credits_are_set_aside_and_settled(server: &Server) {
     let mut client = Client::of(server);
     for (algorithm, _) in RHYTHMS {
@@ -110,7 +111,7 @@ fn credits_are_set_aside_and_settled_on_every_store() {
 }
 
 #[test]
-fn a_stack_reserves_as_one_and_its_requests_stay_counted() {
+fn stack_reserves_jointly_and_its_requests_stay_counted() {
     let (rules, data) = (rules(), tempfile::tempdir().unwrap());
     for server in Server::on_each_store(rules.path(), data.path()) {
         let mut client = Client::of(&server);
@@ -136,7 +137,7 @@ fn a_stack_reserves_as_one_and_its_requests_stay_counted() {
 }
 
 #[test]
-fn a_reservation_ends_by_itself_and_its_commit_is_late() {
+fn reservation_expires_and_its_commit_is_late() {
     let (rules, data) = (rules(), tempfile::tempdir().unwrap());
     for server in Server::on_each_store(rules.path(), data.path()) {
         let mut client = Client::of(&server);
@@ -150,7 +151,7 @@ fn a_reservation_ends_by_itself_and_its_commit_is_late() {
 }
 
 #[test]
-fn what_counts_nothing_is_reserved_and_settled_all_the_same() {
+fn rules_without_counters_reserve_and_settle() {
     let rules = rules();
     let server = Server::in_memory(rules.path());
     let mut client = Client::of(&server);
@@ -164,9 +165,9 @@ fn what_counts_nothing_is_reserved_and_settled_all_the_same() {
     assert_eq!(client.0.read_reply(), "[0 0 0 nil]");
 }
 
-/// A wrong one takes nothing, and is answered where it stands.
+/// An invalid command takes nothing, and is answered in its place.
 #[test]
-fn commands_pipeline_and_errors_come_in_their_places() {
+fn commands_pipeline_with_errors_in_order() {
     let rules = rules();
     let server = Server::in_memory(rules.path());
     let mut client = Client::of(&server);
@@ -201,11 +202,11 @@ fn commands_pipeline_and_errors_come_in_their_places() {
         assert!(reply.contains(expected) && reply.starts_with("-ERR") == is_error, "{command}: {reply}");
     }
     let listed = client.ask("DIVVY.COUNTERS tokens");
-    assert!(listed.contains("[a 54 ") && listed.matches('[').count() == 3, "nobody else's: {listed}");
+    assert!(listed.contains("[a 54 ") && listed.matches('[').count() == 3, "no other actor's: {listed}");
 }
 
 #[test]
-fn a_transaction_takes_them() {
+fn transactions_accept_reservations() {
     let rules = rules();
     let server = Server::in_memory(rules.path());
     let mut client = Client::of(&server);
@@ -226,9 +227,9 @@ fn a_transaction_takes_them() {
     assert!(replies.contains("] 0 -ERR unknown reservation id") && replies.ends_with(" 0]"), "{replies}");
 }
 
-/// Their replies are far longer than those of others.
+/// Replies with long ids are far longer than others.
 #[test]
-fn many_long_ids_are_answered_and_fit_where_ids_are_asked_for() {
+fn many_long_ids_are_answered_and_accepted() {
     let rules = rules();
     let server = Server::in_memory(rules.path());
     let mut client = Client::of(&server);
@@ -261,7 +262,7 @@ fn many_long_ids_are_answered_and_fit_where_ids_are_asked_for() {
 }
 
 #[test]
-fn a_reset_drops_them_and_listings_do_not_show_them() {
+fn reset_drops_reservations_and_listings_do_not_show_them() {
     let (rules, data) = (rules(), tempfile::tempdir().unwrap());
     for server in Server::on_each_store(rules.path(), data.path()) {
         let mut client = Client::of(&server);
@@ -277,7 +278,7 @@ fn a_reset_drops_them_and_listings_do_not_show_them() {
             assert_eq!(client.ask(forget), done);
             assert_eq!(client.left("by=fixed user=a"), 100);
             assert_eq!(client.ask(&format!("DIVVY.RENEW {id} TTL 5")), "0");
-            // A counter of that name that is reserved from anew is another one.
+            // A new reservation from a counter of the same name is a different one.
             let (_, next) = client.reserve("by=fixed user=a", 50, "TTL 60");
             assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "0");
             assert_eq!(client.commit(&id, 10), came_to(40, "late"));
@@ -288,7 +289,7 @@ fn a_reset_drops_them_and_listings_do_not_show_them() {
 }
 
 #[test]
-fn metrics_count_what_they_come_to() {
+fn metrics_count_outcomes_of_reservations() {
     let (rules, data) = (rules(), tempfile::tempdir().unwrap());
     for server in Server::on_each_store(rules.path(), data.path()) {
         let mut client = Client::of(&server);

@@ -1,4 +1,4 @@
-//! The RESP front: divvy's own commands, what clients send besides, and how batches keep their order.
+//! The RESP front: divvy's own commands, other commands that clients send, and the order of batches.
 
 use crate::support::{COMPAT_RULES, RespClient, RulesFile, Server, encode};
 
@@ -9,7 +9,7 @@ fn served() -> (Server, RespClient) {
 }
 
 #[test]
-fn hits_peeks_and_resets() {
+fn hits_peeks_and_resets_are_answered() {
     let (_server, mut client) = served();
     let hit = "DIVVY.HIT method=GET path=/pantry/cookies/x ip=1";
     assert_eq!(client.command("DIVVY.PEEK method=GET path=/pantry/cookies/x ip=1"), "[1 3 0]");
@@ -24,7 +24,7 @@ fn hits_peeks_and_resets() {
 }
 
 #[test]
-fn a_hit_may_cost_more_or_nothing() {
+fn hit_may_cost_more_or_nothing() {
     let (_server, mut client) = served();
     for (command, reply) in [
         ("DIVVY.HIT method=GET path=/status COST 10", "[1 990 60]"),
@@ -44,7 +44,7 @@ fn a_hit_may_cost_more_or_nothing() {
 }
 
 #[test]
-fn an_argument_is_one_pair_whatever_is_in_it() {
+fn each_argument_is_one_pair() {
     let rules = RulesFile::ini(
         "[\"a b\"=*]\ncreditLimit=9\nresetSeconds=60\nactorField=a b\n[default]\ncreditLimit=0\nresetSeconds=0\n",
     );
@@ -57,7 +57,7 @@ fn an_argument_is_one_pair_whatever_is_in_it() {
 }
 
 #[test]
-fn a_pipeline_is_answered_in_order_whatever_it_holds() {
+fn mixed_pipeline_is_answered_in_order() {
     let (_server, mut client) = served();
     let hit: &[&[u8]] = &[b"DIVVY.HIT", b"method=GET", b"path=/status"];
     let mut pipeline = Vec::new();
@@ -94,7 +94,7 @@ fn explain_and_rules_show_the_policy() {
 }
 
 #[test]
-fn what_clients_send_besides() {
+fn other_client_commands_are_answered() {
     let (_server, mut client) = served();
     for (words, reply) in [
         ("PING hello", "hello"),

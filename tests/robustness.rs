@@ -1,4 +1,4 @@
-//! Clients that mean harm, or are broken: the server answers the others all the while, and its memory stays bounded.
+//! Hostile and broken clients: the server answers other clients in the meantime, and its memory stays bounded.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,12 +11,12 @@ use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, co
 
 pub const MIB: u64 = 1 << 20;
 
-/// Hits all the while `attack` runs, on both fronts; the server must answer each, and be small at its largest.
+/// Sends hits on both fronts while `attack` runs. The server must answer each, and its peak memory must be small.
 fn others_are_served_during(attack: impl FnOnce(&Server)) {
     others_are_served_by(&[], 32 * MIB, attack);
 }
 
-/// The same with these flags; the server may grow by `growth` bytes.
+/// Like `others_are_served_during`, with these flags. The server may grow by `growth` bytes.
 pub fn others_are_served_by(flags: &[&str], growth: u64, attack: impl FnOnce(&Server)) {
     let server = Server::start(&[&[COMPAT_RULES, "--store", "memory"], flags].concat());
     let before = server.peak_resident();
@@ -39,10 +39,10 @@ pub fn others_are_served_by(flags: &[&str], growth: u64, attack: impl FnOnce(&Se
     assert!(grown < growth, "the server grew by {grown} bytes");
 }
 
-/// Writes until the server closes; returns what it answered.
+/// Writes until the server closes the connection. Returns its answer.
 fn write_until_closed(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = connect(address);
-    // The server may close, and its kernel refuse the rest, before all is written.
+    // The server may close the connection, and its kernel refuse the rest, before everything is written.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let mut answer = Vec::new();
@@ -51,7 +51,7 @@ fn write_until_closed(address: SocketAddr, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn nested_arrays() {
+fn nested_arrays_are_rejected() {
     others_are_served_during(|server| {
         let answer = write_until_closed(server.resp, &b"*1\r\n".repeat(200_000));
         assert_eq!(answer, "-ERR Protocol error: expected '$', got '*'\r\n");
@@ -59,7 +59,7 @@ fn nested_arrays() {
 }
 
 #[test]
-fn an_array_of_a_million_arguments_a_byte_at_a_time() {
+fn million_arguments_byte_by_byte_are_rejected() {
     others_are_served_during(|server| {
         let mut stream = connect(server.resp);
         for byte in b"*1000000\r\n" {
@@ -72,7 +72,7 @@ fn an_array_of_a_million_arguments_a_byte_at_a_time() {
 }
 
 #[test]
-fn an_unfinished_array_a_byte_at_a_time_is_not_read_again_from_the_start() {
+fn unfinished_array_byte_by_byte_is_not_rescanned() {
     others_are_served_during(|server| {
         let mut stream = connect(server.resp);
         stream.write_all(b"*1024\r\n").unwrap();
@@ -87,7 +87,7 @@ fn an_unfinished_array_a_byte_at_a_time_is_not_read_again_from_the_start() {
 }
 
 #[test]
-fn an_argument_over_the_limit() {
+fn argument_over_the_limit_is_rejected() {
     others_are_served_during(|server| {
         let answer = write_until_closed(server.resp, b"*1\r\n$1000000000\r\n");
         assert_eq!(answer, "-ERR Protocol error: invalid bulk length\r\n");
@@ -95,7 +95,7 @@ fn an_argument_over_the_limit() {
 }
 
 #[test]
-fn a_line_of_two_megabytes() {
+fn line_of_two_megabytes_is_rejected() {
     others_are_served_during(|server| {
         for address in [server.line, server.resp] {
             let answer = write_until_closed(address, &vec![b'a'; 2 * MIB as usize]);
@@ -106,7 +106,7 @@ fn a_line_of_two_megabytes() {
 }
 
 #[test]
-fn hits_before_an_over_long_line_are_answered() {
+fn hits_before_an_overlong_line_are_answered() {
     let server = Server::in_memory(COMPAT_RULES);
     let mut bytes = b"HIT method=GET path=/status\n".to_vec();
     bytes.resize(bytes.len() + 20_000, b'x');
@@ -117,7 +117,7 @@ fn hits_before_an_over_long_line_are_answered() {
 }
 
 #[test]
-fn clients_that_never_read() {
+fn clients_that_never_read_use_bounded_memory() {
     others_are_served_during(|server| {
         let silent: Vec<TcpStream> = [(server.line, line_flood()), (server.resp, resp_flood())]
             .into_iter()
@@ -133,11 +133,11 @@ fn line_flood() -> Vec<u8> {
 }
 
 pub fn resp_flood() -> Vec<u8> {
-    // The longest answer for the fewest bytes.
+    // The request with the longest answer per byte.
     encode(&[b"COMMAND", b"DOCS"]).repeat(10_000)
 }
 
-/// Writes until the server takes no more.
+/// Writes until the server accepts no more.
 pub fn flooded(address: SocketAddr, flood: &[u8]) -> TcpStream {
     let mut stream = connect(address);
     stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
@@ -150,12 +150,12 @@ pub fn flooded(address: SocketAddr, flood: &[u8]) -> TcpStream {
 }
 
 #[test]
-fn a_client_that_never_reads_is_closed_after_a_while() {
+fn client_that_never_reads_is_closed_after_a_while() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--write-timeout", "1"]);
     let mut stream = flooded(server.line, &line_flood());
     thread::sleep(Duration::from_millis(1500));
     let mut rest = Vec::new();
-    // Either an orderly end or a reset, but an end.
+    // The connection may end in order or by a reset, but it must end.
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     match stream.read_to_end(&mut rest) {
         Ok(_) => {}

@@ -1,4 +1,4 @@
-//! What compactions of the embedded store keep, and what they give back.
+//! Compactions of the embedded store: the counters that they keep, and the space that they free.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ fn open(path: &Path) -> RocksStore {
     RocksStore::open(path, options).unwrap()
 }
 
-/// Five tokens that take an hour to come back.
+/// Returns a limit of five tokens, which take an hour to come back.
 fn hourly() -> Limit {
     Limit::TokenBucket(TokenBucket::new(5, 5, HOUR).unwrap())
 }
@@ -27,7 +27,7 @@ fn push(batch: &mut Batch, key: &[u8], cost: u64, at: Timestamp) {
     batch.push(hourly(), action, at, |out| write_client_key(Space::TokenBucket, &hourly(), key, out));
 }
 
-/// The tokens that `key` had before `cost` were taken at `at`, the server's clock being at `now`.
+/// Returns the tokens that `key` had before `cost` were taken at `at`, if the server's clock is at `now`.
 async fn drain(store: &RocksStore, key: &[u8], cost: u64, at: Timestamp, now: Timestamp) -> u64 {
     let mut batch = Batch::default();
     batch.begin(now);
@@ -45,7 +45,7 @@ fn hours_before(now: Timestamp, hours: u64) -> Timestamp {
 }
 
 #[test]
-fn a_compaction_goes_by_the_server_s_time_of_the_last_write_whatever_the_client_s_was() {
+fn compaction_uses_the_servers_time_of_the_last_write() {
     wait(async {
         let dir = tempfile::tempdir().unwrap();
         let now = Clock::system().now();
@@ -78,7 +78,7 @@ fn a_compaction_goes_by_the_server_s_time_of_the_last_write_whatever_the_client_
 }
 
 #[test]
-fn a_clock_that_was_set_back_between_two_runs_costs_a_limit_its_own_time_at_most() {
+fn clock_set_back_between_runs_delays_a_limit_by_its_own_time_at_most() {
     const BUCKET: &[u8] = b"a client";
     let limit = Limit::TokenBucket(TokenBucket::new(5, 5, NANOS_PER_SECOND).unwrap());
     let drained = async |store: &RocksStore, now: Timestamp| {
@@ -105,7 +105,7 @@ fn a_clock_that_was_set_back_between_two_runs_costs_a_limit_its_own_time_at_most
 }
 
 #[test]
-fn a_time_that_ran_backwards_does_not_shorten_a_bucket_s_life() {
+fn time_that_runs_backwards_does_not_shorten_a_buckets_life() {
     wait(async {
         let dir = tempfile::tempdir().unwrap();
         let now = Clock::system().now();
@@ -121,12 +121,12 @@ fn a_time_that_ran_backwards_does_not_shorten_a_bucket_s_life() {
 }
 
 #[test]
-fn the_space_of_a_million_expired_counters_is_given_back() {
+fn space_of_a_million_expired_counters_is_freed() {
     const BATCHES: u32 = 1_000;
     wait(async {
         let dir = tempfile::tempdir().unwrap();
         let now = Clock::system().now();
-        // With a small table they would have been written back by now, and forgotten.
+        // With a small table they would have been written back and forgotten.
         let store = RocksStore::open(dir.path(), RocksOptions::default()).unwrap();
         assert_eq!(drain(&store, b"survivor", 2, now, now).await, 5);
         let written = hours_before(now, 2);

@@ -1,5 +1,5 @@
-//! Restarts without a refused connection: sockets that outlive the process, or that two processes share. And what the
-//! service manager is told.
+//! Restarts without refused connections: sockets that outlive the process, or that two processes share. Also the
+//! notifications to the service manager.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,10 +11,10 @@ use std::thread;
 use crate::support::redis::until;
 use crate::support::{COMPAT_RULES, DIVVY, LineClient, PATIENCE, SERVE, Server, connect, divvy, program};
 
-/// Passes the sockets that came as standard input and standard error on as systemd does: from file descriptor 3 on.
+/// Passes on the sockets on standard input and standard error as systemd does: from file descriptor 3 on.
 const LIKE_SYSTEMD: &str = r#"exec 3<&0 4<&2 </dev/null 2>/dev/null; LISTEN_FDS=2 LISTEN_PID=$$ exec "$0" "$@""#;
 
-/// A service manager's sockets.
+/// The sockets of a service manager.
 struct Sockets {
     first: TcpListener,
     second: TcpListener,
@@ -41,7 +41,7 @@ impl Sockets {
 }
 
 #[test]
-fn sockets_that_were_handed_over_are_served_by_name_or_by_order() {
+fn inherited_sockets_are_served_by_name_or_order() {
     let sockets = Sockets::new();
     let [first, second] = sockets.addresses();
     let args = [COMPAT_RULES, "--store", "memory"];
@@ -57,7 +57,7 @@ fn sockets_that_were_handed_over_are_served_by_name_or_by_order() {
 }
 
 #[test]
-fn connections_wait_in_a_handed_over_socket_while_the_store_changes_hands() {
+fn connections_wait_in_an_inherited_socket_while_the_store_changes_hands() {
     let dir = tempfile::tempdir().unwrap();
     let args = [COMPAT_RULES, "--data-dir", dir.path().to_str().unwrap()];
     let sockets = Sockets::new();
@@ -74,14 +74,14 @@ fn connections_wait_in_a_handed_over_socket_while_the_store_changes_hands() {
 }
 
 #[test]
-fn a_socket_for_nobody_is_an_error() {
+fn unassigned_socket_is_an_error() {
     let sockets = Sockets::new();
     let output = sockets.run("line:finger").args(SERVE).args([COMPAT_RULES, "--store", "memory"]).output().unwrap();
     assert!(!output.status.success());
 }
 
 #[test]
-fn two_processes_share_the_ports_when_both_are_told_to() {
+fn two_processes_share_the_ports_if_both_agree() {
     let old = Server::start(&[COMPAT_RULES, "--store", "memory", "--reuse-port"]);
     let line = old.line.to_string();
     let refused = divvy().args(SERVE).args([COMPAT_RULES, "--store", "memory", "--listen", &line]).output().unwrap();
@@ -98,7 +98,7 @@ fn two_processes_share_the_ports_when_both_are_told_to() {
 }
 
 #[test]
-fn a_new_process_waits_for_the_data_directory_and_for_clients_at_once() {
+fn new_process_waits_for_the_data_directory_and_for_clients_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let data_dir = dir.path().to_str().unwrap().to_owned();
     let old = Server::start(&[COMPAT_RULES, "--data-dir", &data_dir, "--reuse-port"]);
@@ -106,8 +106,8 @@ fn a_new_process_waits_for_the_data_directory_and_for_clients_at_once() {
     assert_eq!(LineClient::connect(line).hit("method=GET path=/status").1, 999);
 
     let impatient = divvy().args(SERVE).args([COMPAT_RULES, "--data-dir", &data_dir]).output();
-    let told = String::from_utf8(impatient.unwrap().stderr).unwrap();
-    assert!(told.contains("in use by another process"), "{told}");
+    let answer = String::from_utf8(impatient.unwrap().stderr).unwrap();
+    assert!(answer.contains("in use by another process"), "{answer}");
 
     let starting = thread::spawn(move || {
         let flags = ["--data-dir", &data_dir, "--reuse-port", "--wait-for-lock", "3600"];
@@ -115,12 +115,12 @@ fn a_new_process_waits_for_the_data_directory_and_for_clients_at_once() {
     });
     until(|| listeners(line) == 2);
     assert!(old.terminate().success());
-    // Whether it has the store by now or not.
+    // It does not matter whether it has opened the store yet.
     assert_eq!(LineClient::connect(line).hit("method=GET path=/status").1, 998);
     assert!(starting.join().unwrap().terminate().success());
 }
 
-/// How many sockets listen on an IPv4 address of this machine.
+/// Returns how many sockets listen on an IPv4 address of this machine.
 fn listeners(address: SocketAddr) -> usize {
     const LISTENING: &str = "0A";
     let port = format!(":{:04X}", address.port());
@@ -130,12 +130,12 @@ fn listeners(address: SocketAddr) -> usize {
 }
 
 #[test]
-fn the_service_manager_is_told_of_start_reload_and_end() {
+fn service_manager_is_notified_of_start_reload_and_end() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
-    let told = || {
+    let answer = || {
         let mut message = [0; 256];
         let length = manager.recv(&mut message).unwrap();
         String::from_utf8(message[..length].to_vec()).unwrap()
@@ -143,21 +143,21 @@ fn the_service_manager_is_told_of_start_reload_and_end() {
     let mut command = divvy();
     command.env("NOTIFY_SOCKET", &path);
     let server = Server::start_as(&mut command, &[COMPAT_RULES, "--store", "memory"]);
-    assert_eq!(told(), "READY=1\n");
+    assert_eq!(answer(), "READY=1\n");
     server.signal("-HUP");
-    assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-    assert_eq!(told(), "READY=1\n");
+    assert!(answer().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(answer(), "READY=1\n");
     let mut stream: TcpStream = connect(server.line);
     stream.write_all(b"HIT method=GET path=/status\n").unwrap();
     assert!(server.terminate().success());
-    assert_eq!(told(), "STOPPING=1\n");
+    assert_eq!(answer(), "STOPPING=1\n");
     let mut reply = String::new();
     stream.read_to_string(&mut reply).unwrap();
     assert!(reply.starts_with("OK true "));
 }
 
 #[test]
-fn an_address_that_is_in_use_names_its_flag() {
+fn address_that_is_in_use_names_its_flag() {
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = other.local_addr().unwrap().to_string();
     for flag in ["--listen", "--resp-listen", "--http-listen", "--grpc-listen"] {

@@ -1,7 +1,7 @@
-//! Stacks of rules over real sockets, on every store: what all of them grant is taken once from each, and a denied hit
-//! changes nothing; also when servers and Redis are killed.
+//! Stacks of rules over real sockets, on every store: a granted request is taken once from each counter, and a denied
+//! hit changes nothing, even if servers and Redis are killed.
 //!
-//! `DIVVY_TEST_STACK_KILLS` sets how often each is killed (4 unless set).
+//! `DIVVY_TEST_STACK_KILLS` sets how often each is killed (default 4).
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,9 +20,9 @@ use crate::support::redis::{RedisCluster, RedisServer, lasting_port};
 use crate::support::seed::{seed, setting};
 use crate::support::{LineClient, RespClient, RulesFile, Server, divvy, metrics, parse_verdict};
 
-/// A request that no cluster can take together is the client's mistake, under every policy.
+/// A request whose counters are in different slots of a cluster is a client error, under every policy.
 #[test]
-fn hits_in_different_slots_of_a_cluster_are_refused_together_whatever_the_policy() {
+fn stacks_in_different_slots_of_a_cluster_are_rejected_under_every_policy() {
     let cluster = RedisCluster::start();
     let rules = RulesFile::ini(MINUTE_AND_DAY);
     let urls = cluster.urls().join(",");
@@ -38,8 +38,8 @@ fn hits_in_different_slots_of_a_cluster_are_refused_together_whatever_the_policy
     }
 }
 
-/// What a key may, by every algorithm, and what its tenant may; without the sliding log where its limit is 0. Nothing comes
-/// back during a test.
+/// Returns the limits of a key for every algorithm, and the limit of its tenant, without the sliding log if its limit
+/// is 0. Nothing comes back during a test.
 fn rules(limits: [u64; 6]) -> String {
     let [bucket, log, sliding, leaky, year, tenant] = limits;
     let without_log = if log == 0 { "# " } else { "" };
@@ -105,7 +105,7 @@ creditLimit = 0
 
 const OF_KEYS: [&str; 5] = ["token-bucket", "sliding-log", "sliding-window", "leaky-bucket", "year"];
 
-/// Credits that are gone from the counter of this actor.
+/// Returns the credits taken from the counter of this actor.
 fn taken(server: &Server, rule: &str, limit: u64, actor: &str) -> u64 {
     let actor = actor.replace(' ', "%20");
     let page = http::get(server.http, &format!("/v1/counters?rule={rule}&actor={actor}"));
@@ -114,7 +114,7 @@ fn taken(server: &Server, rule: &str, limit: u64, actor: &str) -> u64 {
     counters["counters"].as_array().unwrap().first().map_or(0, |counter| limit - counter["remaining"].as_u64().unwrap())
 }
 
-/// 64 connections on two tenants with ten keys each, of which each key's and both tenants' limits stop some.
+/// Uses 64 connections for two tenants with ten keys each. The limits of each key and of both tenants stop some hits.
 fn grants_exactly_what_is_taken(server: &Server) {
     const LIMITS: [u64; 6] = [40, 42, 44, 46, 48, 300];
     let clients: Vec<_> = (0..64)
@@ -124,7 +124,7 @@ fn grants_exactly_what_is_taken(server: &Server) {
                 let mut granted: HashMap<(u64, u64), u64> = HashMap::new();
                 let mut rng = Rng::seed_from_u64(number);
                 for _ in 0..20 {
-                    // Several at once: groups of one connection meet in one batch.
+                    // Several at once, so that groups of one connection are in the same batch.
                     let asked: Vec<_> =
                         (0..3).map(|_| (rng.random_range(0..2u64), rng.random_range(0..10u64))).collect();
                     let lines = asked.iter().map(|(tenant, key)| format!("HIT tenant=t{tenant} key=k{key}\n"));
@@ -158,7 +158,7 @@ fn grants_exactly_what_is_taken(server: &Server) {
 }
 
 #[test]
-fn what_64_connections_are_granted_is_taken_from_every_counter_of_the_stack_and_nothing_else_is() {
+fn grants_of_64_connections_are_taken_from_every_counter_of_the_stack() {
     let rules = RulesFile::ini(&rules([40, 42, 44, 46, 48, 300]));
     let data = tempfile::tempdir().unwrap();
     for server in Server::on_each_store(rules.path(), data.path()) {
@@ -180,22 +180,22 @@ fn what_64_connections_are_granted_is_taken_from_every_counter_of_the_stack_and_
 
 const PLENTY: u64 = 1_000_000_000;
 
-/// What a client was told of each key.
+/// Answers to a client for a key.
 #[derive(Debug, Clone, Copy, Default)]
-struct Told {
+struct KeyAnswers {
     granted: u64,
-    /// Hits that were sent and not answered, or with an error: each was taken whole or not at all.
+    /// Hits that were not answered, or answered with an error. Each was taken either completely or not at all.
     unanswered: u64,
 }
 
-type ToldOfKeys = HashMap<u64, Told>;
+type AnswersByKey = HashMap<u64, KeyAnswers>;
 
-/// Hits stacks until it is told to stop, or the server is gone. One hit in four costs more than there is.
-fn hit_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> thread::JoinHandle<ToldOfKeys> {
+/// Sends hits to stacks until it is stopped, or the server is gone. One hit in four costs more than the limit.
+fn hit_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> thread::JoinHandle<AnswersByKey> {
     let (stop, mut client) = (Arc::clone(stop), LineClient::connect(server.line));
     let mut rng = Rng::seed_from_u64(seed);
     thread::spawn(move || {
-        let mut told = ToldOfKeys::new();
+        let mut answers = AnswersByKey::new();
         let mut is_there = true;
         while is_there && !stop.load(Relaxed) {
             let asked: Vec<_> = (0..8).map(|_| (rng.random_range(0..5u64), rng.random_bool(0.25))).collect();
@@ -207,52 +207,53 @@ fn hit_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> thread::Join
             for (key, is_dear) in asked {
                 let answer = client.try_read_line();
                 is_there = answer.is_some();
-                let told = told.entry(key).or_default();
+                let answers = answers.entry(key).or_default();
                 match answer.as_deref().map(|line| (line.starts_with("OK true"), line.starts_with("OK false"))) {
-                    Some((true, _)) => told.granted += 1,
+                    Some((true, _)) => answers.granted += 1,
                     Some((_, true)) => assert!(is_dear, "key {key} was denied"),
-                    // An error, or nothing. What is too dear is never taken.
-                    Some(_) | None => told.unanswered += u64::from(!is_dear),
+                    // An error or no answer. A hit that costs more than the limit is never taken.
+                    Some(_) | None => answers.unanswered += u64::from(!is_dear),
                 }
             }
         }
-        told
+        answers
     })
 }
 
-/// What all clients of all rounds were told.
+/// Answers to all clients of all rounds.
 #[derive(Default)]
 struct Campaign {
-    told: ToldOfKeys,
+    answers: AnswersByKey,
     grants: u64,
 }
 
 impl Campaign {
     const LIMITS: [u64; 6] = [PLENTY, 0, PLENTY, PLENTY, PLENTY, PLENTY];
 
-    fn learn(&mut self, clients: Vec<thread::JoinHandle<ToldOfKeys>>) {
+    fn learn(&mut self, clients: Vec<thread::JoinHandle<AnswersByKey>>) {
         for client in clients {
-            for (key, Told { granted, unanswered }) in client.join().unwrap() {
-                let told = self.told.entry(key).or_default();
-                told.granted += granted;
-                told.unanswered += unanswered;
+            for (key, KeyAnswers { granted, unanswered }) in client.join().unwrap() {
+                let answers = self.answers.entry(key).or_default();
+                answers.granted += granted;
+                answers.unanswered += unanswered;
                 self.grants += granted;
             }
         }
     }
 
-    /// Each counter of a key has taken the same, and as much as the contract says; the tenant's has taken all of that.
+    /// Checks that all counters of a key have taken the same, as much as the contract says, and that the tenant's
+    /// counter has taken the sum.
     fn verify(&mut self, server: &Server) {
         let mut of_tenant = 0;
-        for (key, told) in &mut self.told {
+        for (key, answers) in &mut self.answers {
             let actor = format!("tenant=t key=k{key}");
             let rules = OF_KEYS.into_iter().zip(Self::LIMITS).filter(|(_, limit)| *limit > 0);
             let taken: Vec<_> = rules.map(|(rule, limit)| taken(server, rule, limit, &actor)).collect();
             assert!(taken.iter().all(|of_rule| *of_rule == taken[0]), "a part of a group: {taken:?} of key {key}");
-            let most = told.granted + told.unanswered;
-            assert!((told.granted..=most).contains(&taken[0]), "{} taken of key {key}, {told:?}", taken[0]);
-            // Known from now on.
-            *told = Told { granted: taken[0], unanswered: 0 };
+            let most = answers.granted + answers.unanswered;
+            assert!((answers.granted..=most).contains(&taken[0]), "{} taken of key {key}, {answers:?}", taken[0]);
+            // The usage is certain from now on.
+            *answers = KeyAnswers { granted: taken[0], unanswered: 0 };
             of_tenant += taken[0];
         }
         assert_eq!(taken(server, "tenant", PLENTY, "t"), of_tenant, "the tenant's counter has what its keys' have");
@@ -260,13 +261,13 @@ impl Campaign {
 }
 
 #[test]
-fn no_sigkill_of_divvy_tears_a_stack() {
+fn sigkill_of_divvy_never_splits_a_stack() {
     let rules = RulesFile::ini(&rules(Campaign::LIMITS));
     let data = tempfile::tempdir().unwrap();
     let mut rng = Rng::seed_from_u64(seed());
     let (never, mut campaign) = (Arc::new(AtomicBool::new(false)), Campaign::default());
     for round in 0..setting("DIVVY_TEST_STACK_KILLS", 4) {
-        // A small table: counters leave it and are read back.
+        // The table is small, so counters are evicted and read back.
         let durability = ["wal", "sync"][round % 2];
         let args = ["--durability", durability, "--cache-memory", "1Mi", "--data-dir", data.path().to_str().unwrap()];
         let server = Server::start(&[&[rules.path()], &args[..]].concat());
@@ -274,7 +275,7 @@ fn no_sigkill_of_divvy_tears_a_stack() {
         let clients: Vec<_> = (0..4).map(|_| hit_until(&never, &server, rng.random())).collect();
         thread::sleep(Duration::from_millis(rng.random_range(20..250)));
         if rng.random_bool(0.3) {
-            // Writes counters back meanwhile.
+            // Writes counters back during the load.
             RespClient::connect(server.resp).try_send(b"DIVVY.COUNTERS year\r\n");
         }
         server.kill();
@@ -286,7 +287,7 @@ fn no_sigkill_of_divvy_tears_a_stack() {
 }
 
 #[test]
-fn no_sigkill_of_redis_tears_a_stack() {
+fn sigkill_of_redis_never_splits_a_stack() {
     let rules = RulesFile::ini(&rules(Campaign::LIMITS));
     let mut redis = RedisServer::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
     let (url, mut rng) = (redis.url(), Rng::seed_from_u64(seed()));
@@ -342,15 +343,15 @@ fn http_lists_every_limit_and_names_those_that_deny() {
     assert_eq!(policy, "\"burst\";q=3;w=60, \"daily\";q=5000;w=86400");
     let current = allowed.header("ratelimit").unwrap();
     assert!(current.starts_with("\"burst\";r=2;t=60, \"daily\";r=4990;t="), "{current}");
-    assert_eq!(allowed.header("x-ratelimit-limit"), Some("3"), "those tell of the rule that answers");
-    // The day is longer than the minute; both deny.
+    assert_eq!(allowed.header("x-ratelimit-limit"), Some("3"), "these headers belong to the rule that answers");
+    // The day is longer than the minute, and both deny.
     (0..2).for_each(|_| assert_eq!(client.post("/v1/hit", &operation("a", 1)).status, 200));
     let denied = client.post("/v1/hit", &operation("a", 4989));
     assert_eq!(denied.status, 429, "{}", denied.body);
     assert_eq!(denied.json()["rule"], "daily");
     assert_eq!(denied.json()["violatedPolicies"], json!(["burst", "daily"]));
     assert_eq!(denied.header("x-ratelimit-limit"), Some("5000"));
-    // What never fits beats all: waiting does not help.
+    // A request that never fits takes precedence, because waiting does not help.
     let never = client.post("/v1/hit", &operation("b", 5001));
     assert_eq!((never.status, &never.json()["retryAfter"]), (429, &Value::Null));
     assert_eq!(never.header("retry-after"), None);
@@ -362,7 +363,7 @@ fn http_lists_every_limit_and_names_those_that_deny() {
 }
 
 #[test]
-fn every_front_tells_the_answer_of_the_stack() {
+fn every_front_returns_the_answer_of_the_stack() {
     let rules = RulesFile::ini(MINUTE_AND_DAY);
     let server = Server::in_memory(rules.path());
     let mut line = LineClient::connect(server.line);
@@ -420,7 +421,7 @@ fn hits_are_taken_together_or_not_at_all_on_every_store() {
 }
 
 #[test]
-fn a_counter_that_redis_cannot_read_fails_its_stacks_and_takes_from_no_other_counter() {
+fn unreadable_counter_fails_its_stacks_without_taking_from_others() {
     let rules = RulesFile::ini(MINUTE_AND_DAY);
     let redis = RedisServer::start();
     let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]);
@@ -433,7 +434,7 @@ fn a_counter_that_redis_cannot_read_fails_its_stacks_and_takes_from_no_other_cou
     assert!(answers[1].starts_with("OK true") && answers[2].starts_with("ERR"), "{answers:?}");
     redis.cli(&["SET", "divvy:api=chat key=*:a:3:60", "2", "KEEPTTL"]);
     assert_eq!(taken(&server, "daily", 5_000, "a"), 10);
-    // Redis would refuse to decrease these when the other counter had been changed already.
+    // Redis could not decrease these after it had changed the other counter.
     let rules = RulesFile::ini(&MINUTE_AND_DAY.replace("window = day", "per = 1d"));
     let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]);
     let mut line = LineClient::connect(server.line);
@@ -447,7 +448,7 @@ fn a_counter_that_redis_cannot_read_fails_its_stacks_and_takes_from_no_other_cou
     assert_eq!(taken(&server, "burst", 3, "c"), 1, "nothing but the first hit");
 }
 
-/// What `divvy check` prints on both.
+/// Returns the output of `divvy check`, on standard output and standard error.
 fn check(rules: &RulesFile, args: &[&str]) -> (bool, String) {
     let output = divvy().arg("check").arg(rules.path()).args(args).output().unwrap();
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
@@ -455,7 +456,7 @@ fn check(rules: &RulesFile, args: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn check_tells_what_a_stack_grants_and_what_a_cluster_cannot_do() {
+fn check_describes_stacks_and_reports_cluster_conflicts() {
     let good = RulesFile::ini(MINUTE_AND_DAY);
     let (is_good, text) = check(&good, &["--redis-cluster"]);
     assert!(is_good, "{text}");
@@ -476,7 +477,7 @@ fn check_tells_what_a_stack_grants_and_what_a_cluster_cannot_do() {
 }
 
 #[test]
-fn a_reload_that_a_cluster_cannot_serve_keeps_the_old_rules() {
+fn reload_that_a_cluster_cannot_serve_keeps_the_old_rules() {
     let cluster = RedisCluster::start();
     let rules = RulesFile::ini(MINUTE_AND_DAY);
     let urls = cluster.urls().join(",");

@@ -1,4 +1,4 @@
-//! Statsd: what arrives over UDP and TCP adds up to what was sent to divvy.
+//! Statsd: the metrics received over UDP and TCP add up to the requests sent.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -24,7 +24,7 @@ creditLimit = 0
 resetSeconds = 0
 ";
 
-/// What statsd would show: counters summed up, timers by how many they stand for, the last of each gauge.
+/// The figures in statsd: sums of counters, numbers of timer samples, and the last value of each gauge.
 #[derive(Debug, Default)]
 struct Received(BTreeMap<String, f64>);
 
@@ -47,7 +47,7 @@ impl Received {
         self.0.get(name).copied().unwrap_or_default()
     }
 
-    /// Whether all that `send_hits` sends has arrived, and nothing else.
+    /// Returns whether everything that `send_hits` causes has arrived, and nothing else.
     fn is_complete(&self, prefix: &str) -> bool {
         let expected = [
             ("hit.accepted", 3.0),
@@ -67,7 +67,7 @@ impl Received {
     }
 }
 
-/// The clients' connections are open as long as these live.
+/// Sends hits. The connections stay open as long as the returned clients live.
 fn send_hits(server: &Server) -> (LineClient, RespClient) {
     let (mut line, mut resp) = (LineClient::connect(server.line), RespClient::connect(server.resp));
     let text = ["HIT path=/status\n".repeat(10), "HIT kind=trial\n".repeat(3), "NOPE\n".repeat(3)].concat();
@@ -85,7 +85,7 @@ fn start(rules: &RulesFile, port: u16, flags: &[&str]) -> Server {
     Server::start(&args)
 }
 
-/// Reads lines until they are complete.
+/// Reads lines until the figures are complete.
 fn receive(stream: TcpStream, received: &mut Received, prefix: &str) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut lines = BufReader::new(stream).lines();
@@ -112,7 +112,7 @@ fn counts_add_up_over_udp() {
         take(&mut received).unwrap();
         received.is_complete("api.")
     });
-    // The last report comes when the server ends, whatever the interval.
+    // The last report is sent when the server ends, regardless of the interval.
     let (mut line, _resp) = clients;
     assert!(!line.hit("path=/status").0);
     assert!(server.terminate().success());
@@ -127,7 +127,7 @@ fn counts_add_up_over_udp() {
 }
 
 #[test]
-fn counts_add_up_over_tcp_with_the_original_s_variables() {
+fn counts_add_up_over_tcp_with_variables_of_buttons_divvy() {
     let statsd = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = statsd.local_addr().unwrap().port().to_string();
     let rules = RulesFile::ini(RULES);
@@ -138,8 +138,8 @@ fn counts_add_up_over_tcp_with_the_original_s_variables() {
 }
 
 #[test]
-fn a_statsd_that_comes_late_gets_all_of_it() {
-    // Taken and given back: nothing listens there.
+fn late_statsd_gets_everything() {
+    // The port is bound and released, so nothing listens there.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let rules = RulesFile::ini(RULES);
     let server = start(&rules, port, &["--statsd-tcp"]);
@@ -149,7 +149,7 @@ fn a_statsd_that_comes_late_gets_all_of_it() {
 }
 
 #[test]
-fn a_statsd_that_is_nowhere_harms_nobody() {
+fn missing_statsd_affects_no_client() {
     let rules = RulesFile::ini(RULES);
     let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let nowhere = [["--statsd-host", "nobody.invalid"], ["--statsd-host", "127.0.0.1"]];

@@ -1,7 +1,7 @@
-//! Storms: clients of every front hang up at any moment, thousands of times, while others go on counting. Afterwards
-//! every front answers, and no acknowledged hit is missing, after a SIGKILL either.
+//! Storms: clients of every front hang up at any moment, thousands of times, while others continue to count. Afterwards
+//! every front answers and no acknowledged hit is lost, even after a SIGKILL.
 //!
-//! `DIVVY_TEST_STORM_SECONDS` sets how long a storm lasts (5 unless set), `DIVVY_TEST_SEED` which one it is.
+//! `DIVVY_TEST_STORM_SECONDS` sets the duration of a storm (default 5), and `DIVVY_TEST_SEED` its course.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -37,11 +37,11 @@ creditLimit = 0
 resetSeconds = 0
 ";
 const CREDIT: u64 = 1_000_000_000;
-/// Connections that one thread opens, uses and closes at once.
+/// Connections that a thread opens, uses and closes at once.
 const AT_ONCE: usize = 16;
-/// How long a client waits at most before it hangs up.
+/// Maximum time that a client waits before it hangs up.
 const LONGEST: Duration = Duration::from_micros(800);
-/// Threads that count, and stay.
+/// Number of threads that count and stay connected.
 const STEADY: usize = 2;
 const USERS: u64 = 40;
 
@@ -51,17 +51,17 @@ const HEALTH: &str = "/grpc.health.v1.Health/Check";
 type MakeRequest = fn(&mut Rng) -> Vec<u8>;
 
 #[test]
-fn a_storm_of_disconnects_in_wal_mode_harms_nobody_else() {
+fn storm_of_disconnects_affects_no_other_client_in_wal_mode() {
     storm("wal");
 }
 
 #[test]
-fn a_storm_of_disconnects_in_sync_mode_harms_nobody_else() {
+fn storm_of_disconnects_affects_no_other_client_in_sync_mode() {
     storm("sync");
 }
 
 #[test]
-fn a_storm_of_disconnects_in_lazy_mode_harms_nobody_else() {
+fn storm_of_disconnects_affects_no_other_client_in_lazy_mode() {
     storm("lazy");
 }
 
@@ -78,7 +78,7 @@ fn storm(durability: &str) {
     let counted = thread::scope(|scope| {
         let line = server.line;
         let steady: Vec<_> = (0..STEADY).map(|client| scope.spawn(move || count(line, client, until))).collect();
-        // HTTP/1 has most of the time: there a handler is dropped the moment its client is gone.
+        // HTTP/1 gets most of the time, because its handlers are dropped as soon as the client is gone.
         let closed: [(SocketAddr, MakeRequest, f64); 3] =
             [(server.http, post, 0.6), (server.line, self::line, 0.7), (server.resp, resp, 0.8)];
         for (address, request, share) in closed {
@@ -108,7 +108,7 @@ fn storm(durability: &str) {
     }
     let before = credits(&mut client);
     if durability == "lazy" {
-        // Listing writes what is not written yet.
+        // A listing writes the remaining counters.
         let listed = RespClient::connect(server.resp).command("DIVVY.COUNTERS domain=storm user=*");
         assert!(listed.starts_with('['), "{listed}");
     }
@@ -116,7 +116,7 @@ fn storm(durability: &str) {
     let server = Server::on_disk(rules.path(), dir.path(), durability);
     let after = credits(&mut LineClient::connect(server.line));
     for (user, credit) in before {
-        // What was abandoned may have been counted in between.
+        // Requests of clients that hung up may have been counted in between.
         assert!(after[&user] < credit, "{user} has {} after a restart, and had {credit}", after[&user]);
     }
 }
@@ -130,14 +130,14 @@ fn two_at_once(until: Instant, rng: &mut Rng, part: impl Fn(Rng, Instant) + Sync
     });
 }
 
-/// A hit of every user.
+/// Returns the credits left after a hit of every user.
 fn credits(client: &mut LineClient) -> BTreeMap<String, u64> {
     let steady = (0..STEADY).map(|number| format!("steady-{number}"));
     let users = (0..USERS).map(|number| format!("u{number}")).chain(steady);
     users.map(|user| (user.clone(), client.hit(&format!("domain=storm user={user}")).1)).collect()
 }
 
-/// Hits of one user, one after the other, and how many were acknowledged. Each must be.
+/// Sends hits of one user one by one. Returns how many were acknowledged. Each must be.
 fn count(line: SocketAddr, client: usize, until: Instant) -> u64 {
     let mut connection = LineClient::connect(line);
     let mut counted = 0;
@@ -171,8 +171,8 @@ fn resp(rng: &mut Rng) -> Vec<u8> {
     format!("DIVVY.HIT domain=storm user={}\r\n", user(rng)).into_bytes()
 }
 
-/// Opens connections, sends a request on each of them, some cut short, and closes all within a moment, without a look at
-/// the replies.
+/// Opens connections, sends a request on each, some truncated, and closes all within a moment, without reading the
+/// replies.
 fn hang_up(address: SocketAddr, request: MakeRequest, mut rng: Rng, until: Instant, count: &AtomicU64) {
     while Instant::now() < until {
         let mut connections: Vec<_> = (0..AT_ONCE).map(|_| TcpStream::connect(address).unwrap()).collect();
@@ -182,7 +182,7 @@ fn hang_up(address: SocketAddr, request: MakeRequest, mut rng: Rng, until: Insta
                 bytes.truncate(rng.random_range(0..bytes.len()));
             }
             if rng.random_bool(0.3) {
-                // A reset in place of an orderly end.
+                // Resets the connection instead of closing it in order.
                 SockRef::from(&*connection).set_linger(Some(Duration::ZERO)).unwrap();
             }
             connection.write_all(&bytes).unwrap();
@@ -192,8 +192,8 @@ fn hang_up(address: SocketAddr, request: MakeRequest, mut rng: Rng, until: Insta
     }
 }
 
-/// Opens streams of HTTP/2 and cancels them, or ends the whole connection; a server that has enough of it is left alone
-/// and a new connection made.
+/// Opens HTTP/2 streams and cancels them, or ends the whole connection. If the server closes the connection, opens a
+/// new one.
 fn reset_streams(address: SocketAddr, is_grpc: bool, mut rng: Rng, until: Instant, count: &AtomicU64) {
     wait(async {
         while Instant::now() < until {
@@ -216,15 +216,15 @@ fn grpc_hit(rng: &mut Rng) -> Vec<u8> {
     framed(&request.encode_to_vec())
 }
 
-/// A gRPC message with its prefix: not compressed, and its length.
+/// Returns a gRPC message with its prefix: a flag for no compression, and its length.
 fn framed(message: &[u8]) -> Vec<u8> {
     [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
 }
 
-/// A client of HTTP/2, with or without gRPC.
+/// An HTTP/2 client, with or without gRPC.
 struct Http2 {
     send: SendRequest<Bytes>,
-    /// Ends the connection when it is dropped.
+    /// The task that drives the connection, which is ended when this is dropped.
     connection: tokio::task::JoinHandle<()>,
 }
 
@@ -239,7 +239,7 @@ impl Http2 {
         let socket = tokio::net::TcpStream::connect(address).await.ok()?;
         let (send, connection) = h2::client::handshake(socket).await.ok()?;
         let connection = tokio::spawn(async move {
-            // It ends with an error when the server has enough of it.
+            // It ends with an error if the server has closed the connection.
             let _ = connection.await;
         });
         Some(Self { send, connection })
@@ -261,7 +261,7 @@ impl Http2 {
         Some(())
     }
 
-    /// Sends a request and reads its response: the status, and the body.
+    /// Sends a request. Returns the status and the body of the response.
     async fn ask(&mut self, path: &str, is_grpc: bool, body: Vec<u8>) -> (u16, Vec<u8>) {
         let mut send = self.send.clone().ready().await.unwrap();
         let (response, mut stream) = send.send_request(request(path, is_grpc), false).unwrap();
@@ -305,7 +305,7 @@ fn every_front_answers(server: &Server) {
     wait(async { timeout(PATIENCE, answers).await.unwrap() });
 }
 
-/// Runs the future on threads of its own.
+/// Runs the future on its own threads.
 fn wait<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(future)

@@ -1,4 +1,4 @@
-//! What operators type at a running server: questions, units, warnings, and what long tasks show.
+//! Commands for a running server: confirmations, units, warnings, and the progress of long tasks.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -21,7 +21,7 @@ fn output(command: &mut Command) -> (i32, String, String) {
     (status.code().unwrap(), text(stdout), text(stderr))
 }
 
-/// `divvy` with these arguments, on a terminal of its own.
+/// Runs `divvy` with these arguments on its own terminal.
 fn on_a_terminal(args: &[&str]) -> Child {
     let line = shlex::try_join([DIVVY].iter().chain(args).copied()).unwrap();
     let mut command = program("script");
@@ -29,7 +29,7 @@ fn on_a_terminal(args: &[&str]) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
-/// Reads until `text` has come.
+/// Reads until `text` has arrived.
 fn await_text(from: &mut impl Read, text: &str) -> String {
     let mut read = String::new();
     let mut byte = [0];
@@ -41,7 +41,7 @@ fn await_text(from: &mut impl Read, text: &str) -> String {
 }
 
 #[test]
-fn to_forget_a_whole_rule_needs_a_yes() {
+fn forgetting_a_whole_rule_needs_confirmation() {
     let rules = RulesFile::ini(BY_USER);
     let server = Server::in_memory(rules.path());
     let mut client = RespClient::connect(server.resp);
@@ -68,11 +68,11 @@ fn to_forget_a_whole_rule_needs_a_yes() {
         (terminal.wait().unwrap().code(), rest)
     };
     for answer in ["\n", "n\n", "yep\n"] {
-        let (code, told) = asked(answer);
-        assert!(code == Some(1) && told.contains("nothing was forgotten"), "{told}");
+        let (code, reported) = asked(answer);
+        assert!(code == Some(1) && reported.contains("nothing was forgotten"), "{reported}");
     }
-    let (code, told) = asked("y\n");
-    assert!(code == Some(0) && told.contains("forgot 3 counters"), "{told}");
+    let (code, reported) = asked("y\n");
+    assert!(code == Some(0) && reported.contains("forgot 3 counters"), "{reported}");
 
     begin();
     assert_eq!(run(&[&delete[..], &["--actor", "ann"]].concat()), (0, "forgot 1 counter\n".into(), String::new()));
@@ -80,7 +80,7 @@ fn to_forget_a_whole_rule_needs_a_yes() {
 }
 
 #[test]
-fn an_unknown_section_of_the_figures_is_an_error() {
+fn unknown_section_of_stats_is_an_error() {
     let server = Server::in_memory(COMPAT_RULES);
     let address = server.resp.to_string();
     let stats = |sections: &[&str]| run(&[&["stats", "--server", &address], sections].concat());
@@ -95,7 +95,7 @@ fn an_unknown_section_of_the_figures_is_an_error() {
 }
 
 #[test]
-fn a_misspelt_variable_is_warned_of() {
+fn misspelled_variable_causes_a_warning() {
     let mut command = divvy();
     let log = Log::of(&mut command);
     command
@@ -120,7 +120,7 @@ fn sizes_and_times_have_units() {
     client.send(format!("HIT a={}\n", "x".repeat(1_000)).as_bytes());
     assert!(client.read_line().contains("longer than 1000 bytes"));
 
-    for (flag, value, told) in [
+    for (flag, value, reported) in [
         ("--max-line", "1KB", "K, M, G, Ki, Mi and Gi"),
         ("--max-line", "0.0001K", "whole number of bytes"),
         ("--max-output", "99999999999G", "to 1024Gi"),
@@ -130,7 +130,7 @@ fn sizes_and_times_have_units() {
         ("--drain-grace", "9999999h", "from 0 to"),
     ] {
         let (code, _, error) = run(&["serve", "--listen", "none", flag, value]);
-        assert!(code == 2 && error.contains(flag) && error.contains(told), "{flag} {value}: {error}");
+        assert!(code == 2 && error.contains(flag) && error.contains(reported), "{flag} {value}: {error}");
     }
     let (_, help, _) = run(&["serve", "--help"]);
     assert!(help.contains("64Ki") && help.contains("250ms"), "{help}");
@@ -139,7 +139,7 @@ fn sizes_and_times_have_units() {
     assert!(code == 1 && error.contains("creditLimit") && error.contains("resetSeconds"), "{error}");
 }
 
-/// The commands with which docs/operations.md loads the shipped rules.
+/// Returns the `divvy bench` commands in docs/operations.md for the shipped rules.
 fn documented_benches() -> Vec<Vec<String>> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).unwrap();
     let commands = page.lines().filter_map(|line| line.strip_prefix("$ divvy bench "));
@@ -147,7 +147,7 @@ fn documented_benches() -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_documented_loads_meet_a_rule_that_allows_and_denies() {
+fn documented_benches_hit_a_rule_that_allows_and_denies() {
     let commands = documented_benches();
     assert!(!commands.is_empty());
     for options in commands {
@@ -164,7 +164,7 @@ fn the_documented_loads_meet_a_rule_that_allows_and_denies() {
 }
 
 #[test]
-fn a_load_that_is_denied_as_a_whole_is_warned_of() {
+fn fully_denied_load_causes_a_warning() {
     let server = Server::in_memory(concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.ini"));
     let (code, report, _) = run(&["bench", "--addr", &server.line.to_string(), "--requests", "1000"]);
     assert_eq!(code, 0);
@@ -172,7 +172,7 @@ fn a_load_that_is_denied_as_a_whole_is_warned_of() {
 }
 
 #[test]
-fn a_backup_is_never_called_like_an_option() {
+fn backup_name_never_looks_like_an_option() {
     for name in ["-rf", "-", "/var/backups/-rf", "--help/"] {
         let (code, _, error) = run(&["backup", "--server", "127.0.0.1:1", "--", name]);
         assert!(code == 1 && error.contains("cannot be called") && error.contains("options"), "{error}");
@@ -181,26 +181,26 @@ fn a_backup_is_never_called_like_an_option() {
     assert!(code == 2 && error.contains("'-r'"), "{error}");
 }
 
-/// A server that answers the first request when it is told to.
+/// Starts a server that answers the first request on command.
 fn slow(reply: &'static [u8]) -> (SocketAddr, std::sync::mpsc::Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (answer, told) = std::sync::mpsc::channel();
+    let (answer, reported) = std::sync::mpsc::channel();
     thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
         let mut stream = BufReader::new(stream);
-        // An array of two words, each behind its length.
+        // An array of two words, each preceded by its length.
         for _ in 0..5 {
             stream.read_line(&mut String::new()).unwrap();
         }
-        told.recv().unwrap();
+        reported.recv().unwrap();
         stream.get_mut().write_all(reply).unwrap();
     });
     (address, answer)
 }
 
 #[test]
-fn a_long_task_shows_that_it_goes_on() {
+fn long_task_shows_progress() {
     let (address, answer) = slow(b"$7\r\n/backup\r\n");
     let mut terminal = on_a_terminal(&["backup", "monday", "--server", &address.to_string()]);
     let mut out = terminal.stdout.take().unwrap();
@@ -213,7 +213,7 @@ fn a_long_task_shows_that_it_goes_on() {
 }
 
 #[test]
-fn a_reader_that_left_is_an_error_and_no_panic() {
+fn closed_output_is_an_error_without_a_panic() {
     let rules = RulesFile::ini(BY_USER);
     let server = Server::in_memory(rules.path());
     let line = server.line.to_string();

@@ -1,4 +1,4 @@
-//! TLS: real clients, certificates asked for and replaced, and handshakes that go wrong.
+//! TLS: real clients, client certificates, replaced certificates, and failed handshakes.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,7 +19,7 @@ use crate::support::{COMPAT_RULES, LineClient, RespClient, Server, connect, divv
 
 const HIT: &[u8] = b"HIT method=GET path=/status\n";
 
-/// A server that speaks TLS on every front, unless `args` say otherwise, and where it logs.
+/// Starts a server that uses TLS on every front, unless `args` say otherwise. Returns it with its log.
 fn secured(certificates: &Certificates, args: &[&str]) -> (Server, Log) {
     let mut command = divvy();
     let log = Log::of(&mut command);
@@ -31,7 +31,7 @@ fn secured(certificates: &Certificates, args: &[&str]) -> (Server, Log) {
 
 type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
-/// Shakes hands as a client that trusts the authority.
+/// Performs a handshake as a client that trusts the authority.
 fn handshake(certificates: &Certificates, address: SocketAddr, alpn: &[&str]) -> TlsStream {
     let mut authorities = RootCertStore::empty();
     authorities.add(CertificateDer::from_pem_file(certificates.path("ca.pem")).unwrap()).unwrap();
@@ -75,14 +75,14 @@ fn redis_cli_over_tls() {
     let hit = ["DIVVY.HIT", "method=GET", "path=/status"];
     let output = redis_cli(&server, &certificates, None, &hit);
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "1\n999\n60\n");
-    // More than one TLS record.
+    // Longer than a TLS record.
     let long = "x".repeat(40_000);
     let output = redis_cli(&server, &certificates, None, &["ECHO", &long]);
     assert_eq!(String::from_utf8(output.stdout).unwrap().trim_end(), long);
 }
 
 #[test]
-fn openssl_speaks_the_line_protocol() {
+fn openssl_can_use_the_line_protocol() {
     let certificates = Certificates::new();
     let (server, _log) = secured(&certificates, &[]);
     for (version, answer) in [("-tls1_2", "OK true 999 60\n"), ("-tls1_3", "OK true 998 60\n")] {
@@ -104,7 +104,7 @@ fn openssl_speaks_the_line_protocol() {
 }
 
 #[test]
-fn curl_gets_either_http() {
+fn curl_can_use_both_http_versions() {
     let certificates = Certificates::new();
     let (server, _log) = secured(&certificates, &[]);
     for (option, version) in [("--http2", "2"), ("--http1.1", "1.1")] {
@@ -124,7 +124,7 @@ fn grpc_is_http_2() {
 }
 
 #[test]
-fn our_own_client() {
+fn divvys_own_client_uses_tls() {
     let certificates = Certificates::new();
     let (server, _log) = secured(&certificates, &[]);
     let address = server.line.to_string();
@@ -140,7 +140,7 @@ fn our_own_client() {
 }
 
 #[test]
-fn tls_on_one_front_and_not_on_the_others() {
+fn tls_can_be_limited_to_one_front() {
     let certificates = Certificates::new();
     let (server, _log) = secured(&certificates, &["--tls-fronts", "resp,grpc"]);
     assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status").1, 999);
@@ -149,7 +149,7 @@ fn tls_on_one_front_and_not_on_the_others() {
 }
 
 #[test]
-fn a_client_without_tls_is_told_and_so_is_the_log() {
+fn client_without_tls_gets_the_reason_and_so_does_the_log() {
     let certificates = Certificates::new();
     let (server, log) = secured(&certificates, &[]);
     let request = b"GET /healthz HTTP/1.1\r\nhost: divvy\r\n\r\n";
@@ -177,7 +177,7 @@ fn a_client_without_tls_is_told_and_so_is_the_log() {
 }
 
 #[test]
-fn a_client_with_tls_on_a_plain_port_is_told_and_so_is_the_log() {
+fn client_with_tls_on_a_plain_port_gets_the_reason_and_so_does_the_log() {
     let mut command = divvy();
     let log = Log::of(&mut command);
     let server = Server::start_as(&mut command, &[COMPAT_RULES, "--store", "memory"]);
@@ -188,7 +188,7 @@ fn a_client_with_tls_on_a_plain_port_is_told_and_so_is_the_log() {
         ("grpc", server.grpc, "HTTP/1.1 400 Bad Request\r\n"),
     ] {
         let mut stream = connect(address);
-        // How a handshake begins.
+        // The first bytes of a handshake.
         stream.write_all(&[&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3][..], &[0x0a; 501]].concat()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -199,13 +199,13 @@ fn a_client_with_tls_on_a_plain_port_is_told_and_so_is_the_log() {
     let mut curl = Command::new("curl");
     let output = curl.args(["-sS", "-k", &format!("https://127.0.0.1:{}/", server.http.port())]).output().unwrap();
     assert_eq!(output.status.code(), Some(35), "{output:?}");
-    // Each front goes on.
+    // Every front continues to work.
     assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status").1, 999);
     assert_eq!(http::get(server.http, "/healthz").status, 200);
 }
 
 #[test]
-fn only_clients_with_a_certificate_from_the_authority() {
+fn only_clients_with_a_certificate_from_the_authority_are_accepted() {
     let certificates = Certificates::new();
     let (server, log) = secured(&certificates, &["--tls-client-ca", &certificates.path("ca.pem")]);
     let ping = |identity| redis_cli(&server, &certificates, identity, &["PING"]);
@@ -225,7 +225,7 @@ fn only_clients_with_a_certificate_from_the_authority() {
 }
 
 #[test]
-fn a_certificate_is_replaced_under_running_connections() {
+fn certificate_is_replaced_during_running_connections() {
     let certificates = Certificates::new();
     let (server, log) = secured(&certificates, &["--reload-interval", "1"]);
     let mut old = handshake(&certificates, server.line, &[]);
@@ -241,7 +241,7 @@ fn a_certificate_is_replaced_under_running_connections() {
 }
 
 #[test]
-fn a_bad_replacement_changes_nothing_and_a_hang_up_looks_again() {
+fn invalid_replacement_changes_nothing_and_sighup_checks_again() {
     let certificates = Certificates::new();
     let (server, log) = secured(&certificates, &["--reload-interval", "0"]);
     let first = shown_certificate(&handshake(&certificates, server.resp, &[]));
@@ -268,7 +268,7 @@ fn a_bad_replacement_changes_nothing_and_a_hang_up_looks_again() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_refused_at_start() {
+fn unusable_files_are_rejected_at_the_start() {
     let certificates = Certificates::new();
     certificates.write("empty.pem", "");
     let path = |name: &str| certificates.path(name);
@@ -292,7 +292,7 @@ fn files_that_cannot_be_used_are_refused_at_start() {
 }
 
 #[test]
-fn a_handshake_that_never_ends_is_cut_and_gives_its_place_back() {
+fn unfinished_handshake_is_closed_and_frees_its_place() {
     let certificates = Certificates::new();
     let (server, log) = secured(&certificates, &["--tls-handshake-timeout", "1", "--max-connections", "2"]);
     let beginnings = [&b""[..], b"\x16\x03\x01\x02\x00\x01"];
@@ -311,13 +311,13 @@ fn a_handshake_that_never_ends_is_cut_and_gives_its_place_back() {
 }
 
 #[test]
-fn an_orderly_end_says_so() {
+fn orderly_end_sends_close_notify() {
     let certificates = Certificates::new();
     let (server, _log) = secured(&certificates, &[]);
     let mut stream = handshake(&certificates, server.resp, &[]);
     stream.write_all(b"QUIT\r\n").unwrap();
     let mut answer = String::new();
-    // Without a close_notify this would be an error.
+    // Without a close_notify, this would be an error.
     stream.read_to_string(&mut answer).unwrap();
     assert_eq!(answer, "+OK\r\n");
 
@@ -328,19 +328,19 @@ fn an_orderly_end_says_so() {
 }
 
 #[test]
-fn a_client_that_never_reads_is_closed_after_a_while() {
+fn client_that_never_reads_is_closed_after_a_while() {
     let certificates = Certificates::new();
     let (server, _log) = secured(&certificates, &["--write-timeout", "1", "--max-connections", "1"]);
     let mut stream = handshake(&certificates, server.line, &[]);
     stream.sock.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
     let flood = HIT.repeat(10_000);
     assert!((0..100).any(|_| stream.write_all(&flood).is_err()), "the server goes on reading");
-    // Its place is free again once it is closed.
+    // The connection's place is free again once it is closed.
     until(|| redis_cli(&server, &certificates, None, &["PING"]).stdout == b"PONG\n");
 }
 
 #[test]
-fn the_password_goes_through_tls_too() {
+fn password_works_over_tls() {
     let certificates = Certificates::new();
     let (server, _log) = secured(&certificates, &["--requirepass", "secret", "--tls-fronts", "line"]);
     let mut stream = handshake(&certificates, server.line, &[]);

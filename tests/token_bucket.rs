@@ -1,5 +1,5 @@
-//! The commands that bring their own limit, `RL.*` and `CL.THROTTLE`, over real sockets: recorded replies, errors,
-//! extremes, and how they share a connection with the others.
+//! Commands that carry their own limits, `RL.*` and `CL.THROTTLE`, over real sockets: recorded replies, errors,
+//! extremes, and connections shared with other commands.
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::support::{COMPAT_RULES, RespClient, Server, encode};
 
 const RECORDED: &str = include_str!("compat/token-bucket.jsonl");
 
-/// Servers without rules: these commands need none.
+/// Starts a server without rules, which these commands do not need.
 fn in_memory() -> Server {
     Server::start(&["--store", "memory"])
 }
@@ -31,7 +31,7 @@ fn on_every_store(check: impl Fn(&Server)) {
     check(&Server::start(&["--store", "redis", "--redis-url", &redis.url()]));
 }
 
-/// What a client shows for the reply of a recorded row.
+/// Returns how a client shows the reply of a recorded row.
 fn shown(reply: &Value) -> String {
     reply.to_string().replace(',', " ")
 }
@@ -79,7 +79,7 @@ fn buckets_outlive_a_restart() {
 }
 
 #[test]
-fn a_session_can_begin_in_a_bucket_that_was_only_reduced() {
+fn session_can_begin_in_a_bucket_that_was_only_reduced() {
     let server = in_memory();
     let mut client = RespClient::connect(server.resp);
     assert_eq!(client.command("RL.REDUCE k 2 60 AT 100"), "2");
@@ -88,7 +88,7 @@ fn a_session_can_begin_in_a_bucket_that_was_only_reduced() {
 }
 
 #[test]
-fn the_parameters_are_part_of_the_bucket() {
+fn parameters_are_part_of_the_bucket() {
     let server = in_memory();
     let mut client = RespClient::connect(server.resp);
     for command in ["RL.REDUCE k 5 60", "RL.REDUCE k 5 61", "RL.REDUCE k 5 60 REFILL 2", "RL.REDUCE k2 5 60"] {
@@ -112,7 +112,7 @@ fn keys_are_any_bytes() {
 }
 
 #[test]
-fn they_share_a_pipeline_with_hits() {
+fn bucket_commands_share_a_pipeline_with_hits() {
     let server = Server::in_memory(COMPAT_RULES);
     let mut client = RespClient::connect(server.resp);
     let hit: &[&[u8]] = &[b"DIVVY.HIT", b"method=GET", b"path=/status"];
@@ -144,7 +144,7 @@ fn they_share_a_pipeline_with_hits() {
 }
 
 #[test]
-fn errors_leave_the_connection_and_the_bucket_as_they_were() {
+fn errors_leave_the_connection_and_the_bucket_unchanged() {
     let server = in_memory();
     let mut client = RespClient::connect(server.resp);
     for (command, error) in [
@@ -163,7 +163,7 @@ fn errors_leave_the_connection_and_the_bucket_as_they_were() {
 }
 
 #[test]
-fn clients_are_told_where_the_keys_are() {
+fn command_info_has_the_positions_of_keys() {
     let server = in_memory();
     let mut client = RespClient::connect(server.resp);
     for (name, arity, flags) in [
@@ -216,7 +216,7 @@ fn replies_agree_with_the_reference(server: &Server) {
             prop_assert_eq!(client.read_reply(), expected, "{}", command);
         }
     });
-    // Credits come back in no less than ten minutes here, so the seconds that pass show in the waits alone.
+    // Credits take at least ten minutes to come back, so the time that passes only changes the waits.
     proptest!(ProptestConfig::with_cases(100), |(throttles in throttles(6_000..1_000_000))| {
         case.set(case.get() + 1);
         let mut client = client.borrow_mut();

@@ -1,4 +1,4 @@
-//! `MULTI`, `EXEC` and `DISCARD`, and what else Redis's clients take for granted on a connection.
+//! `MULTI`, `EXEC` and `DISCARD`, and other features that Redis clients expect of a connection.
 
 use std::io::Write;
 
@@ -14,7 +14,7 @@ fn served() -> (Server, RespClient) {
     (server, client)
 }
 
-/// Sends the commands one after the other; each is answered with what stands beside it.
+/// Sends the commands one by one. Each must get the reply given with it.
 fn talk(client: &mut RespClient, lines: &[(&str, &str)]) {
     for (command, reply) in lines {
         assert_eq!(client.command(command), *reply, "{command}");
@@ -22,7 +22,7 @@ fn talk(client: &mut RespClient, lines: &[(&str, &str)]) {
 }
 
 #[test]
-fn a_transaction_is_executed_in_order_at_exec() {
+fn transaction_is_executed_in_order_at_exec() {
     let (server, mut client) = served();
     talk(
         &mut client,
@@ -51,7 +51,7 @@ fn a_transaction_is_executed_in_order_at_exec() {
 }
 
 #[test]
-fn what_is_wrong_when_it_is_queued_aborts_the_transaction() {
+fn invalid_queued_command_aborts_the_transaction() {
     let (_server, mut client) = served();
     let many: Vec<String> = (0..300).map(|number| format!("k{number}=v")).collect();
     for (command, reply) in [
@@ -77,7 +77,7 @@ fn what_is_wrong_when_it_is_queued_aborts_the_transaction() {
 }
 
 #[test]
-fn what_does_not_belong_into_a_transaction_is_told_and_aborts_nothing() {
+fn commands_not_allowed_in_a_transaction_are_errors_that_abort_nothing() {
     let (_server, mut client) = served();
     talk(
         &mut client,
@@ -107,7 +107,7 @@ fn what_does_not_belong_into_a_transaction_is_told_and_aborts_nothing() {
 }
 
 #[test]
-fn a_pipelined_transaction_after_hello_and_auth() {
+fn pipelined_transaction_works_after_hello_and_auth() {
     let (_server, mut client) = served();
     let requests = ["MULTI", "AUTH secret", "HELLO 3", "CLIENT GETNAME", HIT, "EXEC"];
     let pipeline: Vec<u8> = requests
@@ -123,7 +123,7 @@ fn a_pipelined_transaction_after_hello_and_auth() {
 }
 
 #[test]
-fn a_transaction_goes_by_the_rules_of_exec() {
+fn transaction_uses_the_rules_in_force_at_exec() {
     let rules = RulesFile::ini("[default]\ncreditLimit=5\nresetSeconds=60\n");
     let server = Server::start(&[rules.path(), "--store", "memory"]);
     let mut client = RespClient::connect(server.resp);
@@ -142,7 +142,7 @@ fn a_transaction_goes_by_the_rules_of_exec() {
 }
 
 #[test]
-fn a_client_that_leaves_before_exec_leaves_no_trace() {
+fn client_that_leaves_before_exec_leaves_no_trace() {
     let (server, mut client) = served();
     for _ in 0..20 {
         let mut leaving = RespClient::connect(server.resp);
@@ -156,7 +156,7 @@ fn a_client_that_leaves_before_exec_leaves_no_trace() {
 }
 
 #[test]
-fn what_is_queued_is_bounded_by_the_memory_of_all_buffers() {
+fn queued_commands_are_bounded_by_the_memory_for_buffers() {
     const BOUND: u64 = 4 * MIB;
     let flags = ["--max-buffer-memory", &BOUND.to_string()];
     let server = Server::start(&[&[COMPAT_RULES, "--store", "memory"], &flags[..]].concat());
@@ -205,7 +205,7 @@ fn transactions_that_fit_the_memory_of_all_buffers_are_queued_and_executed() {
 }
 
 #[test]
-fn a_long_transaction_whose_replies_are_long_is_written_in_parts() {
+fn long_transaction_whose_replies_are_long_is_written_in_parts() {
     let (_server, mut client) = served();
     assert_eq!(client.command("MULTI"), "OK");
     let requests = [encode(&[b"INFO"]), encode(&[b"DIVVY.HIT", b"method=GET", b"path=/status"])].concat();
@@ -218,7 +218,7 @@ fn a_long_transaction_whose_replies_are_long_is_written_in_parts() {
 }
 
 #[test]
-fn replies_that_a_client_does_not_want_are_not_sent() {
+fn unwanted_replies_are_not_sent() {
     let (_server, mut client) = served();
     let mut pipeline = Vec::new();
     let mut send = |words: &str| pipeline.extend(encode(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>()));
@@ -243,7 +243,7 @@ fn replies_that_a_client_does_not_want_are_not_sent() {
         ],
     );
     client.send(&[encode(&[b"CLIENT", b"REPLY", b"OFF"]), b"*1\r\n:1\r\n".to_vec()].concat());
-    assert_eq!(client.read_reply(), "", "not even what is wrong at the end is told");
+    assert_eq!(client.read_reply(), "", "not even the final error is sent");
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn clients_are_listed_as_redis_lists_them() {
 }
 
 #[test]
-fn hello_and_info_tell_one_version() {
+fn hello_and_info_report_the_same_version() {
     let (_server, mut client) = served();
     let hello = client.command("HELLO");
     let words: Vec<_> = hello.split(' ').collect();
@@ -293,7 +293,7 @@ fn hello_and_info_tell_one_version() {
 }
 
 #[test]
-fn a_connection_that_ends_in_the_middle_of_a_long_transaction_disturbs_nobody() {
+fn connection_that_ends_during_a_long_transaction_affects_no_other_client() {
     let (server, mut client) = served();
     let info = encode(&[b"INFO"]);
     for _ in 0..20 {

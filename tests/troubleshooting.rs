@@ -1,12 +1,12 @@
-//! docs/troubleshooting.md quotes log lines and error replies, so that people find them: each must be in the code.
+//! docs/troubleshooting.md quotes log lines and error replies so that people find them. Each must be in the code.
 
 use std::fs;
 use std::path::Path;
 
-/// The fence that marks quotes from the code. In them, `…` stands for what differs from line to line.
+/// The fence that marks quotes from the code. In a quote, `…` stands for variable text.
 const FENCE: &str = "```text,quote";
 
-/// The program's source without comments and tests; strings that span several lines are joined.
+/// Appends the program's source without comments and tests. Strings over several lines are joined.
 fn sources(directory: &Path, found: &mut String) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -18,7 +18,7 @@ fn sources(directory: &Path, found: &mut String) {
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).unwrap();
             for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
-                // A backslash joins a string's lines, without the next one's indentation.
+                // A backslash joins the lines of a string, without the next line's indentation.
                 match line.trim_start().strip_suffix('\\') {
                     Some(begun) => found.push_str(begun),
                     None => {
@@ -31,14 +31,14 @@ fn sources(directory: &Path, found: &mut String) {
     }
 }
 
-/// What a quoted line says besides its level, in the pieces that the code has in one string.
+/// Returns the pieces of a quoted line that are one string in the code, without its level.
 fn pieces(line: &str) -> impl Iterator<Item = &str> {
     let message = ["ERROR ", "WARN ", "INFO "].iter().find_map(|level| line.strip_prefix(level)).unwrap_or(line);
     message.split(['…', ';', ':']).map(str::trim).filter(|piece| !piece.is_empty())
 }
 
 #[test]
-fn every_log_line_and_error_that_the_troubleshooting_page_quotes_is_in_the_code() {
+fn every_quote_on_the_troubleshooting_page_is_in_the_code() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut source = String::new();
     sources(&root.join("src"), &mut source);

@@ -1,7 +1,7 @@
 //! Reads the imports of the crate's files from their tokens.
 //!
-//! An import is followed through re-exports to the file that defines the item; a re-export is an import, too. Code that
-//! only tests compile does not count, and neither does `mod`. A call of a method is not seen as an import of its file.
+//! An import is followed through re-exports to the file that defines the item. A re-export is an import, too. Code that
+//! only tests compile does not count, and neither does `mod`. A method call does not count as an import.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// Keywords that the name of an item follows.
+/// Keywords that precede the name of an item.
 const DEFINITIONS: [&str; 8] = ["fn", "struct", "enum", "union", "trait", "type", "const", "static"];
-/// Words that an item begins with.
+/// First words of an item.
 const ITEMS: [&str; 13] =
     ["use", "mod", "impl", "async", "unsafe", "extern", "fn", "struct", "enum", "trait", "type", "const", "static"];
 
-/// Imported names, by the importing file and the defining file.
+/// Imported names, by importing file and defining file.
 pub type Imports = BTreeMap<(String, String), BTreeSet<String>>;
 
-/// Returns what the files of a crate, whose root is `lib.rs` in `directory`, import from each other.
+/// Returns the imports between the files of a crate with the root `lib.rs` in `directory`.
 pub fn read_imports(directory: &Path) -> Imports {
     let tree = ModuleTree::read(directory);
     let mut imports = Imports::new();
@@ -38,7 +38,7 @@ pub fn read_imports(directory: &Path) -> Imports {
     imports
 }
 
-/// Returns the paths that each file names, as they are written.
+/// Returns the paths in each file, as written.
 pub fn read_paths(directory: &Path) -> BTreeSet<(String, ItemPath)> {
     let modules = ModuleTree::read(directory).modules.into_iter();
     modules.flat_map(|module| module.used.into_iter().map(move |path| (module.file.clone(), path))).collect()
@@ -46,16 +46,16 @@ pub fn read_paths(directory: &Path) -> BTreeSet<(String, ItemPath)> {
 
 /// A module's place in its tree.
 type ModuleId = usize;
-/// Segments, such as `crate`, `store`, `Batch`.
+/// The segments of a path, such as `crate`, `store`, `Batch`.
 pub type ItemPath = Vec<String>;
 
 struct Module {
     file: String,
     parent: ModuleId,
-    /// Several, if configurations choose between them.
+    /// Several modules have the same name if configurations choose between them.
     children: BTreeMap<String, Vec<ModuleId>>,
     items: BTreeSet<String>,
-    /// Paths in `use` declarations, by the name that they give.
+    /// Paths in `use` declarations, by the name that they introduce.
     names: BTreeMap<String, Vec<ItemPath>>,
     globs: Vec<ItemPath>,
     /// Paths in code and in `use` declarations.
@@ -104,7 +104,7 @@ impl ModuleTree {
         id
     }
 
-    /// Reads a module's items. Its children's files are in `below`.
+    /// Reads a module's items. The files of its children are in `below`.
     fn add_items(&mut self, directory: &Path, below: &Path, id: ModuleId, tokens: TokenStream) {
         let mut tokens = tokens.into_iter().peekable();
         let mut rest = Vec::new();
@@ -151,7 +151,7 @@ impl ModuleTree {
         read_code(&mut self.modules[id], rest.into_iter().collect());
     }
 
-    /// Returns what `path`, as written in `module`, leads to; nothing for what is not of this crate.
+    /// Returns the targets of `path`, as written in `module`; none for a path outside this crate.
     fn resolve(
         &self,
         module: ModuleId,
@@ -178,7 +178,7 @@ impl ModuleTree {
         targets
     }
 
-    /// Resolves like `resolve`, but takes a name that is neither defined nor imported here for an item that a macro defines.
+    /// Resolves like `resolve`, but assumes that a macro defines a name that is neither defined nor imported here.
     fn resolve_within(
         &self,
         module: ModuleId,
@@ -227,10 +227,11 @@ fn child_file(directory: &Path, below: &Path, child: &str, path_attribute: Optio
     if directory.join(&file).exists() { file } else { below.join(child).join("mod.rs") }
 }
 
-/// Reads the `use` declarations and the paths of `tokens`, groups included.
+/// Reads the `use` declarations and the paths in `tokens`, including groups.
 fn read_code(module: &mut Module, tokens: TokenStream) {
     let mut tokens = tokens.into_iter().peekable();
-    // The token before a path: after `.` comes a method or a field, after `fn` a definition, after `::` an associated item.
+    // The token before a path. A method or field follows `.`, a definition follows `fn`, and an associated item follows
+    // `::`.
     let mut before = String::new();
     while let Some(token) = tokens.next() {
         let word = token.to_string();
@@ -243,7 +244,7 @@ fn read_code(module: &mut Module, tokens: TokenStream) {
                     skip_item(&mut tokens);
                 }
             }
-            // A lifetime.
+            // This is a lifetime.
             TokenTree::Punct(punct) if punct.as_char() == '\'' => _ = tokens.next(),
             TokenTree::Ident(_) if word == "use" && !tokens.peek().is_some_and(|next| is_punct(next, '<')) => {
                 read_use(module, &mut tokens, Vec::new());
@@ -270,7 +271,7 @@ fn read_code(module: &mut Module, tokens: TokenStream) {
     }
 }
 
-/// The segment that follows, if `::` and a name do.
+/// Returns the segment after `::`, if there is one.
 fn next_segment(tokens: &mut Peekable<impl Iterator<Item = TokenTree> + Clone>) -> Option<String> {
     let mut ahead = tokens.clone();
     if !is_punct(&ahead.next()?, ':') || !is_punct(&ahead.next()?, ':') {
@@ -281,7 +282,7 @@ fn next_segment(tokens: &mut Peekable<impl Iterator<Item = TokenTree> + Clone>) 
     Some(segment.to_string())
 }
 
-/// Reads a `use` declaration, or one of the trees in its braces, up to `;` or `,`. `path` is what comes before it.
+/// Reads a `use` declaration, or one of the trees in its braces, up to `;` or `,`. `path` is the prefix.
 fn read_use(module: &mut Module, tokens: &mut Peekable<impl Iterator<Item = TokenTree>>, mut path: ItemPath) {
     let mut name = None;
     loop {
@@ -323,14 +324,14 @@ fn read_use(module: &mut Module, tokens: &mut Peekable<impl Iterator<Item = Toke
 }
 
 enum Attribute {
-    /// `#[cfg(test)]`, or another one that holds only with `test`.
+    /// `#[cfg(test)]`, or another predicate that requires `test`.
     TestOnly,
     /// `#[path = "…"]`
     Path(String),
     Other,
 }
 
-/// Reads what follows `#`.
+/// Reads an attribute after its `#`.
 fn read_attribute(tokens: &mut Peekable<impl Iterator<Item = TokenTree>>) -> Attribute {
     if tokens.peek().is_some_and(|next| is_punct(next, '!')) {
         tokens.next();
@@ -348,7 +349,7 @@ fn read_attribute(tokens: &mut Peekable<impl Iterator<Item = TokenTree>>) -> Att
     }
 }
 
-/// Whether a predicate of `cfg` holds without `test`; `None` if other configuration decides.
+/// Returns whether a `cfg` predicate holds without `test`; `None` if that depends on other configuration.
 fn holds_without_test(predicate: TokenStream) -> Option<bool> {
     let tokens: Vec<TokenTree> = predicate.into_iter().collect();
     let [name, TokenTree::Group(group)] = tokens.as_slice() else {
@@ -365,7 +366,7 @@ fn holds_without_test(predicate: TokenStream) -> Option<bool> {
     }
 }
 
-/// Skips an item, statement, field or arm, with its other attributes.
+/// Skips an item, statement, field or arm, with its remaining attributes.
 fn skip_item(tokens: &mut Peekable<impl Iterator<Item = TokenTree>>) {
     while tokens.peek().is_some_and(|next| is_punct(next, '#')) {
         tokens.next();

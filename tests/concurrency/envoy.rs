@@ -1,4 +1,5 @@
-//! The real Envoy before a slow application: config/examples/envoy/concurrency.yaml as it is, but for the ports and the times.
+//! The real Envoy in front of a slow application: config/examples/envoy/concurrency.yaml, with different ports and
+//! times.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -15,10 +16,10 @@ use crate::support::redis::{lasting_port, until};
 use crate::support::slow_application::SlowApplication;
 use crate::support::{RespClient, RulesFile, Server, http};
 
-/// Leases of a user, as in the example.
+/// Leases per user, as in the example.
 const LEASES: usize = 10;
 
-/// The example's rules, with leases that last so many seconds.
+/// Returns the example's rules, with leases that last this many seconds.
 fn rules(seconds: u64) -> RulesFile {
     let rules = std::fs::read_to_string(Path::new(EXAMPLE).join("concurrency.ini")).unwrap();
     assert!(rules.contains("resetSeconds = 60"), "{rules}");
@@ -29,7 +30,7 @@ fn envoy(application: &SlowApplication, divvy: &Server) -> Gateway {
     start("concurrency.yaml", ("8323", divvy.grpc), application.address, &[])
 }
 
-/// Starts a server, as often as it is called, with the same data and at the same addresses.
+/// Returns a function that starts a server, each time with the same data and addresses.
 fn restartable(rules: &RulesFile, data: &TempDir) -> impl Fn() -> Server {
     let [resp, grpc] = [lasting_port(), lasting_port()].map(|port| format!("127.0.0.1:{port}"));
     move || {
@@ -38,7 +39,7 @@ fn restartable(rules: &RulesFile, data: &TempDir) -> impl Fn() -> Server {
     }
 }
 
-/// How many more requests the user may have under way.
+/// Returns how many more concurrent requests the user may send.
 fn free(server: &Server, user: &str) -> usize {
     let reply = RespClient::connect(server.resp)
         .command(&format!("DIVVY.PEEK domain=edge api=reports user={user} request_id=x"));
@@ -46,7 +47,7 @@ fn free(server: &Server, user: &str) -> usize {
 }
 
 fn head(path: &str) -> String {
-    // Two requests with an id of the client's own must not share a lease.
+    // Two requests with the same client-supplied id must not share a lease.
     format!("GET {path} HTTP/1.1\r\nhost: app\r\nx-user: ann\r\nx-request-id: mine\r\nconnection: close\r\n\r\n")
 }
 
@@ -54,24 +55,25 @@ fn get(gateway: &Gateway, path: &str) -> u16 {
     http::request(gateway.address(), head(path)).status
 }
 
-/// A request whose answer is not waited for. The client is there until it is dropped.
+/// Sends a request without waiting for its answer. The client stays connected until it is dropped.
 fn send(gateway: &Gateway, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(gateway.address()).unwrap();
     stream.write_all(head(path).as_bytes()).unwrap();
     stream
 }
 
-/// So many requests that are worked on until they are finished.
-fn held(gateway: &Gateway, application: &SlowApplication, count: usize) -> Vec<TcpStream> {
+/// Sends `count` requests that the application holds until they are finished.
+fn send_held(gateway: &Gateway, application: &SlowApplication, count: usize) -> Vec<TcpStream> {
     let clients = (0..count).map(|_| send(gateway, "/hold")).collect();
     until(|| application.under_way() == count);
     clients
 }
 
-/// Two hundred clients at once, each of which comes back until it has been served twice; some hang up in between. When that is
-/// just while divvy's answer is on its way, Envoy never tells that the request is over, and the lease ends by itself.
+/// Starts two hundred clients at once, which retry until they have been served twice. Some hang up in between. If a
+/// client hangs up while divvy's answer is on its way, Envoy never reports the end of the request, and the lease
+/// expires.
 #[test]
-fn the_application_never_sees_more_than_there_are_leases() {
+fn application_never_has_more_requests_than_leases() {
     let (rules, application) = (rules(5), SlowApplication::start());
     let server = Server::in_memory(rules.path());
     let gateway = envoy(&application, &server);
@@ -104,14 +106,15 @@ fn the_application_never_sees_more_than_there_are_leases() {
     until(|| free(&server, "ann") == LEASES);
 }
 
-/// What Envoy lets through while divvy does not answer holds no lease: when it ends, nobody else's is freed.
+/// A request that Envoy lets through while divvy does not answer has no lease. Its end must not free another request's
+/// lease.
 #[test]
-fn requests_that_passed_without_divvy_free_nothing() {
+fn requests_that_passed_without_divvy_free_no_lease() {
     let (rules, data, application) = (rules(60), tempfile::tempdir().unwrap(), SlowApplication::start());
     let serve = restartable(&rules, &data);
     let server = serve();
     let gateway = envoy(&application, &server);
-    let clients = held(&gateway, &application, LEASES);
+    let clients = send_held(&gateway, &application, LEASES);
     assert_eq!(get(&gateway, "/1"), 429);
 
     server.kill();
@@ -120,7 +123,7 @@ fn requests_that_passed_without_divvy_free_nothing() {
     let server = serve();
     assert_eq!(free(&server, "ann"), 0, "no lease was lost");
     until(|| application.under_way() == LEASES);
-    // Envoy has told that they are over.
+    // Envoy has reported that they are over.
     until(|| get(&gateway, "/1") == 429);
     assert_eq!(free(&server, "ann"), 0, "none was doubled");
 
@@ -128,19 +131,19 @@ fn requests_that_passed_without_divvy_free_nothing() {
     drop(clients);
     until(|| free(&server, "ann") == LEASES);
     application.most_at_once();
-    let clients = held(&gateway, &application, LEASES);
+    let clients = send_held(&gateway, &application, LEASES);
     assert_eq!((get(&gateway, "/1"), application.most_at_once()), (429, LEASES));
     application.finish();
     drop(clients);
 }
 
-/// Nobody tells that its requests are over.
+/// Nothing reports the end of its requests.
 #[test]
-fn the_leases_of_an_envoy_that_is_killed_are_free_after_their_time() {
+fn leases_of_a_killed_envoy_expire() {
     let (rules, application) = (rules(3), SlowApplication::start());
     let server = Server::in_memory(rules.path());
     let gateway = envoy(&application, &server);
-    let clients = held(&gateway, &application, LEASES);
+    let clients = send_held(&gateway, &application, LEASES);
     assert_eq!((get(&gateway, "/1"), free(&server, "ann")), (429, 0));
     drop(gateway);
     assert_eq!(free(&server, "ann"), 0);
@@ -148,14 +151,14 @@ fn the_leases_of_an_envoy_that_is_killed_are_free_after_their_time() {
     drop(clients);
 }
 
-/// The ends of these requests are lost.
+/// The reports that these requests ended are lost.
 #[test]
-fn the_leases_of_requests_that_end_while_divvy_is_gone_are_free_after_their_time() {
+fn leases_of_requests_that_end_while_divvy_is_down_expire() {
     let (rules, data, application) = (rules(3), tempfile::tempdir().unwrap(), SlowApplication::start());
     let serve = restartable(&rules, &data);
     let server = serve();
     let gateway = envoy(&application, &server);
-    let clients = held(&gateway, &application, LEASES);
+    let clients = send_held(&gateway, &application, LEASES);
     server.kill();
     application.finish();
     until(|| application.under_way() == 0);

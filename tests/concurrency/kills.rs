@@ -1,7 +1,7 @@
-//! Crashes while leases are taken and freed: none that was acknowledged is lost or doubled.
+//! Crashes while leases are taken and freed: no acknowledged lease is lost or doubled.
 //!
-//! `DIVVY_TEST_LEASE_KILLS` sets how many kills there are of divvy and of Redis each (4 unless set), `DIVVY_TEST_SEED` at which
-//! moments.
+//! `DIVVY_TEST_LEASE_KILLS` sets the number of kills of divvy and of Redis each (default 4), and `DIVVY_TEST_SEED`
+//! their moments.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -15,7 +15,7 @@ use crate::support::redis::until;
 use crate::support::seed::{seed, setting};
 use crate::support::{RespClient, RulesFile, Server};
 
-/// So few that some are denied.
+/// Low enough that some requests are denied.
 const LEASES: usize = 40;
 const PIPELINE: usize = 6;
 
@@ -25,17 +25,17 @@ fn rules() -> RulesFile {
     ))
 }
 
-/// A lease, as its client knows it.
+/// A lease from its client's point of view.
 #[derive(Debug)]
 struct Lease {
     name: String,
-    held: Known,
+    held: LeaseStatus,
     wants_release: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Known {
-    /// No answer came: it may be held or not.
+enum LeaseStatus {
+    /// No answer arrived, so the lease may exist or not.
     Unknown,
     Held {
         id: String,
@@ -48,16 +48,16 @@ fn reserve(name: &str) -> String {
     format!("DIVVY.RESERVE job=x AMOUNT 1 ID {name}")
 }
 
-fn read_reserved(reply: &str) -> Known {
+fn read_reserved(reply: &str) -> LeaseStatus {
     let words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').collect();
     match words.as_slice() {
-        ["1", _, _, id] => Known::Held { id: (*id).to_owned() },
-        ["0", ..] => Known::Denied,
-        _ => Known::Unknown,
+        ["1", _, _, id] => LeaseStatus::Held { id: (*id).to_owned() },
+        ["0", ..] => LeaseStatus::Denied,
+        _ => LeaseStatus::Unknown,
     }
 }
 
-/// Takes and frees leases until it is told to stop, or the server is gone.
+/// Takes and frees leases until it is stopped, or the server is gone.
 fn work_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> JoinHandle<Vec<Lease>> {
     let (stop, mut client) = (Arc::clone(stop), RespClient::connect(server.resp));
     let mut rng = Rng::seed_from_u64(seed);
@@ -66,22 +66,22 @@ fn work_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> JoinHandle<
         while !stop.load(Relaxed) {
             let new = |rng: &mut Rng| Lease {
                 name: format!("{:016x}", rng.random::<u64>()),
-                held: Known::Unknown,
+                held: LeaseStatus::Unknown,
                 wants_release: rng.random_range(0..10) > 0,
             };
             let mut some: Vec<_> = (0..PIPELINE).map(|_| new(&mut rng)).collect();
             client.try_send(some.iter().map(|lease| reserve(&lease.name) + "\r\n").collect::<String>().as_bytes());
             for lease in &mut some {
-                lease.held = client.try_read_reply().map_or(Known::Unknown, |reply| read_reserved(&reply));
+                lease.held = client.try_read_reply().map_or(LeaseStatus::Unknown, |reply| read_reserved(&reply));
             }
-            let is_there = some.iter().all(|lease| lease.held != Known::Unknown);
+            let is_there = some.iter().all(|lease| lease.held != LeaseStatus::Unknown);
             let released: Vec<_> = some.iter_mut().filter_map(Lease::releasable).collect();
             client.try_send(
                 released.iter().map(|(id, _)| format!("DIVVY.RELEASE {id}\r\n")).collect::<String>().as_bytes(),
             );
             for (_, held) in released {
                 if client.try_read_reply().as_deref() == Some("1") {
-                    *held = Known::Released;
+                    *held = LeaseStatus::Released;
                 }
             }
             all.append(&mut some);
@@ -94,33 +94,34 @@ fn work_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> JoinHandle<
 }
 
 impl Lease {
-    fn releasable(&mut self) -> Option<(String, &mut Known)> {
+    fn releasable(&mut self) -> Option<(String, &mut LeaseStatus)> {
         match &self.held {
-            Known::Held { id } if self.wants_release => Some((id.clone(), &mut self.held)),
+            LeaseStatus::Held { id } if self.wants_release => Some((id.clone(), &mut self.held)),
             _ => None,
         }
     }
 }
 
-/// Asks again what was not answered; then as many are free as nobody holds. Frees them all. Returns how many were held.
+/// Repeats unanswered requests, and checks that all leases that no client holds are free. Frees all leases. Returns how
+/// many were held.
 fn verify(server: &Server, clients: Vec<JoinHandle<Vec<Lease>>>) -> usize {
     let mut client = RespClient::connect(server.resp);
     let mut held = Vec::new();
     let leases: Vec<_> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
     for lease in leases {
         match lease.held {
-            Known::Released | Known::Denied => {}
-            Known::Held { .. } if lease.wants_release => {
-                // Whether it was freed is not known: the same lease, if it is there.
-                let Known::Held { id } = lease.held else { continue };
+            LeaseStatus::Released | LeaseStatus::Denied => {}
+            LeaseStatus::Held { .. } if lease.wants_release => {
+                // It may have been freed. If it exists, it is the same lease.
+                let LeaseStatus::Held { id } = lease.held else { continue };
                 client.command(&format!("DIVVY.RELEASE {id}"));
                 assert_eq!(client.command(&format!("DIVVY.RELEASE {id}")), "0");
             }
-            Known::Held { id } => held.push(id),
-            Known::Unknown => {
+            LeaseStatus::Held { id } => held.push(id),
+            LeaseStatus::Unknown => {
                 let again = read_reserved(&client.command(&reserve(&lease.name)));
-                assert_ne!(again, Known::Unknown, "{}", lease.name);
-                if let Known::Held { id } = again {
+                assert_ne!(again, LeaseStatus::Unknown, "{}", lease.name);
+                if let LeaseStatus::Held { id } = again {
                     held.push(id);
                 }
             }
@@ -138,7 +139,7 @@ fn verify(server: &Server, clients: Vec<JoinHandle<Vec<Lease>>>) -> usize {
 }
 
 #[test]
-fn no_sigkill_of_divvy_loses_a_lease_or_doubles_one() {
+fn sigkill_of_divvy_neither_loses_nor_doubles_leases() {
     let (rules, data) = (rules(), tempfile::tempdir().unwrap());
     let mut rng = Rng::seed_from_u64(seed());
     let serve = |durability: &str| {
@@ -156,7 +157,7 @@ fn no_sigkill_of_divvy_loses_a_lease_or_doubles_one() {
 }
 
 #[test]
-fn no_sigkill_of_redis_loses_a_lease_or_doubles_one() {
+fn sigkill_of_redis_neither_loses_nor_doubles_leases() {
     let rules = rules();
     let mut rng = Rng::seed_from_u64(seed());
     let (mut redis, server) = divvy_on_durable_redis(&rules, &[]);

@@ -1,7 +1,7 @@
-//! Any number of random operations, of every kind and in batches, against the algorithms alone; now and then the store is
-//! opened again, as it was closed or as a kill leaves it.
+//! Random operations of every kind, in batches, compared with the algorithms alone. Now and then the store is reopened,
+//! either after it was closed or as a kill leaves it.
 //!
-//! `DIVVY_TEST_OPERATIONS` sets how many there are for each backend (20,000 unless set), `DIVVY_TEST_SEED` which ones.
+//! `DIVVY_TEST_OPERATIONS` sets their number for each backend (default 20,000), and `DIVVY_TEST_SEED` selects them.
 
 use std::fs;
 
@@ -11,14 +11,14 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use super::*;
 use crate::support::seed::{seed, setting};
 
-/// Buckets of each limit.
+/// Buckets per limit.
 const BUCKETS: u8 = 3;
-/// Reservations of each bucket, and asks that are answered once, by name.
+/// Reservations and idempotency keys per bucket.
 const NAMES: u8 = 4;
 
 type Operation = (u8, (usize, Option<u64>), Action, u8);
 
-/// A pause (seconds), and what is asked then.
+/// Generates a pause in seconds, and the operations after it.
 fn batches() -> impl Strategy<Value = (u64, Vec<Operation>)> {
     let action = prop_oneof![
         6 => (0u64..4).prop_map(|cost| Action::Ask(Ask::Take { cost })),
@@ -30,24 +30,24 @@ fn batches() -> impl Strategy<Value = (u64, Vec<Operation>)> {
         16 => about_reservation(Buckets::ByPassedTime).prop_map(Action::Reservation),
         12 => once(),
     ];
-    // A limit may change around a bucket, as by a reload.
+    // The limit may change while the bucket stays, as after a reload.
     let which = (0..limits(Buckets::ByPassedTime).len(), prop::option::weighted(0.3, 1u64..12));
     let pause = prop_oneof![3 => Just(0u64), 3 => 0u64..4, 1 => 0u64..90];
     (pause, prop::collection::vec((0..BUCKETS, which, action, 0..NAMES), 1..24))
 }
 
-impl Opened {
+impl StoreFixture {
     fn closed(self) -> Option<Self> {
         wait(self.store.close()).unwrap();
         self.reopen()
     }
 
-    /// The store as a start finds it after SIGKILL: with the files as they are at this moment.
+    /// Returns the store as a start finds it after SIGKILL: with the current state of the files.
     fn killed(self) -> Option<Self> {
         let copy = tempfile::tempdir().unwrap();
         for file in fs::read_dir(self.dir.as_ref()?.path()).unwrap() {
             let file = file.unwrap();
-            // RocksDB deletes files of its own at any time.
+            // RocksDB may delete its own files at any time.
             let _ = fs::copy(file.path(), copy.path().join(file.file_name()));
         }
         let Self { store, reopen, buckets, .. } = self;
@@ -56,7 +56,7 @@ impl Opened {
     }
 }
 
-fn any_number_of_operations_agrees_with_the_algorithms_alone(mut opened: Opened) {
+fn any_number_of_operations_agrees_with_the_algorithms_alone(mut opened: StoreFixture) {
     let operations: usize = setting("DIVVY_TEST_OPERATIONS", 20_000);
     let seed = [seed().to_le_bytes(); 4].concat();
     let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &seed));

@@ -1,29 +1,30 @@
-//! After the clock was set back, no client waits longer than the limit's own time, even if the first request takes nothing.
+//! After the clock is set back, no client waits longer than the limit's own time, even if the first request takes
+//! nothing.
 
 use super::*;
 
 const STEPS_BACK: [u64; 3] = [60, 3_600, 86_400];
-/// The time of what is reserved before the clock is set back, and how long that lasts at most.
+/// Maximum duration of a reservation that was made before the clock is set back, in seconds.
 const TTL: u32 = 60;
 const LONGEST_TTL: u64 = 62;
 
-/// One way to ask after the clock was set back.
+/// A request after the clock was set back.
 #[derive(Debug, Clone, Copy)]
-enum Asked {
-    /// A request for the bucket that is used up.
+enum Request {
+    /// A request to the bucket that is used up.
     Alone(Action),
-    /// A request of another name than those before it.
+    /// A request with a new idempotency key.
     Named(Action),
-    /// A request about the reservation that was made before.
+    /// A request to the earlier reservation.
     OfReservation(Action),
     /// A member that denies its group.
     Denying(Action),
-    /// A member that its group holds back. One credit is left for it.
+    /// A member that its group holds back. It has one credit left.
     HeldBack(Action),
 }
 
-fn every_way() -> Vec<Asked> {
-    let ask = |ask| Asked::Alone(Action::Ask(ask));
+fn every_way() -> Vec<Request> {
+    let ask = |ask| Request::Alone(Action::Ask(ask));
     let reservation = |about| Action::Reservation(about);
     let commit_if_open = reservation(ReservationAsk::Commit { cost: 1, charges: false });
     let mut ways = vec![
@@ -39,24 +40,24 @@ fn every_way() -> Vec<Asked> {
         ask(Ask::Drain { cost: 0, strict: false }),
         ask(Ask::Drain { cost: 1, strict: true }),
         ask(Ask::Drain { cost: 0, strict: true }),
-        Asked::Named(reserve(1, 5)),
-        Asked::Named(commit(1)),
-        Asked::Named(commit(0)),
-        Asked::Named(commit_if_open),
-        Asked::Named(RELEASE),
-        Asked::Named(renew(5)),
-        Asked::OfReservation(reserve(1, TTL)),
-        Asked::OfReservation(commit(1)),
-        Asked::OfReservation(RELEASE),
-        Asked::OfReservation(renew(5)),
-        Asked::Denying(TAKE),
-        Asked::Denying(LOOK),
-        Asked::Denying(reserve(1, 5)),
-        Asked::Denying(take_once(1, 1)),
-        Asked::HeldBack(TAKE),
-        Asked::HeldBack(LOOK),
-        Asked::HeldBack(reserve(1, 5)),
-        Asked::HeldBack(take_once(1, 1)),
+        Request::Named(reserve(1, 5)),
+        Request::Named(commit(1)),
+        Request::Named(commit(0)),
+        Request::Named(commit_if_open),
+        Request::Named(RELEASE),
+        Request::Named(renew(5)),
+        Request::OfReservation(reserve(1, TTL)),
+        Request::OfReservation(commit(1)),
+        Request::OfReservation(RELEASE),
+        Request::OfReservation(renew(5)),
+        Request::Denying(TAKE),
+        Request::Denying(LOOK),
+        Request::Denying(reserve(1, 5)),
+        Request::Denying(take_once(1, 1)),
+        Request::HeldBack(TAKE),
+        Request::HeldBack(LOOK),
+        Request::HeldBack(reserve(1, 5)),
+        Request::HeldBack(take_once(1, 1)),
     ];
     let cost = 1;
     let asks = [
@@ -67,11 +68,11 @@ fn every_way() -> Vec<Asked> {
         Ask::Refund { cost: 0 },
         Ask::Drain { cost, strict: false },
     ];
-    ways.extend(asks.map(|ask| Asked::Named(Action::Idempotent { ask, fingerprint: 1 })));
+    ways.extend(asks.map(|ask| Request::Named(Action::Idempotent { ask, fingerprint: 1 })));
     ways
 }
 
-impl Asked {
+impl Request {
     fn action(self) -> Action {
         match self {
             Self::Alone(action) | Self::Named(action) | Self::OfReservation(action) => action,
@@ -79,7 +80,7 @@ impl Asked {
         }
     }
 
-    /// Of a log nothing can be reserved, and nothing but reservations takes leases.
+    /// Returns whether the limit supports this request. Logs have no reservations, and only reservations take leases.
     fn suits(self, limit: &Limit) -> bool {
         let is_reservation = matches!(self.action(), Action::Reservation(_));
         match limit.kind() {
@@ -90,7 +91,7 @@ impl Asked {
     }
 }
 
-/// Returns how many seconds the limit needs at most to give back one credit more than it has.
+/// Returns the maximum number of seconds until the limit gives back one more credit.
 fn own_seconds(limit: Limit) -> u64 {
     let used = limit.capacity() + 1;
     let own_ns = match limit {
@@ -105,7 +106,7 @@ fn own_seconds(limit: Limit) -> u64 {
     own_ns.div_ceil(SECOND)
 }
 
-pub fn clock_that_is_set_back_makes_nobody_wait_longer_than_the_limit(opened: Opened) {
+pub fn clock_set_back_never_extends_a_wait_beyond_the_limit(opened: StoreFixture) {
     wait(async {
         for (which, limit) in limits(opened.buckets).into_iter().enumerate() {
             for (way, asked) in every_way().into_iter().enumerate().filter(|(_, asked)| asked.suits(&limit)) {
@@ -118,15 +119,15 @@ pub fn clock_that_is_set_back_makes_nobody_wait_longer_than_the_limit(opened: Op
     });
 }
 
-async fn waits_no_longer(opened: &Opened, bucket: &str, limit: Limit, asked: Asked, back: u64) {
+async fn waits_no_longer(opened: &StoreFixture, bucket: &str, limit: Limit, asked: Request, back: u64) {
     let case = || format!("{asked:?} of {limit:?}, {back} s back");
     let (start, now) = (at(100_000), at(100_000 - back));
     let key = |name: &str| format!("{bucket}#{name}");
     let named = |action: Action, name: &str| if action.has_record() { key(name) } else { bucket.to_owned() };
-    // The bucket is used up, but for what is held back.
-    let is_held_back = matches!(asked, Asked::HeldBack(_));
+    // The bucket is used up, except for the member that is held back.
+    let is_held_back = matches!(asked, Request::HeldBack(_));
     let mut rest = limit.capacity() - u64::from(is_held_back);
-    if matches!(asked, Asked::OfReservation(_)) {
+    if matches!(asked, Request::OfReservation(_)) {
         assert!(opened.one(start, &key("before"), limit, reserve(1, TTL)).await.allowed, "{}", case());
         rest -= 1;
     }
@@ -137,15 +138,15 @@ async fn waits_no_longer(opened: &Opened, bucket: &str, limit: Limit, asked: Ask
     }
     let action = asked.action();
     match asked {
-        Asked::Alone(_) | Asked::Named(_) => drop(opened.one(now, &named(action, "new"), limit, action).await),
-        Asked::OfReservation(_) => drop(opened.one(now, &key("before"), limit, action).await),
-        Asked::Denying(_) => {
+        Request::Alone(_) | Request::Named(_) => drop(opened.one(now, &named(action, "new"), limit, action).await),
+        Request::OfReservation(_) => drop(opened.one(now, &key("before"), limit, action).await),
+        Request::Denying(_) => {
             let (one, other) = (named(action, "new"), format!("{bucket} fresh"));
             let outcomes =
                 opened.apply_groups(now, &[&[(&other, super::limit(5, 60), TAKE), (&one, limit, action)]]).await;
             assert!(!outcomes[1].allowed, "{}", case());
         }
-        Asked::HeldBack(_) => {
+        Request::HeldBack(_) => {
             let (one, other) = (named(action, "new"), format!("{bucket} none"));
             let none = super::limit(1, 1_000_000);
             opened.one(now, &other, none, TAKE).await;
@@ -153,21 +154,21 @@ async fn waits_no_longer(opened: &Opened, bucket: &str, limit: Limit, asked: Ask
             assert!(outcomes[0].allowed && !outcomes[1].allowed, "{}", case());
         }
     }
-    let is_reserved = matches!(asked, Asked::OfReservation(_)) || limit.kind() == Kind::Concurrency;
+    let is_reserved = matches!(asked, Request::OfReservation(_)) || limit.kind() == Kind::Concurrency;
     let own = own_seconds(dated(limit, now)).max(if is_reserved { LONGEST_TTL } else { 0 });
     let later = now.plus(own * SECOND);
     let all = limit.capacity();
     let take = match (asked, limit.kind()) {
         (_, Kind::Concurrency) => reserve(all, TTL),
-        // It has used some after the clock was set back.
-        (Asked::Alone(_) | Asked::Named(_) | Asked::OfReservation(_) | Asked::Denying(_), _) => TAKE,
-        (Asked::HeldBack(_), _) => Action::Ask(Ask::Take { cost: all }),
+        // It has used some credit after the clock was set back.
+        (Request::Alone(_) | Request::Named(_) | Request::OfReservation(_) | Request::Denying(_), _) => TAKE,
+        (Request::HeldBack(_), _) => Action::Ask(Ask::Take { cost: all }),
     };
-    let told = opened.one(later, &named(take, "after"), limit, take).await;
-    assert!(told.allowed, "{}: {own} s later {told:?}", case());
+    let answer = opened.one(later, &named(take, "after"), limit, take).await;
+    assert!(answer.allowed, "{}: {own} s later {answer:?}", case());
 }
 
-pub fn clock_that_is_set_back_keeps_no_answer_longer(opened: Opened) {
+pub fn clock_set_back_keeps_no_answer_longer(opened: StoreFixture) {
     wait(async {
         let is_one = |limit: &Limit| limit.capacity() > 2 && limit.kind() != Kind::Concurrency;
         for (which, limit) in limits(opened.buckets).into_iter().enumerate().filter(|(_, limit)| is_one(limit)) {
@@ -188,7 +189,7 @@ pub fn clock_that_is_set_back_keeps_no_answer_longer(opened: Opened) {
     });
 }
 
-pub fn clock_that_is_set_back_keeps_no_commit_longer(opened: Opened) {
+pub fn clock_set_back_keeps_no_commit_longer(opened: StoreFixture) {
     wait(async {
         let limits = reservable(opened.buckets).filter(|(_, limit)| limit.capacity() > 2);
         for (which, limit) in limits {

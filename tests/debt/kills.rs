@@ -1,7 +1,7 @@
-//! Crashes in the middle of hits, charges and refunds: what was acknowledged is in the balance afterwards, once, and what was
-//! not is in it whole or not at all.
+//! Crashes during hits, charges and refunds: afterwards, every acknowledged change is in the balance exactly once, and
+//! every other change either completely or not at all.
 //!
-//! `DIVVY_TEST_DEBT_KILLS` sets how many kills there are of divvy and of Redis each (4 unless set), `DIVVY_TEST_SEED` at which
+//! `DIVVY_TEST_DEBT_KILLS` sets the number of kills of divvy and of Redis each (default 4), and `DIVVY_TEST_SEED` their
 //! moments.
 
 use std::collections::HashMap;
@@ -20,39 +20,40 @@ use crate::support::seed::{seed, setting};
 use crate::support::{RespClient, RulesFile, Server};
 
 const CREDITS: i64 = 1_000_000_000;
-/// So much is charged first that refunds never reach the top.
+/// Charged first, so that refunds never reach the limit.
 const CHARGED: i64 = 500_000_000;
 const USERS: u64 = 3;
 const PIPELINE: usize = 6;
 
 fn rules() -> String {
     let rule = |(algorithm, rhythm): (&str, &str)| {
-        // A bucket that leaks a credit in a month.
+        // This bucket leaks a credit per month.
         let limit = if algorithm == "leaky" { format!("1\nburst = {CREDITS}") } else { CREDITS.to_string() };
         format!("[by={algorithm} user=*]\ncreditLimit = {limit}\n{rhythm}\nactorField = user\noverrun = debt\n\n")
     };
     RHYTHMS.map(rule).concat() + "[default]\ncreditLimit = 0\n"
 }
 
-/// What clients did to a counter.
+/// Changes that clients made to a counter.
 #[derive(Debug, Clone, Copy, Default)]
-struct Done {
-    /// What was acknowledged: taken, less what was given back.
+struct CounterChanges {
+    /// Acknowledged changes: credits taken minus credits given back.
     taken: i64,
-    /// What was sent and not answered, or with an error: at most so much taken, and so much given back.
+    /// Upper bounds for unacknowledged changes, which were unanswered or answered with an error: credits taken, and
+    /// credits given back.
     maybe_taken: i64,
     maybe_given_back: i64,
     acknowledged: u64,
 }
 
-type DoneToCounters = HashMap<String, Done>;
+type ChangesByCounter = HashMap<String, CounterChanges>;
 
-/// Hits, charges and gives back until it is told to stop, or the server is gone.
-fn work_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> JoinHandle<DoneToCounters> {
+/// Hits, charges and refunds until it is stopped, or the server is gone.
+fn work_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> JoinHandle<ChangesByCounter> {
     let (stop, mut client) = (Arc::clone(stop), RespClient::connect(server.resp));
     let mut rng = Rng::seed_from_u64(seed);
     thread::spawn(move || {
-        let mut all = DoneToCounters::new();
+        let mut all = ChangesByCounter::new();
         let mut is_there = true;
         while is_there && !stop.load(Relaxed) {
             let asked: Vec<_> = (0..PIPELINE)
@@ -88,7 +89,7 @@ fn work_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> JoinHandle<
     })
 }
 
-/// What each counter has used, as it is known.
+/// The known usage of each counter.
 #[derive(Default)]
 struct Campaign {
     used: HashMap<String, i64>,
@@ -110,9 +111,9 @@ impl Campaign {
         campaign
     }
 
-    /// Each counter has used what was acknowledged, and what may have been taken or given back besides.
-    fn verify(&mut self, server: &Server, clients: Vec<JoinHandle<DoneToCounters>>) {
-        let mut all = DoneToCounters::new();
+    /// Checks that each counter's usage is the acknowledged one, plus unacknowledged changes at most.
+    fn verify(&mut self, server: &Server, clients: Vec<JoinHandle<ChangesByCounter>>) {
+        let mut all = ChangesByCounter::new();
         for (counter, done) in clients.into_iter().flat_map(|client| client.join().unwrap()) {
             let known = all.entry(counter).or_default();
             known.taken += done.taken;
@@ -138,7 +139,7 @@ fn no_sigkill_of_divvy_loses_or_doubles_what_was_settled() {
     let rules = RulesFile::ini(&rules());
     let data = tempfile::tempdir().unwrap();
     let mut rng = Rng::seed_from_u64(seed());
-    // A small table: counters leave it and are read back.
+    // The table is small, so counters are evicted and read back.
     let serve = |durability: &str| {
         let data = data.path().to_str().unwrap();
         Server::start(&[rules.path(), "--durability", durability, "--cache-memory", "1Mi", "--data-dir", data])
@@ -156,7 +157,7 @@ fn no_sigkill_of_divvy_loses_or_doubles_what_was_settled() {
 }
 
 #[test]
-fn no_sigkill_of_redis_loses_or_doubles_what_was_settled() {
+fn sigkill_of_redis_neither_loses_nor_doubles_settled_costs() {
     let rules = RulesFile::ini(&rules());
     let mut rng = Rng::seed_from_u64(seed());
     let (mut redis, server) = divvy_on_durable_redis(&rules, &[]);

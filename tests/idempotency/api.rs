@@ -23,8 +23,8 @@ impl Api {
     }
 
     fn left(&mut self, operation: Value) -> u64 {
-        let told = self.post("/v1/peek", &[], &json!({ "operation": operation }));
-        told.json()["remaining"].as_u64().unwrap()
+        let reported = self.post("/v1/peek", &[], &json!({ "operation": operation }));
+        reported.json()["remaining"].as_u64().unwrap()
     }
 }
 
@@ -37,8 +37,8 @@ fn user(name: &str) -> Value {
     json!({ "by": "fixed", "user": name })
 }
 
-/// What tells an answer: all of it but whether it was given before.
-fn told(response: &Response) -> (u16, String, Vec<String>) {
+/// Returns the parts of an answer that a replay repeats.
+fn replayed_parts(response: &Response) -> (u16, String, Vec<String>) {
     let kept = |line: &&str| {
         !line.to_ascii_lowercase().starts_with(REPLAYED) && !line.to_ascii_lowercase().starts_with("date")
     };
@@ -46,7 +46,7 @@ fn told(response: &Response) -> (u16, String, Vec<String>) {
 }
 
 #[test]
-fn a_request_with_a_key_is_taken_once_and_a_replay_says_so() {
+fn request_with_a_key_is_taken_once_and_a_replay_says_so() {
     on_each(&rules(), |server| {
         let mut api = Api::of(server);
         for (path, remaining) in [("/v1/hit", 90), ("/v1/charge", 80), ("/v1/refund", 90)] {
@@ -54,10 +54,14 @@ fn a_request_with_a_key_is_taken_once_and_a_replay_says_so() {
             let first = api.post(path, &[KEY], &asked);
             assert_eq!((first.status, first.header(REPLAYED)), (200, None), "{path}: {}", first.body);
             assert_eq!(first.json()["remaining"], remaining, "{path}");
-            // Bare, and with parameters, it is the same key.
+            // Quotes and parameters do not change the key.
             for key in [KEY.1.to_owned(), KEY.1.trim_matches('"').to_owned(), format!("{};a=1", KEY.1)] {
                 let again = api.post(path, &[(KEY.0, &key)], &asked);
-                assert_eq!((told(&again), again.header(REPLAYED)), (told(&first), Some("true")), "{path}");
+                assert_eq!(
+                    (replayed_parts(&again), again.header(REPLAYED)),
+                    (replayed_parts(&first), Some("true")),
+                    "{path}"
+                );
             }
             let other = api.post(path, &[KEY], &json!({ "operation": user("a"), "cost": 11 }));
             let problem = other.json();
@@ -69,16 +73,19 @@ fn a_request_with_a_key_is_taken_once_and_a_replay_says_so() {
         let denied = json!({ "operation": user("b"), "cost": 101 });
         let first = api.post("/v1/hit", &[KEY], &denied);
         let again = api.post("/v1/hit", &[KEY], &denied);
-        assert_eq!((told(&again), again.status, again.header(REPLAYED)), (told(&first), 429, Some("true")));
-        // The order of pairs is none.
+        assert_eq!(
+            (replayed_parts(&again), again.status, again.header(REPLAYED)),
+            (replayed_parts(&first), 429, Some("true"))
+        );
+        // The order of pairs does not matter.
         let asked = [r#"{"operation":{"by":"fixed","user":"c"}}"#, r#"{"operation":{"user":"c","by":"fixed"}}"#];
         let [first, again] = asked.map(|asked| api.post("/v1/hit", &[KEY], &serde_json::from_str(asked).unwrap()));
         assert_eq!((first.header(REPLAYED), again.header(REPLAYED)), (None, Some("true")));
-        // RESP has the same keys.
+        // RESP uses the same keys.
         let key = KEY.1.trim_matches('"');
         assert!(Client::of(server).ask(&format!("DIVVY.HIT by=fixed user=c ID {key}")).starts_with("[1 99 "));
         assert_eq!(api.left(user("c")), 99);
-        // Nothing is counted, and nothing remembered.
+        // Nothing is counted, and nothing is remembered.
         for _ in 0..2 {
             let free = api.post("/v1/hit", &[KEY], &json!({ "operation": { "free": "yes" } }));
             assert_eq!((free.status, free.header(REPLAYED)), (200, None));
@@ -87,7 +94,7 @@ fn a_request_with_a_key_is_taken_once_and_a_replay_says_so() {
 }
 
 #[test]
-fn a_header_that_is_no_key_is_refused_and_takes_nothing() {
+fn invalid_key_header_is_rejected_and_takes_nothing() {
     let rules = rules();
     let server = Server::start(&[rules.path(), "--store", "memory"]);
     let mut api = Api::of(&server);
@@ -95,51 +102,64 @@ fn a_header_that_is_no_key_is_refused_and_takes_nothing() {
     let asked = json!({ "operation": user("a") });
     for key in ["", "\"\"", "\"a", "a b", "a, b", "\"a\", \"b\"", &long] {
         for (path, body) in [("/v1/hit", &asked), ("/v1/charge", &asked), ("/v1/hits", &json!({ "hits": [asked] }))] {
-            let told = api.post(path, &[(KEY.0, key)], body);
-            assert_eq!((told.status, told.header("content-type")), (400, Some("application/problem+json")), "{key}");
-            assert!(told.body.contains("Idempotency-Key must be one text of 1 to 255 characters"), "{}", told.body);
+            let reported = api.post(path, &[(KEY.0, key)], body);
+            assert_eq!(
+                (reported.status, reported.header("content-type")),
+                (400, Some("application/problem+json")),
+                "{key}"
+            );
+            assert!(
+                reported.body.contains("Idempotency-Key must be one text of 1 to 255 characters"),
+                "{}",
+                reported.body
+            );
         }
     }
     assert_eq!(api.post("/v1/hit", &[(KEY.0, "a"), (KEY.0, "a")], &asked).status, 400);
     let reserve = json!({ "operation": user("a"), "amount": 5, "ttl": 5 });
-    let told = api.post("/v1/reservations", &[KEY], &reserve);
-    assert!(told.status == 400 && told.body.contains("set its `id`"), "{}", told.body);
+    let reported = api.post("/v1/reservations", &[KEY], &reserve);
+    assert!(reported.status == 400 && reported.body.contains("set its `id`"), "{}", reported.body);
     assert_eq!(api.left(user("a")), 100);
-    // Who only looks needs none.
+    // A peek ignores the key.
     assert_eq!(api.post("/v1/peek", &[KEY], &asked).header(REPLAYED), None);
 }
 
 #[test]
-fn the_hits_of_one_request_share_its_key() {
+fn hits_of_one_request_share_its_key() {
     on_each(&rules(), |server| {
         let mut api = Api::of(server);
         let hit = |user: Value, cost: u64| json!({ "operation": user, "cost": cost });
-        // The first and the last meet the same counter.
+        // The first and the last hit have the same counter.
         let hits = json!({ "hits": [hit(user("a"), 10), hit(user("b"), 20), hit(user("a"), 30), hit(json!({ "free": "yes" }), 1)] });
         let first = api.post("/v1/hits", &[KEY], &hits);
-        let remaining = |told: &Response| {
-            told.json()["results"].as_array().unwrap().iter().map(|each| each["remaining"].clone()).collect::<Vec<_>>()
+        let remaining = |reported: &Response| {
+            reported.json()["results"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|each| each["remaining"].clone())
+                .collect::<Vec<_>>()
         };
         assert_eq!(
             (first.status, first.header(REPLAYED), remaining(&first)),
             (200, None, vec![json!(90), json!(80), json!(60), json!(7)])
         );
         let again = api.post("/v1/hits", &[KEY], &hits);
-        assert_eq!((told(&again), again.header(REPLAYED)), (told(&first), Some("true")));
+        assert_eq!((replayed_parts(&again), again.header(REPLAYED)), (replayed_parts(&first), Some("true")));
         for other in [json!([hit(user("b"), 20), hit(user("a"), 10)]), json!([hit(user("a"), 10)])] {
-            let told = api.post("/v1/hits", &[KEY], &json!({ "hits": other }));
-            assert_eq!((told.status, &told.json()["pointer"]), (422, &json!("#/hits/0")), "{}", told.body);
+            let reported = api.post("/v1/hits", &[KEY], &json!({ "hits": other }));
+            assert_eq!((reported.status, &reported.json()["pointer"]), (422, &json!("#/hits/0")), "{}", reported.body);
         }
         assert_eq!(api.post("/v1/hits", &[KEY], &json!({ "hits": [hit(user("a"), 10)], "atomic": true })).status, 422);
         assert_eq!((api.left(user("a")), api.left(user("b"))), (60, 80));
 
-        // Together: what they ask of one counter is asked once.
+        // `together` combines requests to one counter.
         let key = [(KEY.0, "together")];
         let hits = json!({ "hits": [hit(user("c"), 10), hit(user("d"), 20), hit(user("c"), 30)], "atomic": true });
         let first = api.post("/v1/hits", &key, &hits);
         assert_eq!((first.status, first.header(REPLAYED)), (200, None), "{}", first.body);
         let again = api.post("/v1/hits", &key, &hits);
-        assert_eq!((told(&again), again.header(REPLAYED)), (told(&first), Some("true")));
+        assert_eq!((replayed_parts(&again), again.header(REPLAYED)), (replayed_parts(&first), Some("true")));
         assert_eq!((api.left(user("c")), api.left(user("d"))), (60, 80));
         let hits = json!({ "hits": [hit(user("c"), 10), hit(user("d"), 81)], "atomic": true });
         let key = [(KEY.0, "denied")];
@@ -147,12 +167,12 @@ fn the_hits_of_one_request_share_its_key() {
         assert_eq!(first.json()["allowed"], false);
         api.post("/v1/refund", &[], &hit(user("d"), 20));
         let again = api.post("/v1/hits", &key, &hits);
-        assert_eq!((told(&again), again.header(REPLAYED)), (told(&first), Some("true")));
+        assert_eq!((replayed_parts(&again), again.header(REPLAYED)), (replayed_parts(&first), Some("true")));
         assert_eq!((api.left(user("c")), api.left(user("d"))), (60, 100));
     });
 }
 
-/// What a gateway asks about carries the headers of strangers.
+/// Gateways forward headers of clients that they do not control.
 #[test]
 fn gateways_forward_no_keys() {
     let rules = RulesFile::ini("[path=*]\ncreditLimit = 5\nresetSeconds = 600\n\n[default]\ncreditLimit = 0\n");
@@ -160,12 +180,12 @@ fn gateways_forward_no_keys() {
     let mut http = HttpClient::connect(server.http);
     let headers = [KEY, ("x-original-uri", "/a"), ("x-original-method", "GET")];
     let mut left = |_| http.get("/v1/check?path=/a", &headers).header("ratelimit").unwrap().to_owned();
-    let told = [(); 2].map(&mut left);
-    assert_ne!(told[0], told[1]);
+    let reported = [(); 2].map(&mut left);
+    assert_ne!(reported[0], reported[1]);
 }
 
 #[test]
-fn while_the_first_is_in_flight_the_same_is_a_conflict() {
+fn equal_request_is_a_conflict_while_the_first_is_in_flight() {
     let (rules, redis) = (rules(), RedisServer::start());
     let flags = ["--store", "redis", "--redis-url", &redis.url(), "--redis-timeout", "30s"];
     let server = Server::start(&[&[rules.path()], &flags[..]].concat());
@@ -174,49 +194,49 @@ fn while_the_first_is_in_flight_the_same_is_a_conflict() {
     redis.signal("-STOP");
     let mut first = HttpClient::connect(server.http);
     first.send(&request("/v1/hit", &[KEY], &asked));
-    // One of those that come while it is stuck may come first, and be stuck as well.
+    // One of the waiting requests may have arrived first, and be blocked as well.
     let mut waiting = Vec::new();
     let conflict = loop {
         let address = server.http;
         let asked = asked.clone();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, reported) = std::sync::mpsc::channel();
         waiting.push(thread::spawn(move || {
             let mut http = HttpClient::connect(address);
             http.send(&request("/v1/hit", &[KEY], &asked));
             let _ = tell.send(http.read_response());
         }));
-        if let Ok(told) = told.recv_timeout(std::time::Duration::from_secs(1)) {
-            break told;
+        if let Ok(reported) = reported.recv_timeout(std::time::Duration::from_secs(1)) {
+            break reported;
         }
     };
     assert_eq!((conflict.status, conflict.header("retry-after")), (409, Some("1")), "{}", conflict.body);
     assert_eq!(conflict.header("content-type"), Some("application/problem+json"));
-    // For another user, or under another key, there is no conflict: it waits as the first one does. And the client of the
-    // first one goes away, whose hit is counted all the same.
+    // Another user or another key causes no conflict: such a request waits like the first one. The client of the first
+    // one disconnects, and its hit is counted nevertheless.
     drop(first);
     redis.signal("-CONT");
     let mut api = Api::of(&server);
     let mut again = None;
     until(|| {
-        let told = api.post("/v1/hit", &[KEY], &asked);
-        let is_replayed = told.header(REPLAYED) == Some("true");
-        again = Some(told);
+        let reported = api.post("/v1/hit", &[KEY], &asked);
+        let is_replayed = reported.header(REPLAYED) == Some("true");
+        again = Some(reported);
         is_replayed
     });
     assert_eq!((again.unwrap().json()["remaining"].clone(), api.left(user("a"))), (json!(90), 90));
     waiting.into_iter().for_each(|client| client.join().unwrap());
 }
 
-/// As HTTP libraries retry: the same request, with the same key, until there is an answer.
+/// HTTP libraries retry like this: the same request with the same key, until there is an answer.
 #[test]
-fn a_client_that_lost_its_connection_again_and_again_is_counted_once() {
+fn client_that_loses_its_connection_repeatedly_is_counted_once() {
     let (rules, data) = (rules(), tempfile::tempdir().unwrap());
     for server in Server::on_each_store(rules.path(), data.path()) {
         let asked = json!({ "operation": user("a"), "cost": 1 });
         for number in 0..30 {
             let key = format!("request-{number}");
             for _ in 0..3 {
-                // Gone before the answer is read, at any moment.
+                // Disconnects at any moment before the answer is read.
                 HttpClient::connect(server.http).send(&request("/v1/hit", &[(KEY.0, &key)], &asked));
             }
             let mut api = Api::of(&server);

@@ -1,7 +1,7 @@
-//! Crashes in the middle of hits with ids: a client that got no answer asks again, and each hit is counted exactly once.
+//! Crashes during hits with ids: a client without an answer asks again, and each hit is counted exactly once.
 //!
-//! `DIVVY_TEST_ONCE_KILLS` sets how many kills there are of divvy and of Redis each (4 unless set), `DIVVY_TEST_SEED`
-//! at which moments.
+//! `DIVVY_TEST_ONCE_KILLS` sets the number of kills of divvy and of Redis each (default 4), and `DIVVY_TEST_SEED` their
+//! moments.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const PIPELINE: usize = 8;
 
 fn rules() -> String {
     let rule = |(algorithm, rhythm): (&str, &str)| {
-        // A bucket that leaks a credit in a month.
+        // This bucket leaks a credit per month.
         let limit = if algorithm == "leaky" { format!("1\nburst = {CREDITS}") } else { CREDITS.to_string() };
         format!("[by={algorithm} user=*]\ncreditLimit = {limit}\n{rhythm}\nactorField = user\n\n")
     };
@@ -38,32 +38,32 @@ fn rules() -> String {
         + "[default]\ncreditLimit = 0\n"
 }
 
-/// A hit or a charge, and the reply to it, if one came.
+/// A hit or a charge, and its reply if one arrived.
 #[derive(Debug)]
-struct Asked {
+struct IdempotentRequest {
     counter: String,
     cost: i64,
     command: String,
     reply: Option<String>,
 }
 
-fn asked(rng: &mut Rng) -> Asked {
+fn random_request(rng: &mut Rng) -> IdempotentRequest {
     let which = rng.random_range(0..=RHYTHMS.len());
     let by = RHYTHMS.get(which).map_or("stack", |(algorithm, _)| algorithm);
     let (counter, cost) = (format!("by={by} user=u{}", rng.random_range(0..USERS)), rng.random_range(1..50));
     let verb = if rng.random_range(0..4) == 0 { "CHARGE" } else { "HIT" };
     let command = format!("DIVVY.{verb} {counter} COST {cost} ID {:016x}", rng.random::<u64>());
-    Asked { counter, cost, command, reply: None }
+    IdempotentRequest { counter, cost, command, reply: None }
 }
 
-/// Hits until it is told to stop, or the server is gone.
-fn hit_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> JoinHandle<Vec<Asked>> {
+/// Sends hits until it is stopped, or the server is gone.
+fn hit_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> JoinHandle<Vec<IdempotentRequest>> {
     let (stop, mut client) = (Arc::clone(stop), RespClient::connect(server.resp));
     let mut rng = Rng::seed_from_u64(seed);
     thread::spawn(move || {
         let mut all = Vec::new();
         while !stop.load(Relaxed) {
-            let mut some: Vec<_> = (0..PIPELINE).map(|_| asked(&mut rng)).collect();
+            let mut some: Vec<_> = (0..PIPELINE).map(|_| random_request(&mut rng)).collect();
             let lines: String = some.iter().map(|asked| format!("{}\r\n", asked.command)).collect();
             client.try_send(lines.as_bytes());
             for asked in &mut some {
@@ -83,25 +83,26 @@ fn hit_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> JoinHandle<V
 struct Campaign {
     used: HashMap<String, i64>,
     hits: usize,
-    /// Of which nothing was heard.
+    /// Number of hits without an answer.
     lost: usize,
 }
 
 impl Campaign {
-    /// Asks again, as a client does that got no answer, and some that did: then every counter has used what was asked for.
-    fn verify(&mut self, server: &Server, clients: Vec<JoinHandle<Vec<Asked>>>) {
+    /// Repeats all unanswered requests and some others, as clients do. Then checks that every counter's usage is the
+    /// sum of the requests.
+    fn verify(&mut self, server: &Server, clients: Vec<JoinHandle<Vec<IdempotentRequest>>>) {
         let mut client = RespClient::connect(server.resp);
-        for (place, Asked { counter, cost, command, reply }) in
+        for (place, IdempotentRequest { counter, cost, command, reply }) in
             clients.into_iter().flat_map(|client| client.join().unwrap()).enumerate()
         {
             self.hits += 1;
             self.lost += usize::from(reply.is_none());
             *self.used.entry(counter).or_default() += cost;
             if reply.is_none() || place % 8 == 0 {
-                let told = client.command(&command);
-                assert!(told.starts_with('['), "{command}: {told}");
-                assert!(reply.is_none_or(|reply| reply == told), "{command}");
-                assert_eq!(client.command(&command), told, "{command}");
+                let reported = client.command(&command);
+                assert!(reported.starts_with('['), "{command}: {reported}");
+                assert!(reply.is_none_or(|reply| reply == reported), "{command}");
+                assert_eq!(client.command(&command), reported, "{command}");
             }
         }
         for (counter, used) in &self.used {
@@ -123,7 +124,7 @@ fn no_sigkill_of_divvy_counts_a_hit_twice_or_never() {
     let rules = RulesFile::ini(&rules());
     let data = tempfile::tempdir().unwrap();
     let mut rng = Rng::seed_from_u64(seed());
-    // A small table and a short journal: counters leave the one, and answers outlive the other.
+    // The table is small and the journal short, so counters are evicted and answers outlive the journal.
     let serve = |durability: &str| {
         let data = data.path().to_str().unwrap();
         let flags = ["--cache-memory", "1Mi", "--max-journal", "1Mi", "--data-dir", data];
@@ -141,7 +142,7 @@ fn no_sigkill_of_divvy_counts_a_hit_twice_or_never() {
 }
 
 #[test]
-fn no_sigkill_of_redis_counts_a_hit_twice_or_never() {
+fn sigkill_of_redis_neither_repeats_nor_loses_a_hit() {
     let rules = RulesFile::ini(&rules());
     let mut rng = Rng::seed_from_u64(seed());
     let (mut redis, server) = divvy_on_durable_redis(&rules, &[]);

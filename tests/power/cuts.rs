@@ -1,8 +1,8 @@
-//! Power cuts: on every disk that one could have left the store opens, and what had been promised is there.
+//! Power cuts: the store opens on every disk that a power cut could have left, and contains what was promised.
 //!
-//! `DIVVY_TEST_POWER_DISKS` sets how many disks a test builds (10 unless set), `DIVVY_TEST_SEED` which ones, and
-//! `DIVVY_TEST_POWER_NAMES=loose` lets each change of a name that no sync of the directory followed be lost by itself,
-//! `DIVVY_TEST_POWER_MANIFEST_HOLES=1` leaves holes in the manifest's unsynced end as well.
+//! `DIVVY_TEST_POWER_DISKS` sets the number of disks per test (default 10), and `DIVVY_TEST_SEED` selects them. With
+//! `DIVVY_TEST_POWER_NAMES=loose`, each change of a name that was not followed by a sync of its directory may be lost
+//! separately. With `DIVVY_TEST_POWER_MANIFEST_HOLES=1`, the unsynced end of the manifest may have holes, too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,16 +49,17 @@ const CLIENTS: usize = 4;
 const USERS_EACH: usize = 12;
 const USERS: usize = CLIENTS * USERS_EACH;
 const PIPELINE: usize = 8;
-/// Servers one after the other: the second one is killed.
+/// Number of successive servers. The second one is killed.
 const PROCESSES: usize = 3;
-/// Fewer than the load begins, so that the store looks for expired ones and rewrites the counters, not the journal.
+/// Fewer counters than the load creates, so that the store looks for expired ones and rewrites the counters instead of
+/// the journal.
 const MAX_COUNTERS: &str = "400";
 
 const REFUSED: &str = "it is refused";
-/// How many of a disk's files fare otherwise than most.
+/// Share of a disk's files that are treated differently from the others.
 const OTHERS: f64 = 0.1;
 
-/// A client was told that `used` credits of a user's are taken, and by when.
+/// An acknowledgement that `used` of a user's credits are taken, and the moment when it was received.
 #[derive(Debug, Clone, Copy)]
 struct Acknowledged {
     user: usize,
@@ -66,29 +67,29 @@ struct Acknowledged {
     by: Moment,
 }
 
-/// A server's life: what it did to its files, and what it said.
-struct Recorded {
+/// The recorded runs of the servers: changes to files, and acknowledgements.
+struct Recording {
     _place: TempDir,
     data: PathBuf,
     trace: Trace,
-    /// In the order of events: how many had happened by then, and what was acknowledged.
+    /// Acknowledgements in order, each with the number of events before it.
     acknowledged: Vec<(usize, Acknowledged)>,
-    /// Credits that were asked for, by user.
+    /// Requested credits by user.
     asked: Vec<u64>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct ReceivedReplies {
     acknowledged: Vec<Acknowledged>,
     asked: Vec<u64>,
 }
 
-/// Some of the names reach over a sector, and over a page of the log together.
+/// Returns a user's name. Some names are longer than a sector, and together they exceed a page of the log.
 fn user_name(user: usize) -> String {
     format!("user-{user}-{}", "x".repeat(user % 6 * 120))
 }
 
-fn record(durability: &str) -> Recorded {
+fn record(durability: &str) -> Recording {
     let place = tempfile::tempdir().unwrap();
     let root = place.path().canonicalize().unwrap().join("root");
     let (data, backups) = (root.join("data"), root.join("backups"));
@@ -106,7 +107,7 @@ fn record(durability: &str) -> Recorded {
         let stop = Arc::new(AtomicBool::new(false));
         let clients: Vec<_> = (0..CLIENTS).map(|client| count(&server, client, process, &file, &stop)).collect();
         let churn = churn(&server, process, &stop);
-        // Long enough for a write-back, an fsync and a look for expired counters; a backup flushes everything.
+        // Long enough for a write-back, an fsync and a search for expired counters. A backup flushes everything.
         thread::sleep(Duration::from_millis(1_300));
         if process > 0 {
             RespClient::connect(server.resp).command(&format!("DIVVY.BACKUP backup-{process}"));
@@ -134,15 +135,21 @@ fn record(durability: &str) -> Recorded {
     }
     let mut acknowledged: Vec<_> = acknowledged.into_iter().map(|one| (trace.events_by(one.by), one)).collect();
     acknowledged.sort_by_key(|(happened, _)| *happened);
-    Recorded { _place: place, data, trace, acknowledged, asked }
+    Recording { _place: place, data, trace, acknowledged, asked }
 }
 
-/// Hits of a client's own users until it is told to stop or the server is gone.
-fn count(server: &Server, client: usize, process: usize, trace: &Path, stop: &Arc<AtomicBool>) -> JoinHandle<Seen> {
+/// Sends hits of a client's own users until it is stopped or the server is gone.
+fn count(
+    server: &Server,
+    client: usize,
+    process: usize,
+    trace: &Path,
+    stop: &Arc<AtomicBool>,
+) -> JoinHandle<ReceivedReplies> {
     let (trace, stop) = (trace.to_owned(), Arc::clone(stop));
     let mut connection = LineClient::connect(server.line);
     thread::spawn(move || {
-        let mut seen = Seen { asked: vec![0; USERS], ..Seen::default() };
+        let mut seen = ReceivedReplies { asked: vec![0; USERS], ..ReceivedReplies::default() };
         let mut turn = 0;
         while !stop.load(Relaxed) {
             let users: Vec<_> = (turn..turn + PIPELINE).map(|at| client * USERS_EACH + at * 5 % USERS_EACH).collect();
@@ -154,21 +161,21 @@ fn count(server: &Server, client: usize, process: usize, trace: &Path, stop: &Ar
             if std::io::Write::write_all(&mut connection.stream(), burst.as_bytes()).is_err() {
                 break;
             }
-            let mut told = Vec::new();
+            let mut answer = Vec::new();
             for user in users {
                 let Some((allowed, credit, _)) = connection.try_read_verdict() else { return seen };
                 assert!(allowed);
-                told.push((user, CREDIT - credit));
+                answer.push((user, CREDIT - credit));
             }
-            // Read after the replies: what is recorded from now on happened after them.
+            // Read after the replies, so that everything recorded later also happened later.
             let by = Moment { process, position: fs::metadata(&trace).unwrap().len() };
-            seen.acknowledged.extend(told.into_iter().map(|(user, used)| Acknowledged { user, used, by }));
+            seen.acknowledged.extend(answer.into_iter().map(|(user, used)| Acknowledged { user, used, by }));
         }
         seen
     })
 }
 
-/// Begins counters that expire at once, so that there is something to reclaim.
+/// Creates counters that expire at once, so that there is something to reclaim.
 fn churn(server: &Server, process: usize, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
     let stop = Arc::clone(stop);
     let mut connection = RespClient::connect(server.resp);
@@ -184,14 +191,14 @@ fn churn(server: &Server, process: usize, stop: &Arc<AtomicBool>) -> JoinHandle<
     })
 }
 
-impl Recorded {
-    /// What must have been taken of each user's credits on a disk that was cut off before event `cut`. In `sync`, all
-    /// that was acknowledged before; in `wal`, what was acknowledged before the first write to a log that has not reached
-    /// stable storage, which every fsync of the log moves on; in `lazy`, nothing that can be told from outside.
+impl Recording {
+    /// Returns how many of each user's credits must be taken on a disk that was cut off before event `cut`. In `sync`,
+    /// all credits acknowledged before. In `wal`, the credits acknowledged before the first write to a log that is not
+    /// on stable storage; every fsync of the log moves this point. In `lazy`, none that can be determined from outside.
     fn promised(&self, durability: Durability, cut: usize, first_unsynced: usize) -> Vec<u64> {
         let mut used = vec![0; USERS];
         let until = match durability {
-            // One event may have happened before it is recorded.
+            // The last event may have happened before it was recorded.
             Durability::Sync => cut.saturating_sub(1),
             Durability::Wal => cut.saturating_sub(1).min(first_unsynced),
             Durability::Lazy => 0,
@@ -203,7 +210,7 @@ impl Recorded {
         used
     }
 
-    /// What is wrong with the disk in `place`, if anything is.
+    /// Returns the error of the disk in `place`, if there is one.
     fn fault(&self, durability: Durability, place: &Path, promised: &[u64]) -> Option<String> {
         let found = match used_credits(durability, place) {
             Ok(found) => found,
@@ -218,14 +225,14 @@ impl Recorded {
         })
     }
 
-    /// Events after which something other than the log's content is different: cuts there are worth more than others.
+    /// Returns the events that change more than the content of the log. Cuts after them are the most interesting ones.
     fn turning_points(&self) -> Vec<usize> {
         let events = self.trace.events.iter().enumerate();
         events.filter(|(_, event)| !matches!(event, Event::Write { .. })).map(|(index, _)| index + 1).collect()
     }
 }
 
-/// Opens the store and asks how much each user has used.
+/// Opens the store and returns each user's usage.
 fn used_credits(durability: Durability, place: &Path) -> Result<Vec<u64>, String> {
     let options = RocksOptions { durability, cache_memory: 100_000, ..RocksOptions::default() };
     let store = RocksStore::open(place, options).map_err(|error| error.to_string())?;
@@ -258,8 +265,8 @@ fn model() -> Model {
     Model { names, manifest_holes: setting("DIVVY_TEST_POWER_MANIFEST_HOLES", 0) != 0 }
 }
 
-/// Builds a disk for each cut and opens it.
-fn open_all(recorded: &Recorded, durability: Durability, mut cuts: Vec<(usize, Fate)>, rng: &mut Rng) {
+/// Builds a disk for each cut, and opens it.
+fn open_all(recorded: &Recording, durability: Durability, mut cuts: Vec<(usize, Fate)>, rng: &mut Rng) {
     cuts.sort_by_key(|(cut, _)| *cut);
     let (place, count) = (in_memory(), cuts.len());
     let mut system = FileSystem::new(&recorded.trace, &recorded.data, model());
@@ -298,31 +305,31 @@ fn cut_the_power(durability: Durability, name: &str) {
 }
 
 #[test]
-fn a_power_cut_in_sync_mode_loses_nothing_that_was_acknowledged() {
+fn power_cut_in_sync_mode_loses_nothing_acknowledged() {
     cut_the_power(Durability::Sync, "sync");
 }
 
 #[test]
-fn a_power_cut_in_wal_mode_loses_nothing_that_was_synced() {
+fn power_cut_in_wal_mode_loses_nothing_synced() {
     cut_the_power(Durability::Wal, "wal");
 }
 
 #[test]
-fn a_power_cut_in_lazy_mode_leaves_a_store_that_opens() {
+fn power_cut_in_lazy_mode_leaves_a_store_that_opens() {
     cut_the_power(Durability::Lazy, "lazy");
 }
 
-/// RocksDB says of some of these that an SST file has data beyond the point of corruption: one family's counters are in
-/// a table by then, and the log, which has the others' records, has a hole before that.
+/// RocksDB reports that an SST file has data beyond the point of corruption: one family's counters are already in a
+/// table, and the log with the other's records has a hole before that point.
 #[test]
-fn a_hole_in_the_log_before_a_flushed_column_family_is_no_reason_to_refuse() {
+fn store_opens_despite_a_hole_in_the_log_before_a_flushed_column_family() {
     let mut rng = Rng::seed_from_u64(seed());
     let recorded = record("wal");
     let flushes = flushes(&recorded);
     assert!(!flushes.is_empty(), "nothing was flushed under load");
     let fates = [Fate::Hole, Fate::Lost, Fate::Prefix];
     let cuts = (0..setting("DIVVY_TEST_POWER_DISKS", 10) as usize).map(|number| {
-        // Until the next second's fsync of the log at most.
+        // At most up to the next fsync of the log, which happens every second.
         let after = flushes[rng.random_range(0..flushes.len())] + rng.random_range(0..200);
         (after.min(recorded.trace.events.len()), fates[number % fates.len()])
     });
@@ -330,8 +337,8 @@ fn a_hole_in_the_log_before_a_flushed_column_family_is_no_reason_to_refuse() {
     open_all(&recorded, Durability::Wal, cuts, &mut rng);
 }
 
-/// The events by which the manifest knew of a table that was made while hits were being counted.
-fn flushes(recorded: &Recorded) -> Vec<usize> {
+/// Returns the events that add a table to the manifest while hits are counted.
+fn flushes(recorded: &Recording) -> Vec<usize> {
     let (mut tables, mut manifest, mut is_new, mut found) = (Vec::new(), None, false, Vec::new());
     let counted_by = |index| recorded.acknowledged.partition_point(|(happened, _)| *happened <= index);
     let mut counted_before = 0;

@@ -1,13 +1,13 @@
-//! A file system that knows what is on the disk and what is only in the kernel's memory, and the disks that a power cut
-//! can make of it.
+//! A file system that distinguishes data on disk from data in the kernel's memory, and the disks that a power cut can
+//! leave.
 //!
-//! Contents: each 512-byte sector, or each 4096-byte page, that was written since the file's last sync holds any of its
-//! contents since then, whatever the others hold: writes are missing, torn and reordered. So is the file's size. What a
-//! hole in a file would show is zeros.
+//! Contents: each 512-byte sector, or each 4096-byte page, written since the file's last sync may have any of its
+//! contents since then, independently of the others. Writes may therefore be missing, torn and reordered. The same is
+//! true of the file's size. A hole in a file contains zeros.
 //!
-//! Names: with [`Names::Ordered`], as on ext4 and xfs, a directory's changes reach the disk in their order; the sync of a
-//! file takes the changes of its own name along, and all before them. With [`Names::Loose`], which is all that POSIX
-//! promises, each change that no sync of the directory followed is there or not, whatever became of the others.
+//! Names: with [`Names::Ordered`], as on ext4 and xfs, a directory's changes reach the disk in order. A sync of a file
+//! includes the changes of its own name and all earlier ones. With [`Names::Loose`], which is all that POSIX promises,
+//! each change that was not followed by a sync of the directory is present or not, independently of the others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -22,34 +22,34 @@ use super::trace::{Event, KEEP_SIZE, O_CREAT, O_TRUNC, Trace};
 const SECTOR: usize = 512;
 const PAGE: usize = 4096;
 
-/// What a power cut can do.
+/// The possible effects of a power cut.
 #[derive(Debug, Clone, Copy)]
 pub struct Model {
     pub names: Names,
-    /// Whether the last edits of RocksDB's manifest, which were not synced, may have holes. RocksDB refuses those. They
-    /// are written at once and nearly always within a page, so most disks tear them from their end, if at all.
+    /// Whether the unsynced end of RocksDB's manifest may have holes, which RocksDB rejects. The end is written at once
+    /// and nearly always within one page, so most disks at worst tear it at its end.
     pub manifest_holes: bool,
 }
 
-/// How changes of names reach the disk.
+/// The order of changes of names on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
     Ordered,
     Loose,
 }
 
-/// What becomes of writes that were not synced.
+/// The effect of a power cut on writes that were not synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// All of them are there, as after the end of the process alone.
+    /// All are present, as when only the process ends.
     Kept,
-    /// None is.
+    /// None is present.
     Lost,
-    /// The first ones are; the next is torn.
+    /// The first ones are present, and the next is torn.
     Prefix,
-    /// All are but for one stretch.
+    /// All are present except for one stretch.
     Hole,
-    /// Each sector, or page, for itself.
+    /// Each sector or page is decided separately.
     Scattered,
 }
 
@@ -61,12 +61,12 @@ enum Change {
     Resize(usize),
 }
 
-/// A file, whatever its names are.
+/// A file, regardless of its names.
 #[derive(Debug, Default)]
 struct Inode {
-    /// Its content as far as it was synced.
+    /// The content at the last sync.
     durable: Vec<u8>,
-    /// What came since, with the number of its event.
+    /// Changes since then, each with the number of its event.
     pending: Vec<(usize, Change)>,
 }
 
@@ -101,32 +101,32 @@ impl NameChange {
     }
 }
 
-/// What an open descriptor stands for.
+/// The target of an open descriptor.
 #[derive(Debug, Clone, Copy)]
-enum Opened {
+enum OpenTarget {
     File(usize),
     Directory,
 }
 
-/// One directory's files, as they are after some of a trace's events.
+/// The files of a directory after some of a trace's events.
 pub struct FileSystem<'a> {
     trace: &'a Trace,
-    /// Its path in the trace, with a slash at the end.
+    /// The directory's path in the trace, with a slash at the end.
     directory: String,
     model: Model,
-    /// How many events have happened.
+    /// The number of events that have happened.
     happened: usize,
     inodes: Vec<Inode>,
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
     pending_names: Vec<(usize, NameChange)>,
-    opened: HashMap<i32, Opened>,
-    /// Syncs that have begun, by descriptor.
+    opened: HashMap<i32, OpenTarget>,
+    /// Syncs in progress, by descriptor.
     syncing: HashMap<i32, Vec<usize>>,
 }
 
 impl<'a> FileSystem<'a> {
-    /// Of the directory with that path in the trace, which is there and empty at first.
+    /// Creates the file system for the directory with this path in the trace, which exists and is empty at first.
     pub fn new(trace: &'a Trace, directory: &Path, model: Model) -> Self {
         Self {
             trace,
@@ -142,7 +142,7 @@ impl<'a> FileSystem<'a> {
         }
     }
 
-    /// Lets the next events happen, up to the one with that number, which does not.
+    /// Applies the next events, up to but excluding event number `until`.
     pub fn advance(&mut self, until: usize) {
         let trace = self.trace;
         while self.happened < until {
@@ -151,16 +151,16 @@ impl<'a> FileSystem<'a> {
         }
     }
 
-    /// The first event that wrote to a write-ahead log and might be undone by a power cut now. All that was in the logs
-    /// before it is on stable storage.
+    /// Returns the first event whose write to a write-ahead log a power cut could still undo. All earlier writes to the
+    /// logs are on stable storage.
     pub fn first_unsynced_log_write(&self) -> usize {
         let logs = self.names.iter().filter(|(name, _)| name.ends_with(".log"));
         let writes = logs.filter_map(|(_, inode)| self.inodes[*inode].pending.first());
         writes.map(|(index, _)| *index).min().unwrap_or(self.happened)
     }
 
-    /// Writes a disk that a power cut could have left now into the new directory `place`. So many of the files, a number
-    /// from 0 to 1, fare otherwise than by `fate`.
+    /// Writes a disk that a power cut could leave now into the new directory `place`. The share `others` of the files,
+    /// from 0 to 1, is treated differently from `fate`.
     pub fn cut(&self, fate: Fate, others: f64, rng: &mut Rng, place: &Path) {
         fs::create_dir(place).unwrap();
         for (name, inode) in self.surviving_names(fate, rng) {
@@ -188,7 +188,7 @@ impl<'a> FileSystem<'a> {
             Event::Truncate { fd, length } => self.change(index, *fd, Change::Resize(*length as usize)),
             Event::Allocate { fd, mode, end } => {
                 if mode & KEEP_SIZE == 0
-                    && let Some(Opened::File(inode)) = self.opened.get(fd).copied()
+                    && let Some(OpenTarget::File(inode)) = self.opened.get(fd).copied()
                     && self.size(inode) < *end as usize
                 {
                     self.change(index, *fd, Change::Resize(*end as usize));
@@ -219,15 +219,15 @@ impl<'a> FileSystem<'a> {
             Event::SyncEnds { fd } => {
                 let began = self.syncing.get_mut(fd).map(|syncs| syncs.remove(0));
                 match (self.opened.get(fd).copied(), began) {
-                    (Some(Opened::File(inode)), Some(began)) => self.synced(inode, began),
-                    (Some(Opened::Directory), Some(began)) => self.names_synced(began),
+                    (Some(OpenTarget::File(inode)), Some(began)) => self.synced(inode, began),
+                    (Some(OpenTarget::Directory), Some(began)) => self.names_synced(began),
                     _ => {}
                 }
             }
         }
     }
 
-    /// The name in the directory that a path stands for.
+    /// Returns the name within the directory for a path.
     fn name(&self, path: &Option<String>) -> Option<String> {
         let name = path.as_ref()?.strip_prefix(&self.directory)?;
         (!name.is_empty() && !name.contains('/')).then(|| name.to_owned())
@@ -235,7 +235,7 @@ impl<'a> FileSystem<'a> {
 
     fn open(&mut self, index: usize, fd: i32, flags: u32, path: &str) {
         if *path == self.directory[..self.directory.len() - 1] {
-            self.opened.insert(fd, Opened::Directory);
+            self.opened.insert(fd, OpenTarget::Directory);
         }
         let Some(name) = self.name(&Some(path.to_owned())) else { return };
         let inode = match self.names.get(&name) {
@@ -253,11 +253,11 @@ impl<'a> FileSystem<'a> {
                 inode
             }
         };
-        self.opened.insert(fd, Opened::File(inode));
+        self.opened.insert(fd, OpenTarget::File(inode));
     }
 
     fn change(&mut self, index: usize, fd: i32, change: Change) {
-        if let Some(Opened::File(inode)) = self.opened.get(&fd) {
+        if let Some(OpenTarget::File(inode)) = self.opened.get(&fd) {
             self.inodes[*inode].pending.push((index, change));
         }
     }
@@ -272,7 +272,7 @@ impl<'a> FileSystem<'a> {
         inode.pending.iter().fold(inode.durable.len(), |size, (_, change)| resized(size, change))
     }
 
-    /// A sync of the file that began with event `began` has ended.
+    /// Ends a sync of the file that began with event `began`.
     fn synced(&mut self, inode: usize, began: usize) {
         let file = &mut self.inodes[inode];
         let done = file.pending.partition_point(|(index, _)| *index < began);
@@ -351,7 +351,7 @@ impl<'a> FileSystem<'a> {
         }
     }
 
-    /// Each unit as it was after any number of the pending changes.
+    /// Returns each unit after a random number of the pending changes.
     fn scattered(&self, inode: &Inode, unit: usize, rng: &mut Rng) -> Vec<u8> {
         let count = inode.pending.len();
         let any = |rng: &mut Rng| match rng.random_range(0..4) {
@@ -407,7 +407,7 @@ fn apply(content: &mut Vec<u8>, change: &Change, bytes: &[u8]) {
     }
 }
 
-/// The beginning of a write, up to a sector's end.
+/// Returns the start of a write, up to the end of a sector.
 fn torn(change: &Change, rng: &mut Rng) -> Change {
     match change {
         Change::Write { offset, data } => {
@@ -418,7 +418,7 @@ fn torn(change: &Change, rng: &mut Rng) -> Change {
     }
 }
 
-/// Puts what was there durably, or zeros, in the place of `length` bytes.
+/// Replaces `length` bytes by the durable content, or by zeros.
 fn restore(content: &mut [u8], durable: &[u8], at: usize, length: usize) {
     let end = content.len().min(at + length);
     if at < end {
@@ -451,7 +451,7 @@ mod tests {
         trace.events.extend([Event::SyncBegins { fd }, Event::SyncEnds { fd }]);
     }
 
-    /// The contents of a file over many power cuts at the end; `None` where it is missing.
+    /// Returns the contents of a file after many power cuts at the end of the trace; `None` if the file is missing.
     fn seen(trace: &Trace, names: Names, fate: Fate, name: &str) -> Vec<Option<Vec<u8>>> {
         let mut system = FileSystem::new(trace, Path::new(ROOT), Model { names, manifest_holes: true });
         system.advance(trace.events.len());
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_synced_is_there_and_what_was_not_may_be() {
+    fn synced_data_is_present_and_other_data_may_be() {
         let mut trace = Trace::default();
         open(&mut trace, 3, "a");
         write(&mut trace, 3, 0, b"kept");
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_page_may_be_there_without_an_earlier_one() {
+    fn later_page_may_be_present_without_an_earlier_one() {
         let mut trace = Trace::default();
         open(&mut trace, 3, "a");
         sync(&mut trace, 3);
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_while_a_sync_ran_is_not_synced() {
+    fn writes_during_a_sync_are_not_synced() {
         let mut trace = Trace::default();
         open(&mut trace, 3, "a");
         trace.events.push(Event::SyncBegins { fd: 3 });
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn names_reach_the_disk_in_their_order_or_loosely() {
+    fn names_reach_the_disk_in_order_or_loosely() {
         let mut trace = Trace::default();
         open(&mut trace, 3, "a");
         open(&mut trace, 4, "b");

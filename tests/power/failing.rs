@@ -1,8 +1,8 @@
-//! A disk that fails for a while under load: errors meanwhile, no false acknowledgement, and the same process serves again
-//! within seconds.
+//! A disk that fails temporarily under load: hits get errors, nothing is falsely acknowledged, and the same process
+//! serves again within seconds.
 //!
-//! `DIVVY_TEST_OUTAGES` sets how often each kind of call fails (once unless set), `DIVVY_TEST_OUTAGE_SECONDS` how long
-//! the long outages last (3 unless set), `DIVVY_TEST_SEED` with which errors.
+//! `DIVVY_TEST_OUTAGES` sets how often each kind of call fails (default 1), `DIVVY_TEST_OUTAGE_SECONDS` the duration of
+//! long outages (default 3), and `DIVVY_TEST_SEED` selects the errors.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -37,10 +37,10 @@ const CLIENTS: usize = 3;
 const USERS_EACH: usize = 8;
 const PIPELINE: usize = 16;
 const MOMENT: Duration = Duration::from_millis(200);
-/// How long recovery may take. It fsyncs a dozen times: where the directory is not in memory and other programs are busy
-/// with the disk, an fsync may take two minutes.
+/// Maximum duration of recovery. It needs a dozen fsyncs, and an fsync may take two minutes if the directory is not in
+/// memory and other programs are using the disk.
 const RECOVERY: Duration = Duration::from_secs(180);
-/// In a minute, in bytes; a quarter of it in a moment.
+/// Maximum growth of memory per minute, in bytes. A quarter of it may happen at once.
 const MOST_GROWN: u64 = 50_000_000;
 
 const NO_SPACE: u32 = 28;
@@ -61,10 +61,10 @@ const CALLS: [(&str, u32); 11] = [
     ("mkdir", 1 << 10),
 ];
 const ALL_CALLS: u32 = (1 << 11) - 1;
-/// Half of a write is written before the rest fails.
+/// Flag that writes half of the data before a write fails.
 const HALVES: u32 = 1 << 31;
 
-/// What the disk does to those that write: `struct faults` in interpose.c.
+/// Faults injected into writers: `struct faults` in interpose.c.
 struct Faults(File);
 
 impl Faults {
@@ -83,7 +83,7 @@ impl Faults {
         self.0.write_all_at(&0u32.to_le_bytes(), 0).unwrap();
     }
 
-    /// Calls that have failed.
+    /// Returns the number of calls that have failed.
     fn met(&self) -> u32 {
         let mut word = [0; 4];
         self.0.read_exact_at(&mut word, 8).unwrap();
@@ -91,24 +91,24 @@ impl Faults {
     }
 }
 
-/// A data directory on a disk that can fail, and what was counted there.
-struct Place {
+/// A data directory on a disk that can fail, and the credits counted there.
+struct FailingDirectory {
     _place: TempDir,
     root: PathBuf,
     faults: Faults,
     rules: RulesFile,
     durability: &'static str,
-    tally: Arc<Tally>,
+    credits: Arc<UserCredits>,
     backups: u32,
 }
 
-/// Credits by user: asked for, and told to be taken.
-struct Tally {
-    asked: Vec<AtomicU64>,
-    told: Vec<AtomicU64>,
+/// Credits by user: requested, and acknowledged.
+struct UserCredits {
+    requested: Vec<AtomicU64>,
+    acknowledged: Vec<AtomicU64>,
 }
 
-impl Place {
+impl FailingDirectory {
     fn new(durability: &'static str) -> Self {
         let place = in_memory();
         let root = place.path().canonicalize().unwrap().join("root");
@@ -116,8 +116,8 @@ impl Place {
         fs::create_dir(root.join("backups")).unwrap();
         let faults = Faults::new(&place.path().join("faults"));
         let counts = || (0..CLIENTS * USERS_EACH).map(|_| AtomicU64::new(0)).collect();
-        let tally = Arc::new(Tally { asked: counts(), told: counts() });
-        Self { _place: place, root, faults, rules: RulesFile::ini(RULES), durability, tally, backups: 0 }
+        let credits = Arc::new(UserCredits { requested: counts(), acknowledged: counts() });
+        Self { _place: place, root, faults, rules: RulesFile::ini(RULES), durability, credits, backups: 0 }
     }
 
     fn serve(&self, flags: &[&str]) -> Server {
@@ -128,18 +128,19 @@ impl Place {
         Server::start_as(&mut command, &[&args[..], &["--backup-dir", backups.to_str().unwrap()], flags].concat())
     }
 
-    /// Lets the calls fail for a while under load, and waits until the same process serves again; `Err` when it does not.
+    /// Lets the calls fail for a while under load, and waits until the same process serves again. Returns an error if
+    /// it does not.
     fn outage(&mut self, error: u32, calls: u32, length: Duration) -> Result<(), String> {
         let server = self.serve(&[]);
         self.nothing_is_missing(&server);
         let stop = Arc::new(AtomicBool::new(false));
-        let clients: Vec<_> = (0..CLIENTS).map(|client| count(&server, client, &self.tally, &stop)).collect();
+        let clients: Vec<_> = (0..CLIENTS).map(|client| count(&server, client, &self.credits, &stop)).collect();
         until_served(&server)?;
         let met = self.faults.met();
         self.faults.begin(error, calls);
         let begun = Instant::now();
         self.backups += 1;
-        // It flushes, opens, links and renames; whether it succeeds is all one here.
+        // A backup flushes, opens, links and renames files. Its success does not matter here.
         RespClient::connect(server.resp).command(&format!("DIVVY.BACKUP backup-{}", self.backups));
         while begun.elapsed() < length {
             thread::sleep(Duration::from_millis(20));
@@ -150,46 +151,46 @@ impl Place {
         stop.store(true, Relaxed);
         clients.into_iter().for_each(|client| client.join().unwrap());
         if self.durability == "lazy" {
-            // What was never written is lost, as `lazy` is told to be.
+            // Hits that were never written are lost, as `lazy` permits.
             served = served.and_then(|()| until_written(&server));
             if served.is_err() {
-                self.tally.told.iter().for_each(|told| told.store(0, Relaxed));
+                self.credits.acknowledged.iter().for_each(|answer| answer.store(0, Relaxed));
             }
         }
         server.kill();
         served.map_err(|error| format!("{error}; {met} calls had failed"))
     }
 
-    /// After a restart, with the disk as well as ever.
+    /// Checks all counters after a restart, with a healthy disk.
     fn nothing_is_missing(&self, server: &Server) {
         let mut client = LineClient::connect(server.line);
-        for (user, told) in self.tally.told.iter().enumerate() {
+        for (user, answer) in self.credits.acknowledged.iter().enumerate() {
             let used = CREDIT - client.hit(&format!("kind=kept user=u{user}")).1;
-            let asked = self.tally.asked[user].fetch_add(1, Relaxed) + 1;
-            let told = told.swap(used, Relaxed);
-            assert!(told < used, "user u{user} had been told that {told} are used; with one more, {used} are");
+            let asked = self.credits.requested[user].fetch_add(1, Relaxed) + 1;
+            let answer = answer.swap(used, Relaxed);
+            assert!(answer < used, "user u{user} had been told that {answer} are used; with one more, {used} are");
             assert!(used <= asked, "user u{user} has used {used}, and asked for {asked}");
         }
     }
 }
 
-/// Hits of a client's own users, whether they are answered or refused, until it is told to stop.
-fn count(server: &Server, client: usize, tally: &Arc<Tally>, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
-    let (tally, stop) = (Arc::clone(tally), Arc::clone(stop));
+/// Sends hits of a client's own users, even if they are refused, until it is stopped.
+fn count(server: &Server, client: usize, credits: &Arc<UserCredits>, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
+    let (credits, stop) = (Arc::clone(credits), Arc::clone(stop));
     let mut connection = LineClient::connect(server.line);
     thread::spawn(move || {
         while !stop.load(Relaxed) {
             let users: Vec<_> = (0..PIPELINE).map(|at| client * USERS_EACH + at * 3 % USERS_EACH).collect();
             let burst: String = users.iter().map(|user| format!("HIT kind=kept user=u{user}\n")).collect();
             for &user in &users {
-                tally.asked[user].fetch_add(1, Relaxed);
+                credits.requested[user].fetch_add(1, Relaxed);
             }
             connection.send(burst.as_bytes());
             for user in users {
                 let reply = connection.read_line();
                 match parse_verdict(&reply) {
                     Some((_, credit, _)) => {
-                        tally.told[user].fetch_max(CREDIT - credit, Relaxed);
+                        credits.acknowledged[user].fetch_max(CREDIT - credit, Relaxed);
                     }
                     None => assert!(reply.starts_with("ERR "), "{reply:?}"),
                 }
@@ -198,7 +199,7 @@ fn count(server: &Server, client: usize, tally: &Arc<Tally>, stop: &Arc<AtomicBo
     })
 }
 
-/// Waits until hits are taken and the server says that it is ready.
+/// Waits until hits are accepted and the server reports that it is ready.
 fn until_served(server: &Server) -> Result<(), String> {
     let begun = Instant::now();
     let mut client = LineClient::connect(server.line);
@@ -215,7 +216,7 @@ fn until_served(server: &Server) -> Result<(), String> {
     }
 }
 
-/// Waits until all that was acknowledged is written: listing writes what is not.
+/// Waits until everything acknowledged is written. A listing writes the rest.
 fn until_written(server: &Server) -> Result<(), String> {
     let begun = Instant::now();
     let mut client = RespClient::connect(server.resp);
@@ -233,7 +234,7 @@ fn until_written(server: &Server) -> Result<(), String> {
 
 fn fail_at_every_call(durability: &'static str) {
     let mut rng = Rng::seed_from_u64(seed());
-    let mut place = Place::new(durability);
+    let mut place = FailingDirectory::new(durability);
     let (mut failures, mut outages) = (Vec::new(), 0);
     let mut fail = |name: &str, error: u32, calls: u32, length: Duration| {
         outages += 1;
@@ -259,24 +260,24 @@ fn fail_at_every_call(durability: &'static str) {
 }
 
 #[test]
-fn a_disk_that_failed_for_a_while_is_served_from_again_in_wal_mode() {
+fn server_recovers_from_disk_failures_in_wal_mode() {
     fail_at_every_call("wal");
 }
 
 #[test]
-fn a_disk_that_failed_for_a_while_is_served_from_again_in_sync_mode() {
+fn server_recovers_from_disk_failures_in_sync_mode() {
     fail_at_every_call("sync");
 }
 
 #[test]
-fn a_disk_that_failed_for_a_while_is_served_from_again_in_lazy_mode() {
+fn server_recovers_from_disk_failures_in_lazy_mode() {
     fail_at_every_call("lazy");
 }
 
-/// Hits of new actors that a full disk refuses left their counters in memory for good.
+/// Rejected hits of new actors must not leave their counters in memory permanently.
 #[test]
-fn what_a_full_disk_refuses_is_not_kept_in_memory() {
-    let place = Place::new("wal");
+fn hits_rejected_by_a_full_disk_are_not_kept_in_memory() {
+    let place = FailingDirectory::new("wal");
     let server = place.serve(&[]);
     let mut client = LineClient::connect(server.line);
     client.hit("kind=kept user=known");
@@ -290,7 +291,7 @@ fn what_a_full_disk_refuses_is_not_kept_in_memory() {
             refused += u32::from(client.read_line().starts_with("ERR "));
         }
     };
-    // The first ones pay for buffers that stay.
+    // The first requests allocate buffers that stay.
     (0..20).for_each(|_| ask(&mut client));
     let before = server.resident();
     let seconds = setting("DIVVY_TEST_OUTAGE_SECONDS", 3);

@@ -1,11 +1,11 @@
-/* Stands between divvy and the file system, for tests: LD_PRELOAD.
+/* Observes divvy's file system calls in tests, by LD_PRELOAD.
  *
- * It sees every call that changes a file or a directory below DIVVY_POWER_ROOT, and does two things with it:
- * - with DIVVY_POWER_TRACE=FILE, it appends the call to FILE, in order, once it has succeeded. trace.rs reads that.
- * - with DIVVY_POWER_FAULTS=FILE, it lets the calls fail that FILE names at that time. failing.rs writes that.
+ * It intercepts every call that changes a file or a directory below DIVVY_POWER_ROOT:
+ * - with DIVVY_POWER_TRACE=FILE, it appends each successful call to FILE, in order. trace.rs reads this file.
+ * - with DIVVY_POWER_FAULTS=FILE, it makes the calls fail that FILE currently names. failing.rs writes this file.
  *
  * Calls are recorded under one lock, which is held while the call runs, so that the order in the trace is the order in
- * which the kernel saw them. A sync is recorded twice, when it begins and when it has ended, and runs without the lock.
+ * which the kernel executed them. A sync is recorded twice, when it begins and when it has ended, and runs without the lock.
  * fopen, aio, io_uring and mmap with MAP_SHARED are not recorded: the first three are unused, and the last one aborts.
  */
 #define _GNU_SOURCE
@@ -29,7 +29,7 @@ enum operation {
     OPEN = 1, CLOSE, WRITE, TRUNCATE, ALLOCATE, LINK, RENAME, UNLINK, MKDIR, RMDIR, SYNC_BEGIN, SYNC_END
 };
 
-/* The bits of faults.calls; failing.rs has the same. */
+/* The bits of faults.calls, also defined in failing.rs. */
 enum call {
     F_OPEN = 1 << 0, F_WRITE = 1 << 1, F_PWRITE = 1 << 2, F_FSYNC = 1 << 3, F_FDATASYNC = 1 << 4,
     F_FTRUNCATE = 1 << 5, F_FALLOCATE = 1 << 6, F_RENAME = 1 << 7, F_LINK = 1 << 8, F_UNLINK = 1 << 9,
@@ -47,7 +47,7 @@ struct faults {
 struct header {
     uint32_t operation;
     int32_t fd;
-    /* Of OPEN: its flags. Of ALLOCATE: its mode. */
+    /* The flags of OPEN, or the mode of ALLOCATE. */
     uint32_t flags;
     uint32_t path_length, second_path_length, data_length;
     uint64_t offset, length;
@@ -86,7 +86,7 @@ __attribute__((constructor)) static void begin(void) {
     }
 }
 
-/* The path below the root, or NULL. */
+/* Returns the path below the root, or NULL. */
 static const char *below(const char *path) {
     if (!root_length || strncmp(path, root, root_length) || (path[root_length] && path[root_length] != '/')) return NULL;
     return path;
@@ -158,7 +158,7 @@ int openat64(int at, const char *path, int flags, ...) { return open_at(at, path
 int creat(const char *path, mode_t mode) { return open_at(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
 int creat64(const char *path, mode_t mode) { return open_at(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
 
-/* The caller holds the lock. */
+/* The caller must hold the lock. */
 static void forget(int fd) {
     free(names[fd]);
     names[fd] = NULL;
@@ -174,7 +174,7 @@ int close(int fd) {
     return result;
 }
 
-/* It closes its descriptor without a call that could be seen here. Another thread may get the number at once: the name has
+/* Closes its descriptor without a call that could be intercepted. Another thread may get the number at once: the name has
    to go before. */
 int fclose(FILE *file) {
     int fd = fileno(file);
@@ -186,7 +186,7 @@ int fclose(FILE *file) {
     return REAL(fclose)(file);
 }
 
-/* Writes at an offset, or with -1 where the descriptor stands. */
+/* Writes at an offset, or at the descriptor's position if it is -1. */
 static ssize_t write_at(int fd, const void *bytes, size_t count, off_t offset, uint32_t call) {
     int is_positioned = offset >= 0;
     if (!name_of(fd)) {
@@ -215,7 +215,7 @@ ssize_t write(int fd, const void *bytes, size_t count) { return write_at(fd, byt
 ssize_t pwrite(int fd, const void *bytes, size_t count, off_t offset) { return write_at(fd, bytes, count, offset, F_PWRITE); }
 ssize_t pwrite64(int fd, const void *bytes, size_t count, off64_t offset) { return write_at(fd, bytes, count, offset, F_PWRITE); }
 
-/* As that many writes: a writev may be cut short. */
+/* Recorded as separate writes, because a writev may be cut short. */
 static ssize_t writev_at(int fd, const struct iovec *parts, int count, off_t offset, uint32_t call) {
     ssize_t whole = 0;
     for (int part = 0; part < count; part++) {

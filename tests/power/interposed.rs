@@ -1,4 +1,4 @@
-//! `interpose.c`, compiled once, and the environment in which a server runs with it.
+//! Compiles `interpose.c` once, and runs servers with it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 
 use crate::support::divvy;
 
-/// The library, in the build's own directory for tests. The name has this process's id: other runs may compile theirs.
+/// The library, in the build's directory for tests. Its name contains this process's id, because other runs may compile
+/// their own.
 static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/power/interpose.c");
     let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("interpose.so");
@@ -20,7 +21,7 @@ static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     library
 });
 
-/// The program under test, with every call that changes something below `root` watched.
+/// Returns the program under test. Every call that changes something below `root` is observed.
 pub fn interposed(root: &Path) -> Command {
     let mut command = divvy();
     command.env("LD_PRELOAD", &*LIBRARY).env("DIVVY_POWER_ROOT", root);

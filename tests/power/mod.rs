@@ -1,8 +1,8 @@
-//! What a disk can do: lose its power at any moment, and fail for a while.
+//! Disks that lose power at any moment, or fail temporarily.
 //!
-//! The server under test runs with `interpose.c` between it and the file system. With a [`trace`] of what it wrote and
-//! synced, and when it acknowledged what, [`disk`] builds the disks that a power cut could have left, and [`cuts`] opens
-//! each of them. With faults that begin and end at will, [`failing`] looks at how the server comes through.
+//! `interpose.c` observes the calls of the server under test to the file system. From a [`trace`] of writes, syncs and
+//! acknowledgements, [`disk`] builds the disks that a power cut could have left, and [`cuts`] opens each of them. With
+//! faults that begin and end on command, [`failing`] checks how the server recovers.
 
 mod cuts;
 mod disk;
@@ -10,8 +10,8 @@ mod failing;
 mod interposed;
 mod trace;
 
-/// A directory in memory, where there is one: thousands of disks are written and opened, and a real disk may take minutes
-/// for a single fsync while others are busy with it. Then a test of how a failure ends would see the machine's own.
+/// Returns a directory in memory if possible. The tests write and open thousands of disks, and on a real disk a single
+/// fsync may take minutes while others use it. A test of recovery would then measure the machine.
 fn in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }

@@ -1,20 +1,20 @@
-//! Traces: what a server did to its files, in order, as `interpose.c` wrote it down.
+//! Traces: the file operations of a server in order, as `interpose.c` recorded them.
 
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-/// `struct header` of interpose.c.
+/// Size of `struct header` in interpose.c.
 const HEADER: usize = 40;
 pub const O_CREAT: u32 = 0o100;
 pub const O_TRUNC: u32 = 0o1000;
-/// Of fallocate: the file keeps its size.
+/// Flag of fallocate: the size of the file does not change.
 pub const KEEP_SIZE: u32 = 1;
 
-/// One call that succeeded. Paths are whole; `None` is a place that is not watched.
+/// A successful call. Paths are complete; `None` is a path that is not observed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The processes before are gone, and with them their descriptors.
+    /// The earlier processes have ended, and their descriptors are closed.
     NewProcess,
     Open {
         fd: i32,
@@ -24,7 +24,7 @@ pub enum Event {
     Close {
         fd: i32,
     },
-    /// `data` lies in [`Trace::bytes`].
+    /// A write. `data` is a range of [`Trace::bytes`].
     Write {
         fd: i32,
         offset: u64,
@@ -60,16 +60,16 @@ pub enum Event {
     },
 }
 
-/// What one server process after the other did.
+/// The calls of successive server processes.
 #[derive(Debug, Default)]
 pub struct Trace {
     pub bytes: Vec<u8>,
     pub events: Vec<Event>,
-    /// Of each process: its first event, and where the record of each of its events ends in its own file.
+    /// For each process: its first event, and the end of each event's record in the process's file.
     processes: Vec<(usize, Vec<u64>)>,
 }
 
-/// When something was known to have happened: so many bytes of that process's trace had been written by then.
+/// A moment, given by the number of bytes of a process's trace that had been written.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
     pub process: usize,
@@ -77,8 +77,8 @@ pub struct Moment {
 }
 
 impl Trace {
-    /// Adds the trace of one more process. A record that its end cut short is left out: at most that one call is unknown,
-    /// and nothing was acknowledged after it.
+    /// Adds the trace of another process. An incomplete last record is dropped: that call's result is unknown, and
+    /// nothing was acknowledged after it.
     pub fn add(&mut self, file: &Path) {
         let base = self.bytes.len();
         self.bytes.extend(fs::read(file).unwrap());
@@ -92,8 +92,8 @@ impl Trace {
         }
     }
 
-    /// How many events had been recorded by then. One more may have happened by then, but not two: they happen under the
-    /// lock under which they are recorded.
+    /// Returns the number of events recorded at that moment. One more may have happened, but not two, because events
+    /// happen while the recording lock is held.
     pub fn events_by(&self, moment: Moment) -> usize {
         let (first, ends) = &self.processes[moment.process];
         first + 1 + ends.partition_point(|&end| end <= moment.position)

@@ -19,7 +19,7 @@ fn delete(http: &mut HttpClient, path: &str) -> Response {
     http.read_response()
 }
 
-/// A made reservation's path.
+/// Returns the path of a new reservation.
 fn location(response: &Response) -> String {
     assert_eq!(response.status, 201, "{}", response.body);
     let location = response.header("location").unwrap().to_owned();
@@ -28,15 +28,15 @@ fn location(response: &Response) -> String {
 }
 
 #[test]
-fn a_reservation_is_made_committed_renewed_and_released() {
+fn reservation_is_made_committed_renewed_and_released() {
     let (rules, data) = (rules(), tempfile::tempdir().unwrap());
     for server in Server::on_each_store(rules.path(), data.path()) {
         let mut http = HttpClient::connect(server.http);
         let made = http.post("/v1/reservations", &new(user("a"), 60, 60).to_string());
         let path = location(&made);
         let body = made.json();
-        let told = ["allowed", "limit", "remaining", "balance", "retryAfter", "rule"].map(|key| body[key].clone());
-        assert_eq!(json!(told), json!([true, 100, 40, 40, null, "fixed"]));
+        let reported = ["allowed", "limit", "remaining", "balance", "retryAfter", "rule"].map(|key| body[key].clone());
+        assert_eq!(json!(reported), json!([true, 100, 40, 40, null, "fixed"]));
         assert!((59..=61).contains(&body["expiresIn"].as_u64().unwrap()), "{body}");
         assert_eq!(made.header("ratelimit-policy"), Some("\"fixed\";q=100;w=2592000"));
         assert!(made.header("ratelimit").unwrap().starts_with("\"fixed\";r=40;t="));
@@ -79,7 +79,7 @@ fn a_reservation_is_made_committed_renewed_and_released() {
 }
 
 #[test]
-fn one_of_the_client_s_own_name_is_repeated_or_another_one() {
+fn named_reservation_is_repeated_or_conflicts() {
     let rules = rules();
     let server = Server::in_memory(rules.path());
     let mut http = HttpClient::connect(server.http);
@@ -104,7 +104,7 @@ fn one_of_the_client_s_own_name_is_repeated_or_another_one() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_places() {
+fn mistakes_are_reported_with_their_position() {
     let rules = rules();
     let server = Server::in_memory(rules.path());
     let mut http = HttpClient::connect(server.http);
@@ -151,7 +151,7 @@ fn mistakes_are_told_with_their_places() {
 }
 
 #[test]
-fn a_commit_that_nobody_could_be_charged_is_a_404() {
+fn uncountable_commit_is_a_404() {
     let (rules, redis) = (rules(), RedisServer::start());
     let serve = |rules: &RulesFile| Server::start(&[rules.path(), "--redis-url", &redis.url()]);
     let server = serve(&rules);
@@ -168,7 +168,7 @@ fn a_commit_that_nobody_could_be_charged_is_a_404() {
 }
 
 #[test]
-fn every_route_needs_the_password_also_where_hits_are_open() {
+fn every_route_needs_the_password_even_if_hits_are_open() {
     let rules = rules();
     let mut command = divvy();
     command.env("DIVVY_REQUIREPASS", "secret");

@@ -1,4 +1,4 @@
-//! As many reservations as there may be, for as long as they may last; and stores that are full or fail.
+//! The maximum number and duration of reservations, and stores that are full or fail.
 
 use super::*;
 use crate::support::gateway::free_address;
@@ -7,7 +7,7 @@ fn refused(server: &Server) -> f64 {
     metrics::scrape(server.http).value("divvy_reservations_refused_total", &[])
 }
 
-/// A server on each store, with these flags, where one address may have everything.
+/// Starts a server with these flags on each store. One address may have all reservations.
 fn servers(rules: &RulesFile, data: &Path, flags: &[&str]) -> Vec<Server> {
     let data = data.to_str().unwrap();
     let stores: [&[&str]; 2] = [&["--store", "memory"], &["--data-dir", data]];
@@ -31,7 +31,7 @@ fn one_reservation_too_many_is_an_error_and_takes_nothing() {
         assert_eq!(client.reserve("by=fixed user=a", 10, "TTL 60 ID x").1, second, "no new one");
         assert_eq!(metrics::scrape(server.http).value("divvy_max_reservations", &[]), 2.0);
 
-        // A commit stays in the record that is there, and is remembered for a minute.
+        // A commit uses the existing record, which is remembered for a minute.
         assert_eq!(client.commit(&first, 5), came_to(85, "settled"));
         assert!(client.ask("DIVVY.RESERVE by=fixed user=a AMOUNT 10 TTL 60").starts_with("-ERR"));
         assert_eq!(client.ask(&format!("DIVVY.RELEASE {second}")), "1");
@@ -44,7 +44,7 @@ fn one_reservation_too_many_is_an_error_and_takes_nothing() {
 }
 
 #[test]
-fn a_stack_needs_room_for_each_of_its_reservations() {
+fn stack_needs_room_for_each_of_its_reservations() {
     let stack = "[user=*]\ncreditLimit = 100\nresetSeconds = 3600\nactorField = user\nmatchPolicy = and\nlabel = a\n\n\
                  [user=*]\ncreditLimit = 50\nresetSeconds = 60\nactorField = user\nlabel = b\n\n\
                  [one=*]\ncreditLimit = 50\nresetSeconds = 60\n\n[default]\ncreditLimit = 0\n";
@@ -62,7 +62,7 @@ fn a_stack_needs_room_for_each_of_its_reservations() {
 }
 
 #[test]
-fn the_longest_time_is_the_operator_s() {
+fn operator_sets_the_longest_ttl() {
     let rules = rules();
     let server = Server::start(&[rules.path(), "--store", "memory", "--max-reservation-ttl", "1h"]);
     let mut client = Client::of(&server);
@@ -78,7 +78,7 @@ fn the_longest_time_is_the_operator_s() {
 }
 
 #[test]
-fn what_cannot_be_kept_is_an_error_under_every_policy() {
+fn reservation_that_cannot_be_stored_is_an_error_under_every_policy() {
     let rules = rules();
     let nowhere = format!("redis://{}", free_address());
     for policy in ["deny", "allow", "local", "error"] {

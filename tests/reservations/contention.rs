@@ -1,5 +1,5 @@
-//! Many connections reserve of one bucket at the same time: never more than there is. And they settle one reservation of many
-//! buckets at the same time: the first decides about all of them.
+//! Many connections reserve from one bucket at the same time, and never more than it has. They also settle one
+//! reservation of many buckets at the same time, and the first one decides for all buckets.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
@@ -20,8 +20,8 @@ const RULES: &str = "[user=*]\ncreditLimit = 2000\nresetSeconds = 2592000\nactor
     [default]\ncreditLimit = 0\n";
 
 fn never_more_is_reserved_than_there_is(server: &Server) {
-    // What clients know to be set aside, and what was used: both are told only after the server's answer, or before it is
-    // asked to give back.
+    // The credits reserved and used, as far as clients know: increased only after the server's answer, and decreased
+    // before credits are given back.
     let (held, used) = (AtomicI64::new(0), AtomicI64::new(0));
     let seed = seed();
     thread::scope(|scope| {
@@ -37,7 +37,7 @@ fn never_more_is_reserved_than_there_is(server: &Server) {
                     if words[0] == "0" {
                         continue;
                     }
-                    // In this order: between the two, others move from what is held to what is used.
+                    // In this order, because between the two reads other clients move credits from `held` to `used`.
                     let now_used = used.load(SeqCst);
                     let now_held = held.fetch_add(amount, SeqCst) + amount;
                     assert!(now_held + now_used <= CREDITS, "{now_held} held, {now_used} used");
@@ -75,7 +75,7 @@ fn sixty_four_connections_share_a_bucket_in_redis() {
     never_more_is_reserved_than_there_is(&server);
 }
 
-/// Nine rules that must all allow.
+/// Returns nine rules that must all allow.
 fn stack() -> RulesFile {
     let rule = |number: usize| {
         let policy = if number < 8 { "matchPolicy = and\n" } else { "" };
@@ -86,8 +86,8 @@ fn stack() -> RulesFile {
     RulesFile::ini(&((0..9).map(rule).collect::<String>() + "[default]\ncreditLimit = 0\n"))
 }
 
-/// Has each connection send its commands in one write, all at the same moment. Returns the replies to the first command of each,
-/// then those to the second, and so on.
+/// Makes each connection send its commands in one write, all at the same moment. Returns the replies to the first
+/// command of each, then those to the second, and so on.
 fn at_once(clients: &mut [RespClient], commands: &[Vec<String>]) -> Vec<Vec<String>> {
     let barrier = &Barrier::new(clients.len());
     let replies: Vec<Vec<String>> = thread::scope(|scope| {
@@ -142,7 +142,7 @@ fn first_call_settles_all_rules_of_a_stack(server: &Server, rounds: usize) {
     }
 }
 
-/// Event loops that share the connections: on one of them, calls take turns.
+/// Event loops that share the connections. On a single one, calls take turns.
 const THREADS: &str = "4";
 
 #[test]

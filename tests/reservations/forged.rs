@@ -1,5 +1,5 @@
-//! Ids that clients make up from a real one are refused: they ask nothing of the store and load no calendars. Ids of real
-//! reservations work on every server that shares the store, whatever its rules are.
+//! Ids that clients derive from a real one are rejected. They cause no request to the store, and load no calendars.
+//! Real ids work on every server that shares the store, regardless of its rules.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,11 +12,11 @@ use crate::support::http::HttpClient;
 use crate::support::redis::{RedisCluster, RedisServer};
 
 const CALENDAR: &str = "year 00:00 Asia/Tokyo";
-/// As long as the one above, so that nothing else of an id changes.
+/// Zone names as long as the one above, so that nothing else in an id changes.
 const OTHER_ZONES: [&str; 4] = ["Asia/Dhaka", "Asia/Kabul", "Asia/Qatar", "Asia/Seoul"];
 
-/// Ids like this one of a reservation by the calendar above: of other calendars, with a bit flipped, cut short, and as an
-/// earlier divvy would have made it, with a checksum in place of the seal.
+/// Returns ids derived from the id of a reservation with the calendar above: with other calendars, with a flipped bit,
+/// truncated, and in the format of an earlier version, with a checksum instead of the seal.
 fn forged(id: &str) -> Vec<String> {
     const SEAL: usize = 16;
     let sealed = URL_SAFE_NO_PAD.decode(id).unwrap();
@@ -49,7 +49,7 @@ fn reserve(server: &Server) -> String {
     Client::of(server).reserve("by=year user=a", 30, "TTL 60").1
 }
 
-/// Over every front; a gateway's commit is a charge instead.
+/// Checks every front. A gateway's commit becomes a charge instead.
 fn forged_ids_are_refused(server: &Server) {
     let ids = forged(&reserve(server));
     let before = calendars(server);
@@ -98,7 +98,7 @@ fn redis_is_not_asked_about_a_forged_id() {
 
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
-fn a_reservation_commits_after_a_restart_without_its_calendar_rule() {
+fn reservation_commits_after_a_restart_without_its_calendar_rule() {
     let (rules, data) = (rules(), tempfile::tempdir().unwrap());
     let others = RulesFile::ini("[default]\ncreditLimit = 0\n");
     let serve = |rules: &RulesFile| Server::on_disk(rules.path(), data.path(), "wal");
@@ -106,7 +106,7 @@ fn a_reservation_commits_after_a_restart_without_its_calendar_rule() {
     let [one, two, three] = [0, 1, 2].map(|_| reserve(&server));
     server.kill();
 
-    // The journal has their records, and then the database.
+    // Their records are first in the journal, and later in the database.
     let server = serve(&others);
     assert_eq!(calendars(&server), 1.0);
     assert_eq!(Client::of(&server).commit(&one, 10), came_to(30, "settled"));
@@ -140,7 +140,7 @@ fn commits_on_another_server(options: &[&str]) {
 }
 
 #[test]
-fn a_reservation_commits_on_a_server_without_its_calendar_rule() {
+fn reservation_commits_on_a_server_without_its_calendar_rule() {
     let (redis, cluster) = (RedisServer::start(), RedisCluster::start());
     commits_on_another_server(&["--redis-url", &redis.url()]);
     commits_on_another_server(&["--redis-url", &cluster.urls().join(",")]);

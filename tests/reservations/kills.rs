@@ -1,8 +1,8 @@
-//! Crashes in the middle of reservations: what was acknowledged is settled afterwards, once, and what was not can be asked
-//! again. Each client that got no answer repeats its question; then every balance is exactly what was used.
+//! Crashes during reservations: acknowledged requests are settled exactly once, and others can be repeated. Each client
+//! without an answer repeats its request, and then every balance equals the usage.
 //!
-//! `DIVVY_TEST_RESERVATION_KILLS` sets how many kills there are of divvy and of Redis each (4 unless set), `DIVVY_TEST_SEED`
-//! at which moments.
+//! `DIVVY_TEST_RESERVATION_KILLS` sets the number of kills of divvy and of Redis each (default 4), and
+//! `DIVVY_TEST_SEED` their moments.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,30 +21,30 @@ use crate::support::{RespClient, RulesFile, Server};
 const CREDITS: i64 = 1_000_000_000;
 const USERS: u64 = 3;
 const PIPELINE: usize = 6;
-/// Longer than a campaign's round takes (seconds).
+/// Longer than a round of a campaign, in seconds.
 const TTL: &str = "TTL 600";
 
 fn rules() -> String {
     let rule = |(algorithm, rhythm): (&str, &str)| {
-        // A bucket that leaks a credit in a month.
+        // This bucket leaks a credit per month.
         let limit = if algorithm == "leaky" { format!("1\nburst = {CREDITS}") } else { CREDITS.to_string() };
         format!("[by={algorithm} user=*]\ncreditLimit = {limit}\n{rhythm}\nactorField = user\noverrun = debt\n\n")
     };
     RHYTHMS.map(rule).concat() + "[default]\ncreditLimit = 0\n"
 }
 
-/// What a client wants of a reservation once it has it, and what the answer was.
+/// A client's plan for a reservation, and the answer if one arrived.
 #[derive(Debug, Clone)]
 enum End {
-    /// Commit so much: the balance that was told.
+    /// Commits this cost. The answer is the balance.
     Commit(i64, Option<i64>),
-    /// Whether it was told that something was freed.
+    /// Releases it. The answer says whether something was freed.
     Release(Option<bool>),
-    /// Renew it, and leave it open.
+    /// Renews it, and leaves it open.
     Renew(Option<bool>),
 }
 
-/// A reservation, as its client knows it.
+/// A reservation from its client's point of view.
 #[derive(Debug)]
 struct Reservation {
     counter: String,
@@ -52,11 +52,11 @@ struct Reservation {
     amount: i64,
     id: Option<String>,
     end: End,
-    /// A hit besides: its cost, and whether it was answered.
+    /// A separate hit: its cost, and whether it was answered.
     hit: (i64, bool),
 }
 
-/// The words of a reply that is a list.
+/// Returns the words of a reply that is a list.
 fn words(reply: Option<String>) -> Option<Vec<String>> {
     Some(reply?.strip_prefix('[')?.strip_suffix(']')?.split(' ').map(str::to_owned).collect())
 }
@@ -65,7 +65,7 @@ fn reserve(counter: &str, name: &str, amount: i64) -> String {
     format!("DIVVY.RESERVE {counter} AMOUNT {amount} {TTL} ID {name}\r\n")
 }
 
-/// Reserves and settles until it is told to stop, or the server is gone.
+/// Makes and settles reservations until it is stopped, or the server is gone.
 fn work_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> JoinHandle<Vec<Reservation>> {
     let (stop, mut client) = (Arc::clone(stop), RespClient::connect(server.resp));
     let mut rng = Rng::seed_from_u64(seed);
@@ -134,10 +134,10 @@ impl Reservation {
         }
     }
 
-    /// Asks again what was not answered, and sees that what was answered still holds. Returns what was used.
+    /// Repeats unanswered requests, and checks that answered ones are still settled. Returns the credits used.
     fn settle_again(&mut self, client: &mut RespClient) -> i64 {
         let had_id = self.id.is_some();
-        // A reservation that was released is forgotten: it would be made anew.
+        // A released reservation is forgotten, so repeating it would make a new one.
         if !matches!(self.end, End::Release(Some(_))) || !had_id {
             let again =
                 words(Some(client.command(reserve(&self.counter, &self.name, self.amount).trim_end()))).unwrap();
@@ -147,22 +147,22 @@ impl Reservation {
         }
         let id = self.id.clone().unwrap();
         match self.end.clone() {
-            End::Commit(cost, told) => {
+            End::Commit(cost, reported) => {
                 let committed = words(Some(client.command(&format!("DIVVY.COMMIT {id} COST {cost}")))).unwrap();
                 let (balance, how): (i64, _) = (committed[0].parse().unwrap(), committed[2].as_str());
-                match told {
-                    Some(told) => assert_eq!((balance, how), (told, "repeated"), "{self:?}"),
+                match reported {
+                    Some(reported) => assert_eq!((balance, how), (reported, "repeated"), "{self:?}"),
                     None => assert!(["settled", "repeated"].contains(&how), "{how}: {self:?}"),
                 }
                 cost
             }
-            End::Release(told) => {
+            End::Release(reported) => {
                 let freed = client.command(&format!("DIVVY.RELEASE {id}"));
-                assert!(told != Some(true) || freed == "0", "{self:?}");
+                assert!(reported != Some(true) || freed == "0", "{self:?}");
                 0
             }
-            End::Renew(told) => {
-                assert_ne!(told, Some(false), "{self:?}");
+            End::Renew(reported) => {
+                assert_ne!(reported, Some(false), "{self:?}");
                 // It was left open, and still is.
                 let committed = words(Some(client.command(&format!("DIVVY.COMMIT {id} COST 7")))).unwrap();
                 assert_eq!(committed[2], "settled", "{self:?}");
@@ -179,7 +179,8 @@ struct Campaign {
 }
 
 impl Campaign {
-    /// Once everything is settled, each counter has used what was acknowledged, and hits that may have counted besides.
+    /// Settles everything. Then checks that each counter's usage is the acknowledged one, plus hits that may have
+    /// counted.
     fn verify(&mut self, server: &Server, clients: Vec<JoinHandle<Vec<Reservation>>>) {
         let mut client = RespClient::connect(server.resp);
         let mut maybe: HashMap<String, i64> = HashMap::new();
@@ -208,7 +209,7 @@ fn no_sigkill_of_divvy_loses_a_commit_or_brings_a_reservation_back() {
     let rules = RulesFile::ini(&rules());
     let data = tempfile::tempdir().unwrap();
     let mut rng = Rng::seed_from_u64(seed());
-    // A small table and a short journal: buckets leave the one, and records outlive the other.
+    // The table is small and the journal short, so buckets are evicted and records outlive the journal.
     let serve = |durability: &str| {
         let data = data.path().to_str().unwrap();
         let flags =
@@ -228,7 +229,7 @@ fn no_sigkill_of_divvy_loses_a_commit_or_brings_a_reservation_back() {
 }
 
 #[test]
-fn no_sigkill_of_redis_loses_a_commit_or_brings_a_reservation_back() {
+fn sigkill_of_redis_neither_loses_commits_nor_revives_reservations() {
     let rules = RulesFile::ini(&rules());
     let mut rng = Rng::seed_from_u64(seed());
     let (mut redis, server) = divvy_on_durable_redis(&rules, &["--max-reservation-ttl", "10m"]);

@@ -1,15 +1,15 @@
-//! What is set aside, and what was committed, is there after a crash and in a backup.
+//! Reservations and commits survive crashes, and are in backups.
 
 use super::*;
 
-struct Place(tempfile::TempDir);
+struct TestDirectory(tempfile::TempDir);
 
-impl Place {
+impl TestDirectory {
     fn path(&self, name: &str) -> String {
         self.0.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// A small table: counters leave it and are read back.
+    /// Starts a server with a small table, so that counters are evicted and read back.
     fn serve(&self, rules: &RulesFile, data: &str) -> Server {
         let (data, backups) = (self.path(data), self.path("backups"));
         Server::start(&[rules.path(), "--data-dir", &data, "--backup-dir", &backups, "--cache-memory", "1Mi"])
@@ -19,7 +19,7 @@ impl Place {
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
 fn reservations_survive_a_sigkill_and_commits_are_remembered() {
-    let (rules, place) = (rules(), Place(tempfile::tempdir().unwrap()));
+    let (rules, place) = (rules(), TestDirectory(tempfile::tempdir().unwrap()));
     let server = place.serve(&rules, "data");
     let mut client = Client::of(&server);
     let reserve = |client: &mut Client, (algorithm, _): (&str, &str)| {
@@ -61,8 +61,8 @@ fn reservations_survive_a_sigkill_and_commits_are_remembered() {
 
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
-fn a_backup_has_them() {
-    let (rules, place) = (rules(), Place(tempfile::tempdir().unwrap()));
+fn backup_has_reservations() {
+    let (rules, place) = (rules(), TestDirectory(tempfile::tempdir().unwrap()));
     let server = place.serve(&rules, "data");
     let mut client = Client::of(&server);
     let (_, open) = client.reserve("by=tokens user=a", 30, "TTL 60");

@@ -1,4 +1,4 @@
-//! The key that seals ids: servers on one Redis share it, restarts and backups keep it, and it may get lost or damaged.
+//! The key that seals ids: servers on one Redis share it, restarts and backups keep it, and it may be lost or damaged.
 
 use std::fs;
 use std::process::Command;
@@ -65,7 +65,7 @@ fn redis_that_has_lost_the_key_gets_it_back() {
     assert!(!is_refused(&mut Client::of(&other), &id));
 }
 
-/// The same happens after a failover that lost the first server's key, once another server has made a new one.
+/// The same happens after a failover that lost the first server's key, if another server has created a new one.
 #[test]
 fn servers_agree_on_the_key_that_is_in_redis() {
     let (rules, redis) = (rules(), RedisServer::start());
@@ -78,11 +78,11 @@ fn servers_agree_on_the_key_that_is_in_redis() {
     }
     let (_, after) = clients[0].reserve("by=tokens user=a", 10, "TTL 60");
     assert_eq!(clients[1].ask(&format!("DIVVY.RELEASE {after}")), "1");
-    assert_eq!(clients[1].left("by=tokens user=a"), 90, "what was refused ends by itself");
+    assert_eq!(clients[1].left("by=tokens user=a"), 90, "refused reservations expire");
 }
 
 #[test]
-fn a_key_that_cannot_be_read_stops_reservations_on_new_servers_alone() {
+fn unreadable_key_stops_reservations_only_on_new_servers() {
     let (rules, redis) = (rules(), RedisServer::start());
     let first = on_redis(&rules, &redis);
     let (_, id) = Client::of(&first).reserve("by=tokens user=a", 10, "TTL 60");
@@ -105,7 +105,7 @@ fn a_key_that_cannot_be_read_stops_reservations_on_new_servers_alone() {
 }
 
 #[test]
-fn reservations_begin_once_redis_is_there() {
+fn reservations_work_once_redis_is_available() {
     let (rules, mut redis) = (rules(), RedisServer::start());
     redis.kill();
     let server = on_redis(&rules, &redis);
@@ -118,10 +118,10 @@ fn reservations_begin_once_redis_is_there() {
     assert_eq!(client.commit(&id, 5), came_to(95, "settled"));
 }
 
-/// The counters are there, and ids of reservations that are made from now on survive restarts.
+/// The counters are kept, and ids of new reservations survive restarts.
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
-fn a_directory_of_the_last_release_gets_a_key() {
+fn directory_of_the_last_release_gets_a_key() {
     let (format, dir) = (Path::new(FORMATS).join("1"), tempfile::tempdir().unwrap());
     let (rules, data) = (format.join("rules.ini"), dir.path().join("data"));
     assert!(Command::new("cp").arg("-r").arg(format.join("closed")).arg(&data).status().unwrap().success());
@@ -141,7 +141,7 @@ fn a_directory_of_the_last_release_gets_a_key() {
 
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
-fn a_damaged_key_is_reported_and_replaced() {
+fn damaged_key_is_reported_and_replaced() {
     let (rules, dir) = (rules(), tempfile::tempdir().unwrap());
     let serve = || {
         let mut command = divvy();

@@ -1,4 +1,4 @@
-//! Certificates and their authorities, made anew for each test.
+//! Certificates and their authorities, created for each test.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
-/// A directory of PEM files: two authorities that know nothing of each other, a certificate for a server from the first,
-/// and one for a client from each.
+/// A directory of PEM files: two independent authorities, a server certificate from the first one, and a client
+/// certificate from each.
 pub struct Certificates {
     dir: TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
@@ -25,7 +25,7 @@ impl Certificates {
         certificates
     }
 
-    /// Returns the path of a file here.
+    /// Returns the path of a file in this directory.
     pub fn path(&self, name: &str) -> String {
         self.file(name).to_str().unwrap().to_owned()
     }
@@ -34,7 +34,7 @@ impl Certificates {
         fs::write(self.file(name), content).unwrap();
     }
 
-    /// Returns a new NAME.pem and NAME.key, for this machine; returns the certificate's DER.
+    /// Creates NAME.pem and NAME.key for this machine. Returns the certificate's DER.
     pub fn issue(&self, name: &str) -> Vec<u8> {
         self.issue_from(&self.authority, name)
     }

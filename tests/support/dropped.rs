@@ -1,21 +1,21 @@
-//! Futures that end early, as those of clients that hang up do.
+//! Drops futures early, as clients that hang up do.
 
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-/// When a future is dropped that has not come to its end.
+/// The moment when an unfinished future is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dropped {
     /// As soon as it waits.
     Waiting,
-    /// When what it waited for has come, and before it knows.
+    /// After its event has occurred, but before it is polled.
     Woken,
 }
 
 pub const WAYS: [Dropped; 2] = [Dropped::Waiting, Dropped::Woken];
 
-/// Polls the future so many times, and then drops it: `None`, unless it has come to its end by then.
+/// Polls the future `polls` times, and then drops it. Returns `None` unless it completed.
 pub async fn within_polls<T>(future: impl Future<Output = T>, polls: usize, dropped: Dropped) -> Option<T> {
     let mut future = pin!(future);
     let mut left = polls;

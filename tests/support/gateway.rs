@@ -1,4 +1,4 @@
-//! What a gateway stands in front of, and what both need to start.
+//! Applications behind gateways, and gateway processes.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 
 use super::{PATIENCE, http};
 
-/// Returns an application that answers every request with 200 and `app`. Ends with the test process.
+/// Starts an application that answers every request with 200 and `app`. It ends with the test process.
 pub fn application() -> SocketAddr {
     application_with("")
 }
 
-/// Likewise, with more headers, each ending in `\r\n`.
+/// Like `application`, with more headers, each ending in `\r\n`.
 pub fn application_with(headers: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            // A gateway may connect, and then have nothing to ask.
+            // A gateway may connect without sending a request.
             thread::spawn(move || {
                 let mut request = [0; 4096];
                 let _ = stream.read(&mut request);
@@ -35,7 +35,7 @@ pub fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// `config` with each of `changes` made, which it must have a place for.
+/// Returns `config` with `changes`. Each must apply.
 pub fn changed(mut config: String, changes: &[(&str, String)]) -> String {
     for (from, to) in changes {
         assert!(config.contains(from), "the example has {from}");
@@ -44,17 +44,17 @@ pub fn changed(mut config: String, changes: &[(&str, String)]) -> String {
     config
 }
 
-/// A gateway's process, which listens on `address`; killed when dropped.
+/// A gateway's process, which listens on `address`. It is killed when this is dropped.
 pub struct Gateway {
     child: Child,
     address: SocketAddr,
-    /// Address of Envoy's statistics.
+    /// The address of Envoy's statistics.
     admin: Option<SocketAddr>,
     _directory: tempfile::TempDir,
 }
 
 impl Gateway {
-    /// Waits until it listens. `directory` lives as long as the process does.
+    /// Waits until the gateway listens. `directory` lives as long as the process does.
     pub fn new(mut child: Child, address: SocketAddr, directory: tempfile::TempDir) -> Self {
         let patience = Instant::now() + PATIENCE;
         while TcpStream::connect(address).is_err() {
@@ -85,7 +85,7 @@ impl Gateway {
         self.post_with(b"", path)
     }
 
-    /// With what a client says about itself and its request to get around its limits.
+    /// Posts a request with false information about the client and the request, which must not evade its limits.
     pub fn post_lying(&self, path: &str) -> http::Response {
         self.post_with(b"\r\nx-forwarded-for: 6.6.6.6\r\nx-original-uri: /elsewhere\r\nx-original-method: GET", path)
     }
@@ -94,7 +94,7 @@ impl Gateway {
         self.post_with(format!("\r\nx-user: {user}").as_bytes(), path)
     }
 
-    /// With an `x-user` that is no UTF-8.
+    /// Posts a request with an `x-user` that is not UTF-8.
     pub fn post_garbled(&self, path: &str) -> http::Response {
         self.post_with(b"\r\nx-user: \xff", path)
     }

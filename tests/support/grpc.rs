@@ -1,4 +1,4 @@
-//! gRPC clients in Python: one that knows only what reflection tells, and one whose code is generated from a definition.
+//! gRPC clients in Python: one that relies on reflection alone, and one with code generated from a definition.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::Server;
 
 const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// A running tests/clients/python/grpc_call.py, or generated_call.py.
+/// A running tests/clients/python/grpc_call.py or generated_call.py.
 pub struct Caller {
     child: Child,
     calls: ChildStdin,
@@ -22,7 +22,7 @@ impl Caller {
         Self::start("grpc_call.py", &[&server.grpc.to_string()])
     }
 
-    /// Returns one that is generated from a definition in proto/, and asks no reflection.
+    /// Starts a client that is generated from a definition in proto/, and does not use reflection.
     pub fn generated(server: &Server, definition: &str) -> Self {
         let protos = concat!(env!("CARGO_MANIFEST_DIR"), "/proto");
         Self::start("generated_call.py", &[&server.grpc.to_string(), protos, definition])
@@ -82,12 +82,12 @@ impl Drop for Caller {
     }
 }
 
-/// `a=b c=d` as a descriptor.
+/// Returns `a=b c=d` as a descriptor.
 pub fn descriptor(pairs: &str) -> Value {
     let entries = pairs.split(' ').map(|pair| pair.split_once('=').unwrap());
     json!({ "entries": entries.map(|(key, value)| json!({ "key": key, "value": value })).collect::<Vec<_>>() })
 }
 
-pub fn asked(descriptors: &[&str]) -> Value {
+pub fn descriptors_request(descriptors: &[&str]) -> Value {
     json!({ "domain": "edge", "descriptors": descriptors.iter().map(|pairs| descriptor(pairs)).collect::<Vec<_>>() })
 }

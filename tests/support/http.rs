@@ -1,11 +1,11 @@
-//! A client that speaks just enough HTTP/1.1.
+//! A client that implements just enough of HTTP/1.1.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use super::{RulesFile, Server, connect};
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
@@ -30,12 +30,12 @@ pub fn get(address: SocketAddr, path: &str) -> Response {
     try_get(address, path).unwrap_or_else(|| panic!("no HTTP response to {path}"))
 }
 
-/// As [`get`]; `None` when no response came.
+/// Like [`get`]; `None` if no response arrives.
 pub fn try_get(address: SocketAddr, path: &str) -> Option<Response> {
     try_request(address, format!("GET {path} HTTP/1.1\r\nhost: divvy\r\nconnection: close\r\n\r\n"))
 }
 
-/// Sends the request, which asks for the connection to be closed, and reads to its end.
+/// Sends a request that asks the server to close the connection. Reads to the end.
 pub fn request(address: SocketAddr, request: impl AsRef<[u8]>) -> Response {
     try_request(address, request).expect("an HTTP response")
 }
@@ -50,7 +50,7 @@ fn try_request(address: SocketAddr, request: impl AsRef<[u8]>) -> Option<Respons
     Some(Response { status, head: head.to_owned(), body: body.to_owned() })
 }
 
-/// A connection that is kept alive, to a server that says how long its bodies are.
+/// A persistent connection to a server that sends the length of its bodies.
 pub struct HttpClient {
     stream: BufReader<TcpStream>,
 }
@@ -87,7 +87,7 @@ impl HttpClient {
         response
     }
 
-    /// Waits for the server to close the connection; false when it sends something instead.
+    /// Waits for the server to close the connection. Returns false if it sends something instead.
     pub fn is_closed(&mut self) -> bool {
         match self.stream.read(&mut [0]) {
             Ok(count) => count == 0,
@@ -104,7 +104,7 @@ impl HttpClient {
     }
 }
 
-/// Returns a request.
+/// Encodes a request.
 pub fn encode(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut head = format!("{method} {path} HTTP/1.1\r\nhost: divvy\r\ncontent-length: {}\r\n", body.len());
     for (name, value) in headers {
@@ -113,7 +113,7 @@ pub fn encode(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -
     [head.as_bytes(), b"\r\n", body].concat()
 }
 
-/// Returns a server of these rules, from memory, and a client of its HTTP front.
+/// Starts a server of these rules in memory. Returns it with a client of its HTTP front.
 pub fn served(rules: &str, args: &[&str]) -> (Server, HttpClient, RulesFile) {
     let rules = RulesFile::ini(rules);
     let server = Server::start(&[&[rules.path(), "--store", "memory"], args].concat());

@@ -1,4 +1,4 @@
-//! divvy and Redis, killed under the work of clients.
+//! Kills divvy and Redis while clients work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,8 +11,8 @@ use rand::rngs::Xoshiro256PlusPlus as Rng;
 use super::redis::{RedisServer, lasting_port};
 use super::{RulesFile, Server};
 
-/// Kills divvy at a random moment, and returns what `restart` has started in its place. Meanwhile four clients work, which `work`
-/// starts, each with a seed, and which end when the server is gone; the flag is never set.
+/// Kills divvy at a random moment, and returns the server that `restart` starts. `work` starts each of four clients
+/// with a seed. They end when the server is gone; the flag is never set.
 pub fn kill_divvy_under<T>(
     server: Server,
     rng: &mut Rng,
@@ -36,8 +36,8 @@ pub fn divvy_on_durable_redis(rules: &RulesFile, flags: &[&str]) -> (RedisServer
     (redis, server)
 }
 
-/// Kills Redis at a random moment, and starts it again. Meanwhile four clients work, which `work` starts, each with a seed, and
-/// which end soon after the flag is set.
+/// Kills Redis at a random moment, and starts it again. `work` starts each of four clients with a seed. They end soon
+/// after the flag is set.
 pub fn kill_redis_under<T>(
     redis: &mut RedisServer,
     rng: &mut Rng,

@@ -1,4 +1,4 @@
-//! A server's log, which goes to a file of its own.
+//! A server's log in a file.
 
 use std::fs::{self, File};
 use std::process::Command;
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use super::PATIENCE;
 
-/// A log that lives as long as this.
+/// A log file that exists as long as this.
 pub struct Log {
     file: tempfile::NamedTempFile,
 }
 
 impl Log {
-    /// `command` logs here, at the default level.
+    /// Makes `command` log here, at the default level.
     pub fn of(command: &mut Command) -> Self {
         let file = tempfile::NamedTempFile::new().unwrap();
         command.env_remove("RUST_LOG").stderr(File::create(file.path()).unwrap());
@@ -28,7 +28,7 @@ impl Log {
         self.text().matches(text).count()
     }
 
-    /// Waits until `text` was logged so many times.
+    /// Waits until `text` has been logged `count` times.
     pub fn await_count(&self, count: usize, text: &str) {
         let deadline = Instant::now() + PATIENCE;
         while self.count(text) < count {
@@ -37,7 +37,7 @@ impl Log {
         }
     }
 
-    /// Waits until a line holds all of `parts`.
+    /// Waits until a line contains all of `parts`.
     pub fn await_line(&self, parts: &[&str]) {
         let deadline = Instant::now() + PATIENCE;
         while !self.text().lines().any(|line| parts.iter().all(|part| line.contains(part))) {

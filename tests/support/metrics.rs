@@ -1,4 +1,4 @@
-//! What /metrics shows, read by Prometheus's own parser.
+//! The metrics in /metrics, parsed by Prometheus's own parser.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,21 +12,21 @@ use super::http;
 
 const CLIENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/python");
 
-/// One number.
+/// A sample of a metric.
 #[derive(Debug)]
 pub struct Sample {
-    /// What the family is: `counter`, `gauge`, `histogram`.
+    /// The kind of the family: `counter`, `gauge`, `histogram`.
     pub kind: String,
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub value: f64,
 }
 
-/// All numbers of one scrape.
+/// All samples of a scrape.
 #[derive(Debug)]
 pub struct Samples(pub Vec<Sample>);
 
-/// Scrapes and parses.
+/// Scrapes and parses the metrics.
 pub fn scrape(address: SocketAddr) -> Samples {
     parse(&http::get(address, "/metrics").body)
 }
@@ -52,21 +52,21 @@ fn sample(line: &str) -> Sample {
 }
 
 impl Samples {
-    /// Returns the values of this name whose labels include these.
+    /// Returns the values of the samples with this name whose labels include these.
     pub fn values(&self, name: &str, labels: &[(&str, &str)]) -> Vec<f64> {
         let has = |sample: &Sample, (key, value): &(&str, &str)| sample.labels.get(*key).is_some_and(|it| it == value);
         let matching = |sample: &&Sample| sample.name == name && labels.iter().all(|label| has(sample, label));
         self.0.iter().filter(matching).map(|sample| sample.value).collect()
     }
 
-    /// Returns the only one of them.
+    /// Returns the value of the only such sample.
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let values = self.values(name, labels);
         assert_eq!(values.len(), 1, "{name} {labels:?}");
         values[0]
     }
 
-    /// What the family of this name is.
+    /// Returns the kind of the family with this name.
     pub fn kind(&self, name: &str) -> &str {
         let sample = self.0.iter().find(|sample| sample.name == name);
         &sample.unwrap_or_else(|| panic!("there is no {name}")).kind

@@ -1,4 +1,4 @@
-//! What the tests share: a running server, and clients that speak just enough.
+//! Shared by the tests: a running server, and minimal clients.
 
 pub mod certificates;
 pub mod dropped;
@@ -34,7 +34,7 @@ pub fn divvy() -> Command {
 /// The program's path.
 pub const DIVVY: &str = env!("CARGO_BIN_EXE_divvy");
 
-/// What begins the arguments of a server: it listens on free ports, whatever else listens on this machine.
+/// First arguments of a server, which listens on free ports regardless of what else runs on this machine.
 pub const SERVE: [&str; 5] = [
     "serve",
     "--listen=127.0.0.1:0",
@@ -43,10 +43,10 @@ pub const SERVE: [&str; 5] = [
     "--grpc-listen=127.0.0.1:0",
 ];
 
-/// Returns a program that runs the program under test, or is it.
+/// Returns a command that runs the program under test, or is that program.
 pub fn program(path: &str) -> Command {
     let mut command = Command::new(path);
-    // The environment in which the tests run must not change them.
+    // Variables in the environment of the tests must not affect the program.
     for (name, _) in std::env::vars().filter(|(name, _)| is_setting(name)) {
         command.env_remove(name);
     }
@@ -60,16 +60,16 @@ fn is_setting(variable: &str) -> bool {
         || ["REDIS_", "STATSD_"].iter().any(|prefix| variable.starts_with(prefix))
 }
 
-/// A `divvy serve` process; killed when dropped.
+/// A `divvy serve` process. It is killed when this is dropped.
 pub struct Server {
     child: Child,
-    /// `None` where the test keeps it.
+    /// `None` if the test has taken it.
     stdout: Option<BufReader<std::process::ChildStdout>>,
     pub line: SocketAddr,
     pub resp: SocketAddr,
     pub http: SocketAddr,
     pub grpc: SocketAddr,
-    /// What it printed at start, but for the addresses.
+    /// Lines printed at the start, except for the addresses.
     pub announced: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ impl Server {
         Self::start(&[rules, "--data-dir", data_dir, "--durability", durability])
     }
 
-    /// Serves `rules` from each store that this build has in itself: memory, and the RocksDB in `data_dir`.
+    /// Serves `rules` from each store in this build: memory, and the RocksDB in `data_dir`.
     pub fn on_each_store(rules: &str, data_dir: &Path) -> Vec<Self> {
         let mut servers = vec![Self::in_memory(rules)];
         if cfg!(feature = "rocksdb") {
@@ -98,12 +98,12 @@ impl Server {
         Self::start_as(&mut divvy(), args)
     }
 
-    /// As `command`, which may have an environment and a log of its own.
+    /// Starts a server with `command`, which may have its own environment and log.
     pub fn start_as(command: &mut Command, args: &[&str]) -> Self {
         Self::try_start_as(command, args).unwrap_or_else(|status| panic!("divvy serve ended at start: {status}"))
     }
 
-    /// As [`Server::start_as`]; how it ended when it does not start.
+    /// Like [`Server::start_as`], but returns the exit status if the server does not start.
     pub fn try_start_as(command: &mut Command, args: &[&str]) -> Result<Self, ExitStatus> {
         let mut child = spawn(command.stdout(Stdio::piped()), args);
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -128,7 +128,8 @@ impl Server {
         Ok(Self { child, stdout: Some(stdout), line, resp, http, grpc, announced })
     }
 
-    /// As `command`, which logs to `log`: that tells where the server listens. Standard output stays as it was set.
+    /// Starts a server with `command`, which logs to `log`. The log contains the listen addresses, so standard output
+    /// stays as it was set.
     pub fn start_logged(command: &mut Command, log: &log::Log, args: &[&str]) -> Self {
         let mut child = spawn(command, args);
         let deadline = Instant::now() + PATIENCE;
@@ -151,7 +152,7 @@ impl Server {
         self.child.id()
     }
 
-    /// SIGKILL, as a crash of the process would be.
+    /// Sends SIGKILL, like a crash of the process.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -162,7 +163,7 @@ impl Server {
         assert!(status.success());
     }
 
-    /// SIGTERM, and wait for the end.
+    /// Sends SIGTERM, and waits for the end.
     pub fn terminate(mut self) -> ExitStatus {
         self.signal("-TERM");
         let status = self.child.wait().unwrap();
@@ -172,22 +173,22 @@ impl Server {
         status
     }
 
-    /// Returns the most memory that was ever resident, in bytes.
+    /// Returns the peak resident memory in bytes.
     pub fn peak_resident(&self) -> u64 {
         self.status("VmHWM:") * 1024
     }
 
-    /// Returns the memory that is resident, in bytes.
+    /// Returns the resident memory in bytes.
     pub fn resident(&self) -> u64 {
         self.status("VmRSS:") * 1024
     }
 
-    /// Returns the threads that there are.
+    /// Returns the number of threads.
     pub fn threads(&self) -> u64 {
         self.status("Threads:")
     }
 
-    /// Returns a number that the kernel tells of the process.
+    /// Returns a number from the process's status in /proc.
     fn status(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let number = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -206,13 +207,13 @@ fn spawn(command: &mut Command, args: &[&str]) -> Child {
     command.args(SERVE).args(args).spawn().expect("divvy serve starts")
 }
 
-/// Returns where `front` listens, by the log's line, for people or in JSON.
+/// Returns the address of `front` in the log line, which is text or JSON.
 fn address_of(front: &str, serving: &str) -> SocketAddr {
     let keys = [format!(" {front}="), format!("\"{front}\":\"")];
-    let told = keys.iter().find_map(|key| Some(serving.split_once(key.as_str())?.1));
-    let told = told.unwrap_or_else(|| panic!("no {front} in {serving}"));
-    let end = told.find([' ', '"']).unwrap_or(told.len());
-    told[..end].parse().unwrap()
+    let answer = keys.iter().find_map(|key| Some(serving.split_once(key.as_str())?.1));
+    let answer = answer.unwrap_or_else(|| panic!("no {front} in {serving}"));
+    let end = answer.find([' ', '"']).unwrap_or(answer.len());
+    answer[..end].parse().unwrap()
 }
 
 /// A client of the line protocol.
@@ -229,32 +230,32 @@ impl LineClient {
         self.stream.get_mut().write_all(bytes).unwrap();
     }
 
-    /// Returns the next line, its terminator included; empty when the connection was closed.
+    /// Returns the next line with its terminator; empty if the connection was closed.
     pub fn read_line(&mut self) -> String {
         let mut line = String::new();
         self.stream.read_line(&mut line).unwrap();
         line
     }
 
-    /// `None` when the server is gone.
+    /// Sends bytes; `None` if the server is gone.
     pub fn try_send(&mut self, bytes: &[u8]) -> Option<()> {
         self.stream.get_mut().write_all(bytes).ok()
     }
 
-    /// Returns the next line, or `None` when the server is gone before its end.
+    /// Returns the next line; `None` if the server is gone before its end.
     pub fn try_read_line(&mut self) -> Option<String> {
         let mut line = String::new();
         self.stream.read_line(&mut line).ok()?;
         line.ends_with('\n').then_some(line)
     }
 
-    /// Sends a HIT; `(allowed, credit, reset)`, or `None` when the server is gone.
+    /// Sends a HIT. Returns `(allowed, credit, reset)`, or `None` if the server is gone.
     pub fn try_hit(&mut self, pairs: &str) -> Option<(bool, u64, u64)> {
         self.stream.get_mut().write_all(format!("HIT {pairs}\n").as_bytes()).ok()?;
         self.try_read_verdict()
     }
 
-    /// Returns the next verdict, or `None` when the server is gone.
+    /// Returns the next verdict; `None` if the server is gone.
     pub fn try_read_verdict(&mut self) -> Option<(bool, u64, u64)> {
         let mut line = String::new();
         self.stream.read_line(&mut line).ok()?;
@@ -272,7 +273,7 @@ impl LineClient {
     }
 }
 
-/// `OK true 57 60` in parts; `None` when it is anything else, an unfinished line included.
+/// Parses `OK true 57 60`; `None` for anything else, including an unfinished line.
 pub fn parse_verdict(line: &str) -> Option<(bool, u64, u64)> {
     let mut words = line.strip_suffix('\n')?.strip_prefix("OK ")?.split(' ');
     let verdict = (words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
@@ -283,7 +284,7 @@ pub fn connect(address: SocketAddr) -> TcpStream {
     prepared(TcpStream::connect(address).unwrap())
 }
 
-/// Connects from another of the machine's own addresses.
+/// Connects from another of this machine's addresses.
 pub fn connect_from(source: Ipv4Addr, address: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((source, 0)).into()).unwrap();
@@ -298,7 +299,7 @@ fn prepared(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// A RESP client on raw sockets: arrays of bulk strings out, whole replies in as text.
+/// A RESP client on raw sockets. Sends arrays of bulk strings, and returns whole replies as text.
 pub struct RespClient {
     stream: BufReader<TcpStream>,
 }
@@ -320,7 +321,7 @@ impl RespClient {
         self.stream.get_mut().write_all(bytes).unwrap();
     }
 
-    /// Sends a command, its words separated by spaces; its reply as redis-cli would show it on one line.
+    /// Sends a command with its words separated by spaces. Returns its reply as redis-cli would show it on one line.
     pub fn command(&mut self, words: &str) -> String {
         self.command_of(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>())
     }
@@ -330,18 +331,18 @@ impl RespClient {
         self.read_reply()
     }
 
-    /// Sends bytes, or `None` when the server is gone.
+    /// Sends bytes; `None` if the server is gone.
     pub fn try_send(&mut self, bytes: &[u8]) -> Option<()> {
         self.stream.get_mut().write_all(bytes).ok()
     }
 
-    /// Returns the next reply: integers and strings as they are, arrays in brackets, errors with their dash; empty when
-    /// the connection was closed.
+    /// Returns the next reply: integers and strings unchanged, arrays in brackets, errors with their dash; empty if the
+    /// connection was closed.
     pub fn read_reply(&mut self) -> String {
         self.try_read_reply().unwrap_or_default()
     }
 
-    /// As [`RespClient::read_reply`]; `None` when the server is gone, in the middle of a reply or before it.
+    /// Like [`RespClient::read_reply`]; `None` if the server is gone before the end of a reply.
     pub fn try_read_reply(&mut self) -> Option<String> {
         let mut header = String::new();
         self.stream.read_line(&mut header).ok()?;
@@ -368,7 +369,7 @@ impl RespClient {
     }
 }
 
-/// Returns a request as an array of bulk strings.
+/// Encodes a request as an array of bulk strings.
 pub fn encode(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -379,7 +380,7 @@ pub fn encode(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// A rules file in a directory that lives as long as this.
+/// A rules file in a directory that exists as long as this.
 pub struct RulesFile {
     _dir: tempfile::TempDir,
     path: PathBuf,

@@ -1,4 +1,5 @@
-//! Real Redis servers on free ports: one, or a cluster of three masters and three replicas. Ended when dropped.
+//! Real Redis servers on free ports: a single one, or a cluster of three masters and three replicas. They end when they
+//! are dropped.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,17 +14,17 @@ use tempfile::TempDir;
 
 use super::PATIENCE;
 
-/// What servers that are not told otherwise wait for Redis.
+/// The default timeout of servers for Redis.
 pub const TIMEOUT: Duration = DEFAULT_REDIS_TIMEOUT;
-/// What a busy machine may add to a reply's time.
+/// Delay that a busy machine may add to a reply.
 pub const SLACK: Duration = Duration::from_millis(1500);
 
-/// Ends redis-server when its standard input ends, which it does with the test process, however that ends: a server
-/// that all tests share is never dropped. It waits for the end: one that is started again needs the port.
+/// Ends redis-server when its standard input ends, which happens when the test process ends for any reason. A server
+/// that all tests share is never dropped. The script waits for the end, because a restarted server needs the port.
 const GUARDED: &str =
     r#"redis-server "$@" > /dev/null & echo $!; read -r _; kill -9 $! 2> /dev/null; wait $! 2> /dev/null"#;
 
-/// A `redis-server` process that persists nothing.
+/// A `redis-server` process without persistence.
 pub struct RedisServer {
     guard: Child,
     pid: String,
@@ -50,17 +51,17 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// What redis-cli prints.
+    /// Returns the output of redis-cli.
     pub fn cli(&self, words: &[&str]) -> String {
         cli(self.port, words)
     }
 
-    /// What redis-cli prints for commands that it reads from its input, a line each, on one connection.
+    /// Returns the output of redis-cli for commands on its standard input, one per line, on one connection.
     pub fn pipe(&self, commands: &str) -> String {
         self.pipe_as("--raw", commands)
     }
 
-    /// Returns the same, texts in quotes, unprintable bytes escaped.
+    /// Like `pipe`, with texts in quotes and unprintable bytes escaped.
     pub fn quoted(&self, commands: &str) -> String {
         self.pipe_as("--no-raw", commands)
     }
@@ -74,7 +75,7 @@ impl RedisServer {
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
-    /// SIGKILL; [`RedisServer::restart`] brings it back, empty.
+    /// Sends SIGKILL. [`RedisServer::restart`] starts it again, empty.
     pub fn kill(&mut self) {
         drop(self.guard.stdin.take());
         self.guard.wait().unwrap();
@@ -112,14 +113,14 @@ fn spawn(port: u16, extra: &[String], dir: &TempDir) -> (Child, String) {
     start(command.arg(dir.path()).args(extra))
 }
 
-/// Returns a redis-server to [`start`], whose arguments are yet to be added.
+/// Returns a command for [`start`]. Its arguments must be added.
 pub fn guarded() -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", GUARDED, "sh"]);
     command
 }
 
-/// Returns the guard, and redis-server's process id.
+/// Starts the command. Returns the guard, and redis-server's process id.
 pub fn start(command: &mut Command) -> (Child, String) {
     let mut guard = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut pid = String::new();
@@ -127,14 +128,14 @@ pub fn start(command: &mut Command) -> (Child, String) {
     (guard, pid.trim_end().to_owned())
 }
 
-/// Three masters, the first three, each with a replica.
+/// Three masters, which are the first nodes, each with a replica.
 pub struct RedisCluster {
     pub nodes: Vec<RedisServer>,
 }
 
 impl RedisCluster {
     pub fn start() -> Self {
-        // Without full coverage: what one shard's failure does to the others is to be seen.
+        // Full coverage is not required, so that the effect of one shard's failure on the others is visible.
         let config = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
         let config = [&config[..], &["--cluster-require-full-coverage", "no"]].concat();
         let nodes: Vec<_> = (0..6).map(|_| RedisServer::start_with(free_cluster_port(), &config)).collect();
@@ -162,7 +163,7 @@ impl RedisCluster {
         self.nodes.iter().map(RedisServer::url).collect()
     }
 
-    /// What redis-cli prints, following redirections.
+    /// Returns the output of redis-cli, which follows redirections.
     pub fn cli(&self, words: &[&str]) -> String {
         let port = self.nodes.last().unwrap().port;
         cli(port, &[&["-c"], words].concat())
@@ -197,8 +198,8 @@ impl RedisCluster {
     }
 }
 
-/// Stands between a client and a Redis, and counts how often the client went on after an answer. Ends with the test
-/// process.
+/// A proxy between a client and a Redis. It counts how often the client sends something after an answer. It ends with
+/// the test process.
 pub struct Proxy {
     port: u16,
     round_trips: Arc<AtomicUsize>,
@@ -255,8 +256,7 @@ pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Returns a port that no program is given unless it asks for this one: a server that is killed finds it free when it
-/// starts again.
+/// Returns a port that the system never assigns automatically, so a killed server finds it free when it starts again.
 pub fn lasting_port() -> u16 {
     const FIRST: u16 = 10_000;
     const COUNT: u16 = 20_000;
@@ -270,7 +270,7 @@ pub fn lasting_port() -> u16 {
     }
 }
 
-/// Returns a cluster node also listens on its port plus 10,000, which must be a port.
+/// Returns a free port for a cluster node, which also listens on its port plus 10,000.
 fn free_cluster_port() -> u16 {
     loop {
         let port = free_port();

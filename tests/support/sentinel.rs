@@ -1,4 +1,4 @@
-//! A master and its replica behind a password, and three sentinels behind another. Ended when dropped.
+//! A master and its replica with a password, and three sentinels with another one. They end when they are dropped.
 
 use std::process::{Child, Command};
 
@@ -42,12 +42,12 @@ impl Sentinels {
         urls.collect::<Vec<_>>().join(",")
     }
 
-    /// What redis-cli prints, asking the replica.
+    /// Returns the output of redis-cli for the replica.
     pub fn ask_replica(&self, words: &[&str]) -> String {
         ask(self.replica.port, PASSWORD, words)
     }
 
-    /// Stops the first sentinel's answers, without ending it.
+    /// Makes the first sentinel hang.
     pub fn hang_first_sentinel(&self) {
         let pid = &self.sentinels.first().unwrap().pid;
         assert!(Command::new("kill").args(["-STOP", pid]).status().unwrap().success());
@@ -76,7 +76,7 @@ impl Sentinel {
         sentinel
     }
 
-    /// Returns whether it knows the replica and the two other sentinels: then it can take part in a failover.
+    /// Returns whether it knows the replica and the other two sentinels, so that it can take part in a failover.
     fn knows_all(&self) -> bool {
         let known = ask(self.port, SENTINEL_PASSWORD, &["INFO", "sentinel"]);
         known.contains("status=ok") && known.contains("slaves=1,sentinels=3")

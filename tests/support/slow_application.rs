@@ -1,4 +1,4 @@
-//! An application whose work takes time, and that knows how much of it was under way at once.
+//! An application whose work takes time, and that counts concurrent requests.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Answers with 200 when the work is done. A request whose path is `/hold` is worked on until [`SlowApplication::finish`], any
-/// other for so many milliseconds as its path says: `/50`. Ends with the test process.
+/// Answers with 200 after the work is done. Requests for `/hold` are held until [`SlowApplication::finish`]. Any other
+/// request takes the milliseconds in its path: `/50`. It ends with the test process.
 pub struct SlowApplication {
     pub address: SocketAddr,
     work: Arc<Work>,
@@ -23,15 +23,15 @@ struct Work {
 
 #[derive(Default)]
 struct State {
-    /// The requests under way.
+    /// Requests in progress.
     under_way: Vec<Arc<TcpStream>>,
     most: usize,
-    /// How many times what was held was finished.
+    /// Number of times that held requests were finished.
     rounds: usize,
 }
 
 impl State {
-    /// Who has hung up waits for nothing.
+    /// Removes requests whose clients have hung up.
     fn forget_cancelled(&mut self) {
         self.under_way.retain(|stream| {
             let mut byte = [0];
@@ -54,7 +54,7 @@ impl SlowApplication {
         Self { address, work }
     }
 
-    /// Returns the most requests that were under way at once since this was asked last.
+    /// Returns the maximum number of concurrent requests since the last call.
     pub fn most_at_once(&self) -> usize {
         let mut state = self.work.state.lock();
         let most = std::mem::take(&mut state.most);
@@ -62,14 +62,14 @@ impl SlowApplication {
         most
     }
 
-    /// Returns how many are under way.
+    /// Returns the number of requests in progress.
     pub fn under_way(&self) -> usize {
         let mut state = self.work.state.lock();
         state.forget_cancelled();
         state.under_way.len()
     }
 
-    /// Ends the work on what is held.
+    /// Finishes the held requests.
     pub fn finish(&self) {
         self.work.state.lock().rounds += 1;
         self.work.finished.notify_all();
@@ -97,7 +97,7 @@ impl Work {
             }
             Err(_) => self.finished.wait_while(&mut state, |state| state.rounds == round),
         }
-        // It is done before the client can know.
+        // The request is removed before the client can know that it is done.
         state.under_way.retain(|known| !Arc::ptr_eq(known, &stream));
         drop(state);
         stream.set_nonblocking(false).unwrap();

@@ -1,5 +1,5 @@
 // Drives a running server with real Node clients: node drive.js CLIENT LINE_PORT RESP_PORT [PASSWORD]
-// Exits with 0 when every answer is what the rules of tests/compat/line-protocol.ini promise.
+// Exits with 0 if every answer matches the rules in tests/compat/line-protocol.ini.
 'use strict';
 
 const assert = require('node:assert/strict');
@@ -7,7 +7,7 @@ const assert = require('node:assert/strict');
 const [client, linePort, respPort] = [process.argv[2], Number(process.argv[3]), Number(process.argv[4])];
 const password = process.argv[5];
 
-// The path decides the counter's actor, so that clients do not share one.
+// The path determines the actor, so that clients do not share a counter.
 const operation = (ip) => ['method=GET', 'path=/pantry/cookies/x', `ip=${ip}`];
 
 const drivers = {
@@ -19,7 +19,7 @@ const drivers = {
     assert.deepEqual(answers.map((a) => [a.isAllowed, a.currentCredit]), [[true, 2], [true, 1], [true, 0], [false, 0]]);
     assert.ok(answers.every((a) => a.nextResetSeconds > 3590 && a.nextResetSeconds <= 3600));
     assert.deepEqual(await divvy.hit(), { isAllowed: false, currentCredit: 0, nextResetSeconds: 0 });
-    // An empty line of the client's own making: an error, and the connection goes on.
+    // An empty line is an error, and the connection stays open.
     await assert.rejects(divvy._enqueueMessage('EGGPLANT\n').promise, /ERR unknown-command "Unrecognized command: EGGPLANT"/);
     assert.equal((await divvy.hit({ method: 'GET', path: '/status' })).currentCredit, 999);
     divvy.close();

@@ -1,6 +1,6 @@
-// Reads rules as Divvy 1.7.1 does, INI with the `ini` package that it reads it with. For each line of standard input, a
-// rules file as a JSON string, or a JSON rules file as `{"json": "..."}`, it prints a line: a JSON array of the rules, or
-// `null` where Divvy refuses the file. Of a JSON rules file it prints the operations only.
+// Reads rules like Divvy 1.7.1, with its `ini` package for INI. Each line of standard input is a rules file as a JSON
+// string, or a JSON rules file as `{"json": "..."}`. For each it prints a line: a JSON array of the rules, or `null` if
+// Divvy rejects the file. For a JSON rules file it prints only the operations.
 'use strict';
 
 const ini = require('ini');
@@ -28,7 +28,7 @@ function rulesOf(text) {
     rules.push({
       operation: operationOf(section),
       creditLimit,
-      // Where all is denied it has no meaning.
+      // It has no meaning if everything is denied.
       resetSeconds: creditLimit === 0 ? 0 : resetSeconds,
       actorField: text('actorField'),
       matchPolicy: text('matchPolicy') || 'stop',

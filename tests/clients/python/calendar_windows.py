@@ -1,4 +1,4 @@
-"""Prints where windows by the calendar begin and end, by Python's zoneinfo: one a line, "zone unit HH:MM at starts ends".
+"""Prints the beginning and end of calendar windows according to Python's zoneinfo, one per line: "zone unit HH:MM at starts ends".
 
 Boundaries of days and longer are listed for all years first and then searched, which is another way than divvy's.
 """
@@ -19,14 +19,14 @@ DAY = 86_400
 
 
 def utc_seconds(local):
-    """The first moment at which the clocks show this time or a later one."""
+    """Returns the first moment when the clocks show this time or a later one."""
     late, early = int(local.timestamp()), int(local.replace(fold=1).timestamp())
     # In a gap, fold=0 has the offset before it, and so comes after it. Otherwise fold=0 is the first of two.
     return change(local.tzinfo, early, late) if early < late else late
 
 
 def change(zone, low, high):
-    """The first moment of the new offset."""
+    """Returns the first moment of the new offset."""
     before = offset(zone, low)
     while high - low > 1:
         middle = (low + high) // 2

@@ -34,7 +34,7 @@ def drive(protocol):
     assert [reply[1] for reply in replies[:3]] == [2, 1, 0], replies
     assert replies[3] is True
 
-    # transaction=True is what pipeline() does unless it is told otherwise.
+    # transaction=True is the default of pipeline().
     multi = operation(f"redis-py-multi-{protocol}")
     with client.pipeline() as pipeline:
         for _ in range(3):

@@ -23,7 +23,7 @@ with tempfile.TemporaryDirectory() as generated:
     options = [f"-I{directory}", f"-I{of_google}", f"--python_out={generated}", f"--grpc_python_out={generated}"]
     if protoc.main(["", *options, *files]):
         sys.exit("protoc failed")
-    # Else another package of the same name would be found.
+    # Otherwise Python might find another package of the same name.
     for package in Path(generated).rglob("*/"):
         (package / "__init__.py").touch()
     sys.path.insert(0, generated)

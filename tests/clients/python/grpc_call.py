@@ -1,4 +1,4 @@
-"""Calls gRPC methods as grpcurl would, knowing nothing but what reflection tells: grpc_call.py ADDRESS
+"""Calls gRPC methods like grpcurl, relying on reflection alone: grpc_call.py ADDRESS
 
 Reads a call a line, `SERVICE/METHOD {message as JSON}`, and prints a line each: the reply as JSON, or `ERROR CODE message`.
 `list` prints the names of the services. The connection is kept from call to call.

@@ -1,4 +1,4 @@
-"""A language model that streams as OpenAI's API does: language_model.py PORT. The last message says how long its answer is."""
+"""A language model that streams like OpenAI's API: language_model.py PORT. The last message determines the length of the answer."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Holds answers of each kind against the server's description: openapi.py URL URL_WITHOUT_RULES URL_WITH_PASSWORD URL_WITH_STACK
+"""Compares answers of each kind with the server's description: openapi.py URL URL_WITHOUT_RULES URL_WITH_PASSWORD URL_WITH_STACK
 
 The first server has the rules of config/algorithms.ini. The last one has too many rules for the fields k1 to k17. Exits with 0
 when every answer is as described.

@@ -42,7 +42,7 @@ async def spend(model, budget, number):
 
 
 async def stop(model, budget, _):
-    """Stops an answer, and holds that its connection is closed before the commit."""
+    """Stops an answer, and asserts that its connection is closed before the commit."""
     events = []
 
     def recorded(event, call):
