@@ -63,35 +63,29 @@ impl PlanBuilder {
         stack.clear();
         for (index, rule) in policy.rules.matches(operation, scratch) {
             let part = context.part(index, rule)?;
-            let is_canary = rule.match_policy == MatchPolicy::Canary;
-            if is_canary && (part.is_absent || intent == Intent::Peek) {
+            let is_alone = answering == 0 && entries.group.is_none();
+            match rule.match_policy {
                 // A peek is about the answer alone, and canaries do not answer.
-                continue;
-            }
-            if part.is_absent {
-                absent = Some((part, rule));
-                continue;
-            }
-            let is_only_rule = answering == 0 && rule.match_policy == MatchPolicy::Stop && entries.group.is_none();
-            answering += usize::from(!is_canary);
-            // Usage that has happened counts, even if another rule denies.
-            if is_only_rule || is_canary || part.action.is_settlement() {
-                members.push(context.ask(part, rule, &mut entries)?);
-            } else {
-                stack.push(part);
-            }
-            if is_only_rule {
-                return Ok(());
+                MatchPolicy::Canary if part.is_absent || intent == Intent::Peek => {}
+                MatchPolicy::Canary => context.ask(part, rule, members, &mut entries)?,
+                _ if part.is_absent => absent = Some((part, rule)),
+                MatchPolicy::Stop if is_alone => return context.ask(part, rule, members, &mut entries),
+                MatchPolicy::And | MatchPolicy::Stop => {
+                    answering += 1;
+                    // Usage that has happened counts, even if another rule denies.
+                    if part.action.is_settlement() {
+                        context.ask(part, rule, members, &mut entries)?;
+                    } else {
+                        stack.push(part);
+                    }
+                }
             }
         }
         match absent {
             Some((_, rule)) if answering == 0 && intent == Intent::Charge && members.len() == first => {
                 Err(Refusal::NothingToCharge { rule: rule.to_string() })
             }
-            Some((part, rule)) if answering == 0 => {
-                members.push(context.ask(part, rule, &mut entries)?);
-                Ok(())
-            }
+            Some((part, rule)) if answering == 0 => context.ask(part, rule, members, &mut entries),
             _ if answering > MAX_STACK => Err(Refusal::TooManyRules),
             _ => context.ask_stack(stack, members, groups, &mut entries),
         }
@@ -183,13 +177,12 @@ impl Context<'_> {
         entries: &mut Entries<'_>,
     ) -> Result<(), Refusal> {
         let (first_entry, first_member) = (entries.batch.len(), members.len());
-        let mut is_denied = false;
         for part in stack {
             let Some(rule) = self.policy.rules.rules().get(part.rule) else { continue };
-            let member = self.ask(*part, rule, entries)?;
-            is_denied |= matches!(member.source, Source::Fixed { allowed: false, .. });
-            members.push(member);
+            self.ask(*part, rule, members, entries)?;
         }
+        let denies = |member: &Member| matches!(member.source, Source::Fixed { allowed: false, .. });
+        let is_denied = members.iter().skip(first_member).any(denies);
         if let Some(group) = &mut entries.group {
             group.is_denied |= is_denied;
             return Ok(());
@@ -205,51 +198,61 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Asks a rule.
+    /// Asks a rule, and adds it to the members.
     #[inline]
-    fn ask(&self, part: Part, rule: &Rule, entries: &mut Entries<'_>) -> Result<Member, Refusal> {
+    fn ask(
+        &self,
+        part: Part,
+        rule: &Rule,
+        members: &mut Vec<Member>,
+        entries: &mut Entries<'_>,
+    ) -> Result<(), Refusal> {
         let Part { rule: index, action, .. } = part;
         let is_canary = rule.match_policy == MatchPolicy::Canary;
         let source = match self.policy.bucket(index) {
             None => fixed(rule),
             Some(bucket) => {
                 let write_key = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
-                let entry = if action.is_about_reservation() {
-                    self.add_reservation(action, rule, is_canary, write_key, entries)
+                let entry = if self.terms.is_some() || entries.group.is_some() || action.is_about_reservation() {
+                    self.add_with_terms(action, rule, is_canary, write_key, entries)?
                 } else {
                     entries.add(action, self.now, is_canary, write_key)
                 };
-                if entries.group.is_some()
-                    && rule.is_concurrency_limit()
-                    && entry.is_some_and(|entry| entries.has_other_lease(entry))
-                {
-                    return Err(Refusal::LeasesTogether { rule: rule.to_string() });
-                }
-                if let (Some(entry), Some(Terms { is_clamped: true, .. })) = (entry, self.terms) {
-                    entries.batch.clamp(entry);
-                }
                 entry.map_or(NOTHING, Source::Entry)
             }
         };
-        Ok(Member { rule: index, is_canary, purpose: self.purpose(action), source })
+        members.push(Member { rule: index, is_canary, purpose: self.purpose(action), source });
+        Ok(())
     }
 
-    /// Adds an entry about a reservation or a lease. See [`Entries::add`].
+    /// Adds an entry about a reservation or a lease, or one that belongs to it. See [`Entries::add`].
     #[inline(never)]
-    fn add_reservation(
+    fn add_with_terms(
         &self,
         action: Action,
         rule: &Rule,
         is_canary: bool,
         write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
         entries: &mut Entries<'_>,
-    ) -> Option<usize> {
-        let id = match self.terms {
-            Some(terms) => Cow::Borrowed(terms.record_id.as_slice()),
-            None => Cow::Owned(client_record_id(hold(rule, self.operation).unwrap_or_default())),
+    ) -> Result<Option<usize>, Refusal> {
+        let entry = if action.is_about_reservation() {
+            let id = match self.terms {
+                Some(terms) => Cow::Borrowed(terms.record_id.as_slice()),
+                None => Cow::Owned(client_record_id(hold(rule, self.operation).unwrap_or_default())),
+            };
+            let write_key = |key: &mut Vec<u8>| record_key::write(RecordSpace::Reservations, &id, key, write_key);
+            entries.add(action, self.now, is_canary, write_key)
+        } else {
+            entries.add(action, self.now, is_canary, write_key)
         };
-        let write_key = |key: &mut Vec<u8>| record_key::write(RecordSpace::Reservations, &id, key, write_key);
-        entries.add(action, self.now, is_canary, write_key)
+        let Some(index) = entry else { return Ok(None) };
+        if entries.group.is_some() && rule.is_concurrency_limit() && entries.has_other_lease(index) {
+            return Err(Refusal::LeasesTogether { rule: rule.to_string() });
+        }
+        if self.terms.is_some_and(|terms| terms.is_clamped) {
+            entries.batch.clamp(index);
+        }
+        Ok(entry)
     }
 
     /// Appends the key of the rule's counter. Returns its limit, if the actor may use anything.
