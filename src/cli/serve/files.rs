@@ -2,8 +2,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files other than connections: listening sockets, and the store's files of about 16 MiB each.
-const OTHER_FILES: u64 = 2_048;
+/// Files other than connections: listening sockets, and the store's files of about 8 MiB each.
+const OTHER_FILES: u64 = 4_096;
 
 /// Raises the soft limit to the hard limit. Warns if the hard limit is too low for `connections`.
 pub fn allow_for(connections: usize) {

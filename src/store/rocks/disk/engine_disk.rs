@@ -6,13 +6,13 @@ use rocksdb::{
 
 use super::database::{Database, store_error};
 use super::directory;
-use super::tuning::{FileLength, table_options};
+use super::tuning::{FileContent, table_options};
 use super::{Disk, EachCounter, EachRecord, Patience, Reach};
 use crate::store::contract::StoreError;
 use crate::store::rocks::commit::journal::Change;
 use crate::store::rocks::commit::sorted_changes::SortedChanges;
 
-/// Average length of changes above which a write-back's file is written like a long one (bytes).
+/// Average length of changes above which the keys of a write-back count as long (bytes).
 const LONG_CHANGE: usize = 1 << 10;
 
 impl Disk for Database {
@@ -82,10 +82,8 @@ impl Disk for Database {
         // A failed ingestion may have left a second name of a table file, which must not be written again.
         directory::remove_file(&file)
             .map_err(|error| StoreError::new(format!("cannot remove {}: {error}", file.display())))?;
-        // The index of long keys is nearly as long as the keys. An index that is not partitioned would be in memory as
-        // a whole while a compaction reads the file.
-        let length = if changes.average_bytes() > LONG_CHANGE { FileLength::Long } else { FileLength::Short };
-        let options = table_options(length);
+        let has_long_keys = changes.average_bytes() > LONG_CHANGE;
+        let options = table_options(if has_long_keys { FileContent::LongKeys } else { FileContent::WriteBack });
         let mut writer = SstFileWriter::create(&options);
         writer.open(&file).map_err(failed)?;
         for Change { key, value } in changes.iter() {

@@ -16,9 +16,12 @@ const MIB: usize = 1 << 20;
 pub const MAX_WAL_BYTES: u64 = 64 << 20;
 /// Bytes of counters' files, indexes and filters kept in memory. The hot counters are in the table.
 const BLOCK_CACHE_BYTES: usize = 48 * MIB;
-/// Length at which a compaction begins a new file. The index of the file being written is in memory.
-const LONG_FILE_BYTES: u64 = 16 * MIB as u64;
-/// In a long file's index, one of this many keys is whole. The others omit the prefix that they share with the key
+/// Length at which a compaction begins a new file. RocksDB builds the index of the file in memory, twice over. With long
+/// keys, each copy is about as long as the file.
+const COMPACTED_FILE_BYTES: u64 = 8 * MIB as u64;
+/// Length of the blocks of long keys, and of the blocks of their index (bytes). The index has a key for each block.
+const LONG_KEY_BLOCK_BYTES: usize = 256 << 10;
+/// In a partitioned index, one of this many keys is whole. The others omit the prefix that they share with the key
 /// before.
 const INDEX_RESTART_INTERVAL: i32 = 16;
 /// Number of files that start a compaction.
@@ -28,13 +31,16 @@ const MAX_SPACE_AMPLIFICATION_PERCENT: i32 = 200;
 /// Interval at which even cold counters are compacted (seconds). By default expired ones would stay for 30 days.
 const PERIODIC_COMPACTION_SECONDS: u64 = 24 * 60 * 60;
 
-/// Length of a file of counters.
+/// Content of a file of counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileLength {
-    /// A write-back's file.
-    Short,
-    /// A file that a compaction makes of many.
-    Long,
+pub enum FileContent {
+    /// The changes of a write-back.
+    WriteBack,
+    /// The changes of a write-back with long keys. With blocks of common size, the index would be about as long as the
+    /// keys, and in memory while the file is written and while a compaction reads it.
+    LongKeys,
+    /// The counters of many write-backs.
+    Compacted,
 }
 
 pub fn database_options(content: Content, recovery: DBRecoveryMode) -> Options {
@@ -55,8 +61,8 @@ pub fn database_options(content: Content, recovery: DBRecoveryMode) -> Options {
 }
 
 pub fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
-    let mut options = table_options(FileLength::Long);
-    options.set_target_file_size_base(LONG_FILE_BYTES);
+    let mut options = table_options(FileContent::Compacted);
+    options.set_target_file_size_base(COMPACTED_FILE_BYTES);
     options.set_compaction_filter_factory(ExpiryFilterFactory { clock, swept });
     options.set_periodic_compaction_seconds(PERIODIC_COMPACTION_SECONDS);
     // Write-backs add sorted files, each with counters from the whole key range. Merging them by size rewrites a
@@ -74,14 +80,18 @@ pub fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
 }
 
 /// Returns the options for writing files of counters.
-pub fn table_options(length: FileLength) -> Options {
+pub fn table_options(content: FileContent) -> Options {
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(&block_cache());
     // With 100 million counters, the filters take more memory than anything else, so the cache bounds them.
     table.set_cache_index_and_filter_blocks(true);
-    if length == FileLength::Long {
+    if content == FileContent::LongKeys {
+        table.set_block_size(LONG_KEY_BLOCK_BYTES);
+        table.set_metadata_block_size(LONG_KEY_BLOCK_BYTES);
+    }
+    if content != FileContent::WriteBack {
         // A whole filter takes megabytes, and would be read again for a single look-up if it did not stay in the cache.
-        // In short files, which every look-up reads, partitions would double the instructions.
+        // In common write-backs, which every look-up reads, partitions would double the instructions.
         table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
         table.set_partition_filters(true);
         // The cache bounds the memory of the index, even with long keys.
