@@ -243,6 +243,8 @@ impl Calls<'_> {
                     let socket = tokio::net::TcpStream::connect(address).await.unwrap();
                     let mut builder = h2::client::Builder::new();
                     builder.initial_window_size(window).initial_max_send_streams(of_each);
+                    // A busy client may read hundreds of replies at once.
+                    builder.data_frame_budget(usize::MAX);
                     let (send, connection) = builder.handshake::<_, Bytes>(socket).await.unwrap();
                     let connection = tokio::spawn(connection);
                     let mut calls = tokio::task::JoinSet::new();

@@ -5,7 +5,7 @@
 //! | [`net`] | whatever does not depend on a protocol: listeners, TLS, passwords, connections, bounds on memory and work |
 //! | [`mod@line`] | the front for Divvy's line protocol |
 //! | [`resp`] | the front for Redis clients |
-//! | [`http`] | the HTTP front: [`transport`](http::transport) serves connections, [`api`](http::api) answers requests |
+//! | [`http`] | the HTTP front: `transport` serves connections, `api` answers requests |
 //! | [`grpc`] | the gRPC front, on the HTTP front's transport |
 //!
 //! Each front is an accept loop ([`net::accept`]) that passes connections to its protocol. The line protocol and RESP are

@@ -37,7 +37,7 @@ impl PlanBuilder {
             return refused;
         }
         let Plan { batch, members, requests, groups, .. } = &mut self.plan;
-        // What a settlement gives back is there for the group, so the entries apart come first.
+        // The group may use the credit that a settlement gives back, so the entries apart come first.
         let entries = batch.take(&group.entries(batch).collect::<Vec<_>>());
         let OpenGroup { start, is_denied, record_id, apart, .. } = group;
         let first = batch.len();

@@ -203,7 +203,7 @@ fn what_is_taken_together_takes_each_lease_once_or_none() {
             "{refused:?}"
         );
     }
-    // A release is not part of the group.
+    // A release does not belong to the group.
     assert_eq!(together(&[look, (one, Intent::Leave, None)]), [Ok(true), Ok(true)]);
     assert_eq!(at.only_left(one), 2);
 }

@@ -8,7 +8,7 @@ use crate::algorithm::{sliding_log, token_bucket};
 use crate::store::rocks::commit::segment_marks::SegmentMarks;
 
 const MEMORY: usize = 64 << 10;
-/// What one counter may add after the stripe has made room.
+/// Memory that one counter may add after the stripe has made room.
 const ONE_MORE: usize = 4 << 10;
 
 #[derive(Debug, Clone, Copy)]

@@ -81,7 +81,7 @@ fn write_back_all(store: &RocksStore) {
     store.core.engine.write_back_at(time(When::LongAgo)).unwrap();
 }
 
-/// As RocksDB does by itself, whatever is not written back.
+/// Flushes records that are not written back, like RocksDB does by itself.
 fn compact_without_write_back(store: &RocksStore) {
     let compact = |database: &Database| {
         database.compact();
@@ -149,7 +149,7 @@ fn a_sweep_forgets_what_has_expired() {
     close(store);
 }
 
-/// The records in the hot table are none of the sweep's to push out.
+/// The sweep never evicts records that are in the hot table.
 #[test]
 fn a_sweep_leaves_the_table_s_bound_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -257,13 +257,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// What the model does not know is whether a compaction drops an expired record or leaves it: such a counter may
+    /// The model does not know whether a compaction drops an expired record or leaves it: such a counter may
     /// exist. The others do or do not.
     #[test]
     fn the_count_is_never_too_high_nor_too_low(steps in steps(), memory in prop_oneof![Just(0usize), Just(10_000_000)]) {
         let dir = tempfile::tempdir().unwrap();
         let mut store = open(dir.path(), memory, 1_000_000);
-        // What each counter's last change was, by the time of it.
+        // The last change of each counter, by its time.
         let mut model = HashMap::new();
         for step in steps {
             match step {
