@@ -81,7 +81,7 @@ fn write_back_all(store: &RocksStore) {
     store.core.engine.write_back_at(time(When::LongAgo)).unwrap();
 }
 
-/// Flushes records that are not written back, like RocksDB does by itself.
+/// Compacts the files without a write-back before it, like RocksDB does by itself.
 fn compact_without_write_back(store: &RocksStore) {
     let compact = |database: &Database| {
         database.compact();
