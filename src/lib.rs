@@ -12,11 +12,11 @@
 //! |---|---|---|
 //! | [`cli`] | subcommands, one per file; messages for the operator | decisions |
 //! | [`config`] | parsing of rules files (INI, JSON) into validated rules, or a report of every problem with its line; conversion of ratelimit's YAML | counting |
-//! | [`server`] | sockets: accept, TLS, the password, read, write, timeouts, shutdown; a session per protocol, the HTTP API | policy |
+//! | [`server`] | sockets: accept, TLS, the password, read, write, timeouts, shutdown; a session per protocol, the HTTP API; `net` has the parts that no protocol owns | policy |
 //! | [`protocol`] | conversion between bytes and requests or replies: Divvy's line protocol, RESP and its commands, Envoy's and Kuadrant's messages | sockets |
 //! | [`limiter`] | planning of requests by the rules; reports from the store's outcomes | protocols, files |
 //! | [`rules`] | the operator's rules, compiled: the limits that apply to an operation | time, counters |
-//! | [`store`] | storage of counters in RocksDB, Redis or memory, behind one contract | rules |
+//! | [`store`] | storage of counters in RocksDB, Redis or memory, behind one contract; keys and values as bytes, bounds, and layers in front of a distant store | rules |
 //! | [`calendar`] | calendar windows: when a day or a month begins and ends in a time zone | counting, the current time |
 //! | [`algorithm`] | pure decisions: (limit, state, request, time) → (outcome, state) | clocks, I/O |
 //! | [`files`] | reading of files that operators name, without waiting | their format |
