@@ -116,7 +116,7 @@ impl Matcher {
         Ok(Self { keys, rare, words, sets: builder.sets, blocks: rule_bits::block_count(rules.len()) })
     }
 
-    /// PickedSets the sets for a request.
+    /// Picks the sets for a request.
     pub fn select(&self, selection: &mut Selection, values: &impl Values) {
         let Selection { picked, ends, pieces } = selection;
         picked.clear();

@@ -8,8 +8,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::units;
-use crate::limiter::DEFAULT_MAX_ACTOR_LIMITS;
-use crate::limiter::Limiter;
+use crate::limiter::{DEFAULT_MAX_ACTOR_LIMITS, Limiter};
 use crate::logging::Escaped;
 use crate::metrics::Task;
 use crate::server::keep_running;

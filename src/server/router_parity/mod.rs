@@ -29,10 +29,9 @@ use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitR
 use crate::protocol::resp::Limits as RespLimits;
 use crate::server::grpc::GrpcFront;
 use crate::server::health::Health;
-use crate::server::http::RateLimitHeaders;
 use crate::server::http::{
-    ApiSettings, BodyBounds, Call, CheckOperation, CheckSettings, FastRoute, HttpFront, Incoming, Reply, Routes,
-    UnsentReplies, serve_routes,
+    ApiSettings, BodyBounds, Call, CheckOperation, CheckSettings, FastRoute, HttpFront, Incoming, RateLimitHeaders,
+    Reply, Routes, UnsentReplies, serve_routes,
 };
 use crate::server::net::auth::{Guard, Password};
 use crate::server::net::connection::{ConnectionContext, Timeouts};

@@ -23,11 +23,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 pub use self::commit::journal;
-use self::disk::actor_limits;
 use self::disk::backup::Backups;
-use self::disk::directory;
 pub use self::disk::open_error::OpenError;
 pub use self::disk::restore::{RestoreError, restore};
+use self::disk::{actor_limits, directory};
 use self::store_core::{StoreCore, Threads};
 use self::table::Acted;
 use self::table::lookups::Lookups;
@@ -36,12 +35,9 @@ use super::seal::Seal;
 use crate::clock::Timestamp;
 use crate::metrics::Metric;
 use crate::store::bounds::Shares;
-use crate::store::contract::BackupError;
-use crate::store::contract::Batch;
-use crate::store::contract::Store;
-use crate::store::contract::StoreError;
-use crate::store::contract::{LimitChange, LimitCursor, LimitPage};
-use crate::store::contract::{Listing, Page};
+use crate::store::contract::{
+    BackupError, Batch, LimitChange, LimitCursor, LimitPage, Listing, Page, Store, StoreError,
+};
 
 /// Bytes of keys beyond which a batch waits for due disk work before it is applied.
 const LARGE_BATCH: usize = 64 << 10;

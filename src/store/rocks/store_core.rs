@@ -14,8 +14,7 @@ use super::disk::{counter_record, stored_seal_key};
 use super::engine::Engine;
 use crate::clock::Clock;
 use crate::store::bounds::Bounds;
-use crate::store::contract::StoreError;
-use crate::store::contract::{Listing, Page};
+use crate::store::contract::{Listing, Page, StoreError};
 use crate::store::seal::Seal;
 
 /// The open store.

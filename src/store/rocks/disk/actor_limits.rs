@@ -5,8 +5,7 @@
 
 use super::database::Database;
 use crate::clock::Timestamp;
-use crate::store::contract::StoreError;
-use crate::store::contract::{ActorLimit, LIMITS_PER_PAGE, LimitChange, LimitCursor, LimitPage};
+use crate::store::contract::{ActorLimit, LIMITS_PER_PAGE, LimitChange, LimitCursor, LimitPage, StoreError};
 
 /// First byte of every key: the version of the layout of keys and values.
 const VERSION: u8 = 1;

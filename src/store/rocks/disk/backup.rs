@@ -13,8 +13,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::directory::{self, BACKUP_FILE, FORMAT_FILE};
 use super::stored_seal_key;
-use crate::store::contract::StoreError;
-use crate::store::contract::{BackupError, MAX_BACKUP_NAME};
+use crate::store::contract::{BackupError, MAX_BACKUP_NAME, StoreError};
 
 /// Suffix of an incomplete backup's name, which also begins with a '.'.
 const PARTIAL: &str = ".partial";

@@ -28,11 +28,8 @@ use super::upkeep::damage::Damage;
 use super::upkeep::health::Health;
 use super::upkeep::timings::Timings;
 use crate::clock::Timestamp;
-use crate::store::bounds::CounterBudget;
-use crate::store::bounds::{RecordBudgets, Shares};
-use crate::store::bounds::{RecordCount, was_set_back};
-use crate::store::contract::StoreError;
-use crate::store::contract::{Entry, Outcomes, Unit};
+use crate::store::bounds::{CounterBudget, RecordBudgets, RecordCount, Shares, was_set_back};
+use crate::store::contract::{Entry, Outcomes, StoreError, Unit};
 use crate::store::outage::Outage;
 use crate::store::rocks_options::Durability;
 

@@ -11,14 +11,12 @@ use parking_lot::Mutex as RealMutex;
 
 use super::*;
 use crate::clock::Clock;
-use crate::store::bounds::Bounds;
-use crate::store::bounds::RecordBudgets;
+use crate::store::bounds::{Bounds, RecordBudgets};
 use crate::store::contract::Action;
 use crate::store::key::{Prefix, Space};
 use crate::store::rocks::commit::journal::{self, Change};
 use crate::store::rocks::commit::sorted_changes::SortedChanges;
-use crate::store::rocks::disk::Patience;
-use crate::store::rocks::disk::{EachCounter, EachRecord, Reach};
+use crate::store::rocks::disk::{EachCounter, EachRecord, Patience, Reach};
 use crate::store::testing::{LOOK, TAKE, at, window};
 
 /// Memory for all counters of a test.

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::store::bounds::CounterBudget;
-use crate::store::bounds::RecordBudgets;
+use crate::store::bounds::{CounterBudget, RecordBudgets};
 use crate::store::rocks::commit::group_commit::GroupCommit;
 use crate::store::rocks::upkeep::health::Health;
 

@@ -7,8 +7,7 @@ use std::ops::Range;
 
 use super::{CounterRecord, Table};
 use crate::algorithm::Limit;
-use crate::store::contract::Entry;
-use crate::store::contract::StoreError;
+use crate::store::contract::{Entry, StoreError};
 use crate::store::record_key;
 use crate::store::rocks::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

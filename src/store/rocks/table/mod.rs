@@ -35,8 +35,7 @@ use super::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::AcqRel, 
 use super::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use crate::algorithm::{Outcome, State};
 use crate::clock::Timestamp;
-use crate::store::contract::StoreError;
-use crate::store::contract::{Change, Entry};
+use crate::store::contract::{Change, Entry, StoreError};
 
 const WORD_BITS: usize = u64::BITS as usize;
 

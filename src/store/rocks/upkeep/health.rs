@@ -5,8 +5,7 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-use crate::store::contract::Entry;
-use crate::store::contract::StoreError;
+use crate::store::contract::{Entry, StoreError};
 use crate::store::rocks::sync::Mutex;
 use crate::store::rocks::sync::atomic::AtomicU8;
 

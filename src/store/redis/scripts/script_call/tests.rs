@@ -3,8 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::algorithm::Fate;
-use crate::algorithm::{Ask, FixedWindow, Limit, ReservationAsk, TokenBucket};
+use crate::algorithm::{Ask, Fate, FixedWindow, Limit, ReservationAsk, TokenBucket};
 use crate::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND, Timestamp};
 use crate::store::contract::Action;
 use crate::store::key::{Prefix, Space};
