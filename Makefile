@@ -103,6 +103,7 @@ docs: setup ## Write the tables of docs/configuration.md anew, from the flags
 
 .PHONY: docs-check
 docs-check: build ## Check the links, rules and commands in the documentation
+	@scripts/docs-check --self-test
 	@scripts/docs-check
 
 .PHONY: test-unit
