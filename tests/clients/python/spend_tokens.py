@@ -42,7 +42,11 @@ async def spend(model, budget, number):
 
 
 async def stop(model, budget, _):
-    """Stops an answer, and asserts that its connection is closed before the commit."""
+    """Stops an answer. Asserts that the model may use only the rest of the reservation, and that the connection is closed before
+    the commit."""
+    messages = prompt(3, never_ends=True)
+    estimate = budget_code.prompt_tokens(messages)
+    assert estimate > 10, estimate
     events = []
 
     def recorded(event, call):
@@ -55,17 +59,15 @@ async def stop(model, budget, _):
     create = model.chat.completions.create
 
     async def create_recorded(**request):
+        assert request["max_tokens"] == int(reserve) - estimate, request
         answer = await create(**request)
         answer.close = recorded("closed", answer.close)
         return answer
 
     model.chat.completions.create = create_recorded
     budget_code.Reservation.commit = recorded("committed", budget_code.Reservation.commit)
-    messages = prompt(3, never_ends=True)
     answer = await budget_code.ask(model, budget, messages, int(reserve), lambda text: text.count("word") == 3)
     assert (answer, events) == ("word word word ", ["closed", "committed"]), (answer, events)
-    estimate = budget_code.prompt_tokens(messages)
-    assert estimate > 10, estimate
     return {"denied": False, "reserved": int(reserve), "spent": estimate + 3}
 
 
