@@ -394,9 +394,9 @@ fn command_line_sets_returns_lists_and_removes_limits() {
     };
     let done = |out: &str| (0, out.to_owned(), String::new());
     assert_eq!(run(&["set", "fixed", "a b", "20"]), done(""));
-    assert_eq!(run(&["set", "log", "c", "30", "--expires", "60"]), done(""));
+    assert_eq!(run(&["set", "log", "c", "30", "--expires", "7d"]), done(""));
     assert_eq!(run(&["get", "fixed", "a b"]), done("20"));
-    assert_eq!(run(&["get", "log", "c"]), done("30, for another 60 s"));
+    assert_eq!(run(&["get", "log", "c"]), done("30, for another 604800 s"));
     let (_, list, _) = run(&["list"]);
     assert_eq!(list.lines().count(), 3, "{list}");
     assert_eq!(

@@ -124,7 +124,7 @@ fn sizes_and_times_have_units() {
         ("--max-line", "1KB", "K, M, G, Ki, Mi and Gi"),
         ("--max-line", "0.0001K", "whole number of bytes"),
         ("--max-output", "99999999999G", "to 1024Gi"),
-        ("--idle-timeout", "1d", "ms, s, m and h"),
+        ("--idle-timeout", "1y", "ms, s, m, h, d and w"),
         ("--idle-timeout", "forever", "a time"),
         ("--redis-timeout", "0", "from 1ms to"),
         ("--drain-grace", "9999999h", "from 0 to"),

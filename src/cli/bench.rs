@@ -37,7 +37,7 @@ use worker::{Progress, ThreadId, Worker};
 
 /// Last paragraph of the help.
 pub const HELP: &str = "\
-SECONDS accepts the units ms, s, m and h, as in 250ms. A number without a unit is in seconds.";
+SECONDS accepts the units ms, s, m, h, d and w, as in 250ms. A number without a unit is in seconds.";
 
 /// Loads the server, and prints a report.
 ///

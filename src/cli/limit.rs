@@ -46,7 +46,7 @@ struct SetArgs {
     /// Credits in place of the rule's creditLimit. 0 denies everything
     #[arg(value_parser = units::count::<u64>(0..=MAX_CREDIT_LIMIT))]
     credits: u64,
-    /// How long the limit lasts, in seconds or as in 12h [default: until it is deleted]
+    /// How long the limit lasts, in seconds or as in 7d [default: until it is deleted]
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds(1..=MAX_LASTS_SECONDS))]
     expires: Option<Time>,
     #[command(flatten)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Last paragraph of the help of subcommands with sizes and times.
 pub const HELP: &str = "\
 BYTES accepts the units K, M, G (powers of 1000) and Ki, Mi, Gi (powers of 1024), as in 64Ki. SECONDS and MS accept \
-ms, s, m and h, as in 250ms. A number without a unit is in the unit that the placeholder names.";
+ms, s, m, h, d and w, as in 250ms. A number without a unit is in the unit that the placeholder names.";
 
 /// Upper bound for the size of anything in memory, in bytes. Sums of a few such sizes fit into 64 bits.
 pub const MAX_IN_MEMORY: u64 = 1 << 40;
@@ -23,8 +23,14 @@ const SIZES: [(&str, u64); 6] =
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
-const TIMES: [(&str, u64); 4] =
-    [("h", 3_600 * NANOS_PER_SECOND), ("m", 60 * NANOS_PER_SECOND), ("s", NANOS_PER_SECOND), ("ms", NANOS_PER_MILLI)];
+const TIMES: [(&str, u64); 6] = [
+    ("w", 604_800 * NANOS_PER_SECOND),
+    ("d", 86_400 * NANOS_PER_SECOND),
+    ("h", 3_600 * NANOS_PER_SECOND),
+    ("m", 60 * NANOS_PER_SECOND),
+    ("s", NANOS_PER_SECOND),
+    ("ms", NANOS_PER_MILLI),
+];
 
 /// Maximum number of digits after the decimal point.
 const MAX_DECIMALS: usize = 18;
@@ -127,7 +133,9 @@ fn time(
     move |text| {
         let (nanos, is_exact) = parse(text, bare, &TIMES).map_err(|fault| match fault {
             InvalidAmount::Number => "must be a time, such as 30, 250ms or 1.5h".to_owned(),
-            InvalidAmount::Unit(unit) => format!("has the unknown unit {unit:?}: the units of time are ms, s, m and h"),
+            InvalidAmount::Unit(unit) => {
+                format!("has the unknown unit {unit:?}: the units of time are ms, s, m, h, d and w")
+            }
             InvalidAmount::TooLarge => describe_range(&range, of_nanos),
         })?;
         if !range.contains(&nanos) {
@@ -227,6 +235,8 @@ mod tests {
             ("30s", 30_000),
             ("5m", 300_000),
             ("1.5h", 5_400_000),
+            ("7d", 604_800_000),
+            ("0.5w", 302_400_000),
             ("0.250000000000000004", 250),
         ] {
             assert_eq!(time_of(text), Ok(Duration::from_millis(expected)), "{text}");
@@ -261,12 +271,13 @@ mod tests {
             ("s", "a time"),
             ("-1s", "a time"),
             ("nan", "a time"),
-            ("1d", "\"d\""),
+            ("1y", "h, d and w"),
             ("1M", "\"M\""),
             ("0.5ms", "1ms"),
             ("0.000000001", "1ms"),
-            ("8761h", "from 0 to 8760h"),
-            ("18446744073709551615", "from 0 to 8760h"),
+            ("8761h", "from 0 to 365d"),
+            ("366d", "from 0 to 365d"),
+            ("18446744073709551615", "from 0 to 365d"),
         ] {
             let error = time_of(text).unwrap_err();
             assert!(error.contains(told), "{text:?}: {error}");
@@ -299,7 +310,7 @@ mod tests {
             assert_eq!(Bytes(bytes).to_string(), expected);
         }
         for (millis, expected) in
-            [(0, "0"), (250, "250ms"), (1_500, "1500ms"), (30_000, "30s"), (300_000, "5m"), (3_600_000, "1h")]
+            [(0, "0"), (250, "250ms"), (1_500, "1500ms"), (300_000, "5m"), (3_600_000, "1h"), (172_800_000, "2d")]
         {
             assert_eq!(Time(Duration::from_millis(millis)).to_string(), expected);
         }
