@@ -49,11 +49,11 @@ impl Algorithm for Concurrency {
         state.time
     }
 
-    fn advanced(&self, _state: &State, at: Timestamp) -> State {
+    fn advanced(&self, _state: State, at: Timestamp) -> State {
         State { time: at }
     }
 
-    fn pulled_back(&self, _state: &State, at: Timestamp) -> State {
+    fn pulled_back(&self, _state: State, at: Timestamp) -> State {
         State { time: at }
     }
 

@@ -21,10 +21,10 @@ pub(super) trait Algorithm: Sized {
     fn time(&self, state: &Self::State) -> Timestamp;
 
     /// Returns `state` at `at`, which is not earlier than its time.
-    fn advanced(&self, state: &Self::State, at: Timestamp) -> Self::State;
+    fn advanced(&self, state: Self::State, at: Timestamp) -> Self::State;
 
     /// Returns `state` with its times moved back to `at`, which is earlier than its time.
-    fn pulled_back(&self, state: &Self::State, at: Timestamp) -> Self::State;
+    fn pulled_back(&self, state: Self::State, at: Timestamp) -> Self::State;
 
     /// Returns the credits that count as used, rounded up, in a state that was advanced to `at`. They may exceed the capacity.
     fn used(&self, state: &Self::State, at: Timestamp) -> u64;
@@ -60,7 +60,7 @@ pub(super) trait Algorithm: Sized {
 
     /// Decides `ask`; the state is `None` when nothing changed.
     fn decide(&self, stored: Option<&Self::State>, ask: Ask, at: Timestamp) -> (Outcome, Option<Self::State>) {
-        decide(self, stored, ask, at)
+        decide(self, stored.cloned(), ask, at)
     }
 
     /// Returns the nanoseconds after `at` until all credits are back. Then a bucket may be forgotten.
@@ -78,13 +78,13 @@ pub(super) struct Present<S> {
     pub pulled_back: bool,
 }
 
-pub(super) fn present<A: Algorithm>(limit: &A, stored: Option<&A::State>, at: Timestamp) -> Present<A::State> {
+pub(super) fn present<A: Algorithm>(limit: &A, stored: Option<A::State>, at: Timestamp) -> Present<A::State> {
     let Some(stored) = stored else {
         return Present { state: limit.fresh(at), at, pulled_back: false };
     };
-    let time = limit.time(stored);
+    let time = limit.time(&stored);
     if set_back_ns(time, at).is_some() {
-        let state = limit.advanced(&limit.pulled_back(stored, at), at);
+        let state = limit.advanced(limit.pulled_back(stored, at), at);
         return Present { state, at, pulled_back: true };
     }
     let at = at.max(time);
@@ -99,7 +99,7 @@ pub(super) fn set_back_ns(time: Timestamp, at: Timestamp) -> Option<u64> {
 /// Decides what [`Algorithm::decide`] returns for most algorithms.
 pub(super) fn decide<A: Algorithm>(
     limit: &A,
-    stored: Option<&A::State>,
+    stored: Option<A::State>,
     ask: Ask,
     at: Timestamp,
 ) -> (Outcome, Option<A::State>) {
@@ -147,7 +147,7 @@ pub(super) fn outcome<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, befor
 
 /// Computes what [`Algorithm::lifetime_ns`] returns for most algorithms.
 pub(super) fn lifetime_ns<A: Algorithm>(limit: &A, state: &A::State, at: Timestamp) -> u64 {
-    let Present { state, at, .. } = present(limit, Some(state), at);
+    let Present { state, at, .. } = present(limit, Some(state.clone()), at);
     limit.wait_ns(&state, limit.capacity(), at)
 }
 

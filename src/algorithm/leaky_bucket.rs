@@ -82,13 +82,13 @@ impl Algorithm for LeakyBucket {
         state.mark
     }
 
-    fn advanced(&self, state: &State, at: Timestamp) -> State {
+    fn advanced(&self, state: State, at: Timestamp) -> State {
         let leaked = u128::from(at.since(state.mark)) * u128::from(self.count.get());
-        self.filled(self.level(state).saturating_sub(leaked), at)
+        self.filled(self.level(&state).saturating_sub(leaked), at)
     }
 
-    fn pulled_back(&self, state: &State, at: Timestamp) -> State {
-        State { mark: at, ..*state }
+    fn pulled_back(&self, state: State, at: Timestamp) -> State {
+        State { mark: at, ..state }
     }
 
     fn used(&self, state: &State, _at: Timestamp) -> u64 {

@@ -60,12 +60,15 @@ impl Algorithm for SlidingLog {
         state.times.last().copied().unwrap_or(Timestamp::EPOCH)
     }
 
-    fn advanced(&self, state: &State, at: Timestamp) -> State {
-        let still_counts = |time: &&Timestamp| at.since(**time) < self.window_ns.get();
-        State { times: state.times.iter().skip_while(|time| !still_counts(time)).copied().collect() }
+    fn advanced(&self, state: State, at: Timestamp) -> State {
+        let has_left = |time: &Timestamp| at.since(*time) >= self.window_ns.get();
+        match state.times.iter().take_while(|time| has_left(time)).count() {
+            0 => state,
+            left => State { times: state.times.iter().skip(left).copied().collect() },
+        }
     }
 
-    fn pulled_back(&self, state: &State, at: Timestamp) -> State {
+    fn pulled_back(&self, state: State, at: Timestamp) -> State {
         State { times: state.times.iter().map(|time| at.min(*time)).collect() }
     }
 

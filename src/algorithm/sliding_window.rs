@@ -65,16 +65,16 @@ impl Algorithm for SlidingWindow {
         state.start
     }
 
-    fn advanced(&self, state: &State, at: Timestamp) -> State {
+    fn advanced(&self, state: State, at: Timestamp) -> State {
         match at.since(state.start) / self.window_ns {
-            0 => *state,
+            0 => state,
             1 => State { start: state.start.plus(self.window_ns.get()), current: 0, previous: state.current },
             _ => self.fresh(at),
         }
     }
 
-    fn pulled_back(&self, state: &State, at: Timestamp) -> State {
-        State { start: self.aligned(at), ..*state }
+    fn pulled_back(&self, state: State, at: Timestamp) -> State {
+        State { start: self.aligned(at), ..state }
     }
 
     fn used(&self, state: &State, at: Timestamp) -> u64 {

@@ -96,14 +96,14 @@ impl Algorithm for TokenBucket {
         state.mark
     }
 
-    fn advanced(&self, state: &State, at: Timestamp) -> State {
+    fn advanced(&self, state: State, at: Timestamp) -> State {
         let steps = at.since(state.mark) / self.interval_ns;
-        let missing = self.missing(state).saturating_sub(steps.saturating_mul(self.refill.get()));
-        State { mark: state.mark.plus(steps * self.interval_ns.get()), count: self.tally.count(missing), ..*state }
+        let missing = self.missing(&state).saturating_sub(steps.saturating_mul(self.refill.get()));
+        State { mark: state.mark.plus(steps * self.interval_ns.get()), count: self.tally.count(missing), ..state }
     }
 
-    fn pulled_back(&self, state: &State, at: Timestamp) -> State {
-        State { mark: at, ..*state }
+    fn pulled_back(&self, state: State, at: Timestamp) -> State {
+        State { mark: at, ..state }
     }
 
     fn used(&self, state: &State, _at: Timestamp) -> u64 {
@@ -136,13 +136,13 @@ impl Algorithm for TokenBucket {
 
     fn decide(&self, stored: Option<&State>, ask: Ask, at: Timestamp) -> (Outcome, Option<State>) {
         let (Present { state: found, at, pulled_back }, cost, strict) = match ask {
-            Ask::Drain { cost, strict } => (decide::present(self, stored, at), cost, strict),
+            Ask::Drain { cost, strict } => (decide::present(self, stored.copied(), at), cost, strict),
             Ask::Replay { cost, strict } => {
-                let state = stored.map_or_else(|| self.fresh(at), |state| self.advanced(state, at));
+                let state = stored.map_or_else(|| self.fresh(at), |state| self.advanced(*state, at));
                 (Present { state, at, pulled_back: false }, cost, strict)
             }
             Ask::Look { .. } | Ask::Take { .. } | Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Refund { .. } => {
-                return decide::decide(self, stored, ask, at);
+                return decide::decide(self, stored.copied(), ask, at);
             }
         };
         let before = self.left(&found, at);

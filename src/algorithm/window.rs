@@ -43,12 +43,12 @@ impl<W: Window> Algorithm for W {
         self.begin(state)
     }
 
-    fn advanced(&self, state: &State, at: Timestamp) -> State {
-        if at < state.ends { *state } else { self.fresh(at) }
+    fn advanced(&self, state: State, at: Timestamp) -> State {
+        if at < state.ends { state } else { self.fresh(at) }
     }
 
-    fn pulled_back(&self, state: &State, at: Timestamp) -> State {
-        State { ends: self.end(at), ..*state }
+    fn pulled_back(&self, state: State, at: Timestamp) -> State {
+        State { ends: self.end(at), ..state }
     }
 
     fn used(&self, state: &State, _at: Timestamp) -> u64 {

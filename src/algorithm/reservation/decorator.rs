@@ -31,17 +31,17 @@ impl<A: Algorithm> Algorithm for Decorator<'_, A> {
         self.0.time(base).max(groups.time)
     }
 
-    fn advanced(&self, (base, groups): &Self::State, at: Timestamp) -> Self::State {
-        let mut groups = groups.clone();
+    fn advanced(&self, (base, mut groups): Self::State, at: Timestamp) -> Self::State {
         groups.advance(at);
         (self.0.advanced(base, at), groups)
     }
 
-    fn pulled_back(&self, state: &Self::State, at: Timestamp) -> Self::State {
-        let (base, mut groups) = state.clone();
-        groups.clock.set_back(self.time(state).since(at));
+    fn pulled_back(&self, state: Self::State, at: Timestamp) -> Self::State {
+        let set_back_ns = self.time(&state).since(at);
+        let (base, mut groups) = state;
+        groups.clock.set_back(set_back_ns);
         groups.time = at;
-        (if self.0.time(&base) > at { self.0.pulled_back(&base, at) } else { base }, groups)
+        (if self.0.time(&base) > at { self.0.pulled_back(base, at) } else { base }, groups)
     }
 
     fn used(&self, (base, groups): &Self::State, at: Timestamp) -> u64 {
@@ -108,7 +108,7 @@ pub(in crate::algorithm) fn decide<A: Algorithm<State: AlgorithmState>>(
     ask: Ask,
     at: Timestamp,
 ) -> Decision {
-    let (outcome, state) = decide::decide(&Decorator(limit), split(state).as_ref(), ask, at);
+    let (outcome, state) = decide::decide(&Decorator(limit), split(state), ask, at);
     Decision { outcome, state: state.map(join) }
 }
 
@@ -127,7 +127,7 @@ pub(in crate::algorithm) fn reserve<A: Algorithm<State: AlgorithmState>>(
     at: Timestamp,
 ) -> (Decision, Expiry) {
     let limit = &Decorator(limit);
-    let Present { mut state, at, pulled_back } = decide::present(limit, stored.and_then(split).as_ref(), at);
+    let Present { mut state, at, pulled_back } = decide::present(limit, stored.and_then(split), at);
     let before = limit.left(&state, at);
     if state.1.is_empty() {
         state.1 = ExpiryGroups::new(generation);
@@ -149,7 +149,7 @@ pub(in crate::algorithm) fn settle<A: Algorithm<State: AlgorithmState>>(
     at: Timestamp,
 ) -> Decision {
     let limit = &Decorator(limit);
-    let Present { mut state, at, pulled_back } = decide::present(limit, stored.and_then(split).as_ref(), at);
+    let Present { mut state, at, pulled_back } = decide::present(limit, stored.and_then(split), at);
     let before = limit.left(&state, at);
     let is_freed = state.1.remove(credits, ends, at);
     if cost > 0 {
@@ -169,7 +169,7 @@ pub(in crate::algorithm) fn renew<A: Algorithm<State: AlgorithmState>>(
     at: Timestamp,
 ) -> (Decision, Expiry) {
     let limit = &Decorator(limit);
-    let Present { mut state, at, .. } = decide::present(limit, stored.and_then(split).as_ref(), at);
+    let Present { mut state, at, .. } = decide::present(limit, stored.and_then(split), at);
     let before = limit.left(&state, at);
     let later = groups::round_up_end(at, ttl_seconds).max(state.1.clock.by_server(ends));
     let expiry = limit.expiry_in_window(&state, later);
