@@ -1,8 +1,7 @@
 //! Ids that clients derive from a real one are rejected. They cause no request to the store, and load no calendars.
 //! Real ids work on every server that shares the store, regardless of its rules.
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64_simd::URL_SAFE_NO_PAD;
 use serde_json::json;
 use siphasher::sip128::SipHasher13;
 
