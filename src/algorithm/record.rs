@@ -79,8 +79,9 @@ impl Record {
 }
 
 /// The effect of a decision on a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RecordChange {
+    #[default]
     Keep,
     Set(Record),
     Clear,

@@ -9,7 +9,7 @@ use crate::algorithm::idempotency::Replay;
 use crate::algorithm::{Outcome, Record, RecordChange, State};
 
 /// The decision about one entry.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct EntryDecision {
     pub outcome: Outcome,
     /// The change of the bucket.
@@ -23,6 +23,31 @@ pub struct EntryDecision {
 impl EntryDecision {
     fn unchanged(outcome: Outcome) -> Self {
         Self { outcome, change: Change::Keep, record: RecordChange::Keep, share: None }
+    }
+
+    /// Decides the member for itself. `was_denied`: the group contains a member that was denied before. Decisions are large, so each
+    /// is made in the place of an earlier one.
+    #[inline]
+    fn decide_alone(&mut self, member: Member<'_>, was_denied: bool, budget: &CounterBudget) -> Result<(), StoreError> {
+        let Member { entry, bucket, record } = member;
+        (self.change, self.record, self.share) = (Change::Keep, RecordChange::Keep, None);
+        let replay = member.find_replay();
+        if let (Replay::HeldBack(outcome), true) = (replay, was_denied) {
+            self.outcome = outcome;
+            return Ok(());
+        }
+        // Answers are repeated even if the store is full. A policy's answer is not remembered.
+        if bucket.is_none()
+            && matches!(replay, Replay::None | Replay::HeldBack(_))
+            && let Some(refusal) = budget.refusal(entry)
+        {
+            self.outcome = refusal?;
+        } else if entry.action.has_record() {
+            (self.outcome, self.change, self.record) = entry.decide_with_record(bucket, record);
+        } else {
+            (self.outcome, self.change) = entry.decide(bucket);
+        }
+        Ok(())
     }
 
     /// Whether it keeps the group from taking anything. A commit, a release or a renewal never does.
@@ -56,7 +81,8 @@ pub struct Budgets<'a> {
     pub shares: &'a Shares,
 }
 
-/// Decides a group's entries, and reserves budget for the buckets that they create. Call [`Room::keep`] once they exist.
+/// Decides a group's entries into `decisions`, and reserves budget for the buckets that they create. Call [`Room::keep`] once they
+/// exist.
 ///
 /// If a member was denied before, all members repeat their earlier answers. If the store is full, the full-store policy answers
 /// for a new bucket, and may deny the group.
@@ -66,29 +92,31 @@ pub struct Budgets<'a> {
 pub fn decide<'a, 'b>(
     members: impl Iterator<Item = Member<'a>> + Clone,
     budgets: Budgets<'b>,
-) -> Result<(Vec<EntryDecision>, Room<'b>), StoreError> {
-    let mut decisions = Vec::with_capacity(members.size_hint().0);
+    decisions: &mut Vec<EntryDecision>,
+) -> Result<Room<'b>, StoreError> {
+    decisions.resize_with(members.clone().count(), EntryDecision::default);
+    let has_records = members.clone().any(|member| member.entry.action.has_record());
     let is_denial = |member: Member| matches!(member.find_replay(), Replay::Answered(first) if !first.allowed);
-    let was_denied = members.clone().any(is_denial);
-    for member in members.clone() {
-        decisions.push(decide_alone(member, was_denied, budgets.counters)?);
+    let was_denied = has_records && members.clone().any(is_denial);
+    for (member, decision) in members.clone().zip(decisions.iter_mut()) {
+        decision.decide_alone(member, was_denied, budgets.counters)?;
     }
     let mut room = Room { budgets, counters: 0 };
     // A single entry may change its bucket although it is not allowed.
-    if is_granted(members.clone(), &decisions) || decisions.len() == 1 {
-        for (member, decision) in members.clone().zip(&mut decisions) {
-            let is_new = matches!(decision.change, Change::Set(_)) && member.bucket.is_none();
+    if decisions.len() == 1 || is_granted(members.clone(), decisions) {
+        for (member, decision) in members.clone().zip(decisions.iter_mut()) {
+            let is_new = member.bucket.is_none() && matches!(decision.change, Change::Set(_));
             if is_new && !room.begin_counter() {
                 *decision = EntryDecision::unchanged(budgets.counters.refuse(member.entry)?);
             }
         }
     }
-    if !is_granted(members.clone(), &decisions) {
+    if !is_granted(members.clone(), decisions) {
         let has_conflict = members.clone().any(|member| member.find_replay() == Replay::Conflict);
         if decisions.len() > 1 {
             room.give_back();
         }
-        for (member, decision) in members.clone().zip(&mut decisions) {
+        for (member, decision) in members.clone().zip(decisions.iter_mut()) {
             if decision.outcome.allowed {
                 *decision = hold_back(member);
             }
@@ -98,7 +126,10 @@ pub fn decide<'a, 'b>(
             }
         }
     }
-    for (member, decision) in members.zip(&mut decisions).filter(|(member, _)| member.entry.action.has_record()) {
+    if !has_records {
+        return Ok(room);
+    }
+    for (member, decision) in members.zip(decisions).filter(|(member, _)| member.entry.action.has_record()) {
         decision.record = decision.record.or_found(member.record, member.entry.at);
         if let RecordChange::Set(record) = &decision.record
             && member.record.is_none()
@@ -106,29 +137,7 @@ pub fn decide<'a, 'b>(
             decision.share = Some(budgets.shares.begin(member.entry, record, budgets.records)?);
         }
     }
-    Ok((decisions, room))
-}
-
-fn decide_alone(member: Member<'_>, was_denied: bool, budget: &CounterBudget) -> Result<EntryDecision, StoreError> {
-    let Member { entry, bucket, record } = member;
-    let replay = member.find_replay();
-    if let (Replay::HeldBack(outcome), true) = (replay, was_denied) {
-        return Ok(EntryDecision::unchanged(outcome));
-    }
-    // Answers are repeated even if the store is full. A policy's answer is not remembered.
-    if matches!(replay, Replay::None | Replay::HeldBack(_))
-        && bucket.is_none()
-        && let Some(refusal) = budget.refusal(entry)
-    {
-        return Ok(EntryDecision::unchanged(refusal?));
-    }
-    if !entry.action.has_record() {
-        // Fast path: decisions with records are large, and would be copied.
-        let (outcome, change) = entry.decide(bucket);
-        return Ok(EntryDecision { change, ..EntryDecision::unchanged(outcome) });
-    }
-    let (outcome, change, record) = entry.decide_with_record(bucket, record);
-    Ok(EntryDecision { outcome, change, record, share: None })
+    Ok(room)
 }
 
 /// Decides a member that would be granted, when its group is denied.
@@ -206,8 +215,8 @@ mod tests {
         let (records, shares) = (RecordBudgets::new(0, 0, 100), Shares::of(None));
         let members =
             entries.iter().zip(states).map(|(entry, state)| Member { entry, bucket: state.as_ref(), record: None });
-        let (decided, room) = decide(members, Budgets { counters: budget, records: &records, shares: &shares })?;
-        room.keep();
+        let mut decided = Vec::new();
+        decide(members, Budgets { counters: budget, records: &records, shares: &shares }, &mut decided)?.keep();
         let describe = |EntryDecision { outcome, change, .. }| (outcome.allowed, outcome.left, change != Change::Keep);
         Ok(decided.into_iter().map(describe).collect())
     }
@@ -255,9 +264,9 @@ mod tests {
         let settled = |entries: &[Entry]| {
             let members = entries.iter().map(|entry| Member { entry, bucket: None, record: None });
             let shares = Shares::of(None);
-            let (decided, room) =
-                decide(members, Budgets { counters: &budgets.0, records: &budgets.1, shares: &shares })?;
-            room.keep();
+            let mut decided = Vec::new();
+            let budgets = Budgets { counters: &budgets.0, records: &budgets.1, shares: &shares };
+            decide(members, budgets, &mut decided)?.keep();
             Ok::<_, StoreError>(decided.iter().map(|one| (one.outcome.fate, one.outcome.left)).collect::<Vec<_>>())
         };
         assert!(settled(&[commit.clone(), commit.clone()]).is_err(), "there is room for one record");

@@ -133,10 +133,12 @@ impl Buckets {
             bucket: states.get(record_key::bucket(key)).map(|(state, _)| state),
             record: records.get(key),
         });
-        match group::decide(members, budgets) {
-            Ok((decided, room)) => {
+        let mut decisions = Vec::new();
+        match group::decide(members, budgets, &mut decisions) {
+            Ok(room) => {
                 room.keep();
-                for (EntryDecision { outcome, change, record, share }, entry) in decided.into_iter().zip(unit.entries) {
+                for (EntryDecision { outcome, change, record, share }, entry) in decisions.into_iter().zip(unit.entries)
+                {
                     let key = unit.key(entry);
                     self.make(change, record_key::bucket(key), entry, now, budgets.counters);
                     match record {

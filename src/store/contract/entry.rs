@@ -25,8 +25,9 @@ pub struct Entry {
 }
 
 /// The change of a bucket by an action.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Change {
+    #[default]
     Keep,
     Set(State),
     Clear,

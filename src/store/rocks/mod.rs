@@ -124,6 +124,7 @@ impl Store for RocksStore {
         let mut unsettled = std::mem::take(&mut batch.unsettled);
         let mut lookups = Lookups::default();
         let shares = Shares::of(batch.origin);
+        let mut decisions = Vec::new();
         batch.forget_outcomes();
         let mut needs_records = engine.table.needs_records();
         loop {
@@ -140,7 +141,7 @@ impl Store for RocksStore {
                             Some(durable_after)
                         })
                     }
-                    _ => engine.act_together(unit, now, (&mut lookups, &shares), outcomes),
+                    _ => engine.act_together(unit, now, (&mut lookups, &shares, &mut decisions), outcomes),
                 };
                 match acted {
                     Ok(None) => return false,

@@ -270,8 +270,10 @@ impl World {
         let (mut lookups, mut outcomes) = (Lookups::default(), Vec::new());
         let acted = loop {
             self.engine.look_up(&mut lookups, unit.members(), at(LATE)).await;
-            if let Some(acted) =
-                self.engine.act_together(unit, at(LATE), (&mut lookups, &Shares::of(None)), &mut outcomes).transpose()
+            if let Some(acted) = self
+                .engine
+                .act_together(unit, at(LATE), (&mut lookups, &Shares::of(None), &mut Vec::new()), &mut outcomes)
+                .transpose()
             {
                 break acted;
             }
@@ -474,8 +476,10 @@ impl World {
         let (mut lookups, mut outcomes) = (Lookups::default(), Vec::new());
         let acted = loop {
             self.engine.look_up(&mut lookups, unit.members(), at(LATE)).await;
-            if let Some(acted) =
-                self.engine.act_together(unit, at(LATE), (&mut lookups, &Shares::of(None)), &mut outcomes).transpose()
+            if let Some(acted) = self
+                .engine
+                .act_together(unit, at(LATE), (&mut lookups, &Shares::of(None), &mut Vec::new()), &mut outcomes)
+                .transpose()
             {
                 break acted;
             }

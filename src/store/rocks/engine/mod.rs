@@ -30,6 +30,7 @@ use super::upkeep::timings::Timings;
 use crate::clock::Timestamp;
 use crate::store::bounds::{CounterBudget, RecordBudgets, RecordCount, Shares, was_set_back};
 use crate::store::contract::{Entry, Outcomes, StoreError, Unit};
+use crate::store::group::EntryDecision;
 use crate::store::outage::Outage;
 use crate::store::rocks_options::Durability;
 
@@ -172,11 +173,11 @@ impl<D: Disk> Engine<D> {
         &self,
         group: Unit<'_>,
         now: Timestamp,
-        (lookups, shares): (&mut Lookups, &Shares),
+        (lookups, shares, decisions): (&mut Lookups, &Shares, &mut Vec<EntryDecision>),
         outcomes: &mut Outcomes,
     ) -> Result<Option<u64>, StoreError> {
         let load = |member, departures| self.record_for(member, now, lookups, departures);
-        self.table.act_together(group, now, &self.admission, shares, outcomes, load)
+        self.table.act_together(group, now, &self.admission, (shares, decisions), outcomes, load)
     }
 
     /// Forgets the reservations and answers that have ended by `now`.

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::admission::Admission;
 use super::stripe::Stripe;
 use super::{CounterRecord, KeyHash, Table};
-use crate::algorithm::RecordChange;
+use crate::algorithm::{RecordChange, State};
 use crate::clock::Timestamp;
 use crate::store::bounds::{Share, Shares};
 use crate::store::contract::{Change, Entry, Outcomes, StoreError, Unit};
@@ -27,12 +27,14 @@ struct Member<'a> {
     key: &'a [u8],
     entry: &'a Entry,
     hash: KeyHash,
+    /// Index of its stripe among the locked ones.
+    stripe: usize,
     /// Key of the record that the entry is about, which is in the same stripe.
     record_key: Option<RecordKey<'a>>,
     /// Index in its stripe, valid until a counter is added there.
     slot: Option<usize>,
-    /// The counter's record, if it had to be read.
-    loaded: CounterRecord,
+    /// The counter's record, if it had to be read. Boxed, because that is rare, and members are moved.
+    loaded: Option<Box<(State, Timestamp)>>,
     /// Whether the counter existed, and had a record in RocksDB, when the group was decided. It may leave the table
     /// while others change.
     exists: bool,
@@ -47,16 +49,16 @@ struct RecordKey<'a> {
 }
 
 /// The locked stripes of a group, in the order of their numbers.
-struct Stripes<'a>(SmallVec<[(usize, MutexGuard<'a, Stripe>); USUAL_SIZE]>);
+struct Stripes<'a>(SmallVec<[MutexGuard<'a, Stripe>; USUAL_SIZE]>);
 
 /// Size of a group that needs no allocations.
 const USUAL_SIZE: usize = 4;
 
 impl Table {
     /// Applies the entries of `group` to their counters, all or none, as [`Table::act`] applies one, and adds the
-    /// outcomes to
-    /// `outcomes`. `load` returns the record of one counter. Returns the commit that makes the state behind these outcomes
-    /// durable; 0 if that has long been durable. If `load` returns `None`, so does this function, and nothing changes.
+    /// outcomes to `outcomes`. `load` returns the record of one counter, and `decisions` is a buffer. Returns the commit
+    /// that makes the state behind these outcomes durable; 0 if that has long been durable. If `load` returns `None`, so
+    /// does this function, and nothing changes.
     ///
     /// # Errors
     /// See [`Table::act`]. Nothing is changed or added then.
@@ -65,15 +67,15 @@ impl Table {
         group: Unit<'a>,
         now: Timestamp,
         admission: &Admission,
-        shares: &Shares,
+        (shares, decisions): (&Shares, &mut Vec<EntryDecision>),
         outcomes: &mut Outcomes,
         mut load: impl FnMut((usize, &'a [u8], &'a Entry), u32) -> Result<Option<CounterRecord>, StoreError>,
     ) -> Result<Option<u64>, StoreError> {
         let _gate = self.gate.read();
         let mut members: SmallVec<[_; USUAL_SIZE]> = group.members().map(|member| Member::new(self, member)).collect();
-        let mut stripes = Stripes::lock(self, &members);
-        for Member { index, key, entry, hash, record_key, slot, loaded, .. } in &mut members {
-            let stripe = stripes.stripe(*hash);
+        let mut stripes = Stripes::lock(self, &mut members);
+        for Member { index, key, entry, hash, stripe, record_key, slot, loaded, .. } in &mut members {
+            let stripe = stripes.at(*stripe);
             if record_key.is_some() {
                 // Before the decision: a record that it finds must still be counted when it changes.
                 stripe.records.advance(now);
@@ -82,15 +84,15 @@ impl Table {
             if slot.is_none() && !stripe.holds_all {
                 let Some(record) = load((*index, key, entry), *stripe.departures(hash.high))? else { return Ok(None) };
                 stripe.loaded += 1;
-                *loaded = record;
+                *loaded = record.map(Box::new);
             }
         }
-        let (mut decisions, mut durable_after) = stripes.decide(&mut members, admission, shares)?;
+        let mut durable_after = stripes.decide(&mut members, admission, shares, decisions)?;
         let mut has_added = false;
         // Decisions are large: they stay in place.
-        for (member, EntryDecision { outcome, change, record, share }) in members.iter_mut().zip(&mut decisions) {
+        for (member, EntryDecision { outcome, change, record, share }) in members.iter_mut().zip(decisions) {
             let change = std::mem::replace(change, Change::Keep);
-            let stripe = stripes.stripe(member.hash);
+            let stripe = stripes.at(member.stripe);
             stripe.acted += 1;
             if has_added {
                 member.slot = stripe.slots.find(member.hash.high);
@@ -131,7 +133,7 @@ impl Table {
                 return 0;
             }
             (Change::Keep, None) => {
-                if let Some((state, expires)) = loaded.take() {
+                if let Some((state, expires)) = loaded.take().map(|loaded| *loaded) {
                     self.keep_loaded(stripe, hash, state, expires);
                 }
                 return 0;
@@ -180,6 +182,7 @@ impl<'a> Member<'a> {
             key: bucket,
             entry,
             hash,
+            stripe: 0,
             record_key,
             slot: None,
             loaded: None,
@@ -190,40 +193,46 @@ impl<'a> Member<'a> {
 }
 
 impl<'a> Stripes<'a> {
-    fn lock(table: &'a Table, members: &[Member<'_>]) -> Self {
-        let mut numbers: SmallVec<[_; USUAL_SIZE]> = members.iter().map(|member| member.hash.stripe()).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        Self(numbers.into_iter().map(|number| (number, table.stripe(number))).collect())
+    /// Locks the members' stripes, each once.
+    fn lock(table: &'a Table, members: &mut [Member<'_>]) -> Self {
+        let mut order: SmallVec<[_; USUAL_SIZE]> = members.iter_mut().collect();
+        order.sort_unstable_by_key(|member| member.hash.stripe());
+        let (mut stripes, mut last) = (SmallVec::new(), None);
+        for member in order {
+            let number = member.hash.stripe();
+            if last != Some(number) {
+                stripes.push(table.stripe(number));
+                last = Some(number);
+            }
+            member.stripe = stripes.len() - 1;
+        }
+        Self(stripes)
     }
 
-    #[expect(clippy::indexing_slicing, reason = "every member's stripe is there")]
-    fn stripe(&mut self, hash: KeyHash) -> &mut Stripe {
-        let position = self.position(hash);
-        &mut self.0[position].1
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "a member has the index of its stripe")]
+    fn at(&mut self, index: usize) -> &mut Stripe {
+        &mut self.0[index]
     }
 
-    fn position(&self, hash: KeyHash) -> usize {
-        self.0.partition_point(|(number, _)| *number < hash.stripe())
-    }
-
-    /// Decides the group, and notes what is known about its counters. Also returns the commit that makes the state
-    /// behind the decision durable.
-    #[expect(clippy::indexing_slicing, reason = "every member's stripe is there")]
+    /// Decides the group into `decisions`, and notes what is known about its counters. Returns the commit that makes the
+    /// state behind the decision durable.
+    #[expect(clippy::indexing_slicing, reason = "a member has the index of its stripe")]
     fn decide(
         &self,
         members: &mut [Member<'_>],
         Admission { health, counters, records, .. }: &Admission,
         shares: &Shares,
-    ) -> Result<(Vec<EntryDecision>, u64), StoreError> {
+        decisions: &mut Vec<EntryDecision>,
+    ) -> Result<u64, StoreError> {
         let (mut durable_after, mut needs_disk) = (0, false);
         let mut found: SmallVec<[_; USUAL_SIZE]> = SmallVec::new();
-        for Member { entry, hash, record_key, slot, loaded, exists, is_recorded, .. } in members {
-            let stripe = &self.0[self.position(*hash)].1;
+        for Member { entry, stripe, record_key, slot, loaded, exists, is_recorded, .. } in members {
+            let stripe = &self.0[*stripe];
             *is_recorded = slot.map_or(loaded.is_some(), |index| stripe.slots.at(index).tags().recorded);
             durable_after = durable_after.max(slot.map_or(0, |index| stripe.durable_after(index)));
             let state = match (*slot, loaded) {
-                (None, Some((state, _))) => Some(Cow::Borrowed(&*state)),
+                (None, Some(loaded)) => Some(Cow::Borrowed(&loaded.0)),
                 (slot, _) => stripe.state(slot),
             };
             *exists = state.is_some();
@@ -236,7 +245,7 @@ impl<'a> Stripes<'a> {
             bucket: state.as_deref(),
             record: *record,
         });
-        let (decisions, room) = group::decide(members, Budgets { counters, records, shares })?;
+        let room = group::decide(members, Budgets { counters, records, shares }, decisions)?;
         // A refused entry leaves no trace, and a change that cannot be written is not made: see `Table::act`.
         if (needs_disk || decisions.iter().any(|decision| decision.change != Change::Keep))
             && let Some(fault) = health.fault()
@@ -244,6 +253,6 @@ impl<'a> Stripes<'a> {
             return Err(fault);
         }
         room.keep();
-        Ok((decisions, durable_after))
+        Ok(durable_after)
     }
 }
