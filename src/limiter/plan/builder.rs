@@ -32,6 +32,8 @@ pub struct PlanBuilder {
     pub(super) has_seal: bool,
     /// The rules of one request that must all allow it.
     pub(super) stack: Vec<Part>,
+    /// Buffer for the record id of a reservation.
+    pub(super) record_id: Vec<u8>,
     pub(super) scratch: Scratch,
 }
 
@@ -81,7 +83,7 @@ impl PlanBuilder {
 
     /// Memory that its buffers hold, used or not (bytes).
     pub fn memory(&self) -> usize {
-        self.plan.memory() + self.stack.capacity() * size_of::<Part>()
+        self.plan.memory() + self.stack.capacity() * size_of::<Part>() + self.record_id.capacity()
     }
 
     /// Adds a request about `operation`. `cost` replaces the cost by the rules' `costField`s. A hit of cost 0 takes nothing, and

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::builder::PlanBuilder;
 use super::reservation_id::MAX_ID_TEXT;
 use super::table::Intent;
-use super::terms::{Terms, client_record_id, is_client_id};
+use super::terms::{Terms, is_client_id, write_client_record_id};
 use crate::limiter::refusal::Refusal;
 use crate::rules::Operation;
 use crate::store::unknown_seal_key;
@@ -52,14 +52,17 @@ impl PlanBuilder {
             // The client could not be given an id to settle it by.
             return self.add_refused(unknown_seal_key());
         }
-        let record_id = match (reserve.id, &mut self.group) {
-            (Some(id), _) => client_record_id(id),
-            (None, Some(group)) => group.record_id.get_or_insert_with(new_record_id).clone(),
-            (None, None) => new_record_id(),
-        };
+        let mut record_id = std::mem::take(&mut self.record_id);
+        record_id.clear();
+        match (reserve.id, &mut self.group) {
+            (Some(id), _) => write_client_record_id(id, &mut record_id),
+            (None, Some(group)) => record_id.extend_from_slice(group.record_id.get_or_insert_with(new_record_id)),
+            (None, None) => write_new_record_id(&mut record_id),
+        }
         let terms = Terms { ttl_seconds: reserve.ttl_seconds, max_ttl_seconds, record_id, is_clamped };
         let start = self.plan.mark();
         self.add_under(operation, Intent::Reserve, Some(reserve.credits), Some(&terms));
+        self.record_id = terms.record_id;
         if self.group.is_none() && self.id_length(self.plan.len() - 1) > MAX_ID_TEXT {
             self.plan.return_to(start);
             self.add_refused(Refusal::LongReservation);
@@ -72,12 +75,20 @@ impl PlanBuilder {
     }
 }
 
-/// Returns a record id that no other reservation has, on any server.
 fn new_record_id() -> Vec<u8> {
+    let mut id = Vec::new();
+    write_new_record_id(&mut id);
+    id
+}
+
+/// Appends a record id that no other reservation has, on any server.
+fn write_new_record_id(out: &mut Vec<u8>) {
     use std::hash::{BuildHasher, RandomState};
     static FIRST: LazyLock<[u64; 2]> = LazyLock::new(|| [0, 1].map(|half| RandomState::new().hash_one(half)));
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let [server, first] = *FIRST;
     let number = first.wrapping_add(NEXT.fetch_add(1, Relaxed));
-    [&b"s"[..], &server.to_le_bytes(), &number.to_le_bytes()].concat()
+    out.push(b's');
+    out.extend_from_slice(&server.to_le_bytes());
+    out.extend_from_slice(&number.to_le_bytes());
 }

@@ -9,7 +9,7 @@ use super::contents::{Group, Member, Plan, Purpose, Source};
 use super::entries::Entries;
 use super::part::Part;
 use super::table::{Cost, Counter, Intent, Modes, Objection, RuleKind, Treatment, hit, treatment};
-use super::terms::{Terms, client_record_id, is_client_id};
+use super::terms::{Terms, is_client_id, write_client_record_id};
 use crate::algorithm::{Limit, ReservationAsk};
 use crate::clock::Timestamp;
 use crate::limiter::policy::{Bucket, Policy};
@@ -238,7 +238,11 @@ impl Context<'_> {
         let entry = if action.is_about_reservation() {
             let id = match self.terms {
                 Some(terms) => Cow::Borrowed(terms.record_id.as_slice()),
-                None => Cow::Owned(client_record_id(hold(rule, self.operation).unwrap_or_default())),
+                None => {
+                    let mut id = Vec::new();
+                    write_client_record_id(hold(rule, self.operation).unwrap_or_default(), &mut id);
+                    Cow::Owned(id)
+                }
             };
             let write_key = |key: &mut Vec<u8>| record_key::write(RecordSpace::Reservations, &id, key, write_key);
             entries.add(action, self.now, is_canary, write_key)

@@ -18,7 +18,8 @@ pub(super) fn is_client_id(id: &[u8]) -> bool {
     (1..=MAX_CLIENT_ID).contains(&id.len())
 }
 
-/// Record id for a reservation that the client named.
-pub(super) fn client_record_id(id: &[u8]) -> Vec<u8> {
-    [b"c", id].concat()
+/// Appends the record id of a reservation that the client named.
+pub(super) fn write_client_record_id(id: &[u8], out: &mut Vec<u8>) {
+    out.push(b'c');
+    out.extend_from_slice(id);
 }

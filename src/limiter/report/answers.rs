@@ -57,7 +57,7 @@ impl<'a> Report<'a> {
         match self.members(index)? {
             // Fast path: one rule, no stack, no canaries.
             [only] => self.answer(only),
-            _ => Ok(self.standing(index)?.verdict),
+            members => Ok(self.answering(members)?.1),
         }
     }
 

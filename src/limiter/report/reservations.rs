@@ -68,20 +68,20 @@ impl Report<'_> {
     pub fn reserved(self, index: usize) -> Result<Reserved, Refusal> {
         let verdict = self.verdict(index)?;
         let members = self.plan.members_of(index)?;
-        let mut outcomes = Vec::with_capacity(members.len());
+        let (mut ends, mut are_repeated) = (None, true);
         for entry in
             members.iter().filter(|member| !member.is_canary).filter_map(|member| self.plan.reservation(member))
         {
-            outcomes.push(self.entry(entry)?);
+            let Outcome { session, fate, .. } = self.entry(entry)?;
+            ends = ends.into_iter().chain([session]).min();
+            are_repeated &= fate == Fate::Repeated;
         }
-        let is_repeated = !outcomes.is_empty() && outcomes.iter().all(|outcome| outcome.fate == Fate::Repeated);
-        let ends = outcomes.iter().map(|outcome| outcome.session).min();
         let id = || ReservationId::new(self.plan.records(members));
         Ok(Reserved {
             verdict,
             id: verdict.allowed.then(id),
             ends_ns: ends.filter(|_| verdict.allowed).and_then(|ends| self.until(ends)),
-            is_repeated,
+            is_repeated: are_repeated && ends.is_some(),
         })
     }
 
@@ -119,23 +119,27 @@ impl Report<'_> {
             _ => return Err(Refusal::NoRules),
         };
         let records = self.plan.settled.get(range).unwrap_or_default();
-        let mut outcomes = Vec::with_capacity(records.len());
+        let (mut least, mut fate, mut ends_ns) = (None, None, None);
         for entry in records.iter().filter_map(|record| record.entry) {
-            let capacity = self.plan.batch.limit(entry).map_or(1, |limit| limit.capacity());
-            outcomes.push((self.entry(entry)?, capacity));
+            let outcome = self.entry(entry)?;
+            let verdict = Verdict::from(outcome);
+            let capacity = i128::from(self.plan.batch.limit(entry).map_or(1, |limit| limit.capacity()));
+            let leaves_less = |(other, of_other): &(Verdict, i128)| {
+                i128::from(verdict.balance()) * of_other < i128::from(other.balance()) * capacity
+            };
+            if least.as_ref().is_none_or(leaves_less) {
+                least = Some((verdict, capacity));
+            }
+            // Some of the buckets may have been reset since. The fate that says the most counts.
+            fate = fate.into_iter().chain([outcome.fate]).min();
+            if outcome.fate == Fate::Done {
+                ends_ns = ends_ns.into_iter().chain(self.until(outcome.session)).min();
+            }
         }
-        let verdicts = outcomes.iter().map(|(outcome, capacity)| (Verdict::from(*outcome), i128::from(*capacity)));
-        let least = verdicts.min_by(|(one, of_one), (other, of_other)| {
-            let share = |verdict: &Verdict, of_other: &i128| i128::from(verdict.balance()) * of_other;
-            share(one, of_other).cmp(&share(other, of_one))
-        });
-        // Some of the buckets may have been reset since. The fate that says the most counts.
-        let fate = outcomes.iter().map(|(outcome, _)| outcome.fate).min();
-        let ends = outcomes.iter().filter(|(outcome, _)| outcome.fate == Fate::Done);
         Ok(Settled {
             verdict: least.map_or(Verdict::uncounted(true, 0), |(verdict, _)| verdict),
             fate: fate.unwrap_or(if records.is_empty() { Fate::Done } else { Fate::Gone }),
-            ends_ns: ends.filter_map(|(outcome, _)| self.until(outcome.session)).min(),
+            ends_ns,
             is_counted: !records.is_empty(),
         })
     }

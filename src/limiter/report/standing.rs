@@ -27,16 +27,22 @@ impl<'a> Report<'a> {
     /// # Errors
     /// Same as [`Report::verdict`].
     pub fn standing(self, index: usize) -> Result<Standing<'a>, Refusal> {
-        let mut answering: Option<Standing<'_>> = None;
-        for member in self.members(index)? {
-            let standing = self.standing_of(member)?;
+        let (member, verdict) = self.answering(self.members(index)?)?;
+        self.standing_of(member, verdict)
+    }
+
+    /// The member that answers for these, and its verdict: see [`Report::standing`].
+    pub(super) fn answering(self, members: &'a [Member]) -> Result<(&'a Member, Verdict), Refusal> {
+        let mut answering: Option<(&Member, Answer)> = None;
+        for member in members {
+            let answer = self.answer_of(member)?;
             let is_settlement = member.purpose.is_settlement();
-            let comes_first = |known: &Standing<'_>| standing.comes_before(known, is_settlement);
+            let comes_first = |(_, known): &(_, Answer)| answer.comes_before(known, is_settlement);
             if !member.is_canary && answering.as_ref().is_none_or(comes_first) {
-                answering = Some(standing);
+                answering = Some((member, answer));
             }
         }
-        answering.ok_or(Refusal::NoRules)
+        answering.map(|(member, answer)| (member, answer.verdict)).ok_or(Refusal::NoRules)
     }
 
     /// Whether several rules had to allow request `index`.
@@ -55,19 +61,33 @@ impl<'a> Report<'a> {
     /// Same as [`Report::verdict`].
     pub fn standings(self, index: usize) -> Result<impl Iterator<Item = Standing<'a>>, Refusal> {
         let members = self.members(index)?.iter().filter(|member| !member.is_canary);
-        Ok(members.filter_map(move |member| self.standing_of(member).ok()))
+        Ok(members.filter_map(move |member| self.standing_of(member, self.answer(member).ok()?).ok()))
     }
 
-    fn standing_of(self, member: &Member) -> Result<Standing<'a>, Refusal> {
+    fn standing_of(self, member: &Member, verdict: Verdict) -> Result<Standing<'a>, Refusal> {
         let rule = self.policy().and_then(|policy| policy.rules.rules().get(member.rule)).ok_or(Refusal::NoRules)?;
-        let (verdict, limit) = (self.answer(member)?, self.plan.limit(member));
+        let capacity = self.capacity(member, &verdict);
+        Ok(Standing { verdict, rule, place: member.rule, limit: self.plan.limit(member), capacity })
+    }
+
+    fn answer_of(self, member: &Member) -> Result<Answer, Refusal> {
+        let verdict = self.answer(member)?;
+        Ok(Answer { verdict, capacity: self.capacity(member, &verdict) })
+    }
+
+    fn capacity(self, member: &Member, verdict: &Verdict) -> u64 {
         // A rule without a counter always has all of its credits.
-        let capacity = limit.map_or(verdict.credit, Limit::capacity);
-        Ok(Standing { verdict, rule, place: member.rule, limit, capacity })
+        self.plan.limit(member).map_or(verdict.credit, Limit::capacity)
     }
 }
 
-impl Standing<'_> {
+/// The verdict of a rule, and the most credits that can be left.
+struct Answer {
+    verdict: Verdict,
+    capacity: u64,
+}
+
+impl Answer {
     /// Whether this rule answers rather than a rule that was matched before it.
     fn comes_before(&self, other: &Self, is_settlement: bool) -> bool {
         let (one, before) = (&self.verdict, &other.verdict);
