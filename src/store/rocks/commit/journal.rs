@@ -108,8 +108,13 @@ impl Packer {
         for Change { key, value } in self::staged(staged).map_while(Result::ok) {
             let shared = shared_length(last.unwrap_or(&self.key_before), key);
             let rest = key.get(shared..).unwrap_or_default();
-            write_number(record, shared);
-            write_number(record, rest.len());
+            match (u8::try_from(shared), u8::try_from(rest.len())) {
+                (Ok(shared @ ..0x80), Ok(length @ ..0x80)) => record.extend_from_slice(&[shared, length]),
+                _ => {
+                    write_number(record, shared);
+                    write_number(record, rest.len());
+                }
+            }
             record.extend_from_slice(rest);
             write_number(record, value.len());
             match <&[u8; WINDOW]>::try_from(value) {

@@ -62,7 +62,8 @@ impl Records {
         self.bytes += record.len();
         let has_room = |chunk: &Vec<u8>| chunk.len() + record.len() <= CHUNK_BYTES;
         if !self.chunks.last().is_some_and(has_room) {
-            self.chunks.push(Vec::new());
+            // A chunk that grew would be copied. The system provides its pages only as they are written.
+            self.chunks.push(Vec::with_capacity(CHUNK_BYTES));
         }
         if let Some(chunk) = self.chunks.last_mut() {
             journal::stage(chunk, &[], |out| out.extend_from_slice(record));
