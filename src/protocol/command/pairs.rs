@@ -103,10 +103,26 @@ impl Pairs<'_> {
             if !is_ascii && std::str::from_utf8(argument).is_err() {
                 return Err(CommandError::not_utf8(argument));
             }
-            let equals = argument.iter().position(|byte| *byte == b'=').ok_or_else(|| not_a_pair(argument))?;
+            let equals = find_equals(argument).ok_or_else(|| not_a_pair(argument))?;
             operation.set_spans(start..start + equals, start + equals + 1..end);
         }
         Ok(())
+    }
+}
+
+/// Returns the position of the first `=`. Most keys have fewer than eight bytes, which are searched in a few instructions: a
+/// byte is 0 if and only if subtracting 1 from it borrows, as long as no lower byte is 0 (H. S. Warren, "Hacker's Delight",
+/// section 6-1).
+#[inline]
+fn find_equals(argument: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::MAX / 0xff;
+    let Some((first, rest)) = argument.split_first_chunk() else {
+        return argument.iter().position(|byte| *byte == b'=');
+    };
+    let zeroed = u64::from_le_bytes(*first) ^ (ONES * u64::from(b'='));
+    match zeroed.wrapping_sub(ONES) & !zeroed & (ONES << 7) {
+        0 => memchr::memchr(b'=', rest).map(|at| first.len() + at),
+        found => Some(found.trailing_zeros() as usize / 8),
     }
 }
 
@@ -117,5 +133,18 @@ fn not_a_pair(argument: &[u8]) -> CommandError {
         CommandError::MisplacedId
     } else {
         CommandError::not_a_pair(argument)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn first_equals_sign_is_found(argument in prop::collection::vec(prop_oneof![any::<u8>(), 0x3c..=0x3e_u8], 0..20)) {
+            prop_assert_eq!(find_equals(&argument), argument.iter().position(|byte| *byte == b'='));
+        }
     }
 }
