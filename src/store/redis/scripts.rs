@@ -8,7 +8,6 @@ mod records;
 mod script_call;
 mod script_text;
 mod slot_value;
-mod window;
 
 pub use self::bucket_name::{TAG_LENGTH, around_actor, have_tags};
 pub use self::call_plan::plan_calls;

@@ -22,7 +22,7 @@ pub use self::in_flight::InFlight;
 pub use self::io_error::{closed, timed_out};
 pub use self::last_reply::LastReply;
 pub use self::queue::{Answer, Unanswered};
-pub use self::reply::{Elements, Reply};
+pub use self::reply::Reply;
 pub use self::script::Script;
 pub use self::stream::{Stream, connect};
 pub use self::tls::RedisTls;

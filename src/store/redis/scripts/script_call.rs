@@ -2,9 +2,9 @@
 
 use super::call_plan::{BucketActions, CallPlan};
 use super::script_text::{GROUP, WINDOW, bucket_script};
-use super::{bucket, records, window};
+use super::{bucket, records};
 use crate::algorithm::Outcome;
-use crate::store::contract::Batch;
+use crate::store::contract::{Batch, Entry};
 use crate::store::redis::topology::Layout;
 use crate::store::redis::wire::{Arguments, Call, Failure, Reply, Script};
 
@@ -36,33 +36,23 @@ fn script_input(
     actions: &mut BucketActions,
     layout: Layout,
 ) -> (&'static Script, Vec<Vec<u8>>, Arguments) {
-    let mut arguments = Arguments::with_capacity(3 + 2 * actions.indices.len());
-    let script = if actions.is_window {
-        window::write_arguments(batch, actions, &mut arguments);
-        &*WINDOW
-    } else {
-        bucket::write_arguments(batch, actions, &mut arguments);
-        bucket_script(&actions.limit)
-    };
+    let mut arguments = Arguments::with_capacity(2 + actions.indices.len());
+    bucket::write_arguments(batch, actions, &mut arguments);
+    let script = if actions.is_window { &*WINDOW } else { bucket_script(&actions.limit) };
     let keys = records::keys(std::mem::take(&mut actions.key), &actions.records, layout, &mut arguments);
     (script, keys, arguments)
 }
 
 /// Reads the outcome of each action from the reply.
 pub fn read_outcomes(batch: &Batch, plan: &CallPlan, reply: &Reply) -> Result<Vec<Result<Outcome, Failure>>, Failure> {
-    reply.read("a script's reply does not have one outcome for each action", |elements| {
-        let mut outcomes = Vec::with_capacity(plan.indices().count());
-        for actions in &plan.buckets {
-            for entry in actions.entries(batch) {
-                outcomes.push(match elements.error() {
-                    Some(error) => Err(error.into()),
-                    None if actions.is_window && !elements.is_at_text() => Ok(window::read_outcome(entry, elements)?),
-                    None => Ok(bucket::read_outcome(entry, elements)?),
-                });
-            }
-        }
-        Some(outcomes)
-    })
+    let entries = plan.buckets.iter().flat_map(|actions| actions.entries(batch));
+    let texts = reply.texts().filter(|texts| texts.len() == plan.indices().count());
+    let read = |(entry, text): (&Entry, _)| match text {
+        Ok(text) => bucket::read_outcome(entry, text).map(Ok),
+        Err(error) => Some(Err(Failure::from(error))),
+    };
+    let outcomes = texts.and_then(|texts| entries.zip(texts).map(read).collect());
+    outcomes.ok_or(Failure::Foreign("a script's reply does not have one outcome for each action"))
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ pub static GROUP: LazyLock<Script> = LazyLock::new(|| Script::new("group", &grou
 
 /// Returns the text of the script for a rule's fixed window.
 ///
-/// `KEYS[1]` is the window's name. The other keys and all arguments are described in `lua/window_stored.lua`.
+/// `KEYS[1]` is the window's name. The other keys and all arguments are described in `lua/stored.lua`.
 pub fn window_script() -> String {
     let before_bucket = [NUMBERS, CLOCK].concat();
     [&preamble(), APPLY, DECISION, &window_text(&before_bucket)].concat()
@@ -126,10 +126,10 @@ fn window_text(before_bucket: &str) -> String {
     [
         include_str!("lua/window_stored.lua"),
         // A hit on a window without reservations creates none of these functions.
-        "if is_bucket then\nreturn (function(KEYS, ARGV, damaged)\n",
+        "if is_bucket then\nreturn (function(damaged)\n",
         before_bucket,
         &bucket_text(&RULE_WINDOW),
-        "\nend)(KEYS, arguments, refusal)\nend\n",
+        "\nend)(refusal)\nend\n",
         include_str!("lua/window_apply.lua"),
     ]
     .concat()

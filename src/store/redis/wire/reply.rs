@@ -1,6 +1,6 @@
 //! Replies. Nothing here does I/O.
 //!
-//! The replies of scripts, lists of numbers or of texts, are read in place. The client library reads any other.
+//! The replies of scripts that decide are lists of texts, and are read in place. The client library reads any other.
 
 use bytes::Bytes;
 use redis::{FromRedisValue, RedisError, Value};
@@ -37,62 +37,12 @@ impl Reply {
         redis::from_redis_value(self.value()?).map_err(|_| Failure::Foreign(wrong))
     }
 
-    /// Reads the elements of a list, all of them. If that fails, or the reply is no list, the failure says `wrong`.
-    pub fn read<'a, T>(
-        &'a self,
-        wrong: &'static str,
-        read: impl FnOnce(&mut Elements<'a>) -> Option<T>,
-    ) -> Result<T, Failure> {
-        let read_all = |mut elements| read(&mut elements).filter(|_| elements.len() == 0);
-        self.elements().and_then(read_all).ok_or(Failure::Foreign(wrong))
-    }
-
-    /// Returns the elements of a list.
-    fn elements(&self) -> Option<Elements<'_>> {
+    /// Returns the elements of a list of texts. An element may be an error instead.
+    pub fn texts(&self) -> Option<Vec<Result<&str, RedisError>>> {
         let mut rest = &*self.0;
         let (b'*', len) = take_head(&mut rest)? else { return None };
-        Some(Elements { rest, len: usize::try_from(len).ok()? })
-    }
-}
-
-/// The elements of a list that are still to be read.
-pub struct Elements<'a> {
-    rest: &'a [u8],
-    len: usize,
-}
-
-impl<'a> Elements<'a> {
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Reads the next element, if it is an error.
-    pub fn error(&mut self) -> Option<RedisError> {
-        let (error, rest) = line(self.rest).filter(|(error, _)| error.starts_with(b"-"))?;
-        self.len = self.len.checked_sub(1)?;
-        self.rest = rest;
-        Reply([error, b"\r\n"].concat().into()).error()
-    }
-
-    /// Returns whether the next element is a text.
-    pub fn is_at_text(&self) -> bool {
-        self.rest.starts_with(b"$")
-    }
-
-    /// Reads the next element, a number.
-    pub fn number(&mut self) -> Option<i64> {
-        self.len = self.len.checked_sub(1)?;
-        let (b':', number) = take_head(&mut self.rest)? else { return None };
-        Some(number)
-    }
-
-    /// Reads the next element, a text.
-    pub fn text(&mut self) -> Option<&'a str> {
-        self.len = self.len.checked_sub(1)?;
-        let (b'$', len) = take_head(&mut self.rest)? else { return None };
-        let (text, rest) = self.rest.split_at_checked(usize::try_from(len).ok()?)?;
-        self.rest = rest.strip_prefix(b"\r\n")?;
-        std::str::from_utf8(text).ok()
+        let texts: Option<_> = (0..len).map(|_| take_text(&mut rest)).collect();
+        texts.filter(|_| rest.is_empty())
     }
 }
 
@@ -140,6 +90,19 @@ fn take_head(rest: &mut &[u8]) -> Option<(u8, i64)> {
     Some((*kind, number(digits)?))
 }
 
+/// Takes a text or an error off `rest`.
+fn take_text<'a>(rest: &mut &'a [u8]) -> Option<Result<&'a str, RedisError>> {
+    if rest.starts_with(b"-") {
+        let (error, after) = line(rest)?;
+        *rest = after;
+        return Reply([error, b"\r\n"].concat().into()).error().map(Err);
+    }
+    let (b'$', len) = take_head(rest)? else { return None };
+    let (text, after) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+    *rest = after.strip_prefix(b"\r\n")?;
+    std::str::from_utf8(text).ok().map(Ok)
+}
+
 /// Returns the first line without its end, and the bytes after it.
 fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     // Most lines have a few bytes, so this is faster than a search made for long ones.
@@ -170,12 +133,13 @@ impl Reply {
         Self(format!("*{}\r\n{}", elements.len(), elements.concat()).into())
     }
 
-    pub fn numbers(numbers: &[i64]) -> Self {
-        Self::list(&numbers.iter().map(|number| format!(":{number}\r\n")).collect::<Vec<_>>())
+    pub fn of_texts(texts: &[&str]) -> Self {
+        Self::list(&texts.iter().map(|text| format!("${}\r\n{text}\r\n", text.len())).collect::<Vec<_>>())
     }
 
-    pub fn texts(texts: &[&str]) -> Self {
-        Self::list(&texts.iter().map(|text| format!("${}\r\n{text}\r\n", text.len())).collect::<Vec<_>>())
+    /// Returns the reply as Redis sends it.
+    pub fn to_line(&self) -> String {
+        String::from_utf8(self.0.to_vec()).unwrap()
     }
 
     pub fn from_line(line: &str) -> Self {
@@ -227,17 +191,16 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_read_in_order_and_by_their_kind() {
-        let reply = Reply::numbers(&[1, -2, i64::MAX]);
-        let mut numbers = reply.elements().unwrap();
-        assert_eq!(numbers.len(), 3);
-        assert_eq!([numbers.number(), numbers.number(), numbers.number()], [Some(1), Some(-2), Some(i64::MAX)]);
-        assert_eq!((numbers.len(), numbers.number()), (0, None));
-        let reply = Reply::texts(&["a b", "", "é"]);
-        let mut texts = reply.elements().unwrap();
-        assert_eq!([texts.text(), texts.text(), texts.text(), texts.text()], [Some("a b"), Some(""), Some("é"), None]);
-        assert_eq!(reply.elements().unwrap().number(), None, "a text is no number");
-        assert!(Reply::from_line("+OK\r\n").elements().is_none());
+    fn texts_and_errors_are_read_in_order() {
+        let reply = Reply::of_texts(&["a b", "", "é"]);
+        let texts: Result<Vec<_>, _> = reply.texts().unwrap().into_iter().collect();
+        assert_eq!(texts.unwrap(), ["a b", "", "é"]);
+        let reply = Reply::from_line("*2\r\n-ERR no\r\n$1\r\na\r\n");
+        let texts = reply.texts().unwrap();
+        assert!(matches!(texts.as_slice(), [Err(error), Ok("a")] if error.code() == Some("ERR")), "{texts:?}");
+        for foreign in ["+OK\r\n", "*1\r\n:1\r\n", "*1\r\n$1\r\na\r\n$1\r\nb\r\n", "*2\r\n$1\r\na\r\n", "*-1\r\n$"] {
+            assert!(Reply::from_line(foreign).texts().is_none(), "{foreign:?}");
+        }
     }
 
     #[test]
@@ -287,9 +250,7 @@ mod tests {
                 let reply = Reply(Bytes::copy_from_slice(&bytes[..end]));
                 let _ = (reply.value(), reply.error());
             }
-            if let Some(mut elements) = Reply(bytes.into()).elements() {
-                while elements.number().is_some() || elements.text().is_some() {}
-            }
+            let _ = Reply(bytes.into()).texts();
         }
 
         /// Replies are split, and the client library's parser agrees on each of them.
@@ -305,7 +266,7 @@ mod tests {
                 let parsed = redis::parse_redis_value(reply.as_bytes());
                 prop_assert!(parsed.is_ok(), "{parsed:?}");
                 prop_assert!(is_error || split.value().is_ok() || reply.contains(['-', '!']));
-                prop_assert_eq!(split.elements().is_some(), reply.starts_with('*') && reply != "*-1\r\n");
+                prop_assert!(split.texts().is_none() || reply.starts_with('*'));
             }
             prop_assert!(bytes.is_empty());
         }
