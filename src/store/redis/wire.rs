@@ -1,6 +1,5 @@
 //! Bytes to and from one Redis: connections, TLS, commands, replies, and the reasons why a call has no answer.
 
-mod arguments;
 mod call;
 mod connection;
 mod driver;
@@ -14,7 +13,6 @@ mod script;
 mod stream;
 mod tls;
 
-pub use self::arguments::Arguments;
 pub use self::call::Call;
 pub use self::connection::Connection;
 pub use self::failure::Failure;

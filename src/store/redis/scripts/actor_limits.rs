@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 use crate::store::contract::{ActorLimit, LIMITS_PER_PAGE, LimitChange, LimitCursor, LimitPage};
-use crate::store::redis::wire::{Arguments, Call, Failure, Reply, Script};
+use crate::store::redis::wire::{Call, Failure, Reply, Script};
 
 const LIMITS: &str = "divvy.limits:{limits}";
 const CHANGES: &str = "divvy.limits:{limits}:changes";
@@ -20,14 +20,11 @@ static FOLLOW: LazyLock<Script> = LazyLock::new(|| Script::new("limit-changes", 
 
 /// Returns the call that makes the change. By Redis's clock, a limit ends as long after the change as its end is after `now`.
 pub fn change(change: &LimitChange, now: Timestamp) -> Call {
-    let mut arguments = Arguments::with_capacity(3);
-    arguments.push(format!("{} {}", change.rule, change.actor));
+    let of = format!("{} {}", change.rule, change.actor);
     let expires = change.limit.and_then(|limit| limit.expires);
     let lasts_ms = expires.map(|expires| expires.since(now).div_ceil(NANOS_PER_MILLI));
-    for number in [change.limit.map(|limit| limit.credits), lasts_ms] {
-        arguments.push(number.map(|number| number.to_string()).unwrap_or_default());
-    }
-    call(&CHANGE, &[LIMITS, CHANGES, ENDS, BORN], arguments)
+    let text = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
+    call(&CHANGE, &[LIMITS, CHANGES, ENDS, BORN], [of, text(change.limit.map(|limit| limit.credits)), text(lasts_ms)])
 }
 
 /// Returns whether the actor had a limit before, as this reply to [`change`] says.
@@ -37,20 +34,17 @@ pub fn was_there(reply: &Reply) -> Result<bool, Failure> {
 
 /// Returns the call that asks for the next page.
 pub fn follow(known: &LimitCursor) -> Call {
-    let mut arguments = Arguments::with_capacity(4);
     let (born, number, of) = match known {
         LimitCursor::Change { born, number, of } => (*born, *number, of.as_str()),
         LimitCursor::Nothing | LimitCursor::Key(_) | LimitCursor::All => (0, 0, ""),
     };
-    arguments.push_number(born);
-    arguments.push_number(number);
-    arguments.push(of);
-    arguments.push_number(LIMITS_PER_PAGE as u64);
+    let arguments = [born.to_string(), number.to_string(), of.to_owned(), LIMITS_PER_PAGE.to_string()];
     call(&FOLLOW, &[LIMITS, CHANGES, BORN], arguments)
 }
 
-fn call(script: &'static Script, keys: &[&str], arguments: Arguments) -> Call {
-    Call::script(script, keys.iter().map(|key| key.as_bytes().to_vec()).collect(), arguments, 1)
+fn call<const N: usize>(script: &'static Script, keys: &[&str], arguments: [String; N]) -> Call {
+    let keys = keys.iter().map(|key| key.as_bytes().to_vec()).collect();
+    Call::script(script, keys, arguments.map(String::into_bytes).into(), 1)
 }
 
 /// Returns the page in this reply to [`follow`].

@@ -18,19 +18,18 @@ use crate::algorithm::{Ask, CalendarId, Fate, Limit, Outcome, Tally};
 use crate::calendar::Calendar;
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 use crate::store::contract::{Action, Batch, Entry, generation};
-use crate::store::redis::wire::Arguments;
 
 /// Stands for Redis's own time.
 const NOW: &str = "now";
 
-/// Writes the arguments for actions on the bucket.
-pub fn write_arguments(batch: &Batch, actions: &BucketActions, arguments: &mut Arguments) {
-    let at = actions.entries(batch).next().map_or(batch.now(), |entry| entry.at);
-    arguments.push(numbers(actions, at));
-    for entry in actions.entries(batch) {
+/// Returns the arguments for actions on the bucket.
+pub fn arguments(batch: &Batch, actions: &BucketActions) -> Vec<Vec<u8>> {
+    let first_at = actions.entries(batch).next().map_or(batch.now(), |entry| entry.at);
+    let texts = actions.entries(batch).map(|entry| {
         let at = batch.brought_time(entry).filter(|_| !actions.is_window).map(|at| at.as_nanos().to_string());
-        arguments.push(action_text(entry.action, at.as_deref().unwrap_or(NOW)));
-    }
+        action_text(entry.action, at.as_deref().unwrap_or(NOW))
+    });
+    std::iter::once(numbers(actions, first_at)).chain(texts).map(String::into_bytes).collect()
 }
 
 /// Returns the limit's numbers as the algorithm's script reads them. Two exceptions may follow: what the counters count, if they
@@ -164,13 +163,13 @@ mod tests {
         let arguments = |limit| {
             let (batch, mut plan) = plan(limit);
             let call = make_call(&batch, &mut plan, Layout::OneServer);
-            String::from_utf8(call.arguments.as_bytes().to_vec()).unwrap()
+            call.arguments.into_iter().map(|argument| String::from_utf8(argument).unwrap()).collect::<Vec<_>>()
         };
-        let actions = "$29\r\nstrict 3 18446744073709551615\r\n$12\r\nforget 0 now\r\n";
+        let (drain, forget) = ("strict 3 18446744073709551615", "forget 0 now");
         let leaky = Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap());
-        assert_eq!(arguments(leaky), format!("$6\r\n9 4 70\r\n{actions}"));
+        assert_eq!(arguments(leaky), ["9 4 70", drain, forget]);
         let log = Limit::SlidingLog(SlidingLog::new(9, 70).unwrap());
-        assert_eq!(arguments(log), format!("$4\r\n9 70\r\n{actions}"));
+        assert_eq!(arguments(log), ["9 70", drain, forget]);
     }
 
     #[test]
@@ -182,7 +181,7 @@ mod tests {
         batch.push(limit, take, Timestamp::MAX, |key| prefix.write_key("x", key));
         let mut plan = plan_calls(&batch, Layout::OneServer).remove(0);
         let call = make_call(&batch, &mut plan, Layout::OneServer);
-        assert_eq!(call.arguments.as_bytes(), b"$9\r\n5 2000000\r\n$10\r\ntake 1 now\r\n");
+        assert_eq!(call.arguments, [b"5 2000000".to_vec(), b"take 1 now".to_vec()]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::{bucket, records};
 use crate::algorithm::Outcome;
 use crate::store::contract::{Batch, Entry};
 use crate::store::redis::topology::Layout;
-use crate::store::redis::wire::{Arguments, Call, Failure, Reply, Script};
+use crate::store::redis::wire::{Call, Failure, Reply, Script};
 
 /// Returns the call that applies the actions, and takes the keys of their buckets.
 pub fn make_call(batch: &Batch, plan: &mut CallPlan, layout: Layout) -> Call {
@@ -14,16 +14,15 @@ pub fn make_call(batch: &Batch, plan: &mut CallPlan, layout: Layout) -> Call {
         let (script, keys, arguments) = script_input(batch, actions, layout);
         return Call::script(script, keys, arguments, actions.indices.len());
     }
-    let (mut keys, mut arguments) = (Vec::new(), Arguments::default());
+    let (mut keys, mut arguments) = (Vec::new(), Vec::new());
     let mut buckets = plan.buckets.iter_mut();
     for members in &plan.steps {
-        arguments.push_number(*members as u64);
+        arguments.push(members.to_string().into());
         for actions in buckets.by_ref().take(*members) {
             let (script, own_keys, own_arguments) = script_input(batch, actions, layout);
-            arguments.push(script.name);
-            arguments.push_number(own_keys.len() as u64);
-            arguments.push_number(own_arguments.len() as u64);
-            arguments.append(&own_arguments);
+            arguments.push(script.name.into());
+            arguments.extend([own_keys.len(), own_arguments.len()].map(|count| count.to_string().into()));
+            arguments.extend(own_arguments);
             keys.extend(own_keys);
         }
     }
@@ -35,9 +34,8 @@ fn script_input(
     batch: &Batch,
     actions: &mut BucketActions,
     layout: Layout,
-) -> (&'static Script, Vec<Vec<u8>>, Arguments) {
-    let mut arguments = Arguments::with_capacity(2 + actions.indices.len());
-    bucket::write_arguments(batch, actions, &mut arguments);
+) -> (&'static Script, Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    let mut arguments = bucket::arguments(batch, actions);
     let script = if actions.is_window { &*WINDOW } else { bucket_script(&actions.limit) };
     let keys = records::keys(std::mem::take(&mut actions.key), &actions.records, layout, &mut arguments);
     (script, keys, arguments)

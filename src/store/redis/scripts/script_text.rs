@@ -44,7 +44,7 @@ const WINDOW_NAME: &str = "window";
 pub fn bucket_script(limit: &Limit) -> &'static Script {
     static SCRIPTS: LazyLock<[Script; 7]> = LazyLock::new(|| {
         let text = |files| [&preamble(), APPLY, NUMBERS, CLOCK, DECISION, &bucket_text(files)].concat();
-        BUCKETS.map(|(name, files)| Script::new(name, &text(files)))
+        BUCKETS.map(|(name, files)| Script::new(name, text(files)))
     });
     let [calendar_window, fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket, concurrency] =
         &*SCRIPTS;
@@ -60,10 +60,10 @@ pub fn bucket_script(limit: &Limit) -> &'static Script {
 }
 
 /// The script for a rule's fixed window.
-pub static WINDOW: LazyLock<Script> = LazyLock::new(|| Script::new(WINDOW_NAME, &window_script()));
+pub static WINDOW: LazyLock<Script> = LazyLock::new(|| Script::new(WINDOW_NAME, window_script()));
 
 /// The script for groups.
-pub static GROUP: LazyLock<Script> = LazyLock::new(|| Script::new("group", &group_text()));
+pub static GROUP: LazyLock<Script> = LazyLock::new(|| Script::new("group", group_text()));
 
 /// Returns the text of the script for a rule's fixed window.
 ///
