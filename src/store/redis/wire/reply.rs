@@ -2,24 +2,28 @@
 //!
 //! The replies of scripts that decide are lists of texts, and are read in place. The client library reads any other.
 
-use bytes::Bytes;
+use bytes::BytesMut;
 use redis::{FromRedisValue, RedisError, Value};
 
 use super::failure::Failure;
 
 /// One reply, as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply(Bytes);
+pub struct Reply(Vec<u8>);
 
 /// Bytes that no Redis sends.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed;
 
 impl Reply {
-    /// Takes the reply that `bytes` begin with off them.
-    pub fn split_off(bytes: &mut Bytes) -> Option<Self> {
-        let end = end_of(bytes).ok().flatten()?;
-        Some(Self(bytes.split_to(end)))
+    /// Takes the reply that `bytes` begin with off them. Returns `None` if a part of it is still to come.
+    pub fn take(bytes: &mut BytesMut) -> Result<Option<Self>, Malformed> {
+        Ok(end_of(bytes)?.map(|end| Self(bytes.split_to(end).to_vec())))
+    }
+
+    /// Returns whether it is a push, which Redis sends of its own accord. It answers no command.
+    pub fn is_push(&self) -> bool {
+        self.0.first() == Some(&b'>')
     }
 
     /// Returns the error, if the reply is one.
@@ -46,13 +50,8 @@ impl Reply {
     }
 }
 
-/// Returns whether `bytes` begin with a push, which Redis sends of its own accord. It answers no command.
-pub fn is_push(bytes: &[u8]) -> bool {
-    bytes.first() == Some(&b'>')
-}
-
 /// Returns where the reply that `bytes` begin with ends, or `None` if a part of it is still to come.
-pub fn end_of(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+fn end_of(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     let pairs = |count: i64| u64::try_from(count).unwrap_or(0).saturating_mul(2);
     let mut rest = bytes;
     let mut elements = 1_u64;
@@ -95,7 +94,7 @@ fn take_text<'a>(rest: &mut &'a [u8]) -> Option<Result<&'a str, RedisError>> {
     if rest.starts_with(b"-") {
         let (error, after) = line(rest)?;
         *rest = after;
-        return Reply([error, b"\r\n"].concat().into()).error().map(Err);
+        return Reply([error, b"\r\n"].concat()).error().map(Err);
     }
     let (b'$', len) = take_head(rest)? else { return None };
     let (text, after) = rest.split_at_checked(usize::try_from(len).ok()?)?;
@@ -112,18 +111,7 @@ fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 fn number(digits: &[u8]) -> Option<i64> {
-    let (is_negative, digits) = match digits.split_first()? {
-        (b'-', digits) => (true, digits),
-        _ => (false, digits),
-    };
-    if digits.is_empty() {
-        return None;
-    }
-    let magnitude = digits.iter().try_fold(0_i64, |number, digit| match digit {
-        b'0'..=b'9' => number.checked_mul(10)?.checked_add(i64::from(digit - b'0')),
-        _ => None,
-    })?;
-    Some(if is_negative { -magnitude } else { magnitude })
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -139,7 +127,7 @@ impl Reply {
 
     /// Returns the reply as Redis sends it.
     pub fn to_line(&self) -> String {
-        String::from_utf8(self.0.to_vec()).unwrap()
+        String::from_utf8(self.0.clone()).unwrap()
     }
 
     pub fn from_line(line: &str) -> Self {
@@ -247,20 +235,20 @@ mod tests {
         fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(prop::sample::select(b"*$:+-_\r\n0123|>x".to_vec()), 0..60)) {
             if let Ok(Some(end)) = end_of(&bytes) {
                 prop_assert!(end <= bytes.len());
-                let reply = Reply(Bytes::copy_from_slice(&bytes[..end]));
+                let reply = Reply(bytes[..end].to_vec());
                 let _ = (reply.value(), reply.error());
             }
-            let _ = Reply(bytes.into()).texts();
+            let _ = Reply(bytes).texts();
         }
 
         /// Replies are split, and the client library's parser agrees on each of them.
         #[test]
         fn replies_end_where_the_next_one_begins(replies in prop::collection::vec(any_reply(), 1..5), cut in any::<prop::sample::Index>()) {
-            let mut bytes = Bytes::from(replies.concat());
+            let mut bytes = BytesMut::from(replies.concat().as_bytes());
             for reply in &replies {
                 prop_assert_eq!(end_of(&reply.as_bytes()[..cut.index(reply.len())]), Ok(None));
-                let split = Reply::split_off(&mut bytes).unwrap();
-                prop_assert_eq!(&split, &Reply(Bytes::from(reply.clone())));
+                let split = Reply::take(&mut bytes).unwrap().unwrap();
+                prop_assert_eq!(&split, &Reply::from_line(reply));
                 let is_error = reply.starts_with(['-', '!']);
                 prop_assert_eq!(split.error().is_some(), is_error);
                 let parsed = redis::parse_redis_value(reply.as_bytes());
