@@ -95,17 +95,18 @@ impl Engine<Database> {
     fn load_records(&self, now: Timestamp) -> Result<(), StoreError> {
         let mut decoder = Decoder::default();
         self.with_disk(|database| {
-            database.each_counter(record_key::PREFIX, None, |key, stored| {
-                match value::decode_record(stored) {
+            for entry in database.entries(record_key::PREFIX, None) {
+                let (key, stored) = entry?;
+                match value::decode_record(&stored) {
                     Ok(record) if record.until <= now => {}
                     Ok(record) => {
-                        decoder.note_record(key, &record);
-                        self.table.load_record(self.table.hasher.hash_of(key), record);
+                        decoder.note_record(&key, &record);
+                        self.table.load_record(self.table.hasher.hash_of(&key), record);
                     }
-                    Err(damaged) => self.damage.note_record(key, &StoreError::new(damaged.to_string())),
+                    Err(damaged) => self.damage.note_record(&key, &StoreError::new(damaged.to_string())),
                 }
-                Ok(true)
-            })
+            }
+            Ok(())
         })
     }
 

@@ -27,22 +27,18 @@ pub fn read(database: &Database, known: &LimitCursor) -> Result<LimitPage, Store
         LimitCursor::Key(key) => Some(&**key),
         LimitCursor::All | LimitCursor::Change { .. } => return Ok(LimitPage::nothing(LimitCursor::All)),
     };
-    let mut page =
-        LimitPage { changes: Vec::new(), known: LimitCursor::All, starts_over: after.is_none(), is_last: true };
-    database.each_limit(after, |key, value| {
-        if page.changes.len() == LIMITS_PER_PAGE {
-            page.is_last = false;
-            return Ok(false);
-        }
-        page.known = LimitCursor::Key(key.into());
-        let change = decode(key, value);
-        page.changes.push(change.ok_or_else(|| StoreError::new("the record of an actor's limit makes no sense"))?);
-        Ok(true)
-    })?;
-    if page.is_last {
-        page.known = LimitCursor::All;
-    }
-    Ok(page)
+    let mut limits = database.limits(after);
+    let changes = limits.by_ref().take(LIMITS_PER_PAGE).map(|limit| {
+        let (key, value) = limit?;
+        decode(&key, &value).ok_or_else(|| StoreError::new("the record of an actor's limit makes no sense"))
+    });
+    let changes: Vec<_> = changes.collect::<Result<_, _>>()?;
+    let is_last = limits.next().is_none();
+    let known = match changes.last() {
+        Some(last) if !is_last => LimitCursor::Key(key(last).into()),
+        _ => LimitCursor::All,
+    };
+    Ok(LimitPage { changes, known, starts_over: after.is_none(), is_last })
 }
 
 fn key(LimitChange { rule, actor, .. }: &LimitChange) -> Vec<u8> {
