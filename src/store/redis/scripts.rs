@@ -9,7 +9,7 @@ mod script_call;
 mod script_text;
 mod slot_value;
 
-pub use self::bucket_name::{TAG_LENGTH, around_actor, have_tags};
+pub use self::bucket_name::{around_actor, tag_length};
 pub use self::call_plan::plan_calls;
 pub use self::script_call::{make_call, read_outcomes};
 pub use self::script_text::window_script;
