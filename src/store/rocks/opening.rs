@@ -51,7 +51,8 @@ impl RocksStore {
         let damaged = |error: StoreError| OpenError::damaged(path, &error);
         engine.load_records(options.clock.now()).map_err(damaged)?;
         engine.replay().map_err(damaged)?;
-        engine.count_records(options.clock.now());
+        table.sweep_records(options.clock.now(), false);
+        table.share_records(&engine.admission.records);
         match count {
             Some(count) => counters.remembered(count),
             None => counters.estimated(estimate + table.usage().unrecorded.unsigned_abs()),
@@ -108,12 +109,6 @@ impl Engine<Database> {
             }
             Ok(())
         })
-    }
-
-    /// Counts the records that were found.
-    fn count_records(&self, now: Timestamp) {
-        self.table.sweep_records(now, false);
-        self.table.share_records(&self.admission.records);
     }
 }
 

@@ -17,7 +17,7 @@ pub fn write(database: &Database, changes: &[LimitChange], sync: bool) -> Result
 
 /// Removes expired limits. It does not wait for stable storage, since an expired limit stays expired.
 pub fn forget(database: &Database, expired: &[LimitChange]) -> Result<(), StoreError> {
-    database.write_limits(expired.iter().map(|change| (key(change), None::<[u8; 0]>)), false)
+    database.write_limits(expired.iter().map(|change| (key(change), None)), false)
 }
 
 /// Reads the next page of all limits.
@@ -45,13 +45,9 @@ fn key(LimitChange { rule, actor, .. }: &LimitChange) -> Vec<u8> {
     [&[VERSION], rule.as_bytes(), &[0], actor.as_bytes()].concat()
 }
 
-fn value(limit: ActorLimit) -> [u8; 16] {
+fn value(limit: ActorLimit) -> Vec<u8> {
     let expires = limit.expires.unwrap_or(Timestamp::MAX).as_nanos();
-    let mut value = [0; 16];
-    let (first, second) = value.split_at_mut(8);
-    first.copy_from_slice(&expires.to_le_bytes());
-    second.copy_from_slice(&limit.credits.to_le_bytes());
-    value
+    [expires.to_le_bytes(), limit.credits.to_le_bytes()].concat()
 }
 
 fn decode(key: &[u8], value: &[u8]) -> Option<LimitChange> {

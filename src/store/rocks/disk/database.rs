@@ -175,9 +175,9 @@ impl Database {
     ///
     /// # Errors
     /// Fails if RocksDB refuses the write.
-    pub fn write_limits<V: AsRef<[u8]>>(
+    pub fn write_limits(
         &self,
-        limits: impl Iterator<Item = (Vec<u8>, Option<V>)>,
+        limits: impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)>,
         sync: bool,
     ) -> Result<(), StoreError> {
         let mut batch = WriteBatch::default();
