@@ -25,8 +25,6 @@ const CLOCK: &str = include_str!("lua/clock.lua");
 const DECISION: &str = include_str!("lua/decision.lua");
 
 const FIXED_WINDOW: &str = include_str!("lua/fixed_window.lua");
-/// A rule's fixed window as a bucket.
-const RULE_WINDOW: [&str; 2] = [FIXED_WINDOW, include_str!("lua/rule_window.lua")];
 
 /// The names under which the script of groups calls the other scripts, and the files with the algorithms.
 const BUCKETS: [(&str, &[&str]); 7] = [
@@ -128,7 +126,7 @@ fn window_text(before_bucket: &str) -> String {
         // A hit on a window without reservations creates none of these functions.
         "if is_bucket then\nreturn (function(damaged)\n",
         before_bucket,
-        &bucket_text(&RULE_WINDOW),
+        &bucket_text(&[FIXED_WINDOW, include_str!("lua/rule_window.lua")]),
         "\nend)(refusal)\nend\n",
         include_str!("lua/window_apply.lua"),
     ]
