@@ -293,6 +293,39 @@ impl ChangedWindow {
     }
 }
 
+#[test]
+fn window_says_when_it_ends_and_when_it_may_grant_an_ask() {
+    let window = ChangedWindow::start();
+    let ask = |ask| window.ask(&[Action::Ask(ask)]);
+    let untouched = ask(Ask::Take { cost: 6 });
+    assert_eq!(untouched, Outcome { before: 5, left: 5, ..Outcome::default() });
+    let taken = ask(Ask::Take { cost: 4 });
+    assert_eq!((taken.allowed, taken.before, taken.left, taken.retry_ns), (true, 5, 1, None));
+    let denied = ask(Ask::Take { cost: 2 });
+    assert_eq!((denied.allowed, denied.before, denied.left, denied.retry_ns), (false, 1, 1, Some(denied.reset_ns)));
+    for outcome in [taken, denied] {
+        assert!((1..=ChangedWindow::WINDOW_MS * 1_000_000).contains(&outcome.reset_ns), "{outcome:?}");
+    }
+    let overdrawn = ask(Ask::Overdraw { cost: 3 });
+    assert_eq!((overdrawn.allowed, overdrawn.left, overdrawn.owed), (true, 0, 2));
+    assert_eq!(ask(Ask::Take { cost: 6 }).retry_ns, None, "more than the window ever has");
+}
+
+/// In its last millisecond, a window has 0 ms to live.
+#[test]
+fn window_still_counts_in_its_last_millisecond() {
+    let window = ChangedWindow::start();
+    let key = window.make(false);
+    window.cli(&["PEXPIRE", &key, "200"]);
+    loop {
+        let outcome = window.ask(&[Action::Ask(Ask::Take { cost: 1 })]);
+        if outcome.allowed {
+            break;
+        }
+        assert!(outcome.retry_ns >= Some(1_000_000), "{outcome:?}");
+    }
+}
+
 /// A long time to live stands for a clock of Redis that was set back. Any request corrects the window's time to live.
 #[test]
 fn window_that_lives_too_long_gets_its_own_length() {

@@ -97,9 +97,9 @@ impl Redis {
     /// Loads the script of divvy's Redis store. Returns the command for one hit with three fields.
     pub fn load_store_script(&self, credit_limit: u64, reset_seconds: u64) -> anyhow::Result<String> {
         let digest = self.load_script(&redis_window_script())?;
-        // As long as that bucket's real name, which contains spaces.
-        let key = format!("divvy:ip=*_method=POST_path=/v1/search*:{{}}:{credit_limit}:{reset_seconds}");
-        Ok(format!("EVALSHA {digest} 1 {key} {credit_limit} {} {credit_limit} take 1", reset_seconds * 1000))
+        let key = format!("'divvy:ip=* method=POST path=/v1/search*:{{}}:{credit_limit}:{reset_seconds}'");
+        let limit = format!("'{credit_limit} {reset_seconds}000000000'");
+        Ok(format!("EVALSHA {digest} 1 {key} {limit} 'take 1 now'"))
     }
 
     fn load_script(&self, script: &str) -> anyhow::Result<String> {

@@ -15,7 +15,7 @@ const RANDOM: &str = "__rand_int__";
 /// The load for a Redis.
 pub struct Requests<'a> {
     pub addr: &'a str,
-    /// `{}` stands for an actor.
+    /// In the words of a shell. `{}` stands for an actor.
     pub command: &'a str,
     pub pipeline: u32,
     pub actors: u64,
@@ -38,7 +38,7 @@ fn generate(load: &Requests<'_>, requests: u64) -> anyhow::Result<(f64, Latency)
     let output = Command::new("redis-benchmark")
         .args(["--csv", "-h", host, "-p", port, "-c", &CONNECTIONS.to_string(), "-n", &requests.to_string()])
         .args(["-P", &load.pipeline.to_string(), "-r", &load.actors.to_string()])
-        .args(load.command.replace("{}", RANDOM).split(' '))
+        .args(shlex::split(&load.command.replace("{}", RANDOM)).context("a quote is missing in the command")?)
         .output()
         .context("starting redis-benchmark; it comes with redis-tools")?;
     let report = String::from_utf8_lossy(&output.stdout);

@@ -214,10 +214,6 @@ impl Store for MemoryStore {
     fn metrics(&self) -> Vec<Metric> {
         self.budget.metrics().into_iter().chain(self.records.metrics()).collect()
     }
-
-    async fn close(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -69,10 +69,6 @@ impl Store for RocksStore {
     fn metrics(&self) -> Vec<Metric> {
         match self.0 {}
     }
-
-    async fn close(&self) -> Result<(), StoreError> {
-        match self.0 {}
-    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub fn for_address(peer: SocketAddr) -> Origin {
         IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
         IpAddr::V6(address) => address.to_bits(),
     };
-    Origin::new(bits)
+    Origin(bits)
 }
 
 /// Runs `answering` with this client as the origin of its requests.

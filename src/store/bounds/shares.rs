@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn records_of_each_kind_are_bounded() {
         let budgets = RecordBudgets::new(2, 1, 100);
-        let shares = Shares::of(Some(Origin::new(1)));
+        let shares = Shares::of(Some(Origin(1)));
         let begin = |entry: Entry, record: Record| shares.begin(&entry, &record, &budgets);
         let first = begin(reserve(), reservation()).unwrap();
         let _others = (begin(reserve(), reservation()).unwrap(), begin(once(0), answered()).unwrap());
@@ -242,7 +242,7 @@ mod tests {
     fn address_leaves_a_share_to_others() {
         let budgets = RecordBudgets::new(10, 10, 50);
         let begin = |origin| Shares::of(origin).begin(&reserve(), &reservation(), &budgets);
-        let (one, other) = (Some(Origin::new(1)), Some(Origin::new(2)));
+        let (one, other) = (Some(Origin(1)), Some(Origin(2)));
         let mut held: Vec<_> = (0..5).map(|_| begin(one).unwrap()).collect();
         assert!(refused(begin(one)).contains("--max-address-share"));
         held.extend((0..4).map(|_| begin(other).unwrap()));

@@ -31,15 +31,10 @@ pub struct Batch {
     /// Indexes of outcomes that depend on a change that was not durable yet.
     pub(in crate::store) unsettled: Vec<usize>,
     /// The task that applies the batch, if its caller has stopped waiting. Then this batch is empty.
-    unattended: Option<JoinHandle<Batch>>,
+    pub(in crate::store) unattended: Option<JoinHandle<Batch>>,
 }
 
 impl Batch {
-    /// Leaves the batch to a task that finishes applying it.
-    pub(in crate::store) fn leave_to(&mut self, task: JoinHandle<Self>) {
-        self.unattended = Some(task);
-    }
-
     /// Takes the task that finishes applying the batch, if its caller stopped waiting before the store had answered.
     pub fn take_unattended(&mut self) -> Option<JoinHandle<Self>> {
         self.unattended.take()

@@ -7,7 +7,7 @@ use crate::algorithm::{Ask, Limit, Outcome, State};
 use crate::clock::Timestamp;
 
 /// Maximum number of buckets that a page looks at. It skips expired buckets, which may be many.
-pub const MAX_LOOKED_AT: usize = 10_000;
+const MAX_LOOKED_AT: usize = 10_000;
 /// First character of a cursor. It distinguishes the actor without a name from the start.
 const AFTER: char = '=';
 
@@ -49,20 +49,11 @@ impl Listing {
     /// Returns the key after which the page begins. `None` if it begins at the prefix.
     ///
     /// # Errors
-    /// If the cursor is not from [`after`].
+    /// If the cursor is not from [`Page::add`].
     pub fn start_after(&self) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
         let actor = cursor.strip_prefix(AFTER).ok_or_else(|| invalid_cursor(cursor))?;
         Ok(Some([&self.prefix, actor.as_bytes()].concat()))
-    }
-
-    /// Returns the bucket with this actor and state, unless it is fresh.
-    pub fn show(&self, actor: &[u8], state: &State) -> Option<ListedBucket> {
-        if self.limit.lifetime_ns(state, self.now) == 0 {
-            return None;
-        }
-        let entry = Entry::new(0..0, self.limit, SHOW, self.now);
-        Some(ListedBucket { actor: actor.to_vec(), outcome: entry.decide(Some(state)).0 })
     }
 }
 
@@ -70,18 +61,16 @@ impl Page {
     /// Adds a bucket, unless it is fresh. It is the `looked_at`th that this page looked at. Returns false if the page is full; then
     /// it ends with this actor.
     pub fn add(&mut self, listing: &Listing, actor: &[u8], state: Option<&State>, looked_at: usize) -> bool {
-        self.buckets.extend(state.and_then(|state| listing.show(actor, state)));
+        if let Some(state) = state.filter(|state| listing.limit.lifetime_ns(state, listing.now) > 0) {
+            let outcome = Entry::new(0..0, listing.limit, SHOW, listing.now).decide(Some(state)).0;
+            self.buckets.push(ListedBucket { actor: actor.to_vec(), outcome });
+        }
         let is_full = self.buckets.len() >= listing.count || looked_at >= MAX_LOOKED_AT;
         if is_full {
-            self.next = Some(after(actor));
+            self.next = Some(format!("{AFTER}{}", String::from_utf8_lossy(actor)));
         }
         !is_full
     }
-}
-
-/// Returns the cursor of the page after `actor`.
-fn after(actor: &[u8]) -> String {
-    format!("{AFTER}{}", String::from_utf8_lossy(actor))
 }
 
 /// Returns the error for a cursor that this store never issued.

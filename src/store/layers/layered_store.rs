@@ -49,7 +49,7 @@ impl<S: Store + 'static> Store for LayeredStore<S> {
             layers.fallback.answer_failed(&mut owned).await;
             owned
         };
-        let applied = Uninterrupted::new(work, |task| batch.leave_to(task)).await;
+        let applied = Uninterrupted::new(work, |task| batch.unattended = Some(task)).await;
         *batch = applied;
     }
 

@@ -37,7 +37,6 @@ use self::topology::Target;
 pub use self::wire::RedisTls;
 use self::wire::{Call, Failure, Reply};
 use super::seal::Seal;
-use crate::algorithm::Outcome;
 use crate::clock::Timestamp;
 use crate::metrics::Metric;
 use crate::store::contract::{
@@ -68,6 +67,22 @@ impl RedisStore {
     pub fn seal(&self) -> &Seal {
         &self.seal
     }
+
+    async fn ask(&self, call: Call) -> Result<Reply, StoreError> {
+        let replies = self.target.exchange(&[call], self.deadline()).await;
+        let reply = replies.into_iter().next().unwrap_or(Err(Failure::NoNode));
+        reply.map_err(|failure| self.describe(&failure))
+    }
+
+    /// Returns when a call that begins now must have ended.
+    #[expect(clippy::disallowed_methods, reason = "how long to wait for Redis")]
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
+    }
+
+    fn describe(&self, failure: &Failure) -> StoreError {
+        failure.describe(&self.target.name)
+    }
 }
 
 impl Store for RedisStore {
@@ -77,19 +92,18 @@ impl Store for RedisStore {
         let mut plans = plan_calls(batch, layout);
         let calls: Vec<Call> = plans.iter_mut().map(|plan| make_call(batch, plan, layout)).collect();
         let replies = self.target.exchange(&calls, deadline).await;
-        let mut outcomes: Vec<Option<Result<Outcome, StoreError>>> = vec![None; batch.len()];
+        let too_few = StoreError::new("Redis sent fewer replies than requested");
+        let mut outcomes = vec![Err(too_few); batch.len()];
         for (plan, reply) in plans.iter().zip(replies) {
             let read = reply.and_then(|reply| read_outcomes(batch, plan, &reply));
             let read = read.unwrap_or_else(|failure| vec![Err(failure); plan.indices().count()]);
             for (index, outcome) in plan.indices().zip(read) {
                 if let Some(place) = outcomes.get_mut(index) {
-                    *place = Some(outcome.map_err(|failure| self.describe(&failure)));
+                    *place = outcome.map_err(|failure| self.describe(&failure));
                 }
             }
         }
-        let mut outcomes = outcomes.into_iter();
-        let too_few = || Err(StoreError::new("Redis sent fewer replies than requested"));
-        batch.answer_each(|_| outcomes.next().flatten().unwrap_or_else(too_few));
+        batch.outcomes = outcomes;
     }
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
@@ -142,23 +156,5 @@ impl Store for RedisStore {
     async fn close(&self) -> Result<(), StoreError> {
         self.target.close();
         Ok(())
-    }
-}
-
-impl RedisStore {
-    async fn ask(&self, call: Call) -> Result<Reply, StoreError> {
-        let replies = self.target.exchange(&[call], self.deadline()).await;
-        let reply = replies.into_iter().next().unwrap_or(Err(Failure::NoNode));
-        reply.map_err(|failure| self.describe(&failure))
-    }
-
-    /// Returns when a call that begins now must have ended.
-    #[expect(clippy::disallowed_methods, reason = "how long to wait for Redis")]
-    fn deadline(&self) -> Instant {
-        Instant::now() + self.timeout
-    }
-
-    fn describe(&self, failure: &Failure) -> StoreError {
-        failure.describe(&self.target.name)
     }
 }

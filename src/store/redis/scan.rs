@@ -9,15 +9,15 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use tokio::time::Instant;
 
-use super::scripts::{TAG_LENGTH, around_actor, have_tags};
+use super::scripts::{around_actor, tag_length};
 use super::topology::{Shard, Target};
 use super::wire::{Call, Failure};
 use crate::store::contract::Listing;
 
 /// The names of the buckets to list: an optional tag, the part before the actor, the actor, and the part after the actor.
 struct Names {
-    /// Whether each name begins with a tag, which differs between actors.
-    have_tags: bool,
+    /// The length of the tag that each name begins with, which differs between actors.
+    tag_length: usize,
     before: Vec<u8>,
     after: Vec<u8>,
 }
@@ -78,20 +78,16 @@ async fn scan_shard(
 impl Names {
     fn of(listing: &Listing) -> Self {
         let (before, after) = around_actor(&listing.prefix, &listing.limit);
-        Self { have_tags: have_tags(&listing.prefix), before, after }
-    }
-
-    fn tag_length(&self) -> usize {
-        if self.have_tags { TAG_LENGTH } else { 0 }
+        Self { tag_length: tag_length(&listing.prefix), before, after }
     }
 
     /// Returns the glob that matches the names.
     fn pattern(&self) -> Vec<u8> {
-        [b"?".repeat(self.tag_length()), escaped(&self.before), b"*".to_vec(), escaped(&self.after)].concat()
+        [b"?".repeat(self.tag_length), escaped(&self.before), b"*".to_vec(), escaped(&self.after)].concat()
     }
 
     fn actor<'a>(&self, name: &'a [u8]) -> Option<&'a [u8]> {
-        let name = name.get(self.tag_length()..)?;
+        let name = name.get(self.tag_length..)?;
         name.strip_prefix(self.before.as_slice())?.strip_suffix(self.after.as_slice())
     }
 }

@@ -8,9 +8,8 @@ mod records;
 mod script_call;
 mod script_text;
 mod slot_value;
-mod window;
 
-pub use self::bucket_name::{TAG_LENGTH, around_actor, have_tags};
+pub use self::bucket_name::{around_actor, tag_length};
 pub use self::call_plan::plan_calls;
 pub use self::script_call::{make_call, read_outcomes};
 pub use self::script_text::window_script;

@@ -1,6 +1,5 @@
 //! Bytes to and from one Redis: connections, TLS, commands, replies, and the reasons why a call has no answer.
 
-mod arguments;
 mod call;
 mod connection;
 mod driver;
@@ -14,7 +13,6 @@ mod script;
 mod stream;
 mod tls;
 
-pub use self::arguments::Arguments;
 pub use self::call::Call;
 pub use self::connection::Connection;
 pub use self::failure::Failure;
@@ -22,7 +20,7 @@ pub use self::in_flight::InFlight;
 pub use self::io_error::{closed, timed_out};
 pub use self::last_reply::LastReply;
 pub use self::queue::{Answer, Unanswered};
-pub use self::reply::{Elements, Reply};
+pub use self::reply::Reply;
 pub use self::script::Script;
 pub use self::stream::{Stream, connect};
 pub use self::tls::RedisTls;

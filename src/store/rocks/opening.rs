@@ -51,7 +51,8 @@ impl RocksStore {
         let damaged = |error: StoreError| OpenError::damaged(path, &error);
         engine.load_records(options.clock.now()).map_err(damaged)?;
         engine.replay().map_err(damaged)?;
-        engine.count_records(options.clock.now());
+        table.sweep_records(options.clock.now(), false);
+        table.share_records(&engine.admission.records);
         match count {
             Some(count) => counters.remembered(count),
             None => counters.estimated(estimate + table.usage().unrecorded.unsigned_abs()),
@@ -95,24 +96,19 @@ impl Engine<Database> {
     fn load_records(&self, now: Timestamp) -> Result<(), StoreError> {
         let mut decoder = Decoder::default();
         self.with_disk(|database| {
-            database.each_counter(record_key::PREFIX, None, |key, stored| {
-                match value::decode_record(stored) {
+            for entry in database.entries(record_key::PREFIX, None) {
+                let (key, stored) = entry?;
+                match value::decode_record(&stored) {
                     Ok(record) if record.until <= now => {}
                     Ok(record) => {
-                        decoder.note_record(key, &record);
-                        self.table.load_record(self.table.hasher.hash_of(key), record);
+                        decoder.note_record(&key, &record);
+                        self.table.load_record(self.table.hasher.hash_of(&key), record);
                     }
-                    Err(damaged) => self.damage.note_record(key, &StoreError::new(damaged.to_string())),
+                    Err(damaged) => self.damage.note_record(&key, &StoreError::new(damaged.to_string())),
                 }
-                Ok(true)
-            })
+            }
+            Ok(())
         })
-    }
-
-    /// Counts the records that were found.
-    fn count_records(&self, now: Timestamp) {
-        self.table.sweep_records(now, false);
-        self.table.share_records(&self.admission.records);
     }
 }
 

@@ -54,18 +54,21 @@ impl StoreCore {
     pub fn list(&self, listing: &Listing) -> Result<Page, StoreError> {
         let engine = &self.engine;
         let mut page = Page::default();
-        let mut looked_at = 0;
         let after = listing.start_after()?;
         let listed = engine.with_disk(|database| {
-            database.each_counter(&listing.prefix, after.as_deref(), |key, stored| {
-                looked_at += 1;
-                let state = engine.table.peek(key).unwrap_or_else(|| {
+            for (looked_at, entry) in (1..).zip(database.entries(&listing.prefix, after.as_deref())) {
+                let (key, stored) = entry?;
+                let state = engine.table.peek(&key).unwrap_or_else(|| {
                     // A damaged record does not keep the others from being listed.
-                    let decoded = counter_record::decode_as(&listing.limit, stored);
-                    decoded.inspect_err(|error| engine.damage.note_record(key, error)).ok().map(|(state, _)| state)
+                    let decoded = counter_record::decode_as(&listing.limit, &stored);
+                    decoded.inspect_err(|error| engine.damage.note_record(&key, error)).ok().map(|(state, _)| state)
                 });
-                Ok(page.add(listing, key.get(listing.prefix.len()..).unwrap_or_default(), state.as_ref(), looked_at))
-            })
+                let actor = key.get(listing.prefix.len()..).unwrap_or_default();
+                if !page.add(listing, actor, state.as_ref(), looked_at) {
+                    break;
+                }
+            }
+            Ok(())
         });
         listed.inspect_err(|error| engine.damage.note_read(error, self.clock.now()))?;
         Ok(page)

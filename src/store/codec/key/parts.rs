@@ -5,6 +5,7 @@ use crate::algorithm::{
     CalendarWindow, Concurrency, FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, Tally, TokenBucket,
 };
 use crate::calendar::Calendar;
+use crate::store::codec::leb128::{read_bytes, read_number};
 use crate::store::codec::version::VERSION;
 
 /// The parts of a key, except its limit.
@@ -86,21 +87,5 @@ fn read_limit(algorithm: u8, credits: u64, is_named: bool, rest: &mut &[u8]) -> 
 }
 
 fn read_text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
-    let length = usize::try_from(read_number(from)?).ok()?;
-    let (text, rest) = from.split_at_checked(length)?;
-    *from = rest;
-    str::from_utf8(text).ok()
-}
-
-fn read_number(from: &mut &[u8]) -> Option<u64> {
-    let mut number = 0u64;
-    for shift in (0..u64::BITS).step_by(7) {
-        let (byte, rest) = from.split_first()?;
-        *from = rest;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
+    str::from_utf8(read_bytes(from)?).ok()
 }

@@ -3,6 +3,7 @@
 use super::space::Space;
 use crate::algorithm::{Kind, Limit};
 use crate::calendar::Calendar;
+use crate::store::codec::leb128::write_number;
 use crate::store::codec::version::VERSION;
 
 /// A key without its actor.
@@ -102,13 +103,4 @@ fn algorithm_tag(limit: &Limit) -> u8 {
 fn write_text(out: &mut Vec<u8>, text: &str) {
     write_number(out, text.len() as u64);
     out.extend_from_slice(text.as_bytes());
-}
-
-/// Appends an unsigned LEB128 number: seven bits a byte, the lowest first, the high bit set on all but the last.
-fn write_number(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
 }

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 use crate::store::contract::{ActorLimit, LIMITS_PER_PAGE, LimitChange, LimitCursor, LimitPage};
-use crate::store::redis::wire::{Arguments, Call, Elements, Failure, Reply, Script};
+use crate::store::redis::wire::{Call, Failure, Reply, Script};
 
 const LIMITS: &str = "divvy.limits:{limits}";
 const CHANGES: &str = "divvy.limits:{limits}:changes";
@@ -20,58 +20,49 @@ static FOLLOW: LazyLock<Script> = LazyLock::new(|| Script::new("limit-changes", 
 
 /// Returns the call that makes the change. By Redis's clock, a limit ends as long after the change as its end is after `now`.
 pub fn change(change: &LimitChange, now: Timestamp) -> Call {
-    let mut arguments = Arguments::with_capacity(3);
-    arguments.push(format!("{} {}", change.rule, change.actor));
+    let of = format!("{} {}", change.rule, change.actor);
     let expires = change.limit.and_then(|limit| limit.expires);
     let lasts_ms = expires.map(|expires| expires.since(now).div_ceil(NANOS_PER_MILLI));
-    for number in [change.limit.map(|limit| limit.credits), lasts_ms] {
-        arguments.push(number.map(|number| number.to_string()).unwrap_or_default());
-    }
-    call(&CHANGE, &[LIMITS, CHANGES, ENDS, BORN], arguments)
+    let text = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
+    call(&CHANGE, &[LIMITS, CHANGES, ENDS, BORN], [of, text(change.limit.map(|limit| limit.credits)), text(lasts_ms)])
 }
 
 /// Returns whether the actor had a limit before, as this reply to [`change`] says.
 pub fn was_there(reply: &Reply) -> Result<bool, Failure> {
-    reply
-        .read("the answer to a changed limit is not as divvy's script has it", |elements| Some(elements.text()? == "1"))
+    reply.decode("the answer to a changed limit is not as divvy's script has it")
 }
 
 /// Returns the call that asks for the next page.
 pub fn follow(known: &LimitCursor) -> Call {
-    let mut arguments = Arguments::with_capacity(4);
     let (born, number, of) = match known {
         LimitCursor::Change { born, number, of } => (*born, *number, of.as_str()),
         LimitCursor::Nothing | LimitCursor::Key(_) | LimitCursor::All => (0, 0, ""),
     };
-    arguments.push_number(born);
-    arguments.push_number(number);
-    arguments.push(of);
-    arguments.push_number(LIMITS_PER_PAGE as u64);
+    let arguments = [born.to_string(), number.to_string(), of.to_owned(), LIMITS_PER_PAGE.to_string()];
     call(&FOLLOW, &[LIMITS, CHANGES, BORN], arguments)
 }
 
-fn call(script: &'static Script, keys: &[&str], arguments: Arguments) -> Call {
-    Call::script(script, keys.iter().map(|key| key.as_bytes().to_vec()).collect(), arguments, 1)
+fn call<const N: usize>(script: &'static Script, keys: &[&str], arguments: [String; N]) -> Call {
+    let keys = keys.iter().map(|key| key.as_bytes().to_vec()).collect();
+    Call::script(script, keys, arguments.map(String::into_bytes).into(), 1)
 }
 
 /// Returns the page in this reply to [`follow`].
 pub fn page(known: &LimitCursor, reply: &Reply) -> Result<LimitPage, Failure> {
-    reply.read("the limits of actors in Redis are not as divvy stores them", |elements| read(known, elements))
+    const WRONG: &str = "the limits of actors in Redis are not as divvy stores them";
+    let (born, starts_over, is_last, changed): (u64, bool, bool, Vec<(u64, String, String)>) = reply.decode(WRONG)?;
+    let changes: Option<_> = changed.iter().map(|(_, of, limit)| read_change(of, limit)).collect();
+    let known = match changed.into_iter().next_back() {
+        Some((number, of, _)) => LimitCursor::Change { born, number, of },
+        None if starts_over => LimitCursor::Nothing,
+        None => known.clone(),
+    };
+    Ok(LimitPage { changes: changes.ok_or(Failure::Foreign(WRONG))?, known, starts_over, is_last })
 }
 
-fn read(known: &LimitCursor, elements: &mut Elements<'_>) -> Option<LimitPage> {
-    let born = elements.text()?.parse().ok()?;
-    let starts_over = elements.text()? == "1";
-    let is_last = elements.text()? == "1";
-    let mut known = if starts_over { LimitCursor::Nothing } else { known.clone() };
-    let mut changes = Vec::new();
-    while elements.len() > 0 {
-        let (number, of, limit) = (elements.text()?.parse().ok()?, elements.text()?, elements.text()?);
-        let (rule, actor) = of.split_once(' ')?;
-        changes.push(LimitChange { rule: rule.into(), actor: actor.into(), limit: limit_of(limit)? });
-        known = LimitCursor::Change { born, number, of: of.into() };
-    }
-    Some(LimitPage { changes, known, starts_over, is_last })
+fn read_change(of: &str, limit: &str) -> Option<LimitChange> {
+    let (rule, actor) = of.split_once(' ')?;
+    Some(LimitChange { rule: rule.into(), actor: actor.into(), limit: limit_of(limit)? })
 }
 
 /// Reads `credits expires`. Either may be missing. Without credits, there is no limit.
@@ -94,10 +85,14 @@ mod tests {
     #[test]
     fn page_is_read_in_full_or_refused() {
         let known = LimitCursor::Change { born: 3, number: 7, of: "r a".into() };
-        let nothing = page(&known, &Reply::texts(&["3", "0", "1"])).unwrap();
+        let reply = |head: [&str; 3], changes: &[&str]| {
+            let [born, starts_over, is_last] = head.map(|text| format!("${}\r\n{text}\r\n", text.len()));
+            Reply::list(&[born, starts_over, is_last, Reply::of_texts(changes).to_line()])
+        };
+        let nothing = page(&known, &reply(["3", "0", "1"], &[])).unwrap();
         assert_eq!(nothing, LimitPage::nothing(known.clone()));
-        let texts = ["4", "1", "0", "8", "r a b", "5 ", "9", "r c", " 77", "10", "r d", "0 1500"];
-        let LimitPage { changes, known, starts_over, is_last } = page(&known, &Reply::texts(&texts)).unwrap();
+        let texts = ["8", "r a b", "5 ", "9", "r c", " 77", "10", "r d", "0 1500"];
+        let LimitPage { changes, known, starts_over, is_last } = page(&known, &reply(["4", "1", "0"], &texts)).unwrap();
         let change = |rule: &str, actor: &str, limit| LimitChange { rule: rule.into(), actor: actor.into(), limit };
         let ends = Some(Timestamp::from_nanos(1_500 * NANOS_PER_MILLI));
         assert_eq!(
@@ -112,16 +107,20 @@ mod tests {
             (known, starts_over, is_last),
             (LimitCursor::Change { born: 4, number: 10, of: "r d".into() }, true, false)
         );
-        let foreign: [&[&str]; 6] = [
-            &[],
-            &["1"],
-            &["3", "0", "1", "x", "r a", "5 "],
-            &["3", "0", "1", "8", "ra", "5 "],
-            &["3", "0", "1", "8", "r a", "x "],
-            &["x", "0", "1"],
+        let head = ["3", "0", "1"];
+        let foreign = [
+            Reply::of_texts(&[]),
+            Reply::of_texts(&["1"]),
+            Reply::of_texts(&head),
+            reply(head, &["x", "r a", "5 "]),
+            reply(head, &["8", "ra", "5 "]),
+            reply(head, &["8", "r a", "x "]),
+            reply(head, &["8", "r a"]),
+            reply(["x", "0", "1"], &[]),
+            reply(["3", "2", "1"], &[]),
         ];
-        for texts in foreign {
-            assert!(page(&LimitCursor::Nothing, &Reply::texts(texts)).is_err(), "{texts:?}");
+        for reply in foreign {
+            assert!(page(&LimitCursor::Nothing, &reply).is_err(), "{reply:?}");
         }
     }
 }

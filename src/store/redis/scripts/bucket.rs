@@ -1,8 +1,12 @@
-//! Arguments and outcomes of the scripts for all buckets but a rule's fixed window.
+//! Arguments and outcomes of the scripts.
 //!
 //! The script of an algorithm decides in Redis as [`crate::algorithm`] does for the other stores, to the nanosecond. It goes by
 //! times from clients, or by Redis's clock: the clocks of two divvys may differ, and a bucket that went by both would give out
 //! the difference again and again.
+//!
+//! The script for a rule's fixed window takes the steps of Divvy 1.7.1. A hit on an absent window sets it to the rest of the limit,
+//! with the window's length as its time to live. A hit on a window with enough credits decreases them. Any other hit is denied, and
+//! changes nothing. Redis's clock ends the window. Times of actions have no meaning to it.
 //!
 //! Nanoseconds since 1970 are more than 2^53, and Lua's numbers are doubles, which are exact only below that. So
 //! `lua/numbers.lua` calculates with whole numbers of any size. Numbers are sent as decimal text, so that MONITOR and GET show
@@ -12,26 +16,25 @@ use super::call_plan::BucketActions;
 use super::records;
 use crate::algorithm::{Ask, CalendarId, Fate, Limit, Outcome, Tally};
 use crate::calendar::Calendar;
-use crate::clock::Timestamp;
+use crate::clock::{NANOS_PER_MILLI, Timestamp};
 use crate::store::contract::{Action, Batch, Entry, generation};
-use crate::store::redis::wire::{Arguments, Elements};
 
 /// Stands for Redis's own time.
-pub const NOW: &str = "now";
+const NOW: &str = "now";
 
-/// Writes the arguments for actions on the bucket.
-pub fn write_arguments(batch: &Batch, actions: &BucketActions, arguments: &mut Arguments) {
-    let at = actions.entries(batch).next().map_or(batch.now(), |entry| entry.at);
-    arguments.push(numbers(&actions.limit, at));
-    for entry in actions.entries(batch) {
-        let at = batch.brought_time(entry).map(|at| at.as_nanos().to_string());
-        arguments.push(action_text(entry.action, at.as_deref().unwrap_or(NOW)));
-    }
+/// Returns the arguments for actions on the bucket.
+pub fn arguments(batch: &Batch, actions: &BucketActions) -> Vec<Vec<u8>> {
+    let first_at = actions.entries(batch).next().map_or(batch.now(), |entry| entry.at);
+    let texts = actions.entries(batch).map(|entry| {
+        let at = batch.brought_time(entry).filter(|_| !actions.is_window).map(|at| at.as_nanos().to_string());
+        action_text(entry.action, at.as_deref().unwrap_or(NOW))
+    });
+    std::iter::once(numbers(actions, first_at)).chain(texts).map(String::into_bytes).collect()
 }
 
 /// Returns the limit's numbers as the algorithm's script reads them. Two exceptions may follow: what the counters count, if they
 /// do not count down from the limit's own credits, and the slowest refill, if another limit on the counters has it.
-fn numbers(limit: &Limit, at: Timestamp) -> String {
+fn numbers(BucketActions { limit, is_window, .. }: &BucketActions, at: Timestamp) -> String {
     let capacity = limit.capacity();
     let mut numbers = match (limit, limit.rate()) {
         (Limit::CalendarWindow(limit), _) => {
@@ -41,6 +44,8 @@ fn numbers(limit: &Limit, at: Timestamp) -> String {
         (Limit::TokenBucket(_) | Limit::LeakyBucket(_), Some((credits, time_ns))) => {
             format!("{capacity} {credits} {time_ns}")
         }
+        // Redis has no shorter unit than a millisecond.
+        (_, Some((_, window_ns))) if *is_window => format!("{capacity} {}000000", window_ns.div_ceil(NANOS_PER_MILLI)),
         (_, Some((_, window_ns))) => format!("{capacity} {window_ns}"),
         // A concurrency limit: each ask says how long its lease lasts.
         (_, None) => format!("{capacity} 0"),
@@ -70,7 +75,7 @@ fn boundaries(calendar: CalendarId, at: Timestamp) -> [Timestamp; 3] {
 }
 
 /// Returns the action in the words of the scripts. `at` is its time.
-pub fn action_text(action: Action, at: &str) -> String {
+fn action_text(action: Action, at: &str) -> String {
     match action {
         Action::Ask(ask) => ask_text(ask, at),
         Action::Forget => format!("forget 0 {at}"),
@@ -85,7 +90,7 @@ fn ask_text(ask: Ask, at: &str) -> String {
 }
 
 /// Returns the ask's name in the scripts, and its cost.
-pub fn name_and_cost(ask: Ask) -> (&'static str, u64) {
+fn name_and_cost(ask: Ask) -> (&'static str, u64) {
     match ask {
         Ask::Look { cost } => ("look", cost),
         Ask::Take { cost } => ("take", cost),
@@ -99,14 +104,9 @@ pub fn name_and_cost(ask: Ask) -> (&'static str, u64) {
     }
 }
 
-/// Reads the outcome of the next action, which is the entry's.
-pub fn read_outcome(entry: &Entry, reply: &mut Elements<'_>) -> Option<Outcome> {
-    read(reply.text()?, entry.action.has_record())
-}
-
-/// Reads `allowed before balance reset_ns retry_ns session`. `-` stands for no retry and no session. If the ask has a record, its
-/// fate may follow.
-fn read(text: &str, may_have_fate: bool) -> Option<Outcome> {
+/// Reads the outcome of the entry: `allowed before balance reset_ns retry_ns session`. `-` stands for no retry and no session. If
+/// the entry has a record, its fate may follow.
+pub fn read_outcome(entry: &Entry, text: &str) -> Option<Outcome> {
     let mut words = text.split(' ');
     let (allowed, before, balance) = (words.next()?, words.next()?, words.next()?);
     let owed = balance.strip_prefix('-');
@@ -122,7 +122,7 @@ fn read(text: &str, may_have_fate: bool) -> Option<Outcome> {
         retry_ns: optional(words.next()?)?,
         session: Timestamp::from_nanos(optional(words.next()?)?.unwrap_or(0)),
         fate: match words.next() {
-            Some(word) if may_have_fate => records::fate(word)?,
+            Some(word) if entry.action.has_record() => records::fate(word)?,
             Some(_) => return None,
             None => Fate::Done,
         },
@@ -143,7 +143,8 @@ mod tests {
     use super::super::call_plan::{CallPlan, plan_calls};
     use super::super::script_call::{make_call, read_outcomes};
     use super::*;
-    use crate::algorithm::{LeakyBucket, SlidingLog};
+    use crate::algorithm::{FixedWindow, LeakyBucket, SlidingLog};
+    use crate::store::key::{Prefix, Space};
     use crate::store::redis::topology::Layout;
     use crate::store::redis::wire::Reply;
 
@@ -162,20 +163,32 @@ mod tests {
         let arguments = |limit| {
             let (batch, mut plan) = plan(limit);
             let call = make_call(&batch, &mut plan, Layout::OneServer);
-            String::from_utf8(call.arguments.as_bytes().to_vec()).unwrap()
+            call.arguments.into_iter().map(|argument| String::from_utf8(argument).unwrap()).collect::<Vec<_>>()
         };
-        let actions = "$29\r\nstrict 3 18446744073709551615\r\n$12\r\nforget 0 now\r\n";
+        let (drain, forget) = ("strict 3 18446744073709551615", "forget 0 now");
         let leaky = Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap());
-        assert_eq!(arguments(leaky), format!("$6\r\n9 4 70\r\n{actions}"));
+        assert_eq!(arguments(leaky), ["9 4 70", drain, forget]);
         let log = Limit::SlidingLog(SlidingLog::new(9, 70).unwrap());
-        assert_eq!(arguments(log), format!("$4\r\n9 70\r\n{actions}"));
+        assert_eq!(arguments(log), ["9 70", drain, forget]);
+    }
+
+    #[test]
+    fn window_of_a_rule_has_whole_milliseconds_and_the_time_of_redis() {
+        let limit = Limit::FixedWindow(FixedWindow::new(5, 1_500_001).unwrap());
+        let prefix = Prefix::new(Space::Rule, [("a", "b")], &limit);
+        let mut batch = Batch::default();
+        let take = Action::Ask(Ask::Take { cost: 1 });
+        batch.push(limit, take, Timestamp::MAX, |key| prefix.write_key("x", key));
+        let mut plan = plan_calls(&batch, Layout::OneServer).remove(0);
+        let call = make_call(&batch, &mut plan, Layout::OneServer);
+        assert_eq!(call.arguments, [b"5 2000000".to_vec(), b"take 1 now".to_vec()]);
     }
 
     #[test]
     fn reply_without_an_outcome_for_each_action_is_foreign() {
         let (batch, plan) = plan(Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap()));
         let read = |texts: &[&str]| {
-            let outcomes = read_outcomes(&batch, &plan, &Reply::texts(texts))?;
+            let outcomes = read_outcomes(&batch, &plan, &Reply::of_texts(texts))?;
             outcomes.into_iter().collect::<Result<Vec<_>, _>>()
         };
         let taken = Outcome {

@@ -49,12 +49,11 @@ fn write_tag(bucket: &KeyParts, name: &mut Vec<u8>) {
     }
 }
 
-/// The length of such a tag.
-pub const TAG_LENGTH: usize = "{0123456789abcdef}".len();
-
-/// Returns whether the names of a rule's buckets begin with a tag. `prefix` is the prefix of their keys.
-pub fn have_tags(prefix: &[u8]) -> bool {
-    key::decode(prefix).is_some_and(|bucket| slot_value(&bucket).is_some())
+/// Returns the length of the tag that the names of a rule's buckets begin with: 0 if they have none. `prefix` is the prefix of
+/// their keys.
+pub fn tag_length(prefix: &[u8]) -> usize {
+    let has_tag = key::decode(prefix).is_some_and(|bucket| slot_value(&bucket).is_some());
+    if has_tag { "{0123456789abcdef}".len() } else { 0 }
 }
 
 /// Returns the parts before and after the actor in the names of a rule's buckets, without a tag. `prefix` is the prefix of their
@@ -67,7 +66,7 @@ pub fn around_actor(prefix: &[u8], limit: &Limit) -> (Vec<u8>, Vec<u8>) {
             write_numbers(window, &mut after);
             (before, after)
         }
-        _ => (other(prefix, limit).split_off(if have_tags(prefix) { TAG_LENGTH } else { 0 }), Vec::new()),
+        _ => (other(prefix, limit).split_off(tag_length(prefix)), Vec::new()),
     }
 }
 
@@ -98,20 +97,13 @@ fn in_utf16_order<'a>(pairs: &'a [(&'a str, &'a str)]) -> Cow<'a, [(&'a str, &'a
     Cow::Owned(sorted)
 }
 
-/// Writes `:<creditLimit>:<resetSeconds>`. The limit is always the rule's own, even if the actor has another limit.
+/// Writes `:<creditLimit>:<resetSeconds>`. The limit is always the rule's own, even if the actor has another limit. The seconds
+/// are as JavaScript prints numbers: without a point if they are whole, and without superfluous zeros.
 fn write_numbers(window: &FixedWindow, name: &mut Vec<u8>) {
     let credits = if let Tally::LeftOf(credits) = window.tally { credits } else { window.credits };
-    name.push(b':');
-    name.extend_from_slice(itoa::Buffer::new().format(credits.get()).as_bytes());
-    name.push(b':');
-    write_seconds(window, name);
-}
-
-/// Writes the window's seconds as JavaScript prints numbers: without a point if it is whole, and without superfluous zeros.
-fn write_seconds(window: &FixedWindow, name: &mut Vec<u8>) {
     let nanos = window.window_ns.get();
     let (whole, rest) = (nanos / NANOS_PER_SECOND, nanos % NANOS_PER_SECOND);
-    name.extend_from_slice(itoa::Buffer::new().format(whole).as_bytes());
+    name.extend_from_slice(format!(":{credits}:{whole}").as_bytes());
     if rest > 0 {
         name.extend_from_slice(format!(".{rest:09}").trim_end_matches('0').as_bytes());
     }
@@ -161,7 +153,8 @@ mod tests {
         let by_one = window(&key(Space::SlotOfActor, &limit, "{x}y"), &limit).unwrap();
         assert_eq!(String::from_utf8(by_one.clone()).unwrap(), "{f2fe95a29960e9ab}divvy:a=*:{x}y:5:1");
         let by_two = other(&key(Space::SlotOfFirstField, &tokens, "tenant={x}y key=z"), &tokens);
-        assert_eq!(by_two[..TAG_LENGTH], by_one[..TAG_LENGTH]);
+        let tag = tag_length(&key(Space::SlotOfActor, &limit, ""));
+        assert_eq!((tag, &by_two[..tag]), (18, &by_one[..tag]));
         let (before, after) = around_actor(&key(Space::SlotOfActor, &limit, ""), &limit);
         assert_eq!([before, after], [b"divvy:a=*:".to_vec(), b":5:1".to_vec()]);
         assert!(

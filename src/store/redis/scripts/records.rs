@@ -13,7 +13,6 @@
 use crate::algorithm::{Fate, ReservationAsk};
 use crate::store::contract::Action;
 use crate::store::redis::topology::{Layout, tag_of};
-use crate::store::redis::wire::Arguments;
 
 /// The prefix of the key with a bucket's reservations. The bucket's name follows.
 pub const RESERVED: &str = "divvy.reserved:";
@@ -32,11 +31,11 @@ pub fn name(action: Action, key: &[u8]) -> Option<Vec<u8>> {
 
 /// Returns the keys of a call on the bucket with this name, whose asks have records with these names. Without records, the script
 /// of a cluster gets the tag of the bucket's slot as its last argument.
-pub fn keys(bucket: Vec<u8>, records: &[Vec<u8>], layout: Layout, arguments: &mut Arguments) -> Vec<Vec<u8>> {
+pub fn keys(bucket: Vec<u8>, records: &[Vec<u8>], layout: Layout, arguments: &mut Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let tag = if layout == Layout::Cluster { tag_of(&bucket) } else { String::new() };
     if records.is_empty() {
         if !tag.is_empty() {
-            arguments.push(tag);
+            arguments.push(tag.into());
         }
         return vec![bucket];
     }
@@ -78,7 +77,7 @@ mod tests {
     /// Returns the keys, and the number of arguments.
     fn names(bucket: &str, layout: Layout, records: &[&str]) -> (Vec<String>, usize) {
         let records: Vec<_> = records.iter().map(|record| record.as_bytes().to_vec()).collect();
-        let mut arguments = Arguments::default();
+        let mut arguments = Vec::new();
         let keys = keys(bucket.into(), &records, layout, &mut arguments);
         (keys.into_iter().map(|key| String::from_utf8(key).unwrap()).collect(), arguments.len())
     }

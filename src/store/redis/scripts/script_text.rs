@@ -25,8 +25,6 @@ const CLOCK: &str = include_str!("lua/clock.lua");
 const DECISION: &str = include_str!("lua/decision.lua");
 
 const FIXED_WINDOW: &str = include_str!("lua/fixed_window.lua");
-/// A rule's fixed window as a bucket.
-const RULE_WINDOW: [&str; 2] = [FIXED_WINDOW, include_str!("lua/rule_window.lua")];
 
 /// The names under which the script of groups calls the other scripts, and the files with the algorithms.
 const BUCKETS: [(&str, &[&str]); 7] = [
@@ -44,7 +42,7 @@ const WINDOW_NAME: &str = "window";
 pub fn bucket_script(limit: &Limit) -> &'static Script {
     static SCRIPTS: LazyLock<[Script; 7]> = LazyLock::new(|| {
         let text = |files| [&preamble(), APPLY, NUMBERS, CLOCK, DECISION, &bucket_text(files)].concat();
-        BUCKETS.map(|(name, files)| Script::new(name, &text(files)))
+        BUCKETS.map(|(name, files)| Script::new(name, text(files)))
     });
     let [calendar_window, fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket, concurrency] =
         &*SCRIPTS;
@@ -60,14 +58,14 @@ pub fn bucket_script(limit: &Limit) -> &'static Script {
 }
 
 /// The script for a rule's fixed window.
-pub static WINDOW: LazyLock<Script> = LazyLock::new(|| Script::new(WINDOW_NAME, &window_script()));
+pub static WINDOW: LazyLock<Script> = LazyLock::new(|| Script::new(WINDOW_NAME, window_script()));
 
 /// The script for groups.
-pub static GROUP: LazyLock<Script> = LazyLock::new(|| Script::new("group", &group_text()));
+pub static GROUP: LazyLock<Script> = LazyLock::new(|| Script::new("group", group_text()));
 
 /// Returns the text of the script for a rule's fixed window.
 ///
-/// `KEYS[1]` is the window's name. The other keys and all arguments are described in `lua/window_stored.lua`.
+/// `KEYS[1]` is the window's name. The other keys and all arguments are described in `lua/stored.lua`.
 pub fn window_script() -> String {
     let before_bucket = [NUMBERS, CLOCK].concat();
     [&preamble(), APPLY, DECISION, &window_text(&before_bucket)].concat()
@@ -126,10 +124,10 @@ fn window_text(before_bucket: &str) -> String {
     [
         include_str!("lua/window_stored.lua"),
         // A hit on a window without reservations creates none of these functions.
-        "if is_bucket then\nreturn (function(KEYS, ARGV, damaged)\n",
+        "if is_bucket then\nreturn (function(damaged)\n",
         before_bucket,
-        &bucket_text(&RULE_WINDOW),
-        "\nend)(KEYS, arguments, refusal)\nend\n",
+        &bucket_text(&[FIXED_WINDOW, include_str!("lua/rule_window.lua")]),
+        "\nend)(refusal)\nend\n",
         include_str!("lua/window_apply.lua"),
     ]
     .concat()

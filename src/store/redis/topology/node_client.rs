@@ -9,7 +9,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::runtime::{self, Handle};
@@ -47,12 +46,9 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Takes the reply to the call, and that to ASKING before it, off `replies`.
-    fn take_reply(&self, replies: &mut Bytes) -> Result<Reply, Failure> {
-        if self.asking {
-            Reply::split_off(replies);
-        }
-        let reply = Reply::split_off(replies).ok_or(TOO_FEW)?;
+    /// Takes the reply to the call, and that to ASKING before it.
+    fn take_reply(&self, replies: &mut impl Iterator<Item = Reply>) -> Result<Reply, Failure> {
+        let reply = replies.nth(usize::from(self.asking)).ok_or(TOO_FEW)?;
         reply.error().map_or(Ok(reply), |error| Err(error.into()))
     }
 }
@@ -146,7 +142,8 @@ impl NodeClient {
             answer = connection.ask(commands, expected, deadline).await;
         }
         match answer {
-            Ok(mut replies) => {
+            Ok(replies) => {
+                let mut replies = replies.into_iter();
                 let replies: Vec<_> = requests.iter().map(|request| request.take_reply(&mut replies)).collect();
                 self.note_answer(&replies, &connection);
                 Ok(replies)

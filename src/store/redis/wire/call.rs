@@ -1,8 +1,8 @@
 //! Calls: the commands that divvy sends to Redis.
 
+use redis::Cmd;
 use redis::cluster_routing::Slot;
 
-use super::arguments::{Arguments, write_argument, write_head};
 use super::script::Script;
 
 /// A call of a script, or any other command.
@@ -13,19 +13,20 @@ pub struct Call {
     pub brings_text: bool,
     /// The first key decides which node of a cluster is asked. Without a key, any node will do.
     pub keys: Vec<Vec<u8>>,
-    pub arguments: Arguments,
+    pub arguments: Vec<Vec<u8>>,
     /// The number of a batch's actions that the call applies.
     pub actions: usize,
 }
 
 impl Call {
-    pub fn script(script: &'static Script, keys: Vec<Vec<u8>>, arguments: Arguments, actions: usize) -> Self {
+    pub fn script(script: &'static Script, keys: Vec<Vec<u8>>, arguments: Vec<Vec<u8>>, actions: usize) -> Self {
         Self { script: Some(script), brings_text: false, keys, arguments, actions }
     }
 
     /// A command without a key.
     pub fn command(words: &[&[u8]]) -> Self {
-        Self { script: None, brings_text: false, keys: Vec::new(), arguments: words.iter().collect(), actions: 0 }
+        let arguments = words.iter().map(|word| word.to_vec()).collect();
+        Self { script: None, brings_text: false, keys: Vec::new(), arguments, actions: 0 }
     }
 
     /// A command whose second word is its key.
@@ -46,16 +47,43 @@ impl Call {
     /// Writes the command. Redis may have forgotten a script (after a restart, a failover, SCRIPT FLUSH). `with_text` brings it
     /// along.
     pub fn write(&self, with_text: bool, out: &mut Vec<u8>) {
-        match self.script {
-            None => write_head(self.arguments.len(), out),
-            Some(script) => {
-                let start = if with_text || self.brings_text { &script.with_text } else { &script.by_hash };
-                write_head(start.len() + 1 + self.keys.len() + self.arguments.len(), out);
-                out.extend_from_slice(start.as_bytes());
-                write_argument(itoa::Buffer::new().format(self.keys.len()).as_bytes(), out);
-                self.keys.iter().for_each(|key| write_argument(key, out));
-            }
+        let mut command = Cmd::new();
+        if let Some(script) = self.script {
+            let brings_text = with_text || self.brings_text;
+            let start = if brings_text { ("EVAL", &script.text) } else { ("EVALSHA", &script.hash) };
+            command.arg(start).arg(self.keys.len()).arg(&self.keys);
         }
-        out.extend_from_slice(self.arguments.as_bytes());
+        command.arg(&self.arguments).write_packed_command(out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use super::*;
+
+    fn written(call: &Call, with_text: bool) -> String {
+        let mut out = Vec::new();
+        call.write(with_text, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn command_is_written_as_redis_reads_it() {
+        let call = Call::command(&[b"SET", b"", b"a b"]);
+        assert_eq!(written(&call, true), "*3\r\n$3\r\nSET\r\n$0\r\n\r\n$3\r\na b\r\n");
+    }
+
+    #[test]
+    fn script_is_run_by_its_hash_or_by_its_text() {
+        static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new("one", "return 1"));
+        let call = Call::script(&SCRIPT, vec![b"key".to_vec()], vec![b"take 1 now".to_vec()], 1);
+        let rest = "$1\r\n1\r\n$3\r\nkey\r\n$10\r\ntake 1 now\r\n";
+        let hash = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+        assert_eq!(written(&call, false), format!("*5\r\n$7\r\nEVALSHA\r\n$40\r\n{hash}\r\n{rest}"));
+        let text = format!("*5\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n{rest}");
+        assert_eq!(written(&call, true), text);
+        assert_eq!(written(&Call { brings_text: true, ..call }, false), text);
     }
 }

@@ -57,6 +57,7 @@ mod tests {
     use futures_util::future::join;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
+    use super::super::reply::Reply;
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,7 +80,7 @@ mod tests {
     }
 
     fn text(answer: Answer) -> String {
-        String::from_utf8(answer.unwrap().to_vec()).unwrap()
+        answer.unwrap().iter().map(Reply::to_line).collect()
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use parking_lot::Mutex;
 use redis::{ErrorKind, RedisError};
 use tokio::io::AsyncReadExt;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::io_error::closed;
 use super::last_reply::LastReply;
 use super::queue::Queue;
-use super::reply;
+use super::reply::Reply;
 use super::stream::Stream;
 
 /// Room for each read: more than most replies take.
@@ -76,22 +76,18 @@ impl Driver {
 
     /// Gives each complete reply to its caller.
     fn hand_out(&mut self) -> Result<(), RedisError> {
+        let length = self.read.len();
         let mut queue = self.queue.lock();
-        let mut handed_out = 0;
-        loop {
-            let rest = self.read.get(handed_out..).unwrap_or_default();
-            let end = reply::end_of(rest).map_err(|_| RedisError::from((ErrorKind::Parse, "not a reply of Redis")))?;
-            let Some(reply) = end.and_then(|end| rest.get(..end)) else { break };
-            if !reply::is_push(reply) {
+        let malformed = |_| RedisError::from((ErrorKind::Parse, "not a reply of Redis"));
+        while let Some(reply) = Reply::take(&mut self.read).map_err(malformed)? {
+            if !reply.is_push() {
                 queue.take_reply(reply);
             }
-            handed_out += reply.len();
         }
         drop(queue);
-        if handed_out > 0 {
+        if self.read.len() < length {
             self.heard.iter().for_each(|last_reply| last_reply.note());
         }
-        self.read.advance(handed_out);
         if self.read.is_empty() && self.read.capacity() > KEPT_BYTES {
             self.read = BytesMut::new();
         }

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use bytes::{Bytes, BytesMut};
 use redis::RedisError;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+use super::reply::Reply;
 
 /// Reason why commands have no replies.
 #[derive(Debug)]
@@ -22,8 +23,8 @@ pub enum Unanswered {
     Unreachable(Arc<RedisError>),
 }
 
-/// The replies to all commands of a caller, one after the other.
-pub type Answer = Result<Bytes, Unanswered>;
+/// The replies to all commands of a caller.
+pub type Answer = Result<Vec<Reply>, Unanswered>;
 
 /// Commands to be written, and callers that wait for replies.
 #[derive(Default)]
@@ -42,9 +43,9 @@ pub struct Queue {
 }
 
 struct Caller {
-    /// Replies that are still to come.
-    missing: usize,
-    replies: BytesMut,
+    /// The number of replies to its commands, and those that have come.
+    expected: usize,
+    replies: Vec<Reply>,
     deadline: Instant,
     /// `None` once the deadline has passed. The replies are still to come.
     answer: Option<oneshot::Sender<Answer>>,
@@ -52,13 +53,14 @@ struct Caller {
 
 impl Queue {
     /// Adds commands that have this number of replies together. Returns `None` if the connection has ended.
-    pub fn push(&mut self, commands: &[u8], replies: usize, deadline: Instant) -> Option<oneshot::Receiver<Answer>> {
+    pub fn push(&mut self, commands: &[u8], expected: usize, deadline: Instant) -> Option<oneshot::Receiver<Answer>> {
         if self.is_closed {
             return None;
         }
         let (sender, answer) = oneshot::channel();
         self.unsent.extend_from_slice(commands);
-        self.callers.push_back(Caller { missing: replies, replies: BytesMut::new(), deadline, answer: Some(sender) });
+        let caller = Caller { expected, replies: Vec::with_capacity(expected), deadline, answer: Some(sender) };
+        self.callers.push_back(caller);
         self.unsent_callers += 1;
         self.earliest = earlier(self.earliest, deadline);
         Some(answer)
@@ -81,14 +83,13 @@ impl Queue {
     }
 
     /// Hands a reply to the first caller.
-    pub fn take_reply(&mut self, reply: &[u8]) {
+    pub fn take_reply(&mut self, reply: Reply) {
         let Some(first) = self.callers.front_mut() else { return };
-        first.replies.extend_from_slice(reply);
-        first.missing = first.missing.saturating_sub(1);
-        if first.missing == 0
+        first.replies.push(reply);
+        if first.replies.len() >= first.expected
             && let Some(mut answered) = self.callers.pop_front()
         {
-            let replies = std::mem::take(&mut answered.replies).freeze();
+            let replies = std::mem::take(&mut answered.replies);
             answered.give(Ok(replies));
         }
     }

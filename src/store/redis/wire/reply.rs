@@ -1,25 +1,29 @@
 //! Replies. Nothing here does I/O.
 //!
-//! The replies of scripts, lists of numbers or of texts, are read in place. The client library reads any other.
+//! The replies of scripts that decide are lists of texts, and are read in place. The client library reads any other.
 
-use bytes::Bytes;
+use bytes::BytesMut;
 use redis::{FromRedisValue, RedisError, Value};
 
 use super::failure::Failure;
 
 /// One reply, as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply(Bytes);
+pub struct Reply(Vec<u8>);
 
 /// Bytes that no Redis sends.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed;
 
 impl Reply {
-    /// Takes the reply that `bytes` begin with off them.
-    pub fn split_off(bytes: &mut Bytes) -> Option<Self> {
-        let end = end_of(bytes).ok().flatten()?;
-        Some(Self(bytes.split_to(end)))
+    /// Takes the reply that `bytes` begin with off them. Returns `None` if a part of it is still to come.
+    pub fn take(bytes: &mut BytesMut) -> Result<Option<Self>, Malformed> {
+        Ok(end_of(bytes)?.map(|end| Self(bytes.split_to(end).to_vec())))
+    }
+
+    /// Returns whether it is a push, which Redis sends of its own accord. It answers no command.
+    pub fn is_push(&self) -> bool {
+        self.0.first() == Some(&b'>')
     }
 
     /// Returns the error, if the reply is one.
@@ -37,72 +41,17 @@ impl Reply {
         redis::from_redis_value(self.value()?).map_err(|_| Failure::Foreign(wrong))
     }
 
-    /// Reads the elements of a list, all of them. If that fails, or the reply is no list, the failure says `wrong`.
-    pub fn read<'a, T>(
-        &'a self,
-        wrong: &'static str,
-        read: impl FnOnce(&mut Elements<'a>) -> Option<T>,
-    ) -> Result<T, Failure> {
-        let read_all = |mut elements| read(&mut elements).filter(|_| elements.len() == 0);
-        self.elements().and_then(read_all).ok_or(Failure::Foreign(wrong))
-    }
-
-    /// Returns the elements of a list.
-    fn elements(&self) -> Option<Elements<'_>> {
+    /// Returns the elements of a list of texts. An element may be an error instead.
+    pub fn texts(&self) -> Option<Vec<Result<&str, RedisError>>> {
         let mut rest = &*self.0;
         let (b'*', len) = take_head(&mut rest)? else { return None };
-        Some(Elements { rest, len: usize::try_from(len).ok()? })
+        let texts: Option<_> = (0..len).map(|_| take_text(&mut rest)).collect();
+        texts.filter(|_| rest.is_empty())
     }
-}
-
-/// The elements of a list that are still to be read.
-pub struct Elements<'a> {
-    rest: &'a [u8],
-    len: usize,
-}
-
-impl<'a> Elements<'a> {
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Reads the next element, if it is an error.
-    pub fn error(&mut self) -> Option<RedisError> {
-        let (error, rest) = line(self.rest).filter(|(error, _)| error.starts_with(b"-"))?;
-        self.len = self.len.checked_sub(1)?;
-        self.rest = rest;
-        Reply([error, b"\r\n"].concat().into()).error()
-    }
-
-    /// Returns whether the next element is a text.
-    pub fn is_at_text(&self) -> bool {
-        self.rest.starts_with(b"$")
-    }
-
-    /// Reads the next element, a number.
-    pub fn number(&mut self) -> Option<i64> {
-        self.len = self.len.checked_sub(1)?;
-        let (b':', number) = take_head(&mut self.rest)? else { return None };
-        Some(number)
-    }
-
-    /// Reads the next element, a text.
-    pub fn text(&mut self) -> Option<&'a str> {
-        self.len = self.len.checked_sub(1)?;
-        let (b'$', len) = take_head(&mut self.rest)? else { return None };
-        let (text, rest) = self.rest.split_at_checked(usize::try_from(len).ok()?)?;
-        self.rest = rest.strip_prefix(b"\r\n")?;
-        std::str::from_utf8(text).ok()
-    }
-}
-
-/// Returns whether `bytes` begin with a push, which Redis sends of its own accord. It answers no command.
-pub fn is_push(bytes: &[u8]) -> bool {
-    bytes.first() == Some(&b'>')
 }
 
 /// Returns where the reply that `bytes` begin with ends, or `None` if a part of it is still to come.
-pub fn end_of(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+fn end_of(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     let pairs = |count: i64| u64::try_from(count).unwrap_or(0).saturating_mul(2);
     let mut rest = bytes;
     let mut elements = 1_u64;
@@ -140,6 +89,19 @@ fn take_head(rest: &mut &[u8]) -> Option<(u8, i64)> {
     Some((*kind, number(digits)?))
 }
 
+/// Takes a text or an error off `rest`.
+fn take_text<'a>(rest: &mut &'a [u8]) -> Option<Result<&'a str, RedisError>> {
+    if rest.starts_with(b"-") {
+        let (error, after) = line(rest)?;
+        *rest = after;
+        return Reply([error, b"\r\n"].concat()).error().map(Err);
+    }
+    let (b'$', len) = take_head(rest)? else { return None };
+    let (text, after) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+    *rest = after.strip_prefix(b"\r\n")?;
+    std::str::from_utf8(text).ok().map(Ok)
+}
+
 /// Returns the first line without its end, and the bytes after it.
 fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     // Most lines have a few bytes, so this is faster than a search made for long ones.
@@ -149,18 +111,7 @@ fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 fn number(digits: &[u8]) -> Option<i64> {
-    let (is_negative, digits) = match digits.split_first()? {
-        (b'-', digits) => (true, digits),
-        _ => (false, digits),
-    };
-    if digits.is_empty() {
-        return None;
-    }
-    let magnitude = digits.iter().try_fold(0_i64, |number, digit| match digit {
-        b'0'..=b'9' => number.checked_mul(10)?.checked_add(i64::from(digit - b'0')),
-        _ => None,
-    })?;
-    Some(if is_negative { -magnitude } else { magnitude })
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -170,12 +121,13 @@ impl Reply {
         Self(format!("*{}\r\n{}", elements.len(), elements.concat()).into())
     }
 
-    pub fn numbers(numbers: &[i64]) -> Self {
-        Self::list(&numbers.iter().map(|number| format!(":{number}\r\n")).collect::<Vec<_>>())
+    pub fn of_texts(texts: &[&str]) -> Self {
+        Self::list(&texts.iter().map(|text| format!("${}\r\n{text}\r\n", text.len())).collect::<Vec<_>>())
     }
 
-    pub fn texts(texts: &[&str]) -> Self {
-        Self::list(&texts.iter().map(|text| format!("${}\r\n{text}\r\n", text.len())).collect::<Vec<_>>())
+    /// Returns the reply as Redis sends it.
+    pub fn to_line(&self) -> String {
+        String::from_utf8(self.0.clone()).unwrap()
     }
 
     pub fn from_line(line: &str) -> Self {
@@ -227,17 +179,16 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_read_in_order_and_by_their_kind() {
-        let reply = Reply::numbers(&[1, -2, i64::MAX]);
-        let mut numbers = reply.elements().unwrap();
-        assert_eq!(numbers.len(), 3);
-        assert_eq!([numbers.number(), numbers.number(), numbers.number()], [Some(1), Some(-2), Some(i64::MAX)]);
-        assert_eq!((numbers.len(), numbers.number()), (0, None));
-        let reply = Reply::texts(&["a b", "", "é"]);
-        let mut texts = reply.elements().unwrap();
-        assert_eq!([texts.text(), texts.text(), texts.text(), texts.text()], [Some("a b"), Some(""), Some("é"), None]);
-        assert_eq!(reply.elements().unwrap().number(), None, "a text is no number");
-        assert!(Reply::from_line("+OK\r\n").elements().is_none());
+    fn texts_and_errors_are_read_in_order() {
+        let reply = Reply::of_texts(&["a b", "", "é"]);
+        let texts: Result<Vec<_>, _> = reply.texts().unwrap().into_iter().collect();
+        assert_eq!(texts.unwrap(), ["a b", "", "é"]);
+        let reply = Reply::from_line("*2\r\n-ERR no\r\n$1\r\na\r\n");
+        let texts = reply.texts().unwrap();
+        assert!(matches!(texts.as_slice(), [Err(error), Ok("a")] if error.code() == Some("ERR")), "{texts:?}");
+        for foreign in ["+OK\r\n", "*1\r\n:1\r\n", "*1\r\n$1\r\na\r\n$1\r\nb\r\n", "*2\r\n$1\r\na\r\n", "*-1\r\n$"] {
+            assert!(Reply::from_line(foreign).texts().is_none(), "{foreign:?}");
+        }
     }
 
     #[test]
@@ -284,28 +235,26 @@ mod tests {
         fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(prop::sample::select(b"*$:+-_\r\n0123|>x".to_vec()), 0..60)) {
             if let Ok(Some(end)) = end_of(&bytes) {
                 prop_assert!(end <= bytes.len());
-                let reply = Reply(Bytes::copy_from_slice(&bytes[..end]));
+                let reply = Reply(bytes[..end].to_vec());
                 let _ = (reply.value(), reply.error());
             }
-            if let Some(mut elements) = Reply(bytes.into()).elements() {
-                while elements.number().is_some() || elements.text().is_some() {}
-            }
+            let _ = Reply(bytes).texts();
         }
 
         /// Replies are split, and the client library's parser agrees on each of them.
         #[test]
         fn replies_end_where_the_next_one_begins(replies in prop::collection::vec(any_reply(), 1..5), cut in any::<prop::sample::Index>()) {
-            let mut bytes = Bytes::from(replies.concat());
+            let mut bytes = BytesMut::from(replies.concat().as_bytes());
             for reply in &replies {
                 prop_assert_eq!(end_of(&reply.as_bytes()[..cut.index(reply.len())]), Ok(None));
-                let split = Reply::split_off(&mut bytes).unwrap();
-                prop_assert_eq!(&split, &Reply(Bytes::from(reply.clone())));
+                let split = Reply::take(&mut bytes).unwrap().unwrap();
+                prop_assert_eq!(&split, &Reply::from_line(reply));
                 let is_error = reply.starts_with(['-', '!']);
                 prop_assert_eq!(split.error().is_some(), is_error);
                 let parsed = redis::parse_redis_value(reply.as_bytes());
                 prop_assert!(parsed.is_ok(), "{parsed:?}");
                 prop_assert!(is_error || split.value().is_ok() || reply.contains(['-', '!']));
-                prop_assert_eq!(split.elements().is_some(), reply.starts_with('*') && reply != "*-1\r\n");
+                prop_assert!(split.texts().is_none() || reply.starts_with('*'));
             }
             prop_assert!(bytes.is_empty());
         }

@@ -1,20 +1,17 @@
 //! A Lua script as calls send it.
 
-use super::arguments::Arguments;
-
 /// A Lua script.
 pub struct Script {
     /// The name under which the script of groups calls it.
     pub name: &'static str,
-    /// The start of a command that runs the script by its hash. Redis may have forgotten it.
-    pub by_hash: Arguments,
-    /// The start of a command that runs the script by its text. Redis then remembers it.
-    pub with_text: Arguments,
+    pub text: String,
+    /// The hash of the text. Redis may have forgotten the script with it.
+    pub hash: String,
 }
 
 impl Script {
-    pub fn new(name: &'static str, text: &str) -> Self {
-        let by_hash = ["EVALSHA", redis::Script::new(text).get_hash()].iter().collect();
-        Self { name, by_hash, with_text: ["EVAL", text].iter().collect() }
+    pub fn new(name: &'static str, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { name, hash: redis::Script::new(&text).get_hash().to_owned(), text }
     }
 }

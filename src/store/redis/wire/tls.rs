@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use redis::{ClientTlsConfig, RedisError, TlsCertificates};
-use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
@@ -31,12 +31,10 @@ impl RedisTls {
             return Ok(None);
         }
         let root_cert = self.ca.as_deref().map(|path| read(path, "CERTIFICATE")).transpose()?;
-        let client_tls = match &self.client {
-            None => None,
-            Some((cert, key)) => {
-                Some(ClientTlsConfig { client_cert: read(cert, "CERTIFICATE")?, client_key: read(key, "PRIVATE KEY")? })
-            }
+        let read_both = |(cert, key): &(PathBuf, PathBuf)| -> Result<_, InvalidRedisTarget> {
+            Ok(ClientTlsConfig { client_cert: read(cert, "CERTIFICATE")?, client_key: read(key, "PRIVATE KEY")? })
         };
+        let client_tls = self.client.as_ref().map(read_both).transpose()?;
         Ok(Some(TlsCertificates { client_tls, root_cert }))
     }
 }
@@ -60,8 +58,8 @@ pub fn client_config(certificates: Option<&TlsCertificates>) -> Result<ClientCon
         None => Ok(builder.with_no_client_auth()),
         Some(own) => {
             let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&own.client_cert).collect();
-            let key = PrivateKeyDer::from_pem_slice(&own.client_key).map_err(not_pem)?;
-            builder.with_client_auth_cert(chain.map_err(not_pem)?, key)
+            let key = PrivateKeyDer::from_pem_slice(&own.client_key).map_err(io::Error::other)?;
+            builder.with_client_auth_cert(chain.map_err(io::Error::other)?, key)
         }
     };
     Ok(config.map_err(io::Error::other)?)
@@ -78,11 +76,7 @@ fn authorities(given: Option<&[u8]>) -> io::Result<RootCertStore> {
         return Ok(store);
     };
     for certificate in CertificateDer::pem_slice_iter(given) {
-        store.add(certificate.map_err(not_pem)?).map_err(io::Error::other)?;
+        store.add(certificate.map_err(io::Error::other)?).map_err(io::Error::other)?;
     }
     Ok(store)
-}
-
-fn not_pem(error: pem::Error) -> io::Error {
-    io::Error::other(error)
 }

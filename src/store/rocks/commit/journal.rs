@@ -9,6 +9,7 @@
 //! before, the number of its other bytes, these bytes, the value's length, and the value. The numbers are LEB128. Keys
 //! of one rule differ only in the actor, so most changes take a third of their staged length.
 
+use crate::store::codec::leb128::{read_bytes, read_number, write_number};
 use crate::store::contract::StoreError;
 
 const LENGTH: usize = size_of::<u32>();
@@ -108,15 +109,10 @@ impl Packer {
         for Change { key, value } in self::staged(staged).map_while(Result::ok) {
             let shared = shared_length(last.unwrap_or(&self.key_before), key);
             let rest = key.get(shared..).unwrap_or_default();
-            match (u8::try_from(shared), u8::try_from(rest.len())) {
-                (Ok(shared @ ..0x80), Ok(length @ ..0x80)) => record.extend_from_slice(&[shared, length]),
-                _ => {
-                    write_number(record, shared);
-                    write_number(record, rest.len());
-                }
-            }
+            write_number(record, shared as u64);
+            write_number(record, rest.len() as u64);
             record.extend_from_slice(rest);
-            write_number(record, value.len());
+            write_number(record, value.len() as u64);
             match <&[u8; WINDOW]>::try_from(value) {
                 // The usual case: a copy without a call.
                 Ok(window) => record.extend_from_slice(window),
@@ -145,13 +141,10 @@ pub fn each_change<E: From<Truncated>>(
     };
     let mut key = Vec::new();
     while !rest.is_empty() {
-        let shared = read_number(&mut rest)?;
-        if shared > key.len() {
-            return Err(Truncated.into());
-        }
-        key.truncate(shared);
-        key.extend_from_slice(read_sized(&mut rest)?);
-        let value = read_sized(&mut rest)?;
+        let shared = read_number(&mut rest).and_then(|shared| usize::try_from(shared).ok());
+        key.truncate(shared.filter(|shared| *shared <= key.len()).ok_or(Truncated)?);
+        key.extend_from_slice(read_bytes(&mut rest).ok_or(Truncated)?);
+        let value = read_bytes(&mut rest).ok_or(Truncated)?;
         each(Change { key: &key, value })?;
     }
     Ok(())
@@ -175,12 +168,12 @@ pub fn shared_length(one: &[u8], other: &[u8]) -> usize {
 }
 
 fn read_staged<'a>(staged: &mut &'a [u8]) -> Result<Change<'a>, Truncated> {
-    let key = read_bytes(staged)?;
-    let value = read_bytes(staged)?;
+    let key = read_staged_bytes(staged)?;
+    let value = read_staged_bytes(staged)?;
     Ok(Change { key, value })
 }
 
-fn read_bytes<'a>(staged: &mut &'a [u8]) -> Result<&'a [u8], Truncated> {
+fn read_staged_bytes<'a>(staged: &mut &'a [u8]) -> Result<&'a [u8], Truncated> {
     let (length, rest) = staged.split_first_chunk::<LENGTH>().ok_or(Truncated)?;
     let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(Truncated)?;
     *staged = rest;
@@ -190,34 +183,6 @@ fn read_bytes<'a>(staged: &mut &'a [u8]) -> Result<&'a [u8], Truncated> {
 fn length_of(bytes: &[u8]) -> [u8; LENGTH] {
     // Keys and values are bounded far below 4 GiB by the limits on requests and on logs.
     u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes()
-}
-
-fn read_sized<'a>(record: &mut &'a [u8]) -> Result<&'a [u8], Truncated> {
-    let length = read_number(record)?;
-    let (bytes, rest) = record.split_at_checked(length).ok_or(Truncated)?;
-    *record = rest;
-    Ok(bytes)
-}
-
-fn write_number(record: &mut Vec<u8>, mut number: usize) {
-    while number >= 0x80 {
-        record.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    record.push(number as u8);
-}
-
-fn read_number(record: &mut &[u8]) -> Result<usize, Truncated> {
-    let mut number = 0usize;
-    for shift in (0..usize::BITS).step_by(7) {
-        let (byte, rest) = record.split_first().ok_or(Truncated)?;
-        *record = rest;
-        number |= usize::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Ok(number);
-        }
-    }
-    Err(Truncated)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub fn write(database: &Database, changes: &[LimitChange], sync: bool) -> Result
 
 /// Removes expired limits. It does not wait for stable storage, since an expired limit stays expired.
 pub fn forget(database: &Database, expired: &[LimitChange]) -> Result<(), StoreError> {
-    database.write_limits(expired.iter().map(|change| (key(change), None::<[u8; 0]>)), false)
+    database.write_limits(expired.iter().map(|change| (key(change), None)), false)
 }
 
 /// Reads the next page of all limits.
@@ -27,35 +27,27 @@ pub fn read(database: &Database, known: &LimitCursor) -> Result<LimitPage, Store
         LimitCursor::Key(key) => Some(&**key),
         LimitCursor::All | LimitCursor::Change { .. } => return Ok(LimitPage::nothing(LimitCursor::All)),
     };
-    let mut page =
-        LimitPage { changes: Vec::new(), known: LimitCursor::All, starts_over: after.is_none(), is_last: true };
-    database.each_limit(after, |key, value| {
-        if page.changes.len() == LIMITS_PER_PAGE {
-            page.is_last = false;
-            return Ok(false);
-        }
-        page.known = LimitCursor::Key(key.into());
-        let change = decode(key, value);
-        page.changes.push(change.ok_or_else(|| StoreError::new("the record of an actor's limit makes no sense"))?);
-        Ok(true)
-    })?;
-    if page.is_last {
-        page.known = LimitCursor::All;
-    }
-    Ok(page)
+    let mut limits = database.limits(after);
+    let changes = limits.by_ref().take(LIMITS_PER_PAGE).map(|limit| {
+        let (key, value) = limit?;
+        decode(&key, &value).ok_or_else(|| StoreError::new("the record of an actor's limit makes no sense"))
+    });
+    let changes: Vec<_> = changes.collect::<Result<_, _>>()?;
+    let is_last = limits.next().is_none();
+    let known = match changes.last() {
+        Some(last) if !is_last => LimitCursor::Key(key(last).into()),
+        _ => LimitCursor::All,
+    };
+    Ok(LimitPage { changes, known, starts_over: after.is_none(), is_last })
 }
 
 fn key(LimitChange { rule, actor, .. }: &LimitChange) -> Vec<u8> {
     [&[VERSION], rule.as_bytes(), &[0], actor.as_bytes()].concat()
 }
 
-fn value(limit: ActorLimit) -> [u8; 16] {
+fn value(limit: ActorLimit) -> Vec<u8> {
     let expires = limit.expires.unwrap_or(Timestamp::MAX).as_nanos();
-    let mut value = [0; 16];
-    let (first, second) = value.split_at_mut(8);
-    first.copy_from_slice(&expires.to_le_bytes());
-    second.copy_from_slice(&limit.credits.to_le_bytes());
-    value
+    [expires.to_le_bytes(), limit.credits.to_le_bytes()].concat()
 }
 
 fn decode(key: &[u8], value: &[u8]) -> Option<LimitChange> {

@@ -138,23 +138,19 @@ impl Database {
         self.db.path()
     }
 
-    /// Calls `look` with each counter whose key begins with `prefix`, in the order of their keys, until it returns
-    /// false. Begins after the key `after`.
-    ///
-    /// # Errors
-    /// Fails if RocksDB cannot read on. Returns the first error of `look`.
-    pub fn each_counter(
-        &self,
+    /// Iterates over the counters and the records of reservations and answers whose keys begin with `prefix`, in the order
+    /// of their keys. Begins after the key `after`.
+    pub fn entries<'a>(
+        &'a self,
         prefix: &[u8],
-        after: Option<&[u8]>,
-        look: impl FnMut(&[u8], &[u8]) -> Result<bool, StoreError>,
-    ) -> Result<(), StoreError> {
+        after: Option<&'a [u8]>,
+    ) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> + use<'a> {
         let mut options = ReadOptions::default();
         options.set_iterate_range(PrefixRange(prefix));
         // A listing of a million counters must not push the busy ones out of the cache.
         options.fill_cache(false);
         let start = IteratorMode::From(after.unwrap_or(prefix), Direction::Forward);
-        scan(self.db.iterator_cf_opt(self.counters(), options, start), after, look)
+        read_after(self.db.iterator_cf_opt(self.counters(), options, start), after)
     }
 
     /// Reads a counter's record; `None` if it has no record.
@@ -169,12 +165,9 @@ impl Database {
     /// Returns the key and the record of every counter at the time of the call, without those of reservations and
     /// answers.
     pub fn records(&self) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> + use<'_> {
-        let mut options = ReadOptions::default();
-        options.fill_cache(false);
-        let records = self.db.iterator_cf_opt(self.counters(), options, IteratorMode::Start);
         let is_counter =
             |record: &Result<KeyAndValue, _>| record.as_ref().map_or(true, |(key, _)| !record_key::is_record(key));
-        records.filter(is_counter).map(|record| record.map_err(|e| store_error("read the counters", &e)))
+        self.entries(&[], None).filter(is_counter)
     }
 
     /// Stores limits of single actors, or removes those without a value, in one write, with `sync` on
@@ -182,9 +175,9 @@ impl Database {
     ///
     /// # Errors
     /// Fails if RocksDB refuses the write.
-    pub fn write_limits<V: AsRef<[u8]>>(
+    pub fn write_limits(
         &self,
-        limits: impl Iterator<Item = (Vec<u8>, Option<V>)>,
+        limits: impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)>,
         sync: bool,
     ) -> Result<(), StoreError> {
         let mut batch = WriteBatch::default();
@@ -197,18 +190,10 @@ impl Database {
         self.db.write_opt(batch, &options).map_err(|e| store_error("write limits of actors", &e))
     }
 
-    /// Calls `look` with the actors' limits in the order of their keys, until it returns false. Begins after the key
-    /// `after`.
-    ///
-    /// # Errors
-    /// Fails if RocksDB cannot read on. Returns the first error of `look`.
-    pub fn each_limit(
-        &self,
-        after: Option<&[u8]>,
-        look: impl FnMut(&[u8], &[u8]) -> Result<bool, StoreError>,
-    ) -> Result<(), StoreError> {
+    /// Iterates over the actors' limits in the order of their keys. Begins after the key `after`.
+    pub fn limits<'a>(&'a self, after: Option<&'a [u8]>) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> {
         let start = after.map_or(IteratorMode::Start, |after| IteratorMode::From(after, Direction::Forward));
-        scan(self.db.iterator_cf(self.family(LIMITS), start), after, look)
+        read_after(self.db.iterator_cf(self.family(LIMITS), start), after)
     }
 
     /// Whether a compaction is under way. Records that it drops can be read until it ends.
@@ -289,19 +274,13 @@ impl Database {
     }
 }
 
-/// Calls `look` with each record except that with the key `skipped`, until it returns false.
-fn scan(
-    records: impl Iterator<Item = Result<KeyAndValue, rocksdb::Error>>,
-    skipped: Option<&[u8]>,
-    mut look: impl FnMut(&[u8], &[u8]) -> Result<bool, StoreError>,
-) -> Result<(), StoreError> {
-    for record in records {
-        let (key, value) = record.map_err(|e| store_error("read on", &e))?;
-        if skipped != Some(&*key) && !look(&key, &value)? {
-            break;
-        }
-    }
-    Ok(())
+/// Reads these entries, except that with the key `after`.
+fn read_after(
+    entries: impl Iterator<Item = Result<KeyAndValue, rocksdb::Error>>,
+    after: Option<&[u8]>,
+) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> {
+    let is_wanted = move |entry: &Result<KeyAndValue, _>| entry.as_ref().map_or(true, |(key, _)| after != Some(key));
+    entries.filter(is_wanted).map(|entry| entry.map_err(|e| store_error("read the counters", &e)))
 }
 
 /// Returns the number of the last commit in the journal; 0 if it is empty.

@@ -97,14 +97,15 @@ fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
     let database = Database::open(data_dir, clock, Arc::clone(&swept)).map_err(|error: OpenError| error.to_string())?;
     database.settle_journal().map_err(|error| error.to_string())?;
     let mut counters = 0u64;
-    let read = database.each_counter(&[], None, |key, stored| {
-        if record_key::is_record(key) {
-            let read = value::decode_record(stored);
-            return read.map(|_| true).map_err(|_| StoreError::new("a reservation or an answer cannot be read"));
+    let read = database.entries(&[], None).try_for_each(|entry| {
+        let (key, stored) = entry?;
+        if record_key::is_record(&key) {
+            let read = value::decode_record(&stored);
+            return read.map(drop).map_err(|_| StoreError::new("a reservation or an answer cannot be read"));
         }
         counters += 1;
-        match (key::decode(key), value::expiry(stored)) {
-            (Some(_), Ok(_)) => Ok(true),
+        match (key::decode(&key), value::expiry(&stored)) {
+            (Some(_), Ok(_)) => Ok(()),
             _ => Err(StoreError::new("a counter cannot be read")),
         }
     });

@@ -78,13 +78,8 @@ impl SyncMark {
     }
 }
 
-fn encode(sequence: u64) -> [u8; LENGTH] {
-    let mut bytes = [0; LENGTH];
-    let words = bytes.as_chunks_mut::<WORD>().0;
-    for (word, content) in words.iter_mut().zip([*MAGIC, sequence.to_le_bytes(), checksum(sequence)]) {
-        *word = content;
-    }
-    bytes
+fn encode(sequence: u64) -> Vec<u8> {
+    [*MAGIC, sequence.to_le_bytes(), checksum(sequence)].concat()
 }
 
 fn decode(bytes: &[u8; LENGTH]) -> Option<u64> {
@@ -117,7 +112,7 @@ mod tests {
     #[test]
     fn any_damage_makes_it_say_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let whole = encode(123_456);
+        let whole: [u8; LENGTH] = encode(123_456).try_into().unwrap();
         for at in 0..LENGTH {
             let mut bytes = whole;
             bytes[at] ^= 0x10;

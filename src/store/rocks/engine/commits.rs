@@ -65,7 +65,7 @@ impl<D: Disk> Engine<D> {
         let is_quick = match self.admission.health.condition() {
             // A write to the page cache takes less time than a handover to another thread.
             Condition::Well => {
-                self.durability == Durability::Wal && !self.is_write_back_overdue() && !self.unsynced.is_full()
+                self.durability == Durability::Wal && !self.is_write_back_overdue() && !self.unsynced.lock().is_full()
             }
             Condition::Broken => true,
             Condition::Reopened => false,
@@ -124,7 +124,7 @@ impl<D: Disk> Engine<D> {
             self.timings.commits.observe(self.timings.now().since(begun), 1);
         }
         if result.is_err() || self.durability != Durability::Sync {
-            self.unsynced.push(&committer.record);
+            self.unsynced.lock().push(&committer.record);
         }
         committer.record.clear();
         Some(result)
@@ -147,7 +147,7 @@ impl<D: Disk> Engine<D> {
 
     /// Waits until the journal may grow by `record`, which was taken from the table.
     fn make_room(&self, record: &[u8]) -> Result<(), StoreError> {
-        if self.unsynced.is_full() {
+        if self.unsynced.lock().is_full() {
             self.sync()?;
         }
         while self.is_write_back_overdue() {
@@ -168,7 +168,7 @@ impl<D: Disk> Engine<D> {
     /// Waits for the fsync and the write-backs that are due. A large batch does so before it is applied; otherwise its
     /// commit would wait, and every small batch with it.
     pub async fn make_room_ahead(self: &Arc<Self>) {
-        if !self.unsynced.is_long() && !self.is_write_back_due() {
+        if !self.unsynced.lock().is_long() && !self.is_write_back_due() {
             return;
         }
         // One batch at a time: commits need threads that may block, too.
@@ -177,7 +177,7 @@ impl<D: Disk> Engine<D> {
         run_blocking(move || {
             let _turn = turn;
             // The next commit reports failures.
-            if engine.unsynced.is_long() && engine.sync().is_err() {
+            if engine.unsynced.lock().is_long() && engine.sync().is_err() {
                 return;
             }
             while let Ok(true) = engine.write_back_if_due() {}
@@ -191,10 +191,10 @@ impl<D: Disk> Engine<D> {
     /// Fails if the disk refuses it.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.on_well_disk(|disk| {
-            let covered = self.unsynced.take();
+            let covered = std::mem::take(&mut *self.unsynced.lock());
             let synced = disk.sync();
             if synced.is_err() {
-                self.unsynced.put_back(covered);
+                self.unsynced.lock().put_back(covered);
             }
             synced
         })

@@ -54,7 +54,8 @@ pub struct Engine<D> {
     cache_yield: CacheYield,
     /// Permits for threads that read from the disk. Each of them takes up to a megabyte.
     readers: Arc<Semaphore>,
-    unsynced: UnsyncedRecords,
+    /// Those that an fsync takes out are covered by it, if they were written.
+    unsynced: Mutex<UnsyncedRecords>,
     /// Taken by the large batch that makes room.
     making_room: Arc<Semaphore>,
     pub timings: Timings,
@@ -99,7 +100,7 @@ impl<D: Disk> Engine<D> {
             expired: AtomicU64::new(0),
             cache_yield: CacheYield::default(),
             readers: Arc::new(Semaphore::new(READERS)),
-            unsynced: UnsyncedRecords::default(),
+            unsynced: Mutex::default(),
             making_room: Arc::new(Semaphore::new(1)),
             table,
             timings,

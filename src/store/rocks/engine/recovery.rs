@@ -45,7 +45,7 @@ impl<D: Disk> Engine<D> {
         record: &[u8],
         between_groups: BetweenGroups<'_>,
     ) -> Result<(), StoreError> {
-        let unsynced = self.unsynced.take();
+        let unsynced = std::mem::take(&mut *self.unsynced.lock());
         let caught_up = self.with_disk(|disk| {
             let mut changes = Vec::new();
             self.table.change_again(&between_groups, unsynced.iter().chain([record]), &mut changes)?;
@@ -59,7 +59,7 @@ impl<D: Disk> Engine<D> {
         match &caught_up {
             Ok(()) => self.admission.health.caught_up(),
             Err(error) => {
-                self.unsynced.put_back(unsynced);
+                self.unsynced.lock().put_back(unsynced);
                 self.admission.health.broke(error);
             }
         }

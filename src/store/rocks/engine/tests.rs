@@ -336,10 +336,10 @@ fn making_room_ahead_leaves_nothing_for_commits_to_wait_for() {
             }
             hit(&engine, &format!("actor {actor}")).await.unwrap();
         }
-        engine.unsynced.push(&vec![0; 9 << 20]);
-        assert!(engine.unsynced.is_long());
+        engine.unsynced.lock().push(&vec![0; 9 << 20]);
+        assert!(engine.unsynced.lock().is_long());
         engine.make_room_ahead().await;
-        assert!(!engine.is_write_back_due() && !engine.unsynced.is_long());
+        assert!(!engine.is_write_back_due() && !engine.unsynced.lock().is_long());
     });
 }
 

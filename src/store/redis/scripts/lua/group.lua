@@ -32,10 +32,10 @@ local function ask(member, mode)
   return answers.err
 end
 
--- The first answer of a script is whether it allows: 1, or a text that begins with 1.
-local function allows(member) return tostring(member.answers[1]):sub(1, 1) == '1' end
+-- The first answer of a script begins with 1 if it allows.
+local function allows(member) return member.answers[1]:sub(1, 1) == '1' end
 
-local function has_fate(member, fate) return tostring(member.answers[1]):find(' ' .. fate .. '$') end
+local function has_fate(member, fate) return member.answers[1]:find(' ' .. fate .. '$') end
 
 -- Applies a step. Returns the error if there is one; otherwise each member has its answers.
 local function apply(members)

@@ -5,8 +5,7 @@ local leaks, period_ns = parse(second), parse(third)
 
 function algorithm.decode(stored)
   local mark, level = stored:match('^(%d+) (%d+)$')
-  if not mark then return nil end
-  return { mark = parse(mark), level = parse(level) }
+  return mark and { mark = parse(mark), level = parse(level) }
 end
 
 function algorithm.encode(state) return format(state.mark) .. ' ' .. format(state.level) end

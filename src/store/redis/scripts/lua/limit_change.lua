@@ -17,7 +17,7 @@ local newest = redis.call('ZREVRANGE', changes, 0, 0, 'WITHSCORES')[2]
 local number = math.max(time[1] * 1000000 + time[2], newest and newest + 1 or 0)
 
 local before = redis.call('HGET', limits, of)
-if credits == '' and not before then return { '0' } end
+if credits == '' and not before then return 0 end
 -- A removed limit has no credits.
 local ended_ms = (before or ''):match('^%d+ (%d*)$')
 local was_there = ended_ms and (ended_ms == '' or tonumber(ended_ms) > now_ms)
@@ -48,4 +48,4 @@ for _, ended in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', long_ended, 'LI
     redis.call('ZREM', ends, ended)
   end
 end
-return { was_there and '1' or '0' }
+return was_there and 1 or 0

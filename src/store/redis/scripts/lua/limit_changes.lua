@@ -1,7 +1,8 @@
 -- Returns the changes of actors' limits after a known change. KEYS: the limits, the times of their changes, and the number of the
 -- first change. ARGV: that number when the known change was read, the number of the known change, its rule and actor (empty: no
 -- change is known), and the largest number of changes to return. Returns the number of the first change, whether the answer
--- starts over with all limits, whether this is the last page, and for each change its number, its rule and actor, and the limit.
+-- starts over with all limits, whether this is the last page, and a list: for each change its number, its rule and actor, and the
+-- limit.
 
 local limits, changes, born = KEYS[1], KEYS[2], redis.call('GET', KEYS[3]) or '0'
 local known_born, known, of, most = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -11,11 +12,11 @@ local number = of ~= '' and redis.call('ZSCORE', changes, of)
 local starts_over = born ~= known_born or not number or tonumber(number) < tonumber(known)
 local after = starts_over and '-inf' or '(' .. known
 local found = redis.call('ZRANGEBYSCORE', changes, after, '+inf', 'WITHSCORES', 'LIMIT', 0, most)
-local answer = { born, starts_over and '1' or '0', #found < 2 * most and '1' or '0' }
+local changed = {}
 for place = 1, #found, 2 do
   local of_whom = found[place]
-  table.insert(answer, string.format('%.0f', found[place + 1]))
-  table.insert(answer, of_whom)
-  table.insert(answer, redis.call('HGET', limits, of_whom) or ' ')
+  table.insert(changed, string.format('%.0f', found[place + 1]))
+  table.insert(changed, of_whom)
+  table.insert(changed, redis.call('HGET', limits, of_whom) or ' ')
 end
-return answer
+return { born, starts_over and 1 or 0, #found < 2 * most and 1 or 0, changed }

@@ -15,18 +15,14 @@ local record_at = 2
 local function longest_ns(seconds) return max(REMEMBERED_NS, longest_time_ns(tonumber(seconds))) end
 
 local function read_record(text)
-  local credits, seconds, stage, rest = text:match('^(%d+) (%d+) (%a+) (.*)$')
-  local record = { credits = credits, seconds = seconds }
-  if stage == 'open' then
-    local ends, generation = rest:match('^(%d+) (%d+)$')
-    record.ends, record.generation = tonumber(ends), generation
-    return generation and record
-  elseif stage == 'committed' then
-    local last, balance, reset_ns = rest:match('^(%d+) (%-?%d+) (%d+)$')
-    record.last, record.balance, record.reset_ns = last and parse(last), balance, reset_ns
-    record.longest_ns = longest_ns(seconds)
-    return last and record
-  end
+  local credits, seconds, ends, generation = text:match('^(%d+) (%d+) open (%d+) (%d+)$')
+  if ends then return { credits = credits, seconds = seconds, ends = tonumber(ends), generation = generation } end
+  local last, balance, reset_ns
+  credits, seconds, last, balance, reset_ns = text:match('^(%d+) (%d+) committed (%d+) (%-?%d+) (%d+)$')
+  return last and {
+    credits = credits, seconds = seconds, last = parse(last), balance = balance, reset_ns = reset_ns,
+    longest_ns = longest_ns(seconds),
+  }
 end
 
 local function write_commit(record)

@@ -9,8 +9,7 @@ end
 
 function algorithm.decode(stored)
   local start, current, previous = stored:match('^(%d+) (%d+) (%d+)$')
-  if not start then return nil end
-  return { start = parse(start), current = parse(current), previous = parse(previous) }
+  return start and { start = parse(start), current = parse(current), previous = parse(previous) }
 end
 
 function algorithm.encode(state)

@@ -1,42 +1,45 @@
--- Applies the actions to the window that window_stored.lua has read. Returns four numbers for each: whether it was allowed (1 or
--- 0), the credits before, the credits left, and the milliseconds until the window ends.
+-- Applies the actions to the window that window_stored.lua has read. Returns a text for each, as any bucket does (decide.lua).
 
 local ttl = stored and not refusal and read_ttl() or 0
-local answers, last = {}, 0
-for i = 4, #ARGV - 1, 2 do
-  local action, cost, before = ARGV[i], tonumber(ARGV[i + 1]), left > 0 and left or 0
-  local allowed, taken
+local outcomes = {}
+for place = 2, last do
+  local action, cost = ARGV[place]:match('^(%a+) (%d+)')
   if action == 'forget' then
     -- An unreadable value is forgotten, too.
-    allowed, taken = left < credits or refusal, 0
-    if allowed then
+    local held = left < credits or refusal
+    if held then
       redis.call('DEL', key)
       stored, left, ttl, refusal = false, credits, 0, nil
     end
+    outcomes[place - 1] = held and '1 0 0 0 - -' or '0 0 0 0 - -'
   elseif refusal then
     return redis.error_reply(refusal)
   else
-    allowed, taken = decide_ask(action, cost, before, cost <= before)
+    cost = tonumber(cost)
+    local before = left > 0 and left or 0
+    local allowed, taken, wanted = decide_ask(action, cost, before, cost <= before)
     if mode ~= 'apply' then
       taken = 0
     elseif action == 'refund' then
       taken = -math.max(math.min(cost, credits - left), 0)
     end
+    -- All sums stay numbers that doubles hold exactly.
+    taken = math.min(taken, full - credits + left + MAX_OWED)
+    if taken < 0 and left - taken >= credits then
+      redis.call('DEL', key)
+      stored, ttl = false, 0
+    elseif taken ~= 0 and stored then
+      redis.call('DECRBY', key, string_format('%.0f', taken))
+    elseif taken > 0 then
+      stored, ttl = true, tonumber(window_ms)
+      redis.call('SET', key, string_format('%.0f', full - taken), 'PX', window_ms)
+    end
+    left = left - taken
+    -- In its last millisecond, a window has 0 ms to live, but it still counts.
+    local ends_ms = math.max(ttl, 1)
+    local reset_ms = left < credits and ends_ms or 0
+    local retry_ns = not allowed and wanted <= credits and string_format('%d000000', ends_ms) or '-'
+    outcomes[place - 1] = string_format('%d %d %d %d000000 %s -', allowed and 1 or 0, before, left, reset_ms, retry_ns)
   end
-  -- All sums stay numbers that doubles hold exactly.
-  local most = full - credits + left + MAX_OWED
-  if taken > most then taken = most end
-  if taken < 0 and left - taken >= credits then
-    redis.call('DEL', key)
-    stored, ttl = false, 0
-  elseif taken ~= 0 and stored then
-    redis.call('DECRBY', key, string_format('%.0f', taken))
-  elseif taken > 0 then
-    stored, ttl = true, tonumber(window_ms)
-    redis.call('SET', key, string_format('%.0f', full - taken), 'PX', window_ms)
-  end
-  left = left - taken
-  answers[last + 1], answers[last + 2], answers[last + 3], answers[last + 4] = allowed and 1 or 0, before, left, ttl
-  last = last + 4
 end
-return answers
+return outcomes

@@ -1,11 +1,13 @@
 -- Reads a rule's fixed window. The key is Divvy's: a decimal number of credits, which expires when the window ends. The number
 -- counts down from `full`: the credits of the limit that it was stored under. An actor's own limit may have other credits.
--- KEYS: the window, then as for any bucket (stored.lua). ARGV: credits, milliseconds, `full`, and two arguments for each action:
--- its name and its cost. An ask with a record is one text, as any bucket has it, and an empty text. In a cluster, the last
--- argument is the window's hash tag.
+-- KEYS and ARGV are those of any bucket (stored.lua). Only Redis's time counts, and a window lasts whole milliseconds.
 
 local string_format = string.format
-local key, credits, window_ms, full = KEYS[1], tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local key, last, tag = KEYS[1], #ARGV, ''
+if ARGV[last]:sub(1, 1) == '{' then last, tag = last - 1, ARGV[last] end
+local limit_credits, window_ns, of = ARGV[1]:match('^(%d+) (%d+) ?o?f? ?(%d*)$')
+local credits, window_ms = tonumber(limit_credits), window_ns:sub(1, -7)
+local full = tonumber(of) or credits
 local stored = redis.pcall('GET', key)
 local left, refusal = credits, type(stored) == 'table' and stored.err
 if stored and not refusal then
@@ -22,22 +24,12 @@ local function read_ttl()
   local ttl, longest = redis.call('PTTL', key), tonumber(window_ms)
   if ttl >= 0 and ttl <= longest then return ttl end
   local is_corrected = ttl > longest
-  for i = 4, #ARGV - 1, 2 do
-    is_corrected = is_corrected or (mode == 'apply' and ARGV[i]:sub(1, 4) ~= 'look')
+  for place = 2, last do
+    is_corrected = is_corrected or (mode == 'apply' and ARGV[place]:sub(1, 4) ~= 'look')
   end
   if is_corrected then redis.call('PEXPIRE', key, window_ms) end
   return longest
 end
 
-local tag = #ARGV % 2 == 0 and ARGV[#ARGV] or ''
-
--- An ask has a record, or credits of the window are reserved: then the window is decided like any bucket, with these arguments.
+-- An ask has a record, or credits of the window are reserved: then the window is decided like any bucket.
 local is_bucket = KEYS[3] or redis.pcall('GET', KEYS[2] or tag .. RESERVED .. key)
-local arguments
-if is_bucket then
-  arguments = { ARGV[1] .. ' ' .. window_ms .. '000000 of ' .. ARGV[3] }
-  for i = 4, #ARGV - 1, 2 do
-    arguments[#arguments + 1] = ARGV[i + 1] == '' and ARGV[i] or ARGV[i] .. ' ' .. ARGV[i + 1] .. ' now'
-  end
-  arguments[#arguments + 1] = tag ~= '' and tag or nil
-end

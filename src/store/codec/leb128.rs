@@ -1,0 +1,35 @@
+//! Unsigned LEB128 numbers: seven bits a byte, the lowest first, the high bit set on all but the last.
+
+/// Appends a number.
+#[inline]
+pub fn write_number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Takes a number off `from`.
+#[inline]
+pub fn read_number(from: &mut &[u8]) -> Option<u64> {
+    let mut number = 0u64;
+    for shift in (0..u64::BITS).step_by(7) {
+        let (byte, rest) = from.split_first()?;
+        *from = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Takes bytes off `from` that follow their number.
+#[inline]
+pub fn read_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = usize::try_from(read_number(from)?).ok()?;
+    let (bytes, rest) = from.split_at_checked(length)?;
+    *from = rest;
+    Some(bytes)
+}
