@@ -18,7 +18,7 @@ const OTHER_ZONES: [&str; 4] = ["Asia/Dhaka", "Asia/Kabul", "Asia/Qatar", "Asia/
 /// truncated, and in the format of an earlier version, with a checksum instead of the seal.
 fn forged(id: &str) -> Vec<String> {
     const SEAL: usize = 16;
-    let sealed = URL_SAFE_NO_PAD.decode(id).unwrap();
+    let sealed = URL_SAFE_NO_PAD.decode_to_vec(id).unwrap();
     let unsealed = &sealed[..sealed.len() - SEAL];
     let place = sealed.windows(CALENDAR.len()).position(|text| text == CALENDAR.as_bytes()).unwrap();
     let with_zone = |zone: &str| {
@@ -37,7 +37,7 @@ fn forged(id: &str) -> Vec<String> {
     let flipped = (0..8 * sealed.len()).step_by(5).map(with_bit);
     let cut = (0..sealed.len()).step_by(7).map(|length| sealed[..length].to_vec());
     let forged = zones.into_iter().chain(flipped).chain(cut).chain([earlier, unsealed.to_vec()]);
-    forged.map(|bytes| URL_SAFE_NO_PAD.encode(bytes)).filter(|text| !text.is_empty()).collect()
+    forged.map(|bytes| URL_SAFE_NO_PAD.encode_to_string(bytes)).filter(|text| !text.is_empty()).collect()
 }
 
 fn calendars(server: &Server) -> f64 {
