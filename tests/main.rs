@@ -29,6 +29,7 @@ mod logs;
 mod manual;
 mod resp;
 mod robustness;
+mod rule_names;
 mod transactions;
 
 /// These tests need RocksDB, or programs such as redis-server. `make test` runs them, too.
