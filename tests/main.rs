@@ -31,6 +31,7 @@ mod resp;
 mod robustness;
 mod rule_names;
 mod transactions;
+mod verbs;
 
 /// These tests need RocksDB, or programs such as redis-server. `make test` runs them, too.
 #[cfg(feature = "rocksdb")]
