@@ -216,7 +216,7 @@ fn limits_outlive_their_rule_and_apply_again_when_it_returns() {
     assert_eq!((orphaned(server), metrics::scrape(server.http).value("divvy_actor_limits", &[])), (1.0, 2.0));
     assert_eq!(hit(server, "fixed", "a", 0), (true, 10));
     assert_eq!(resp(server, "DIVVY.LIMIT GET fixed a"), "[20 -1]", "a limit without its rule is still returned");
-    assert!(resp(server, "DIVVY.LIMIT SET fixed a 5").contains("no rule has the label"));
+    assert!(resp(server, "DIVVY.LIMIT SET fixed a 5").contains("no rule is called"));
     reloading.reload(&rules());
     assert_eq!(hit(&reloading.server, "fixed", "a", 0), (true, 20));
     assert_eq!(orphaned(&reloading.server), 0.0);
@@ -239,8 +239,8 @@ fn invalid_limits_are_rejected_without_a_trace() {
     let server = Server::start(&[rules.path(), "--store", "memory", "--max-actor-limits", "2"]);
     let refused = |command: &str| resp(&server, &format!("DIVVY.LIMIT {command}"));
     for (command, reason) in [
-        ("SET nobody a 5", "no rule has the label 'nobody'"),
-        ("GET nobody a", "no rule has the label 'nobody'"),
+        ("SET nobody a 5", "no rule is called 'nobody'"),
+        ("GET nobody a", "no rule is called 'nobody'"),
         ("SET free a 5", "rule 'free' counts nothing"),
         ("SET log a 1001", "at most 1000"),
         ("SET fixed a 9007199254740992", "creditLimit is over 9007199254740991"),
@@ -249,7 +249,7 @@ fn invalid_limits_are_rejected_without_a_trace() {
         ("SET several a 5", "rule 'several' counts by user and several: write the actor as 'user=… several=…'"),
         ("SET none a 5", "rule 'none' has one counter for all: the actor must be empty"),
         ("LIST CURSOR x", "the cursor is not one of a page before"),
-        ("LIST RULE nobody", "no rule has the label 'nobody'"),
+        ("LIST RULE nobody", "no rule is called 'nobody'"),
         ("SET fixed a 5 PX 6", "DIVVY.LIMIT SET takes EX"),
     ] {
         assert!(refused(command).contains(reason), "{command}: {}", refused(command));
@@ -407,7 +407,7 @@ fn command_line_sets_returns_lists_and_removes_limits() {
     let none = (1, String::new(), "a b has no limit of its own".to_owned());
     assert_eq!([run(&["delete", "fixed", "a b"]), run(&["get", "fixed", "a b"])], [none.clone(), none]);
     let (status, _, error) = run(&["set", "nobody", "a", "5"]);
-    assert!(status != 0 && error.contains("no rule has the label 'nobody'"), "{error}");
+    assert!(status != 0 && error.contains("no rule is called 'nobody'"), "{error}");
 }
 
 /// Hits on every front use the limit at once.

@@ -161,7 +161,7 @@ fn rules_and_explanations_name_the_algorithm() {
     let mut client = RespClient::connect(server.resp);
     let rules = client.command("DIVVY.RULES");
     for expected in [
-        "[rule algorithm=default creditLimit 2 resetSeconds 3600 algorithm fixed-window matchPolicy stop]",
+        "[rule algorithm=default creditLimit 2 resetSeconds 3600 algorithm fixed-window matchPolicy stop name rule-1]",
         "creditLimit 4 resetSeconds 3600 algorithm token-bucket refillCredits 1 refillSeconds 1800.5 matchPolicy",
         "creditLimit 2 resetSeconds 3600 algorithm leaky-bucket burst 3 matchPolicy",
         "algorithm sliding-log costField bytes matchPolicy",

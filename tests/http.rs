@@ -232,12 +232,12 @@ fn explain_and_rules_show_the_policy() {
     assert_eq!(rules["rules"].as_array().unwrap().len(), 6);
     assert_eq!(
         rules["rules"][0],
-        json!({ "operation": {"api": "status"}, "creditLimit": 3, "resetSeconds": 3599.5,
+        json!({ "name": "status", "operation": {"api": "status"}, "creditLimit": 3, "resetSeconds": 3599.5,
                 "algorithm": "fixed-window", "matchPolicy": "stop", "label": "status" })
     );
     assert_eq!(
         rules["rules"][1],
-        json!({ "operation": {"api": "drip", "user": "*"}, "creditLimit": 10, "resetSeconds": 60,
+        json!({ "name": "rule-2", "operation": {"api": "drip", "user": "*"}, "creditLimit": 10, "resetSeconds": 60,
                 "algorithm": "leaky-bucket", "burst": 5, "actorField": "user", "costField": "bytes",
                 "matchPolicy": "stop" })
     );

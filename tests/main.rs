@@ -29,7 +29,9 @@ mod logs;
 mod manual;
 mod resp;
 mod robustness;
+mod rule_names;
 mod transactions;
+mod verbs;
 
 /// These tests need RocksDB, or programs such as redis-server. `make test` runs them, too.
 #[cfg(feature = "rocksdb")]

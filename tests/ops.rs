@@ -342,7 +342,7 @@ fn counters_are_listed_and_forgotten_over_a_running_server() {
         let uploads = done(&["counters", "--rule", "uploads", "--server", &address]);
         assert!(uploads.contains("999999") && uploads.contains("ada"), "another rule's are untouched: {uploads}");
         let error = refused(&["counters", "--rule", "nobody", "--server", &address]);
-        assert!(error.contains("no rule has the label 'nobody'"), "{error}");
+        assert!(error.contains("no rule is called 'nobody'"), "{error}");
     }
 }
 

@@ -139,6 +139,41 @@ fn sizes_and_times_have_units() {
     assert!(code == 1 && error.contains("creditLimit") && error.contains("resetSeconds"), "{error}");
 }
 
+/// Runs `divvy` with these arguments on its own terminal. Returns all that it prints.
+fn shown(args: &[&str]) -> String {
+    let mut terminal = on_a_terminal(args);
+    let mut out = String::new();
+    terminal.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    assert!(terminal.wait().unwrap().success(), "{args:?}: {out}");
+    out.replace("\r\n", "\n")
+}
+
+#[test]
+fn denial_on_a_terminal_names_the_rule() {
+    let with_stack = "[team=*]\ncreditLimit = 1\nresetSeconds = 3600\nmatchPolicy = and\n\n";
+    let rules = RulesFile::ini(&format!("{with_stack}{BY_USER}"));
+    let server = Server::in_memory(rules.path());
+    let (resp, line) = (server.resp.to_string(), server.line.to_string());
+    let to_resp = |verb, args: &[&str]| shown(&[&[verb, "--server", &resp], args].concat());
+
+    assert_eq!(to_resp("hit", &["user=ann"]), "OK true 8 3600\n");
+    let by_default = "denied by [default]: no other rule decides about this operation; for the reasons, run: divvy explain \
+                      RULES_FILE api=serch 'q=a b'\n";
+    assert_eq!(to_resp("hit", &["api=serch", "q=a b"]), format!("OK false 0 0\n{by_default}"));
+    let by_user = "denied by [user=*] (by-user)\n";
+    assert!(to_resp("peek", &["--cost", "10", "user=ann"]).ends_with(by_user));
+    assert!(to_resp("reserve", &["--amount", "10", "--ttl", "30", "user=ann"]).ends_with(by_user));
+    let by_stack = "denied by one or more of [team=*] (rule-1), [user=*] (by-user)\n";
+    assert!(to_resp("hit", &["--cost", "2", "team=a", "user=ann"]).ends_with(by_stack));
+
+    let json = to_resp("hit", &["--json", "api=serch"]);
+    assert_eq!(json, "{\"allowed\":false,\"credit\":0,\"resetSeconds\":0}\n");
+    let over_line = shown(&["hit", "--addr", &line, "api=serch"]);
+    assert_eq!(over_line, "OK false 0 0\ndenied; --server instead of --addr says by which rule\n");
+    let piped = run(&["hit", "--server", &resp, "api=serch"]);
+    assert_eq!(piped, (0, "OK false 0 0\n".to_owned(), String::new()), "no terminal reads standard error");
+}
+
 /// Returns the `divvy bench` commands in docs/operations.md for the shipped rules.
 fn documented_benches() -> Vec<Vec<String>> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).unwrap();

@@ -31,8 +31,8 @@ pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     let canary_count =
         if canaries == 0 { String::new() } else { format!(" ({})", count_of(canaries, "canary", "canaries")) };
     writeln!(out, "{}: {rule_count}{canary_count}, no errors", args.config.display())?;
-    for rule in rules.rules() {
-        writeln!(out, "{}", summary(rule))?;
+    for (index, rule) in rules.rules().iter().enumerate() {
+        writeln!(out, "{}", summary(index, rule))?;
     }
     for stack in stacks::find_stacks(&rules) {
         let members: Vec<_> = stack.iter().filter_map(|index| rules.rules().get(*index)).collect();
@@ -47,15 +47,17 @@ fn count_of(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-fn summary(rule: &Rule) -> String {
-    let mut text = format!("line {}: [{rule}] {}", rule.line, rule.summary());
+fn summary(index: usize, rule: &Rule) -> String {
+    let header = rule.to_string();
+    let mut text = format!("line {}: [{header}] {}", rule.line, rule.summary());
     match rule.match_policy {
         MatchPolicy::Stop => {}
         MatchPolicy::Canary => text.push_str(", as a canary"),
         MatchPolicy::And => text.push_str(", with others"),
     }
-    if let Some(label) = &rule.label {
-        text.push_str(&format!(" ({label})"));
+    let name = rule.name(index);
+    if name != header {
+        text.push_str(&format!(" ({name})"));
     }
     text
 }

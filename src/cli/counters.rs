@@ -25,8 +25,8 @@ const COUNT: &str = "1000";
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("named").required(true).args(["rule", "operation"]))]
 pub struct CountersArgs {
-    /// Label of the rule, or `default`
-    #[arg(long, value_name = "LABEL")]
+    /// Name of the rule: its label, `default`, or its position, as in rule-1. --delete needs a label, `default`, or --operation
+    #[arg(long, value_name = "NAME")]
     rule: Option<String>,
     /// Operation of a rule without a label, as in the rules file: --operation method=GET 'ip=*'
     #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
@@ -116,7 +116,7 @@ fn delete(args: &CountersArgs, client: &mut RespClient, out: &mut impl Write) ->
     });
     drop(progress);
     let forgotten = forgotten.load(Relaxed);
-    ended.with_context(|| format!("{}forgotten, perhaps not all of them", counters(forgotten)))?;
+    ended.with_context(|| format!("{} forgotten, perhaps not all of them", counters(forgotten)))?;
     if args.json {
         writeln!(out, "{}", serde_json::json!({ "forgotten": forgotten }))?;
     } else {

@@ -66,7 +66,7 @@ struct ActorArgs {
 
 #[derive(Debug, clap::Args)]
 struct ListArgs {
-    /// Only the limits of the rule with this label
+    /// Only the limits of this rule: its label, or `default`
     #[arg(long, value_name = "LABEL")]
     rule: Option<String>,
     /// Print one JSON object per line for each limit
@@ -88,9 +88,8 @@ pub fn run(args: LimitArgs) -> anyhow::Result<ExitCode> {
 fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
     let mut command = ["DIVVY.LIMIT", "SET", &args.rule, &args.actor].map(str::to_owned).to_vec();
     command.push(args.credits.to_string());
-    if let Some(Time(lasts)) = args.expires {
-        let seconds = lasts.as_secs() + u64::from(lasts.subsec_nanos() > 0);
-        command.extend(["EX".to_owned(), seconds.to_string()]);
+    if let Some(lasts) = args.expires {
+        command.extend(["EX".to_owned(), lasts.whole_seconds().to_string()]);
     }
     args.server.connect(PATIENCE)?.ask(&command)?;
     Ok(ExitCode::SUCCESS)

@@ -14,7 +14,6 @@ mod convert;
 mod counters;
 mod environment;
 mod explain;
-mod hit;
 mod limit;
 mod man;
 mod pairs;
@@ -26,6 +25,7 @@ mod secret;
 mod serve;
 mod stats;
 mod units;
+mod verbs;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -49,7 +49,22 @@ enum Command {
     Check(check::CheckArgs),
     /// Show which rules match an operation, and why the others do not
     Explain(explain::ExplainArgs),
-    Hit(hit::HitArgs),
+    Hit(verbs::HitArgs),
+    Peek(verbs::PeekArgs),
+    /// Count credits that an operation has used already, even if fewer are left, and print the balance
+    ///
+    /// The answer is `OK`, the balance, which may be negative, and the seconds until there are more credits, as in `OK -212 60`.
+    #[command(after_help = verbs::CHARGE_EXAMPLE)]
+    Charge(verbs::CorrectionArgs),
+    /// Give credits of an operation back, at most as many as were used, and print the balance
+    ///
+    /// The answer is `OK`, the balance, and the seconds until there are more credits, as in `OK 788 60`.
+    #[command(after_help = verbs::REFUND_EXAMPLE)]
+    Refund(verbs::CorrectionArgs),
+    Reserve(verbs::ReserveArgs),
+    Commit(verbs::CommitArgs),
+    Release(verbs::ReleaseArgs),
+    Renew(verbs::RenewArgs),
     Convert(convert::ConvertArgs),
     /// Print statistics of a running server
     Stats(stats::StatsArgs),
@@ -89,7 +104,14 @@ impl Cli {
             Command::Serve(args) => serve::run(*args, &unknown_settings),
             Command::Check(args) => check::run(args),
             Command::Explain(args) => explain::run(args),
-            Command::Hit(args) => hit::run(args),
+            Command::Hit(args) => args.run(),
+            Command::Peek(args) => args.run(),
+            Command::Charge(args) => verbs::charge(&args),
+            Command::Refund(args) => verbs::refund(&args),
+            Command::Reserve(args) => args.run(),
+            Command::Commit(args) => args.run(),
+            Command::Release(args) => args.run(),
+            Command::Renew(args) => args.run(),
             Command::Convert(args) => convert::run(args),
             Command::Stats(args) => stats::run(args),
             Command::Counters(args) => counters::run(args),

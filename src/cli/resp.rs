@@ -103,12 +103,17 @@ pub fn text(reply: &Frame) -> Option<String> {
     }
 }
 
-/// Returns the number in a reply; `None` if it is negative or not a number.
-pub fn number(reply: &Frame) -> Option<u64> {
+/// Returns the number in a reply; `None` if it is not a number.
+pub fn integer(reply: &Frame) -> Option<i64> {
     match reply {
-        Frame::Number { data, .. } => u64::try_from(*data).ok(),
+        Frame::Number { data, .. } => Some(*data),
         _ => None,
     }
+}
+
+/// Returns the number in a reply; `None` if it is negative or not a number.
+pub fn number(reply: &Frame) -> Option<u64> {
+    integer(reply).and_then(|number| u64::try_from(number).ok())
 }
 
 /// Returns the elements of a reply; `None` if it has none.

@@ -76,6 +76,13 @@ impl fmt::Display for Approximate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Time(pub Duration);
 
+impl Time {
+    /// Returns the seconds, rounded up.
+    pub fn whole_seconds(self) -> u64 {
+        self.0.as_secs() + u64::from(self.0.subsec_nanos() > 0)
+    }
+}
+
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match u64::try_from(self.0.as_nanos()) {

@@ -31,7 +31,7 @@ pub enum ErrorClass {
 pub enum Remedy {
     /// Start the server with rules.
     LoadRules,
-    /// Look up the labels of rules.
+    /// Look up the names of rules.
     ListRules,
     /// Reserve in place of hitting.
     TakeLease,

@@ -14,11 +14,10 @@ pub(super) use self::actor_limits::{ActorLimits, Cursor};
 use crate::algorithm::{Limit, Tally};
 use crate::clock::Timestamp;
 use crate::metrics::{Metrics, RuleHits};
-use crate::rules::{ActorFields, MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule, RuleSet, Settings, stacks};
+use crate::rules::{
+    ActorFields, DEFAULT_RULE, MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule, RuleSet, Settings, stacks,
+};
 use crate::store::key::{self, Prefix, Space};
-
-/// The name of the default rule, if it has no label.
-pub(super) const DEFAULT_RULE: &str = "default";
 
 /// The rules with the bucket of each, ready to serve.
 #[derive(Debug)]

@@ -6,6 +6,13 @@ use serde::Serialize;
 
 use super::{MatchPolicy, Operation, Rule, RuleSet, Settings};
 
+/// The text of [`Finding::Answers`], up to what is granted.
+const ANSWERS: &str = "matches and answers: ";
+/// The text of [`Finding::MustAllow`], up to what is granted.
+const MUST_ALLOW: &str = "matches and must allow: ";
+/// The text of a rule that does not match, up to the reason.
+const DIFFERS: &str = "does not match: ";
+
 /// The findings for all rules, up to the one that answers. Displays one line for each rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
@@ -15,6 +22,8 @@ pub struct Explanation {
 /// The finding for one rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ExplainedRule {
+    /// [`Rule::name`].
+    pub name: String,
     /// The rule's operation, written as a header in a rules file.
     pub rule: String,
     /// Line of the file on which the rule begins, from 1.
@@ -63,8 +72,13 @@ pub fn explain(rules: &RuleSet, operation: &Operation, own_credits: impl Fn(usiz
     for (index, rule) in rules.rules().iter().enumerate() {
         let finding = find(rule, operation, || own_credits(index));
         let ends = finding.ends();
-        let explained = ExplainedRule { rule: rule.to_string(), line: rule.line, label: rule.label.clone(), finding };
-        explanation.rules.push(explained);
+        explanation.rules.push(ExplainedRule {
+            name: rule.name(index).into_owned(),
+            rule: rule.to_string(),
+            line: rule.line,
+            label: rule.label.clone(),
+            finding,
+        });
         if ends {
             break;
         }
@@ -99,6 +113,16 @@ fn find(rule: &Rule, operation: &Operation, own_credits: impl FnOnce() -> Option
     }
 }
 
+/// Returns the rule in a line of an explanation, as in `[api=search user=*] (search)`, if the rule may deny the operation: it
+/// answers, or it must allow the operation together with others.
+pub fn rule_that_may_deny(line: &str) -> Option<&str> {
+    let text_before = |text: &str| line.split_once(&format!(": {text}")).map(|(before, _)| before);
+    let before = text_before(ANSWERS).or_else(|| text_before(MUST_ALLOW))?;
+    // A value may contain any text.
+    let rule = before.split_once(": ")?.1;
+    (!rule.contains(&format!(": {DIFFERS}"))).then_some(rule)
+}
+
 impl Explanation {
     /// Returns the rule that answers; `None` if none does.
     pub fn answer(&self) -> Option<&ExplainedRule> {
@@ -126,8 +150,8 @@ impl fmt::Display for Explanation {
 impl fmt::Display for ExplainedRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: [{}]", self.line, self.rule)?;
-        if let Some(label) = &self.label {
-            write!(f, " ({label})")?;
+        if self.name != self.rule {
+            write!(f, " ({})", self.name)?;
         }
         write!(f, ": {}", self.finding)
     }
@@ -136,15 +160,15 @@ impl fmt::Display for ExplainedRule {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Answers { grants } => write!(f, "matches and answers: {grants}"),
+            Self::Answers { grants } => write!(f, "{ANSWERS}{grants}"),
             Self::Canary { grants } => {
                 write!(f, "matches as a canary: {grants}; takes credit, and matching continues")
             }
-            Self::MustAllow { grants } => write!(f, "matches and must allow: {grants}; matching continues"),
+            Self::MustAllow { grants } => write!(f, "{MUST_ALLOW}{grants}; matching continues"),
             Self::Refuses { reason } => write!(f, "matches, but the answer is an error: {reason}"),
-            Self::KeyMissing { key } => write!(f, "does not match: the key {key:?} is missing"),
+            Self::KeyMissing { key } => write!(f, "{DIFFERS}the key {key:?} is missing"),
             Self::ValueDiffers { key, pattern, value } => {
-                write!(f, "does not match: {key:?} is {value:?}, but must be {pattern:?}")
+                write!(f, "{DIFFERS}{key:?} is {value:?}, but must be {pattern:?}")
             }
         }
     }
@@ -180,11 +204,25 @@ mod tests {
         assert_eq!(
             explanation.to_string(),
             "line 1: [method=GET ip=*] (by-ip): does not match: the key \"ip\" is missing\n\
-             line 1: [path=/a/*]: does not match: \"path\" is \"/b\", but must be \"/a/*\"\n\
-             line 1: [method=GET]: matches as a canary: always denies; takes credit, and matching continues\n\
+             line 1: [path=/a/*] (rule-2): does not match: \"path\" is \"/b\", but must be \"/a/*\"\n\
+             line 1: [method=GET] (rule-3): matches as a canary: always denies; takes credit, and matching continues\n\
              line 1: [default]: matches and answers: always denies\n"
         );
         assert_eq!(explanation.answer().unwrap().rule, "default");
+    }
+
+    #[test]
+    fn rules_that_may_deny_are_read_from_their_lines() {
+        let and = Rule { match_policy: MatchPolicy::And, ..rule("user=*") };
+        let named = Rule { label: Some("by-ip".into()), ..and.clone() };
+        let rules = RuleSet::new(vec![rule("path=/a"), named, canary("user=*"), and, rule("")]).unwrap();
+        let read = |text| {
+            let lines = explain(&rules, &operation(text), |_| None).to_string();
+            lines.lines().filter_map(rule_that_may_deny).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(read("user=ann"), ["[user=*] (by-ip)", "[user=*] (rule-4)", "[default]"]);
+        assert_eq!(read("path=/a"), ["[path=/a] (rule-1)"]);
+        assert_eq!(read("path=\"]: matches and answers: x\""), ["[default]"]);
     }
 
     #[test]
@@ -193,7 +231,7 @@ mod tests {
         assert_eq!(
             serde_json::to_value(&explanation).unwrap(),
             serde_json::json!({ "rules": [
-                { "rule": "path=/a", "line": 1, "finding": "value-differs", "key": "path", "pattern": "/a", "value": "/b" }
+                { "name": "rule-1", "rule": "path=/a", "line": 1, "finding": "value-differs", "key": "path", "pattern": "/a", "value": "/b" }
             ] })
         );
         assert_eq!(explanation.answer(), None);
@@ -210,10 +248,12 @@ mod tests {
         let lines = |text| explain(&rules, &operation(text), |_| None).to_string();
         assert_eq!(
             lines("bytes=512"),
-            "line 1: [bytes=*]: matches and answers: allows 9 in 60 s, at the cost in bytes: 512\n"
+            "line 1: [bytes=*] (rule-1): matches and answers: allows 9 in 60 s, at the cost in bytes: 512\n"
         );
         let refused = lines("bytes=half");
-        assert!(refused.starts_with("line 1: [bytes=*]: matches, but the answer is an error: the field 'bytes'"));
+        assert!(
+            refused.starts_with("line 1: [bytes=*] (rule-1): matches, but the answer is an error: the field 'bytes'")
+        );
         assert_eq!(refused.lines().count(), 1, "{refused}");
         assert!(lines("a=b").ends_with("matches and answers: allows 9 in 60 s, at the cost in bytes: 1\n"));
         let own = explain(&rules, &operation("a=b"), |index| (index == 1).then_some(7)).to_string();

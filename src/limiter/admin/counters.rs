@@ -66,7 +66,9 @@ impl Limiter {
     /// # Errors
     /// When there is no such rule or it counts nothing, and when the store fails.
     pub async fn counters(&self, of: CountersOf<'_>) -> Result<CounterPage, AdminError> {
-        let (bucket, mut page) = self.page(of).await?;
+        let policy = self.policy().ok_or(Refusal::NoRules)?;
+        let bucket = of.rule.find(&policy)?.1.clone();
+        let mut page = self.page(&bucket, of).await?;
         self.judge_by_own_limits(&bucket, &mut page).await?;
         let counters = page.buckets.into_iter().filter_map(|listed| {
             // A rule's actors are text. Redis may hold a name that is not text, and not ours.
@@ -80,9 +82,11 @@ impl Limiter {
     /// Forgets a page of a rule's counters, as durably as hits are taken.
     ///
     /// # Errors
-    /// Same as [`Limiter::counters`]. Some of the page may be forgotten then.
+    /// Same as [`Limiter::counters`], and if the rule is named by its position. Some of the page may be forgotten then.
     pub async fn forget_counters(&self, of: CountersOf<'_>) -> Result<ForgottenPage, AdminError> {
-        let (bucket, page) = self.page(of).await?;
+        let policy = self.policy().ok_or(Refusal::NoRules)?;
+        let bucket = of.rule.find_for_change(&policy)?.1.clone();
+        let page = self.page(&bucket, of).await?;
         let limit = bucket.limit_at(self.now());
         let asks = page.buckets.iter().map(|listed| (listed.actor.as_slice(), limit));
         let mut forgotten = 0;
@@ -112,24 +116,19 @@ impl Limiter {
         Ok(())
     }
 
-    async fn page(&self, of: CountersOf<'_>) -> Result<(Bucket, Page), AdminError> {
-        let policy = self.policy().ok_or(Refusal::NoRules)?;
-        let bucket = of.rule.find(&policy)?.1.clone();
-        let page = match of.actor {
-            Some(actor) => self.page_of_one(&bucket, actor).await?,
-            None => {
-                let now = self.now();
-                let listing = Listing {
-                    prefix: bucket.prefix.as_bytes().into(),
-                    limit: bucket.limit_at(now),
-                    cursor: of.cursor.map(str::to_owned),
-                    count: of.count.clamp(1, MAX_PAGE),
-                    now,
-                };
-                self.store.list(listing).await?
-            }
+    async fn page(&self, bucket: &Bucket, of: CountersOf<'_>) -> Result<Page, StoreError> {
+        if let Some(actor) = of.actor {
+            return self.page_of_one(bucket, actor).await;
+        }
+        let now = self.now();
+        let listing = Listing {
+            prefix: bucket.prefix.as_bytes().into(),
+            limit: bucket.limit_at(now),
+            cursor: of.cursor.map(str::to_owned),
+            count: of.count.clamp(1, MAX_PAGE),
+            now,
         };
-        Ok((bucket, page))
+        self.store.list(listing).await
     }
 
     /// Returns the page with the counter of `actor`, if there is one.

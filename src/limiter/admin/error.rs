@@ -13,8 +13,12 @@ pub(super) const MAX_ACTOR: usize = 4_096;
 /// Why counters or limits of actors are not listed or changed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AdminError {
-    #[error("no rule has the label '{0}'")]
-    NoSuchLabel(String),
+    #[error("no rule is called '{0}'")]
+    NoSuchName(String),
+    #[error(
+        "rule '{0}' is named by its position, which may change: set `label = NAME` in the rule, and name it by its label"
+    )]
+    Unlabeled(String),
     #[error("no rule has the operation '{0}'; write it as the rules file does, patterns included")]
     NoSuchOperation(String),
     #[error("more than one rule has the operation '{0}'; give them labels, and ask by label")]
@@ -42,9 +46,10 @@ pub enum AdminError {
 impl LimiterError for AdminError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::NoSuchLabel(_) | Self::NoSuchOperation(_) => ErrorClass::NotFound,
+            Self::NoSuchName(_) | Self::NoSuchOperation(_) => ErrorClass::NotFound,
             Self::NoActors { .. } | Self::OtherActor { .. } => ErrorClass::UnsuitableRule,
-            Self::AmbiguousOperation(_)
+            Self::Unlabeled(_)
+            | Self::AmbiguousOperation(_)
             | Self::Uncounted(_)
             | Self::LongActor
             | Self::Credits(_)
@@ -57,7 +62,7 @@ impl LimiterError for AdminError {
 
     fn remedy(&self) -> Option<Remedy> {
         match self {
-            Self::NoSuchLabel(_) => Some(Remedy::ListRules),
+            Self::NoSuchName(_) => Some(Remedy::ListRules),
             Self::Full { .. } => Some(Remedy::RaiseMaxActorLimits),
             Self::Refused(refusal) => refusal.remedy(),
             _ => None,

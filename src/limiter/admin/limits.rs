@@ -12,11 +12,11 @@ use tokio::task::yield_now;
 
 pub use super::error::MAX_LASTS_SECONDS;
 use super::error::{AdminError, MAX_ACTOR};
-use super::rule_name::RuleName;
+use super::rule_name::{RuleName, lasting_name};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::limiter::Limiter;
 pub use crate::limiter::policy::LimitFilter;
-use crate::limiter::policy::{ActorLimits, Cursor, DEFAULT_RULE, Policy};
+use crate::limiter::policy::{ActorLimits, Cursor, Policy};
 use crate::limiter::refusal::Refusal;
 use crate::metrics::Metric;
 use crate::rules::{ActorFields, Rule, Settings};
@@ -45,10 +45,12 @@ impl ListedLimit {
     fn new(rule: String, actor: String, limit: ActorLimit, policy: Option<&Policy>, now: Timestamp) -> Self {
         let suits = |found: &Rule| {
             let has_quota = Settings { credit_limit: limit.credits, ..found.settings }.quota().is_ok();
-            label(found) == rule && has_quota && canonical(found, &actor).is_ok_and(|canonical| canonical == actor)
+            found.lasting_name() == Some(&rule)
+                && has_quota
+                && canonical(&rule, found, &actor).is_ok_and(|canonical| canonical == actor)
         };
         let is_in_force =
-            policy.is_some_and(|policy| RuleName::Label(&rule).find(policy).is_ok_and(|(found, _)| suits(found)));
+            policy.is_some_and(|policy| RuleName::Name(&rule).find(policy).is_ok_and(|(found, _)| suits(found)));
         let ends_ns = limit.expires.map(|expires| expires.since(now));
         Self { credits: limit.credits, ends_ns, is_orphan: !is_in_force, rule, actor }
     }
@@ -76,8 +78,9 @@ impl Limiter {
         lasts: Option<Duration>,
     ) -> Result<(), AdminError> {
         let policy = self.policy().ok_or(Refusal::NoRules)?;
-        let (found, _) = RuleName::Label(rule).find(&policy)?;
-        let (rule, actor) = (label(found).to_owned(), canonical(found, actor)?);
+        let (found, _) = RuleName::Name(rule).find(&policy)?;
+        let rule = lasting_name(rule, found)?.to_owned();
+        let actor = canonical(&rule, found, actor)?;
         let settings = Settings { credit_limit: credits, ..found.settings };
         if let Some(error) = settings.quota().err().and_then(|errors| errors.into_iter().next()) {
             return Err(AdminError::Credits(error));
@@ -104,7 +107,11 @@ impl Limiter {
     /// # Errors
     /// When there is no such rule, and no limit of a former one.
     pub fn limit_of(&self, rule: &str, actor: &str) -> Result<Option<ListedLimit>, AdminError> {
-        let (rule, actor) = self.owner(rule, actor)?;
+        let (rule, actor) = match self.owner(rule, actor) {
+            // Limits belong to labels, so a rule without one has none.
+            Err(AdminError::Unlabeled(_)) => return Ok(None),
+            owner => owner?,
+        };
         let now = self.now();
         let limit = self.limits.memory.find(&rule, &actor, now);
         Ok(limit.map(|limit| ListedLimit::new(rule, actor, limit, self.policy().as_deref(), now)))
@@ -113,7 +120,7 @@ impl Limiter {
     /// Removes the actor's limit. Returns whether it had one.
     ///
     /// # Errors
-    /// Same as [`Limiter::limit_of`], and if the store fails. The limit may be gone then.
+    /// Same as [`Limiter::limit_of`], and if the rule has no label, or the store fails. The limit may be gone then.
     pub async fn remove_limit(&self, rule: &str, actor: &str) -> Result<bool, AdminError> {
         let (rule, actor) = self.owner(rule, actor)?;
         let _alone = self.limits.known.lock().await;
@@ -132,7 +139,7 @@ impl Limiter {
         if let (Some(rule), Some(policy)) = (of.rule, &policy)
             && !self.limits.memory.has_label(rule)
         {
-            RuleName::Label(rule).find(policy)?;
+            RuleName::Name(rule).find(policy)?;
         }
         let now = self.now();
         let (found, next) = self.limits.memory.page(of, cursor.as_ref(), count, now);
@@ -271,31 +278,27 @@ impl Limiter {
             return Ok((rule.to_owned(), actor.to_owned()));
         }
         let policy = self.policy().ok_or(Refusal::NoRules)?;
-        match RuleName::Label(rule).find(&policy) {
-            Ok((found, _)) => Ok((label(found).to_owned(), canonical(found, actor)?)),
+        let found = RuleName::Name(rule).find(&policy);
+        match found.and_then(|(found, _)| Ok((found, lasting_name(rule, found)?))) {
+            Ok((found, label)) => Ok((label.to_owned(), canonical(label, found, actor)?)),
             Err(_) if memory.has_label(rule) => Ok((rule.to_owned(), actor.to_owned())),
             Err(error) => Err(error),
         }
     }
 }
 
-/// Returns the rule's label, as limits know it.
-fn label(rule: &Rule) -> &str {
-    rule.label.as_deref().unwrap_or(DEFAULT_RULE)
-}
-
-/// Returns the actor in the form that hits give it.
-fn canonical(rule: &Rule, actor: &str) -> Result<String, AdminError> {
+/// Returns the actor of the rule with this label in the form that hits give it.
+fn canonical(label: &str, rule: &Rule, actor: &str) -> Result<String, AdminError> {
     if actor.len() > MAX_ACTOR {
         return Err(AdminError::LongActor);
     }
     match rule.actor_fields.as_slice() {
         [] if actor.is_empty() => Ok(String::new()),
-        [] => Err(AdminError::NoActors { rule: label(rule).to_owned() }),
+        [] => Err(AdminError::NoActors { rule: label.to_owned() }),
         [_] => Ok(actor.to_owned()),
         fields => ActorFields::new(fields)
             .canonical(actor)
-            .ok_or_else(|| AdminError::OtherActor { rule: label(rule).to_owned(), fields: fields.to_vec() }),
+            .ok_or_else(|| AdminError::OtherActor { rule: label.to_owned(), fields: fields.to_vec() }),
     }
 }
 

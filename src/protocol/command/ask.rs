@@ -29,7 +29,7 @@ pub struct ReserveAsk<'a> {
 /// The cursor that begins a listing, and the one that ends it.
 pub const START: &str = "0";
 
-/// A request for counters of a rule: `label | key=value… [ACTOR actor] [CURSOR cursor] [COUNT count]`.
+/// A request for counters of a rule: `name | key=value… [ACTOR actor] [CURSOR cursor] [COUNT count]`.
 #[derive(Debug, Clone, Copy)]
 pub struct CountersAsk<'a> {
     pub rule: NamedRule<'a>,
@@ -40,10 +40,11 @@ pub struct CountersAsk<'a> {
     pub count: Option<usize>,
 }
 
-/// The name of a rule.
+/// A rule, by its name or its operation.
 #[derive(Debug, Clone, Copy)]
 pub enum NamedRule<'a> {
-    Label(&'a str),
+    /// Its label, `default`, or its position, as in `rule-1`.
+    Name(&'a str),
     Operation(Pairs<'a>),
 }
 

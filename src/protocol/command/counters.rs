@@ -23,7 +23,7 @@ pub(super) fn backup(arguments: Arguments<'_>) -> Result<Command<'_>, CommandErr
 fn ask(arguments: Arguments<'_>) -> Result<CountersAsk<'_>, CommandError> {
     let pairs = arguments.iter().take_while(|argument| argument.contains(&b'=')).count();
     let (rule, named_by) = match pairs {
-        0 => (NamedRule::Label(text(arguments.get(0).unwrap_or_default())?), 1),
+        0 => (NamedRule::Name(text(arguments.get(0).unwrap_or_default())?), 1),
         _ => (NamedRule::Operation(Pairs(arguments.first(pairs))), pairs),
     };
     let options = Options { filter: b"ACTOR", unknown: CommandError::not_an_option };
@@ -92,7 +92,7 @@ mod tests {
         with_command(&request.split(' ').collect::<Vec<_>>(), |command| match command {
             Ok(Command::Counters(CountersAsk { rule, actor, cursor, count })) => {
                 let rule = match rule {
-                    NamedRule::Label(label) => label.to_owned(),
+                    NamedRule::Name(name) => name.to_owned(),
                     NamedRule::Operation(pairs) => format!("{} pairs", pairs.0.len()),
                 };
                 Ok(format!("{rule} {actor:?} {cursor:?} {count:?}"))
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_is_a_label_or_pairs_and_options_follow_in_any_order() {
+    fn rule_is_a_name_or_pairs_and_options_follow_in_any_order() {
         let rows = [
             ("DIVVY.COUNTERS uploads", "uploads None None None"),
             ("divvy.counters uploads COUNT 10 actor a=b", "uploads Some(\"a=b\") None Some(10)"),

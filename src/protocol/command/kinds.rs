@@ -241,7 +241,7 @@ impl Command<'_> {
             | Self::Explain(pairs) => pairs.check_count(max_pairs),
             Self::Counters(ask) | Self::ForgetCounters(ask) => match ask.rule {
                 NamedRule::Operation(pairs) => pairs.check_count(max_pairs),
-                NamedRule::Label(_) => Ok(()),
+                NamedRule::Name(_) => Ok(()),
             },
             _ => Ok(()),
         }

@@ -241,7 +241,7 @@ pub static COMMANDS: &[Spec] = &[
         name: "divvy.rules",
         flags: &["readonly"],
         group: "divvy",
-        summary: "Lists the rules in order of precedence.",
+        summary: "Lists the rules in order of precedence, each with its settings and its name.",
         parse: |_| Ok(Command::Rules),
         ..Spec::USUAL
     },

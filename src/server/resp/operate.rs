@@ -18,7 +18,7 @@ pub struct CounterQuery {
 }
 
 enum RuleSelector {
-    Label(String),
+    Name(String),
     Operation(Operation),
 }
 
@@ -29,7 +29,7 @@ impl CounterQuery {
     /// The pairs that name the rule are invalid.
     pub fn new(ask: &CountersAsk<'_>, max_pairs: usize) -> Result<Self, CommandError> {
         let rule = match ask.rule {
-            NamedRule::Label(label) => RuleSelector::Label(label.to_owned()),
+            NamedRule::Name(name) => RuleSelector::Name(name.to_owned()),
             NamedRule::Operation(pairs) => {
                 let mut operation = Operation::new();
                 pairs.read_into(&mut operation, max_pairs)?;
@@ -46,7 +46,7 @@ impl CounterQuery {
 
     fn counters(&self) -> CountersOf<'_> {
         let rule = match &self.rule {
-            RuleSelector::Label(label) => RuleName::Label(label),
+            RuleSelector::Name(name) => RuleName::Name(name),
             RuleSelector::Operation(operation) => RuleName::Operation(operation),
         };
         CountersOf { rule, actor: self.actor.as_deref(), cursor: self.cursor.as_deref(), count: self.count }

@@ -74,18 +74,20 @@ fn write_explanation(shared: &RespState, batch: &mut Batch, pairs: Pairs, reply:
     }
 }
 
-/// Writes a map for each rule, without settings that were not given.
+/// Writes a map for each rule: its settings, without those that were not given, and its name.
 fn write_rules(limiter: &Limiter, reply: &mut ReplyWriter) {
     let Some(policy) = policy_or_error(limiter, reply) else { return };
     let rules = policy.rules().rules();
     reply.array(rules.len());
-    for rule in rules {
+    for (index, rule) in rules.iter().enumerate() {
         let settings = rule.describe();
-        reply.map(settings.len());
+        reply.map(settings.len() + 1);
         for (name, value) in settings {
             reply.bulk(name.as_bytes());
             reply.bulk(value.as_bytes());
         }
+        reply.bulk(b"name");
+        reply.bulk(rule.name(index).as_bytes());
     }
 }
 

@@ -71,13 +71,26 @@ fn a_rule_is_found_by_its_label_its_operation_or_as_the_default() {
     hit(&limiter, &[("something", "else")]);
     let uploads = [("ada".to_owned(), 99)];
     let rule = operation(&[("user", "*"), ("api", "upload")]);
-    assert_eq!(actors(&limiter, all(RuleName::Label("uploads"))), uploads);
+    assert_eq!(actors(&limiter, all(RuleName::Name("uploads"))), uploads);
     assert_eq!(actors(&limiter, all(RuleName::Operation(&rule))), uploads);
     let default = [(String::new(), 4)];
-    assert_eq!(actors(&limiter, all(RuleName::Label("default"))), default);
+    assert_eq!(actors(&limiter, all(RuleName::Name("default"))), default);
     assert_eq!(actors(&limiter, all(RuleName::Operation(&operation(&[])))), default);
-    let counter = wait(limiter.counters(all(RuleName::Label("default")))).unwrap().counters.remove(0);
+    let counter = wait(limiter.counters(all(RuleName::Name("default")))).unwrap().counters.remove(0);
     assert!(counter.reset_ns > 50 * NANOS_PER_SECOND && counter.reset_ns <= 60 * NANOS_PER_SECOND);
+}
+
+#[test]
+fn rule_without_a_label_is_listed_by_its_position_but_not_changed() {
+    let limiter = limiter();
+    hit(&limiter, &[("api", "twice")]);
+    assert_eq!(actors(&limiter, all(RuleName::Name("rule-2"))), [(String::new(), 9)]);
+    assert_eq!(actors(&limiter, all(RuleName::Name("rule-3"))), [(String::new(), 4)]);
+    let refused = wait(limiter.forget_counters(all(RuleName::Name("rule-3")))).unwrap_err().to_string();
+    assert!(refused.contains("'rule-3' is named by its position") && refused.contains("`label = NAME`"), "{refused}");
+    assert_eq!(actors(&limiter, all(RuleName::Name("rule-3"))), [(String::new(), 4)]);
+    hit(&limiter, &[("any", "thing")]);
+    assert_eq!(wait(limiter.forget_counters(all(RuleName::Name("default")))).unwrap().forgotten, 1);
 }
 
 #[test]
@@ -86,7 +99,7 @@ fn one_actor_s_counter_is_listed_and_forgotten_alone() {
     for user in ["ada", "bob", "cy"] {
         hit(&limiter, &[("api", "upload"), ("user", user)]);
     }
-    let rule = RuleName::Label("uploads");
+    let rule = RuleName::Name("uploads");
     let of = |actor| CountersOf { actor: Some(actor), ..all(rule) };
     assert_eq!(actors(&limiter, of("bob")), [("bob".to_owned(), 99)]);
     assert_eq!(actors(&limiter, of("dan")), []);
@@ -101,7 +114,7 @@ fn pages_cover_every_counter_also_while_they_are_forgotten() {
     for number in 0..250 {
         hit(&limiter, &[("api", "upload"), ("user", &format!("{number:03}"))]);
     }
-    let of = CountersOf { count: 40, ..all(RuleName::Label("uploads")) };
+    let of = CountersOf { count: 40, ..all(RuleName::Name("uploads")) };
     let (mut seen, mut cursor) = (Vec::new(), None);
     loop {
         let page = wait(limiter.counters(CountersOf { cursor: cursor.as_deref(), ..of })).unwrap();
@@ -128,7 +141,7 @@ fn pages_cover_every_counter_also_while_they_are_forgotten() {
 
 #[test]
 fn a_rule_that_is_not_there_or_counts_nothing_is_told() {
-    assert_eq!(error(all(RuleName::Label("nobody"))), "no rule has the label 'nobody'");
+    assert_eq!(error(all(RuleName::Name("nobody"))), "no rule is called 'nobody'");
     let one = operation(&[("api", "upload")]);
     assert!(error(all(RuleName::Operation(&one))).contains("no rule has the operation 'api=upload'"));
     let literal = operation(&[("api", "upload"), ("user", "ada")]);
@@ -136,6 +149,6 @@ fn a_rule_that_is_not_there_or_counts_nothing_is_told() {
     assert!(error(all(RuleName::Operation(&operation(&[("api", "twice")])))).contains("more than one rule"));
     assert!(error(all(RuleName::Operation(&operation(&[("api", "free")])))).contains("counts nothing"));
     let unruled = Limiter::new(None, Backend::Memory(MemoryStore::default()), Clock::system(), Metrics::new());
-    let refused = wait(unruled.counters(all(RuleName::Label("any")))).unwrap_err();
+    let refused = wait(unruled.counters(all(RuleName::Name("any")))).unwrap_err();
     assert!(matches!(refused, AdminError::Refused(Refusal::NoRules)));
 }

@@ -11,7 +11,6 @@ use super::number::write_number;
 use super::ratelimit::{CONCURRENT_REQUESTS, LimitStatus, RateLimitHeaders};
 use crate::clock::ceil_seconds;
 use crate::limiter::{Limit, Outcome, Report, Standing, Verdict};
-use crate::rules::Rule;
 use crate::server::http::problem::Problem;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -31,7 +30,7 @@ pub struct Answer<'a> {
     pub reset: u64,
     /// Seconds, rounded up, until the same request would be allowed; `None` if it is allowed, or never will be.
     pub retry_after: Option<u64>,
-    /// The rule that answered: its [`name`].
+    /// The rule that answered: its [`Rule::name`](crate::rules::Rule::name).
     pub rule: Cow<'a, str>,
     /// Names of all rules of a stack that deny.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -58,7 +57,7 @@ impl<'a> Answer<'a> {
         }
         for standing in report.standings(index)? {
             if !standing.verdict.allowed && !report.is_settlement(index) {
-                answer.violated_policies.push(name(standing.place, standing.rule));
+                answer.violated_policies.push(standing.rule.name(standing.place));
             }
             if standing.limit.is_some() || standing.place == answering.place {
                 answer.limits.push(Self::by(&standing));
@@ -77,7 +76,7 @@ impl<'a> Answer<'a> {
         Self {
             window_seconds: limit.and_then(window_seconds),
             unit: limit.and_then(unit),
-            ..Self::new(name(place, rule), capacity, verdict)
+            ..Self::new(rule.name(place), capacity, verdict)
         }
     }
 
@@ -151,15 +150,6 @@ impl<'a> Answer<'a> {
             reset: self.reset,
             retry_after: self.retry_after,
         }
-    }
-}
-
-/// Returns a rule's name in bodies and headers: its label, or else its position among the rules, which any client may know.
-pub fn name(place: usize, rule: &Rule) -> Cow<'_, str> {
-    match &rule.label {
-        Some(label) => Cow::Borrowed(label),
-        None if rule.is_default() => Cow::Borrowed("default"),
-        None => Cow::Owned(format!("rule-{}", place + 1)),
     }
 }
 

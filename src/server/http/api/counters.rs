@@ -18,7 +18,7 @@ use crate::server::http::problem::Problem;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CounterQuery {
-    /// A label, or `default`.
+    /// The rule's name.
     rule: String,
     actor: Option<String>,
     cursor: Option<String>,
@@ -86,7 +86,7 @@ fn parse_query(uri: &Uri) -> Result<CounterQuery, Problem> {
 impl CounterQuery {
     fn counters(&self) -> CountersOf<'_> {
         CountersOf {
-            rule: RuleName::Label(&self.rule),
+            rule: RuleName::Name(&self.rule),
             actor: self.actor.as_deref(),
             cursor: self.cursor.as_deref(),
             count: self.count.unwrap_or(DEFAULT_PAGE),

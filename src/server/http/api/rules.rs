@@ -1,5 +1,6 @@
 //! `GET /v1/rules`: the rules in force, in order.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,10 +20,12 @@ struct Rules<'a> {
     rules: Vec<RuleDescription<'a>>,
 }
 
-/// A rule with the names that its settings have in a rules file, without settings that were not given.
+/// A rule: its name, and its settings under their names in a rules file, without settings that were not given.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RuleDescription<'a> {
+    /// [`Rule::name`].
+    name: Cow<'a, str>,
     #[serde(serialize_with = "as_object")]
     operation: &'a Rule,
     credit_limit: u64,
@@ -71,9 +74,10 @@ fn as_object<S: Serializer>(rule: &&Rule, serializer: S) -> Result<S::Ok, S::Err
 }
 
 impl<'a> RuleDescription<'a> {
-    fn new(rule: &'a Rule) -> Self {
+    fn new(index: usize, rule: &'a Rule) -> Self {
         let settings = &rule.settings;
         Self {
+            name: rule.name(index),
             operation: rule,
             credit_limit: settings.credit_limit,
             reset_seconds: settings.calendar.is_none().then(|| number(settings.reset_seconds)),
@@ -108,6 +112,7 @@ fn number(seconds: Seconds) -> Number {
 
 pub async fn rules(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
     let policy = api.policy()?;
-    let rules = policy.rules().rules().iter().map(RuleDescription::new).collect();
+    let rules = policy.rules().rules().iter().enumerate();
+    let rules = rules.map(|(index, rule)| RuleDescription::new(index, rule)).collect();
     Ok(Json(Rules { rules }).into_response())
 }

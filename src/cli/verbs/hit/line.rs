@@ -4,29 +4,32 @@ use std::io::{BufRead, BufReader, Write};
 
 use anyhow::{Context, bail};
 
-use super::args::{HitArgs, TIMEOUT, Verdict};
 use crate::cli::access::{connect, explain_no_answer, tls_hint};
 use crate::cli::pairs::Pair;
+use crate::cli::resp::ServerArgs;
+use crate::cli::verbs::call::TIMEOUT;
+use crate::cli::verbs::operation::OperationArgs;
+use crate::cli::verbs::verdict::Verdict;
 use crate::protocol::line::{Reply, format_auth, format_hit, is_welcome, parse_reply};
 
-/// Sends the hit to `address`, after the password if there is one.
+/// Sends the hit to `address`, after the password if there is one. `server` has the password and the settings of TLS.
 ///
 /// # Errors
 /// The server cannot be reached, answers with an error, or does not speak the protocol.
-pub fn hit(args: &HitArgs, address: &str) -> anyhow::Result<Verdict> {
-    let request = format_hit(args.operation.iter().map(Pair::as_strs))?;
-    let line = send(args, address, &request)?;
+pub fn hit(server: &ServerArgs, operation: &OperationArgs, address: &str) -> anyhow::Result<Verdict> {
+    let request = format_hit(operation.pairs().map(Pair::as_strs))?;
+    let line = send(server, address, &request)?;
     match parse_reply(&line).with_context(|| format!("{address} does not speak divvy's line protocol"))? {
         Reply::Error { code, reason } => bail!("{address} answered with an error: {code}: {reason}"),
         Reply::Verdict { allowed, credit, reset_seconds } => Ok(Verdict { allowed, credit, reset_seconds }),
     }
 }
 
-fn send(args: &HitArgs, address: &str, request: &str) -> anyhow::Result<String> {
+fn send(server: &ServerArgs, address: &str, request: &str) -> anyhow::Result<String> {
     let unreachable =
         || format!("cannot reach {address}; is `divvy serve` running there? --addr names another address");
     let stream = connect(address, TIMEOUT).with_context(unreachable)?;
-    let mut stream = BufReader::new(args.server.tls.secure(stream, address, false)?);
+    let mut stream = BufReader::new(server.tls.secure(stream, address, false)?);
     let mut ask = |request: &str| -> anyhow::Result<String> {
         let mut line = Vec::new();
         let sent = stream.get_mut().write_all(request.as_bytes()).and_then(|()| stream.get_mut().flush());
@@ -37,7 +40,7 @@ fn send(args: &HitArgs, address: &str, request: &str) -> anyhow::Result<String> 
         }
         Ok(String::from_utf8_lossy(&line).trim_end().to_owned())
     };
-    if let Some(password) = args.server.password.password()? {
+    if let Some(password) = server.password.password()? {
         let answer = ask(&format_auth(password))?;
         if !is_welcome(&answer) {
             bail!("{address} refused the password: {answer}");

@@ -1,0 +1,48 @@
+//! Sends the request of a verb over RESP, and reports the answer.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::answer::{Answer, exit_code, print};
+use super::denial;
+use super::request::Request;
+use crate::cli::resp::ServerArgs;
+
+/// Maximum time for reaching the server, and for its answer.
+pub const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The server, and the form of the answer.
+#[derive(Debug, clap::Args)]
+pub struct CallArgs {
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// Print a JSON object instead of a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl CallArgs {
+    /// Sends the request, and prints the answer, which is an `A`. With `reports_refusal`, a refusal has its own exit code.
+    ///
+    /// # Errors
+    /// There is no answer, or it is an error.
+    pub fn run<A: Answer>(&self, request: &Request, reports_refusal: bool) -> anyhow::Result<ExitCode> {
+        let mut client = self.server.connect(TIMEOUT)?;
+        let reply = client.ask(request.words())?;
+        let is_foreign = || {
+            let (server, command) = (&self.server.server, request.command());
+            format!("{server}: this is not the answer to {command}: is the server divvy?")
+        };
+        let answer = A::read(&reply).with_context(is_foreign)?;
+        print(&answer, self.json)?;
+        if let Some(pairs) = request.pairs()
+            && answer.is_refusal()
+            && denial::is_explained(self.json)
+        {
+            denial::explain(&mut client, pairs);
+        }
+        Ok(exit_code(&answer, reports_refusal))
+    }
+}

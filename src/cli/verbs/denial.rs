@@ -1,0 +1,84 @@
+//! Says on a terminal which rule denied an operation. The reply to a hit does not name the rule, so this asks for an
+//! explanation.
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::cli::resp::{RespClient, parts, text};
+use crate::rules::explain::rule_that_may_deny;
+
+/// The default rule in an explanation.
+const DEFAULT: &str = "[default]";
+
+/// Returns whether denials are explained: to people, who read standard error.
+pub fn is_explained(as_json: bool) -> bool {
+    !as_json && io::stderr().is_terminal()
+}
+
+/// Says which rule denied the operation. Says nothing if the server does not explain it.
+pub fn explain(client: &mut RespClient, pairs: &[String]) {
+    let request: Vec<_> = std::iter::once("DIVVY.EXPLAIN").chain(pairs.iter().map(String::as_str)).collect();
+    let Ok(reply) = client.ask(&request) else { return };
+    let lines: Vec<_> = parts(&reply).unwrap_or_default().iter().filter_map(text).collect();
+    let rules: Vec<_> = lines.iter().filter_map(|line| rule_that_may_deny(line)).collect();
+    say(&describe(&rules, pairs));
+}
+
+/// Says that the line protocol does not name the rule.
+pub fn suggest_resp() {
+    say("denied; --server instead of --addr says by which rule\n");
+}
+
+fn say(text: &str) {
+    // The answer is already printed, so a failure here must not fail the command.
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// Describes the denial. `rules` are the rules that had to allow the operation.
+fn describe(rules: &[&str], pairs: &[String]) -> String {
+    match rules {
+        [] => String::new(),
+        [rule] if rule.starts_with(DEFAULT) => {
+            let operation: Vec<_> = pairs.iter().map(|pair| quote(pair)).collect();
+            format!(
+                "denied by {rule}: no other rule decides about this operation; for the reasons, run: divvy explain \
+                 RULES_FILE {}\n",
+                operation.join(" ")
+            )
+        }
+        [rule] => format!("denied by {rule}\n"),
+        // The explanation says which rules must allow together, and not which of them deny.
+        rules => format!("denied by one or more of {}\n", rules.join(", ")),
+    }
+}
+
+/// Quotes an argument for a shell, if necessary.
+fn quote(argument: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "_-./:=@%+,".contains(character);
+    if argument.chars().all(is_plain) { argument.to_owned() } else { format!("'{}'", argument.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(rules: &[&str], pairs: &[&str]) -> String {
+        describe(rules, &pairs.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn denial_names_the_rules() {
+        assert_eq!(described(&["[api=search] (rule-1)"], &["api=search"]), "denied by [api=search] (rule-1)\n");
+        let stack = ["[key=*] (burst)", "[default]"];
+        assert_eq!(described(&stack, &["key=a"]), "denied by one or more of [key=*] (burst), [default]\n");
+        assert_eq!(described(&[], &["key=a"]), "");
+    }
+
+    #[test]
+    fn denial_by_default_suggests_a_command_for_the_shell() {
+        for rule in ["[default]", "[default] (rest)"] {
+            let text = described(&[rule], &["api=serch", "user=a b", "q=it's"]);
+            assert!(text.starts_with(&format!("denied by {rule}: ")), "{text}");
+            assert!(text.trim_end().ends_with(r"divvy explain RULES_FILE api=serch 'user=a b' 'q=it'\''s'"), "{text}");
+        }
+    }
+}

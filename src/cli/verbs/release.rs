@@ -1,0 +1,63 @@
+//! `divvy release`: gives a reservation or a lease back.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::answer::Answer;
+use super::call::CallArgs;
+use super::request::Request;
+use crate::cli::resp::number;
+use crate::protocol::resp::client::Frame;
+
+/// Release a reservation or a lease.
+///
+/// The answer is `OK true`, or `OK false` if nothing was reserved any more.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  divvy release \"$id\"")]
+pub struct ReleaseArgs {
+    #[command(flatten)]
+    call: CallArgs,
+    /// Exit with 3 if nothing was reserved any more
+    #[arg(long)]
+    exit_code: bool,
+    /// The reservation's id, as `divvy reserve` prints it
+    #[arg(value_name = "ID")]
+    reservation: String,
+}
+
+impl ReleaseArgs {
+    /// Runs the subcommand.
+    ///
+    /// # Errors
+    /// See [`CallArgs::run`].
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let request = Request::new("DIVVY.RELEASE").word(&self.reservation);
+        self.call.run::<Released>(&request, self.exit_code)
+    }
+}
+
+/// Whether something was released.
+#[derive(Debug)]
+struct Released(bool);
+
+impl fmt::Display for Released {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Answer for Released {
+    fn read(reply: &Frame) -> Option<Self> {
+        Some(Self(number(reply)? != 0))
+    }
+
+    fn to_json(&self) -> Value {
+        json!({ "released": self.0 })
+    }
+
+    fn is_refusal(&self) -> bool {
+        !self.0
+    }
+}

@@ -1,0 +1,53 @@
+//! The command that a verb sends.
+
+use std::fmt::Display;
+
+use super::operation::OperationArgs;
+
+/// A command of the RESP protocol.
+#[derive(Debug)]
+pub struct Request {
+    words: Vec<String>,
+    /// The words that are pairs of the operation; `None` if the request is not about an operation.
+    pairs: Option<Vec<String>>,
+}
+
+impl Request {
+    pub fn new(command: &str) -> Self {
+        Self { words: vec![command.to_owned()], pairs: None }
+    }
+
+    /// Adds a word.
+    pub fn word(mut self, word: &str) -> Self {
+        self.words.push(word.to_owned());
+        self
+    }
+
+    /// Adds the pairs of an operation.
+    pub fn operation(mut self, operation: &OperationArgs) -> Self {
+        let pairs: Vec<_> = operation.pairs().map(ToString::to_string).collect();
+        self.words.extend_from_slice(&pairs);
+        self.pairs = Some(pairs);
+        self
+    }
+
+    /// Adds an option and its value, if there is a value.
+    pub fn option(mut self, name: &str, value: Option<impl Display>) -> Self {
+        if let Some(value) = value {
+            self.words.extend([name.to_owned(), value.to_string()]);
+        }
+        self
+    }
+
+    pub fn command(&self) -> &str {
+        self.words.first().map_or("", String::as_str)
+    }
+
+    pub fn words(&self) -> &[String] {
+        &self.words
+    }
+
+    pub fn pairs(&self) -> Option<&[String]> {
+        self.pairs.as_deref()
+    }
+}

@@ -1,0 +1,233 @@
+//! `divvy peek`, `charge`, `refund`, `reserve`, `commit`, `release` and `renew`: the same requests as over RESP, with the same
+//! results.
+
+use std::ops::RangeInclusive;
+
+use crate::support::{RespClient, RulesFile, Server, divvy};
+
+const RULES: &str = "
+[user=*]
+creditLimit = 1000
+resetSeconds = 3600
+actorField = user
+
+[job=export]
+algorithm = concurrency
+creditLimit = 1
+resetSeconds = 600
+
+[default]
+creditLimit = 0
+";
+
+fn served() -> (Server, RulesFile) {
+    let rules = RulesFile::ini(RULES);
+    (Server::in_memory(rules.path()), rules)
+}
+
+/// Runs `divvy`. Returns its exit code, standard output and standard error.
+fn run(server: &Server, args: &[&str]) -> (i32, String, String) {
+    let output = divvy().args(args).env("DIVVY_SERVER", server.resp.to_string()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// Runs `divvy`, which must succeed. Returns the words that it prints after `OK`.
+fn words(server: &Server, args: &[&str]) -> Vec<String> {
+    let (code, out, error) = run(server, args);
+    assert_eq!((code, error.as_str()), (0, ""), "{args:?}");
+    let answer = out.strip_prefix("OK ").unwrap_or_else(|| panic!("{args:?}: {out}"));
+    answer.split_whitespace().map(str::to_owned).collect()
+}
+
+fn json(server: &Server, args: &[&str]) -> serde_json::Value {
+    let (code, out, error) = run(server, args);
+    assert_eq!((code, error.as_str()), (0, ""), "{args:?}");
+    serde_json::from_str(&out).unwrap()
+}
+
+/// Steps on an operation: the command line, and the command. `$` stands for the id of the latest reservation, and `USER` for a
+/// pair.
+const STEPS: &[(&str, &str)] = &[
+    ("hit --cost 2 USER", "HIT USER COST 2"),
+    ("peek USER", "PEEK USER"),
+    ("peek --cost 999 USER", "PEEK USER COST 999"),
+    ("charge --cost 300 --id a USER", "CHARGE USER COST 300 ID a"),
+    ("charge --cost 300 --id a USER", "CHARGE USER COST 300 ID a"),
+    ("charge USER", "CHARGE USER"),
+    ("reserve --amount 400 --ttl 30 USER", "RESERVE USER AMOUNT 400 TTL 30"),
+    ("renew --ttl 45 $", "RENEW $ TTL 45"),
+    ("commit --cost 150 $", "COMMIT $ COST 150"),
+    ("commit --cost 150 $", "COMMIT $ COST 150"),
+    ("release $", "RELEASE $"),
+    ("renew $", "RENEW $"),
+    ("reserve --amount 100 --ttl 1m --id b USER", "RESERVE USER AMOUNT 100 TTL 60 ID b"),
+    ("release $", "RELEASE $"),
+    ("reserve --amount 999 --ttl 30 USER", "RESERVE USER AMOUNT 999 TTL 30"),
+    ("charge --cost 2000 USER", "CHARGE USER COST 2000"),
+    ("hit USER", "HIT USER"),
+    ("refund --cost 1700 --id c USER", "REFUND USER COST 1700 ID c"),
+    ("refund USER", "REFUND USER"),
+];
+
+/// Seconds that differ by a few from run to run, and their names: the window, and the times of reservations, which may last
+/// somewhat longer than requested.
+const SECONDS: [(RangeInclusive<u64>, &str); 4] =
+    [(3_500..=3_600, "window"), (30..=33, "half-minute"), (43..=48, "three-quarters"), (60..=63, "minute")];
+
+/// Replaces the words that differ from run to run: ids and seconds.
+fn normalize(words: Vec<String>, id: &mut String) -> Vec<String> {
+    let replace = |word: String| match word.as_str() {
+        "true" => "1".to_owned(),
+        "false" => "0".to_owned(),
+        text if text.len() > 40 => {
+            text.clone_into(id);
+            "id".to_owned()
+        }
+        text => {
+            let number = text.parse().unwrap_or_default();
+            let seconds = SECONDS.iter().find(|(range, _)| range.contains(&number));
+            seconds.map_or(word, |(_, name)| (*name).to_owned())
+        }
+    };
+    words.into_iter().filter(|word| word != "nil").map(replace).collect()
+}
+
+#[test]
+fn command_line_and_resp_have_the_same_results() {
+    let (server, _rules) = served();
+    let mut client = RespClient::connect(server.resp);
+    let (mut shell_id, mut resp_id) = (String::new(), String::new());
+    let mut answers = Vec::new();
+    for (line, command) in STEPS {
+        let line = line.replace("USER", "user=ann").replace('$', &shell_id);
+        let command = command.replace("USER", "user=bob").replace('$', &resp_id);
+        let printed = normalize(words(&server, &line.split(' ').collect::<Vec<_>>()), &mut shell_id);
+        let reply = client.command(&format!("DIVVY.{command}"));
+        let reply = reply.trim_matches(['[', ']']).split(' ').map(str::to_owned).collect();
+        assert_eq!(printed, normalize(reply, &mut resp_id), "{line}");
+        answers.push(printed.join(" "));
+    }
+    assert_eq!(
+        answers,
+        [
+            "1 998 window",
+            "1 998 window",
+            "0 998 window",
+            "698 window",
+            "698 window",
+            "697 window",
+            "1 297 half-minute id",
+            "three-quarters",
+            "547 window settled",
+            "547 window repeated",
+            "0",
+            "0",
+            "1 447 minute id",
+            "1",
+            "0 547 window",
+            "-1453 window",
+            "0 0 window",
+            "247 window",
+            "248 window",
+        ]
+    );
+}
+
+#[test]
+fn answers_are_also_json() {
+    let (server, _rules) = served();
+    let answer = json(&server, &["peek", "--json", "user=ann"]);
+    assert_eq!(answer, serde_json::json!({ "allowed": true, "credit": 1000, "resetSeconds": 0 }));
+    let members = |answer: &serde_json::Value| -> Vec<String> { answer.as_object().unwrap().keys().cloned().collect() };
+    let charged = json(&server, &["charge", "--json", "--cost", "1500", "user=ann"]);
+    assert_eq!(
+        (members(&charged), &charged["balance"]),
+        (["balance", "resetSeconds"].map(Into::into).into(), &(-500).into())
+    );
+    let refunded = json(&server, &["refund", "--json", "--cost", "600", "user=ann"]);
+    assert_eq!(refunded["balance"], 100);
+    let denied = json(&server, &["reserve", "--json", "--amount", "101", "--ttl", "30", "user=ann"]);
+    assert_eq!(members(&denied), ["allowed", "credit", "resetSeconds", "id"]);
+    assert_eq!((&denied["allowed"], &denied["id"]), (&false.into(), &serde_json::Value::Null));
+    let reserved = json(&server, &["reserve", "--json", "--amount", "60", "--ttl", "30", "user=ann"]);
+    let id = reserved["id"].as_str().unwrap();
+    let renewed = json(&server, &["renew", "--json", "--ttl", "50", id]);
+    assert_eq!(members(&renewed), ["expiresIn"]);
+    assert!((48..=53).contains(&renewed["expiresIn"].as_u64().unwrap()), "{renewed}");
+    let committed = json(&server, &["commit", "--json", "--cost", "10", id]);
+    assert_eq!((&committed["balance"], &committed["status"]), (&90.into(), &"settled".into()));
+    assert_eq!(json(&server, &["release", "--json", id]), serde_json::json!({ "released": false }));
+}
+
+#[test]
+fn refusal_sets_the_exit_code_if_requested() {
+    let (server, _rules) = served();
+    let codes =
+        |args: &[&str]| [args, &[&args[..1], &["--exit-code"], &args[1..]].concat()].map(|args| run(&server, args).0);
+    assert_eq!(codes(&["peek", "user=ann"]), [0, 0]);
+    assert_eq!(codes(&["peek", "--cost", "1001", "user=ann"]), [0, 3]);
+    assert_eq!(codes(&["reserve", "--amount", "1001", "--ttl", "9", "user=ann"]), [0, 3]);
+    let id = words(&server, &["reserve", "--amount", "5", "--ttl", "30", "user=ann"]).pop().unwrap();
+    assert_eq!(codes(&["renew", &id]), [0, 0]);
+    assert_eq!(run(&server, &["release", "--exit-code", &id]).0, 0);
+    assert_eq!(codes(&["release", &id]), [0, 3]);
+    assert_eq!(codes(&["renew", &id]), [0, 3]);
+}
+
+#[test]
+fn lease_needs_no_time_and_a_named_reservation_is_made_once() {
+    let (server, _rules) = served();
+    let reserve = |more: &[&str]| words(&server, &[&["reserve", "--amount", "1"], more].concat());
+    let lease = reserve(&["job=export"]);
+    assert_eq!(lease[..2], ["true", "0"]);
+    assert_eq!(reserve(&["job=export"])[0], "false");
+    let renewed: u64 = words(&server, &["renew", &lease[3]])[0].parse().unwrap();
+    assert!((590..=620).contains(&renewed), "{renewed}");
+    assert_eq!(words(&server, &["release", &lease[3]]), ["true"]);
+    let [first, again] = [(); 2].map(|()| reserve(&["--ttl", "30", "--id", "request-7", "user=ann"]));
+    assert_eq!(first[3], again[3]);
+    assert_eq!(words(&server, &["peek", "user=ann"])[1], "999");
+}
+
+#[test]
+fn mistakes_are_reported() {
+    let (server, _rules) = served();
+    for (args, expected) in [
+        (&["commit", "--cost", "1", "nonsense"][..], "unknown reservation id"),
+        (&["release", "nonsense"], "unknown reservation id"),
+        (&["reserve", "--amount", "5", "--ttl", "3600", "user=ann"], "60"),
+        (&["reserve", "--amount", "5", "user=ann"], "ERR "),
+        (&["charge", "--server", "127.0.0.1:1", "user=ann"], "cannot reach 127.0.0.1:1"),
+    ] {
+        let (code, out, error) = run(&server, args);
+        assert_eq!((code, out.as_str()), (1, ""), "{args:?}: {error}");
+        assert!(error.contains(expected), "{args:?}: {error}");
+    }
+    for (args, expected) in [
+        (&["commit", "id"][..], "--cost"),
+        (&["commit", "--cost", "-1", "id"], "--cost"),
+        (&["reserve", "user=ann"], "--amount"),
+        (&["reserve", "--amount", "0", "user=ann"], "--amount"),
+        (&["renew", "--ttl", "0", "id"], "--ttl"),
+        (&["release"], "<ID>"),
+        (&["peek", "user"], "expected key=value"),
+    ] {
+        let (code, _, error) = run(&server, args);
+        assert!(code == 2 && error.contains(expected), "{args:?}: {error}");
+    }
+}
+
+#[test]
+fn help_of_each_verb_has_an_example_that_is_a_valid_command() {
+    use clap::CommandFactory;
+    for verb in ["hit", "peek", "charge", "refund", "reserve", "commit", "release", "renew"] {
+        let output = divvy().args([verb, "--help"]).output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        let (_, example) = help.split_once("Example:\n  divvy ").unwrap_or_else(|| panic!("{verb}: {help}"));
+        let example = shlex::split(example).unwrap();
+        assert_eq!(example[0], verb);
+        let parsed = divvy::cli::Cli::command().try_get_matches_from([&["divvy".to_owned()], &example[..]].concat());
+        assert!(parsed.is_ok(), "{verb}: {parsed:?}");
+    }
+}
