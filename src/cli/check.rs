@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::rules_file;
+use super::rules_file::{self, ExtraChecks};
 use crate::rules::{MatchPolicy, Rule, stacks};
 
 /// Validate a rules file: print a summary of its rules, or every problem in it.
@@ -15,6 +15,16 @@ pub struct CheckArgs {
     /// Also report rules that a server cannot take from together when its counters are in a Redis Cluster
     #[arg(long)]
     redis_cluster: bool,
+    /// Also report where another program reads the file differently
+    #[arg(long, value_name = "PROGRAM")]
+    compat: Option<Compat>,
+}
+
+/// A program that reads the same rules files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Compat {
+    /// Button's Divvy 1.7.1
+    ButtonDivvy,
 }
 
 /// Runs the subcommand.
@@ -22,7 +32,9 @@ pub struct CheckArgs {
 /// # Errors
 /// Standard output cannot be written.
 pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
-    let Some(rules) = rules_file::load_and_compare(&args.config, args.redis_cluster)? else {
+    let checks =
+        ExtraChecks { redis_cluster: args.redis_cluster, buttons_divvy: args.compat == Some(Compat::ButtonDivvy) };
+    let Some(rules) = rules_file::load_with(&args.config, checks)? else {
         return Ok(ExitCode::FAILURE);
     };
     let mut out = io::BufWriter::new(io::stdout().lock());

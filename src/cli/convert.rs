@@ -8,13 +8,14 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use super::rules_file;
+use super::rules_file::{self, ExtraChecks};
 use crate::config::{self, Format};
 use crate::rules::Rule;
 
 /// Convert a rules file between INI and JSON, or envoyproxy/ratelimit's YAML to either.
 ///
-/// Between INI and JSON, only the comments in the file are lost. What divvy's rules cannot express of ratelimit's YAML
+/// Between INI and JSON, only the comments in the file are lost. Warnings say where Button's Divvy 1.7.1 reads the
+/// input differently. What divvy's rules cannot express of ratelimit's YAML
 /// is listed on standard error with its line; the rules are written all the same, and the exit code is 1.
 #[derive(Debug, clap::Args)]
 pub struct ConvertArgs {
@@ -62,7 +63,7 @@ fn read(inputs: &[PathBuf]) -> anyhow::Result<Option<Conversion>> {
     let [input] = inputs else {
         anyhow::bail!("only ratelimit's YAML can be converted from several files; give one *.ini or *.json");
     };
-    let rules = rules_file::load(input)?;
+    let rules = rules_file::load_with(input, ExtraChecks { buttons_divvy: true, ..ExtraChecks::default() })?;
     Ok(rules.map(|rules| Conversion { rules: rules.rules().to_vec(), is_complete: true }))
 }
 

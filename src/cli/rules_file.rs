@@ -6,23 +6,31 @@ use std::path::Path;
 use crate::config::{self, Loaded, Problem, Report};
 use crate::rules::RuleSet;
 
+/// Checks that not every rules file needs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ExtraChecks {
+    /// Report stacks that do not work with counters in a Redis Cluster.
+    pub redis_cluster: bool,
+    /// Report where Button's Divvy 1.7.1 reads the file differently.
+    pub buttons_divvy: bool,
+}
+
 /// Loads the rules of the file at `path`; `None` if it has errors. Prints its errors and warnings.
 ///
 /// # Errors
 /// Standard error cannot be written.
 pub fn load(path: &Path) -> io::Result<Option<RuleSet>> {
-    Ok(printed(config::load(path))?.map(|loaded| loaded.rules))
+    load_with(path, ExtraChecks::default())
 }
 
-/// Like [`load`], but also prints how Button's Divvy 1.7.1 reads the file differently, and which stacks do not work
-/// with counters in a Redis Cluster.
+/// Like [`load`], with more checks.
 ///
 /// # Errors
 /// See [`load`].
-pub fn load_and_compare(path: &Path, for_redis_cluster: bool) -> io::Result<Option<RuleSet>> {
-    let load = if for_redis_cluster { config::load_for_redis_cluster } else { config::load };
+pub fn load_with(path: &Path, checks: ExtraChecks) -> io::Result<Option<RuleSet>> {
+    let load = if checks.redis_cluster { config::load_for_redis_cluster } else { config::load };
     let loaded = printed(load(path))?;
-    if let Some(loaded) = &loaded {
+    if let Some(loaded) = loaded.as_ref().filter(|_| checks.buttons_divvy) {
         print(&loaded.differences, "warning")?;
     }
     Ok(loaded.map(|loaded| loaded.rules))
