@@ -51,13 +51,13 @@ pub enum Content {
     Nothing,
 }
 
-/// Makes the directory if it does not exist, and claims it if it is empty.
+/// Makes the directory if it does not exist but its parent does, and claims it if it is empty.
 ///
 /// # Errors
 /// Fails if the directory is not divvy's, has another format, is damaged, or cannot be used.
 pub fn claim(path: &Path) -> Result<Content, OpenError> {
     let unusable = |error: io::Error| OpenError::unusable(path, &error);
-    fs::create_dir_all(path).map_err(unusable)?;
+    create(path)?;
     if path.join(BACKUP_FILE).exists() {
         return Err(OpenError::IsBackup(path.into()));
     }
@@ -83,6 +83,25 @@ pub fn claim(path: &Path) -> Result<Content, OpenError> {
         return Err(OpenError::damaged(path, &format_args!("the file {CURRENT} is missing")));
     }
     Ok(Content::Nothing)
+}
+
+/// Creates the directory if it does not exist. Logs a warning then, because its name may be mistyped.
+fn create(path: &Path) -> Result<(), OpenError> {
+    match fs::create_dir(path) {
+        Ok(()) => {
+            tracing::warn!(
+                path = %path.display(),
+                "the data directory did not exist: created it, and all counters start afresh; if there should be some, check --data-dir"
+            );
+            Ok(())
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let is_file = fs::metadata(path).is_ok_and(|metadata| !metadata.is_dir());
+            if is_file { Err(OpenError::NotADirectory(path.into())) } else { Ok(()) }
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(OpenError::no_parent(path, &error)),
+        Err(error) => Err(OpenError::unusable(path, &error)),
+    }
 }
 
 /// Gives the directory this version's format. Earlier versions refuse it from now on.
@@ -276,6 +295,18 @@ mod tests {
         assert!(matches!(claim(&path), Ok(Content::Nothing)), "ended before the database was made");
         fs::write(path.join(CURRENT), "MANIFEST-000001\n").unwrap();
         assert!(matches!(claim(&path), Ok(Content::Database)));
+    }
+
+    #[test]
+    fn directory_is_created_only_in_an_existing_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let nested = dir.path().join("mistyped").join("data");
+        let error = claim(&nested).unwrap_err();
+        assert!(matches!(error, OpenError::NoParent { .. }) && error.to_string().contains("mistyped does not exist"));
+        assert!(!dir.path().join("mistyped").exists());
+        let file = dir.path().join("file");
+        fs::write(&file, "mine").unwrap();
+        assert!(matches!(claim(&file), Err(OpenError::NotADirectory(_))));
     }
 
     #[test]

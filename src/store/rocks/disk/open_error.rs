@@ -32,6 +32,12 @@ pub enum OpenError {
         "{0} is a backup; make a data directory of it with `divvy restore {0} --data-dir DIR`, and serve that (nothing was changed)"
     )]
     IsBackup(PathBuf),
+    #[error("the data directory {0} is a file; choose a directory with --data-dir")]
+    NotADirectory(PathBuf),
+    #[error(
+        "cannot create the data directory {path}, because {parent} does not exist; create that first, or correct --data-dir"
+    )]
+    NoParent { path: PathBuf, parent: PathBuf },
     #[error("cannot start a thread for the store: {0}; raise the process limit (ulimit -u)")]
     NoThread(std::io::Error),
 }
@@ -39,6 +45,16 @@ pub enum OpenError {
 impl OpenError {
     pub fn unusable(path: &Path, reason: &dyn Display) -> Self {
         Self::Unusable { path: path.into(), reason: reason.to_string() }
+    }
+
+    /// Returns the error of a directory that could not be created because something was not found.
+    pub fn no_parent(path: &Path, reason: &dyn Display) -> Self {
+        match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() && !parent.exists() => {
+                Self::NoParent { path: path.into(), parent: parent.into() }
+            }
+            _ => Self::unusable(path, reason),
+        }
     }
 
     pub fn damaged(path: &Path, reason: &dyn Display) -> Self {
