@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use divvy::config::{Format, parse};
+use divvy::config::{Format, Problem, parse};
 use divvy::rules::{MatchPolicy, Operation, Rule, RuleSet, Scratch};
 
 use crate::support::{RespClient, Server};
@@ -19,6 +19,7 @@ struct Example {
     /// File and line.
     place: String,
     rules: RuleSet,
+    warnings: Vec<Problem>,
 }
 
 #[test]
@@ -39,8 +40,17 @@ fn invented_field_bypasses_no_rule_of_an_example() {
     assert!(bypassed.is_empty(), "{bypassed:#?}");
 }
 
+/// The page of the recipe says that `divvy check` warns about the trial.
+#[test]
+fn examples_have_no_warnings_but_that_of_a_trial() {
+    let examples = examples();
+    let warnings = examples.iter().flat_map(|example| &example.warnings).map(ToString::to_string);
+    let unexpected: Vec<_> = warnings.filter(|text| !text.contains("the canary on line")).collect();
+    assert!(unexpected.is_empty(), "{unexpected:#?}");
+}
+
 /// Returns the rules that no longer answer their own operation if it has more fields, one at a time or all at once.
-fn bypassed(Example { place, rules }: &Example) -> Vec<String> {
+fn bypassed(Example { place, rules, .. }: &Example) -> Vec<String> {
     let keys: BTreeSet<&str> = rules.rules().iter().flat_map(Rule::pairs).map(|(key, _)| key).collect();
     let mut found = Vec::new();
     for rule in rules.rules().iter().filter(|rule| !rule.is_default()) {
@@ -97,7 +107,7 @@ fn examples_in(path: &Path) -> Vec<Example> {
     let example = |(line, format, text): (usize, Format, String)| {
         let place = format!("{}:{line}", path.strip_prefix(ROOT).unwrap().display());
         let loaded = parse(&text, format, &place).unwrap_or_else(|report| panic!("{place}: {report}"));
-        Example { place, rules: loaded.rules }
+        Example { place, rules: loaded.rules, warnings: loaded.warnings }
     };
     blocks.into_iter().filter(|(_, _, text)| is_rules(text)).map(example).collect()
 }

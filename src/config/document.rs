@@ -42,6 +42,11 @@ pub enum RawValue {
 }
 
 impl RawRule {
+    /// Returns whether the rule has the setting, even without a value.
+    pub fn has(&self, key: &str) -> bool {
+        self.settings.iter().any(|setting| setting.key == key && setting.value != RawValue::Null)
+    }
+
     pub fn new(line: usize, operation: Vec<(String, String)>) -> Self {
         let header = rules::header(operation.iter().map(|(key, value)| (key.as_str(), value.as_str())));
         Self { line, operation: Some(operation), header, settings: Vec::new() }

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::document::{DEFAULT, Document, RawRule, RawSetting, RawValue};
+use super::header_syntax;
 use super::number;
 use super::original::{self, Section, Setting, is_escaped, trim, without_comment};
 use super::problem::{Location, Problems};
@@ -75,18 +76,16 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
     if header == DEFAULT {
         return RawRule::new(line, Vec::new());
     }
-    let mut wrong = |what: String| {
-        let fix = "write [key=value key2=value2] or [default], and put values with spaces in double quotes";
+    if header.is_empty() {
+        let what = "the section header is empty";
+        problems.error(Location { line, operation: Some(header) }, what, "write [key=value key2=value2] or [default]");
+        return RawRule::unreadable(line, header);
+    }
+    owned_pairs(header).map(|pairs| RawRule::new(line, pairs)).unwrap_or_else(|error| {
+        let (what, fix) = header_syntax::describe(header, &error);
         problems.error(Location { line, operation: Some(header) }, what, fix);
         RawRule::unreadable(line, header)
-    };
-    if header.is_empty() {
-        return wrong("the section header is empty".to_owned());
-    }
-    match owned_pairs(header) {
-        Ok(pairs) => RawRule::new(line, pairs),
-        Err(error) => wrong(format!("the section header is not an operation: {error}")),
-    }
+    })
 }
 
 /// Returns the position of the `]` that ends a header: the first one outside quotes that is followed by nothing but a

@@ -57,7 +57,10 @@ impl<'a> Reader<'a, '_> {
                 "overrides" => &mut overrides,
                 "default" => &mut default,
                 _ => {
-                    let fix = format!("did you mean {:?}?", nearest(&key, &TOP_LEVEL_KEYS));
+                    let fix = match nearest(&key, &TOP_LEVEL_KEYS) {
+                        Some(nearest) => format!("did you mean {nearest:?}?"),
+                        None => "write the rules in \"overrides\" and \"default\"".to_owned(),
+                    };
                     self.error(value, format!("unknown key {key:?} at the top level"), fix);
                     continue;
                 }

@@ -6,7 +6,9 @@
 
 mod document;
 mod fingerprint;
+mod foreign_pattern;
 mod format;
+mod header_syntax;
 mod ini;
 mod json;
 mod nearest;

@@ -1,28 +1,110 @@
-//! Suggests corrections for misspelled words.
+//! Suggests corrections for misspelled words, and for the words of other rate limiters.
 
 /// Longer than every known word. The rest of a longer word is ignored.
 const LONGEST_WORD: usize = 64;
+/// A shorter word is not looked for inside known words.
+const SHORTEST_PART: usize = 3;
+/// Names at least this similar (Jaro-Winkler, from 0 to 1) count as misspellings of each other.
+const ALIKE: f64 = 0.85;
 
-/// Returns the word in `known` that is most similar to `word`, ignoring case. A word that contains `word` wins.
-pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> &'a str {
+/// Other programs' words in lower case, and divvy's words for them.
+const SYNONYMS: [(&str, &str); 18] = [
+    ("gcra", "leaky-bucket"),
+    ("rolling-window", "sliding-window"),
+    ("sliding", "sliding-window"),
+    ("fixed", "fixed-window"),
+    ("semaphore", "concurrency"),
+    ("max", "creditLimit"),
+    ("quota", "creditLimit"),
+    ("rate", "creditLimit"),
+    ("requests", "creditLimit"),
+    ("requests_per_unit", "creditLimit"),
+    ("duration", "per"),
+    ("interval", "per"),
+    ("period", "per"),
+    ("ttl", "per"),
+    ("unit", "window"),
+    ("name", "label"),
+    ("shadow", "canary"),
+    ("all", "and"),
+];
+
+/// Returns the word in `known` that `word` probably stands for, ignoring case. A word that contains `word` wins.
+pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let lower: String = word.chars().take(LONGEST_WORD).flat_map(char::to_lowercase).collect();
-    let difference = |candidate: &&&str| {
+    let synonym = SYNONYMS.iter().find(|(other, _)| *other == lower).map(|(_, ours)| *ours);
+    if let Some(ours) = known.iter().copied().find(|candidate| Some(*candidate) == synonym) {
+        return Some(ours);
+    }
+    let is_long = lower.chars().count() >= SHORTEST_PART;
+    let likeness = |candidate: &str| {
         let candidate = candidate.to_lowercase();
-        (!candidate.contains(&lower), strsim::osa_distance(&lower, &candidate))
+        if is_long && candidate.contains(&lower) { 1.0 } else { strsim::jaro_winkler(&lower, &candidate) }
     };
-    known.iter().min_by_key(difference).copied().unwrap_or_default()
+    let scored = known.iter().map(|candidate| (likeness(candidate), *candidate));
+    let best = scored.filter(|(likeness, _)| *likeness >= ALIKE).reduce(|a, b| if b.0 > a.0 { b } else { a });
+    best.map(|(_, candidate)| candidate)
+}
+
+/// Returns the advice for an unknown word: the word that was probably meant, and all known ones.
+pub(super) fn advice(nearest: Option<&str>, known: &[&str]) -> String {
+    let quoted: Vec<_> = known.iter().map(|word| format!("`{word}`")).collect();
+    let all = |conjunction: &str| match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} {conjunction} {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    };
+    match nearest {
+        Some(nearest) => format!("did you mean `{nearest}`? The values are {}", all("and")),
+        None => format!("write {}", all("or")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const KEYS: [&str; 8] =
+        ["creditLimit", "resetSeconds", "per", "window", "actorField", "matchPolicy", "label", "comment"];
+    const ALGORITHMS: [&str; 3] = ["fixed-window", "leaky-bucket", "concurrency"];
+
     #[test]
     fn suggests_the_most_similar_word() {
-        let known = ["creditLimit", "resetSeconds", "actorField", "matchPolicy", "label", "comment"];
-        assert_eq!(nearest("credit_limit", &known), "creditLimit");
-        assert_eq!(nearest("resetSecond", &known), "resetSeconds");
-        assert_eq!(nearest("LABLE", &known), "label");
-        assert_eq!(nearest("limit", &known), "creditLimit");
+        for (word, meant) in [
+            ("credit_limit", "creditLimit"),
+            ("creditlimit", "creditLimit"),
+            ("resetSecond", "resetSeconds"),
+            ("LABLE", "label"),
+            ("limit", "creditLimit"),
+            ("seconds", "resetSeconds"),
+            ("actor", "actorField"),
+            ("policy", "matchPolicy"),
+        ] {
+            assert_eq!(nearest(word, &KEYS), Some(meant), "{word}");
+        }
+    }
+
+    #[test]
+    fn words_of_other_programs_have_synonyms() {
+        assert_eq!(nearest("GCRA", &ALGORITHMS), Some("leaky-bucket"));
+        assert_eq!(nearest("period", &KEYS), Some("per"));
+        assert_eq!(nearest("requests_per_unit", &KEYS), Some("creditLimit"));
+        // The synonym must be among the known words.
+        assert_eq!(nearest("gcra", &KEYS), None);
+    }
+
+    #[test]
+    fn nothing_is_suggested_for_an_unrelated_word() {
+        for word in ["foo", "", "x", "zzzzzz", "priority"] {
+            assert_eq!(nearest(word, &KEYS), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn advice_names_all_words() {
+        assert_eq!(
+            advice(Some("leaky-bucket"), &ALGORITHMS),
+            "did you mean `leaky-bucket`? The values are `fixed-window`, `leaky-bucket` and `concurrency`"
+        );
+        assert_eq!(advice(None, &ALGORITHMS[..1]), "write `fixed-window`");
     }
 }

@@ -1,11 +1,11 @@
 //! Validates the rules of a document together: the default rule, unreachable rules, labels and shared counters.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::document::Document;
 use super::problem::{Location, Problems};
 use super::validate;
-use crate::rules::{Identity, MAX_STACK, MatchPolicy, Quota, Rule, RuleSet, reachability, stacks};
+use crate::rules::{Identity, MAX_STACK, MatchPolicy, Pattern, Quota, Rule, RuleSet, bypass, reachability, stacks};
 
 /// Returns the compiled rules of `document`. Use them only if no errors were reported.
 pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<RuleSet> {
@@ -13,6 +13,7 @@ pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<Ru
     check_default(&rules, problems);
     check_labels(document, problems);
     check_actor_fields(document, &rules, problems);
+    check_shared_counters(document, &rules, problems);
     // A misplaced default rule has already been reported. It must not hide other unreachable rules.
     rules.sort_by_key(Rule::is_default);
     let rules = match RuleSet::new(rules) {
@@ -28,6 +29,7 @@ pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<Ru
         // A limit that could not be read counts as 0, which would cause misleading reports.
         check_counters(rules.rules(), problems);
         check_stacks(&rules, problems);
+        check_bypasses(rules.rules(), problems);
     }
     Some(rules)
 }
@@ -85,12 +87,74 @@ fn check_actor_fields(document: &Document, rules: &[Rule], problems: &mut Proble
     }
 }
 
+/// Reports rules that have one counter for everybody, but look as if each value of a field should have its own. An
+/// `actorField` without a value says that one counter is meant, and so does another rule with the same operation that
+/// has actors.
+fn check_shared_counters(document: &Document, rules: &[Rule], problems: &mut Problems) {
+    let with_actors: HashSet<String> =
+        rules.iter().filter(|rule| !rule.actor_fields.is_empty()).map(Rule::to_string).collect();
+    let without: HashSet<usize> =
+        document.rules.iter().filter(|raw| !raw.has(validate::ACTOR_FIELD)).map(|raw| raw.line).collect();
+    for rule in rules.iter().filter(|rule| matches!(rule.quota, Quota::Limited(_)) && without.contains(&rule.line)) {
+        let fields: Vec<_> = rule
+            .operation
+            .iter()
+            .filter(|(key, pattern)| *pattern == Pattern::Any && !is_value_of_request(rule, key))
+            .map(|(key, _)| key.as_str())
+            .collect();
+        let header = rule.to_string();
+        let [first, ..] = fields.as_slice() else { continue };
+        if with_actors.contains(&header) {
+            continue;
+        }
+        let what =
+            format!("one counter for all requests: `{first}=*` only says that the field {first:?} must be there");
+        let fix = format!(
+            "add `{} = {}` to count each value by itself, or `{} =` if one counter is meant",
+            validate::ACTOR_FIELD,
+            fields.join(", "),
+            validate::ACTOR_FIELD
+        );
+        problems.warning(place(rule, &header), what, fix);
+    }
+}
+
+/// Returns whether a field has another value in each request by its nature: a cost, or the name of a lease.
+fn is_value_of_request(rule: &Rule, key: &str) -> bool {
+    [&rule.cost_field, &rule.hold_field].into_iter().any(|field| field.as_deref() == Some(key))
+}
+
+/// Reports limits that a client evades by sending another field.
+fn check_bypasses(rules: &[Rule], problems: &mut Problems) {
+    for found in bypass::find_bypasses(rules) {
+        let (Some(limit), Some(by)) = (rules.get(found.limit), rules.get(found.by)) else { continue };
+        let field = by.operation.iter().map(|(key, _)| key.as_str()).find(|key| limit.pattern(key).is_none());
+        let what = format!(
+            "a request with the field {:?} evades [{limit}] on line {}, because this rule answers it first",
+            field.unwrap_or_default(),
+            limit.line
+        );
+        problems.warning(
+            place(by, &by.to_string()),
+            what,
+            "move this rule below that one, or add `matchPolicy = and` to it",
+        );
+    }
+}
+
 fn check_reachability(rules: &RuleSet, problems: &mut Problems) {
     for masked in reachability::find_masked_rules(rules) {
         let (Some(rule), Some(by)) = (rules.rules().get(masked.rule), rules.rules().get(masked.by)) else { continue };
         if !rule.is_default() {
             let what = format!("unreachable: [{by}] on line {} answers every request that this rule matches", by.line);
-            problems.error(place(rule, &rule.to_string()), what, "move this rule above that one, or remove it");
+            let fix = if rule.operation.len() == by.operation.len()
+                && rule.operation.iter().all(|pair| by.operation.contains(pair))
+            {
+                "remove one of them, or add `matchPolicy = and` to the first: then both must allow the request"
+            } else {
+                "move this rule above that one, or remove it"
+            };
+            problems.error(place(rule, &rule.to_string()), what, fix);
         }
     }
 }

@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use jiff::civil::Time;
 
 use super::document::{DEFAULT, RawRule, RawSetting, RawValue};
-use super::nearest::nearest;
+use super::foreign_pattern;
+use super::nearest::{advice, nearest};
 use super::number::{self, InvalidNumber};
 use super::original;
 use super::problem::{Location, Problems};
@@ -66,7 +67,7 @@ pub(super) const MAX_LABEL_LENGTH: usize = 255;
 /// An invalid setting is reported and replaced by a valid one, so that the rule can still be compared with others. The
 /// rules are used only if nothing was reported.
 pub(super) fn rule(raw: &RawRule, problems: &mut Problems) -> Option<Rule> {
-    let mut checker = Checker { raw, settings: HashMap::new(), problems };
+    let mut checker = Checker { raw, settings: HashMap::new(), misspelled: HashSet::new(), problems };
     checker.index_settings();
     let settings = checker.quota_settings();
     let actor_fields = checker.actor_fields();
@@ -122,6 +123,8 @@ struct Checker<'a> {
     raw: &'a RawRule,
     /// Known settings by key. The first one wins if a key is repeated.
     settings: HashMap<&'a str, &'a RawSetting>,
+    /// Keys that were probably meant by unknown ones. They are not reported as missing.
+    misspelled: HashSet<&'static str>,
     problems: &'a mut Problems,
 }
 
@@ -130,7 +133,12 @@ impl<'a> Checker<'a> {
         for setting in &self.raw.settings {
             let key = setting.key.as_str();
             if !KNOWN_KEYS.contains(&key) {
-                let fix = format!("did you mean `{}`?", nearest(key, &KNOWN_KEYS));
+                let meant = nearest(key, &KNOWN_KEYS);
+                self.misspelled.extend(meant);
+                let fix = meant.map_or_else(
+                    || format!("remove it: a rule has {}", KNOWN_KEYS.join(", ")),
+                    |meant| format!("did you mean `{meant}`?"),
+                );
                 self.error(setting.line, format!("unknown key `{key}`"), fix);
             } else if let Some(first) = self.settings.get(key) {
                 let what = format!("`{key}` is set twice, first on line {}", first.line);
@@ -234,7 +242,11 @@ impl<'a> Checker<'a> {
     }
 
     fn required<T: Default>(&mut self, number: Number<T>) -> T {
-        if self.setting(number.key).is_none() {
+        let is_misspelled = match number.key {
+            RESET_SECONDS | PER => [RESET_SECONDS, PER, WINDOW].iter().any(|key| self.misspelled.contains(key)),
+            key => self.misspelled.contains(key),
+        };
+        if self.setting(number.key).is_none() && !is_misspelled {
             let what = format!("`{}` is missing", number.key);
             self.error(setting_line(self.raw, number.key), what, format!("add it: {}", number.meaning));
         }
@@ -247,7 +259,13 @@ impl<'a> Checker<'a> {
             Ok(value) => Some(value),
             Err(error) => {
                 let what = format!("`{}` {error}: {:?}", number.key, setting.value.as_written());
-                self.error(setting.line, what, format!("write {}, {}", number.meaning, number.notation));
+                let fix = match number::period(&setting.value) {
+                    Ok(_) if number.key == RESET_SECONDS => {
+                        format!("write `{PER} = {}`, or the seconds in digits only", setting.value.as_written())
+                    }
+                    _ => format!("write {}, {}", number.meaning, number.notation),
+                };
+                self.error(setting.line, what, fix);
                 None
             }
         }
@@ -328,12 +346,12 @@ impl<'a> Checker<'a> {
         named(&text).or_else(|| {
             let names: Vec<_> = all.iter().map(|candidate| name(*candidate)).collect();
             let nearest = nearest(&text, &names);
-            self.error(
-                setting_line(self.raw, key),
-                format!("unknown {key} {text:?}"),
-                format!("did you mean `{nearest}`?"),
-            );
-            named(nearest)
+            let mut fix = advice(nearest, &names);
+            if key == WINDOW && text.starts_with(|c: char| c.is_ascii_digit()) {
+                fix.push_str(&format!("; for a window of another length, write `{PER}`, as in `{PER} = 90s`"));
+            }
+            self.error(setting_line(self.raw, key), format!("unknown {key} {text:?}"), fix);
+            nearest.and_then(named)
         })
     }
 
@@ -446,6 +464,11 @@ impl<'a> Checker<'a> {
                     what,
                     "write a single `*`, at the end, if Button's Divvy reads the file, too",
                 );
+            }
+            if let Some(what) = foreign_pattern::describe(value) {
+                let place = Location { line: raw.line, operation: Some(&raw.header) };
+                let fix = "in a rule, `*` stands for any text, and every other character for itself";
+                self.problems.warning(place, format!("{key}={value} {what}"), fix);
             }
             if seen.insert(key) {
                 operation.push((key.clone(), Pattern::parse(value)));
