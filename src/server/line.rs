@@ -16,7 +16,8 @@ use super::net::memory::BufferMemory;
 use super::net::pool::{self, pooled};
 use super::net::request_memory::RequestMemory;
 use super::net::session::{Cut, NextStep, Output, Session};
-use super::net::stream::Stream;
+use super::net::stream::{AnswerToOthers, Stream};
+use super::wrong_port::Protocol;
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, PlanBuilder, Report};
 use crate::metrics::{Errors, FrontRequests, Limit, RequestKind, RequestTally};
@@ -58,6 +59,7 @@ impl Front for LineFront {
     const TOO_MANY: &'static [u8] = b"";
     const NO_TLS: &'static [u8] = b"ERR unknown \"this port does not speak TLS: connect without it\"\n";
     const ONLY_TLS: &'static [u8] = b"ERR unknown \"this port speaks TLS only: connect with it\"\n";
+    const ANSWER_TO_OTHERS: AnswerToOthers = |first| Protocol::Line.answer_to_others(first);
 
     fn serve(
         &self,

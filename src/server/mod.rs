@@ -21,6 +21,7 @@ mod limits;
 mod line;
 mod net;
 mod resp;
+mod wrong_port;
 
 #[cfg(all(test, feature = "rocksdb"))]
 mod dropped_connections;

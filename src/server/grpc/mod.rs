@@ -32,8 +32,9 @@ use super::keep_running::keep_running;
 use super::net::accept::Front;
 use super::net::auth::Guard;
 use super::net::connection::{ConnectionContext, Timeouts};
-use super::net::stream::Stream;
+use super::net::stream::{AnswerToOthers, Stream};
 use super::net::tls::Alpn;
+use super::wrong_port::Protocol;
 use crate::limiter::Limiter;
 use crate::metrics::{Limit, Task};
 use crate::protocol::envoy::DESCRIPTORS;
@@ -137,6 +138,7 @@ impl Front for GrpcFront {
     const TOO_MANY: &'static [u8] = b"";
     const NO_TLS: &'static [u8] = http::NO_TLS;
     const ONLY_TLS: &'static [u8] = http::ONLY_TLS;
+    const ANSWER_TO_OTHERS: AnswerToOthers = |first| Protocol::Grpc.answer_to_others(first);
     const ALPN: Alpn = Alpn::Http;
 
     fn serve(

@@ -41,9 +41,10 @@ use super::health::Health;
 use super::net::accept::Front;
 use super::net::auth::Access;
 use super::net::connection::{ConnectionContext, Timeouts};
-use super::net::stream::Stream;
+use super::net::stream::{AnswerToOthers, Stream};
 use super::net::tls::Alpn;
 use super::net::work_slots::WorkSlots;
+use super::wrong_port::Protocol;
 use crate::limiter::Limiter;
 use crate::metrics::RequestKind;
 
@@ -114,6 +115,7 @@ impl Front for HttpFront {
         b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     const NO_TLS: &'static [u8] = NO_TLS;
     const ONLY_TLS: &'static [u8] = ONLY_TLS;
+    const ANSWER_TO_OTHERS: AnswerToOthers = |first| Protocol::Http.answer_to_others(first);
     const ALPN: Alpn = Alpn::Http;
 
     fn serve(

@@ -3,15 +3,17 @@
 use std::fmt::Display;
 
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use tonic::Status;
 
 use super::error_counts::ErrorCount;
 use super::json_line::json_line;
 use crate::limiter::{ErrorClass, LimiterError, RefusedMember};
 use crate::metrics::Limit;
 use crate::server::error_text::{self, Terms};
+use crate::server::wrong_port::Protocol;
 
 const CONTENT: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// `Retry-After` for problems that may pass. The time when a store recovers is unknown (seconds).
@@ -123,8 +125,16 @@ impl IntoResponse for Problem {
     }
 }
 
-pub async fn not_found(uri: Uri) -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, format!("{} does not exist; /openapi.json describes the API", uri.path()))
+/// Answers a request for an unknown path. A gRPC client gets a gRPC status, because it shows no other text.
+pub async fn not_found(headers: HeaderMap, uri: Uri) -> Response {
+    let content = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    if content.starts_with(b"application/grpc") {
+        let mut response: Response = Status::unimplemented(Protocol::Http.describe(Protocol::Grpc)).into_http();
+        response.extensions_mut().insert(ErrorCount::Problem(None));
+        return response;
+    }
+    let detail = format!("{} does not exist; /openapi.json describes the API", uri.path());
+    Problem::new(StatusCode::NOT_FOUND, detail).into_response()
 }
 
 pub async fn wrong_method(method: Method, uri: Uri) -> Problem {

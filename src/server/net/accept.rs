@@ -22,7 +22,7 @@ use super::admission::{Admission, ConnectionLimit};
 use super::connection::{self, ConnectionContext};
 use super::listen::BACKLOG;
 use super::memory::BufferMemory;
-use super::stream::{Greeting, Plain, Stream};
+use super::stream::{AnswerToOthers, Greeting, Plain, Stream};
 use super::tls::{Alpn, NoHandshake, Tls};
 use super::workers::Workers;
 use crate::logging::LogThrottle;
@@ -53,6 +53,8 @@ pub trait Front: Send + Sync + 'static {
     const NO_TLS: &'static [u8];
     /// Message for a client that does not use TLS if the front does.
     const ONLY_TLS: &'static [u8];
+    /// Answer to a connection without TLS whose first bytes belong to another front's protocol.
+    const ANSWER_TO_OTHERS: AnswerToOthers;
     /// Protocols that clients may choose in a TLS handshake.
     const ALPN: Alpn = Alpn::None;
 
@@ -170,7 +172,8 @@ impl Acceptor {
         let open = connections.opened();
         let Some(tls) = tls else {
             let greeting = Greeting { front: F::NAME, peer, answer: F::NO_TLS };
-            let serving = front.serve(Stream::Plain(Plain::new(stream, greeting)), peer, context);
+            let plain = Plain::new(stream, greeting).answering_others(F::ANSWER_TO_OTHERS);
+            let serving = front.serve(Stream::Plain(plain), peer, context);
             let serve = async move {
                 serving.await;
                 drop((place, open));

@@ -27,15 +27,18 @@ pub enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// A connection without TLS. A client that begins a TLS handshake gets an error, and then appears to have closed the
-/// connection, so that no front takes its bytes for requests.
+/// A connection without TLS. A client that begins a TLS handshake, or that speaks another port's protocol, gets an
+/// error, and then appears to have closed the connection, so that no front takes its bytes for requests.
 pub struct Plain {
     stream: TcpStream,
-    /// The error for a TLS handshake. `None` once the first bytes have come.
-    greeting: Option<Greeting>,
-    /// The first bytes began a TLS handshake.
+    /// The errors for such clients. `None` once the first bytes have come.
+    greeting: Option<(Greeting, AnswerToOthers)>,
+    /// The first bytes showed such a client.
     is_refused: bool,
 }
+
+/// Returns the answer to first bytes that belong to another front's protocol.
+pub type AnswerToOthers = fn(&[u8]) -> Option<Vec<u8>>;
 
 /// Error for a client whose first bytes begin a TLS handshake on a port without TLS, or the reverse.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +51,35 @@ pub struct Greeting {
 
 impl Plain {
     pub fn new(stream: TcpStream, greeting: Greeting) -> Self {
-        Self { stream, greeting: Some(greeting), is_refused: false }
+        Self { stream, greeting: Some((greeting, |_| None)), is_refused: false }
+    }
+
+    /// Sets the answer to a client that speaks another front's protocol. Without one, the front takes such bytes for
+    /// requests.
+    pub fn answering_others(mut self, answer_to_others: AnswerToOthers) -> Self {
+        self.greeting = self.greeting.map(|(greeting, _)| (greeting, answer_to_others));
+        self
+    }
+
+    /// Answers a client whose first bytes are no requests of this front. Returns whether it is one.
+    fn refuse(&self, greeting: Greeting, answer_to_others: AnswerToOthers, first: &[u8]) -> bool {
+        static TLS_ON_A_PLAIN_PORT: LogThrottle = LogThrottle::new();
+        static WRONG_PORT: LogThrottle = LogThrottle::new();
+        let Greeting { front, peer, answer } = greeting;
+        // Best effort: a new socket's buffer has room for a line.
+        if hello::is_handshake(first) {
+            let _ = self.stream.try_write(answer);
+            TLS_ON_A_PLAIN_PORT.say(|more| {
+                tracing::warn!(front, %peer, more, "TLS on a plaintext port: this listener does not use TLS; see --tls-cert and --tls-fronts");
+            });
+            return true;
+        }
+        let Some(answer) = answer_to_others(first) else { return false };
+        let _ = self.stream.try_write(&answer);
+        WRONG_PORT.say(|more| {
+            tracing::warn!(front, %peer, more, "a client speaks the protocol of another port: refused the connection");
+        });
+        true
     }
 
     /// Reads and drops the client's input. If any were unread when the socket is closed, the kernel would reset the
@@ -64,18 +95,6 @@ impl Plain {
     }
 }
 
-impl Greeting {
-    fn refuse(self, stream: &TcpStream) {
-        static TLS_ON_A_PLAIN_PORT: LogThrottle = LogThrottle::new();
-        // Best effort: a new socket's buffer has room for a line.
-        let _ = stream.try_write(self.answer);
-        TLS_ON_A_PLAIN_PORT.say(|more| {
-            let Self { front, peer, .. } = self;
-            tracing::warn!(front, %peer, more, "TLS on a plaintext port: this listener does not use TLS; see --tls-cert and --tls-fronts");
-        });
-    }
-}
-
 impl AsyncRead for Plain {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
         let this = self.get_mut();
@@ -86,10 +105,9 @@ impl AsyncRead for Plain {
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(context, buffer);
         if read.is_ready()
-            && let Some(greeting) = this.greeting.take()
-            && buffer.filled().get(before..).is_some_and(hello::is_handshake)
+            && let Some((greeting, answer_to_others)) = this.greeting.take()
+            && this.refuse(greeting, answer_to_others, buffer.filled().get(before..).unwrap_or_default())
         {
-            greeting.refuse(&this.stream);
             this.is_refused = true;
             buffer.set_filled(before);
         }

@@ -39,8 +39,9 @@ use super::net::accept::Front;
 use super::net::auth::Guard;
 use super::net::connection::{self, ConnectionContext};
 use super::net::memory::BufferMemory;
-use super::net::stream::Stream;
+use super::net::stream::{AnswerToOthers, Stream};
 use super::net::work_slots::WorkSlots;
+use super::wrong_port::Protocol;
 use crate::limiter::Limiter;
 
 /// The front.
@@ -69,6 +70,7 @@ impl Front for RespFront {
     const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
     const NO_TLS: &'static [u8] = b"-ERR this port does not speak TLS: connect without it\r\n";
     const ONLY_TLS: &'static [u8] = b"-ERR this port speaks TLS only: connect with it (redis-cli --tls)\r\n";
+    const ANSWER_TO_OTHERS: AnswerToOthers = |first| Protocol::Resp.answer_to_others(first);
 
     fn serve(
         &self,

@@ -1,0 +1,142 @@
+//! Clients on the wrong port: recognizes another front's protocol by a connection's first bytes, and answers in it.
+
+/// A protocol, and the port that serves it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    Line,
+    Resp,
+    Http,
+    Grpc,
+}
+
+/// First bytes of HTTP/2.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0";
+/// Precedes the version in the first line of an HTTP/1 request.
+const HTTP_1: &[u8] = b" HTTP/1.";
+/// Longest first line that is searched (bytes).
+const MAX_LINE: usize = 8 * 1024;
+
+impl Protocol {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Line => "line protocol",
+            Self::Resp => "RESP",
+            Self::Http => "HTTP",
+            Self::Grpc => "gRPC",
+        }
+    }
+
+    /// Returns where to find the protocol.
+    fn port(self) -> &'static str {
+        match self {
+            Self::Line => "the line protocol has a port of its own (--listen, 8321 by default)",
+            Self::Resp => "RESP has a port of its own (--resp-listen, 9049 by default)",
+            Self::Http => "HTTP has a port of its own (--http-listen, 8322 by default)",
+            Self::Grpc => "gRPC has a port of its own (--grpc-listen, 8323 by default)",
+        }
+    }
+
+    /// Returns the answer of this protocol's port to a client whose first bytes belong to another protocol; `None` if
+    /// the client may have the right port.
+    pub fn answer_to_others(self, first: &[u8]) -> Option<Vec<u8>> {
+        let spoken = recognize(first)?;
+        let is_served = match self {
+            Self::Line => spoken == Self::Line,
+            // RESP knows commands without framing, too, and has its own answer to an unknown one.
+            Self::Resp => matches!(spoken, Self::Resp | Self::Line),
+            Self::Http => matches!(spoken, Self::Http | Self::Grpc),
+            Self::Grpc => spoken == Self::Grpc,
+        };
+        if is_served { None } else { Some(spoken.error(&self.describe(spoken))) }
+    }
+
+    /// Returns the text for a client of the protocol `spoken` on this protocol's port.
+    pub fn describe(self, spoken: Self) -> String {
+        format!("this is divvy's {} port: {}", self.name(), spoken.port())
+    }
+
+    /// Returns an error reply in this protocol.
+    fn error(self, text: &str) -> Vec<u8> {
+        match self {
+            Self::Line => format!("ERR unknown \"{text}\"\n"),
+            Self::Resp => format!("-ERR {text}\r\n"),
+            // HTTP/2 clients report an answer of HTTP/1 as such.
+            Self::Http | Self::Grpc => format!(
+                "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n\
+                 {text}\n",
+                text.len() + 1
+            ),
+        }
+        .into_bytes()
+    }
+}
+
+/// Returns the protocol that a connection begins with, if its first bytes say so clearly. [`Protocol::Grpc`] stands for
+/// HTTP/2.
+fn recognize(first: &[u8]) -> Option<Protocol> {
+    if let [b'*', digit, ..] = first {
+        return digit.is_ascii_digit().then_some(Protocol::Resp);
+    }
+    if first.starts_with(PREFACE) {
+        return Some(Protocol::Grpc);
+    }
+    let first = first.get(..MAX_LINE).unwrap_or(first);
+    let line = memchr::memchr(b'\n', first).and_then(|end| first.get(..end)).unwrap_or(first);
+    if memchr::memmem::find(line, HTTP_1).is_some() {
+        return line.first().is_some_and(u8::is_ascii_uppercase).then_some(Protocol::Http);
+    }
+    let command = line.split(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default();
+    command.eq_ignore_ascii_case(b"HIT").then_some(Protocol::Line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GET: &[u8] = b"GET /v1/rules HTTP/1.1\r\nhost: a\r\n\r\n";
+    const HTTP_2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+    const HIT: &[u8] = b"HIT path=/a\n";
+
+    fn answer(port: Protocol, first: &[u8]) -> Option<String> {
+        port.answer_to_others(first).map(|answer| String::from_utf8(answer).unwrap())
+    }
+
+    #[test]
+    fn client_of_another_protocol_is_answered_in_its_own() {
+        for (port, first, begin, told) in [
+            (Protocol::Line, GET, "HTTP/1.1 400 ", "this is divvy's line protocol port: HTTP has a port of its own"),
+            (Protocol::Line, PING, "-ERR ", "this is divvy's line protocol port: RESP has"),
+            (Protocol::Line, HTTP_2, "HTTP/1.1 400 ", "gRPC has a port of its own (--grpc-listen"),
+            (Protocol::Resp, GET, "HTTP/1.1 400 ", "this is divvy's RESP port"),
+            (Protocol::Http, PING, "-ERR ", "this is divvy's HTTP port"),
+            (Protocol::Http, HIT, "ERR unknown \"", "the line protocol has a port of its own (--listen"),
+            (Protocol::Grpc, GET, "HTTP/1.1 400 ", "this is divvy's gRPC port"),
+            (Protocol::Grpc, PING, "-ERR ", "(--resp-listen, 9049 by default)"),
+            (Protocol::Grpc, HIT, "ERR unknown \"", "this is divvy's gRPC port"),
+        ] {
+            let answer = answer(port, first).unwrap_or_default();
+            assert!(answer.starts_with(begin) && answer.contains(told), "{port:?}: {answer}");
+        }
+    }
+
+    #[test]
+    fn client_that_may_have_the_right_port_is_served() {
+        for (port, first) in [
+            (Protocol::Line, HIT),
+            (Protocol::Line, b"HIT path=/a HTTP\n"),
+            (Protocol::Line, b"*\n"),
+            (Protocol::Line, b""),
+            (Protocol::Resp, PING),
+            (Protocol::Resp, HIT),
+            (Protocol::Resp, b"GET /a\r\n"),
+            (Protocol::Resp, b"divvy.hit a=\" HTTP/1.\"\r\n"),
+            (Protocol::Http, GET),
+            (Protocol::Http, HTTP_2),
+            (Protocol::Http, b"GE"),
+            (Protocol::Grpc, HTTP_2),
+        ] {
+            assert_eq!(answer(port, first), None, "{port:?}: {}", first.escape_ascii());
+        }
+    }
+}
