@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
 use divvy::cli::Cli;
 
 // RocksDB uses it, too: the crate's feature `override` replaces C's allocator.
@@ -11,7 +10,7 @@ use divvy::cli::Cli;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    match Cli::parse().run() {
+    match Cli::from_command_line().run() {
         Ok(code) => code,
         Err(error) => {
             // The exit code does not depend on whether standard error still exists.

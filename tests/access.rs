@@ -139,7 +139,7 @@ fn divvys_own_clients_send_the_password() {
     let hit = ["hit", "--addr", &line, "method=GET", "path=/status"];
     assert_eq!(divvy_with(Some(PASSWORD), &hit), (true, "OK true 999 60\n".to_owned()));
     let (is_served, refusal) = divvy_with(None, &hit);
-    assert!(!is_served && refusal.contains("unauthenticated: Authentication required"), "{refusal}");
+    assert!(!is_served && refusal.contains("requires a password: set DIVVY_PASSWORD"), "{refusal}");
     let (is_served, refusal) = divvy_with(Some("wrong"), &hit);
     assert!(!is_served && refusal.contains("refused the password: ERR unauthenticated"), "{refusal}");
     for (protocol, address) in [("line", &line), ("resp", &resp)] {

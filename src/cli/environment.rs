@@ -8,6 +8,10 @@ use clap::Command;
 const PREFIX: &str = "DIVVY_";
 /// Names at least this similar (Jaro-Winkler, from 0 to 1) count as misspellings of each other.
 const ALIKE: f64 = 0.8;
+/// Ends of names that other programs have for an address. divvy's variables have [`LISTEN`] in their place.
+const ADDRESSES: [&str; 5] = ["PORT", "HOST", "ADDRESS", "BIND", "ADDR"];
+/// End of the names of listen addresses.
+const LISTEN: &str = "LISTEN";
 
 /// Returns a warning for each environment variable that starts with the prefix and belongs to no flag of `divvy`, in
 /// the order of their names.
@@ -32,6 +36,9 @@ fn warning(known: &[String], name: &str, value: &str) -> Option<String> {
         return None;
     }
     let upper = rest.to_uppercase();
+    if let Some(meant) = listen_address(known, &upper) {
+        return Some(format!("{name} is not a setting and has no effect: set {meant} to HOST:PORT"));
+    }
     let likeness = |known: &str| strsim::jaro_winkler(known.strip_prefix(PREFIX).unwrap_or(known), &upper);
     let likest = known.iter().map(|known| (likeness(known), known)).max_by(|a, b| a.0.total_cmp(&b.0));
     Some(match likest.filter(|(likeness, _)| *likeness >= ALIKE) {
@@ -43,6 +50,13 @@ fn warning(known: &[String], name: &str, value: &str) -> Option<String> {
     })
 }
 
+/// Returns the variable of the listen address that `upper` probably means, such as `DIVVY_RESP_LISTEN` for `RESP_PORT`.
+fn listen_address<'a>(known: &'a [String], upper: &str) -> Option<&'a String> {
+    let front = ADDRESSES.iter().find_map(|end| upper.strip_suffix(end))?;
+    let meant = format!("{PREFIX}{front}{LISTEN}");
+    known.iter().find(|known| **known == meant)
+}
+
 /// Returns whether Kubernetes sets the variable in pods that run next to a Service called `divvy` or `divvy-…`. `rest`
 /// is its name after the prefix. Such variables are `DIVVY_SERVICE_HOST`, `DIVVY_SERVICE_PORT`, `DIVVY_PORT`, and those
 /// that begin like the latter two
@@ -51,7 +65,8 @@ fn is_of_a_service(rest: &str, value: &str) -> bool {
     let is_link = |part: &str| part.starts_with("TCP") || part.starts_with("UDP") || part.starts_with("SCTP");
     let is_port = |(number, protocol): (&str, &str)| number.parse::<u16>().is_ok() && is_link(protocol);
     rest.starts_with("SERVICE_")
-        || rest.starts_with("PORT")
+        || rest.starts_with("PORT_")
+        || rest == "PORT" && value.contains("://")
         || rest.ends_with("_SERVICE_HOST")
         || rest.contains("_SERVICE_PORT")
         || rest.ends_with("_PORT") && value.contains("://")
@@ -91,6 +106,19 @@ mod tests {
         }
         let told = warning_for("DIVVY_QQQ", "x").unwrap_or_default();
         assert!(told.contains("DIVVY_QQQ") && !told.contains("did you mean"), "{told}");
+    }
+
+    #[test]
+    fn port_or_host_causes_the_listen_address() {
+        for (name, value, meant) in [
+            ("DIVVY_PORT", "8321", "set DIVVY_LISTEN to HOST:PORT"),
+            ("DIVVY_RESP_PORT", "9049", "set DIVVY_RESP_LISTEN to HOST:PORT"),
+            ("DIVVY_HTTP_HOST", "0.0.0.0", "set DIVVY_HTTP_LISTEN to HOST:PORT"),
+            ("DIVVY_GRPC_BIND", "0.0.0.0", "set DIVVY_GRPC_LISTEN to HOST:PORT"),
+        ] {
+            let told = warning_for(name, value).unwrap_or_default();
+            assert!(told.ends_with(meant), "{name}: {told}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod convert;
 mod counters;
 mod environment;
 mod explain;
+mod flag_hints;
 mod limit;
 mod man;
 mod pairs;
@@ -86,6 +87,12 @@ enum Command {
 }
 
 impl Cli {
+    /// Parses the command line of this process. Ends the process if it is invalid, or asks for help.
+    pub fn from_command_line() -> Self {
+        let subcommand = std::env::args().nth(1);
+        Self::try_parse().unwrap_or_else(|error| flag_hints::add_tip(error, subcommand.as_deref()).exit())
+    }
+
     /// Runs the subcommand.
     ///
     /// # Errors

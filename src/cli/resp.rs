@@ -69,6 +69,12 @@ impl RespClient {
         let lost = || format!("cannot send to {}", self.address);
         self.stream.write_all(&request).and_then(|()| self.stream.flush()).with_context(lost)?;
         match self.read()? {
+            Frame::SimpleError { data, .. } if data.starts_with("NOAUTH") => {
+                bail!("{} requires a password: set DIVVY_PASSWORD, or give --password", self.address)
+            }
+            Frame::SimpleError { data, .. } if data.starts_with("WRONGPASS") => {
+                bail!("{} rejects the password ({data}): check DIVVY_PASSWORD or --password", self.address)
+            }
             Frame::SimpleError { data, .. } => bail!("{} answered: {data}", self.address),
             reply => Ok(reply),
         }

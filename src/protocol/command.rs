@@ -16,6 +16,7 @@ mod pairs;
 mod parse;
 mod question;
 mod reservations;
+mod suggestion;
 pub mod table;
 
 pub use ask::{BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk, START};

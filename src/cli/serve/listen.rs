@@ -49,9 +49,12 @@ impl FromStr for Listen {
         if text.eq_ignore_ascii_case("none") {
             return Ok(Self::Off);
         }
-        let port = text.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
-        match port {
-            Some(Ok(_)) => Ok(Self::At(text.to_owned())),
+        let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+        match port.parse::<u16>() {
+            Ok(_) if !host.is_empty() && !host.contains('/') => Ok(Self::At(text.to_owned())),
+            Ok(port) if host.is_empty() => Err(format!(
+                "the host is missing: write 127.0.0.1:{port} for clients on this machine, or 0.0.0.0:{port} for all"
+            )),
             _ => Err("expected HOST:PORT (port 0 picks a free one) or `none`".to_owned()),
         }
     }
@@ -144,5 +147,28 @@ fn why_not(flag: &str, error: &io::Error) -> String {
             format!("{error}: ports below 1024 need privileges; choose another address with {flag}")
         }
         _ => format!("{error}: choose another address with {flag}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_needs_a_host_and_a_port() {
+        for good in ["127.0.0.1:0", "[::1]:9049", "localhost:80", "None"] {
+            assert!(Listen::from_str(good).is_ok(), "{good}");
+        }
+        for (bad, expected) in [
+            (":9049", "write 127.0.0.1:9049"),
+            ("9049", "0.0.0.0:9049 for all"),
+            ("localhost", "expected HOST:PORT"),
+            ("localhost:resp", "expected HOST:PORT"),
+            ("http://localhost:80", "expected HOST:PORT"),
+            ("", "expected HOST:PORT"),
+        ] {
+            let error = Listen::from_str(bad).unwrap_err();
+            assert!(error.contains(expected), "{bad}: {error}");
+        }
     }
 }

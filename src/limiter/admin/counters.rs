@@ -4,12 +4,14 @@
 //! bounded, and the caller holds the cursor.
 
 use super::error::AdminError;
+use super::limits::canonical_actor;
 pub use super::rule_name::RuleName;
 use crate::algorithm::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::policy::Bucket;
 use crate::limiter::refusal::Refusal;
 use crate::limiter::verdict::Verdict;
+use crate::rules::Rule;
 use crate::store::listing::SHOW;
 use crate::store::{Action, Batch, ListedBucket, Listing, Outcomes, Page, Store, StoreError, outcome_at};
 
@@ -28,6 +30,13 @@ pub struct CountersOf<'a> {
     pub cursor: Option<&'a str>,
     /// The approximate number of counters in a page, at most [`MAX_PAGE`].
     pub count: usize,
+}
+
+impl CountersOf<'_> {
+    /// Returns the actor in the form that hits give it.
+    fn canonical_actor(&self, rule: &Rule) -> Result<Option<String>, AdminError> {
+        self.actor.map(|actor| canonical_actor(&self.rule.shown(), rule, actor)).transpose()
+    }
 }
 
 /// One counter.
@@ -67,8 +76,9 @@ impl Limiter {
     /// When there is no such rule or it counts nothing, and when the store fails.
     pub async fn counters(&self, of: CountersOf<'_>) -> Result<CounterPage, AdminError> {
         let policy = self.policy().ok_or(Refusal::NoRules)?;
-        let bucket = of.rule.find(&policy)?.1.clone();
-        let mut page = self.page(&bucket, of).await?;
+        let (rule, bucket) = of.rule.find(&policy)?;
+        let (actor, bucket) = (of.canonical_actor(rule)?, bucket.clone());
+        let mut page = self.page(&bucket, actor, of).await?;
         self.judge_by_own_limits(&bucket, &mut page).await?;
         let counters = page.buckets.into_iter().filter_map(|listed| {
             // A rule's actors are text. Redis may hold a name that is not text, and not ours.
@@ -85,8 +95,9 @@ impl Limiter {
     /// Same as [`Limiter::counters`], and if the rule is named by its position. Some of the page may be forgotten then.
     pub async fn forget_counters(&self, of: CountersOf<'_>) -> Result<ForgottenPage, AdminError> {
         let policy = self.policy().ok_or(Refusal::NoRules)?;
-        let bucket = of.rule.find_for_change(&policy)?.1.clone();
-        let page = self.page(&bucket, of).await?;
+        let (rule, bucket) = of.rule.find_for_change(&policy)?;
+        let (actor, bucket) = (of.canonical_actor(rule)?, bucket.clone());
+        let page = self.page(&bucket, actor, of).await?;
         let limit = bucket.limit_at(self.now());
         let asks = page.buckets.iter().map(|listed| (listed.actor.as_slice(), limit));
         let mut forgotten = 0;
@@ -116,9 +127,10 @@ impl Limiter {
         Ok(())
     }
 
-    async fn page(&self, bucket: &Bucket, of: CountersOf<'_>) -> Result<Page, StoreError> {
-        if let Some(actor) = of.actor {
-            return self.page_of_one(bucket, actor).await;
+    /// Returns a page, or the counter of `actor` alone.
+    async fn page(&self, bucket: &Bucket, actor: Option<String>, of: CountersOf<'_>) -> Result<Page, StoreError> {
+        if let Some(actor) = actor {
+            return self.page_of_one(bucket, &actor).await;
         }
         let now = self.now();
         let listing = Listing {

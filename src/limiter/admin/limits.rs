@@ -287,18 +287,23 @@ impl Limiter {
     }
 }
 
-/// Returns the actor of the rule with this label in the form that hits give it.
+/// Returns the actor of a limit, for the rule with this label, in the form that hits give it.
 fn canonical(label: &str, rule: &Rule, actor: &str) -> Result<String, AdminError> {
-    if actor.len() > MAX_ACTOR {
-        return Err(AdminError::LongActor);
-    }
+    if actor.len() > MAX_ACTOR { Err(AdminError::LongActor) } else { canonical_actor(label, rule, actor) }
+}
+
+/// Returns the actor of the rule with this name in the form that hits give it.
+///
+/// # Errors
+/// The rule has no actors, or others.
+pub(super) fn canonical_actor(name: &str, rule: &Rule, actor: &str) -> Result<String, AdminError> {
     match rule.actor_fields.as_slice() {
         [] if actor.is_empty() => Ok(String::new()),
-        [] => Err(AdminError::NoActors { rule: label.to_owned() }),
+        [] => Err(AdminError::NoActors { rule: name.to_owned() }),
         [_] => Ok(actor.to_owned()),
         fields => ActorFields::new(fields)
             .canonical(actor)
-            .ok_or_else(|| AdminError::OtherActor { rule: label.to_owned(), fields: fields.to_vec() }),
+            .ok_or_else(|| AdminError::OtherActor { rule: name.to_owned(), fields: fields.to_vec() }),
     }
 }
 

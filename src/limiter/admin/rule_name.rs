@@ -51,7 +51,7 @@ impl RuleName<'_> {
     }
 
     /// Returns the start of the name.
-    fn shown(self) -> String {
+    pub(super) fn shown(self) -> String {
         match self {
             Self::Name(name) => name.chars().take(SHOWN).collect(),
             Self::Operation(operation) => header(operation.iter()).chars().take(SHOWN).collect(),

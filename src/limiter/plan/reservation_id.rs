@@ -32,7 +32,7 @@ pub struct ReservationId(Vec<u8>);
 
 /// A text that is not a reservation's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("unknown reservation id")]
+#[error("unknown reservation id; send the one in the reservation's answer")]
 pub struct BadReservationId;
 
 impl ReservationId {

@@ -8,9 +8,9 @@ const MAX_ECHOED: usize = 128;
 /// The reply to a request that is not a command. The connection stays open.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
-    /// The name, and the first arguments, each quoted and followed by a space.
-    #[error("ERR unknown command '{name}', with args beginning with: {arguments}")]
-    UnknownCommand { name: String, arguments: String },
+    /// The name, and the first arguments, each quoted and followed by a space. `hint` may suggest another command.
+    #[error("ERR unknown command '{name}', with args beginning with: {arguments}{hint}")]
+    UnknownCommand { name: String, arguments: String, hint: String },
     #[error("ERR unknown subcommand '{name}'. Try {parent} HELP.")]
     UnknownSubcommand { name: String, parent: String },
     #[error("ERR wrong number of arguments for '{name}' command")]
@@ -76,7 +76,8 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    pub(super) fn unknown_command(request: Arguments) -> Self {
+    /// `meant` is a command with a similar name.
+    pub(super) fn unknown_command(request: Arguments, meant: Option<&str>) -> Self {
         let mut arguments = String::new();
         for argument in request.skip(1).iter() {
             let Some(room) = MAX_ECHOED.checked_sub(arguments.len()).filter(|&room| room > 0) else {
@@ -84,7 +85,8 @@ impl CommandError {
             };
             arguments.push_str(&format!("'{}' ", echo(argument, room)));
         }
-        Self::UnknownCommand { name: echo(request.get(0).unwrap_or_default(), MAX_ECHOED), arguments }
+        let hint = meant.map(|meant| format!("(did you mean {}?)", meant.to_uppercase())).unwrap_or_default();
+        Self::UnknownCommand { name: echo(request.get(0).unwrap_or_default(), MAX_ECHOED), arguments, hint }
     }
 
     pub(super) fn unknown_subcommand(parent: &str, name: &[u8]) -> Self {

@@ -3,6 +3,7 @@
 use super::error::CommandError;
 use super::kinds::Command;
 use super::question::Question;
+use super::suggestion::suggest;
 use super::table::{self, Spec};
 use crate::protocol::resp::Arguments;
 
@@ -38,7 +39,9 @@ impl<'a> Command<'a> {
         if table::is_usual_hit(name) {
             return Ok(CommandMatch { parent: None, spec: &table::HIT });
         }
-        let spec = table::find(table::COMMANDS, name).ok_or_else(|| CommandError::unknown_command(request))?;
+        let Some(spec) = table::find(table::COMMANDS, name) else {
+            return Err(CommandError::unknown_command(request, suggest(table::COMMANDS, name)));
+        };
         if spec.subcommands.is_empty() {
             return Ok(CommandMatch { parent: None, spec });
         }

@@ -10,7 +10,7 @@ use crate::cli::resp::ServerArgs;
 use crate::cli::verbs::call::TIMEOUT;
 use crate::cli::verbs::operation::OperationArgs;
 use crate::cli::verbs::verdict::Verdict;
-use crate::protocol::line::{Reply, format_auth, format_hit, is_welcome, parse_reply};
+use crate::protocol::line::{ErrorCode, Reply, format_auth, format_hit, is_welcome, parse_reply};
 
 /// Sends the hit to `address`, after the password if there is one. `server` has the password and the settings of TLS.
 ///
@@ -20,6 +20,9 @@ pub fn hit(server: &ServerArgs, operation: &OperationArgs, address: &str) -> any
     let request = format_hit(operation.pairs().map(Pair::as_strs))?;
     let line = send(server, address, &request)?;
     match parse_reply(&line).with_context(|| format!("{address} does not speak divvy's line protocol"))? {
+        Reply::Error { code, .. } if code == ErrorCode::Unauthenticated.as_str() => {
+            bail!("{address} requires a password: set DIVVY_PASSWORD, or give --password")
+        }
         Reply::Error { code, reason } => bail!("{address} answered with an error: {code}: {reason}"),
         Reply::Verdict { allowed, credit, reset_seconds } => Ok(Verdict { allowed, credit, reset_seconds }),
     }

@@ -20,7 +20,22 @@ pub fn parse<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     }
     match Query::try_from_uri(uri) {
         Ok(Query(parameters)) => Ok(parameters),
-        Err(error) => Err(Problem::bad_request(error.body_text())),
+        Err(error) => Err(Problem::bad_request(describe(&error.body_text()))),
+    }
+}
+
+/// Rewords the library's error for people who write queries.
+fn describe(error: &str) -> String {
+    let text = error.strip_prefix("Failed to deserialize query string: ").unwrap_or(error);
+    let named = |before: &str| text.strip_prefix(before).and_then(|rest| rest.split_once('`'));
+    if let Some((name, _)) = named("missing field `") {
+        format!("the query's parameter '{name}' is missing: add ?{name}=VALUE to the URL, or &{name}=VALUE")
+    } else if let Some((name, known)) = named("unknown field `") {
+        format!("the query has an unknown parameter '{name}'{}", known.replace('`', "'"))
+    } else if let Some((name, _)) = named("duplicate field `") {
+        format!("the query's parameter '{name}' is given twice")
+    } else {
+        format!("the query is not valid: {text}")
     }
 }
 
@@ -38,6 +53,28 @@ mod tests {
         let pairs: Vec<_> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         assert_eq!(pairs, [("a", "ü +"), ("a", ""), ("b=", "&"), ("🍪", "")]);
         assert!(parsed("").unwrap().is_empty());
+    }
+
+    #[test]
+    fn wrong_parameters_are_named() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Parameters {
+            #[expect(dead_code, reason = "only parsed")]
+            rule: String,
+            #[expect(dead_code, reason = "only parsed")]
+            count: Option<usize>,
+        }
+        for (query, expected) in [
+            ("count=1", "the query's parameter 'rule' is missing: add ?rule=VALUE to the URL, or &rule=VALUE"),
+            ("rule=a&limit=1", "the query has an unknown parameter 'limit', expected 'rule' or 'count'"),
+            ("rule=a&rule=b", "the query's parameter 'rule' is given twice"),
+            ("rule=a&count=x", "the query is not valid: count: invalid digit found in string"),
+        ] {
+            let problem = parse::<Parameters>(&format!("/v1/counters?{query}").parse().unwrap()).unwrap_err();
+            let problem = format!("{problem:?}");
+            assert!(problem.contains(expected), "{query}: {problem}");
+        }
     }
 
     #[test]
