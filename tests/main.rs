@@ -27,6 +27,7 @@ mod limits;
 mod line_protocol;
 mod logs;
 mod manual;
+mod mistakes;
 mod resp;
 mod robustness;
 mod rule_names;

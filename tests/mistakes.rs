@@ -1,0 +1,20 @@
+//! A table of mistakes, each with the text that helps: in rules, on command lines, in the environment, and in requests.
+
+mod command_lines;
+mod ports;
+mod requests;
+mod rules;
+
+/// Panics with every mistake whose text does not help. `texts` has the mistake, the expected part, and the whole text.
+fn check(texts: Vec<(String, &str, String)>) {
+    let is_bad = |(_, expected, text): &&(String, &str, String)| !text.contains(expected);
+    let bad: Vec<_> = texts.iter().filter(is_bad).collect();
+    let lines = bad.iter().map(|(mistake, expected, text)| format!("\n{mistake}\n  lacks {expected:?}:\n  {text}"));
+    assert!(bad.is_empty(), "{}", lines.collect::<String>());
+}
+
+#[test]
+fn table_has_at_least_100_mistakes() {
+    let count = rules::INI.len() + rules::JSON.len() + command_lines::COUNT + requests::COUNT + ports::TABLE.len();
+    assert!(count >= 100, "only {count}");
+}
