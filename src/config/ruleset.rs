@@ -276,10 +276,12 @@ fn check_stacks(rules: &RuleSet, problems: &mut Problems) {
         let is_denied_by_default =
             last.is_default() && denies_all(last) && !members.iter().rev().skip(1).any(denies_all);
         if is_denied_by_default && !std::mem::replace(&mut is_default_reported, true) {
-            let what =
-                format!("denies every request that matches the rule on line {} and no rule that stops", first.line);
+            let what = format!(
+                "denies every request that matches only rules with `matchPolicy = and`, such as the one on line {}",
+                first.line
+            );
             let fix =
-                "let one of the rules that must allow it stop (remove its `matchPolicy`), or give [default] a limit";
+                "remove the `matchPolicy` of the last rule that must allow the request, or give [default] a limit";
             problems.warning(place(last, &last.to_string()), what, fix);
         }
     }

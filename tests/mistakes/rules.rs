@@ -97,7 +97,7 @@ pub const INI: &[(&str, &str)] = &[
     ),
     (
         "[a=1]\ncreditLimit = 1\nper = 1m\nmatchPolicy = and\n[a=1]\ncreditLimit = 5\nper = 1h\nmatchPolicy = and",
-        "let one of the rules that must allow it stop (remove its `matchPolicy`)",
+        "remove the `matchPolicy` of the last rule that must allow the request, or give [default] a limit",
     ),
     (
         "[a=1]\ncreditLimit = 1\nper = 1m\nmatchPolicy = all",
