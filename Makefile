@@ -132,7 +132,7 @@ CAMPAIGN = $(if $(TEST_SEED),DIVVY_TEST_SEED=$(TEST_SEED)) $(CARGO_TEST) --test 
 .PHONY: kills power-cuts outages storms attacks
 kills:
 	DIVVY_TEST_KILLS=$(TEST_SLOW_KILLS) DIVVY_TEST_KILL_LANES=$(TEST_SLOW_KILL_LANES) $(CAMPAIGN) --nocapture kill::
-	DIVVY_TEST_STACK_KILLS=$(TEST_SLOW_STACK_KILLS) $(CAMPAIGN) --nocapture stacks::no_sigkill
+	DIVVY_TEST_STACK_KILLS=$(TEST_SLOW_STACK_KILLS) $(CAMPAIGN) --nocapture stacks::sigkill
 	DIVVY_TEST_DEBT_KILLS=$(TEST_SLOW_DEBT_KILLS) $(CAMPAIGN) --nocapture debt::kills
 	DIVVY_TEST_RESERVATION_KILLS=$(TEST_SLOW_RESERVATION_KILLS) $(CAMPAIGN) --nocapture reservations::kills
 	DIVVY_TEST_LEASE_KILLS=$(TEST_SLOW_LEASE_KILLS) $(CAMPAIGN) --nocapture concurrency::kills

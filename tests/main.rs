@@ -44,6 +44,7 @@ mod full {
     pub mod address_share;
     pub mod buckets;
     pub mod calendar;
+    pub mod campaigns;
     pub mod cancellation;
     pub mod cli;
     pub mod clients;
