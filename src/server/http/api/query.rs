@@ -27,7 +27,8 @@ pub fn parse<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
 /// Rewords the library's error for people who write queries.
 fn describe(error: &str) -> String {
     let text = error.strip_prefix("Failed to deserialize query string: ").unwrap_or(error);
-    let named = |before: &str| text.strip_prefix(before).and_then(|rest| rest.split_once('`'));
+    // The parameter's name and a colon may come first.
+    let named = |mistake: &str| text.split_once(mistake).and_then(|(_, rest)| rest.split_once('`'));
     if let Some((name, _)) = named("missing field `") {
         format!("the query's parameter '{name}' is missing: add ?{name}=VALUE to the URL, or &{name}=VALUE")
     } else if let Some((name, known)) = named("unknown field `") {
