@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use slab::Slab;
 
-use super::slot::{Held, Slot, Tags};
+use super::slot::{Slot, SlotState, Tags};
 use super::slots::Slots;
 use foldhash::fast::FixedState;
 
@@ -95,12 +95,12 @@ impl Stripe {
 
     /// Returns the state at an index, if there is one.
     pub fn state(&self, index: Option<usize>) -> Option<Cow<'_, State>> {
-        match self.slots.at(index?).held() {
-            Held::Absent => None,
-            Held::Window { ends, count } => {
+        match self.slots.at(index?).state() {
+            SlotState::Absent => None,
+            SlotState::Window { ends, count } => {
                 Some(Cow::Owned(State::FixedWindow(fixed_window::State { ends: Timestamp::from_nanos(ends), count })))
             }
-            Held::Outside { index, .. } => self.outside.get(index).map(Cow::Borrowed),
+            SlotState::Outside { index, .. } => self.outside.get(index).map(Cow::Borrowed),
         }
     }
 
@@ -173,32 +173,32 @@ impl Stripe {
             Some(State::FixedWindow(state)) => state.ends,
             _ => expires,
         };
-        let held = match (state, old.map(|slot| slot.held())) {
+        let slot_state = match (state, old.map(|slot| slot.state())) {
             (Some(State::FixedWindow(state)), before) if Slot::fits(state.count) => {
                 self.drop_outside(before);
-                Held::Window { ends: state.ends.as_nanos(), count: state.count }
+                SlotState::Window { ends: state.ends.as_nanos(), count: state.count }
             }
-            (Some(state), Some(Held::Outside { index, .. })) if self.outside.contains(index) => {
+            (Some(state), Some(SlotState::Outside { index, .. })) if self.outside.contains(index) => {
                 self.outside_bytes += heap_bytes(&state);
                 if let Some(place) = self.outside.get_mut(index) {
                     self.outside_bytes -= heap_bytes(place);
                     *place = state;
                 }
-                Held::Outside { expires: expires.as_nanos(), index }
+                SlotState::Outside { expires: expires.as_nanos(), index }
             }
             (Some(state), _) => {
                 self.outside_bytes += heap_bytes(&state);
                 if !self.has_place_outside() {
                     self.outside.reserve_exact(self.outside_may_grow_by().max(FIRST_CAPACITY));
                 }
-                Held::Outside { expires: expires.as_nanos(), index: self.outside.insert(state) }
+                SlotState::Outside { expires: expires.as_nanos(), index: self.outside.insert(state) }
             }
             (None, before) => {
                 self.drop_outside(before);
-                Held::Absent
+                SlotState::Absent
             }
         };
-        let slot = Slot::new(hash, held, tags);
+        let slot = Slot::new(hash, slot_state, tags);
         self.unrecorded += slot.unrecorded() - old.map_or(0, |old| old.unrecorded());
         match index {
             Some(index) => {
@@ -228,8 +228,8 @@ impl Stripe {
         self.set(Some(index), hash, None, Timestamp::default(), tags);
     }
 
-    fn drop_outside(&mut self, held: Option<Held>) {
-        if let Some(Held::Outside { index, .. }) = held
+    fn drop_outside(&mut self, state: Option<SlotState>) {
+        if let Some(SlotState::Outside { index, .. }) = state
             && let Some(state) = self.outside.try_remove(index)
         {
             self.outside_bytes -= heap_bytes(&state);
