@@ -49,8 +49,8 @@ pub struct Acted {
     pub durable_after: u64,
 }
 
-/// Proof that no group is changing counters: see [`Table::between_groups`].
-pub struct BetweenGroups<'a>(#[expect(dead_code, reason = "held, not read")] RwLockWriteGuard<'a, ()>);
+/// Proof that no group is changing counters: see [`Table::wait_for_groups`].
+pub struct GroupBarrier<'a>(#[expect(dead_code, reason = "held, not read")] RwLockWriteGuard<'a, ()>);
 
 /// The striped table.
 pub struct Table {
@@ -213,12 +213,12 @@ impl Table {
     }
 
     /// Waits for groups to finish. While the result is held, every group has changed all of its counters or none.
-    pub fn between_groups(&self) -> BetweenGroups<'_> {
-        BetweenGroups(self.gate.write())
+    pub fn wait_for_groups(&self) -> GroupBarrier<'_> {
+        GroupBarrier(self.gate.write())
     }
 
     /// Moves every change that no commit has taken yet to `record`.
-    pub fn take_journal(&self, _: &BetweenGroups<'_>, packer: &mut Packer, record: &mut Vec<u8>) {
+    pub fn take_journal(&self, _: &GroupBarrier<'_>, packer: &mut Packer, record: &mut Vec<u8>) {
         for (word, bits) in self.pending.iter().enumerate() {
             let mut bits = bits.swap(0, AcqRel);
             while bits != 0 {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::admission::Admission;
 use super::slot::Tags;
-use super::{BetweenGroups, KeyHash, Table};
+use super::{GroupBarrier, KeyHash, Table};
 use crate::clock::Timestamp;
 use crate::store::contract::StoreError;
 use crate::store::record_key;
@@ -96,7 +96,7 @@ impl Table {
     /// Fails if a record is damaged.
     pub fn change_again<'a>(
         &self,
-        _: &BetweenGroups<'_>,
+        _: &GroupBarrier<'_>,
         records: impl Iterator<Item = &'a [u8]>,
         changes: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
