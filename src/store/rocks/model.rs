@@ -740,7 +740,7 @@ fn groups_stay_whole_on_a_disk_that_fails() {
     });
 }
 
-/// If departures are not counted, 2,000 schedules find one that gives credit back.
+/// If evictions are not counted, 2,000 schedules find one that gives credit back.
 #[test]
 fn a_counter_that_comes_and_goes_during_a_look_up_is_looked_up_again() {
     const KEY: &[u8] = b"a";

@@ -162,7 +162,7 @@ impl<D: Disk> Engine<D> {
         now: Timestamp,
         lookups: &mut Lookups,
     ) -> Result<Option<Acted>, StoreError> {
-        let load = |departures| self.record_for((index, key, entry), now, lookups, departures);
+        let load = |evictions| self.record_for((index, key, entry), now, lookups, evictions);
         self.table.act(key, entry, now, &self.admission, load)
     }
 
@@ -177,7 +177,7 @@ impl<D: Disk> Engine<D> {
         (lookups, shares, decisions): (&mut Lookups, &Shares, &mut Vec<EntryDecision>),
         outcomes: &mut Outcomes,
     ) -> Result<Option<u64>, StoreError> {
-        let load = |member, departures| self.record_for(member, now, lookups, departures);
+        let load = |member, evictions| self.record_for(member, now, lookups, evictions);
         self.table.act_together(group, now, &self.admission, (shares, decisions), outcomes, load)
     }
 

@@ -82,7 +82,7 @@ impl Table {
             }
             *slot = stripe.slots.find(hash.high);
             if slot.is_none() && !stripe.holds_all {
-                let Some(record) = load((*index, key, entry), *stripe.departures(hash.high))? else { return Ok(None) };
+                let Some(record) = load((*index, key, entry), *stripe.evictions(hash.high))? else { return Ok(None) };
                 stripe.loaded += 1;
                 *loaded = record.map(Box::new);
             }

@@ -90,7 +90,8 @@ impl Table {
     }
 
     /// Applies `entry` to the counter with `key`, if the counter exists or there is room for it. `load` returns the
-    /// counter's record, for a number of departures. If it returns `None`, so does this function, and nothing changes.
+    /// counter's record, given the number of evictions in its group. If it returns `None`, so does this function, and
+    /// nothing changes.
     ///
     /// # Errors
     /// Returns the error of `load`, or the disk's failure if a change could not be kept. Nothing changes then.
@@ -107,7 +108,7 @@ impl Table {
         let stripe = &mut *guard;
         let mut index = stripe.slots.find(hash.high);
         if index.is_none() && !stripe.holds_all {
-            let Some(record) = load(*stripe.departures(hash.high))? else { return Ok(None) };
+            let Some(record) = load(*stripe.evictions(hash.high))? else { return Ok(None) };
             stripe.loaded += 1;
             index = record.map(|(state, expires)| self.keep_loaded(stripe, hash, state, expires));
         }
@@ -191,13 +192,13 @@ impl Table {
         stripe.set(None, hash.high, Some(state), expires, tags)
     }
 
-    /// Returns the number of departures for a record that is read from now on; `None` if an action on the counter with
+    /// Returns the number of evictions for a record that is read from now on; `None` if an action on the counter with
     /// `key` needs no record.
-    pub fn departures_if_absent(&self, key: &[u8]) -> Option<u32> {
+    pub fn evictions_if_absent(&self, key: &[u8]) -> Option<u32> {
         let hash = self.hasher.hash(key);
         let mut stripe = self.stripe(hash.stripe());
         let is_absent = !stripe.holds_all && stripe.slots.find(hash.high).is_none();
-        is_absent.then(|| *stripe.departures(hash.high))
+        is_absent.then(|| *stripe.evictions(hash.high))
     }
 
     /// Whether actions may need records at all. The answer may be outdated a moment later.

@@ -23,9 +23,9 @@ use crate::store::value;
 const FIRST_CAPACITY: usize = 8;
 /// Memory for staged changes that a stripe keeps from commit to commit (bytes).
 const KEPT_STAGED: usize = 16 << 10;
-/// Groups of counters whose departures are counted separately. A batch evicts as many counters as it loads, and has to
+/// Groups of counters whose evictions are counted separately. A batch evicts as many counters as it loads, and has to
 /// read counters in the same groups again.
-const DEPARTURE_GROUPS: usize = 16;
+const EVICTION_GROUPS: usize = 16;
 
 /// One stripe's counters, and their changes for the next commit.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ pub struct Stripe {
     /// this.
     stuck_at: Option<u32>,
     /// Counters that have left, by group.
-    departures: [u32; DEPARTURE_GROUPS],
+    evictions: [u32; EVICTION_GROUPS],
     /// The records of its buckets, by the hash of their keys. Boxed, because plain hits need none of it in their
     /// caches.
     pub records: Box<Records<u64, FixedState>>,
@@ -89,8 +89,8 @@ impl Stripe {
     /// The number of counters of this one's group that have left. A counter that is absent before and after was absent
     /// all the time if this number has not changed.
     #[expect(clippy::indexing_slicing, reason = "the remainder is less than the number of groups")]
-    pub fn departures(&mut self, hash: u64) -> &mut u32 {
-        &mut self.departures[hash as usize % DEPARTURE_GROUPS]
+    pub fn evictions(&mut self, hash: u64) -> &mut u32 {
+        &mut self.evictions[hash as usize % EVICTION_GROUPS]
     }
 
     /// Returns the state at an index, if there is one.

@@ -115,8 +115,8 @@ impl Stripe {
         let slot = self.slots.at(index);
         self.drop_outside(Some(slot.state()));
         self.slots.remove(index);
-        let departures = self.departures(slot.hash);
-        *departures = departures.wrapping_add(1);
+        let evictions = self.evictions(slot.hash);
+        *evictions = evictions.wrapping_add(1);
         self.unrecorded -= slot.unrecorded();
         if slot.is_live() {
             self.holds_all = false;
