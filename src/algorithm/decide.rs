@@ -1,6 +1,6 @@
 //! The base of all algorithms: the questions that each answers in its own way, and the one way to decide.
 
-use super::ask::{Ask, Fate, Outcome};
+use super::ask::{Ask, Outcome, Resolution};
 use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
 
 /// How far a bucket's time may be ahead of an ask's. Further ahead means that the clock was set back. Asks are dated when they
@@ -141,7 +141,7 @@ pub(super) fn outcome<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, befor
         reset_ns: if full { 0 } else { limit.wait_ns(state, limit.credits_at_reset(left), at) },
         retry_ns: (!allowed && wanted <= capacity).then(|| limit.wait_ns(state, wanted, at)),
         session: limit.session(state),
-        fate: Fate::Done,
+        resolution: Resolution::Done,
     }
 }
 
