@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use divvy::algorithm::idempotency::Replay;
 use divvy::algorithm::{
-    Ask, CalendarWindow, Concurrency, Decision, FixedWindow, Kind, LeakyBucket, Limit, Outcome, Record, RecordChange,
-    ReservationAsk, Resolution, SlidingLog, SlidingWindow, State, Tally, TokenBucket,
+    Ask, CalendarWindow, Concurrency, CountBasis, Decision, FixedWindow, Kind, LeakyBucket, Limit, Outcome, Record,
+    RecordChange, ReservationAsk, Resolution, SlidingLog, SlidingWindow, State, TokenBucket,
 };
 use divvy::calendar::{Calendar, Unit, time_of_day};
 use divvy::clock::{Clock, Timestamp};
@@ -232,9 +232,9 @@ fn resized(limit: Limit, credits: u64) -> Limit {
 
 /// Returns the limit that identifies its counters, regardless of later changes.
 fn identifying_limit(limit: Limit) -> Limit {
-    match limit.tally() {
-        Tally::LeftOf(credits) => resized(limit, credits.get()),
-        Tally::Used => resized(limit, 1),
+    match limit.count_basis() {
+        CountBasis::LeftOf(credits) => resized(limit, credits.get()),
+        CountBasis::Used => resized(limit, 1),
     }
 }
 
@@ -257,8 +257,8 @@ fn limits(buckets: Buckets) -> [Limit; 12] {
         calendar(5, Unit::Minute, "UTC", "00:00"),
         calendar(5, Unit::Day, "Asia/Kathmandu", "12:52"),
         // These limits count usage.
-        calendar(6, Unit::Minute, "UTC", "00:00").counting(Tally::Used),
-        Limit::TokenBucket(TokenBucket::new(5, 2, 20 * SECOND).unwrap()).counting(Tally::Used),
+        calendar(6, Unit::Minute, "UTC", "00:00").counting(CountBasis::Used),
+        Limit::TokenBucket(TokenBucket::new(5, 2, 20 * SECOND).unwrap()).counting(CountBasis::Used),
         Limit::Concurrency(Concurrency::new(5, 60).unwrap()),
     ]
 }

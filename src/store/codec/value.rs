@@ -284,7 +284,7 @@ mod tests {
     fn bucket_with_reservations_reads_back_and_takes_less_than_a_kibibyte() {
         let at = Timestamp::from_secs(1_000_000).unwrap();
         for (limit, _) in limits().into_iter().filter(|(limit, _)| !matches!(limit, Limit::SlidingLog(_))) {
-            let limit = limit.counting(crate::algorithm::Tally::Used);
+            let limit = limit.counting(crate::algorithm::CountBasis::Used);
             let mut groups = ExpiryGroups::new(u64::MAX);
             for group in 0..100 {
                 groups.clock = BucketClock { ahead_ms: group };

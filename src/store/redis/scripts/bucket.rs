@@ -14,7 +14,7 @@
 
 use super::call_plan::BucketActions;
 use super::records;
-use crate::algorithm::{Ask, CalendarId, Limit, Outcome, Resolution, Tally};
+use crate::algorithm::{Ask, CalendarId, CountBasis, Limit, Outcome, Resolution};
 use crate::calendar::Calendar;
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 use crate::store::contract::{Action, Batch, Entry, generation};
@@ -50,11 +50,11 @@ fn numbers(BucketActions { limit, is_window, .. }: &BucketActions, at: Timestamp
         // A concurrency limit: each ask says how long its lease lasts.
         (_, None) => format!("{capacity} 0"),
     };
-    match (limit, limit.tally()) {
+    match (limit, limit.count_basis()) {
         (Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) | Limit::Concurrency(_), _) => {}
-        (_, Tally::LeftOf(credits)) if credits.get() == capacity => {}
-        (_, Tally::LeftOf(credits)) => numbers.push_str(&format!(" of {credits}")),
-        (_, Tally::Used) => numbers.push_str(" used"),
+        (_, CountBasis::LeftOf(credits)) if credits.get() == capacity => {}
+        (_, CountBasis::LeftOf(credits)) => numbers.push_str(&format!(" of {credits}")),
+        (_, CountBasis::Used) => numbers.push_str(" used"),
     }
     let slowest = match limit {
         Limit::TokenBucket(limit) => Some(limit.slowest).filter(|slowest| *slowest < limit.refill),
