@@ -74,11 +74,6 @@ impl TokenBucket {
     fn missing(&self, state: &State) -> u64 {
         self.basis.used(state.count)
     }
-
-    /// Returns the nanoseconds until `tokens` are back.
-    fn refilling_ns(&self, tokens: u64) -> u128 {
-        u128::from(tokens.div_ceil(self.refill.get())) * u128::from(self.interval_ns.get())
-    }
 }
 
 impl Algorithm for TokenBucket {
@@ -126,8 +121,8 @@ impl Algorithm for TokenBucket {
         if missing == 0 {
             return 0;
         }
-        let there = u128::from(state.mark.as_nanos()) + self.refilling_ns(missing);
-        saturating(there.saturating_sub(u128::from(at.as_nanos())))
+        let refilling_ns = u128::from(missing.div_ceil(self.refill.get())) * u128::from(self.interval_ns.get());
+        saturating((u128::from(state.mark.as_nanos()) + refilling_ns).saturating_sub(u128::from(at.as_nanos())))
     }
 
     fn session(&self, state: &State) -> Timestamp {

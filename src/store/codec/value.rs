@@ -68,18 +68,11 @@ fn encode_groups(groups: &ExpiryGroups, out: &mut Vec<u8>) {
     let first = groups.groups().first().map_or(Timestamp::EPOCH, |group| group.ends);
     write_words(out, [groups.generation, groups.time.as_nanos(), groups.clock.ahead_ms, first.as_nanos()]);
     for group in groups.groups() {
-        out.extend_from_slice(&encode_group(group, first));
+        let later_ms = group.ends.since(first) / NANOS_PER_MILLI;
+        out.extend_from_slice(&u32::try_from(later_ms).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend_from_slice(&group.credits.to_le_bytes());
     }
     out.push(RESERVED);
-}
-
-fn encode_group(group: &ExpiryGroup, first: Timestamp) -> [u8; GROUP] {
-    let later_ms = group.ends.since(first) / NANOS_PER_MILLI;
-    let mut bytes = [0; GROUP];
-    let (later, credits) = bytes.split_at_mut(size_of::<u32>());
-    later.copy_from_slice(&u32::try_from(later_ms).unwrap_or(u32::MAX).to_le_bytes());
-    credits.copy_from_slice(&group.credits.to_le_bytes());
-    bytes
 }
 
 /// Appends a record.
