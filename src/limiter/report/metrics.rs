@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::answers::Report;
 use crate::algorithm::{ReservationAsk, Resolution};
 use crate::limiter::plan::{Group, Member, Purpose, Request};
-use crate::metrics::{Metrics, RuleHits};
+use crate::metrics::Metrics;
 use crate::store::Action;
 
 /// A run of hits on one rule with one answer.
@@ -108,22 +108,14 @@ impl Report<'_> {
         for (rule, entry) in self.plan.settled.iter().filter_map(|record| Some((record.rule?, record.entry?))) {
             let hits = self.policy().and_then(|policy| policy.hits.get(rule));
             let (Some(hits), Ok(outcome)) = (hits, self.entry(entry)) else { continue };
-            match self.plan.batch.action(entry) {
-                Some(Action::Reservation(ReservationAsk::Commit { .. })) => count_commit(hits, outcome.resolution),
-                Some(Action::Reservation(ReservationAsk::Release)) if outcome.resolution == Resolution::Done => {
-                    hits.releases.inc()
-                }
+            let Some(Action::Reservation(ask)) = self.plan.batch.action(entry) else { continue };
+            match (ask, outcome.resolution) {
+                (ReservationAsk::Commit { .. }, Resolution::Done) => hits.commits.settled.inc(),
+                (ReservationAsk::Commit { .. }, Resolution::Late) => hits.commits.late.inc(),
+                (ReservationAsk::Commit { .. }, Resolution::Repeated) => hits.commits.repeated.inc(),
+                (ReservationAsk::Release, Resolution::Done) => hits.releases.inc(),
                 _ => {}
             }
         }
-    }
-}
-
-fn count_commit(hits: &RuleHits, resolution: Resolution) {
-    match resolution {
-        Resolution::Done => hits.commits.settled.inc(),
-        Resolution::Late => hits.commits.late.inc(),
-        Resolution::Repeated => hits.commits.repeated.inc(),
-        Resolution::Gone | Resolution::Different => {}
     }
 }
