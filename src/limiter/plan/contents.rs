@@ -44,6 +44,16 @@ pub(in crate::limiter) enum Request {
     Settlement(Range<usize>),
 }
 
+/// The action of a request on a rule.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    /// Index among the policy's rules.
+    pub rule: usize,
+    pub action: Action,
+    /// The rule has a part in the request only if no other rule answers.
+    pub is_absent: bool,
+}
+
 /// A rule that a request concerns.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::limiter) struct Member {
