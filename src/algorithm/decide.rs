@@ -130,7 +130,6 @@ pub(super) fn decide<A: Algorithm>(
 pub(super) fn outcome<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, before: u64, at: Timestamp) -> Outcome {
     let (capacity, used) = (limit.capacity(), limit.used(state, at));
     let left = capacity.saturating_sub(used);
-    let full = used == 0;
     let wanted = ask.wanted();
     let allowed = wanted <= before;
     Outcome {
@@ -138,7 +137,7 @@ pub(super) fn outcome<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, befor
         before,
         left,
         owed: used.saturating_sub(capacity),
-        reset_ns: if full { 0 } else { limit.wait_ns(state, limit.credits_at_reset(left), at) },
+        reset_ns: if used == 0 { 0 } else { limit.wait_ns(state, limit.credits_at_reset(left), at) },
         retry_ns: (!allowed && wanted <= capacity).then(|| limit.wait_ns(state, wanted, at)),
         session: limit.session(state),
         resolution: Resolution::Done,

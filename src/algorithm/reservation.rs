@@ -78,7 +78,7 @@ struct OpenReservation {
 }
 
 /// Returns the decision with the end of the reservation, and the record of it.
-fn held(mut decision: Decision, open: OpenReservation) -> (Decision, RecordChange) {
+fn record_open(mut decision: Decision, open: OpenReservation) -> (Decision, RecordChange) {
     let OpenReservation { reservation, expiry, generation } = open;
     decision.outcome.session = expiry.by_server;
     let content = Content::Open { reservation, ends: expiry.by_bucket, generation };
@@ -104,7 +104,7 @@ impl Context<'_> {
             return (decision, RecordChange::Keep);
         };
         let generation = if let State::Reserved(state) = state { state.groups.generation } else { generation };
-        held(decision, OpenReservation { reservation, expiry, generation })
+        record_open(decision, OpenReservation { reservation, expiry, generation })
     }
 
     /// Answers a reservation under a name that exists: it is the same one, or another one.
@@ -160,7 +160,7 @@ impl Context<'_> {
         let longer = (open.reservation.credits, open.expiry.by_bucket, ttl_seconds);
         let (decision, expiry) =
             with_algorithm!(self.limit, limit => decorator::renew(limit, self.bucket, longer, self.at));
-        held(decision, OpenReservation { expiry, ..open })
+        record_open(decision, OpenReservation { expiry, ..open })
     }
 
     /// Frees what is reserved, if anything is, and counts `cost`.

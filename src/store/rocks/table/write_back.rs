@@ -30,7 +30,7 @@ impl Table {
     ) -> bool {
         let key = change.key;
         if record_key::is_record(key) {
-            // As this commit has it: a later change of the record is in a later segment. No stored record ends later
+            // Written as this commit has it: a later change is in a later segment. No stored record ends later
             // than its last change says, except those that are forgotten.
             let has_ended = value::expiry(change.value).is_ok_and(|expires| expires <= now);
             if !has_ended {
