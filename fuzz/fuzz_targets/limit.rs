@@ -15,7 +15,7 @@ pub fn read_limit(input: &mut Unstructured) -> Result<Limit> {
     let limit = if input.arbitrary()? { limit.counting(CountBasis::Used) } else { limit };
     if input.ratio(1, 4)? {
         let other = valid_limit(input)?.map_err(|_| Error::IncorrectFormat)?;
-        return Ok(limit.beside(&other));
+        return Ok(limit.share_counter_with(&other));
     }
     Ok(limit)
 }

@@ -73,7 +73,7 @@ impl Limit {
     }
 
     /// Returns this limit for a counter that `other` is also on, which may give credits back more slowly.
-    pub fn beside(mut self, other: &Limit) -> Self {
+    pub fn share_counter_with(mut self, other: &Limit) -> Self {
         match (&mut self, other) {
             (Limit::TokenBucket(limit), Limit::TokenBucket(other)) => limit.slowest = limit.slowest.min(other.slowest),
             (Limit::LeakyBucket(limit), Limit::LeakyBucket(other)) => limit.slowest = limit.slowest.min(other.slowest),

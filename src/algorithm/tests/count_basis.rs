@@ -81,7 +81,8 @@ fn a_bucket_is_kept_until_it_is_full_by_the_slowest_of_its_limits() {
     let tokens = |credits| Limit::TokenBucket(TokenBucket::new(credits, credits, 100).unwrap());
     let leaky = |credits| Limit::LeakyBucket(LeakyBucket::new(credits, credits, 100).unwrap());
     for (fast, slow) in [(tokens(1_000), tokens(10)), (leaky(1_000), leaky(10))] {
-        let [fast, slow] = [fast.beside(&slow), slow.beside(&fast)].map(|limit| limit.counting(CountBasis::Used));
+        let [fast, slow] = [fast.share_counter_with(&slow), slow.share_counter_with(&fast)]
+            .map(|limit| limit.counting(CountBasis::Used));
         let mut bucket = Bucket::new(fast);
         assert!(bucket.take(1_000, START).allowed);
         let state = bucket.state.clone().unwrap();

@@ -26,7 +26,7 @@ pub enum SlotState {
     Outside { expires: u64, index: usize },
 }
 
-/// Bits about a counter besides its state.
+/// Bits about a counter in addition to its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tags {
     /// The counter was used since the last eviction considered it.
@@ -125,7 +125,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_slot_reads_back(hash: u64, state in slot_state(), used: bool, recorded: bool, epoch in 0..16u8, mark: Mark) {
+        fn a_slot_reads_back(
+            hash: u64, state in slot_state(), used: bool, recorded: bool, epoch in 0..16u8, mark: Mark,
+        ) {
             let tags = Tags { used, recorded, epoch, mark };
             let slot = Slot::new(hash, state, tags);
             prop_assert!(!slot.is_empty());
