@@ -124,13 +124,10 @@ impl Context<'_> {
     }
 
     fn commit(&self, cost: u64, charges: bool) -> (Decision, RecordChange) {
-        if let Some(Record { content: Content::Committed { left, owed, reset_ns, .. }, .. }) = self.record {
-            let (left, owed, reset_ns) = (*left, *owed, *reset_ns);
+        if let Some(&Record { content: Content::Committed { left, owed, reset_ns, .. }, .. }) = self.record {
             let first = Outcome { allowed: true, before: left, left, owed, reset_ns, ..Outcome::default() };
-            return (
-                Decision { outcome: Outcome { resolution: Resolution::Repeated, ..first }, state: None },
-                RecordChange::Keep,
-            );
+            let outcome = Outcome { resolution: Resolution::Repeated, ..first };
+            return (Decision { outcome, state: None }, RecordChange::Keep);
         }
         let open = self.find_open();
         if open.is_none() && !charges {

@@ -233,9 +233,7 @@ impl Plan {
 
     /// The limit that decides a member; `None` if the rule has no counter.
     pub(in crate::limiter) fn limit(&self, member: &Member) -> Option<&Limit> {
-        match member.source {
-            Source::Entry(entry) => self.batch.limit(entry),
-            Source::Fixed { .. } => None,
-        }
+        let Source::Entry(entry) = member.source else { return None };
+        self.batch.limit(entry)
     }
 }

@@ -159,7 +159,7 @@ impl Stripe {
         self.taken_in = self.changed_in;
     }
 
-    /// Sets the counter's state. Returns its index.
+    /// Sets the counter's state, which expires at `expires`: a window at its end. Returns its index.
     pub fn set(
         &mut self,
         index: Option<usize>,
@@ -169,10 +169,6 @@ impl Stripe {
         tags: Tags,
     ) -> usize {
         let old = index.map(|index| self.slots.at(index));
-        let expires = match &state {
-            Some(State::FixedWindow(state)) => state.ends,
-            _ => expires,
-        };
         let slot_state = match (state, old.map(|slot| slot.state())) {
             (Some(State::FixedWindow(state)), before) if Slot::fits(state.count) => {
                 self.drop_outside(before);
