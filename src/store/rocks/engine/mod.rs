@@ -23,7 +23,7 @@ use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::sync::{Mutex, RwLock};
 use super::table::admission::Admission;
 use super::table::lookups::{CacheYield, Lookups};
-use super::table::{Acted, Table};
+use super::table::{ActionResult, Table};
 use super::upkeep::damage::Damage;
 use super::upkeep::health::Health;
 use super::upkeep::timings::Timings;
@@ -161,7 +161,7 @@ impl<D: Disk> Engine<D> {
         (index, key, entry): (usize, &[u8], &Entry),
         now: Timestamp,
         lookups: &mut Lookups,
-    ) -> Result<Option<Acted>, StoreError> {
+    ) -> Result<Option<ActionResult>, StoreError> {
         let load = |evictions| self.record_for((index, key, entry), now, lookups, evictions);
         self.table.act(key, entry, now, &self.admission, load)
     }

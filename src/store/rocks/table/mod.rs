@@ -43,7 +43,7 @@ const WORD_BITS: usize = u64::BITS as usize;
 pub type CounterRecord = Option<(State, Timestamp)>;
 
 /// The result of an action on a counter.
-pub struct Acted {
+pub struct ActionResult {
     pub outcome: Outcome,
     /// The commit that makes the state behind this outcome durable; 0 if that has long been durable.
     pub durable_after: u64,
@@ -102,7 +102,7 @@ impl Table {
         now: Timestamp,
         Admission { commits, health, counters, .. }: &Admission,
         load: impl FnOnce(u32) -> Result<Option<CounterRecord>, StoreError>,
-    ) -> Result<Option<Acted>, StoreError> {
+    ) -> Result<Option<ActionResult>, StoreError> {
         let hash = self.hasher.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
@@ -121,7 +121,7 @@ impl Table {
                 return Err(fault);
             }
             if let Some(refusal) = counters.refusal(entry) {
-                return refusal.map(|outcome| Some(Acted { outcome, durable_after: 0 }));
+                return refusal.map(|outcome| Some(ActionResult { outcome, durable_after: 0 }));
             }
         }
         let (outcome, change) = entry.decide(found.as_deref());
@@ -131,7 +131,7 @@ impl Table {
                     stripe.touch(index);
                     stripe.durable_after(index)
                 });
-                return Ok(Some(Acted { outcome, durable_after }));
+                return Ok(Some(ActionResult { outcome, durable_after }));
             }
             Change::Set(state) => Some(state),
             Change::Clear => None,
@@ -144,7 +144,7 @@ impl Table {
         match (is_new, state.is_some()) {
             // Another stripe's counter may have taken the last room just now.
             (true, true) if !counters.begin() => {
-                return counters.refuse(entry).map(|outcome| Some(Acted { outcome, durable_after: 0 }));
+                return counters.refuse(entry).map(|outcome| Some(ActionResult { outcome, durable_after: 0 }));
             }
             (true, true) => stripe.begun += 1,
             (false, false) => {
@@ -155,7 +155,7 @@ impl Table {
         }
         let is_recorded = index.is_some_and(|index| stripe.slots.at(index).tags().recorded);
         self.set((stripe, index), (hash, key, entry), state, is_recorded, now, commits);
-        Ok(Some(Acted { outcome, durable_after: stripe.changed_in }))
+        Ok(Some(ActionResult { outcome, durable_after: stripe.changed_in }))
     }
 
     /// Sets a counter's state in its stripe, and stages it for the next commit. The index is `None` if the counter is
