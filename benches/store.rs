@@ -14,7 +14,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use divvy::algorithm::{Ask, FixedWindow, Limit, Tally};
+use divvy::algorithm::{Ask, CountBasis, FixedWindow, Limit};
 use divvy::clock::{Clock, NANOS_PER_SECOND};
 use divvy::store::{Action, Backend, Batch, Durability, MemoryStore, RocksOptions, RocksStore, Store};
 use tokio::runtime::Runtime;
@@ -39,7 +39,7 @@ fn hits(c: &mut Criterion) {
     let runtime = Runtime::new().expect("a runtime");
     let credits = NonZeroU64::MAX;
     let window_ns = NonZeroU64::new(3600 * NANOS_PER_SECOND).unwrap_or(NonZeroU64::MIN);
-    let limit = Limit::FixedWindow(FixedWindow { credits, window_ns, tally: Tally::LeftOf(credits) });
+    let limit = Limit::FixedWindow(FixedWindow { credits, window_ns, basis: CountBasis::LeftOf(credits) });
 
     let mut group = c.benchmark_group("store");
     group.throughput(Throughput::Elements(BATCH)).measurement_time(Duration::from_secs(3));

@@ -35,7 +35,7 @@ pub use self::policy::{CounterNames, Policy};
 pub use self::refusal::{Refusal, RefusedMember};
 pub use self::report::{Applied, Report, Reserved, Settled, Standing, lasting_seconds};
 pub use self::verdict::Verdict;
-pub use crate::algorithm::{Fate, Limit, Outcome};
+pub use crate::algorithm::{Limit, Outcome, Resolution};
 use crate::calendar::Calendar;
 use crate::clock::{Clock, Timestamp};
 use crate::metrics::{Metric, Metrics};

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use divvy::algorithm::idempotency::Replay;
 use divvy::algorithm::{
-    Ask, CalendarWindow, Concurrency, Decision, Fate, FixedWindow, Kind, LeakyBucket, Limit, Outcome, Record,
-    RecordChange, ReservationAsk, SlidingLog, SlidingWindow, State, Tally, TokenBucket,
+    Ask, CalendarWindow, Concurrency, CountBasis, Decision, FixedWindow, Kind, LeakyBucket, Limit, Outcome, Record,
+    RecordChange, ReservationAsk, Resolution, SlidingLog, SlidingWindow, State, TokenBucket,
 };
 use divvy::calendar::{Calendar, Unit, time_of_day};
 use divvy::clock::{Clock, Timestamp};
@@ -232,9 +232,9 @@ fn resized(limit: Limit, credits: u64) -> Limit {
 
 /// Returns the limit that identifies its counters, regardless of later changes.
 fn identifying_limit(limit: Limit) -> Limit {
-    match limit.tally() {
-        Tally::LeftOf(credits) => resized(limit, credits.get()),
-        Tally::Used => resized(limit, 1),
+    match limit.count_basis() {
+        CountBasis::LeftOf(credits) => resized(limit, credits.get()),
+        CountBasis::Used => resized(limit, 1),
     }
 }
 
@@ -257,8 +257,8 @@ fn limits(buckets: Buckets) -> [Limit; 12] {
         calendar(5, Unit::Minute, "UTC", "00:00"),
         calendar(5, Unit::Day, "Asia/Kathmandu", "12:52"),
         // These limits count usage.
-        calendar(6, Unit::Minute, "UTC", "00:00").counting(Tally::Used),
-        Limit::TokenBucket(TokenBucket::new(5, 2, 20 * SECOND).unwrap()).counting(Tally::Used),
+        calendar(6, Unit::Minute, "UTC", "00:00").counting(CountBasis::Used),
+        Limit::TokenBucket(TokenBucket::new(5, 2, 20 * SECOND).unwrap()).counting(CountBasis::Used),
         Limit::Concurrency(Concurrency::new(5, 60).unwrap()),
     ]
 }
@@ -605,10 +605,13 @@ fn expected_together(model: &mut Model, group: Vec<(String, Limit, Action)>, now
         |model: &mut _, (key, limit, action): &(String, _, _)| expected(model, key.clone(), *limit, *action, now);
     let outcomes: Vec<_> = group.iter().map(|entry| decide(&mut after, entry)).collect();
     let differs = |((_, _, action), outcome): (&(_, _, Action), &Outcome)| {
-        matches!(action, Action::Idempotent { .. }) && outcome.fate == Fate::Different
+        matches!(action, Action::Idempotent { .. }) && outcome.resolution == Resolution::Different
     };
     if group.iter().zip(&outcomes).any(differs) {
-        return outcomes.into_iter().map(|outcome| Some(outcome).filter(|it| it.fate == Fate::Different)).collect();
+        return outcomes
+            .into_iter()
+            .map(|outcome| Some(outcome).filter(|it| it.resolution == Resolution::Different))
+            .collect();
     }
     if outcomes.iter().all(|outcome| outcome.allowed) {
         *model = after;
@@ -680,20 +683,21 @@ fn reserved_credits_are_not_available_to_others(opened: StoreFixture) {
             let (bucket, all) = (format!("reserved {place}"), limit.capacity());
             let (one, other) = (format!("{bucket}#one"), format!("{bucket}#other"));
             let about = async |key: &str, action| {
-                let Outcome { allowed, before, left, owed, fate, .. } = opened.one(at(0), key, limit, action).await;
-                (allowed, before, left, owed, fate)
+                let Outcome { allowed, before, left, owed, resolution, .. } =
+                    opened.one(at(0), key, limit, action).await;
+                (allowed, before, left, owed, resolution)
             };
             let ask = async |ask| {
                 let (allowed, before, left, owed, _) = about(&bucket, Action::Ask(ask)).await;
                 (allowed, before, left, owed)
             };
-            assert_eq!(about(&one, reserve(all, LONG)).await, (true, all, 0, 0, Fate::Done), "{limit:?}");
+            assert_eq!(about(&one, reserve(all, LONG)).await, (true, all, 0, 0, Resolution::Done), "{limit:?}");
             assert_eq!(ask(Ask::Take { cost: 1 }).await, (false, 0, 0, 0), "{limit:?}");
             assert_eq!(ask(Ask::Look { cost: 1 }).await, (false, 0, 0, 0), "{limit:?}");
             assert_eq!(ask(Ask::Overdraw { cost: 1 }).await, (false, 0, 0, 0), "{limit:?}");
             assert_eq!(ask(Ask::Drain { cost: 1, strict: false }).await, (false, 0, 0, 0), "{limit:?}");
             assert_eq!(ask(Ask::Replay { cost: 1, strict: true }).await, (false, 0, 0, 0), "{limit:?}");
-            assert_eq!(about(&other, reserve(1, LONG)).await, (false, 0, 0, 0, Fate::Done), "{limit:?}");
+            assert_eq!(about(&other, reserve(1, LONG)).await, (false, 0, 0, 0, Resolution::Done), "{limit:?}");
             assert_eq!(ask(Ask::Charge { cost: 2 }).await, (false, 0, 0, 2), "{limit:?}");
             assert_eq!(ask(Ask::Refund { cost: 9 }).await, (true, 0, 0, 0), "{limit:?}");
             let reported = opened.one(at(0), &bucket, limit, LOOK).await;
@@ -701,7 +705,7 @@ fn reserved_credits_are_not_available_to_others(opened: StoreFixture) {
                 reported.retry_ns.is_some_and(|retry_ns| retry_ns > 0 && retry_ns == reported.reset_ns),
                 "{limit:?}: {reported:?}"
             );
-            assert_eq!(about(&one, RELEASE).await, (true, 0, all, 0, Fate::Done), "{limit:?}");
+            assert_eq!(about(&one, RELEASE).await, (true, 0, all, 0, Resolution::Done), "{limit:?}");
             assert_eq!(ask(Ask::Take { cost: all }).await, (true, all, 0, 0), "{limit:?}");
             assert!(opened.one(at(0), &bucket, limit, Action::Forget).await.allowed, "{limit:?}");
         }
@@ -714,30 +718,34 @@ fn commit_counts_usage_once_and_is_remembered(opened: StoreFixture) {
             let (bucket, all) = (format!("committed {place}"), limit.capacity());
             let about = async |id: &str, action| {
                 let key = format!("{bucket}#{id}");
-                let Outcome { allowed, left, owed, fate, .. } = opened.one(at(0), &key, limit, action).await;
-                (allowed, left, owed, fate)
+                let Outcome { allowed, left, owed, resolution, .. } = opened.one(at(0), &key, limit, action).await;
+                (allowed, left, owed, resolution)
             };
-            let gone = async |left, fate| (false, left, 0, fate);
-            assert_eq!(about("a", reserve(2, 900)).await, (true, all - 2, 0, Fate::Done), "{limit:?}");
-            assert_eq!(about("a", reserve(2, 900)).await, (true, all - 2, 0, Fate::Repeated), "{limit:?}");
-            assert_eq!(about("a", reserve(1, 900)).await, gone(all - 2, Fate::Different).await, "{limit:?}");
-            assert_eq!(about("a", reserve(2, 901)).await, gone(all - 2, Fate::Different).await, "{limit:?}");
-            assert_eq!(about("a", commit(1)).await, (true, all - 1, 0, Fate::Done), "{limit:?}");
-            assert_eq!(about("b", reserve(1, 900)).await, (true, all - 2, 0, Fate::Done), "{limit:?}");
-            assert_eq!(about("a", commit(1)).await, (true, all - 1, 0, Fate::Repeated), "{limit:?}: the first answer");
-            assert_eq!(about("a", RELEASE).await, gone(all - 2, Fate::Gone).await, "{limit:?}");
-            assert_eq!(about("a", renew(900)).await, gone(all - 2, Fate::Gone).await, "{limit:?}");
-            assert_eq!(about("a", reserve(2, 900)).await, (true, all - 2, 0, Fate::Repeated), "{limit:?}");
+            let gone = async |left, resolution| (false, left, 0, resolution);
+            assert_eq!(about("a", reserve(2, 900)).await, (true, all - 2, 0, Resolution::Done), "{limit:?}");
+            assert_eq!(about("a", reserve(2, 900)).await, (true, all - 2, 0, Resolution::Repeated), "{limit:?}");
+            assert_eq!(about("a", reserve(1, 900)).await, gone(all - 2, Resolution::Different).await, "{limit:?}");
+            assert_eq!(about("a", reserve(2, 901)).await, gone(all - 2, Resolution::Different).await, "{limit:?}");
+            assert_eq!(about("a", commit(1)).await, (true, all - 1, 0, Resolution::Done), "{limit:?}");
+            assert_eq!(about("b", reserve(1, 900)).await, (true, all - 2, 0, Resolution::Done), "{limit:?}");
+            assert_eq!(
+                about("a", commit(1)).await,
+                (true, all - 1, 0, Resolution::Repeated),
+                "{limit:?}: the first answer"
+            );
+            assert_eq!(about("a", RELEASE).await, gone(all - 2, Resolution::Gone).await, "{limit:?}");
+            assert_eq!(about("a", renew(900)).await, gone(all - 2, Resolution::Gone).await, "{limit:?}");
+            assert_eq!(about("a", reserve(2, 900)).await, (true, all - 2, 0, Resolution::Repeated), "{limit:?}");
             assert_eq!(
                 about("b", commit(all + 3)).await,
-                (true, 0, 4, Fate::Done),
+                (true, 0, 4, Resolution::Done),
                 "{limit:?}: more than was reserved"
             );
             let unless = Action::Reservation(ReservationAsk::Commit { cost: 1, charges: false });
-            assert_eq!(about("c", unless).await, (false, 0, 4, Fate::Gone), "{limit:?}");
-            assert_eq!(about("c", commit(1)).await, (true, 0, 5, Fate::Late), "{limit:?}");
-            assert_eq!(about("c", commit(7)).await, (true, 0, 5, Fate::Repeated), "{limit:?}");
-            assert_eq!(about("c", reserve(2, 7)).await, (true, 0, 5, Fate::Repeated), "{limit:?}: it is over");
+            assert_eq!(about("c", unless).await, (false, 0, 4, Resolution::Gone), "{limit:?}");
+            assert_eq!(about("c", commit(1)).await, (true, 0, 5, Resolution::Late), "{limit:?}");
+            assert_eq!(about("c", commit(7)).await, (true, 0, 5, Resolution::Repeated), "{limit:?}");
+            assert_eq!(about("c", reserve(2, 7)).await, (true, 0, 5, Resolution::Repeated), "{limit:?}: it is over");
         }
     });
 }
@@ -761,17 +769,17 @@ fn batch_reserves_and_commits_in_order(opened: StoreFixture) {
             .apply(at(0), &asks)
             .await
             .into_iter()
-            .map(|reported| (reported.allowed, reported.left, reported.fate));
+            .map(|reported| (reported.allowed, reported.left, reported.resolution));
         let expected = [
-            (true, 5, Fate::Done),
-            (true, 4, Fate::Done),
-            (false, 4, Fate::Done),
-            (true, 6, Fate::Done),
-            (true, 1, Fate::Done),
-            (true, 0, Fate::Done),
-            (false, 9, Fate::Gone),
-            (true, 6, Fate::Repeated),
-            (true, 8, Fate::Done),
+            (true, 5, Resolution::Done),
+            (true, 4, Resolution::Done),
+            (false, 4, Resolution::Done),
+            (true, 6, Resolution::Done),
+            (true, 1, Resolution::Done),
+            (true, 0, Resolution::Done),
+            (false, 9, Resolution::Gone),
+            (true, 6, Resolution::Repeated),
+            (true, 8, Resolution::Done),
         ];
         assert_eq!(reported.collect::<Vec<_>>(), expected);
     });
@@ -783,18 +791,19 @@ fn reservation_from_before_a_reset_frees_nothing_after_it(opened: StoreFixture) 
             let (bucket, all) = (format!("reset {place}"), limit.capacity());
             let about = async |nanos, id: &str, action| {
                 let key = format!("{bucket}#{id}");
-                let Outcome { allowed, left, fate, .. } = opened.one(at(0).plus(nanos), &key, limit, action).await;
-                (allowed, left, fate)
+                let Outcome { allowed, left, resolution, .. } =
+                    opened.one(at(0).plus(nanos), &key, limit, action).await;
+                (allowed, left, resolution)
             };
             let forget = async || opened.one(at(0), &bucket, limit, Action::Forget).await.allowed;
             about(0, "a", reserve(2, LONG)).await;
             assert!(forget().await, "{limit:?}: something was reserved");
             assert!(!forget().await, "{limit:?}");
-            assert_eq!(about(1, "b", reserve(all, LONG)).await, (true, 0, Fate::Done), "{limit:?}");
-            assert_eq!(about(1, "a", renew(LONG)).await, (false, 0, Fate::Gone), "{limit:?}");
-            assert_eq!(about(1, "a", RELEASE).await, (false, 0, Fate::Gone), "{limit:?}");
-            assert_eq!(about(1, "a", commit(1)).await, (true, 0, Fate::Late), "{limit:?}");
-            assert_eq!(about(1, "b", commit(0)).await, (true, all - 1, Fate::Done), "{limit:?}");
+            assert_eq!(about(1, "b", reserve(all, LONG)).await, (true, 0, Resolution::Done), "{limit:?}");
+            assert_eq!(about(1, "a", renew(LONG)).await, (false, 0, Resolution::Gone), "{limit:?}");
+            assert_eq!(about(1, "a", RELEASE).await, (false, 0, Resolution::Gone), "{limit:?}");
+            assert_eq!(about(1, "a", commit(1)).await, (true, 0, Resolution::Late), "{limit:?}");
+            assert_eq!(about(1, "b", commit(0)).await, (true, all - 1, Resolution::Done), "{limit:?}");
             // In one batch at the same time, with the name of an earlier reservation: it is nevertheless a different
             // reservation.
             let (x, y) = (format!("{bucket}#x"), format!("{bucket}#y"));
@@ -808,9 +817,14 @@ fn reservation_from_before_a_reset_frees_nothing_after_it(opened: StoreFixture) 
                 (&x, reserve(1, LONG)),
             ];
             let reported = opened.apply(at(0), &asks.map(|(key, action)| (key, limit, action))).await;
-            let fates: Vec<_> = reported.iter().skip(4).map(|reported| (reported.left, reported.fate)).collect();
+            let resolutions: Vec<_> =
+                reported.iter().skip(4).map(|reported| (reported.left, reported.resolution)).collect();
             let left = all - 1;
-            assert_eq!(fates, [(left, Fate::Done), (left, Fate::Gone), (left, Fate::Repeated)], "{limit:?}");
+            assert_eq!(
+                resolutions,
+                [(left, Resolution::Done), (left, Resolution::Gone), (left, Resolution::Repeated)],
+                "{limit:?}"
+            );
         }
     });
 }
@@ -827,19 +841,26 @@ fn group_reserves_from_all_buckets_or_none(opened: StoreFixture) {
                 ("{reserve} looked at", large, LOOK),
             ];
             let outcomes = opened.apply_groups(at(0), &[&asks]).await;
-            outcomes.into_iter().map(|reported| (reported.allowed, reported.left, reported.fate)).collect::<Vec<_>>()
+            outcomes
+                .into_iter()
+                .map(|reported| (reported.allowed, reported.left, reported.resolution))
+                .collect::<Vec<_>>()
         };
-        let done = |allowed, left| (allowed, left, Fate::Done);
+        let done = |allowed, left| (allowed, left, Resolution::Done);
         assert_eq!(group("a", 1, 3).await, [done(true, 1), done(true, 5), done(true, 6), done(true, 9)]);
         assert_eq!(group("b", 2, 3).await, [done(false, 1), done(true, 5), done(true, 6), done(true, 9)], "no room");
         assert_eq!(group("b", 1, 7).await, [done(true, 1), done(true, 5), done(false, 6), done(true, 9)], "a hit");
         let (again, other) = (group("a", 1, 0).await, group("a", 2, 0).await);
-        assert_eq!(again[..2], [(true, 1, Fate::Repeated), (true, 5, Fate::Repeated)]);
-        assert_eq!(other[..2], [(false, 1, Fate::Different), (true, 5, Fate::Done)], "nothing is said of the others");
+        assert_eq!(again[..2], [(true, 1, Resolution::Repeated), (true, 5, Resolution::Repeated)]);
+        assert_eq!(
+            other[..2],
+            [(false, 1, Resolution::Different), (true, 5, Resolution::Done)],
+            "nothing is said of the others"
+        );
         let gone = opened.one(at(0), "{reserve} large#b", large, RELEASE).await;
-        assert_eq!((gone.allowed, gone.fate), (false, Fate::Gone), "nothing is left of what was denied");
+        assert_eq!((gone.allowed, gone.resolution), (false, Resolution::Gone), "nothing is left of what was denied");
         let freed = opened.one(at(0), "{reserve} large#a", large, RELEASE).await;
-        assert_eq!((freed.left, freed.fate), (9, Fate::Done));
+        assert_eq!((freed.left, freed.resolution), (9, Resolution::Done));
     });
 }
 
@@ -855,15 +876,15 @@ fn reservation_ends_with_its_ttl_or_its_window(opened: StoreFixture) {
         let denied = one(2, "ends", tokens, Action::Ask(Ask::Take { cost: 4 })).await;
         assert_eq!((denied.reset_ns, denied.retry_ns), (3 * SECOND, Some(6 * SECOND)));
         let longer = one(4, "ends#b", tokens, renew(9)).await;
-        assert_eq!((longer.session, longer.fate), (at(13), Fate::Done));
+        assert_eq!((longer.session, longer.resolution), (at(13), Resolution::Done));
         assert_eq!(one(4, "ends#b", tokens, renew(1)).await.session, at(13), "never shorter");
         assert!(one(5, "ends", tokens, Action::Ask(Ask::Take { cost: 3 })).await.allowed);
-        assert_eq!(one(5, "ends#a", tokens, RELEASE).await.fate, Fate::Gone);
-        assert_eq!(one(5, "ends#a", tokens, commit(1)).await.fate, Fate::Late);
-        assert_eq!(one(14, "ends#b", tokens, renew(9)).await.fate, Fate::Gone);
+        assert_eq!(one(5, "ends#a", tokens, RELEASE).await.resolution, Resolution::Gone);
+        assert_eq!(one(5, "ends#a", tokens, commit(1)).await.resolution, Resolution::Late);
+        assert_eq!(one(14, "ends#b", tokens, renew(9)).await.resolution, Resolution::Gone);
         // A minute later, the commit is forgotten.
-        assert_eq!(one(64, "ends#a", tokens, commit(1)).await.fate, Fate::Repeated);
-        assert_eq!(one(65, "ends#a", tokens, commit(1)).await.fate, Fate::Late);
+        assert_eq!(one(64, "ends#a", tokens, commit(1)).await.resolution, Resolution::Repeated);
+        assert_eq!(one(65, "ends#a", tokens, commit(1)).await.resolution, Resolution::Late);
 
         let window = limit(5, 60);
         assert_eq!(one(0, "window#a", window, reserve(2, 100)).await.session, at(60), "with the window that it begins");
@@ -879,29 +900,29 @@ fn leases_are_held_until_they_are_freed_or_expire(opened: StoreFixture) {
     let three = limit(3, 5_000);
     wait(async {
         let about = async |opened: &StoreFixture, key: &str, limit, action| {
-            let Outcome { allowed, left, owed, fate, .. } = opened.one(at(0), key, limit, action).await;
-            (allowed, left, owed, fate)
+            let Outcome { allowed, left, owed, resolution, .. } = opened.one(at(0), key, limit, action).await;
+            (allowed, left, owed, resolution)
         };
         for (key, left) in [("leases#a", 2), ("leases#b", 1), ("leases#c", 0)] {
-            assert_eq!(about(&opened, key, three, reserve(1, 5_000)).await, (true, left, 0, Fate::Done));
+            assert_eq!(about(&opened, key, three, reserve(1, 5_000)).await, (true, left, 0, Resolution::Done));
         }
         let denied = opened.one(at(0), "leases#d", three, reserve(1, 5_000)).await;
         assert!(!denied.allowed && denied.retry_ns.is_some(), "when the first one ends: {denied:?}");
-        assert_eq!(about(&opened, "leases#a", three, reserve(1, 9)).await, (true, 0, 0, Fate::Repeated));
-        assert_eq!(about(&opened, "leases#a", three, reserve(2, 5_000)).await, (false, 0, 0, Fate::Different));
-        assert_eq!(about(&opened, "leases", limit(2, 60), LOOK).await, (false, 0, 1, Fate::Done));
-        assert_eq!(about(&opened, "leases", limit(4, 60), LOOK).await, (true, 1, 0, Fate::Done));
+        assert_eq!(about(&opened, "leases#a", three, reserve(1, 9)).await, (true, 0, 0, Resolution::Repeated));
+        assert_eq!(about(&opened, "leases#a", three, reserve(2, 5_000)).await, (false, 0, 0, Resolution::Different));
+        assert_eq!(about(&opened, "leases", limit(2, 60), LOOK).await, (false, 0, 1, Resolution::Done));
+        assert_eq!(about(&opened, "leases", limit(4, 60), LOOK).await, (true, 1, 0, Resolution::Done));
         opened.store.close().await.unwrap();
         let Some(opened) = opened.reopen() else { return };
-        assert_eq!(about(&opened, "leases", three, LOOK).await, (false, 0, 0, Fate::Done));
-        assert_eq!(about(&opened, "leases#a", three, RELEASE).await, (true, 1, 0, Fate::Done));
-        assert_eq!(about(&opened, "leases#a", three, RELEASE).await, (false, 1, 0, Fate::Gone));
-        assert_eq!(about(&opened, "leases#b", three, commit(1_000)).await, (true, 2, 0, Fate::Done));
+        assert_eq!(about(&opened, "leases", three, LOOK).await, (false, 0, 0, Resolution::Done));
+        assert_eq!(about(&opened, "leases#a", three, RELEASE).await, (true, 1, 0, Resolution::Done));
+        assert_eq!(about(&opened, "leases#a", three, RELEASE).await, (false, 1, 0, Resolution::Gone));
+        assert_eq!(about(&opened, "leases#b", three, commit(1_000)).await, (true, 2, 0, Resolution::Done));
         let kept = opened
             .one(at(0), "leases#c", three, Action::Reservation(ReservationAsk::Renew { ttl_seconds: None }))
             .await;
         assert!(kept.session.since(at(0)) >= 5_000 * SECOND, "{kept:?}");
-        assert_eq!(about(&opened, "leases#c", three, RELEASE).await, (true, 3, 0, Fate::Done));
+        assert_eq!(about(&opened, "leases#c", three, RELEASE).await, (true, 3, 0, Resolution::Done));
         assert!(!opened.one(at(0), "leases", three, Action::Forget).await.allowed);
     });
 }
@@ -925,7 +946,7 @@ fn reservation_in_a_window_of_redis_ends_on_time(opened: StoreFixture) {
         }
         assert!(begin.elapsed() >= Duration::from_secs(1), "ended after {:?}", begin.elapsed());
         assert_eq!(summary(opened.one(at(0), "ends", limit, LOOK).await), (true, 2, 6000), "in the same window");
-        assert_eq!(opened.one(at(0), "ends#a", limit, RELEASE).await.fate, Fate::Gone);
+        assert_eq!(opened.one(at(0), "ends#a", limit, RELEASE).await.resolution, Resolution::Gone);
     });
 }
 
@@ -943,7 +964,7 @@ fn concurrent_reservations_never_exceed_the_limit(opened: StoreFixture) {
                     if opened.one(at(0), &key, limit, reserve(3, 60)).await.allowed {
                         let action = if turn % 2 == 0 { commit(1) } else { RELEASE };
                         let ended = opened.one(at(0), &key, limit, action).await;
-                        assert_eq!((ended.fate, ended.owed), (Fate::Done, 0));
+                        assert_eq!((ended.resolution, ended.owed), (Resolution::Done, 0));
                         used += u64::from(turn % 2 == 0);
                     }
                 }
@@ -1025,7 +1046,7 @@ fn closing_keeps_reservations(opened: StoreFixture) {
             let (bucket, all) = (format!("kept {place}"), limit.capacity());
             assert_eq!(reopened.one(at(0), &bucket, limit, LOOK).await.left, all - 1, "{limit:?}");
             let committed = reopened.one(at(0), &format!("{bucket}#it"), limit, commit(0)).await;
-            assert_eq!((committed.fate, committed.left), (Fate::Done, all), "{limit:?}");
+            assert_eq!((committed.resolution, committed.left), (Resolution::Done, all), "{limit:?}");
         }
     });
 }
@@ -1045,33 +1066,33 @@ fn idempotent_request_is_taken_once_and_its_answer_repeated(opened: StoreFixture
             let left = async || ask(&bucket, LOOK).await.left;
             let first = ask(&one, take_once(1, 7)).await;
             assert_eq!(
-                (first.allowed, first.before, first.left, first.fate),
-                (true, all, all - 1, Fate::Done),
+                (first.allowed, first.before, first.left, first.resolution),
+                (true, all, all - 1, Resolution::Done),
                 "{limit:?}"
             );
             ask(&bucket, Action::Ask(Ask::Take { cost: 1 })).await;
-            let again = Outcome { fate: Fate::Repeated, ..first };
+            let again = Outcome { resolution: Resolution::Repeated, ..first };
             assert_eq!((ask(&one, take_once(1, 7)).await, left().await), (again, all - 2), "{limit:?}");
             // Another request with the same idempotency key.
             let different = ask(&one, take_once(2, 8)).await;
             assert_eq!(
-                (different.allowed, different.fate, left().await),
-                (false, Fate::Different, all - 2),
+                (different.allowed, different.resolution, left().await),
+                (false, Resolution::Different, all - 2),
                 "{limit:?}"
             );
             // A denial is an answer, too.
             let denied = ask(&other, take_once(all, 7)).await;
-            assert_eq!((denied.allowed, denied.fate), (false, Fate::Done), "{limit:?}");
+            assert_eq!((denied.allowed, denied.resolution), (false, Resolution::Done), "{limit:?}");
             // A reset clears the counter, and keeps the answers.
             assert!(ask(&bucket, Action::Forget).await.allowed, "{limit:?}");
-            let repeated = Outcome { fate: Fate::Repeated, ..denied };
+            let repeated = Outcome { resolution: Resolution::Repeated, ..denied };
             assert_eq!((ask(&other, take_once(all, 7)).await, left().await), (repeated, all), "{limit:?}");
             assert_eq!((ask(&one, take_once(1, 7)).await, left().await), (again, all), "{limit:?}");
             let later = at(opened.later(59));
             assert_eq!(opened.one(later, &one, limit, take_once(1, 7)).await, again, "{limit:?}");
             if opened.buckets == Buckets::ByPassedTime {
                 let later = opened.one(at(60), &one, limit, take_once(1, 7)).await;
-                assert_eq!((later.fate, later.left), (Fate::Done, all - 1), "{limit:?}");
+                assert_eq!((later.resolution, later.left), (Resolution::Done, all - 1), "{limit:?}");
             }
         }
     });
@@ -1095,21 +1116,22 @@ fn batch_keeps_idempotent_requests_and_reservations_of_the_same_name_apart(opene
         ("once order", LOOK),
     ];
     let asked = asked.map(|(key, action)| (key, limit, action));
-    let reported =
-        wait(opened.apply(at(0), &asked)).into_iter().map(|outcome| (outcome.allowed, outcome.left, outcome.fate));
+    let reported = wait(opened.apply(at(0), &asked))
+        .into_iter()
+        .map(|outcome| (outcome.allowed, outcome.left, outcome.resolution));
     assert_eq!(
         reported.collect::<Vec<_>>(),
         [
-            (true, 8, Fate::Done),
-            (true, 5, Fate::Done),
-            (true, 8, Fate::Repeated),
-            (false, 5, Fate::Different),
-            (true, 1, Fate::Done),
-            (true, 1, Fate::Repeated),
-            (true, 4, Fate::Done),
-            (true, 4, Fate::Repeated),
-            (true, 7, Fate::Done),
-            (true, 7, Fate::Done),
+            (true, 8, Resolution::Done),
+            (true, 5, Resolution::Done),
+            (true, 8, Resolution::Repeated),
+            (false, 5, Resolution::Different),
+            (true, 1, Resolution::Done),
+            (true, 1, Resolution::Repeated),
+            (true, 4, Resolution::Done),
+            (true, 4, Resolution::Repeated),
+            (true, 7, Resolution::Done),
+            (true, 7, Resolution::Done),
         ]
     );
 }
@@ -1121,28 +1143,31 @@ fn repeated_group_takes_nothing_and_repeated_denial_stays_denied(opened: StoreFi
     wait(async {
         let ask = async |group: &[(&str, Limit, Action)]| {
             let reported = opened.apply_groups(at(0), &[group]).await;
-            reported.into_iter().map(|outcome| (outcome.allowed, outcome.left, outcome.fate)).collect::<Vec<_>>()
+            reported.into_iter().map(|outcome| (outcome.allowed, outcome.left, outcome.resolution)).collect::<Vec<_>>()
         };
         let left = async || opened.one(at(0), look.0, look.1, look.2).await.left;
         let both = [(a, small, once), (b, large, once)];
-        assert_eq!(ask(&both).await, [(true, 1, Fate::Done), (true, 98, Fate::Done)]);
-        assert_eq!(ask(&both).await, [(true, 1, Fate::Repeated), (true, 98, Fate::Repeated)]);
+        assert_eq!(ask(&both).await, [(true, 1, Resolution::Done), (true, 98, Resolution::Done)]);
+        assert_eq!(ask(&both).await, [(true, 1, Resolution::Repeated), (true, 98, Resolution::Repeated)]);
         // With another key the group is denied: the small limit denies, and holds the other member back.
         let other = [("{g}a#y", small, once), ("{g}b#y", large, once)];
-        assert_eq!(ask(&other).await, [(false, 1, Fate::Done), (true, 98, Fate::Done)]);
+        assert_eq!(ask(&other).await, [(false, 1, Resolution::Done), (true, 98, Resolution::Done)]);
         assert!(opened.one(at(0), "{g}a", small, Action::Forget).await.allowed);
         opened.one(at(0), "{g}b", large, TAKE).await;
-        assert_eq!(ask(&other).await, [(false, 1, Fate::Repeated), (true, 98, Fate::Repeated)]);
+        assert_eq!(ask(&other).await, [(false, 1, Resolution::Repeated), (true, 98, Resolution::Repeated)]);
         // The member that denied is no longer in the group. The other one was never taken.
-        assert_eq!(ask(&[("{g}b#y", large, once)]).await, [(true, 95, Fate::Done)]);
-        assert_eq!(ask(&[("{g}b#y", large, once)]).await, [(true, 95, Fate::Repeated)]);
+        assert_eq!(ask(&[("{g}b#y", large, once)]).await, [(true, 95, Resolution::Done)]);
+        assert_eq!(ask(&[("{g}b#y", large, once)]).await, [(true, 95, Resolution::Repeated)]);
         // Only the new member is taken. The other answers are repeated.
         let more = [(a, small, once), (b, large, once), (c, small, once)];
-        assert_eq!(ask(&more).await, [(true, 1, Fate::Repeated), (true, 98, Fate::Repeated), (true, 1, Fate::Done)]);
+        assert_eq!(
+            ask(&more).await,
+            [(true, 1, Resolution::Repeated), (true, 98, Resolution::Repeated), (true, 1, Resolution::Done)]
+        );
         // Another request with the same key as one member changes none of them.
         let different = [("{g}a#z", small, once), (b, large, take_once(3, 2))];
-        assert_eq!(ask(&different).await[1], (false, 95, Fate::Different));
-        assert_eq!(ask(&[("{g}a#z", small, take_once(3, 3))]).await, [(true, 0, Fate::Done)]);
+        assert_eq!(ask(&different).await[1], (false, 95, Resolution::Different));
+        assert_eq!(ask(&[("{g}a#z", small, take_once(3, 3))]).await, [(true, 0, Resolution::Done)]);
         assert_eq!(left().await, 95);
     });
 }
@@ -1161,7 +1186,7 @@ fn denied_group_repeats_its_first_answer_after_a_charge(opened: StoreFixture) {
         let charge = Action::Ask(Ask::Charge { cost: 500 });
         assert_eq!(opened.one(at(0), "{again} long", long, charge).await.left, 0);
         for _ in 0..2 {
-            let repeated = denied.iter().map(|outcome| Outcome { fate: Fate::Repeated, ..*outcome });
+            let repeated = denied.iter().map(|outcome| Outcome { resolution: Resolution::Repeated, ..*outcome });
             assert_eq!(ask("y").await, repeated.collect::<Vec<_>>());
         }
         assert_eq!(opened.one(at(0), "{again} long", long, LOOK).await.owed, 402);
@@ -1184,7 +1209,7 @@ fn reservation_of_several_buckets_is_settled_by_the_first_call(opened: StoreFixt
             assert!(settle(&opened, round, "a", reserve(1, LONG)).await.iter().all(|outcome| outcome.allowed));
             assert!(settle(&opened, round, "b", reserve(1, LONG)).await.iter().all(|outcome| outcome.allowed));
         });
-        let fates: Vec<_> = std::thread::scope(|scope| {
+        let resolutions: Vec<_> = std::thread::scope(|scope| {
             let client = |client: u64| {
                 let (opened, settle) = (Arc::clone(&opened), &settle);
                 let of_client = move || {
@@ -1192,9 +1217,12 @@ fn reservation_of_several_buckets_is_settled_by_the_first_call(opened: StoreFixt
                         let committed = settle(&opened, round, "a", commit(client)).await;
                         let released = settle(&opened, round, "b", RELEASE).await;
                         [committed, released].map(|outcomes| {
-                            let fates: Vec<_> = outcomes.iter().map(|outcome| outcome.fate).collect();
-                            assert!(fates.iter().all(|fate| *fate == fates[0]), "one decided about a part: {fates:?}");
-                            fates[0]
+                            let resolutions: Vec<_> = outcomes.iter().map(|outcome| outcome.resolution).collect();
+                            assert!(
+                                resolutions.iter().all(|resolution| *resolution == resolutions[0]),
+                                "one decided about a part: {resolutions:?}"
+                            );
+                            resolutions[0]
                         })
                     })
                 };
@@ -1203,10 +1231,17 @@ fn reservation_of_several_buckets_is_settled_by_the_first_call(opened: StoreFixt
             let clients: Vec<_> = (0..CLIENTS).map(client).collect();
             clients.into_iter().map(|client| client.join().unwrap()).collect()
         });
-        for (call, rest) in [(0, Fate::Repeated), (1, Fate::Gone)] {
-            let fates: Vec<_> = fates.iter().map(|fates| fates[call]).collect();
-            assert_eq!(fates.iter().filter(|fate| **fate == Fate::Done).count(), 1, "{fates:?}");
-            assert!(fates.iter().all(|fate| [Fate::Done, rest].contains(fate)), "{fates:?}");
+        for (call, rest) in [(0, Resolution::Repeated), (1, Resolution::Gone)] {
+            let resolutions: Vec<_> = resolutions.iter().map(|resolutions| resolutions[call]).collect();
+            assert_eq!(
+                resolutions.iter().filter(|resolution| **resolution == Resolution::Done).count(),
+                1,
+                "{resolutions:?}"
+            );
+            assert!(
+                resolutions.iter().all(|resolution| [Resolution::Done, rest].contains(resolution)),
+                "{resolutions:?}"
+            );
         }
         let used: Vec<_> = runtime.block_on(async {
             let mut used = Vec::new();
@@ -1223,9 +1258,9 @@ fn reservation_of_several_buckets_is_settled_by_the_first_call(opened: StoreFixt
         settle(&opened, 9, "a", reserve(1, LONG)).await;
         opened.one(at(0), "{settled 9} 0", limits[0].1, Action::Forget).await;
         let unless = Action::Reservation(ReservationAsk::Commit { cost: 1, charges: false });
-        let fates = settle(&opened, 9, "a", unless).await.into_iter().map(|outcome| outcome.fate);
-        let expected = (0..limits.len()).map(|place| if place == 0 { Fate::Gone } else { Fate::Done });
-        assert_eq!(fates.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+        let resolutions = settle(&opened, 9, "a", unless).await.into_iter().map(|outcome| outcome.resolution);
+        let expected = (0..limits.len()).map(|place| if place == 0 { Resolution::Gone } else { Resolution::Done });
+        assert_eq!(resolutions.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     });
 }
 
@@ -1241,7 +1276,7 @@ fn concurrent_equal_idempotent_requests_are_taken_once(opened: StoreFixture) {
                 let mut first = 0;
                 for name in 0..20 {
                     let outcome = opened.one(at(0), &format!("same#{name}"), limit, take_once(1, 1)).await;
-                    first += u64::from(outcome.fate == Fate::Done);
+                    first += u64::from(outcome.resolution == Resolution::Done);
                 }
                 first
             })
@@ -1259,7 +1294,7 @@ fn closing_keeps_idempotent_answers(opened: StoreFixture) {
         opened.store.close().await.unwrap();
         let Some(reopened) = opened.reopen() else { return };
         let again = reopened.one(at(0), "kept#it", limit, ask).await;
-        assert_eq!(again, Outcome { fate: Fate::Repeated, ..first });
+        assert_eq!(again, Outcome { resolution: Resolution::Repeated, ..first });
         assert_eq!(reopened.one(at(0), "kept", limit, LOOK).await.left, 8);
     });
 }

@@ -1,7 +1,7 @@
 //! A single Redis as the store: keys and values shared with Button's Divvy, times, batches and listings.
 
 use divvy::algorithm::{
-    Ask, Fate, FixedWindow, LeakyBucket, Limit, Outcome, ReservationAsk, SlidingLog, SlidingWindow, TokenBucket,
+    Ask, FixedWindow, LeakyBucket, Limit, Outcome, ReservationAsk, Resolution, SlidingLog, SlidingWindow, TokenBucket,
 };
 use divvy::clock::{Clock, Timestamp};
 use divvy::store::key::{Prefix, Space};
@@ -165,9 +165,9 @@ fn reservations_leave_buttons_divvys_window_unchanged() {
         assert!(!one(&store, "both", limit, TAKE).await.unwrap().allowed);
         let committed =
             about(&store, ("both", "a"), limit, ReservationAsk::Commit { cost: 1, charges: true }).await.unwrap();
-        assert_eq!((committed.fate, committed.left, get(key).as_str()), (Fate::Done, 0, "1"));
+        assert_eq!((committed.resolution, committed.left, get(key).as_str()), (Resolution::Done, 0, "1"));
         let released = about(&store, ("both", "b"), limit, ReservationAsk::Release).await.unwrap();
-        assert_eq!((released.fate, released.left, get(key).as_str()), (Fate::Done, 1, "1"));
+        assert_eq!((released.resolution, released.left, get(key).as_str()), (Resolution::Done, 1, "1"));
         assert_eq!(server.cli(&["EXISTS", &side]), "0", "nothing is reserved any more");
         let ttl = ttl_ms(&server, key);
         assert!(ttl > 0 && ttl <= window_ms, "the window ends when it did: {ttl}");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use divvy::algorithm::{Fate, Limit, ReservationAsk, TokenBucket};
+use divvy::algorithm::{Limit, ReservationAsk, Resolution, TokenBucket};
 use divvy::store::{Action, Store, StoreError};
 
 use crate::conformance::{TAKE, wait};
@@ -84,7 +84,7 @@ fn reservation_is_in_the_slot_of_its_bucket_despite_braces_from_clients() {
                 assert_eq!(left().await, 1, "{name:?}");
                 let commit = ReservationAsk::Commit { cost: 1, charges: true };
                 let committed = about(&store, (name, "{it}"), limit, commit).await.unwrap();
-                assert_eq!((committed.fate, committed.left), (Fate::Done, 2), "{name:?}");
+                assert_eq!((committed.resolution, committed.left), (Resolution::Done, 2), "{name:?}");
                 assert_eq!(left().await, 1, "{name:?}");
                 assert!(one(&store, name, limit, Action::Forget).await.unwrap().allowed, "{name:?}");
             }

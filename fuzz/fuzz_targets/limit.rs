@@ -3,8 +3,8 @@
 #![allow(dead_code, reason = "each target uses its part")]
 
 use divvy::algorithm::{
-    Ask, CalendarId, CalendarWindow, Concurrency, FixedWindow, InvalidLimit, LeakyBucket, Limit, ReservationAsk,
-    SlidingLog, SlidingWindow, Tally, TokenBucket,
+    Ask, CalendarId, CalendarWindow, Concurrency, CountBasis, FixedWindow, InvalidLimit, LeakyBucket, Limit,
+    ReservationAsk, SlidingLog, SlidingWindow, TokenBucket,
 };
 use divvy::clock::Timestamp;
 use libfuzzer_sys::arbitrary::{Error, Result, Unstructured};
@@ -12,10 +12,10 @@ use libfuzzer_sys::arbitrary::{Error, Result, Unstructured};
 /// Reads a limit.
 pub fn read_limit(input: &mut Unstructured) -> Result<Limit> {
     let limit = valid_limit(input)?.map_err(|_| Error::IncorrectFormat)?;
-    let limit = if input.arbitrary()? { limit.counting(Tally::Used) } else { limit };
+    let limit = if input.arbitrary()? { limit.counting(CountBasis::Used) } else { limit };
     if input.ratio(1, 4)? {
         let other = valid_limit(input)?.map_err(|_| Error::IncorrectFormat)?;
-        return Ok(limit.beside(&other));
+        return Ok(limit.share_counter_with(&other));
     }
     Ok(limit)
 }

@@ -54,14 +54,14 @@ pub struct Outcome {
     /// For token buckets, when the caller's present session began. For an ask that made, renewed or found a reservation, when
     /// the reservation ends. Else [`Timestamp::EPOCH`].
     pub session: Timestamp,
-    /// Result for a reservation or an idempotent request.
-    pub fate: Fate,
+    /// The resolution of a reservation or an idempotent request.
+    pub resolution: Resolution,
 }
 
-/// The result of an ask about a reservation, or of an idempotent request. Fates are in the order of how much they say about a
-/// reservation that several buckets have a part in.
+/// The resolution of an ask about a reservation, or of an idempotent request. If several buckets have a part in a reservation,
+/// the smallest of their resolutions says the most about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Fate {
+pub enum Resolution {
     /// The reservation of a commit had ended. The cost is counted now.
     Late,
     /// The ask was carried out.

@@ -8,8 +8,8 @@
 
 use std::num::NonZeroU64;
 
+use super::count_basis::CountBasis;
 use super::invalid::{self, InvalidLimit};
-use super::tally::Tally;
 use super::window::{State, Window};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
@@ -27,7 +27,7 @@ pub struct CalendarWindow {
     pub seconds: u32,
     pub calendar: CalendarId,
     /// The meaning of the number in its states.
-    pub tally: Tally,
+    pub basis: CountBasis,
 }
 
 impl CalendarWindow {
@@ -37,7 +37,7 @@ impl CalendarWindow {
     /// When there are no credits.
     pub fn new(credits: u64, calendar: CalendarId) -> Result<Self, InvalidLimit> {
         let credits = invalid::credits(credits)?;
-        Ok(Self { credits, ends: Timestamp::EPOCH, seconds: 0, calendar, tally: Tally::LeftOf(credits) })
+        Ok(Self { credits, ends: Timestamp::EPOCH, seconds: 0, calendar, basis: CountBasis::LeftOf(credits) })
     }
 
     /// Returns the length of the present window in nanoseconds.
@@ -51,8 +51,8 @@ impl Window for CalendarWindow {
         self.credits
     }
 
-    fn tally(&self) -> Tally {
-        self.tally
+    fn count_basis(&self) -> CountBasis {
+        self.basis
     }
 
     fn end(&self, _at: Timestamp) -> Timestamp {

@@ -1,6 +1,6 @@
 //! The base of all algorithms: the questions that each answers in its own way, and the one way to decide.
 
-use super::ask::{Ask, Fate, Outcome};
+use super::ask::{Ask, Outcome, Resolution};
 use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
 
 /// How far a bucket's time may be ahead of an ask's. Further ahead means that the clock was set back. Asks are dated when they
@@ -130,7 +130,6 @@ pub(super) fn decide<A: Algorithm>(
 pub(super) fn outcome<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, before: u64, at: Timestamp) -> Outcome {
     let (capacity, used) = (limit.capacity(), limit.used(state, at));
     let left = capacity.saturating_sub(used);
-    let full = used == 0;
     let wanted = ask.wanted();
     let allowed = wanted <= before;
     Outcome {
@@ -138,10 +137,10 @@ pub(super) fn outcome<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, befor
         before,
         left,
         owed: used.saturating_sub(capacity),
-        reset_ns: if full { 0 } else { limit.wait_ns(state, limit.credits_at_reset(left), at) },
+        reset_ns: if used == 0 { 0 } else { limit.wait_ns(state, limit.credits_at_reset(left), at) },
         retry_ns: (!allowed && wanted <= capacity).then(|| limit.wait_ns(state, wanted, at)),
         session: limit.session(state),
-        fate: Fate::Done,
+        resolution: Resolution::Done,
     }
 }
 

@@ -10,8 +10,8 @@
 
 use std::num::NonZeroU64;
 
+use super::count_basis::CountBasis;
 use super::invalid::{self, InvalidLimit};
-use super::tally::Tally;
 pub use super::window::State;
 use super::window::Window;
 use crate::clock::Timestamp;
@@ -22,7 +22,7 @@ pub struct FixedWindow {
     pub credits: NonZeroU64,
     pub window_ns: NonZeroU64,
     /// The meaning of the number in its states.
-    pub tally: Tally,
+    pub basis: CountBasis,
 }
 
 impl FixedWindow {
@@ -30,12 +30,12 @@ impl FixedWindow {
     /// When a number is 0.
     pub fn new(credits: u64, window_ns: u64) -> Result<Self, InvalidLimit> {
         let credits = invalid::credits(credits)?;
-        Ok(Self { credits, window_ns: invalid::time(window_ns)?, tally: Tally::LeftOf(credits) })
+        Ok(Self { credits, window_ns: invalid::time(window_ns)?, basis: CountBasis::LeftOf(credits) })
     }
 
     /// Returns a window with nothing left until it ends, and `owed` credits below 0.
     pub fn used_up(&self, ends: Timestamp, owed: u64) -> State {
-        State { ends, count: self.tally.count(self.credits.get().saturating_add(owed)) }
+        State { ends, count: self.basis.count(self.credits.get().saturating_add(owed)) }
     }
 }
 
@@ -44,8 +44,8 @@ impl Window for FixedWindow {
         self.credits
     }
 
-    fn tally(&self) -> Tally {
-        self.tally
+    fn count_basis(&self) -> CountBasis {
+        self.basis
     }
 
     fn end(&self, at: Timestamp) -> Timestamp {

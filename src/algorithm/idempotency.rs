@@ -4,7 +4,7 @@
 //! If one request of a group is denied, the others are held back, and take nothing. If the whole group is sent again, each
 //! request gets its first outcome.
 
-use super::ask::{Ask, Fate, Outcome};
+use super::ask::{Ask, Outcome, Resolution};
 use super::limit::Limit;
 use super::record::{Content, Record, RecordChange};
 use super::state::{Decision, State};
@@ -32,7 +32,7 @@ impl Replay {
         else {
             return Self::None;
         };
-        let outcome = Outcome { fate: Fate::Repeated, ..outcome };
+        let outcome = Outcome { resolution: Resolution::Repeated, ..outcome };
         match (first == fingerprint, is_held_back) {
             (false, _) => Self::Conflict,
             (true, true) => Self::HeldBack(outcome),
@@ -65,7 +65,7 @@ impl Limit {
     /// Decides a request whose name belongs to another request.
     fn decide_conflict(&self, bucket: Option<&State>, at: Timestamp) -> Decision {
         let look = self.decide(bucket, Ask::Look { cost: 0 }, at);
-        Decision { outcome: Outcome { allowed: false, fate: Fate::Different, ..look.outcome }, ..look }
+        Decision { outcome: Outcome { allowed: false, resolution: Resolution::Different, ..look.outcome }, ..look }
     }
 }
 
@@ -87,15 +87,15 @@ mod tests {
         let (Decision { outcome: first, state: bucket }, record) =
             limit.decide_idempotent(None, None, (TAKE, 7), at(0));
         let RecordChange::Set(record) = record else { panic!("nothing is remembered") };
-        assert_eq!((first.allowed, first.left, first.fate), (true, 3, Fate::Done));
+        assert_eq!((first.allowed, first.left, first.resolution), (true, 3, Resolution::Done));
         let again = |ask, seconds| limit.decide_idempotent(bucket.as_ref(), Some(&record), ask, at(seconds));
-        let outcome = Outcome { fate: Fate::Repeated, ..first };
+        let outcome = Outcome { resolution: Resolution::Repeated, ..first };
         assert_eq!(again((TAKE, 7), 59), (Decision { outcome, state: None }, RecordChange::Keep));
         let (Decision { outcome: different, state }, kept) = again((TAKE, 8), 59);
-        assert_eq!((different.allowed, different.left, different.fate), (false, 3, Fate::Different));
+        assert_eq!((different.allowed, different.left, different.resolution), (false, 3, Resolution::Different));
         assert_eq!((state, kept), (None, RecordChange::Keep));
         let (Decision { outcome: later, state }, _) = again((TAKE, 7), 60);
-        assert_eq!((later.allowed, later.left, later.fate, state.is_some()), (true, 1, Fate::Done, true));
+        assert_eq!((later.allowed, later.left, later.resolution, state.is_some()), (true, 1, Resolution::Done, true));
     }
 
     #[test]
@@ -103,10 +103,13 @@ mod tests {
         let limit = Limit::FixedWindow(FixedWindow::new(1, NANOS_PER_SECOND).unwrap());
         let (Decision { outcome: denied, .. }, record) = limit.decide_idempotent(None, None, (TAKE, 7), at(0));
         let RecordChange::Set(record) = record else { panic!("nothing is remembered") };
-        let replay = Replay::Answered(Outcome { fate: Fate::Repeated, ..denied });
+        let replay = Replay::Answered(Outcome { resolution: Resolution::Repeated, ..denied });
         assert_eq!((denied.allowed, Replay::find(Some(&record), 7, at(2))), (false, replay));
         let held_back = Record::new_answer(7, denied, true, at(0));
         assert!(matches!(Replay::find(Some(&held_back), 7, at(2)), Replay::HeldBack(_)));
-        assert_eq!(limit.decide_idempotent(None, Some(&held_back), (TAKE, 7), at(2)).0.outcome.fate, Fate::Done);
+        assert_eq!(
+            limit.decide_idempotent(None, Some(&held_back), (TAKE, 7), at(2)).0.outcome.resolution,
+            Resolution::Done
+        );
     }
 }

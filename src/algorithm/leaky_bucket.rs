@@ -61,10 +61,6 @@ impl LeakyBucket {
         let period_ns = u128::from(self.period_ns.get());
         State { mark, credits: saturating(level / period_ns), drops: saturating(level % period_ns) }
     }
-
-    fn leaking_ns(&self, drops: u128) -> u128 {
-        drops.div_ceil(u128::from(self.count.get()))
-    }
 }
 
 impl Algorithm for LeakyBucket {
@@ -105,7 +101,7 @@ impl Algorithm for LeakyBucket {
 
     fn wait_ns(&self, state: &State, credits: u64, _at: Timestamp) -> u64 {
         let level_then = self.drops(self.capacity.get().saturating_sub(credits));
-        saturating(self.leaking_ns(self.level(state).saturating_sub(level_then)))
+        saturating(self.level(state).saturating_sub(level_then).div_ceil(u128::from(self.count.get())))
     }
 
     fn credits_at_reset(&self, _left: u64) -> u64 {

@@ -3,6 +3,7 @@
 use super::ask::Ask;
 use super::calendar_window::CalendarWindow;
 use super::concurrency::Concurrency;
+use super::count_basis::CountBasis;
 use super::decide::Algorithm;
 use super::fixed_window::FixedWindow;
 use super::kind::Kind;
@@ -11,7 +12,6 @@ use super::reservation::decorator;
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SlidingWindow;
 use super::state::{AlgorithmState, Decision, State};
-use super::tally::Tally;
 use super::token_bucket::TokenBucket;
 use crate::clock::Timestamp;
 
@@ -65,15 +65,15 @@ impl Limit {
     }
 
     /// Returns this limit for a counter whose states count something else. The usage carries over.
-    pub fn counting(mut self, counter: Tally) -> Self {
-        if let Some(tally) = self.tally_mut() {
-            *tally = counter;
+    pub fn counting(mut self, counter: CountBasis) -> Self {
+        if let Some(basis) = self.count_basis_mut() {
+            *basis = counter;
         }
         self
     }
 
     /// Returns this limit for a counter that `other` is also on, which may give credits back more slowly.
-    pub fn beside(mut self, other: &Limit) -> Self {
+    pub fn share_counter_with(mut self, other: &Limit) -> Self {
         match (&mut self, other) {
             (Limit::TokenBucket(limit), Limit::TokenBucket(other)) => limit.slowest = limit.slowest.min(other.slowest),
             (Limit::LeakyBucket(limit), Limit::LeakyBucket(other)) => limit.slowest = limit.slowest.min(other.slowest),
@@ -84,16 +84,16 @@ impl Limit {
     }
 
     /// Returns what the states of its counters count.
-    pub fn tally(mut self) -> Tally {
-        self.tally_mut().map_or(Tally::Used, |tally| *tally)
+    pub fn count_basis(mut self) -> CountBasis {
+        self.count_basis_mut().map_or(CountBasis::Used, |basis| *basis)
     }
 
     /// `None` if the states count what was used under any limit.
-    fn tally_mut(&mut self) -> Option<&mut Tally> {
+    fn count_basis_mut(&mut self) -> Option<&mut CountBasis> {
         match self {
-            Limit::FixedWindow(FixedWindow { tally, .. })
-            | Limit::CalendarWindow(CalendarWindow { tally, .. })
-            | Limit::TokenBucket(TokenBucket { tally, .. }) => Some(tally),
+            Limit::FixedWindow(FixedWindow { basis, .. })
+            | Limit::CalendarWindow(CalendarWindow { basis, .. })
+            | Limit::TokenBucket(TokenBucket { basis, .. }) => Some(basis),
             Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) | Limit::Concurrency(_) => None,
         }
     }

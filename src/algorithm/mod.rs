@@ -18,6 +18,7 @@
 mod ask;
 pub mod calendar_window;
 pub mod concurrency;
+mod count_basis;
 mod decide;
 pub mod fixed_window;
 pub mod idempotency;
@@ -30,15 +31,15 @@ pub mod reservation;
 pub mod sliding_log;
 pub mod sliding_window;
 mod state;
-mod tally;
 #[cfg(test)]
 mod tests;
 pub mod token_bucket;
 mod window;
 
-pub use ask::{Ask, Fate, Outcome};
+pub use ask::{Ask, Outcome, Resolution};
 pub use calendar_window::{CalendarId, CalendarWindow};
 pub use concurrency::Concurrency;
+pub use count_basis::CountBasis;
 pub use fixed_window::FixedWindow;
 pub use invalid::{InvalidLimit, MAX_LOG_CREDITS};
 pub use kind::Kind;
@@ -49,5 +50,4 @@ pub use reservation::ReservationAsk;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 pub use state::{Decision, ReservedState, State};
-pub use tally::Tally;
 pub use token_bucket::TokenBucket;

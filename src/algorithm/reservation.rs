@@ -8,7 +8,7 @@ pub(super) mod decorator;
 pub mod groups;
 
 use self::decorator::Expiry;
-use super::ask::{Ask, Fate, Outcome};
+use super::ask::{Ask, Outcome, Resolution};
 use super::limit::{Limit, with_algorithm};
 use super::record::{Content, REMEMBERED_NS, Record, RecordChange, Reservation};
 use super::state::{Decision, State};
@@ -78,7 +78,7 @@ struct OpenReservation {
 }
 
 /// Returns the decision with the end of the reservation, and the record of it.
-fn held(mut decision: Decision, open: OpenReservation) -> (Decision, RecordChange) {
+fn record_open(mut decision: Decision, open: OpenReservation) -> (Decision, RecordChange) {
     let OpenReservation { reservation, expiry, generation } = open;
     decision.outcome.session = expiry.by_server;
     let content = Content::Open { reservation, ends: expiry.by_bucket, generation };
@@ -104,7 +104,7 @@ impl Context<'_> {
             return (decision, RecordChange::Keep);
         };
         let generation = if let State::Reserved(state) = state { state.groups.generation } else { generation };
-        held(decision, OpenReservation { reservation, expiry, generation })
+        record_open(decision, OpenReservation { reservation, expiry, generation })
     }
 
     /// Answers a reservation under a name that exists: it is the same one, or another one.
@@ -118,23 +118,23 @@ impl Context<'_> {
         let lasts_alike = self.limit.is_concurrency_limit() || existing.ttl_seconds == wanted.ttl_seconds;
         let is_unknown = existing.credits == 0;
         let is_same = is_unknown || (existing.credits == wanted.credits && lasts_alike);
-        let fate = if is_same { Fate::Repeated } else { Fate::Different };
+        let resolution = if is_same { Resolution::Repeated } else { Resolution::Different };
         let session = open.map_or(Timestamp::EPOCH, |open| open.expiry.by_server);
-        self.look(|outcome| Outcome { allowed: is_same, fate, session, ..outcome })
+        self.look(|outcome| Outcome { allowed: is_same, resolution, session, ..outcome })
     }
 
     fn commit(&self, cost: u64, charges: bool) -> (Decision, RecordChange) {
-        if let Some(Record { content: Content::Committed { left, owed, reset_ns, .. }, .. }) = self.record {
-            let (left, owed, reset_ns) = (*left, *owed, *reset_ns);
+        if let Some(&Record { content: Content::Committed { left, owed, reset_ns, .. }, .. }) = self.record {
             let first = Outcome { allowed: true, before: left, left, owed, reset_ns, ..Outcome::default() };
-            return (Decision { outcome: Outcome { fate: Fate::Repeated, ..first }, state: None }, RecordChange::Keep);
+            let outcome = Outcome { resolution: Resolution::Repeated, ..first };
+            return (Decision { outcome, state: None }, RecordChange::Keep);
         }
         let open = self.find_open();
         if open.is_none() && !charges {
             return self.gone();
         }
         let mut decision = self.settle(open, cost);
-        decision.outcome.fate = if open.is_some() { Fate::Done } else { Fate::Late };
+        decision.outcome.resolution = if open.is_some() { Resolution::Done } else { Resolution::Late };
         // The amount and the time of a reservation that has ended are unknown.
         let reservation = open.map_or(Reservation::default(), |open| open.reservation);
         let as_made = self.at.plus(groups::longest_ns(reservation.ttl_seconds));
@@ -157,7 +157,7 @@ impl Context<'_> {
         let longer = (open.reservation.credits, open.expiry.by_bucket, ttl_seconds);
         let (decision, expiry) =
             with_algorithm!(self.limit, limit => decorator::renew(limit, self.bucket, longer, self.at));
-        held(decision, OpenReservation { expiry, ..open })
+        record_open(decision, OpenReservation { expiry, ..open })
     }
 
     /// Frees what is reserved, if anything is, and counts `cost`.
@@ -177,7 +177,7 @@ impl Context<'_> {
     }
 
     fn gone(&self) -> (Decision, RecordChange) {
-        self.look(|outcome| Outcome { allowed: false, fate: Fate::Gone, ..outcome })
+        self.look(|outcome| Outcome { allowed: false, resolution: Resolution::Gone, ..outcome })
     }
 
     fn look(&self, answer: impl FnOnce(Outcome) -> Outcome) -> (Decision, RecordChange) {

@@ -19,9 +19,9 @@
 use std::num::NonZeroU64;
 
 use super::ask::{Ask, Outcome};
+use super::count_basis::CountBasis;
 use super::decide::{self, Algorithm, Present, saturating};
 use super::invalid::{self, InvalidLimit};
-use super::tally::Tally;
 use crate::clock::Timestamp;
 
 /// At most `capacity` tokens; `refill` more after each `interval_ns` nanoseconds.
@@ -31,7 +31,7 @@ pub struct TokenBucket {
     pub refill: NonZeroU64,
     pub interval_ns: NonZeroU64,
     /// The meaning of the number in its states.
-    pub tally: Tally,
+    pub basis: CountBasis,
     /// The smallest refill of all limits on its counter. It decides how long the counter is kept.
     pub slowest: NonZeroU64,
 }
@@ -41,7 +41,7 @@ pub struct TokenBucket {
 pub struct State {
     /// Refills are counted up to here; the next one comes an interval later.
     pub mark: Timestamp,
-    /// Tokens in the bucket at the mark, or missing from it, as the limit's [`Tally`] says.
+    /// Tokens in the bucket at the mark, or missing from it, as the limit's [`CountBasis`] says.
     pub count: u64,
     /// When the present session began.
     pub session: Timestamp,
@@ -54,7 +54,7 @@ impl TokenBucket {
         let capacity = invalid::credits(capacity)?;
         let refill = NonZeroU64::new(refill).ok_or(InvalidLimit::NoRefill)?;
         let interval_ns = invalid::time(interval_ns)?;
-        Ok(Self { capacity, refill, interval_ns, tally: Tally::LeftOf(capacity), slowest: refill })
+        Ok(Self { capacity, refill, interval_ns, basis: CountBasis::LeftOf(capacity), slowest: refill })
     }
 
     /// Returns `found` after a drain of `cost` tokens, or as many as there are.
@@ -65,19 +65,14 @@ impl TokenBucket {
         }
         State {
             mark: if strict && cost >= tokens { at } else { found.mark },
-            count: self.tally.count(self.missing(&found).saturating_add(cost.min(tokens))),
+            count: self.basis.count(self.missing(&found).saturating_add(cost.min(tokens))),
             session: if cost <= tokens { at } else { found.session },
         }
     }
 
     /// Returns the tokens that the bucket lacked at its mark. They may exceed the capacity, if the bucket was larger before.
     fn missing(&self, state: &State) -> u64 {
-        self.tally.used(state.count)
-    }
-
-    /// Returns the nanoseconds until `tokens` are back.
-    fn refilling_ns(&self, tokens: u64) -> u128 {
-        u128::from(tokens.div_ceil(self.refill.get())) * u128::from(self.interval_ns.get())
+        self.basis.used(state.count)
     }
 }
 
@@ -89,7 +84,7 @@ impl Algorithm for TokenBucket {
     }
 
     fn fresh(&self, at: Timestamp) -> State {
-        State { mark: at, count: self.tally.count(0), session: at }
+        State { mark: at, count: self.basis.count(0), session: at }
     }
 
     fn time(&self, state: &State) -> Timestamp {
@@ -99,7 +94,7 @@ impl Algorithm for TokenBucket {
     fn advanced(&self, state: State, at: Timestamp) -> State {
         let steps = at.since(state.mark) / self.interval_ns;
         let missing = self.missing(&state).saturating_sub(steps.saturating_mul(self.refill.get()));
-        State { mark: state.mark.plus(steps * self.interval_ns.get()), count: self.tally.count(missing), ..state }
+        State { mark: state.mark.plus(steps * self.interval_ns.get()), count: self.basis.count(missing), ..state }
     }
 
     fn pulled_back(&self, state: State, at: Timestamp) -> State {
@@ -113,12 +108,12 @@ impl Algorithm for TokenBucket {
     fn take(&self, state: &mut State, credits: u64, at: Timestamp) {
         let missing = self.missing(state);
         let mark = if missing == 0 { at } else { state.mark };
-        *state = State { mark, count: self.tally.count(missing.saturating_add(credits)), session: at };
+        *state = State { mark, count: self.basis.count(missing.saturating_add(credits)), session: at };
     }
 
     /// Refills keep their rhythm.
     fn give_back(&self, state: &mut State, credits: u64) {
-        state.count = self.tally.count(self.missing(state).saturating_sub(credits));
+        state.count = self.basis.count(self.missing(state).saturating_sub(credits));
     }
 
     fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {
@@ -126,8 +121,8 @@ impl Algorithm for TokenBucket {
         if missing == 0 {
             return 0;
         }
-        let there = u128::from(state.mark.as_nanos()) + self.refilling_ns(missing);
-        saturating(there.saturating_sub(u128::from(at.as_nanos())))
+        let refilling_ns = u128::from(missing.div_ceil(self.refill.get())) * u128::from(self.interval_ns.get());
+        saturating((u128::from(state.mark.as_nanos()) + refilling_ns).saturating_sub(u128::from(at.as_nanos())))
     }
 
     fn session(&self, state: &State) -> Timestamp {

@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU64;
 
+use super::count_basis::CountBasis;
 use super::decide::Algorithm;
-use super::tally::Tally;
 use crate::clock::Timestamp;
 
 /// A window that has begun. Two words: `ends`, `count`.
@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 pub struct State {
     /// The window is over at this time.
     pub ends: Timestamp,
-    /// Credits left until then, or used, as the limit's [`Tally`] says.
+    /// Credits left until then, or used, as the limit's [`CountBasis`] says.
     pub count: u64,
 }
 
@@ -19,7 +19,7 @@ pub struct State {
 pub(super) trait Window {
     fn credits(&self) -> NonZeroU64;
 
-    fn tally(&self) -> Tally;
+    fn count_basis(&self) -> CountBasis;
 
     /// Returns the end of the window that contains `at`.
     fn end(&self, at: Timestamp) -> Timestamp;
@@ -36,7 +36,7 @@ impl<W: Window> Algorithm for W {
     }
 
     fn fresh(&self, at: Timestamp) -> State {
-        State { ends: self.end(at), count: self.tally().count(0) }
+        State { ends: self.end(at), count: self.count_basis().count(0) }
     }
 
     fn time(&self, state: &State) -> Timestamp {
@@ -52,15 +52,15 @@ impl<W: Window> Algorithm for W {
     }
 
     fn used(&self, state: &State, _at: Timestamp) -> u64 {
-        self.tally().used(state.count)
+        self.count_basis().used(state.count)
     }
 
     fn take(&self, state: &mut State, credits: u64, _at: Timestamp) {
-        state.count = self.tally().count(self.tally().used(state.count).saturating_add(credits));
+        state.count = self.count_basis().count(self.count_basis().used(state.count).saturating_add(credits));
     }
 
     fn give_back(&self, state: &mut State, credits: u64) {
-        state.count = self.tally().count(self.tally().used(state.count).saturating_sub(credits));
+        state.count = self.count_basis().count(self.count_basis().used(state.count).saturating_sub(credits));
     }
 
     fn window_end(&self, state: &State) -> Option<Timestamp> {

@@ -10,7 +10,6 @@ mod entries;
 mod group;
 mod idempotency;
 mod idempotency_key;
-mod part;
 mod reservation;
 mod reservation_id;
 mod rules;

@@ -11,7 +11,7 @@ use siphasher::sip128::SipHasher13;
 use self::actor_limits::LabelLimits;
 pub use self::actor_limits::LimitFilter;
 pub(super) use self::actor_limits::{ActorLimits, Cursor};
-use crate::algorithm::{Limit, Tally};
+use crate::algorithm::{CountBasis, Limit};
 use crate::clock::Timestamp;
 use crate::metrics::{Metrics, RuleHits};
 use crate::rules::{
@@ -95,7 +95,7 @@ impl Bucket {
             None => (limit, Prefix::new(space, rule.pairs(), &limit)),
             Some(counter) => {
                 let refill = rule.settings.refill_credits;
-                (limit.counting(Tally::Used), Prefix::named(space, counter, &rule.actor_fields, &limit, refill))
+                (limit.counting(CountBasis::Used), Prefix::named(space, counter, &rule.actor_fields, &limit, refill))
             }
         };
         let actor = ActorFields::new(&rule.actor_fields);
@@ -116,7 +116,7 @@ impl Bucket {
     pub fn limit_of(&self, actor: &[u8], now: Timestamp) -> Option<Limit> {
         match self.own_quota(actor, now) {
             Some((_, Quota::Limited(limit))) => {
-                Some(self.dated(limit.counting(self.limit.tally()).beside(&self.limit), now))
+                Some(self.dated(limit.counting(self.limit.count_basis()).share_counter_with(&self.limit), now))
             }
             Some((_, Quota::Never)) => None,
             Some((_, Quota::Always { .. })) | None => Some(self.limit_at(now)),
@@ -153,7 +153,7 @@ impl Policy {
         let bucket = |(index, rule): (usize, &Rule)| {
             let Quota::Limited(limit) = rule.quota else { return None };
             let others = rule.counter.as_deref().and_then(|counter| shared.get(counter));
-            let limit = others.map_or(limit, |others| limit.beside(others));
+            let limit = others.map_or(limit, |others| limit.share_counter_with(others));
             Some(Bucket::new(rule, limit, names.space(rule, stacking.get(index) == Some(&true))))
         };
         let buckets: Vec<_> = rules.rules().iter().enumerate().map(bucket).collect();
@@ -235,7 +235,7 @@ fn shared_limits(rules: &[Rule]) -> HashMap<&str, Limit> {
     let mut shared: HashMap<&str, Limit> = HashMap::new();
     for rule in rules {
         if let (Some(counter), Quota::Limited(limit)) = (rule.counter.as_deref(), rule.quota) {
-            shared.entry(counter).and_modify(|known| *known = known.beside(&limit)).or_insert(limit);
+            shared.entry(counter).and_modify(|known| *known = known.share_counter_with(&limit)).or_insert(limit);
         }
     }
     shared

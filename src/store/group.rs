@@ -189,7 +189,7 @@ impl Drop for Room<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{Ask, Fate, ReservationAsk, fixed_window};
+    use crate::algorithm::{Ask, ReservationAsk, Resolution, fixed_window};
     use crate::store::bounds::{Bounds, WhenFull};
     use crate::store::contract::Action;
     use crate::store::testing::{at, window};
@@ -267,10 +267,12 @@ mod tests {
             let mut decided = Vec::new();
             let budgets = Budgets { counters: &budgets.0, records: &budgets.1, shares: &shares };
             decide(members, budgets, &mut decided)?.keep();
-            Ok::<_, StoreError>(decided.iter().map(|one| (one.outcome.fate, one.outcome.left)).collect::<Vec<_>>())
+            Ok::<_, StoreError>(
+                decided.iter().map(|one| (one.outcome.resolution, one.outcome.left)).collect::<Vec<_>>(),
+            )
         };
         assert!(settled(&[commit.clone(), commit.clone()]).is_err(), "there is room for one record");
         assert_eq!((budgets.0.at_least(), budgets.1.remembered()), (0, Default::default()));
-        assert_eq!(settled(&[gone, commit]).unwrap(), [(Fate::Gone, 5), (Fate::Late, 3)]);
+        assert_eq!(settled(&[gone, commit]).unwrap(), [(Resolution::Gone, 5), (Resolution::Late, 3)]);
     }
 }

@@ -177,12 +177,16 @@ pub fn clock_set_back_keeps_no_answer_longer(opened: StoreFixture) {
                     let (start, now) = (at(100_000), at(100_000 - back));
                     let key = format!("answers {which} {back} {way}#it");
                     let first = opened.one(start, &key, limit, take_once(1, 1)).await;
-                    assert_eq!((first.allowed, first.fate), (true, Fate::Done), "{limit:?}, {back} s back");
+                    assert_eq!((first.allowed, first.resolution), (true, Resolution::Done), "{limit:?}, {back} s back");
                     let again = opened.one(now, &key, limit, asked).await;
-                    let expected = if way == 0 { Fate::Repeated } else { Fate::Different };
-                    assert_eq!(again.fate, expected, "{limit:?}, {back} s back");
+                    let expected = if way == 0 { Resolution::Repeated } else { Resolution::Different };
+                    assert_eq!(again.resolution, expected, "{limit:?}, {back} s back");
                     let later = opened.one(now.plus(60 * SECOND), &key, limit, take_once(1, 1)).await;
-                    assert_eq!(later.fate, Fate::Done, "{limit:?}, {back} s back: it is forgotten after a minute");
+                    assert_eq!(
+                        later.resolution,
+                        Resolution::Done,
+                        "{limit:?}, {back} s back: it is forgotten after a minute"
+                    );
                 }
             }
         }
@@ -198,10 +202,14 @@ pub fn clock_set_back_keeps_no_commit_longer(opened: StoreFixture) {
                     let (start, now) = (at(100_000), at(100_000 - back));
                     let key = format!("commits {which} {back} {way}#it");
                     assert!(opened.one(start, &key, limit, reserve(1, 30)).await.allowed);
-                    assert_eq!(opened.one(start, &key, limit, commit(1)).await.fate, Fate::Done);
-                    assert_eq!(opened.one(now, &key, limit, asked).await.fate, Fate::Repeated);
+                    assert_eq!(opened.one(start, &key, limit, commit(1)).await.resolution, Resolution::Done);
+                    assert_eq!(opened.one(now, &key, limit, asked).await.resolution, Resolution::Repeated);
                     let later = opened.one(now.plus(60 * SECOND), &key, limit, commit(1)).await;
-                    assert_eq!(later.fate, Fate::Late, "{limit:?}, {back} s back: it is forgotten after a minute");
+                    assert_eq!(
+                        later.resolution,
+                        Resolution::Late,
+                        "{limit:?}, {back} s back: it is forgotten after a minute"
+                    );
                 }
             }
         }

@@ -21,7 +21,7 @@ use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
-use super::disk::{FATES, Fate, FileSystem, Model, Names};
+use super::disk::{CUT_EFFECTS, CutEffect, FileSystem, Model, Names};
 use super::in_memory;
 use super::interposed::interposed;
 use super::trace::{Event, Moment, Trace};
@@ -266,19 +266,19 @@ fn model() -> Model {
 }
 
 /// Builds a disk for each cut, and opens it.
-fn open_all(recorded: &Recording, durability: Durability, mut cuts: Vec<(usize, Fate)>, rng: &mut Rng) {
+fn open_all(recorded: &Recording, durability: Durability, mut cuts: Vec<(usize, CutEffect)>, rng: &mut Rng) {
     cuts.sort_by_key(|(cut, _)| *cut);
     let (place, count) = (in_memory(), cuts.len());
     let mut system = FileSystem::new(&recorded.trace, &recorded.data, model());
     let (mut faults, mut refused) = (Vec::new(), 0);
-    for (number, (cut, fate)) in cuts.into_iter().enumerate() {
+    for (number, (cut, effect)) in cuts.into_iter().enumerate() {
         system.advance(cut);
         let disk = place.path().join(number.to_string());
-        system.cut(fate, OTHERS, rng, &disk);
+        system.cut(effect, OTHERS, rng, &disk);
         let promised = recorded.promised(durability, cut, system.first_unsynced_log_write());
         if let Some(fault) = recorded.fault(durability, &disk, &promised) {
             refused += u32::from(fault.starts_with(REFUSED));
-            faults.push(format!("the disk of event {cut} ({fate:?}): {fault}"));
+            faults.push(format!("the disk of event {cut} ({effect:?}): {fault}"));
         }
         fs::remove_dir_all(&disk).unwrap();
     }
@@ -299,7 +299,7 @@ fn cut_the_power(durability: Durability, name: &str) {
             true => rng.random_range(1..=events),
             false => turning_points[rng.random_range(0..turning_points.len())],
         };
-        cuts.push((cut, FATES[number as usize % FATES.len()]));
+        cuts.push((cut, CUT_EFFECTS[number as usize % CUT_EFFECTS.len()]));
     }
     open_all(&recorded, durability, cuts, &mut rng);
 }
@@ -327,11 +327,11 @@ fn store_opens_despite_a_hole_in_the_log_before_a_flushed_column_family() {
     let recorded = record("wal");
     let flushes = flushes(&recorded);
     assert!(!flushes.is_empty(), "nothing was flushed under load");
-    let fates = [Fate::Hole, Fate::Lost, Fate::Prefix];
+    let effects = [CutEffect::Hole, CutEffect::Lost, CutEffect::Prefix];
     let cuts = (0..setting("DIVVY_TEST_POWER_DISKS", 10) as usize).map(|number| {
         // At most up to the next fsync of the log, which happens every second.
         let after = flushes[rng.random_range(0..flushes.len())] + rng.random_range(0..200);
-        (after.min(recorded.trace.events.len()), fates[number % fates.len()])
+        (after.min(recorded.trace.events.len()), effects[number % effects.len()])
     });
     let cuts = cuts.collect();
     open_all(&recorded, Durability::Wal, cuts, &mut rng);

@@ -40,7 +40,7 @@ pub enum Names {
 
 /// The effect of a power cut on writes that were not synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum CutEffect {
     /// All are present, as when only the process ends.
     Kept,
     /// None is present.
@@ -53,7 +53,8 @@ pub enum Fate {
     Scattered,
 }
 
-pub const FATES: [Fate; 5] = [Fate::Kept, Fate::Lost, Fate::Prefix, Fate::Hole, Fate::Scattered];
+pub const CUT_EFFECTS: [CutEffect; 5] =
+    [CutEffect::Kept, CutEffect::Lost, CutEffect::Prefix, CutEffect::Hole, CutEffect::Scattered];
 
 #[derive(Debug, Clone)]
 enum Change {
@@ -160,14 +161,19 @@ impl<'a> FileSystem<'a> {
     }
 
     /// Writes a disk that a power cut could leave now into the new directory `place`. The share `others` of the files,
-    /// from 0 to 1, is treated differently from `fate`.
-    pub fn cut(&self, fate: Fate, others: f64, rng: &mut Rng, place: &Path) {
+    /// from 0 to 1, is treated differently from `effect`.
+    pub fn cut(&self, effect: CutEffect, others: f64, rng: &mut Rng, place: &Path) {
         fs::create_dir(place).unwrap();
-        for (name, inode) in self.surviving_names(fate, rng) {
-            let fate = if rng.random_bool(others) { FATES[rng.random_range(0..FATES.len())] } else { fate };
+        for (name, inode) in self.surviving_names(effect, rng) {
+            let effect =
+                if rng.random_bool(others) { CUT_EFFECTS[rng.random_range(0..CUT_EFFECTS.len())] } else { effect };
             let has_holes = self.model.manifest_holes || !name.starts_with("MANIFEST");
-            let fate = if has_holes || !matches!(fate, Fate::Hole | Fate::Scattered) { fate } else { Fate::Prefix };
-            fs::write(place.join(name), self.surviving_content(&self.inodes[inode], fate, rng)).unwrap();
+            let effect = if has_holes || !matches!(effect, CutEffect::Hole | CutEffect::Scattered) {
+                effect
+            } else {
+                CutEffect::Prefix
+            };
+            fs::write(place.join(name), self.surviving_content(&self.inodes[inode], effect, rng)).unwrap();
         }
     }
 
@@ -296,18 +302,18 @@ impl<'a> FileSystem<'a> {
         }
     }
 
-    fn surviving_names(&self, fate: Fate, rng: &mut Rng) -> BTreeMap<String, usize> {
+    fn surviving_names(&self, effect: CutEffect, rng: &mut Rng) -> BTreeMap<String, usize> {
         let mut names = self.durable_names.clone();
         let pending = self.pending_names.len();
-        let first = match fate {
-            Fate::Kept => pending,
-            Fate::Lost => 0,
+        let first = match effect {
+            CutEffect::Kept => pending,
+            CutEffect::Lost => 0,
             _ => rng.random_range(0..=pending),
         };
         for (place, (_, change)) in self.pending_names.iter().enumerate() {
             let is_there = match self.model.names {
                 Names::Ordered => place < first,
-                Names::Loose => fate == Fate::Kept || fate != Fate::Lost && rng.random(),
+                Names::Loose => effect == CutEffect::Kept || effect != CutEffect::Lost && rng.random(),
             };
             if is_there {
                 change.apply(&mut names);
@@ -316,19 +322,19 @@ impl<'a> FileSystem<'a> {
         names
     }
 
-    fn surviving_content(&self, inode: &Inode, fate: Fate, rng: &mut Rng) -> Vec<u8> {
+    fn surviving_content(&self, inode: &Inode, effect: CutEffect, rng: &mut Rng) -> Vec<u8> {
         let mut content = inode.durable.clone();
         let count = inode.pending.len();
-        match fate {
+        match effect {
             _ if count == 0 => {}
-            Fate::Lost => {}
-            Fate::Kept => self.replay(&mut content, inode, count),
-            Fate::Prefix => {
+            CutEffect::Lost => {}
+            CutEffect::Kept => self.replay(&mut content, inode, count),
+            CutEffect::Prefix => {
                 let whole = rng.random_range(0..count);
                 self.replay(&mut content, inode, whole);
                 apply(&mut content, &torn(&inode.pending[whole].1, rng), &self.trace.bytes);
             }
-            Fate::Hole => {
+            CutEffect::Hole => {
                 self.replay(&mut content, inode, count);
                 let (_, hit) = &inode.pending[rng.random_range(0..count)];
                 if let Change::Write { offset, data } = hit {
@@ -337,7 +343,7 @@ impl<'a> FileSystem<'a> {
                     restore(&mut content, &inode.durable, place, unit);
                 }
             }
-            Fate::Scattered => {
+            CutEffect::Scattered => {
                 let unit = if rng.random() { SECTOR } else { PAGE };
                 content = self.scattered(inode, unit, rng);
             }
@@ -452,14 +458,14 @@ mod tests {
     }
 
     /// Returns the contents of a file after many power cuts at the end of the trace; `None` if the file is missing.
-    fn seen(trace: &Trace, names: Names, fate: Fate, name: &str) -> Vec<Option<Vec<u8>>> {
+    fn seen(trace: &Trace, names: Names, effect: CutEffect, name: &str) -> Vec<Option<Vec<u8>>> {
         let mut system = FileSystem::new(trace, Path::new(ROOT), Model { names, manifest_holes: true });
         system.advance(trace.events.len());
         let place = tempfile::tempdir().unwrap();
         let mut seen = Vec::new();
         for seed in 0..200 {
             let disk = place.path().join(seed.to_string());
-            system.cut(fate, 0.0, &mut Rng::seed_from_u64(seed), &disk);
+            system.cut(effect, 0.0, &mut Rng::seed_from_u64(seed), &disk);
             seen.push(fs::read(disk.join(name)).ok());
         }
         seen.sort();
@@ -474,13 +480,13 @@ mod tests {
         write(&mut trace, 3, 0, b"kept");
         sync(&mut trace, 3);
         write(&mut trace, 3, 0, b"late");
-        for fate in FATES {
-            let seen = seen(&trace, Names::Ordered, fate, "a");
+        for effect in CUT_EFFECTS {
+            let seen = seen(&trace, Names::Ordered, effect, "a");
             assert!(seen.iter().all(|content| [Some(b"kept".to_vec()), Some(b"late".to_vec())].contains(content)));
             assert!(!seen.is_empty());
         }
-        assert_eq!(seen(&trace, Names::Ordered, Fate::Scattered, "a").len(), 2);
-        assert!(seen(&trace, Names::Loose, Fate::Scattered, "a").contains(&None), "no sync of the directory");
+        assert_eq!(seen(&trace, Names::Ordered, CutEffect::Scattered, "a").len(), 2);
+        assert!(seen(&trace, Names::Loose, CutEffect::Scattered, "a").contains(&None), "no sync of the directory");
     }
 
     #[test]
@@ -490,9 +496,9 @@ mod tests {
         sync(&mut trace, 3);
         write(&mut trace, 3, 0, &[1; 2 * PAGE]);
         let half = [vec![0; PAGE], vec![1; PAGE]].concat();
-        assert!(seen(&trace, Names::Ordered, Fate::Scattered, "a").contains(&Some(half.clone())));
-        assert!(seen(&trace, Names::Ordered, Fate::Hole, "a").contains(&Some(half)));
-        assert!(seen(&trace, Names::Ordered, Fate::Scattered, "a").contains(&Some(vec![])));
+        assert!(seen(&trace, Names::Ordered, CutEffect::Scattered, "a").contains(&Some(half.clone())));
+        assert!(seen(&trace, Names::Ordered, CutEffect::Hole, "a").contains(&Some(half)));
+        assert!(seen(&trace, Names::Ordered, CutEffect::Scattered, "a").contains(&Some(vec![])));
     }
 
     #[test]
@@ -502,7 +508,7 @@ mod tests {
         trace.events.push(Event::SyncBegins { fd: 3 });
         write(&mut trace, 3, 0, b"late");
         trace.events.push(Event::SyncEnds { fd: 3 });
-        assert_eq!(seen(&trace, Names::Ordered, Fate::Lost, "a"), [Some(vec![])]);
+        assert_eq!(seen(&trace, Names::Ordered, CutEffect::Lost, "a"), [Some(vec![])]);
     }
 
     #[test]
@@ -514,7 +520,7 @@ mod tests {
             let mut system = FileSystem::new(&trace, Path::new(ROOT), Model { names, manifest_holes: true });
             system.advance(trace.events.len());
             let mut rng = Rng::seed_from_u64(1);
-            let names = (0..100).map(|_| system.surviving_names(Fate::Scattered, &mut rng).into_keys().collect());
+            let names = (0..100).map(|_| system.surviving_names(CutEffect::Scattered, &mut rng).into_keys().collect());
             names.collect::<std::collections::BTreeSet<Vec<_>>>()
         };
         assert!(!both(Names::Ordered).contains(&vec!["b".to_owned()]));

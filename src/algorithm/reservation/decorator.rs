@@ -57,13 +57,13 @@ impl<A: Algorithm> Algorithm for Decorator<'_, A> {
     }
 
     /// Between the ends of two groups the same number of credits is set aside. The wait ends in the first of these intervals in
-    /// which the algorithm leaves enough besides them.
+    /// which the algorithm leaves enough in addition to them.
     fn wait_ns(&self, (base, groups): &Self::State, credits: u64, at: Timestamp) -> u64 {
         let mut aside = groups.credits();
         let mut starts = at;
         for group in groups.groups() {
             let ends = groups.clock.by_server(group.ends);
-            if let Some(wait) = self.wait_beside(base, credits, aside, at)
+            if let Some(wait) = self.wait_for_unreserved(base, credits, aside, at)
                 && at.plus(wait) < ends
             {
                 return wait.max(starts.since(at));
@@ -94,8 +94,8 @@ impl<A: Algorithm> Decorator<'_, A> {
         Expiry { by_server: ends, by_bucket: state.1.clock.by_bucket(ends) }
     }
 
-    /// Returns the time until `credits` are left besides those set aside; `None` if there never are as many.
-    fn wait_beside(&self, base: &A::State, credits: u64, aside: u64, at: Timestamp) -> Option<u64> {
+    /// Returns the time until `credits` are left in addition to those set aside; `None` if there never are as many.
+    fn wait_for_unreserved(&self, base: &A::State, credits: u64, aside: u64, at: Timestamp) -> Option<u64> {
         let wanted = credits.checked_add(aside).filter(|wanted| *wanted <= self.0.capacity())?;
         Some(self.0.wait_ns(base, wanted, at))
     }

@@ -154,11 +154,8 @@ impl ExpiryGroups {
 
     /// Joins the two groups whose ends are closest to each other.
     fn join_the_closest(&mut self) {
-        let gap = |pair: &[ExpiryGroup]| match pair {
-            [one, next] => next.ends.since(one.ends),
-            _ => u64::MAX,
-        };
-        let closest = self.groups.windows(2).enumerate().min_by_key(|(_, pair)| gap(pair));
+        let pairs = self.groups.iter().zip(self.groups.iter().skip(1));
+        let closest = pairs.enumerate().min_by_key(|(_, (one, next))| next.ends.since(one.ends));
         if let Some((place, _)) = closest {
             let earlier = self.groups.remove(place);
             if let Some(later) = self.groups.get_mut(place) {

@@ -1,6 +1,7 @@
 //! The promises of the algorithms, as properties: common promises in `promises.rs`, and a plain model for each algorithm.
 
 mod calendar_window;
+mod count_basis;
 mod debt;
 mod fixed_window;
 mod leaky_bucket;
@@ -9,7 +10,6 @@ mod recorded;
 mod reservations;
 mod sliding_log;
 mod sliding_window;
-mod tally;
 mod token_bucket;
 
 use proptest::prelude::*;

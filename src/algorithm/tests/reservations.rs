@@ -194,7 +194,7 @@ impl Both {
             Step::Release(name) => {
                 let outcome = self.decide(name, ReservationAsk::Release);
                 let open = self.open(name);
-                prop_assert_eq!(outcome.fate, if open.is_some() { Fate::Done } else { Fate::Gone });
+                prop_assert_eq!(outcome.resolution, if open.is_some() { Resolution::Done } else { Resolution::Gone });
                 if open.is_some() {
                     self.known[name] = None;
                 }
@@ -213,9 +213,9 @@ impl Both {
                     (Some((_, before)), Some(Known::Open { ends, .. })) => {
                         let wanted = round_up_end(Timestamp::from_nanos(self.at), ttl_seconds).as_nanos();
                         *ends = wanted.max(before).min(window);
-                        prop_assert_eq!((outcome.fate, outcome.session.as_nanos()), (Fate::Done, *ends));
+                        prop_assert_eq!((outcome.resolution, outcome.session.as_nanos()), (Resolution::Done, *ends));
                     }
-                    _ => prop_assert_eq!((outcome.fate, outcome.allowed), (Fate::Gone, false)),
+                    _ => prop_assert_eq!((outcome.resolution, outcome.allowed), (Resolution::Gone, false)),
                 }
             }
             Step::Forget => {
@@ -266,11 +266,14 @@ impl Both {
         };
         if let Some(args) = args {
             let is_same = args.is_none_or(|args| args == (credits, if is_lease { args.1 } else { ttl_seconds }));
-            let fate = if is_same { Fate::Repeated } else { Fate::Different };
-            prop_assert_eq!((outcome.fate, outcome.allowed), (fate, is_same));
+            let resolution = if is_same { Resolution::Repeated } else { Resolution::Different };
+            prop_assert_eq!((outcome.resolution, outcome.allowed), (resolution, is_same));
             return Ok(());
         }
-        prop_assert_eq!((outcome.fate, outcome.allowed, outcome.before), (Fate::Done, credits <= left, left));
+        prop_assert_eq!(
+            (outcome.resolution, outcome.allowed, outcome.before),
+            (Resolution::Done, credits <= left, left)
+        );
         if outcome.allowed {
             let window = self.window_end() / NANOS_PER_MILLI * NANOS_PER_MILLI;
             self.begin_window();
@@ -286,7 +289,7 @@ impl Both {
         let told = (outcome.left, outcome.owed, outcome.reset_ns);
         let (args, ends) = match self.known[name] {
             Some(Known::Committed { until, answer, .. }) if self.at < until => {
-                prop_assert_eq!((outcome.fate, told), (Fate::Repeated, answer));
+                prop_assert_eq!((outcome.resolution, told), (Resolution::Repeated, answer));
                 return Ok(());
             }
             Some(Known::Open { credits, ttl_seconds, ends, .. }) if self.open(name).is_some() => {
@@ -295,7 +298,7 @@ impl Both {
             _ => (None, 0),
         };
         let is_open = self.open(name).is_some();
-        prop_assert_eq!(outcome.fate, if is_open { Fate::Done } else { Fate::Late });
+        prop_assert_eq!(outcome.resolution, if is_open { Resolution::Done } else { Resolution::Late });
         if cost > 0 {
             self.base.ask(Ask::Charge { cost }, self.at);
         }
@@ -423,19 +426,19 @@ fn what_was_reserved_before_the_clock_was_set_back_can_be_released_and_renewed()
         both.step(&step).unwrap();
     }
     both.at -= seconds(3_600);
-    assert_eq!(both.decide(0, ReservationAsk::Release).fate, Fate::Done);
+    assert_eq!(both.decide(0, ReservationAsk::Release).resolution, Resolution::Done);
     assert!(both.decide(3, ReservationAsk::Reserve { credits: 1, ttl_seconds: 300 }).allowed);
-    assert_eq!(both.decide(1, ReservationAsk::Release).fate, Fate::Done);
+    assert_eq!(both.decide(1, ReservationAsk::Release).resolution, Resolution::Done);
     let renewed = both.decide(2, ReservationAsk::Renew { ttl_seconds: Some(100) });
     assert_eq!(
-        (renewed.fate, renewed.session.as_nanos()),
-        (Fate::Done, (both.at + seconds(100)).next_multiple_of(3_125_000_000))
+        (renewed.resolution, renewed.session.as_nanos()),
+        (Resolution::Done, (both.at + seconds(100)).next_multiple_of(3_125_000_000))
     );
     for (later, left) in [(60, 2), (110, 3), (290, 3), (320, 4)] {
         assert_eq!(both.bucket.look(0, both.at + seconds(later)).left, left, "{later} s later");
     }
     both.at += seconds(60);
-    assert_eq!(both.decide(0, ReservationAsk::Release).fate, Fate::Gone);
+    assert_eq!(both.decide(0, ReservationAsk::Release).resolution, Resolution::Gone);
 }
 
 /// A reload may change how many there are, and for how long they last: none is handed out twice.
@@ -450,9 +453,9 @@ fn leases_are_held_under_another_limit_too() {
     let denied = both.decide(3, ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 });
     assert_eq!((denied.allowed, denied.left, denied.owed), (false, 0, 1));
     let again = both.decide(0, ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 });
-    assert_eq!((again.allowed, again.fate), (true, Fate::Repeated));
+    assert_eq!((again.allowed, again.resolution), (true, Resolution::Repeated));
     for name in 0..2 {
-        assert_eq!(both.decide(name, ReservationAsk::Release).fate, Fate::Done);
+        assert_eq!(both.decide(name, ReservationAsk::Release).resolution, Resolution::Done);
     }
     assert!(both.decide(3, ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 }).allowed);
 }
@@ -465,7 +468,7 @@ fn a_lease_that_is_committed_is_free() {
     assert!(both.decide(0, ReservationAsk::Reserve { credits: 2, ttl_seconds: 30 }).allowed);
     assert!(!both.bucket.look(1, both.at).allowed);
     let committed = both.decide(0, ReservationAsk::Commit { cost: 1_000, charges: true });
-    assert_eq!((committed.fate, committed.left, committed.owed, committed.reset_ns), (Fate::Done, 2, 0, 0));
+    assert_eq!((committed.resolution, committed.left, committed.owed, committed.reset_ns), (Resolution::Done, 2, 0, 0));
     let state = both.bucket.state.unwrap();
     assert_eq!(limit.lifetime_ns(&state, Timestamp::from_nanos(both.at)), 0);
 }

@@ -3,10 +3,9 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::contents::{Plan, Request};
+use super::contents::{Part, Plan, Request};
 use super::entries::{Entries, OpenGroup};
 use super::idempotency_key::IdempotencyKey;
-use super::part::Part;
 use super::table::{Intent, hit};
 use super::terms::Terms;
 use crate::algorithm::{Ask, Limit, Outcome};

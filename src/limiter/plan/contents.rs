@@ -44,6 +44,16 @@ pub(in crate::limiter) enum Request {
     Settlement(Range<usize>),
 }
 
+/// The action of a request on a rule.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    /// Index among the policy's rules.
+    pub rule: usize,
+    pub action: Action,
+    /// The rule has a part in the request only if no other rule answers.
+    pub is_absent: bool,
+}
+
 /// A rule that a request concerns.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::limiter) struct Member {
@@ -223,9 +233,7 @@ impl Plan {
 
     /// The limit that decides a member; `None` if the rule has no counter.
     pub(in crate::limiter) fn limit(&self, member: &Member) -> Option<&Limit> {
-        match member.source {
-            Source::Entry(entry) => self.batch.limit(entry),
-            Source::Fixed { .. } => None,
-        }
+        let Source::Entry(entry) = member.source else { return None };
+        self.batch.limit(entry)
     }
 }

@@ -102,10 +102,7 @@ impl ReservationId {
     /// Whether it consists of whole records, and not of too many.
     fn is_whole(&self) -> bool {
         let mut rest = self.0.get(1..).unwrap_or_default();
-        let mut count = 0;
-        while next_record(&mut rest).is_some() {
-            count += 1;
-        }
+        let count = std::iter::from_fn(|| next_record(&mut rest)).count();
         rest.is_empty() && count <= MAX_RECORDS
     }
 }

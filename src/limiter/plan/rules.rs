@@ -5,9 +5,8 @@
 use std::borrow::Cow;
 
 use super::builder::PlanBuilder;
-use super::contents::{Group, Member, Plan, Purpose, Source};
+use super::contents::{Group, Member, Part, Plan, Purpose, Source};
 use super::entries::Entries;
-use super::part::Part;
 use super::table::{Cost, Counter, Intent, Modes, Objection, RuleKind, Treatment, hit, treatment};
 use super::terms::{Terms, is_client_id, write_client_record_id};
 use crate::algorithm::{Limit, ReservationAsk};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::algorithm::{Fate, Outcome};
+use crate::algorithm::{Outcome, Resolution};
 use crate::clock::Timestamp;
 use crate::limiter::plan::{Member, Plan, Purpose, Request, Source};
 use crate::limiter::policy::Policy;
@@ -96,7 +96,7 @@ impl<'a> Report<'a> {
             for member in self.members(index).map_err(|_| index)?.iter().filter(|member| !member.is_canary) {
                 if let Source::Entry(_) = member.source {
                     is_any = true;
-                    are_all &= self.fate(member) == Some(Fate::Repeated);
+                    are_all &= self.resolution(member) == Some(Resolution::Repeated);
                 }
             }
         }
@@ -119,7 +119,8 @@ impl<'a> Report<'a> {
     fn idempotent_members(self, index: usize) -> Result<&'a [Member], Refusal> {
         let members = self.plan.members_of(index)?;
         // Canaries do not answer.
-        let is_different = |member: &Member| !member.is_canary && self.fate(member) == Some(Fate::Different);
+        let is_different =
+            |member: &Member| !member.is_canary && self.resolution(member) == Some(Resolution::Different);
         if members.iter().any(is_different) { Err(Refusal::DifferentRequest) } else { Ok(members) }
     }
 
@@ -129,7 +130,7 @@ impl<'a> Report<'a> {
             Source::Fixed { allowed, credit } => Ok(Verdict::uncounted(allowed, credit)),
             Source::Entry(entry) => {
                 let outcome = self.entry(entry)?;
-                if outcome.fate == Fate::Different && !member.is_canary {
+                if outcome.resolution == Resolution::Different && !member.is_canary {
                     return Err(Refusal::DifferentReservation);
                 }
                 // Freeing a lease that is not held succeeds.
@@ -153,10 +154,10 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The fate of the member's entry; `None` if it has no entry, or the store failed.
-    pub(super) fn fate(self, member: &Member) -> Option<Fate> {
+    /// The resolution of the member's entry; `None` if it has no entry, or the store failed.
+    pub(super) fn resolution(self, member: &Member) -> Option<Resolution> {
         let Source::Entry(entry) = member.source else { return None };
-        self.outcomes.get(entry)?.as_ref().ok().map(|outcome| outcome.fate)
+        self.outcomes.get(entry)?.as_ref().ok().map(|outcome| outcome.resolution)
     }
 
     pub(super) fn policy(self) -> Option<&'a Arc<Policy>> {

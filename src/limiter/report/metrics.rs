@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use super::answers::Report;
-use crate::algorithm::{Fate, ReservationAsk};
+use crate::algorithm::{ReservationAsk, Resolution};
 use crate::limiter::plan::{Group, Member, Purpose, Request};
-use crate::metrics::{Metrics, RuleHits};
+use crate::metrics::Metrics;
 use crate::store::Action;
 
 /// A run of hits on one rule with one answer.
@@ -75,8 +75,9 @@ impl Report<'_> {
         if !is_request_denied && denying.peek().is_none() {
             return None;
         }
-        let is_repeated =
-            |member: &Member| member.purpose == Purpose::IdempotentHit && self.fate(member) != Some(Fate::Done);
+        let is_repeated = |member: &Member| {
+            member.purpose == Purpose::IdempotentHit && self.resolution(member) != Some(Resolution::Done)
+        };
         Some(if denying.any(is_repeated) { Denial::Repeated } else { Denial::New })
     }
 
@@ -84,13 +85,13 @@ impl Report<'_> {
     /// request.
     fn count_other(self, member: &Member, allowed: bool) {
         let Some(rule) = self.policy().and_then(|policy| policy.hits.get(member.rule)) else { return };
-        match (self.fate(member), member.purpose) {
-            (_, Purpose::Hit | Purpose::Other) | (Some(Fate::Different), _) => {}
-            (Some(Fate::Repeated), _) => rule.replays.inc(),
+        match (self.resolution(member), member.purpose) {
+            (_, Purpose::Hit | Purpose::Other) | (Some(Resolution::Different), _) => {}
+            (Some(Resolution::Repeated), _) => rule.replays.inc(),
             (_, Purpose::IdempotentHit) => rule.count(allowed, 1),
             (_, Purpose::Charge) => rule.charges.inc(),
             (_, Purpose::Refund) => rule.refunds.inc(),
-            (Some(Fate::Done), Purpose::Release) => rule.releases.inc(),
+            (Some(Resolution::Done), Purpose::Release) => rule.releases.inc(),
             (_, Purpose::Release) => {}
         }
     }
@@ -107,20 +108,14 @@ impl Report<'_> {
         for (rule, entry) in self.plan.settled.iter().filter_map(|record| Some((record.rule?, record.entry?))) {
             let hits = self.policy().and_then(|policy| policy.hits.get(rule));
             let (Some(hits), Ok(outcome)) = (hits, self.entry(entry)) else { continue };
-            match self.plan.batch.action(entry) {
-                Some(Action::Reservation(ReservationAsk::Commit { .. })) => count_commit(hits, outcome.fate),
-                Some(Action::Reservation(ReservationAsk::Release)) if outcome.fate == Fate::Done => hits.releases.inc(),
+            let Some(Action::Reservation(ask)) = self.plan.batch.action(entry) else { continue };
+            match (ask, outcome.resolution) {
+                (ReservationAsk::Commit { .. }, Resolution::Done) => hits.commits.settled.inc(),
+                (ReservationAsk::Commit { .. }, Resolution::Late) => hits.commits.late.inc(),
+                (ReservationAsk::Commit { .. }, Resolution::Repeated) => hits.commits.repeated.inc(),
+                (ReservationAsk::Release, Resolution::Done) => hits.releases.inc(),
                 _ => {}
             }
         }
-    }
-}
-
-fn count_commit(hits: &RuleHits, fate: Fate) {
-    match fate {
-        Fate::Done => hits.commits.settled.inc(),
-        Fate::Late => hits.commits.late.inc(),
-        Fate::Repeated => hits.commits.repeated.inc(),
-        Fate::Gone | Fate::Different => {}
     }
 }

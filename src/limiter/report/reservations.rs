@@ -1,7 +1,7 @@
 //! The answers to reservations, and to what settles them.
 
 use super::answers::Report;
-use crate::algorithm::{Fate, Outcome};
+use crate::algorithm::{Outcome, Resolution};
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::plan::{DEFAULT_MAX_RESERVATION_TTL, Member, Request, ReservationId};
 use crate::limiter::refusal::Refusal;
@@ -25,7 +25,7 @@ pub struct Reserved {
 pub struct Settled {
     /// The verdict of the rule that leaves the least in proportion.
     pub verdict: Verdict,
-    pub fate: Fate,
+    pub resolution: Resolution,
     /// Nanoseconds until it ends, after a renewal.
     pub ends_ns: Option<u64>,
     /// The reservation has rules that count.
@@ -35,23 +35,23 @@ pub struct Settled {
 impl Settled {
     /// The result of a commit, as clients read it.
     pub fn word(&self) -> &'static str {
-        match self.fate {
-            Fate::Late => "late",
-            Fate::Repeated => "repeated",
-            Fate::Done | Fate::Gone | Fate::Different => "settled",
+        match self.resolution {
+            Resolution::Late => "late",
+            Resolution::Repeated => "repeated",
+            Resolution::Done | Resolution::Gone | Resolution::Different => "settled",
         }
     }
 
     /// Whether credits are free again.
     pub fn is_released(&self) -> bool {
-        self.fate == Fate::Done && self.is_counted
+        self.resolution == Resolution::Done && self.is_counted
     }
 
     /// Whole seconds until a renewed reservation ends, at least 1; `asked` if nothing is counted, which ends nothing. `None` if
     /// there is no such reservation any more.
     pub fn lasts_seconds(&self, asked: Option<u32>) -> Option<u64> {
         let asked = asked.unwrap_or(DEFAULT_MAX_RESERVATION_TTL);
-        (self.fate == Fate::Done).then(|| self.ends_ns.map_or(asked.into(), lasting_seconds))
+        (self.resolution == Resolution::Done).then(|| self.ends_ns.map_or(asked.into(), lasting_seconds))
     }
 }
 
@@ -72,9 +72,9 @@ impl Report<'_> {
         for entry in
             members.iter().filter(|member| !member.is_canary).filter_map(|member| self.plan.reservation(member))
         {
-            let Outcome { session, fate, .. } = self.entry(entry)?;
+            let Outcome { session, resolution, .. } = self.entry(entry)?;
             ends = ends.into_iter().chain([session]).min();
-            are_repeated &= fate == Fate::Repeated;
+            are_repeated &= resolution == Resolution::Repeated;
         }
         let id = || ReservationId::new(self.plan.records(members));
         Ok(Reserved {
@@ -100,7 +100,7 @@ impl Report<'_> {
 
     /// All that the requests have reserved and that was not reserved before; `None` if that is nothing.
     pub fn new_reservations(self) -> Option<ReservationId> {
-        let is_new = |outcome: Outcome| outcome.allowed && outcome.fate == Fate::Done;
+        let is_new = |outcome: Outcome| outcome.allowed && outcome.resolution == Resolution::Done;
         let makes_one =
             |member: &&Member| self.plan.reservation(member).is_some_and(|entry| self.entry(entry).is_ok_and(is_new));
         let made: Vec<_> = self.plan.members.iter().filter(makes_one).copied().collect();
@@ -119,7 +119,7 @@ impl Report<'_> {
             _ => return Err(Refusal::NoRules),
         };
         let records = self.plan.settled.get(range).unwrap_or_default();
-        let (mut least, mut fate, mut ends_ns) = (None, None, None);
+        let (mut least, mut resolution, mut ends_ns) = (None, None, None);
         for entry in records.iter().filter_map(|record| record.entry) {
             let outcome = self.entry(entry)?;
             let verdict = Verdict::from(outcome);
@@ -130,15 +130,15 @@ impl Report<'_> {
             if least.as_ref().is_none_or(leaves_less) {
                 least = Some((verdict, capacity));
             }
-            // Some of the buckets may have been reset since. The fate that says the most counts.
-            fate = fate.into_iter().chain([outcome.fate]).min();
-            if outcome.fate == Fate::Done {
+            // Some of the buckets may have been reset since. The smallest resolution says the most.
+            resolution = resolution.into_iter().chain([outcome.resolution]).min();
+            if outcome.resolution == Resolution::Done {
                 ends_ns = ends_ns.into_iter().chain(self.until(outcome.session)).min();
             }
         }
         Ok(Settled {
             verdict: least.map_or(Verdict::uncounted(true, 0), |(verdict, _)| verdict),
-            fate: fate.unwrap_or(if records.is_empty() { Fate::Done } else { Fate::Gone }),
+            resolution: resolution.unwrap_or(if records.is_empty() { Resolution::Done } else { Resolution::Gone }),
             ends_ns,
             is_counted: !records.is_empty(),
         })
@@ -150,6 +150,6 @@ impl Report<'_> {
     /// Same as [`Report::settled`], and if the reservation is not remembered and no rule is there to count the cost.
     pub fn committed(self, index: usize) -> Result<Settled, Refusal> {
         let settled = self.settled(index)?;
-        if settled.fate == Fate::Gone { Err(Refusal::NoReservation) } else { Ok(settled) }
+        if settled.resolution == Resolution::Gone { Err(Refusal::NoReservation) } else { Ok(settled) }
     }
 }

@@ -35,7 +35,8 @@ impl<'a> Report<'a> {
     pub(super) fn answering(self, members: &'a [Member]) -> Result<(&'a Member, Verdict), Refusal> {
         let mut answering: Option<(&Member, Answer)> = None;
         for member in members {
-            let answer = self.answer_of(member)?;
+            let verdict = self.answer(member)?;
+            let answer = Answer { verdict, capacity: self.capacity(member, &verdict) };
             let is_settlement = member.purpose.is_settlement();
             let comes_first = |(_, known): &(_, Answer)| answer.comes_before(known, is_settlement);
             if !member.is_canary && answering.as_ref().is_none_or(comes_first) {
@@ -68,11 +69,6 @@ impl<'a> Report<'a> {
         let rule = self.policy().and_then(|policy| policy.rules.rules().get(member.rule)).ok_or(Refusal::NoRules)?;
         let capacity = self.capacity(member, &verdict);
         Ok(Standing { verdict, rule, place: member.rule, limit: self.plan.limit(member), capacity })
-    }
-
-    fn answer_of(self, member: &Member) -> Result<Answer, Refusal> {
-        let verdict = self.answer(member)?;
-        Ok(Answer { verdict, capacity: self.capacity(member, &verdict) })
     }
 
     fn capacity(self, member: &Member, verdict: &Verdict) -> u64 {

@@ -15,7 +15,7 @@ pub use self::space::Space;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, Tally, TokenBucket};
+    use crate::algorithm::{CountBasis, FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, TokenBucket};
     use crate::store::codec::version::VERSION;
     use proptest::prelude::*;
 
@@ -40,7 +40,10 @@ mod tests {
             let decoded = decode(&key).unwrap();
             assert_eq!((decoded.space, decoded.actor), (Space::Named, b"a".as_slice()));
             let (prefix, read) = split_stored_limit(&key).unwrap();
-            assert_eq!((prefix, read.kind(), read.tally()), (&key[..key.len() - 1], limit.kind(), Tally::Used));
+            assert_eq!(
+                (prefix, read.kind(), read.count_basis()),
+                (&key[..key.len() - 1], limit.kind(), CountBasis::Used)
+            );
             key
         };
         let fixed = |credits, nanos| Limit::FixedWindow(FixedWindow::new(credits, nanos).unwrap());

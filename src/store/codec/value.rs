@@ -8,7 +8,7 @@
 use crate::algorithm::record::{Content, Reservation};
 use crate::algorithm::reservation::groups::{BucketClock, ExpiryGroup, ExpiryGroups};
 use crate::algorithm::{
-    Fate, Limit, MAX_LOG_CREDITS, Outcome, Record, ReservedState, State, concurrency, fixed_window, leaky_bucket,
+    Limit, MAX_LOG_CREDITS, Outcome, Record, ReservedState, Resolution, State, concurrency, fixed_window, leaky_bucket,
     sliding_log, sliding_window, token_bucket,
 };
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
@@ -68,18 +68,11 @@ fn encode_groups(groups: &ExpiryGroups, out: &mut Vec<u8>) {
     let first = groups.groups().first().map_or(Timestamp::EPOCH, |group| group.ends);
     write_words(out, [groups.generation, groups.time.as_nanos(), groups.clock.ahead_ms, first.as_nanos()]);
     for group in groups.groups() {
-        out.extend_from_slice(&encode_group(group, first));
+        let later_ms = group.ends.since(first) / NANOS_PER_MILLI;
+        out.extend_from_slice(&u32::try_from(later_ms).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend_from_slice(&group.credits.to_le_bytes());
     }
     out.push(RESERVED);
-}
-
-fn encode_group(group: &ExpiryGroup, first: Timestamp) -> [u8; GROUP] {
-    let later_ms = group.ends.since(first) / NANOS_PER_MILLI;
-    let mut bytes = [0; GROUP];
-    let (later, credits) = bytes.split_at_mut(size_of::<u32>());
-    later.copy_from_slice(&u32::try_from(later_ms).unwrap_or(u32::MAX).to_le_bytes());
-    credits.copy_from_slice(&group.credits.to_le_bytes());
-    bytes
 }
 
 /// Appends a record.
@@ -95,7 +88,7 @@ pub fn encode_record(record: &Record, out: &mut Vec<u8>) {
             out.push(COMMITTED);
         }
         Content::Answer { fingerprint, is_held_back, outcome } => {
-            let Outcome { allowed, before, left, owed, reset_ns, retry_ns, session, fate: _ } = outcome;
+            let Outcome { allowed, before, left, owed, reset_ns, retry_ns, session, resolution: _ } = outcome;
             let flag = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
             let flags = flag(allowed, ALLOWED) | flag(is_held_back, HELD_BACK) | flag(retry_ns.is_some(), HAS_RETRY);
             write_words(out, [until, fingerprint, flags, before, left, owed, reset_ns]);
@@ -137,7 +130,7 @@ fn read_record(bytes: &[u8]) -> Option<Record> {
                 reset_ns,
                 retry_ns: is_set(HAS_RETRY).then_some(retry_ns),
                 session: Timestamp::from_nanos(session),
-                fate: Fate::Done,
+                resolution: Resolution::Done,
             };
             (until, Content::Answer { fingerprint, is_held_back: is_set(HELD_BACK), outcome })
         }
@@ -284,7 +277,7 @@ mod tests {
     fn bucket_with_reservations_reads_back_and_takes_less_than_a_kibibyte() {
         let at = Timestamp::from_secs(1_000_000).unwrap();
         for (limit, _) in limits().into_iter().filter(|(limit, _)| !matches!(limit, Limit::SlidingLog(_))) {
-            let limit = limit.counting(crate::algorithm::Tally::Used);
+            let limit = limit.counting(crate::algorithm::CountBasis::Used);
             let mut groups = ExpiryGroups::new(u64::MAX);
             for group in 0..100 {
                 groups.clock = BucketClock { ahead_ms: group };
@@ -326,7 +319,7 @@ mod tests {
             let [fingerprint, until, before, left, owed, reset_ns, retry] = numbers;
             let [allowed, is_held_back, has_retry] = bits;
             let (until, retry_ns) = (Timestamp::from_nanos(until), has_retry.then_some(retry));
-            let outcome = Outcome { allowed, before, left, owed, reset_ns, retry_ns, session: until, fate: Fate::Done };
+            let outcome = Outcome { allowed, before, left, owed, reset_ns, retry_ns, session: until, resolution: Resolution::Done };
             let record = Record { until, content: Content::Answer { fingerprint, is_held_back, outcome } };
             let mut bytes = Vec::new();
             encode_record(&record, &mut bytes);

@@ -28,7 +28,7 @@ pub use self::disk::open_error::OpenError;
 pub use self::disk::restore::{RestoreError, restore};
 use self::disk::{actor_limits, directory};
 use self::store_core::{StoreCore, Threads};
-use self::table::Acted;
+use self::table::ActionResult;
 use self::table::lookups::Lookups;
 use super::rocks_options::Durability;
 use super::seal::Seal;
@@ -136,7 +136,7 @@ impl Store for RocksStore {
                     [entry] if !entry.action.has_record() => {
                         let acted = engine.act((unit.first, unit.key(entry), entry), now, &mut lookups);
                         acted.map(|acted| {
-                            let Acted { outcome, durable_after } = acted?;
+                            let ActionResult { outcome, durable_after } = acted?;
                             outcomes.push(Ok(outcome));
                             Some(durable_after)
                         })

@@ -19,7 +19,7 @@ use super::table::Table;
 use super::table::lookups::Lookups;
 use super::upkeep::timings::Timings;
 use crate::algorithm::record::Content;
-use crate::algorithm::{Ask, Fate, Outcome, ReservationAsk};
+use crate::algorithm::{Ask, Outcome, ReservationAsk, Resolution};
 use crate::clock::Clock;
 use crate::store::bounds::{Bounds, CounterBudget, RecordBudgets, Shares};
 use crate::store::contract::{Batch, Entry, StoreError};
@@ -464,7 +464,7 @@ impl World {
             Some(window(CREDITS, 60))
         });
         if let Some(outcomes) = self.settle(&batch).await
-            && outcomes[0].fate == Fate::Done
+            && outcomes[0].resolution == Resolution::Done
         {
             self.settled.lock().unwrap().insert(id, ask);
         }
@@ -524,8 +524,11 @@ impl World {
 /// One client that settles the reservation that is made of all of [`TOGETHER`] first.
 async fn settle_together(world: World, ask: ReservationAsk) {
     if let Some(outcomes) = world.settle_all(ask).await {
-        let fates: Vec<_> = outcomes.iter().map(|outcome| outcome.fate).collect();
-        assert!(fates.iter().all(|fate| *fate == fates[0]), "one call decided about a part: {fates:?}");
+        let resolutions: Vec<_> = outcomes.iter().map(|outcome| outcome.resolution).collect();
+        assert!(
+            resolutions.iter().all(|resolution| *resolution == resolutions[0]),
+            "one call decided about a part: {resolutions:?}"
+        );
     }
 }
 
@@ -740,7 +743,7 @@ fn groups_stay_whole_on_a_disk_that_fails() {
     });
 }
 
-/// If departures are not counted, 2,000 schedules find one that gives credit back.
+/// If evictions are not counted, 2,000 schedules find one that gives credit back.
 #[test]
 fn a_counter_that_comes_and_goes_during_a_look_up_is_looked_up_again() {
     const KEY: &[u8] = b"a";

@@ -43,7 +43,7 @@ impl RocksStore {
         let (count, last_commit) = (database.count, database.last_commit);
         let estimate = database.counters_number(properties::ESTIMATE_NUM_KEYS).unwrap_or_default();
         // The estimate may be 0 although there are counters.
-        let is_empty = last_commit == 0 && !database.has_counters().unwrap_or(true);
+        let is_empty = last_commit == 0 && database.records().next().is_none();
         let timings = Timings::new(options.clock);
         let journal = Journal { last_commit, max_bytes: options.max_journal };
         let budgets = (Arc::clone(&counters), options.bounds.records());

@@ -58,7 +58,7 @@ fn id_that_was_sealed_under_other_rules_loads_its_calendar() {
         builder.settle(&altered(&id, ZONES[0], ZONES[2]), Settlement::Release);
         builder.settle(&id, Settlement::Commit { cost: 5 });
     });
-    assert_eq!(mixed.report().settled(0).unwrap().fate, Fate::Gone);
+    assert_eq!(mixed.report().settled(0).unwrap().resolution, Resolution::Gone);
     assert_eq!(mixed.report().committed(1).unwrap().word(), "settled");
 }
 

@@ -2,7 +2,7 @@
 
 use super::space::Space;
 use crate::algorithm::{
-    CalendarWindow, Concurrency, FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, Tally, TokenBucket,
+    CalendarWindow, Concurrency, CountBasis, FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, TokenBucket,
 };
 use crate::calendar::Calendar;
 use crate::store::codec::leb128::{read_bytes, read_number};
@@ -62,7 +62,7 @@ fn read<'a>(
     } else {
         Some(read_limit(*algorithm, credits, is_named, &mut rest)?)
     };
-    let limit = limit.map(|limit| if is_named { limit.counting(Tally::Used) } else { limit });
+    let limit = limit.map(|limit| if is_named { limit.counting(CountBasis::Used) } else { limit });
     Some((space, limit, rest))
 }
 

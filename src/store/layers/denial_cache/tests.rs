@@ -124,7 +124,7 @@ fn hit_after_a_group_that_frees_credits_asks_the_store() {
 #[test]
 fn denial_does_not_answer_for_a_larger_limit() {
     let cache = cache(8);
-    let (small, large) = (window(2, 60), window(3, 60).counting(window(2, 60).tally()));
+    let (small, large) = (window(2, 60), window(3, 60).counting(window(2, 60).count_basis()));
     let hit = |limit| hit_of(&cache, at(0), "a", limit);
     hit(small);
     hit(small);

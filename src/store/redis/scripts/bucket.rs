@@ -14,7 +14,7 @@
 
 use super::call_plan::BucketActions;
 use super::records;
-use crate::algorithm::{Ask, CalendarId, Fate, Limit, Outcome, Tally};
+use crate::algorithm::{Ask, CalendarId, CountBasis, Limit, Outcome, Resolution};
 use crate::calendar::Calendar;
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 use crate::store::contract::{Action, Batch, Entry, generation};
@@ -50,11 +50,11 @@ fn numbers(BucketActions { limit, is_window, .. }: &BucketActions, at: Timestamp
         // A concurrency limit: each ask says how long its lease lasts.
         (_, None) => format!("{capacity} 0"),
     };
-    match (limit, limit.tally()) {
+    match (limit, limit.count_basis()) {
         (Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) | Limit::Concurrency(_), _) => {}
-        (_, Tally::LeftOf(credits)) if credits.get() == capacity => {}
-        (_, Tally::LeftOf(credits)) => numbers.push_str(&format!(" of {credits}")),
-        (_, Tally::Used) => numbers.push_str(" used"),
+        (_, CountBasis::LeftOf(credits)) if credits.get() == capacity => {}
+        (_, CountBasis::LeftOf(credits)) => numbers.push_str(&format!(" of {credits}")),
+        (_, CountBasis::Used) => numbers.push_str(" used"),
     }
     let slowest = match limit {
         Limit::TokenBucket(limit) => Some(limit.slowest).filter(|slowest| *slowest < limit.refill),
@@ -105,7 +105,7 @@ fn name_and_cost(ask: Ask) -> (&'static str, u64) {
 }
 
 /// Reads the outcome of the entry: `allowed before balance reset_ns retry_ns session`. `-` stands for no retry and no session. If
-/// the entry has a record, its fate may follow.
+/// the entry has a record, its resolution may follow.
 pub fn read_outcome(entry: &Entry, text: &str) -> Option<Outcome> {
     let mut words = text.split(' ');
     let (allowed, before, balance) = (words.next()?, words.next()?, words.next()?);
@@ -121,10 +121,10 @@ pub fn read_outcome(entry: &Entry, text: &str) -> Option<Outcome> {
         reset_ns: number(words.next()?)?,
         retry_ns: optional(words.next()?)?,
         session: Timestamp::from_nanos(optional(words.next()?)?.unwrap_or(0)),
-        fate: match words.next() {
-            Some(word) if entry.action.has_record() => records::fate(word)?,
+        resolution: match words.next() {
+            Some(word) if entry.action.has_record() => records::resolution(word)?,
             Some(_) => return None,
-            None => Fate::Done,
+            None => Resolution::Done,
         },
     };
     words.next().is_none().then_some(outcome)
@@ -199,7 +199,7 @@ mod tests {
             reset_ns: 50,
             retry_ns: None,
             session: Timestamp::from_nanos(7),
-            fate: Fate::Done,
+            resolution: Resolution::Done,
         };
         assert_eq!(read(&["1 9 6 50 - 7", "0 0 0 0 - -"]).unwrap(), [taken, Outcome::default()]);
         let foreign: [&[&str]; 4] =

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use siphasher::sip128::SipHasher13;
 
 use super::slot_value::slot_value;
-use crate::algorithm::{FixedWindow, Limit, Tally};
+use crate::algorithm::{CountBasis, FixedWindow, Limit};
 use crate::clock::NANOS_PER_SECOND;
 use crate::store::key::{self, KeyParts, Space};
 
@@ -100,7 +100,7 @@ fn in_utf16_order<'a>(pairs: &'a [(&'a str, &'a str)]) -> Cow<'a, [(&'a str, &'a
 /// Writes `:<creditLimit>:<resetSeconds>`. The limit is always the rule's own, even if the actor has another limit. The seconds
 /// are as JavaScript prints numbers: without a point if they are whole, and without superfluous zeros.
 fn write_numbers(window: &FixedWindow, name: &mut Vec<u8>) {
-    let credits = if let Tally::LeftOf(credits) = window.tally { credits } else { window.credits };
+    let credits = if let CountBasis::LeftOf(credits) = window.basis { credits } else { window.credits };
     let nanos = window.window_ns.get();
     let (whole, rest) = (nanos / NANOS_PER_SECOND, nanos % NANOS_PER_SECOND);
     name.extend_from_slice(format!(":{credits}:{whole}").as_bytes());

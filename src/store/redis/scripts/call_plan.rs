@@ -218,7 +218,7 @@ mod tests {
     fn actions_on_a_bucket_under_two_limits_are_steps() {
         let mut batch = Batch::default();
         for (bucket, credits) in [(b'a', 1), (b'b', 1), (b'a', 2), (b'a', 1), (b'b', 1)] {
-            let limit = window(credits, 1).counting(window(1, 1).tally());
+            let limit = window(credits, 1).counting(window(1, 1).count_basis());
             batch.push(limit, TAKE, Timestamp::EPOCH, |key| key.push(bucket));
         }
         let plans = plan_calls(&batch, Layout::OneServer);

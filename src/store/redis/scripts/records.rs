@@ -10,7 +10,7 @@
 //! the two. In a cluster, these keys begin with the tag of their slot, which the script gets as an argument. Asks with records
 //! name all of their keys, and are refused while the slot moves.
 
-use crate::algorithm::{Fate, ReservationAsk};
+use crate::algorithm::{ReservationAsk, Resolution};
 use crate::store::contract::Action;
 use crate::store::redis::topology::{Layout, tag_of};
 
@@ -58,14 +58,14 @@ pub fn action_text(ask: ReservationAsk, at: &str, generation: u64) -> String {
     }
 }
 
-/// Reads a fate in the words of the scripts.
-pub fn fate(word: &str) -> Option<Fate> {
+/// Reads a resolution in the words of the scripts.
+pub fn resolution(word: &str) -> Option<Resolution> {
     Some(match word {
-        "done" => Fate::Done,
-        "late" => Fate::Late,
-        "repeated" => Fate::Repeated,
-        "gone" => Fate::Gone,
-        "different" => Fate::Different,
+        "done" => Resolution::Done,
+        "late" => Resolution::Late,
+        "repeated" => Resolution::Repeated,
+        "gone" => Resolution::Gone,
+        "different" => Resolution::Different,
         _ => return None,
     })
 }

@@ -223,11 +223,6 @@ impl Database {
             .map_err(|e| store_error("copy the database", &e))
     }
 
-    /// Whether any counter has a record.
-    pub fn has_counters(&self) -> Result<bool, StoreError> {
-        Ok(self.records().next().transpose()?.is_some())
-    }
-
     /// Returns a number that RocksDB keeps for the whole database; 0 if it is unknown.
     pub fn number(&self, property: impl CStrLike) -> u64 {
         self.db.property_int_value(property).ok().flatten().unwrap_or_default()

@@ -30,7 +30,7 @@ const PROBE_BYTES: usize = 1 << 20;
 
 /// RocksDB's lock file. The process that has the database open holds the lock, and loses it when it closes any
 /// descriptor of the file. So it must never open this file.
-const LOCK_FILE: &str = "LOCK";
+pub const LOCK_FILE: &str = "LOCK";
 /// divvy's lock file. The process that has the database open holds the lock as long as its one descriptor lives. The
 /// file stays.
 const OWN_LOCK_FILE: &str = "DIVVY-LOCK";

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Disk;
 use super::database::Database;
-use super::directory::{self, BACKUP_FILE, FORMAT_FILE};
+use super::directory::{self, BACKUP_FILE, FORMAT_FILE, LOCK_FILE};
 use super::expiry_filter::Swept;
 use super::format::{self, FORMAT};
 use super::open_error::OpenError;
@@ -16,9 +16,6 @@ use crate::clock::Clock;
 use crate::store::bounds::CounterCount;
 use crate::store::contract::StoreError;
 use crate::store::{key, record_key, value};
-
-/// RocksDB's lock file, which it makes again.
-const LOCK_FILE: &str = "LOCK";
 
 /// The reason that a backup could not be restored. The backup is unchanged, and the data directory is empty.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +77,7 @@ fn copy(backup: &Path, data_dir: &Path) -> Result<(), RestoreError> {
     for file in fs::read_dir(backup).map_err(failed)? {
         let from = file.map_err(failed)?.path();
         let Some(name) = from.file_name() else { continue };
+        // RocksDB makes its lock file again.
         if [BACKUP_FILE, FORMAT_FILE, LOCK_FILE].iter().any(|known| name == *known) {
             continue;
         }

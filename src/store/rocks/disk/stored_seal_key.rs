@@ -26,20 +26,18 @@ const MAX_BYTES: u64 = 1024;
 pub fn read_or_make(data_dir: &Path) -> Result<SealKey, OpenError> {
     let unusable = |reason: String| OpenError::unusable(data_dir, &format_args!("{FILE}: {reason}"));
     let stored = match files::read(&data_dir.join(FILE), MAX_BYTES) {
-        Ok(text) => Some(parse(&text)),
-        Err(error) if error.kind() == ErrorKind::FileTooLarge => Some(None),
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Ok(text) => parse(&text),
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => None,
+        Err(error) if error.kind() == ErrorKind::NotFound => return make(data_dir).map_err(unusable),
         Err(error) => return Err(unusable(error.to_string())),
     };
-    if let Some(Some(key)) = stored {
+    if let Some(key) = stored {
         return Ok(key);
     }
-    if stored.is_some() {
-        tracing::error!(
-            file = %data_dir.join(FILE).display(),
-            "the key for reservation ids is damaged: a new one takes its place, and earlier reservations end by themselves"
-        );
-    }
+    tracing::error!(
+        file = %data_dir.join(FILE).display(),
+        "the key for reservation ids is damaged: a new one takes its place, and earlier reservations end by themselves"
+    );
     make(data_dir).map_err(unusable)
 }
 

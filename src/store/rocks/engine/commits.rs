@@ -109,15 +109,15 @@ impl<D: Disk> Engine<D> {
     fn commit(&self, number: u64, patience: Patience) -> Option<Result<(), StoreError>> {
         let committer = &mut *self.committer.lock();
         let begun = self.timings.now();
-        let between_groups = self.table.between_groups();
-        self.table.take_journal(&between_groups, &mut committer.packer, &mut committer.record);
+        let barrier = self.table.wait_for_groups();
+        self.table.take_journal(&barrier, &mut committer.packer, &mut committer.record);
         let result = match self.admission.health.condition() {
             Condition::Well => {
-                drop(between_groups);
+                drop(barrier);
                 self.append(number, &committer.record, patience)?
             }
             Condition::Broken => Err(self.reopening()),
-            Condition::Reopened => self.catch_up(number, &committer.record, between_groups),
+            Condition::Reopened => self.catch_up(number, &committer.record, barrier),
         };
         committer.outage.note(&result);
         if result.is_ok() && !committer.record.is_empty() {

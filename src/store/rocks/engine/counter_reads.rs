@@ -73,9 +73,9 @@ impl<D: Disk> Engine<D> {
         (index, key, entry): (usize, &[u8], &Entry),
         now: Timestamp,
         lookups: &mut Lookups,
-        departures: u32,
+        evictions: u32,
     ) -> Result<Option<CounterRecord>, StoreError> {
-        match lookups.take(index, departures) {
+        match lookups.take(index, evictions) {
             Some(record) => record.map(Some),
             None if lookups.may_go_on() => Ok(None),
             None => self.with_disk(|disk| {

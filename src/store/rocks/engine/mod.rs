@@ -23,7 +23,7 @@ use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::sync::{Mutex, RwLock};
 use super::table::admission::Admission;
 use super::table::lookups::{CacheYield, Lookups};
-use super::table::{Acted, Table};
+use super::table::{ActionResult, Table};
 use super::upkeep::damage::Damage;
 use super::upkeep::health::Health;
 use super::upkeep::timings::Timings;
@@ -161,8 +161,8 @@ impl<D: Disk> Engine<D> {
         (index, key, entry): (usize, &[u8], &Entry),
         now: Timestamp,
         lookups: &mut Lookups,
-    ) -> Result<Option<Acted>, StoreError> {
-        let load = |departures| self.record_for((index, key, entry), now, lookups, departures);
+    ) -> Result<Option<ActionResult>, StoreError> {
+        let load = |evictions| self.record_for((index, key, entry), now, lookups, evictions);
         self.table.act(key, entry, now, &self.admission, load)
     }
 
@@ -177,7 +177,7 @@ impl<D: Disk> Engine<D> {
         (lookups, shares, decisions): (&mut Lookups, &Shares, &mut Vec<EntryDecision>),
         outcomes: &mut Outcomes,
     ) -> Result<Option<u64>, StoreError> {
-        let load = |member, departures| self.record_for(member, now, lookups, departures);
+        let load = |member, evictions| self.record_for(member, now, lookups, evictions);
         self.table.act_together(group, now, &self.admission, (shares, decisions), outcomes, load)
     }
 

@@ -5,7 +5,7 @@ use super::commits::stalled;
 use crate::store::contract::StoreError;
 use crate::store::rocks::commit::journal::Packer;
 use crate::store::rocks::disk::{Disk, Patience};
-use crate::store::rocks::table::BetweenGroups;
+use crate::store::rocks::table::GroupBarrier;
 use crate::store::rocks::upkeep::health::Condition;
 
 impl<D: Disk> Engine<D> {
@@ -39,17 +39,12 @@ impl<D: Disk> Engine<D> {
     /// Makes the first commit after the database was reopened. Memory is ahead of the disk. Changes since the last
     /// fsync may have been lost, so they are committed again: each counter as it is now, including all members of a
     /// group.
-    pub(super) fn catch_up(
-        &self,
-        number: u64,
-        record: &[u8],
-        between_groups: BetweenGroups<'_>,
-    ) -> Result<(), StoreError> {
+    pub(super) fn catch_up(&self, number: u64, record: &[u8], barrier: GroupBarrier<'_>) -> Result<(), StoreError> {
         let unsynced = std::mem::take(&mut *self.unsynced.lock());
         let caught_up = self.with_disk(|disk| {
             let mut changes = Vec::new();
-            self.table.change_again(&between_groups, unsynced.iter().chain([record]), &mut changes)?;
-            drop(between_groups);
+            self.table.change_again(&barrier, unsynced.iter().chain([record]), &mut changes)?;
+            drop(barrier);
             let mut again = Vec::new();
             Packer::default().pack(&changes, &mut again);
             disk.append_journal(number, &again, Patience::Fsync).unwrap_or_else(|| Err(stalled()))?;

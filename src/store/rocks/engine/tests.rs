@@ -108,12 +108,12 @@ fn engine_with_journal(durability: Durability, memory: usize, max_bytes: u64) ->
 }
 
 /// The credit left after the action on `key`, in a bucket of 1,000.
-fn act(engine: &TestEngine, key: &str, action: Action) -> Result<Acted, StoreError> {
+fn act(engine: &TestEngine, key: &str, action: Action) -> Result<ActionResult, StoreError> {
     let entry = Entry::new(0..0, window(1_000, 60), action, at(0));
     apply(engine, key.as_bytes(), &entry)
 }
 
-fn apply(engine: &TestEngine, key: &[u8], entry: &Entry) -> Result<Acted, StoreError> {
+fn apply(engine: &TestEngine, key: &[u8], entry: &Entry) -> Result<ActionResult, StoreError> {
     let acted = engine.act((0, key, entry), at(0), &mut Lookups::exhausted())?;
     Ok(acted.expect("what is not in the table is read"))
 }
@@ -382,7 +382,7 @@ fn started_on(disk: &Arc<TestDisk>) -> TestEngine {
 }
 
 /// Applies `action` to the counter of `actor` under a limit of `credits` a minute, with a key as the store makes them.
-fn act_within(engine: &TestEngine, actor: &str, credits: u64, action: Action) -> Acted {
+fn act_within(engine: &TestEngine, actor: &str, credits: u64, action: Action) -> ActionResult {
     let limit = window(credits, 60);
     let mut key = Vec::new();
     Prefix::new(Space::Rule, [], &limit).write_key(actor, &mut key);

@@ -29,8 +29,8 @@ struct Member<'a> {
     hash: KeyHash,
     /// Index of its stripe among the locked ones.
     stripe: usize,
-    /// Key of the record that the entry is about, which is in the same stripe.
-    record_key: Option<RecordKey<'a>>,
+    /// Key of the record that the entry is about, which is in the same stripe, and its hash.
+    record_key: Option<(&'a [u8], KeyHash)>,
     /// Index in its stripe, valid until a counter is added there.
     slot: Option<usize>,
     /// The counter's record, if it had to be read. Boxed, because that is rare, and members are moved.
@@ -39,13 +39,6 @@ struct Member<'a> {
     /// while others change.
     exists: bool,
     is_recorded: bool,
-}
-
-/// A record's key and its hash.
-#[derive(Clone, Copy)]
-struct RecordKey<'a> {
-    key: &'a [u8],
-    hash: KeyHash,
 }
 
 /// The locked stripes of a group, in the order of their numbers.
@@ -82,7 +75,7 @@ impl Table {
             }
             *slot = stripe.slots.find(hash.high);
             if slot.is_none() && !stripe.holds_all {
-                let Some(record) = load((*index, key, entry), *stripe.departures(hash.high))? else { return Ok(None) };
+                let Some(record) = load((*index, key, entry), *stripe.evictions(hash.high))? else { return Ok(None) };
                 stripe.loaded += 1;
                 *loaded = record.map(Box::new);
             }
@@ -148,7 +141,7 @@ impl Table {
     fn make_record_change(
         &self,
         stripe: &mut Stripe,
-        RecordKey { key, hash }: RecordKey<'_>,
+        (key, hash): (&[u8], KeyHash),
         change: RecordChange,
         share: Option<Arc<Share>>,
         admission: &Admission,
@@ -176,7 +169,7 @@ impl<'a> Member<'a> {
         let bucket = record_key::bucket(key);
         let hash = table.hasher.hash(bucket);
         let has_record = entry.action.has_record();
-        let record_key = has_record.then(|| RecordKey { key, hash: table.hasher.hash_of_record(key, hash) });
+        let record_key = has_record.then(|| (key, table.hasher.hash_of_record(key, hash)));
         Self {
             index,
             key: bucket,
@@ -237,7 +230,7 @@ impl<'a> Stripes<'a> {
             };
             *exists = state.is_some();
             needs_disk |= !*exists || record_key.is_some();
-            let record = record_key.and_then(|key| stripe.records.get(&key.hash.high));
+            let record = record_key.and_then(|(_, hash)| stripe.records.get(&hash.high));
             found.push((*entry, state, record));
         }
         let members = found.iter().map(|(entry, state, record)| group::Member {

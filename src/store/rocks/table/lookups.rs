@@ -56,8 +56,8 @@ pub struct Lookup {
     index: usize,
     pub key: Range<usize>,
     pub limit: Limit,
-    /// The number of departures before the record was read.
-    departures: u32,
+    /// The number of evictions before the record was read.
+    evictions: u32,
     pub record: Option<Result<CounterRecord, StoreError>>,
 }
 
@@ -67,10 +67,10 @@ impl Lookups {
         Self { rounds: ROUNDS, ..Self::default() }
     }
 
-    /// Takes the record that was read for this entry, if it is still current after this number of departures.
-    pub fn take(&mut self, index: usize, departures: u32) -> Option<Result<CounterRecord, StoreError>> {
+    /// Takes the record that was read for this entry, if it is still current after this number of evictions.
+    pub fn take(&mut self, index: usize, evictions: u32) -> Option<Result<CounterRecord, StoreError>> {
         let position = self.lookups.binary_search_by_key(&index, |lookup| lookup.index).ok()?;
-        self.lookups.get_mut(position).filter(|lookup| lookup.departures == departures)?.record.take()
+        self.lookups.get_mut(position).filter(|lookup| lookup.evictions == evictions)?.record.take()
     }
 
     /// Whether records may be read in advance once more.
@@ -85,16 +85,16 @@ impl Lookups {
         let mut earlier = std::mem::take(&mut self.lookups).into_iter().peekable();
         for (index, key, entry) in entries {
             let key = record_key::bucket(key);
-            let Some(departures) = table.departures_if_absent(key) else { continue };
+            let Some(evictions) = table.evictions_if_absent(key) else { continue };
             while earlier.next_if(|earlier| earlier.index < index).is_some() {}
-            let current = earlier.next_if(|earlier| earlier.index == index && earlier.departures == departures);
+            let current = earlier.next_if(|earlier| earlier.index == index && earlier.evictions == evictions);
             let start = self.keys.len();
             self.keys.extend_from_slice(key);
             self.lookups.push(Lookup {
                 index,
                 key: start..self.keys.len(),
                 limit: entry.limit,
-                departures,
+                evictions,
                 record: current.and_then(|lookup| lookup.record),
             });
         }

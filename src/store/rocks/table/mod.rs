@@ -43,14 +43,14 @@ const WORD_BITS: usize = u64::BITS as usize;
 pub type CounterRecord = Option<(State, Timestamp)>;
 
 /// The result of an action on a counter.
-pub struct Acted {
+pub struct ActionResult {
     pub outcome: Outcome,
     /// The commit that makes the state behind this outcome durable; 0 if that has long been durable.
     pub durable_after: u64,
 }
 
-/// Proof that no group is changing counters: see [`Table::between_groups`].
-pub struct BetweenGroups<'a>(#[expect(dead_code, reason = "held, not read")] RwLockWriteGuard<'a, ()>);
+/// Proof that no group is changing counters: see [`Table::wait_for_groups`].
+pub struct GroupBarrier<'a>(#[expect(dead_code, reason = "held, not read")] RwLockWriteGuard<'a, ()>);
 
 /// The striped table.
 pub struct Table {
@@ -90,7 +90,8 @@ impl Table {
     }
 
     /// Applies `entry` to the counter with `key`, if the counter exists or there is room for it. `load` returns the
-    /// counter's record, for a number of departures. If it returns `None`, so does this function, and nothing changes.
+    /// counter's record, given the number of evictions in its group. If it returns `None`, so does this function, and
+    /// nothing changes.
     ///
     /// # Errors
     /// Returns the error of `load`, or the disk's failure if a change could not be kept. Nothing changes then.
@@ -101,13 +102,13 @@ impl Table {
         now: Timestamp,
         Admission { commits, health, counters, .. }: &Admission,
         load: impl FnOnce(u32) -> Result<Option<CounterRecord>, StoreError>,
-    ) -> Result<Option<Acted>, StoreError> {
+    ) -> Result<Option<ActionResult>, StoreError> {
         let hash = self.hasher.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
         let mut index = stripe.slots.find(hash.high);
         if index.is_none() && !stripe.holds_all {
-            let Some(record) = load(*stripe.departures(hash.high))? else { return Ok(None) };
+            let Some(record) = load(*stripe.evictions(hash.high))? else { return Ok(None) };
             stripe.loaded += 1;
             index = record.map(|(state, expires)| self.keep_loaded(stripe, hash, state, expires));
         }
@@ -120,7 +121,7 @@ impl Table {
                 return Err(fault);
             }
             if let Some(refusal) = counters.refusal(entry) {
-                return refusal.map(|outcome| Some(Acted { outcome, durable_after: 0 }));
+                return refusal.map(|outcome| Some(ActionResult { outcome, durable_after: 0 }));
             }
         }
         let (outcome, change) = entry.decide(found.as_deref());
@@ -130,7 +131,7 @@ impl Table {
                     stripe.touch(index);
                     stripe.durable_after(index)
                 });
-                return Ok(Some(Acted { outcome, durable_after }));
+                return Ok(Some(ActionResult { outcome, durable_after }));
             }
             Change::Set(state) => Some(state),
             Change::Clear => None,
@@ -143,7 +144,7 @@ impl Table {
         match (is_new, state.is_some()) {
             // Another stripe's counter may have taken the last room just now.
             (true, true) if !counters.begin() => {
-                return counters.refuse(entry).map(|outcome| Some(Acted { outcome, durable_after: 0 }));
+                return counters.refuse(entry).map(|outcome| Some(ActionResult { outcome, durable_after: 0 }));
             }
             (true, true) => stripe.begun += 1,
             (false, false) => {
@@ -154,7 +155,7 @@ impl Table {
         }
         let is_recorded = index.is_some_and(|index| stripe.slots.at(index).tags().recorded);
         self.set((stripe, index), (hash, key, entry), state, is_recorded, now, commits);
-        Ok(Some(Acted { outcome, durable_after: stripe.changed_in }))
+        Ok(Some(ActionResult { outcome, durable_after: stripe.changed_in }))
     }
 
     /// Sets a counter's state in its stripe, and stages it for the next commit. The index is `None` if the counter is
@@ -191,13 +192,13 @@ impl Table {
         stripe.set(None, hash.high, Some(state), expires, tags)
     }
 
-    /// Returns the number of departures for a record that is read from now on; `None` if an action on the counter with
+    /// Returns the number of evictions for a record that is read from now on; `None` if an action on the counter with
     /// `key` needs no record.
-    pub fn departures_if_absent(&self, key: &[u8]) -> Option<u32> {
+    pub fn evictions_if_absent(&self, key: &[u8]) -> Option<u32> {
         let hash = self.hasher.hash(key);
         let mut stripe = self.stripe(hash.stripe());
         let is_absent = !stripe.holds_all && stripe.slots.find(hash.high).is_none();
-        is_absent.then(|| *stripe.departures(hash.high))
+        is_absent.then(|| *stripe.evictions(hash.high))
     }
 
     /// Whether actions may need records at all. The answer may be outdated a moment later.
@@ -213,12 +214,12 @@ impl Table {
     }
 
     /// Waits for groups to finish. While the result is held, every group has changed all of its counters or none.
-    pub fn between_groups(&self) -> BetweenGroups<'_> {
-        BetweenGroups(self.gate.write())
+    pub fn wait_for_groups(&self) -> GroupBarrier<'_> {
+        GroupBarrier(self.gate.write())
     }
 
     /// Moves every change that no commit has taken yet to `record`.
-    pub fn take_journal(&self, _: &BetweenGroups<'_>, packer: &mut Packer, record: &mut Vec<u8>) {
+    pub fn take_journal(&self, _: &GroupBarrier<'_>, packer: &mut Packer, record: &mut Vec<u8>) {
         for (word, bits) in self.pending.iter().enumerate() {
             let mut bits = bits.swap(0, AcqRel);
             while bits != 0 {

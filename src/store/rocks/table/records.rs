@@ -8,8 +8,6 @@ use crate::clock::Timestamp;
 use crate::store::bounds::RecordBudgets;
 #[cfg(all(test, not(feature = "model")))]
 use crate::store::bounds::RecordCount;
-use crate::store::rocks::commit::journal::{self, Change};
-use crate::store::value;
 
 impl Table {
     /// Loads a record while the store opens.
@@ -35,25 +33,6 @@ impl Table {
         let mut count = RecordCount::default();
         self.stripes.iter().for_each(|stripe| count += stripe.lock().records.count());
         count
-    }
-
-    /// Writes back a record as this commit has it: a later change of it is in a later segment. A record that has ended
-    /// is not written. No stored record ends later than its last change says, except those that are forgotten.
-    pub(super) fn write_back_record(change: &Change<'_>, now: Timestamp, changes: &mut Vec<u8>) {
-        let has_ended = value::expiry(change.value).is_ok_and(|expires| expires <= now);
-        if !has_ended {
-            journal::stage(changes, change.key, |out| out.extend_from_slice(change.value));
-        }
-    }
-
-    /// Stages the record as it is now.
-    pub(super) fn stage_record(&self, hash: KeyHash, key: &[u8], changes: &mut Vec<u8>) {
-        let stripe = self.stripe(hash.stripe());
-        journal::stage(changes, key, |out| {
-            if let Some(record) = stripe.records.get(&hash.high) {
-                value::encode_record(record, out);
-            }
-        });
     }
 }
 

@@ -17,7 +17,7 @@ const NUMBER_END: u64 = 1 << (u64::BITS - NUMBER_SHIFT);
 
 /// The state in a counter's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held {
+pub enum SlotState {
     /// The counter does not exist, or was forgotten.
     Absent,
     /// A fixed window: its end (nanoseconds since 1970), and its credits left or used.
@@ -26,7 +26,7 @@ pub enum Held {
     Outside { expires: u64, index: usize },
 }
 
-/// Bits about a counter besides its state.
+/// Bits about a counter in addition to its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tags {
     /// The counter was used since the last eviction considered it.
@@ -57,11 +57,11 @@ impl Slot {
     }
 
     /// Makes a slot. A window's count must fit.
-    pub fn new(hash: u64, held: Held, tags: Tags) -> Self {
-        let (kind, time, number) = match held {
-            Held::Absent => (1, 0, 0),
-            Held::Window { ends, count } => (2, ends, count),
-            Held::Outside { expires, index } => (3, expires, index as u64),
+    pub fn new(hash: u64, state: SlotState, tags: Tags) -> Self {
+        let (kind, time, number) = match state {
+            SlotState::Absent => (1, 0, 0),
+            SlotState::Window { ends, count } => (2, ends, count),
+            SlotState::Outside { expires, index } => (3, expires, index as u64),
         };
         let mut bits = kind | number << NUMBER_SHIFT | u64::from(tags.mark) << MARK_SHIFT;
         bits |= (u64::from(tags.epoch) % Self::EPOCHS) << EPOCH_SHIFT;
@@ -74,11 +74,11 @@ impl Slot {
     }
 
     /// The state in an occupied slot.
-    pub fn held(&self) -> Held {
+    pub fn state(&self) -> SlotState {
         match self.bits % (1 << KIND_BITS) {
-            2 => Held::Window { ends: self.time, count: self.bits >> NUMBER_SHIFT },
-            3 => Held::Outside { expires: self.time, index: (self.bits >> NUMBER_SHIFT) as usize },
-            _ => Held::Absent,
+            2 => SlotState::Window { ends: self.time, count: self.bits >> NUMBER_SHIFT },
+            3 => SlotState::Outside { expires: self.time, index: (self.bits >> NUMBER_SHIFT) as usize },
+            _ => SlotState::Absent,
         }
     }
 
@@ -101,7 +101,7 @@ impl Slot {
     }
 
     pub fn with_tags(self, tags: Tags) -> Self {
-        Self::new(self.hash, self.held(), tags)
+        Self::new(self.hash, self.state(), tags)
     }
 
     /// Returns 1 for a counter without a record, -1 for a record without a counter, and otherwise 0.
@@ -115,24 +115,26 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn held() -> impl Strategy<Value = Held> {
+    fn slot_state() -> impl Strategy<Value = SlotState> {
         prop_oneof![
-            Just(Held::Absent),
-            (any::<u64>(), 0..NUMBER_END).prop_map(|(ends, count)| Held::Window { ends, count }),
-            (any::<u64>(), 0..NUMBER_END as usize).prop_map(|(expires, index)| Held::Outside { expires, index }),
+            Just(SlotState::Absent),
+            (any::<u64>(), 0..NUMBER_END).prop_map(|(ends, count)| SlotState::Window { ends, count }),
+            (any::<u64>(), 0..NUMBER_END as usize).prop_map(|(expires, index)| SlotState::Outside { expires, index }),
         ]
     }
 
     proptest! {
         #[test]
-        fn a_slot_reads_back(hash: u64, held in held(), used: bool, recorded: bool, epoch in 0..16u8, mark: Mark) {
+        fn a_slot_reads_back(
+            hash: u64, state in slot_state(), used: bool, recorded: bool, epoch in 0..16u8, mark: Mark,
+        ) {
             let tags = Tags { used, recorded, epoch, mark };
-            let slot = Slot::new(hash, held, tags);
+            let slot = Slot::new(hash, state, tags);
             prop_assert!(!slot.is_empty());
-            prop_assert_eq!((slot.hash, slot.held(), slot.tags()), (hash, held, tags));
-            prop_assert_eq!(slot.is_live(), held != Held::Absent);
+            prop_assert_eq!((slot.hash, slot.state(), slot.tags()), (hash, state, tags));
+            prop_assert_eq!(slot.is_live(), state != SlotState::Absent);
             let other = Tags { used: !used, recorded: !recorded, epoch: 15 - epoch, mark: !mark };
-            prop_assert_eq!((slot.with_tags(other).held(), slot.with_tags(other).tags()), (held, other));
+            prop_assert_eq!((slot.with_tags(other).state(), slot.with_tags(other).tags()), (state, other));
         }
     }
 

@@ -207,10 +207,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::store::rocks::table::slot::{Held, Tags};
+    use crate::store::rocks::table::slot::{SlotState, Tags};
 
     fn slot(hash: u64, left: u64) -> Slot {
-        Slot::new(hash, Held::Window { ends: 1, count: left }, Tags { used: false, recorded: false, epoch: 0, mark: 0 })
+        Slot::new(
+            hash,
+            SlotState::Window { ends: 1, count: left },
+            Tags { used: false, recorded: false, epoch: 0, mark: 0 },
+        )
     }
 
     #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use slab::Slab;
 
-use super::slot::{Held, Slot, Tags};
+use super::slot::{Slot, SlotState, Tags};
 use super::slots::Slots;
 use foldhash::fast::FixedState;
 
@@ -23,9 +23,9 @@ use crate::store::value;
 const FIRST_CAPACITY: usize = 8;
 /// Memory for staged changes that a stripe keeps from commit to commit (bytes).
 const KEPT_STAGED: usize = 16 << 10;
-/// Groups of counters whose departures are counted separately. A batch evicts as many counters as it loads, and has to
+/// Groups of counters whose evictions are counted separately. A batch evicts as many counters as it loads, and has to
 /// read counters in the same groups again.
-const DEPARTURE_GROUPS: usize = 16;
+const EVICTION_GROUPS: usize = 16;
 
 /// One stripe's counters, and their changes for the next commit.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ pub struct Stripe {
     /// this.
     stuck_at: Option<u32>,
     /// Counters that have left, by group.
-    departures: [u32; DEPARTURE_GROUPS],
+    evictions: [u32; EVICTION_GROUPS],
     /// The records of its buckets, by the hash of their keys. Boxed, because plain hits need none of it in their
     /// caches.
     pub records: Box<Records<u64, FixedState>>,
@@ -89,18 +89,18 @@ impl Stripe {
     /// The number of counters of this one's group that have left. A counter that is absent before and after was absent
     /// all the time if this number has not changed.
     #[expect(clippy::indexing_slicing, reason = "the remainder is less than the number of groups")]
-    pub fn departures(&mut self, hash: u64) -> &mut u32 {
-        &mut self.departures[hash as usize % DEPARTURE_GROUPS]
+    pub fn evictions(&mut self, hash: u64) -> &mut u32 {
+        &mut self.evictions[hash as usize % EVICTION_GROUPS]
     }
 
     /// Returns the state at an index, if there is one.
     pub fn state(&self, index: Option<usize>) -> Option<Cow<'_, State>> {
-        match self.slots.at(index?).held() {
-            Held::Absent => None,
-            Held::Window { ends, count } => {
+        match self.slots.at(index?).state() {
+            SlotState::Absent => None,
+            SlotState::Window { ends, count } => {
                 Some(Cow::Owned(State::FixedWindow(fixed_window::State { ends: Timestamp::from_nanos(ends), count })))
             }
-            Held::Outside { index, .. } => self.outside.get(index).map(Cow::Borrowed),
+            SlotState::Outside { index, .. } => self.outside.get(index).map(Cow::Borrowed),
         }
     }
 
@@ -159,7 +159,7 @@ impl Stripe {
         self.taken_in = self.changed_in;
     }
 
-    /// Sets the counter's state. Returns its index.
+    /// Sets the counter's state, which expires at `expires`: a window at its end. Returns its index.
     pub fn set(
         &mut self,
         index: Option<usize>,
@@ -169,36 +169,32 @@ impl Stripe {
         tags: Tags,
     ) -> usize {
         let old = index.map(|index| self.slots.at(index));
-        let expires = match &state {
-            Some(State::FixedWindow(state)) => state.ends,
-            _ => expires,
-        };
-        let held = match (state, old.map(|slot| slot.held())) {
+        let slot_state = match (state, old.map(|slot| slot.state())) {
             (Some(State::FixedWindow(state)), before) if Slot::fits(state.count) => {
                 self.drop_outside(before);
-                Held::Window { ends: state.ends.as_nanos(), count: state.count }
+                SlotState::Window { ends: state.ends.as_nanos(), count: state.count }
             }
-            (Some(state), Some(Held::Outside { index, .. })) if self.outside.contains(index) => {
+            (Some(state), Some(SlotState::Outside { index, .. })) if self.outside.contains(index) => {
                 self.outside_bytes += heap_bytes(&state);
                 if let Some(place) = self.outside.get_mut(index) {
                     self.outside_bytes -= heap_bytes(place);
                     *place = state;
                 }
-                Held::Outside { expires: expires.as_nanos(), index }
+                SlotState::Outside { expires: expires.as_nanos(), index }
             }
             (Some(state), _) => {
                 self.outside_bytes += heap_bytes(&state);
                 if !self.has_place_outside() {
                     self.outside.reserve_exact(self.outside_may_grow_by().max(FIRST_CAPACITY));
                 }
-                Held::Outside { expires: expires.as_nanos(), index: self.outside.insert(state) }
+                SlotState::Outside { expires: expires.as_nanos(), index: self.outside.insert(state) }
             }
             (None, before) => {
                 self.drop_outside(before);
-                Held::Absent
+                SlotState::Absent
             }
         };
-        let slot = Slot::new(hash, held, tags);
+        let slot = Slot::new(hash, slot_state, tags);
         self.unrecorded += slot.unrecorded() - old.map_or(0, |old| old.unrecorded());
         match index {
             Some(index) => {
@@ -228,8 +224,8 @@ impl Stripe {
         self.set(Some(index), hash, None, Timestamp::default(), tags);
     }
 
-    fn drop_outside(&mut self, held: Option<Held>) {
-        if let Some(Held::Outside { index, .. }) = held
+    fn drop_outside(&mut self, state: Option<SlotState>) {
+        if let Some(SlotState::Outside { index, .. }) = state
             && let Some(state) = self.outside.try_remove(index)
         {
             self.outside_bytes -= heap_bytes(&state);

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use super::admission::Admission;
 use super::slot::Tags;
-use super::{BetweenGroups, KeyHash, Table};
+use super::{GroupBarrier, KeyHash, Table};
 use crate::clock::Timestamp;
 use crate::store::contract::StoreError;
-use crate::store::record_key;
 use crate::store::rocks::commit::journal;
 use crate::store::rocks::commit::segment_marks::Mark;
+use crate::store::{record_key, value};
 
 impl Table {
     /// Writes back a counter that a commit in the journal changed, if its last change lies in segment `through` or
@@ -30,7 +30,12 @@ impl Table {
     ) -> bool {
         let key = change.key;
         if record_key::is_record(key) {
-            Self::write_back_record(change, now, changes);
+            // Written as this commit has it: a later change is in a later segment. No stored record ends later
+            // than its last change says, except those that are forgotten.
+            let has_ended = value::expiry(change.value).is_ok_and(|expires| expires <= now);
+            if !has_ended {
+                journal::stage(changes, key, |out| out.extend_from_slice(change.value));
+            }
             return false;
         }
         let hash = self.hasher.hash(key);
@@ -96,7 +101,7 @@ impl Table {
     /// Fails if a record is damaged.
     pub fn change_again<'a>(
         &self,
-        _: &BetweenGroups<'_>,
+        _: &GroupBarrier<'_>,
         records: impl Iterator<Item = &'a [u8]>,
         changes: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
@@ -107,15 +112,17 @@ impl Table {
                 if !seen.insert(hash) {
                     return Ok(());
                 }
+                let mut stripe = self.stripe(hash.stripe());
                 if record_key::is_record(change.key) {
-                    self.stage_record(hash, change.key, changes);
-                } else {
-                    let mut stripe = self.stripe(hash.stripe());
-                    if let Some(index) = stripe.slots.find(hash.high) {
-                        let tags = Tags { mark: self.marks.open() as Mark, ..stripe.slots.at(index).tags() };
-                        stripe.retag(index, tags);
-                        journal::stage(changes, change.key, |out| stripe.write_value(index, out));
-                    }
+                    journal::stage(changes, change.key, |out| {
+                        if let Some(record) = stripe.records.get(&hash.high) {
+                            value::encode_record(record, out);
+                        }
+                    });
+                } else if let Some(index) = stripe.slots.find(hash.high) {
+                    let tags = Tags { mark: self.marks.open() as Mark, ..stripe.slots.at(index).tags() };
+                    stripe.retag(index, tags);
+                    journal::stage(changes, change.key, |out| stripe.write_value(index, out));
                 }
                 Ok::<_, StoreError>(())
             })?;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::algorithm::{Ask, Fate, FixedWindow, Limit, ReservationAsk, TokenBucket};
+use crate::algorithm::{Ask, FixedWindow, Limit, ReservationAsk, Resolution, TokenBucket};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::store::contract::Action;
 use crate::store::key::{Prefix, Space};
@@ -48,10 +48,11 @@ fn text() -> impl Strategy<Value = String> {
     let number = || prop_oneof![(0_u64..9).prop_map(|n| n.to_string()), any::<u64>().prop_map(|n| n.to_string())];
     let word = || prop_oneof![8 => number(), 1 => "-|-[1-9]|[+]1|x||18446744073709551616"];
     let optional = || prop_oneof![Just("-".to_owned()), (1_u64..99).prop_map(|n| n.to_string())];
-    let fate = prop_oneof![8 => Just(String::new()), 8 => " (late|repeated|gone|different)", 1 => " (held|done x| )"];
-    let words = ("[01]|2|-1|", word(), word(), word(), optional(), optional(), fate);
-    words.prop_map(|(allowed, before, balance, reset, retry, session, fate)| {
-        format!("{allowed} {before} {balance} {reset} {retry} {session}{fate}")
+    let resolution =
+        prop_oneof![8 => Just(String::new()), 8 => " (late|repeated|gone|different)", 1 => " (held|done x| )"];
+    let words = ("[01]|2|-1|", word(), word(), word(), optional(), optional(), resolution);
+    words.prop_map(|(allowed, before, balance, reset, retry, session, resolution)| {
+        format!("{allowed} {before} {balance} {reset} {retry} {session}{resolution}")
     })
 }
 
@@ -110,18 +111,18 @@ fn read(batch: &Batch, reply: &str) -> Result<Vec<Result<Outcome, Failure>>, Fai
 
 /// Returns the text that a script writes for this outcome of a bucket.
 fn text_of(outcome: &Outcome) -> String {
-    let Outcome { allowed, before, left, owed, reset_ns, retry_ns, session, fate } = outcome;
+    let Outcome { allowed, before, left, owed, reset_ns, retry_ns, session, resolution } = outcome;
     let balance = if *owed > 0 { format!("-{owed}") } else { left.to_string() };
     let retry = retry_ns.map_or("-".to_owned(), |ns| ns.to_string());
     let session = if *session == Timestamp::EPOCH { "-".to_owned() } else { session.as_nanos().to_string() };
-    let fate = match fate {
-        Fate::Done => "",
-        Fate::Late => " late",
-        Fate::Repeated => " repeated",
-        Fate::Gone => " gone",
-        Fate::Different => " different",
+    let resolution = match resolution {
+        Resolution::Done => "",
+        Resolution::Late => " late",
+        Resolution::Repeated => " repeated",
+        Resolution::Gone => " gone",
+        Resolution::Different => " different",
     };
-    format!("{} {before} {balance} {reset_ns} {retry} {session}{fate}", u8::from(*allowed))
+    format!("{} {before} {balance} {reset_ns} {retry} {session}{resolution}", u8::from(*allowed))
 }
 
 proptest! {
@@ -143,7 +144,7 @@ proptest! {
                 (Err(_), [Element::Error, rest @ ..]) => rest,
                 (Ok(outcome), [Element::Text(text), rest @ ..]) => {
                     prop_assert_eq!(&text_of(outcome), text);
-                    prop_assert!(action.has_record() || outcome.fate == Fate::Done);
+                    prop_assert!(action.has_record() || outcome.resolution == Resolution::Done);
                     rest
                 }
                 other => return Err(TestCaseError::fail(format!("{other:?}"))),

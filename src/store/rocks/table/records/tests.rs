@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::super::Table;
 use crate::algorithm::record::{Content, Record, Reservation};
-use crate::algorithm::{Ask, Fate, Limit, Outcome, ReservationAsk};
+use crate::algorithm::{Ask, Limit, Outcome, ReservationAsk, Resolution};
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use crate::store::contract::{Action, Batch, Store};
 use crate::store::key::{Prefix, Space};
@@ -105,14 +105,14 @@ fn kills_and_write_backs_lose_no_reservation_and_no_commit() {
         let opened = settle(opened);
         let store = &opened.store;
         assert_eq!((left(store), store.core.engine.admission.records.remembered().reservations), (90, 1));
-        assert_eq!(asked(store, "one", TEN).fate, Fate::Repeated);
+        assert_eq!(asked(store, "one", TEN).resolution, Resolution::Repeated);
         let first = asked(store, "one", COMMIT);
-        assert_eq!((first.fate, first.left), (Fate::Done, 97));
+        assert_eq!((first.resolution, first.left), (Resolution::Done, 97));
         let opened = settle(opened);
         let again = asked(&opened.store, "one", COMMIT);
-        assert_eq!((again.fate, again.left, again.reset_ns), (Fate::Repeated, 97, first.reset_ns));
+        assert_eq!((again.resolution, again.left, again.reset_ns), (Resolution::Repeated, 97, first.reset_ns));
         assert_eq!(left(&opened.store), 97);
-        assert_eq!(asked(&opened.closed().store, "one", COMMIT).fate, Fate::Repeated);
+        assert_eq!(asked(&opened.closed().store, "one", COMMIT).resolution, Resolution::Repeated);
     }
 }
 
@@ -125,12 +125,12 @@ fn what_was_released_is_never_there_again() {
             write_back(&opened.store);
             opened = opened.killed();
         }
-        assert_eq!(asked(&opened.store, "one", ReservationAsk::Release).fate, Fate::Done);
+        assert_eq!(asked(&opened.store, "one", ReservationAsk::Release).resolution, Resolution::Done);
         if is_written_back {
             write_back(&opened.store);
         }
         let store = opened.killed().store;
-        assert_eq!((asked(&store, "one", COMMIT).fate, left(&store)), (Fate::Gone, 100));
+        assert_eq!((asked(&store, "one", COMMIT).resolution, left(&store)), (Resolution::Gone, 100));
         assert_eq!(store.core.engine.admission.records.remembered().reservations, 0);
     }
 }
@@ -150,8 +150,8 @@ fn one_more_than_there_may_be_leaves_no_trace() {
     assert!(refused(&outcomes[2], "--max-reservations") && refused(&outcomes[3], "full"), "{outcomes:?}");
     assert_eq!((left(&store), wait(store.approximate_len()).unwrap()), (80, 1));
     // One that is there may be committed, and one that was released makes room.
-    assert_eq!(asked(&store, "one", COMMIT).fate, Fate::Done);
-    assert_eq!(asked(&store, "two", ReservationAsk::Release).fate, Fate::Done);
+    assert_eq!(asked(&store, "one", COMMIT).resolution, Resolution::Done);
+    assert_eq!(asked(&store, "two", ReservationAsk::Release).resolution, Resolution::Done);
     assert!(asked(&store, "three", TEN).allowed);
     // The late ones have to wait.
     let late = ReservationAsk::Commit { cost: 3, charges: true };
@@ -212,7 +212,7 @@ fn a_bucket_that_left_the_table_comes_back_with_its_reservations() {
     }
     let misses = || store.core.engine.table.usage().misses;
     let before = misses();
-    assert_eq!(asked(&store, "one", COMMIT).fate, Fate::Done);
+    assert_eq!(asked(&store, "one", COMMIT).resolution, Resolution::Done);
     assert_eq!((misses(), left(&store)), (before + 1, 97));
 }
 

@@ -2,7 +2,7 @@
 
 use slab::Slab;
 
-use super::super::slot::{Held, Slot, Tags};
+use super::super::slot::{Slot, SlotState, Tags};
 use super::super::slots::Slots;
 use super::{FIRST_CAPACITY, Stripe};
 use crate::algorithm::State;
@@ -73,11 +73,11 @@ impl Stripe {
     fn fit(&mut self) {
         let mut outside = Slab::with_capacity(self.outside.len());
         for slot in self.slots.iter_mut() {
-            if let Held::Outside { expires, index } = slot.held()
+            if let SlotState::Outside { expires, index } = slot.state()
                 && let Some(state) = self.outside.try_remove(index)
             {
-                let held = Held::Outside { expires, index: outside.insert(state) };
-                *slot = Slot::new(slot.hash, held, slot.tags());
+                let slot_state = SlotState::Outside { expires, index: outside.insert(state) };
+                *slot = Slot::new(slot.hash, slot_state, slot.tags());
             }
         }
         self.outside = outside;
@@ -113,10 +113,10 @@ impl Stripe {
             return false;
         };
         let slot = self.slots.at(index);
-        self.drop_outside(Some(slot.held()));
+        self.drop_outside(Some(slot.state()));
         self.slots.remove(index);
-        let departures = self.departures(slot.hash);
-        *departures = departures.wrapping_add(1);
+        let evictions = self.evictions(slot.hash);
+        *evictions = evictions.wrapping_add(1);
         self.unrecorded -= slot.unrecorded();
         if slot.is_live() {
             self.holds_all = false;

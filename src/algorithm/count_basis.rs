@@ -7,14 +7,14 @@ use std::num::NonZeroU64;
 
 /// The unit of a state's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Tally {
+pub enum CountBasis {
     /// The credits left of this number. Below 0, in two's complement, if more was used, because the limit was higher then.
     LeftOf(NonZeroU64),
     /// The credits used.
     Used,
 }
 
-impl Tally {
+impl CountBasis {
     /// Returns the credits used, for a state with this `count`.
     #[inline]
     pub(super) fn used(self, count: u64) -> u64 {
@@ -41,15 +41,15 @@ mod tests {
 
     #[test]
     fn what_is_left_is_below_zero_when_more_was_used() {
-        let of_ten = Tally::LeftOf(NonZeroU64::new(10).unwrap());
+        let of_ten = CountBasis::LeftOf(NonZeroU64::new(10).unwrap());
         assert_eq!([0, 3, 10, 12].map(|used| of_ten.count(used) as i64), [10, 7, 0, -2]);
     }
 
     proptest! {
         #[test]
         fn a_count_reads_back(credits in 1..=u64::MAX, used: u64) {
-            for tally in [Tally::Used, Tally::LeftOf(NonZeroU64::new(credits).unwrap())] {
-                prop_assert_eq!(tally.used(tally.count(used)), used);
+            for basis in [CountBasis::Used, CountBasis::LeftOf(NonZeroU64::new(credits).unwrap())] {
+                prop_assert_eq!(basis.used(basis.count(used)), used);
             }
         }
     }

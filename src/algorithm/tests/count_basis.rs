@@ -1,4 +1,4 @@
-//! Limits that change around a counter: usage carries over, regardless of the counter's tally.
+//! Limits that change around a counter: usage carries over, regardless of the counter's basis.
 
 use std::num::NonZeroU64;
 
@@ -16,11 +16,14 @@ fn resized(limit: Limit, credits: u64) -> Limit {
         Limit::LeakyBucket(limit) => Limit::LeakyBucket(LeakyBucket { capacity: credits, ..limit }),
         Limit::Concurrency(limit) => Limit::Concurrency(Concurrency { leases: credits.get(), ..limit }),
     };
-    resized.counting(limit.tally())
+    resized.counting(limit.count_basis())
 }
 
-fn tally() -> impl Strategy<Value = Tally> {
-    prop_oneof![Just(Tally::Used), (1..30u64).prop_map(|credits| Tally::LeftOf(NonZeroU64::new(credits).unwrap()))]
+fn count_basis() -> impl Strategy<Value = CountBasis> {
+    prop_oneof![
+        Just(CountBasis::Used),
+        (1..30u64).prop_map(|credits| CountBasis::LeftOf(NonZeroU64::new(credits).unwrap()))
+    ]
 }
 
 proptest! {
@@ -28,9 +31,9 @@ proptest! {
 
     #[test]
     fn whatever_is_counted_the_answers_are_the_same(
-        limit in small_limit(), tally in tally(), asks in prop::collection::vec((0..40u64, ask()), 0..60),
+        limit in small_limit(), basis in count_basis(), asks in prop::collection::vec((0..40u64, ask()), 0..60),
     ) {
-        let (mut plain, mut other) = (Bucket::new(limit), Bucket::new(limit.counting(tally)));
+        let (mut plain, mut other) = (Bucket::new(limit), Bucket::new(limit.counting(basis)));
         let mut at = START;
         for (gap, ask) in asks {
             at += gap;
@@ -40,9 +43,9 @@ proptest! {
 
     #[test]
     fn what_was_used_stays_used_under_another_limit(
-        limit in small_limit(), tally in tally(), credits in 1..25u64, past in hits(0..40), later in 0..60u64,
+        limit in small_limit(), basis in count_basis(), credits in 1..25u64, past in hits(0..40), later in 0..60u64,
     ) {
-        let mut bucket = Bucket::new(limit.counting(tally));
+        let mut bucket = Bucket::new(limit.counting(basis));
         past.granted_by(&mut bucket);
         let at = past.end() + later;
         let used = limit.capacity() - bucket.look(0, at).left;
@@ -53,9 +56,9 @@ proptest! {
     /// After a downgrade more may be used than there is.
     #[test]
     fn a_wait_is_as_long_as_told_after_a_downgrade(
-        limit in small_limit(), tally in tally(), credits in 1..25u64, past in hits(0..10), cost in 1..15u64,
+        limit in small_limit(), basis in count_basis(), credits in 1..25u64, past in hits(0..10), cost in 1..15u64,
     ) {
-        let mut bucket = Bucket::new(limit.counting(tally));
+        let mut bucket = Bucket::new(limit.counting(basis));
         past.granted_by(&mut bucket);
         bucket.limit = resized(bucket.limit, credits);
         let at = past.end();
@@ -78,7 +81,8 @@ fn a_bucket_is_kept_until_it_is_full_by_the_slowest_of_its_limits() {
     let tokens = |credits| Limit::TokenBucket(TokenBucket::new(credits, credits, 100).unwrap());
     let leaky = |credits| Limit::LeakyBucket(LeakyBucket::new(credits, credits, 100).unwrap());
     for (fast, slow) in [(tokens(1_000), tokens(10)), (leaky(1_000), leaky(10))] {
-        let [fast, slow] = [fast.beside(&slow), slow.beside(&fast)].map(|limit| limit.counting(Tally::Used));
+        let [fast, slow] = [fast.share_counter_with(&slow), slow.share_counter_with(&fast)]
+            .map(|limit| limit.counting(CountBasis::Used));
         let mut bucket = Bucket::new(fast);
         assert!(bucket.take(1_000, START).allowed);
         let state = bucket.state.clone().unwrap();
