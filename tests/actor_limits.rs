@@ -471,7 +471,7 @@ fn servers_that_share_a_redis_follow_each_others_limits() {
 /// A limit that ended an hour ago is forgotten when another one changes. If it was the last to change, the server must
 /// not read all limits again.
 #[test]
-fn server_that_heard_of_no_change_for_long_reads_only_the_next_one() {
+fn server_long_without_a_change_reads_only_the_next_one() {
     const KEPT: usize = 300;
     let redis = RedisServer::start();
     let seconds: u64 = redis.cli(&["TIME"]).lines().next().unwrap().parse().unwrap();

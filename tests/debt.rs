@@ -128,7 +128,7 @@ fn costs_are_settled_on_every_store() {
 
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
-fn what_was_settled_survives_a_sigkill_and_a_restored_backup() {
+fn settled_costs_survive_a_sigkill_and_a_restored_backup() {
     let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();

@@ -107,7 +107,7 @@ fn two_servers_share_the_buckets_of_commands_with_their_own_limits() {
 }
 
 #[test]
-fn outage_is_logged_once_at_its_begin_and_once_at_its_end() {
+fn outage_is_logged_once_at_its_start_and_once_at_its_end() {
     let (mut redis, rules) = (RedisServer::start(), rules(1_000_000));
     let mut command = divvy();
     let log = Log::of(&mut command);

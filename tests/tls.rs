@@ -69,7 +69,7 @@ fn redis_cli(server: &Server, certificates: &Certificates, identity: Option<&str
 }
 
 #[test]
-fn redis_cli_over_tls() {
+fn redis_cli_works_over_tls() {
     let certificates = Certificates::new();
     let (server, _log) = secured(&certificates, &[]);
     let hit = ["DIVVY.HIT", "method=GET", "path=/status"];

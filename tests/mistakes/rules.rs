@@ -152,7 +152,7 @@ fn misspelled_key_is_one_error() {
 }
 
 #[test]
-fn parser_does_not_show() {
+fn parser_internals_do_not_appear_in_errors() {
     for (rules, _) in INI {
         let report = ini(rules);
         assert!(!report.contains("end of input") && !report.contains(".;"), "{report}");

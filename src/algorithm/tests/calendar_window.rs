@@ -51,7 +51,7 @@ proptest! {
     }
 
     #[test]
-    fn a_window_that_runs_keeps_its_end(moved in -(NANOS_PER_SECOND as i64)..NANOS_PER_SECOND as i64, later in 0..2 * NANOS_PER_SECOND) {
+    fn running_window_keeps_its_end(moved in -(NANOS_PER_SECOND as i64)..NANOS_PER_SECOND as i64, later in 0..2 * NANOS_PER_SECOND) {
         let at = window(START).0;
         let mut bucket = Bucket::new(limit_at(5, at));
         let ends = at + bucket.take(3, at).reset_ns;
@@ -64,7 +64,7 @@ proptest! {
 
     /// Windows differ in length: one that has just begun may be much longer than the one before.
     #[test]
-    fn only_a_clock_that_was_set_back_moves_a_window(at in START..START + 4 * BOTH, back in 0..4 * BOTH) {
+    fn only_a_clock_set_back_moves_a_window(at in START..START + 4 * BOTH, back in 0..4 * BOTH) {
         let mut bucket = Bucket::new(limit_at(5, at));
         take(&mut bucket, 5, 3, at);
         let earlier = at - back;
@@ -79,7 +79,7 @@ proptest! {
 
 /// Whenever in its windows that happens.
 #[test]
-fn clock_that_was_set_back_makes_nobody_wait_longer_than_a_window() {
+fn clock_set_back_causes_no_wait_longer_than_a_window() {
     const MINUTE: u64 = 60 * NANOS_PER_SECOND;
     let limit_at = |at: u64| {
         let limit = CalendarWindow::new(5, CalendarId(0)).unwrap();
@@ -103,7 +103,7 @@ fn clock_that_was_set_back_makes_nobody_wait_longer_than_a_window() {
 }
 
 #[test]
-fn a_limit_that_is_not_dated_takes_a_state_as_it_is() {
+fn undated_limit_accepts_a_state_unchanged() {
     let mut bucket = Bucket::new(limit_at(5, START));
     let reset = bucket.take(2, START).reset_ns;
     bucket.limit = Limit::CalendarWindow(CalendarWindow::new(5, CalendarId(0)).unwrap());

@@ -137,7 +137,7 @@ where
 }
 
 #[test]
-fn kinds_are_those_of_the_limits() {
+fn each_limit_has_its_kind() {
     let limits = [
         Limit::FixedWindow(FixedWindow::new(1, 1).unwrap()),
         Limit::SlidingWindow(SlidingWindow::new(1, 1).unwrap()),

@@ -47,7 +47,7 @@ fn parse(line: &str) -> Command<'_> {
 }
 
 #[test]
-fn every_recorded_reply_is_given() {
+fn replies_match_the_recorded_ones() {
     let mut buckets: HashMap<(&str, Limit), Bucket> = HashMap::new();
     let rows: Vec<Value> = RECORDED.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows.len(), 34);

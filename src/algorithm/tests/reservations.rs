@@ -311,7 +311,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn a_bucket_with_reservations_is_one_without_and_each_of_them_besides(
+    fn bucket_with_reservations_acts_like_a_plain_bucket_with_credit_set_aside(
         limit in limit(), steps in prop::collection::vec((0..4_000u64, step()), 1..60),
     ) {
         let mut both = Both::new(limit);
@@ -322,7 +322,7 @@ proptest! {
     }
 
     #[test]
-    fn a_denied_ask_is_granted_after_its_retry_time_and_not_before(
+    fn denied_ask_is_granted_after_its_retry_time_and_not_before(
         limit in limit(), steps in prop::collection::vec((0..2_000u64, step()), 1..40), cost in 1..15u64,
     ) {
         let mut both = Both::new(limit);
@@ -372,7 +372,7 @@ proptest! {
 }
 
 #[test]
-fn ends_are_rounded_up_to_a_part_of_the_time_and_a_second_at_least() {
+fn ends_are_rounded_up_to_a_fraction_of_the_ttl_or_a_second() {
     let seconds = |seconds: u64| Timestamp::from_nanos(seconds * NANOS_PER_SECOND);
     assert_eq!(
         round_up_end(seconds(1_000), 60),
@@ -385,7 +385,7 @@ fn ends_are_rounded_up_to_a_part_of_the_time_and_a_second_at_least() {
 
 /// After RESET, a reservation from before must not free what others have reserved since.
 #[test]
-fn what_was_reserved_before_a_reset_is_gone_also_when_others_reserve_again() {
+fn reservations_before_a_reset_stay_gone_even_if_others_reserve_again() {
     let mut both = Both::new(Limit::TokenBucket(TokenBucket::new(10, 1, 1_000 * NANOS_PER_SECOND).unwrap()));
     for step in [
         Step::Reserve { name: 0, credits: 4, ttl_seconds: 30 },
@@ -403,7 +403,7 @@ fn what_was_reserved_before_a_reset_is_gone_also_when_others_reserve_again() {
 
 /// Nobody waits for the old clock's time to come again.
 #[test]
-fn reservations_end_in_time_after_the_clock_was_set_back() {
+fn reservations_end_on_time_after_the_clock_is_set_back() {
     let limit = Limit::TokenBucket(TokenBucket::new(10, 1, NANOS_PER_SECOND).unwrap());
     let mut both = Both::new(limit);
     both.step(&Step::Reserve { name: 0, credits: 10, ttl_seconds: 30 }).unwrap();
@@ -415,7 +415,7 @@ fn reservations_end_in_time_after_the_clock_was_set_back() {
 
 /// The groups were moved, and the records were not: a release freed what others had reserved since, or nothing.
 #[test]
-fn what_was_reserved_before_the_clock_was_set_back_can_be_released_and_renewed() {
+fn reservations_from_before_a_clock_set_back_can_be_released_and_renewed() {
     let mut both = Both::new(Limit::Concurrency(Concurrency::new(4, 30).unwrap()));
     let seconds = |seconds: u64| seconds * NANOS_PER_SECOND;
     let reserve = |name, ttl_seconds| Step::Reserve { name, credits: 1, ttl_seconds };
@@ -440,7 +440,7 @@ fn what_was_reserved_before_the_clock_was_set_back_can_be_released_and_renewed()
 
 /// A reload may change how many there are, and for how long they last: none is handed out twice.
 #[test]
-fn leases_are_held_under_another_limit_too() {
+fn leases_stay_held_under_another_limit() {
     let limit = |leases, seconds| Limit::Concurrency(Concurrency::new(leases, seconds).unwrap());
     let mut both = Both::new(limit(3, 30));
     for name in 0..3 {
@@ -459,7 +459,7 @@ fn leases_are_held_under_another_limit_too() {
 
 /// A lease leaves no usage behind: a cost changes nothing, and a bucket without leases is as good as fresh.
 #[test]
-fn a_lease_that_is_committed_is_free() {
+fn committed_lease_is_free() {
     let limit = Limit::Concurrency(Concurrency::new(2, 30).unwrap());
     let mut both = Both::new(limit);
     assert!(both.decide(0, ReservationAsk::Reserve { credits: 2, ttl_seconds: 30 }).allowed);

@@ -27,7 +27,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn whatever_is_counted_the_answers_are_the_same(
+    fn answers_do_not_depend_on_the_tally(
         limit in small_limit(), tally in tally(), asks in prop::collection::vec((0..40u64, ask()), 0..60),
     ) {
         let (mut plain, mut other) = (Bucket::new(limit), Bucket::new(limit.counting(tally)));
@@ -39,7 +39,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_used_stays_used_under_another_limit(
+    fn usage_carries_over_to_another_limit(
         limit in small_limit(), tally in tally(), credits in 1..25u64, past in hits(0..40), later in 0..60u64,
     ) {
         let mut bucket = Bucket::new(limit.counting(tally));
@@ -52,7 +52,7 @@ proptest! {
 
     /// After a downgrade more may be used than there is.
     #[test]
-    fn a_wait_is_as_long_as_told_after_a_downgrade(
+    fn retry_time_is_exact_after_a_downgrade(
         limit in small_limit(), tally in tally(), credits in 1..25u64, past in hits(0..10), cost in 1..15u64,
     ) {
         let mut bucket = Bucket::new(limit.counting(tally));
@@ -74,7 +74,7 @@ proptest! {
 }
 
 #[test]
-fn a_bucket_is_kept_until_it_is_full_by_the_slowest_of_its_limits() {
+fn bucket_is_kept_until_its_slowest_limit_fills_it() {
     let tokens = |credits| Limit::TokenBucket(TokenBucket::new(credits, credits, 100).unwrap());
     let leaky = |credits| Limit::LeakyBucket(LeakyBucket::new(credits, credits, 100).unwrap());
     for (fast, slow) in [(tokens(1_000), tokens(10)), (leaky(1_000), leaky(10))] {

@@ -70,7 +70,7 @@ fn strictest_member_of_a_stack_answers_and_only_denials_count() {
 }
 
 #[test]
-fn failure_of_the_store_is_the_answer_to_the_requests_that_it_failed_for() {
+fn store_failure_answers_only_the_requests_it_affected() {
     let metrics = Metrics::new();
     let mut builder = builder(&metrics);
     builder.add(&operation("key=a"), Intent::Peek, None);

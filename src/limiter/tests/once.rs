@@ -51,7 +51,7 @@ fn told(requests: &Applied) -> Vec<Result<(bool, u64), &'static str>> {
 }
 
 #[test]
-fn a_batch_may_hold_a_request_and_its_retry() {
+fn batch_may_contain_a_request_and_its_retry() {
     let limiter = limiter_of(RULES);
     let hit = |pairs, key| (pairs, Intent::Hit, key);
     let requests = once(
@@ -76,7 +76,7 @@ fn a_batch_may_hold_a_request_and_its_retry() {
 }
 
 #[test]
-fn a_hit_of_cost_0_is_answered_once_as_well() {
+fn hit_of_cost_0_is_idempotent() {
     let limiter = limiter_of(RULES);
     let look = [("key=a bytes=0", Intent::Hit, "x")];
     assert_eq!(told(&once(&limiter, &look)), [Ok((true, 10))]);
@@ -87,7 +87,7 @@ fn a_hit_of_cost_0_is_answered_once_as_well() {
 
 /// A rule that denies may allow after a reload. Then the retry counts.
 #[test]
-fn what_is_denied_whatever_counters_say_is_not_remembered() {
+fn denial_that_no_counter_decides_is_not_remembered() {
     let limiter = limiter_of(RULES);
     let closed = [("stack=closed", Intent::Hit, "x")];
     for _ in 0..2 {
@@ -103,7 +103,7 @@ fn what_is_denied_whatever_counters_say_is_not_remembered() {
 }
 
 #[test]
-fn a_request_of_many_hits_has_records_of_each_and_one_that_is_refused_leaves_the_others_theirs() {
+fn request_of_many_hits_has_a_record_for_each_hit_that_is_not_refused() {
     let limiter = limiter_of(RULES);
     let hits = ["key=a bytes=1", "key=a bytes=many", "key=a bytes=2", "key=b"];
     let ask = || {
@@ -127,7 +127,7 @@ fn a_request_of_many_hits_has_records_of_each_and_one_that_is_refused_leaves_the
 }
 
 #[test]
-fn a_key_has_a_length() {
+fn key_length_is_bounded() {
     let limiter = limiter_of(RULES);
     for key in [String::new(), "k".repeat(MAX_IDEMPOTENCY_KEY + 1)] {
         let refused = once(&limiter, &[("key=a", Intent::Hit, &key)]).report().verdict(0);

@@ -185,7 +185,7 @@ fn count(limiter: &Limiter, name: &str, labels: &str) -> u64 {
 }
 
 #[test]
-fn what_is_reserved_is_not_there_for_others_until_it_is_settled() {
+fn reserved_credit_is_unavailable_to_others_until_it_is_settled() {
     let at = At::new(RULES);
     let reserved = at.reserve("user=a", 70);
     assert_eq!((reserved.verdict.allowed, reserved.verdict.credit, reserved.is_repeated), (true, 30, false));
@@ -208,7 +208,7 @@ fn what_is_reserved_is_not_there_for_others_until_it_is_settled() {
 }
 
 #[test]
-fn a_release_frees_once_and_a_commit_after_it_is_late() {
+fn release_frees_once_and_a_later_commit_is_late() {
     let at = At::new(RULES);
     let id = at.id("user=a", 70);
     assert_eq!([at.release(&id), at.release(&id)], [true, false]);
@@ -220,7 +220,7 @@ fn a_release_frees_once_and_a_commit_after_it_is_late() {
 }
 
 #[test]
-fn a_reservation_ends_by_its_time_with_its_window_or_later_when_it_is_renewed() {
+fn reservation_ends_with_its_ttl_or_window_or_later_if_renewed() {
     let mut at = At::new(RULES);
     let (brief, renewed) = (at.id("user=a", 10), at.id("user=a", 20));
     at.seconds = 25;
@@ -241,7 +241,7 @@ fn a_reservation_ends_by_its_time_with_its_window_or_later_when_it_is_renewed() 
 }
 
 #[test]
-fn rules_of_a_stack_reserve_together_or_not_at_all() {
+fn all_rules_of_a_stack_reserve_or_none_does() {
     let at = At::new(RULES);
     let pairs = "key=k tenant=t";
     assert_eq!(at.left(pairs), labelled(&[("requests", 3), ("tenant", 60), ("credits", 100)]));
@@ -270,7 +270,7 @@ fn rules_of_a_stack_reserve_together_or_not_at_all() {
 }
 
 #[test]
-fn a_stack_of_which_one_bucket_was_forgotten_is_settled_where_it_is_known() {
+fn stack_with_a_forgotten_bucket_is_settled_on_the_others() {
     let at = At::new(RULES);
     let id = at.id("key=k tenant=t", 40);
     at.ask(|builder| builder.add(&operation("tenant=t"), Intent::Forget, None));
@@ -280,7 +280,7 @@ fn a_stack_of_which_one_bucket_was_forgotten_is_settled_where_it_is_known() {
 }
 
 #[test]
-fn a_canary_counts_the_amount_and_no_commit() {
+fn canary_counts_the_reserved_amount_and_ignores_commits() {
     let at = At::new(RULES);
     let id = at.id("key=k", 40);
     assert_eq!(at.trial_left("k"), 10);
@@ -290,7 +290,7 @@ fn a_canary_counts_the_amount_and_no_commit() {
 }
 
 #[test]
-fn a_rule_with_debt_reserves_what_there_is_and_owes_what_is_committed() {
+fn rule_with_debt_reserves_the_rest_and_owes_the_committed_cost() {
     let at = At::new(RULES);
     assert!(!at.reserve("debtor=a", 101).verdict.allowed, "all or nothing");
     let id = at.id("debtor=a", 60);
@@ -307,7 +307,7 @@ fn a_rule_with_debt_reserves_what_there_is_and_owes_what_is_committed() {
 }
 
 #[test]
-fn an_actor_reserves_under_its_own_limit() {
+fn actor_reserves_under_its_own_limit() {
     let at = At::new(RULES);
     let own = |credits| run_of(at.limiter.set_limit("user", "a", credits, None)).unwrap();
     own(200);
@@ -327,7 +327,7 @@ fn run_of<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn rules_that_count_nothing_reserve_nothing_and_answer_as_they_always_do() {
+fn rules_without_counters_reserve_nothing_and_answer_as_usual() {
     let at = At::new(RULES);
     let free = at.reserve("free=yes", 1000);
     assert_eq!((free.verdict.allowed, free.verdict.credit, free.ends_ns, free.is_repeated), (true, 7, None, false));
@@ -340,7 +340,7 @@ fn rules_that_count_nothing_reserve_nothing_and_answer_as_they_always_do() {
 }
 
 #[test]
-fn an_id_of_the_client_s_own_is_asked_for_again_or_for_something_else() {
+fn id_chosen_by_the_client_is_repeated_or_conflicts() {
     let mut at = At::new(RULES);
     let ask = |at: &At, credits, ttl, id| at.try_reserve("user=a", credits, ttl, Some(id));
     let first = ask(&at, 40, 30, "one").unwrap();
@@ -365,7 +365,7 @@ fn an_id_of_the_client_s_own_is_asked_for_again_or_for_something_else() {
 }
 
 #[test]
-fn what_cannot_be_reserved_is_refused_and_takes_nothing() {
+fn invalid_reservation_is_refused_and_takes_nothing() {
     let at = At::new(RULES);
     for (credits, ttl, expected) in [
         (0, 30, "at least 1 credit"),
@@ -409,7 +409,7 @@ fn requests_around_a_refused_reservation_are_answered() {
 }
 
 #[test]
-fn a_reservation_is_settled_on_the_bucket_that_it_was_made_on() {
+fn reservation_is_settled_on_its_original_bucket() {
     let mut at = At::new(RULES);
     let (first, second, ended) = (at.id("user=a", 10), at.id("user=a", 20), at.id("user=a", 30));
     let raised = RULES.replace("creditLimit = 100\nresetSeconds = 600", "creditLimit = 500\nresetSeconds = 600");
@@ -429,7 +429,7 @@ fn a_reservation_is_settled_on_the_bucket_that_it_was_made_on() {
 }
 
 #[test]
-fn without_rules_nothing_is_reserved_or_settled() {
+fn server_without_rules_reserves_and_settles_nothing() {
     let at = At::new(RULES);
     let id = at.id("user=a", 10);
     at.limiter.policy.store(None);
@@ -439,7 +439,7 @@ fn without_rules_nothing_is_reserved_or_settled() {
 
 /// Nobody but a server can seal them. If one did, they could do what a charge does, and no more.
 #[test]
-fn sealed_ids_that_no_server_makes_settle_nothing_or_are_charges() {
+fn malformed_ids_with_a_valid_seal_settle_nothing_or_become_charges() {
     let at = At::new(RULES);
     at.id("user=a", 10);
     let id_of = |bucket: &[u8], records: usize| {
@@ -475,7 +475,7 @@ fn sealed_ids_that_no_server_makes_settle_nothing_or_are_charges() {
 
 /// Plans share what was used, not their limits.
 #[test]
-fn a_commit_is_answered_and_counted_by_the_rule_that_reserved_of_several_that_share_a_counter() {
+fn reserving_rule_answers_and_counts_a_commit_on_a_shared_counter() {
     let plan = |plan: &str, credits: u64| {
         format!(
             "[plan={plan} user=*]\ncreditLimit = {credits}\nresetSeconds = 600\nactorField = user\ncounter = usage\nlabel = {plan}\n\n"
@@ -502,7 +502,7 @@ fn reserve_as_one(at: &At, all: &[&str], credits: u64, ttl_seconds: Option<u32>)
 }
 
 #[test]
-fn several_operations_reserve_as_one_under_one_id() {
+fn several_operations_reserve_jointly_under_one_id() {
     let at = At::new(RULES);
     let id = reserve_as_one(&at, &["user=a", "key=k tenant=t"], 40, Some(30)).unwrap();
     let id = at.sent_back(id);
@@ -520,7 +520,7 @@ fn several_operations_reserve_as_one_under_one_id() {
 }
 
 #[test]
-fn a_counter_of_several_operations_is_asked_once() {
+fn counter_shared_by_several_operations_reserves_once() {
     let at = At::new(RULES);
     let id = reserve_as_one(&at, &["user=a", "user=a x=y", "key=k", "key=k x=y"], 30, None).unwrap();
     let left = |at: &At| (at.only_left("user=a"), at.left("key=k"));
@@ -542,7 +542,7 @@ fn a_counter_of_several_operations_is_asked_once() {
 }
 
 #[test]
-fn credits_and_times_are_clamped_where_the_client_leaves_them_to_the_server() {
+fn credits_and_ttls_are_clamped_if_the_client_leaves_them_to_the_server() {
     let at = At::new(RULES);
     let reserve = |at: &At, pairs: &str, credits, ttl_seconds| {
         at.ask(|builder| builder.add_clamped_reservation(&operation(pairs), credits, ttl_seconds))

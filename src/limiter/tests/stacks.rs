@@ -90,7 +90,7 @@ fn all_rules_take_or_none_does_and_the_strictest_answers() {
 }
 
 #[test]
-fn a_rule_that_always_allows_counts_as_allowing_and_a_limit_of_0_denies_and_nothing_is_taken() {
+fn unlimited_rule_allows_and_a_limit_of_0_denies_without_taking() {
     let limiter = limiter_of(STACK);
     assert_eq!(told_of(&limiter, "key=a free=yes"), answer("burst", true, 2));
     assert_eq!(told_of(&limiter, "key=a blocked=yes"), answer("blocked", false, 0));
@@ -100,7 +100,7 @@ fn a_rule_that_always_allows_counts_as_allowing_and_a_limit_of_0_denies_and_noth
 }
 
 #[test]
-fn canaries_are_applied_apart_also_on_what_the_stack_denies() {
+fn canaries_are_applied_separately_even_if_the_stack_denies() {
     let limiter = limiter_of(STACK);
     for _ in 0..2 {
         assert_eq!(told_of(&limiter, "key=a trial=yes blocked=yes"), answer("blocked", false, 0));
@@ -112,7 +112,7 @@ fn canaries_are_applied_apart_also_on_what_the_stack_denies() {
 }
 
 #[test]
-fn in_a_denied_stack_only_what_denies_is_counted() {
+fn only_denying_rules_are_counted_in_a_denied_stack() {
     let limiter = limiter_of(STACK);
     for _ in 0..4 {
         told_of(&limiter, "key=a tenant=x");
@@ -126,7 +126,7 @@ fn in_a_denied_stack_only_what_denies_is_counted() {
 }
 
 #[test]
-fn a_peek_judges_the_whole_stack_and_a_reset_forgets_all_of_it() {
+fn peek_covers_the_whole_stack_and_a_reset_forgets_all_of_it() {
     let limiter = limiter_of(STACK);
     (0..3).for_each(|_| drop(told_of(&limiter, "key=a tenant=x trial=yes")));
     assert_eq!(peek(&limiter, "key=a tenant=x"), Ok((false, 0)));
@@ -137,7 +137,7 @@ fn a_peek_judges_the_whole_stack_and_a_reset_forgets_all_of_it() {
 }
 
 #[test]
-fn hits_of_a_batch_see_each_other_s_stacks() {
+fn hits_of_a_batch_see_earlier_stacks() {
     let limiter = limiter_of(STACK);
     let hits: Vec<_> = (0..5).map(|_| ("key=a tenant=x", Intent::Hit)).collect();
     let requests = apply(&limiter, &hits);
@@ -147,7 +147,7 @@ fn hits_of_a_batch_see_each_other_s_stacks() {
 }
 
 #[test]
-fn an_invalid_cost_for_one_rule_takes_nothing_from_any() {
+fn invalid_cost_for_one_rule_takes_nothing_from_any() {
     let limiter = limiter_of(STACK);
     let refused = hit(&limiter, "key=a tenant=x tokens=many").unwrap_err();
     assert!(refused.contains("'tokens'"), "{refused}");
@@ -155,7 +155,7 @@ fn an_invalid_cost_for_one_rule_takes_nothing_from_any() {
 }
 
 #[test]
-fn more_rules_than_a_stack_may_have_refuse_the_request() {
+fn request_that_matches_too_many_rules_is_refused() {
     let rule = |key: usize| format!("[k{key}=*]\ncreditLimit=5\nresetSeconds=60\nmatchPolicy=and\n");
     let rules: String = (0..16).map(rule).collect();
     let limiter = limiter_of(&format!("{rules}[default]\ncreditLimit=5\nresetSeconds=60"));
@@ -181,7 +181,7 @@ fn plan_together(limiter: &Limiter, hits: &[(&str, Option<u64>)]) -> Result<Plan
 }
 
 #[test]
-fn hits_that_are_taken_together_each_have_their_verdict_and_equal_counters_add_their_costs() {
+fn grouped_hits_each_have_a_verdict_and_add_costs_on_equal_counters() {
     let limiter = limiter_of(STACK);
     let requests = together(&limiter, &[("key=a tenant=x", None), ("key=b tenant=x", None), ("other=1", Some(2))]);
     let allowed =
@@ -205,7 +205,7 @@ fn hits_that_are_taken_together_each_have_their_verdict_and_equal_counters_add_t
 }
 
 #[test]
-fn hits_that_are_taken_together_are_denied_by_a_limit_of_0_of_one_and_refused_by_an_invalid_cost_of_one() {
+fn grouped_hits_are_denied_by_one_limit_of_0_and_refused_by_one_invalid_cost() {
     let limiter = limiter_of(STACK);
     let requests = together(&limiter, &[("key=a", None), ("blocked=yes", None)]);
     assert_eq!([told(&requests, 0), told(&requests, 1)], [answer("burst", true, 3), answer("blocked", false, 0)]);
@@ -216,7 +216,7 @@ fn hits_that_are_taken_together_are_denied_by_a_limit_of_0_of_one_and_refused_by
 
 /// In any order of the requests: gateways report the end of one request with the beginning of another.
 #[test]
-fn refund_in_a_group_is_there_for_its_hits() {
+fn refund_in_a_group_is_available_to_its_hits() {
     let limiter = limiter_of(STACK);
     let enter_and = |others: &[Intent]| {
         let mut builder = PlanBuilder::default();
@@ -236,7 +236,7 @@ fn refund_in_a_group_is_there_for_its_hits() {
 }
 
 #[test]
-fn limits_that_clients_bring_are_taken_together_too() {
+fn limits_from_clients_work_in_groups() {
     let limiter = limiter_of(STACK);
     let limit = Limit::FixedWindow(FixedWindow::new(3, 3600 * NANOS_PER_SECOND).unwrap());
     let both = |own, key: &str| {
@@ -261,7 +261,7 @@ fn limits_that_clients_bring_are_taken_together_too() {
 }
 
 #[test]
-fn hits_on_one_named_counter_that_are_taken_together_are_judged_by_the_lowest_limit() {
+fn lowest_limit_decides_grouped_hits_on_one_named_counter() {
     let plan = |plan: &str, credits: u64| {
         format!(
             "[plan={plan} user=*]\ncreditLimit = {credits}\nresetSeconds = 60\nactorField = user\ncounter = usage\n\n"
@@ -279,7 +279,7 @@ fn hits_on_one_named_counter_that_are_taken_together_are_judged_by_the_lowest_li
 }
 
 #[test]
-fn hits_with_debt_that_are_taken_together_count_in_full_while_anything_is_left() {
+fn grouped_hits_with_debt_count_in_full_while_credit_is_left() {
     let rule = |api: &str, overrun: &str| {
         format!(
             "[api={api} user=*]\ncreditLimit = 5\nresetSeconds = 60\nactorField = user\ncounter = usage\n{overrun}\n\n"

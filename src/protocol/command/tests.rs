@@ -71,7 +71,7 @@ fn text(frame: &Frame) -> String {
 }
 
 #[test]
-fn errors_read_as_redis_words_them() {
+fn errors_have_the_wording_of_redis() {
     let rows = [
         ("FOO a b", "ERR unknown command 'FOO', with args beginning with: 'a' 'b' "),
         ("DIVVY.RULES x", "ERR wrong number of arguments for 'divvy.rules' command"),
@@ -109,7 +109,7 @@ fn error_echoes_no_more_than_a_line() {
 }
 
 #[test]
-fn names_and_options_are_known_in_any_case() {
+fn names_and_options_ignore_case() {
     for (request, expected) in [
         ("ping", "Ping(None)"),
         ("QUIT now", "Quit"),
@@ -200,7 +200,7 @@ fn commands_with_subcommands_help() {
 }
 
 #[test]
-fn commands_that_clients_do_without_are_answered_as_unknown_and_not_listed() {
+fn optional_commands_of_redis_are_unknown_and_not_listed() {
     let requests: [(&[&str], &str); 5] = [
         (&["CLIENT", "Maint_Notifications", "ON"], "ERR unknown subcommand 'Maint_Notifications'. Try CLIENT HELP."),
         (&["client", "tracking", "on"], "ERR unknown subcommand 'tracking'. Try CLIENT HELP."),
@@ -272,7 +272,7 @@ proptest! {
 proptest! {
     /// Each argument is UTF-8, and split at its first `=`; the first that is not so is the error.
     #[test]
-    fn pairs_are_read_as_defined(arguments in prop::collection::vec(
+    fn pairs_follow_the_definition(arguments in prop::collection::vec(
         prop_oneof![
             4 => "[ab]{0,2}=[ab=ü]{0,3}".prop_map(String::into_bytes),
             1 => prop::collection::vec(prop::sample::select(vec![b'=', b'a', 0xc3, 0xbc, 0xff]), 0..4),

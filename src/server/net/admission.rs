@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_bounded_and_given_again() {
+    fn places_are_bounded_and_reusable() {
         let admission = Admission::new(2, None);
         let first = admission.admit(ip("192.0.2.1")).unwrap();
         let _second = admission.admit(ip("192.0.2.1")).unwrap();

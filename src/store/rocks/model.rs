@@ -385,7 +385,7 @@ fn with_pauses(check: impl Fn() + Send + Sync + 'static) {
 }
 
 #[test]
-fn what_is_acknowledged_survives_the_process() {
+fn acknowledged_hits_survive_the_process() {
     random(|| {
         let world = World::new(Durability::Wal, 0, 10_000);
         world.run();
@@ -394,7 +394,7 @@ fn what_is_acknowledged_survives_the_process() {
 }
 
 #[test]
-fn counters_that_leave_the_table_come_back_as_they_were() {
+fn evicted_counters_return_unchanged() {
     random(|| {
         // Counters are evicted as soon as they may be.
         let world = World::new(Durability::Wal, 0, 0);
@@ -441,7 +441,7 @@ fn groups_stay_whole(durability: Durability, memory: usize) {
 
 /// Without the gate, or when a write-back wrote what is not committed, some hundred schedules find half a group.
 #[test]
-fn no_crash_leaves_a_part_of_a_group() {
+fn no_crash_splits_a_group() {
     random(|| groups_stay_whole(Durability::Wal, 10_000));
     random(|| groups_stay_whole(Durability::Sync, 0));
     with_pauses(|| groups_stay_whole(Durability::Wal, 0));
@@ -652,14 +652,14 @@ fn answers_agree_with_their_buckets(memory: usize, failures: usize) {
 }
 
 #[test]
-fn no_crash_parts_an_answer_from_its_bucket() {
+fn no_crash_separates_an_answer_from_its_bucket() {
     random(|| answers_agree_with_their_buckets(10_000, 0));
     random(|| answers_agree_with_their_buckets(0, 0));
     with_pauses(|| answers_agree_with_their_buckets(0, 0));
 }
 
 #[test]
-fn answers_agree_with_their_buckets_on_a_disk_that_fails() {
+fn answers_agree_with_their_buckets_on_a_failing_disk() {
     random(|| answers_agree_with_their_buckets(0, 2));
 }
 
@@ -704,20 +704,20 @@ fn records_agree(world: &World, clients: Vec<future::JoinHandle<()>>, failures: 
 }
 
 #[test]
-fn no_crash_parts_a_reservation_from_its_bucket() {
+fn no_crash_separates_a_reservation_from_its_bucket() {
     random(|| reservations_agree_with_their_bucket(10_000, 0));
     random(|| reservations_agree_with_their_bucket(0, 0));
     with_pauses(|| reservations_agree_with_their_bucket(0, 0));
 }
 
 #[test]
-fn reservations_agree_with_their_bucket_on_a_disk_that_fails() {
+fn reservations_agree_with_their_bucket_on_a_failing_disk() {
     random(|| reservations_agree_with_their_bucket(0, 2));
 }
 
 /// After the failure of a disk, what is committed again has all of each group, too.
 #[test]
-fn groups_stay_whole_on_a_disk_that_fails() {
+fn groups_stay_whole_on_a_failing_disk() {
     random(|| {
         let world = World::new(Durability::Wal, 2, 0);
         let clients = [world.group_client(), world.group_client(), world.group_client()];
@@ -742,7 +742,7 @@ fn groups_stay_whole_on_a_disk_that_fails() {
 
 /// If departures are not counted, 2,000 schedules find one that gives credit back.
 #[test]
-fn a_counter_that_comes_and_goes_during_a_look_up_is_looked_up_again() {
+fn counter_that_comes_and_goes_during_a_look_up_is_looked_up_again() {
     const KEY: &[u8] = b"a";
     with_pauses(|| {
         // Counters are evicted as soon as they may be, and others of their stripe need room.
@@ -769,7 +769,7 @@ fn a_counter_that_comes_and_goes_during_a_look_up_is_looked_up_again() {
 }
 
 #[test]
-fn a_disk_that_fails_costs_nothing_that_was_acknowledged() {
+fn failing_disk_loses_nothing_acknowledged() {
     for durability in [Durability::Wal, Durability::Sync] {
         random(move || {
             let world = World::new(durability, 2, 0);
@@ -780,7 +780,7 @@ fn a_disk_that_fails_costs_nothing_that_was_acknowledged() {
 }
 
 #[test]
-fn what_is_acknowledged_on_stable_storage_survives_the_power() {
+fn acknowledged_hits_on_stable_storage_survive_a_power_cut() {
     random(|| {
         let world = World::new(Durability::Sync, 1, 0);
         world.run();

@@ -37,7 +37,7 @@ fn later(limiter: &Limiter) -> Timestamp {
 }
 
 #[tokio::test]
-async fn limits_that_are_over_leave_memory_a_bounded_number_at_once() {
+async fn expired_limits_are_dropped_in_bounded_steps() {
     let limiter = limiter_on(Backend::Memory(MemoryStore::default()));
     for number in 0..2 * FORGOTTEN_AT_ONCE + 5 {
         set(&limiter, &number.to_string()).await;
@@ -67,7 +67,7 @@ mod on_disk {
     }
 
     #[tokio::test]
-    async fn a_limit_that_is_set_again_meanwhile_stays() {
+    async fn limit_that_is_set_again_during_the_cleanup_stays() {
         let dir = tempfile::tempdir().unwrap();
         let store = RocksStore::open(dir.path(), RocksOptions::default()).unwrap();
         let limiter = limiter_on(Backend::Rocks(store));

@@ -135,7 +135,7 @@ fn architecture_page_shows_the_table() {
 }
 
 #[test]
-fn hit_of_cost_0_looks_for_one_credit() {
+fn hit_of_cost_0_tests_for_one_credit() {
     let cost = Cost { credits: 0, is_none: true };
     for (_, kind) in COLUMNS {
         let treated = treatment(Intent::Hit, kind, cost, NO_MODES);

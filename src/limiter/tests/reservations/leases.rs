@@ -62,7 +62,7 @@ impl At {
 }
 
 #[test]
-fn a_lease_lasts_as_long_as_its_rule_says_whatever_the_client_may_ask_for() {
+fn rule_sets_the_ttl_of_a_lease_regardless_of_the_request() {
     let mut at = At::new(RULES);
     let lease = at.try_reserve("method=GET key=a request_id=1", 1, None, None).unwrap();
     // More than --max-reservation-ttl, and rounded up.
@@ -80,7 +80,7 @@ fn a_lease_lasts_as_long_as_its_rule_says_whatever_the_client_may_ask_for() {
 }
 
 #[test]
-fn a_hit_on_a_rule_that_gives_leases_is_refused_and_takes_nothing_elsewhere() {
+fn hit_on_a_concurrency_limit_is_refused_and_takes_nothing_elsewhere() {
     let at = At::new(RULES);
     for pairs in ["key=a", "method=GET key=a request_id=1"] {
         let error = at.gateway(pairs, Intent::Hit, None).unwrap_err();
@@ -93,7 +93,7 @@ fn a_hit_on_a_rule_that_gives_leases_is_refused_and_takes_nothing_elsewhere() {
 }
 
 #[test]
-fn a_stack_reserves_credits_and_one_lease() {
+fn stack_reserves_credits_and_one_lease() {
     let at = At::new(RULES);
     let ids: Vec<_> = (0..4).map(|_| at.id("key=a", 20)).collect();
     assert_eq!(at.left("key=a"), [("at-once".to_owned(), 0), ("credits".to_owned(), 20)]);
@@ -105,7 +105,7 @@ fn a_stack_reserves_credits_and_one_lease() {
 }
 
 #[test]
-fn charges_and_refunds_are_about_costs_alone() {
+fn charges_and_refunds_do_not_affect_leases() {
     let at = At::new(RULES);
     let id = at.id("key=a", 20);
     assert_eq!(at.gateway("key=a", Intent::Charge, Some(5)), Ok((true, 75)));
@@ -118,7 +118,7 @@ fn charges_and_refunds_are_about_costs_alone() {
 }
 
 #[test]
-fn a_gateway_takes_the_lease_that_the_field_names_and_frees_that_one_or_nothing() {
+fn gateway_takes_and_frees_only_the_lease_that_the_field_names() {
     let at = At::new(RULES);
     assert_eq!([at.enter("1"), at.enter("2"), at.enter("3")], [(true, 1), (true, 0), (false, 0)]);
     assert_eq!(at.enter("1"), (true, 0), "asked again, it is the same lease");
@@ -137,7 +137,7 @@ fn a_gateway_takes_the_lease_that_the_field_names_and_frees_that_one_or_nothing(
 }
 
 #[test]
-fn without_the_field_a_gateway_takes_and_frees_nothing() {
+fn gateway_without_the_field_takes_and_frees_nothing() {
     let at = At::new(RULES);
     for intent in [Intent::Enter, Intent::EnterOrCharge, Intent::Leave] {
         let error = at.gateway("key=a", intent, None).unwrap_err();
@@ -149,7 +149,7 @@ fn without_the_field_a_gateway_takes_and_frees_nothing() {
 }
 
 #[test]
-fn a_trial_counts_leases_and_is_in_nobody_s_way() {
+fn canary_counts_leases_and_denies_nothing() {
     let at = At::new(RULES);
     assert_eq!(at.gateway("trial=x", Intent::Hit, None), Ok((true, 99)));
     let first = at.reserve("trial=x", 1).id.unwrap();
@@ -170,7 +170,7 @@ fn a_trial_counts_leases_and_is_in_nobody_s_way() {
 }
 
 #[test]
-fn what_is_taken_together_takes_each_lease_once_or_none() {
+fn group_takes_each_lease_once_or_none() {
     let at = At::new(RULES);
     let together = |requests: &[(&str, Intent, Option<u64>)]| {
         let mut refused = None;
@@ -209,7 +209,7 @@ fn what_is_taken_together_takes_each_lease_once_or_none() {
 }
 
 #[test]
-fn a_reload_neither_doubles_leases_nor_loses_them() {
+fn reload_neither_doubles_nor_loses_leases() {
     let at = At::new(RULES);
     let pairs = "method=GET key=k request_id=1";
     let id = at.try_reserve(pairs, 1, None, Some("1")).unwrap().id.unwrap();
@@ -229,7 +229,7 @@ fn a_reload_neither_doubles_leases_nor_loses_them() {
 
 /// A rule without counters would not have seen what ended.
 #[test]
-fn a_service_is_drained_by_a_limit_of_none() {
+fn limit_of_0_drains_a_service() {
     let at = At::new(RULES);
     assert_eq!([at.enter("1"), at.enter("2")], [(true, 1), (true, 0)]);
     at.replace_rules(&RULES.replacen("creditLimit = 2\n", "creditLimit = 0\n", 1));
@@ -244,7 +244,7 @@ fn a_service_is_drained_by_a_limit_of_none() {
 
 /// Envoy tells the end of denied requests, too: they must not give back what others have taken.
 #[test]
-fn the_end_of_a_gateway_s_request_frees_its_lease_and_gives_nothing_else_back() {
+fn end_of_a_gateway_request_frees_only_its_lease() {
     for policy in ["and", "canary"] {
         let at = At::new(&format!(
             "[api=* id=*]\ncreditLimit = 1\nresetSeconds = 600\nalgorithm = concurrency\nholdField = id\nmatchPolicy = {policy}\n\
@@ -260,7 +260,7 @@ fn the_end_of_a_gateway_s_request_frees_its_lease_and_gives_nothing_else_back() 
 }
 
 #[test]
-fn a_lease_that_was_committed_is_taken_anew_under_its_name() {
+fn committed_lease_can_be_taken_again_under_its_name() {
     let at = At::new(RULES);
     let pairs = "method=GET key=k request_id=1";
     let id = at.try_reserve(pairs, 1, None, Some("1")).unwrap().id.unwrap();
@@ -269,7 +269,7 @@ fn a_lease_that_was_committed_is_taken_anew_under_its_name() {
 }
 
 #[test]
-fn a_time_that_is_too_long_for_reservations_has_no_effect_on_leases() {
+fn maximum_reservation_ttl_does_not_apply_to_leases() {
     let at = At::new(RULES);
     let pairs = "method=GET key=k request_id=1";
     let id = at.try_reserve(pairs, 1, 3_600, None).unwrap().id.unwrap();
@@ -281,7 +281,7 @@ fn a_time_that_is_too_long_for_reservations_has_no_effect_on_leases() {
 }
 
 #[test]
-fn rules_of_one_operation_need_leases_of_their_own() {
+fn rules_of_one_operation_need_separate_leases() {
     let rules = |policy: &str, counter: &str| {
         let rule = |limit: u64, more: &str| {
             format!(

@@ -41,7 +41,7 @@ fn only_ids_of_this_store_are_read() {
 }
 
 #[test]
-fn id_that_was_sealed_under_other_rules_loads_its_calendar() {
+fn id_sealed_under_other_rules_loads_its_calendar() {
     const ZONES: [&str; 3] = ["Asia/Muscat", "Asia/Hebron", "Asia/Xanadu"];
     let at = At::new(CALENDAR_RULE);
     let id = at.id("by=year user=a", 10);

@@ -57,7 +57,7 @@ fn missing_options_have_defaults() {
 }
 
 #[test]
-fn p_before_the_verb_is_for_milliseconds() {
+fn verbs_that_begin_with_p_use_milliseconds() {
     let limit = tokens(5, 5, 60 * NANOS_PER_MILLI);
     let at = Some(Timestamp::from_nanos(7 * NANOS_PER_MILLI));
     for verb in ["RL.PREDUCE", "RL.PGET", "RL.PSESSIONIZE"] {
@@ -91,7 +91,7 @@ fn time_is_the_client_s_up_to_the_year_2554() {
 }
 
 #[test]
-fn numbers_that_make_no_sense_are_refused() {
+fn invalid_numbers_are_refused() {
     for nonsense in ["0", "-1", "-9223372036854775808", "9223372036854775808", "x", "1.5", "+1", "01", "", "1\r\n"] {
         for request in [
             format!("RL.REDUCE k {nonsense} 60"),

@@ -130,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_printable_text_in_quotes_is_itself(text in "[ -~]{1,255}") {
+        fn printable_text_in_quotes_is_unchanged(text in "[ -~]{1,255}") {
             let quoted = format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
             prop_assert_eq!(key(&[&quoted]), Ok(Some(text)));
         }

@@ -148,7 +148,7 @@ fn only_a_store_out_of_reach_is_an_outage() {
 }
 
 #[test]
-fn overload_is_never_let_through() {
+fn overloaded_store_never_allows_hits() {
     let answer = |policy, key| hit(&fallback(policy), 0, key).map(|(allowed, ..)| allowed);
     for policy in [FailurePolicy::Allow, FailurePolicy::Local { buckets: 9 }] {
         assert_eq!(answer(policy, "+"), Err("no room".to_owned()), "{policy:?}");

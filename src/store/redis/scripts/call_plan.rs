@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn all_parts_of_very_many_actions_but_the_last_have_successors() {
+    fn every_part_but_the_last_has_a_successor() {
         let entry = Entry::new(0..0, window(1, 1), TAKE, Timestamp::EPOCH);
         let step = |index| [b"a", b"b"].map(|key| BucketActions::of_entry(index, key, &entry)).into();
         let parts = in_parts((0..200).map(step).collect());

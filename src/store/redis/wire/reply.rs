@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn end_of_a_reply_is_found_once_all_of_it_has_come() {
+    fn end_of_a_reply_is_found_once_it_is_complete() {
         let whole = [
             "+OK\r\n",
             "-ERR no\r\n",

@@ -69,14 +69,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_record_reads_back(rule in "[a-z0-9_-]{1,9}", actor in ".{0,20}", credits: u64, expires in prop::option::of(0..u64::MAX)) {
+        fn record_reads_back(rule in "[a-z0-9_-]{1,9}", actor in ".{0,20}", credits: u64, expires in prop::option::of(0..u64::MAX)) {
             let limit = ActorLimit { credits, expires: expires.map(Timestamp::from_nanos) };
             let change = LimitChange { rule, actor, limit: Some(limit) };
             prop_assert_eq!(decode(&key(&change), &value(limit)), Some(change));
         }
 
         #[test]
-        fn foreign_bytes_are_no_limit(key in prop::collection::vec(any::<u8>(), 0..9), value in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn foreign_bytes_are_not_a_limit(key in prop::collection::vec(any::<u8>(), 0..9), value in prop::collection::vec(any::<u8>(), 0..40)) {
             let is_one = decode(&key, &value).is_some();
             prop_assert!(!is_one || value.len() == 16);
         }

@@ -67,7 +67,7 @@ mod tests {
 
     /// A key that begins as the one before does, and goes on differently, has another limit.
     #[test]
-    fn the_limit_is_that_of_each_key() {
+    fn each_key_is_decoded_with_its_own_limit() {
         let mut decoder = Decoder::default();
         let limits = [window(1, 60), window(2, 60), window(1, 61), window(300, 60)];
         for turn in 0..40 {

@@ -131,7 +131,7 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
 /// The blocking part of a commit ran on when its future was dropped, and leadership passed on meanwhile: the next
 /// leader blocked its event loop, or appended before it.
 #[test]
-fn a_leader_that_leaves_keeps_leadership_until_its_commit_is_made() {
+fn leader_that_leaves_keeps_leadership_until_its_commit_is_made() {
     wait(async {
         let (engine, disk) = engine(Durability::Sync, MEMORY);
         let (open, gate) = mpsc::channel();
@@ -159,7 +159,7 @@ fn a_leader_that_leaves_keeps_leadership_until_its_commit_is_made() {
 
 /// Drops a hit at each of its await points: later hits are answered all the same.
 #[test]
-fn a_hit_that_is_dropped_at_any_await_holds_nobody_up() {
+fn hit_dropped_at_any_await_delays_no_other_hit() {
     for (durability, would_stall) in [(Durability::Wal, false), (Durability::Wal, true), (Durability::Sync, false)] {
         wait(async {
             let (engine, disk) = engine(durability, MEMORY);
@@ -184,7 +184,7 @@ fn a_hit_that_is_dropped_at_any_await_holds_nobody_up() {
 
 /// Refused hits of new actors stayed in the table; those of known ones took credit.
 #[test]
-fn while_the_disk_refuses_writes_nothing_is_changed() {
+fn nothing_changes_while_the_disk_refuses_writes() {
     for durability in [Durability::Wal, Durability::Sync, Durability::Lazy] {
         wait(async {
             let (engine, disk) = engine(durability, MEMORY);
@@ -226,7 +226,7 @@ fn journaled(disk: &TestDisk) -> BTreeMap<Vec<u8>, u64> {
 
 /// After a failed fsync nothing since the last good one counts as written.
 #[test]
-fn what_a_failed_fsync_did_not_cover_is_committed_again() {
+fn changes_after_the_last_good_fsync_are_committed_again() {
     wait(async {
         let (engine, disk) = engine(Durability::Wal, MEMORY);
         hit(&engine, "synced").await.unwrap();
@@ -274,7 +274,7 @@ fn counters_leave_the_table_once_they_are_written_back() {
 }
 
 #[test]
-fn a_long_journal_is_written_back_piece_by_piece_and_only_what_has_not_changed_since() {
+fn long_journal_is_written_back_in_pieces_without_counters_that_changed_since() {
     wait(async {
         const MAX_JOURNAL: u64 = 64 << 10;
         let (engine, disk) = engine_with_journal(Durability::Wal, MEMORY, MAX_JOURNAL);
@@ -295,7 +295,7 @@ fn a_long_journal_is_written_back_piece_by_piece_and_only_what_has_not_changed_s
 /// committed change was dropped, and a crash would have taken the counter back to before that. Nor is it written as it is:
 /// a group's other counters would not be.
 #[test]
-fn a_change_that_is_not_committed_does_not_stand_in_for_one_that_is() {
+fn uncommitted_change_does_not_replace_a_committed_one() {
     wait(async {
         let (engine, disk) = engine(Durability::Wal, MEMORY);
         hit(&engine, "a").await.unwrap();
@@ -327,7 +327,7 @@ fn commits_keep_the_journal_within_its_bound() {
 
 /// Commits waited for what large batches had made due, and small batches with them.
 #[test]
-fn making_room_ahead_leaves_nothing_for_commits_to_wait_for() {
+fn making_room_ahead_leaves_no_work_for_commits() {
     wait(async {
         let (engine, _) = engine_with_journal(Durability::Wal, MEMORY, 64 << 10);
         for actor in 0.. {
@@ -345,7 +345,7 @@ fn making_room_ahead_leaves_nothing_for_commits_to_wait_for() {
 
 /// Only the journal's length bounded them: with a small table and a long journal they took many times its memory.
 #[test]
-fn counters_that_cannot_be_evicted_are_written_back_before_they_take_much_more_than_the_memory() {
+fn dirty_counters_are_written_back_before_they_exceed_twice_the_cache_memory() {
     wait(async {
         const MEMORY: usize = 2 << 20;
         let (engine, _) = engine_with_journal(Durability::Wal, MEMORY, 1 << 30);
@@ -390,7 +390,7 @@ fn act_within(engine: &TestEngine, actor: &str, credits: u64, action: Action) ->
 }
 
 #[test]
-fn a_restart_takes_up_the_journal() {
+fn restart_replays_the_journal() {
     wait(async {
         let (before, disk) = engine(Durability::Wal, MEMORY);
         for actor in ["a", "b", "a", "c"] {
@@ -411,7 +411,7 @@ fn a_restart_takes_up_the_journal() {
 
 /// Several threads share the records out; each counter's last change must still be the one that stays.
 #[test]
-fn a_restart_ends_in_the_newest_state_of_every_counter() {
+fn restart_restores_the_newest_state_of_every_counter() {
     wait(async {
         const ACTORS: u64 = 2_000;
         let (before, disk) = engine(Durability::Wal, MEMORY);
@@ -435,7 +435,7 @@ fn a_restart_ends_in_the_newest_state_of_every_counter() {
 
 /// As one that a format of tomorrow would write: nothing of it may be lost.
 #[test]
-fn a_change_that_makes_no_sense_becomes_a_record_as_it_is() {
+fn unknown_change_is_stored_unaltered() {
     wait(async {
         let (before, disk) = engine(Durability::Wal, MEMORY);
         before.settle(act_within(&before, "a", 1_000, TAKE).durable_after).await.unwrap();
@@ -455,7 +455,7 @@ fn a_change_that_makes_no_sense_becomes_a_record_as_it_is() {
 }
 
 #[test]
-fn a_damaged_journal_is_no_start() {
+fn damaged_journal_prevents_the_start() {
     wait(async {
         let (before, disk) = engine(Durability::Wal, MEMORY);
         before.settle(act_within(&before, "a", 1_000, TAKE).durable_after).await.unwrap();
@@ -469,7 +469,7 @@ fn a_damaged_journal_is_no_start() {
 }
 
 #[test]
-fn a_disk_that_is_not_mended_is_tried_again_and_hits_are_told_what_ails_it() {
+fn failing_disk_is_retried_and_hits_report_its_error() {
     wait(async {
         let (engine, disk) = engine(Durability::Wal, MEMORY);
         hit(&engine, "a").await.unwrap();
@@ -517,7 +517,7 @@ async fn hit_and_evict(engine: &TestEngine, key: &str) {
 }
 
 #[test]
-fn a_record_that_was_read_before_its_counter_came_and_went_is_read_again() {
+fn record_is_read_again_if_its_counter_came_and_went_since() {
     wait(async {
         let (engine, _) = engine(Durability::Wal, 0);
         hit_and_evict(&engine, "a").await;
@@ -530,7 +530,7 @@ fn a_record_that_was_read_before_its_counter_came_and_went_is_read_again() {
 }
 
 #[test]
-fn a_record_that_was_read_yields_to_a_counter_that_has_come_into_the_table() {
+fn counter_in_the_table_takes_precedence_over_a_record_read_before() {
     wait(async {
         let (engine, _) = engine(Durability::Wal, 0);
         hit_and_evict(&engine, "a").await;

@@ -24,7 +24,7 @@ fn urls_and_sentinels_decide_between_one_server_and_a_cluster() {
 }
 
 #[test]
-fn a_name_and_an_error_hold_no_password() {
+fn names_and_errors_contain_no_password() {
     let name = target(&["redis://user:secret@example.org:6380"], None).unwrap().name;
     assert_eq!(name, "example.org:6380");
     for urls in [&["redis://user:secret@example.org:port"][..], &["secret"], &["http://secret@x"]] {
@@ -34,7 +34,7 @@ fn a_name_and_an_error_hold_no_password() {
 }
 
 #[test]
-fn urls_that_do_not_fit_together_are_refused() {
+fn conflicting_urls_are_refused() {
     let refused = [
         (&[][..], "no Redis URL is given"),
         (&["redis://a/1", "redis://b/1"], "only database 0"),

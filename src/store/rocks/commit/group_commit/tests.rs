@@ -14,7 +14,7 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
 /// A second lead was made and dropped at once, under the lock that its drop takes: the store hung forever when its
 /// thread asked for the lead just after the first hit had taken it.
 #[test]
-fn there_is_one_leader_and_asking_for_another_does_no_harm() {
+fn only_one_waiter_leads_and_a_second_request_is_harmless() {
     let group = GroupCommit::new(0);
     let leader = group.try_lead().unwrap();
     assert!(group.try_lead().is_none());
@@ -27,7 +27,7 @@ fn there_is_one_leader_and_asking_for_another_does_no_harm() {
 /// Leadership was a unit in a channel: a waiter that was dropped between the message and its next poll took it
 /// along, and every later hit waited forever.
 #[test]
-fn an_heir_that_leaves_before_it_is_polled_passes_leadership_on() {
+fn successor_that_leaves_before_it_is_polled_passes_leadership_on() {
     let group = GroupCommit::new(0);
     let leader = group.try_lead().unwrap();
     {
@@ -40,7 +40,7 @@ fn an_heir_that_leaves_before_it_is_polled_passes_leadership_on() {
 }
 
 #[test]
-fn a_waiter_that_stays_inherits_from_one_that_leaves() {
+fn remaining_waiter_inherits_from_one_that_leaves() {
     let group = GroupCommit::new(0);
     let leader = group.try_lead().unwrap();
     let mut stays = pin!(group.wait_for(1));
@@ -55,7 +55,7 @@ fn a_waiter_that_stays_inherits_from_one_that_leaves() {
 }
 
 #[test]
-fn a_hundred_thousand_waiters_that_have_left_are_passed_over_without_recursion() {
+fn hundred_thousand_departed_waiters_are_skipped_without_recursion() {
     let group = GroupCommit::new(0);
     let leader = group.try_lead().unwrap();
     let stays = {
@@ -103,7 +103,7 @@ fn waiting(
 
 /// To wake a task takes a system call when it belongs to another thread: each hit on stable storage cost one.
 #[test]
-fn a_commit_wakes_one_waiter_of_each_thread_and_that_one_the_others() {
+fn commit_wakes_one_waiter_per_thread_which_wakes_the_others() {
     let group = GroupCommit::new(0);
     let leader = group.try_lead().unwrap();
     let woken = Arc::new(Woken::default());
@@ -121,7 +121,7 @@ fn a_commit_wakes_one_waiter_of_each_thread_and_that_one_the_others() {
 }
 
 #[test]
-fn a_waiter_that_leaves_releases_those_that_it_was_to_wake() {
+fn waiter_that_leaves_wakes_those_it_was_responsible_for() {
     let group = GroupCommit::new(0);
     let leader = group.try_lead().unwrap();
     let woken = Arc::new(Woken::default());
@@ -136,7 +136,7 @@ fn a_waiter_that_leaves_releases_those_that_it_was_to_wake() {
 }
 
 #[test]
-fn waiters_that_have_left_do_not_pile_up_while_a_commit_hangs() {
+fn departed_waiters_do_not_accumulate_while_a_commit_hangs() {
     let group = GroupCommit::new(0);
     let _hangs = group.try_lead().unwrap();
     for _ in 0..100_000 {

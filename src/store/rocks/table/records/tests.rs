@@ -117,7 +117,7 @@ fn kills_and_write_backs_lose_no_reservation_and_no_commit() {
 }
 
 #[test]
-fn what_was_released_is_never_there_again() {
+fn released_reservation_never_returns() {
     for (was_written_back, is_written_back) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut opened = Opened::new();
         assert!(asked(&opened.store, "one", TEN).allowed);
@@ -136,7 +136,7 @@ fn what_was_released_is_never_there_again() {
 }
 
 #[test]
-fn one_more_than_there_may_be_leaves_no_trace() {
+fn reservation_over_the_bound_leaves_no_trace() {
     let dir = tempfile::tempdir().unwrap();
     let bounds = Bounds { max_reservations: 2, max_counters: 1, when_full: WhenFull::Allow, ..Bounds::default() };
     let store = RocksStore::open(dir.path(), RocksOptions { bounds, ..RocksOptions::default() }).unwrap();
@@ -165,7 +165,7 @@ fn one_more_than_there_may_be_leaves_no_trace() {
 
 /// No request comes that would notice it.
 #[test]
-fn clock_that_is_set_back_keeps_no_record_longer_in_idle_stripes() {
+fn clock_set_back_keeps_no_record_longer_in_idle_stripes() {
     let table = Table::new(1 << 20);
     for key in [b"a", b"b", b"c"] {
         let reservation = Reservation { credits: 1, ttl_seconds: 60 };
@@ -182,7 +182,7 @@ fn clock_that_is_set_back_keeps_no_record_longer_in_idle_stripes() {
 }
 
 #[test]
-fn clock_that_is_set_back_between_two_runs_keeps_no_reservation_longer() {
+fn clock_set_back_between_two_runs_keeps_no_reservation_longer() {
     let now = Clock::system().now();
     let opened = Opened::new();
     assert!(asked_at(&opened.store, now.plus(3_600 * NANOS_PER_SECOND), &[("x", "one", TEN)])[0].is_ok());
@@ -196,7 +196,7 @@ fn clock_that_is_set_back_between_two_runs_keeps_no_reservation_longer() {
 
 /// A bucket that gave way to others is read again, with what is reserved of it.
 #[test]
-fn a_bucket_that_left_the_table_comes_back_with_its_reservations() {
+fn evicted_bucket_returns_with_its_reservations() {
     let dir = tempfile::tempdir().unwrap();
     let store = RocksStore::open(dir.path(), RocksOptions { cache_memory: 0, ..RocksOptions::default() }).unwrap();
     assert!(asked(&store, "one", TEN).allowed);
@@ -218,7 +218,7 @@ fn a_bucket_that_left_the_table_comes_back_with_its_reservations() {
 
 /// A counter's record in RocksDB would count as one more.
 #[test]
-fn records_of_reservations_count_as_no_counters() {
+fn reservation_records_do_not_count_as_counters() {
     let opened = Opened::new();
     for id in 0..100 {
         assert!(asked(&opened.store, &id.to_string(), ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 }).allowed);
@@ -236,7 +236,7 @@ fn records_of_reservations_count_as_no_counters() {
 
 /// The first member of a group dropped the record of the second, which had ended, and nobody counted the one that took its place.
 #[test]
-fn records_of_one_stripe_that_are_made_again_together_are_counted() {
+fn records_of_one_stripe_replaced_in_a_group_are_counted() {
     let opened = Opened::new();
     let engine = &opened.store.core.engine;
     let stripe = |actor: &str| {

@@ -65,7 +65,7 @@ proptest! {
 }
 
 #[test]
-fn what_dirty_counters_took_beyond_the_memory_is_given_back() {
+fn excess_memory_of_dirty_counters_is_freed() {
     for kind in [Kind::Window, Kind::Bucket, Kind::Log(20)] {
         let (mut stripe, marks) = (Stripe::new(MEMORY), SegmentMarks::new());
         for counter in 0..20_000u64 {

@@ -99,7 +99,7 @@ fn exactly(store: &RocksStore) -> Option<u64> {
 }
 
 #[test]
-fn a_compaction_that_drops_expired_counters_makes_them_fewer() {
+fn compaction_that_drops_expired_counters_lowers_the_count() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), 90_000_000, 1_000);
     (0..100).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
@@ -118,7 +118,7 @@ fn a_compaction_that_drops_expired_counters_makes_them_fewer() {
 }
 
 #[test]
-fn a_compaction_that_drops_an_old_record_of_a_counter_in_use_does_not_make_them_fewer() {
+fn compaction_that_drops_an_old_record_of_a_live_counter_keeps_the_count() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), 90_000_000, 1_000);
     (0..100).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
@@ -134,7 +134,7 @@ fn a_compaction_that_drops_an_old_record_of_a_counter_in_use_does_not_make_them_
 }
 
 #[test]
-fn a_sweep_forgets_what_has_expired() {
+fn sweep_forgets_expired_counters() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), 90_000_000, 100);
     (0..60).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
@@ -150,7 +150,7 @@ fn a_sweep_forgets_what_has_expired() {
 
 /// The sweep never evicts records that are in the hot table.
 #[test]
-fn a_sweep_leaves_the_table_s_bound_alone() {
+fn sweep_does_not_change_the_tables_bound() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), 1, 1_000_000);
     (0..20_000).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
@@ -162,7 +162,7 @@ fn a_sweep_leaves_the_table_s_bound_alone() {
 }
 
 #[test]
-fn a_store_that_was_killed_is_counted_in_the_background_and_refuses_nothing_meanwhile() {
+fn killed_store_is_counted_in_the_background_without_refusing_hits() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), 90_000_000, 1_000);
     (0..30).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));
@@ -185,7 +185,7 @@ fn a_store_that_was_killed_is_counted_in_the_background_and_refuses_nothing_mean
 /// A counter that is written back may still have a change in the journal. A compaction that dropped the record of such a
 /// counter, once it had expired, let it come back at the next start, uncounted.
 #[test]
-fn what_the_journal_brings_back_is_counted() {
+fn counters_restored_from_the_journal_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), 90_000_000, 1_000);
     (0..100).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
@@ -216,7 +216,7 @@ fn drop_without_closing(store: RocksStore) {
 }
 
 #[test]
-fn the_log_counts_beyond_its_allowance() {
+fn log_counts_beyond_its_allowance() {
     const MAX_DISK: u64 = 20_000_000;
     let documented = MAX_DISK + (192 << 20);
     assert!(!is_disk_full(MAX_DISK - 1, WAL_ALLOWANCE, MAX_DISK));
@@ -259,7 +259,7 @@ proptest! {
     /// The model does not know whether a compaction drops an expired record or leaves it: such a counter may
     /// exist. The others do or do not.
     #[test]
-    fn the_count_is_never_too_high_nor_too_low(steps in steps(), memory in prop_oneof![Just(0usize), Just(10_000_000)]) {
+    fn count_is_never_too_high_nor_too_low(steps in steps(), memory in prop_oneof![Just(0usize), Just(10_000_000)]) {
         let dir = tempfile::tempdir().unwrap();
         let mut store = open(dir.path(), memory, 1_000_000);
         // The last change of each counter, by its time.
