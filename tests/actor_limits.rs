@@ -248,7 +248,7 @@ fn invalid_limits_are_rejected_without_a_trace() {
         ("SET fixed a 5 EX 0", "a limit lasts from 1 to"),
         ("SET several a 5", "rule 'several' counts by user and several: write the actor as 'user=… several=…'"),
         ("SET none a 5", "rule 'none' has one counter for all: the actor must be empty"),
-        ("LIST CURSOR x", "the cursor is not one of a page before"),
+        ("LIST CURSOR x", "unknown cursor: send the one from the previous page"),
         ("LIST RULE nobody", "no rule is called 'nobody'"),
         ("SET fixed a 5 PX 6", "DIVVY.LIMIT SET takes EX"),
     ] {

@@ -82,7 +82,7 @@ fn hit_is_an_error_that_names_the_right_command() {
         assert!(client.command("DIVVY.HIT api=export user=a COST 0").starts_with("[1 2 0"), "a look");
         for command in ["DIVVY.HIT api=export user=a", "DIVVY.HIT api=export user=a COST 2"] {
             let answer = client.command(command);
-            assert!(answer.starts_with("-ERR the rule [api=export user=*] limits what runs at once"), "{answer}");
+            assert!(answer.starts_with("-ERR the rule [api=export user=*] limits concurrency"), "{answer}");
         }
         assert!(client.command("DIVVY.CHARGE api=export user=a COST 1").contains("counts no costs"));
         let mut http = HttpClient::connect(server.http);

@@ -168,7 +168,7 @@ fn reservations_leave_buttons_divvys_window_unchanged() {
         assert_eq!((committed.fate, committed.left, get(key).as_str()), (Fate::Done, 0, "1"));
         let released = about(&store, ("both", "b"), limit, ReservationAsk::Release).await.unwrap();
         assert_eq!((released.fate, released.left, get(key).as_str()), (Fate::Done, 1, "1"));
-        assert_eq!(server.cli(&["EXISTS", &side]), "0", "nothing is reserved any more");
+        assert_eq!(server.cli(&["EXISTS", &side]), "0", "nothing is reserved anymore");
         let ttl = ttl_ms(&server, key);
         assert!(ttl > 0 && ttl <= window_ms, "the window ends when it did: {ttl}");
 

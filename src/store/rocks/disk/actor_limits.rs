@@ -30,7 +30,7 @@ pub fn read(database: &Database, known: &LimitCursor) -> Result<LimitPage, Store
     let mut limits = database.limits(after);
     let changes = limits.by_ref().take(LIMITS_PER_PAGE).map(|limit| {
         let (key, value) = limit?;
-        decode(&key, &value).ok_or_else(|| StoreError::new("the record of an actor's limit makes no sense"))
+        decode(&key, &value).ok_or_else(|| StoreError::new("the record of an actor's limit is malformed"))
     });
     let changes: Vec<_> = changes.collect::<Result<_, _>>()?;
     let is_last = limits.next().is_none();

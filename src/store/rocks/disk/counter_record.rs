@@ -22,7 +22,7 @@ impl Decoder {
     }
 
     /// Loads the calendar of a reservation with this key, if its bucket has one. So the reservation can be settled even
-    /// if no rule has that calendar any more.
+    /// if no rule has that calendar anymore.
     pub fn note_record(&mut self, key: &[u8], record: &Record) {
         if record.is_reservation()
             && let Some((bucket, _)) = record_key::split(key)
@@ -42,7 +42,7 @@ impl Decoder {
             Some((prefix, limit)) if key.starts_with(prefix) => Ok(*limit),
             _ => {
                 let read = key::split_stored_limit(key);
-                let (prefix, limit) = read.ok_or_else(|| StoreError::new("a stored key makes no sense"))?;
+                let (prefix, limit) = read.ok_or_else(|| StoreError::new("a stored key is malformed"))?;
                 self.last = Some((prefix.into(), limit));
                 Ok(limit)
             }

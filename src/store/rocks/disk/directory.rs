@@ -91,7 +91,7 @@ fn create(path: &Path) -> Result<(), OpenError> {
         Ok(()) => {
             tracing::warn!(
                 path = %path.display(),
-                "the data directory did not exist: created it, and all counters start afresh; if there should be some, check --data-dir"
+                "the data directory did not exist: created it, and all counters start afresh; if you expected existing counters, check --data-dir"
             );
             Ok(())
         }
@@ -114,7 +114,7 @@ pub fn upgrade(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     replace_file(path, FORMAT_FILE, &format!("{FORMAT}\n"))?;
-    tracing::info!(path = %path.display(), format = FORMAT, "upgraded the data directory: earlier divvys cannot open it");
+    tracing::info!(path = %path.display(), format = FORMAT, "upgraded the data directory: earlier versions of divvy cannot open it");
     Ok(())
 }
 

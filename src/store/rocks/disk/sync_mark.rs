@@ -58,8 +58,8 @@ impl SyncMark {
             Some(synced) if synced > recovered => Err(OpenError::Damaged {
                 path: path.into(),
                 reason: format!(
-                    "the write-ahead log is whole up to change {recovered}, but changes up to {synced} had been synced \
-                     to the disk; to serve what is left all the same, remove the file {SYNCED_FILE} in it"
+                    "the write-ahead log is complete up to change {recovered}, but changes up to {synced} had been synced \
+                     to the disk; to serve the rest anyway, remove the file {SYNCED_FILE} in it"
                 ),
             }),
             _ => Ok(()),

@@ -67,8 +67,8 @@ fn certificates_are_checked_before_connecting() {
     assert_eq!(error("rediss://localhost", ca(&good)), "");
     assert!(error("redis://localhost", ca(&good)).contains("Redis URL 1 is without TLS"));
     assert!(error("rediss://localhost", ca(&dir.path().join("none"))).contains("none: No such file"));
-    assert!(error("rediss://localhost", ca(&empty)).contains("empty.pem holds no CERTIFICATE"));
+    assert!(error("rediss://localhost", ca(&empty)).contains("empty.pem contains no CERTIFICATE"));
     assert!(error("rediss://localhost", ca(&broken)).contains("cannot use the certificates"));
     let no_key = RedisTls { ca: None, client: Some((good.clone(), good)) };
-    assert!(error("rediss://localhost", no_key).contains("ca.pem holds no PRIVATE KEY"));
+    assert!(error("rediss://localhost", no_key).contains("ca.pem contains no PRIVATE KEY"));
 }
