@@ -91,7 +91,11 @@ impl Hits {
                 "Charges, by the rule that counted them.",
                 &["rule_label"],
             ),
-            refunds: registry.counters("divvy_refunds_total", "Refunds, by the rule that gave the credit back.", &["rule_label"]),
+            refunds: registry.counters(
+                "divvy_refunds_total",
+                "Refunds, by the rule that gave the credit back.",
+                &["rule_label"],
+            ),
             commits: registry.counters(
                 "divvy_commits_total",
                 "Commits of reservations, by outcome (settled, late, repeated) and the rule that counted them.",

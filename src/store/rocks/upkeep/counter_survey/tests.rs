@@ -73,14 +73,14 @@ fn sweep(store: &RocksStore) {
     }
 }
 
-/// Writes all counters back, also those that have expired since they were hit long ago. All are committed before: else
-/// the journal would have them still.
+/// Writes all counters back, including those that have expired since they were hit long ago. Commits all changes first,
+/// because the journal would still contain the counters otherwise.
 fn write_back_all(store: &RocksStore) {
     wait(store.check()).unwrap();
     store.core.engine.write_back_at(time(When::LongAgo)).unwrap();
 }
 
-/// Compacts the files without a write-back before it, like RocksDB does by itself.
+/// Compacts the files without a write-back first, like RocksDB's automatic compactions.
 fn compact_without_write_back(store: &RocksStore) {
     let compact = |database: &Database| {
         database.compact();
