@@ -71,7 +71,7 @@ fn expired_counter_starts_anew_in_a_full_store() {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path(), 2);
         let now = Clock::system().now();
-        // The server's clock never gets there, so the sweep does not run.
+        // The server's clock never reaches that time, so the sweep does not run.
         let later = now.plus(3_600 * NANOS_PER_SECOND);
         for key in ["a", "b"] {
             assert_eq!(hit(&store, key, later).await, Ok(true));

@@ -143,7 +143,7 @@ fn reservations_leave_buttons_divvys_window_unchanged() {
         let get = |key: &str| server.cli(&["GET", key]);
         let left = async || one(&store, "both", limit, LOOK).await.unwrap().left;
         let reserve = |credits| ReservationAsk::Reserve { credits, ttl_seconds: 900 };
-        // The window begins with the reservation. Programs that do not know reservations see all of its credits.
+        // The window begins with the reservation. Programs without support for reservations see all of its credits.
         let reserved = about(&store, ("both", "a"), limit, reserve(2)).await.unwrap();
         assert_eq!((reserved.allowed, reserved.left, get(key).as_str()), (true, 4, "6"));
         let [window_ms, side_ms] = [key, &side].map(|key| ttl_ms(&server, key));

@@ -78,7 +78,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// `(allowed, credit)` of the last of some requests, or its error.
+/// Returns `(allowed, credit)` of the last request, or its error.
 fn last(limiter: &Limiter, asked: &[(&str, Intent)]) -> Result<(bool, u64), String> {
     let verdict = apply(limiter, asked).report().verdict(asked.len() - 1);
     verdict.map(|verdict| (verdict.allowed, verdict.credit)).map_err(|refusal| refusal.to_string())
@@ -190,7 +190,7 @@ fn answering_rule_is_reported_and_is_never_a_canary() {
     assert!(requests.report().standing(2).is_err());
 }
 
-/// `status{label}` of each count that is not 0.
+/// Returns `status{label}` of each count that is not 0.
 fn counted(limiter: &Limiter) -> Vec<(String, u64)> {
     let mut counted: Vec<_> = limiter.metrics().hits.counted().into_iter().filter(|counted| counted.hits > 0).collect();
     counted.sort_by(|a, b| (&a.status, &a.rule_label).cmp(&(&b.status, &b.rule_label)));
@@ -360,7 +360,7 @@ timezone = Europe/Berlin
 creditLimit = 0
 ";
 
-/// `(allowed, credit, seconds to the reset)` of a hit at this time (seconds since 1970).
+/// Returns `(allowed, credit, seconds to the reset)` of a hit at this time (seconds since 1970).
 fn hit_when(limiter: &Limiter, pairs: &str, second: u64) -> (bool, u64, u64) {
     let mut builder = PlanBuilder::default();
     let now = Timestamp::from_secs(second).unwrap();
@@ -411,12 +411,12 @@ fn stack_of_a_minute_and_a_month_crosses_midnight() {
     for (second, answer) in [
         (MIDNIGHT - 30, (true, 1, 30)),
         (MIDNIGHT - 20, (true, 0, 20)),
-        // Denied by the minute: the month keeps its three.
+        // The minute denies, and the month keeps its three credits.
         (MIDNIGHT - 10, (false, 0, 10)),
         (MIDNIGHT, (true, 1, 60)),
         (MIDNIGHT + 1, (true, 0, 59)),
         (MIDNIGHT + 2, (false, 0, 58)),
-        // Two of five are less in proportion than one of two.
+        // Two of five is a smaller share than one of two.
         (MIDNIGHT + 60, (true, 2, month(MIDNIGHT + 60))),
         (MIDNIGHT + 61, (true, 0, 59)),
         (MIDNIGHT + 120, (true, 0, month(MIDNIGHT + 120))),

@@ -48,7 +48,7 @@ struct CounterChanges {
 
 type ChangesByCounter = HashMap<String, CounterChanges>;
 
-/// Hits, charges and refunds until it is stopped, or the server is gone.
+/// Sends hits, charges and refunds until it is stopped, or the server is gone.
 fn work_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> JoinHandle<ChangesByCounter> {
     let (stop, mut client) = (Arc::clone(stop), RespClient::connect(server.resp));
     let mut rng = Rng::seed_from_u64(seed);

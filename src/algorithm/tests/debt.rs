@@ -6,7 +6,7 @@ fn balance(outcome: Outcome) -> i128 {
     i128::from(outcome.left) - i128::from(outcome.owed)
 }
 
-/// A limit of any algorithm that can owe.
+/// Generates limits of all algorithms that support debt.
 fn debt_limit() -> impl Strategy<Value = Limit> {
     small_limit().prop_filter("a log has no place for debt", |limit| limit.kind() != Kind::SlidingLog)
 }
@@ -59,9 +59,9 @@ proptest! {
         let full = i128::from(limit.capacity()).min(balance(before) + i128::from(cost));
         prop_assert!(refunded.allowed && refunded.before == before.left);
         match limit {
-            // Fading credits count for less than was used.
+            // Fading credits count for less than the used ones.
             Limit::SlidingWindow(_) => prop_assert!((balance(before)..=full).contains(&balance(refunded))),
-            // The same is given back, in whole credits or drops.
+            // The refund returns the same amount, in whole credits or drops.
             _ => prop_assert_eq!(balance(refunded), full),
         }
     }
@@ -92,13 +92,13 @@ proptest! {
 fn each_algorithm_repays_debt_at_its_own_pace() {
     const SECOND: u64 = 1_000_000_000;
     let cases = [
-        // It ends with the window,
+        // The debt ends with the window.
         (Limit::FixedWindow(FixedWindow::new(10, 60 * SECOND).unwrap()), [-5, -5, 10, 10]),
-        // is paid by refills,
+        // Refills repay the debt.
         (Limit::TokenBucket(TokenBucket::new(10, 3, 30 * SECOND).unwrap()), [-5, -2, 1, 7]),
-        // leaks away,
+        // The debt leaks away.
         (Limit::LeakyBucket(LeakyBucket::new(10, 10, 60 * SECOND).unwrap()), [-5, 0, 5, 10]),
-        // or fades: all of it counts for one window, and then less and less.
+        // The debt fades: all of it counts for one window, and then less and less.
         (Limit::SlidingWindow(SlidingWindow::new(10, 60 * SECOND).unwrap()), [-5, -5, -5, 10]),
     ];
     for (limit, balances) in cases {

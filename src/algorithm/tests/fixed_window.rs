@@ -1,4 +1,4 @@
-//! The fixed window: against a plain model, and its promise of exactly one fresh window after expiry.
+//! The fixed window, compared with a plain model, and its promise of exactly one new window after expiry.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The leaky bucket: against GCRA in its other form, the theoretical arrival time, kept as an exact fraction.
+//! The leaky bucket, compared with GCRA in its other form, the theoretical arrival time, kept as an exact fraction.
 
 use super::*;
 use crate::clock::NANOS_PER_SECOND;
@@ -16,7 +16,7 @@ struct Model {
 }
 
 impl Model {
-    /// Allowed, remaining, retry after, reset after.
+    /// Returns allowed, remaining, retry after, and reset after.
     fn throttle(&mut self, quantity: u128, at: u128) -> (bool, u128, Option<u128>, u128) {
         let now = at * self.count;
         let tolerance = self.capacity * self.period;
@@ -58,8 +58,8 @@ fn million_per_second_is_one_per_microsecond() {
 
 #[test]
 fn count_that_does_not_divide_the_period_does_not_drift() {
-    // A flood at every nanosecond for a million periods of 10 ns: 3 each, and the burst at the start. There must be room
-    // for 2, or what leaks within the nanosecond after the bucket is empty is lost.
+    // A flood at every nanosecond for a million periods of 10 ns is granted 3 in each period, and the burst at the start.
+    // The bucket needs room for 2, or the drops that leak in the nanosecond after it is empty are lost.
     let mut bucket = bucket(2, 3, 10);
     let granted = (0..10_000_000).filter(|nanos| bucket.take(1, START + nanos).allowed).count();
     assert_eq!(granted, 3_000_001);

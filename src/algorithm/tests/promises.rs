@@ -10,7 +10,7 @@ fn used_bucket(limit: Limit, past: &Hits) -> (Bucket, u64) {
     (bucket, past.end())
 }
 
-/// The longest time that the limit takes to give back all its credits.
+/// Returns the longest time until all credits of the limit are available again.
 fn span_ns(limit: Limit) -> u64 {
     match limit {
         Limit::FixedWindow(limit) => limit.window_ns.get(),
@@ -117,7 +117,7 @@ proptest! {
         let mut forgotten = Bucket::new(limit);
         for (at, cost) in future.0 {
             let at = at + (now - START) + lifetime_ns + later;
-            // The session of a full bucket is over, but a bucket that still remembers it may tell.
+            // The session of a full bucket is over, but a bucket that still remembers it may return it.
             let numbers = |outcome: Outcome| Outcome { session: Timestamp::EPOCH, ..outcome };
             prop_assert_eq!(numbers(kept.take(cost, at)), numbers(forgotten.take(cost, at)));
         }
@@ -148,7 +148,7 @@ proptest! {
         let cost = limit.capacity();
         let present = bucket.look(0, now).before;
         let outcome = bucket.take(cost, at);
-        // How much of its previous window still counts depends on the time of day, in this one.
+        // For a sliding window, the share of the previous window that counts depends on the time of day.
         prop_assert!(matches!(limit, Limit::SlidingWindow(_)) || outcome.before <= present);
         if let Some(retry_ns) = outcome.retry_ns {
             prop_assert!(retry_ns <= span_ns(limit));

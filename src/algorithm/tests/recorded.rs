@@ -21,7 +21,7 @@ fn parse(line: &str) -> Command<'_> {
     let mut words = line.split(' ');
     let verb = words.next().unwrap().strip_prefix("RL.").unwrap();
     let key = words.next().unwrap();
-    // A `P` before the verb is for milliseconds.
+    // A `P` before the verb stands for milliseconds.
     let (verb, unit_ms) = verb.strip_prefix('P').map_or((verb, 1_000), |verb| (verb, 1));
     let mut number = || words.next().map(|word| word.parse::<u64>().unwrap());
     let capacity = number().unwrap();

@@ -1,4 +1,4 @@
-//! Reservations, compared with a model that knows each of them. Many of them share few groups.
+//! Reservations, compared with a model that lists each of them. In a bucket, many reservations share few groups.
 
 use super::*;
 use crate::algorithm::decide::Algorithm;
@@ -28,7 +28,7 @@ enum Step {
         ttl_seconds: Option<u32>,
     },
     Forget,
-    /// The clock is set back; the step comes next.
+    /// The clock is set back before the step.
     SetBack {
         by_ms: u64,
         next: Box<Step>,
@@ -127,7 +127,7 @@ impl Both {
         outcome
     }
 
-    /// When the window ends that is open now.
+    /// Returns the end of the current window.
     fn window_end(&mut self) -> u64 {
         let window_ns = match self.bucket.limit {
             Limit::FixedWindow(limit) => limit.window_ns.get(),
@@ -139,7 +139,7 @@ impl Both {
         }
     }
 
-    /// The latest time that the bucket without reservations knows of: the beginning of a window, the last refill.
+    /// Returns the latest time in the bucket without reservations: the beginning of a window, or the last refill.
     fn base_time(&self) -> u64 {
         fn time_of<A: Algorithm<State: AlgorithmState>>(limit: &A, state: &State) -> Option<Timestamp> {
             Some(limit.time(A::State::downcast(state)?))
@@ -227,7 +227,7 @@ impl Both {
                 }
             }
             Step::SetBack { by_ms, ref next } => {
-                // The bucket drops what has ended.
+                // The bucket drops expired reservations.
                 self.step(&Step::Ask(Ask::Charge { cost: 1 }))?;
                 let before = self.at;
                 let time = match &self.bucket.state {
@@ -338,8 +338,8 @@ proptest! {
         }
     }
 
-    /// However many there are and whatever their ends: until any time at least as much is set aside as is reserved, exactly as
-    /// much in all, and all of it is free when the last has ended.
+    /// For any number of reservations and any ends, at least the reserved credits are set aside at any time, exactly as many
+    /// in total, and all of them are free once the last reservation has ended.
     #[test]
     fn few_groups_hold_any_number_of_reservations(
         steps in prop::collection::vec((0..500u64, 1..9u64, 1..2_000u64, any::<prop::sample::Index>(), 0..4u8), 1..400),
@@ -383,7 +383,7 @@ fn ends_are_rounded_up_to_a_fraction_of_the_ttl_or_a_second() {
     assert_eq!(round_up_end(Timestamp::MAX, 60), Timestamp::MAX);
 }
 
-/// After RESET, a reservation from before must not free what others have reserved since.
+/// After RESET, an earlier reservation must not free credits that others have reserved since.
 #[test]
 fn reservations_before_a_reset_stay_gone_even_if_others_reserve_again() {
     let mut both = Both::new(Limit::TokenBucket(TokenBucket::new(10, 1, 1_000 * NANOS_PER_SECOND).unwrap()));
@@ -401,7 +401,7 @@ fn reservations_before_a_reset_stay_gone_even_if_others_reserve_again() {
     assert!(matches!(both.records[0].unwrap().content, Content::Committed { .. }));
 }
 
-/// Nobody waits for the old clock's time to come again.
+/// No request waits until the clock shows the old time again.
 #[test]
 fn reservations_end_on_time_after_the_clock_is_set_back() {
     let limit = Limit::TokenBucket(TokenBucket::new(10, 1, NANOS_PER_SECOND).unwrap());
@@ -413,7 +413,7 @@ fn reservations_end_on_time_after_the_clock_is_set_back() {
     assert!(both.bucket.take(1, both.at + 32 * NANOS_PER_SECOND).allowed);
 }
 
-/// The groups were moved, and the records were not: a release freed what others had reserved since, or nothing.
+/// When only the groups were moved, and not the records, a release freed later reservations of others, or nothing.
 #[test]
 fn reservations_from_before_a_clock_set_back_can_be_released_and_renewed() {
     let mut both = Both::new(Limit::Concurrency(Concurrency::new(4, 30).unwrap()));
@@ -438,7 +438,7 @@ fn reservations_from_before_a_clock_set_back_can_be_released_and_renewed() {
     assert_eq!(both.decide(0, ReservationAsk::Release).fate, Fate::Gone);
 }
 
-/// A reload may change how many there are, and for how long they last: none is handed out twice.
+/// A reload may change the number of leases and their TTL. No lease is granted twice.
 #[test]
 fn leases_stay_held_under_another_limit() {
     let limit = |leases, seconds| Limit::Concurrency(Concurrency::new(leases, seconds).unwrap());
@@ -457,7 +457,7 @@ fn leases_stay_held_under_another_limit() {
     assert!(both.decide(3, ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 }).allowed);
 }
 
-/// A lease leaves no usage behind: a cost changes nothing, and a bucket without leases is as good as fresh.
+/// A lease leaves no usage behind: a cost changes nothing, and a bucket without leases equals an unused one.
 #[test]
 fn committed_lease_is_free() {
     let limit = Limit::Concurrency(Concurrency::new(2, 30).unwrap());

@@ -1,4 +1,4 @@
-//! The sliding log: against a plain list of everything that was ever granted.
+//! The sliding log, compared with a plain list of all grants.
 
 use super::*;
 use crate::clock::NANOS_PER_SECOND;

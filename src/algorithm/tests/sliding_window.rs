@@ -1,4 +1,4 @@
-//! The sliding window: the example of the books, a plain model, and the true bound of the approximation.
+//! The sliding window: the textbook example, a plain model, and the exact bound of the approximation.
 
 use super::*;
 use crate::clock::NANOS_PER_SECOND;
@@ -8,7 +8,7 @@ fn bucket(credits: u64, window_ns: u64) -> Bucket {
     Bucket::new(Limit::SlidingWindow(SlidingWindow::new(credits, window_ns).unwrap()))
 }
 
-/// The start of a window of `window` nanoseconds.
+/// Returns the start of a window of `window` nanoseconds.
 fn aligned(window: u64) -> u64 {
     START.next_multiple_of(window)
 }
@@ -40,7 +40,7 @@ fn seven_per_minute_match_the_textbook_example() {
 
 #[test]
 fn count_is_rounded_down() {
-    // Of 8, 1.5 are left by the count, which are 2 when it is rounded down, and would be 1 if it were rounded up.
+    // With 8 credits, 1.5 are left. That is 2, because the count is rounded down; rounded up, it would leave 1.
     let (mut bucket, now) = books_example(8);
     assert_eq!(bucket.look(2, now).left, 2);
     assert!(!bucket.look(3, now).allowed);
@@ -71,7 +71,7 @@ impl TakenIn {
         self.0.get(&index).copied().unwrap_or(0)
     }
 
-    /// The count at `at`, in shares of a window, so that all numbers are whole.
+    /// Returns the count at `at`, in fractions of a window, so that all numbers are whole.
     fn counted(&self, at: u64, window: u64) -> u64 {
         let index = at / window;
         self.window(index - 1) * (window - at % window) + self.window(index) * window

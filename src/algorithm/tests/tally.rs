@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use super::*;
 
-/// The same limit with other credits, on the counters of `limit`.
+/// Returns the same limit with other credits, on the counters of `limit`.
 fn resized(limit: Limit, credits: u64) -> Limit {
     let credits = NonZeroU64::new(credits).unwrap();
     let resized = match limit {
@@ -50,7 +50,7 @@ proptest! {
         prop_assert_eq!(bucket.look(0, at).left, credits.saturating_sub(used));
     }
 
-    /// After a downgrade more may be used than there is.
+    /// After a downgrade, usage may exceed the limit.
     #[test]
     fn retry_time_is_exact_after_a_downgrade(
         limit in small_limit(), tally in tally(), credits in 1..25u64, past in hits(0..10), cost in 1..15u64,
@@ -84,7 +84,7 @@ fn bucket_is_kept_until_its_slowest_limit_fills_it() {
         let state = bucket.state.clone().unwrap();
         let at = Timestamp::from_nanos(START);
         assert_eq!([fast, slow].map(|limit| limit.lifetime_ns(&state, at)), [10_000; 2]);
-        // As the denial says.
+        // The wait is the retry time in the denial.
         bucket.limit = slow;
         let denied = bucket.take(10, START);
         assert_eq!((denied.allowed, denied.retry_ns), (false, Some(10_000)));

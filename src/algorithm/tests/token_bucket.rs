@@ -1,4 +1,4 @@
-//! The token bucket: against a plain model that adds one refill after the other, by takes and by drains.
+//! The token bucket, compared with a plain model that adds one refill after another, for takes and for drains.
 
 use super::*;
 use crate::clock::NANOS_PER_SECOND;
@@ -25,7 +25,7 @@ impl Model {
         (mark, tokens, session)
     }
 
-    /// Tokens before, and whether they sufficed.
+    /// Returns the tokens before, and whether they were enough.
     fn take(&mut self, cost: u64, at: u64) -> (u64, bool) {
         let (mark, tokens, _) = self.refilled(at);
         let mark = if tokens == self.capacity { at } else { mark };
@@ -35,7 +35,7 @@ impl Model {
         (tokens, cost <= tokens)
     }
 
-    /// Tokens before, and the session.
+    /// Returns the tokens before, and the session.
     fn drain(&mut self, cost: u64, strict: bool, at: u64) -> (u64, u64) {
         let (mut mark, tokens, mut session) = self.refilled(at);
         if cost == 0 {

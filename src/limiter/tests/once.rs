@@ -1,4 +1,4 @@
-//! Requests that are answered once, from the rules that they match to what is counted of them.
+//! Idempotent requests, from the matching rules to the metrics.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn once(limiter: &Limiter, asked: &[(&str, Intent, &str)]) -> Applied {
     run(limiter.apply(builder.build()))
 }
 
-/// Whether each is allowed, and what is left; or that its key is another request's.
+/// Returns for each request whether it is allowed, and the credit left; or that its key belongs to another request.
 fn told(requests: &Applied) -> Vec<Result<(bool, u64), &'static str>> {
     let verdict = |index| match requests.report().verdict(index) {
         Ok(verdict) => Ok((verdict.allowed, verdict.credit)),
@@ -115,7 +115,7 @@ fn request_of_many_hits_has_a_record_for_each_hit_that_is_not_refused() {
             hits.iter().for_each(|pairs| builder.add(&operation(pairs), Intent::Hit, None));
         };
         builder.idempotent(b"x", &payload, each).unwrap();
-        // It belongs to no key.
+        // This entry has no idempotency key.
         builder.add(&operation("key=c"), Intent::Hit, None);
         let applied = run(limiter.apply(builder.build()));
         let verdict = |index| applied.report().verdict(index).map(|verdict| verdict.credit).ok();

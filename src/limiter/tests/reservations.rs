@@ -8,7 +8,7 @@ use crate::algorithm::record::REMEMBERED_NS;
 use crate::store::Bounds;
 use crate::store::record_key::{self, RecordSpace};
 
-/// A stack of requests, a tenant's and a key's credits, with canaries; and rules that count nothing.
+/// A stack that limits requests, a tenant's credits and a key's credits, with canaries; and rules without counters.
 const RULES: &str = "
 [key=*]
 creditLimit = 3
@@ -69,7 +69,7 @@ creditLimit = 0
 resetSeconds = 0
 ";
 
-/// A limiter at times of the test's own.
+/// A limiter whose time the test chooses.
 struct At {
     limiter: Limiter,
     started: Timestamp,
@@ -97,7 +97,7 @@ impl At {
         self.limiter.replace_policy(Policy::new(rules, self.limiter.metrics(), CounterNames::Usual));
     }
 
-    /// Applies what `add` adds as one plan.
+    /// Applies the requests that `add` adds as one plan.
     fn ask(&self, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
         let mut builder = PlanBuilder::default();
         let now = self.started.plus(self.seconds * NANOS_PER_SECOND);
@@ -123,7 +123,7 @@ impl At {
         self.try_reserve(pairs, credits, 30, None).unwrap()
     }
 
-    /// The id, once a client has had it.
+    /// Returns the id as a client sends it back.
     fn sent_back(&self, id: ReservationId) -> ReservationId {
         self.limiter.read_id(self.limiter.write_id(id).unwrap().as_bytes()).unwrap()
     }
@@ -151,7 +151,7 @@ impl At {
             .lasts_seconds(ttl_seconds)
     }
 
-    /// The balance of each rule that a hit asks, by label; of a canary it is not known.
+    /// Returns the balance of each rule that decides a hit, by label, without canaries.
     fn left(&self, pairs: &str) -> Vec<(String, i64)> {
         let requests = self.ask(|builder| builder.add(&operation(pairs), Intent::Peek, None));
         let standings = requests.report().standings(0).unwrap();
@@ -353,7 +353,7 @@ fn id_chosen_by_the_client_is_repeated_or_conflicts() {
     }
     assert_ne!(ask(&at, 10, 30, "two").unwrap().id, first.id);
     assert_eq!(at.only_left("user=a"), 50);
-    // Somebody else's is another one.
+    // Another actor's reservation may have the same id.
     assert!(!at.try_reserve("user=b", 40, 30, Some("one")).unwrap().is_repeated);
 
     let id = first.id.unwrap();
@@ -437,7 +437,7 @@ fn server_without_rules_reserves_and_settles_nothing() {
     assert!(at.commit(&id, 10).unwrap_err().contains("no rules"));
 }
 
-/// Nobody but a server can seal them. If one did, they could do what a charge does, and no more.
+/// Only a server can seal ids. Even if such an id had a valid seal, it could do no more than a charge.
 #[test]
 fn malformed_ids_with_a_valid_seal_settle_nothing_or_become_charges() {
     let at = At::new(RULES);
@@ -473,7 +473,7 @@ fn malformed_ids_with_a_valid_seal_settle_nothing_or_become_charges() {
     assert_eq!(at.commit(&id_of(&user, 16), 5), Ok(("late", 85)), "once, however often it is named");
 }
 
-/// Plans share what was used, not their limits.
+/// Plans share usage, not limits.
 #[test]
 fn reserving_rule_answers_and_counts_a_commit_on_a_shared_counter() {
     let plan = |plan: &str, credits: u64| {
@@ -489,7 +489,7 @@ fn reserving_rule_answers_and_counts_a_commit_on_a_shared_counter() {
     assert_eq!([settled(0), settled(1)], [0, 1]);
 }
 
-/// The one id of reservations that are taken as one; `None` when they are denied.
+/// Returns the id of a joint reservation; `None` if it is denied.
 fn reserve_as_one(at: &At, all: &[&str], credits: u64, ttl_seconds: Option<u32>) -> Option<ReservationId> {
     let requests = at.ask(|builder| {
         let added = builder.together(Together::AsOne, |builder| {
@@ -586,7 +586,7 @@ fn late_commit_without_room_for_all_records_counts_against_no_rule() {
     assert_eq!(at.commit(&stacked, 7).map(|(word, _)| word), Ok("late"));
 }
 
-/// An id of a server's never does. Each of its records is settled all the same.
+/// No server makes such an id. Each of its records is still settled.
 #[test]
 fn id_that_names_a_bucket_twice_is_settled_record_by_record() {
     let at = At::new(RULES);

@@ -1,8 +1,8 @@
-//! Stacks of rules, and requests that are taken together.
+//! Stacks of rules, and groups of requests.
 
 use super::*;
 
-/// A minute, a day and a canary by key, a tenant, and what denies all.
+/// Rules for a minute, a day and a canary by key, for a tenant, and one that denies everything.
 const STACK: &str = "
 [key=*]
 creditLimit = 3
@@ -76,13 +76,13 @@ fn answer(rule: &str, allowed: bool, credit: u64) -> (String, bool, u64) {
 fn all_rules_take_or_none_does_and_the_strictest_answers() {
     let limiter = limiter_of(STACK);
     assert_eq!(told_of(&limiter, "key=a tenant=x"), answer("burst", true, 2));
-    // A quarter of the tenant's is left, a third of the key's.
+    // A quarter of the tenant's credits is left, and a third of the key's.
     assert_eq!(told_of(&limiter, "key=b tenant=x"), answer("tenant", true, 2));
     assert_eq!(told_of(&limiter, "key=a tenant=x"), answer("tenant", true, 1));
     assert_eq!(told_of(&limiter, "key=a tenant=x tokens=99"), answer("daily", false, 98));
     assert_eq!(left(&limiter, "key=a tenant=x"), lefts(&[("burst", 1), ("tenant", 1), ("daily", 98)]));
     assert_eq!(told_of(&limiter, "key=a tenant=y"), answer("burst", true, 0));
-    // Both deny now; the day is longer than the hour, and what never fits beats all.
+    // Both deny now. The day takes longer to reset than the hour, and a cost that never fits is the strictest.
     assert_eq!(told_of(&limiter, "key=a tenant=y tokens=98"), answer("daily", false, 97));
     assert_eq!(told_of(&limiter, "key=a tenant=y tokens=101"), answer("daily", false, 97));
     assert_eq!(told_of(&limiter, "key=a tenant=y"), answer("burst", false, 0));
@@ -165,7 +165,7 @@ fn request_that_matches_too_many_rules_is_refused() {
     assert_eq!(peek(&limiter, &pairs(15)), Ok((true, 4)));
 }
 
-/// Hits that are taken together.
+/// Applies these hits as a group.
 fn together(limiter: &Limiter, hits: &[(&str, Option<u64>)]) -> Applied {
     run(limiter.apply(plan_together(limiter, hits).unwrap()))
 }
@@ -191,7 +191,7 @@ fn grouped_hits_each_have_a_verdict_and_add_costs_on_equal_counters() {
         [answer("tenant", true, 2), answer("tenant", true, 2), answer("", true, 7)],
         "the tenant's counter took two"
     );
-    // Three more are too many for the tenant, and so is one for the key that no other rule denies.
+    // Three more exceed the tenant's limit, and one more exceeds the key's, although no other rule denies it.
     let hits = [("key=a tenant=x", None), ("key=c tenant=x", None), ("key=d tenant=x", None), ("key=e", None)];
     assert_eq!(
         allowed(&together(&limiter, &hits)),
@@ -214,7 +214,7 @@ fn grouped_hits_are_denied_by_one_limit_of_0_and_refused_by_one_invalid_cost() {
     assert_eq!(left(&limiter, "key=a"), lefts(&[("burst", 3), ("daily", 100)]));
 }
 
-/// In any order of the requests: gateways report the end of one request with the beginning of another.
+/// The order of the requests does not matter: gateways report the end of one request with the beginning of another.
 #[test]
 fn refund_in_a_group_is_available_to_its_hits() {
     let limiter = limiter_of(STACK);
@@ -295,7 +295,7 @@ fn grouped_hits_with_debt_count_in_full_while_credit_is_left() {
     let limiter = limiter_of(&rules);
     assert_eq!(hits(&limiter, &[("api=chat user=a", 3), ("api=chat user=a", 4)]), [(true, -2); 2]);
     assert_eq!(hits(&limiter, &[("api=chat user=a", 1), ("api=chat user=b", 1)]), [(false, -2), (true, 5)]);
-    // One without debt is on the same counter: it decides.
+    // A rule without debt shares the counter, and decides.
     assert_eq!(hits(&limiter, &[("api=chat user=b", 3), ("api=mail user=b", 3)]), [(false, 5); 2]);
     assert_eq!(hits(&limiter, &[("api=mail user=b", 3), ("api=chat user=b", 2)]), [(true, 0); 2]);
 }

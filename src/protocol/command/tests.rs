@@ -21,7 +21,7 @@ fn with_request<A: AsRef<[u8]>, R>(arguments: &[A], check: impl FnOnce(Arguments
     check(decoder.arguments(&bytes))
 }
 
-/// The command that the words of `request` are, in its debugging form.
+/// Returns the command in `request`, in its debug format.
 fn parsed(request: &str) -> String {
     with_command(&request.split(' ').collect::<Vec<_>>(), |command| format!("{:?}", command.unwrap()))
 }
@@ -54,7 +54,7 @@ fn described(request: &[&str], version: Version) -> Frame {
     })
 }
 
-/// The elements of an array, or the keys and values of a map in turn.
+/// Returns the elements of an array, or the keys and values of a map in turn.
 fn elements(frame: &Frame) -> Vec<Frame> {
     match frame {
         Frame::Array { data, .. } => data.clone(),
@@ -270,7 +270,7 @@ proptest! {
 }
 
 proptest! {
-    /// Each argument is UTF-8, and split at its first `=`; the first that is not so is the error.
+    /// Each argument must be UTF-8, and is split at its first `=`. The first invalid argument is the error.
     #[test]
     fn pairs_follow_the_definition(arguments in prop::collection::vec(
         prop_oneof![
@@ -285,7 +285,7 @@ proptest! {
         }).collect::<Result<Vec<_>, _>>().map(|pairs| pairs.into_iter().collect());
         let defined = defined.map(|operation| text_of(&operation));
 
-        // Apart, as in an array, and side by side, as in a queue.
+        // Arguments may be apart, as in an array, or adjacent, as in a queue.
         let request = [vec![b"DIVVY.RESET".to_vec()], arguments].concat();
         prop_assert_eq!(&pairs_of(&request, 6).map(|operation| text_of(&operation)), &defined);
         let (mut bytes, mut decoder, mut queue) = (Vec::new(), Decoder::new(Limits::default()), Queue::default());

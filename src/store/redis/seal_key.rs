@@ -14,7 +14,7 @@ impl RedisStore {
     /// Reads the key. If Redis has no key, this makes one.
     ///
     /// # Errors
-    /// When Redis does not answer, refuses, or holds something else under the name. Then the known key stays.
+    /// Fails if Redis does not answer, refuses, or has something else under the name. Then the known key stays.
     pub async fn follow_seal(&self) -> Result<(), StoreError> {
         let key = match self.read_seal_key().await? {
             Some(key) => key,

@@ -1,4 +1,4 @@
-//! Limits that are over, and the store that keeps them.
+//! Expired limits, and the store that keeps them.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ async fn set(limiter: &Limiter, actor: &str) {
     limiter.set_limit("user", actor, 7, Some(LASTS)).await.unwrap();
 }
 
-/// When all that was set by now is over.
+/// Returns a time at which every limit set so far has expired.
 fn later(limiter: &Limiter) -> Timestamp {
     limiter.now().plus(2 * LASTS.as_secs() * NANOS_PER_SECOND)
 }
@@ -60,7 +60,7 @@ mod on_disk {
     use super::*;
     use crate::store::{RocksOptions, RocksStore};
 
-    /// The actors whose limits the store has.
+    /// Returns the actors whose limits are in the store.
     async fn stored(limiter: &Limiter) -> Vec<String> {
         let page = limiter.store.follow_limits(LimitCursor::Nothing).await.unwrap();
         page.changes.into_iter().map(|change| change.actor).collect()

@@ -45,7 +45,7 @@ resetSeconds = 0
 ";
 
 impl At {
-    /// The answer to a gateway.
+    /// Returns the answer to a gateway.
     fn gateway(&self, pairs: &str, intent: Intent, cost: Option<u64>) -> Result<(bool, u64), String> {
         let requests = self.ask(|builder| builder.add(&operation(pairs), intent, cost));
         let verdict = requests.report().verdict(0).map_err(|refusal| refusal.to_string())?;
@@ -87,7 +87,7 @@ fn hit_on_a_concurrency_limit_is_refused_and_takes_nothing_elsewhere() {
         assert!(error.contains("it gives leases"), "{error}");
     }
     assert_eq!(at.left("key=a"), [("at-once".to_owned(), 4), ("credits".to_owned(), 100)]);
-    // The other rule of the stack has no lease's time.
+    // The other rule of the stack needs a TTL, because it gives no leases.
     assert!(at.try_reserve("key=a", 1, None, None).unwrap_err().contains("TTL"));
     assert_eq!(at.left("key=a"), [("at-once".to_owned(), 4), ("credits".to_owned(), 100)]);
 }
@@ -227,7 +227,7 @@ fn reload_neither_doubles_nor_loses_leases() {
     assert!(at.release(&id));
 }
 
-/// A rule without counters would not have seen what ended.
+/// A rule without counters would not see leases end.
 #[test]
 fn limit_of_0_drains_a_service() {
     let at = At::new(RULES);
@@ -242,7 +242,7 @@ fn limit_of_0_drains_a_service() {
     assert_eq!([at.enter("4"), at.enter("5")], [(true, 0), (false, 0)], "one is held, and one is free again");
 }
 
-/// Envoy tells the end of denied requests, too: they must not give back what others have taken.
+/// Envoy also reports the end of denied requests. They must not free leases that others have taken.
 #[test]
 fn end_of_a_gateway_request_frees_only_its_lease() {
     for policy in ["and", "canary"] {

@@ -16,7 +16,7 @@ actorField = user
 creditLimit = 0
 ";
 
-/// The same id, but for this text in it.
+/// Returns the id with this text replaced.
 fn altered(id: &ReservationId, text: &str, other: &str) -> ReservationId {
     assert_eq!(text.len(), other.len());
     let alter = |key: &[u8]| {
@@ -62,7 +62,7 @@ fn id_sealed_under_other_rules_loads_its_calendar() {
     assert_eq!(mixed.report().committed(1).unwrap().word(), "settled");
 }
 
-/// A client that cannot be given an id could not settle the reservation.
+/// Without an id, a client could not settle its reservation.
 #[test]
 fn nothing_is_reserved_before_the_key_is_known() {
     let options = RedisOptions { urls: vec!["redis://127.0.0.1:1".to_owned()], ..RedisOptions::default() };
@@ -84,7 +84,7 @@ fn nothing_is_reserved_before_the_key_is_known() {
     assert!(matches!(at.limiter.read_id(b"x"), Err(Refusal::Store(_))));
 }
 
-/// A record's key around the start of a bucket's key that exists, or around anything.
+/// Generates a record's key around the start of an existing bucket's key, or around any bytes.
 fn record() -> impl Strategy<Value = Vec<u8>> {
     let space = prop::sample::select(vec![RecordSpace::Reservations, RecordSpace::Answers]);
     let bucket = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<Vec<u8>>());

@@ -6,7 +6,7 @@ const MAX: &str = "9223372036854775807";
 const OUT_OF_RANGE: &str = "ERR value is not an integer or out of range";
 const SYNTAX: &str = "ERR syntax error";
 
-/// The words of `request`, with `MAX` for the largest number that there is.
+/// Splits `request` into words. `MAX` stands for the largest number.
 fn words(request: &str) -> Vec<&str> {
     request.split(' ').map(|word| if word == "MAX" { MAX } else { word }).collect()
 }
@@ -15,7 +15,7 @@ fn error(request: &str) -> String {
     with_command(&words(request), |command| command.expect_err(request).to_string())
 }
 
-/// The limit, the ask and the time of a request that is one of these commands.
+/// Returns the limit, the ask and the time of a request with one of these commands.
 fn asked(request: &str) -> (Limit, Ask, Option<Timestamp>) {
     with_command(&words(request), |command| match command.expect(request) {
         Command::Tokens(asked) | Command::Session(asked) | Command::Throttle(asked) => {
@@ -151,7 +151,7 @@ proptest! {
         let (share, period_ns) = rate(count, seconds);
         let exact = count as f64 / (seconds as f64 * 1e9);
         let kept = share as f64 / period_ns as f64;
-        // Rounded down to whole credits in 584 years, but never to none.
+        // The rate is rounded down to whole credits in 584 years, but never to 0.
         let one = 1.0 / u64::MAX as f64;
         prop_assert!(kept <= (exact * 1.000_000_1).max(one) && kept >= exact * 0.999_999_9 - one, "{kept} for {exact}");
     }

@@ -20,7 +20,7 @@ pub fn forget(database: &Database, expired: &[LimitChange]) -> Result<(), StoreE
     database.write_limits(expired.iter().map(|change| (key(change), None)), false)
 }
 
-/// Reads the next page of all limits.
+/// Reads the page of limits after `known`, in the order of their keys. The page is empty if `known` covers all limits.
 pub fn read(database: &Database, known: &LimitCursor) -> Result<LimitPage, StoreError> {
     let after = match known {
         LimitCursor::Nothing => None,

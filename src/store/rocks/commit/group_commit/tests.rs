@@ -11,8 +11,8 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A second lead was made and dropped at once, under the lock that its drop takes: the store hung forever when its
-/// thread asked for the lead just after the first hit had taken it.
+/// A second lead used to be created and dropped under the lock that its drop takes. So the store hung forever if its thread
+/// asked for the lead just after the first hit had taken it.
 #[test]
 fn only_one_waiter_leads_and_a_second_request_is_harmless() {
     let group = GroupCommit::new(0);
@@ -24,8 +24,8 @@ fn only_one_waiter_leads_and_a_second_request_is_harmless() {
     assert!(group.try_lead().is_some());
 }
 
-/// Leadership was a unit in a channel: a waiter that was dropped between the message and its next poll took it
-/// along, and every later hit waited forever.
+/// Leadership used to be a message in a channel. A waiter that was dropped between the message and its next poll took
+/// leadership with it, and every later hit waited forever.
 #[test]
 fn successor_that_leaves_before_it_is_polled_passes_leadership_on() {
     let group = GroupCommit::new(0);
@@ -73,13 +73,13 @@ fn hundred_thousand_departed_waiters_are_skipped_without_recursion() {
         })
         .collect();
     drop(left);
-    // On a small stack: recursion would end the process.
+    // The stack is so small that recursion would end the process.
     std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(leader)).unwrap().join().unwrap();
     let mut stays = stays;
     assert!(matches!(poll_once(stays.as_mut()), Poll::Ready(Ok(Some(_)))));
 }
 
-/// How often its waker is called.
+/// A waker that counts its calls.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -89,7 +89,7 @@ impl std::task::Wake for Woken {
     }
 }
 
-/// A wait that is pending.
+/// Starts a wait, which is pending.
 fn waiting(
     group: &Arc<GroupCommit>,
     woken: &Arc<Woken>,
@@ -101,7 +101,7 @@ fn waiting(
     wait
 }
 
-/// To wake a task takes a system call when it belongs to another thread: each hit on stable storage cost one.
+/// Waking a task of another thread takes a system call, and each hit on stable storage used to cost one.
 #[test]
 fn commit_wakes_one_waiter_per_thread_which_wakes_the_others() {
     let group = GroupCommit::new(0);
@@ -128,7 +128,7 @@ fn waiter_that_leaves_wakes_those_it_was_responsible_for() {
     let mut waits: Vec<_> = (0..3).map(|_| waiting(&group, &woken)).collect();
     leader.finish(leader.begin(), &Err(StoreError::new("the disk is full")));
     assert_eq!(woken.0.load(Relaxed), 1);
-    // The one that was woken is among these.
+    // The woken waiter is among these.
     waits.drain(1..).for_each(drop);
     assert_eq!(woken.0.load(Relaxed), 2);
     let stayed = poll_once(waits[0].as_mut());

@@ -47,7 +47,7 @@ fn apply_at(
 }
 
 fn apply(store: &RocksStore, id: &str, ask: ReservationAsk) -> Outcome {
-    asked_at(store, Clock::system().now(), &[("x", id, ask)]).remove(0).unwrap()
+    apply_at(store, Clock::system().now(), &[("x", id, ask)]).remove(0).unwrap()
 }
 
 /// Returns the credit left for a hit.
