@@ -68,7 +68,7 @@ fn limit() -> impl Strategy<Value = Limit> {
 
 /// The state of a reservation, by its name.
 #[derive(Debug, Clone, Copy)]
-enum Known {
+enum ModelRecord {
     Open { credits: u64, ttl_seconds: u32, ends: u64, is_held: bool },
     Committed { until: u64, args: Option<(u64, u32)>, answer: (u64, u64, u64) },
 }
@@ -79,7 +79,7 @@ struct Both {
     bucket: Bucket,
     records: [Option<Record>; NAMES],
     base: Bucket,
-    known: [Option<Known>; NAMES],
+    known: [Option<ModelRecord>; NAMES],
     at: u64,
 }
 
@@ -95,8 +95,8 @@ impl Both {
     }
 
     fn aside(&self) -> u64 {
-        let aside = |known: &Option<Known>| match known {
-            Some(Known::Open { credits, ends, is_held: true, .. }) if self.at < *ends => *credits,
+        let aside = |known: &Option<ModelRecord>| match known {
+            Some(ModelRecord::Open { credits, ends, is_held: true, .. }) if self.at < *ends => *credits,
             _ => 0,
         };
         self.known.iter().map(aside).sum()
@@ -111,7 +111,7 @@ impl Both {
     fn decide(&mut self, name: usize, ask: ReservationAsk) -> Outcome {
         let at = Timestamp::from_nanos(self.at);
         // After the clock was set back, a commit is remembered for no longer than one that is made now.
-        if let Some(Known::Committed { until, args, .. }) = &mut self.known[name] {
+        if let Some(ModelRecord::Committed { until, args, .. }) = &mut self.known[name] {
             let latest = self.at + REMEMBERED_NS.max(longest_ns(args.map_or(0, |(_, ttl_seconds)| ttl_seconds)));
             *until = if *until > latest + 10 * NANOS_PER_SECOND { latest } else { *until };
         }
@@ -167,7 +167,7 @@ impl Both {
     /// The reservation, if it is open.
     fn open(&self, name: usize) -> Option<(u64, u64)> {
         match self.known[name] {
-            Some(Known::Open { credits, ends, is_held: true, .. }) if self.at < ends => Some((credits, ends)),
+            Some(ModelRecord::Open { credits, ends, is_held: true, .. }) if self.at < ends => Some((credits, ends)),
             _ => None,
         }
     }
@@ -210,7 +210,7 @@ impl Both {
                 let outcome = self.decide(name, ReservationAsk::Renew { ttl_seconds });
                 let ttl_seconds = ttl_seconds.or(first).unwrap_or_default();
                 match (self.open(name), &mut self.known[name]) {
-                    (Some((_, before)), Some(Known::Open { ends, .. })) => {
+                    (Some((_, before)), Some(ModelRecord::Open { ends, .. })) => {
                         let wanted = round_up_end(Timestamp::from_nanos(self.at), ttl_seconds).as_nanos();
                         *ends = wanted.max(before).min(window);
                         prop_assert_eq!((outcome.fate, outcome.session.as_nanos()), (Fate::Done, *ends));
@@ -221,7 +221,7 @@ impl Both {
             Step::Forget => {
                 (self.bucket.state, self.base.state) = (None, None);
                 for known in self.known.iter_mut().flatten() {
-                    if let Known::Open { is_held, .. } = known {
+                    if let ModelRecord::Open { is_held, .. } = known {
                         *is_held = false;
                     }
                 }
@@ -238,7 +238,7 @@ impl Both {
                 let by_ns = time - self.at;
                 self.base.ask(Ask::Charge { cost: 0 }, self.at);
                 for known in self.known.iter_mut().flatten() {
-                    if let Known::Open { ends, is_held, .. } = known {
+                    if let ModelRecord::Open { ends, is_held, .. } = known {
                         *is_held &= *ends > before;
                         *ends -= by_ns / NANOS_PER_MILLI * NANOS_PER_MILLI;
                     }
@@ -258,10 +258,10 @@ impl Both {
         let is_lease = self.bucket.limit.kind() == Kind::Concurrency;
         let outcome = self.decide(name, ReservationAsk::Reserve { credits, ttl_seconds });
         let args = match self.known[name] {
-            Some(Known::Open { credits, ttl_seconds, .. }) if self.open(name).is_some() => {
+            Some(ModelRecord::Open { credits, ttl_seconds, .. }) if self.open(name).is_some() => {
                 Some(Some((credits, ttl_seconds)))
             }
-            Some(Known::Committed { until, args, .. }) if self.at < until && !is_lease => Some(args),
+            Some(ModelRecord::Committed { until, args, .. }) if self.at < until && !is_lease => Some(args),
             _ => None,
         };
         if let Some(args) = args {
@@ -276,7 +276,7 @@ impl Both {
             self.begin_window();
             let ends = round_up_end(Timestamp::from_nanos(self.at), ttl_seconds).as_nanos().min(window);
             prop_assert_eq!(outcome.session.as_nanos(), ends);
-            self.known[name] = Some(Known::Open { credits, ttl_seconds, ends, is_held: true });
+            self.known[name] = Some(ModelRecord::Open { credits, ttl_seconds, ends, is_held: true });
         }
         Ok(())
     }
@@ -285,11 +285,11 @@ impl Both {
         let outcome = self.decide(name, ReservationAsk::Commit { cost, charges: true });
         let told = (outcome.left, outcome.owed, outcome.reset_ns);
         let (args, ends) = match self.known[name] {
-            Some(Known::Committed { until, answer, .. }) if self.at < until => {
+            Some(ModelRecord::Committed { until, answer, .. }) if self.at < until => {
                 prop_assert_eq!((outcome.fate, told), (Fate::Repeated, answer));
                 return Ok(());
             }
-            Some(Known::Open { credits, ttl_seconds, ends, .. }) if self.open(name).is_some() => {
+            Some(ModelRecord::Open { credits, ttl_seconds, ends, .. }) if self.open(name).is_some() => {
                 (Some((credits, ttl_seconds)), ends)
             }
             _ => (None, 0),
@@ -301,7 +301,7 @@ impl Both {
         }
         let as_made = self.at + longest_ns(args.map_or(0, |(_, ttl_seconds)| ttl_seconds));
         let until = (self.at + REMEMBERED_NS).max(if is_open { ends.min(as_made) } else { 0 });
-        self.known[name] = Some(Known::Committed { until, args, answer: told });
+        self.known[name] = Some(ModelRecord::Committed { until, args, answer: told });
         prop_assert_eq!((told.0, told.1), self.left());
         Ok(())
     }

@@ -41,7 +41,7 @@ fn once(limiter: &Limiter, asked: &[(&str, Intent, &str)]) -> Applied {
 }
 
 /// Returns for each request whether it is allowed, and the credit left; or that its key belongs to another request.
-fn told(requests: &Applied) -> Vec<Result<(bool, u64), &'static str>> {
+fn answers_to(requests: &Applied) -> Vec<Result<(bool, u64), &'static str>> {
     let verdict = |index| match requests.report().verdict(index) {
         Ok(verdict) => Ok((verdict.allowed, verdict.credit)),
         Err(Refusal::DifferentRequest) => Err("different"),
@@ -66,12 +66,12 @@ fn batch_may_contain_a_request_and_its_retry() {
         ],
     );
     assert_eq!(
-        told(&requests),
+        answers_to(&requests),
         [Ok((true, 8)), Ok((true, 8)), Err("different"), Ok((true, 6)), Ok((true, 4)), Ok((true, 4))]
     );
     assert_eq!(requests.report().is_replay(), Err(2));
     let again = once(&limiter, &[hit("key=a bytes=2", "y"), ("key=a bytes=2", Intent::Charge, "x")]);
-    assert_eq!((told(&again), again.report().is_replay()), (vec![Ok((true, 6)), Ok((true, 4))], Ok(true)));
+    assert_eq!((answers_to(&again), again.report().is_replay()), (vec![Ok((true, 6)), Ok((true, 4))], Ok(true)));
     assert_eq!(counted(&limiter), counts(&[("accepted{key}", 2)]));
 }
 
@@ -79,10 +79,10 @@ fn batch_may_contain_a_request_and_its_retry() {
 fn hit_of_cost_0_is_idempotent() {
     let limiter = limiter_of(RULES);
     let look = [("key=a bytes=0", Intent::Hit, "x")];
-    assert_eq!(told(&once(&limiter, &look)), [Ok((true, 10))]);
+    assert_eq!(answers_to(&once(&limiter, &look)), [Ok((true, 10))]);
     assert_eq!(hit(&limiter, "key=a bytes=10"), Ok((true, 0)));
     let again = once(&limiter, &look);
-    assert_eq!((told(&again), again.report().is_replay()), (vec![Ok((true, 10))], Ok(true)));
+    assert_eq!((answers_to(&again), again.report().is_replay()), (vec![Ok((true, 10))], Ok(true)));
 }
 
 /// A rule that denies may allow after a reload. Then the retry counts.
@@ -92,14 +92,14 @@ fn denial_that_no_counter_decides_is_not_remembered() {
     let closed = [("stack=closed", Intent::Hit, "x")];
     for _ in 0..2 {
         let denied = once(&limiter, &closed);
-        assert_eq!((told(&denied), denied.report().is_replay()), (vec![Ok((false, 0))], Ok(false)));
+        assert_eq!((answers_to(&denied), denied.report().is_replay()), (vec![Ok((false, 0))], Ok(false)));
     }
     let open = [("stack=open", Intent::Hit, "x")];
     for is_replayed in [false, true] {
         let allowed = once(&limiter, &open);
-        assert_eq!((told(&allowed), allowed.report().is_replay()), (vec![Ok((true, 9))], Ok(is_replayed)));
+        assert_eq!((answers_to(&allowed), allowed.report().is_replay()), (vec![Ok((true, 9))], Ok(is_replayed)));
     }
-    assert_eq!(told(&once(&limiter, &[("nobody=knows", Intent::Hit, "x")])), [Ok((false, 0))]);
+    assert_eq!(answers_to(&once(&limiter, &[("nobody=knows", Intent::Hit, "x")])), [Ok((false, 0))]);
 }
 
 #[test]

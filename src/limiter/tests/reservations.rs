@@ -70,13 +70,13 @@ resetSeconds = 0
 ";
 
 /// A limiter whose time the test chooses.
-struct At {
+struct TestLimiter {
     limiter: Limiter,
     started: Timestamp,
     seconds: u64,
 }
 
-impl At {
+impl TestLimiter {
     fn new(rules: &str) -> Self {
         Self::of(limiter_of(rules))
     }
@@ -186,7 +186,7 @@ fn count(limiter: &Limiter, name: &str, labels: &str) -> u64 {
 
 #[test]
 fn reserved_credit_is_unavailable_to_others_until_it_is_settled() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let reserved = at.reserve("user=a", 70);
     assert_eq!((reserved.verdict.allowed, reserved.verdict.credit, reserved.is_repeated), (true, 30, false));
     let ends = reserved.ends_ns.unwrap();
@@ -209,7 +209,7 @@ fn reserved_credit_is_unavailable_to_others_until_it_is_settled() {
 
 #[test]
 fn release_frees_once_and_a_later_commit_is_late() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let id = at.id("user=a", 70);
     assert_eq!([at.release(&id), at.release(&id)], [true, false]);
     assert_eq!(at.only_left("user=a"), 100);
@@ -221,7 +221,7 @@ fn release_frees_once_and_a_later_commit_is_late() {
 
 #[test]
 fn reservation_ends_with_its_ttl_or_window_or_later_if_renewed() {
-    let mut at = At::new(RULES);
+    let mut at = TestLimiter::new(RULES);
     let (brief, renewed) = (at.id("user=a", 10), at.id("user=a", 20));
     at.seconds = 25;
     assert!((30..=31).contains(&at.renew(&renewed, 30).unwrap()));
@@ -242,7 +242,7 @@ fn reservation_ends_with_its_ttl_or_window_or_later_if_renewed() {
 
 #[test]
 fn all_rules_of_a_stack_reserve_or_none_does() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let pairs = "key=k tenant=t";
     assert_eq!(at.left(pairs), labelled(&[("requests", 3), ("tenant", 60), ("credits", 100)]));
     let reserved = at.reserve(pairs, 40);
@@ -271,7 +271,7 @@ fn all_rules_of_a_stack_reserve_or_none_does() {
 
 #[test]
 fn stack_with_a_forgotten_bucket_is_settled_on_the_others() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let id = at.id("key=k tenant=t", 40);
     at.ask(|builder| builder.add(&operation("tenant=t"), Intent::Forget, None));
     assert!((30..=31).contains(&at.renew(&id, 30).unwrap()), "the other one's");
@@ -281,7 +281,7 @@ fn stack_with_a_forgotten_bucket_is_settled_on_the_others() {
 
 #[test]
 fn canary_counts_the_reserved_amount_and_ignores_commits() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let id = at.id("key=k", 40);
     assert_eq!(at.trial_left("k"), 10);
     assert_eq!(at.commit(&id, 90), Ok(("settled", 10)));
@@ -291,7 +291,7 @@ fn canary_counts_the_reserved_amount_and_ignores_commits() {
 
 #[test]
 fn rule_with_debt_reserves_the_rest_and_owes_the_committed_cost() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     assert!(!at.reserve("debtor=a", 101).verdict.allowed, "all or nothing");
     let id = at.id("debtor=a", 60);
     assert!(
@@ -308,7 +308,7 @@ fn rule_with_debt_reserves_the_rest_and_owes_the_committed_cost() {
 
 #[test]
 fn actor_reserves_under_its_own_limit() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let own = |credits| run_of(at.limiter.set_limit("user", "a", credits, None)).unwrap();
     own(200);
     let id = at.id("user=a", 150);
@@ -328,7 +328,7 @@ fn run_of<T>(future: impl Future<Output = T>) -> T {
 
 #[test]
 fn rules_without_counters_reserve_nothing_and_answer_as_usual() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let free = at.reserve("free=yes", 1000);
     assert_eq!((free.verdict.allowed, free.verdict.credit, free.ends_ns, free.is_repeated), (true, 7, None, false));
     let id = free.id.unwrap();
@@ -341,8 +341,8 @@ fn rules_without_counters_reserve_nothing_and_answer_as_usual() {
 
 #[test]
 fn id_chosen_by_the_client_is_repeated_or_conflicts() {
-    let mut at = At::new(RULES);
-    let ask = |at: &At, credits, ttl, id| at.try_reserve("user=a", credits, ttl, Some(id));
+    let mut at = TestLimiter::new(RULES);
+    let ask = |at: &TestLimiter, credits, ttl, id| at.try_reserve("user=a", credits, ttl, Some(id));
     let first = ask(&at, 40, 30, "one").unwrap();
     let again = ask(&at, 40, 30, "one").unwrap();
     assert_eq!((first.is_repeated, again.is_repeated), (false, true));
@@ -366,7 +366,7 @@ fn id_chosen_by_the_client_is_repeated_or_conflicts() {
 
 #[test]
 fn invalid_reservation_is_refused_and_takes_nothing() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     for (credits, ttl, expected) in [
         (0, 30, "at least 1 credit"),
         (1, 0, "TTL 0 is below the minimum of 1 s"),
@@ -392,7 +392,7 @@ fn invalid_reservation_is_refused_and_takes_nothing() {
 
 #[test]
 fn requests_around_a_refused_reservation_are_answered() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let long = format!("user={}", "x".repeat(MAX_ID_TEXT));
     let reserve = Reserve { credits: 10, ttl_seconds: Some(5), id: None };
     let requests = at.ask(|builder| {
@@ -410,7 +410,7 @@ fn requests_around_a_refused_reservation_are_answered() {
 
 #[test]
 fn reservation_is_settled_on_its_original_bucket() {
-    let mut at = At::new(RULES);
+    let mut at = TestLimiter::new(RULES);
     let (first, second, ended) = (at.id("user=a", 10), at.id("user=a", 20), at.id("user=a", 30));
     let raised = RULES.replace("creditLimit = 100\nresetSeconds = 600", "creditLimit = 500\nresetSeconds = 600");
     at.replace_rules(&raised);
@@ -430,7 +430,7 @@ fn reservation_is_settled_on_its_original_bucket() {
 
 #[test]
 fn server_without_rules_reserves_and_settles_nothing() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let id = at.id("user=a", 10);
     at.limiter.policy.store(None);
     assert!(at.try_reserve("user=a", 10, 5, None).unwrap_err().contains("no rules"));
@@ -440,7 +440,7 @@ fn server_without_rules_reserves_and_settles_nothing() {
 /// Only a server can seal ids. Even if such an id had a valid seal, it could do no more than a charge.
 #[test]
 fn malformed_ids_with_a_valid_seal_settle_nothing_or_become_charges() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     at.id("user=a", 10);
     let id_of = |bucket: &[u8], records: usize| {
         let mut record = Vec::new();
@@ -481,7 +481,8 @@ fn reserving_rule_answers_and_counts_a_commit_on_a_shared_counter() {
             "[plan={plan} user=*]\ncreditLimit = {credits}\nresetSeconds = 600\nactorField = user\ncounter = usage\nlabel = {plan}\n\n"
         )
     };
-    let at = At::new(&(plan("free", 100) + &plan("pro", 1_000) + "[default]\ncreditLimit = 0\nresetSeconds = 0\n"));
+    let at =
+        TestLimiter::new(&(plan("free", 100) + &plan("pro", 1_000) + "[default]\ncreditLimit = 0\nresetSeconds = 0\n"));
     let id = at.id("plan=pro user=a", 600);
     assert_eq!(at.commit(&id, 300), Ok(("settled", 700)));
     assert_eq!(at.commit(&id, 300), Ok(("repeated", 700)));
@@ -490,7 +491,7 @@ fn reserving_rule_answers_and_counts_a_commit_on_a_shared_counter() {
 }
 
 /// Returns the id of a joint reservation; `None` if it is denied.
-fn reserve_as_one(at: &At, all: &[&str], credits: u64, ttl_seconds: Option<u32>) -> Option<ReservationId> {
+fn reserve_as_one(at: &TestLimiter, all: &[&str], credits: u64, ttl_seconds: Option<u32>) -> Option<ReservationId> {
     let requests = at.ask(|builder| {
         let added = builder.together(Together::AsOne, |builder| {
             all.iter().for_each(|pairs| builder.add_clamped_reservation(&operation(pairs), credits, ttl_seconds));
@@ -503,7 +504,7 @@ fn reserve_as_one(at: &At, all: &[&str], credits: u64, ttl_seconds: Option<u32>)
 
 #[test]
 fn several_operations_reserve_jointly_under_one_id() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let id = reserve_as_one(&at, &["user=a", "key=k tenant=t"], 40, Some(30)).unwrap();
     let id = at.sent_back(id);
     assert_eq!(id.records().count(), 3, "of the user, the tenant and the key");
@@ -521,9 +522,9 @@ fn several_operations_reserve_jointly_under_one_id() {
 
 #[test]
 fn counter_shared_by_several_operations_reserves_once() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let id = reserve_as_one(&at, &["user=a", "user=a x=y", "key=k", "key=k x=y"], 30, None).unwrap();
-    let left = |at: &At| (at.only_left("user=a"), at.left("key=k"));
+    let left = |at: &TestLimiter| (at.only_left("user=a"), at.left("key=k"));
     assert_eq!(left(&at), (70, labelled(&[("requests", 2), ("credits", 70)])));
     assert_eq!(id.records().count(), 2);
     assert_eq!(at.commit(&id, 10), Ok(("settled", 90)));
@@ -543,8 +544,8 @@ fn counter_shared_by_several_operations_reserves_once() {
 
 #[test]
 fn credits_and_ttls_are_clamped_if_the_client_leaves_them_to_the_server() {
-    let at = At::new(RULES);
-    let reserve = |at: &At, pairs: &str, credits, ttl_seconds| {
+    let at = TestLimiter::new(RULES);
+    let reserve = |at: &TestLimiter, pairs: &str, credits, ttl_seconds| {
         at.ask(|builder| builder.add_clamped_reservation(&operation(pairs), credits, ttl_seconds))
             .report()
             .reserved(0)
@@ -574,22 +575,22 @@ fn credits_and_ttls_are_clamped_if_the_client_leaves_them_to_the_server() {
 #[test]
 fn late_commit_without_room_for_all_records_counts_against_no_rule() {
     let store = MemoryStore::new(Bounds { max_reservations: 2, ..Bounds::default() });
-    let at = At::on(RULES, store);
+    let at = TestLimiter::on(RULES, store);
     let stacked = at.reserve("key=k tenant=t", 10).id.unwrap();
     assert_eq!(stacked.records().count(), 2);
-    let at = At { seconds: 120, ..at };
+    let at = TestLimiter { seconds: 120, ..at };
     at.reserve("user=a", 1);
     let before = at.left("key=k tenant=t");
     assert!(at.ask(|builder| builder.settle(&stacked, Settlement::Commit { cost: 7 })).report().settled(0).is_err());
     assert_eq!(at.left("key=k tenant=t"), before, "of both or of none");
-    let at = At { seconds: 240, ..at };
+    let at = TestLimiter { seconds: 240, ..at };
     assert_eq!(at.commit(&stacked, 7).map(|(word, _)| word), Ok("late"));
 }
 
 /// No server makes such an id. Each of its records is still settled.
 #[test]
 fn id_that_names_a_bucket_twice_is_settled_record_by_record() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let ids = ["a", "b"].map(|_| at.reserve("user=a", 10).id.unwrap());
     let both = ReservationId::new(ids.iter().flat_map(ReservationId::records));
     assert_eq!(at.only_left("user=a"), 80);

@@ -59,13 +59,13 @@ fn lefts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
 }
 
 /// Returns the rule that answered, and its answer.
-fn told(requests: &Applied, index: usize) -> (String, bool, u64) {
+fn answer_to(requests: &Applied, index: usize) -> (String, bool, u64) {
     let standing = requests.report().standing(index).unwrap();
     (standing.rule.label.clone().unwrap_or_default(), standing.verdict.allowed, standing.verdict.credit)
 }
 
 fn told_of(limiter: &Limiter, pairs: &str) -> (String, bool, u64) {
-    told(&apply(limiter, &[(pairs, Intent::Hit)]), 0)
+    answer_to(&apply(limiter, &[(pairs, Intent::Hit)]), 0)
 }
 
 fn answer(rule: &str, allowed: bool, credit: u64) -> (String, bool, u64) {
@@ -166,7 +166,7 @@ fn request_that_matches_too_many_rules_is_refused() {
 }
 
 /// Applies these hits as a group.
-fn together(limiter: &Limiter, hits: &[(&str, Option<u64>)]) -> Applied {
+fn apply_group(limiter: &Limiter, hits: &[(&str, Option<u64>)]) -> Applied {
     run(limiter.apply(plan_together(limiter, hits).unwrap()))
 }
 
@@ -183,9 +183,9 @@ fn plan_together(limiter: &Limiter, hits: &[(&str, Option<u64>)]) -> Result<Plan
 #[test]
 fn grouped_hits_each_have_a_verdict_and_add_costs_on_equal_counters() {
     let limiter = limiter_of(STACK);
-    let requests = together(&limiter, &[("key=a tenant=x", None), ("key=b tenant=x", None), ("other=1", Some(2))]);
+    let requests = apply_group(&limiter, &[("key=a tenant=x", None), ("key=b tenant=x", None), ("other=1", Some(2))]);
     let allowed =
-        |requests: &Applied| (0..requests.report().len()).map(|index| told(requests, index)).collect::<Vec<_>>();
+        |requests: &Applied| (0..requests.report().len()).map(|index| answer_to(requests, index)).collect::<Vec<_>>();
     assert_eq!(
         allowed(&requests),
         [answer("tenant", true, 2), answer("tenant", true, 2), answer("", true, 7)],
@@ -194,7 +194,7 @@ fn grouped_hits_each_have_a_verdict_and_add_costs_on_equal_counters() {
     // Three more exceed the tenant's limit, and one more exceeds the key's, although no other rule denies it.
     let hits = [("key=a tenant=x", None), ("key=c tenant=x", None), ("key=d tenant=x", None), ("key=e", None)];
     assert_eq!(
-        allowed(&together(&limiter, &hits)),
+        allowed(&apply_group(&limiter, &hits)),
         [answer("tenant", false, 2), answer("tenant", false, 2), answer("tenant", false, 2), answer("burst", true, 3)]
     );
     assert_eq!(left(&limiter, "key=e"), lefts(&[("burst", 3), ("daily", 100)]), "nothing was taken");
@@ -207,8 +207,11 @@ fn grouped_hits_each_have_a_verdict_and_add_costs_on_equal_counters() {
 #[test]
 fn grouped_hits_are_denied_by_one_limit_of_0_and_refused_by_one_invalid_cost() {
     let limiter = limiter_of(STACK);
-    let requests = together(&limiter, &[("key=a", None), ("blocked=yes", None)]);
-    assert_eq!([told(&requests, 0), told(&requests, 1)], [answer("burst", true, 3), answer("blocked", false, 0)]);
+    let requests = apply_group(&limiter, &[("key=a", None), ("blocked=yes", None)]);
+    assert_eq!(
+        [answer_to(&requests, 0), answer_to(&requests, 1)],
+        [answer("burst", true, 3), answer("blocked", false, 0)]
+    );
     let refused = plan_together(&limiter, &[("key=a", None), ("key=b tokens=x", None)]).unwrap_err();
     assert_eq!(refused.index, 1);
     assert_eq!(left(&limiter, "key=a"), lefts(&[("burst", 3), ("daily", 100)]));
@@ -270,7 +273,8 @@ fn lowest_limit_decides_grouped_hits_on_one_named_counter() {
     let rules = [plan("pro", 10), plan("free", 5), "[default]\ncreditLimit = 0\n".into()].concat();
     let limiter = limiter_of(&rules);
     let hits = |costs: [u64; 2]| {
-        let requests = together(&limiter, &[("plan=pro user=a", Some(costs[0])), ("plan=free user=a", Some(costs[1]))]);
+        let requests =
+            apply_group(&limiter, &[("plan=pro user=a", Some(costs[0])), ("plan=free user=a", Some(costs[1]))]);
         [0, 1].map(|index| requests.report().verdict(index).unwrap()).map(|verdict| (verdict.allowed, verdict.credit))
     };
     assert_eq!(hits([4, 2]), [(false, 5), (false, 5)]);
@@ -288,7 +292,7 @@ fn grouped_hits_with_debt_count_in_full_while_credit_is_left() {
     let rules = [rule("chat", "overrun = debt"), rule("mail", ""), "[default]\ncreditLimit = 0\n".into()].concat();
     let hits = |limiter: &Limiter, hits: &[(&str, u64)]| {
         let hits: Vec<_> = hits.iter().map(|(pairs, cost)| (*pairs, Some(*cost))).collect();
-        let requests = together(limiter, &hits);
+        let requests = apply_group(limiter, &hits);
         let verdicts = (0..hits.len()).map(|index| requests.report().verdict(index).unwrap());
         verdicts.map(|verdict| (verdict.allowed, verdict.balance())).collect::<Vec<_>>()
     };

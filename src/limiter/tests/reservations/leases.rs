@@ -44,7 +44,7 @@ creditLimit = 0
 resetSeconds = 0
 ";
 
-impl At {
+impl TestLimiter {
     /// Returns the answer to a gateway.
     fn gateway(&self, pairs: &str, intent: Intent, cost: Option<u64>) -> Result<(bool, u64), String> {
         let requests = self.ask(|builder| builder.add(&operation(pairs), intent, cost));
@@ -63,7 +63,7 @@ impl At {
 
 #[test]
 fn rule_sets_the_ttl_of_a_lease_regardless_of_the_request() {
-    let mut at = At::new(RULES);
+    let mut at = TestLimiter::new(RULES);
     let lease = at.try_reserve("method=GET key=a request_id=1", 1, None, None).unwrap();
     // More than --max-reservation-ttl, and rounded up.
     assert!((600..620).contains(&(lease.ends_ns.unwrap() / NANOS_PER_SECOND)));
@@ -81,7 +81,7 @@ fn rule_sets_the_ttl_of_a_lease_regardless_of_the_request() {
 
 #[test]
 fn hit_on_a_concurrency_limit_is_refused_and_takes_nothing_elsewhere() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     for pairs in ["key=a", "method=GET key=a request_id=1"] {
         let error = at.gateway(pairs, Intent::Hit, None).unwrap_err();
         assert!(error.contains("it gives leases"), "{error}");
@@ -94,7 +94,7 @@ fn hit_on_a_concurrency_limit_is_refused_and_takes_nothing_elsewhere() {
 
 #[test]
 fn stack_reserves_credits_and_one_lease() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let ids: Vec<_> = (0..4).map(|_| at.id("key=a", 20)).collect();
     assert_eq!(at.left("key=a"), [("at-once".to_owned(), 0), ("credits".to_owned(), 20)]);
     assert!(!at.reserve("key=a", 1).verdict.allowed, "four run");
@@ -106,7 +106,7 @@ fn stack_reserves_credits_and_one_lease() {
 
 #[test]
 fn charges_and_refunds_do_not_affect_leases() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let id = at.id("key=a", 20);
     assert_eq!(at.gateway("key=a", Intent::Charge, Some(5)), Ok((true, 75)));
     assert_eq!(at.gateway("key=a", Intent::Refund, Some(5)), Ok((true, 80)));
@@ -119,7 +119,7 @@ fn charges_and_refunds_do_not_affect_leases() {
 
 #[test]
 fn gateway_takes_and_frees_only_the_lease_that_the_field_names() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     assert_eq!([at.enter("1"), at.enter("2"), at.enter("3")], [(true, 1), (true, 0), (false, 0)]);
     assert_eq!(at.enter("1"), (true, 0), "asked again, it is the same lease");
     assert_eq!(at.leave("3"), (true, 0), "the denied request held none");
@@ -138,7 +138,7 @@ fn gateway_takes_and_frees_only_the_lease_that_the_field_names() {
 
 #[test]
 fn gateway_without_the_field_takes_and_frees_nothing() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     for intent in [Intent::Enter, Intent::EnterOrCharge, Intent::Leave] {
         let error = at.gateway("key=a", intent, None).unwrap_err();
         assert!(error.contains("holdField"), "{error}");
@@ -150,7 +150,7 @@ fn gateway_without_the_field_takes_and_frees_nothing() {
 
 #[test]
 fn canary_counts_leases_and_denies_nothing() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     assert_eq!(at.gateway("trial=x", Intent::Hit, None), Ok((true, 99)));
     let first = at.reserve("trial=x", 1).id.unwrap();
     let second = at.reserve("trial=x", 1).id.unwrap();
@@ -171,7 +171,7 @@ fn canary_counts_leases_and_denies_nothing() {
 
 #[test]
 fn group_takes_each_lease_once_or_none() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let together = |requests: &[(&str, Intent, Option<u64>)]| {
         let mut refused = None;
         let answered = at.ask(|builder| {
@@ -210,7 +210,7 @@ fn group_takes_each_lease_once_or_none() {
 
 #[test]
 fn reload_neither_doubles_nor_loses_leases() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let pairs = "method=GET key=k request_id=1";
     let id = at.try_reserve(pairs, 1, None, Some("1")).unwrap().id.unwrap();
     at.enter("2");
@@ -230,7 +230,7 @@ fn reload_neither_doubles_nor_loses_leases() {
 /// A rule without counters would not see leases end.
 #[test]
 fn limit_of_0_drains_a_service() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     assert_eq!([at.enter("1"), at.enter("2")], [(true, 1), (true, 0)]);
     at.replace_rules(&RULES.replacen("creditLimit = 2\n", "creditLimit = 0\n", 1));
     assert_eq!([at.enter("3"), at.enter("2")], [(false, 0), (true, 0)], "none is given, and those that are held go on");
@@ -246,7 +246,7 @@ fn limit_of_0_drains_a_service() {
 #[test]
 fn end_of_a_gateway_request_frees_only_its_lease() {
     for policy in ["and", "canary"] {
-        let at = At::new(&format!(
+        let at = TestLimiter::new(&format!(
             "[api=* id=*]\ncreditLimit = 1\nresetSeconds = 600\nalgorithm = concurrency\nholdField = id\nmatchPolicy = {policy}\n\
              label = at-once\n\n[api=*]\ncreditLimit = 3\nresetSeconds = 3600\nlabel = hits\n\n[default]\ncreditLimit = 0\n"
         ));
@@ -261,7 +261,7 @@ fn end_of_a_gateway_request_frees_only_its_lease() {
 
 #[test]
 fn committed_lease_can_be_taken_again_under_its_name() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let pairs = "method=GET key=k request_id=1";
     let id = at.try_reserve(pairs, 1, None, Some("1")).unwrap().id.unwrap();
     assert_eq!(at.commit(&id, 7), Ok(("settled", 2)));
@@ -270,7 +270,7 @@ fn committed_lease_can_be_taken_again_under_its_name() {
 
 #[test]
 fn maximum_reservation_ttl_does_not_apply_to_leases() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let pairs = "method=GET key=k request_id=1";
     let id = at.try_reserve(pairs, 1, 3_600, None).unwrap().id.unwrap();
     assert!((600..620).contains(&at.renew(&id, 3_600).unwrap()));
@@ -296,7 +296,7 @@ fn rules_of_one_operation_need_separate_leases() {
         assert!(problems.contains("its own `counter`"), "{policy}: {problems}");
         assert!(rules(policy, "counter = trial\n").is_ok(), "{policy}");
     }
-    let at = At::new(
+    let at = TestLimiter::new(
         "[job=*]\ncreditLimit = 5\nresetSeconds = 60\nalgorithm = concurrency\nmatchPolicy = canary\ncounter = trial\n\n\
          [job=*]\ncreditLimit = 2\nresetSeconds = 60\nalgorithm = concurrency\n\n[default]\ncreditLimit = 0\n",
     );

@@ -31,7 +31,7 @@ fn altered(id: &ReservationId, text: &str, other: &str) -> ReservationId {
 
 #[test]
 fn only_ids_of_this_store_are_read() {
-    let (at, other) = (At::new(RULES), At::new(RULES));
+    let (at, other) = (TestLimiter::new(RULES), TestLimiter::new(RULES));
     let id = at.id("user=a", 10);
     let text = at.limiter.write_id(id.clone()).unwrap();
     assert_eq!(at.limiter.read_id(text.as_bytes()).unwrap(), id);
@@ -43,7 +43,7 @@ fn only_ids_of_this_store_are_read() {
 #[test]
 fn id_sealed_under_other_rules_loads_its_calendar() {
     const ZONES: [&str; 3] = ["Asia/Muscat", "Asia/Hebron", "Asia/Xanadu"];
-    let at = At::new(CALENDAR_RULE);
+    let at = TestLimiter::new(CALENDAR_RULE);
     let id = at.id("by=year user=a", 10);
     let is_loaded = |zone: &str| Calendar::find(&format!("year 00:00 {zone}")).is_some();
     assert_eq!(ZONES.map(is_loaded), [true, false, false]);
@@ -70,7 +70,7 @@ fn nothing_is_reserved_before_the_key_is_known() {
     let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
     let metrics = Metrics::new();
     let policy = Policy::new(rules, &metrics, CounterNames::InRedis);
-    let at = At::of(Limiter::new(Some(policy), store, Clock::system(), metrics));
+    let at = TestLimiter::of(Limiter::new(Some(policy), store, Clock::system(), metrics));
     let reserve = Reserve { credits: 5, ttl_seconds: Some(5), id: None };
     let requests = at.ask(|builder| {
         builder.add_reservation(&operation("user=a"), reserve);
@@ -89,7 +89,7 @@ fn record() -> impl Strategy<Value = Vec<u8>> {
     let space = prop::sample::select(vec![RecordSpace::Reservations, RecordSpace::Answers]);
     let bucket = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<Vec<u8>>());
     (space, bucket, any::<Vec<u8>>()).prop_map(|(space, (which, length, rest), id)| {
-        let at = At::new(RULES);
+        let at = TestLimiter::new(RULES);
         let policy = at.limiter.policy().unwrap();
         let buckets: Vec<_> = (0..policy.rules().rules().len()).filter_map(|rule| policy.bucket(rule)).collect();
         let mut bucket = Vec::new();
@@ -112,7 +112,7 @@ proptest! {
 
     #[test]
     fn any_sealed_bytes_are_settled_without_a_panic(records in payload(), cost: u64, ttl: Option<u32>) {
-        let at = At::new(RULES);
+        let at = TestLimiter::new(RULES);
         at.id("user=a", 10);
         let id = at.sent_back(ReservationId::new(records.iter().map(|(rule, key)| (*rule, key.as_slice()))));
         let twice = at.ask(|builder| {
