@@ -510,7 +510,7 @@ fn server_long_without_a_change_reads_only_the_next_one() {
     // Both servers poll a few more times.
     until(|| calls("zrangebyscore") > asked + 12);
     assert!(calls("hget") - read < 10, "{} limits were read again", calls("hget") - read);
-    assert_eq!(redis.cli(&["HEXISTS", &limits, "fixed earlier"]), "0", "what ended long ago is forgotten");
+    assert_eq!(redis.cli(&["HEXISTS", &limits, "fixed earlier"]), "0", "a limit that ended long ago is forgotten");
     assert_eq!(hit(&server, "fixed", "kept-7", 7), (true, 0));
 }
 

@@ -837,7 +837,7 @@ fn group_reserves_from_all_buckets_or_none(opened: StoreFixture) {
         assert_eq!(again[..2], [(true, 1, Fate::Repeated), (true, 5, Fate::Repeated)]);
         assert_eq!(other[..2], [(false, 1, Fate::Different), (true, 5, Fate::Done)], "nothing is said of the others");
         let gone = opened.one(at(0), "{reserve} large#b", large, RELEASE).await;
-        assert_eq!((gone.allowed, gone.fate), (false, Fate::Gone), "nothing is left of what was denied");
+        assert_eq!((gone.allowed, gone.fate), (false, Fate::Gone), "a denied request leaves nothing behind");
         let freed = opened.one(at(0), "{reserve} large#a", large, RELEASE).await;
         assert_eq!((freed.left, freed.fate), (9, Fate::Done));
     });
@@ -983,7 +983,7 @@ fn concurrent_groups_take_from_all_buckets_or_none(opened: StoreFixture) {
     let left = |bucket: &str, limit| runtime.block_on(opened.one(at(0), bucket, limit, LOOK)).left;
     assert_eq!(left("{together} all", of_all), 0);
     for (client, allowed) in (0..CLIENTS).zip(allowed) {
-        assert_eq!(left(&bucket(client), of_one), 40 - allowed, "a denied group takes from none");
+        assert_eq!(left(&bucket(client), of_one), 40 - allowed, "a denied group takes from no counter");
     }
 }
 

@@ -75,7 +75,7 @@ fn denial_sets_the_exit_code_if_requested() {
     assert_eq!(codes, [0, 3]);
     assert_eq!(hit(&["--server", &resp], &["a=1"]).0, 0);
     assert_eq!(hit(&["--addr", &server.line.to_string(), "--exit-code"], &["a=1"]).0, 3);
-    assert_eq!(hit(&["--server", "127.0.0.1:1", "--exit-code"], &["a=1"]).0, 1, "an error is no denial");
+    assert_eq!(hit(&["--server", "127.0.0.1:1", "--exit-code"], &["a=1"]).0, 1, "an error is not a denial");
 }
 
 #[test]

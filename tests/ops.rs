@@ -284,7 +284,7 @@ fn only_complete_backups_are_restored_and_only_into_empty_directories() {
         assert!(!Path::new(&place.path("new")).exists(), "nothing half is left");
         fs::create_dir(place.path("empty")).unwrap();
         restore(&backup, "empty");
-        fs::remove_dir(place.path("empty")).expect("it is as empty as it was");
+        fs::remove_dir(place.path("empty")).expect("it is still empty");
     }
     fs::write(&table, whole).unwrap();
     let printed = done(&["restore", &backup, "--data-dir", &place.path("new")]);

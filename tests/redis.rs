@@ -276,7 +276,10 @@ fn window_without_expiry_is_repaired_and_foreign_content_affects_one_bucket() {
         let actors: Vec<_> = listed.iter().map(|bucket| String::from_utf8_lossy(&bucket.actor)).collect();
         assert!(actors.contains(&"good".into()) && actors.contains(&"lost".into()) && actors.len() == 2, "{actors:?}");
         for actor in ["text", "list"] {
-            assert!(one(&store, actor, limit, Action::Forget).await.unwrap().allowed, "what is unreadable goes, too");
+            assert!(
+                one(&store, actor, limit, Action::Forget).await.unwrap().allowed,
+                "an unreadable record is removed, too"
+            );
             assert!(one(&store, actor, limit, TAKE).await.unwrap().allowed);
         }
         for text in ["inf", "nan", "0x10", "1e3", " 1", "1.5", ""] {

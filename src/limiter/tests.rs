@@ -144,11 +144,11 @@ fn requests_around_a_refused_one_are_answered() {
 fn every_participating_rule_needs_a_valid_cost() {
     let limiter = limiter();
     assert_eq!(hit(&limiter, "api=denied bytes=5"), Ok((false, 0)));
-    assert!(hit(&limiter, "api=denied bytes=five").is_err(), "also where nothing is counted");
-    assert!(hit(&limiter, "api=trial bytes=five").is_err(), "also a canary");
-    assert!(peek(&limiter, "api=trial bytes=five").is_err(), "a peek tells what a hit would get");
+    assert!(hit(&limiter, "api=denied bytes=five").is_err(), "even if nothing is counted");
+    assert!(hit(&limiter, "api=trial bytes=five").is_err(), "including a canary");
+    assert!(peek(&limiter, "api=trial bytes=five").is_err(), "a peek predicts the answer to a hit");
     assert_eq!(hit(&limiter, "api=trial bytes=7"), Ok((true, 4)), "each rule has a cost of its own");
-    assert_eq!(hit(&limiter, "api=other bytes=five"), Ok((true, 3)), "where no rule asks, any value will do");
+    assert_eq!(hit(&limiter, "api=other bytes=five"), Ok((true, 3)), "any value is valid if no rule needs it");
 }
 
 #[test]

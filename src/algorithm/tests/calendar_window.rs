@@ -1,4 +1,4 @@
-//! The calendar window, compared with a plain model that counts the credits taken in each window. Windows of the calendar
+//! The calendar window, compared with a plain model that counts the credits taken in each window. The calendar's windows
 //! last 7 and 12 seconds in turn.
 
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ proptest! {
         take(&mut bucket, 5, 3, at);
         let earlier = at - back;
         let outcome = take(&mut bucket, 5, 1, earlier);
-        prop_assert_eq!(outcome.left, 1, "what was taken stays taken");
+        prop_assert_eq!(outcome.left, 1, "taken credit stays taken");
         // The end of the window that was running, or of the window at the earlier time.
         let ends = [window(at).1, window(earlier).1];
         prop_assert!(ends.into_iter().any(|ends| outcome.reset_ns <= ends - earlier), "{}", outcome.reset_ns);

@@ -58,7 +58,7 @@ fn million_per_second_is_one_per_microsecond() {
 
 #[test]
 fn count_that_does_not_divide_the_period_does_not_drift() {
-    // A flood at every nanosecond for a million periods of 10 ns is granted 3 in each period, and the burst at the start.
+    // A flood at every nanosecond for a million periods of 10 ns is granted 3 in each period, and the burst first.
     // The bucket needs room for 2, or the drops that leak in the nanosecond after it is empty are lost.
     let mut bucket = bucket(2, 3, 10);
     let granted = (0..10_000_000).filter(|nanos| bucket.take(1, START + nanos).allowed).count();

@@ -338,8 +338,8 @@ proptest! {
         }
     }
 
-    /// For any number of reservations and any ends, at least the reserved credits are set aside at any time, exactly as many
-    /// in total, and all of them are free once the last reservation has ended.
+    /// For any number of reservations and any ends, at least the reserved credits are set aside at any time, exactly as
+    /// many in total, and all of them are free once the last reservation has ended.
     #[test]
     fn few_groups_hold_any_number_of_reservations(
         steps in prop::collection::vec((0..500u64, 1..9u64, 1..2_000u64, any::<prop::sample::Index>(), 0..4u8), 1..400),

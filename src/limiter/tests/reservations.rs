@@ -199,7 +199,7 @@ fn reserved_credit_is_unavailable_to_others_until_it_is_settled() {
     assert_eq!(at.commit(&id, 20), Ok(("settled", 80)));
     assert_eq!(at.commit(&id, 20), Ok(("repeated", 80)));
     assert_eq!(at.only_left("user=a"), 80);
-    assert_eq!(at.commit(&at.id("user=a", 10), 130), Ok(("settled", -50)), "whatever was reserved");
+    assert_eq!(at.commit(&at.id("user=a", 10), 130), Ok(("settled", -50)), "regardless of the reservation");
     let hits = |status: &str| format!("rule_label=\"user\",status=\"{status}\"");
     assert_eq!(count(&at.limiter, "divvy_hits_total", &hits("accepted")), 2);
     assert_eq!(count(&at.limiter, "divvy_hits_total", &hits("rejected")), 1);
@@ -415,7 +415,7 @@ fn reservation_is_settled_on_its_original_bucket() {
     let raised = RULES.replace("creditLimit = 100\nresetSeconds = 600", "creditLimit = 500\nresetSeconds = 600");
     at.replace_rules(&raised);
     assert_eq!(at.only_left("user=a"), 500, "another counter");
-    assert_eq!(at.commit(&first, 15), Ok(("settled", 35)), "100 less what is reserved");
+    assert_eq!(at.commit(&first, 15), Ok(("settled", 35)), "100 minus the reserved credits");
     assert!((30..=31).contains(&at.renew(&second, 30).unwrap()));
     assert!(at.release(&second));
     assert_eq!(at.only_left("user=a"), 500);
@@ -423,7 +423,7 @@ fn reservation_is_settled_on_its_original_bucket() {
     at.seconds = 40;
     let error = at.commit(&ended, 15).unwrap_err();
     assert!(error.contains("nothing was charged") && error.contains("has ended"), "{error}");
-    assert_eq!(at.only_left("user=a"), 500, "and nobody is charged");
+    assert_eq!(at.only_left("user=a"), 500, "and no actor is charged");
     at.replace_rules(RULES);
     assert_eq!(at.commit(&ended, 15), Ok(("late", 70)), "the rule is back, and its counter");
 }
@@ -537,7 +537,11 @@ fn counter_shared_by_several_operations_reserves_once() {
         });
         added.unwrap();
     });
-    assert_eq!(left(&at), (-30, labelled(&[("requests", 2), ("credits", 85)])), "whatever is left, the largest once");
+    assert_eq!(
+        left(&at),
+        (-30, labelled(&[("requests", 2), ("credits", 85)])),
+        "charges count regardless of the credit left, and only the largest on a shared counter"
+    );
     assert_eq!([0, 1, 2].map(|index| charged.report().verdict(index).unwrap().balance()), [-30, 85, -30]);
     assert!(matches!(charged.report().verdict(3), Err(Refusal::NothingToCharge { .. })), "and the others count");
 }
@@ -582,7 +586,7 @@ fn late_commit_without_room_for_all_records_counts_against_no_rule() {
     at.reserve("user=a", 1);
     let before = at.left("key=k tenant=t");
     assert!(at.ask(|builder| builder.settle(&stacked, Settlement::Commit { cost: 7 })).report().settled(0).is_err());
-    assert_eq!(at.left("key=k tenant=t"), before, "of both or of none");
+    assert_eq!(at.left("key=k tenant=t"), before, "from both or from neither");
     let at = TestLimiter { seconds: 240, ..at };
     assert_eq!(at.commit(&stacked, 7).map(|(word, _)| word), Ok("late"));
 }

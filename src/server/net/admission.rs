@@ -130,7 +130,7 @@ mod tests {
         let _other = admission.admit(ip("192.0.2.2")).unwrap();
         drop(first);
         assert!(admission.admit(ip("192.0.2.1")).is_ok());
-        assert_eq!(admission.open.lock().addresses.len(), 1, "who left is forgotten");
+        assert_eq!(admission.open.lock().addresses.len(), 1, "clients that left are forgotten");
     }
 
     #[test]

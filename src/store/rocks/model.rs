@@ -1,5 +1,5 @@
-//! The engine on the model checker. Random schedules interleave hits, clients that leave, commits that fail, write-backs,
-//! fsyncs, and a disk that breaks and is reopened.
+//! The engine on the model checker. Random schedules interleave hits, clients that leave, commits that fail,
+//! write-backs, fsyncs, and a disk that breaks and is reopened.
 //!
 //! `make model` runs it. A failure prints a schedule that `shuttle::replay` repeats.
 
@@ -304,8 +304,8 @@ impl World {
         self.engine.heal(|| true, || Ok(SimulatedDisk::open(&medium)));
     }
 
-    /// Runs clients, some of which leave, and housekeeping at the same time. Then heals the disk, and expects an answer to
-    /// a last hit.
+    /// Runs clients, some of which leave, and housekeeping at the same time. Then heals the disk, and expects an answer
+    /// to a last hit.
     fn run(&self) {
         let clients: Vec<_> = (0..3).map(|index| self.client(index)).collect();
         let housekeeping = {
@@ -489,8 +489,8 @@ impl World {
         outcomes.into_iter().collect::<Result<_, _>>().ok()
     }
 
-    /// Asserts that after a crash at this moment, the bucket agrees with the records, and that no acknowledged change is
-    /// missing.
+    /// Asserts that after a crash at this moment, the bucket agrees with the records, and that no acknowledged change
+    /// is missing.
     fn assert_reservations(&self) {
         let settled = self.settled.lock().unwrap().clone();
         let medium = self.medium.lock().unwrap();
@@ -545,8 +545,8 @@ impl World {
         self.settle(&batch).await
     }
 
-    /// Asserts that after a crash at this moment, the reservation of [`GROUP`] is in one stage, and all counters have the
-    /// same credit left.
+    /// Asserts that after a crash at this moment, the reservation of [`GROUP`] is in one stage, and all counters have
+    /// the same credit left.
     fn assert_settled_as_one(&self) {
         let medium = self.medium.lock().unwrap();
         let counters = replay(&medium.log, medium.counters.clone());
@@ -616,8 +616,8 @@ impl World {
         }
     }
 
-    /// Asserts that after a crash at this moment, each counter agrees with its answers, a group has all of its answers or
-    /// none, and no acknowledged answer is missing.
+    /// Asserts that after a crash at this moment, each counter agrees with its answers, a group has all of its answers
+    /// or none, and no acknowledged answer is missing.
     fn assert_answers(&self) {
         let answers = self.answers.lock().unwrap().clone();
         let medium = self.medium.lock().unwrap();

@@ -122,7 +122,7 @@ fn gateway_takes_and_frees_only_the_lease_that_the_field_names() {
     let at = TestLimiter::new(RULES);
     assert_eq!([at.enter("1"), at.enter("2"), at.enter("3")], [(true, 1), (true, 0), (false, 0)]);
     assert_eq!(at.enter("1"), (true, 0), "asked again, it is the same lease");
-    assert_eq!(at.leave("3"), (true, 0), "the denied request held none");
+    assert_eq!(at.leave("3"), (true, 0), "the denied request held no lease");
     assert_eq!(at.leave("1"), (true, 1));
     assert_eq!(at.leave("1"), (true, 1));
     assert_eq!([at.enter("3"), at.enter("4")], [(true, 0), (false, 0)]);
@@ -194,7 +194,7 @@ fn group_takes_each_lease_once_or_none() {
     assert_eq!([at.only_left(one), at.only_left(other)], [1, 1]);
     let next = "method=GET key=a request_id=2";
     assert_eq!(together(&[enter(next), enter("unknown=x")]), [Ok(true), Ok(false)]);
-    assert_eq!(at.only_left(one), 1, "the default rule denies, so none is taken");
+    assert_eq!(at.only_left(one), 1, "the default rule denies, so no lease is taken");
     let look = (one, Intent::Enter, Some(0));
     for two in [[enter(one), enter(next)], [enter(one), look], [look, enter(one)]] {
         let refused = together(&two);
@@ -233,7 +233,11 @@ fn limit_of_0_drains_a_service() {
     let at = TestLimiter::new(RULES);
     assert_eq!([at.enter("1"), at.enter("2")], [(true, 1), (true, 0)]);
     at.replace_rules(&RULES.replacen("creditLimit = 2\n", "creditLimit = 0\n", 1));
-    assert_eq!([at.enter("3"), at.enter("2")], [(false, 0), (true, 0)], "none is given, and those that are held go on");
+    assert_eq!(
+        [at.enter("3"), at.enter("2")],
+        [(false, 0), (true, 0)],
+        "no lease is granted, and held leases continue"
+    );
     at.leave("1");
     at.leave("3");
     let error = at.gateway("method=GET key=k request_id=4", Intent::Hit, None).unwrap_err();
@@ -301,5 +305,5 @@ fn rules_of_one_operation_need_separate_leases() {
          [job=*]\ncreditLimit = 2\nresetSeconds = 60\nalgorithm = concurrency\n\n[default]\ncreditLimit = 0\n",
     );
     let allowed = (0..6).filter(|_| at.try_reserve("job=x", 1, None, None).unwrap().verdict.allowed).count();
-    assert_eq!(allowed, 2, "whatever a canary allows");
+    assert_eq!(allowed, 2, "regardless of the canary");
 }

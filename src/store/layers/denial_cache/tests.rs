@@ -55,7 +55,7 @@ fn hit_after_a_refund_asks_the_store_and_so_does_every_charge() {
         (answer, cache.inner().asked.load(Relaxed) != before)
     };
     assert_eq!(ask(Ask::Overdraw { cost: 5 }), ((true, 0, 3), true));
-    assert_eq!(ask(Ask::Overdraw { cost: 1 }), ((false, 0, 3), false), "what is owed is known, too");
+    assert_eq!(ask(Ask::Overdraw { cost: 1 }), ((false, 0, 3), false), "the debt is known, too");
     assert_eq!(ask(Ask::Charge { cost: 2 }), ((false, 0, 5), true));
     assert_eq!(ask(Ask::Look { cost: 1 }), ((false, 0, 5), false));
     assert_eq!(ask(Ask::Refund { cost: 6 }), ((true, 1, 0), true));
@@ -79,8 +79,8 @@ fn store_answers_for_reservations_and_for_hits_after_they_free_credits() {
     let hit = || hit(&cache, 0, "a");
     let reserve = ReservationAsk::Reserve { credits: 2, ttl_seconds: 60 };
     assert_eq!(about(reserve), (true, 0));
-    assert_eq!(hit(), ((false, 0, 60), true), "what a reservation leaves is not learned");
-    assert_eq!(hit(), ((false, 0, 60), false), "what a hit finds is");
+    assert_eq!(hit(), ((false, 0, 60), true), "the cache learns nothing from a reservation");
+    assert_eq!(hit(), ((false, 0, 60), false), "the cache learns from a hit");
     assert_eq!(about(reserve), (true, 0), "the same once more");
     assert_eq!(hit(), ((false, 0, 60), false));
     assert_eq!(about(ReservationAsk::Release), (true, 2));
@@ -199,8 +199,8 @@ fn answer_from_before_a_forget_is_not_remembered() {
     assert_eq!(hit(&cache, 1, "a"), ((true, 1, 60), true));
 }
 
-/// A hit was denied before the bucket was forgotten, and its answer arrives afterwards. The client that sent the forget has
-/// left by then.
+/// A hit was denied before the bucket was forgotten, and its answer arrives afterwards. The client that sent the forget
+/// has left by then.
 #[tokio::test]
 async fn forget_reaches_the_cache_after_its_client_has_gone() {
     let cache = cache(8);

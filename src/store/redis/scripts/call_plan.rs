@@ -186,7 +186,7 @@ mod tests {
         !plan.steps.is_empty()
     }
 
-    /// The indices of each call's actions, for units of one-letter buckets, and whether the call is that of groups.
+    /// Returns the indices of each call's actions, for units of one-letter buckets, and whether the call is for groups.
     fn calls(units: &[&str]) -> Vec<(Vec<usize>, bool)> {
         let mut batch = Batch::default();
         for unit in units {

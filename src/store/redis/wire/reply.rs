@@ -199,7 +199,7 @@ mod tests {
         assert!(Reply::from_line(":1\r\n").error().is_none());
     }
 
-    /// Any reply of RESP 2 or 3, as bytes.
+    /// Generates any reply of RESP 2 or 3, as bytes.
     fn any_reply() -> impl Strategy<Value = String> {
         let blob =
             |kind: &'static str| "[ -~\r\n]{0,9}".prop_map(move |text| format!("{kind}{}\r\n{text}\r\n", text.len()));

@@ -269,7 +269,7 @@ mod tests {
         let place = backups.begin("wednesday").unwrap();
         assert_eq!(names(dir.path()), kept);
         leave();
-        // Another process may be writing these: this one is.
+        // Another process may be writing these files. Here, this process is.
         Backups::new(Some(dir.path().into())).tidy();
         assert!(dir.path().join(".monday.partial").exists());
         drop(place);

@@ -65,7 +65,7 @@ mod tests {
     use crate::store::key::{Prefix, Space};
     use crate::store::testing::window;
 
-    /// A key that begins as the one before does, and goes on differently, has another limit.
+    /// A key with the same beginning as the previous one and another continuation has another limit.
     #[test]
     fn each_key_is_decoded_with_its_own_limit() {
         let mut decoder = Decoder::default();

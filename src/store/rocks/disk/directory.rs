@@ -368,7 +368,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let format = || fs::read_to_string(dir.path().join(FORMAT_FILE)).unwrap();
         fs::write(dir.path().join(FORMAT_FILE), "1\n").unwrap();
-        // An upgrade that was interrupted leaves this.
+        // An interrupted upgrade leaves this state.
         fs::write(dir.path().join("DIVVY-FORMAT.new"), "").unwrap();
         assert!(matches!(claim(dir.path()), Ok(Content::Nothing)));
         assert_eq!(format(), "1\n", "a claim changes nothing");
@@ -386,7 +386,7 @@ mod tests {
         assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat { found, .. }) if found == "99"));
     }
 
-    /// RocksDB made a new database in such a directory, and at the second start deleted the old one's files.
+    /// RocksDB used to create a new database in such a directory, and deleted the old one's files at the second start.
     #[test]
     fn database_without_its_current_file_is_damaged_not_new() {
         let dir = tempfile::tempdir().unwrap();

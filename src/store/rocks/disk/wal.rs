@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// A whole write of one record.
+    /// Returns a complete write of one record.
     fn record(sequence: u64, length: u16) -> Vec<u8> {
         let mut bytes = vec![0; HEADER + usize::from(length)];
         bytes[4..6].copy_from_slice(&length.to_le_bytes());

@@ -11,8 +11,8 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A second lead used to be created and dropped under the lock that its drop takes. So the store hung forever if its thread
-/// asked for the lead just after the first hit had taken it.
+/// A second lead used to be created and dropped under the lock that its drop takes. So the store hung forever if its
+/// thread asked for the lead just after the first hit had taken it.
 #[test]
 fn only_one_waiter_leads_and_a_second_request_is_harmless() {
     let group = GroupCommit::new(0);
@@ -113,7 +113,7 @@ fn commit_wakes_one_waiter_per_thread_which_wakes_the_others() {
     leader.finish(leader.begin(), &Ok(()));
     assert_eq!(woken.0.load(Relaxed), 2);
     let all = here.into_iter().chain(there);
-    // The last that came to wait is woken first.
+    // The waiter that came last is woken first.
     for mut wait in all.rev() {
         assert!(matches!(poll_once(wait.as_mut()), Poll::Ready(Ok(None))));
     }

@@ -234,7 +234,8 @@ fn reservation_records_do_not_count_as_counters() {
     assert_eq!(store.core.engine.admission.records.remembered().reservations, 100);
 }
 
-/// The first member of a group dropped the expired record of the second, and the record that replaced it was not counted.
+/// The first member of a group dropped the expired record of the second, and the record that replaced it was not
+/// counted.
 #[test]
 fn records_of_one_stripe_replaced_in_a_group_are_counted() {
     let opened = StoreInDir::new();

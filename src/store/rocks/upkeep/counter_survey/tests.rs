@@ -1,4 +1,4 @@
-//! The count against a model, and what compactions, sweeps, forgetting and restarts do to it.
+//! The count of counters, compared with a model, through compactions, sweeps, forgetting and restarts.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::store::{Durability, RocksOptions, RocksStore};
 const HOUR: u64 = 3600 * NANOS_PER_SECOND;
 const KEYS: u8 = 12;
 
-/// The times of hits: an hour's bucket that is hit long ago has expired by the clock of compactions and sweeps.
+/// Times of hits. A bucket of an hour that was hit long ago has expired by the clock of compactions and sweeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     LongAgo,
@@ -39,7 +39,7 @@ fn time(when: When) -> Timestamp {
     }
 }
 
-/// Whether the action was answered, and with what.
+/// Returns the answer to the action, if there is one.
 fn act(store: &RocksStore, key: u32, action: Action, when: When) -> Option<bool> {
     let limit = Limit::TokenBucket(TokenBucket::new(1_000_000_000, 1_000_000_000, HOUR).unwrap());
     let mut batch = Batch::default();
@@ -59,9 +59,9 @@ fn sweep(store: &RocksStore) {
     while !store.core.engine.table.knows_records() {
         std::thread::yield_now();
     }
-    // As the thread does when there is little room left.
+    // The thread does the same when little room is left.
     store.core.engine.write_back().unwrap();
-    // A compaction that runs leaves what it drops in doubt. RocksDB may begin one at any time.
+    // While a compaction runs, the records that it drops are in doubt. RocksDB may begin one at any time.
     for _ in 0..100 {
         while store.core.engine.with_disk(|database| Ok(database.is_compacting())).unwrap() {
             std::thread::yield_now();
@@ -109,7 +109,7 @@ fn compaction_that_drops_expired_counters_lowers_the_count() {
     store.compact().unwrap();
     assert_eq!(store.expired_dropped(), 100);
     assert_eq!(store.core.engine.admission.counters.at_least(), 40);
-    // They are still in the table, and begin anew.
+    // These counters are still in the table, and begin anew.
     (0..100).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));
     assert_eq!(store.core.engine.admission.counters.at_least(), 140);
     sweep(&store);
@@ -123,7 +123,7 @@ fn compaction_that_drops_an_old_record_of_a_live_counter_keeps_the_count() {
     let store = open(dir.path(), 90_000_000, 1_000);
     (0..100).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
     write_back_all(&store);
-    // The later ones are in the table only, when the compaction comes by.
+    // The later counters are only in the table while the compaction runs.
     (0..50).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));
     (90..100).for_each(|key| assert_eq!(act(&store, key, Action::Forget, When::LongAgo), Some(true)));
     compact_without_write_back(&store);
@@ -183,7 +183,7 @@ fn killed_store_is_counted_in_the_background_without_refusing_hits() {
 }
 
 /// A counter that is written back may still have a change in the journal. A compaction that dropped the record of such a
-/// counter, once it had expired, let it come back at the next start, uncounted.
+/// counter, once it had expired, let it return at the next start, uncounted.
 #[test]
 fn counters_restored_from_the_journal_are_counted() {
     let dir = tempfile::tempdir().unwrap();
@@ -204,7 +204,7 @@ fn counters_restored_from_the_journal_are_counted() {
     close(store);
 }
 
-/// Ends its threads and lets the database go, as the process's end would, and stores nothing.
+/// Ends the store's threads and drops the database without storing anything, like the end of the process.
 fn drop_without_closing(store: RocksStore) {
     *store.core.stopping.lock() = true;
     store.core.engine.admission.commits.close();
@@ -221,9 +221,12 @@ fn log_counts_beyond_its_allowance() {
     let documented = MAX_DISK + (192 << 20);
     assert!(!is_disk_full(MAX_DISK - 1, WAL_ALLOWANCE, MAX_DISK));
     assert!(is_disk_full(MAX_DISK, 0, MAX_DISK));
-    // All of the flood is in the log still.
+    // The whole flood is still in the log.
     assert!(is_disk_full(0, WAL_ALLOWANCE + MAX_DISK, MAX_DISK));
-    assert!(WAL_ALLOWANCE + MAX_DISK + (60 << 20) < documented, "room for what comes until it is measured and flushed");
+    assert!(
+        WAL_ALLOWANCE + MAX_DISK + (60 << 20) < documented,
+        "room for data that arrives before the measurement and the flush"
+    );
     assert!(!is_disk_full(u64::MAX / 2, u64::MAX / 2, u64::MAX) && is_disk_full(u64::MAX, u64::MAX, u64::MAX));
 }
 
