@@ -132,15 +132,15 @@ fn hung_sentinel_does_not_hide_the_master() {
 
 #[test]
 fn cluster_replaces_a_killed_master_without_affecting_other_shards() {
-    a_cluster_loses_a_master(RedisServer::kill);
+    run_cluster_without_a_master(RedisServer::kill);
 }
 
 #[test]
 fn cluster_replaces_a_hung_master_without_affecting_other_shards() {
-    a_cluster_loses_a_master(|master| master.signal("-STOP"));
+    run_cluster_without_a_master(|master| master.signal("-STOP"));
 }
 
-fn a_cluster_loses_a_master(lose: impl FnOnce(&mut RedisServer)) {
+fn run_cluster_without_a_master(lose: impl FnOnce(&mut RedisServer)) {
     let mut cluster = RedisCluster::start();
     let server = serve(&["--redis-url", &cluster.urls().join(",")]);
     let master = cluster.port_of(KEY);

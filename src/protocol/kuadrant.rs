@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn report_costs_the_descriptor_s_addend_or_the_request_s_or_1() {
+    fn report_costs_the_addend_of_its_descriptor_or_request_or_1() {
         let cost = |of_request, of_descriptor| {
             let descriptor = RateLimitDescriptor { hits_addend: of_descriptor, ..descriptor(&[]) };
             reported_cost(&RateLimitRequest { hits_addend: of_request, ..Default::default() }, &descriptor)

@@ -242,7 +242,7 @@ mod tests {
         };
         assert_eq!(full(WhenFull::Error), (Err(()), 0));
         assert_eq!(full(WhenFull::Deny), (Ok(vec![(true, 5, false), (false, 0, false), (true, 3, false)]), 0));
-        // With this policy, the other members are counted.
+        // This policy still counts the other members.
         assert_eq!(full(WhenFull::Allow), (Ok(vec![(true, 4, true), (true, 4, false), (true, 2, true)]), 1));
     }
 

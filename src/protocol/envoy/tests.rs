@@ -23,7 +23,7 @@ fn read(request: &RateLimitRequest) -> Result<(Operation, DescriptorAsk), Invali
 }
 
 #[test]
-fn descriptor_s_entries_and_the_domain_are_the_operation() {
+fn entries_and_domain_of_a_descriptor_form_the_operation() {
     let asked = request(0, descriptor(&[("path", "/a"), ("domain", "forged"), ("path", "/b")]));
     let (operation, ask) = read(&asked).unwrap();
     let pairs: Vec<_> = operation.iter().collect();

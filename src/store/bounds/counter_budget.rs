@@ -293,7 +293,7 @@ mod tests {
         budget.estimated(40);
         (0..5).for_each(|_| budget.dropped_record());
         assert!(budget.begin());
-        // The count found 50 before the others began. By then, 3 of the 5 drops were known to have ended.
+        // The count found 50 before the others began. At that time, 3 of the 5 drops were known to have ended.
         budget.counted(50, 0, 3);
         assert_eq!(budget.count(), Some(CounterCount { at_least: 49, at_most: 51 }));
     }

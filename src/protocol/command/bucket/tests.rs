@@ -82,7 +82,7 @@ fn long_times_saturate_and_keep_their_rate() {
 }
 
 #[test]
-fn time_is_the_client_s_up_to_the_year_2554() {
+fn clients_time_is_used_up_to_the_year_2554() {
     assert_eq!(asked("RL.GET k 5 60 AT 0").2, Some(Timestamp::EPOCH));
     assert_eq!(asked("RL.GET k 5 60 AT 18446744073").2, Timestamp::from_secs(18_446_744_073));
     assert_eq!(error("RL.GET k 5 60 AT 18446744074"), OUT_OF_RANGE);
