@@ -246,7 +246,8 @@ mod tests {
         assert_eq!(full(WhenFull::Allow), (Ok(vec![(true, 4, true), (true, 4, false), (true, 2, true)]), 1));
     }
 
-    /// After the clock is set back, no counter may deny longer than its limit says, neither now nor once the others allow.
+    /// After the clock is set back, no counter may deny longer than its limit says, now or once the others
+    /// allow.
     #[test]
     fn denied_group_corrects_the_time_of_all_its_buckets() {
         let far = |count| Some(State::FixedWindow(fixed_window::State { ends: at(10_000), count }));

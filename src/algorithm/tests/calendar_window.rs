@@ -1,5 +1,5 @@
-//! The calendar window, compared with a plain model that counts the credits taken in each window. The calendar's windows
-//! last 7 and 12 seconds in turn.
+//! The calendar window, compared with a plain model that counts the credits taken in each window. The calendar's
+//! windows last 7 and 12 seconds in turn.
 
 use std::collections::BTreeMap;
 

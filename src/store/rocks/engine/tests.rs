@@ -293,8 +293,8 @@ fn long_journal_is_written_back_in_pieces_without_counters_that_changed_since() 
 }
 
 /// A counter was skipped because it had changed again, although that change was not committed. Its last committed
-/// change was dropped with the segment, so a crash would have lost that change. The uncommitted state must not be written
-/// either, because it may be one part of a group.
+/// change was dropped with the segment, so a crash would have lost that change. The uncommitted state must not be
+/// written either, because it may be one part of a group.
 #[test]
 fn uncommitted_change_does_not_replace_a_committed_one() {
     wait(async {
