@@ -1,4 +1,4 @@
-# divvy: what a person runs. `make` alone lists the targets.
+# divvy: targets for people. `make` alone lists them.
 #
 # Everything is built with one cargo profile (release), so RocksDB is compiled once; ccache, where it is installed,
 # keeps even that for the next checkout. CARGO_TARGET_DIR may point to a directory shared by several checkouts.
@@ -127,7 +127,7 @@ test-slow: test-setup model kills power-cuts outages storms attacks ## The long 
 fuzz: setup ## Run each fuzz target for FUZZ_SECONDS
 	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
 
-# One after the other, each alone on the machine, and with what it tells.
+# One after the other, each alone on the machine, and with its output.
 CAMPAIGN = $(if $(TEST_SEED),DIVVY_TEST_SEED=$(TEST_SEED)) $(CARGO_TEST) --test main --
 .PHONY: kills power-cuts outages storms attacks
 kills:

@@ -7,8 +7,8 @@ use prost::Message;
 use prost_types::DescriptorProto;
 use prost_types::field_descriptor_proto::Type;
 
-/// Strings that gateways fill with what clients send, which may be no UTF-8. As strings they would not be decoded, and
-/// the call would end in an error that some gateways let pass; as bytes, which look the same on the wire, they are.
+/// Strings that gateways fill with what clients send, which may not be UTF-8. Such strings could not be decoded, and
+/// the call would end in an error that some gateways let pass. Bytes look the same on the wire, and are always decoded.
 const BYTES: [&str; 6] = [
     "RateLimitRequest.domain",
     "RateLimitDescriptor.Entry.key",

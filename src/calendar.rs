@@ -86,7 +86,7 @@ impl Unit {
 
 /// An error for a time zone that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no time zone is called {0:?}")]
+#[error("unknown time zone {0:?}")]
 pub struct UnknownZone(pub String);
 
 /// A unit in a zone, with the time of day at which it begins. Equal calendars are identical.

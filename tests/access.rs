@@ -1,4 +1,4 @@
-//! The password: what clients may do with it, and without it.
+//! The password: the permissions of clients that have given it, and of clients that have not.
 
 use std::fs;
 use std::io::{Read, Write};

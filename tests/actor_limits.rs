@@ -248,7 +248,7 @@ fn invalid_limits_are_rejected_without_a_trace() {
         ("SET fixed a 5 EX 0", "a limit lasts from 1 to"),
         ("SET several a 5", "rule 'several' counts by user and several: write the actor as 'user=… several=…'"),
         ("SET none a 5", "rule 'none' has one counter for all: the actor must be empty"),
-        ("LIST CURSOR x", "the cursor is not one of a page before"),
+        ("LIST CURSOR x", "unknown cursor: send the one from the previous page"),
         ("LIST RULE nobody", "no rule is called 'nobody'"),
         ("SET fixed a 5 PX 6", "DIVVY.LIMIT SET takes EX"),
     ] {
@@ -471,7 +471,7 @@ fn servers_that_share_a_redis_follow_each_others_limits() {
 /// A limit that ended an hour ago is forgotten when another one changes. If it was the last to change, the server must
 /// not read all limits again.
 #[test]
-fn server_that_heard_of_no_change_for_long_reads_only_the_next_one() {
+fn server_long_without_a_change_reads_only_the_next_one() {
     const KEPT: usize = 300;
     let redis = RedisServer::start();
     let seconds: u64 = redis.cli(&["TIME"]).lines().next().unwrap().parse().unwrap();
@@ -510,7 +510,7 @@ fn server_that_heard_of_no_change_for_long_reads_only_the_next_one() {
     // Both servers poll a few more times.
     until(|| calls("zrangebyscore") > asked + 12);
     assert!(calls("hget") - read < 10, "{} limits were read again", calls("hget") - read);
-    assert_eq!(redis.cli(&["HEXISTS", &limits, "fixed earlier"]), "0", "what ended long ago is forgotten");
+    assert_eq!(redis.cli(&["HEXISTS", &limits, "fixed earlier"]), "0", "a limit that ended long ago is forgotten");
     assert_eq!(hit(&server, "fixed", "kept-7", 7), (true, 0));
 }
 

@@ -71,7 +71,7 @@ fn one_address_leaves_reservations_to_others_over_every_front() {
         let answer = gateway.refused_call("kuadrant.service.ratelimit.v1.RateLimitService/Reserve", &asked);
         assert!(is_bound(&answer), "{answer}");
         assert_eq!(value(&server, "divvy_reservations_refused_total"), 3.0);
-        assert_eq!(value(&server, "divvy_reservations"), 2.0, "what is refused leaves nothing behind");
+        assert_eq!(value(&server, "divvy_reservations"), 2.0, "a refused request leaves nothing behind");
 
         let others = id_of(&other.command(reserve));
         assert_eq!(http(&server, OTHER).post("/v1/reservations", &reservation("a")).status, 201);
@@ -108,8 +108,8 @@ fn one_address_leaves_idempotency_keys_to_others() {
             client.read_response().body
         };
         assert!(is_bound(&post(ONE, "d")));
-        assert_eq!(hit(&mut one, "a"), first, "what is remembered is answered");
-        assert_eq!(hit(&mut other, "a"), first, "whoever asks");
+        assert_eq!(hit(&mut one, "a"), first, "a remembered request is answered");
+        assert_eq!(hit(&mut other, "a"), first, "for every client");
         assert!(one.command("DIVVY.HIT domain=llm user=a").starts_with("[1 97 "), "without a key");
         assert!(post(OTHER, "d").contains("\"remaining\":96"));
         assert!(hit(&mut other, "e").starts_with("[1 95 "));
@@ -140,7 +140,10 @@ fn after_a_restart_records_count_for_no_address() {
     let more = [0, 1].map(|_| id_of(&reserve(&mut one)));
     assert!(is_bound(&reserve(&mut one)));
     assert_eq!(one.command(&format!("DIVVY.RELEASE {}", ids[0])), "1");
-    assert!(is_bound(&reserve(&mut one)), "what it freed was not its own");
+    assert!(
+        is_bound(&reserve(&mut one)),
+        "the freed reservation was made before the restart, and counted for no address"
+    );
     assert_eq!(one.command(&format!("DIVVY.RELEASE {}", more[0])), "1");
     id_of(&reserve(&mut one));
     assert_eq!(value(&server, "divvy_reservations"), 3.0);

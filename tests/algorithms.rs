@@ -133,7 +133,7 @@ fn reset_may_be_a_fraction_of_a_second() {
 }
 
 #[test]
-fn cost_comes_with_the_request() {
+fn cost_is_part_of_the_request() {
     let (server, _rules) = served();
     let mut line = LineClient::connect(server.line);
     let mut resp = RespClient::connect(server.resp);

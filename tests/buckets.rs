@@ -190,7 +190,7 @@ fn timestamp(nanos: i128) -> Timestamp {
     Timestamp::from_nanos(u64::try_from(nanos).unwrap())
 }
 
-fn a_store_agrees_with_the_reference(StoreFixture { store, dir: _dir, .. }: StoreFixture, cases: u32) {
+fn check_agreement_with_the_reference(StoreFixture { store, dir: _dir, .. }: StoreFixture, cases: u32) {
     let runtime = Runtime::new().unwrap();
     let case = Cell::new(0);
     proptest!(ProptestConfig::with_cases(cases), |(requests in requests(), size in 1..30usize)| {
@@ -228,17 +228,17 @@ fn a_store_agrees_with_the_reference(StoreFixture { store, dir: _dir, .. }: Stor
 
 #[test]
 fn memory_agrees_with_the_reference() {
-    a_store_agrees_with_the_reference(memory(), 3_000);
+    check_agreement_with_the_reference(memory(), 3_000);
 }
 
 #[test]
 fn rocksdb_agrees_with_the_reference() {
-    a_store_agrees_with_the_reference(rocks(), 2_000);
+    check_agreement_with_the_reference(rocks(), 2_000);
 }
 
 #[test]
 fn rocksdb_that_evicts_agrees_with_the_reference() {
-    a_store_agrees_with_the_reference(rocks_evicting(), 1_000);
+    check_agreement_with_the_reference(rocks_evicting(), 1_000);
 }
 
 /// Returns the outcome of one command at `now`.

@@ -54,17 +54,17 @@ fn client_of_buttons_divvy_works() {
 }
 
 #[test]
-fn ioredis() {
+fn ioredis_works() {
     node("ioredis", 1.0);
 }
 
 #[test]
-fn node_redis() {
+fn node_redis_works() {
     node("node-redis", 0.0);
 }
 
 #[test]
-fn redis_py() {
+fn redis_py_works() {
     let server = Server::in_memory(COMPAT_RULES);
     drive_by_redis_py(&server, None);
     assert_eq!(unknown_commands(&server), 2.0);
@@ -77,7 +77,7 @@ pub fn drive_by_redis_py(server: &Server, password: Option<&str>) {
 }
 
 #[test]
-fn valkey_py() {
+fn valkey_py_works() {
     let server = Server::in_memory(COMPAT_RULES);
     let mut command = python("drive.py");
     command.arg("valkey").arg(server.resp.port().to_string());
@@ -86,7 +86,7 @@ fn valkey_py() {
 }
 
 #[test]
-fn valkey_glide() {
+fn valkey_glide_works() {
     let server = Server::in_memory(COMPAT_RULES);
     let mut command = python("drive_glide.py");
     command.arg(server.resp.port().to_string());
@@ -103,7 +103,7 @@ fn python(script: &str) -> Command {
 }
 
 #[test]
-fn redis_cli() {
+fn redis_cli_works() {
     let server = Server::in_memory(COMPAT_RULES);
     let port = server.resp.port().to_string();
     let cli = |options: &[&str], words: &str| {
@@ -174,7 +174,7 @@ fn info_role_and_client_info_have_redis_format() {
 }
 
 #[test]
-fn redis_benchmark() {
+fn redis_benchmark_works() {
     let server = Server::in_memory(COMPAT_RULES);
     let mut command = Command::new("redis-benchmark");
     command.args(["-p", &server.resp.port().to_string(), "-n", "2000", "-P", "16", "-q"]);

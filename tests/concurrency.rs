@@ -82,7 +82,7 @@ fn hit_is_an_error_that_names_the_right_command() {
         assert!(client.command("DIVVY.HIT api=export user=a COST 0").starts_with("[1 2 0"), "a look");
         for command in ["DIVVY.HIT api=export user=a", "DIVVY.HIT api=export user=a COST 2"] {
             let answer = client.command(command);
-            assert!(answer.starts_with("-ERR the rule [api=export user=*] limits what runs at once"), "{answer}");
+            assert!(answer.starts_with("-ERR the rule [api=export user=*] limits concurrency"), "{answer}");
         }
         assert!(client.command("DIVVY.CHARGE api=export user=a COST 1").contains("counts no costs"));
         let mut http = HttpClient::connect(server.http);
@@ -136,7 +136,11 @@ fn gateway_holds_a_lease_for_each_of_its_requests() {
         };
         let [ok, over] = ["OK", "OVER_LIMIT"].map(str::to_owned);
         assert_eq!([ask("1", false), ask("2", false)], [(ok.clone(), 1), (ok.clone(), 0)]);
-        assert_eq!([ask("3", false), ask("3", true)], [(over.clone(), 0), (ok.clone(), 0)], "a denied one holds none");
+        assert_eq!(
+            [ask("3", false), ask("3", true)],
+            [(over.clone(), 0), (ok.clone(), 0)],
+            "a denied request holds no lease"
+        );
         assert_eq!([ask("1", false), ask("1", true)], [(ok.clone(), 0), (ok.clone(), 1)], "it was asked for twice");
         assert_eq!([ask("1", true), ask("4", false), ask("5", false)], [(ok.clone(), 1), (ok, 0), (over, 0)]);
         let answer = gateway.refused(&descriptors_request(&["api=export user=a"]));

@@ -858,7 +858,11 @@ fn group_reserves_from_all_buckets_or_none(opened: StoreFixture) {
             "nothing is said of the others"
         );
         let gone = opened.one(at(0), "{reserve} large#b", large, RELEASE).await;
-        assert_eq!((gone.allowed, gone.resolution), (false, Resolution::Gone), "nothing is left of what was denied");
+        assert_eq!(
+            (gone.allowed, gone.resolution),
+            (false, Resolution::Gone),
+            "a denied request leaves nothing behind"
+        );
         let freed = opened.one(at(0), "{reserve} large#a", large, RELEASE).await;
         assert_eq!((freed.left, freed.resolution), (9, Resolution::Done));
     });
@@ -1004,7 +1008,7 @@ fn concurrent_groups_take_from_all_buckets_or_none(opened: StoreFixture) {
     let left = |bucket: &str, limit| runtime.block_on(opened.one(at(0), bucket, limit, LOOK)).left;
     assert_eq!(left("{together} all", of_all), 0);
     for (client, allowed) in (0..CLIENTS).zip(allowed) {
-        assert_eq!(left(&bucket(client), of_one), 40 - allowed, "a denied group takes from none");
+        assert_eq!(left(&bucket(client), of_one), 40 - allowed, "a denied group takes from no counter");
     }
 }
 

@@ -128,7 +128,7 @@ fn costs_are_settled_on_every_store() {
 
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
-fn what_was_settled_survives_a_sigkill_and_a_restored_backup() {
+fn settled_costs_survive_a_sigkill_and_a_restored_backup() {
     let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
@@ -298,7 +298,7 @@ fn each_rule_of_a_stack_settles_its_own_cost() {
         assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [9, 3900, -100], "no request");
         let denied = resp.command("DIVVY.HIT api=chat user=ann COST 50");
         assert!(denied.starts_with("[0 0 "), "{denied}");
-        assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [9, 3850, -100], "none but the canary took");
+        assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [9, 3850, -100], "only the canary took credit");
         assert!(resp.command("DIVVY.REFUND api=chat user=ann COST 100").starts_with("[0 "));
         assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [9, 3950, 0]);
     }
@@ -315,7 +315,7 @@ fn rule_with_debt_counts_grpc_charges_even_in_a_stack_that_denies() {
         assert!(resp.command("DIVVY.HIT api=chat user=bob COST 10").starts_with("[1 "));
     }
     let mut tell = |pairs: &str| caller.should_rate_limit(&with_cost(pairs, 500, false))["overall_code"].clone();
-    assert_eq!(tell("api=chat user=bob"), "OK", "the request was counted before, and none is left");
+    assert_eq!(tell("api=chat user=bob"), "OK", "the request was counted before, and no credit is left");
     let tokens = resp.command("DIVVY.COUNTERS tokens ACTOR bob");
     assert!(tokens.contains("bob 400 "), "{tokens}");
     assert!(resp.command("DIVVY.COUNTERS requests ACTOR bob").contains("bob 0 "));

@@ -56,9 +56,9 @@ fn bypassed(Example { place, rules, .. }: &Example) -> Vec<String> {
     for rule in rules.rules().iter().filter(|rule| !rule.is_default()) {
         let asked: Vec<_> = rule.pairs().map(|(key, pattern)| (key, pattern.replace('*', INVENTED))).collect();
         let missing: Vec<&str> = keys.iter().copied().filter(|key| rule.pattern(key).is_none()).collect();
-        let expected = answering(rules, &asked, &[]);
+        let expected = deciding_lines(rules, &asked, &[]);
         for added in missing.iter().map(std::slice::from_ref).chain([&missing[..]]) {
-            if !expected.is_subset(&answering(rules, &asked, added)) {
+            if !expected.is_subset(&deciding_lines(rules, &asked, added)) {
                 found.push(format!("{place}: [{rule}] is bypassed by adding {added:?}"));
             }
         }
@@ -67,7 +67,7 @@ fn bypassed(Example { place, rules, .. }: &Example) -> Vec<String> {
 }
 
 /// Returns the lines of the rules that decide about an operation after a client has added fields.
-fn answering(rules: &RuleSet, asked: &[(&str, String)], added: &[&str]) -> BTreeSet<usize> {
+fn deciding_lines(rules: &RuleSet, asked: &[(&str, String)], added: &[&str]) -> BTreeSet<usize> {
     let mut operation: Operation = asked.iter().map(|(key, value)| (*key, value.as_str())).collect();
     for key in added {
         operation.set(key, INVENTED);

@@ -391,7 +391,7 @@ fn stays_within(buffers: u64, attack: fn(&Server, Scale)) {
     assert!(grown < buffers + 80 * MIB, "it grew by {} MiB", grown / MIB);
     let deadline = Instant::now() + PATIENCE;
     while !http::get(server.http, "/metrics").body.contains("divvy_buffer_memory_bytes 0\n") {
-        assert!(Instant::now() < deadline, "memory is held for what is over");
+        assert!(Instant::now() < deadline, "memory is held for ended requests");
         thread::sleep(Duration::from_millis(20));
     }
 }

@@ -199,7 +199,7 @@ fn every_number_is_rejected_by_name_or_served() {
     assert!(troubles.is_empty(), "{}", troubles.join("\n"));
 }
 
-/// Arguments that prevent any server from starting, if it got that far.
+/// Arguments that prevent any server from starting, even if its other flags are valid.
 const NOWHERE: [&str; 10] = [
     "--store",
     "memory",

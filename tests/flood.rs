@@ -58,7 +58,7 @@ fn bounded(rules: &RulesFile, more: &[&str]) -> Server {
     Server::start(&[&[rules.path(), "--max-counters", &bound], more].concat())
 }
 
-fn a_million_invented_actors_meet_the_bound(server: &Server) {
+fn send_a_million_invented_actors(server: &Server) {
     let mut guest = RespClient::connect(server.resp);
     assert!(guest.command("DIVVY.HIT api=long user=guest").starts_with("[1 999999 "));
     let mut attacker = RespClient::connect(server.resp);
@@ -86,7 +86,7 @@ fn million_invented_actors_do_not_fill_the_disk() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let server = bounded(&rules, &["--data-dir", data.to_str().unwrap()]);
-    a_million_invented_actors_meet_the_bound(&server);
+    send_a_million_invented_actors(&server);
     let used = disk_usage(&data);
     assert!(used < 128 * MIB, "{} MiB on disk", used / MIB);
 }
@@ -94,7 +94,7 @@ fn million_invented_actors_do_not_fill_the_disk() {
 #[test]
 fn million_invented_actors_do_not_fill_the_memory() {
     let rules = RulesFile::ini(RULES);
-    a_million_invented_actors_meet_the_bound(&bounded(&rules, &["--store", "memory"]));
+    send_a_million_invented_actors(&bounded(&rules, &["--store", "memory"]));
 }
 
 /// Freed memory used to take as much again as the table while counters came and went. Only the journal bounded counters

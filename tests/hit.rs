@@ -26,7 +26,7 @@ fn done(out: &str) -> (i32, String, String) {
 }
 
 /// Starts a server that expects `request` on its first connection, and answers it with `reply`.
-fn answering(request: Vec<u8>, reply: &'static [u8]) -> (SocketAddr, thread::JoinHandle<()>) {
+fn serve_once(request: Vec<u8>, reply: &'static [u8]) -> (SocketAddr, thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let server = thread::spawn(move || {
@@ -75,13 +75,13 @@ fn denial_sets_the_exit_code_if_requested() {
     assert_eq!(codes, [0, 3]);
     assert_eq!(hit(&["--server", &resp], &["a=1"]).0, 0);
     assert_eq!(hit(&["--addr", &server.line.to_string(), "--exit-code"], &["a=1"]).0, 3);
-    assert_eq!(hit(&["--server", "127.0.0.1:1", "--exit-code"], &["a=1"]).0, 1, "an error is no denial");
+    assert_eq!(hit(&["--server", "127.0.0.1:1", "--exit-code"], &["a=1"]).0, 1, "an error is not a denial");
 }
 
 #[test]
 fn cost_follows_the_pairs() {
     let request = encode(&[b"DIVVY.HIT", b"api=upload", b"user=a b=c", b"COST", b"5"]);
-    let (address, server) = answering(request, b"*3\r\n:1\r\n:95\r\n:60\r\n");
+    let (address, server) = serve_once(request, b"*3\r\n:1\r\n:95\r\n:60\r\n");
     let answer = hit(&["--server", &address.to_string(), "--cost", "5"], &["api=upload", "user=a b=c"]);
     assert_eq!(answer, done("OK true 95 60\n"));
     server.join().unwrap();
@@ -112,13 +112,13 @@ fn password_comes_from_the_url_or_the_usual_sources() {
 fn missing_server_and_tls_server_are_reported_differently() {
     const ALERT: &[u8] = b"\x15\x03\x03\x00\x02\x02\x32";
     let request = encode(&[b"DIVVY.HIT", b"a=1"]);
-    let (tls, _) = answering(request.clone(), ALERT);
+    let (tls, _) = serve_once(request.clone(), ALERT);
     let (code, _, error) = hit(&["--server", &tls.to_string()], &["a=1"]);
     assert!(code == 1 && error.contains("add --tls"), "{error}");
-    let (web, _) = answering(request, b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    let (web, _) = serve_once(request, b"HTTP/1.1 400 Bad Request\r\n\r\n");
     let (code, _, error) = hit(&["--server", &web.to_string()], &["a=1"]);
     assert!(code == 1 && error.contains("does not speak RESP") && !error.contains("--tls"), "{error}");
-    let (line, _) = answering(b"HIT a=1\n".to_vec(), ALERT);
+    let (line, _) = serve_once(b"HIT a=1\n".to_vec(), ALERT);
     let (code, _, error) = hit(&["--addr", &line.to_string()], &["a=1"]);
     assert!(code == 1 && error.contains("add --tls"), "{error}");
 }

@@ -343,7 +343,7 @@ fn oversized_body_is_rejected_without_being_read() {
     client.send(b"POST /v1/hit HTTP/1.1\r\nhost: divvy\r\ncontent-type: application/json\r\n");
     client.send(b"content-length: 1000000000\r\n\r\n{\"operation\":");
     assert_eq!(client.read_response().status, 413);
-    assert!(client.is_closed(), "what else is sent is not taken for a request");
+    assert!(client.is_closed(), "other input is not mistaken for a request");
     assert!(server.terminate().success());
 }
 
@@ -367,7 +367,7 @@ fn missing_rules_are_an_operator_error_and_a_missing_store_is_unavailable() {
     let response = client.post("/v1/hits", r#"{"hits":[{"operation":{"api":"status"}},{"operation":{"api":"open"}}]}"#);
     assert_eq!(response.status, 200);
     assert_eq!(response.json()["results"][0]["status"], 503);
-    assert_eq!(response.json()["results"][1]["allowed"], true, "what counts nothing needs no store");
+    assert_eq!(response.json()["results"][1]["allowed"], true, "a rule without a counter needs no store");
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn trusted_hops_are_skipped() {
 }
 
 #[test]
-fn forwarded_request_may_be_the_question() {
+fn forwarded_request_can_be_the_subject_of_the_check() {
     let (_server, mut client, _rules) = served(&[]);
     let mut asked = |method: &str, path: &str| {
         client.send(&encode(method, path, &[], b""));

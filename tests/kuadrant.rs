@@ -167,7 +167,7 @@ fn check_tests_for_one_credit_regardless_of_its_addend() {
     assert_eq!(client.check(&["tenant=t", "user=a"]), "OVER_LIMIT", "one is enough");
     assert_eq!(client.left("tenant=t"), 30, "nothing is taken");
     client.id(&["user=b"], 10);
-    assert_eq!(client.check(&["user=b"]), "OVER_LIMIT", "what is reserved is not left");
+    assert_eq!(client.check(&["user=b"]), "OVER_LIMIT", "reserved credit is not left");
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn remembered_commit_takes_and_releases_nothing() {
         assert_eq!([2, 2, 5].map(|amount| client.commit(&["user=a"], &id, amount)), [true, false, false]);
         assert_eq!(client.left("user=a"), 8);
         let unused = client.id(&["user=a"], 8);
-        assert!(client.commit(&["user=a"], &unused, 0), "what fails costs nothing, and is free at once");
+        assert!(client.commit(&["user=a"], &unused, 0), "a failed request costs nothing, and is free immediately");
         assert_eq!(client.left("user=a"), 8);
     });
 }
@@ -290,7 +290,7 @@ fn amounts_are_clamped_to_the_counters_limit() {
         }
         let id = client.id(&["user=d", "tenant=d"], 1_000);
         assert_eq!([client.left("user=d"), client.left("tenant=d")], [0, 0], "each to its own");
-        assert!(client.commit(&["user=d", "tenant=d"], &id, u64::MAX), "what was used is used");
+        assert!(client.commit(&["user=d", "tenant=d"], &id, u64::MAX), "used credit stays used");
         assert!(client.balance("user=d") < -1_000_000_000_000);
     });
 }

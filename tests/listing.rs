@@ -53,7 +53,7 @@ async fn listed(store: &Backend, clock: &Clock, limit: Limit, count: usize) -> V
     }
 }
 
-fn a_rule_s_buckets_are_listed_and_no_other_s(StoreFixture { store, dir: _dir, .. }: StoreFixture) {
+fn check_listing_of_one_rule(StoreFixture { store, dir: _dir, .. }: StoreFixture) {
     let clock = Clock::system();
     let actors: Vec<_> = ["", "a", "a:b", "é", "*"].into_iter().map(str::to_owned).chain(named(40)).collect();
     wait(async {
@@ -82,27 +82,27 @@ fn named(count: usize) -> impl Iterator<Item = String> {
 
 #[test]
 fn memory_lists_every_bucket_once() {
-    a_rule_s_buckets_are_listed_and_no_other_s(memory());
+    check_listing_of_one_rule(memory());
 }
 
 #[test]
 fn rocksdb_lists_buckets_that_are_only_in_memory() {
-    a_rule_s_buckets_are_listed_and_no_other_s(rocks());
+    check_listing_of_one_rule(rocks());
 }
 
 #[test]
 fn rocksdb_lists_buckets_that_are_no_longer_in_memory() {
-    a_rule_s_buckets_are_listed_and_no_other_s(rocks_evicting());
+    check_listing_of_one_rule(rocks_evicting());
 }
 
 #[test]
 fn redis_lists_every_bucket_once() {
-    a_rule_s_buckets_are_listed_and_no_other_s(redis());
+    check_listing_of_one_rule(redis());
 }
 
 #[test]
 fn cluster_lists_shard_by_shard() {
-    a_rule_s_buckets_are_listed_and_no_other_s(redis_cluster());
+    check_listing_of_one_rule(redis_cluster());
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn flood_of_lines_is_dropped_counted_and_reported_once_the_log_is_read() {
     let stderr = Pipe::new();
     let mut command = divvy();
     command.env_remove("RUST_LOG").stderr(stderr.for_child());
-    // Each line has about 4 KB. All together are twice as long as the queue.
+    // Each line has about 4 KB. Together, they are twice as long as the queue.
     let rule = |number| format!("[a={number}]\ncreditLimit = 9\nresetSeconds = 60\ncomment = {}\n", "x".repeat(4_000));
     let default = "[default]\ncreditLimit = 0\nresetSeconds = 0\n";
     let file = RulesFile::ini(&(0..RULES).map(rule).chain([default.to_owned()]).collect::<String>());

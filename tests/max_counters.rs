@@ -45,7 +45,7 @@ async fn hit(store: &impl Store, key: &str, now: Timestamp) -> Result<bool, Stri
     batch.outcome(0).map(|outcome| outcome.allowed).map_err(|error| error.to_string())
 }
 
-async fn a_hundred_windows_are_one_counter(store: &impl Store) {
+async fn check_that_windows_share_one_counter(store: &impl Store) {
     let begin = Clock::system().now();
     for window in 0..100 {
         let now = begin.plus(window * QUARTER);
@@ -59,9 +59,9 @@ fn actor_with_a_hundred_windows_is_one_counter() {
     wait(async {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path(), 20);
-        a_hundred_windows_are_one_counter(&store).await;
+        check_that_windows_share_one_counter(&store).await;
         store.close().await.unwrap();
-        a_hundred_windows_are_one_counter(&MemoryStore::new(Bounds { max_counters: 20, ..Bounds::default() })).await;
+        check_that_windows_share_one_counter(&MemoryStore::new(Bounds { max_counters: 20, ..Bounds::default() })).await;
     });
 }
 
@@ -71,7 +71,7 @@ fn expired_counter_starts_anew_in_a_full_store() {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path(), 2);
         let now = Clock::system().now();
-        // The server's clock never gets there, so the sweep does not run.
+        // The server's clock never reaches that time, so the sweep does not run.
         let later = now.plus(3_600 * NANOS_PER_SECOND);
         for key in ["a", "b"] {
             assert_eq!(hit(&store, key, later).await, Ok(true));

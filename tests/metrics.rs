@@ -279,7 +279,7 @@ fn problems_over_http_are_errors() {
     assert_eq!(client.get("/v1/nothing", &[]).status, 404);
     assert_eq!(client.get("/v1/hit", &[]).status, 405);
     assert_eq!(client.get("/v1/rules", &[]).status, 401);
-    assert_eq!(client.post("/v1/hit", r#"{"operation":{}}"#).status, 429, "a denial is no error");
+    assert_eq!(client.post("/v1/hit", r#"{"operation":{}}"#).status, 429, "a denial is not an error");
     let samples = scrape(server.http);
     assert_eq!(samples.value("divvy_errors_total", &[("code", "unknown")]), 3.0);
     assert_eq!(samples.value("divvy_errors_total", &[("code", "unauthenticated")]), 1.0);

@@ -254,7 +254,7 @@ fn only_complete_backups_are_restored_and_only_into_empty_directories() {
     let error = restore(&backup, "data");
     assert!(error.contains("not empty") && error.contains("stop the server"), "{error}");
     let error = restore(&place.path("data"), "new");
-    assert!(error.contains("is no divvy backup"), "{error}");
+    assert!(error.contains("is not a divvy backup"), "{error}");
     let error = refused(&[&SERVE[..], &["--data-dir", &backup]].concat());
     assert!(error.contains("is a backup") && error.contains("divvy restore"), "{error}");
 
@@ -284,7 +284,7 @@ fn only_complete_backups_are_restored_and_only_into_empty_directories() {
         assert!(!Path::new(&place.path("new")).exists(), "nothing half is left");
         fs::create_dir(place.path("empty")).unwrap();
         restore(&backup, "empty");
-        fs::remove_dir(place.path("empty")).expect("it is as empty as it was");
+        fs::remove_dir(place.path("empty")).expect("it is still empty");
     }
     fs::write(&table, whole).unwrap();
     let printed = done(&["restore", &backup, "--data-dir", &place.path("new")]);

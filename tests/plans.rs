@@ -118,7 +118,7 @@ fn usage_is_kept(plans: &mut Plans) {
     assert_eq!(plans.hit("free", 900), (true, 100));
     assert_eq!(plans.hit("pro", 0), (true, 1100), "an upgrade does not give the whole quota again");
     assert_eq!(plans.hit("pro", 1), (true, 1099));
-    assert_eq!(plans.hit("tiny", 1), (false, 0), "a downgrade below what was used");
+    assert_eq!(plans.hit("tiny", 1), (false, 0), "a downgrade below the usage");
     assert_eq!(plans.hit("free", 1), (true, 98));
     // A rule's name and its credits may change.
     plans.reload(&[("basic", 1500), ("pro", 3000)]);

@@ -143,7 +143,7 @@ fn reservations_leave_buttons_divvys_window_unchanged() {
         let get = |key: &str| server.cli(&["GET", key]);
         let left = async || one(&store, "both", limit, LOOK).await.unwrap().left;
         let reserve = |credits| ReservationAsk::Reserve { credits, ttl_seconds: 900 };
-        // The window begins with the reservation. Programs that do not know reservations see all of its credits.
+        // The window begins with the reservation. Programs without support for reservations see all of its credits.
         let reserved = about(&store, ("both", "a"), limit, reserve(2)).await.unwrap();
         assert_eq!((reserved.allowed, reserved.left, get(key).as_str()), (true, 4, "6"));
         let [window_ms, side_ms] = [key, &side].map(|key| ttl_ms(&server, key));
@@ -168,7 +168,7 @@ fn reservations_leave_buttons_divvys_window_unchanged() {
         assert_eq!((committed.resolution, committed.left, get(key).as_str()), (Resolution::Done, 0, "1"));
         let released = about(&store, ("both", "b"), limit, ReservationAsk::Release).await.unwrap();
         assert_eq!((released.resolution, released.left, get(key).as_str()), (Resolution::Done, 1, "1"));
-        assert_eq!(server.cli(&["EXISTS", &side]), "0", "nothing is reserved any more");
+        assert_eq!(server.cli(&["EXISTS", &side]), "0", "nothing is reserved anymore");
         let ttl = ttl_ms(&server, key);
         assert!(ttl > 0 && ttl <= window_ms, "the window ends when it did: {ttl}");
 
@@ -276,7 +276,10 @@ fn window_without_expiry_is_repaired_and_foreign_content_affects_one_bucket() {
         let actors: Vec<_> = listed.iter().map(|bucket| String::from_utf8_lossy(&bucket.actor)).collect();
         assert!(actors.contains(&"good".into()) && actors.contains(&"lost".into()) && actors.len() == 2, "{actors:?}");
         for actor in ["text", "list"] {
-            assert!(one(&store, actor, limit, Action::Forget).await.unwrap().allowed, "what is unreadable goes, too");
+            assert!(
+                one(&store, actor, limit, Action::Forget).await.unwrap().allowed,
+                "an unreadable record is removed, too"
+            );
             assert!(one(&store, actor, limit, TAKE).await.unwrap().allowed);
         }
         for text in ["inf", "nan", "0x10", "1e3", " 1", "1.5", ""] {

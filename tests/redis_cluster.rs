@@ -122,7 +122,7 @@ fn hits_continue_and_reservations_are_refused_while_a_slot_moves() {
         assert_eq!(from.cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]), "OK");
         assert_eq!(hit().await, 88, "all is still at the old node");
         migrate(side);
-        assert_eq!(hit().await, 97, "what is reserved is not to be seen");
+        assert_eq!(hit().await, 97, "reserved credit is not shown");
         let other = about(&store, ("a", "other"), limit, reserve).await.unwrap_err();
         assert!(other.to_string().contains("Multiple keys request during rehashing"), "{other}");
         migrate(bucket);

@@ -96,7 +96,10 @@ fn assert_nothing_over_admitted(server: &Server, before: &[u64], replica_held: u
         grants.iter().for_each(|credit| *times.entry(credit).or_insert(0) += 1);
         assert!(times.values().all(|times| *times == 1), "a master granted a credit twice");
     }
-    assert!(after.iter().all(|credit| *credit < replica_held), "a credit came back that the replica had not");
+    assert!(
+        after.iter().all(|credit| *credit < replica_held),
+        "the new master granted a credit that the replica did not have"
+    );
     let lost = before.iter().filter(|credit| **credit < replica_held).count();
     let total = before.len() + after.len();
     assert!(total <= LIMIT as usize + lost, "{total} of {LIMIT} granted, and Redis lost {lost}");
@@ -129,15 +132,15 @@ fn hung_sentinel_does_not_hide_the_master() {
 
 #[test]
 fn cluster_replaces_a_killed_master_without_affecting_other_shards() {
-    a_cluster_loses_a_master(RedisServer::kill);
+    run_cluster_without_a_master(RedisServer::kill);
 }
 
 #[test]
 fn cluster_replaces_a_hung_master_without_affecting_other_shards() {
-    a_cluster_loses_a_master(|master| master.signal("-STOP"));
+    run_cluster_without_a_master(|master| master.signal("-STOP"));
 }
 
-fn a_cluster_loses_a_master(lose: impl FnOnce(&mut RedisServer)) {
+fn run_cluster_without_a_master(lose: impl FnOnce(&mut RedisServer)) {
     let mut cluster = RedisCluster::start();
     let server = serve(&["--redis-url", &cluster.urls().join(",")]);
     let master = cluster.port_of(KEY);

@@ -107,7 +107,7 @@ fn two_servers_share_the_buckets_of_commands_with_their_own_limits() {
 }
 
 #[test]
-fn outage_is_logged_once_at_its_begin_and_once_at_its_end() {
+fn outage_is_logged_once_at_its_start_and_once_at_its_end() {
     let (mut redis, rules) = (RedisServer::start(), rules(1_000_000));
     let mut command = divvy();
     let log = Log::of(&mut command);
@@ -124,12 +124,12 @@ fn outage_is_logged_once_at_its_begin_and_once_at_its_end() {
 
 #[test]
 fn hung_redis_neither_blocks_accepts_nor_grows_memory() {
-    an_outage_neither_blocks_accepts_nor_grows_memory(|redis| redis.signal("-STOP"), |redis| redis.signal("-CONT"));
+    check_accepts_and_memory_during_an_outage(|redis| redis.signal("-STOP"), |redis| redis.signal("-CONT"));
 }
 
 #[test]
 fn dead_redis_neither_blocks_accepts_nor_grows_memory() {
-    an_outage_neither_blocks_accepts_nor_grows_memory(RedisServer::kill, RedisServer::restart);
+    check_accepts_and_memory_during_an_outage(RedisServer::kill, RedisServer::restart);
 }
 
 /// More hits than divvy sends to Redis at a time. Waiting hits must be affected by the outage, but must not delay each
@@ -150,7 +150,7 @@ fn policy_answers_all_hits_while_redis_hangs() {
     redis.signal("-CONT");
 }
 
-fn an_outage_neither_blocks_accepts_nor_grows_memory(end: fn(&mut RedisServer), begin: fn(&mut RedisServer)) {
+fn check_accepts_and_memory_during_an_outage(end: fn(&mut RedisServer), begin: fn(&mut RedisServer)) {
     let (mut redis, rules) = (RedisServer::start(), rules(1_000_000));
     let server = serve(&rules, &redis.url(), &[]);
     hit_in_time(&server, "a");

@@ -40,7 +40,7 @@ fn only_a_given_private_authority_is_trusted() {
 }
 
 #[test]
-fn redis_that_demands_a_certificate_gets_divvys() {
+fn divvy_presents_its_certificate_to_a_redis_that_demands_one() {
     let certificates = Certificates::new();
     let (_redis, port) = redis(&certificates, "yes");
     let [ca, certificate, key] = ["ca.pem", "client.pem", "client.key"].map(|name| certificates.path(name));

@@ -256,7 +256,11 @@ impl Campaign {
             *answers = KeyAnswers { granted: taken[0], unanswered: 0 };
             of_tenant += taken[0];
         }
-        assert_eq!(taken(server, "tenant", PLENTY, "t"), of_tenant, "the tenant's counter has what its keys' have");
+        assert_eq!(
+            taken(server, "tenant", PLENTY, "t"),
+            of_tenant,
+            "the tenant's counter agrees with the counters of its keys"
+        );
     }
 }
 

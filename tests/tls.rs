@@ -69,7 +69,7 @@ fn redis_cli(server: &Server, certificates: &Certificates, identity: Option<&str
 }
 
 #[test]
-fn redis_cli_over_tls() {
+fn redis_cli_works_over_tls() {
     let certificates = Certificates::new();
     let (server, _log) = secured(&certificates, &[]);
     let hit = ["DIVVY.HIT", "method=GET", "path=/status"];
@@ -247,7 +247,7 @@ fn invalid_replacement_changes_nothing_and_sighup_checks_again() {
     let first = shown_certificate(&handshake(&certificates, server.resp, &[]));
     let kept = fs::read_to_string(certificates.path("server.pem")).unwrap();
     for (content, reason) in [
-        ("nonsense", "server.pem has no certificate in it"),
+        ("nonsense", "server.pem contains no certificate"),
         (kept.replace("-----END", "----").as_str(), "server.pem"),
         (&fs::read_to_string(certificates.path("client.pem")).unwrap(), "is not that of the first certificate in"),
     ] {
@@ -274,10 +274,10 @@ fn unusable_files_are_rejected_at_the_start() {
     let path = |name: &str| certificates.path(name);
     for (cert, key, client_ca, reason) in [
         ("nowhere.pem", "server.key", "ca.pem", "cannot read "),
-        ("empty.pem", "server.key", "ca.pem", "empty.pem has no certificate in it"),
-        ("server.pem", "server.pem", "ca.pem", "server.pem has no private key in it"),
+        ("empty.pem", "server.key", "ca.pem", "empty.pem contains no certificate"),
+        ("server.pem", "server.pem", "ca.pem", "server.pem contains no unencrypted private key"),
         ("server.pem", "client.key", "ca.pem", "client.key is not that of the first certificate"),
-        ("server.pem", "server.key", "empty.pem", "empty.pem has no certificate in it"),
+        ("server.pem", "server.key", "empty.pem", "empty.pem contains no certificate"),
     ] {
         let output = divvy()
             .args(["serve", "--store", "memory", "--tls-cert", &path(cert), "--tls-key", &path(key)])

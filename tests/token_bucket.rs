@@ -37,7 +37,7 @@ fn shown(reply: &Value) -> String {
 }
 
 #[test]
-fn every_recorded_reply_is_given() {
+fn replies_match_the_recorded_ones() {
     let rows: Vec<Value> = RECORDED.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows.len(), 34);
     on_every_store(|server| {
@@ -50,7 +50,7 @@ fn every_recorded_reply_is_given() {
 }
 
 #[test]
-fn every_recorded_reply_is_given_in_one_pipeline() {
+fn pipelined_replies_match_the_recorded_ones() {
     let rows: Vec<Value> = RECORDED.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     on_every_store(|server| {
         let mut client = RespClient::connect(server.resp);

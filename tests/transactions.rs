@@ -178,7 +178,7 @@ fn queued_commands_are_bounded_by_the_memory_for_buffers() {
     assert!(refused.starts_with("-ERR the server has no memory left to queue this"), "{refused}");
     assert!(queued > 1000, "{queued}");
     assert_eq!(client.command("EXEC"), ABORTED);
-    assert_eq!(client.command(HIT), "[1 999 60]", "none of them was taken");
+    assert_eq!(client.command(HIT), "[1 999 60]", "no credit was taken");
     let grown = server.peak_resident().saturating_sub(before);
     assert!(grown < BOUND + 32 * MIB, "{grown} bytes");
 }

@@ -106,7 +106,7 @@ impl Paired {
 
 /// Returns how many of the highest (or lowest) values may be omitted while the rest still reaches the true median in 95
 /// % of all cases. Each value is above the median in half of the cases, so the number follows from a binomial
-/// distribution. With nine values it is one.
+/// distribution. The number is one if there are nine values.
 fn count_outside(values: usize) -> Option<usize> {
     // The probability that exactly `count` values are on the other side of the median.
     let mut probability = 0.5_f64.powi(values as i32);

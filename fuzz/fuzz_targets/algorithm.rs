@@ -88,7 +88,7 @@ fn store(limit: &Limit, state: &State, at: Timestamp) {
     let expires = at.plus(limit.lifetime_ns(state, at));
     let mut stored = Vec::new();
     value::encode(state, expires, &mut stored);
-    let read = value::decode(limit, &stored).expect("what was stored can be read");
+    let read = value::decode(limit, &stored).expect("a stored value can be read");
     let mut again = Vec::new();
     value::encode(&read, expires, &mut again);
     assert_eq!(again, stored);

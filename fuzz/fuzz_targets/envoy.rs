@@ -13,7 +13,7 @@ const MAX_PAIRS: usize = 8;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(request) = RateLimitRequest::decode(bytes) else { return };
-    let again = RateLimitRequest::decode(&*request.encode_to_vec()).expect("what was written can be read");
+    let again = RateLimitRequest::decode(&*request.encode_to_vec()).expect("written text can be read");
     assert_eq!(again, request);
     let is_request = check(&request).is_ok();
     let mut operation = Operation::new();

@@ -27,7 +27,7 @@ fuzz_target!(|record: &[u8]| {
     let mut packed = Vec::new();
     Packer::default().pack(&changes, &mut packed);
     let mut again = Counters::new();
-    replay(&packed, &mut again).expect("what was packed can be read");
+    replay(&packed, &mut again).expect("packed changes can be read");
     assert_eq!(again, once);
     if let Some((at, value)) = last {
         let later: Vec<u8> = value.iter().map(|byte| !byte).collect();

@@ -40,14 +40,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_left_is_below_zero_when_more_was_used() {
+    fn remainder_is_negative_after_overuse() {
         let of_ten = CountBasis::LeftOf(NonZeroU64::new(10).unwrap());
         assert_eq!([0, 3, 10, 12].map(|used| of_ten.count(used) as i64), [10, 7, 0, -2]);
     }
 
     proptest! {
         #[test]
-        fn a_count_reads_back(credits in 1..=u64::MAX, used: u64) {
+        fn count_reads_back(credits in 1..=u64::MAX, used: u64) {
             for basis in [CountBasis::Used, CountBasis::LeftOf(NonZeroU64::new(credits).unwrap())] {
                 prop_assert_eq!(basis.used(basis.count(used)), used);
             }

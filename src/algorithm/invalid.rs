@@ -10,7 +10,7 @@ pub const MAX_LOG_CREDITS: u64 = 1_000;
 pub enum InvalidLimit {
     #[error("a limit needs at least 1 credit")]
     NoCredits,
-    #[error("a limit needs a time longer than 0 in which its credits come back")]
+    #[error("a limit needs a period longer than 0")]
     NoTime,
     #[error("a refill needs at least 1 credit")]
     NoRefill,

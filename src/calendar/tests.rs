@@ -98,7 +98,7 @@ fn hour_ends_when_the_clocks_show_another_one_or_are_set_back() {
 
 /// The clock shows [`Timestamp::MAX`] if the machine's is set past the year 2554.
 #[test]
-fn windows_are_right_after_the_last_time_was_asked_for() {
+fn windows_are_correct_after_a_query_for_the_last_time() {
     for unit in Unit::ALL {
         let calendar = calendar(unit, "Europe/Berlin", "01:23");
         let [last, next] = calendar.windows(Timestamp::MAX);

@@ -87,7 +87,7 @@ fn check_actor_fields(document: &Document, rules: &[Rule], problems: &mut Proble
     }
 }
 
-/// Reports rules that have one counter for everybody, but look as if each value of a field should have its own. An
+/// Reports rules that have one counter for all requests, but look as if each value of a field should have its own. An
 /// `actorField` without a value says that one counter is meant, and so does another rule with the same operation that
 /// has actors.
 fn check_shared_counters(document: &Document, rules: &[Rule], problems: &mut Problems) {

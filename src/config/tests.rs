@@ -387,7 +387,7 @@ fn calendar_window_errors_name_the_problem() {
         ("window = fortnight", "3: [default] unknown window \"fortnight\""),
         (
             "window = day\ntimezone = Atlantis",
-            "4: [default] no time zone is called \"Atlantis\"; write an IANA name, such as `Europe/Berlin` or `UTC`",
+            "4: [default] unknown time zone \"Atlantis\"; write an IANA name, such as `Europe/Berlin` or `UTC`",
         ),
         (
             "resetSeconds = 1\ntimezone = UTC",

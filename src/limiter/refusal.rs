@@ -27,7 +27,7 @@ pub enum Refusal {
          sliding-window` can"
     )]
     CannotReserve { rule: String },
-    #[error("a reservation is for at least 1 credit")]
+    #[error("a reservation needs at least 1 credit")]
     NoCredits,
     #[error("TTL 0 is below the minimum of 1 s")]
     ZeroTtl,
@@ -51,14 +51,14 @@ pub enum Refusal {
     BadIdempotencyKey,
     #[error("this idempotency key was used for another request less than a minute ago: choose another key")]
     DifferentRequest,
-    #[error("nothing was charged: this reservation has ended, and no rule has its counter any more")]
+    #[error("nothing was charged: this reservation has ended, and no rule has its counter anymore")]
     NoReservation,
-    #[error("the rule [{rule}] limits what runs at once: it gives leases, and counts no hits")]
+    #[error("the rule [{rule}] limits concurrency: it gives leases, and counts no hits")]
     TakesLeases { rule: String },
-    #[error("the rule [{rule}] limits what runs at once, and has no holdField that names its leases")]
+    #[error("the rule [{rule}] limits concurrency, and has no holdField that names its leases")]
     NoHoldField { rule: String },
     #[error(
-        "the rule [{rule}] limits what runs at once: the field '{field}', its holdField, must name the lease in 1 to \
+        "the rule [{rule}] limits concurrency: the field '{field}', its holdField, must name the lease in 1 to \
          {MAX_CLIENT_ID} bytes"
     )]
     BadHold { rule: String, field: String },

@@ -52,7 +52,7 @@ fn operation(pairs: &str) -> Operation {
 }
 
 #[test]
-fn a_batch_that_is_applied_in_parts_is_answered_in_its_order() {
+fn batch_applied_in_parts_is_answered_in_order() {
     const LIMIT: usize = 100;
     let (limiter, count) = (limiter(), 2 * MAX_PART / ENTRY_WEIGHT);
     let asked = vec![("api=upload user=ada bytes=1", Intent::Hit); count];
@@ -78,7 +78,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// `(allowed, credit)` of the last of some requests, or its error.
+/// Returns `(allowed, credit)` of the last request, or its error.
 fn last(limiter: &Limiter, asked: &[(&str, Intent)]) -> Result<(bool, u64), String> {
     let verdict = apply(limiter, asked).report().verdict(asked.len() - 1);
     verdict.map(|verdict| (verdict.allowed, verdict.credit)).map_err(|refusal| refusal.to_string())
@@ -93,7 +93,7 @@ fn peek(limiter: &Limiter, pairs: &str) -> Result<(bool, u64), String> {
 }
 
 #[test]
-fn a_hit_costs_what_its_field_says() {
+fn cost_field_sets_the_cost_of_a_hit() {
     let limiter = limiter();
     assert_eq!(hit(&limiter, "api=upload user=ada bytes=60"), Ok((true, 40)));
     assert_eq!(hit(&limiter, "api=upload user=ada bytes=41"), Ok((false, 40)), "all or nothing");
@@ -104,7 +104,7 @@ fn a_hit_costs_what_its_field_says() {
 }
 
 #[test]
-fn a_peek_looks_with_the_same_cost() {
+fn peek_uses_the_same_cost() {
     let limiter = limiter();
     assert_eq!(peek(&limiter, "api=upload user=ada bytes=100"), Ok((true, 100)));
     assert_eq!(peek(&limiter, "api=upload user=ada bytes=101"), Ok((false, 100)));
@@ -113,7 +113,7 @@ fn a_peek_looks_with_the_same_cost() {
 }
 
 #[test]
-fn a_cost_that_is_no_number_takes_nothing_from_any_counter() {
+fn cost_other_than_a_number_takes_nothing_from_any_counter() {
     let limiter = limiter();
     let error = hit(&limiter, "api=upload user=ada bytes=1k").unwrap_err();
     assert!(error.contains("'bytes'") && error.contains("'1k'"), "{error}");
@@ -141,18 +141,18 @@ fn requests_around_a_refused_one_are_answered() {
 }
 
 #[test]
-fn every_rule_that_takes_part_must_know_the_cost() {
+fn every_participating_rule_needs_a_valid_cost() {
     let limiter = limiter();
     assert_eq!(hit(&limiter, "api=denied bytes=5"), Ok((false, 0)));
-    assert!(hit(&limiter, "api=denied bytes=five").is_err(), "also where nothing is counted");
-    assert!(hit(&limiter, "api=trial bytes=five").is_err(), "also a canary");
-    assert!(peek(&limiter, "api=trial bytes=five").is_err(), "a peek tells what a hit would get");
+    assert!(hit(&limiter, "api=denied bytes=five").is_err(), "even if nothing is counted");
+    assert!(hit(&limiter, "api=trial bytes=five").is_err(), "including a canary");
+    assert!(peek(&limiter, "api=trial bytes=five").is_err(), "a peek predicts the answer to a hit");
     assert_eq!(hit(&limiter, "api=trial bytes=7"), Ok((true, 4)), "each rule has a cost of its own");
-    assert_eq!(hit(&limiter, "api=other bytes=five"), Ok((true, 3)), "where no rule asks, any value will do");
+    assert_eq!(hit(&limiter, "api=other bytes=five"), Ok((true, 3)), "any value is valid if no rule needs it");
 }
 
 #[test]
-fn a_cost_that_is_given_wins_over_the_cost_field_and_0_takes_nothing() {
+fn explicit_cost_overrides_the_cost_field_and_0_takes_nothing() {
     let limiter = limiter();
     let hit = |cost| {
         let mut builder = PlanBuilder::default();
@@ -167,7 +167,7 @@ fn a_cost_that_is_given_wins_over_the_cost_field_and_0_takes_nothing() {
 }
 
 #[test]
-fn a_limit_of_the_client_s_own_shares_the_counter_of_a_rule_that_says_the_same() {
+fn limit_from_a_client_shares_the_counter_of_an_equal_rule() {
     let limiter = limiter();
     let limit = Limit::FixedWindow(FixedWindow::new(3, 3600 * NANOS_PER_SECOND).unwrap());
     let hit = |cost| {
@@ -182,7 +182,7 @@ fn a_limit_of_the_client_s_own_shares_the_counter_of_a_rule_that_says_the_same()
 }
 
 #[test]
-fn the_rule_that_answers_is_known_and_no_canary() {
+fn answering_rule_is_reported_and_is_never_a_canary() {
     let limiter = limiter();
     let requests = apply(&limiter, &[("api=upload user=ann", Intent::Hit), ("api=denied", Intent::Hit)]);
     assert_eq!(requests.report().standing(0).unwrap().place, 1);
@@ -190,7 +190,7 @@ fn the_rule_that_answers_is_known_and_no_canary() {
     assert!(requests.report().standing(2).is_err());
 }
 
-/// `status{label}` of each count that is not 0.
+/// Returns `status{label}` of each count that is not 0.
 fn counted(limiter: &Limiter) -> Vec<(String, u64)> {
     let mut counted: Vec<_> = limiter.metrics().hits.counted().into_iter().filter(|counted| counted.hits > 0).collect();
     counted.sort_by(|a, b| (&a.status, &a.rule_label).cmp(&(&b.status, &b.rule_label)));
@@ -202,7 +202,7 @@ fn counts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn every_rule_that_a_hit_matched_is_counted_by_what_it_said() {
+fn every_matching_rule_is_counted_by_its_verdict() {
     let limiter = limiter();
     apply(&limiter, &[("api=trial bytes=7", Intent::Hit), ("api=trial bytes=7", Intent::Hit)]);
     let by_trial = [("accepted{}", 2), ("canary-accepted{}", 1), ("canary-rejected{}", 1)];
@@ -225,7 +225,7 @@ fn only_hits_are_counted() {
 }
 
 #[test]
-fn a_hit_whose_counter_the_store_could_not_ask_is_neither_accepted_nor_rejected() {
+fn hit_on_an_unavailable_counter_is_neither_accepted_nor_rejected() {
     let rules = config::parse("[path=*]\ncreditLimit=9\nresetSeconds=60\nactorField=path\nlabel=paths\n[default]\ncreditLimit=0\nresetSeconds=0\n", Format::Ini, "rules.ini").unwrap().rules;
     let metrics = Metrics::new();
     let policy = Policy::new(rules, &metrics, CounterNames::Usual);
@@ -287,7 +287,7 @@ fn hit_at_cost(limiter: &Limiter, pairs: &str, cost: u64) -> Verdict {
 }
 
 #[test]
-fn a_hit_of_cost_0_is_allowed_as_long_as_one_of_cost_1_would_be_and_takes_nothing() {
+fn hit_of_cost_0_is_allowed_if_cost_1_would_be_and_takes_nothing() {
     for algorithm in ["fixed-window", "sliding-window", "sliding-log", "token-bucket", "leaky-bucket"] {
         let limiter = limiter_of(EACH_ALGORITHM);
         let free = format!("api={algorithm} bytes=0");
@@ -306,7 +306,7 @@ fn a_hit_of_cost_0_is_allowed_as_long_as_one_of_cost_1_would_be_and_takes_nothin
 }
 
 #[test]
-fn a_hit_of_cost_0_begins_no_counter() {
+fn hit_of_cost_0_creates_no_counter() {
     let limiter = limiter_of(EACH_ALGORITHM);
     assert_eq!(hit(&limiter, "api=fixed-window bytes=0"), Ok((true, 3)));
     let forgotten = apply(&limiter, &[("api=fixed-window", Intent::Forget)]).report().forgotten(0).unwrap();
@@ -314,7 +314,7 @@ fn a_hit_of_cost_0_begins_no_counter() {
 }
 
 #[test]
-fn a_hit_of_cost_0_asks_canaries_too_and_is_counted_by_what_each_rule_said() {
+fn hit_of_cost_0_includes_canaries_and_is_counted_by_each_verdict() {
     let limiter = limiter();
     assert_eq!(hit(&limiter, "api=trial bytes=10"), Ok((true, 4)));
     let requests = apply(&limiter, &[("api=trial bytes=0", Intent::Hit)]);
@@ -324,14 +324,14 @@ fn a_hit_of_cost_0_asks_canaries_too_and_is_counted_by_what_each_rule_said() {
 }
 
 #[test]
-fn a_hit_of_cost_0_is_denied_or_allowed_by_rules_that_count_nothing() {
+fn rules_without_counters_decide_a_hit_of_cost_0() {
     assert_eq!(hit(&limiter(), "api=denied bytes=0"), Ok((false, 0)));
     assert!(!hit_at_cost(&limiter(), "api=denied", 0).allowed);
     assert!(hit_at_cost(&limiter_of(EACH_ALGORITHM), "api=other", 0).allowed);
 }
 
 #[test]
-fn a_hit_of_cost_0_under_a_limit_of_the_client_s_own_looks_too() {
+fn hit_of_cost_0_under_a_limit_from_the_client_takes_nothing() {
     let limiter = limiter();
     let limit = Limit::FixedWindow(FixedWindow::new(1, 3600 * NANOS_PER_SECOND).unwrap());
     let hit = |cost| {
@@ -360,7 +360,7 @@ timezone = Europe/Berlin
 creditLimit = 0
 ";
 
-/// `(allowed, credit, seconds to the reset)` of a hit at this time (seconds since 1970).
+/// Returns `(allowed, credit, seconds to the reset)` of a hit at this time (seconds since 1970).
 fn hit_when(limiter: &Limiter, pairs: &str, second: u64) -> (bool, u64, u64) {
     let mut builder = PlanBuilder::default();
     let now = Timestamp::from_secs(second).unwrap();
@@ -401,7 +401,7 @@ fn days_and_months_begin_at_midnight_in_their_zone() {
 }
 
 #[test]
-fn a_stack_of_a_minute_and_a_month_goes_through_midnight() {
+fn stack_of_a_minute_and_a_month_crosses_midnight() {
     let limiter = limiter_of(
         "[user=*]\ncreditLimit = 2\nwindow = minute\nmatchPolicy = and\nactorField = user
         [user=*]\ncreditLimit = 5\nwindow = month\ntimezone = Europe/Berlin\nactorField = user
@@ -411,12 +411,12 @@ fn a_stack_of_a_minute_and_a_month_goes_through_midnight() {
     for (second, answer) in [
         (MIDNIGHT - 30, (true, 1, 30)),
         (MIDNIGHT - 20, (true, 0, 20)),
-        // Denied by the minute: the month keeps its three.
+        // The minute denies, and the month keeps its three credits.
         (MIDNIGHT - 10, (false, 0, 10)),
         (MIDNIGHT, (true, 1, 60)),
         (MIDNIGHT + 1, (true, 0, 59)),
         (MIDNIGHT + 2, (false, 0, 58)),
-        // Two of five are less in proportion than one of two.
+        // Two of five is a smaller share than one of two.
         (MIDNIGHT + 60, (true, 2, month(MIDNIGHT + 60))),
         (MIDNIGHT + 61, (true, 0, 59)),
         (MIDNIGHT + 120, (true, 0, month(MIDNIGHT + 120))),
@@ -432,7 +432,7 @@ fn a_stack_of_a_minute_and_a_month_goes_through_midnight() {
 }
 
 #[test]
-fn builder_that_was_released_keeps_no_rules() {
+fn released_builder_keeps_no_rules() {
     let limiter = limiter();
     let mut builder = PlanBuilder::default();
     limiter.begin(&mut builder);

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_the_turns_and_count_every_message() {
+    fn threads_share_the_throttle_and_count_every_message() {
         let kind = LogThrottle::new();
         let turns = || (0..1_000).filter_map(|_| kind.take_turn(1)).collect::<Vec<_>>();
         let logged: Vec<u64> = std::thread::scope(|scope| {

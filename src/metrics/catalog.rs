@@ -38,7 +38,7 @@ impl Metrics {
     pub fn new() -> Arc<Self> {
         let registry = Registry::new();
         registry.register(ProcessCollector::for_self());
-        let build = registry.gauges("divvy_build_info", "1, with the version that is running.", &["version"]);
+        let build = registry.gauges("divvy_build_info", "1, labeled with the running version.", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Arc::new(Self {
             access: Access::new(&registry),

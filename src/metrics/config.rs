@@ -22,7 +22,7 @@ pub struct Config {
 impl Config {
     pub(super) fn new(registry: &Registry) -> Self {
         Self {
-            info: registry.gauges("divvy_config_info", "1, with the hash of the rules in force.", &["hash"]),
+            info: registry.gauges("divvy_config_info", "1, labeled with the hash of the rules in force.", &["hash"]),
             hash: Mutex::default(),
             version: registry.gauge("divvy_config_version", "Number of times rules were put in force since the start."),
             rules: registry.gauge("divvy_config_rules", "Rules in force."),

@@ -84,27 +84,31 @@ impl Hits {
             ),
             stacks_denied: registry.counter(
                 "divvy_stacks_denied_total",
-                "Hits that a stack of rules denied, and sets of hits taken together of which one was denied.",
+                "Hits that a stack of rules denied, and groups of hits of which one was denied.",
             ),
             charges: registry.counters(
                 "divvy_charges_total",
                 "Charges, by the rule that counted them.",
                 &["rule_label"],
             ),
-            refunds: registry.counters("divvy_refunds_total", "Refunds, by the rule that gave back.", &["rule_label"]),
+            refunds: registry.counters(
+                "divvy_refunds_total",
+                "Refunds, by the rule that gave the credit back.",
+                &["rule_label"],
+            ),
             commits: registry.counters(
                 "divvy_commits_total",
-                "Commits of reservations, by what they came to (settled, late, repeated) and the rule that counted them.",
+                "Commits of reservations, by outcome (settled, late, repeated) and the rule that counted them.",
                 &["status", "rule_label"],
             ),
             releases: registry.counters(
                 "divvy_releases_total",
-                "Reservations that were released, by the rule that they were of.",
+                "Released reservations, by the rule that made them.",
                 &["rule_label"],
             ),
             replays: registry.counters(
                 "divvy_idempotent_replays_total",
-                "Hits, charges and refunds that were answered again under their idempotency key, by the rule that had counted them.",
+                "Replayed answers to hits, charges and refunds with an idempotency key, by the rule that counted the first request.",
                 &["rule_label"],
             ),
         }

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_thread_has_one_shard_and_neighbours_have_different_ones() {
+    fn each_thread_has_one_shard_and_neighbors_have_different_ones() {
         let places: Vec<_> = (0..2 * SHARDS).map(|_| std::thread::spawn(|| (own(), own())).join().unwrap()).collect();
         assert!(places.iter().all(|(one, again)| one == again && *one < SHARDS));
         assert!(places.iter().any(|(place, _)| *place != places[0].0));

@@ -53,7 +53,7 @@ fn reloaded_rule_keeps_its_counts() {
 }
 
 #[test]
-fn requests_are_counted_by_front_and_kind_and_only_where_there_were_some() {
+fn only_fronts_and_kinds_with_requests_are_shown() {
     let metrics = Metrics::new();
     let (line, resp) = (metrics.requests.front("line"), metrics.requests.front("resp"));
     let mut tally = RequestTally::default();
@@ -86,7 +86,7 @@ fn connections_are_open_until_they_are_dropped() {
 }
 
 #[test]
-fn only_the_hash_of_the_rules_in_force_is_shown() {
+fn only_the_hash_of_the_current_rules_is_shown() {
     let metrics = Metrics::new();
     metrics.config.loaded("aa", 2, 5_000_000_000);
     metrics.config.loaded("bb", 3, 7_500_000_000);
@@ -107,7 +107,7 @@ fn only_the_hash_of_the_rules_in_force_is_shown() {
 }
 
 #[test]
-fn metrics_of_others_are_listed_too() {
+fn metrics_of_other_modules_are_included() {
     let metrics = Metrics::new();
     let histogram = Histogram::new(Unit::Things, &[1]);
     histogram.observe(1, 1);

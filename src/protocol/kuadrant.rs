@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn report_costs_the_descriptor_s_addend_or_the_request_s_or_1() {
+    fn report_costs_the_addend_of_its_descriptor_or_request_or_1() {
         let cost = |of_request, of_descriptor| {
             let descriptor = RateLimitDescriptor { hits_addend: of_descriptor, ..descriptor(&[]) };
             reported_cost(&RateLimitRequest { hits_addend: of_request, ..Default::default() }, &descriptor)
@@ -175,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_may_come(bytes: Vec<u8>, entries in prop::collection::vec((".{0,3}", ".{0,3}"), 0..4), times in 0..20_usize) {
+        fn any_request_is_handled_without_a_panic(bytes: Vec<u8>, entries in prop::collection::vec((".{0,3}", ".{0,3}"), 0..4), times in 0..20_usize) {
             if let Ok(request) = ReserveRequest::decode(&*bytes) {
                 let _ = Subject::from(&request).read(3, &mut Operation::new(), |_, _| {});
                 request.ttl.as_ref().map(ttl_seconds);

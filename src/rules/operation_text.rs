@@ -120,7 +120,7 @@ fn skip_whitespace(text: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// Returns the length of the white space character at `at`; 0 if there is none.
+/// Returns the length of the white space character at `at`, or 0 for any other character.
 fn whitespace(text: &[u8], at: usize) -> usize {
     match text.get(at) {
         Some(byte) if is_ascii_whitespace(*byte) => 1,

@@ -356,7 +356,7 @@ mod tests {
             [default]\ncreditLimit=1\nresetSeconds=1\nactorField=b, a",
         );
         assert_eq!(can_stack(rules.rules()), [true, true, false, false, true, true, true]);
-        assert_eq!(find_slot_conflicts(rules.rules()), [(0, 1), (0, 4)], "by another actor, and by none");
+        assert_eq!(find_slot_conflicts(rules.rules()), [(0, 1), (0, 4)], "by another actor, and without an actor");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Connections of every front are dropped wherever they wait: others go on.
+//! Connections of every front are dropped wherever they wait, and other connections continue.
 
 use std::time::Duration;
 
@@ -157,7 +157,7 @@ async fn drop_at_every_await(durability: Durability) {
     served.limiter.store().close().await.unwrap();
 }
 
-/// On several threads: what a connection hands to others goes on while it is dropped.
+/// Runs on several threads, because work that a connection hands to other threads continues while it is dropped.
 #[test]
 fn connections_may_be_dropped_wherever_they_wait() {
     for durability in [Durability::Wal, Durability::Sync, Durability::Lazy] {

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_readers_notice_that_a_store_fails_and_recovers() {
+    async fn all_readers_notice_when_a_store_fails_and_recovers() {
         let checks = AtomicU32::new(0);
         let check = move || {
             let is_first = checks.fetch_add(1, SeqCst) == 0;

@@ -242,11 +242,12 @@ mod tests {
         };
         assert_eq!(full(WhenFull::Error), (Err(()), 0));
         assert_eq!(full(WhenFull::Deny), (Ok(vec![(true, 5, false), (false, 0, false), (true, 3, false)]), 0));
-        // This policy lets the others be counted.
+        // This policy still counts the other members.
         assert_eq!(full(WhenFull::Allow), (Ok(vec![(true, 4, true), (true, 4, false), (true, 2, true)]), 1));
     }
 
-    /// After the clock was set back no counter must deny longer than its limit says, now or when the others allow.
+    /// After the clock is set back, no counter may deny longer than its limit says, now or once the others
+    /// allow.
     #[test]
     fn denied_group_corrects_the_time_of_all_its_buckets() {
         let far = |count| Some(State::FixedWindow(fixed_window::State { ends: at(10_000), count }));

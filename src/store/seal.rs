@@ -153,7 +153,7 @@ mod tests {
         }
 
         #[test]
-        fn seal_is_of_these_bytes_and_this_key(key: [u8; BYTES], bytes: Vec<u8>, flipped: prop::sample::Index) {
+        fn seal_depends_on_the_bytes_and_the_key(key: [u8; BYTES], bytes: Vec<u8>, flipped: prop::sample::Index) {
             let key = SealKey(key);
             let seal = key.seal(&bytes);
             prop_assert!(key.has_sealed(&bytes, &seal));

@@ -125,7 +125,7 @@ fn requests_that_passed_without_divvy_free_no_lease() {
     until(|| application.under_way() == LEASES);
     // Envoy has reported that they are over.
     until(|| get(&gateway, "/1") == 429);
-    assert_eq!(free(&server, "ann"), 0, "none was doubled");
+    assert_eq!(free(&server, "ann"), 0, "no lease was doubled");
 
     application.finish();
     drop(clients);

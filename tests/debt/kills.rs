@@ -48,7 +48,7 @@ struct CounterChanges {
 
 type ChangesByCounter = HashMap<String, CounterChanges>;
 
-/// Hits, charges and refunds until it is stopped, or the server is gone.
+/// Sends hits, charges and refunds until it is stopped, or the server is gone.
 fn work_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> JoinHandle<ChangesByCounter> {
     let (stop, mut client) = (Arc::clone(stop), RespClient::connect(server.resp));
     let mut rng = Rng::seed_from_u64(seed);
@@ -135,7 +135,7 @@ impl Campaign {
 
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
-fn no_sigkill_of_divvy_loses_or_doubles_what_was_settled() {
+fn sigkill_of_divvy_neither_loses_nor_doubles_settled_costs() {
     let rules = RulesFile::ini(&rules());
     let data = tempfile::tempdir().unwrap();
     let mut rng = Rng::seed_from_u64(seed());

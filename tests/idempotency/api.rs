@@ -109,7 +109,7 @@ fn invalid_key_header_is_rejected_and_takes_nothing() {
                 "{key}"
             );
             assert!(
-                reported.body.contains("Idempotency-Key must be one text of 1 to 255 characters"),
+                reported.body.contains("Idempotency-Key must be one string of 1 to 255 characters"),
                 "{}",
                 reported.body
             );

@@ -55,7 +55,7 @@ const LINES: &[(&str, &str)] = &[
     ("hit --addr 127.0.0.1:1 --cost 5 a=1", "use --server"),
     ("counters", "--rule <LABEL>"),
     ("limit set by-user ann many", "'many'"),
-    // With a server.
+    // These need a running server.
     (
         "hit --server {http} a=1",
         "this is divvy's HTTP port: RESP has a port of its own (--resp-listen, 9049 by default)",
@@ -129,7 +129,7 @@ fn each_mistake_on_a_command_line_is_explained() {
 
 #[test]
 fn each_mistake_in_the_environment_is_explained() {
-    // The server ends at once, because nobody could reach it.
+    // The server ends immediately, because no client could reach it.
     let line = "serve --store memory --resp-listen none --http-listen none --grpc-listen none --listen none";
     let texts = VARIABLES.iter().map(|(name, value, expected)| {
         let line = if *name == "PORT" { line.trim_end_matches(" --listen none") } else { line };

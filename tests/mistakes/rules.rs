@@ -55,7 +55,7 @@ pub const INI: &[(&str, &str)] = &[
     ("[a=1]\ncreditLimit = 1\nper = 1 month", "units s, m, h, d and w"),
     ("[a=1]\ncreditLimit = 1\nper = 1m\nresetSeconds = 60", "both set the length of the window; keep one"),
     ("[a=1]\ncreditLimit = 1\nresetSeconds = 9999999999", "which is 100 years"),
-    // Windows by the calendar.
+    // Calendar windows.
     (
         "[a=1]\ncreditLimit = 1\nwindow = days",
         "did you mean `day`? The values are `minute`, `hour`, `day`, `week`, `month` and `year`",
@@ -86,7 +86,7 @@ pub const INI: &[(&str, &str)] = &[
     ("[a=*]\ncreditLimit = 1\nper = 1m\nactorField = a\nholdField = a", "set `algorithm = concurrency`"),
     ("[a=1]\ncreditLimit = 1\nper = 1m\noverrun = allow", "write `refuse` or `debt`"),
     ("[a=1]\ncreditLimit = 1\nper = 1m\nlabel = my label", "letters, digits, `-` and `_`"),
-    // Rules together.
+    // Combinations of rules.
     (
         "[a=1]\ncreditLimit = 1\nper = 1m\n[a=1]\ncreditLimit = 5\nper = 1h",
         "remove one of them, or add `matchPolicy = and` to the first",
@@ -152,7 +152,7 @@ fn misspelled_key_is_one_error() {
 }
 
 #[test]
-fn parser_does_not_show() {
+fn parser_internals_do_not_appear_in_errors() {
     for (rules, _) in INI {
         let report = ini(rules);
         assert!(!report.contains("end of input") && !report.contains(".;"), "{report}");

@@ -61,7 +61,7 @@ fn reservations_survive_a_sigkill_and_commits_are_remembered() {
 
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
-fn backup_has_reservations() {
+fn backup_includes_reservations() {
     let (rules, place) = (rules(), TestDirectory(tempfile::tempdir().unwrap()));
     let server = place.serve(&rules, "data");
     let mut client = Client::of(&server);

@@ -1,4 +1,5 @@
-//! Against a plain model: what was taken in each window. The calendar is one whose windows have 7 and 12 seconds in turn.
+//! The calendar window, compared with a plain model that counts the credits taken in each window. The calendar's
+//! windows last 7 and 12 seconds in turn.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use crate::clock::NANOS_PER_SECOND;
 const SHORT: u64 = 7 * NANOS_PER_SECOND;
 const BOTH: u64 = 19 * NANOS_PER_SECOND;
 
-/// From when to when the window is that `at` lies in.
+/// Returns the start and the end of the window that contains `at`.
 fn window(at: u64) -> (u64, u64) {
     let pair = at / BOTH * BOTH;
     if at < pair + SHORT { (pair, pair + SHORT) } else { (pair + SHORT, pair + BOTH) }
@@ -51,7 +52,7 @@ proptest! {
     }
 
     #[test]
-    fn a_window_that_runs_keeps_its_end(moved in -(NANOS_PER_SECOND as i64)..NANOS_PER_SECOND as i64, later in 0..2 * NANOS_PER_SECOND) {
+    fn running_window_keeps_its_end(moved in -(NANOS_PER_SECOND as i64)..NANOS_PER_SECOND as i64, later in 0..2 * NANOS_PER_SECOND) {
         let at = window(START).0;
         let mut bucket = Bucket::new(limit_at(5, at));
         let ends = at + bucket.take(3, at).reset_ns;
@@ -62,24 +63,24 @@ proptest! {
         prop_assert_eq!((outcome.left, at + later + outcome.reset_ns), (1, ends));
     }
 
-    /// Windows differ in length: one that has just begun may be much longer than the one before.
+    /// Windows differ in length: a new window may be much longer than the previous one.
     #[test]
-    fn only_a_clock_that_was_set_back_moves_a_window(at in START..START + 4 * BOTH, back in 0..4 * BOTH) {
+    fn only_a_clock_set_back_moves_a_window(at in START..START + 4 * BOTH, back in 0..4 * BOTH) {
         let mut bucket = Bucket::new(limit_at(5, at));
         take(&mut bucket, 5, 3, at);
         let earlier = at - back;
         let outcome = take(&mut bucket, 5, 1, earlier);
-        prop_assert_eq!(outcome.left, 1, "what was taken stays taken");
-        // The end of the window that ran, or the end of the window at the earlier time.
+        prop_assert_eq!(outcome.left, 1, "taken credit stays taken");
+        // The end of the window that was running, or of the window at the earlier time.
         let ends = [window(at).1, window(earlier).1];
         prop_assert!(ends.into_iter().any(|ends| outcome.reset_ns <= ends - earlier), "{}", outcome.reset_ns);
-        prop_assert!(outcome.reset_ns <= 2 * BOTH, "nobody waits for the old clock");
+        prop_assert!(outcome.reset_ns <= 2 * BOTH, "no request waits for the old time");
     }
 }
 
-/// Whenever in its windows that happens.
+/// The wait is bounded for a clock that is set back at any point of a window.
 #[test]
-fn clock_that_was_set_back_makes_nobody_wait_longer_than_a_window() {
+fn clock_set_back_causes_no_wait_longer_than_a_window() {
     const MINUTE: u64 = 60 * NANOS_PER_SECOND;
     let limit_at = |at: u64| {
         let limit = CalendarWindow::new(5, CalendarId(0)).unwrap();
@@ -92,7 +93,7 @@ fn clock_that_was_set_back_makes_nobody_wait_longer_than_a_window() {
             bucket.take(5, start);
             bucket.limit = limit_at(start - back);
             let retry_ns = bucket.look(1, start - back).retry_ns.unwrap();
-            // Up to ten seconds more pass as if the request was overtaken.
+            // Ten seconds are added, because a request that is so much earlier counts as overtaken.
             assert!(retry_ns <= MINUTE + 10 * NANOS_PER_SECOND, "{back} back at {start}: {retry_ns}");
             let later = start - back + MINUTE + 10 * NANOS_PER_SECOND;
             bucket.limit = limit_at(later);
@@ -103,7 +104,7 @@ fn clock_that_was_set_back_makes_nobody_wait_longer_than_a_window() {
 }
 
 #[test]
-fn a_limit_that_is_not_dated_takes_a_state_as_it_is() {
+fn undated_limit_accepts_a_state_unchanged() {
     let mut bucket = Bucket::new(limit_at(5, START));
     let reset = bucket.take(2, START).reset_ns;
     bucket.limit = Limit::CalendarWindow(CalendarWindow::new(5, CalendarId(0)).unwrap());

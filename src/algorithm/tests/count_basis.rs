@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use super::*;
 
-/// The same limit with other credits, on the counters of `limit`.
+/// Returns the same limit with other credits, on the counters of `limit`.
 fn resized(limit: Limit, credits: u64) -> Limit {
     let credits = NonZeroU64::new(credits).unwrap();
     let resized = match limit {
@@ -30,7 +30,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn whatever_is_counted_the_answers_are_the_same(
+    fn answers_do_not_depend_on_the_tally(
         limit in small_limit(), basis in count_basis(), asks in prop::collection::vec((0..40u64, ask()), 0..60),
     ) {
         let (mut plain, mut other) = (Bucket::new(limit), Bucket::new(limit.counting(basis)));
@@ -42,7 +42,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_used_stays_used_under_another_limit(
+    fn usage_carries_over_to_another_limit(
         limit in small_limit(), basis in count_basis(), credits in 1..25u64, past in hits(0..40), later in 0..60u64,
     ) {
         let mut bucket = Bucket::new(limit.counting(basis));
@@ -53,9 +53,9 @@ proptest! {
         prop_assert_eq!(bucket.look(0, at).left, credits.saturating_sub(used));
     }
 
-    /// After a downgrade more may be used than there is.
+    /// After a downgrade, usage may exceed the limit.
     #[test]
-    fn a_wait_is_as_long_as_told_after_a_downgrade(
+    fn retry_time_is_exact_after_a_downgrade(
         limit in small_limit(), basis in count_basis(), credits in 1..25u64, past in hits(0..10), cost in 1..15u64,
     ) {
         let mut bucket = Bucket::new(limit.counting(basis));
@@ -77,7 +77,7 @@ proptest! {
 }
 
 #[test]
-fn a_bucket_is_kept_until_it_is_full_by_the_slowest_of_its_limits() {
+fn bucket_is_kept_until_its_slowest_limit_fills_it() {
     let tokens = |credits| Limit::TokenBucket(TokenBucket::new(credits, credits, 100).unwrap());
     let leaky = |credits| Limit::LeakyBucket(LeakyBucket::new(credits, credits, 100).unwrap());
     for (fast, slow) in [(tokens(1_000), tokens(10)), (leaky(1_000), leaky(10))] {
@@ -88,7 +88,7 @@ fn a_bucket_is_kept_until_it_is_full_by_the_slowest_of_its_limits() {
         let state = bucket.state.clone().unwrap();
         let at = Timestamp::from_nanos(START);
         assert_eq!([fast, slow].map(|limit| limit.lifetime_ns(&state, at)), [10_000; 2]);
-        // As the denial says.
+        // The wait is the retry time in the denial.
         bucket.limit = slow;
         let denied = bucket.take(10, START);
         assert_eq!((denied.allowed, denied.retry_ns), (false, Some(10_000)));

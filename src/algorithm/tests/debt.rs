@@ -6,7 +6,7 @@ fn balance(outcome: Outcome) -> i128 {
     i128::from(outcome.left) - i128::from(outcome.owed)
 }
 
-/// A limit of any algorithm that can owe.
+/// Generates limits of all algorithms that support debt.
 fn debt_limit() -> impl Strategy<Value = Limit> {
     small_limit().prop_filter("a log has no place for debt", |limit| limit.kind() != Kind::SlidingLog)
 }
@@ -15,7 +15,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn hits_alone_owe_less_than_the_largest_of_them_costs(
+    fn debt_from_hits_stays_below_the_largest_cost(
         limit in debt_limit(), costs in prop::collection::vec((0..40u64, 1..15u64), 1..60),
     ) {
         let mut bucket = Bucket::new(limit);
@@ -32,7 +32,7 @@ proptest! {
     }
 
     #[test]
-    fn a_charge_always_counts_in_full(
+    fn charge_always_counts_in_full(
         limit in debt_limit(), past in prop::collection::vec((0..40u64, ask()), 0..40), cost in 0..40u64, later in 0..60u64,
     ) {
         let mut bucket = Bucket::new(limit);
@@ -48,7 +48,7 @@ proptest! {
     }
 
     #[test]
-    fn a_refund_gives_back_at_most_all(
+    fn refund_never_exceeds_the_used_credit(
         limit in small_limit(), past in hits(0..40), cost in 0..40u64, later in 0..60u64,
     ) {
         let mut bucket = Bucket::new(limit);
@@ -59,15 +59,15 @@ proptest! {
         let full = i128::from(limit.capacity()).min(balance(before) + i128::from(cost));
         prop_assert!(refunded.allowed && refunded.before == before.left);
         match limit {
-            // Fading credits count for less than was used.
+            // Fading credits count for less than the used ones.
             Limit::SlidingWindow(_) => prop_assert!((balance(before)..=full).contains(&balance(refunded))),
-            // The same is given back, in whole credits or drops.
+            // The refund returns the same amount, in whole credits or drops.
             _ => prop_assert_eq!(balance(refunded), full),
         }
     }
 
     #[test]
-    fn what_is_refunded_at_once_was_never_taken(
+    fn immediate_refund_cancels_a_charge(
         limit in debt_limit(), past in hits(0..40), cost in 1..40u64, later in 0..60u64,
     ) {
         let mut bucket = Bucket::new(limit);
@@ -82,23 +82,23 @@ proptest! {
     }
 
     #[test]
-    fn a_bucket_that_was_never_asked_has_nothing_to_give_back(limit in small_limit(), cost in 0..40u64) {
+    fn unused_bucket_has_nothing_to_refund(limit in small_limit(), cost in 0..40u64) {
         let decision = limit.decide(None, Ask::Refund { cost }, Timestamp::from_nanos(START));
         prop_assert_eq!((decision.outcome.left, decision.state), (limit.capacity(), None));
     }
 }
 
 #[test]
-fn each_algorithm_pays_its_debt_in_its_own_way() {
+fn each_algorithm_repays_debt_at_its_own_pace() {
     const SECOND: u64 = 1_000_000_000;
     let cases = [
-        // It ends with the window,
+        // The debt ends with the window.
         (Limit::FixedWindow(FixedWindow::new(10, 60 * SECOND).unwrap()), [-5, -5, 10, 10]),
-        // is paid by refills,
+        // Refills repay the debt.
         (Limit::TokenBucket(TokenBucket::new(10, 3, 30 * SECOND).unwrap()), [-5, -2, 1, 7]),
-        // leaks away,
+        // The debt leaks away.
         (Limit::LeakyBucket(LeakyBucket::new(10, 10, 60 * SECOND).unwrap()), [-5, 0, 5, 10]),
-        // or fades: all of it counts for one window, and then less and less.
+        // The debt fades: all of it counts for one window, and then less and less.
         (Limit::SlidingWindow(SlidingWindow::new(10, 60 * SECOND).unwrap()), [-5, -5, -5, 10]),
     ];
     for (limit, balances) in cases {
@@ -111,7 +111,7 @@ fn each_algorithm_pays_its_debt_in_its_own_way() {
 }
 
 #[test]
-fn a_log_gives_back_the_newest_first_and_counts_no_more_than_its_limit() {
+fn sliding_log_refunds_the_newest_first_and_counts_at_most_its_limit() {
     let mut bucket = Bucket::new(Limit::SlidingLog(SlidingLog::new(3, 100).unwrap()));
     (0..3).for_each(|gap| assert!(bucket.take(1, START + 10 * gap).allowed));
     assert_eq!(bucket.ask(Ask::Refund { cost: 2 }, START + 30).left, 2);
@@ -121,7 +121,7 @@ fn a_log_gives_back_the_newest_first_and_counts_no_more_than_its_limit() {
 }
 
 #[test]
-fn a_sliding_window_gives_back_the_present_then_the_previous() {
+fn sliding_window_refunds_the_current_window_then_the_previous() {
     let mut bucket = Bucket::new(Limit::SlidingWindow(SlidingWindow::new(100, 100).unwrap()));
     let start = START - START % 100;
     bucket.take(40, start);

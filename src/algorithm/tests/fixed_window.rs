@@ -1,4 +1,4 @@
-//! The fixed window: against a plain model, and its promise of exactly one fresh window after expiry.
+//! The fixed window, compared with a plain model, and its promise of exactly one new window after expiry.
 
 use super::*;
 
@@ -10,7 +10,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn counts_as_a_plain_model_does(credits in 1..12u64, window in 1..60u64, hits in hits(0..25)) {
+    fn counts_like_a_plain_model(credits in 1..12u64, window in 1..60u64, hits in hits(0..25)) {
         let mut bucket = bucket(credits, window);
         let mut begun: Option<(u64, u64)> = None;
         for (at, cost) in hits.0 {
@@ -28,7 +28,7 @@ proptest! {
     }
 
     #[test]
-    fn never_grants_more_than_the_limit_in_a_window_nor_twice_that_in_any(
+    fn grants_stay_within_the_limit_per_window_and_twice_that_in_any_interval(
         credits in 1..12u64, window in 1..60u64, hits in hits(0..25),
     ) {
         let granted = hits.granted_by(&mut bucket(credits, window));
@@ -56,7 +56,7 @@ proptest! {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_is_waited_for_at_most_one_window(credits in 1..1_000u64, window in 1..u32::MAX as u64, back in 11 * crate::clock::NANOS_PER_SECOND..START) {
+    fn clock_set_back_delays_credit_by_at_most_one_window(credits in 1..1_000u64, window in 1..u32::MAX as u64, back in 11 * crate::clock::NANOS_PER_SECOND..START) {
         let mut bucket = bucket(credits, window);
         bucket.take(credits, START);
         let at = START - back;

@@ -1,4 +1,4 @@
-//! The leaky bucket: against GCRA in its other form, the theoretical arrival time, kept as an exact fraction.
+//! The leaky bucket, compared with GCRA in its other form, the theoretical arrival time, kept as an exact fraction.
 
 use super::*;
 use crate::clock::NANOS_PER_SECOND;
@@ -16,7 +16,7 @@ struct Model {
 }
 
 impl Model {
-    /// Allowed, remaining, retry after, reset after.
+    /// Returns allowed, remaining, retry after, and reset after.
     fn throttle(&mut self, quantity: u128, at: u128) -> (bool, u128, Option<u128>, u128) {
         let now = at * self.count;
         let tolerance = self.capacity * self.period;
@@ -33,7 +33,7 @@ impl Model {
 }
 
 #[test]
-fn fifteen_burst_and_thirty_per_minute_as_redis_cell_documents() {
+fn burst_of_15_and_30_per_minute_match_redis_cells_documentation() {
     let mut bucket = bucket(16, 30, 60 * NANOS_PER_SECOND);
     let first = bucket.take(1, START);
     assert_eq!((first.allowed, first.left, first.retry_ns, first.reset_ns), (true, 15, None, 2 * NANOS_PER_SECOND));
@@ -48,7 +48,7 @@ fn fifteen_burst_and_thirty_per_minute_as_redis_cell_documents() {
 }
 
 #[test]
-fn a_million_per_second_is_one_per_microsecond() {
+fn million_per_second_is_one_per_microsecond() {
     let mut bucket = bucket(1, 1_000_000, NANOS_PER_SECOND);
     for hit in 0..10_000 {
         assert!(bucket.take(1, START + hit * 1_000).allowed);
@@ -57,9 +57,9 @@ fn a_million_per_second_is_one_per_microsecond() {
 }
 
 #[test]
-fn a_count_that_does_not_divide_the_period_does_not_drift() {
-    // A flood at every nanosecond for a million periods of 10 ns: 3 each, and the burst at the start. There must be room
-    // for 2, or what leaks within the nanosecond after the bucket is empty is lost.
+fn count_that_does_not_divide_the_period_does_not_drift() {
+    // A flood at every nanosecond for a million periods of 10 ns is granted 3 in each period, and the burst first.
+    // The bucket needs room for 2, or the drops that leak in the nanosecond after it is empty are lost.
     let mut bucket = bucket(2, 3, 10);
     let granted = (0..10_000_000).filter(|nanos| bucket.take(1, START + nanos).allowed).count();
     assert_eq!(granted, 3_000_001);
@@ -67,7 +67,7 @@ fn a_count_that_does_not_divide_the_period_does_not_drift() {
 }
 
 #[test]
-fn the_largest_numbers_still_count() {
+fn largest_numbers_still_count() {
     let largest = i64::MAX as u64;
     let mut huge = bucket(largest + 1, 1, u64::MAX);
     for taken in 1..=1_000 {
@@ -87,7 +87,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn answers_as_a_theoretical_arrival_time_does(
+    fn answers_agree_with_a_theoretical_arrival_time(
         capacity in 1..12u64, count in 1..40u64, period in 1..300u64, hits in hits(0..40),
     ) {
         let mut bucket = bucket(capacity, count, period);
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn keeps_to_the_burst_and_the_average_rate(
+    fn grants_stay_within_the_burst_and_the_average_rate(
         capacity in 1..12u64, count in 1..40u64, period in 1..300u64, hits in hits(0..40),
     ) {
         let granted = hits.granted_by(&mut bucket(capacity, count, period));

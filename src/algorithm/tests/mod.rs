@@ -17,10 +17,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::clock::Timestamp;
 
-/// Far enough from the epoch for every step back in these tests.
+/// Start of the tests' time, late enough that no step back reaches the epoch.
 const START: u64 = 1_000_000 * crate::clock::NANOS_PER_SECOND;
 
-/// One bucket and what it remembers: a store in its smallest form.
+/// A bucket with its state, the smallest possible store.
 struct Bucket {
     limit: Limit,
     state: Option<State>,
@@ -31,7 +31,7 @@ impl Bucket {
         Self { limit, state: None }
     }
 
-    /// Asks at `nanos` after the epoch and remembers what the decision says.
+    /// Decides an ask at `nanos` after the epoch, and keeps the new state.
     fn ask(&mut self, ask: Ask, nanos: u64) -> Outcome {
         let decision = self.limit.decide(self.state.as_ref(), ask, Timestamp::from_nanos(nanos));
         self.state = decision.state.or(self.state.take());
@@ -47,12 +47,12 @@ impl Bucket {
     }
 }
 
-/// Asks at times that never run backwards, from [`START`] on.
+/// Asks in the order of time, from [`START`] on.
 #[derive(Debug, Clone)]
 struct Hits(Vec<(u64, u64)>);
 
 impl Hits {
-    /// Takes them all from `bucket`; returns (time, cost) of those that were granted.
+    /// Takes all of them from `bucket`. Returns (time, cost) of the granted ones.
     fn granted_by(&self, bucket: &mut Bucket) -> Vec<(u64, u64)> {
         self.0.iter().copied().filter(|(at, cost)| bucket.take(*cost, *at).allowed).collect()
     }
@@ -62,7 +62,7 @@ impl Hits {
     }
 }
 
-/// Up to 80 hits, `gap` nanoseconds apart, of 0 to 5 credits.
+/// Generates up to 80 hits, `gap` nanoseconds apart, of 0 to 5 credits.
 fn hits(gap: std::ops::Range<u64>) -> impl Strategy<Value = Hits> {
     prop::collection::vec((gap, 0..=5u64), 0..80).prop_map(|steps| {
         let mut at = START;
@@ -74,23 +74,23 @@ fn hits(gap: std::ops::Range<u64>) -> impl Strategy<Value = Hits> {
     })
 }
 
-/// The most credits granted in any `window` nanoseconds, open at the start and closed at the end.
+/// Returns the most credits granted in any `window` nanoseconds, without the first moment and with the last.
 fn most_in_a_window(granted: &[(u64, u64)], window: u64) -> u64 {
     let ending_at = |end: u64| granted.iter().filter(move |(at, _)| *at <= end && end - *at < window);
     granted.iter().map(|(end, _)| ending_at(*end).map(|(_, cost)| cost).sum()).max().unwrap_or(0)
 }
 
-/// Every algorithm that hits take from, with numbers small enough for hits to meet every boundary.
+/// Generates limits of every algorithm that counts hits, so small that hits reach every boundary.
 fn small_limit() -> impl Strategy<Value = Limit> {
     limit_of(|| 1..=12u64, || 1..=60u64)
 }
 
-/// Every algorithm that hits take from, with numbers up to the largest.
+/// Generates limits of every algorithm that counts hits, up to the largest numbers.
 fn any_limit() -> impl Strategy<Value = Limit> {
     limit_of(|| any_number().prop_map(|number| number.max(1)), || any_number().prop_map(|number| number.max(1)))
 }
 
-/// Any ask, of up to 15 credits: more than a small limit has.
+/// Generates asks of up to 15 credits, more than a small limit has.
 fn ask() -> impl Strategy<Value = Ask> {
     prop_oneof![
         (0..15u64).prop_map(|cost| Ask::Look { cost }),
@@ -103,7 +103,7 @@ fn ask() -> impl Strategy<Value = Ask> {
     ]
 }
 
-/// Any number, the extreme ones often.
+/// Generates numbers, often extreme ones.
 fn any_number() -> impl Strategy<Value = u64> {
     prop_oneof![
         any::<u64>(),
@@ -137,7 +137,7 @@ where
 }
 
 #[test]
-fn kinds_are_those_of_the_limits() {
+fn each_limit_has_its_kind() {
     let limits = [
         Limit::FixedWindow(FixedWindow::new(1, 1).unwrap()),
         Limit::SlidingWindow(SlidingWindow::new(1, 1).unwrap()),

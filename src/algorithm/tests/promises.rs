@@ -10,7 +10,7 @@ fn used_bucket(limit: Limit, past: &Hits) -> (Bucket, u64) {
     (bucket, past.end())
 }
 
-/// The longest time that the limit takes to give back all its credits.
+/// Returns the longest time until all credits of the limit are available again.
 fn span_ns(limit: Limit) -> u64 {
     match limit {
         Limit::FixedWindow(limit) => limit.window_ns.get(),
@@ -27,7 +27,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn a_denied_ask_changes_nothing(limit in small_limit(), past in hits(0..40), cost in 0..15u64, later in 0..60u64) {
+    fn denied_ask_changes_nothing(limit in small_limit(), past in hits(0..40), cost in 0..15u64, later in 0..60u64) {
         let (bucket, now) = used_bucket(limit, &past);
         let at = Timestamp::from_nanos(now + later);
         let decision = limit.decide(bucket.state.as_ref(), Ask::Take { cost }, at);
@@ -38,7 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn a_look_tells_what_a_take_would_get(limit in small_limit(), past in hits(0..40), cost in 0..15u64, later in 0..60u64) {
+    fn look_predicts_the_outcome_of_a_take(limit in small_limit(), past in hits(0..40), cost in 0..15u64, later in 0..60u64) {
         let (mut bucket, now) = used_bucket(limit, &past);
         let state = bucket.state.clone();
         let look = bucket.look(cost, now + later);
@@ -49,7 +49,7 @@ proptest! {
     }
 
     #[test]
-    fn a_drain_takes_what_is_there(limit in small_limit(), past in hits(0..40), cost in 0..15u64, later in 0..60u64) {
+    fn drain_takes_all_available_credit(limit in small_limit(), past in hits(0..40), cost in 0..15u64, later in 0..60u64) {
         let (mut bucket, now) = used_bucket(limit, &past);
         let outcome = bucket.ask(Ask::Drain { cost, strict: false }, now + later);
         prop_assert_eq!(outcome.allowed, outcome.before > 0);
@@ -58,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn an_ask_is_granted_after_its_retry_time_and_not_before(
+    fn ask_is_granted_after_its_retry_time_and_not_before(
         limit in small_limit(), past in hits(0..40), ask in ask(), later in 0..60u64,
     ) {
         let (mut bucket, now) = used_bucket(limit, &past);
@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn more_credits_are_left_after_the_reset_time_and_not_before(
+    fn credit_grows_after_the_reset_time_and_not_before(
         limit in small_limit(), past in hits(0..40), ask in ask(), later in 0..60u64,
     ) {
         let (mut bucket, now) = used_bucket(limit, &past);
@@ -96,7 +96,7 @@ proptest! {
     }
 
     #[test]
-    fn a_bucket_is_full_after_its_lifetime_and_not_before(limit in small_limit(), past in hits(0..40), ask in ask()) {
+    fn bucket_is_full_after_its_lifetime_and_not_before(limit in small_limit(), past in hits(0..40), ask in ask()) {
         let (mut bucket, now) = used_bucket(limit, &past);
         bucket.ask(ask, now);
         if let Some(state) = bucket.state.clone() {
@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn a_bucket_that_is_forgotten_after_its_lifetime_is_not_missed(
+    fn forgetting_a_bucket_after_its_lifetime_changes_no_outcome(
         limit in small_limit(), past in hits(0..40), later in 0..100u64, future in hits(0..40),
     ) {
         let (mut kept, now) = used_bucket(limit, &past);
@@ -117,14 +117,14 @@ proptest! {
         let mut forgotten = Bucket::new(limit);
         for (at, cost) in future.0 {
             let at = at + (now - START) + lifetime_ns + later;
-            // The session of a full bucket is over, but a bucket that still remembers it may tell.
+            // The session of a full bucket is over, but a bucket that still remembers it may return it.
             let numbers = |outcome: Outcome| Outcome { session: Timestamp::EPOCH, ..outcome };
             prop_assert_eq!(numbers(kept.take(cost, at)), numbers(forgotten.take(cost, at)));
         }
     }
 
     #[test]
-    fn an_overtaken_ask_gets_no_credits_from_the_past(
+    fn overtaken_ask_gets_no_credit_from_the_past(
         limit in small_limit(), past in hits(0..40), cost in 1..15u64, back in 0..10 * NANOS_PER_SECOND,
     ) {
         let (mut bucket, now) = used_bucket(limit, &past);
@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_waits_for_the_old_clock_after_it_was_set_back(
+    fn no_ask_waits_for_the_old_time_after_the_clock_is_set_back(
         limit in small_limit(), past in hits(0..40), back in 11 * NANOS_PER_SECOND..START / 2,
     ) {
         let (mut bucket, now) = used_bucket(limit, &past);
@@ -148,7 +148,7 @@ proptest! {
         let cost = limit.capacity();
         let present = bucket.look(0, now).before;
         let outcome = bucket.take(cost, at);
-        // How much of its previous window still counts depends on the time of day, in this one.
+        // For a sliding window, the share of the previous window that counts depends on the time of day.
         prop_assert!(matches!(limit, Limit::SlidingWindow(_)) || outcome.before <= present);
         if let Some(retry_ns) = outcome.retry_ns {
             prop_assert!(retry_ns <= span_ns(limit));
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn a_drain_does_not_wait_for_the_old_clock_either(
+    fn no_drain_waits_for_the_old_time_after_the_clock_is_set_back(
         limit in small_limit(), past in hits(0..40), back in 11 * NANOS_PER_SECOND..START / 2, strict in any::<bool>(),
     ) {
         let (mut bucket, now) = used_bucket(limit, &past);
@@ -171,7 +171,7 @@ proptest! {
     }
 
     #[test]
-    fn a_state_of_another_algorithm_counts_as_fresh(limit in small_limit(), other in small_limit(), past in hits(0..40), cost in 0..15u64) {
+    fn state_of_another_algorithm_counts_as_unused(limit in small_limit(), other in small_limit(), past in hits(0..40), cost in 0..15u64) {
         let (bucket, now) = used_bucket(other, &past);
         if limit.name() == other.name() {
             return Ok(());
@@ -185,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn a_fresh_bucket_of_any_size_grants_all_its_credits_at_once_and_no_more(
+    fn unused_bucket_of_any_size_grants_exactly_its_credits_at_once(
         limit in any_limit(), at in 0..u64::MAX, parts in prop::collection::vec(any_number(), 0..4),
     ) {
         let mut bucket = Bucket::new(limit);
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn no_numbers_and_no_times_overflow(
+    fn numbers_and_times_never_overflow(
         limit in any_limit(),
         asks in prop::collection::vec((any_number(), any_number(), 0..9u8), 1..30),
     ) {

@@ -21,7 +21,7 @@ fn parse(line: &str) -> Command<'_> {
     let mut words = line.split(' ');
     let verb = words.next().unwrap().strip_prefix("RL.").unwrap();
     let key = words.next().unwrap();
-    // A `P` before the verb is for milliseconds.
+    // A `P` before the verb stands for milliseconds.
     let (verb, unit_ms) = verb.strip_prefix('P').map_or((verb, 1_000), |verb| (verb, 1));
     let mut number = || words.next().map(|word| word.parse::<u64>().unwrap());
     let capacity = number().unwrap();
@@ -47,7 +47,7 @@ fn parse(line: &str) -> Command<'_> {
 }
 
 #[test]
-fn every_recorded_reply_is_given() {
+fn replies_match_the_recorded_ones() {
     let mut buckets: HashMap<(&str, Limit), Bucket> = HashMap::new();
     let rows: Vec<Value> = RECORDED.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(rows.len(), 34);

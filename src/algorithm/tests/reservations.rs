@@ -1,4 +1,4 @@
-//! Reservations, compared with a model that knows each of them. Many of them share few groups.
+//! Reservations, compared with a model that lists each of them. In a bucket, many reservations share few groups.
 
 use super::*;
 use crate::algorithm::decide::Algorithm;
@@ -28,7 +28,7 @@ enum Step {
         ttl_seconds: Option<u32>,
     },
     Forget,
-    /// The clock is set back; the step comes next.
+    /// The clock is set back before the step.
     SetBack {
         by_ms: u64,
         next: Box<Step>,
@@ -68,7 +68,7 @@ fn limit() -> impl Strategy<Value = Limit> {
 
 /// The state of a reservation, by its name.
 #[derive(Debug, Clone, Copy)]
-enum Known {
+enum ModelRecord {
     Open { credits: u64, ttl_seconds: u32, ends: u64, is_held: bool },
     Committed { until: u64, args: Option<(u64, u32)>, answer: (u64, u64, u64) },
 }
@@ -79,7 +79,7 @@ struct Both {
     bucket: Bucket,
     records: [Option<Record>; NAMES],
     base: Bucket,
-    known: [Option<Known>; NAMES],
+    known: [Option<ModelRecord>; NAMES],
     at: u64,
 }
 
@@ -95,8 +95,8 @@ impl Both {
     }
 
     fn aside(&self) -> u64 {
-        let aside = |known: &Option<Known>| match known {
-            Some(Known::Open { credits, ends, is_held: true, .. }) if self.at < *ends => *credits,
+        let aside = |known: &Option<ModelRecord>| match known {
+            Some(ModelRecord::Open { credits, ends, is_held: true, .. }) if self.at < *ends => *credits,
             _ => 0,
         };
         self.known.iter().map(aside).sum()
@@ -111,7 +111,7 @@ impl Both {
     fn decide(&mut self, name: usize, ask: ReservationAsk) -> Outcome {
         let at = Timestamp::from_nanos(self.at);
         // After the clock was set back, a commit is remembered for no longer than one that is made now.
-        if let Some(Known::Committed { until, args, .. }) = &mut self.known[name] {
+        if let Some(ModelRecord::Committed { until, args, .. }) = &mut self.known[name] {
             let latest = self.at + REMEMBERED_NS.max(longest_ns(args.map_or(0, |(_, ttl_seconds)| ttl_seconds)));
             *until = if *until > latest + 10 * NANOS_PER_SECOND { latest } else { *until };
         }
@@ -127,7 +127,7 @@ impl Both {
         outcome
     }
 
-    /// When the window ends that is open now.
+    /// Returns the end of the current window.
     fn window_end(&mut self) -> u64 {
         let window_ns = match self.bucket.limit {
             Limit::FixedWindow(limit) => limit.window_ns.get(),
@@ -139,7 +139,7 @@ impl Both {
         }
     }
 
-    /// The latest time that the bucket without reservations knows of: the beginning of a window, the last refill.
+    /// Returns the latest time in the bucket without reservations: the beginning of a window, or the last refill.
     fn base_time(&self) -> u64 {
         fn time_of<A: Algorithm<State: AlgorithmState>>(limit: &A, state: &State) -> Option<Timestamp> {
             Some(limit.time(A::State::downcast(state)?))
@@ -167,7 +167,7 @@ impl Both {
     /// The reservation, if it is open.
     fn open(&self, name: usize) -> Option<(u64, u64)> {
         match self.known[name] {
-            Some(Known::Open { credits, ends, is_held: true, .. }) if self.at < ends => Some((credits, ends)),
+            Some(ModelRecord::Open { credits, ends, is_held: true, .. }) if self.at < ends => Some((credits, ends)),
             _ => None,
         }
     }
@@ -210,7 +210,7 @@ impl Both {
                 let outcome = self.decide(name, ReservationAsk::Renew { ttl_seconds });
                 let ttl_seconds = ttl_seconds.or(first).unwrap_or_default();
                 match (self.open(name), &mut self.known[name]) {
-                    (Some((_, before)), Some(Known::Open { ends, .. })) => {
+                    (Some((_, before)), Some(ModelRecord::Open { ends, .. })) => {
                         let wanted = round_up_end(Timestamp::from_nanos(self.at), ttl_seconds).as_nanos();
                         *ends = wanted.max(before).min(window);
                         prop_assert_eq!((outcome.resolution, outcome.session.as_nanos()), (Resolution::Done, *ends));
@@ -221,13 +221,13 @@ impl Both {
             Step::Forget => {
                 (self.bucket.state, self.base.state) = (None, None);
                 for known in self.known.iter_mut().flatten() {
-                    if let Known::Open { is_held, .. } = known {
+                    if let ModelRecord::Open { is_held, .. } = known {
                         *is_held = false;
                     }
                 }
             }
             Step::SetBack { by_ms, ref next } => {
-                // The bucket drops what has ended.
+                // The bucket drops expired reservations.
                 self.step(&Step::Ask(Ask::Charge { cost: 1 }))?;
                 let before = self.at;
                 let time = match &self.bucket.state {
@@ -238,7 +238,7 @@ impl Both {
                 let by_ns = time - self.at;
                 self.base.ask(Ask::Charge { cost: 0 }, self.at);
                 for known in self.known.iter_mut().flatten() {
-                    if let Known::Open { ends, is_held, .. } = known {
+                    if let ModelRecord::Open { ends, is_held, .. } = known {
                         *is_held &= *ends > before;
                         *ends -= by_ns / NANOS_PER_MILLI * NANOS_PER_MILLI;
                     }
@@ -258,10 +258,10 @@ impl Both {
         let is_lease = self.bucket.limit.kind() == Kind::Concurrency;
         let outcome = self.decide(name, ReservationAsk::Reserve { credits, ttl_seconds });
         let args = match self.known[name] {
-            Some(Known::Open { credits, ttl_seconds, .. }) if self.open(name).is_some() => {
+            Some(ModelRecord::Open { credits, ttl_seconds, .. }) if self.open(name).is_some() => {
                 Some(Some((credits, ttl_seconds)))
             }
-            Some(Known::Committed { until, args, .. }) if self.at < until && !is_lease => Some(args),
+            Some(ModelRecord::Committed { until, args, .. }) if self.at < until && !is_lease => Some(args),
             _ => None,
         };
         if let Some(args) = args {
@@ -279,7 +279,7 @@ impl Both {
             self.begin_window();
             let ends = round_up_end(Timestamp::from_nanos(self.at), ttl_seconds).as_nanos().min(window);
             prop_assert_eq!(outcome.session.as_nanos(), ends);
-            self.known[name] = Some(Known::Open { credits, ttl_seconds, ends, is_held: true });
+            self.known[name] = Some(ModelRecord::Open { credits, ttl_seconds, ends, is_held: true });
         }
         Ok(())
     }
@@ -288,11 +288,11 @@ impl Both {
         let outcome = self.decide(name, ReservationAsk::Commit { cost, charges: true });
         let told = (outcome.left, outcome.owed, outcome.reset_ns);
         let (args, ends) = match self.known[name] {
-            Some(Known::Committed { until, answer, .. }) if self.at < until => {
+            Some(ModelRecord::Committed { until, answer, .. }) if self.at < until => {
                 prop_assert_eq!((outcome.resolution, told), (Resolution::Repeated, answer));
                 return Ok(());
             }
-            Some(Known::Open { credits, ttl_seconds, ends, .. }) if self.open(name).is_some() => {
+            Some(ModelRecord::Open { credits, ttl_seconds, ends, .. }) if self.open(name).is_some() => {
                 (Some((credits, ttl_seconds)), ends)
             }
             _ => (None, 0),
@@ -304,7 +304,7 @@ impl Both {
         }
         let as_made = self.at + longest_ns(args.map_or(0, |(_, ttl_seconds)| ttl_seconds));
         let until = (self.at + REMEMBERED_NS).max(if is_open { ends.min(as_made) } else { 0 });
-        self.known[name] = Some(Known::Committed { until, args, answer: told });
+        self.known[name] = Some(ModelRecord::Committed { until, args, answer: told });
         prop_assert_eq!((told.0, told.1), self.left());
         Ok(())
     }
@@ -314,7 +314,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn a_bucket_with_reservations_is_one_without_and_each_of_them_besides(
+    fn bucket_with_reservations_acts_like_a_plain_bucket_with_credit_set_aside(
         limit in limit(), steps in prop::collection::vec((0..4_000u64, step()), 1..60),
     ) {
         let mut both = Both::new(limit);
@@ -325,7 +325,7 @@ proptest! {
     }
 
     #[test]
-    fn a_denied_ask_is_granted_after_its_retry_time_and_not_before(
+    fn denied_ask_is_granted_after_its_retry_time_and_not_before(
         limit in limit(), steps in prop::collection::vec((0..2_000u64, step()), 1..40), cost in 1..15u64,
     ) {
         let mut both = Both::new(limit);
@@ -341,8 +341,8 @@ proptest! {
         }
     }
 
-    /// However many there are and whatever their ends: until any time at least as much is set aside as is reserved, exactly as
-    /// much in all, and all of it is free when the last has ended.
+    /// For any number of reservations and any ends, at least the reserved credits are set aside at any time, exactly as
+    /// many in total, and all of them are free once the last reservation has ended.
     #[test]
     fn few_groups_hold_any_number_of_reservations(
         steps in prop::collection::vec((0..500u64, 1..9u64, 1..2_000u64, any::<prop::sample::Index>(), 0..4u8), 1..400),
@@ -375,7 +375,7 @@ proptest! {
 }
 
 #[test]
-fn ends_are_rounded_up_to_a_part_of_the_time_and_a_second_at_least() {
+fn ends_are_rounded_up_to_a_fraction_of_the_ttl_or_a_second() {
     let seconds = |seconds: u64| Timestamp::from_nanos(seconds * NANOS_PER_SECOND);
     assert_eq!(
         round_up_end(seconds(1_000), 60),
@@ -386,9 +386,9 @@ fn ends_are_rounded_up_to_a_part_of_the_time_and_a_second_at_least() {
     assert_eq!(round_up_end(Timestamp::MAX, 60), Timestamp::MAX);
 }
 
-/// After RESET, a reservation from before must not free what others have reserved since.
+/// After RESET, an earlier reservation must not free credits that others have reserved since.
 #[test]
-fn what_was_reserved_before_a_reset_is_gone_also_when_others_reserve_again() {
+fn reservations_before_a_reset_stay_gone_even_if_others_reserve_again() {
     let mut both = Both::new(Limit::TokenBucket(TokenBucket::new(10, 1, 1_000 * NANOS_PER_SECOND).unwrap()));
     for step in [
         Step::Reserve { name: 0, credits: 4, ttl_seconds: 30 },
@@ -404,9 +404,9 @@ fn what_was_reserved_before_a_reset_is_gone_also_when_others_reserve_again() {
     assert!(matches!(both.records[0].unwrap().content, Content::Committed { .. }));
 }
 
-/// Nobody waits for the old clock's time to come again.
+/// No request waits until the clock shows the old time again.
 #[test]
-fn reservations_end_in_time_after_the_clock_was_set_back() {
+fn reservations_end_on_time_after_the_clock_is_set_back() {
     let limit = Limit::TokenBucket(TokenBucket::new(10, 1, NANOS_PER_SECOND).unwrap());
     let mut both = Both::new(limit);
     both.step(&Step::Reserve { name: 0, credits: 10, ttl_seconds: 30 }).unwrap();
@@ -416,9 +416,9 @@ fn reservations_end_in_time_after_the_clock_was_set_back() {
     assert!(both.bucket.take(1, both.at + 32 * NANOS_PER_SECOND).allowed);
 }
 
-/// The groups were moved, and the records were not: a release freed what others had reserved since, or nothing.
+/// When only the groups were moved, and not the records, a release freed later reservations of others, or nothing.
 #[test]
-fn what_was_reserved_before_the_clock_was_set_back_can_be_released_and_renewed() {
+fn reservations_from_before_a_clock_set_back_can_be_released_and_renewed() {
     let mut both = Both::new(Limit::Concurrency(Concurrency::new(4, 30).unwrap()));
     let seconds = |seconds: u64| seconds * NANOS_PER_SECOND;
     let reserve = |name, ttl_seconds| Step::Reserve { name, credits: 1, ttl_seconds };
@@ -441,9 +441,9 @@ fn what_was_reserved_before_the_clock_was_set_back_can_be_released_and_renewed()
     assert_eq!(both.decide(0, ReservationAsk::Release).resolution, Resolution::Gone);
 }
 
-/// A reload may change how many there are, and for how long they last: none is handed out twice.
+/// A reload may change the number of leases and their TTL. No lease is granted twice.
 #[test]
-fn leases_are_held_under_another_limit_too() {
+fn leases_stay_held_under_another_limit() {
     let limit = |leases, seconds| Limit::Concurrency(Concurrency::new(leases, seconds).unwrap());
     let mut both = Both::new(limit(3, 30));
     for name in 0..3 {
@@ -460,9 +460,9 @@ fn leases_are_held_under_another_limit_too() {
     assert!(both.decide(3, ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 }).allowed);
 }
 
-/// A lease leaves no usage behind: a cost changes nothing, and a bucket without leases is as good as fresh.
+/// A lease leaves no usage behind: a cost changes nothing, and a bucket without leases equals an unused one.
 #[test]
-fn a_lease_that_is_committed_is_free() {
+fn committed_lease_is_free() {
     let limit = Limit::Concurrency(Concurrency::new(2, 30).unwrap());
     let mut both = Both::new(limit);
     assert!(both.decide(0, ReservationAsk::Reserve { credits: 2, ttl_seconds: 30 }).allowed);

@@ -1,4 +1,4 @@
-//! The sliding log: against a plain list of everything that was ever granted.
+//! The sliding log, compared with a plain list of all grants.
 
 use super::*;
 use crate::clock::NANOS_PER_SECOND;
@@ -8,7 +8,7 @@ fn bucket(credits: u64, window_ns: u64) -> Bucket {
 }
 
 #[test]
-fn two_per_minute_as_in_the_books() {
+fn two_per_minute_match_the_textbook_example() {
     let mut bucket = bucket(2, 60 * NANOS_PER_SECOND);
     let one_o_clock = START;
     let mut allowed_at = |seconds: u64| bucket.take(1, one_o_clock + seconds * NANOS_PER_SECOND).allowed;
@@ -19,7 +19,7 @@ fn two_per_minute_as_in_the_books() {
 }
 
 #[test]
-fn a_credit_leaves_the_window_when_it_is_as_old_as_the_window_is_long() {
+fn credit_returns_one_window_length_after_it_was_taken() {
     let mut bucket = bucket(1, 100);
     assert!(bucket.take(1, START).allowed);
     assert_eq!(bucket.take(1, START + 99).retry_ns, Some(1));
@@ -30,7 +30,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn counts_as_a_plain_model_does(credits in 1..12u64, window in 1..60u64, hits in hits(0..25)) {
+    fn counts_like_a_plain_model(credits in 1..12u64, window in 1..60u64, hits in hits(0..25)) {
         let mut bucket = bucket(credits, window);
         let mut granted: Vec<(u64, u64)> = Vec::new();
         for (at, cost) in hits.0 {

@@ -1,4 +1,4 @@
-//! The sliding window: the example of the books, a plain model, and the true bound of the approximation.
+//! The sliding window: the textbook example, a plain model, and the exact bound of the approximation.
 
 use super::*;
 use crate::clock::NANOS_PER_SECOND;
@@ -8,7 +8,7 @@ fn bucket(credits: u64, window_ns: u64) -> Bucket {
     Bucket::new(Limit::SlidingWindow(SlidingWindow::new(credits, window_ns).unwrap()))
 }
 
-/// The start of a window of `window` nanoseconds.
+/// Returns the start of a window of `window` nanoseconds.
 fn aligned(window: u64) -> u64 {
     START.next_multiple_of(window)
 }
@@ -24,7 +24,7 @@ fn books_example(credits: u64) -> (Bucket, u64) {
 }
 
 #[test]
-fn seven_per_minute_as_in_the_books() {
+fn seven_per_minute_match_the_textbook_example() {
     let (mut bucket, now) = books_example(7);
     // 6.5 are counted, rounded down to 6: one more is let through.
     let outcome = bucket.take(1, now);
@@ -39,8 +39,8 @@ fn seven_per_minute_as_in_the_books() {
 }
 
 #[test]
-fn the_count_is_rounded_down_and_never_up() {
-    // Of 8, 1.5 are left by the count, which are 2 when it is rounded down, and would be 1 if it were rounded up.
+fn count_is_rounded_down() {
+    // With 8 credits, 1.5 are left. That is 2, because the count is rounded down; rounded up, it would leave 1.
     let (mut bucket, now) = books_example(8);
     assert_eq!(bucket.look(2, now).left, 2);
     assert!(!bucket.look(3, now).allowed);
@@ -49,7 +49,7 @@ fn the_count_is_rounded_down_and_never_up() {
 }
 
 #[test]
-fn the_bound_is_reached_by_a_burst_at_the_end_of_a_window() {
+fn burst_at_the_end_of_a_window_reaches_the_bound() {
     let (credits, window) = (3, 300);
     let mut bucket = bucket(credits, window);
     let end = aligned(window) + window;
@@ -71,7 +71,7 @@ impl TakenIn {
         self.0.get(&index).copied().unwrap_or(0)
     }
 
-    /// The count at `at`, in shares of a window, so that all numbers are whole.
+    /// Returns the count at `at`, in fractions of a window, so that all numbers are whole.
     fn counted(&self, at: u64, window: u64) -> u64 {
         let index = at / window;
         self.window(index - 1) * (window - at % window) + self.window(index) * window
@@ -82,7 +82,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn counts_as_a_plain_model_does(credits in 1..12u64, window in 1..60u64, hits in hits(0..25)) {
+    fn counts_like_a_plain_model(credits in 1..12u64, window in 1..60u64, hits in hits(0..25)) {
         let mut bucket = bucket(credits, window);
         let mut taken = TakenIn::default();
         for (at, cost) in hits.0 {
@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn less_than_one_credit_over_the_limit_is_ever_counted(
+    fn count_exceeds_the_limit_by_less_than_one_credit(
         credits in 1..12u64, window in 1..60u64, hits in hits(0..25),
     ) {
         let mut taken = TakenIn::default();
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn never_grants_more_than_the_limit_in_an_aligned_window_nor_more_than_twice_in_any(
+    fn grants_stay_within_the_limit_per_aligned_window_and_twice_that_in_any_interval(
         credits in 1..12u64, window in 1..60u64, hits in hits(0..25),
     ) {
         let granted = hits.granted_by(&mut bucket(credits, window));

@@ -1,4 +1,4 @@
-//! The token bucket: against a plain model that adds one refill after the other, by takes and by drains.
+//! The token bucket, compared with a plain model that adds one refill after another, for takes and for drains.
 
 use super::*;
 use crate::clock::NANOS_PER_SECOND;
@@ -25,7 +25,7 @@ impl Model {
         (mark, tokens, session)
     }
 
-    /// Tokens before, and whether they sufficed.
+    /// Returns the tokens before, and whether they were enough.
     fn take(&mut self, cost: u64, at: u64) -> (u64, bool) {
         let (mark, tokens, _) = self.refilled(at);
         let mark = if tokens == self.capacity { at } else { mark };
@@ -35,7 +35,7 @@ impl Model {
         (tokens, cost <= tokens)
     }
 
-    /// Tokens before, and the session.
+    /// Returns the tokens before, and the session.
     fn drain(&mut self, cost: u64, strict: bool, at: u64) -> (u64, u64) {
         let (mut mark, tokens, mut session) = self.refilled(at);
         if cost == 0 {
@@ -54,7 +54,7 @@ impl Model {
 }
 
 #[test]
-fn refills_come_in_whole_steps() {
+fn refills_arrive_in_whole_steps() {
     let mut bucket = bucket(10, 3, 100);
     assert!(bucket.take(10, START).allowed);
     assert_eq!(bucket.look(1, START + 99).retry_ns, Some(1));
@@ -67,7 +67,7 @@ fn refills_come_in_whole_steps() {
 }
 
 #[test]
-fn a_full_bucket_waits_a_whole_interval_after_a_take_and_keeps_its_grid_after_a_drain() {
+fn full_bucket_waits_a_whole_interval_after_a_take_and_keeps_its_grid_after_a_drain() {
     let mut taken = bucket(5, 5, 100);
     taken.take(1, START);
     assert_eq!(taken.take(1, START + 150).reset_ns, 100);
@@ -79,7 +79,7 @@ fn a_full_bucket_waits_a_whole_interval_after_a_take_and_keeps_its_grid_after_a_
 }
 
 #[test]
-fn a_caller_who_never_pauses_stays_limited_by_strict_drains_only() {
+fn only_strict_drains_limit_a_caller_that_never_pauses() {
     let (mut strict, mut lenient) = (bucket(1, 1, 100), bucket(1, 1, 100));
     let allowed = |bucket: &mut Bucket, strict: bool| {
         (0..100).filter(|hit| bucket.ask(Ask::Drain { cost: 1, strict }, START + hit * 10).allowed).count()
@@ -91,7 +91,7 @@ fn a_caller_who_never_pauses_stays_limited_by_strict_drains_only() {
 }
 
 #[test]
-fn a_drain_by_last_years_clock_is_not_taken_for_a_clock_set_back() {
+fn drain_by_last_years_clock_is_not_mistaken_for_a_clock_set_back() {
     let mut bucket = bucket(5, 5, 100);
     let replay = Ask::Replay { cost: 5, strict: false };
     assert_eq!(bucket.ask(replay, START).before, 5);
@@ -102,7 +102,7 @@ fn a_drain_by_last_years_clock_is_not_taken_for_a_clock_set_back() {
 }
 
 #[test]
-fn a_drain_by_the_servers_clock_waits_one_refill_at_most_after_the_clock_was_set_back() {
+fn drain_by_the_servers_clock_waits_at_most_one_refill_after_the_clock_is_set_back() {
     for strict in [false, true] {
         let mut bucket = bucket(5, 5, 100);
         let drain = Ask::Drain { cost: 5, strict };
@@ -116,7 +116,7 @@ fn a_drain_by_the_servers_clock_waits_one_refill_at_most_after_the_clock_was_set
 }
 
 #[test]
-fn a_drain_that_was_overtaken_moves_nothing_back() {
+fn overtaken_drain_moves_nothing_back() {
     let mut bucket = bucket(5, 5, 100);
     let drain = Ask::Drain { cost: 5, strict: true };
     assert_eq!(bucket.ask(drain, START).before, 5);
@@ -125,7 +125,7 @@ fn a_drain_that_was_overtaken_moves_nothing_back() {
 }
 
 #[test]
-fn a_bucket_drained_by_a_clock_far_ahead_is_forgotten_after_one_filling() {
+fn bucket_drained_by_a_clock_far_ahead_is_forgotten_after_one_refill_time() {
     let limit = Limit::TokenBucket(TokenBucket::new(5, 1, 100).unwrap());
     let ahead = State::TokenBucket(crate::algorithm::token_bucket::State {
         mark: Timestamp::from_nanos(2 * START),
@@ -139,7 +139,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn takes_as_a_plain_model_does(capacity in 1..12u64, refill in 1..15u64, interval in 1..60u64, hits in hits(0..40)) {
+    fn takes_agree_with_a_plain_model(capacity in 1..12u64, refill in 1..15u64, interval in 1..60u64, hits in hits(0..40)) {
         let mut bucket = bucket(capacity, refill, interval);
         let mut model = Model { capacity, refill, interval, bucket: None };
         for (at, cost) in hits.0 {
@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn replays_as_a_plain_model_drains_whatever_the_time(
+    fn replays_agree_with_a_plain_models_drains_at_any_time(
         capacity in 1..12u64, refill in 1..15u64, interval in 1..60u64,
         drains in prop::collection::vec((0..8u64, any::<bool>(), 0..500u64), 0..60),
     ) {
@@ -163,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn keeps_to_the_burst_and_the_average_rate(
+    fn grants_stay_within_the_burst_and_the_average_rate(
         capacity in 1..12u64, refill in 1..15u64, interval in 1..60u64, hits in hits(0..40),
     ) {
         let granted = hits.granted_by(&mut bucket(capacity, refill, interval));

@@ -115,7 +115,8 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Reads the replies that have arrived by `now_ns`. Returns their number.
+    /// Reads the replies that have arrived by `now_ns`, and adds them to `measured`: errors always, denials and
+    /// latencies only after the warm-up. Returns the number of replies.
     pub fn receive(
         &mut self,
         now_ns: u64,

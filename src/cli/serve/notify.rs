@@ -12,7 +12,7 @@ pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         // Since systemd 253, the time is required.
         Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::warn!(%error, "cannot tell the service manager about the reload: cannot read the clock"),
+        Err(error) => tracing::warn!(%error, "cannot notify the service manager of the reload: cannot read the clock"),
     }
 }
 

@@ -107,7 +107,7 @@ mod tests {
         assert!(seen("aaaa").is_empty());
         assert_eq!(seen("abbbb"), [2]);
         assert_eq!(seen("abcdee"), [5], "the file is being written until then");
-        assert!(seen("abab").is_empty(), "back to what it was");
+        assert!(seen("abab").is_empty(), "back to the earlier value");
         assert_eq!(seen("bbaabb"), [1, 3, 5]);
     }
 

@@ -24,7 +24,8 @@ pub struct CallArgs {
 }
 
 impl CallArgs {
-    /// Sends the request, and prints the answer, which is an `A`. With `reports_refusal`, a refusal has its own exit code.
+    /// Sends the request, and prints the answer, which is an `A`. If `reports_refusal` is set, a refusal has its own
+    /// exit code.
     ///
     /// # Errors
     /// There is no answer, or it is an error.

@@ -13,13 +13,13 @@ use crate::protocol::resp::client::Frame;
 
 /// Release a reservation or a lease.
 ///
-/// The answer is `OK true`, or `OK false` if nothing was reserved any more.
+/// The answer is `OK true`, or `OK false` if nothing was reserved anymore.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  divvy release \"$id\"")]
 pub struct ReleaseArgs {
     #[command(flatten)]
     call: CallArgs,
-    /// Exit with 3 if nothing was reserved any more
+    /// Exit with 3 if nothing was reserved anymore
     #[arg(long)]
     exit_code: bool,
     /// The reservation's id, as `divvy reserve` prints it

@@ -14,7 +14,7 @@ use crate::protocol::resp::client::Frame;
 
 /// Extend a reservation or a lease.
 ///
-/// The answer is `OK` and the seconds until it expires, or `OK 0` if it does not exist any more.
+/// The answer is `OK` and the seconds until it expires, or `OK 0` if it does not exist anymore.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  divvy renew --ttl 30 \"$id\"")]
 pub struct RenewArgs {
@@ -24,7 +24,7 @@ pub struct RenewArgs {
     /// original time]
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds(1..=u64::from(u32::MAX)))]
     ttl: Option<Time>,
-    /// Exit with 3 if the reservation does not exist any more
+    /// Exit with 3 if the reservation does not exist anymore
     #[arg(long)]
     exit_code: bool,
     /// The reservation's id, as `divvy reserve` prints it
@@ -44,7 +44,7 @@ impl RenewArgs {
     }
 }
 
-/// Seconds until the reservation expires, or 0 if it does not exist any more.
+/// Seconds until the reservation expires, or 0 if it does not exist anymore.
 #[derive(Debug)]
 struct Renewed(u64);
 

@@ -37,7 +37,7 @@ pub enum AdminError {
     Lasts,
     #[error("there are {len} limits of actors, and the maximum is {max}: remove some")]
     Full { len: usize, max: usize },
-    #[error("the cursor is not one of a page before")]
+    #[error("unknown cursor: send the one from the previous page")]
     Cursor,
     #[error(transparent)]
     Refused(#[from] Refusal),

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_has_no_more_records_than_stacks_that_are_taken_together_have_rules() {
+    fn id_has_at_most_as_many_records_as_a_group_of_stacks_has_rules() {
         let key = seal_key();
         let text = |records| ReservationId::new(std::iter::repeat_n((7, &b"a"[..]), records)).into_text(&key);
         assert!(ReservationId::parse(text(MAX_RECORDS).as_bytes(), &key).is_ok());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn records_have_as_much_room_as_in_version_1() {
+    fn records_have_the_same_size_limit_as_in_version_1() {
         const ROOM: usize = 8 * 1024 / 4 * 3 - 1 - 4;
         let length = |key: usize| ReservationId::text_length(std::iter::once(key));
         let longest = ROOM - LENGTH - RULE;
@@ -165,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_id_reads_back_and_is_safe_in_a_url(keys in keys()) {
+        fn id_reads_back_and_is_safe_in_a_url(keys in keys()) {
             let id = id_of(&keys);
             let text = id.clone().into_text(&seal_key());
             prop_assert_eq!(text.len(), ReservationId::text_length(keys.iter().map(Vec::len)));

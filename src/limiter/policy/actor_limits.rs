@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_are_looked_through_in_turn() {
+    fn shards_are_searched_in_turn() {
         let mut seen = Vec::new();
         let mut after = 0;
         for _ in 0..16 {

@@ -48,7 +48,7 @@ impl Settled {
     }
 
     /// Whole seconds until a renewed reservation ends, at least 1; `asked` if nothing is counted, which ends nothing. `None` if
-    /// there is no such reservation any more.
+    /// there is no such reservation anymore.
     pub fn lasts_seconds(&self, asked: Option<u32>) -> Option<u64> {
         let asked = asked.unwrap_or(DEFAULT_MAX_RESERVATION_TTL);
         (self.resolution == Resolution::Done).then(|| self.ends_ns.map_or(asked.into(), lasting_seconds))

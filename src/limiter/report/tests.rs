@@ -70,7 +70,7 @@ fn strictest_member_of_a_stack_answers_and_only_denials_count() {
 }
 
 #[test]
-fn failure_of_the_store_is_the_answer_to_the_requests_that_it_failed_for() {
+fn store_failure_answers_only_the_requests_it_affected() {
     let metrics = Metrics::new();
     let mut builder = builder(&metrics);
     builder.add(&operation("key=a"), Intent::Peek, None);
@@ -96,7 +96,8 @@ fn intent() -> impl Strategy<Value = Intent> {
 }
 
 proptest! {
-    /// Whatever is asked, every member has an answer once each entry has an outcome; a refused group leaves nothing behind.
+    /// For any requests, every member has an answer once each entry has an outcome. A refused group leaves
+    /// nothing behind.
     #[test]
     fn every_request_of_a_plan_has_an_answer(
         asked in prop::collection::vec((intent(), "(key|other)=[ab]( cost=([0-3]|x))?", prop::option::of(0_u64..4)), 0..20),

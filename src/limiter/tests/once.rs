@@ -1,4 +1,4 @@
-//! Requests that are answered once, from the rules that they match to what is counted of them.
+//! Idempotent requests, from the matching rules to the metrics.
 
 use super::*;
 
@@ -40,8 +40,8 @@ fn once(limiter: &Limiter, asked: &[(&str, Intent, &str)]) -> Applied {
     run(limiter.apply(builder.build()))
 }
 
-/// Whether each is allowed, and what is left; or that its key is another request's.
-fn told(requests: &Applied) -> Vec<Result<(bool, u64), &'static str>> {
+/// Returns for each request whether it is allowed, and the credit left; or that its key belongs to another request.
+fn answers_to(requests: &Applied) -> Vec<Result<(bool, u64), &'static str>> {
     let verdict = |index| match requests.report().verdict(index) {
         Ok(verdict) => Ok((verdict.allowed, verdict.credit)),
         Err(Refusal::DifferentRequest) => Err("different"),
@@ -51,7 +51,7 @@ fn told(requests: &Applied) -> Vec<Result<(bool, u64), &'static str>> {
 }
 
 #[test]
-fn a_batch_may_hold_a_request_and_its_retry() {
+fn batch_may_contain_a_request_and_its_retry() {
     let limiter = limiter_of(RULES);
     let hit = |pairs, key| (pairs, Intent::Hit, key);
     let requests = once(
@@ -66,44 +66,44 @@ fn a_batch_may_hold_a_request_and_its_retry() {
         ],
     );
     assert_eq!(
-        told(&requests),
+        answers_to(&requests),
         [Ok((true, 8)), Ok((true, 8)), Err("different"), Ok((true, 6)), Ok((true, 4)), Ok((true, 4))]
     );
     assert_eq!(requests.report().is_replay(), Err(2));
     let again = once(&limiter, &[hit("key=a bytes=2", "y"), ("key=a bytes=2", Intent::Charge, "x")]);
-    assert_eq!((told(&again), again.report().is_replay()), (vec![Ok((true, 6)), Ok((true, 4))], Ok(true)));
+    assert_eq!((answers_to(&again), again.report().is_replay()), (vec![Ok((true, 6)), Ok((true, 4))], Ok(true)));
     assert_eq!(counted(&limiter), counts(&[("accepted{key}", 2)]));
 }
 
 #[test]
-fn a_hit_of_cost_0_is_answered_once_as_well() {
+fn hit_of_cost_0_is_idempotent() {
     let limiter = limiter_of(RULES);
     let look = [("key=a bytes=0", Intent::Hit, "x")];
-    assert_eq!(told(&once(&limiter, &look)), [Ok((true, 10))]);
+    assert_eq!(answers_to(&once(&limiter, &look)), [Ok((true, 10))]);
     assert_eq!(hit(&limiter, "key=a bytes=10"), Ok((true, 0)));
     let again = once(&limiter, &look);
-    assert_eq!((told(&again), again.report().is_replay()), (vec![Ok((true, 10))], Ok(true)));
+    assert_eq!((answers_to(&again), again.report().is_replay()), (vec![Ok((true, 10))], Ok(true)));
 }
 
 /// A rule that denies may allow after a reload. Then the retry counts.
 #[test]
-fn what_is_denied_whatever_counters_say_is_not_remembered() {
+fn denial_that_no_counter_decides_is_not_remembered() {
     let limiter = limiter_of(RULES);
     let closed = [("stack=closed", Intent::Hit, "x")];
     for _ in 0..2 {
         let denied = once(&limiter, &closed);
-        assert_eq!((told(&denied), denied.report().is_replay()), (vec![Ok((false, 0))], Ok(false)));
+        assert_eq!((answers_to(&denied), denied.report().is_replay()), (vec![Ok((false, 0))], Ok(false)));
     }
     let open = [("stack=open", Intent::Hit, "x")];
     for is_replayed in [false, true] {
         let allowed = once(&limiter, &open);
-        assert_eq!((told(&allowed), allowed.report().is_replay()), (vec![Ok((true, 9))], Ok(is_replayed)));
+        assert_eq!((answers_to(&allowed), allowed.report().is_replay()), (vec![Ok((true, 9))], Ok(is_replayed)));
     }
-    assert_eq!(told(&once(&limiter, &[("nobody=knows", Intent::Hit, "x")])), [Ok((false, 0))]);
+    assert_eq!(answers_to(&once(&limiter, &[("nobody=knows", Intent::Hit, "x")])), [Ok((false, 0))]);
 }
 
 #[test]
-fn a_request_of_many_hits_has_records_of_each_and_one_that_is_refused_leaves_the_others_theirs() {
+fn request_of_many_hits_has_a_record_for_each_hit_that_is_not_refused() {
     let limiter = limiter_of(RULES);
     let hits = ["key=a bytes=1", "key=a bytes=many", "key=a bytes=2", "key=b"];
     let ask = || {
@@ -115,7 +115,7 @@ fn a_request_of_many_hits_has_records_of_each_and_one_that_is_refused_leaves_the
             hits.iter().for_each(|pairs| builder.add(&operation(pairs), Intent::Hit, None));
         };
         builder.idempotent(b"x", &payload, each).unwrap();
-        // It belongs to no key.
+        // This entry has no idempotency key.
         builder.add(&operation("key=c"), Intent::Hit, None);
         let applied = run(limiter.apply(builder.build()));
         let verdict = |index| applied.report().verdict(index).map(|verdict| verdict.credit).ok();
@@ -127,7 +127,7 @@ fn a_request_of_many_hits_has_records_of_each_and_one_that_is_refused_leaves_the
 }
 
 #[test]
-fn a_key_has_a_length() {
+fn key_length_is_bounded() {
     let limiter = limiter_of(RULES);
     for key in [String::new(), "k".repeat(MAX_IDEMPOTENCY_KEY + 1)] {
         let refused = once(&limiter, &[("key=a", Intent::Hit, &key)]).report().verdict(0);

@@ -8,7 +8,7 @@ use crate::algorithm::record::REMEMBERED_NS;
 use crate::store::Bounds;
 use crate::store::record_key::{self, RecordSpace};
 
-/// A stack of requests, a tenant's and a key's credits, with canaries; and rules that count nothing.
+/// A stack that limits requests, a tenant's credits and a key's credits, with canaries; and rules without counters.
 const RULES: &str = "
 [key=*]
 creditLimit = 3
@@ -69,14 +69,14 @@ creditLimit = 0
 resetSeconds = 0
 ";
 
-/// A limiter at times of the test's own.
-struct At {
+/// A limiter whose time the test chooses.
+struct TestLimiter {
     limiter: Limiter,
     started: Timestamp,
     seconds: u64,
 }
 
-impl At {
+impl TestLimiter {
     fn new(rules: &str) -> Self {
         Self::of(limiter_of(rules))
     }
@@ -97,7 +97,7 @@ impl At {
         self.limiter.replace_policy(Policy::new(rules, self.limiter.metrics(), CounterNames::Usual));
     }
 
-    /// Applies what `add` adds as one plan.
+    /// Applies the requests that `add` adds as one plan.
     fn ask(&self, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
         let mut builder = PlanBuilder::default();
         let now = self.started.plus(self.seconds * NANOS_PER_SECOND);
@@ -123,7 +123,7 @@ impl At {
         self.try_reserve(pairs, credits, 30, None).unwrap()
     }
 
-    /// The id, once a client has had it.
+    /// Returns the id as a client sends it back.
     fn sent_back(&self, id: ReservationId) -> ReservationId {
         self.limiter.read_id(self.limiter.write_id(id).unwrap().as_bytes()).unwrap()
     }
@@ -151,7 +151,7 @@ impl At {
             .lasts_seconds(ttl_seconds)
     }
 
-    /// The balance of each rule that a hit asks, by label; of a canary it is not known.
+    /// Returns the balance of each rule that decides a hit, by label, without canaries.
     fn left(&self, pairs: &str) -> Vec<(String, i64)> {
         let requests = self.ask(|builder| builder.add(&operation(pairs), Intent::Peek, None));
         let standings = requests.report().standings(0).unwrap();
@@ -185,8 +185,8 @@ fn count(limiter: &Limiter, name: &str, labels: &str) -> u64 {
 }
 
 #[test]
-fn what_is_reserved_is_not_there_for_others_until_it_is_settled() {
-    let at = At::new(RULES);
+fn reserved_credit_is_unavailable_to_others_until_it_is_settled() {
+    let at = TestLimiter::new(RULES);
     let reserved = at.reserve("user=a", 70);
     assert_eq!((reserved.verdict.allowed, reserved.verdict.credit, reserved.is_repeated), (true, 30, false));
     let ends = reserved.ends_ns.unwrap();
@@ -199,7 +199,7 @@ fn what_is_reserved_is_not_there_for_others_until_it_is_settled() {
     assert_eq!(at.commit(&id, 20), Ok(("settled", 80)));
     assert_eq!(at.commit(&id, 20), Ok(("repeated", 80)));
     assert_eq!(at.only_left("user=a"), 80);
-    assert_eq!(at.commit(&at.id("user=a", 10), 130), Ok(("settled", -50)), "whatever was reserved");
+    assert_eq!(at.commit(&at.id("user=a", 10), 130), Ok(("settled", -50)), "regardless of the reservation");
     let hits = |status: &str| format!("rule_label=\"user\",status=\"{status}\"");
     assert_eq!(count(&at.limiter, "divvy_hits_total", &hits("accepted")), 2);
     assert_eq!(count(&at.limiter, "divvy_hits_total", &hits("rejected")), 1);
@@ -208,8 +208,8 @@ fn what_is_reserved_is_not_there_for_others_until_it_is_settled() {
 }
 
 #[test]
-fn a_release_frees_once_and_a_commit_after_it_is_late() {
-    let at = At::new(RULES);
+fn release_frees_once_and_a_later_commit_is_late() {
+    let at = TestLimiter::new(RULES);
     let id = at.id("user=a", 70);
     assert_eq!([at.release(&id), at.release(&id)], [true, false]);
     assert_eq!(at.only_left("user=a"), 100);
@@ -220,8 +220,8 @@ fn a_release_frees_once_and_a_commit_after_it_is_late() {
 }
 
 #[test]
-fn a_reservation_ends_by_its_time_with_its_window_or_later_when_it_is_renewed() {
-    let mut at = At::new(RULES);
+fn reservation_ends_with_its_ttl_or_window_or_later_if_renewed() {
+    let mut at = TestLimiter::new(RULES);
     let (brief, renewed) = (at.id("user=a", 10), at.id("user=a", 20));
     at.seconds = 25;
     assert!((30..=31).contains(&at.renew(&renewed, 30).unwrap()));
@@ -241,8 +241,8 @@ fn a_reservation_ends_by_its_time_with_its_window_or_later_when_it_is_renewed() 
 }
 
 #[test]
-fn rules_of_a_stack_reserve_together_or_not_at_all() {
-    let at = At::new(RULES);
+fn all_rules_of_a_stack_reserve_or_none_does() {
+    let at = TestLimiter::new(RULES);
     let pairs = "key=k tenant=t";
     assert_eq!(at.left(pairs), labelled(&[("requests", 3), ("tenant", 60), ("credits", 100)]));
     let reserved = at.reserve(pairs, 40);
@@ -270,8 +270,8 @@ fn rules_of_a_stack_reserve_together_or_not_at_all() {
 }
 
 #[test]
-fn a_stack_of_which_one_bucket_was_forgotten_is_settled_where_it_is_known() {
-    let at = At::new(RULES);
+fn stack_with_a_forgotten_bucket_is_settled_on_the_others() {
+    let at = TestLimiter::new(RULES);
     let id = at.id("key=k tenant=t", 40);
     at.ask(|builder| builder.add(&operation("tenant=t"), Intent::Forget, None));
     assert!((30..=31).contains(&at.renew(&id, 30).unwrap()), "the other one's");
@@ -280,8 +280,8 @@ fn a_stack_of_which_one_bucket_was_forgotten_is_settled_where_it_is_known() {
 }
 
 #[test]
-fn a_canary_counts_the_amount_and_no_commit() {
-    let at = At::new(RULES);
+fn canary_counts_the_reserved_amount_and_ignores_commits() {
+    let at = TestLimiter::new(RULES);
     let id = at.id("key=k", 40);
     assert_eq!(at.trial_left("k"), 10);
     assert_eq!(at.commit(&id, 90), Ok(("settled", 10)));
@@ -290,8 +290,8 @@ fn a_canary_counts_the_amount_and_no_commit() {
 }
 
 #[test]
-fn a_rule_with_debt_reserves_what_there_is_and_owes_what_is_committed() {
-    let at = At::new(RULES);
+fn rule_with_debt_reserves_the_rest_and_owes_the_committed_cost() {
+    let at = TestLimiter::new(RULES);
     assert!(!at.reserve("debtor=a", 101).verdict.allowed, "all or nothing");
     let id = at.id("debtor=a", 60);
     assert!(
@@ -307,8 +307,8 @@ fn a_rule_with_debt_reserves_what_there_is_and_owes_what_is_committed() {
 }
 
 #[test]
-fn an_actor_reserves_under_its_own_limit() {
-    let at = At::new(RULES);
+fn actor_reserves_under_its_own_limit() {
+    let at = TestLimiter::new(RULES);
     let own = |credits| run_of(at.limiter.set_limit("user", "a", credits, None)).unwrap();
     own(200);
     let id = at.id("user=a", 150);
@@ -327,8 +327,8 @@ fn run_of<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn rules_that_count_nothing_reserve_nothing_and_answer_as_they_always_do() {
-    let at = At::new(RULES);
+fn rules_without_counters_reserve_nothing_and_answer_as_usual() {
+    let at = TestLimiter::new(RULES);
     let free = at.reserve("free=yes", 1000);
     assert_eq!((free.verdict.allowed, free.verdict.credit, free.ends_ns, free.is_repeated), (true, 7, None, false));
     let id = free.id.unwrap();
@@ -340,9 +340,9 @@ fn rules_that_count_nothing_reserve_nothing_and_answer_as_they_always_do() {
 }
 
 #[test]
-fn an_id_of_the_client_s_own_is_asked_for_again_or_for_something_else() {
-    let mut at = At::new(RULES);
-    let ask = |at: &At, credits, ttl, id| at.try_reserve("user=a", credits, ttl, Some(id));
+fn id_chosen_by_the_client_is_repeated_or_conflicts() {
+    let mut at = TestLimiter::new(RULES);
+    let ask = |at: &TestLimiter, credits, ttl, id| at.try_reserve("user=a", credits, ttl, Some(id));
     let first = ask(&at, 40, 30, "one").unwrap();
     let again = ask(&at, 40, 30, "one").unwrap();
     assert_eq!((first.is_repeated, again.is_repeated), (false, true));
@@ -353,7 +353,7 @@ fn an_id_of_the_client_s_own_is_asked_for_again_or_for_something_else() {
     }
     assert_ne!(ask(&at, 10, 30, "two").unwrap().id, first.id);
     assert_eq!(at.only_left("user=a"), 50);
-    // Somebody else's is another one.
+    // Another actor's reservation may have the same id.
     assert!(!at.try_reserve("user=b", 40, 30, Some("one")).unwrap().is_repeated);
 
     let id = first.id.unwrap();
@@ -365,8 +365,8 @@ fn an_id_of_the_client_s_own_is_asked_for_again_or_for_something_else() {
 }
 
 #[test]
-fn what_cannot_be_reserved_is_refused_and_takes_nothing() {
-    let at = At::new(RULES);
+fn invalid_reservation_is_refused_and_takes_nothing() {
+    let at = TestLimiter::new(RULES);
     for (credits, ttl, expected) in [
         (0, 30, "at least 1 credit"),
         (1, 0, "TTL 0 is below the minimum of 1 s"),
@@ -392,7 +392,7 @@ fn what_cannot_be_reserved_is_refused_and_takes_nothing() {
 
 #[test]
 fn requests_around_a_refused_reservation_are_answered() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let long = format!("user={}", "x".repeat(MAX_ID_TEXT));
     let reserve = Reserve { credits: 10, ttl_seconds: Some(5), id: None };
     let requests = at.ask(|builder| {
@@ -409,13 +409,13 @@ fn requests_around_a_refused_reservation_are_answered() {
 }
 
 #[test]
-fn a_reservation_is_settled_on_the_bucket_that_it_was_made_on() {
-    let mut at = At::new(RULES);
+fn reservation_is_settled_on_its_original_bucket() {
+    let mut at = TestLimiter::new(RULES);
     let (first, second, ended) = (at.id("user=a", 10), at.id("user=a", 20), at.id("user=a", 30));
     let raised = RULES.replace("creditLimit = 100\nresetSeconds = 600", "creditLimit = 500\nresetSeconds = 600");
     at.replace_rules(&raised);
     assert_eq!(at.only_left("user=a"), 500, "another counter");
-    assert_eq!(at.commit(&first, 15), Ok(("settled", 35)), "100 less what is reserved");
+    assert_eq!(at.commit(&first, 15), Ok(("settled", 35)), "100 minus the reserved credits");
     assert!((30..=31).contains(&at.renew(&second, 30).unwrap()));
     assert!(at.release(&second));
     assert_eq!(at.only_left("user=a"), 500);
@@ -423,24 +423,24 @@ fn a_reservation_is_settled_on_the_bucket_that_it_was_made_on() {
     at.seconds = 40;
     let error = at.commit(&ended, 15).unwrap_err();
     assert!(error.contains("nothing was charged") && error.contains("has ended"), "{error}");
-    assert_eq!(at.only_left("user=a"), 500, "and nobody is charged");
+    assert_eq!(at.only_left("user=a"), 500, "and no actor is charged");
     at.replace_rules(RULES);
     assert_eq!(at.commit(&ended, 15), Ok(("late", 70)), "the rule is back, and its counter");
 }
 
 #[test]
-fn without_rules_nothing_is_reserved_or_settled() {
-    let at = At::new(RULES);
+fn server_without_rules_reserves_and_settles_nothing() {
+    let at = TestLimiter::new(RULES);
     let id = at.id("user=a", 10);
     at.limiter.policy.store(None);
     assert!(at.try_reserve("user=a", 10, 5, None).unwrap_err().contains("no rules"));
     assert!(at.commit(&id, 10).unwrap_err().contains("no rules"));
 }
 
-/// Nobody but a server can seal them. If one did, they could do what a charge does, and no more.
+/// Only a server can seal ids. Even if such an id had a valid seal, it could do no more than a charge.
 #[test]
-fn sealed_ids_that_no_server_makes_settle_nothing_or_are_charges() {
-    let at = At::new(RULES);
+fn malformed_ids_with_a_valid_seal_settle_nothing_or_become_charges() {
+    let at = TestLimiter::new(RULES);
     at.id("user=a", 10);
     let id_of = |bucket: &[u8], records: usize| {
         let mut record = Vec::new();
@@ -473,15 +473,16 @@ fn sealed_ids_that_no_server_makes_settle_nothing_or_are_charges() {
     assert_eq!(at.commit(&id_of(&user, 16), 5), Ok(("late", 85)), "once, however often it is named");
 }
 
-/// Plans share what was used, not their limits.
+/// Plans share usage, not limits.
 #[test]
-fn a_commit_is_answered_and_counted_by_the_rule_that_reserved_of_several_that_share_a_counter() {
+fn reserving_rule_answers_and_counts_a_commit_on_a_shared_counter() {
     let plan = |plan: &str, credits: u64| {
         format!(
             "[plan={plan} user=*]\ncreditLimit = {credits}\nresetSeconds = 600\nactorField = user\ncounter = usage\nlabel = {plan}\n\n"
         )
     };
-    let at = At::new(&(plan("free", 100) + &plan("pro", 1_000) + "[default]\ncreditLimit = 0\nresetSeconds = 0\n"));
+    let at =
+        TestLimiter::new(&(plan("free", 100) + &plan("pro", 1_000) + "[default]\ncreditLimit = 0\nresetSeconds = 0\n"));
     let id = at.id("plan=pro user=a", 600);
     assert_eq!(at.commit(&id, 300), Ok(("settled", 700)));
     assert_eq!(at.commit(&id, 300), Ok(("repeated", 700)));
@@ -489,8 +490,8 @@ fn a_commit_is_answered_and_counted_by_the_rule_that_reserved_of_several_that_sh
     assert_eq!([settled(0), settled(1)], [0, 1]);
 }
 
-/// The one id of reservations that are taken as one; `None` when they are denied.
-fn reserve_as_one(at: &At, all: &[&str], credits: u64, ttl_seconds: Option<u32>) -> Option<ReservationId> {
+/// Returns the id of a joint reservation; `None` if it is denied.
+fn reserve_as_one(at: &TestLimiter, all: &[&str], credits: u64, ttl_seconds: Option<u32>) -> Option<ReservationId> {
     let requests = at.ask(|builder| {
         let added = builder.together(Together::AsOne, |builder| {
             all.iter().for_each(|pairs| builder.add_clamped_reservation(&operation(pairs), credits, ttl_seconds));
@@ -502,8 +503,8 @@ fn reserve_as_one(at: &At, all: &[&str], credits: u64, ttl_seconds: Option<u32>)
 }
 
 #[test]
-fn several_operations_reserve_as_one_under_one_id() {
-    let at = At::new(RULES);
+fn several_operations_reserve_jointly_under_one_id() {
+    let at = TestLimiter::new(RULES);
     let id = reserve_as_one(&at, &["user=a", "key=k tenant=t"], 40, Some(30)).unwrap();
     let id = at.sent_back(id);
     assert_eq!(id.records().count(), 3, "of the user, the tenant and the key");
@@ -520,10 +521,10 @@ fn several_operations_reserve_as_one_under_one_id() {
 }
 
 #[test]
-fn a_counter_of_several_operations_is_asked_once() {
-    let at = At::new(RULES);
+fn counter_shared_by_several_operations_reserves_once() {
+    let at = TestLimiter::new(RULES);
     let id = reserve_as_one(&at, &["user=a", "user=a x=y", "key=k", "key=k x=y"], 30, None).unwrap();
-    let left = |at: &At| (at.only_left("user=a"), at.left("key=k"));
+    let left = |at: &TestLimiter| (at.only_left("user=a"), at.left("key=k"));
     assert_eq!(left(&at), (70, labelled(&[("requests", 2), ("credits", 70)])));
     assert_eq!(id.records().count(), 2);
     assert_eq!(at.commit(&id, 10), Ok(("settled", 90)));
@@ -536,15 +537,19 @@ fn a_counter_of_several_operations_is_asked_once() {
         });
         added.unwrap();
     });
-    assert_eq!(left(&at), (-30, labelled(&[("requests", 2), ("credits", 85)])), "whatever is left, the largest once");
+    assert_eq!(
+        left(&at),
+        (-30, labelled(&[("requests", 2), ("credits", 85)])),
+        "charges count regardless of the credit left, and only the largest on a shared counter"
+    );
     assert_eq!([0, 1, 2].map(|index| charged.report().verdict(index).unwrap().balance()), [-30, 85, -30]);
     assert!(matches!(charged.report().verdict(3), Err(Refusal::NothingToCharge { .. })), "and the others count");
 }
 
 #[test]
-fn credits_and_times_are_clamped_where_the_client_leaves_them_to_the_server() {
-    let at = At::new(RULES);
-    let reserve = |at: &At, pairs: &str, credits, ttl_seconds| {
+fn credits_and_ttls_are_clamped_if_the_client_leaves_them_to_the_server() {
+    let at = TestLimiter::new(RULES);
+    let reserve = |at: &TestLimiter, pairs: &str, credits, ttl_seconds| {
         at.ask(|builder| builder.add_clamped_reservation(&operation(pairs), credits, ttl_seconds))
             .report()
             .reserved(0)
@@ -574,22 +579,22 @@ fn credits_and_times_are_clamped_where_the_client_leaves_them_to_the_server() {
 #[test]
 fn late_commit_without_room_for_all_records_counts_against_no_rule() {
     let store = MemoryStore::new(Bounds { max_reservations: 2, ..Bounds::default() });
-    let at = At::on(RULES, store);
+    let at = TestLimiter::on(RULES, store);
     let stacked = at.reserve("key=k tenant=t", 10).id.unwrap();
     assert_eq!(stacked.records().count(), 2);
-    let at = At { seconds: 120, ..at };
+    let at = TestLimiter { seconds: 120, ..at };
     at.reserve("user=a", 1);
     let before = at.left("key=k tenant=t");
     assert!(at.ask(|builder| builder.settle(&stacked, Settlement::Commit { cost: 7 })).report().settled(0).is_err());
-    assert_eq!(at.left("key=k tenant=t"), before, "of both or of none");
-    let at = At { seconds: 240, ..at };
+    assert_eq!(at.left("key=k tenant=t"), before, "from both or from neither");
+    let at = TestLimiter { seconds: 240, ..at };
     assert_eq!(at.commit(&stacked, 7).map(|(word, _)| word), Ok("late"));
 }
 
-/// An id of a server's never does. Each of its records is settled all the same.
+/// No server makes such an id. Each of its records is still settled.
 #[test]
 fn id_that_names_a_bucket_twice_is_settled_record_by_record() {
-    let at = At::new(RULES);
+    let at = TestLimiter::new(RULES);
     let ids = ["a", "b"].map(|_| at.reserve("user=a", 10).id.unwrap());
     let both = ReservationId::new(ids.iter().flat_map(ReservationId::records));
     assert_eq!(at.only_left("user=a"), 80);

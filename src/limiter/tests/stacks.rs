@@ -1,8 +1,8 @@
-//! Stacks of rules, and requests that are taken together.
+//! Stacks of rules, and groups of requests.
 
 use super::*;
 
-/// A minute, a day and a canary by key, a tenant, and what denies all.
+/// Rules for a minute, a day and a canary by key, for a tenant, and one that denies everything.
 const STACK: &str = "
 [key=*]
 creditLimit = 3
@@ -59,13 +59,13 @@ fn lefts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
 }
 
 /// Returns the rule that answered, and its answer.
-fn told(requests: &Applied, index: usize) -> (String, bool, u64) {
+fn answer_to(requests: &Applied, index: usize) -> (String, bool, u64) {
     let standing = requests.report().standing(index).unwrap();
     (standing.rule.label.clone().unwrap_or_default(), standing.verdict.allowed, standing.verdict.credit)
 }
 
 fn told_of(limiter: &Limiter, pairs: &str) -> (String, bool, u64) {
-    told(&apply(limiter, &[(pairs, Intent::Hit)]), 0)
+    answer_to(&apply(limiter, &[(pairs, Intent::Hit)]), 0)
 }
 
 fn answer(rule: &str, allowed: bool, credit: u64) -> (String, bool, u64) {
@@ -76,13 +76,13 @@ fn answer(rule: &str, allowed: bool, credit: u64) -> (String, bool, u64) {
 fn all_rules_take_or_none_does_and_the_strictest_answers() {
     let limiter = limiter_of(STACK);
     assert_eq!(told_of(&limiter, "key=a tenant=x"), answer("burst", true, 2));
-    // A quarter of the tenant's is left, a third of the key's.
+    // A quarter of the tenant's credits is left, and a third of the key's.
     assert_eq!(told_of(&limiter, "key=b tenant=x"), answer("tenant", true, 2));
     assert_eq!(told_of(&limiter, "key=a tenant=x"), answer("tenant", true, 1));
     assert_eq!(told_of(&limiter, "key=a tenant=x tokens=99"), answer("daily", false, 98));
     assert_eq!(left(&limiter, "key=a tenant=x"), lefts(&[("burst", 1), ("tenant", 1), ("daily", 98)]));
     assert_eq!(told_of(&limiter, "key=a tenant=y"), answer("burst", true, 0));
-    // Both deny now; the day is longer than the hour, and what never fits beats all.
+    // Both deny now. The day takes longer to reset than the hour, and a cost that never fits is the strictest.
     assert_eq!(told_of(&limiter, "key=a tenant=y tokens=98"), answer("daily", false, 97));
     assert_eq!(told_of(&limiter, "key=a tenant=y tokens=101"), answer("daily", false, 97));
     assert_eq!(told_of(&limiter, "key=a tenant=y"), answer("burst", false, 0));
@@ -90,7 +90,7 @@ fn all_rules_take_or_none_does_and_the_strictest_answers() {
 }
 
 #[test]
-fn a_rule_that_always_allows_counts_as_allowing_and_a_limit_of_0_denies_and_nothing_is_taken() {
+fn unlimited_rule_allows_and_a_limit_of_0_denies_without_taking() {
     let limiter = limiter_of(STACK);
     assert_eq!(told_of(&limiter, "key=a free=yes"), answer("burst", true, 2));
     assert_eq!(told_of(&limiter, "key=a blocked=yes"), answer("blocked", false, 0));
@@ -100,7 +100,7 @@ fn a_rule_that_always_allows_counts_as_allowing_and_a_limit_of_0_denies_and_noth
 }
 
 #[test]
-fn canaries_are_applied_apart_also_on_what_the_stack_denies() {
+fn canaries_are_applied_separately_even_if_the_stack_denies() {
     let limiter = limiter_of(STACK);
     for _ in 0..2 {
         assert_eq!(told_of(&limiter, "key=a trial=yes blocked=yes"), answer("blocked", false, 0));
@@ -112,7 +112,7 @@ fn canaries_are_applied_apart_also_on_what_the_stack_denies() {
 }
 
 #[test]
-fn in_a_denied_stack_only_what_denies_is_counted() {
+fn only_denying_rules_are_counted_in_a_denied_stack() {
     let limiter = limiter_of(STACK);
     for _ in 0..4 {
         told_of(&limiter, "key=a tenant=x");
@@ -126,7 +126,7 @@ fn in_a_denied_stack_only_what_denies_is_counted() {
 }
 
 #[test]
-fn a_peek_judges_the_whole_stack_and_a_reset_forgets_all_of_it() {
+fn peek_covers_the_whole_stack_and_a_reset_forgets_all_of_it() {
     let limiter = limiter_of(STACK);
     (0..3).for_each(|_| drop(told_of(&limiter, "key=a tenant=x trial=yes")));
     assert_eq!(peek(&limiter, "key=a tenant=x"), Ok((false, 0)));
@@ -137,7 +137,7 @@ fn a_peek_judges_the_whole_stack_and_a_reset_forgets_all_of_it() {
 }
 
 #[test]
-fn hits_of_a_batch_see_each_other_s_stacks() {
+fn hits_of_a_batch_see_earlier_stacks() {
     let limiter = limiter_of(STACK);
     let hits: Vec<_> = (0..5).map(|_| ("key=a tenant=x", Intent::Hit)).collect();
     let requests = apply(&limiter, &hits);
@@ -147,7 +147,7 @@ fn hits_of_a_batch_see_each_other_s_stacks() {
 }
 
 #[test]
-fn an_invalid_cost_for_one_rule_takes_nothing_from_any() {
+fn invalid_cost_for_one_rule_takes_nothing_from_any() {
     let limiter = limiter_of(STACK);
     let refused = hit(&limiter, "key=a tenant=x tokens=many").unwrap_err();
     assert!(refused.contains("'tokens'"), "{refused}");
@@ -155,7 +155,7 @@ fn an_invalid_cost_for_one_rule_takes_nothing_from_any() {
 }
 
 #[test]
-fn more_rules_than_a_stack_may_have_refuse_the_request() {
+fn request_that_matches_too_many_rules_is_refused() {
     let rule = |key: usize| format!("[k{key}=*]\ncreditLimit=5\nresetSeconds=60\nmatchPolicy=and\n");
     let rules: String = (0..16).map(rule).collect();
     let limiter = limiter_of(&format!("{rules}[default]\ncreditLimit=5\nresetSeconds=60"));
@@ -165,8 +165,8 @@ fn more_rules_than_a_stack_may_have_refuse_the_request() {
     assert_eq!(peek(&limiter, &pairs(15)), Ok((true, 4)));
 }
 
-/// Hits that are taken together.
-fn together(limiter: &Limiter, hits: &[(&str, Option<u64>)]) -> Applied {
+/// Applies these hits as a group.
+fn apply_group(limiter: &Limiter, hits: &[(&str, Option<u64>)]) -> Applied {
     run(limiter.apply(plan_together(limiter, hits).unwrap()))
 }
 
@@ -181,20 +181,20 @@ fn plan_together(limiter: &Limiter, hits: &[(&str, Option<u64>)]) -> Result<Plan
 }
 
 #[test]
-fn hits_that_are_taken_together_each_have_their_verdict_and_equal_counters_add_their_costs() {
+fn grouped_hits_each_have_a_verdict_and_add_costs_on_equal_counters() {
     let limiter = limiter_of(STACK);
-    let requests = together(&limiter, &[("key=a tenant=x", None), ("key=b tenant=x", None), ("other=1", Some(2))]);
+    let requests = apply_group(&limiter, &[("key=a tenant=x", None), ("key=b tenant=x", None), ("other=1", Some(2))]);
     let allowed =
-        |requests: &Applied| (0..requests.report().len()).map(|index| told(requests, index)).collect::<Vec<_>>();
+        |requests: &Applied| (0..requests.report().len()).map(|index| answer_to(requests, index)).collect::<Vec<_>>();
     assert_eq!(
         allowed(&requests),
         [answer("tenant", true, 2), answer("tenant", true, 2), answer("", true, 7)],
         "the tenant's counter took two"
     );
-    // Three more are too many for the tenant, and so is one for the key that no other rule denies.
+    // Three more exceed the tenant's limit, and one more exceeds the key's, although no other rule denies it.
     let hits = [("key=a tenant=x", None), ("key=c tenant=x", None), ("key=d tenant=x", None), ("key=e", None)];
     assert_eq!(
-        allowed(&together(&limiter, &hits)),
+        allowed(&apply_group(&limiter, &hits)),
         [answer("tenant", false, 2), answer("tenant", false, 2), answer("tenant", false, 2), answer("burst", true, 3)]
     );
     assert_eq!(left(&limiter, "key=e"), lefts(&[("burst", 3), ("daily", 100)]), "nothing was taken");
@@ -205,18 +205,21 @@ fn hits_that_are_taken_together_each_have_their_verdict_and_equal_counters_add_t
 }
 
 #[test]
-fn hits_that_are_taken_together_are_denied_by_a_limit_of_0_of_one_and_refused_by_an_invalid_cost_of_one() {
+fn grouped_hits_are_denied_by_one_limit_of_0_and_refused_by_one_invalid_cost() {
     let limiter = limiter_of(STACK);
-    let requests = together(&limiter, &[("key=a", None), ("blocked=yes", None)]);
-    assert_eq!([told(&requests, 0), told(&requests, 1)], [answer("burst", true, 3), answer("blocked", false, 0)]);
+    let requests = apply_group(&limiter, &[("key=a", None), ("blocked=yes", None)]);
+    assert_eq!(
+        [answer_to(&requests, 0), answer_to(&requests, 1)],
+        [answer("burst", true, 3), answer("blocked", false, 0)]
+    );
     let refused = plan_together(&limiter, &[("key=a", None), ("key=b tokens=x", None)]).unwrap_err();
     assert_eq!(refused.index, 1);
     assert_eq!(left(&limiter, "key=a"), lefts(&[("burst", 3), ("daily", 100)]));
 }
 
-/// In any order of the requests: gateways report the end of one request with the beginning of another.
+/// The order of the requests does not matter: gateways report the end of one request with the beginning of another.
 #[test]
-fn refund_in_a_group_is_there_for_its_hits() {
+fn refund_in_a_group_is_available_to_its_hits() {
     let limiter = limiter_of(STACK);
     let enter_and = |others: &[Intent]| {
         let mut builder = PlanBuilder::default();
@@ -236,7 +239,7 @@ fn refund_in_a_group_is_there_for_its_hits() {
 }
 
 #[test]
-fn limits_that_clients_bring_are_taken_together_too() {
+fn limits_from_clients_work_in_groups() {
     let limiter = limiter_of(STACK);
     let limit = Limit::FixedWindow(FixedWindow::new(3, 3600 * NANOS_PER_SECOND).unwrap());
     let both = |own, key: &str| {
@@ -261,7 +264,7 @@ fn limits_that_clients_bring_are_taken_together_too() {
 }
 
 #[test]
-fn hits_on_one_named_counter_that_are_taken_together_are_judged_by_the_lowest_limit() {
+fn lowest_limit_decides_grouped_hits_on_one_named_counter() {
     let plan = |plan: &str, credits: u64| {
         format!(
             "[plan={plan} user=*]\ncreditLimit = {credits}\nresetSeconds = 60\nactorField = user\ncounter = usage\n\n"
@@ -270,7 +273,8 @@ fn hits_on_one_named_counter_that_are_taken_together_are_judged_by_the_lowest_li
     let rules = [plan("pro", 10), plan("free", 5), "[default]\ncreditLimit = 0\n".into()].concat();
     let limiter = limiter_of(&rules);
     let hits = |costs: [u64; 2]| {
-        let requests = together(&limiter, &[("plan=pro user=a", Some(costs[0])), ("plan=free user=a", Some(costs[1]))]);
+        let requests =
+            apply_group(&limiter, &[("plan=pro user=a", Some(costs[0])), ("plan=free user=a", Some(costs[1]))]);
         [0, 1].map(|index| requests.report().verdict(index).unwrap()).map(|verdict| (verdict.allowed, verdict.credit))
     };
     assert_eq!(hits([4, 2]), [(false, 5), (false, 5)]);
@@ -279,7 +283,7 @@ fn hits_on_one_named_counter_that_are_taken_together_are_judged_by_the_lowest_li
 }
 
 #[test]
-fn hits_with_debt_that_are_taken_together_count_in_full_while_anything_is_left() {
+fn grouped_hits_with_debt_count_in_full_while_credit_is_left() {
     let rule = |api: &str, overrun: &str| {
         format!(
             "[api={api} user=*]\ncreditLimit = 5\nresetSeconds = 60\nactorField = user\ncounter = usage\n{overrun}\n\n"
@@ -288,14 +292,14 @@ fn hits_with_debt_that_are_taken_together_count_in_full_while_anything_is_left()
     let rules = [rule("chat", "overrun = debt"), rule("mail", ""), "[default]\ncreditLimit = 0\n".into()].concat();
     let hits = |limiter: &Limiter, hits: &[(&str, u64)]| {
         let hits: Vec<_> = hits.iter().map(|(pairs, cost)| (*pairs, Some(*cost))).collect();
-        let requests = together(limiter, &hits);
+        let requests = apply_group(limiter, &hits);
         let verdicts = (0..hits.len()).map(|index| requests.report().verdict(index).unwrap());
         verdicts.map(|verdict| (verdict.allowed, verdict.balance())).collect::<Vec<_>>()
     };
     let limiter = limiter_of(&rules);
     assert_eq!(hits(&limiter, &[("api=chat user=a", 3), ("api=chat user=a", 4)]), [(true, -2); 2]);
     assert_eq!(hits(&limiter, &[("api=chat user=a", 1), ("api=chat user=b", 1)]), [(false, -2), (true, 5)]);
-    // One without debt is on the same counter: it decides.
+    // A rule without debt shares the counter, and decides.
     assert_eq!(hits(&limiter, &[("api=chat user=b", 3), ("api=mail user=b", 3)]), [(false, 5); 2]);
     assert_eq!(hits(&limiter, &[("api=mail user=b", 3), ("api=chat user=b", 2)]), [(true, 0); 2]);
 }

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn line_is_a_name_a_value_a_type_and_perhaps_a_rate() {
+    fn line_has_a_name_a_value_a_type_and_an_optional_rate() {
         let mut lines = Lines::new("");
         lines.count("nothing", 0);
         lines.count("all", u64::MAX);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn one_line_per_bucket_stands_for_all_of_its_hits() {
+    fn each_bucket_has_one_line_for_all_of_its_hits() {
         let metrics = Metrics::new();
         let mut reporter = Reporter::new("");
         metrics.hits.duration.observe(12_000, 3);

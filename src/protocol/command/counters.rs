@@ -49,7 +49,7 @@ pub(super) struct ListOptions<'a> {
 }
 
 impl Options {
-    /// Reads the options. Each has a value and comes at most once, in any order.
+    /// Reads the options. Each has a value, and may be given once, in any order. A cursor of [`START`] counts as none.
     pub(super) fn read<'a>(&self, arguments: Arguments<'a>) -> Result<ListOptions<'a>, CommandError> {
         let mut given = ListOptions::default();
         let mut words = arguments.iter();

@@ -22,7 +22,7 @@ pub enum CommandError {
     )]
     MisplacedCost,
     #[error(
-        "ERR ID comes once, after all pairs, and is followed by a text; only DIVVY.HIT, CHARGE, REFUND and RESERVE take it"
+        "ERR ID comes once, after all pairs, and is followed by an id; only DIVVY.HIT, CHARGE, REFUND and RESERVE take it"
     )]
     MisplacedId,
     #[error("ERR COST is '{argument}', but must be a whole number from 0 to {}", i64::MAX)]

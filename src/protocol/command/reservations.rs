@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_told() {
+    fn every_mistake_is_reported() {
         for (request, error) in [
             ("DIVVY.RESERVE a=b", CommandError::wrong_arity("x".to_owned())),
             ("DIVVY.RESERVE a=b c=d TTL 5", CommandError::NoAmount),

@@ -174,7 +174,7 @@ pub static COMMANDS: &[Spec] = &[
         arity: -1,
         flags: &["write", "fast"],
         group: "divvy",
-        summary: "Gives back credits of an operation, n of them with COST n, at most all. Returns the balance, and the seconds \
+        summary: "Gives back credits of an operation, n of them with COST n, at most all that were used. Returns the balance, and the seconds \
                   until there are more. Counts once with ID.",
         parse: parse::refund,
         ..Spec::USUAL
@@ -215,7 +215,7 @@ pub static COMMANDS: &[Spec] = &[
         flags: &["write", "fast"],
         group: "divvy",
         summary: "Extends a reservation by the seconds of TTL from now, or by its original time. A lease lasts as long as its \
-                  rule says. Returns the seconds until it expires, or 0 if it does not exist any more.",
+                  rule says. Returns the seconds until it expires, or 0 if it does not exist anymore.",
         parse: reservations::renew,
         ..Spec::USUAL
     },

@@ -21,7 +21,7 @@ fn with_request<A: AsRef<[u8]>, R>(arguments: &[A], check: impl FnOnce(Arguments
     check(decoder.arguments(&bytes))
 }
 
-/// The command that the words of `request` are, in its debugging form.
+/// Returns the command in `request`, in its debug format.
 fn parsed(request: &str) -> String {
     with_command(&request.split(' ').collect::<Vec<_>>(), |command| format!("{:?}", command.unwrap()))
 }
@@ -54,7 +54,7 @@ fn described(request: &[&str], version: Version) -> Frame {
     })
 }
 
-/// The elements of an array, or the keys and values of a map in turn.
+/// Returns the elements of an array, or the keys and values of a map in turn.
 fn elements(frame: &Frame) -> Vec<Frame> {
     match frame {
         Frame::Array { data, .. } => data.clone(),
@@ -71,7 +71,7 @@ fn text(frame: &Frame) -> String {
 }
 
 #[test]
-fn errors_read_as_redis_words_them() {
+fn errors_have_the_wording_of_redis() {
     let rows = [
         ("FOO a b", "ERR unknown command 'FOO', with args beginning with: 'a' 'b' "),
         ("DIVVY.RULES x", "ERR wrong number of arguments for 'divvy.rules' command"),
@@ -109,7 +109,7 @@ fn error_echoes_no_more_than_a_line() {
 }
 
 #[test]
-fn names_and_options_are_known_in_any_case() {
+fn names_and_options_ignore_case() {
     for (request, expected) in [
         ("ping", "Ping(None)"),
         ("QUIT now", "Quit"),
@@ -200,7 +200,7 @@ fn commands_with_subcommands_help() {
 }
 
 #[test]
-fn commands_that_clients_do_without_are_answered_as_unknown_and_not_listed() {
+fn optional_commands_of_redis_are_unknown_and_not_listed() {
     let requests: [(&[&str], &str); 5] = [
         (&["CLIENT", "Maint_Notifications", "ON"], "ERR unknown subcommand 'Maint_Notifications'. Try CLIENT HELP."),
         (&["client", "tracking", "on"], "ERR unknown subcommand 'tracking'. Try CLIENT HELP."),
@@ -270,9 +270,9 @@ proptest! {
 }
 
 proptest! {
-    /// Each argument is UTF-8, and split at its first `=`; the first that is not so is the error.
+    /// Each argument must be UTF-8, and is split at its first `=`. The first invalid argument is the error.
     #[test]
-    fn pairs_are_read_as_defined(arguments in prop::collection::vec(
+    fn pairs_follow_the_definition(arguments in prop::collection::vec(
         prop_oneof![
             4 => "[ab]{0,2}=[ab=ü]{0,3}".prop_map(String::into_bytes),
             1 => prop::collection::vec(prop::sample::select(vec![b'=', b'a', 0xc3, 0xbc, 0xff]), 0..4),
@@ -285,7 +285,7 @@ proptest! {
         }).collect::<Result<Vec<_>, _>>().map(|pairs| pairs.into_iter().collect());
         let defined = defined.map(|operation| text_of(&operation));
 
-        // Apart, as in an array, and side by side, as in a queue.
+        // Arguments may be apart, as in an array, or adjacent, as in a queue.
         let request = [vec![b"DIVVY.RESET".to_vec()], arguments].concat();
         prop_assert_eq!(&pairs_of(&request, 6).map(|operation| text_of(&operation)), &defined);
         let (mut bytes, mut decoder, mut queue) = (Vec::new(), Decoder::new(Limits::default()), Queue::default());

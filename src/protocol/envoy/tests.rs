@@ -23,7 +23,7 @@ fn read(request: &RateLimitRequest) -> Result<(Operation, DescriptorAsk), Invali
 }
 
 #[test]
-fn descriptor_s_entries_and_the_domain_are_the_operation() {
+fn entries_and_domain_of_a_descriptor_form_the_operation() {
     let asked = request(0, descriptor(&[("path", "/a"), ("domain", "forged"), ("path", "/b")]));
     let (operation, ask) = read(&asked).unwrap();
     let pairs: Vec<_> = operation.iter().collect();
@@ -32,7 +32,7 @@ fn descriptor_s_entries_and_the_domain_are_the_operation() {
 }
 
 #[test]
-fn invalid_utf_8_is_decided_too() {
+fn invalid_utf_8_is_decoded_and_decided() {
     let entry = Entry { key: "user".into(), value: b"a\xff".as_slice().into() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
     let sent =
@@ -97,7 +97,7 @@ fn errors_name_the_invalid_part() {
 }
 
 #[test]
-fn limit_has_a_unit_if_one_fits() {
+fn limit_has_a_unit_if_its_window_equals_one() {
     let told = |credits, seconds: u64| {
         let limit = Limit::FixedWindow(FixedWindow::new(credits, seconds * NANOS_PER_SECOND).unwrap());
         let told = describe("api".into(), &limit);

@@ -36,7 +36,7 @@ fn lines(bytes: &[u8], max_line: usize, step: usize) -> (Vec<Vec<u8>>, Option<Li
 }
 
 #[test]
-fn errors_read_as_recorded_from_the_original() {
+fn errors_match_those_recorded_from_the_original() {
     let rows = [
         ("EGGPLANT", r#"ERR unknown-command "Unrecognized command: EGGPLANT""#),
         ("eggplant not-tasty", r#"ERR unknown-command "Unrecognized command: EGGPLANT""#),
@@ -62,7 +62,7 @@ fn our_own_errors_have_a_code_and_a_reason() {
 }
 
 #[test]
-fn requests_are_read_as_recorded_from_the_original() {
+fn requests_parse_like_those_recorded_from_the_original() {
     let status = vec![("method".to_owned(), "GET".to_owned()), ("path".to_owned(), "/status".to_owned())];
     for line in [
         "hit method=GET path=/status",
@@ -83,7 +83,7 @@ fn requests_are_read_as_recorded_from_the_original() {
 }
 
 #[test]
-fn command_is_echoed_safely_and_cut() {
+fn echoed_command_is_escaped_and_truncated() {
     assert_eq!(
         error_reply("a\u{1b}[2Jß\"\u{7f}".as_bytes()).unwrap(),
         "ERR unknown-command \"Unrecognized command: A?[2JSS'?\"\n"
@@ -136,7 +136,7 @@ fn password_is_the_text_after_auth_and_a_space() {
 
 proptest! {
     #[test]
-    fn hit_is_read_as_it_was_written(pairs in prop::collection::vec((".*", ".*"), 0..6)) {
+    fn written_hit_reads_back(pairs in prop::collection::vec((".*", ".*"), 0..6)) {
         let expected: Operation = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         if let Ok(line) = format_hit(expected.iter()) {
             let mut decoder = LineDecoder::new(DEFAULT_MAX_LINE);
@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn verdict_is_read_as_it_was_written(allowed: bool, credit: u64, reset_seconds: u64) {
+    fn written_verdict_reads_back(allowed: bool, credit: u64, reset_seconds: u64) {
         let mut out = Vec::new();
         write_verdict(&mut out, allowed, credit, reset_seconds);
         let reply = parse_reply(std::str::from_utf8(&out).unwrap());
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn error_is_one_line_whatever_its_reason(reason in "(?s).*") {
+    fn error_is_one_line_for_any_reason(reason in "(?s).*") {
         let mut out = Vec::new();
         write_error(&mut out, ErrorCode::Unknown, &reason);
         let line = String::from_utf8(out).unwrap();
@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_give_the_same_lines_however_they_arrive(
+    fn lines_do_not_depend_on_how_the_bytes_arrive(
         bytes in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), any::<u8>()], 0..60),
         step in 1usize..20,
     ) {

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_split_and_unquoted_as_redis_does() {
+    fn words_are_split_and_unquoted_like_in_redis() {
         expect(b"", &[]);
         expect(b" \t ", &[]);
         expect(b"PING", &[b"PING"]);

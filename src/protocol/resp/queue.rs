@@ -90,7 +90,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_come_out_as_they_went_in_and_their_memory_is_known_before(
+        fn queued_requests_are_unchanged_and_their_memory_is_known_in_advance(
             requests in prop::collection::vec(prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 1..5), 0..30),
         ) {
             let mut queue = Queue::default();

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn types_missing_in_resp2_are_written_as_others() {
+    fn types_missing_in_resp2_are_replaced() {
         let write = |reply: &mut ReplyWriter| {
             reply.map(2);
             reply.simple("flags");

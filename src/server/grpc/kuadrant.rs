@@ -162,7 +162,8 @@ impl RateLimits {
         Ok(ReserveResponse { code: Code::Ok.into(), reservation_id })
     }
 
-    /// Commits a reservation. Returns whether there was one, and it was released.
+    /// Commits a reservation. If it does not exist, charges the amount as a report instead. Returns whether a
+    /// reservation was released.
     async fn settle(&self, request: &CommitRequest, work: &mut Work) -> Result<bool, Status> {
         let subject = Subject::from(request);
         // The request is checked even if the reservation exists, because the next time it may be gone.

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_bounded_and_given_again() {
+    fn places_are_bounded_and_reusable() {
         let admission = Admission::new(2, None);
         let first = admission.admit(ip("192.0.2.1")).unwrap();
         let _second = admission.admit(ip("192.0.2.1")).unwrap();
@@ -130,7 +130,7 @@ mod tests {
         let _other = admission.admit(ip("192.0.2.2")).unwrap();
         drop(first);
         assert!(admission.admit(ip("192.0.2.1")).is_ok());
-        assert_eq!(admission.open.lock().addresses.len(), 1, "who left is forgotten");
+        assert_eq!(admission.open.lock().addresses.len(), 1, "clients that left are forgotten");
     }
 
     #[test]

@@ -209,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn passwords_match_themselves_alone(password in "[!-~]{1,40}", given in "[!-~]{0,40}") {
+        fn password_matches_only_itself(password in "[!-~]{1,40}", given in "[!-~]{0,40}") {
             prop_assert_eq!(Password::new(&password).unwrap().matches(given.as_bytes()), password == given);
         }
     }

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiter_that_is_gone_passes_its_turn_on() {
+    async fn waiter_that_leaves_passes_its_turn_on() {
         let calls = CallsInFlight::default();
         let first = calls.enter(keys("a b")).await;
         let mut third = pin!(calls.enter(keys("b a")));

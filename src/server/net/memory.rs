@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_never_exceed_the_budget_and_are_given_back() {
+    fn shares_never_exceed_the_budget_and_are_returned() {
         let memory = BufferMemory::new(100, Metrics::new());
         let (mut one, mut other) = (memory.share(), memory.share());
         assert_eq!(one.resize(60), Ok(()));

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_in_the_kernel_are_no_progress() {
+    async fn bytes_in_the_kernel_do_not_count_as_progress() {
         let now = Instant::now();
         let mut progress = Progress::begin(LIMIT, now, 1_000_000);
         progress.gave(5_000);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_grows_while_there_is_some_and_is_given_back() {
+    fn request_memory_grows_within_the_budget_and_is_returned() {
         let budget = BufferMemory::new(0, Metrics::new());
         let mut holders: Vec<_> = (0..2 * WORK_MEMORY / MAX_PART).map(|_| RequestMemory::new(&budget)).collect();
         for memory in &mut holders {

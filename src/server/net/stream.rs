@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn client_that_ended_the_connection_has_left_even_with_unread_input() {
+    async fn closed_connection_is_noticed_even_with_unread_input() {
         let (server, mut client) = pair().await;
         client.write_all(b"unread").await.unwrap();
         let mut left = pin!(server.left());
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pieces_are_written_in_their_order_whether_they_are_few_or_many_bytes() {
+    async fn pieces_of_any_size_are_written_in_order() {
         for length in [0, 1, GATHERED / 2, GATHERED - 1, GATHERED] {
             let (mut server, mut client) = pair().await;
             let (first, last) = (vec![b'a'; length], [b'b'; 2]);

@@ -93,7 +93,7 @@ fn without_time(bytes: &[u8]) -> (usize, Result<RateLimitResponse, Vec<u8>>) {
 }
 
 #[tokio::test]
-async fn calls_are_answered_as_the_router_does() {
+async fn calls_get_the_same_answers_as_from_the_router() {
     let calls = |bytes: &[u8]| {
         let (bytes, call) =
             (Bytes::copy_from_slice(bytes), || Request::post(SHOULD_RATE_LIMIT).version(axum::http::Version::HTTP_2));

@@ -110,7 +110,7 @@ fn http_requests() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn hits_over_http_1_are_answered_as_the_router_does() {
+async fn hits_over_http_1_get_the_same_answers_as_from_the_router() {
     for password in [None, Some(PASSWORD)] {
         let (fast, plain) = (Served::new(password).await, Served::new(password).await);
         for request in http_requests() {

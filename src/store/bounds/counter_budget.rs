@@ -281,7 +281,7 @@ mod tests {
         budget.dropped_record();
         assert_eq!(budget.count(), Some(CounterCount { at_least: 9, at_most: 10 }));
         assert!(!budget.is_full() && budget.is_nearly_full());
-        // It was an older version: the recount finds all of them.
+        // The dropped record was an older version, so the recount finds all counters.
         budget.counted(10, 10, budget.dropped());
         assert_eq!(budget.count(), Some(CounterCount { at_least: 10, at_most: 10 }));
         assert!(budget.is_full());
@@ -293,7 +293,7 @@ mod tests {
         budget.estimated(40);
         (0..5).for_each(|_| budget.dropped_record());
         assert!(budget.begin());
-        // 50 were found when nothing had begun; 3 of the 5 drops were known to be over by then.
+        // The count found 50 before the others began. At that time, 3 of the 5 drops were known to have ended.
         budget.counted(50, 0, 3);
         assert_eq!(budget.count(), Some(CounterCount { at_least: 49, at_most: 51 }));
     }

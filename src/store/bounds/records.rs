@@ -216,7 +216,7 @@ mod tests {
         assert_eq!((left(&mut records, 49), left(&mut records, 50)), (of(1, 1), of(0, 0)));
     }
 
-    /// When the store was opened after the clock was set back, answers and commits tell its former time.
+    /// If the store is opened after the clock was set back, answers and commits show the clock's earlier time.
     #[test]
     fn records_of_a_later_clock_expire_like_new_ones() {
         let mut records: Records<_> = Records::default();

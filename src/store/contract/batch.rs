@@ -261,7 +261,7 @@ mod tests {
 
     /// The shares of an address count records by request.
     #[test]
-    fn entry_that_was_taken_out_keeps_its_key_and_the_number_of_its_request() {
+    fn removed_entry_keeps_its_key_and_request_number() {
         let limit = Limit::FixedWindow(FixedWindow::new(1, NANOS_PER_SECOND).unwrap());
         let write_key = |out: &mut Vec<u8>| {
             out.extend_from_slice(b"key");

@@ -17,11 +17,11 @@ pub enum InvalidRedisTarget {
     Url { number: usize, reason: RedisError },
     #[error("the Redis URLs do not fit together: {0}")]
     Mixed(&'static str),
-    #[error("Redis URL {number} is without TLS, so certificates have no use: write rediss://, or leave them out")]
+    #[error("Redis URL {number} does not use TLS, so certificates have no effect: write rediss://, or leave them out")]
     NoTls { number: usize },
     #[error("cannot read {}: {reason}", path.display())]
     Unreadable { path: PathBuf, reason: io::Error },
-    #[error("{} holds no {kind} in PEM (a section that begins with -----BEGIN)", path.display())]
+    #[error("{} contains no {kind} in PEM format (a section that begins with -----BEGIN)", path.display())]
     NotPem { path: PathBuf, kind: &'static str },
     #[error("cannot use the certificates for Redis: {0}")]
     Certificates(RedisError),

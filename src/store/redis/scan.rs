@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_actor_is_read_out_of_a_window_s_name() {
+    fn actor_is_parsed_from_the_name_of_a_window() {
         let limit = Limit::FixedWindow(FixedWindow::new(5, 60 * NANOS_PER_SECOND).unwrap());
         let names = names(&[("path", "/x/*"), ("method", "GET")], limit);
         assert_eq!(names.actor(b"divvy:method=GET path=/x/*:1.2.3.4:5:60"), Some(b"1.2.3.4".as_slice()));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_actor_is_read_out_of_any_other_bucket_s_name() {
+    fn actor_is_parsed_from_the_name_of_any_other_bucket() {
         let limit = Limit::LeakyBucket(LeakyBucket::new(5, 5, NANOS_PER_SECOND).unwrap());
         let names = names(&[("a", "*")], limit);
         let mut bucket = Vec::new();

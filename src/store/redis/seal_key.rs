@@ -14,7 +14,7 @@ impl RedisStore {
     /// Reads the key. If Redis has no key, this makes one.
     ///
     /// # Errors
-    /// When Redis does not answer, refuses, or holds something else under the name. Then the known key stays.
+    /// Fails if Redis does not answer, refuses, or has something else under the name. Then the known key stays.
     pub async fn follow_seal(&self) -> Result<(), StoreError> {
         let key = match self.read_seal_key().await? {
             Some(key) => key,
@@ -30,13 +30,13 @@ impl RedisStore {
         let key = self.seal.known().map_or_else(SealKey::random, Ok)?;
         self.ask(Call::command_on_key(&[b"SET", NAME, key.to_text().as_bytes(), b"NX"])).await?;
         // Another server may have been first.
-        self.read_seal_key().await?.ok_or_else(|| StoreError::new("Redis lost the key for reservation ids at once"))
+        self.read_seal_key().await?.ok_or_else(|| StoreError::new("Redis lost the key for reservation ids immediately"))
     }
 
     async fn read_seal_key(&self) -> Result<Option<SealKey>, StoreError> {
         let reply = self.ask(Call::command_on_key(&[b"GET", NAME])).await?;
         let stored: Option<Vec<u8>> =
-            reply.decode("the key for reservation ids is not a text").map_err(|failure| self.describe(&failure))?;
+            reply.decode("the key for reservation ids is not text").map_err(|failure| self.describe(&failure))?;
         stored.map(|text| parse(&text)).transpose()
     }
 }

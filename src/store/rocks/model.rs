@@ -1,5 +1,5 @@
-//! The engine on the model checker: every interleaving of hits, clients that leave, commits that fail, write-backs,
-//! fsyncs, and a disk that breaks and is opened again, as far as random schedules reach.
+//! The engine on the model checker. Random schedules interleave hits, clients that leave, commits that fail,
+//! write-backs, fsyncs, and a disk that breaks and is reopened.
 //!
 //! `make model` runs it. A failure prints a schedule that `shuttle::replay` repeats.
 
@@ -29,12 +29,12 @@ use crate::store::testing::{TAKE, at, window};
 use crate::store::value;
 
 const CREDITS: u64 = 1_000;
-/// The time of all hits, in seconds: no window ends before the machine's clock is there.
+/// Time of all hits (seconds), so far in the future that no window ends by the machine's clock.
 const LATE: u64 = 4_000_000_000;
 const KEYS: [&[u8]; 3] = [b"a", b"b", b"c"];
-/// Counters that are hit together only: they have always as much left.
-const TOGETHER: [&[u8]; 3] = [b"x", b"y", b"z"];
-/// A counter of which so many reservations are made, of so many credits, of which some are used.
+/// Counters that are only hit as a group, so all of them always have the same credit left.
+const GROUP: [&[u8]; 3] = [b"x", b"y", b"z"];
+/// Counter with [`RESERVATIONS`] reservations of [`RESERVED`] credits each. A commit uses [`USED`] of them.
 const BUCKET: &[u8] = b"reserved";
 const RESERVATIONS: u8 = 3;
 const RESERVED: u64 = 10;
@@ -49,23 +49,24 @@ enum Write {
 
 type Counters = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What outlives a database: its log, of which a part is on stable storage, and counters' own records, which all are.
+/// The storage, which outlives a database. The first `synced` writes of the log are on stable storage, and so are all
+/// counters' own records.
 #[derive(Debug, Default)]
 struct Medium {
     log: Vec<Write>,
     synced: usize,
     counters: Counters,
-    /// Writes and syncs still to fail.
+    /// Number of writes and syncs that are still to fail.
     failures: usize,
 }
 
-/// A database on a medium. After a failed write it takes no more.
+/// A database on a medium. After a failed write, it rejects all others.
 struct SimulatedDisk {
     medium: Arc<Mutex<Medium>>,
     is_broken: Mutex<bool>,
 }
 
-/// The journal records that a log holds, in order.
+/// Returns the journal records in a log, in order.
 fn journal_of(log: &[Write]) -> BTreeMap<u64, Vec<u8>> {
     let mut records = BTreeMap::new();
     for write in log {
@@ -80,7 +81,7 @@ fn journal_of(log: &[Write]) -> BTreeMap<u64, Vec<u8>> {
     records
 }
 
-/// The counters after a replay of the journal.
+/// Returns the counters after a replay of the journal.
 fn replay(log: &[Write], mut counters: Counters) -> Counters {
     for record in journal_of(log).values() {
         let note = |change: journal::Change<'_>| {
@@ -95,13 +96,13 @@ fn replay(log: &[Write], mut counters: Counters) -> Counters {
 impl SimulatedDisk {
     fn open(medium: &Arc<Mutex<Medium>>) -> Self {
         let mut content = medium.lock().unwrap();
-        // What was not synced before the failure may be gone, from any point on.
+        // Writes that were not synced before the failure may be lost, from any point on.
         let kept = thread_rng().gen_range(content.synced..=content.log.len());
         content.log.truncate(kept);
         Self { medium: Arc::clone(medium), is_broken: Mutex::new(false) }
     }
 
-    /// Has `write` change the medium, or fails.
+    /// Changes the medium by `write`, or fails.
     fn write(&self, sync: bool, write: impl FnOnce(&mut Medium)) -> Result<(), StoreError> {
         let mut broken = self.is_broken.lock().unwrap();
         if *broken {
@@ -109,7 +110,7 @@ impl SimulatedDisk {
         }
         let mut medium = self.medium.lock().unwrap();
         let fails = medium.failures > 0 && thread_rng().gen_bool(0.3);
-        // A write that fails may have reached the disk all the same.
+        // A failed write may still have reached the disk.
         if !fails || thread_rng().gen_bool(0.5) {
             write(&mut medium);
         }
@@ -169,7 +170,7 @@ impl Disk for SimulatedDisk {
 
     fn sync(&self) -> Result<(), StoreError> {
         let covered = self.medium.lock().unwrap().log.len();
-        // Others write meanwhile.
+        // Lets other threads write during the sync.
         thread::yield_now();
         let mut broken = self.is_broken.lock().unwrap();
         let mut medium = self.medium.lock().unwrap();
@@ -187,11 +188,11 @@ impl Disk for SimulatedDisk {
 struct World {
     engine: Arc<Engine<SimulatedDisk>>,
     medium: Arc<Mutex<Medium>>,
-    /// By key: the fewest credits left in an acknowledged answer, and the number of acknowledged hits.
+    /// For each key, the fewest credits left in an acknowledged answer, and the number of acknowledged hits.
     acknowledged: Arc<Mutex<HashMap<&'static [u8], (u64, u64)>>>,
-    /// By the id of a reservation: what was acknowledged last.
+    /// The last acknowledged request for each reservation, by its id.
     settled: Arc<Mutex<HashMap<u8, ReservationAsk>>>,
-    /// By the name of a hit that is answered once: what was left of each counter.
+    /// The credit left in each counter, as the first answer says, by the name of the idempotent hit.
     answers: Arc<Mutex<HashMap<u8, Vec<u64>>>>,
 }
 
@@ -205,7 +206,7 @@ impl World {
             (Arc::new(CounterBudget::new(Bounds::default())), RecordBudgets::new(10, 10, 100)),
             durability,
             Timings::new(Clock::system()),
-            // Short: a segment is as long as two changes or so.
+            // So short that a segment has about two changes.
             Journal { last_commit: 0, max_bytes: 600 },
         );
         if memory > 0 {
@@ -220,7 +221,7 @@ impl World {
         }
     }
 
-    /// One client that hits two counters, and may leave at any time.
+    /// Starts a client that hits two counters, and may leave at any time.
     fn client(&self, index: usize) -> future::JoinHandle<()> {
         let client = self.clone();
         future::spawn(async move {
@@ -249,20 +250,20 @@ impl World {
         }
     }
 
-    /// One client that hits all of [`TOGETHER`] as a group, and may leave at any time.
+    /// Starts a client that hits all of [`GROUP`] as a group, and may leave at any time.
     fn group_client(&self) -> future::JoinHandle<()> {
         let client = self.clone();
         future::spawn(async move {
             for _ in 0..2 {
-                client.hit_together().await;
+                client.hit_group().await;
             }
         })
     }
 
-    async fn hit_together(&self) {
+    async fn hit_group(&self) {
         let mut batch = Batch::default();
         batch.begin(at(LATE));
-        for key in TOGETHER {
+        for key in GROUP {
             batch.push(window(CREDITS, 60), TAKE, at(LATE), |out| out.extend_from_slice(key));
         }
         batch.group(0);
@@ -281,7 +282,7 @@ impl World {
         let Ok(durable_after) = acted else { return };
         if self.engine.settle(durable_after).await.is_ok() {
             let mut acknowledged = self.acknowledged.lock().unwrap();
-            for (key, outcome) in TOGETHER.into_iter().zip(outcomes) {
+            for (key, outcome) in GROUP.into_iter().zip(outcomes) {
                 let (least, hits) = acknowledged.entry(key).or_insert((CREDITS, 0));
                 *least = outcome.unwrap().left.min(*least);
                 *hits += 1;
@@ -289,12 +290,12 @@ impl World {
         }
     }
 
-    /// A crash at this moment leaves each group whole.
+    /// Asserts that a crash at this moment leaves each group whole.
     fn assert_whole(&self) {
         let medium = self.medium.lock().unwrap();
         let counters = replay(&medium.log, medium.counters.clone());
         let left = |key: &[u8]| counters.get(key).map_or(CREDITS, |value| left(value));
-        let [x, y, z] = TOGETHER.map(left);
+        let [x, y, z] = GROUP.map(left);
         assert!(x == y && y == z, "a part of a group: {x}, {y} and {z} left");
     }
 
@@ -303,8 +304,8 @@ impl World {
         self.engine.heal(|| true, || Ok(SimulatedDisk::open(&medium)));
     }
 
-    /// Runs clients, of which some leave, and housekeeping beside them; then the disk is well again and a last hit has to
-    /// be answered.
+    /// Runs clients, some of which leave, and housekeeping at the same time. Then heals the disk, and expects an answer
+    /// to a last hit.
     fn run(&self) {
         let clients: Vec<_> = (0..3).map(|index| self.client(index)).collect();
         let housekeeping = {
@@ -335,7 +336,7 @@ impl World {
         housekeeping.join().unwrap();
         healer.join().unwrap();
         self.medium.lock().unwrap().failures = 0;
-        // A commit whose client has left may fail only now.
+        // The commit of a client that has left may fail as late as now.
         while future::block_on(self.engine.check()).is_err() {
             self.heal();
             thread::yield_now();
@@ -343,7 +344,7 @@ impl World {
         future::block_on(self.client(0)).unwrap();
     }
 
-    /// What was acknowledged is in the first `kept` writes of the log.
+    /// Asserts that the first `kept` writes of the log contain every acknowledged hit.
     fn assert_kept(&self, kept: usize) {
         let medium = self.medium.lock().unwrap();
         let counters = replay(&medium.log[..kept], medium.counters.clone());
@@ -364,12 +365,12 @@ impl World {
     }
 }
 
-/// The credits in a window's value.
+/// Returns the credit left in a window's value.
 fn left(value: &[u8]) -> u64 {
     u64::from_le_bytes(value[8..].try_into().unwrap())
 }
 
-/// As many schedules as `DIVVY_TEST_SCHEDULES` says.
+/// Returns the number of schedules, from `DIVVY_TEST_SCHEDULES`.
 fn schedules() -> usize {
     std::env::var("DIVVY_TEST_SCHEDULES").map_or(2_000, |schedules| schedules.parse().unwrap())
 }
@@ -379,13 +380,13 @@ fn random(check: impl Fn() + Send + Sync + 'static) {
     shuttle::check_random(check, schedules());
 }
 
-/// Runs `check` under schedules in which a thread may stand still while others do very much.
+/// Runs `check` under schedules that may pause a thread for a long time while others run.
 fn with_pauses(check: impl Fn() + Send + Sync + 'static) {
     shuttle::check_pct(check, schedules(), 3);
 }
 
 #[test]
-fn what_is_acknowledged_survives_the_process() {
+fn acknowledged_hits_survive_the_process() {
     random(|| {
         let world = World::new(Durability::Wal, 0, 10_000);
         world.run();
@@ -394,16 +395,16 @@ fn what_is_acknowledged_survives_the_process() {
 }
 
 #[test]
-fn counters_that_leave_the_table_come_back_as_they_were() {
+fn evicted_counters_return_unchanged() {
     random(|| {
-        // Counters are evicted as soon as they may be.
+        // Counters are evicted as soon as possible.
         let world = World::new(Durability::Wal, 0, 0);
         world.run();
         world.assert_kept(world.written());
     });
 }
 
-/// Hits that go together, beside hits on other counters, write-backs, commits and evictions, and a crash at any time.
+/// Asserts that groups stay whole, whenever a crash comes, while other hits, write-backs, commits and evictions run.
 fn groups_stay_whole(durability: Durability, memory: usize) {
     let world = World::new(durability, 0, memory);
     let clients = [world.group_client(), world.group_client(), world.client(0)];
@@ -434,20 +435,20 @@ fn groups_stay_whole(durability: Durability, memory: usize) {
     crashes.join().unwrap();
     housekeeping.join().unwrap();
     world.assert_whole();
-    future::block_on(world.hit_together());
+    future::block_on(world.hit_group());
     world.assert_whole();
     world.assert_kept(world.written());
 }
 
-/// Without the gate, or when a write-back wrote what is not committed, some hundred schedules find half a group.
+/// Without the gate, or if write-backs wrote uncommitted changes, a few hundred schedules would find half a group.
 #[test]
-fn no_crash_leaves_a_part_of_a_group() {
+fn no_crash_splits_a_group() {
     random(|| groups_stay_whole(Durability::Wal, 10_000));
     random(|| groups_stay_whole(Durability::Sync, 0));
     with_pauses(|| groups_stay_whole(Durability::Wal, 0));
 }
 
-/// One client that reserves, and then commits or releases; others reserve of the same bucket.
+/// Reserves, and then commits or releases, while others reserve from the same bucket.
 async fn reserve_and_settle(world: World, id: u8) {
     let reserve = ReservationAsk::Reserve { credits: RESERVED, ttl_seconds: 60 };
     let commit = ReservationAsk::Commit { cost: USED, charges: false };
@@ -470,7 +471,7 @@ impl World {
         }
     }
 
-    /// The outcomes of the batch's only unit, if they are acknowledged.
+    /// Returns the outcomes of the batch's only unit, if they are acknowledged.
     async fn settle(&self, batch: &Batch) -> Option<Vec<Outcome>> {
         let unit = batch.units(0).next().unwrap();
         let (mut lookups, mut outcomes) = (Lookups::default(), Vec::new());
@@ -488,8 +489,8 @@ impl World {
         outcomes.into_iter().collect::<Result<_, _>>().ok()
     }
 
-    /// A crash at this moment leaves as much set aside and used as the records say, and nothing that was acknowledged is
-    /// missing.
+    /// Asserts that after a crash at this moment, the bucket agrees with the records, and that no acknowledged change
+    /// is missing.
     fn assert_reservations(&self) {
         let settled = self.settled.lock().unwrap().clone();
         let medium = self.medium.lock().unwrap();
@@ -521,8 +522,8 @@ impl World {
     }
 }
 
-/// One client that settles the reservation that is made of all of [`TOGETHER`] first.
-async fn settle_together(world: World, ask: ReservationAsk) {
+/// Settles the reservation that was first made of all of [`GROUP`].
+async fn settle_group(world: World, ask: ReservationAsk) {
     if let Some(outcomes) = world.settle_all(ask).await {
         let resolutions: Vec<_> = outcomes.iter().map(|outcome| outcome.resolution).collect();
         assert!(
@@ -533,11 +534,11 @@ async fn settle_together(world: World, ask: ReservationAsk) {
 }
 
 impl World {
-    /// Asks about one reservation of all of [`TOGETHER`]. Returns the outcomes if they are acknowledged.
+    /// Applies `ask` to one reservation of all of [`GROUP`]. Returns the outcomes if they are acknowledged.
     async fn settle_all(&self, ask: ReservationAsk) -> Option<Vec<Outcome>> {
         let mut batch = Batch::default();
         batch.begin(at(LATE));
-        for key in TOGETHER {
+        for key in GROUP {
             batch.push_reservation(ask, b"it", |out| {
                 out.extend_from_slice(key);
                 Some(window(CREDITS, 60))
@@ -547,12 +548,13 @@ impl World {
         self.settle(&batch).await
     }
 
-    /// A crash at this moment leaves the reservation of [`TOGETHER`] in one stage, and as much of each counter.
+    /// Asserts that after a crash at this moment, the reservation of [`GROUP`] is in one stage, and all counters have
+    /// the same credit left.
     fn assert_settled_as_one(&self) {
         let medium = self.medium.lock().unwrap();
         let counters = replay(&medium.log, medium.counters.clone());
         let stored = |key: &[u8]| counters.get(key).filter(|value| !value.is_empty());
-        let all = TOGETHER.map(|bucket| {
+        let all = GROUP.map(|bucket| {
             let state = stored(bucket).map(|value| value::decode(&window(CREDITS, 60), value).unwrap());
             let left = window(CREDITS, 60).decide(state.as_ref(), Ask::Look { cost: 0 }, at(LATE)).outcome.left;
             let mut key = Vec::new();
@@ -574,7 +576,7 @@ fn reservation_is_settled_as_one(memory: usize) {
         ReservationAsk::Release,
         ReservationAsk::Renew { ttl_seconds: Some(50) },
     ];
-    let clients = asks.map(|ask| future::spawn(settle_together(world.clone(), ask))).into_iter().collect();
+    let clients = asks.map(|ask| future::spawn(settle_group(world.clone(), ask))).into_iter().collect();
     records_agree(&world, clients, 0, World::assert_settled_as_one);
 }
 
@@ -591,7 +593,7 @@ fn reservations_agree_with_their_bucket(memory: usize, failures: usize) {
     records_agree(&world, clients, failures, World::assert_reservations);
 }
 
-/// One client that hits [`TOGETHER`] under its name, and asks again.
+/// Hits [`GROUP`] with an idempotency key, and repeats the hit.
 async fn hit_once_and_again(world: World, name: u8) {
     for _ in 0..2 {
         world.hit_once(name).await;
@@ -602,7 +604,7 @@ impl World {
     async fn hit_once(&self, name: u8) {
         let mut batch = Batch::default();
         batch.begin(at(LATE));
-        for key in TOGETHER {
+        for key in GROUP {
             batch.push_idempotent(Ask::Take { cost: USED }, (&[name], 7, 0), |out| {
                 out.extend_from_slice(key);
                 Some(window(CREDITS, 60))
@@ -613,18 +615,18 @@ impl World {
             let answered = outcomes.iter().map(|Outcome { left, .. }| *left).collect::<Vec<_>>();
             let mut answers = self.answers.lock().unwrap();
             let first = answers.entry(name).or_insert_with(|| answered.clone());
-            assert_eq!(*first, answered, "the second answer to {name} is another one");
+            assert_eq!(*first, answered, "the second answer to {name} differs");
         }
     }
 
-    /// A crash at this moment leaves each counter with what its answers took, all of a group's answers or none, and every one
-    /// that was acknowledged.
+    /// Asserts that after a crash at this moment, each counter agrees with its answers, a group has all of its answers
+    /// or none, and no acknowledged answer is missing.
     fn assert_answers(&self) {
         let answers = self.answers.lock().unwrap().clone();
         let medium = self.medium.lock().unwrap();
         let counters = replay(&medium.log, medium.counters.clone());
         let stored = |key: &[u8]| counters.get(key).filter(|value| !value.is_empty());
-        let answered = TOGETHER.map(|bucket| {
+        let answered = GROUP.map(|bucket| {
             let state = stored(bucket).map(|value| value::decode(&window(CREDITS, 60), value).unwrap());
             let left = window(CREDITS, 60).decide(state.as_ref(), Ask::Look { cost: 0 }, at(LATE)).outcome.left;
             let answer = |name: u8| {
@@ -639,9 +641,9 @@ impl World {
             assert_eq!(CREDITS - left, USED * answered.iter().flatten().count() as u64, "{answered:?}");
             answered
         });
-        for (name, told) in answers {
+        for (name, first) in answers {
             let stored: Vec<_> = answered.iter().filter_map(|answered| answered[usize::from(name)]).collect();
-            assert_eq!(stored, told, "the answer to {name} is lost");
+            assert_eq!(stored, first, "the answer to {name} is lost");
         }
         let names = answered.map(|answered| answered.iter().map(Option::is_some).collect::<Vec<_>>());
         assert!(names.windows(2).all(|two| two[0] == two[1]), "a part of a group: {names:?}");
@@ -655,24 +657,24 @@ fn answers_agree_with_their_buckets(memory: usize, failures: usize) {
 }
 
 #[test]
-fn no_crash_parts_an_answer_from_its_bucket() {
+fn no_crash_separates_an_answer_from_its_bucket() {
     random(|| answers_agree_with_their_buckets(10_000, 0));
     random(|| answers_agree_with_their_buckets(0, 0));
     with_pauses(|| answers_agree_with_their_buckets(0, 0));
 }
 
 #[test]
-fn answers_agree_with_their_buckets_on_a_disk_that_fails() {
+fn answers_agree_with_their_buckets_on_a_failing_disk() {
     random(|| answers_agree_with_their_buckets(0, 2));
 }
 
-/// Whether records agree with their buckets at any time, while these clients, of which some leave, are at work.
+/// Asserts that records agree with their buckets at any time while these clients run, some of which leave.
 fn records_agree(world: &World, clients: Vec<future::JoinHandle<()>>, failures: usize, assert_agree: fn(&World)) {
     let crashes = {
         let world = world.clone();
         thread::spawn(move || {
             for _ in 0..8 {
-                // What a failed disk lacks is written when it is opened again.
+                // A failed disk lacks changes, which are written when it is reopened.
                 if failures == 0 {
                     assert_agree(&world);
                 }
@@ -707,20 +709,20 @@ fn records_agree(world: &World, clients: Vec<future::JoinHandle<()>>, failures: 
 }
 
 #[test]
-fn no_crash_parts_a_reservation_from_its_bucket() {
+fn no_crash_separates_a_reservation_from_its_bucket() {
     random(|| reservations_agree_with_their_bucket(10_000, 0));
     random(|| reservations_agree_with_their_bucket(0, 0));
     with_pauses(|| reservations_agree_with_their_bucket(0, 0));
 }
 
 #[test]
-fn reservations_agree_with_their_bucket_on_a_disk_that_fails() {
+fn reservations_agree_with_their_bucket_on_a_failing_disk() {
     random(|| reservations_agree_with_their_bucket(0, 2));
 }
 
-/// After the failure of a disk, what is committed again has all of each group, too.
+/// Changes that are committed again after a disk failure also include whole groups.
 #[test]
-fn groups_stay_whole_on_a_disk_that_fails() {
+fn groups_stay_whole_on_a_failing_disk() {
     random(|| {
         let world = World::new(Durability::Wal, 2, 0);
         let clients = [world.group_client(), world.group_client(), world.group_client()];
@@ -743,12 +745,12 @@ fn groups_stay_whole_on_a_disk_that_fails() {
     });
 }
 
-/// If evictions are not counted, 2,000 schedules find one that gives credit back.
+/// If evictions were not counted, 2,000 schedules would find one that gives credit back.
 #[test]
-fn a_counter_that_comes_and_goes_during_a_look_up_is_looked_up_again() {
+fn counter_that_comes_and_goes_during_a_look_up_is_looked_up_again() {
     const KEY: &[u8] = b"a";
     with_pauses(|| {
-        // Counters are evicted as soon as they may be, and others of their stripe need room.
+        // Counters are evicted as soon as possible, because other counters of their stripe need room.
         let world = World::new(Durability::Wal, 0, 0);
         let stripe = |key: &[u8]| world.engine.table.hasher.hash(key).stripe();
         let alphabet = b"bcdefghijklmnopqrstuvwxyz".chunks(1);
@@ -772,7 +774,7 @@ fn a_counter_that_comes_and_goes_during_a_look_up_is_looked_up_again() {
 }
 
 #[test]
-fn a_disk_that_fails_costs_nothing_that_was_acknowledged() {
+fn failing_disk_loses_nothing_acknowledged() {
     for durability in [Durability::Wal, Durability::Sync] {
         random(move || {
             let world = World::new(durability, 2, 0);
@@ -783,7 +785,7 @@ fn a_disk_that_fails_costs_nothing_that_was_acknowledged() {
 }
 
 #[test]
-fn what_is_acknowledged_on_stable_storage_survives_the_power() {
+fn acknowledged_hits_on_stable_storage_survive_a_power_cut() {
     random(|| {
         let world = World::new(Durability::Sync, 1, 0);
         world.run();

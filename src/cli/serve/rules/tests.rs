@@ -99,6 +99,6 @@ fn metrics_report_failed_and_successful_loads() {
     let loaded_at = fixture.metric("divvy_config_last_success_timestamp_seconds");
     fixture.write(&rules(1));
     fixture.load_again();
-    assert_eq!(state(&fixture), "1 1 1", "what is in force is what the file says again");
+    assert_eq!(state(&fixture), "1 1 1", "the rules in force agree with the file again");
     assert_ne!(fixture.metric("divvy_config_last_success_timestamp_seconds"), loaded_at);
 }

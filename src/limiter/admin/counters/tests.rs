@@ -65,7 +65,7 @@ fn error(of: CountersOf) -> String {
 }
 
 #[test]
-fn a_rule_is_found_by_its_label_its_operation_or_as_the_default() {
+fn rule_is_found_by_its_label_its_operation_or_as_the_default() {
     let limiter = limiter();
     hit(&limiter, &[("api", "upload"), ("user", "ada")]);
     hit(&limiter, &[("something", "else")]);
@@ -94,7 +94,7 @@ fn rule_without_a_label_is_listed_by_its_position_but_not_changed() {
 }
 
 #[test]
-fn one_actor_s_counter_is_listed_and_forgotten_alone() {
+fn single_actors_counter_is_listed_and_forgotten_alone() {
     let limiter = limiter();
     for user in ["ada", "bob", "cy"] {
         hit(&limiter, &[("api", "upload"), ("user", user)]);
@@ -109,7 +109,7 @@ fn one_actor_s_counter_is_listed_and_forgotten_alone() {
 }
 
 #[test]
-fn pages_cover_every_counter_also_while_they_are_forgotten() {
+fn pages_cover_every_counter_even_while_counters_are_forgotten() {
     let limiter = limiter();
     for number in 0..250 {
         hit(&limiter, &[("api", "upload"), ("user", &format!("{number:03}"))]);
@@ -140,7 +140,7 @@ fn pages_cover_every_counter_also_while_they_are_forgotten() {
 }
 
 #[test]
-fn a_rule_that_is_not_there_or_counts_nothing_is_told() {
+fn missing_or_uncounted_rule_is_reported() {
     assert_eq!(error(all(RuleName::Name("nobody"))), "no rule is called 'nobody'");
     let one = operation(&[("api", "upload")]);
     assert!(error(all(RuleName::Operation(&one))).contains("no rule has the operation 'api=upload'"));

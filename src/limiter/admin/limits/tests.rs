@@ -1,4 +1,4 @@
-//! Limits that are over, and the store that keeps them.
+//! Expired limits, and the store that keeps them.
 
 use std::sync::Arc;
 
@@ -31,13 +31,13 @@ async fn set(limiter: &Limiter, actor: &str) {
     limiter.set_limit("user", actor, 7, Some(LASTS)).await.unwrap();
 }
 
-/// When all that was set by now is over.
+/// Returns a time at which every limit set so far has expired.
 fn later(limiter: &Limiter) -> Timestamp {
     limiter.now().plus(2 * LASTS.as_secs() * NANOS_PER_SECOND)
 }
 
 #[tokio::test]
-async fn limits_that_are_over_leave_memory_a_bounded_number_at_once() {
+async fn expired_limits_are_dropped_in_bounded_steps() {
     let limiter = limiter_on(Backend::Memory(MemoryStore::default()));
     for number in 0..2 * FORGOTTEN_AT_ONCE + 5 {
         set(&limiter, &number.to_string()).await;
@@ -60,14 +60,14 @@ mod on_disk {
     use super::*;
     use crate::store::{RocksOptions, RocksStore};
 
-    /// The actors whose limits the store has.
+    /// Returns the actors whose limits are in the store.
     async fn stored(limiter: &Limiter) -> Vec<String> {
         let page = limiter.store.follow_limits(LimitCursor::Nothing).await.unwrap();
         page.changes.into_iter().map(|change| change.actor).collect()
     }
 
     #[tokio::test]
-    async fn a_limit_that_is_set_again_meanwhile_stays() {
+    async fn limit_that_is_set_again_during_the_cleanup_stays() {
         let dir = tempfile::tempdir().unwrap();
         let store = RocksStore::open(dir.path(), RocksOptions::default()).unwrap();
         let limiter = limiter_on(Backend::Rocks(store));

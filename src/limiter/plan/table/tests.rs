@@ -35,7 +35,7 @@ const INTENTS: [(&str, Intent, Modes); 11] = [
 ];
 const NO_MODES: Modes = Modes { charges: false, frees_leases: false };
 
-/// A word for what is done to a counter.
+/// Returns a word for the action on a counter.
 fn word(treatment: Treatment, counter: Counter) -> &'static str {
     match treatment {
         Treatment::Absent(_) => "–",
@@ -53,12 +53,12 @@ fn word(treatment: Treatment, counter: Counter) -> &'static str {
     }
 }
 
-/// A cell, at a cost of 3: the rule's word, and the canary's if that differs.
+/// Returns a cell for a cost of 3: the rule's word, and the canary's if that differs.
 fn cell(intent: Intent, kind: RuleKind, modes: Modes) -> String {
     let of = |is_canary| {
         let cost = Cost { credits: 3, is_none: false };
         match treatment(intent, RuleKind { is_canary, ..kind }, cost, modes) {
-            // A peek is about the answer alone, and canaries do not answer.
+            // A peek only needs the answer, and canaries do not answer.
             _ if is_canary && intent == Intent::Peek => "–",
             Treatment::Absent(_) => "–",
             _ if kind.counter == Counter::None => "answer",
@@ -118,7 +118,7 @@ fn printed() -> String {
     text
 }
 
-/// Write the page anew with DIVVY_TEST_WRITE_DOCS=1.
+/// DIVVY_TEST_WRITE_DOCS=1 rewrites the page.
 #[test]
 fn architecture_page_shows_the_table() {
     const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/architecture.md");
@@ -135,7 +135,7 @@ fn architecture_page_shows_the_table() {
 }
 
 #[test]
-fn hit_of_cost_0_looks_for_one_credit() {
+fn hit_of_cost_0_tests_for_one_credit() {
     let cost = Cost { credits: 0, is_none: true };
     for (_, kind) in COLUMNS {
         let treated = treatment(Intent::Hit, kind, cost, NO_MODES);

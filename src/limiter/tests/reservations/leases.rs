@@ -44,8 +44,8 @@ creditLimit = 0
 resetSeconds = 0
 ";
 
-impl At {
-    /// The answer to a gateway.
+impl TestLimiter {
+    /// Returns the answer to a gateway.
     fn gateway(&self, pairs: &str, intent: Intent, cost: Option<u64>) -> Result<(bool, u64), String> {
         let requests = self.ask(|builder| builder.add(&operation(pairs), intent, cost));
         let verdict = requests.report().verdict(0).map_err(|refusal| refusal.to_string())?;
@@ -62,8 +62,8 @@ impl At {
 }
 
 #[test]
-fn a_lease_lasts_as_long_as_its_rule_says_whatever_the_client_may_ask_for() {
-    let mut at = At::new(RULES);
+fn rule_sets_the_ttl_of_a_lease_regardless_of_the_request() {
+    let mut at = TestLimiter::new(RULES);
     let lease = at.try_reserve("method=GET key=a request_id=1", 1, None, None).unwrap();
     // More than --max-reservation-ttl, and rounded up.
     assert!((600..620).contains(&(lease.ends_ns.unwrap() / NANOS_PER_SECOND)));
@@ -80,21 +80,21 @@ fn a_lease_lasts_as_long_as_its_rule_says_whatever_the_client_may_ask_for() {
 }
 
 #[test]
-fn a_hit_on_a_rule_that_gives_leases_is_refused_and_takes_nothing_elsewhere() {
-    let at = At::new(RULES);
+fn hit_on_a_concurrency_limit_is_refused_and_takes_nothing_elsewhere() {
+    let at = TestLimiter::new(RULES);
     for pairs in ["key=a", "method=GET key=a request_id=1"] {
         let error = at.gateway(pairs, Intent::Hit, None).unwrap_err();
         assert!(error.contains("it gives leases"), "{error}");
     }
     assert_eq!(at.left("key=a"), [("at-once".to_owned(), 4), ("credits".to_owned(), 100)]);
-    // The other rule of the stack has no lease's time.
+    // The other rule of the stack needs a TTL, because it gives no leases.
     assert!(at.try_reserve("key=a", 1, None, None).unwrap_err().contains("TTL"));
     assert_eq!(at.left("key=a"), [("at-once".to_owned(), 4), ("credits".to_owned(), 100)]);
 }
 
 #[test]
-fn a_stack_reserves_credits_and_one_lease() {
-    let at = At::new(RULES);
+fn stack_reserves_credits_and_one_lease() {
+    let at = TestLimiter::new(RULES);
     let ids: Vec<_> = (0..4).map(|_| at.id("key=a", 20)).collect();
     assert_eq!(at.left("key=a"), [("at-once".to_owned(), 0), ("credits".to_owned(), 20)]);
     assert!(!at.reserve("key=a", 1).verdict.allowed, "four run");
@@ -105,8 +105,8 @@ fn a_stack_reserves_credits_and_one_lease() {
 }
 
 #[test]
-fn charges_and_refunds_are_about_costs_alone() {
-    let at = At::new(RULES);
+fn charges_and_refunds_do_not_affect_leases() {
+    let at = TestLimiter::new(RULES);
     let id = at.id("key=a", 20);
     assert_eq!(at.gateway("key=a", Intent::Charge, Some(5)), Ok((true, 75)));
     assert_eq!(at.gateway("key=a", Intent::Refund, Some(5)), Ok((true, 80)));
@@ -118,11 +118,11 @@ fn charges_and_refunds_are_about_costs_alone() {
 }
 
 #[test]
-fn a_gateway_takes_the_lease_that_the_field_names_and_frees_that_one_or_nothing() {
-    let at = At::new(RULES);
+fn gateway_takes_and_frees_only_the_lease_that_the_field_names() {
+    let at = TestLimiter::new(RULES);
     assert_eq!([at.enter("1"), at.enter("2"), at.enter("3")], [(true, 1), (true, 0), (false, 0)]);
     assert_eq!(at.enter("1"), (true, 0), "asked again, it is the same lease");
-    assert_eq!(at.leave("3"), (true, 0), "the denied request held none");
+    assert_eq!(at.leave("3"), (true, 0), "the denied request held no lease");
     assert_eq!(at.leave("1"), (true, 1));
     assert_eq!(at.leave("1"), (true, 1));
     assert_eq!([at.enter("3"), at.enter("4")], [(true, 0), (false, 0)]);
@@ -137,8 +137,8 @@ fn a_gateway_takes_the_lease_that_the_field_names_and_frees_that_one_or_nothing(
 }
 
 #[test]
-fn without_the_field_a_gateway_takes_and_frees_nothing() {
-    let at = At::new(RULES);
+fn gateway_without_the_field_takes_and_frees_nothing() {
+    let at = TestLimiter::new(RULES);
     for intent in [Intent::Enter, Intent::EnterOrCharge, Intent::Leave] {
         let error = at.gateway("key=a", intent, None).unwrap_err();
         assert!(error.contains("holdField"), "{error}");
@@ -149,8 +149,8 @@ fn without_the_field_a_gateway_takes_and_frees_nothing() {
 }
 
 #[test]
-fn a_trial_counts_leases_and_is_in_nobody_s_way() {
-    let at = At::new(RULES);
+fn canary_counts_leases_and_denies_nothing() {
+    let at = TestLimiter::new(RULES);
     assert_eq!(at.gateway("trial=x", Intent::Hit, None), Ok((true, 99)));
     let first = at.reserve("trial=x", 1).id.unwrap();
     let second = at.reserve("trial=x", 1).id.unwrap();
@@ -170,8 +170,8 @@ fn a_trial_counts_leases_and_is_in_nobody_s_way() {
 }
 
 #[test]
-fn what_is_taken_together_takes_each_lease_once_or_none() {
-    let at = At::new(RULES);
+fn group_takes_each_lease_once_or_none() {
+    let at = TestLimiter::new(RULES);
     let together = |requests: &[(&str, Intent, Option<u64>)]| {
         let mut refused = None;
         let answered = at.ask(|builder| {
@@ -194,7 +194,7 @@ fn what_is_taken_together_takes_each_lease_once_or_none() {
     assert_eq!([at.only_left(one), at.only_left(other)], [1, 1]);
     let next = "method=GET key=a request_id=2";
     assert_eq!(together(&[enter(next), enter("unknown=x")]), [Ok(true), Ok(false)]);
-    assert_eq!(at.only_left(one), 1, "the default rule denies, so none is taken");
+    assert_eq!(at.only_left(one), 1, "the default rule denies, so no lease is taken");
     let look = (one, Intent::Enter, Some(0));
     for two in [[enter(one), enter(next)], [enter(one), look], [look, enter(one)]] {
         let refused = together(&two);
@@ -209,8 +209,8 @@ fn what_is_taken_together_takes_each_lease_once_or_none() {
 }
 
 #[test]
-fn a_reload_neither_doubles_leases_nor_loses_them() {
-    let at = At::new(RULES);
+fn reload_neither_doubles_nor_loses_leases() {
+    let at = TestLimiter::new(RULES);
     let pairs = "method=GET key=k request_id=1";
     let id = at.try_reserve(pairs, 1, None, Some("1")).unwrap().id.unwrap();
     at.enter("2");
@@ -227,13 +227,17 @@ fn a_reload_neither_doubles_leases_nor_loses_them() {
     assert!(at.release(&id));
 }
 
-/// A rule without counters would not have seen what ended.
+/// A rule without counters would not see leases end.
 #[test]
-fn a_service_is_drained_by_a_limit_of_none() {
-    let at = At::new(RULES);
+fn limit_of_0_drains_a_service() {
+    let at = TestLimiter::new(RULES);
     assert_eq!([at.enter("1"), at.enter("2")], [(true, 1), (true, 0)]);
     at.replace_rules(&RULES.replacen("creditLimit = 2\n", "creditLimit = 0\n", 1));
-    assert_eq!([at.enter("3"), at.enter("2")], [(false, 0), (true, 0)], "none is given, and those that are held go on");
+    assert_eq!(
+        [at.enter("3"), at.enter("2")],
+        [(false, 0), (true, 0)],
+        "no lease is granted, and held leases continue"
+    );
     at.leave("1");
     at.leave("3");
     let error = at.gateway("method=GET key=k request_id=4", Intent::Hit, None).unwrap_err();
@@ -242,11 +246,11 @@ fn a_service_is_drained_by_a_limit_of_none() {
     assert_eq!([at.enter("4"), at.enter("5")], [(true, 0), (false, 0)], "one is held, and one is free again");
 }
 
-/// Envoy tells the end of denied requests, too: they must not give back what others have taken.
+/// Envoy also reports the end of denied requests. They must not free leases that others have taken.
 #[test]
-fn the_end_of_a_gateway_s_request_frees_its_lease_and_gives_nothing_else_back() {
+fn end_of_a_gateway_request_frees_only_its_lease() {
     for policy in ["and", "canary"] {
-        let at = At::new(&format!(
+        let at = TestLimiter::new(&format!(
             "[api=* id=*]\ncreditLimit = 1\nresetSeconds = 600\nalgorithm = concurrency\nholdField = id\nmatchPolicy = {policy}\n\
              label = at-once\n\n[api=*]\ncreditLimit = 3\nresetSeconds = 3600\nlabel = hits\n\n[default]\ncreditLimit = 0\n"
         ));
@@ -260,8 +264,8 @@ fn the_end_of_a_gateway_s_request_frees_its_lease_and_gives_nothing_else_back() 
 }
 
 #[test]
-fn a_lease_that_was_committed_is_taken_anew_under_its_name() {
-    let at = At::new(RULES);
+fn committed_lease_can_be_taken_again_under_its_name() {
+    let at = TestLimiter::new(RULES);
     let pairs = "method=GET key=k request_id=1";
     let id = at.try_reserve(pairs, 1, None, Some("1")).unwrap().id.unwrap();
     assert_eq!(at.commit(&id, 7), Ok(("settled", 2)));
@@ -269,8 +273,8 @@ fn a_lease_that_was_committed_is_taken_anew_under_its_name() {
 }
 
 #[test]
-fn a_time_that_is_too_long_for_reservations_has_no_effect_on_leases() {
-    let at = At::new(RULES);
+fn maximum_reservation_ttl_does_not_apply_to_leases() {
+    let at = TestLimiter::new(RULES);
     let pairs = "method=GET key=k request_id=1";
     let id = at.try_reserve(pairs, 1, 3_600, None).unwrap().id.unwrap();
     assert!((600..620).contains(&at.renew(&id, 3_600).unwrap()));
@@ -281,7 +285,7 @@ fn a_time_that_is_too_long_for_reservations_has_no_effect_on_leases() {
 }
 
 #[test]
-fn rules_of_one_operation_need_leases_of_their_own() {
+fn rules_of_one_operation_need_separate_leases() {
     let rules = |policy: &str, counter: &str| {
         let rule = |limit: u64, more: &str| {
             format!(
@@ -296,10 +300,10 @@ fn rules_of_one_operation_need_leases_of_their_own() {
         assert!(problems.contains("its own `counter`"), "{policy}: {problems}");
         assert!(rules(policy, "counter = trial\n").is_ok(), "{policy}");
     }
-    let at = At::new(
+    let at = TestLimiter::new(
         "[job=*]\ncreditLimit = 5\nresetSeconds = 60\nalgorithm = concurrency\nmatchPolicy = canary\ncounter = trial\n\n\
          [job=*]\ncreditLimit = 2\nresetSeconds = 60\nalgorithm = concurrency\n\n[default]\ncreditLimit = 0\n",
     );
     let allowed = (0..6).filter(|_| at.try_reserve("job=x", 1, None, None).unwrap().verdict.allowed).count();
-    assert_eq!(allowed, 2, "whatever a canary allows");
+    assert_eq!(allowed, 2, "regardless of the canary");
 }

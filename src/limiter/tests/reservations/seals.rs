@@ -16,7 +16,7 @@ actorField = user
 creditLimit = 0
 ";
 
-/// The same id, but for this text in it.
+/// Returns the id with this text replaced.
 fn altered(id: &ReservationId, text: &str, other: &str) -> ReservationId {
     assert_eq!(text.len(), other.len());
     let alter = |key: &[u8]| {
@@ -31,7 +31,7 @@ fn altered(id: &ReservationId, text: &str, other: &str) -> ReservationId {
 
 #[test]
 fn only_ids_of_this_store_are_read() {
-    let (at, other) = (At::new(RULES), At::new(RULES));
+    let (at, other) = (TestLimiter::new(RULES), TestLimiter::new(RULES));
     let id = at.id("user=a", 10);
     let text = at.limiter.write_id(id.clone()).unwrap();
     assert_eq!(at.limiter.read_id(text.as_bytes()).unwrap(), id);
@@ -41,9 +41,9 @@ fn only_ids_of_this_store_are_read() {
 }
 
 #[test]
-fn id_that_was_sealed_under_other_rules_loads_its_calendar() {
+fn id_sealed_under_other_rules_loads_its_calendar() {
     const ZONES: [&str; 3] = ["Asia/Muscat", "Asia/Hebron", "Asia/Xanadu"];
-    let at = At::new(CALENDAR_RULE);
+    let at = TestLimiter::new(CALENDAR_RULE);
     let id = at.id("by=year user=a", 10);
     let is_loaded = |zone: &str| Calendar::find(&format!("year 00:00 {zone}")).is_some();
     assert_eq!(ZONES.map(is_loaded), [true, false, false]);
@@ -62,7 +62,7 @@ fn id_that_was_sealed_under_other_rules_loads_its_calendar() {
     assert_eq!(mixed.report().committed(1).unwrap().word(), "settled");
 }
 
-/// A client that cannot be given an id could not settle the reservation.
+/// Without an id, a client could not settle its reservation.
 #[test]
 fn nothing_is_reserved_before_the_key_is_known() {
     let options = RedisOptions { urls: vec!["redis://127.0.0.1:1".to_owned()], ..RedisOptions::default() };
@@ -70,7 +70,7 @@ fn nothing_is_reserved_before_the_key_is_known() {
     let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
     let metrics = Metrics::new();
     let policy = Policy::new(rules, &metrics, CounterNames::InRedis);
-    let at = At::of(Limiter::new(Some(policy), store, Clock::system(), metrics));
+    let at = TestLimiter::of(Limiter::new(Some(policy), store, Clock::system(), metrics));
     let reserve = Reserve { credits: 5, ttl_seconds: Some(5), id: None };
     let requests = at.ask(|builder| {
         builder.add_reservation(&operation("user=a"), reserve);
@@ -84,12 +84,12 @@ fn nothing_is_reserved_before_the_key_is_known() {
     assert!(matches!(at.limiter.read_id(b"x"), Err(Refusal::Store(_))));
 }
 
-/// A record's key around the start of a bucket's key that exists, or around anything.
+/// Generates a record's key around the start of an existing bucket's key, or around any bytes.
 fn record() -> impl Strategy<Value = Vec<u8>> {
     let space = prop::sample::select(vec![RecordSpace::Reservations, RecordSpace::Answers]);
     let bucket = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<Vec<u8>>());
     (space, bucket, any::<Vec<u8>>()).prop_map(|(space, (which, length, rest), id)| {
-        let at = At::new(RULES);
+        let at = TestLimiter::new(RULES);
         let policy = at.limiter.policy().unwrap();
         let buckets: Vec<_> = (0..policy.rules().rules().len()).filter_map(|rule| policy.bucket(rule)).collect();
         let mut bucket = Vec::new();
@@ -112,7 +112,7 @@ proptest! {
 
     #[test]
     fn any_sealed_bytes_are_settled_without_a_panic(records in payload(), cost: u64, ttl: Option<u32>) {
-        let at = At::new(RULES);
+        let at = TestLimiter::new(RULES);
         at.id("user=a", 10);
         let id = at.sent_back(ReservationId::new(records.iter().map(|(rule, key)| (*rule, key.as_slice()))));
         let twice = at.ask(|builder| {

@@ -6,7 +6,7 @@ const MAX: &str = "9223372036854775807";
 const OUT_OF_RANGE: &str = "ERR value is not an integer or out of range";
 const SYNTAX: &str = "ERR syntax error";
 
-/// The words of `request`, with `MAX` for the largest number that there is.
+/// Splits `request` into words. `MAX` stands for the largest number.
 fn words(request: &str) -> Vec<&str> {
     request.split(' ').map(|word| if word == "MAX" { MAX } else { word }).collect()
 }
@@ -15,7 +15,7 @@ fn error(request: &str) -> String {
     with_command(&words(request), |command| command.expect_err(request).to_string())
 }
 
-/// The limit, the ask and the time of a request that is one of these commands.
+/// Returns the limit, the ask and the time of a request with one of these commands.
 fn asked(request: &str) -> (Limit, Ask, Option<Timestamp>) {
     with_command(&words(request), |command| match command.expect(request) {
         Command::Tokens(asked) | Command::Session(asked) | Command::Throttle(asked) => {
@@ -57,7 +57,7 @@ fn missing_options_have_defaults() {
 }
 
 #[test]
-fn p_before_the_verb_is_for_milliseconds() {
+fn verbs_that_begin_with_p_use_milliseconds() {
     let limit = tokens(5, 5, 60 * NANOS_PER_MILLI);
     let at = Some(Timestamp::from_nanos(7 * NANOS_PER_MILLI));
     for verb in ["RL.PREDUCE", "RL.PGET", "RL.PSESSIONIZE"] {
@@ -82,7 +82,7 @@ fn long_times_saturate_and_keep_their_rate() {
 }
 
 #[test]
-fn time_is_the_client_s_up_to_the_year_2554() {
+fn clients_time_is_used_up_to_the_year_2554() {
     assert_eq!(asked("RL.GET k 5 60 AT 0").2, Some(Timestamp::EPOCH));
     assert_eq!(asked("RL.GET k 5 60 AT 18446744073").2, Timestamp::from_secs(18_446_744_073));
     assert_eq!(error("RL.GET k 5 60 AT 18446744074"), OUT_OF_RANGE);
@@ -91,7 +91,7 @@ fn time_is_the_client_s_up_to_the_year_2554() {
 }
 
 #[test]
-fn numbers_that_make_no_sense_are_refused() {
+fn invalid_numbers_are_refused() {
     for nonsense in ["0", "-1", "-9223372036854775808", "9223372036854775808", "x", "1.5", "+1", "01", "", "1\r\n"] {
         for request in [
             format!("RL.REDUCE k {nonsense} 60"),
@@ -151,7 +151,7 @@ proptest! {
         let (share, period_ns) = rate(count, seconds);
         let exact = count as f64 / (seconds as f64 * 1e9);
         let kept = share as f64 / period_ns as f64;
-        // Rounded down to whole credits in 584 years, but never to none.
+        // The rate is rounded down to whole credits in 584 years, but never to 0.
         let one = 1.0 / u64::MAX as f64;
         prop_assert!(kept <= (exact * 1.000_000_1).max(one) && kept >= exact * 0.999_999_9 - one, "{kept} for {exact}");
     }

@@ -51,7 +51,7 @@ fn arrays_and_inline_commands_mix() {
 }
 
 #[test]
-fn errors_read_as_redis_words_them() {
+fn errors_have_the_wording_of_redis() {
     let rows: [(&[u8], &str); 17] = [
         (b"*abc\r\n", "invalid multibulk length"),
         (b"*\r\n", "invalid multibulk length"),
@@ -140,7 +140,7 @@ fn any_noise() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn unauthenticated_clients_are_held_to_what_an_auth_needs() {
+fn unauthenticated_clients_may_send_only_what_auth_needs() {
     let mut decoder = Decoder::new(Limits::default());
     decoder.set_unauthenticated(true);
     assert_eq!(decoder.decode(b"*10\r\n$16384\r\n"), Ok(None));
@@ -159,7 +159,7 @@ fn unauthenticated_clients_are_held_to_what_an_auth_needs() {
 
 proptest! {
     #[test]
-    fn requests_are_found_however_they_arrive(
+    fn requests_do_not_depend_on_how_the_bytes_arrive(
         expected in prop::collection::vec(prop::collection::vec(any_argument(), 1..5), 1..4),
         step in 1usize..9,
     ) {
@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn request_split_in_two_is_the_whole_one(request in prop::collection::vec(any_argument(), 1..5)) {
+    fn request_split_in_two_equals_the_whole_one(request in prop::collection::vec(any_argument(), 1..5)) {
         let mut bytes = Vec::new();
         write_request(&mut bytes, &request);
         for end in 0..bytes.len() {
@@ -190,7 +190,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_handled_the_same_however_it_arrives(bytes in any_noise(), step in 1usize..5) {
+    fn errors_do_not_depend_on_how_the_bytes_arrive(bytes in any_noise(), step in 1usize..5) {
         let whole = requests(&bytes, SMALL, bytes.len().max(1));
         prop_assert_eq!(&requests(&bytes, SMALL, step), &whole);
         for request in &whole.0 {
@@ -200,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn arrays_that_we_take_the_reference_takes(bytes in any_noise()) {
+    fn reference_accepts_every_accepted_array(bytes in any_noise()) {
         let mut decoder = Decoder::new(SMALL);
         let found = decoder.decode(&bytes);
         if let (Some(b'*'), Ok(Some(consumed))) = (bytes.first(), found) {

@@ -25,7 +25,7 @@ impl IdempotencyKey {
         let key = parse(value.as_bytes()).filter(|_| values.next().is_none());
         key.map(Some).ok_or_else(|| {
             Problem::bad_request(format!(
-                "Idempotency-Key must be one text of 1 to {MAX_IDEMPOTENCY_KEY} characters, in double quotes (\"…\"), or without them if \
+                "Idempotency-Key must be one string of 1 to {MAX_IDEMPOTENCY_KEY} characters, in double quotes (\"…\"), or without them if \
                  it has no spaces, quotes and commas"
             ))
         })
@@ -62,7 +62,7 @@ pub fn mark_replayed(headers: &mut HeaderMap) {
 pub fn enter(calls: &CallsInFlight, key: &IdempotencyKey, payload: &Payload) -> Result<CallGuard, Problem> {
     let call = [&payload.fingerprint().to_be_bytes(), key.as_bytes()].concat();
     calls.try_enter(call.into()).ok_or_else(|| {
-        let detail = "the first request with this Idempotency-Key is being answered: send it again later";
+        let detail = "the first request with this Idempotency-Key is still being answered: send it again later";
         Problem::new(StatusCode::CONFLICT, detail).with_retry()
     })
 }
@@ -130,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_printable_text_in_quotes_is_itself(text in "[ -~]{1,255}") {
+        fn printable_text_in_quotes_is_unchanged(text in "[ -~]{1,255}") {
             let quoted = format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
             prop_assert_eq!(key(&[&quoted]), Ok(Some(text)));
         }

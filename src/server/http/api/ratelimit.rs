@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn each_dialect_says_it_its_own_way() {
+    fn each_dialect_has_its_own_headers() {
         assert_eq!(
             written("draft", &STANDING),
             ["ratelimit-policy: \"by-ip\";q=100;w=60", "ratelimit: \"by-ip\";r=50;t=30"]
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn denial_has_retry_after_and_no_window_ends_later() {
+    fn denial_has_retry_after_and_no_window_outlasts_it() {
         let trickling = LimitStatus { remaining: 0, reset: 30, retry_after: Some(3), ..STANDING };
         assert_eq!(written("draft", &trickling)[1..], ["ratelimit: \"by-ip\";r=0;t=3", "retry-after: 3"]);
         let expensive = LimitStatus { remaining: 1, reset: 3, retry_after: Some(30), ..STANDING };

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn body_that_never_ends_is_a_timeout() {
+    fn endless_body_times_out() {
         let unending = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>());
         let (status, text) = runtime().block_on(answer(Body::new(unending)));
         assert_eq!(status, StatusCode::REQUEST_TIMEOUT);
@@ -275,7 +275,7 @@ mod tests {
 
     /// Regression test: the open stream of an unauthenticated client waited for the whole request timeout.
     #[test]
-    fn answer_does_not_wait_for_a_body_that_never_ends() {
+    fn answer_does_not_wait_for_an_endless_body() {
         let limit = Duration::from_secs(3600);
         let timeouts = Timeouts { idle: None, request: limit, write: limit, auth: limit, handshake: limit };
         let memory = BufferMemory::new(LARGE, Metrics::new());

@@ -76,7 +76,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[tokio::test]
-    async fn each_ends_at_its_own_deadline() {
+    async fn each_wait_ends_at_its_own_deadline() {
         let timer = OneTimer::default();
         // One deadline later than the last one, and one earlier.
         for short in [SHORT, 2 * SHORT, SHORT] {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_is_given_up_neither_ends_a_later_one_nor_delays_an_earlier_one() {
+    async fn abandoned_wait_neither_ends_a_later_one_nor_delays_an_earlier_one() {
         let timer = OneTimer::default();
         for (given_up, wanted) in [(SHORT, 4 * SHORT), (LONG, SHORT)] {
             let begun = time::Instant::now();

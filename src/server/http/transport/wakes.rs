@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn others_wake_the_task_at_any_time() {
+    fn other_tasks_wake_the_task_at_any_time() {
         let other = Arc::new(Woken::default());
         let of = |_: &Waker| Waker::from(Arc::clone(&other));
         assert_eq!(woken(&["all"], 1, of), 0);

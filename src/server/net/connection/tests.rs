@@ -37,7 +37,7 @@ async fn connected() -> (Stream, Client) {
 }
 
 #[tokio::test]
-async fn client_that_never_pauses_lets_others_have_their_turn() {
+async fn client_that_never_pauses_does_not_starve_others() {
     let metrics = Metrics::new();
     let memory = BufferMemory::new(0, Arc::clone(&metrics));
     let closing = CancellationToken::new();

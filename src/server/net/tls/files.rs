@@ -40,9 +40,9 @@ pub enum TlsError {
     Read { path: PathBuf, error: io::Error },
     #[error("{}: {error}", path.display())]
     NotPem { path: PathBuf, error: pem::Error },
-    #[error("{} has no certificate in it: PEM is expected (-----BEGIN CERTIFICATE-----)", .0.display())]
+    #[error("{} contains no certificate: PEM is expected (-----BEGIN CERTIFICATE-----)", .0.display())]
     NoCertificate(PathBuf),
-    #[error("{} has no private key in it that is not encrypted: PEM is expected (-----BEGIN PRIVATE KEY-----)", .0.display())]
+    #[error("{} contains no unencrypted private key: PEM is expected (-----BEGIN PRIVATE KEY-----)", .0.display())]
     NoKey(PathBuf),
     #[error("the key in {} is not that of the first certificate in {}", key.display(), certificate.display())]
     Mismatch { key: PathBuf, certificate: PathBuf },

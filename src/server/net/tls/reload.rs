@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(reloader.look(false), None);
         assert!(matches!(reloader.look(false), Some(Err(reason)) if reason.contains("cannot read")));
         assert_eq!([reloader.look(false), reloader.look(false)], [None, None]);
-        assert!(matches!(reloader.look(true), Some(Err(_))), "who asks is told again");
+        assert!(matches!(reloader.look(true), Some(Err(_))), "a requested check reports the error again");
         assert!(Arc::ptr_eq(&second, &current(&reloader)));
 
         renew(&files);

@@ -12,7 +12,8 @@ fn cache(entries: usize) -> LayeredStore<ScriptedStore> {
     LayeredStore::new(ScriptedStore::default(), entries, FailurePolicy::Error, Clock::system())
 }
 
-/// Hits `key`, with two credits a minute; `(allowed, left, seconds until the reset)`, and whether the store was asked.
+/// Hits `key`, with two credits a minute. Returns `(allowed, left, seconds until the reset)`, and whether the store was
+/// asked.
 fn hit(cache: &LayeredStore<ScriptedStore>, seconds: u64, key: &str) -> ((bool, u64, u64), bool) {
     hit_of(cache, at(seconds), key, window(2, 60))
 }
@@ -54,12 +55,12 @@ fn hit_after_a_refund_asks_the_store_and_so_does_every_charge() {
         (answer, cache.inner().asked.load(Relaxed) != before)
     };
     assert_eq!(ask(Ask::Overdraw { cost: 5 }), ((true, 0, 3), true));
-    assert_eq!(ask(Ask::Overdraw { cost: 1 }), ((false, 0, 3), false), "what is owed is known, too");
+    assert_eq!(ask(Ask::Overdraw { cost: 1 }), ((false, 0, 3), false), "the debt is known, too");
     assert_eq!(ask(Ask::Charge { cost: 2 }), ((false, 0, 5), true));
     assert_eq!(ask(Ask::Look { cost: 1 }), ((false, 0, 5), false));
     assert_eq!(ask(Ask::Refund { cost: 6 }), ((true, 1, 0), true));
     assert_eq!(ask(Ask::Take { cost: 1 }), ((true, 0, 0), true));
-    // In one batch.
+    // The same in one batch.
     let take = Action::Ask(Ask::Take { cost: 1 });
     let both = outcomes(&cache, at(0), &[("a", limit, Action::Ask(Ask::Refund { cost: 1 })), ("a", limit, take)]);
     assert!(both.into_iter().all(|outcome| outcome.unwrap().allowed));
@@ -78,8 +79,8 @@ fn store_answers_for_reservations_and_for_hits_after_they_free_credits() {
     let hit = || hit(&cache, 0, "a");
     let reserve = ReservationAsk::Reserve { credits: 2, ttl_seconds: 60 };
     assert_eq!(about(reserve), (true, 0));
-    assert_eq!(hit(), ((false, 0, 60), true), "what a reservation leaves is not learned");
-    assert_eq!(hit(), ((false, 0, 60), false), "what a hit finds is");
+    assert_eq!(hit(), ((false, 0, 60), true), "the cache learns nothing from a reservation");
+    assert_eq!(hit(), ((false, 0, 60), false), "the cache learns from a hit");
     assert_eq!(about(reserve), (true, 0), "the same once more");
     assert_eq!(hit(), ((false, 0, 60), false));
     assert_eq!(about(ReservationAsk::Release), (true, 2));
@@ -87,7 +88,7 @@ fn store_answers_for_reservations_and_for_hits_after_they_free_credits() {
     assert_eq!(about(ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 }), (true, 0));
     assert_eq!((hit().1, hit().1), (true, false));
     assert_eq!(about(ReservationAsk::Commit { cost: 0, charges: true }), (true, 1));
-    // In one batch.
+    // The same in one batch.
     let late = ReservationAsk::Commit { cost: 1, charges: true };
     let other = record("a", "other");
     let batch = [("a", limit, TAKE), (&*other, limit, Action::Reservation(late)), ("a", limit, TAKE)];
@@ -198,8 +199,8 @@ fn answer_from_before_a_forget_is_not_remembered() {
     assert_eq!(hit(&cache, 1, "a"), ((true, 1, 60), true));
 }
 
-/// A hit was denied before the bucket was forgotten, and its answer arrives afterwards; who asked to forget is gone by
-/// then.
+/// A hit was denied before the bucket was forgotten, and its answer arrives afterwards. The client that sent the forget
+/// has left by then.
 #[tokio::test]
 async fn forget_reaches_the_cache_after_its_client_has_gone() {
     let cache = cache(8);
@@ -249,7 +250,7 @@ fn store_answers_for_other_algorithms_and_supplied_times() {
 }
 
 proptest! {
-    /// Whatever is asked and forgotten, the cache changes no outcome.
+    /// The cache changes no outcome, for any sequence of asks and forgets.
     #[test]
     fn cache_changes_no_outcome(
         steps in prop::collection::vec((0..30u64, prop::collection::vec((0..3usize, 0..4u64, 0..10u8), 1..6)), 1..40),

@@ -9,7 +9,7 @@ fn fallback(policy: FailurePolicy) -> LayeredStore<ScriptedStore> {
     LayeredStore::new(ScriptedStore::default(), 0, policy, Clock::system())
 }
 
-/// `(allowed, left, seconds until the reset)` of one hit of `key`, with three credits a minute.
+/// Returns `(allowed, left, seconds until the reset)` of one hit on `key`, with three credits a minute.
 fn hit(store: &impl Store, seconds: u64, key: &str) -> Result<(bool, u64, u64), String> {
     let outcome = outcomes(store, at(seconds), &[(key, window(3, 60), TAKE)]).remove(0);
     outcome.map(|o| (o.allowed, o.left, o.reset_ns / NANOS_PER_SECOND)).map_err(|e| e.to_string())
@@ -58,7 +58,7 @@ fn policy_answers_a_whole_group_if_one_bucket_fails() {
     assert_eq!(answers(FailurePolicy::Error), [[Err(()), Err(())], [Err(()), Err(())]]);
     assert_eq!(answers(FailurePolicy::Deny), [[Ok((false, 0)), Ok((false, 0))], [Ok((false, 0)), Ok((false, 0))]]);
     assert_eq!(answers(FailurePolicy::Allow), [[Ok((true, 0)), Ok((true, 4))], [Ok((true, 0)), Ok((true, 4))]]);
-    // The second is denied whole: what it would have taken of the other bucket is there.
+    // The second group is denied as a whole: the other bucket keeps its credit.
     let local = answers(FailurePolicy::Local { buckets: 9 });
     assert_eq!(local, [[Ok((true, 0)), Ok((true, 4))], [Ok((false, 0)), Ok((true, 4))]]);
 }
@@ -148,7 +148,7 @@ fn only_a_store_out_of_reach_is_an_outage() {
 }
 
 #[test]
-fn overload_is_never_let_through() {
+fn overloaded_store_never_allows_hits() {
     let answer = |policy, key| hit(&fallback(policy), 0, key).map(|(allowed, ..)| allowed);
     for policy in [FailurePolicy::Allow, FailurePolicy::Local { buckets: 9 }] {
         assert_eq!(answer(policy, "+"), Err("no room".to_owned()), "{policy:?}");
@@ -171,7 +171,7 @@ fn check_notices_an_outage_before_the_first_hit_under_any_policy() {
             "{policy:?}"
         );
         store.inner().is_down.store(false, Relaxed);
-        // As long as the quiet after an outage is.
+        // The time without failures that ends an outage.
         store.0.fallback.failed_at.fetch_sub(QUIET_NS + 1, Relaxed);
         assert!(checked() && !store.0.fallback.outage.lock().lasts(), "{policy:?}");
     }

@@ -8,7 +8,7 @@ use super::*;
 use crate::store::testing::{ScriptedStore, TAKE, at, window};
 use crate::store::{RedisOptions, RedisStore};
 
-/// Long enough for a busy machine, short enough to end a hung test.
+/// Deadline that is long enough for a busy machine, and ends a hung test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn until(mut condition: impl FnMut() -> bool) {
@@ -57,10 +57,10 @@ async fn batch_returns_with_its_outcomes() {
     assert_eq!((batch.len(), batch.outcome(0).unwrap().left), (1, 2));
 }
 
-/// No client waits for as long as the store does: none of them sees the timeout that opens the breaker.
+/// No client waits as long as the store, so no client sees the timeout that opens the breaker.
 #[tokio::test]
 async fn outage_is_noticed_if_no_client_waits_for_it() {
-    // It takes connections, and says nothing.
+    // This server accepts connections, and never answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let urls = vec![format!("redis://{}", silent.local_addr().unwrap())];
     let options = RedisOptions { urls, timeout: Duration::from_millis(100), ..RedisOptions::default() };

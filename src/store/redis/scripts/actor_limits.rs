@@ -29,7 +29,7 @@ pub fn change(change: &LimitChange, now: Timestamp) -> Call {
 
 /// Returns whether the actor had a limit before, as this reply to [`change`] says.
 pub fn was_there(reply: &Reply) -> Result<bool, Failure> {
-    reply.decode("the answer to a changed limit is not as divvy's script has it")
+    reply.decode("the reply to a changed limit is not in the format of divvy's script")
 }
 
 /// Returns the call that asks for the next page.
@@ -49,7 +49,7 @@ fn call<const N: usize>(script: &'static Script, keys: &[&str], arguments: [Stri
 
 /// Returns the page in this reply to [`follow`].
 pub fn page(known: &LimitCursor, reply: &Reply) -> Result<LimitPage, Failure> {
-    const WRONG: &str = "the limits of actors in Redis are not as divvy stores them";
+    const WRONG: &str = "the limits of actors in Redis are not in divvy's format";
     let (born, starts_over, is_last, changed): (u64, bool, bool, Vec<(u64, String, String)>) = reply.decode(WRONG)?;
     let changes: Option<_> = changed.iter().map(|(_, of, limit)| read_change(of, limit)).collect();
     let known = match changed.into_iter().next_back() {

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_s_fixed_window_has_divvy_s_name() {
+    fn fixed_window_of_a_rule_has_its_name_from_buttons_divvy() {
         let pairs = [("path", "/x y"), ("method", "GET")];
         assert_eq!(window_name(&pairs, 60 * NANOS_PER_SECOND, "1.2.3.4"), "divvy:method=GET path=/x y:1.2.3.4:5:60");
         assert_eq!(window_name(&[], NANOS_PER_SECOND, ""), "divvy:::5:1");
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_sorted_by_their_utf_16_units_as_divvy_sorts_them() {
+    fn keys_are_sorted_by_utf_16_units_like_in_buttons_divvy() {
         // U+FFEE comes before U+10000 by code point, and after it by UTF-16 unit (0xD800 0xDC00).
         let pairs = [("\u{ffee}", "1"), ("\u{10000}", "2"), ("a", "3")];
         assert_eq!(window_name(&pairs, NANOS_PER_SECOND, ""), "divvy:a=3 \u{10000}=2 \u{ffee}=1::5:1");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_bucket_has_a_name_that_divvy_never_gives() {
+    fn no_other_bucket_has_a_name_from_buttons_divvy() {
         let limit = Limit::TokenBucket(TokenBucket::new(1, 1, 1).unwrap());
         let rule = bucket(&[("a", "b")], &limit, "actor");
         assert_eq!(window(&rule, &limit), None);

@@ -186,7 +186,7 @@ mod tests {
         !plan.steps.is_empty()
     }
 
-    /// The indices of each call's actions, for units of one-letter buckets, and whether the call is that of groups.
+    /// Returns the indices of each call's actions, for units of one-letter buckets, and whether the call is for groups.
     fn calls(units: &[&str]) -> Vec<(Vec<usize>, bool)> {
         let mut batch = Batch::default();
         for unit in units {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn all_parts_of_very_many_actions_but_the_last_have_successors() {
+    fn every_part_but_the_last_has_a_successor() {
         let entry = Entry::new(0..0, window(1, 1), TAKE, Timestamp::EPOCH);
         let step = |index| [b"a", b"b"].map(|key| BucketActions::of_entry(index, key, &entry)).into();
         let parts = in_parts((0..200).map(step).collect());

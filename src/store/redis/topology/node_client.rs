@@ -226,7 +226,7 @@ mod tests {
     #[tokio::test]
     async fn call_with_hardly_any_time_opens_no_breaker() {
         const TIMEOUT: Duration = Duration::from_millis(200);
-        // It takes connections, and says nothing.
+        // This server accepts connections, and never answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://{}", silent.local_addr().unwrap());
         let client = NodeClient::new(Endpoint::server(url.into_connection_info().unwrap(), None), TIMEOUT);

@@ -48,7 +48,8 @@ mod tests {
         for (slot, number) in &*TAGS {
             assert_eq!(Slot::for_key(format!("{{{number}}}whatever {{}}")), *slot);
         }
-        // By CLUSTER KEYSLOT of Redis. They must never change, because other servers look for the same names.
+        // The slots are those of Redis's CLUSTER KEYSLOT. They must never change, because other servers use the same
+        // names.
         assert_eq!([tag_of(b"foo"), tag_of(b"{user1000}.following")], ["{43681}", "{8583}"]);
     }
 

@@ -70,13 +70,13 @@ mod tests {
     }
 
     #[test]
-    fn command_is_written_as_redis_reads_it() {
+    fn command_is_encoded_for_redis() {
         let call = Call::command(&[b"SET", b"", b"a b"]);
         assert_eq!(written(&call, true), "*3\r\n$3\r\nSET\r\n$0\r\n\r\n$3\r\na b\r\n");
     }
 
     #[test]
-    fn script_is_run_by_its_hash_or_by_its_text() {
+    fn script_runs_by_its_hash_or_its_text() {
         static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new("one", "return 1"));
         let call = Call::script(&SCRIPT, vec![b"key".to_vec()], vec![b"take 1 now".to_vec()], 1);
         let rest = "$1\r\n1\r\n$3\r\nkey\r\n$10\r\ntake 1 now\r\n";

@@ -62,7 +62,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// A connection, and Redis's end of it.
+    /// Returns a connection, and Redis's end of it.
     fn connect() -> (Connection, DuplexStream) {
         let (ours, theirs) = duplex(1 << 20);
         (Connection::open(Box::pin(ours), Default::default()), theirs)
@@ -89,7 +89,7 @@ mod tests {
         let asked = join(connection.ask(b"one;", 1, soon()), connection.ask(b"two;three;", 2, soon()));
         let answered = async {
             assert_eq!(written(&mut redis).await, "one;two;three;");
-            // In pieces, with a push in between.
+            // The replies arrive in pieces, with a push in between.
             for piece in [":1\r", "\n>1\r\n+push\r\n$2\r", "\n22\r\n:3\r\n"] {
                 redis.write_all(piece.as_bytes()).await.unwrap();
                 tokio::task::yield_now().await;

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn end_of_a_reply_is_found_once_all_of_it_has_come() {
+    fn end_of_a_reply_is_found_once_it_is_complete() {
         let whole = [
             "+OK\r\n",
             "-ERR no\r\n",
@@ -199,7 +199,7 @@ mod tests {
         assert!(Reply::from_line(":1\r\n").error().is_none());
     }
 
-    /// Any reply of RESP 2 or 3, as bytes.
+    /// Generates any reply of RESP 2 or 3, as bytes.
     fn any_reply() -> impl Strategy<Value = String> {
         let blob =
             |kind: &'static str| "[ -~\r\n]{0,9}".prop_map(move |text| format!("{kind}{}\r\n{text}\r\n", text.len()));

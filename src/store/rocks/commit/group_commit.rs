@@ -140,7 +140,7 @@ impl GroupCommit {
         (!std::mem::replace(&mut queue.is_led, true)).then(|| Leader::of(self))
     }
 
-    /// Like [`Leader::begin`], for a leader whose thread has ended. No change may be made any more.
+    /// Like [`Leader::begin`], for a leader whose thread has ended. No change may be made anymore.
     pub fn begin_for_absent_leader(&self) -> u64 {
         self.open.fetch_add(1, AcqRel)
     }

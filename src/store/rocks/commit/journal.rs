@@ -219,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_record_of_either_format_reads_back(pairs in pairs(), more in pairs()) {
+        fn record_of_either_format_reads_back(pairs in pairs(), more in pairs()) {
             let staged = staged_of(&pairs);
             prop_assert_eq!(changes(&staged), Ok(pairs.clone()), "format 1");
             let (mut packer, mut record) = (Packer::default(), Vec::new());
@@ -230,7 +230,7 @@ mod tests {
         }
 
         #[test]
-        fn a_later_value_takes_the_place_of_an_earlier_one_of_its_length(mut pairs in pairs(), later: [u8; 9]) {
+        fn later_value_replaces_an_earlier_one_of_equal_length(mut pairs in pairs(), later: [u8; 9]) {
             let mut staged = staged_of(&pairs);
             let at = stage(&mut staged, b"key", |out| out.extend_from_slice(&[0; 9]));
             let before = staged.clone();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_refers_to_what_is_not_there_is_damaged() {
+    fn record_with_a_dangling_reference_is_damaged() {
         assert_eq!(changes(&[&MAGIC[..], &[1, 0, 0]].concat()), Err(Truncated));
         assert_eq!(changes(&[&MAGIC[..], &[0, 2, b'a']].concat()), Err(Truncated));
         assert_eq!(changes(&[&MAGIC[..], &[0xff; 11]].concat()), Err(Truncated));

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_clean_once_its_segment_is() {
+    fn change_is_clean_once_its_segment_is() {
         let marks = SegmentMarks::new();
         assert!(marks.is_clean(marks.clean_mark()));
         let mark = marks.open() as Mark;

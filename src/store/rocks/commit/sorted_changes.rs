@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn changes_are_sorted_and_the_last_of_a_key_stays(
+        fn changes_are_sorted_and_the_last_one_per_key_stays(
             prefix in prop::collection::vec(any::<u8>(), 0..12),
             changes in prop::collection::vec((prop::collection::vec(0..3u8, 0..12), any::<[u8; 2]>()), 0..40),
             other in prop::option::of(prop::collection::vec(any::<u8>(), 0..12)),

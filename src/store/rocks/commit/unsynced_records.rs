@@ -19,7 +19,7 @@ pub struct UnsyncedRecords {
 }
 
 impl UnsyncedRecords {
-    /// Adds a record, which may have failed to be written.
+    /// Adds a record, even if writing it may have failed.
     pub fn push(&mut self, record: &[u8]) {
         if record.is_empty() {
             return;

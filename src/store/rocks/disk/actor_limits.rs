@@ -20,7 +20,7 @@ pub fn forget(database: &Database, expired: &[LimitChange]) -> Result<(), StoreE
     database.write_limits(expired.iter().map(|change| (key(change), None)), false)
 }
 
-/// Reads the next page of all limits.
+/// Reads the page of limits after `known`, in the order of their keys. The page is empty if `known` covers all limits.
 pub fn read(database: &Database, known: &LimitCursor) -> Result<LimitPage, StoreError> {
     let after = match known {
         LimitCursor::Nothing => None,
@@ -30,7 +30,7 @@ pub fn read(database: &Database, known: &LimitCursor) -> Result<LimitPage, Store
     let mut limits = database.limits(after);
     let changes = limits.by_ref().take(LIMITS_PER_PAGE).map(|limit| {
         let (key, value) = limit?;
-        decode(&key, &value).ok_or_else(|| StoreError::new("the record of an actor's limit makes no sense"))
+        decode(&key, &value).ok_or_else(|| StoreError::new("the record of an actor's limit is malformed"))
     });
     let changes: Vec<_> = changes.collect::<Result<_, _>>()?;
     let is_last = limits.next().is_none();
@@ -69,14 +69,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_record_reads_back(rule in "[a-z0-9_-]{1,9}", actor in ".{0,20}", credits: u64, expires in prop::option::of(0..u64::MAX)) {
+        fn record_reads_back(rule in "[a-z0-9_-]{1,9}", actor in ".{0,20}", credits: u64, expires in prop::option::of(0..u64::MAX)) {
             let limit = ActorLimit { credits, expires: expires.map(Timestamp::from_nanos) };
             let change = LimitChange { rule, actor, limit: Some(limit) };
             prop_assert_eq!(decode(&key(&change), &value(limit)), Some(change));
         }
 
         #[test]
-        fn foreign_bytes_are_no_limit(key in prop::collection::vec(any::<u8>(), 0..9), value in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn foreign_bytes_are_not_a_limit(key in prop::collection::vec(any::<u8>(), 0..9), value in prop::collection::vec(any::<u8>(), 0..40)) {
             let is_one = decode(&key, &value).is_some();
             prop_assert!(!is_one || value.len() == 16);
         }

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_chooses_a_name_and_nothing_else() {
+    fn client_chooses_only_the_name() {
         let dir = tempfile::tempdir().unwrap();
         let place = |name: &str| Backups::new(Some(dir.path().into())).begin(name).map(|backup| backup.path);
         let path = |name: &str| format!("{}/{name}", dir.path().display());
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_taken_at_a_time() {
+    fn only_one_backup_runs_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
         let backups = Backups::new(Some(dir.path().into()));
         let first = backups.begin("a").unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_leaves_nothing_and_what_is_there_is_kept() {
+    fn failure_leaves_nothing_behind_and_keeps_existing_files() {
         let dir = tempfile::tempdir().unwrap();
         let backups = Backups::new(Some(dir.path().into()));
         let half = |path: &Path| {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
+    fn only_leftovers_of_a_killed_process_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let make = |name: &str, file: &str| {
             fs::create_dir(dir.path().join(name)).unwrap();
@@ -269,7 +269,7 @@ mod tests {
         let place = backups.begin("wednesday").unwrap();
         assert_eq!(names(dir.path()), kept);
         leave();
-        // Another process may be writing these: this one is.
+        // Another process may be writing these files. Here, this process is.
         Backups::new(Some(dir.path().into())).tidy();
         assert!(dir.path().join(".monday.partial").exists());
         drop(place);

@@ -22,7 +22,7 @@ impl Decoder {
     }
 
     /// Loads the calendar of a reservation with this key, if its bucket has one. So the reservation can be settled even
-    /// if no rule has that calendar any more.
+    /// if no rule has that calendar anymore.
     pub fn note_record(&mut self, key: &[u8], record: &Record) {
         if record.is_reservation()
             && let Some((bucket, _)) = record_key::split(key)
@@ -42,7 +42,7 @@ impl Decoder {
             Some((prefix, limit)) if key.starts_with(prefix) => Ok(*limit),
             _ => {
                 let read = key::split_stored_limit(key);
-                let (prefix, limit) = read.ok_or_else(|| StoreError::new("a stored key makes no sense"))?;
+                let (prefix, limit) = read.ok_or_else(|| StoreError::new("a stored key is malformed"))?;
                 self.last = Some((prefix.into(), limit));
                 Ok(limit)
             }
@@ -65,9 +65,9 @@ mod tests {
     use crate::store::key::{Prefix, Space};
     use crate::store::testing::window;
 
-    /// A key that begins as the one before does, and goes on differently, has another limit.
+    /// A key with the same beginning as the previous one and another continuation has another limit.
     #[test]
-    fn the_limit_is_that_of_each_key() {
+    fn each_key_is_decoded_with_its_own_limit() {
         let mut decoder = Decoder::default();
         let limits = [window(1, 60), window(2, 60), window(1, 61), window(300, 60)];
         for turn in 0..40 {

@@ -91,7 +91,7 @@ fn create(path: &Path) -> Result<(), OpenError> {
         Ok(()) => {
             tracing::warn!(
                 path = %path.display(),
-                "the data directory did not exist: created it, and all counters start afresh; if there should be some, check --data-dir"
+                "the data directory did not exist: created it, and all counters start afresh; if you expected existing counters, check --data-dir"
             );
             Ok(())
         }
@@ -114,7 +114,7 @@ pub fn upgrade(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     replace_file(path, FORMAT_FILE, &format!("{FORMAT}\n"))?;
-    tracing::info!(path = %path.display(), format = FORMAT, "upgraded the data directory: earlier divvys cannot open it");
+    tracing::info!(path = %path.display(), format = FORMAT, "upgraded the data directory: earlier versions of divvy cannot open it");
     Ok(())
 }
 
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_directory_is_claimed_once_and_for_all() {
+    fn empty_directory_is_claimed_permanently() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new");
         assert!(matches!(claim(&path), Ok(Content::Nothing)));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_a_power_cut_undid_is_made_again() {
+    fn claim_undone_by_a_power_cut_is_made_again() {
         for unfinished in ["", "\0\0"] {
             let dir = tempfile::tempdir().unwrap();
             fs::write(dir.path().join(FORMAT_FILE), unfinished).unwrap();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_locked_once_and_a_look_at_it_does_not_unlock_it() {
+    fn directory_is_locked_once_and_inspecting_it_does_not_unlock_it() {
         let dir = tempfile::tempdir().unwrap();
         assert!(!is_in_use(dir.path()));
         let held = lock(dir.path()).unwrap();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn only_files_that_rocksdb_had_not_finished_are_removed() {
+    fn only_unfinished_files_of_rocksdb_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let kept = ["OPTIONS-000007", "000012.sst", "mine.dbtmp", "OPTIONS-.dbtmp", "CURRENT"];
         for name in kept.iter().chain(&["OPTIONS-000009.dbtmp", "000011.dbtmp", WRITE_BACK_FILE]) {
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_left_as_it_was() {
+    fn foreign_files_are_left_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("precious.txt"), "mine").unwrap();
         assert!(matches!(claim(dir.path()), Err(OpenError::NotOurs(_))));
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_is_not_served() {
+    fn backup_is_not_served() {
         let dir = tempfile::tempdir().unwrap();
         claim(dir.path()).unwrap();
         write_backup_mark(dir.path()).unwrap();
@@ -364,11 +364,11 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_an_earlier_format_is_upgraded_once() {
+    fn directory_of_an_earlier_format_is_upgraded_once() {
         let dir = tempfile::tempdir().unwrap();
         let format = || fs::read_to_string(dir.path().join(FORMAT_FILE)).unwrap();
         fs::write(dir.path().join(FORMAT_FILE), "1\n").unwrap();
-        // An upgrade that was interrupted leaves this.
+        // An interrupted upgrade leaves this state.
         fs::write(dir.path().join("DIVVY-FORMAT.new"), "").unwrap();
         assert!(matches!(claim(dir.path()), Ok(Content::Nothing)));
         assert_eq!(format(), "1\n", "a claim changes nothing");
@@ -380,15 +380,15 @@ mod tests {
     }
 
     #[test]
-    fn another_format_is_refused() {
+    fn unknown_format_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(FORMAT_FILE), "99\n").unwrap();
         assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat { found, .. }) if found == "99"));
     }
 
-    /// RocksDB made a new database in such a directory, and at the second start deleted the old one's files.
+    /// RocksDB used to create a new database in such a directory, and deleted the old one's files at the second start.
     #[test]
-    fn a_database_without_its_entry_point_is_damaged_not_new() {
+    fn database_without_its_current_file_is_damaged_not_new() {
         let dir = tempfile::tempdir().unwrap();
         claim(dir.path()).unwrap();
         fs::write(dir.path().join("000012.sst"), "").unwrap();

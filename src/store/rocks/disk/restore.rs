@@ -20,7 +20,7 @@ use crate::store::{key, record_key, value};
 /// The reason that a backup could not be restored. The backup is unchanged, and the data directory is empty.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    #[error("{0} is no divvy backup: it holds no file {BACKUP_FILE}; give a directory that `divvy backup` has made")]
+    #[error("{0} is not a divvy backup: it has no file {BACKUP_FILE}; give a directory that `divvy backup` made")]
     NotABackup(PathBuf),
     #[error(
         "{path} is a backup in format {found}, and this divvy reads formats up to {FORMAT}; use the divvy that made it"

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_is_read_once() {
+    fn stored_count_is_read_once() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(take(dir.path()).unwrap(), None);
         let stored = StoredCount { sequence: 7, count: CounterCount { at_least: 40, at_most: 50 } };
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_count_is_dropped() {
+    fn invalid_count_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
         for text in [&b""[..], b"2 7 40 50\n", b"1 7 50 40\n", b"1 7 40\n", b"1 7 40 50 60\n", b"1 7 -1 50\n", b"\xff"]
         {

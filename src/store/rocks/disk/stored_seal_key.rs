@@ -36,7 +36,7 @@ pub fn read_or_make(data_dir: &Path) -> Result<SealKey, OpenError> {
     }
     tracing::error!(
         file = %data_dir.join(FILE).display(),
-        "the key for reservation ids is damaged: a new one takes its place, and earlier reservations end by themselves"
+        "the key for reservation ids is damaged: a new one replaces it, and earlier reservations expire on their own"
     );
     make(data_dir).map_err(unusable)
 }

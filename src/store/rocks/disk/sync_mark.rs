@@ -58,8 +58,8 @@ impl SyncMark {
             Some(synced) if synced > recovered => Err(OpenError::Damaged {
                 path: path.into(),
                 reason: format!(
-                    "the write-ahead log is whole up to change {recovered}, but changes up to {synced} had been synced \
-                     to the disk; to serve what is left all the same, remove the file {SYNCED_FILE} in it"
+                    "the write-ahead log is complete up to change {recovered}, but changes up to {synced} had been synced \
+                     to the disk; to serve the rest anyway, remove the file {SYNCED_FILE} in it"
                 ),
             }),
             _ => Ok(()),
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_reads_back_and_the_last_one_counts() {
+    fn mark_reads_back_and_the_last_one_counts() {
         let dir = tempfile::tempdir().unwrap();
         let mark = SyncMark::open(dir.path()).unwrap();
         assert_eq!(mark.sequence, None);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn any_damage_makes_it_say_nothing() {
+    fn damaged_mark_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let whole: [u8; LENGTH] = encode(123_456).try_into().unwrap();
         for at in 0..LENGTH {

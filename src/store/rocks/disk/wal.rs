@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// A whole write of one record.
+    /// Returns a complete write of one record.
     fn record(sequence: u64, length: u16) -> Vec<u8> {
         let mut bytes = vec![0; HEADER + usize::from(length)];
         bytes[4..6].copy_from_slice(&length.to_le_bytes());
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_after_the_last_recovered_write_is_given_up() {
+    fn everything_after_the_last_recovered_write_is_discarded() {
         let log: Vec<u8> = (1..=3).flat_map(|sequence| record(sequence, 100)).collect();
         assert_eq!(given_up(&log, 3), 0);
         assert_eq!(given_up(&log, 2), 107);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_write_and_a_hole_are_given_up() {
+    fn torn_writes_and_holes_are_discarded() {
         let log: Vec<u8> = (1..=3).flat_map(|sequence| record(sequence, 100)).collect();
         assert_eq!(given_up(&log[..300], 9), 300 - 214);
         assert_eq!(given_up(&log[..3], 9), 3);

@@ -88,7 +88,7 @@ impl<D: Disk> Engine<D> {
     pub fn commit_rest(&self) -> Result<(), StoreError> {
         match self.admission.commits.try_lead() {
             Some(leader) => self.finish(&leader, leader.begin()),
-            // The leader's thread has ended, so it makes no commit. No hit changes anything any more.
+            // The leader's thread has ended, so it makes no commit. No hit changes anything anymore.
             None => self.commit_patiently(self.admission.commits.begin_for_absent_leader()),
         }
     }

@@ -107,7 +107,7 @@ fn engine_with_journal(durability: Durability, memory: usize, max_bytes: u64) ->
     )
 }
 
-/// The credit left after the action on `key`, in a bucket of 1,000.
+/// Applies the action to the counter of `key`, with a limit of 1,000 credits.
 fn act(engine: &TestEngine, key: &str, action: Action) -> Result<ActionResult, StoreError> {
     let entry = Entry::new(0..0, window(1_000, 60), action, at(0));
     apply(engine, key.as_bytes(), &entry)
@@ -115,7 +115,7 @@ fn act(engine: &TestEngine, key: &str, action: Action) -> Result<ActionResult, S
 
 fn apply(engine: &TestEngine, key: &[u8], entry: &Entry) -> Result<ActionResult, StoreError> {
     let acted = engine.act((0, key, entry), at(0), &mut Lookups::exhausted())?;
-    Ok(acted.expect("what is not in the table is read"))
+    Ok(acted.expect("a counter that is not in the table is read"))
 }
 
 async fn hit(engine: &TestEngine, key: &str) -> Result<u64, StoreError> {
@@ -128,10 +128,10 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
 }
 
-/// The blocking part of a commit ran on when its future was dropped, and leadership passed on meanwhile: the next
-/// leader blocked its event loop, or appended before it.
+/// When the future of a commit was dropped, the commit's blocking part continued, but leadership passed on. So the next
+/// leader blocked its event loop, or appended its record first.
 #[test]
-fn a_leader_that_leaves_keeps_leadership_until_its_commit_is_made() {
+fn leader_that_leaves_keeps_leadership_until_its_commit_is_made() {
     wait(async {
         let (engine, disk) = engine(Durability::Sync, MEMORY);
         let (open, gate) = mpsc::channel();
@@ -157,9 +157,9 @@ fn a_leader_that_leaves_keeps_leadership_until_its_commit_is_made() {
     });
 }
 
-/// Drops a hit at each of its await points: later hits are answered all the same.
+/// Drops a hit at each of its await points. Later hits must still be answered.
 #[test]
-fn a_hit_that_is_dropped_at_any_await_holds_nobody_up() {
+fn hit_dropped_at_any_await_delays_no_other_hit() {
     for (durability, would_stall) in [(Durability::Wal, false), (Durability::Wal, true), (Durability::Sync, false)] {
         wait(async {
             let (engine, disk) = engine(durability, MEMORY);
@@ -182,9 +182,9 @@ fn a_hit_that_is_dropped_at_any_await_holds_nobody_up() {
     }
 }
 
-/// Refused hits of new actors stayed in the table; those of known ones took credit.
+/// Refused hits of new actors stayed in the table, and refused hits of known actors took credit.
 #[test]
-fn while_the_disk_refuses_writes_nothing_is_changed() {
+fn nothing_changes_while_the_disk_refuses_writes() {
     for durability in [Durability::Wal, Durability::Sync, Durability::Lazy] {
         wait(async {
             let (engine, disk) = engine(durability, MEMORY);
@@ -196,11 +196,11 @@ fn while_the_disk_refuses_writes_nothing_is_changed() {
             for actor in 0..1_000 {
                 let refused = act(&engine, &format!("new {actor}"), TAKE);
                 assert!(refused.err().unwrap().to_string().contains("no space left"));
-                assert!(act(&engine, &format!("new {actor}"), LOOK).is_err(), "a look tells what a hit would be told");
+                assert!(act(&engine, &format!("new {actor}"), LOOK).is_err(), "a look reports the same error as a hit");
                 assert!(act(&engine, "known", TAKE).is_err());
                 assert!(act(&engine, "known", Action::Forget).is_err());
             }
-            assert_eq!(engine.table.usage().counters, counters, "what is refused leaves no trace");
+            assert_eq!(engine.table.usage().counters, counters, "a refused hit leaves no trace");
             assert_eq!(engine.journal_bytes(), journal);
 
             disk.fails.store(false, SeqCst);
@@ -211,7 +211,7 @@ fn while_the_disk_refuses_writes_nothing_is_changed() {
     }
 }
 
-/// The keys of all journal records, and the credit left by each key's last one.
+/// Returns the keys in all journal records, and the credit left in each key's last change.
 fn journaled(disk: &TestDisk) -> BTreeMap<Vec<u8>, u64> {
     let mut left = BTreeMap::new();
     for record in disk.journal.lock().values() {
@@ -224,9 +224,9 @@ fn journaled(disk: &TestDisk) -> BTreeMap<Vec<u8>, u64> {
     left
 }
 
-/// After a failed fsync nothing since the last good one counts as written.
+/// After a failed fsync, no change since the last successful one counts as written.
 #[test]
-fn what_a_failed_fsync_did_not_cover_is_committed_again() {
+fn changes_after_the_last_good_fsync_are_committed_again() {
     wait(async {
         let (engine, disk) = engine(Durability::Wal, MEMORY);
         hit(&engine, "synced").await.unwrap();
@@ -236,17 +236,18 @@ fn what_a_failed_fsync_did_not_cover_is_committed_again() {
         }
         disk.fails.store(true, SeqCst);
         assert!(engine.sync().is_err());
-        // The disk comes back without any of it.
+        // The disk returns without any of these changes.
         let mended = Arc::new(TestDisk::default());
         engine.heal(|| true, || Ok(Arc::clone(&mended)));
         assert!(engine.is_well());
         let journaled = journaled(&mended);
-        assert_eq!(journaled.len(), 1_000, "not what was synced");
-        assert!(journaled.values().all(|left| *left == 997), "as they are now");
+        assert_eq!(journaled.len(), 1_000, "synced changes are not written again");
+        assert!(journaled.values().all(|left| *left == 997), "counters have their current state");
     });
 }
 
-/// What is written back may leave the table, and comes back as it was; what is not may not, however full it is.
+/// A counter that is written back may leave the table, and returns unchanged. Other counters stay, however full the
+/// table is.
 #[test]
 fn counters_leave_the_table_once_they_are_written_back() {
     const ACTORS: u64 = 10_000;
@@ -255,7 +256,7 @@ fn counters_leave_the_table_once_they_are_written_back() {
         for actor in 0..ACTORS {
             hit(&engine, &format!("actor {actor}")).await.unwrap();
         }
-        assert_eq!(engine.table.usage().counters, ACTORS, "none is written back");
+        assert_eq!(engine.table.usage().counters, ACTORS, "no counter is written back");
         engine.write_back_at(at(0)).unwrap();
         assert_eq!(disk.counters.lock().len() as u64, ACTORS);
         assert!(disk.journal.lock().is_empty() && engine.journal_bytes() == 0);
@@ -269,12 +270,12 @@ fn counters_leave_the_table_once_they_are_written_back() {
             hit(&engine, &format!("new actor {actor}")).await.unwrap();
         }
         let usage = engine.table.usage();
-        assert!(usage.counters < ACTORS * 5 / 4, "the new ones have driven the others out: {usage:?}");
+        assert!(usage.counters < ACTORS * 5 / 4, "the new counters have evicted the others: {usage:?}");
     });
 }
 
 #[test]
-fn a_long_journal_is_written_back_piece_by_piece_and_only_what_has_not_changed_since() {
+fn long_journal_is_written_back_in_pieces_without_counters_that_changed_since() {
     wait(async {
         const MAX_JOURNAL: u64 = 64 << 10;
         let (engine, disk) = engine_with_journal(Durability::Wal, MEMORY, MAX_JOURNAL);
@@ -285,17 +286,17 @@ fn a_long_journal_is_written_back_piece_by_piece_and_only_what_has_not_changed_s
             assert!(engine.journal_bytes() <= MAX_JOURNAL);
         }
         let written = disk.counters.lock().clone();
-        assert_eq!(written.len(), 1, "those that change all the time are in the journal: {:?}", written.keys());
+        assert_eq!(written.len(), 1, "counters that change all the time stay in the journal: {:?}", written.keys());
         assert!(written.contains_key(&b"early"[..]));
         assert!(journaled(&disk).iter().filter(|(key, _)| key.starts_with(b"often")).all(|(_, left)| *left == 500));
     });
 }
 
-/// A counter was skipped because it had changed again, while that change was not committed: with the segment its last
-/// committed change was dropped, and a crash would have taken the counter back to before that. Nor is it written as it is:
-/// a group's other counters would not be.
+/// A counter was skipped because it had changed again, although that change was not committed. Its last committed
+/// change was dropped with the segment, so a crash would have lost that change. The uncommitted state must not be
+/// written either, because it may be one part of a group.
 #[test]
-fn a_change_that_is_not_committed_does_not_stand_in_for_one_that_is() {
+fn uncommitted_change_does_not_replace_a_committed_one() {
     wait(async {
         let (engine, disk) = engine(Durability::Wal, MEMORY);
         hit(&engine, "a").await.unwrap();
@@ -309,7 +310,7 @@ fn a_change_that_is_not_committed_does_not_stand_in_for_one_that_is() {
     });
 }
 
-/// Without a thread that writes back, commits do.
+/// If no thread writes back, commits do it.
 #[test]
 fn commits_keep_the_journal_within_its_bound() {
     wait(async {
@@ -319,15 +320,15 @@ fn commits_keep_the_journal_within_its_bound() {
             hit(&engine, &format!("actor {actor}")).await.unwrap();
             assert!(engine.journal_bytes() <= MAX_JOURNAL + 100);
         }
-        // Their windows are long over: they are forgotten, but for a few in the stripe of the commit that waits.
+        // Their windows ended long ago, so they are forgotten, except for a few in the stripe of the waiting commit.
         let written = disk.counters.lock().values().filter(|value| !value.is_empty()).count();
         assert!(written < 20 && engine.admission.counters.at_least() < 500, "{written}");
     });
 }
 
-/// Commits waited for what large batches had made due, and small batches with them.
+/// Commits waited for the write-backs that large batches had made due, and so did small batches.
 #[test]
-fn making_room_ahead_leaves_nothing_for_commits_to_wait_for() {
+fn making_room_ahead_leaves_no_work_for_commits() {
     wait(async {
         let (engine, _) = engine_with_journal(Durability::Wal, MEMORY, 64 << 10);
         for actor in 0.. {
@@ -343,9 +344,10 @@ fn making_room_ahead_leaves_nothing_for_commits_to_wait_for() {
     });
 }
 
-/// Only the journal's length bounded them: with a small table and a long journal they took many times its memory.
+/// Only the journal's length bounded these counters: with a small table and a long journal, they took many times the
+/// table's memory.
 #[test]
-fn counters_that_cannot_be_evicted_are_written_back_before_they_take_much_more_than_the_memory() {
+fn dirty_counters_are_written_back_before_they_exceed_twice_the_cache_memory() {
     wait(async {
         const MEMORY: usize = 2 << 20;
         let (engine, _) = engine_with_journal(Durability::Wal, MEMORY, 1 << 30);
@@ -360,12 +362,12 @@ fn counters_that_cannot_be_evicted_are_written_back_before_they_take_much_more_t
             let usage = engine.table.usage();
             assert!(usage.bytes < 2 * MEMORY as u64, "{usage:?}");
             assert!(usage.bytes > MEMORY as u64 / 2, "{usage:?}");
-            assert!(engine.journal_bytes() > 1 << 20, "not more than has to be");
+            assert!(engine.journal_bytes() > 1 << 20, "only as much as necessary is written back");
         }
     });
 }
 
-/// An engine that finds `disk` as another one has left it.
+/// Returns an engine that starts on `disk` as another engine left it.
 fn started_on(disk: &Arc<TestDisk>) -> TestEngine {
     let last_commit = *disk.journal.lock().last_key_value().unwrap().0;
     let (budget, timings) = (Arc::new(CounterBudget::new(Bounds::default())), Timings::new(Clock::system()));
@@ -381,7 +383,7 @@ fn started_on(disk: &Arc<TestDisk>) -> TestEngine {
     ))
 }
 
-/// Applies `action` to the counter of `actor` under a limit of `credits` a minute, with a key as the store makes them.
+/// Applies `action` to the counter of `actor` under a limit of `credits` a minute. The key has the store's format.
 fn act_within(engine: &TestEngine, actor: &str, credits: u64, action: Action) -> ActionResult {
     let limit = window(credits, 60);
     let mut key = Vec::new();
@@ -390,7 +392,7 @@ fn act_within(engine: &TestEngine, actor: &str, credits: u64, action: Action) ->
 }
 
 #[test]
-fn a_restart_takes_up_the_journal() {
+fn restart_replays_the_journal() {
     wait(async {
         let (before, disk) = engine(Durability::Wal, MEMORY);
         for actor in ["a", "b", "a", "c"] {
@@ -409,9 +411,9 @@ fn a_restart_takes_up_the_journal() {
     });
 }
 
-/// Several threads share the records out; each counter's last change must still be the one that stays.
+/// Several threads divide the records among them. The last change of each counter must still win.
 #[test]
-fn a_restart_ends_in_the_newest_state_of_every_counter() {
+fn restart_restores_the_newest_state_of_every_counter() {
     wait(async {
         const ACTORS: u64 = 2_000;
         let (before, disk) = engine(Durability::Wal, MEMORY);
@@ -433,9 +435,9 @@ fn a_restart_ends_in_the_newest_state_of_every_counter() {
     });
 }
 
-/// As one that a format of tomorrow would write: nothing of it may be lost.
+/// A later version may have written such a change, so none of it may be lost.
 #[test]
-fn a_change_that_makes_no_sense_becomes_a_record_as_it_is() {
+fn unknown_change_is_stored_unaltered() {
     wait(async {
         let (before, disk) = engine(Durability::Wal, MEMORY);
         before.settle(act_within(&before, "a", 1_000, TAKE).durable_after).await.unwrap();
@@ -455,13 +457,13 @@ fn a_change_that_makes_no_sense_becomes_a_record_as_it_is() {
 }
 
 #[test]
-fn a_damaged_journal_is_no_start() {
+fn damaged_journal_prevents_the_start() {
     wait(async {
         let (before, disk) = engine(Durability::Wal, MEMORY);
         before.settle(act_within(&before, "a", 1_000, TAKE).durable_after).await.unwrap();
         let mut damaged = disk.journal.lock().first_key_value().unwrap().1.clone();
         damaged.pop();
-        // More than the threads have in hand at once.
+        // More records than the threads process at once.
         disk.journal.lock().extend((100..200).map(|number| (number, damaged.clone())));
         let refused = started_on(&disk).replay().unwrap_err();
         assert_eq!(refused.to_string(), "a journal record ends in the middle of a change");
@@ -469,7 +471,7 @@ fn a_damaged_journal_is_no_start() {
 }
 
 #[test]
-fn a_disk_that_is_not_mended_is_tried_again_and_hits_are_told_what_ails_it() {
+fn failing_disk_is_retried_and_hits_report_its_error() {
     wait(async {
         let (engine, disk) = engine(Durability::Wal, MEMORY);
         hit(&engine, "a").await.unwrap();
@@ -481,7 +483,7 @@ fn a_disk_that_is_not_mended_is_tried_again_and_hits_are_told_what_ails_it() {
         assert!(hit(&engine, "a").await.is_err());
         assert!(act(&engine, "b", TAKE).is_err());
         engine.heal(|| true, || Ok(Arc::clone(&disk)));
-        assert!(hit(&engine, "a").await.is_err(), "it was opened, and fails again");
+        assert!(hit(&engine, "a").await.is_err(), "the disk was reopened, and fails again");
         disk.fails.store(false, SeqCst);
         engine.heal(|| true, || Ok(Arc::clone(&disk)));
         assert!(hit(&engine, "a").await.is_ok());
@@ -489,7 +491,7 @@ fn a_disk_that_is_not_mended_is_tried_again_and_hits_are_told_what_ails_it() {
     });
 }
 
-/// Looks the counter of `key` up; nothing is done with it.
+/// Looks up the counter of `key`, and does nothing with it.
 async fn look_up(engine: &TestEngine, key: &str) -> Lookups {
     let entry = Entry::new(0..0, window(1_000, 60), TAKE, at(0));
     let mut lookups = Lookups::default();
@@ -497,14 +499,14 @@ async fn look_up(engine: &TestEngine, key: &str) -> Lookups {
     lookups
 }
 
-/// The credit left after a hit on `key`; none when it has to be looked up again.
+/// Returns the credit left after a hit on `key`; `None` if the counter must be looked up again.
 fn hit_with(engine: &TestEngine, key: &str, mut lookups: Lookups) -> Option<u64> {
     let entry = Entry::new(0..0, window(1_000, 60), TAKE, at(0));
     let acted = engine.act((0, key.as_bytes(), &entry), at(0), &mut lookups).unwrap();
     acted.map(|acted| acted.outcome.left)
 }
 
-/// A hit on `key`, which leaves the table afterwards.
+/// Hits `key`, and then evicts its counter from the table.
 async fn hit_and_evict(engine: &TestEngine, key: &str) {
     hit(engine, key).await.unwrap();
     engine.write_back_at(at(0)).unwrap();
@@ -517,7 +519,7 @@ async fn hit_and_evict(engine: &TestEngine, key: &str) {
 }
 
 #[test]
-fn a_record_that_was_read_before_its_counter_came_and_went_is_read_again() {
+fn record_is_read_again_if_its_counter_came_and_went_since() {
     wait(async {
         let (engine, _) = engine(Durability::Wal, 0);
         hit_and_evict(&engine, "a").await;
@@ -530,7 +532,7 @@ fn a_record_that_was_read_before_its_counter_came_and_went_is_read_again() {
 }
 
 #[test]
-fn a_record_that_was_read_yields_to_a_counter_that_has_come_into_the_table() {
+fn counter_in_the_table_takes_precedence_over_a_record_read_before() {
     wait(async {
         let (engine, _) = engine(Durability::Wal, 0);
         hit_and_evict(&engine, "a").await;

@@ -115,7 +115,7 @@ mod tests {
     use crate::store::{RocksOptions, RocksStore};
 
     #[test]
-    fn memory_is_asked_first_as_long_as_it_has_most_records() {
+    fn memory_is_searched_first_while_it_has_most_records() {
         let cache = CacheYield::default();
         assert!(cache.is_worth_a_try() && !cache.is_worth_a_try());
         (0..20).for_each(|_| cache.note(30, 30));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_no_memory_has_are_read_from_the_disk() {
+    fn counters_missing_from_memory_are_read_from_the_disk() {
         let dir = tempfile::tempdir().unwrap();
         // The table keeps only what is not written back.
         let options = RocksOptions { cache_memory: 0, ..RocksOptions::default() };

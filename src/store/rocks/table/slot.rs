@@ -125,9 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_slot_reads_back(
-            hash: u64, state in slot_state(), used: bool, recorded: bool, epoch in 0..16u8, mark: Mark,
-        ) {
+        fn slot_reads_back(hash: u64, state in slot_state(), used: bool, recorded: bool, epoch in 0..16u8, mark: Mark) {
             let tags = Tags { used, recorded, epoch, mark };
             let slot = Slot::new(hash, state, tags);
             prop_assert!(!slot.is_empty());
@@ -139,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_takes_24_bytes() {
+    fn slot_takes_24_bytes() {
         assert_eq!(size_of::<Slot>(), 24);
         assert!(Slot::default().is_empty() && Slot::fits(NUMBER_END - 1) && !Slot::fits(NUMBER_END));
     }

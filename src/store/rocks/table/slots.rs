@@ -244,7 +244,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_map_holds(steps in steps()) {
+        fn slots_agree_with_a_map(steps in steps()) {
             let (mut slots, mut model) = (Slots::default(), BTreeMap::new());
             for step in steps {
                 match step {
@@ -290,7 +290,7 @@ mod tests {
 
     /// Sweeps from front to back left clusters of thousands of slots.
     #[test]
-    fn counters_that_come_once_and_go_leave_no_crowds() {
+    fn short_lived_counters_leave_no_clusters() {
         const CAPACITY: usize = 10_000;
         let mut slots = Slots::default();
         slots.resize(CAPACITY);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_comes_by_every_slot() {
+    fn sweep_visits_every_slot() {
         let mut slots = Slots::default();
         slots.resize(1_000);
         (0..800u64).for_each(|n| {
@@ -328,7 +328,7 @@ mod tests {
 
     /// Slots that were pushed beyond the end of a full table used to double its size.
     #[test]
-    fn a_full_table_does_not_grow_by_coming_and_going() {
+    fn replacing_counters_does_not_grow_a_full_table() {
         const CAPACITY: usize = 4096;
         let mut slots = Slots::default();
         slots.resize(CAPACITY);

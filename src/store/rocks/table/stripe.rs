@@ -218,7 +218,7 @@ impl Stripe {
         self.slots.set(index, slot);
     }
 
-    /// Notes that the counter does not exist any more.
+    /// Notes that the counter does not exist anymore.
     pub fn clear(&mut self, index: usize, tags: Tags) {
         let hash = self.slots.at(index).hash;
         self.set(Some(index), hash, None, Timestamp::default(), tags);

@@ -82,7 +82,7 @@ mod tests {
     use crate::store::{RocksOptions, RocksStore};
 
     #[test]
-    fn the_store_is_not_well_for_ten_seconds_after_a_read_failed() {
+    fn store_is_unhealthy_for_ten_seconds_after_a_failed_read() {
         let damage = Damage::default();
         assert!(damage.check(at(0)).is_ok());
         damage.note_read(&StoreError::new("block checksum mismatch"), at(5));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_record_is_left_out_of_a_listing_and_the_others_are_listed() {
+    fn listing_skips_only_damaged_records() {
         let dir = tempfile::tempdir().unwrap();
         let store = RocksStore::open(dir.path(), RocksOptions::default()).unwrap();
         let (limit, now) = (window(5, 60), Clock::system().now());

@@ -32,7 +32,7 @@ impl StoreCore {
             ),
             Metric::histogram(
                 "divvy_fsync_duration_seconds",
-                "Time of the fsyncs of the write-ahead log that follow every second, outside of commits.",
+                "Time of the fsyncs of the write-ahead log that run every second, outside commits.",
                 &engine.timings.fsyncs,
             ),
             gauge("divvy_commits_failing", "1 while commits fail.", u64::from(!engine.is_well())),
@@ -66,7 +66,7 @@ impl StoreCore {
             ),
             Metric::counter(
                 "divvy_damaged_records_total",
-                "How often a hit or a listing met a damaged record.",
+                "How often a hit or a listing encountered a damaged record.",
                 engine.damage.records(),
             ),
         ]

@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn without_forwarded_for_there_is_real_ip_or_nothing() {
+    fn without_forwarded_for_the_address_is_real_ip_or_missing() {
         let real = request(&[("x-real-ip", "10.0.0.1:80")]);
         assert_eq!(ForwardedRequest::by_headers(&real).unwrap().ip(0).unwrap().as_deref(), Some("10.0.0.1"));
         assert_eq!(ForwardedRequest::by_headers(&request(&[])).unwrap().ip(0).unwrap(), None);
     }
 
     #[test]
-    fn original_headers_win_over_forwarded_ones() {
+    fn original_headers_take_precedence_over_forwarded_ones() {
         let request = request(&[
             ("x-forwarded-uri", "/forwarded"),
             ("x-original-uri", "/original?a=b"),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn check_that_is_the_request_has_no_other_sources() {
+    fn direct_check_ignores_forwarded_headers() {
         let request = request(&[("x-original-uri", "/lie"), ("x-original-method", "GET"), ("host", "shop")]);
         let forwarded = ForwardedRequest::by_itself(&request, "/v1/check");
         assert_eq!(forwarded.method().unwrap(), Some("PUT"));

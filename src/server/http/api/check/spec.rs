@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn by_default_all_that_is_known_is_a_pair() {
+    fn default_turns_every_known_source_into_a_pair() {
         let headers = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/a?b"), ("x-forwarded-for", "10.0.0.1")];
         assert_eq!(
             read(CheckOperation::DEFAULT, "/v1/check?user=ann%20b&user=bob&path=/lie", &headers),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn mistakes_are_reported() {
         for (spec, message) in [
             ("method", "expected KEY=SOURCE"),
             ("=method", "the key is missing"),

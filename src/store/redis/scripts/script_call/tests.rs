@@ -1,4 +1,4 @@
-//! Replies of scripts: any that may come, against the outcomes that are read from them.
+//! Any replies of scripts, compared with the outcomes that are decoded from them.
 
 use proptest::prelude::*;
 
@@ -43,7 +43,7 @@ fn number() -> impl Strategy<Value = i64> {
     prop_oneof![4 => -3_i64..3, 1 => any::<i64>()]
 }
 
-/// Words of a bucket's outcome, mostly at their places.
+/// Generates the words of a bucket's outcome, mostly in order.
 fn text() -> impl Strategy<Value = String> {
     let number = || prop_oneof![(0_u64..9).prop_map(|n| n.to_string()), any::<u64>().prop_map(|n| n.to_string())];
     let word = || prop_oneof![8 => number(), 1 => "-|-[1-9]|[+]1|x||18446744073709551616"];
@@ -67,7 +67,7 @@ fn element() -> impl Strategy<Value = Element> {
     prop_oneof![20 => leaf.clone(), 1 => prop::collection::vec(leaf, 0..3).prop_map(Element::List)]
 }
 
-/// The elements of a reply: often only outcomes.
+/// Generates the elements of a reply, often only outcomes.
 fn elements() -> impl Strategy<Value = Vec<Element>> {
     prop::collection::vec(prop_oneof![12 => text().prop_map(Element::Text), 1 => element()], 0..5)
 }
@@ -128,7 +128,7 @@ fn text_of(outcome: &Outcome) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
-    /// Reads a reply of any elements for any actions. The outcomes say all that the reply says, or the reply is refused.
+    /// Reads a reply of any elements for any actions. The outcomes contain everything in the reply, or it is refused.
     #[test]
     fn reply_is_read_in_full_or_refused(
         is_window in any::<bool>(),

@@ -24,7 +24,7 @@ fn urls_and_sentinels_decide_between_one_server_and_a_cluster() {
 }
 
 #[test]
-fn a_name_and_an_error_hold_no_password() {
+fn names_and_errors_contain_no_password() {
     let name = target(&["redis://user:secret@example.org:6380"], None).unwrap().name;
     assert_eq!(name, "example.org:6380");
     for urls in [&["redis://user:secret@example.org:port"][..], &["secret"], &["http://secret@x"]] {
@@ -34,7 +34,7 @@ fn a_name_and_an_error_hold_no_password() {
 }
 
 #[test]
-fn urls_that_do_not_fit_together_are_refused() {
+fn conflicting_urls_are_refused() {
     let refused = [
         (&[][..], "no Redis URL is given"),
         (&["redis://a/1", "redis://b/1"], "only database 0"),
@@ -67,8 +67,8 @@ fn certificates_are_checked_before_connecting() {
     assert_eq!(error("rediss://localhost", ca(&good)), "");
     assert!(error("redis://localhost", ca(&good)).contains("Redis URL 1 is without TLS"));
     assert!(error("rediss://localhost", ca(&dir.path().join("none"))).contains("none: No such file"));
-    assert!(error("rediss://localhost", ca(&empty)).contains("empty.pem holds no CERTIFICATE"));
+    assert!(error("rediss://localhost", ca(&empty)).contains("empty.pem contains no CERTIFICATE"));
     assert!(error("rediss://localhost", ca(&broken)).contains("cannot use the certificates"));
     let no_key = RedisTls { ca: None, client: Some((good.clone(), good)) };
-    assert!(error("rediss://localhost", no_key).contains("ca.pem holds no PRIVATE KEY"));
+    assert!(error("rediss://localhost", no_key).contains("ca.pem contains no PRIVATE KEY"));
 }

@@ -11,10 +11,10 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A second lead was made and dropped at once, under the lock that its drop takes: the store hung forever when its
+/// A second lead used to be created and dropped under the lock that its drop takes. So the store hung forever if its
 /// thread asked for the lead just after the first hit had taken it.
 #[test]
-fn there_is_one_leader_and_asking_for_another_does_no_harm() {
+fn only_one_waiter_leads_and_a_second_request_is_harmless() {
     let group = GroupCommit::new(0);
     let leader = group.try_lead().unwrap();
     assert!(group.try_lead().is_none());
@@ -24,10 +24,10 @@ fn there_is_one_leader_and_asking_for_another_does_no_harm() {
     assert!(group.try_lead().is_some());
 }
 
-/// Leadership was a unit in a channel: a waiter that was dropped between the message and its next poll took it
-/// along, and every later hit waited forever.
+/// Leadership used to be a message in a channel. A waiter that was dropped between the message and its next poll took
+/// leadership with it, and every later hit waited forever.
 #[test]
-fn an_heir_that_leaves_before_it_is_polled_passes_leadership_on() {
+fn successor_that_leaves_before_it_is_polled_passes_leadership_on() {
     let group = GroupCommit::new(0);
     let leader = group.try_lead().unwrap();
     {
@@ -40,7 +40,7 @@ fn an_heir_that_leaves_before_it_is_polled_passes_leadership_on() {
 }
 
 #[test]
-fn a_waiter_that_stays_inherits_from_one_that_leaves() {
+fn remaining_waiter_inherits_from_one_that_leaves() {
     let group = GroupCommit::new(0);
     let leader = group.try_lead().unwrap();
     let mut stays = pin!(group.wait_for(1));
@@ -55,7 +55,7 @@ fn a_waiter_that_stays_inherits_from_one_that_leaves() {
 }
 
 #[test]
-fn a_hundred_thousand_waiters_that_have_left_are_passed_over_without_recursion() {
+fn hundred_thousand_departed_waiters_are_skipped_without_recursion() {
     let group = GroupCommit::new(0);
     let leader = group.try_lead().unwrap();
     let stays = {
@@ -73,13 +73,13 @@ fn a_hundred_thousand_waiters_that_have_left_are_passed_over_without_recursion()
         })
         .collect();
     drop(left);
-    // On a small stack: recursion would end the process.
+    // The stack is so small that recursion would end the process.
     std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(leader)).unwrap().join().unwrap();
     let mut stays = stays;
     assert!(matches!(poll_once(stays.as_mut()), Poll::Ready(Ok(Some(_)))));
 }
 
-/// How often its waker is called.
+/// A waker that counts its calls.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -89,7 +89,7 @@ impl std::task::Wake for Woken {
     }
 }
 
-/// A wait that is pending.
+/// Starts a wait, which is pending.
 fn waiting(
     group: &Arc<GroupCommit>,
     woken: &Arc<Woken>,
@@ -101,9 +101,9 @@ fn waiting(
     wait
 }
 
-/// To wake a task takes a system call when it belongs to another thread: each hit on stable storage cost one.
+/// Waking a task of another thread takes a system call, and each hit on stable storage used to cost one.
 #[test]
-fn a_commit_wakes_one_waiter_of_each_thread_and_that_one_the_others() {
+fn commit_wakes_one_waiter_per_thread_which_wakes_the_others() {
     let group = GroupCommit::new(0);
     let leader = group.try_lead().unwrap();
     let woken = Arc::new(Woken::default());
@@ -113,7 +113,7 @@ fn a_commit_wakes_one_waiter_of_each_thread_and_that_one_the_others() {
     leader.finish(leader.begin(), &Ok(()));
     assert_eq!(woken.0.load(Relaxed), 2);
     let all = here.into_iter().chain(there);
-    // The last that came to wait is woken first.
+    // The waiter that came last is woken first.
     for mut wait in all.rev() {
         assert!(matches!(poll_once(wait.as_mut()), Poll::Ready(Ok(None))));
     }
@@ -121,14 +121,14 @@ fn a_commit_wakes_one_waiter_of_each_thread_and_that_one_the_others() {
 }
 
 #[test]
-fn a_waiter_that_leaves_releases_those_that_it_was_to_wake() {
+fn waiter_that_leaves_wakes_those_it_was_responsible_for() {
     let group = GroupCommit::new(0);
     let leader = group.try_lead().unwrap();
     let woken = Arc::new(Woken::default());
     let mut waits: Vec<_> = (0..3).map(|_| waiting(&group, &woken)).collect();
     leader.finish(leader.begin(), &Err(StoreError::new("the disk is full")));
     assert_eq!(woken.0.load(Relaxed), 1);
-    // The one that was woken is among these.
+    // The woken waiter is among these.
     waits.drain(1..).for_each(drop);
     assert_eq!(woken.0.load(Relaxed), 2);
     let stayed = poll_once(waits[0].as_mut());
@@ -136,7 +136,7 @@ fn a_waiter_that_leaves_releases_those_that_it_was_to_wake() {
 }
 
 #[test]
-fn waiters_that_have_left_do_not_pile_up_while_a_commit_hangs() {
+fn departed_waiters_do_not_accumulate_while_a_commit_hangs() {
     let group = GroupCommit::new(0);
     let _hangs = group.try_lead().unwrap();
     for _ in 0..100_000 {

@@ -1,4 +1,4 @@
-//! Reservations on disk: what a kill, a write-back and a backup leave of them.
+//! Reservations on disk survive kills and write-backs.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn bucket(actor: &str) -> impl FnOnce(&mut Vec<u8>) -> Option<Limit> {
     }
 }
 
-fn asked_at(
+fn apply_at(
     store: &RocksStore,
     now: Timestamp,
     asks: &[(&str, &str, ReservationAsk)],
@@ -46,11 +46,11 @@ fn asked_at(
     (0..batch.len()).map(|index| batch.outcome(index)).collect()
 }
 
-fn asked(store: &RocksStore, id: &str, ask: ReservationAsk) -> Outcome {
-    asked_at(store, Clock::system().now(), &[("x", id, ask)]).remove(0).unwrap()
+fn apply(store: &RocksStore, id: &str, ask: ReservationAsk) -> Outcome {
+    apply_at(store, Clock::system().now(), &[("x", id, ask)]).remove(0).unwrap()
 }
 
-/// What is left for a hit.
+/// Returns the credit left for a hit.
 fn left(store: &RocksStore) -> u64 {
     let mut batch = Batch::default();
     batch.begin(Clock::system().now());
@@ -59,20 +59,20 @@ fn left(store: &RocksStore) -> u64 {
     batch.outcome(0).unwrap().left
 }
 
-/// A store, and the directory in which it is.
-struct Opened {
+/// A store and its directory.
+struct StoreInDir {
     store: RocksStore,
     dir: TempDir,
 }
 
-impl Opened {
+impl StoreInDir {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self { store: open(dir.path()), dir }
     }
 
-    /// What a start finds after SIGKILL: the files as they are at this moment.
-    fn killed(self) -> Self {
+    /// Opens a copy of the files as they are at this moment, like a start after SIGKILL.
+    fn kill_and_reopen(self) -> Self {
         let copy = tempfile::tempdir().unwrap();
         for file in fs::read_dir(self.dir.path()).unwrap() {
             let file = file.unwrap();
@@ -81,9 +81,9 @@ impl Opened {
         Self { store: open(copy.path()), dir: copy }
     }
 
-    fn closed(self) -> Self {
+    fn close_and_reopen(self) -> Self {
         wait(self.store.close()).unwrap();
-        self.killed()
+        self.kill_and_reopen()
     }
 }
 
@@ -94,49 +94,49 @@ fn write_back(store: &RocksStore) {
 #[test]
 fn kills_and_write_backs_lose_no_reservation_and_no_commit() {
     for is_written_back in [false, true] {
-        let settle = |opened: Opened| {
+        let settle = |opened: StoreInDir| {
             if is_written_back {
                 write_back(&opened.store);
             }
-            opened.killed()
+            opened.kill_and_reopen()
         };
-        let opened = Opened::new();
-        assert!(asked(&opened.store, "one", TEN).allowed);
+        let opened = StoreInDir::new();
+        assert!(apply(&opened.store, "one", TEN).allowed);
         let opened = settle(opened);
         let store = &opened.store;
         assert_eq!((left(store), store.core.engine.admission.records.remembered().reservations), (90, 1));
-        assert_eq!(asked(store, "one", TEN).resolution, Resolution::Repeated);
-        let first = asked(store, "one", COMMIT);
+        assert_eq!(apply(store, "one", TEN).resolution, Resolution::Repeated);
+        let first = apply(store, "one", COMMIT);
         assert_eq!((first.resolution, first.left), (Resolution::Done, 97));
         let opened = settle(opened);
-        let again = asked(&opened.store, "one", COMMIT);
+        let again = apply(&opened.store, "one", COMMIT);
         assert_eq!((again.resolution, again.left, again.reset_ns), (Resolution::Repeated, 97, first.reset_ns));
         assert_eq!(left(&opened.store), 97);
-        assert_eq!(asked(&opened.closed().store, "one", COMMIT).resolution, Resolution::Repeated);
+        assert_eq!(apply(&opened.close_and_reopen().store, "one", COMMIT).resolution, Resolution::Repeated);
     }
 }
 
 #[test]
-fn what_was_released_is_never_there_again() {
+fn released_reservation_never_returns() {
     for (was_written_back, is_written_back) in [(false, false), (false, true), (true, false), (true, true)] {
-        let mut opened = Opened::new();
-        assert!(asked(&opened.store, "one", TEN).allowed);
+        let mut opened = StoreInDir::new();
+        assert!(apply(&opened.store, "one", TEN).allowed);
         if was_written_back {
             write_back(&opened.store);
-            opened = opened.killed();
+            opened = opened.kill_and_reopen();
         }
-        assert_eq!(asked(&opened.store, "one", ReservationAsk::Release).resolution, Resolution::Done);
+        assert_eq!(apply(&opened.store, "one", ReservationAsk::Release).resolution, Resolution::Done);
         if is_written_back {
             write_back(&opened.store);
         }
-        let store = opened.killed().store;
-        assert_eq!((asked(&store, "one", COMMIT).resolution, left(&store)), (Resolution::Gone, 100));
+        let store = opened.kill_and_reopen().store;
+        assert_eq!((apply(&store, "one", COMMIT).resolution, left(&store)), (Resolution::Gone, 100));
         assert_eq!(store.core.engine.admission.records.remembered().reservations, 0);
     }
 }
 
 #[test]
-fn one_more_than_there_may_be_leaves_no_trace() {
+fn reservation_over_the_bound_leaves_no_trace() {
     let dir = tempfile::tempdir().unwrap();
     let bounds = Bounds { max_reservations: 2, max_counters: 1, when_full: WhenFull::Allow, ..Bounds::default() };
     let store = RocksStore::open(dir.path(), RocksOptions { bounds, ..RocksOptions::default() }).unwrap();
@@ -145,27 +145,27 @@ fn one_more_than_there_may_be_leaves_no_trace() {
         outcome.as_ref().is_err_and(|error| error.to_string().contains(flag))
     };
     let outcomes =
-        asked_at(&store, now, &[("x", "one", TEN), ("x", "two", TEN), ("x", "three", TEN), ("y", "four", TEN)]);
+        apply_at(&store, now, &[("x", "one", TEN), ("x", "two", TEN), ("x", "three", TEN), ("y", "four", TEN)]);
     assert!(outcomes[..2].iter().flatten().all(|outcome| outcome.allowed));
     assert!(refused(&outcomes[2], "--max-reservations") && refused(&outcomes[3], "full"), "{outcomes:?}");
     assert_eq!((left(&store), wait(store.approximate_len()).unwrap()), (80, 1));
-    // One that is there may be committed, and one that was released makes room.
-    assert_eq!(asked(&store, "one", COMMIT).resolution, Resolution::Done);
-    assert_eq!(asked(&store, "two", ReservationAsk::Release).resolution, Resolution::Done);
-    assert!(asked(&store, "three", TEN).allowed);
-    // The late ones have to wait.
+    // An open reservation can be committed, and a released one makes room for another.
+    assert_eq!(apply(&store, "one", COMMIT).resolution, Resolution::Done);
+    assert_eq!(apply(&store, "two", ReservationAsk::Release).resolution, Resolution::Done);
+    assert!(apply(&store, "three", TEN).allowed);
+    // There is no room for a late commit.
     let late = ReservationAsk::Commit { cost: 3, charges: true };
-    assert!(refused(&asked_at(&store, now, &[("x", "five", late)])[0], "--max-reservations"));
+    assert!(refused(&apply_at(&store, now, &[("x", "five", late)])[0], "--max-reservations"));
     assert_eq!(left(&store), 87);
-    // All of them are forgotten in time.
+    // All records expire.
     let later = now.plus(200 * NANOS_PER_SECOND);
     store.core.engine.sweep_records(later);
     assert_eq!(store.core.engine.admission.records.remembered().reservations, 0);
 }
 
-/// No request comes that would notice it.
+/// No request arrives that would notice the change.
 #[test]
-fn clock_that_is_set_back_keeps_no_record_longer_in_idle_stripes() {
+fn clock_set_back_keeps_no_record_longer_in_idle_stripes() {
     let table = Table::new(1 << 20);
     for key in [b"a", b"b", b"c"] {
         let reservation = Reservation { credits: 1, ttl_seconds: 60 };
@@ -182,24 +182,24 @@ fn clock_that_is_set_back_keeps_no_record_longer_in_idle_stripes() {
 }
 
 #[test]
-fn clock_that_is_set_back_between_two_runs_keeps_no_reservation_longer() {
+fn clock_set_back_between_two_runs_keeps_no_reservation_longer() {
     let now = Clock::system().now();
-    let opened = Opened::new();
-    assert!(asked_at(&opened.store, now.plus(3_600 * NANOS_PER_SECOND), &[("x", "one", TEN)])[0].is_ok());
-    let store = opened.killed().store;
+    let opened = StoreInDir::new();
+    assert!(apply_at(&opened.store, now.plus(3_600 * NANOS_PER_SECOND), &[("x", "one", TEN)])[0].is_ok());
+    let store = opened.kill_and_reopen().store;
     let remembered = |seconds: u64, id| {
-        assert!(asked_at(&store, now.plus(seconds * NANOS_PER_SECOND), &[("x", id, TEN)])[0].is_ok());
+        assert!(apply_at(&store, now.plus(seconds * NANOS_PER_SECOND), &[("x", id, TEN)])[0].is_ok());
         store.core.engine.admission.records.remembered().reservations
     };
     assert_eq!((remembered(0, "two"), remembered(62, "three")), (2, 1));
 }
 
-/// A bucket that gave way to others is read again, with what is reserved of it.
+/// An evicted bucket is read again, with its reserved credits.
 #[test]
-fn a_bucket_that_left_the_table_comes_back_with_its_reservations() {
+fn evicted_bucket_returns_with_its_reservations() {
     let dir = tempfile::tempdir().unwrap();
     let store = RocksStore::open(dir.path(), RocksOptions { cache_memory: 0, ..RocksOptions::default() }).unwrap();
-    assert!(asked(&store, "one", TEN).allowed);
+    assert!(apply(&store, "one", TEN).allowed);
     let others: Vec<_> = (0..30_000).map(|other| other.to_string()).collect();
     for _ in 0..2 {
         write_back(&store);
@@ -212,19 +212,19 @@ fn a_bucket_that_left_the_table_comes_back_with_its_reservations() {
     }
     let misses = || store.core.engine.table.usage().misses;
     let before = misses();
-    assert_eq!(asked(&store, "one", COMMIT).resolution, Resolution::Done);
+    assert_eq!(apply(&store, "one", COMMIT).resolution, Resolution::Done);
     assert_eq!((misses(), left(&store)), (before + 1, 97));
 }
 
-/// A counter's record in RocksDB would count as one more.
+/// If a reservation's record in RocksDB counted as a counter, the count would be too high.
 #[test]
-fn records_of_reservations_count_as_no_counters() {
-    let opened = Opened::new();
+fn reservation_records_do_not_count_as_counters() {
+    let opened = StoreInDir::new();
     for id in 0..100 {
-        assert!(asked(&opened.store, &id.to_string(), ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 }).allowed);
+        assert!(apply(&opened.store, &id.to_string(), ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 }).allowed);
     }
     write_back(&opened.store);
-    let store = opened.killed().store;
+    let store = opened.kill_and_reopen().store;
     let counted = || store.core.engine.admission.counters.count().unwrap();
     while !store.core.engine.table.knows_records() {
         std::thread::yield_now();
@@ -234,10 +234,11 @@ fn records_of_reservations_count_as_no_counters() {
     assert_eq!(store.core.engine.admission.records.remembered().reservations, 100);
 }
 
-/// The first member of a group dropped the record of the second, which had ended, and nobody counted the one that took its place.
+/// The first member of a group dropped the expired record of the second, and the record that replaced it was not
+/// counted.
 #[test]
-fn records_of_one_stripe_that_are_made_again_together_are_counted() {
-    let opened = Opened::new();
+fn records_of_one_stripe_replaced_in_a_group_are_counted() {
+    let opened = StoreInDir::new();
     let engine = &opened.store.core.engine;
     let stripe = |actor: &str| {
         let mut key = Vec::new();

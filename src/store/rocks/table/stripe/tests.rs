@@ -1,4 +1,4 @@
-//! Counters of all kinds come and go: the stripe keeps to its memory, and uses it.
+//! While counters of all kinds come and go, the stripe stays within its memory, and uses it.
 
 use proptest::prelude::*;
 
@@ -44,8 +44,8 @@ fn is_within_memory(stripe: &Stripe) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Buckets grew by doubling: past half of the memory they exceeded it, and then each new one drove two others out, until
-    /// next to none was left.
+    /// Buckets used to grow by doubling. Beyond half of the memory, they exceeded it. Then each new bucket evicted two
+    /// others, until hardly any was left.
     #[test]
     fn clean_counters_of_all_kinds_stay_within_the_memory_and_fill_it(
         phases in prop::collection::vec((prop::collection::vec(kinds(), 1..4), 1..4_000usize), 1..5),
@@ -65,13 +65,13 @@ proptest! {
 }
 
 #[test]
-fn what_dirty_counters_took_beyond_the_memory_is_given_back() {
+fn excess_memory_of_dirty_counters_is_freed() {
     for kind in [Kind::Window, Kind::Bucket, Kind::Log(20)] {
         let (mut stripe, marks) = (Stripe::new(MEMORY), SegmentMarks::new());
         for counter in 0..20_000u64 {
             add(&mut stripe, counter << 48, kind, &marks, false);
         }
-        assert_eq!(stripe.slots.len(), 20_000, "none may be evicted");
+        assert_eq!(stripe.slots.len(), 20_000, "no counter may be evicted");
         assert!(stripe.excess() > MEMORY);
         stripe.give_back(&marks);
         assert_eq!(stripe.slots.len(), 20_000);

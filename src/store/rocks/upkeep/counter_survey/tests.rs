@@ -1,4 +1,4 @@
-//! The count against a model, and what compactions, sweeps, forgetting and restarts do to it.
+//! The count of counters, compared with a model, through compactions, sweeps, forgetting and restarts.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::store::{Durability, RocksOptions, RocksStore};
 const HOUR: u64 = 3600 * NANOS_PER_SECOND;
 const KEYS: u8 = 12;
 
-/// The times of hits: an hour's bucket that is hit long ago has expired by the clock of compactions and sweeps.
+/// Times of hits. A bucket of an hour that was hit long ago has expired by the clock of compactions and sweeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     LongAgo,
@@ -39,7 +39,7 @@ fn time(when: When) -> Timestamp {
     }
 }
 
-/// Whether the action was answered, and with what.
+/// Returns the answer to the action, if there is one.
 fn act(store: &RocksStore, key: u32, action: Action, when: When) -> Option<bool> {
     let limit = Limit::TokenBucket(TokenBucket::new(1_000_000_000, 1_000_000_000, HOUR).unwrap());
     let mut batch = Batch::default();
@@ -59,9 +59,9 @@ fn sweep(store: &RocksStore) {
     while !store.core.engine.table.knows_records() {
         std::thread::yield_now();
     }
-    // As the thread does when there is little room left.
+    // The thread does the same when little room is left.
     store.core.engine.write_back().unwrap();
-    // A compaction that runs leaves what it drops in doubt. RocksDB may begin one at any time.
+    // While a compaction runs, the records that it drops are in doubt. RocksDB may begin one at any time.
     for _ in 0..100 {
         while store.core.engine.with_disk(|database| Ok(database.is_compacting())).unwrap() {
             std::thread::yield_now();
@@ -73,14 +73,14 @@ fn sweep(store: &RocksStore) {
     }
 }
 
-/// Writes all counters back, also those that have expired since they were hit long ago. All are committed before: else
-/// the journal would have them still.
+/// Writes all counters back, including those that have expired since they were hit long ago. Commits all changes first,
+/// because the journal would still contain the counters otherwise.
 fn write_back_all(store: &RocksStore) {
     wait(store.check()).unwrap();
     store.core.engine.write_back_at(time(When::LongAgo)).unwrap();
 }
 
-/// Compacts the files without a write-back before it, like RocksDB does by itself.
+/// Compacts the files without a write-back first, like RocksDB's automatic compactions.
 fn compact_without_write_back(store: &RocksStore) {
     let compact = |database: &Database| {
         database.compact();
@@ -99,7 +99,7 @@ fn exactly(store: &RocksStore) -> Option<u64> {
 }
 
 #[test]
-fn a_compaction_that_drops_expired_counters_makes_them_fewer() {
+fn compaction_that_drops_expired_counters_lowers_the_count() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), 90_000_000, 1_000);
     (0..100).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
@@ -109,7 +109,7 @@ fn a_compaction_that_drops_expired_counters_makes_them_fewer() {
     store.compact().unwrap();
     assert_eq!(store.expired_dropped(), 100);
     assert_eq!(store.core.engine.admission.counters.at_least(), 40);
-    // They are still in the table, and begin anew.
+    // These counters are still in the table, and begin anew.
     (0..100).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));
     assert_eq!(store.core.engine.admission.counters.at_least(), 140);
     sweep(&store);
@@ -118,12 +118,12 @@ fn a_compaction_that_drops_expired_counters_makes_them_fewer() {
 }
 
 #[test]
-fn a_compaction_that_drops_an_old_record_of_a_counter_in_use_does_not_make_them_fewer() {
+fn compaction_that_drops_an_old_record_of_a_live_counter_keeps_the_count() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), 90_000_000, 1_000);
     (0..100).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
     write_back_all(&store);
-    // The later ones are in the table only, when the compaction comes by.
+    // The later counters are only in the table while the compaction runs.
     (0..50).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));
     (90..100).for_each(|key| assert_eq!(act(&store, key, Action::Forget, When::LongAgo), Some(true)));
     compact_without_write_back(&store);
@@ -134,7 +134,7 @@ fn a_compaction_that_drops_an_old_record_of_a_counter_in_use_does_not_make_them_
 }
 
 #[test]
-fn a_sweep_forgets_what_has_expired() {
+fn sweep_forgets_expired_counters() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), 90_000_000, 100);
     (0..60).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
@@ -150,7 +150,7 @@ fn a_sweep_forgets_what_has_expired() {
 
 /// The sweep never evicts records that are in the hot table.
 #[test]
-fn a_sweep_leaves_the_table_s_bound_alone() {
+fn sweep_does_not_change_the_tables_bound() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), 1, 1_000_000);
     (0..20_000).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
@@ -162,7 +162,7 @@ fn a_sweep_leaves_the_table_s_bound_alone() {
 }
 
 #[test]
-fn a_store_that_was_killed_is_counted_in_the_background_and_refuses_nothing_meanwhile() {
+fn killed_store_is_counted_in_the_background_without_refusing_hits() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), 90_000_000, 1_000);
     (0..30).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));
@@ -183,9 +183,9 @@ fn a_store_that_was_killed_is_counted_in_the_background_and_refuses_nothing_mean
 }
 
 /// A counter that is written back may still have a change in the journal. A compaction that dropped the record of such a
-/// counter, once it had expired, let it come back at the next start, uncounted.
+/// counter, once it had expired, let it return at the next start, uncounted.
 #[test]
-fn what_the_journal_brings_back_is_counted() {
+fn counters_restored_from_the_journal_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), 90_000_000, 1_000);
     (0..100).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
@@ -204,7 +204,7 @@ fn what_the_journal_brings_back_is_counted() {
     close(store);
 }
 
-/// Ends its threads and lets the database go, as the process's end would, and stores nothing.
+/// Ends the store's threads and drops the database without storing anything, like the end of the process.
 fn drop_without_closing(store: RocksStore) {
     *store.core.stopping.lock() = true;
     store.core.engine.admission.commits.close();
@@ -216,14 +216,17 @@ fn drop_without_closing(store: RocksStore) {
 }
 
 #[test]
-fn the_log_counts_beyond_its_allowance() {
+fn log_counts_beyond_its_allowance() {
     const MAX_DISK: u64 = 20_000_000;
     let documented = MAX_DISK + (192 << 20);
     assert!(!is_disk_full(MAX_DISK - 1, WAL_ALLOWANCE, MAX_DISK));
     assert!(is_disk_full(MAX_DISK, 0, MAX_DISK));
-    // All of the flood is in the log still.
+    // The whole flood is still in the log.
     assert!(is_disk_full(0, WAL_ALLOWANCE + MAX_DISK, MAX_DISK));
-    assert!(WAL_ALLOWANCE + MAX_DISK + (60 << 20) < documented, "room for what comes until it is measured and flushed");
+    assert!(
+        WAL_ALLOWANCE + MAX_DISK + (60 << 20) < documented,
+        "room for data that arrives before the measurement and the flush"
+    );
     assert!(!is_disk_full(u64::MAX / 2, u64::MAX / 2, u64::MAX) && is_disk_full(u64::MAX, u64::MAX, u64::MAX));
 }
 
@@ -259,7 +262,7 @@ proptest! {
     /// The model does not know whether a compaction drops an expired record or leaves it: such a counter may
     /// exist. The others do or do not.
     #[test]
-    fn the_count_is_never_too_high_nor_too_low(steps in steps(), memory in prop_oneof![Just(0usize), Just(10_000_000)]) {
+    fn count_is_never_too_high_nor_too_low(steps in steps(), memory in prop_oneof![Just(0usize), Just(10_000_000)]) {
         let dir = tempfile::tempdir().unwrap();
         let mut store = open(dir.path(), memory, 1_000_000);
         // The last change of each counter, by its time.
