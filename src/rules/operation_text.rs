@@ -11,12 +11,16 @@ use std::ops::Range;
 /// A syntax error in an operation. The wording is that of Button's Divvy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SyntaxError {
+    /// A quoted string has no closing quote.
     #[error("Unexpected end of quoted string.")]
     UnclosedQuote,
+    /// The text ends after a key without its `=`.
     #[error("Unexpected end of input string.")]
     UnexpectedEnd,
+    /// This character follows a key, where `=` is expected.
     #[error("Expected '=', found '{0}'")]
     ExpectedEquals(char),
+    /// This character follows the closing quote of a value.
     #[error("Expected whitespace, found '{0}'")]
     ExpectedWhitespace(char),
 }
@@ -29,7 +33,9 @@ pub struct Unwritable(pub String);
 /// The positions of a pair's strings, without their quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PairSpans {
+    /// Range of the key in the text.
     pub key: Range<usize>,
+    /// Range of the value in the text, may be empty.
     pub value: Range<usize>,
 }
 
@@ -120,7 +126,7 @@ fn skip_whitespace(text: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// Returns the length of the white space character at `at`; 0 if there is none.
+/// Returns the length of the white space character at `at`, or 0 if another character is there.
 fn whitespace(text: &[u8], at: usize) -> usize {
     match text.get(at) {
         Some(byte) if is_ascii_whitespace(*byte) => 1,
