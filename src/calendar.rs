@@ -23,17 +23,25 @@ use crate::clock::{NANOS_PER_SECOND, Timestamp};
 /// The unit of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unit {
+    /// A minute of the zone's clocks.
     Minute,
+    /// An hour of the zone's clocks.
     Hour,
+    /// A civil day. Its length varies when the clocks are changed.
     Day,
+    /// Seven civil days, from Monday.
     Week,
+    /// A civil month, from its first day.
     Month,
+    /// A civil year, from January 1.
     Year,
 }
 
 impl Unit {
+    /// All units, from the shortest.
     pub const ALL: [Self; 6] = [Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
+    /// Returns the word of the setting `window`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Minute => "minute",
@@ -105,6 +113,7 @@ struct Inner {
 /// A span of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Window {
+    /// The first moment of the window.
     pub starts: Timestamp,
     /// The first moment after the window.
     pub ends: Timestamp,
@@ -174,18 +183,22 @@ impl Calendar {
         })
     }
 
+    /// Returns the calendar's number, which limits contain. It is valid only in this process.
     pub fn id(self) -> CalendarId {
         self.0.id
     }
 
+    /// Returns the unit of the windows.
     pub fn unit(self) -> Unit {
         self.0.unit
     }
 
+    /// Returns the zone's IANA name, in the spelling of the zone data.
     pub fn zone(self) -> &'static str {
         &self.0.zone
     }
 
+    /// Returns the time of day at which windows begin. Minutes and hours do not use it.
     pub fn reset_at(self) -> Time {
         self.0.reset_at
     }

@@ -25,11 +25,13 @@ pub struct Clock {
 }
 
 impl Clock {
+    /// Returns the process's clock. The first call starts it.
     pub fn system() -> Self {
         static SYSTEM: LazyLock<SharedClock<SystemSource>> = LazyLock::new(|| SharedClock::new(SystemSource));
         Self { shared: &SYSTEM }
     }
 
+    /// Returns the current time. The front reads it once per batch.
     pub fn now(&self) -> Timestamp {
         self.shared.now()
     }

@@ -14,7 +14,9 @@ use crate::clock::Timestamp;
 /// At most `leases` at once, each for `ttl_seconds`. If `leases` is 0, leases that were taken before still expire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Concurrency {
+    /// Maximum number of leases at once.
     pub leases: u64,
+    /// Time until a lease that is not released expires.
     pub ttl_seconds: NonZeroU32,
 }
 

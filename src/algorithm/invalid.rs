@@ -8,17 +8,24 @@ pub const MAX_LOG_CREDITS: u64 = 1_000;
 /// A limit that makes no sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidLimit {
+    /// The limit has no credits.
     #[error("a limit needs at least 1 credit")]
     NoCredits,
+    /// The window or period is 0.
     #[error("a limit needs a period longer than 0")]
     NoTime,
+    /// A refill brings no token.
     #[error("a refill needs at least 1 credit")]
     NoRefill,
+    /// The limit exceeds [`MAX_LOG_CREDITS`].
     #[error(
         "sliding-log remembers a time per credit: at most {} credits, not {credits}; sliding-window takes more",
         MAX_LOG_CREDITS
     )]
-    LogTooLong { credits: u64 },
+    LogTooLong {
+        /// Credits of the refused limit.
+        credits: u64,
+    },
 }
 
 pub(super) fn credits(number: u64) -> Result<NonZeroU64, InvalidLimit> {

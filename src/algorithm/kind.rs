@@ -3,16 +3,23 @@
 /// One of the algorithms. The default is Divvy's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Kind {
+    /// A window that begins with the first hit, or as a calendar says.
     #[default]
     FixedWindow,
+    /// Two counters that approximate the last window.
     SlidingWindow,
+    /// The exact time of each credit.
     SlidingLog,
+    /// Tokens that come back in whole refills.
     TokenBucket,
+    /// A level that leaks evenly: GCRA.
     LeakyBucket,
+    /// Leases, which are returned instead of used up.
     Concurrency,
 }
 
 impl Kind {
+    /// All algorithms, in the order of declaration.
     pub const ALL: [Self; 6] = [
         Self::FixedWindow,
         Self::SlidingWindow,

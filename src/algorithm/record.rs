@@ -12,26 +12,46 @@ use crate::clock::{NANOS_PER_SECOND, Timestamp};
 /// An answer is remembered for at least this long.
 pub const REMEMBERED_NS: u64 = 60 * NANOS_PER_SECOND;
 
+/// The memory of a reservation, or of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     /// The record may be forgotten at this time of the server's clock.
     pub until: Timestamp,
+    /// The reservation or the answer.
     pub content: Content,
 }
 
+/// The kinds of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// Credits are set aside until `ends`, by the bucket's own clock, unless the bucket of this generation was forgotten.
-    Open { reservation: Reservation, ends: Timestamp, generation: u64 },
+    Open {
+        /// The request for it.
+        reservation: Reservation,
+        /// Time of the bucket's own clock, rounded up to a whole step.
+        ends: Timestamp,
+        /// Generation of the bucket. Another one does not have these credits.
+        generation: u64,
+    },
     /// The reservation was committed, and this was the answer. It is remembered for [`REMEMBERED_NS`], and until the reservation
     /// would have ended, but for no longer than the reservation was made for.
-    Committed { reservation: Reservation, left: u64, owed: u64, reset_ns: u64 },
+    Committed {
+        /// The request for it.
+        reservation: Reservation,
+        /// Credits that were left after the commit.
+        left: u64,
+        /// Credits below 0 after the commit.
+        owed: u64,
+        /// Nanoseconds from the commit to the reset.
+        reset_ns: u64,
+    },
     /// An idempotent request had this outcome. It is remembered for [`REMEMBERED_NS`].
     Answer {
         /// Identifies the request: another fingerprint is another request.
         fingerprint: u64,
         /// The request would have been allowed, but another one of its group was denied.
         is_held_back: bool,
+        /// The first outcome, which a repeated request gets again.
         outcome: Outcome,
     },
 }
@@ -39,11 +59,14 @@ pub enum Content {
 /// A client's request to set credits aside. All zero if it is unknown, because the reservation had ended before its commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reservation {
+    /// Credits that were set aside.
     pub credits: u64,
+    /// Time to live as requested. Its end is rounded up.
     pub ttl_seconds: u32,
 }
 
 impl Record {
+    /// Returns the record of an answer at `at`. It is kept for [`REMEMBERED_NS`].
     pub fn new_answer(fingerprint: u64, outcome: Outcome, is_held_back: bool, at: Timestamp) -> Self {
         let content = Content::Answer { fingerprint, is_held_back, outcome };
         Self { until: at.plus(REMEMBERED_NS), content }
@@ -81,9 +104,12 @@ impl Record {
 /// The effect of a decision on a record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RecordChange {
+    /// The record stays as it is. Also means that there is no record.
     #[default]
     Keep,
+    /// The record is created or replaced.
     Set(Record),
+    /// The record is removed.
     Clear,
 }
 

@@ -23,6 +23,7 @@ pub struct SlidingLog {
 /// The credits taken of late. One word for each, at most the limit's credits: when it was taken, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
+    /// Times at which credits were taken, oldest first.
     pub times: Box<[Timestamp]>,
 }
 
@@ -36,10 +37,12 @@ impl SlidingLog {
         Ok(Self { credits: invalid::credits(credits)?, window_ns: invalid::time(window_ns)? })
     }
 
+    /// Returns the credits of a window, at most [`MAX_LOG_CREDITS`].
     pub fn credits(&self) -> NonZeroU64 {
         self.credits
     }
 
+    /// Returns the length of a window (nanoseconds).
     pub fn window_ns(&self) -> NonZeroU64 {
         self.window_ns
     }

@@ -23,7 +23,9 @@ use crate::clock::Timestamp;
 /// `credits` per window of `window_ns` nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
+    /// Credits of a window.
     pub credits: NonZeroU64,
+    /// Length of a window (nanoseconds). Windows are aligned to the Unix epoch.
     pub window_ns: NonZeroU64,
 }
 

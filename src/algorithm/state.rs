@@ -9,10 +9,15 @@ use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window
 pub enum State {
     /// State of a fixed window or a calendar window.
     FixedWindow(fixed_window::State),
+    /// State of a sliding window.
     SlidingWindow(sliding_window::State),
+    /// State of a sliding log.
     SlidingLog(sliding_log::State),
+    /// State of a token bucket.
     TokenBucket(token_bucket::State),
+    /// State of a leaky bucket.
     LeakyBucket(leaky_bucket::State),
+    /// State of a concurrency limit.
     Concurrency(concurrency::State),
     /// State of any of them, while some of its credits are reserved.
     Reserved(Box<ReservedState>),
@@ -23,13 +28,16 @@ pub enum State {
 pub struct ReservedState {
     /// The algorithm's own state.
     pub base: State,
+    /// The credits that are set aside.
     pub groups: ExpiryGroups,
 }
 
 /// An outcome, and the state to remember; `None` when nothing changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
+    /// The answer to the caller.
     pub outcome: Outcome,
+    /// The new state. `None` if the old one is still valid.
     pub state: Option<State>,
 }
 

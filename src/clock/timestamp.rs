@@ -10,9 +10,12 @@ pub const NANOS_PER_MILLI: u64 = 1_000_000;
 pub struct Timestamp(u64);
 
 impl Timestamp {
+    /// 1970-01-01, 00:00 UTC. Also stands for "no time" where a field says so.
     pub const EPOCH: Self = Self(0);
+    /// The latest time, in the year 2554.
     pub const MAX: Self = Self(u64::MAX);
 
+    /// Returns the time this many nanoseconds after the epoch.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
@@ -33,6 +36,7 @@ impl Timestamp {
         }
     }
 
+    /// Returns the nanoseconds since the epoch.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }

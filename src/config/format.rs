@@ -5,7 +5,9 @@ use std::path::Path;
 /// The format of a rules file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
+    /// One section per rule, as in Button's Divvy.
     Ini,
+    /// An object with the rules as `overrides`, and the last one as `default`. Can express every rule.
     Json,
 }
 

@@ -40,6 +40,7 @@ use text::read_text;
 /// Rules that are ready to be served.
 #[derive(Debug)]
 pub struct Loaded {
+    /// The rules, compiled for matching.
     pub rules: RuleSet,
     /// Harmless settings that look like mistakes, by line.
     pub warnings: Vec<Problem>,

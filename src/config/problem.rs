@@ -6,12 +6,15 @@ use std::sync::Arc;
 /// One error or warning. Displays as `file:line: [operation] what is wrong; what to do`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
+    /// Name of the file, as given by the operator.
     pub file: Arc<str>,
     /// The line number, from 1. `None` for the file as a whole.
     pub line: Option<usize>,
     /// The rule, as written in its section header.
     pub operation: Option<String>,
+    /// Description of the problem, without a final period.
     pub what: String,
+    /// Advice for correcting it.
     pub fix: String,
 }
 
@@ -33,6 +36,7 @@ impl fmt::Display for Problem {
 pub struct Report {
     /// Never empty.
     pub errors: Vec<Problem>,
+    /// Warnings, which do not make the file unusable.
     pub warnings: Vec<Problem>,
 }
 

@@ -12,6 +12,7 @@ use crate::rules::{MatchPolicy, Rule, calendar_settings, operation_text};
 /// Rules that a format cannot express.
 #[derive(Debug, thiserror::Error)]
 pub enum Unwritable {
+    /// A key, value or actor field of this rule has no INI notation.
     #[error(
         "line {line}: [{rule}] cannot be written as INI: a key or value contains a double quote or a line \
          feed, and characters that need quotes, or an actor field's name contains a comma; keep these rules in a JSON file"
@@ -19,6 +20,7 @@ pub enum Unwritable {
     Ini {
         /// Line of the rule in the file that it was read from.
         line: usize,
+        /// Header of the rule, as written in the file.
         rule: String,
     },
     /// Never occurs: every rule that can be read can be written as JSON.

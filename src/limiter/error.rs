@@ -43,8 +43,10 @@ pub enum Remedy {
 
 /// An error that the limiter answers with.
 pub trait LimiterError: Display {
+    /// Returns the class. A front derives its code from it.
     fn class(&self) -> ErrorClass;
 
+    /// Returns the step that removes the cause. `None` if no general one is known.
     fn remedy(&self) -> Option<Remedy> {
         None
     }

@@ -8,64 +8,116 @@ use crate::store::StoreError;
 /// Why a request got no verdict.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Refusal {
+    /// The limiter has no rules yet.
     #[error("no rules are loaded")]
     NoRules,
     /// By a rule's `costField`. Nothing was taken, from no counter.
     #[error(transparent)]
     Cost(#[from] BadCost),
+    /// A request would need more than [`MAX_STACK`] rules to allow it.
     #[error("more than {MAX_STACK} rules must allow this request: remove `matchPolicy = and` from some of them")]
     TooManyRules,
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A sliding log is charged, but it cannot exceed its limit.
     #[error(
         "nothing was charged: the rule [{rule}] is a sliding-log, which cannot count more than its limit; `algorithm = \
          sliding-window` can"
     )]
-    CannotCharge { rule: String },
+    CannotCharge {
+        /// Header of the rule.
+        rule: String,
+    },
+    /// A sliding log is reserved from, but it cannot set credits aside.
     #[error(
         "nothing was reserved: the rule [{rule}] is a sliding-log, which cannot set credits aside; `algorithm = \
          sliding-window` can"
     )]
-    CannotReserve { rule: String },
+    CannotReserve {
+        /// Header of the rule.
+        rule: String,
+    },
+    /// A reservation of no credits.
     #[error("a reservation needs at least 1 credit")]
     NoCredits,
+    /// A reservation that ends at once.
     #[error("TTL 0 is below the minimum of 1 s")]
     ZeroTtl,
+    /// A reservation for longer than the server allows.
     #[error("TTL {ttl_seconds} exceeds the maximum of {max} s")]
-    LongTtl { ttl_seconds: u32, max: u32 },
+    LongTtl {
+        /// The requested time.
+        ttl_seconds: u32,
+        /// The server's maximum.
+        max: u32,
+    },
+    /// The client's name for a reservation is empty or too long.
     #[error("a reservation's id has 1 to {MAX_CLIENT_ID} bytes")]
     BadClientId,
+    /// The name belongs to a reservation with other terms.
     #[error("this id belongs to a reservation of other credits or for another time: choose another id")]
     DifferentReservation,
+    /// Members of a group ask one concurrency rule for different leases.
     #[error(
         "leases with different names, or a lease and something else, cannot be taken together from the rule [{rule}]"
     )]
-    LeasesTogether { rule: String },
+    LeasesTogether {
+        /// Header of the rule.
+        rule: String,
+    },
+    /// A reservation's id would be too long for its actors.
     #[error(
         "nothing was reserved: the actors are too long, and an id for them would have more than {MAX_ID_TEXT} characters"
     )]
     LongReservation,
+    /// The id of a reservation is not valid.
     #[error(transparent)]
     BadReservationId(#[from] BadReservationId),
+    /// The idempotency key is empty or too long.
     #[error("an idempotency key has 1 to {MAX_IDEMPOTENCY_KEY} bytes")]
     BadIdempotencyKey,
+    /// The key was used for another request, and is still remembered.
     #[error("this idempotency key was used for another request less than a minute ago: choose another key")]
     DifferentRequest,
+    /// A commit finds neither the reservation nor a rule with its counter.
     #[error("nothing was charged: this reservation has ended, and no rule has its counter anymore")]
     NoReservation,
+    /// A hit on a concurrency rule, which grants only leases.
     #[error("the rule [{rule}] limits concurrency: it gives leases, and counts no hits")]
-    TakesLeases { rule: String },
+    TakesLeases {
+        /// Header of the rule.
+        rule: String,
+    },
+    /// A concurrency rule is asked for a lease of a gateway, but names no field for it.
     #[error("the rule [{rule}] limits concurrency, and has no holdField that names its leases")]
-    NoHoldField { rule: String },
+    NoHoldField {
+        /// Header of the rule.
+        rule: String,
+    },
+    /// The field that names the lease is missing or too long.
     #[error(
         "the rule [{rule}] limits concurrency: the field '{field}', its holdField, must name the lease in 1 to \
          {MAX_CLIENT_ID} bytes"
     )]
-    BadHold { rule: String, field: String },
+    BadHold {
+        /// Header of the rule.
+        rule: String,
+        /// The rule's `holdField`.
+        field: String,
+    },
+    /// The rule reserves for a given time, and the request gives none.
     #[error("nothing was reserved: the rule [{rule}] needs a time (TTL) after which the reservation ends")]
-    NoTtl { rule: String },
+    NoTtl {
+        /// Header of the rule.
+        rule: String,
+    },
+    /// The rule that answers does not count costs.
     #[error("nothing was charged: the rule [{rule}], which answers this operation, counts no costs")]
-    NothingToCharge { rule: String },
+    NothingToCharge {
+        /// Header of the rule.
+        rule: String,
+    },
 }
 
 impl LimiterError for Refusal {
@@ -106,5 +158,6 @@ impl LimiterError for Refusal {
 pub struct RefusedMember {
     /// Its place among the requests of the group.
     pub index: usize,
+    /// The reason of the refusal.
     pub refusal: Refusal,
 }

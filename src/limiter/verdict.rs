@@ -5,6 +5,7 @@ use crate::algorithm::Outcome;
 /// The answer to a hit or a peek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
+    /// Whether the request was granted.
     pub allowed: bool,
     /// Credits left now.
     pub credit: u64,

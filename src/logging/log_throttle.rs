@@ -22,6 +22,7 @@ pub struct LogThrottle {
 }
 
 impl LogThrottle {
+    /// Creates a throttle that has logged nothing.
     pub const fn new() -> Self {
         Self { turn: AtomicU64::new(0), left_out: AtomicU64::new(0) }
     }

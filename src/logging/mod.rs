@@ -41,8 +41,10 @@ pub enum Format {
 /// An error that prevents the log from being started.
 #[derive(Debug, thiserror::Error)]
 pub enum BeginError {
+    /// `RUST_LOG` is invalid.
     #[error("RUST_LOG is not a list of log filters")]
     Filter(#[from] ParseError),
+    /// The operating system does not start another thread.
     #[error("cannot start the thread that writes the log")]
     Writer(#[from] io::Error),
 }

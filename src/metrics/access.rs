@@ -7,6 +7,7 @@ use super::registry::Registry;
 /// Wrong passwords, and the TLS files.
 pub struct Access {
     wrong_passwords: IntCounterVec,
+    /// Number of failed handshakes, on all fronts.
     pub tls_handshakes_failed: IntCounter,
     /// Number of failed reloads of the TLS files.
     pub tls_reloads_failed: IntCounter,

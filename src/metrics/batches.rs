@@ -23,6 +23,7 @@ const DURATIONS: [u64; 12] = [
     500_000_000,
 ];
 
+/// Sizes of batches, and the store's part in their time.
 pub struct Batches {
     /// Requests in a batch.
     pub requests: Histogram,

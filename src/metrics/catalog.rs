@@ -22,14 +22,23 @@ use super::tasks::Tasks;
 /// The handles of all metrics, one field per theme.
 pub struct Metrics {
     registry: prometheus::Registry,
+    /// Wrong passwords and failed handshakes.
     pub access: Access,
+    /// Batches, and the store's time for them.
     pub batches: Batches,
+    /// The rules in force, and their reloads.
     pub config: Config,
+    /// Connections of all fronts.
     pub connections: Connections,
+    /// Error replies, by code.
     pub errors: Errors,
+    /// Hits, by rule and decision.
     pub hits: Hits,
+    /// Limits that clients exceeded.
     pub limits: Limits,
+    /// Requests, by front and kind.
     pub requests: Requests,
+    /// Restarts of background tasks.
     pub tasks: Tasks,
 }
 

@@ -7,6 +7,7 @@ use super::registry::Registry;
 
 const NANOS_PER_SECOND: f64 = 1e9;
 
+/// The rules in force, and the outcome of their last load.
 pub struct Config {
     info: IntGaugeVec,
     /// The rules' hash, which `info` shows, too.

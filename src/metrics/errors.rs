@@ -6,6 +6,7 @@ use super::registry::Registry;
 
 /// Error replies of all fronts, by code.
 pub struct Errors {
+    /// The command does not exist, in any protocol that has commands.
     pub unknown_command: IntCounter,
     /// The password is missing or wrong. Counted on the line protocol, HTTP and gRPC. The original has no passwords.
     pub unauthenticated: IntCounter,

@@ -42,10 +42,15 @@ pub struct Hits {
 pub struct RuleHits {
     accepted: IntCounter,
     rejected: IntCounter,
+    /// Charges counted by this rule.
     pub charges: IntCounter,
+    /// Refunds that this rule gave back.
     pub refunds: IntCounter,
+    /// Commits of reservations, by outcome.
     pub commits: Commits,
+    /// Reservations released unused.
     pub releases: IntCounter,
+    /// Requests answered again under their idempotency key.
     pub replays: IntCounter,
 }
 

@@ -14,20 +14,35 @@ pub struct Limits {
 /// A bound on what clients may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
+    /// `--max-connections`
     Connections,
+    /// `--max-connections-per-address`
     ConnectionsPerAddress,
+    /// `--idle-timeout`
     IdleTimeout,
+    /// `--auth-timeout`
     AuthTimeout,
+    /// `--tls-handshake-timeout`
     HandshakeTimeout,
+    /// `--request-timeout`
     RequestTimeout,
+    /// `--write-timeout`
     WriteTimeout,
+    /// `--max-buffer-memory`
     BufferMemory,
+    /// `--max-line`
     Line,
+    /// `--max-pairs`
     Pairs,
+    /// `--max-arguments`
     Arguments,
+    /// `--max-argument`
     Argument,
+    /// `--max-request`
     Request,
+    /// `--max-body`
     Body,
+    /// `--max-hits`
     Hits,
 }
 

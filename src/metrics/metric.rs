@@ -27,10 +27,12 @@ impl Metric {
         Self { name, help, label: None, value: Value::Counter(value) }
     }
 
+    /// Returns a metric whose value may rise and fall.
     pub fn gauge(name: &'static str, help: &'static str, value: f64) -> Self {
         Self { name, help, label: None, value: Value::Gauge(value) }
     }
 
+    /// Returns a metric with a copy of this histogram, as of now.
     pub fn histogram(name: &'static str, help: &'static str, value: &Histogram) -> Self {
         Self { name, help, label: None, value: Value::Histogram(value.clone()) }
     }

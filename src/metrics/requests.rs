@@ -9,7 +9,9 @@ use super::registry::Registry;
 /// The kind of a request, the same for all fronts. The set is closed, so nothing that a client sends becomes a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
+    /// Takes credits.
     Hit,
+    /// Asks for the state without taking anything.
     Peek,
     /// Counts credits that were used already.
     Charge,
@@ -25,7 +27,9 @@ pub enum RequestKind {
     Renew,
     /// Forgets counters of an operation.
     Reset,
+    /// Asks which rules an operation matches.
     Explain,
+    /// Lists the rules in force.
     Rules,
     /// Lists counters, or forgets listed ones.
     Counters,
@@ -42,6 +46,7 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
+    /// All kinds. Counters are looked up by position, so the order is the order of declaration.
     pub const ALL: [Self; 17] = [
         Self::Hit,
         Self::Peek,
@@ -145,6 +150,7 @@ impl FrontRequests {
 }
 
 impl RequestTally {
+    /// Adds one request. The metrics change at [`FrontRequests::take`].
     #[expect(clippy::indexing_slicing, reason = "there is a place for every kind")]
     pub fn count(&mut self, kind: RequestKind) {
         self.0[kind as usize] += 1;

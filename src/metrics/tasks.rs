@@ -31,6 +31,7 @@ pub enum Task {
 impl Task {
     const ALL: [Self; 7] = [Self::Accept, Self::Limits, Self::Probe, Self::Rules, Self::Seal, Self::Signals, Self::Tls];
 
+    /// Returns the label of the metric.
     pub fn name(self) -> &'static str {
         match self {
             Self::Accept => "accept",
@@ -51,6 +52,7 @@ impl Tasks {
         Self { restarts: Task::ALL.map(|task| by_task.with_label_values(&[task.name()])) }
     }
 
+    /// Counts a restart of this task.
     pub fn restarted(&self, task: Task) {
         // The counters are in the order of declaration.
         if let Some(restarts) = self.restarts.get(task as usize) {

@@ -18,7 +18,7 @@ use crate::rules::operation::DOMAIN;
 pub mod codec;
 
 /// The code that the files in proto/ compile to.
-#[allow(clippy::all, clippy::allow_attributes_without_reason, reason = "generated")]
+#[allow(clippy::all, clippy::allow_attributes_without_reason, missing_docs, reason = "generated")]
 pub mod messages {
     include!(concat!(env!("OUT_DIR"), "/messages.rs"));
 }
@@ -32,26 +32,64 @@ const DOMAIN_PAIRS: usize = 1;
 /// Why a request is invalid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum InvalidRequest {
+    /// The request's `domain` is empty.
     #[error("domain is empty: name the set of rules that the descriptors belong to")]
     NoDomain,
+    /// The request has no descriptors.
     #[error("descriptors is empty: there is nothing to limit")]
     NoDescriptors,
+    /// A descriptor has no entries.
     #[error("descriptors[{descriptor}] has no entries")]
-    NoEntries { descriptor: usize },
+    NoEntries {
+        /// Index of the descriptor in the request.
+        descriptor: usize,
+    },
+    /// An entry's key is empty.
     #[error("descriptors[{descriptor}].entries[{entry}].key is empty")]
-    NoKey { descriptor: usize, entry: usize },
+    NoKey {
+        /// Index of the descriptor in the request.
+        descriptor: usize,
+        /// Index of the entry in the descriptor.
+        entry: usize,
+    },
+    /// A descriptor exceeds `--max-pairs`. The domain counts as a pair.
     #[error("descriptors[{descriptor}] has {entries} entries, but at most {max} are allowed (--max-pairs)")]
-    TooManyEntries { descriptor: usize, entries: usize, max: usize },
+    TooManyEntries {
+        /// Index of the descriptor in the request.
+        descriptor: usize,
+        /// Number of its entries.
+        entries: usize,
+        /// Maximum number of entries.
+        max: usize,
+    },
+    /// The unit of a descriptor's own limit is missing or unknown. Weeks are not supported there.
     #[error("descriptors[{descriptor}].limit has an unknown unit")]
-    Override { descriptor: usize },
+    Override {
+        /// Index of the descriptor in the request.
+        descriptor: usize,
+    },
+    /// A descriptor has its own limit, which Kuadrant's service does not accept.
     #[error(
         "descriptors[{descriptor}].limit is set, but this service counts by the server's rules alone: leave it out"
     )]
-    OverrideOfRules { descriptor: usize },
+    OverrideOfRules {
+        /// Index of the descriptor in the request.
+        descriptor: usize,
+    },
+    /// A descriptor gives credits back, which Kuadrant's service does not support.
     #[error("descriptors[{descriptor}].is_negative_hits is set, but this service gives nothing back: leave it out")]
-    GivesBack { descriptor: usize },
+    GivesBack {
+        /// Index of the descriptor in the request.
+        descriptor: usize,
+    },
+    /// A call of Kuadrant's service has more descriptors than are decided together.
     #[error("descriptors has {descriptors} elements, but this service takes at most {max}")]
-    TooManyDescriptors { descriptors: usize, max: usize },
+    TooManyDescriptors {
+        /// Number of descriptors in the call.
+        descriptors: usize,
+        /// Maximum number of descriptors.
+        max: usize,
+    },
 }
 
 /// The request of a descriptor, without its operation.
@@ -72,6 +110,7 @@ pub struct DescriptorAsk {
 pub struct OwnLimit {
     requests_per_unit: u32,
     unit: Unit,
+    /// Length of the window (nanoseconds). A month has 30 days and a year 365.
     pub window_ns: NonZeroU64,
 }
 

@@ -35,6 +35,7 @@ pub struct LineDecoder {
 pub struct Line<'a> {
     /// The line without its terminator.
     pub text: &'a [u8],
+    /// Length of the line in the input, including its terminator.
     pub consumed: usize,
 }
 
@@ -42,6 +43,7 @@ pub struct Line<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("The line is longer than {max_line} bytes.")]
 pub struct LineTooLong {
+    /// The maximum, without the terminator (bytes).
     pub max_line: usize,
 }
 
@@ -84,19 +86,28 @@ pub enum RequestError {
     /// The command in upper case, truncated.
     #[error("Unrecognized command: {0}")]
     UnknownCommand(String),
+    /// The command or a pair is not well-formed, for example because a quote is not closed.
     #[error(transparent)]
     Syntax(#[from] SyntaxError),
+    /// The line contains bytes outside UTF-8.
     #[error("The request is not valid UTF-8.")]
     NotUtf8,
+    /// The operation exceeds `--max-pairs`. Repeated keys count.
     #[error("The request has more than {max_pairs} pairs.")]
-    TooManyPairs { max_pairs: usize },
+    TooManyPairs {
+        /// The configured maximum.
+        max_pairs: usize,
+    },
+    /// The server has a password, and the client has not sent it.
     #[error("Authentication required: send AUTH and the password first.")]
     Unauthenticated,
+    /// `AUTH` has another password than the server's.
     #[error("The password is wrong.")]
     WrongPassword,
 }
 
 impl RequestError {
+    /// Returns the code of the `ERR` reply. Most errors share [`ErrorCode::Unknown`], as in Button's Divvy.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::UnknownCommand(_) => ErrorCode::UnknownCommand,
@@ -109,6 +120,7 @@ impl RequestError {
 /// The machine-readable part of an `ERR` reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorCode {
+    /// The line does not begin with `HIT`.
     UnknownCommand,
     /// The password is missing or wrong. Button's Divvy has no passwords, and no such code.
     Unauthenticated,
@@ -117,6 +129,7 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
+    /// Returns the code as it stands in the reply.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::UnknownCommand => "unknown-command",

@@ -12,12 +12,14 @@ use super::{Key, Operation, operation_text};
 pub enum ActorFields {
     /// The rule has one counter.
     None,
+    /// One field. Its value is the actor.
     One(Key),
     /// The fields in the rule's order, each with the text that precedes its value.
     Several(Box<[(Box<[u8]>, Key)]>),
 }
 
 impl ActorFields {
+    /// Prepares the fields. An empty list means that the rule does not count by actor.
     pub fn new(fields: &[String]) -> Self {
         match fields {
             [] => Self::None,

@@ -5,7 +5,9 @@ use super::{MatchPolicy, Pattern, Quota, Rule};
 /// A limit that some requests evade, and the earlier rule that answers them, by their indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bypass {
+    /// The limit on a certain value.
     pub limit: usize,
+    /// The earlier rule, satisfied by any values.
     pub by: usize,
 }
 

@@ -15,13 +15,20 @@ use super::Rule;
 pub enum Change<'a> {
     /// The rule is new. It may still take over counters, if they have a name.
     Added {
+        /// The rule in the new list.
         rule: &'a Rule,
+        /// Counters that it starts with.
         counters: CounterChange,
     },
+    /// The rule is not in the new list.
     Removed(&'a Rule),
+    /// Settings of the rule changed. If it moved as well, that is a separate difference.
     Changed {
+        /// The rule in the new list.
         rule: &'a Rule,
+        /// The changed settings, at least one.
         settings: Vec<SettingChange>,
+        /// The effect on the rule's counters.
         counters: CounterChange,
     },
     /// The rule's position among the remaining rules changed.
@@ -31,8 +38,11 @@ pub enum Change<'a> {
 /// A setting by its name in a rules file; `None` if it is not set.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SettingChange {
+    /// The setting, such as `creditLimit`.
     pub name: &'static str,
+    /// Value before the change.
     pub old: Option<String>,
+    /// Value after the change.
     pub new: Option<String>,
 }
 
@@ -41,6 +51,7 @@ pub struct SettingChange {
 pub enum CounterChange {
     /// The rule has no counters, or is new and starts with empty ones.
     None,
+    /// The rule keeps the counters that it had, or takes over named ones.
     Kept,
     /// The rule now shares the counters with this name, and leaves behind its own, if it had any.
     Joined,

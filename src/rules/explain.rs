@@ -16,6 +16,7 @@ const DIFFERS: &str = "does not match: ";
 /// The findings for all rules, up to the one that answers. Displays one line for each rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
+    /// The rules in order, ending with the one that answers, if any does.
     pub rules: Vec<ExplainedRule>,
 }
 
@@ -28,8 +29,10 @@ pub struct ExplainedRule {
     pub rule: String,
     /// Line of the file on which the rule begins, from 1.
     pub line: usize,
+    /// The rule's label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+    /// Whether the rule matches. In JSON, its fields are next to the rule's own.
     #[serde(flatten)]
     pub finding: Finding,
 }
@@ -39,17 +42,39 @@ pub struct ExplainedRule {
 #[serde(tag = "finding", rename_all = "kebab-case")]
 pub enum Finding {
     /// It matches and answers.
-    Answers { grants: Grants },
+    Answers {
+        /// The rule's limit and cost.
+        grants: Grants,
+    },
     /// It matches and takes credit; matching continues.
-    Canary { grants: Grants },
+    Canary {
+        /// The rule's limit and cost.
+        grants: Grants,
+    },
     /// It matches, and must allow the request together with others and the rule that answers; matching continues.
-    MustAllow { grants: Grants },
+    MustAllow {
+        /// The rule's limit and cost.
+        grants: Grants,
+    },
     /// It matches, but the operation's cost is invalid: the answer is an error, and no credit is taken.
-    Refuses { reason: String },
+    Refuses {
+        /// The error of the cost, for people.
+        reason: String,
+    },
     /// The operation has no such key.
-    KeyMissing { key: String },
+    KeyMissing {
+        /// The first missing key, in the rule's order.
+        key: String,
+    },
     /// The value does not match the rule's pattern.
-    ValueDiffers { key: String, pattern: String, value: String },
+    ValueDiffers {
+        /// The key.
+        key: String,
+        /// The rule's pattern, as written in the rules file.
+        pattern: String,
+        /// The operation's value.
+        value: String,
+    },
 }
 
 /// The grant of a matching rule, and its cost.

@@ -11,14 +11,29 @@ use crate::algorithm::{CalendarId, Concurrency, Kind, Limit};
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Identity<'a> {
     /// Counters that belong to the rule: a change of its limit starts new ones.
-    Unnamed { operation: Vec<(&'a str, &'a str)>, limit: Limit, names_in_actors: &'a [String] },
+    Unnamed {
+        /// The pairs of the rule, sorted, because their order has no meaning.
+        operation: Vec<(&'a str, &'a str)>,
+        /// The limit. A concurrency limit has its numbers cleared.
+        limit: Limit,
+        /// Fields whose names are part of the actors. Empty if there is at most one field.
+        names_in_actors: &'a [String],
+    },
     /// Counters with a name, which record usage regardless of the number of credits.
-    Named { counter: &'a str, rhythm: Rhythm, actor_fields: &'a [String] },
+    Named {
+        /// The name.
+        counter: &'a str,
+        /// How credits come back.
+        rhythm: Rhythm,
+        /// The fields that separate the counters, in the rule's order.
+        actor_fields: &'a [String],
+    },
 }
 
 /// How credits come back: the limit without its number of credits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rhythm {
+    /// The algorithm, whose states are not interchangeable with another's.
     pub algorithm: Kind,
     /// The length of a window, or the time between refills. Zero for leases, which outlive changes of their TTL.
     time: Seconds,
@@ -28,6 +43,7 @@ pub struct Rhythm {
 }
 
 impl Settings {
+    /// Returns how credits come back, without the number of credits.
     pub fn rhythm(&self) -> Rhythm {
         let is_lease = self.algorithm() == Kind::Concurrency;
         Rhythm {

@@ -37,14 +37,17 @@ pub struct Key {
 }
 
 impl Key {
+    /// Copies the key and computes its tag.
     pub fn new(text: &str) -> Self {
         Self { tag: Tag::new(text.as_bytes(), text.len()), text: text.into() }
     }
 
+    /// Returns the number to compare first.
     pub fn tag(&self) -> Tag {
         self.tag
     }
 
+    /// Returns the key as text.
     pub fn as_str(&self) -> &str {
         &self.text
     }

@@ -24,6 +24,7 @@ struct Pair {
 }
 
 impl Operation {
+    /// Creates an operation without pairs. Its buffers grow on first use.
     pub fn new() -> Self {
         Self::default()
     }
@@ -33,6 +34,7 @@ impl Operation {
         self.text.capacity() + self.pairs.capacity() * size_of::<Pair>()
     }
 
+    /// Removes all pairs, and keeps the buffers.
     pub fn clear(&mut self) {
         self.text.clear();
         self.pairs.clear();
@@ -68,6 +70,7 @@ impl Operation {
         }
     }
 
+    /// Returns the value of a key. `None` if the operation does not have it.
     pub fn get(&self, key: &str) -> Option<&str> {
         let place = self.place(Tag::new(key.as_bytes(), key.len()), key.as_bytes())?;
         self.pairs.get(place).map(|pair| self.str(&pair.value))

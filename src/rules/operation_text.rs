@@ -11,12 +11,16 @@ use std::ops::Range;
 /// A syntax error in an operation. The wording is that of Button's Divvy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SyntaxError {
+    /// A quoted string has no closing quote.
     #[error("Unexpected end of quoted string.")]
     UnclosedQuote,
+    /// The text ends after a key without its `=`.
     #[error("Unexpected end of input string.")]
     UnexpectedEnd,
+    /// This character follows a key, where `=` is expected.
     #[error("Expected '=', found '{0}'")]
     ExpectedEquals(char),
+    /// This character follows the closing quote of a value.
     #[error("Expected whitespace, found '{0}'")]
     ExpectedWhitespace(char),
 }
@@ -29,7 +33,9 @@ pub struct Unwritable(pub String);
 /// The positions of a pair's strings, without their quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PairSpans {
+    /// Range of the key in the text.
     pub key: Range<usize>,
+    /// Range of the value in the text, may be empty.
     pub value: Range<usize>,
 }
 

@@ -35,6 +35,7 @@ impl Pattern {
         if collapsed == "*" { Self::Any } else { Self::Glob(Glob(collapsed.into())) }
     }
 
+    /// Returns whether the pattern matches the whole value.
     pub fn matches(&self, value: &str) -> bool {
         self.matches_bytes(value.as_bytes())
     }

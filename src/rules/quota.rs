@@ -34,7 +34,10 @@ pub enum Quota {
     Never,
     /// `creditLimit` > 0 and `resetSeconds` 0: every hit is allowed, the reply's credit is `credit`, no counter is
     /// touched.
-    Always { credit: u64 },
+    Always {
+        /// The credit in every reply.
+        credit: u64,
+    },
     /// Hits take credits from a counter.
     Limited(Limit),
 }
@@ -73,20 +76,48 @@ pub struct Settings {
 /// A setting that is out of range, or that the algorithm does not accept. Displays the problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
+    /// More than [`MAX_CREDIT_LIMIT`] credits.
     #[error("{setting} is over {MAX_CREDIT_LIMIT}, the largest number that every client reads exactly")]
-    TooLarge { setting: &'static str },
+    TooLarge {
+        /// Name of the setting.
+        setting: &'static str,
+    },
+    /// A time over [`MAX_RESET_SECONDS`].
     #[error("{setting} is over {MAX_RESET_SECONDS}, which is 100 years")]
-    TooLong { setting: &'static str },
+    TooLong {
+        /// Name of the setting.
+        setting: &'static str,
+    },
+    /// A setting that has to be positive is 0.
     #[error("{setting} is 0")]
-    Zero { setting: &'static str },
+    Zero {
+        /// Name of the setting.
+        setting: &'static str,
+    },
+    /// A setting of another algorithm.
     #[error("`{setting}` is a setting of {}, and this rule's algorithm is {}", belongs_to.name(), algorithm.name())]
-    NotAccepted { setting: &'static str, belongs_to: Kind, algorithm: Kind },
+    NotAccepted {
+        /// Name of the setting.
+        setting: &'static str,
+        /// The algorithm that has it.
+        belongs_to: Kind,
+        /// The rule's algorithm.
+        algorithm: Kind,
+    },
+    /// A sliding log over [`MAX_LOG_CREDITS`]. Its memory grows with the limit.
     #[error(
         "creditLimit is {credits}, but sliding-log, which stores a time for each, allows at most {MAX_LOG_CREDITS}"
     )]
-    LogTooLong { credits: u64 },
+    LogTooLong {
+        /// The `creditLimit` that is too large.
+        credits: u64,
+    },
+    /// A concurrency limit without a valid time for its leases.
     #[error("resetSeconds is {seconds}, but a lease lasts for whole seconds, from 1 to {LONGEST_SECONDS}")]
-    NoLeaseTime { seconds: Seconds },
+    NoLeaseTime {
+        /// The given `resetSeconds`.
+        seconds: Seconds,
+    },
 }
 
 impl QuotaError {
@@ -113,6 +144,7 @@ impl QuotaError {
 }
 
 impl Settings {
+    /// Returns the algorithm in force, which is the default one if none is given.
     pub fn algorithm(&self) -> Kind {
         self.algorithm.unwrap_or_default()
     }

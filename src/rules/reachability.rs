@@ -10,7 +10,9 @@ use super::{MatchPolicy, Rule, RuleSet, Scratch};
 /// An unreachable rule, and the rule that masks it, by their indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaskedRule {
+    /// The rule that never answers.
     pub rule: usize,
+    /// The first earlier stop rule that masks it.
     pub by: usize,
 }
 

@@ -32,6 +32,7 @@ pub enum Overrun {
 }
 
 impl Overrun {
+    /// All values, in the order of declaration.
     pub const ALL: [Self; 2] = [Self::Refuse, Self::Debt];
 
     /// Returns its word in a rules file.
@@ -64,6 +65,7 @@ pub struct Rule {
     pub operation: Vec<(String, Pattern)>,
     /// The settings as written. `quota` is their meaning.
     pub settings: Settings,
+    /// The credits that a match grants.
     pub quota: Quota,
     /// Each value of this field, or each combination of these fields' values, has its own counter. If empty, the rule
     /// has one counter.
@@ -71,14 +73,17 @@ pub struct Rule {
     /// The field that holds the cost of a request. Requests without it cost 1, as all do if this is `None` or
     /// [`NO_COST_FIELD`].
     pub cost_field: Option<String>,
+    /// The answer when the cost exceeds what is left.
     pub overrun: Overrun,
     /// The request field that names the lease which a gateway's request holds; for concurrency limits.
     pub hold_field: Option<String>,
     /// The name under which usage is kept, so that other rules may share it and the limit may change.
     pub counter: Option<String>,
+    /// The effect of a match on later rules.
     pub match_policy: MatchPolicy,
     /// A name for metrics and commands, unique among the rules.
     pub label: Option<String>,
+    /// The operator's text for people. divvy does not interpret it.
     pub comment: Option<String>,
     /// Line of the file on which the rule begins, from 1.
     pub line: usize,

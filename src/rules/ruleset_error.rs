@@ -3,10 +3,15 @@
 /// An error that prevents the rules from being compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleSetError {
+    /// The glob patterns of one key exceed the matcher's size.
     #[error(
         "key {key:?} has too many values with `*`, or too long ones, to match them at once; use fewer or shorter ones"
     )]
-    TooManyGlobs { key: String },
+    TooManyGlobs {
+        /// The key.
+        key: String,
+    },
+    /// The number of rules does not fit the index.
     #[error("more than {} rules", u32::MAX)]
     TooManyRules,
 }

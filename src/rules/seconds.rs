@@ -8,10 +8,12 @@ use std::time::Duration;
 pub struct Seconds(pub Duration);
 
 impl Seconds {
+    /// Returns a time without a fraction.
     pub const fn whole(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
+    /// Returns whether the time is exactly 0.
     pub fn is_zero(self) -> bool {
         self.0.is_zero()
     }

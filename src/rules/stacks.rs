@@ -143,7 +143,9 @@ pub fn find_slot_conflicts(rules: &[Rule]) -> Vec<(usize, usize)> {
 /// the other rule, or `None` if the rule allows everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdleRule {
+    /// Index of the rule without effect.
     pub rule: usize,
+    /// Index of the rule that makes it so. `None` if the rule allows everything.
     pub by: Option<usize>,
 }
 

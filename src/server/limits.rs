@@ -7,10 +7,13 @@ use crate::protocol::resp::Limits as RespLimits;
 /// Bounds for clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
+    /// Maximum number of open connections of all fronts.
     pub max_connections: usize,
     /// Maximum number from one address, or from one IPv6 network of 64 bits; `None` if only the total is bounded.
     pub max_connections_per_address: Option<usize>,
+    /// Maximum length of a line, without its terminator (bytes).
     pub max_line: usize,
+    /// Maximum number of pairs in an operation.
     pub max_pairs: usize,
     /// Output of a connection after which it writes before it answers more (bytes). A single reply may be longer.
     pub max_output: usize,
@@ -18,10 +21,12 @@ pub struct Limits {
     pub max_buffer_memory: usize,
     /// Maximum length of the body of an HTTP request, and of a gRPC message (bytes).
     pub max_body: usize,
+    /// Bounds on requests of the RESP front.
     pub resp: RespLimits,
     /// HTTP/2 connections of the HTTP front.
     pub http_streams: StreamBounds,
     /// Connections of the gRPC front.
     pub grpc_streams: StreamBounds,
+    /// Timeouts of all connections.
     pub timeouts: Timeouts,
 }

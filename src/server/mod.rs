@@ -96,10 +96,15 @@ pub struct Drain {
 /// Settings of the server.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// Bounds for clients.
     pub limits: Limits,
+    /// Timing of the shutdown.
     pub drain: Drain,
+    /// Passwords of the fronts.
     pub access: Access,
+    /// TLS of the fronts.
     pub tls: Secured,
+    /// Settings of the HTTP API.
     pub api: ApiSettings,
     /// Settings for gateways that ask over gRPC.
     pub grpc: GrpcSettings,
@@ -112,18 +117,26 @@ pub struct Settings {
 /// The listening sockets of the fronts; `None` for a front that is not served.
 #[derive(Debug, Default)]
 pub struct Fronts {
+    /// The line protocol.
     pub line: Option<TcpListener>,
+    /// RESP, for Redis clients.
     pub resp: Option<TcpListener>,
+    /// HTTP: the API, health and metrics.
     pub http: Option<TcpListener>,
+    /// gRPC: the services of Envoy and Kuadrant.
     pub grpc: Option<TcpListener>,
 }
 
 /// The fronts that use TLS.
 #[derive(Debug, Clone, Default)]
 pub struct Secured {
+    /// TLS of the line protocol. `None` for plain TCP, here and below.
     pub line: Option<Arc<Tls>>,
+    /// TLS of RESP.
     pub resp: Option<Arc<Tls>>,
+    /// TLS of HTTP.
     pub http: Option<Arc<Tls>>,
+    /// TLS of gRPC.
     pub grpc: Option<Arc<Tls>>,
 }
 

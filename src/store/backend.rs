@@ -13,8 +13,11 @@ use crate::metrics::Metric;
 
 /// The store of a server.
 pub enum Backend {
+    /// Counters in this process, lost when it ends.
     Memory(MemoryStore),
+    /// Counters on this machine's disk.
     Rocks(RocksStore),
+    /// Counters in Redis, which servers share, behind a fallback and a cache of denials.
     Redis(LayeredStore<RedisStore>),
 }
 

@@ -13,9 +13,13 @@ use crate::metrics::Metric;
 /// The embedded store. This type has no values.
 pub struct RocksStore(Infallible);
 
+/// Error of opening: the build lacks the feature.
 pub type OpenError = NoRocksDb;
+/// Error of restoring: the build lacks the feature.
 pub type RestoreError = NoRocksDb;
 
+/// Fails without reading the backup or creating the data directory.
+///
 /// # Errors
 /// Always.
 pub fn restore(_backup: &Path, _data_dir: &Path, _clock: Clock) -> Result<u64, RestoreError> {
@@ -23,6 +27,8 @@ pub fn restore(_backup: &Path, _data_dir: &Path, _clock: Clock) -> Result<u64, R
 }
 
 impl RocksStore {
+    /// Fails without creating the directory.
+    ///
     /// # Errors
     /// Always.
     pub fn open(_path: &Path, _options: RocksOptions) -> Result<Self, OpenError> {
@@ -34,20 +40,25 @@ impl RocksStore {
         false
     }
 
+    /// Is never called, because there is no store.
+    ///
     /// # Errors
     /// None.
     pub async fn backup(&self, _name: &str) -> Result<PathBuf, BackupError> {
         match self.0 {}
     }
 
+    /// Is never called, because there is no store.
     pub fn seal(&self) -> &Seal {
         match self.0 {}
     }
 
+    /// Is never called, because there is no store.
     pub fn durability(&self) -> Durability {
         match self.0 {}
     }
 
+    /// Is never called, because there is no store.
     pub fn path(&self) -> &Path {
         match self.0 {}
     }

@@ -36,6 +36,7 @@ pub enum Durability {
 /// Options of a [`super::RocksStore`].
 #[derive(Debug, Clone)]
 pub struct RocksOptions {
+    /// The time at which a hit is acknowledged.
     pub durability: Durability,
     /// Memory for counters and for writing them back (bytes). Counters that are not written back yet may take an eighth more.
     /// Beyond that, commits wait for a write-back.
@@ -45,6 +46,7 @@ pub struct RocksOptions {
     pub max_journal: u64,
     /// The clock that decides what has expired.
     pub clock: Clock,
+    /// Bounds on counters and records.
     pub bounds: Bounds,
     /// Directory for backups. `None` switches them off.
     pub backup_dir: Option<PathBuf>,

@@ -72,6 +72,7 @@ pub struct Seal {
 }
 
 impl Seal {
+    /// Creates a seal whose key is known.
     pub fn new(key: SealKey) -> Self {
         Self { key: RwLock::new(Some(key)), is_known: AtomicBool::new(true) }
     }

@@ -19,7 +19,9 @@ pub const SHORTEST_STEP_MS: u64 = 1_000;
 /// Credits that are set aside until the same time, by the bucket's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpiryGroup {
+    /// End by the bucket's own clock.
     pub ends: Timestamp,
+    /// Sum of the group's credits, at least 1.
     pub credits: u64,
 }
 
@@ -58,6 +60,7 @@ pub struct ExpiryGroups {
     pub generation: u64,
     /// The time of the last change, by the server's clock.
     pub time: Timestamp,
+    /// The bucket's own clock, which never runs backwards.
     pub clock: BucketClock,
     /// Sorted by their ends, without duplicates. Each has at least one credit.
     groups: Vec<ExpiryGroup>,
@@ -88,6 +91,7 @@ pub fn round_down_end(at: Timestamp) -> Timestamp {
 }
 
 impl ExpiryGroups {
+    /// Creates groups without reservations.
     pub fn new(generation: u64) -> Self {
         Self { generation, time: Timestamp::EPOCH, clock: BucketClock::default(), groups: Vec::new() }
     }
@@ -104,10 +108,12 @@ impl ExpiryGroups {
         is_sound.then_some(Self { generation, time, clock, groups })
     }
 
+    /// Returns the groups in the order of their ends.
     pub fn groups(&self) -> &[ExpiryGroup] {
         &self.groups
     }
 
+    /// Returns whether no credits are set aside.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }

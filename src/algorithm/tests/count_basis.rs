@@ -30,7 +30,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn answers_do_not_depend_on_the_tally(
+    fn answers_do_not_depend_on_the_count_basis(
         limit in small_limit(), basis in count_basis(), asks in prop::collection::vec((0..40u64, ask()), 0..60),
     ) {
         let (mut plain, mut other) = (Bucket::new(limit), Bucket::new(limit.counting(basis)));

@@ -23,6 +23,7 @@ pub const MAX_PAGE: usize = 1_000;
 /// A filter for counters, and the place of a page among them.
 #[derive(Debug, Clone, Copy)]
 pub struct CountersOf<'a> {
+    /// The rule whose counters are listed.
     pub rule: RuleName<'a>,
     /// `None` stands for every actor.
     pub actor: Option<&'a str>,
@@ -55,6 +56,7 @@ pub struct Counter {
 /// A page of counters, in no particular order. It may be empty and not the last one.
 #[derive(Debug, Clone, Default)]
 pub struct CounterPage {
+    /// The counters of the page.
     pub counters: Vec<Counter>,
     /// The cursor of the next page; `None` on the last page.
     pub next: Option<String>,
@@ -63,6 +65,7 @@ pub struct CounterPage {
 /// The result of forgetting a page of counters.
 #[derive(Debug, Clone, Default)]
 pub struct ForgottenPage {
+    /// Number of counters forgotten in this page.
     pub forgotten: u64,
     /// Same as [`CounterPage::next`].
     pub next: Option<String>,

@@ -32,8 +32,11 @@ const READ_ALL_EVERY_NS: u64 = 60 * 60 * NANOS_PER_SECOND;
 /// A limit of a single actor under the rules in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedLimit {
+    /// The rule's label.
     pub rule: String,
+    /// The actor, in the form that hits give it.
     pub actor: String,
+    /// Credits in place of the rule's. 0 denies every hit.
     pub credits: u64,
     /// Nanoseconds until it ends. `None` if it stays until it is removed.
     pub ends_ns: Option<u64>,
@@ -59,6 +62,7 @@ impl ListedLimit {
 /// A page of limits, in no particular order. It may be empty and not the last one.
 #[derive(Debug, Clone, Default)]
 pub struct LimitsPage {
+    /// The limits of the page.
     pub limits: Vec<ListedLimit>,
     /// The cursor of the next page; `None` on the last page.
     pub next: Option<String>,

@@ -21,6 +21,7 @@ pub struct Payload {
 }
 
 impl Payload {
+    /// Creates the payload of a request with this intent, without operations.
     pub fn new(intent: Intent) -> Self {
         Self { intent, bytes: vec![letter(intent)] }
     }
@@ -47,6 +48,7 @@ impl Payload {
         self.bytes.extend_from_slice(&number.to_le_bytes());
     }
 
+    /// Returns a hash that identifies the request, the same on all servers and in all versions.
     pub fn fingerprint(&self) -> u64 {
         SipHasher13::new_with_keys(0, 0).hash(&self.bytes).h1
     }

@@ -197,11 +197,17 @@ fn lease_treatment(intent: Intent, is_canary: bool, are_named: bool, cost: Cost,
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settlement {
     /// Count what was used, and free the rest.
-    Commit { cost: u64 },
+    Commit {
+        /// Credits that were used.
+        cost: u64,
+    },
     /// Free all of it.
     Release,
     /// Keep it for `ttl_seconds` from now on; `None`: for the time that it was made for.
-    Renew { ttl_seconds: Option<u32> },
+    Renew {
+        /// Time to live from now on.
+        ttl_seconds: Option<u32>,
+    },
 }
 
 impl Settlement {

@@ -25,6 +25,7 @@ const SHARDS: usize = 1_024;
 pub struct LimitFilter<'a> {
     /// The rule's label.
     pub rule: Option<&'a str>,
+    /// `None` for the limits of all actors.
     pub actor: Option<&'a str>,
 }
 

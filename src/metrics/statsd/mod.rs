@@ -30,17 +30,22 @@ const LAST_REPORT: Duration = Duration::from_secs(1);
 /// Address of statsd, and how to send to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatsdOptions {
+    /// Host name or address, resolved at each connection.
     pub host: String,
+    /// Port of statsd, for either transport.
     pub port: u16,
     /// Prefix of all names, without its dot.
     pub prefix: String,
+    /// UDP or TCP.
     pub transport: Transport,
     /// Interval between reports.
     pub interval: Duration,
 }
 
 impl StatsdOptions {
+    /// The port that statsd uses by default.
     pub const DEFAULT_PORT: u16 = 8125;
+    /// Default interval between reports.
     pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 }
 

@@ -18,7 +18,9 @@ const ADDRESS_LIFETIME: Duration = Duration::from_secs(60);
 /// Transport protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
+    /// Packets, which may be lost.
     Udp,
+    /// A stream of lines.
     Tcp,
 }
 

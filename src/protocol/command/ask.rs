@@ -11,6 +11,7 @@ pub struct BucketAsk<'a> {
     pub key: &'a [u8],
     /// Part of the bucket's identity.
     pub limit: Limit,
+    /// The action on the bucket, and its cost in tokens.
     pub ask: Ask,
     /// The client's time; `None` for the server's.
     pub at: Option<Timestamp>,
@@ -19,8 +20,11 @@ pub struct BucketAsk<'a> {
 /// A request for a reservation: `key=value… AMOUNT n [TTL seconds] [ID text]`.
 #[derive(Debug, Clone, Copy)]
 pub struct ReserveAsk<'a> {
+    /// The operation to reserve for.
     pub pairs: Pairs<'a>,
+    /// Credits to set aside, at least 1.
     pub credits: u64,
+    /// Time to live. `None` is valid only if the matching rules lease, because leases have a time of their own.
     pub ttl_seconds: Option<u32>,
     /// The client's name for the reservation: any bytes.
     pub id: Option<&'a [u8]>,
@@ -32,11 +36,13 @@ pub const START: &str = "0";
 /// A request for counters of a rule: `name | key=value… [ACTOR actor] [CURSOR cursor] [COUNT count]`.
 #[derive(Debug, Clone, Copy)]
 pub struct CountersAsk<'a> {
+    /// The rule to list.
     pub rule: NamedRule<'a>,
     /// `None` for the counters of all actors.
     pub actor: Option<&'a str>,
     /// `None`: from the start.
     pub cursor: Option<&'a str>,
+    /// Wanted size of the page, at least 1. `None` for the default.
     pub count: Option<usize>,
 }
 
@@ -45,6 +51,7 @@ pub struct CountersAsk<'a> {
 pub enum NamedRule<'a> {
     /// Its label, `default`, or its position, as in `rule-1`.
     Name(&'a str),
+    /// The operation that the rule has to match.
     Operation(Pairs<'a>),
 }
 
@@ -53,6 +60,7 @@ pub enum NamedRule<'a> {
 pub struct LimitAsk<'a> {
     /// The rule's label.
     pub rule: &'a str,
+    /// Value of the rule's actor fields, as in the listing of counters.
     pub actor: &'a str,
 }
 
@@ -63,5 +71,6 @@ pub struct LimitsAsk<'a> {
     pub rule: Option<&'a str>,
     /// `None`: from the start.
     pub cursor: Option<&'a str>,
+    /// Wanted size of the page, at least 1. `None` for the default.
     pub count: Option<usize>,
 }

@@ -8,71 +8,150 @@ const MAX_ECHOED: usize = 128;
 /// The reply to a request that is not a command. The connection stays open.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
-    /// The name, and the first arguments, each quoted and followed by a space. `hint` may suggest another command.
+    /// No command has this name, or divvy declines it. The name and arguments are cut to [`MAX_ECHOED`] bytes each.
     #[error("ERR unknown command '{name}', with args beginning with: {arguments}{hint}")]
-    UnknownCommand { name: String, arguments: String, hint: String },
+    UnknownCommand {
+        /// First argument of the request.
+        name: String,
+        /// The arguments that follow, each quoted and followed by a space.
+        arguments: String,
+        /// A command with a similar name, as a question in parentheses. May be empty.
+        hint: String,
+    },
+    /// The command exists, but has no subcommand of this name.
     #[error("ERR unknown subcommand '{name}'. Try {parent} HELP.")]
-    UnknownSubcommand { name: String, parent: String },
+    UnknownSubcommand {
+        /// Second argument of the request.
+        name: String,
+        /// The command, in upper case.
+        parent: String,
+    },
+    /// The number of arguments does not match the command's arity.
     #[error("ERR wrong number of arguments for '{name}' command")]
-    WrongArity { name: String },
+    WrongArity {
+        /// Full name of the command: `parent|name` for a subcommand.
+        name: String,
+    },
+    /// An argument among the pairs has no `=`.
     #[error("ERR expected key=value, got '{argument}'")]
-    NotAPair { argument: String },
+    NotAPair {
+        /// The argument, truncated.
+        argument: String,
+    },
+    /// `COST` stands where a pair is expected: it is repeated, precedes a pair, or the command has no cost.
     #[error(
         "ERR COST comes once, after all pairs, and is followed by a number; only DIVVY.HIT, PEEK, CHARGE and REFUND take it"
     )]
     MisplacedCost,
+    /// `ID` stands where a pair is expected: it is repeated, precedes a pair, or the command has no id.
     #[error(
         "ERR ID comes once, after all pairs, and is followed by an id; only DIVVY.HIT, CHARGE, REFUND and RESERVE take it"
     )]
     MisplacedId,
+    /// The value after `COST` is negative, too large, or not a number.
     #[error("ERR COST is '{argument}', but must be a whole number from 0 to {}", i64::MAX)]
-    NotACost { argument: String },
+    NotACost {
+        /// The value, truncated.
+        argument: String,
+    },
+    /// An argument that has to be text is not UTF-8.
     #[error("ERR '{argument}' is not valid UTF-8")]
-    NotUtf8 { argument: String },
+    NotUtf8 {
+        /// The argument, truncated, with invalid bytes as U+FFFD.
+        argument: String,
+    },
+    /// The operation exceeds `--max-pairs`.
     #[error("ERR more than {max_pairs} pairs")]
-    TooManyPairs { max_pairs: usize },
+    TooManyPairs {
+        /// The configured maximum.
+        max_pairs: usize,
+    },
+    /// A command that lists or forgets counters has an unknown or repeated option.
     #[error(
         "ERR '{argument}' is not an option here; give a rule's label or pairs, then ACTOR, CURSOR, or COUNT, each once"
     )]
-    NotAnOption { argument: String },
+    NotAnOption {
+        /// The option, truncated.
+        argument: String,
+    },
+    /// A `DIVVY.LIMIT` subcommand has an unknown or repeated option.
     #[error(
         "ERR '{argument}' is not an option here; DIVVY.LIMIT SET takes EX, and LIST takes RULE, CURSOR and COUNT, each once"
     )]
-    NotALimitOption { argument: String },
+    NotALimitOption {
+        /// The option, truncated.
+        argument: String,
+    },
+    /// `DIVVY.RESERVE` has an unknown or repeated option, or one without a value.
     #[error(
         "ERR '{argument}' is not an option here; DIVVY.RESERVE takes key=value pairs, then AMOUNT, and TTL and ID if wanted, \
          each once and with its value"
     )]
-    NotAReserveOption { argument: String },
+    NotAReserveOption {
+        /// The option, truncated.
+        argument: String,
+    },
+    /// `DIVVY.RESERVE` does not say how many credits to set aside.
     #[error("ERR DIVVY.RESERVE needs AMOUNT n after all pairs")]
     NoAmount,
-    /// `usage` describes the command's arguments.
+    /// `DIVVY.COMMIT` or `DIVVY.RENEW` has an option that it does not take.
     #[error("ERR '{argument}' is not an option here; the command is {usage}")]
-    NotASettlingOption { argument: String, usage: &'static str },
-    /// `what` is the option.
+    NotASettlingOption {
+        /// The option, truncated.
+        argument: String,
+        /// Syntax of the command, for the message.
+        usage: &'static str,
+    },
+    /// The value of an option is 0, negative, or not a number.
     #[error("ERR {what} is '{argument}', but must be a whole number from 1 to {}", i64::MAX)]
-    NotPositive { what: &'static str, argument: String },
+    NotPositive {
+        /// Name of the option.
+        what: &'static str,
+        /// The value, truncated.
+        argument: String,
+    },
+    /// An option or its value is missing, repeated, or unknown, in a command with Redis's generic error.
     #[error("ERR syntax error")]
     Syntax,
+    /// A number is not an integer, or outside the range that makes sense for it.
     #[error("ERR value is not an integer or out of range")]
     NotAnInteger,
+    /// `SELECT` names a database other than 0.
     #[error("ERR DB index is out of range")]
     NoSuchDatabase,
+    /// `CLIENT LIST ID` has an argument that is not a client id.
     #[error("ERR Invalid client ID")]
     NotAClientId,
+    /// `CLIENT LIST TYPE` names a type that Redis does not have.
     #[error("ERR Unknown client type '{name}'")]
-    UnknownClientType { name: String },
+    UnknownClientType {
+        /// The type, truncated.
+        name: String,
+    },
+    /// `HELLO` asks for a version other than 2 and 3.
     #[error("NOPROTO unsupported protocol version")]
     UnsupportedVersion,
+    /// The first argument of `HELLO` is not a number.
     #[error("ERR Protocol version is not an integer or out of range")]
     VersionNotAnInteger,
+    /// `HELLO` has an unknown option, or one without its arguments.
     #[error("ERR Syntax error in HELLO option '{option}'")]
-    HelloOption { option: String },
-    /// `what` starts the sentence: "Client names", "lib-name", …
+    HelloOption {
+        /// The option, truncated.
+        option: String,
+    },
+    /// A connection's name or a library's attribute could break a line of `CLIENT LIST`.
     #[error("ERR {what} cannot contain spaces, newlines or special characters.")]
-    SpecialCharacters { what: &'static str },
+    SpecialCharacters {
+        /// Start of the sentence: "Client names", "lib-name", …
+        what: &'static str,
+    },
+    /// `CLIENT SETINFO` names an attribute other than `lib-name` and `lib-ver`.
     #[error("ERR Unrecognized option '{option}'")]
-    UnknownOption { option: String },
+    UnknownOption {
+        /// The attribute, truncated.
+        option: String,
+    },
 }
 
 impl CommandError {

@@ -22,14 +22,18 @@ pub enum Command<'a> {
     Reserve(ReserveAsk<'a>),
     /// `DIVVY.COMMIT id COST n`: counts the used credits of a reservation, and releases the rest.
     Commit {
+        /// The reservation's id, as answered by `DIVVY.RESERVE`.
         id: &'a [u8],
+        /// Credits that were used. May differ from the reserved amount.
         cost: u64,
     },
     /// `DIVVY.RELEASE id`: releases a reservation.
     Release(&'a [u8]),
     /// `DIVVY.RENEW id [TTL seconds]`: extends a reservation.
     Renew {
+        /// The reservation's id, as answered by `DIVVY.RESERVE`.
         id: &'a [u8],
+        /// New time to live. `None` is valid only for leases, which last as long as their rule says.
         ttl_seconds: Option<u32>,
     },
     /// `DIVVY.RESET key=value…`: forgets the counters of a hit.
@@ -52,8 +56,11 @@ pub enum Command<'a> {
     Backup(&'a str),
     /// `DIVVY.LIMIT SET rule actor credits [EX seconds]`: gives an actor its own limit.
     SetLimit {
+        /// The rule and the actor.
         of: LimitAsk<'a>,
+        /// Credits of the actor, instead of the rule's.
         credits: u64,
+        /// Seconds until the rule's own limit applies again. `None`: permanently.
         seconds: Option<u64>,
     },
     /// `DIVVY.LIMIT GET rule actor`
@@ -62,12 +69,17 @@ pub enum Command<'a> {
     RemoveLimit(LimitAsk<'a>),
     /// `DIVVY.LIMIT LIST …`: lists a page of actors' limits.
     ListLimits(LimitsAsk<'a>),
+    /// `PING [message]`: returns the message, or `PONG` without one.
     Ping(Option<&'a [u8]>),
+    /// `ECHO message`
     Echo(&'a [u8]),
+    /// `HELLO …`: may change the protocol's version, authenticate, and name the connection.
     Hello(Hello<'a>),
+    /// `AUTH [user] password`
     Auth(Credentials<'a>),
     /// `SELECT 0`: selects the only database.
     Select,
+    /// `QUIT`: answers, then closes the connection.
     Quit,
     /// `RESET`: resets the connection to its initial state.
     ResetConnection,
@@ -79,22 +91,31 @@ pub enum Command<'a> {
     Discard,
     /// `WATCH key…`, which is not supported.
     Watch,
+    /// `UNWATCH`, which has no effect here.
     Unwatch,
+    /// `CLIENT ID`: returns the connection's number.
     ClientId,
+    /// `CLIENT INFO`: describes this connection in a line.
     ClientInfo,
+    /// `CLIENT LIST …`: describes connections, one a line.
     ClientList(ClientFilter<'a>),
+    /// `CLIENT REPLY ON | OFF | SKIP`
     ClientReply(ReplyMode),
     /// `CLIENT NO-EVICT` and `CLIENT NO-TOUCH`, `ON` or `OFF`. They have no effect here.
     ClientSwitch,
+    /// `CLIENT GETNAME`
     ClientGetName,
     /// A valid name by Redis's rules, or an empty one to remove the name.
     ClientSetName(&'a [u8]),
+    /// `CLIENT SETINFO lib-name | lib-ver value`
     ClientSetInfo(LibraryInfo<'a>),
     /// The requested sections; empty for the usual ones.
     Info(Arguments<'a>),
     /// Glob patterns for names of settings.
     ConfigGet(Arguments<'a>),
+    /// `DBSIZE`: returns the approximate number of counters in the store.
     DbSize,
+    /// `TIME`: the server's clock, in seconds and microseconds.
     Time,
     /// `ROLE`: returns the server's role in replication.
     Role,
@@ -107,14 +128,18 @@ pub enum Command<'a> {
 pub struct Hello<'a> {
     /// The protocol to switch to; `None` to keep the current one.
     pub version: Option<Version>,
+    /// From `AUTH`.
     pub credentials: Option<Credentials<'a>>,
+    /// The connection's name, from `SETNAME`, valid by Redis's rules.
     pub name: Option<&'a [u8]>,
 }
 
+/// A user and a password. The debug format hides the password.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Credentials<'a> {
     /// `None` for the default user.
     pub user: Option<&'a [u8]>,
+    /// Password as sent, not yet checked.
     pub password: &'a [u8],
 }
 
@@ -128,6 +153,7 @@ impl std::fmt::Debug for Credentials<'_> {
 /// The clients that `CLIENT LIST` lists.
 #[derive(Debug, Clone, Copy)]
 pub enum ClientFilter<'a> {
+    /// All connections.
     All,
     /// A type that no client has.
     None,
@@ -149,7 +175,9 @@ impl ClientFilter<'_> {
 /// `CLIENT REPLY`: whether the client wants replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyMode {
+    /// Replies to all commands, as at the start.
     On,
+    /// No replies until `CLIENT REPLY ON`.
     Off,
     /// No replies to this command and the next one.
     Skip,
@@ -158,7 +186,9 @@ pub enum ReplyMode {
 /// A client library's description of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LibraryInfo<'a> {
+    /// `lib-name`: printable ASCII without spaces, may be empty.
     Name(&'a [u8]),
+    /// `lib-ver`: printable ASCII without spaces, may be empty.
     Version(&'a [u8]),
 }
 

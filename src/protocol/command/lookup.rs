@@ -10,7 +10,9 @@ use crate::protocol::resp::Arguments;
 /// A command's row in the table, and its parent's if it is a subcommand.
 #[derive(Debug, Clone, Copy)]
 pub struct CommandMatch {
+    /// The command of a subcommand. `None` if `spec` is the command itself.
     pub parent: Option<&'static Spec>,
+    /// The row whose arity and parser apply.
     pub spec: &'static Spec,
 }
 

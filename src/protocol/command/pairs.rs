@@ -19,6 +19,7 @@ pub struct Pairs<'a>(pub(super) Arguments<'a>);
 /// `key=value… [COST n] [ID text]`: pairs, and the cost and id of a request about them.
 #[derive(Debug, Clone, Copy)]
 pub struct PricedOperation<'a> {
+    /// The operation, without the options after it.
     pub pairs: Pairs<'a>,
     /// Cost in credits; `None` for the rules' cost.
     pub cost: Option<u64>,

@@ -5,8 +5,11 @@ use crate::protocol::resp::Arguments;
 /// A request for descriptions of commands.
 #[derive(Debug, Clone, Copy)]
 pub enum Question<'a> {
+    /// `COMMAND`: describes all commands.
     All,
+    /// `COMMAND COUNT`
     Count,
+    /// `COMMAND LIST`: returns all names.
     List,
     /// Describes the named commands; null for an unknown one.
     Info(Arguments<'a>),

@@ -30,6 +30,7 @@ pub struct Spec {
     /// Whether divvy has the command, and whether clients need it.
     pub support: Support,
     pub(super) parse: Parse,
+    /// Rows of the subcommands. Empty for a command without any.
     pub subcommands: &'static [Spec],
 }
 
@@ -48,8 +49,11 @@ pub enum Support {
 /// Positions of the first and the last key among the arguments (0 if there is no key), and the step between keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keys {
+    /// Position of the first key. The command's name is at 0.
     pub first: i64,
+    /// Position of the last key. Negative positions count from the end, as in Redis.
     pub last: i64,
+    /// Distance from one key to the next.
     pub step: i64,
 }
 

@@ -8,15 +8,20 @@ pub(super) const WELCOME: &str = "OK";
 /// A reply of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
+    /// `OK …`: the decision about a hit.
     Verdict {
+        /// Whether the hit was counted.
         allowed: bool,
         /// Credits left.
         credit: u64,
         /// Seconds until there are more.
         reset_seconds: u64,
     },
+    /// `ERR …`: the request was not decided.
     Error {
+        /// Code for programs, such as `unknown-command`.
         code: String,
+        /// Message for people, without its quotes.
         reason: String,
     },
 }

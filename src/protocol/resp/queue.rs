@@ -67,6 +67,7 @@ impl Queue {
 }
 
 impl QueuedRequest {
+    /// Returns the arguments as they came, the command's name first.
     pub fn arguments(&self) -> Arguments<'_> {
         Arguments::new(&self.text, &self.arguments)
     }

@@ -6,6 +6,7 @@ use std::io::Write;
 /// Version of a connection's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Version {
+    /// The version of a new connection.
     #[default]
     Resp2,
     /// The version after `HELLO 3`, which has maps, sets and its own null.
@@ -30,6 +31,7 @@ pub struct ReplyWriter<'a> {
 }
 
 impl<'a> ReplyWriter<'a> {
+    /// Creates a writer that appends to `out` in this version of the protocol.
     pub fn new(out: &'a mut Vec<u8>, version: Version) -> Self {
         Self { out, version }
     }
@@ -44,6 +46,7 @@ impl<'a> ReplyWriter<'a> {
         self.out.extend_from_slice(b"\r\n");
     }
 
+    /// Appends an integer, `:`.
     pub fn integer(&mut self, value: i64) {
         self.header(b':', value);
     }
@@ -72,12 +75,14 @@ impl<'a> ReplyWriter<'a> {
         self.out.extend_from_slice(b"\r\n");
     }
 
+    /// Appends a bulk string, `$`, which may contain any bytes.
     pub fn bulk(&mut self, content: &[u8]) {
         self.length(b'$', content.len());
         self.out.extend_from_slice(content);
         self.out.extend_from_slice(b"\r\n");
     }
 
+    /// Appends a null: `$-1` in RESP 2, `_` in RESP 3.
     pub fn null(&mut self) {
         self.out.extend_from_slice(match self.version {
             Version::Resp2 => b"$-1\r\n",

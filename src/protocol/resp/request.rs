@@ -57,13 +57,16 @@ pub enum ProtocolError {
     /// An element of the request is not a bulk string, but for example a nested array.
     #[error("ERR Protocol error: expected '$', got '{}'", .0.escape_ascii())]
     ExpectedBulk(u8),
+    /// No CRLF follows an argument of the declared length.
     #[error("ERR Protocol error: expected CRLF after a bulk string")]
     BulkTerminator,
+    /// The whole request is longer than [`Limits::max_request_bytes`].
     #[error("ERR Protocol error: too big request")]
     RequestTooBig,
     /// The request has too many bytes or arguments.
     #[error("ERR Protocol error: too big inline request")]
     InlineTooBig,
+    /// A quote in an inline request is not closed, or text follows it directly.
     #[error("ERR Protocol error: unbalanced quotes in request")]
     UnbalancedQuotes,
     /// A browser was tricked into sending a form to this port, with commands that its user did not write.
@@ -96,6 +99,7 @@ enum Progress {
 }
 
 impl Decoder {
+    /// Creates a decoder of an authenticated connection: see [`set_unauthenticated`](Self::set_unauthenticated).
     pub fn new(limits: Limits) -> Self {
         Self { limits, ..Self::default() }
     }
@@ -292,14 +296,17 @@ impl<'a> Arguments<'a> {
         Self { text, ranges }
     }
 
+    /// Returns the number of arguments, including the command's name.
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
+    /// Returns whether the request was an empty array or line.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
+    /// Returns the argument at this position, 0 for the command's name. `None` beyond the last.
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
         self.ranges.get(index).map(|range| self.slice(range))
     }
@@ -314,6 +321,7 @@ impl<'a> Arguments<'a> {
         Self { text: self.text, ranges: self.ranges.get(..count).unwrap_or(self.ranges) }
     }
 
+    /// Iterates over the arguments in order, beginning with the command's name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         let arguments = *self;
         arguments.ranges.iter().map(move |range| arguments.slice(range))

@@ -10,10 +10,13 @@ const API: &str = "/v1";
 /// Reason why the metrics cannot have a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidMetricsPath {
+    /// The first character is not a slash, or the second one is, too.
     #[error("the path must begin with one slash, such as {DEFAULT_METRICS_PATH}")]
     NoSlash,
+    /// A character that clients might escape.
     #[error("the path may contain only letters, digits, slashes, and . _ ~ -")]
     Character,
+    /// Another page of the front, or the API, has this path.
     #[error("this path is taken; choose another one, such as {DEFAULT_METRICS_PATH}")]
     Taken,
 }

@@ -25,12 +25,16 @@ pub struct Password {
 /// Reason why a text cannot be a password: one of the protocols could not carry it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadPassword {
+    /// The text has no characters.
     #[error("it is empty")]
     Empty,
+    /// The text exceeds [`MAX_PASSWORD_BYTES`].
     #[error("it has more than {MAX_PASSWORD_BYTES} bytes")]
     TooLong,
+    /// White space at either end. The HTTP front trims a token.
     #[error("it starts or ends with white space")]
     OuterSpace,
+    /// A control character could end a line or a header early.
     #[error("it contains a control character, such as a line break")]
     Control,
 }
@@ -108,8 +112,11 @@ impl Guard {
 /// The passwords of the fronts; `None` for a front that is open to all clients.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
+    /// The line protocol.
     pub line: Option<Arc<Guard>>,
+    /// RESP.
     pub resp: Option<Arc<Guard>>,
+    /// gRPC.
     pub grpc: Option<Arc<Guard>>,
     /// Requests over HTTP that read or change counters and rules, except the following ones.
     pub http: Option<Arc<Guard>>,
@@ -117,6 +124,7 @@ pub struct Access {
     pub hit: Option<Arc<Guard>>,
     /// Checks for gateways over HTTP.
     pub check: Option<Arc<Guard>>,
+    /// The metrics over HTTP.
     pub metrics: Option<Arc<Guard>>,
 }
 
@@ -129,10 +137,12 @@ pub struct Gate {
 }
 
 impl Gate {
+    /// Creates a gate for a connection from `peer`. It is open if there is no `guard`.
     pub fn new(guard: Option<Arc<Guard>>, peer: SocketAddr) -> Self {
         Self { is_open: guard.is_none(), guard, peer }
     }
 
+    /// Returns whether the client may send requests.
     pub fn is_open(&self) -> bool {
         self.is_open
     }

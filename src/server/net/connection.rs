@@ -62,7 +62,9 @@ pub struct Timeouts {
 pub struct ConnectionContext {
     /// Cancelled when the server is closing: the connection answers what has come in, and ends.
     pub closing: CancellationToken,
+    /// The connection's share of the buffer memory.
     pub memory: Share,
+    /// Metrics of the process.
     pub metrics: Arc<Metrics>,
 }
 

@@ -31,6 +31,7 @@ pub enum WhenFull {
 /// Bounds of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
+    /// Maximum number of counters.
     pub max_counters: u64,
     /// Maximum number of reservations.
     pub max_reservations: u64,
@@ -40,6 +41,7 @@ pub struct Bounds {
     pub max_address_share: u8,
     /// Maximum size of the counters on disk (bytes).
     pub max_disk: u64,
+    /// The answer to hits that need a new counter beyond the bounds.
     pub when_full: WhenFull,
 }
 

@@ -18,6 +18,7 @@ const LENGTH: usize = size_of::<u32>();
 /// The kind of a record. Records of two kinds may have the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordSpace {
+    /// Reservations, open or committed.
     Reservations = 4,
     /// Answers to idempotent requests.
     Answers = 5,

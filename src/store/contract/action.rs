@@ -6,6 +6,7 @@ use crate::store::record_key::RecordSpace;
 /// An action on a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
+    /// Ask the bucket, and remember nothing of the request.
     Ask(Ask),
     /// Forget the bucket. `allowed` in the outcome says whether its state was other than fresh.
     Forget,
@@ -14,7 +15,9 @@ pub enum Action {
     /// Ask, and remember the outcome. The same request (same key, same fingerprint) gets it again and takes nothing. Any ask
     /// can be idempotent. The entry's key is the key of the answer's record, and contains the bucket's key.
     Idempotent {
+        /// The ask.
         ask: Ask,
+        /// Identifies the request. Under one key, another fingerprint is another request.
         fingerprint: u64,
     },
 }
@@ -70,6 +73,7 @@ impl Action {
         }
     }
 
+    /// Returns whether it makes, settles or keeps a reservation.
     pub fn is_about_reservation(self) -> bool {
         matches!(self, Self::Reservation(_))
     }
@@ -95,6 +99,7 @@ impl Action {
         }
     }
 
+    /// Returns whether a record belongs to it, next to the bucket.
     #[inline]
     pub fn has_record(self) -> bool {
         self.record_space().is_some()

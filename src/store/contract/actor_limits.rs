@@ -18,6 +18,7 @@ pub struct ActorLimit {
 pub struct LimitChange {
     /// The rule's label: letters, digits, `-` and `_`. The store uses it as a part of the limit's key.
     pub rule: String,
+    /// The actor, in the form that hits give it.
     pub actor: String,
     /// `None` if it was removed.
     pub limit: Option<ActorLimit>,
@@ -33,7 +34,14 @@ pub enum LimitCursor {
     Key(Box<[u8]>),
     /// All changes up to this one, in a store that other servers change too. `born` is a number that tells one history of changes
     /// from another. `of` says whose limit changed.
-    Change { born: u64, number: u64, of: String },
+    Change {
+        /// Distinguishes one history of changes from another.
+        born: u64,
+        /// Number of the change in its history.
+        number: u64,
+        /// Actor and rule of the change.
+        of: String,
+    },
     /// All, in a store that no other server changes.
     All,
 }
@@ -41,10 +49,13 @@ pub enum LimitCursor {
 /// A page of changed limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitPage {
+    /// The changed limits, at most [`LIMITS_PER_PAGE`].
     pub changes: Vec<LimitChange>,
+    /// The cursor after this page.
     pub known: LimitCursor,
     /// Whether all limits are reported, from this page to the last. Known limits that are not reported no longer exist.
     pub starts_over: bool,
+    /// Whether the server knows all limits after this page.
     pub is_last: bool,
 }
 

@@ -8,21 +8,33 @@ pub const MAX_BACKUP_NAME: usize = 100;
 /// The reason why there is no backup. No partial backup is left.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
+    /// No directory for backups is configured.
     #[error("backups are disabled: start the server with --backup-dir DIR")]
     SwitchedOff,
+    /// The store of this name is not on this server's disk.
     #[error("the {0} store keeps nothing on this server's disk: divvy has nothing to back up")]
     NothingOfOurs(&'static str),
+    /// The name is empty, too long, or leaves the directory.
     #[error(
         "a backup needs a name of letters, digits, '-', '_' and '.', up to {MAX_BACKUP_NAME} of them and no '.' or '-' at its \
          start; or the path of a directory with such a name directly in the server's --backup-dir"
     )]
     BadName,
+    /// The target has content.
     #[error("a backup with this name already exists and is not empty; choose another name or remove it")]
     Exists,
+    /// Backups are made one at a time.
     #[error("another backup is in progress; wait until it finishes")]
     Busy,
+    /// Writing failed. The partial backup is removed.
     #[error("cannot write the backup {path}: {reason}; the partial backup was removed")]
-    Failed { path: PathBuf, reason: String },
+    Failed {
+        /// Directory of the backup.
+        path: PathBuf,
+        /// The error of the disk or of RocksDB.
+        reason: String,
+    },
+    /// The work stopped before its end, for this reason.
     #[error("the backup was aborted: {0}")]
     Broken(String),
 }

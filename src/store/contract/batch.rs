@@ -158,6 +158,7 @@ impl Batch {
             + self.unsettled.capacity() * size_of::<usize>()
     }
 
+    /// Returns the time of all entries that have none of their own.
     pub fn now(&self) -> Timestamp {
         self.now
     }
@@ -182,10 +183,12 @@ impl Batch {
         Some(self.entries.get(index)?.key_in(&self.keys))
     }
 
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

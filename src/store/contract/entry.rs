@@ -16,7 +16,9 @@ const ASK_AGAIN_NS: u64 = NANOS_PER_SECOND;
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub(in crate::store) key: Range<usize>,
+    /// The limit of the bucket.
     pub limit: Limit,
+    /// The action.
     pub action: Action,
     /// The time of the decision: the batch's, or one that the client supplied.
     pub at: Timestamp,
@@ -27,9 +29,12 @@ pub struct Entry {
 /// The change of a bucket by an action.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Change {
+    /// The bucket stays as it is.
     #[default]
     Keep,
+    /// The bucket has this state.
     Set(State),
+    /// The bucket is forgotten.
     Clear,
 }
 

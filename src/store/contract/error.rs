@@ -5,6 +5,7 @@ use std::sync::Arc;
 /// The reason why a store could not answer. It is cheap to clone, because one failed commit fails many asks.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
+    /// The store could not carry out the work, for this reason.
     #[error("{0}")]
     Failed(Arc<str>),
     /// The store cannot be reached, or refuses every client.
@@ -22,14 +23,17 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Returns a failure with this reason.
     pub fn new(reason: impl Into<Arc<str>>) -> Self {
         Self::Failed(reason.into())
     }
 
+    /// Returns the error of a store that cannot be reached.
     pub fn unreachable(reason: impl Into<Arc<str>>) -> Self {
         Self::Unreachable(reason.into())
     }
 
+    /// Returns the error of a store without time for more work.
     pub fn overloaded(reason: impl Into<Arc<str>>) -> Self {
         Self::Overloaded(reason.into())
     }

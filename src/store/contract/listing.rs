@@ -22,12 +22,14 @@ pub struct Listing {
     pub cursor: Option<String>,
     /// Approximate number of buckets in the page. It may have fewer, even none, and in Redis a few more.
     pub count: usize,
+    /// The time at which fresh buckets are left out.
     pub now: Timestamp,
 }
 
 /// A page of buckets.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
+    /// The buckets of the page.
     pub buckets: Vec<ListedBucket>,
     /// The cursor of the next page. `None` on the last page.
     pub next: Option<String>,

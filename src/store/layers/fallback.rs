@@ -34,7 +34,10 @@ pub enum FailurePolicy {
     #[default]
     Error,
     /// The count of this server alone, of up to `buckets` buckets. Beyond that, new buckets get an error.
-    Local { buckets: usize },
+    Local {
+        /// Maximum number of buckets in memory.
+        buckets: usize,
+    },
 }
 
 impl FailurePolicy {

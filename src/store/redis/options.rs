@@ -13,7 +13,9 @@ pub struct RedisOptions {
     /// `redis://`, `rediss://` (TLS) or `redis+unix://` with user, password and database where needed. One URL names a server.
     /// Several URLs name nodes of a cluster, or sentinels if `sentinel` is given.
     pub urls: Vec<String>,
+    /// Settings of the sentinels. `None` if the URLs name servers.
     pub sentinel: Option<RedisSentinel>,
+    /// Certificates, for URLs with TLS.
     pub tls: RedisTls,
     /// The longest that a batch waits for its replies, reconnecting included.
     pub timeout: Duration,

@@ -97,6 +97,7 @@ impl RocksStore {
         worked.unwrap_or_else(|e| Err(StoreError::new(format!("cannot {what}: {e}"))))
     }
 
+    /// Returns what an acknowledgment promises.
     pub fn durability(&self) -> Durability {
         self.core.engine.durability
     }

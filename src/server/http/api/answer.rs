@@ -19,6 +19,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer<'a> {
+    /// Whether the credits were granted, or would be for a peek.
     pub allowed: bool,
     /// Maximum number of credits.
     pub limit: u64,

@@ -26,6 +26,7 @@ use crate::server::net::pool::{self, pooled};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HitRequest<'a> {
+    /// The operation's pairs, as a JSON object.
     #[serde(borrow)]
     pub operation: Pairs<'a>,
     /// Cost in credits, instead of the rules' `costField`s.
@@ -33,6 +34,7 @@ pub struct HitRequest<'a> {
 }
 
 impl HitRequest<'_> {
+    /// Returns the cost in the body. `None` leaves it to the rules.
     pub fn cost(&self) -> Option<u64> {
         self.cost.map(|cost| cost.0)
     }

@@ -25,8 +25,10 @@ pub struct HitRoute {
 }
 
 impl HitRoute {
+    /// The only path of this route. Others go to the router.
     pub const PATH: &str = "/v1/hit";
 
+    /// Creates the route. `guard` checks the password, and `None` admits everybody.
     pub fn new(api: Arc<Api>, bounds: BodyBounds, guard: Option<Arc<Guard>>) -> Self {
         Self { api, bounds, guard }
     }

@@ -22,6 +22,7 @@ use crate::server::net::origin;
 /// Minimum length of a hit in a body: `{"operation":{}}` (bytes).
 const SHORTEST_HIT: usize = 16;
 
+/// The body of a batch.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HitsRequest<'a> {

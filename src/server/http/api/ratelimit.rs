@@ -40,6 +40,7 @@ pub struct RateLimitHeaders {
 }
 
 impl RateLimitHeaders {
+    /// No headers but `Retry-After`.
     pub const NONE: Self = Self { draft: false, triple: false, x: false };
 }
 
@@ -72,12 +73,17 @@ impl FromStr for RateLimitHeaders {
 pub struct LimitStatus<'a> {
     /// The rule's name: printable ASCII without quotes and backslashes.
     pub policy: &'a str,
+    /// Maximum number of credits.
     pub limit: u64,
+    /// Seconds, rounded up, for a full refill at the limit's rate. `None` if it has no rate.
     pub window_seconds: Option<u64>,
     /// Unit of `limit`, unless it counts requests.
     pub unit: Option<&'static str>,
+    /// Credits left.
     pub remaining: u64,
+    /// Seconds until there are more credits.
     pub reset: u64,
+    /// Seconds until the same request would be allowed. `None` if it is allowed, or never will be.
     pub retry_after: Option<u64>,
 }
 

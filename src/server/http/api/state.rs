@@ -18,7 +18,9 @@ pub const DEFAULT_MAX_HITS: usize = 1_000;
 /// Settings of the API.
 #[derive(Debug, Clone)]
 pub struct ApiSettings {
+    /// The dialects of rate limit headers.
     pub headers: RateLimitHeaders,
+    /// Checks for gateways.
     pub check: CheckSettings,
     /// Maximum number of hits in a request to `/v1/hits`.
     pub max_hits: usize,

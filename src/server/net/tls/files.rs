@@ -20,6 +20,7 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 pub struct Files {
     /// The server's certificate, followed by the intermediate ones.
     pub certificate: PathBuf,
+    /// The private key of the certificate, not encrypted.
     pub key: PathBuf,
     /// Authorities for client certificates; `None` if clients need no certificate.
     pub client_ca: Option<PathBuf>,
@@ -36,18 +37,44 @@ pub(super) struct Contents {
 /// Reason why the files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
+    /// The file cannot be read, or is too large.
     #[error("cannot read {}: {error}", path.display())]
-    Read { path: PathBuf, error: io::Error },
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The file is not valid PEM.
     #[error("{}: {error}", path.display())]
-    NotPem { path: PathBuf, error: pem::Error },
+    NotPem {
+        /// The file.
+        path: PathBuf,
+        /// The parser's error.
+        error: pem::Error,
+    },
+    /// This file has no certificate.
     #[error("{} contains no certificate: PEM is expected (-----BEGIN CERTIFICATE-----)", .0.display())]
     NoCertificate(PathBuf),
+    /// This file has no private key, or an encrypted one.
     #[error("{} contains no unencrypted private key: PEM is expected (-----BEGIN PRIVATE KEY-----)", .0.display())]
     NoKey(PathBuf),
+    /// The private key does not belong to the certificate.
     #[error("the key in {} is not that of the first certificate in {}", key.display(), certificate.display())]
-    Mismatch { key: PathBuf, certificate: PathBuf },
+    Mismatch {
+        /// File of the key.
+        key: PathBuf,
+        /// File of the certificate.
+        certificate: PathBuf,
+    },
+    /// rustls refuses the certificate, the key, or an authority.
     #[error("{}: {reason}", path.display())]
-    Unusable { path: PathBuf, reason: String },
+    Unusable {
+        /// File of the server's certificate or of the authorities.
+        path: PathBuf,
+        /// The reason, as rustls words it.
+        reason: String,
+    },
 }
 
 impl Files {

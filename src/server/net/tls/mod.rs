@@ -36,7 +36,9 @@ pub enum Alpn {
 /// Reason why a handshake did not complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoHandshake {
+    /// The client sent plain text, or TLS failed.
     Failed,
+    /// The handshake did not end in time.
     TooSlow,
 }
 

@@ -35,6 +35,7 @@ impl Prefix {
         Self(bytes.into())
     }
 
+    /// Returns the bytes that every key of the rule begins with.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

@@ -18,11 +18,14 @@ pub enum Space {
     SlotOfFirstField = 17,
     /// A counter with a name, in the slot of its actor.
     NamedInSlotOfActor = 18,
+    /// The same for an actor of several fields, in the slot of the first field's value.
     NamedInSlotOfFirstField = 19,
     /// A fixed window with debt, in Redis. Never on disk. Windows of [`Space::Rule`] have names there that Button's Divvy reads, and
     /// must not be below 0.
     Debt = 20,
+    /// The same in the slot of its actor.
     DebtInSlotOfActor = 21,
+    /// The same in the slot of the first field's value.
     DebtInSlotOfFirstField = 22,
 }
 

@@ -21,6 +21,7 @@ const MAGIC: [u8; LENGTH] = [2, 0, 0, 0xff];
 /// One change of one bucket.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Change<'a> {
+    /// The bucket's key.
     pub key: &'a [u8],
     /// The bucket's new value; empty if the bucket is forgotten.
     pub value: &'a [u8],

@@ -8,41 +8,71 @@ use super::format::FORMAT;
 /// The reason that a data directory could not be opened. Nothing was changed in it.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    /// Another process holds the directory's lock.
     #[error(
         "{0} is in use by another process; stop that one (only one divvy may serve a data directory), or choose another --data-dir"
     )]
     InUse(PathBuf),
+    /// The directory has files, but no mark of divvy.
     #[error(
         "{0} holds files but no divvy database; choose an empty or new directory with --data-dir (nothing was changed)"
     )]
     NotOurs(PathBuf),
+    /// Its format is unknown to this version of divvy.
     #[error(
         "{path} was written in format {found}, and this divvy reads formats up to {FORMAT}; run the divvy that wrote it, or choose another --data-dir (nothing was changed)"
     )]
-    UnknownFormat { path: PathBuf, found: String },
+    UnknownFormat {
+        /// The data directory.
+        path: PathBuf,
+        /// The format in the directory.
+        found: String,
+    },
+    /// RocksDB or divvy cannot read the content.
     #[error(
         "the database in {path} is damaged ({reason}); restore it from a backup, or move it away to start with empty counters (nothing was changed)"
     )]
-    Damaged { path: PathBuf, reason: String },
+    Damaged {
+        /// The data directory.
+        path: PathBuf,
+        /// The error.
+        reason: String,
+    },
+    /// The directory cannot be created, read or written.
     #[error(
         "cannot open the data directory {path}: {reason}; make room there, make it writable for this user, or choose another --data-dir"
     )]
-    Unusable { path: PathBuf, reason: String },
+    Unusable {
+        /// The data directory.
+        path: PathBuf,
+        /// The system's error.
+        reason: String,
+    },
+    /// The directory is a backup, which must be restored first.
     #[error(
         "{0} is a backup; make a data directory of it with `divvy restore {0} --data-dir DIR`, and serve that (nothing was changed)"
     )]
     IsBackup(PathBuf),
+    /// The path is a file.
     #[error("the data directory {0} is a file; choose a directory with --data-dir")]
     NotADirectory(PathBuf),
+    /// The data directory's parent does not exist.
     #[error(
         "cannot create the data directory {path}, because {parent} does not exist; create that first, or correct --data-dir"
     )]
-    NoParent { path: PathBuf, parent: PathBuf },
+    NoParent {
+        /// The data directory.
+        path: PathBuf,
+        /// The missing directory.
+        parent: PathBuf,
+    },
+    /// The system does not start another thread.
     #[error("cannot start a thread for the store: {0}; raise the process limit (ulimit -u)")]
     NoThread(std::io::Error),
 }
 
 impl OpenError {
+    /// Returns the error of a directory that cannot be used for this reason.
     pub fn unusable(path: &Path, reason: &dyn Display) -> Self {
         Self::Unusable { path: path.into(), reason: reason.to_string() }
     }
@@ -57,6 +87,7 @@ impl OpenError {
         }
     }
 
+    /// Returns the error of a database that cannot be read for this reason.
     pub fn damaged(path: &Path, reason: &dyn Display) -> Self {
         Self::Damaged { path: path.into(), reason: reason.to_string() }
     }

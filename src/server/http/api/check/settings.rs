@@ -7,6 +7,7 @@ use super::spec::CheckOperation;
 /// Settings of checks for gateways.
 #[derive(Debug, Clone)]
 pub struct CheckSettings {
+    /// How the checked request becomes an operation.
     pub operation: CheckOperation,
     /// Number of addresses at the end of `X-Forwarded-For` that belong to the operator's proxies.
     pub trusted_hops: usize,
