@@ -53,7 +53,7 @@ const LINES: &[(&str, &str)] = &[
     ("hit --server 127.0.0.1:1 a=1", "does `divvy serve` listen there for RESP? --server names another address"),
     ("hit --addr 127.0.0.1:1 a=1", "--addr names another address"),
     ("hit --addr 127.0.0.1:1 --cost 5 a=1", "use --server"),
-    ("counters", "--rule <LABEL>"),
+    ("counters", "--rule <NAME>"),
     ("limit set by-user ann many", "'many'"),
     // These need a running server.
     (
@@ -68,12 +68,12 @@ const LINES: &[(&str, &str)] = &[
     ("hit --addr {locked-line} a=1", "requires a password: set DIVVY_PASSWORD"),
     ("hit --server {locked} --password wrong a=1", "check DIVVY_PASSWORD or --password"),
     ("stats --server {locked}", "requires a password: set DIVVY_PASSWORD"),
-    ("counters --server {resp} --rule none", "no rule has the label 'none' (DIVVY.RULES lists them)"),
+    ("counters --server {resp} --rule none", "no rule is called 'none' (DIVVY.RULES lists them)"),
     ("counters --server {resp} --rule by-pair --actor ann", "write the actor as 'user=… path=…'"),
     ("counters --server {resp} --rule total --actor ann", "has one counter for all: the actor must be empty"),
     ("counters --server {resp} --operation api=none", "write it as the rules file does, patterns included"),
     ("limit set --server {resp} by-pair ann 5", "write the actor as 'user=… path=…'"),
-    ("limit set --server {resp} none ann 5", "no rule has the label 'none'"),
+    ("limit set --server {resp} none ann 5", "no rule is called 'none'"),
     ("backup --server {resp} monday", "the memory store keeps nothing on this server's disk"),
 ];
 

@@ -177,7 +177,8 @@ fn reasonable_rules_have_no_warning() {
          [api-key=*]\ncreditLimit = 9\nper = 1m\nactorField = api-key",
         // The limit on the login must allow, too.
         "[api-key=*]\ncreditLimit = 9\nper = 1m\nactorField = api-key\nmatchPolicy = and\n\
-         [path=/login ip=*]\ncreditLimit = 5\nper = 15m\nactorField = ip\n[path=*]\ncreditLimit = 5\nper = 1m\nactorField =",
+         [path=/login ip=*]\ncreditLimit = 5\nper = 15m\nactorField = ip\n\
+         [api-key=*]\ncreditLimit = 5\nper = 1h\nactorField =",
     ] {
         assert_eq!(ini(rules), "", "{rules}");
     }

@@ -65,7 +65,7 @@ fn certificates_are_checked_before_connecting() {
     };
     let ca = |path: &PathBuf| RedisTls { ca: Some(path.clone()), client: None };
     assert_eq!(error("rediss://localhost", ca(&good)), "");
-    assert!(error("redis://localhost", ca(&good)).contains("Redis URL 1 is without TLS"));
+    assert!(error("redis://localhost", ca(&good)).contains("Redis URL 1 does not use TLS"));
     assert!(error("rediss://localhost", ca(&dir.path().join("none"))).contains("none: No such file"));
     assert!(error("rediss://localhost", ca(&empty)).contains("empty.pem contains no CERTIFICATE"));
     assert!(error("rediss://localhost", ca(&broken)).contains("cannot use the certificates"));
