@@ -45,7 +45,7 @@ fn numbers(BucketActions { limit, is_window, .. }: &BucketActions, at: Timestamp
             format!("{capacity} {credits} {time_ns}")
         }
         // Redis has no shorter unit than a millisecond.
-        (_, Some((_, window_ns))) if *is_window => format!("{capacity} {}000000", window_ns.div_ceil(NANOS_PER_MILLI)),
+        (_, Some((_, window_ns))) if *is_window => format!("{capacity} {}", window_ns.div_ceil(NANOS_PER_MILLI)),
         (_, Some((_, window_ns))) => format!("{capacity} {window_ns}"),
         // A concurrency limit: each ask says how long its lease lasts.
         (_, None) => format!("{capacity} 0"),
@@ -181,7 +181,7 @@ mod tests {
         batch.push(limit, take, Timestamp::MAX, |key| prefix.write_key("x", key));
         let mut plan = plan_calls(&batch, Layout::OneServer).remove(0);
         let call = make_call(&batch, &mut plan, Layout::OneServer);
-        assert_eq!(call.arguments, [b"5 2000000".to_vec(), b"take 1 now".to_vec()]);
+        assert_eq!(call.arguments, [b"5 2".to_vec(), b"take 1 now".to_vec()]);
     }
 
     #[test]
