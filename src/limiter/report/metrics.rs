@@ -107,7 +107,7 @@ impl Report<'_> {
         for (rule, entry) in self.plan.settled.iter().filter_map(|record| Some((record.rule?, record.entry?))) {
             let hits = self.policy().and_then(|policy| policy.hits.get(rule));
             let (Some(hits), Ok(outcome)) = (hits, self.entry(entry)) else { continue };
-            match self.plan.batch.action(entry) {
+            match self.plan.batch.entry(entry).map(|entry| entry.action) {
                 Some(Action::Reservation(ReservationAsk::Commit { .. })) => count_commit(hits, outcome.fate),
                 Some(Action::Reservation(ReservationAsk::Release)) if outcome.fate == Fate::Done => hits.releases.inc(),
                 _ => {}

@@ -25,12 +25,4 @@ impl StoreError {
     pub fn new(reason: impl Into<Arc<str>>) -> Self {
         Self::Failed(reason.into())
     }
-
-    pub fn unreachable(reason: impl Into<Arc<str>>) -> Self {
-        Self::Unreachable(reason.into())
-    }
-
-    pub fn overloaded(reason: impl Into<Arc<str>>) -> Self {
-        Self::Overloaded(reason.into())
-    }
 }
