@@ -98,7 +98,7 @@ impl Redis {
     pub fn load_store_script(&self, credit_limit: u64, reset_seconds: u64) -> anyhow::Result<String> {
         let digest = self.load_script(&redis_window_script())?;
         let key = format!("'divvy:ip=* method=POST path=/v1/search*:{{}}:{credit_limit}:{reset_seconds}'");
-        let limit = format!("'{credit_limit} {reset_seconds}000000000'");
+        let limit = format!("'{credit_limit} {reset_seconds}000'");
         Ok(format!("EVALSHA {digest} 1 {key} {limit} 'take 1 now'"))
     }
 

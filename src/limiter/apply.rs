@@ -40,7 +40,7 @@ impl<'a> Applying<'a> {
 
     /// Applies a batch that would keep its thread busy for long, and yields between its parts. A group is never divided.
     async fn apply_in_parts(&mut self) {
-        self.plan.batch.forget_outcomes();
+        self.plan.batch.outcomes.clear();
         for range in self.plan.batch.parts(MAX_PART) {
             let part = self.part.insert(Box::new(self.plan.batch.part(&range.collect::<Vec<_>>())));
             self.store.apply(part).await;
@@ -52,7 +52,7 @@ impl<'a> Applying<'a> {
     /// Takes over the outcomes of the part.
     fn adopt_part(&mut self) {
         if let Some(part) = self.part.take() {
-            self.plan.batch.adopt_next(*part);
+            self.plan.batch.outcomes.extend(part.outcomes);
         }
     }
 }
@@ -63,7 +63,7 @@ impl Drop for Applying<'_> {
             return;
         }
         let unfinished = self.part.as_deref_mut().unwrap_or(&mut self.plan.batch);
-        let Some(task) = unfinished.take_unattended() else {
+        let Some(task) = unfinished.unattended.take() else {
             self.adopt_part();
             // Entries without an outcome were never asked: the store did not fail.
             applied(mem::take(&mut self.plan)).report().count(self.metrics);
@@ -76,7 +76,7 @@ impl Drop for Applying<'_> {
         runtime.spawn(async move {
             let Ok(batch) = task.await else { return };
             if is_part {
-                plan.batch.adopt_next(batch);
+                plan.batch.outcomes.extend(batch.outcomes);
                 // The parts after it were never asked.
                 applied(plan).report().count(&metrics);
             } else {
@@ -90,6 +90,6 @@ impl Drop for Applying<'_> {
 
 /// Takes the outcomes out of the plan's batch.
 pub(super) fn applied(mut plan: Plan) -> Applied {
-    let outcomes = plan.batch.take_outcomes();
+    let outcomes = mem::take(&mut plan.batch.outcomes);
     Applied { plan, outcomes }
 }

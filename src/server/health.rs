@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn result_expires_and_then_counts_as_silence() {
         let at = Instant::now();
-        for (result, state) in [(Ok(()), Ok(())), (Err(StoreError::unreachable("it is away")), failing())] {
+        for (result, state) in [(Ok(()), Ok(())), (Err(StoreError::Unreachable("it is away".into())), failing())] {
             let result = ProbeResult { result, at };
             assert_eq!(judge(Some(&result), at, at + MAX_AGE), state);
             assert_eq!(judge(Some(&result), at, at + MAX_AGE + Duration::from_nanos(1)), Err(NotReady::Silent));
@@ -220,7 +220,7 @@ mod tests {
         let checks = AtomicU32::new(0);
         let check = move || {
             let is_first = checks.fetch_add(1, SeqCst) == 0;
-            async move { if is_first { Err(StoreError::unreachable("it is away")) } else { Ok(()) } }
+            async move { if is_first { Err(StoreError::Unreachable("it is away".into())) } else { Ok(()) } }
         };
         let draining = CancellationToken::new();
         let health = Health::probed_by(check, &Metrics::new(), draining.clone()).unwrap();

@@ -177,7 +177,7 @@ impl Store for MemoryStore {
         buckets.records.advance(now);
         let shares = Shares::of(batch.origin);
         let budgets = Budgets { counters: &self.budget, records: &self.records, shares: &shares };
-        batch.forget_outcomes();
+        batch.outcomes.clear();
         batch.answer_on(|unit, outcomes| {
             match unit.entries {
                 [entry] if !entry.action.has_record() => {

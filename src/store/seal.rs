@@ -109,7 +109,9 @@ impl Seal {
 
 /// Returns the error of a reservation while the key is not known.
 pub fn unknown_seal_key() -> StoreError {
-    StoreError::unreachable("the key for reservation ids could not be read since this server started: see its log")
+    StoreError::Unreachable(
+        "the key for reservation ids could not be read since this server started: see its log".into(),
+    )
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ impl Store for ScriptedStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        if self.is_down.load(Relaxed) { Err(StoreError::unreachable("down")) } else { Ok(()) }
+        if self.is_down.load(Relaxed) { Err(StoreError::Unreachable("down".into())) } else { Ok(()) }
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -55,14 +55,14 @@ impl ScriptedStore {
     async fn answer(&self, batch: &mut Batch) {
         self.asked.fetch_add(batch.len() as u64, Relaxed);
         if self.is_down.load(Relaxed) {
-            batch.answer_each(|_| Err(StoreError::unreachable("down")));
+            batch.answer_each(|_| Err(StoreError::Unreachable("down".into())));
             return;
         }
         self.memory.apply(batch).await;
         let failure = |key: &[u8]| match key.first() {
-            Some(b'!') => Some(StoreError::unreachable("out of reach")),
+            Some(b'!') => Some(StoreError::Unreachable("out of reach".into())),
             Some(b'?') => Some(StoreError::new("not understood")),
-            Some(b'+') => Some(StoreError::overloaded("no room")),
+            Some(b'+') => Some(StoreError::Overloaded("no room".into())),
             _ => None,
         };
         // A failure fails the whole group.

@@ -169,7 +169,7 @@ impl Limiter {
         if !batch.is_empty() {
             self.store.apply(&mut batch).await;
         }
-        batch.take_outcomes()
+        batch.outcomes
     }
 }
 

@@ -46,7 +46,7 @@ impl PlanBuilder {
         has_seal: bool,
     ) {
         self.plan.begin(policy, now);
-        self.plan.batch.set_origin(self.origin);
+        self.plan.batch.origin = self.origin;
         self.group = None;
         self.key = None;
         self.max_reservation_ttl = max_reservation_ttl;
@@ -56,7 +56,7 @@ impl PlanBuilder {
     /// Sets the client that asks, also for later plans: what clients of one address may have the store remember is bounded.
     pub fn set_origin(&mut self, origin: Option<Origin>) {
         self.origin = origin;
-        self.plan.batch.set_origin(origin);
+        self.plan.batch.origin = origin;
     }
 
     /// Returns the plan. The builder has no buffers then, until [`PlanBuilder::reuse`].

@@ -190,7 +190,8 @@ impl Plan {
     /// The record keys of the reservations that the plan makes.
     pub fn reservation_keys(&self) -> Vec<Arc<[u8]>> {
         let makes_one = |entry: &usize| {
-            matches!(self.batch.action(*entry), Some(Action::Reservation(ReservationAsk::Reserve { .. })))
+            let action = self.batch.entry(*entry).map(|entry| entry.action);
+            matches!(action, Some(Action::Reservation(ReservationAsk::Reserve { .. })))
         };
         let keys = (0..self.batch.len()).filter(makes_one).filter_map(|entry| self.batch.key_at(entry));
         keys.map(Arc::from).collect()
@@ -209,7 +210,7 @@ impl Plan {
     /// The entry of a member that makes or frees a reservation.
     pub(in crate::limiter) fn reservation(&self, member: &Member) -> Option<usize> {
         let Source::Entry(entry) = member.source else { return None };
-        self.batch.action(entry)?.is_about_reservation().then_some(entry)
+        self.batch.entry(entry)?.action.is_about_reservation().then_some(entry)
     }
 
     /// The records of these members' reservations, each after the fingerprint of its rule. An entry that several members share
@@ -234,6 +235,6 @@ impl Plan {
     /// The limit that decides a member; `None` if the rule has no counter.
     pub(in crate::limiter) fn limit(&self, member: &Member) -> Option<&Limit> {
         let Source::Entry(entry) = member.source else { return None };
-        self.batch.limit(entry)
+        self.batch.entry(entry).map(|entry| &entry.limit)
     }
 }

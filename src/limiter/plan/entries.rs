@@ -5,7 +5,7 @@ use super::contents::Mark;
 use super::idempotency_key::IdempotencyKey;
 use crate::algorithm::{Ask, Limit, ReservationAsk};
 use crate::clock::Timestamp;
-use crate::store::{Action, Batch, record_key};
+use crate::store::{Action, Batch, Entry, record_key};
 
 /// How the requests of a group ask a counter that several of them concern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,12 +85,12 @@ impl OpenGroup {
     /// Takes the batch's last entry into the group: apart, as an entry of its own, or merged with the entry for the same
     /// counter. Returns its index.
     fn admit(&mut self, last: usize, is_canary: bool, batch: &mut Batch) -> usize {
-        let Some(action) = batch.action(last) else { return last };
+        let Some(Entry { limit, action, .. }) = batch.entry(last).cloned() else { return last };
         if is_canary || (action.is_settlement() && self.together == Together::Summed) {
             self.apart.push(last);
             return last;
         }
-        let (limit, key) = (batch.limit(last).copied(), batch.key_at(last).unwrap_or_default());
+        let key = batch.key_at(last).unwrap_or_default();
         // Idempotent requests have records of their own.
         let is_idempotent = matches!(action, Action::Idempotent { .. });
         let is_same =
@@ -98,7 +98,7 @@ impl OpenGroup {
         let is_known = |entry: &usize| *entry != last && batch.key_at(*entry).is_some_and(is_same);
         let Some(known) = self.entries(batch).find(is_known) else { return last };
         batch.truncate(last);
-        if let (Some(entry), Some(limit)) = (batch.entry_mut(known), limit) {
+        if let Some(entry) = batch.entry_mut(known) {
             entry.action = merge(entry.action, action, self.together);
             if limit.capacity() < entry.limit.capacity() {
                 entry.limit = limit;

@@ -5,7 +5,6 @@ use super::contents::{Group, Plan, Request, Source};
 use super::entries::{OpenGroup, Together};
 use super::reservation_id::MAX_ID_TEXT;
 use crate::limiter::refusal::{Refusal, RefusedMember};
-use crate::store::Action;
 
 impl PlanBuilder {
     /// Adds the requests that `add` adds as a group: they take effect together or not at all, and each reports its result in
@@ -45,7 +44,7 @@ impl PlanBuilder {
         if is_denied {
             batch.only_look(first);
         }
-        if !(first..batch.len()).any(|entry| batch.action(entry).is_some_and(Action::is_settlement)) {
+        if !(first..batch.len()).any(|entry| batch.entry(entry).is_some_and(|entry| entry.action.is_settlement())) {
             batch.group(first);
             groups.push(Group { members: start.members..members.len(), requests: start.requests..requests.len() });
         }

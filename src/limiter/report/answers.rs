@@ -33,7 +33,7 @@ impl Applied {
 /// The plan's buffers, to be used again.
 impl From<Applied> for Plan {
     fn from(Applied { mut plan, outcomes }: Applied) -> Self {
-        plan.batch.reuse_outcomes(outcomes);
+        plan.batch.outcomes = outcomes;
         plan
     }
 }

@@ -123,7 +123,7 @@ impl Report<'_> {
         for entry in records.iter().filter_map(|record| record.entry) {
             let outcome = self.entry(entry)?;
             let verdict = Verdict::from(outcome);
-            let capacity = i128::from(self.plan.batch.limit(entry).map_or(1, |limit| limit.capacity()));
+            let capacity = i128::from(self.plan.batch.entry(entry).map_or(1, |entry| entry.limit.capacity()));
             let leaves_less = |(other, of_other): &(Verdict, i128)| {
                 i128::from(verdict.balance()) * of_other < i128::from(other.balance()) * capacity
             };

@@ -21,25 +21,21 @@ pub const ENTRY_WEIGHT: usize = 512;
 pub struct Batch {
     /// The server's time when the batch was begun. Expiries on disk are computed from it.
     pub(in crate::store) now: Timestamp,
-    /// The client that asks.
-    pub(in crate::store) origin: Option<Origin>,
+    /// The client that asks, in later batches too.
+    pub origin: Option<Origin>,
     pub(in crate::store) keys: Vec<u8>,
     pub(in crate::store) entries: Vec<Entry>,
     /// Entries that take effect together, as ascending ranges of indexes.
     groups: Vec<Range<usize>>,
-    pub(in crate::store) outcomes: Outcomes,
+    /// The outcomes of the entries that are answered, in their order.
+    pub outcomes: Outcomes,
     /// Indexes of outcomes that depend on a change that was not durable yet.
     pub(in crate::store) unsettled: Vec<usize>,
     /// The task that applies the batch, if its caller has stopped waiting. Then this batch is empty.
-    pub(in crate::store) unattended: Option<JoinHandle<Batch>>,
+    pub unattended: Option<JoinHandle<Batch>>,
 }
 
 impl Batch {
-    /// Takes the task that finishes applying the batch, if its caller stopped waiting before the store had answered.
-    pub fn take_unattended(&mut self) -> Option<JoinHandle<Self>> {
-        self.unattended.take()
-    }
-
     /// Empties the batch, and sets its time.
     pub fn begin(&mut self, now: Timestamp) {
         self.now = now;
@@ -48,11 +44,6 @@ impl Batch {
         self.groups.clear();
         self.outcomes.clear();
         self.unsettled.clear();
-    }
-
-    /// Sets the client that asks, in later batches too.
-    pub fn set_origin(&mut self, origin: Option<Origin>) {
-        self.origin = origin;
     }
 
     /// Adds an action on the bucket whose key `write_key` appends. Returns its index.
@@ -168,14 +159,9 @@ impl Batch {
         (entry.at != self.now).then_some(entry.at)
     }
 
-    /// Returns the limit of the entry with this index.
-    pub fn limit(&self, index: usize) -> Option<&Limit> {
-        Some(&self.entries.get(index)?.limit)
-    }
-
-    /// Returns the action of the entry with this index.
-    pub fn action(&self, index: usize) -> Option<Action> {
-        Some(self.entries.get(index)?.action)
+    /// Returns the entry with this index.
+    pub fn entry(&self, index: usize) -> Option<&Entry> {
+        self.entries.get(index)
     }
 
     /// Returns the key of the entry with this index.

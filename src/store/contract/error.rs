@@ -27,14 +27,4 @@ impl StoreError {
     pub fn new(reason: impl Into<Arc<str>>) -> Self {
         Self::Failed(reason.into())
     }
-
-    /// Returns the error of a store that cannot be reached.
-    pub fn unreachable(reason: impl Into<Arc<str>>) -> Self {
-        Self::Unreachable(reason.into())
-    }
-
-    /// Returns the error of a store without time for more work.
-    pub fn overloaded(reason: impl Into<Arc<str>>) -> Self {
-        Self::Overloaded(reason.into())
-    }
 }

@@ -69,7 +69,7 @@ impl DenialCache {
     fn answer_known(&self, batch: &mut Batch) -> Vec<usize> {
         let now = batch.now();
         let mut unknown = Vec::new();
-        batch.forget_outcomes();
+        batch.outcomes.clear();
         batch.answer_on(|unit, outcomes| {
             match self.answer_unit(unit, now) {
                 Some(known) => outcomes.extend(known.into_iter().map(Ok)),
@@ -140,13 +140,9 @@ impl DenialCache {
 fn used_up(entry: &Entry, outcome: &Result<Outcome, StoreError>, now: Timestamp) -> Option<UsedUp> {
     let (Ok(outcome), Limit::FixedWindow(limit)) = (outcome, entry.limit) else { return None };
     let is_used_up = outcome.left == 0 && outcome.reset_ns > 0;
-    let (until, credits) = (now.plus(outcome.reset_ns), limit.credits.get());
-    (is_used_up && entry.at == now && !entry.action.has_record()).then_some(UsedUp {
-        until,
-        learned: now,
-        credits,
-        owed: outcome.owed,
-    })
+    let (until, credits, owed) = (now.plus(outcome.reset_ns), limit.credits.get(), outcome.owed);
+    let used_up = UsedUp { until, learned: now, credits, owed };
+    (is_used_up && entry.at == now && !entry.action.has_record()).then_some(used_up)
 }
 
 #[cfg(test)]

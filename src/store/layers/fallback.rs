@@ -41,22 +41,13 @@ pub enum FailurePolicy {
 }
 
 impl FailurePolicy {
-    fn name(self) -> &'static str {
+    /// Returns its name in metrics, and for the log how hits are answered.
+    fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Deny => "deny",
-            Self::Allow => "allow",
-            Self::Error => "error",
-            Self::Local { .. } => "local",
-        }
-    }
-
-    /// Says for the log how hits are answered.
-    fn describe(self) -> &'static str {
-        match self {
-            Self::Deny => "hits are denied",
-            Self::Allow => "hits are allowed",
-            Self::Error => "hits are answered with an error",
-            Self::Local { .. } => "hits are counted in this server's memory",
+            Self::Deny => ("deny", "hits are denied"),
+            Self::Allow => ("allow", "hits are allowed"),
+            Self::Error => ("error", "hits are answered with an error"),
+            Self::Local { .. } => ("local", "hits are counted in this server's memory"),
         }
     }
 }
@@ -86,6 +77,7 @@ pub struct Fallback {
 
 impl Fallback {
     pub fn new(policy: FailurePolicy, clock: Clock) -> Self {
+        let (_, effect) = policy.words();
         let max_counters = if let FailurePolicy::Local { buckets } = policy { buckets as u64 } else { 0 };
         Self {
             policy,
@@ -94,7 +86,7 @@ impl Fallback {
             stood_in: AtomicU64::new(0),
             clock,
             failed_at: AtomicU64::new(0),
-            outage: Mutex::new(Outage::of("the store", policy.describe())),
+            outage: Mutex::new(Outage::of("the store", effect)),
             was_refused: AtomicBool::new(false),
         }
     }
@@ -176,6 +168,7 @@ impl Fallback {
 
     pub fn metrics(&self) -> [Metric; 3] {
         let is_out = self.is_out(self.clock.now());
+        let (policy, _) = self.policy.words();
         [
             Metric::counter(
                 "divvy_redis_failures_total",
@@ -188,7 +181,7 @@ impl Fallback {
                 "Actions that --on-store-error answered in Redis's place.",
                 self.stood_in.load(Relaxed),
             )
-            .labelled("policy", self.policy.name()),
+            .labelled("policy", policy),
         ]
     }
 }

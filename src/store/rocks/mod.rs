@@ -126,7 +126,7 @@ impl Store for RocksStore {
         let mut lookups = Lookups::default();
         let shares = Shares::of(batch.origin);
         let mut decisions = Vec::new();
-        batch.forget_outcomes();
+        batch.outcomes.clear();
         let mut needs_records = engine.table.needs_records();
         loop {
             if needs_records {

@@ -6,7 +6,7 @@ use crate::store::contract::{Batch, Entry, Outcomes, StoreError, Unit, outcome_a
 impl Batch {
     /// Answers every entry by `answer`, in order. Groups are ignored.
     pub(in crate::store) fn answer_each(&mut self, answer: impl FnMut(&Entry) -> Result<Outcome, StoreError>) {
-        self.forget_outcomes();
+        self.outcomes.clear();
         self.outcomes.extend(self.entries.iter().map(answer));
     }
 
@@ -36,11 +36,6 @@ impl Batch {
         entries.map(|(index, entry)| (index, entry.key_in(&self.keys), entry))
     }
 
-    /// Removes all outcomes.
-    pub fn forget_outcomes(&mut self) {
-        self.outcomes.clear();
-    }
-
     /// Replaces the outcomes that depend on changes that could not be made durable.
     #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "only the embedded store makes changes durable"))]
     pub(in crate::store) fn fail_unsettled(&mut self, error: &StoreError) {
@@ -59,15 +54,5 @@ impl Batch {
     /// Returns the outcome of the entry with this index, or an error if no store has applied it.
     pub fn outcome(&self, index: usize) -> Result<Outcome, StoreError> {
         outcome_at(&self.outcomes, index)
-    }
-
-    /// Moves the outcomes out.
-    pub fn take_outcomes(&mut self) -> Outcomes {
-        std::mem::take(&mut self.outcomes)
-    }
-
-    /// Takes back the buffer from [`Batch::take_outcomes`] for the next batch.
-    pub fn reuse_outcomes(&mut self, outcomes: Outcomes) {
-        self.outcomes = outcomes;
     }
 }

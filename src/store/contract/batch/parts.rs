@@ -43,11 +43,6 @@ impl Batch {
             }
         }
     }
-
-    /// Takes over the outcomes of `part`, which consists of the next unanswered entries.
-    pub fn adopt_next(&mut self, part: Self) {
-        self.outcomes.extend(part.outcomes);
-    }
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ fn numbers(BucketActions { limit, is_window, .. }: &BucketActions, at: Timestamp
             format!("{capacity} {credits} {time_ns}")
         }
         // Redis has no shorter unit than a millisecond.
-        (_, Some((_, window_ns))) if *is_window => format!("{capacity} {}000000", window_ns.div_ceil(NANOS_PER_MILLI)),
+        (_, Some((_, window_ns))) if *is_window => format!("{capacity} {}", window_ns.div_ceil(NANOS_PER_MILLI)),
         (_, Some((_, window_ns))) => format!("{capacity} {window_ns}"),
         // A concurrency limit: each ask says how long its lease lasts.
         (_, None) => format!("{capacity} 0"),
@@ -85,13 +85,7 @@ fn action_text(action: Action, at: &str) -> String {
 }
 
 fn ask_text(ask: Ask, at: &str) -> String {
-    let (name, cost) = name_and_cost(ask);
-    format!("{name} {cost} {at}")
-}
-
-/// Returns the ask's name in the scripts, and its cost.
-fn name_and_cost(ask: Ask) -> (&'static str, u64) {
-    match ask {
+    let (name, cost) = match ask {
         Ask::Look { cost } => ("look", cost),
         Ask::Take { cost } => ("take", cost),
         Ask::Overdraw { cost } => ("overdraw", cost),
@@ -101,7 +95,8 @@ fn name_and_cost(ask: Ask) -> (&'static str, u64) {
         Ask::Drain { cost, strict: true } => ("strict", cost),
         Ask::Replay { cost, strict: false } => ("replay", cost),
         Ask::Replay { cost, strict: true } => ("strictreplay", cost),
-    }
+    };
+    format!("{name} {cost} {at}")
 }
 
 /// Reads the outcome of the entry: `allowed before balance reset_ns retry_ns session`. `-` stands for no retry and no session. If
@@ -114,7 +109,11 @@ pub fn read_outcome(entry: &Entry, text: &str) -> Option<Outcome> {
     let number = |word: &str| word.parse().ok().filter(|_| !word.starts_with('+'));
     let optional = |word| if word == "-" { Some(None) } else { number(word).map(Some) };
     let outcome = Outcome {
-        allowed: flag(allowed)?,
+        allowed: match allowed {
+            "1" => true,
+            "0" => false,
+            _ => return None,
+        },
         before: number(before)?,
         left: if owed.is_some() { 0 } else { number(balance)? },
         owed: owed.map_or(Some(0), number)?,
@@ -128,14 +127,6 @@ pub fn read_outcome(entry: &Entry, text: &str) -> Option<Outcome> {
         },
     };
     words.next().is_none().then_some(outcome)
-}
-
-fn flag(word: &str) -> Option<bool> {
-    match word {
-        "1" => Some(true),
-        "0" => Some(false),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -181,7 +172,7 @@ mod tests {
         batch.push(limit, take, Timestamp::MAX, |key| prefix.write_key("x", key));
         let mut plan = plan_calls(&batch, Layout::OneServer).remove(0);
         let call = make_call(&batch, &mut plan, Layout::OneServer);
-        assert_eq!(call.arguments, [b"5 2000000".to_vec(), b"take 1 now".to_vec()]);
+        assert_eq!(call.arguments, [b"5 2".to_vec(), b"take 1 now".to_vec()]);
     }
 
     #[test]

@@ -6,39 +6,34 @@ use super::{bucket, records};
 use crate::algorithm::Outcome;
 use crate::store::contract::{Batch, Entry};
 use crate::store::redis::topology::Layout;
-use crate::store::redis::wire::{Call, Failure, Reply, Script};
+use crate::store::redis::wire::{Call, Failure, Reply};
 
 /// Returns the call that applies the actions, and takes the keys of their buckets.
 pub fn make_call(batch: &Batch, plan: &mut CallPlan, layout: Layout) -> Call {
     if let ([], [actions]) = (plan.steps.as_slice(), plan.buckets.as_mut_slice()) {
-        let (script, keys, arguments) = script_input(batch, actions, layout);
-        return Call::script(script, keys, arguments, actions.indices.len());
+        return bucket_call(batch, actions, layout);
     }
     let (mut keys, mut arguments) = (Vec::new(), Vec::new());
     let mut buckets = plan.buckets.iter_mut();
     for members in &plan.steps {
         arguments.push(members.to_string().into());
         for actions in buckets.by_ref().take(*members) {
-            let (script, own_keys, own_arguments) = script_input(batch, actions, layout);
-            arguments.push(script.name.into());
-            arguments.extend([own_keys.len(), own_arguments.len()].map(|count| count.to_string().into()));
-            arguments.extend(own_arguments);
-            keys.extend(own_keys);
+            let member = bucket_call(batch, actions, layout);
+            arguments.extend(member.script.map(|script| script.name.into()));
+            arguments.extend([member.keys.len(), member.arguments.len()].map(|count| count.to_string().into()));
+            arguments.extend(member.arguments);
+            keys.extend(member.keys);
         }
     }
     Call { brings_text: plan.has_successor, ..Call::script(&GROUP, keys, arguments, plan.buckets.len()) }
 }
 
-/// Returns the script that applies actions on one bucket, with its keys and arguments.
-fn script_input(
-    batch: &Batch,
-    actions: &mut BucketActions,
-    layout: Layout,
-) -> (&'static Script, Vec<Vec<u8>>, Vec<Vec<u8>>) {
+/// Returns the call that applies actions on one bucket, and takes the bucket's key.
+fn bucket_call(batch: &Batch, actions: &mut BucketActions, layout: Layout) -> Call {
     let mut arguments = bucket::arguments(batch, actions);
     let script = if actions.is_window { &*WINDOW } else { bucket_script(&actions.limit) };
     let keys = records::keys(std::mem::take(&mut actions.key), &actions.records, layout, &mut arguments);
-    (script, keys, arguments)
+    Call::script(script, keys, arguments, actions.indices.len())
 }
 
 /// Reads the outcome of each action from the reply.

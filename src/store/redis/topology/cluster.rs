@@ -110,7 +110,7 @@ impl Cluster {
             let probe = map.key_at(node, PROBE);
             Shard { client: self.client(node), name: Some(node.to_string().into()), probe }
         };
-        Ok(Shards { version: map.version(), list: map.masters().iter().map(shard).collect() })
+        Ok(Shards { version: map.version, list: map.masters.iter().map(shard).collect() })
     }
 
     /// Returns whether there is a connection to any of the nodes.
@@ -180,7 +180,7 @@ impl Cluster {
 
     /// Returns the slots, and looks them up if that has not happened yet.
     async fn known_slots(&self, deadline: Instant) -> Result<Arc<SlotMap>, Failure> {
-        if self.slots.load().masters().is_empty() {
+        if self.slots.load().masters.is_empty() {
             self.look_up(deadline).await?;
         }
         Ok(self.slots.load_full())
@@ -197,7 +197,7 @@ impl Cluster {
         // Half of the time is left for the calls themselves.
         let answer = self.first_answer(deadline.min(Instant::now() + self.timeout / 2)).await;
         let result = answer.map(|map| {
-            let is_known = |address: &Address| map.masters().contains(address) || self.seeds.contains(address);
+            let is_known = |address: &Address| map.masters.contains(address) || self.seeds.contains(address);
             self.clients.lock().retain(|address, _| is_known(address));
             self.slots.store(Arc::new(map));
         });
@@ -207,7 +207,7 @@ impl Cluster {
 
     async fn first_answer(&self, deadline: Instant) -> Result<SlotMap, Failure> {
         let map = self.slots.load_full();
-        let mut nodes: Vec<_> = map.masters().iter().chain(&self.seeds).collect();
+        let mut nodes: Vec<_> = map.masters.iter().chain(&self.seeds).collect();
         nodes.sort_unstable();
         nodes.dedup();
         let first = self.next_asked.fetch_add(NODES_ASKED, Relaxed) % nodes.len().max(1);
@@ -223,13 +223,8 @@ impl Cluster {
     }
 
     fn client(&self, node: &Address) -> Arc<NodeClient> {
-        let mut clients = self.clients.lock();
-        if let Some(client) = clients.get(node) {
-            return Arc::clone(client);
-        }
-        let endpoint = Endpoint::node(&self.template, self.certificates.clone(), node);
-        let client = Arc::new(NodeClient::new(endpoint, self.timeout));
-        clients.insert(node.clone(), Arc::clone(&client));
-        client
+        let endpoint = || Endpoint::node(&self.template, self.certificates.clone(), node);
+        let connect = || Arc::new(NodeClient::new(endpoint(), self.timeout));
+        Arc::clone(self.clients.lock().entry(node.clone()).or_insert_with(connect))
     }
 }

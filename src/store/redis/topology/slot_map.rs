@@ -44,8 +44,10 @@ fn host_or(host: &str, answered_by: &Address) -> String {
 pub struct SlotMap {
     /// Indices of masters. Slots without a master are missing.
     owners: HashMap<Slot, usize, foldhash::fast::RandomState>,
-    masters: Vec<Address>,
-    version: u64,
+    /// Every master once, in the order of their slots.
+    pub masters: Vec<Address>,
+    /// Changes when a slot moves to another node.
+    pub version: u64,
 }
 
 impl SlotMap {
@@ -79,16 +81,6 @@ impl SlotMap {
         let key = |number: u32| [prefix, format!("{{{number}}}").as_bytes()].concat();
         let is_there = |key: &Vec<u8>| self.owner(Slot::for_key(key)) == Some(node);
         (0..MOST_TRIES).map(key).find(is_there).unwrap_or_else(|| prefix.to_vec())
-    }
-
-    /// Returns a number that changes when a slot moves to another node.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
-    /// Returns every master once, in the order of their slots.
-    pub fn masters(&self) -> &[Address] {
-        &self.masters
     }
 
     fn place(&mut self, master: Address) -> usize {
@@ -155,8 +147,8 @@ mod tests {
         assert_eq!(owner(99), owner(300));
         assert_eq!(owner(100), Some(address("asked", 2)), "no host: the one that was asked");
         assert_eq!(owner(201), None);
-        assert_eq!(map.masters().len(), 2);
-        for node in map.masters() {
+        assert_eq!(map.masters.len(), 2);
+        for node in &map.masters {
             assert_eq!(map.owner(Slot::for_key(map.key_at(node, b"divvy.probe"))), Some(node));
         }
     }
@@ -170,7 +162,7 @@ mod tests {
                 Value::Array(vec![Value::Int(first), Value::Int(last), master])
             };
             let reply = Value::Array(ranges.iter().map(range).collect());
-            SlotMap::read(&reply, &address("asked", 9)).unwrap().version()
+            SlotMap::read(&reply, &address("asked", 9)).unwrap().version
         };
         let before = version(&[(0, 9, "a", "1"), (10, 99, "b", "2")]);
         assert_eq!(version(&[(10, 99, "b", "2"), (0, 9, "other-name", "1")]), before);

@@ -38,10 +38,8 @@ enum Servers {
 impl Target {
     pub fn new(options: &RedisOptions) -> Result<Self, InvalidRedisTarget> {
         let certificates = options.tls.read()?;
-        let mut infos = Vec::with_capacity(options.urls.len());
-        for (index, url) in options.urls.iter().enumerate() {
-            infos.push(parse(url, index + 1, certificates.as_ref())?);
-        }
+        let parsed = options.urls.iter().zip(1..).map(|(url, number)| parse(url, number, certificates.as_ref()));
+        let infos = parsed.collect::<Result<Vec<_>, _>>()?;
         let name = infos.iter().map(|info| info.addr().to_string()).collect::<Vec<_>>().join(", ");
         let timeout = options.timeout;
         let one = |endpoint| Servers::One(Arc::new(NodeClient::new(endpoint, timeout)));

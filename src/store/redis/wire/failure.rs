@@ -138,8 +138,8 @@ impl Failure {
         match self.cause() {
             Self::Cursor(cursor) => invalid_cursor(cursor),
             Self::ManySlots => StoreError::Impossible(MANY_SLOTS),
-            Self::Overloaded => StoreError::overloaded(self.text(name)),
-            _ if self.is_outage() => StoreError::unreachable(self.text(name)),
+            Self::Overloaded => StoreError::Overloaded(self.text(name).into()),
+            _ if self.is_outage() => StoreError::Unreachable(self.text(name).into()),
             _ => StoreError::new(self.text(name)),
         }
     }

@@ -1,6 +1,9 @@
 -- A rule's fixed window (window_stored.lua) as a state of fixed_window.lua, which comes before this. Its number and its time to
 -- live stay Divvy's own. `damaged` is the error if the key does not hold a number.
 
+-- Its limit has milliseconds.
+window_ns = times(window_ns, 1e6)
+
 -- The window when it was read.
 local known
 
@@ -9,10 +12,12 @@ function algorithm.decode(stored)
     DAMAGED = damaged
     return nil
   end
-  -- Redis's time is read first, so that no reservation outlives the window.
   local at = nanoseconds('now')
+  -- Read again after Redis's time, so that no reservation outlives the window.
+  local left_ms = redis.call('PTTL', KEYS[1])
+  if left_ms < 0 then left_ms = ttl end
   -- In its last millisecond, a window has 0 ms to live, but it still counts.
-  local left_ns = times(math.max(read_ttl(), 1), 1e6)
+  local left_ns = times(math.max(left_ms, 1), 1e6)
   -- An operator may have stored more credits than the limit has.
   if stored:sub(1, 1) ~= '-' then capacity = plus(capacity, minus(parse(stored), full)) end
   known = { ends = plus(at, left_ns), used = used_in(stored) }

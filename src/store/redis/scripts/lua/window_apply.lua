@@ -1,6 +1,5 @@
 -- Applies the actions to the window that window_stored.lua has read. Returns a text for each, as any bucket does (decide.lua).
 
-local ttl = stored and not refusal and read_ttl() or 0
 local outcomes = {}
 for place = 2, last do
   local action, cost = ARGV[place]:match('^(%a+) (%d+)')
@@ -29,17 +28,20 @@ for place = 2, last do
       redis.call('DEL', key)
       stored, ttl = false, 0
     elseif taken ~= 0 and stored then
-      redis.call('DECRBY', key, string_format('%.0f', taken))
+      redis.call('DECRBY', key, string_format('%d', taken))
     elseif taken > 0 then
-      stored, ttl = true, tonumber(window_ms)
-      redis.call('SET', key, string_format('%.0f', full - taken), 'PX', window_ms)
+      stored, ttl = true, longest
+      redis.call('SET', key, string_format('%d', full - taken), 'PX', window_ms)
     end
     left = left - taken
     -- In its last millisecond, a window has 0 ms to live, but it still counts.
     local ends_ms = math.max(ttl, 1)
     local reset_ms = left < credits and ends_ms or 0
-    local retry_ns = not allowed and wanted <= credits and string_format('%d000000', ends_ms) or '-'
-    outcomes[place - 1] = string_format('%d %d %d %d000000 %s -', allowed and 1 or 0, before, left, reset_ms, retry_ns)
+    if not allowed and wanted <= credits then
+      outcomes[place - 1] = string_format('0 %d %d %d000000 %d000000 -', before, left, reset_ms, ends_ms)
+    else
+      outcomes[place - 1] = string_format('%d %d %d %d000000 - -', allowed and 1 or 0, before, left, reset_ms)
+    end
   end
 end
 return outcomes
