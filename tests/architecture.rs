@@ -1,5 +1,5 @@
 //! Checks two statements of src/lib.rs about imports: they go downward only between modules, and no files import each
-//! other in circles.
+//! other in circles. Also checks that the files exist which docs/architecture.md names.
 
 mod source;
 
@@ -49,6 +49,20 @@ fn server_names_nothing_below_the_limiter_but_rules() {
         module_of(file) == "server" && path.first().is_some_and(|root| root == "crate") && below.contains(&path[1])
     });
     assert_eq!(named.collect::<Vec<_>>(), []);
+}
+
+#[test]
+fn files_named_on_the_architecture_page_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("docs/architecture.md")).unwrap();
+    // Every second part of a line is in backquotes.
+    let quoted = page.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    let is_path = |text: &&str| {
+        text.contains('/') && !text.starts_with('/') && !text.contains([' ', '*', ':']) && !text.contains("NAME")
+    };
+    let is_missing = |path: &&str| !root.join(path).exists() && !root.join("src").join(path).exists();
+    let missing: Vec<&str> = quoted.filter(is_path).filter(is_missing).collect();
+    assert!(missing.is_empty(), "{missing:#?}");
 }
 
 #[test]

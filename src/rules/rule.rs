@@ -115,13 +115,8 @@ impl Rule {
         if !self.actor_fields.is_empty() {
             text.push_str(&format!(", by {}", self.actor_fields.join(" and ")));
         }
-        match self.cost_field.as_deref() {
-            None => {}
-            Some(NO_COST_FIELD) => text.push_str(", at a cost of 1 each"),
-            Some(field) => text.push_str(&format!(", at the cost in {field}")),
-        }
-        if self.overrun == Overrun::Debt {
-            text.push_str(", with debt");
+        for words in self.cost_words() {
+            text.push_str(&format!(", {words}"));
         }
         if let Some(field) = &self.hold_field {
             text.push_str(&format!(", held by {field}"));
@@ -130,6 +125,17 @@ impl Rule {
             text.push_str(&format!(", from the counter {counter}"));
         }
         text
+    }
+
+    /// Describes the cost of a request for people: `at the cost in bytes`, and `with debt`.
+    pub(super) fn cost_words(&self) -> impl Iterator<Item = String> {
+        let cost = match self.cost_field.as_deref() {
+            None => None,
+            Some(NO_COST_FIELD) => Some("at a cost of 1 each".to_owned()),
+            Some(field) => Some(format!("at the cost in {field}")),
+        };
+        let debt = (self.overrun == Overrun::Debt).then(|| "with debt".to_owned());
+        cost.into_iter().chain(debt)
     }
 
     /// Returns its settings by their names in a rules file, preceded by its header as `rule`. The algorithm and the

@@ -1,6 +1,6 @@
 //! Describes the combined grant of a stack for people.
 
-use super::{NO_COST_FIELD, Overrun, Quota, Rule};
+use super::{Quota, Rule};
 
 /// Describes the grant of a stack: `100 in 60 s and 5,000 a day from 00:00 Europe/Berlin, for each key`.
 pub fn describe_stack(members: &[&Rule]) -> String {
@@ -31,13 +31,8 @@ fn grants(rule: &Rule) -> String {
         Some((credits, time)) => format!("{} {time}", in_thousands(credits)),
         None => settings,
     };
-    match rule.cost_field.as_deref() {
-        None => {}
-        Some(NO_COST_FIELD) => text.push_str(" at a cost of 1 each"),
-        Some(field) => text.push_str(&format!(" at the cost in {field}")),
-    }
-    if rule.overrun == Overrun::Debt {
-        text.push_str(" with debt");
+    for words in rule.cost_words() {
+        text.push_str(&format!(" {words}"));
     }
     text
 }

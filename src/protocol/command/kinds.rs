@@ -195,55 +195,24 @@ pub enum LibraryInfo<'a> {
 impl Command<'_> {
     /// Returns whether the command is only about the connection: it neither reads counters nor takes long.
     pub fn is_about_connection(&self) -> bool {
-        match self {
+        matches!(
+            self,
             Self::Ping(_)
-            | Self::Echo(_)
-            | Self::Hello(_)
-            | Self::Auth(_)
-            | Self::Select
-            | Self::Unwatch
-            | Self::ClientId
-            | Self::ClientInfo
-            | Self::ClientGetName
-            | Self::ClientSetName(_)
-            | Self::ClientSetInfo(_)
-            | Self::ClientReply(_)
-            | Self::ClientSwitch
-            | Self::Quit
-            | Self::ResetConnection => true,
-            Self::Hit(_)
-            | Self::Peek(_)
-            | Self::Charge(_)
-            | Self::Refund(_)
-            | Self::Reserve(_)
-            | Self::Commit { .. }
-            | Self::Release(_)
-            | Self::Renew { .. }
-            | Self::Forget(_)
-            | Self::Explain(_)
-            | Self::Tokens(_)
-            | Self::Session(_)
-            | Self::Throttle(_)
-            | Self::Rules
-            | Self::Counters(_)
-            | Self::ForgetCounters(_)
-            | Self::Backup(_)
-            | Self::SetLimit { .. }
-            | Self::GetLimit(_)
-            | Self::RemoveLimit(_)
-            | Self::ListLimits(_)
-            | Self::Multi
-            | Self::Exec
-            | Self::Discard
-            | Self::Watch
-            | Self::ClientList(_)
-            | Self::Info(_)
-            | Self::ConfigGet(_)
-            | Self::DbSize
-            | Self::Time
-            | Self::Role
-            | Self::Describe(_) => false,
-        }
+                | Self::Echo(_)
+                | Self::Hello(_)
+                | Self::Auth(_)
+                | Self::Select
+                | Self::Unwatch
+                | Self::ClientId
+                | Self::ClientInfo
+                | Self::ClientGetName
+                | Self::ClientSetName(_)
+                | Self::ClientSetInfo(_)
+                | Self::ClientReply(_)
+                | Self::ClientSwitch
+                | Self::Quit
+                | Self::ResetConnection
+        )
     }
 
     /// Returns whether the command is answered at once even after `MULTI`, as in Redis.

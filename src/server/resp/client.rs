@@ -95,38 +95,7 @@ impl Client {
                 self.registration.update(|profile| profile.library_version = version.to_vec());
                 reply.simple("OK");
             }
-            Command::Hit(_)
-            | Command::Peek(_)
-            | Command::Charge(_)
-            | Command::Refund(_)
-            | Command::Reserve(_)
-            | Command::Commit { .. }
-            | Command::Release(_)
-            | Command::Renew { .. }
-            | Command::Forget(_)
-            | Command::Explain(_)
-            | Command::Tokens(_)
-            | Command::Session(_)
-            | Command::Throttle(_)
-            | Command::Rules
-            | Command::Counters(_)
-            | Command::ForgetCounters(_)
-            | Command::Backup(_)
-            | Command::SetLimit { .. }
-            | Command::GetLimit(_)
-            | Command::RemoveLimit(_)
-            | Command::ListLimits(_)
-            | Command::Info(_)
-            | Command::ConfigGet(_)
-            | Command::DbSize
-            | Command::Time
-            | Command::Role
-            | Command::Describe(_)
-            | Command::ClientList(_)
-            | Command::Multi
-            | Command::Exec
-            | Command::Discard
-            | Command::Watch => reply.error("ERR this command is not about the connection"),
+            _ => reply.error("ERR this command is not about the connection"),
         }
         NextStep::Read
     }
