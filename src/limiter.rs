@@ -76,6 +76,7 @@ impl Limiter {
         self
     }
 
+    /// Returns the rules in force. `None` before the first ones are loaded.
     pub fn policy(&self) -> Option<Arc<Policy>> {
         self.policy.load_full()
     }
@@ -86,6 +87,7 @@ impl Limiter {
         self.policy.store(Some(Arc::new(policy)));
     }
 
+    /// Returns the store, for callers that know its kind.
     pub fn store(&self) -> &Backend {
         &self.store
     }
@@ -118,6 +120,7 @@ impl Limiter {
         metrics
     }
 
+    /// Returns the time for decisions, by divvy's clock.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }

@@ -6,23 +6,48 @@ use crate::clock::Timestamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
     /// Would `cost` credits be granted? Takes nothing.
-    Look { cost: u64 },
+    Look {
+        /// Credits that must be left.
+        cost: u64,
+    },
     /// Take `cost` credits, all or none. A cost of 0 is always granted.
-    Take { cost: u64 },
+    Take {
+        /// Credits to take.
+        cost: u64,
+    },
     /// Take `cost` credits, all of them, when there is at least one: what is left may be below 0 afterwards.
-    Overdraw { cost: u64 },
+    Overdraw {
+        /// Credits to take.
+        cost: u64,
+    },
     /// Count `cost` credits that were used already, even if none are left. `allowed` says whether at least one was left before.
-    Charge { cost: u64 },
+    Charge {
+        /// Credits that were used.
+        cost: u64,
+    },
     /// Give back `cost` credits, or as many as were taken; always allowed. A bucket that was never asked stays so.
-    Refund { cost: u64 },
+    Refund {
+        /// Credits to give back.
+        cost: u64,
+    },
     /// Take up to `cost` credits, as many as there are; granted when there was at least one.
     ///
     /// `strict` is for token buckets (the others ignore it): a take that leaves no token, a denied one included,
     /// starts the refill interval again, so that a caller who never pauses stays limited.
-    Drain { cost: u64, strict: bool },
+    Drain {
+        /// Maximum number of credits to take.
+        cost: u64,
+        /// Whether a take that leaves no token restarts the refill interval.
+        strict: bool,
+    },
     /// Like [`Ask::Drain`], for an event at a time that the client brings. Any time is allowed, and times may run backwards: a
     /// token bucket never takes that for a clock that was set back.
-    Replay { cost: u64, strict: bool },
+    Replay {
+        /// Maximum number of credits to take.
+        cost: u64,
+        /// Same as for [`Ask::Drain`].
+        strict: bool,
+    },
 }
 
 impl Ask {
@@ -39,6 +64,7 @@ impl Ask {
 /// The answer to an [`Ask`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcome {
+    /// Whether the ask was granted.
     pub allowed: bool,
     /// Credits that were there before the ask.
     pub before: u64,

@@ -20,11 +20,13 @@ pub struct CalendarId(pub u32);
 /// `credits` per window of a calendar. The other numbers describe the present window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CalendarWindow {
+    /// Credits of a window.
     pub credits: NonZeroU64,
     /// The end of the window that contains the ask's time. [`Timestamp::EPOCH`] if the limit has no date yet.
     pub ends: Timestamp,
     /// The length of that window.
     pub seconds: u32,
+    /// Number of the calendar in this process.
     pub calendar: CalendarId,
     /// The meaning of the number in its states.
     pub basis: CountBasis,

@@ -19,7 +19,9 @@ use crate::clock::Timestamp;
 /// `credits` per window of `window_ns` nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
+    /// Credits of a window.
     pub credits: NonZeroU64,
+    /// Length of a window (nanoseconds).
     pub window_ns: NonZeroU64,
     /// The meaning of the number in its states.
     pub basis: CountBasis,

@@ -22,8 +22,11 @@ use crate::clock::Timestamp;
 /// Room for `capacity` credits. In `period_ns` nanoseconds, `count` of them leak away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeakyBucket {
+    /// Credits that an empty bucket grants at once.
     pub capacity: NonZeroU64,
+    /// Credits that leak away in a period.
     pub count: NonZeroU64,
+    /// Length of the period (nanoseconds).
     pub period_ns: NonZeroU64,
     /// The smallest count of all limits on its counter. It decides how long the counter is kept.
     pub slowest: NonZeroU64,

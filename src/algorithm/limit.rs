@@ -35,12 +35,17 @@ pub(super) use with_algorithm;
 /// How a bucket is limited. The numbers are part of the bucket's identity: other numbers make another bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
+    /// Credits per window that begins with the first hit.
     FixedWindow(FixedWindow),
     /// Its buckets remember the state of a fixed window.
     CalendarWindow(CalendarWindow),
+    /// Credits per window that always ends now, approximately.
     SlidingWindow(SlidingWindow),
+    /// Credits per window that always ends now, exactly.
     SlidingLog(SlidingLog),
+    /// Tokens with refills in whole steps.
     TokenBucket(TokenBucket),
+    /// A meter that leaks evenly.
     LeakyBucket(LeakyBucket),
     /// Only reservations take from it. Its numbers are not part of the bucket's identity.
     Concurrency(Concurrency),
@@ -118,6 +123,7 @@ impl Limit {
         Some((credits.get(), time_ns.get()))
     }
 
+    /// Returns the algorithm. A calendar window is a fixed window.
     pub fn kind(&self) -> Kind {
         match self {
             Limit::FixedWindow(_) | Limit::CalendarWindow(_) => Kind::FixedWindow,
@@ -129,6 +135,7 @@ impl Limit {
         }
     }
 
+    /// Returns the algorithm's name in rules files and replies.
     pub fn name(&self) -> &'static str {
         self.kind().name()
     }

@@ -21,15 +21,28 @@ pub const LONGEST_SECONDS: u32 = 30 * 24 * 60 * 60;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReservationAsk {
     /// Set `credits`, at least one, aside for `ttl_seconds`: all or none. Asked again, it is the same reservation.
-    Reserve { credits: u64, ttl_seconds: u32 },
+    Reserve {
+        /// Credits to set aside, at least 1.
+        credits: u64,
+        /// Time to live.
+        ttl_seconds: u32,
+    },
     /// Count `cost` credits that were used, and free what is reserved. If there is no reservation, `charges` says whether the
     /// cost is still counted.
-    Commit { cost: u64, charges: bool },
+    Commit {
+        /// Credits that were used.
+        cost: u64,
+        /// Whether the cost is counted without a reservation.
+        charges: bool,
+    },
     /// Free what is reserved.
     Release,
     /// Keep what is reserved for `ttl_seconds` from now on, but never for less time than before. `None` stands for the time that the
     /// reservation was made for.
-    Renew { ttl_seconds: Option<u32> },
+    Renew {
+        /// New time to live.
+        ttl_seconds: Option<u32>,
+    },
 }
 
 impl Limit {

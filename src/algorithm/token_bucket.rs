@@ -27,8 +27,11 @@ use crate::clock::Timestamp;
 /// At most `capacity` tokens; `refill` more after each `interval_ns` nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
+    /// Maximum number of tokens.
     pub capacity: NonZeroU64,
+    /// Tokens that each interval adds.
     pub refill: NonZeroU64,
+    /// Length of the interval (nanoseconds).
     pub interval_ns: NonZeroU64,
     /// The meaning of the number in its states.
     pub basis: CountBasis,

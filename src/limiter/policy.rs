@@ -213,6 +213,7 @@ impl Policy {
         self.fingerprints.get(rule).copied().unwrap_or_default()
     }
 
+    /// Returns the compiled rules.
     pub fn rules(&self) -> &RuleSet {
         &self.rules
     }

@@ -127,10 +127,10 @@ pub struct Fronts {
     pub grpc: Option<TcpListener>,
 }
 
-/// The fronts that use TLS.
+/// The TLS settings of the fronts; `None` for plain TCP.
 #[derive(Debug, Clone, Default)]
 pub struct Secured {
-    /// TLS of the line protocol. `None` for plain TCP, here and below.
+    /// TLS of the line protocol.
     pub line: Option<Arc<Tls>>,
     /// TLS of RESP.
     pub resp: Option<Arc<Tls>>,

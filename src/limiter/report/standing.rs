@@ -10,9 +10,11 @@ use crate::rules::Rule;
 /// State of a request at one of the rules that it matched.
 #[derive(Debug, Clone, Copy)]
 pub struct Standing<'a> {
+    /// The state at this rule.
     pub verdict: Verdict,
     /// The rule, and its place among the rules.
     pub rule: &'a Rule,
+    /// Position among the rules of the policy.
     pub place: usize,
     /// The limit in force: the actor's own, or the rule's. `None` if the rule has no counter.
     pub limit: Option<&'a Limit>,

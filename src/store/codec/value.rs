@@ -34,6 +34,7 @@ const HAS_RETRY: u64 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a stored value of {length} bytes does not belong to this algorithm")]
 pub struct DamagedValue {
+    /// Length of the value (bytes).
     pub length: usize,
 }
 

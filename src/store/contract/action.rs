@@ -15,7 +15,7 @@ pub enum Action {
     /// Ask, and remember the outcome. The same request (same key, same fingerprint) gets it again and takes nothing. Any ask
     /// can be idempotent. The entry's key is the key of the answer's record, and contains the bucket's key.
     Idempotent {
-        /// The ask.
+        /// The ask. A repeated request does not carry it out again.
         ask: Ask,
         /// Identifies the request. Under one key, another fingerprint is another request.
         fingerprint: u64,

@@ -32,8 +32,7 @@ pub enum LimitCursor {
     Nothing,
     /// All up to this key, in a store that reports them in the order of keys.
     Key(Box<[u8]>),
-    /// All changes up to this one, in a store that other servers change too. `born` is a number that tells one history of changes
-    /// from another. `of` says whose limit changed.
+    /// All changes up to this one, in a store that other servers change too.
     Change {
         /// Distinguishes one history of changes from another.
         born: u64,

@@ -16,9 +16,9 @@ const ASK_AGAIN_NS: u64 = NANOS_PER_SECOND;
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub(in crate::store) key: Range<usize>,
-    /// The limit of the bucket.
+    /// The bucket's limit, by which the action is decided.
     pub limit: Limit,
-    /// The action.
+    /// The change that is asked of the bucket.
     pub action: Action,
     /// The time of the decision: the batch's, or one that the client supplied.
     pub at: Timestamp,

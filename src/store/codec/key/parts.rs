@@ -11,9 +11,11 @@ use crate::store::codec::version::VERSION;
 /// The parts of a key, except its limit.
 #[derive(Debug, PartialEq, Eq)]
 pub struct KeyParts<'a> {
+    /// The kind of name.
     pub space: Space,
     /// The operation, sorted by key.
     pub pairs: Vec<(&'a str, &'a str)>,
+    /// The actor, or a client's own key. Empty if the rule has one counter.
     pub actor: &'a [u8],
 }
 

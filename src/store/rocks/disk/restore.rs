@@ -20,21 +20,43 @@ use crate::store::{key, record_key, value};
 /// The reason that a backup could not be restored. The backup is unchanged, and the data directory is empty.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
+    /// The directory has no file that marks a backup.
     #[error("{0} is not a divvy backup: it has no file {BACKUP_FILE}; give a directory that `divvy backup` made")]
     NotABackup(PathBuf),
+    /// Its format is unknown to this version of divvy.
     #[error(
         "{path} is a backup in format {found}, and this divvy reads formats up to {FORMAT}; use the divvy that made it"
     )]
-    UnknownFormat { path: PathBuf, found: String },
+    UnknownFormat {
+        /// The backup.
+        path: PathBuf,
+        /// The format of the backup.
+        found: String,
+    },
+    /// The data directory is not empty.
     #[error(
         "{0} already exists and is not empty; stop the server that uses it and move it away, or choose another --data-dir \
          (nothing was changed)"
     )]
     Exists(PathBuf),
+    /// A file cannot be copied.
     #[error("cannot copy {from} to {to}: {reason}")]
-    Copy { from: PathBuf, to: PathBuf, reason: io::Error },
+    Copy {
+        /// The source.
+        from: PathBuf,
+        /// The destination.
+        to: PathBuf,
+        /// The system's error.
+        reason: io::Error,
+    },
+    /// The copy cannot be opened and read.
     #[error("the backup {path} is damaged: {reason}; use another one")]
-    Damaged { path: PathBuf, reason: String },
+    Damaged {
+        /// The backup.
+        path: PathBuf,
+        /// The error of the copy.
+        reason: String,
+    },
 }
 
 /// Makes a data directory of a backup, and reads all of it once to check it. Returns the number of counters in it.
