@@ -2,7 +2,9 @@
 
 mod draft;
 mod questions;
+mod starter_cases;
 mod template;
+mod window;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};

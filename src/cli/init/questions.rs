@@ -21,7 +21,7 @@ pub fn ask(input: &mut impl BufRead, out: &mut impl Write) -> anyhow::Result<Dra
     let changes: [(&str, fn(&mut Answers, String)); 3] = [
         (WHAT, |answers, answer| answers.what = answer),
         (WHOM, |answers, answer| answers.whom = answer),
-        (COUNT, |answers, answer| answers.count = answer),
+        (COUNT, |answers, answer| answers.count = Some(answer)),
     ];
     for (question, change) in changes {
         loop {
@@ -41,7 +41,7 @@ pub fn ask(input: &mut impl BufRead, out: &mut impl Write) -> anyhow::Result<Dra
             }
         }
     }
-    Ok(answers.draft())
+    answers.draft()
 }
 
 #[cfg(test)]
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn mistake_is_explained_and_the_question_repeated() {
-        let answers = "api\napi=search\nuser name\nuser\nmany\n0 per 1m\n5 per 1y\n5 per 1m\n";
+        let answers = "api\napi=search\nuser,,key\nuser\nmany\n0 per 1m\n5 per 1y\n5 per 1m\n";
         let (draft, out) = asked(answers);
         let rules = draft.unwrap().rules;
         assert!(rules.contains("[api=search user=*]\ncreditLimit = 5\nper = 1m\nactorField = user\n"), "{rules}");

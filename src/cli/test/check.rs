@@ -37,7 +37,10 @@ pub fn check(file: &CaseFile, rules: &RuleSet, name: &str) -> Result<Vec<Case>, 
     if faults.is_empty() {
         return Ok(cases);
     }
-    Err(faults.into_iter().map(|fault| problem(name, None, format!("{}: {}", fault.path, fault.what), &fault.fix)).collect())
+    Err(faults
+        .into_iter()
+        .map(|fault| problem(name, None, format!("{}: {}", fault.path, fault.what), &fault.fix))
+        .collect())
 }
 
 fn check_case(written: &WrittenCase, rules: &RuleSet, path: &str, faults: &mut Vec<Fault>) -> Case {
@@ -113,7 +116,8 @@ mod tests {
 
     #[test]
     fn steps_that_make_no_sense_are_reported() {
-        let with = |step: &str| found_in(&format!("{step}, {{\"operation\": {{}}, \"expect\": {{\"allowed\": false}}}}"));
+        let with =
+            |step: &str| found_in(&format!("{step}, {{\"operation\": {{}}, \"expect\": {{\"allowed\": false}}}}"));
         let operation = "\"operation\": {\"user\": \"a\"}";
         for (step, expected) in [
             ("{}".to_owned(), "cases[0].steps[0]: a hit needs `operation`"),

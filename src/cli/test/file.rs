@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn problem_has_its_line_and_its_path() {
-        let case = |step: &str| format!("{{\"version\": 1, \"cases\": [\n{{\"name\": \"a\", \"steps\": [\n{step}]}}]}}");
+        let case =
+            |step: &str| format!("{{\"version\": 1, \"cases\": [\n{{\"name\": \"a\", \"steps\": [\n{step}]}}]}}");
         for (text, expected) in [
             (String::new(), "x:1: malformed JSON at column 0: EOF"),
             ("{\"version\": 1,\n\"cases\": [}".to_owned(), "x:2: malformed JSON at column 11"),

@@ -6,9 +6,7 @@ use super::answer::Answer;
 use super::case::{Action, Step};
 use super::format::Word;
 use crate::clock::{Clock, Timestamp};
-use crate::limiter::{
-    Applied, CounterNames, Intent, Limiter, PlanBuilder, Policy, ReservationId, Reserve, Settlement,
-};
+use crate::limiter::{Applied, CounterNames, Intent, Limiter, PlanBuilder, Policy, ReservationId, Reserve, Settlement};
 use crate::metrics::Metrics;
 use crate::rules::{RuleSet, RuleSetError};
 use crate::store::{Backend, MemoryStore};
