@@ -127,7 +127,7 @@ FAILED: a case, step 2 at 90s: hit api=search user=\"b c\", cost 2
   answered by search (line 1: [api=search user=*])
 FAILED: a case, step 3 at 90s: hit job=export
   error: expected none, got \"the rule [job=export] limits what runs at once: it gives leases, and counts no hits\"
-FAILED: a case, step 4 at 90s: hit default
+FAILED: a case, step 4 at 90s: hit (no pairs)
   error: expected \"no such thing\", got none
   answered by default (line 18: [default])
 rules.test.json: 1 case, 4 steps: 1 case failed

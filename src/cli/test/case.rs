@@ -66,12 +66,12 @@ impl fmt::Display for Step {
         write!(f, "{word} ")?;
         match &self.action {
             Action::Ask { operation, cost, idempotency_key } => {
-                f.write_str(&rules::header(operation.iter()))?;
+                f.write_str(&pairs(operation))?;
                 write_option(f, "cost", cost.as_ref())?;
                 write_option(f, "idempotency key", idempotency_key.as_ref())
             }
             Action::Reserve { operation, credits, ttl_seconds, id } => {
-                f.write_str(&rules::header(operation.iter()))?;
+                f.write_str(&pairs(operation))?;
                 write_option(f, "cost", Some(credits))?;
                 write_option(f, "ttl", ttl_seconds.as_ref())?;
                 write_option(f, "id", id.as_ref())
@@ -88,6 +88,11 @@ impl fmt::Display for Step {
             Action::RemoveLimit { rule, actor } => write!(f, "{rule} {actor}, removed"),
         }
     }
+}
+
+/// Returns an operation for people.
+fn pairs(operation: &Operation) -> String {
+    if operation.iter().len() == 0 { "(no pairs)".to_owned() } else { rules::header(operation.iter()) }
 }
 
 fn write_option(f: &mut fmt::Formatter<'_>, name: &str, value: Option<impl fmt::Display>) -> fmt::Result {

@@ -81,7 +81,7 @@ mod tests {
         for (text, expected) in [
             (String::new(), "x:1: malformed JSON at column 0: EOF"),
             ("{\"version\": 1,\n\"cases\": [}".to_owned(), "x:2: malformed JSON at column 11"),
-            ("{\"version\": 1, \"cases\": []} x".to_owned(), "x:1: malformed JSON at column 30: trailing characters"),
+            ("{\"version\": 1, \"cases\": []} x".to_owned(), "x:1: malformed JSON at column 29: trailing characters"),
             ("{\"version\": 2, \"tests\": []}".to_owned(), "x: version 2 is unknown"),
             ("{\"version\": \"1\", \"cases\": []}".to_owned(), "x: version \"1\" is unknown"),
             ("{\"cases\": []}".to_owned(), "x:1: missing field `version`"),
