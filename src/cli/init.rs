@@ -18,7 +18,7 @@ use super::{output_file, test};
 
 /// Write a rules file and its test cases, from a template or from answers to three questions.
 ///
-/// Without --template, it asks what to limit, for whom, and how many. The test cases are in a file next to the rules:
+/// Without --template, it asks about the requests, the actors and the limit. The test cases are in a file next to the rules:
 /// rules.test.json for rules.ini. `divvy test` runs them.
 #[derive(Debug, clap::Args)]
 pub struct InitArgs {

@@ -1,6 +1,6 @@
-//! The time in which a limit counts, as an answer names it.
+//! The window of a limit, as an answer names it.
 
-/// The time in which a limit counts.
+/// The window of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Window<'a> {
     /// A duration, as `per` takes it.

@@ -1,4 +1,4 @@
-//! Problems in a file with test cases, worded as those of a rules file.
+//! Problems in a file with test cases, with the words of problems in a rules file.
 
 use crate::config::Problem;
 
