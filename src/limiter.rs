@@ -137,8 +137,17 @@ impl Limiter {
 
     /// Begins a new plan under rules that were pinned before, dated now.
     pub fn begin_under(&self, builder: &mut PlanBuilder, policy: Option<Arc<Policy>>) {
+        self.begin_dated(builder, policy, self.clock.now());
+    }
+
+    /// Begins a new plan under the rules in force, dated `now`: for simulations, whose time no clock shows.
+    pub fn begin_at(&self, builder: &mut PlanBuilder, now: Timestamp) {
+        self.begin_dated(builder, self.policy.load_full(), now);
+    }
+
+    fn begin_dated(&self, builder: &mut PlanBuilder, policy: Option<Arc<Policy>>, now: Timestamp) {
         let has_seal = self.store.seal().is_known();
-        builder.begin(policy, self.clock.now(), self.max_reservation_ttl, has_seal);
+        builder.begin(policy, now, self.max_reservation_ttl, has_seal);
     }
 
     /// Has the store apply the plan, and counts the answers.

@@ -79,7 +79,7 @@ fn deciding_lines(rules: &RuleSet, asked: &[(&str, String)], added: &[&str]) -> 
 
 fn examples() -> Vec<Example> {
     let mut files = vec![Path::new(ROOT).join("README.md")];
-    for directory in ["config", "docs", "packaging"] {
+    for directory in ["config", "docs", "packaging", "src/cli/init/templates"] {
         collect_files(&Path::new(ROOT).join(directory), &mut files);
     }
     files.sort();
@@ -99,7 +99,7 @@ fn examples_in(path: &Path) -> Vec<Example> {
     let Ok(text) = std::fs::read_to_string(path) else { return Vec::new() };
     let blocks = match extension {
         "ini" => vec![(1, Format::Ini, text)],
-        "json" if is_rules(&text) => vec![(1, Format::Json, text)],
+        "json" if is_rules(&text) && !is_cases(path) => vec![(1, Format::Json, text)],
         "md" => blocks(&text),
         "yaml" => manifest_rules(&text),
         _ => Vec::new(),
@@ -110,6 +110,11 @@ fn examples_in(path: &Path) -> Vec<Example> {
         Example { place, rules: loaded.rules, warnings: loaded.warnings }
     };
     blocks.into_iter().filter(|(_, _, text)| is_rules(text)).map(example).collect()
+}
+
+/// Returns whether a file has test cases of rules, in place of rules.
+fn is_cases(path: &Path) -> bool {
+    path.to_str().is_some_and(|path| path.ends_with(".test.json"))
 }
 
 /// Returns the blocks of a page that are INI or JSON, each with its line.

@@ -31,6 +31,7 @@ mod mistakes;
 mod resp;
 mod robustness;
 mod rule_names;
+mod rule_tests;
 mod transactions;
 mod verbs;
 
@@ -66,6 +67,7 @@ mod full {
     pub mod health;
     pub mod http;
     pub mod idempotency;
+    pub mod init;
     pub mod kill;
     pub mod kuadrant;
     pub mod language_models;

@@ -1,13 +1,12 @@
 //! `divvy convert`: writes the rules of an INI file as JSON or vice versa, or converts the configuration of
 //! envoyproxy/ratelimit.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 
+use super::output_file;
 use super::rules_file::{self, ExtraChecks};
 use crate::config::{self, Format};
 use crate::rules::Rule;
@@ -51,7 +50,7 @@ pub fn run(args: ConvertArgs) -> anyhow::Result<ExitCode> {
     }
     let text = config::write(&converted.rules, format).with_context(|| names(&args.inputs))?;
     config::parse(&text, format, &names(&args.inputs)).context("these rules cannot be served")?;
-    write_file(&args.output, &text, args.force)?;
+    output_file::write(&args.output, &text, args.force)?;
     Ok(if converted.is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -81,16 +80,4 @@ fn import(inputs: &[PathBuf]) -> anyhow::Result<Option<Conversion>> {
 fn names(paths: &[PathBuf]) -> String {
     let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
     names.join(", ")
-}
-
-fn write_file(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
-    let written = if force {
-        fs::write(path, text)
-    } else {
-        File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()))
-    };
-    written.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => anyhow::anyhow!("{} already exists; add --force to overwrite it", path.display()),
-        _ => anyhow::Error::new(error).context(format!("cannot write {}", path.display())),
-    })
 }

@@ -15,8 +15,10 @@ mod counters;
 mod environment;
 mod explain;
 mod flag_hints;
+mod init;
 mod limit;
 mod man;
+mod output_file;
 mod pairs;
 mod progress;
 mod resp;
@@ -25,6 +27,7 @@ mod rules_file;
 mod secret;
 mod serve;
 mod stats;
+mod test;
 mod units;
 mod verbs;
 
@@ -46,8 +49,12 @@ enum Command {
     /// Serve limits over the line protocol, RESP, HTTP and gRPC
     #[command(args_override_self = true, after_help = units::HELP)]
     Serve(Box<serve::ServeArgs>),
+    /// Write a rules file and its test cases, from a template or from answers to three questions
+    Init(init::InitArgs),
     /// Validate a rules file and report every problem in it
     Check(check::CheckArgs),
+    /// Run the test cases of a rules file, at simulated times
+    Test(test::TestArgs),
     /// Show which rules match an operation, and why the others do not
     Explain(explain::ExplainArgs),
     Hit(verbs::HitArgs),
@@ -109,7 +116,9 @@ impl Cli {
         }
         match self.command {
             Command::Serve(args) => serve::run(*args, &unknown_settings),
+            Command::Init(args) => init::run(args),
             Command::Check(args) => check::run(args),
+            Command::Test(args) => test::run(args),
             Command::Explain(args) => explain::run(args),
             Command::Hit(args) => args.run(),
             Command::Peek(args) => args.run(),

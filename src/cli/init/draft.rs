@@ -1,0 +1,192 @@
+//! A rules file in the making: the answers to the questions, and the files that follow from them.
+
+use super::starter_cases;
+use super::window::Window;
+use crate::config::{self, Format, Loaded, Report};
+use crate::rules::{self, Quota, operation_text};
+
+/// Name of the rules in messages about answers.
+const NAME: &str = "rules.ini";
+/// The count, as long as the question has no answer.
+const UNANSWERED: (&str, Window<'_>) = ("1", Window::Per("1m"));
+/// Longest label that is made from an answer.
+const MAX_LABEL: usize = 64;
+/// The label of a limit that has no better one.
+const OTHER_LABEL: &str = "limit";
+
+/// The text of a rules file and of its test cases.
+#[derive(Debug)]
+pub struct Draft {
+    pub rules: String,
+    pub cases: String,
+}
+
+/// The answers so far, as typed.
+#[derive(Debug, Default)]
+pub struct Answers {
+    pub what: String,
+    pub whom: String,
+    pub count: Option<String>,
+}
+
+impl Answers {
+    /// Returns what is wrong with the answers so far, in the words of the rules parser.
+    pub fn mistakes(&self) -> Vec<String> {
+        let Some((credits, window)) = self.credits_and_window() else {
+            return vec!["this is not a limit; write a number, `per` and a time, as in 100 per 1m".to_owned()];
+        };
+        match self.parse(credits, window) {
+            Err(report) => report.errors.iter().map(|problem| format!("{}; {}", problem.what, problem.fix)).collect(),
+            Ok(Loaded { rules, warnings, .. }) => {
+                let is_limit = rules.rules().first().is_some_and(|rule| matches!(rule.quota, Quota::Limited(_)));
+                let no_limit = "this limits nothing; write a number from 1, and a time above 0";
+                let warnings = warnings.iter().map(|problem| format!("{}; {}", problem.what, problem.fix));
+                warnings.chain((!is_limit).then(|| no_limit.to_owned())).collect()
+            }
+        }
+    }
+
+    /// Returns the files.
+    ///
+    /// # Errors
+    /// The answers have mistakes.
+    pub fn draft(&self) -> anyhow::Result<Draft> {
+        let (credits, window) = self.credits_and_window().unwrap_or(UNANSWERED);
+        let Loaded { rules, .. } = self.parse(credits, window)?;
+        Ok(Draft { rules: self.rules(credits, window), cases: starter_cases::write(&rules, window) })
+    }
+
+    /// Returns both parts of the count; `None` if it is not of this form.
+    fn credits_and_window(&self) -> Option<(&str, Window<'_>)> {
+        let Some(count) = &self.count else { return Some(UNANSWERED) };
+        let (credits, window) = count.split_once(" per ").or_else(|| count.split_once('/'))?;
+        Some((credits.trim(), Window::parse(window.trim())))
+    }
+
+    fn parse(&self, credits: &str, window: Window<'_>) -> Result<Loaded, Report> {
+        config::parse(&self.rules(credits, window), Format::Ini, NAME)
+    }
+
+    /// Returns the text of the rules file.
+    fn rules(&self, credits: &str, window: Window<'_>) -> String {
+        let header = self.header();
+        let whom = if self.whom.is_empty() { "all together".to_owned() } else { format!("for each {}", self.whom) };
+        let limit = format!(
+            "; At most {credits} {}, {whom}.\n\
+             [{header}]\n\
+             creditLimit = {credits}\n\
+             {}\n\
+             {}\n",
+            window.describe(),
+            window.setting(),
+            format!("actorField = {}", self.whom).trim_end(),
+        );
+        if header == rules::header(std::iter::empty()) {
+            return limit;
+        }
+        format!(
+            "; The first rule that matches a request answers it.\n\n\
+             {limit}\
+             label = {}\n\n\
+             ; Everything else is denied. To allow it, write `creditLimit = 1` and `resetSeconds = 0` here.\n\
+             [default]\n\
+             creditLimit = 0\n",
+            self.label(),
+        )
+    }
+
+    /// Returns the pairs of the rule, with each field of an actor.
+    fn header(&self) -> String {
+        let what = self.what.strip_prefix('[').and_then(|what| what.strip_suffix(']')).unwrap_or(&self.what);
+        let Ok(mut pairs) = operation_text::pairs(what).collect::<Result<Vec<_>, _>>() else {
+            // The parser says what is wrong with it.
+            return what.to_owned();
+        };
+        for field in self.whom.split(',').map(str::trim).filter(|field| !field.is_empty()) {
+            if !pairs.iter().any(|(key, _)| *key == field) {
+                pairs.push((field, "*"));
+            }
+        }
+        rules::header(pairs.into_iter())
+    }
+
+    fn actor_label(&self) -> Option<String> {
+        let fields: Vec<_> = self.whom.split(',').map(str::trim).filter(|field| !field.is_empty()).collect();
+        (!fields.is_empty()).then(|| sanitize(&format!("by-{}", fields.join("-"))))
+    }
+
+    /// Returns a label from the first value that is not a pattern, or from the actor.
+    fn label(&self) -> String {
+        let value = operation_text::pairs(&self.what).filter_map(Result::ok).map(|(_, value)| value);
+        let value = value.filter(|value| !value.contains('*')).map(sanitize).find(|label| !label.is_empty());
+        let label = value.or_else(|| self.actor_label()).unwrap_or_else(|| OTHER_LABEL.to_owned());
+        // Such labels would hide the names of other rules.
+        if label == rules::DEFAULT_RULE || label.starts_with("rule-") { OTHER_LABEL.to_owned() } else { label }
+    }
+}
+
+/// Returns the text with only the characters of a label.
+fn sanitize(text: &str) -> String {
+    let is_of_label = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let label: String = text.chars().map(|c| if is_of_label(c) { c } else { '-' }).take(MAX_LABEL).collect();
+    label.trim_matches('-').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(what: &str, whom: &str, count: &str) -> Answers {
+        Answers { what: what.to_owned(), whom: whom.to_owned(), count: Some(count.to_owned()) }
+    }
+
+    #[test]
+    fn files_follow_from_the_answers() {
+        for (what, whom, count, expected) in [
+            (
+                "api=search",
+                "user",
+                "100 per 1m",
+                "[api=search user=*]\ncreditLimit = 100\nper = 1m\nactorField = user\nlabel = search\n",
+            ),
+            (
+                "[path=/login]",
+                "ip",
+                "5/day",
+                "[path=/login ip=*]\ncreditLimit = 5\nwindow = day\nactorField = ip\nlabel = login\n",
+            ),
+            ("user=*", "", "1 per hour", "[user=*]\ncreditLimit = 1\nper = 1h\nactorField =\nlabel = limit\n"),
+            (
+                "",
+                "user, path",
+                "9 per 2w",
+                "[user=* path=*]\ncreditLimit = 9\nper = 2w\nactorField = user, path\nlabel = by-user-path\n",
+            ),
+            ("", "", "1000 per month", "[default]\ncreditLimit = 1000\nwindow = month\nactorField =\n"),
+            ("api=default", "", "2 per 1d", "[api=default]\ncreditLimit = 2\nper = 1d\nactorField =\nlabel = limit\n"),
+        ] {
+            let answers = answers(what, whom, count);
+            assert_eq!(answers.mistakes(), Vec::<String>::new(), "{what} {whom} {count}");
+            let rules = answers.draft().unwrap().rules;
+            assert!(rules.contains(expected), "{rules}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_in_the_words_of_the_parser() {
+        for (what, whom, count, expected) in [
+            ("search", "", "1 per 1m", "\"search\" is not followed by `=` and a value"),
+            ("a=b=c", "", "1 per 1m", "contains a bare `=`"),
+            ("a=b", "user,,key", "1 per 1m", "contains an empty field name"),
+            ("a=b", "", "many per 1m", "creditLimit"),
+            ("a=b", "", "0 per 1m", "this limits nothing"),
+            ("a=b", "", "5 per 0s", "this limits nothing"),
+            ("a=b", "", "5 per 1y", "is not a whole number with one of the units"),
+            ("a=b", "", "5", "this is not a limit"),
+            ("a=b", "", "", "this is not a limit"),
+        ] {
+            let mistakes = answers(what, whom, count).mistakes().join("\n");
+            assert!(mistakes.contains(expected), "{what} {whom} {count}: {mistakes}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! `divvy test`: runs the test cases of a rules file through the code that serves requests, at simulated times.
+
+mod answer;
+mod case;
+mod check;
+mod difference;
+mod elapsed;
+mod file;
+mod format;
+mod problem;
+mod report;
+mod simulation;
+mod step_check;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use self::report::{Failure, Report, Tally};
+use self::simulation::Simulation;
+use super::rules_file;
+use crate::rules::RuleSet;
+
+/// Exit code for files that cannot be used.
+const UNUSABLE: u8 = 2;
+/// Replaces the extension of a rules file in the name of its cases.
+const EXTENSION: &str = "test.json";
+
+/// Run the test cases of a rules file: send their requests at simulated times, and compare the answers.
+///
+/// The cases are in a file next to the rules: rules.test.json for rules.ini. No server is needed, and no counter on
+/// disk is touched. The exit code is 0 if all cases pass, 1 if one fails, and 2 if a file cannot be used.
+#[derive(Debug, clap::Args)]
+pub struct TestArgs {
+    /// Rules file (.ini or .json)
+    config: PathBuf,
+    /// File with the test cases [default: the rules file's name, with .test.json in place of its extension]
+    #[arg(long, value_name = "FILE")]
+    cases: Option<PathBuf>,
+    /// Print a JSON object instead of lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Returns the path of the cases for the rules file at `rules`.
+pub fn cases_path(rules: &Path) -> PathBuf {
+    rules.with_extension(EXTENSION)
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn run(args: TestArgs) -> anyhow::Result<ExitCode> {
+    let Some(rules) = rules_file::load(&args.config)? else { return Ok(ExitCode::from(UNUSABLE)) };
+    let path = args.cases.unwrap_or_else(|| cases_path(&args.config));
+    let cases = match file::read(&path).map_err(|problem| vec![problem]).and_then(|file| {
+        let name = path.display().to_string();
+        check::check(&file, &rules, &name)
+    }) {
+        Ok(cases) => cases,
+        Err(problems) => {
+            rules_file::print(&problems, "error")?;
+            return Ok(ExitCode::from(UNUSABLE));
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().context("cannot start")?;
+    let tally = runtime.block_on(run_cases(&cases, &rules))?;
+    let report = Report { rules: &args.config, cases: &path, tally: &tally, rule_set: &rules };
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if args.json {
+        serde_json::to_writer(&mut out, &report.to_json())?;
+        writeln!(out)?;
+    } else {
+        write!(out, "{report}")?;
+    }
+    out.flush()?;
+    Ok(if tally.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs each case with a store of its own.
+async fn run_cases<'a>(cases: &'a [case::Case], rules: &RuleSet) -> anyhow::Result<Tally<'a>> {
+    let mut tally = Tally::default();
+    for case in cases {
+        let mut simulation = Simulation::new(rules, case.start)?;
+        let mut failures = Vec::new();
+        for (index, step) in case.steps.iter().enumerate() {
+            let answer = simulation.run(step).await;
+            let differences = difference::compare(&step.expect, &answer, rules);
+            if !differences.is_empty() {
+                let rule = answer.ok().and_then(|answer| answer.rule);
+                failures.push(Failure { number: index + 1, step, differences, rule });
+            }
+        }
+        tally.add(case, failures);
+    }
+    Ok(tally)
+}

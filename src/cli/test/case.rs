@@ -1,0 +1,100 @@
+//! Test cases that are ready to run.
+
+use std::fmt;
+
+use super::elapsed::Elapsed;
+use super::format::Word;
+use crate::clock::Timestamp;
+use crate::limiter::Settlement;
+use crate::rules::{self, Operation};
+
+/// A sequence of requests to an empty store.
+#[derive(Debug)]
+pub struct Case {
+    pub name: String,
+    pub start: Timestamp,
+    pub steps: Vec<Step>,
+}
+
+/// A request at a time, and its expected answer. Displays as the request.
+#[derive(Debug)]
+pub struct Step {
+    /// Since the start of the case.
+    pub at: Elapsed,
+    pub word: Option<Word>,
+    pub action: Action,
+    pub expect: Expectation,
+}
+
+/// The effect of a step.
+#[derive(Debug)]
+pub enum Action {
+    Ask { operation: Operation, cost: Option<u64>, idempotency_key: Option<String> },
+    Reserve { operation: Operation, credits: u64, ttl_seconds: Option<u32>, id: Option<String> },
+    Settle { id: String, settlement: Settlement },
+    SetLimit { rule: String, actor: String, credits: u64 },
+    RemoveLimit { rule: String, actor: String },
+}
+
+/// The parts of an answer that a step states. `error` excludes the others.
+#[derive(Debug, Default)]
+pub struct Expectation {
+    pub allowed: Option<bool>,
+    pub remaining: Option<u64>,
+    pub balance: Option<i64>,
+    /// Whole seconds.
+    pub reset: Option<u64>,
+    /// The index of the rule that answers.
+    pub rule: Option<usize>,
+    /// A part of the error's text.
+    pub error: Option<String>,
+}
+
+impl Step {
+    /// Returns the pairs of the step's operation, if it has one.
+    pub fn operation(&self) -> Option<&Operation> {
+        match &self.action {
+            Action::Ask { operation, .. } | Action::Reserve { operation, .. } => Some(operation),
+            Action::Settle { .. } | Action::SetLimit { .. } | Action::RemoveLimit { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = self.word.map_or("limit", Word::as_str);
+        write!(f, "{word} ")?;
+        match &self.action {
+            Action::Ask { operation, cost, idempotency_key } => {
+                f.write_str(&pairs(operation))?;
+                write_option(f, "cost", cost.as_ref())?;
+                write_option(f, "idempotency key", idempotency_key.as_ref())
+            }
+            Action::Reserve { operation, credits, ttl_seconds, id } => {
+                f.write_str(&pairs(operation))?;
+                write_option(f, "cost", Some(credits))?;
+                write_option(f, "ttl", ttl_seconds.as_ref())?;
+                write_option(f, "id", id.as_ref())
+            }
+            Action::Settle { id, settlement } => {
+                f.write_str(id)?;
+                match settlement {
+                    Settlement::Commit { cost } => write_option(f, "cost", Some(cost)),
+                    Settlement::Renew { ttl_seconds } => write_option(f, "ttl", ttl_seconds.as_ref()),
+                    Settlement::Release => Ok(()),
+                }
+            }
+            Action::SetLimit { rule, actor, credits } => write!(f, "{rule} {actor} {credits}"),
+            Action::RemoveLimit { rule, actor } => write!(f, "{rule} {actor}, removed"),
+        }
+    }
+}
+
+/// Returns an operation for people.
+fn pairs(operation: &Operation) -> String {
+    if operation.iter().len() == 0 { "(no pairs)".to_owned() } else { rules::header(operation.iter()) }
+}
+
+fn write_option(f: &mut fmt::Formatter<'_>, name: &str, value: Option<impl fmt::Display>) -> fmt::Result {
+    value.map_or(Ok(()), |value| write!(f, ", {name} {value}"))
+}

@@ -1,0 +1,99 @@
+//! Reads a file with test cases, and says where it is malformed.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::format::{CaseFile, VERSION};
+use super::problem::problem;
+use crate::config::Problem;
+use crate::files;
+
+/// The largest file: enough for a hundred thousand steps.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// Reads the cases at `path`.
+///
+/// # Errors
+/// The first problem.
+pub fn read(path: &Path) -> Result<CaseFile, Problem> {
+    let name = path.display().to_string();
+    let bytes = files::read(path, MAX_BYTES).map_err(|error| {
+        let fix = match error.kind() {
+            ErrorKind::NotFound => "write test cases there (docs/rule-tests.md), or name their file with --cases",
+            _ => "check its path and its permissions",
+        };
+        problem(&name, None, format!("cannot read the test cases: {error}"), fix)
+    })?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| problem(&name, None, "the file is not UTF-8".to_owned(), "save it as UTF-8"))?;
+    parse(&text, &name)
+}
+
+/// Reads the cases in `text`. Problems name the file `name`.
+///
+/// # Errors
+/// The first problem.
+pub fn parse(text: &str, name: &str) -> Result<CaseFile, Problem> {
+    // Another version may have other fields.
+    if let Ok(Versioned { version: Some(version) }) = serde_json::from_str(text)
+        && version != Value::from(VERSION)
+    {
+        let what = format!("version {version} is unknown: this divvy reads version {VERSION}");
+        return Err(problem(name, None, what, "write \"version\": 1, or use a newer divvy"));
+    }
+    let mut json = serde_json::Deserializer::from_str(text);
+    let file = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        describe(error.inner(), name, &path)
+    })?;
+    json.end().map_err(|error| describe(&error, name, ""))?;
+    Ok(file)
+}
+
+#[derive(Deserialize)]
+struct Versioned {
+    version: Option<Value>,
+}
+
+fn describe(error: &serde_json::Error, name: &str, path: &str) -> Problem {
+    let (line, column) = (error.line(), error.column());
+    let text = error.to_string();
+    let message = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
+    let what = match path {
+        _ if !error.is_data() => format!("malformed JSON at column {column}: {message}"),
+        "" | "." => message.to_owned(),
+        path => format!("{path}: {message}"),
+    };
+    problem(name, Some(line.max(1)), what, "correct it there: docs/rule-tests.md describes the fields")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problem_has_its_line_and_its_path() {
+        let case =
+            |step: &str| format!("{{\"version\": 1, \"cases\": [\n{{\"name\": \"a\", \"steps\": [\n{step}]}}]}}");
+        for (text, expected) in [
+            (String::new(), "x:1: malformed JSON at column 0: EOF"),
+            ("{\"version\": 1,\n\"cases\": [}".to_owned(), "x:2: malformed JSON at column 11"),
+            ("{\"version\": 1, \"cases\": []} x".to_owned(), "x:1: malformed JSON at column 29: trailing characters"),
+            ("{\"version\": 2, \"tests\": []}".to_owned(), "x: version 2 is unknown"),
+            ("{\"version\": \"1\", \"cases\": []}".to_owned(), "x: version \"1\" is unknown"),
+            ("{\"cases\": []}".to_owned(), "x:1: missing field `version`"),
+            ("{\"version\": 1}".to_owned(), "x:1: missing field `cases`"),
+            (case("{\"expct\": {}}"), "x:3: cases[0].steps[0].expct: unknown field `expct`, expected one of `at`"),
+            (case("{\"expect\": {\"left\": 1}}"), "x:3: cases[0].steps[0].expect.left: unknown field `left`"),
+            (case("{\"intent\": \"take\"}"), "x:3: cases[0].steps[0].intent: unknown variant `take`, expected one of"),
+            (case("{\"at\": \"1y\"}"), "x:3: cases[0].steps[0].at: has the unknown unit \"y\""),
+            (case("{\"cost\": -1}"), "x:3: cases[0].steps[0].cost: invalid value"),
+        ] {
+            let found = parse(&text, "x").unwrap_err().to_string();
+            assert!(found.starts_with(expected), "{text}: {found}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The fields of a file with test cases, as written. [`check`](super::check) decides whether they make sense together.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::elapsed::{Elapsed, Start};
+
+/// The version of the format.
+pub const VERSION: u64 = 1;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaseFile {
+    /// Checked before the other fields, which depend on it.
+    #[serde(rename = "version")]
+    _version: u64,
+    pub cases: Vec<WrittenCase>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WrittenCase {
+    pub name: String,
+    pub start: Option<Start>,
+    pub steps: Vec<WrittenStep>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct WrittenStep {
+    /// Since the start of the case. Without it, the step follows at once.
+    pub at: Option<Elapsed>,
+    pub intent: Option<Word>,
+    pub operation: Option<Map<String, Value>>,
+    pub cost: Option<u64>,
+    pub ttl: Option<Elapsed>,
+    /// The name of a reservation within the case.
+    pub id: Option<String>,
+    pub idempotency_key: Option<String>,
+    /// Gives one actor a limit of its own.
+    pub limit: Option<WrittenLimit>,
+    pub expect: Option<WrittenExpectation>,
+}
+
+/// The word for what a step does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Word {
+    Hit,
+    Peek,
+    Charge,
+    Refund,
+    Reserve,
+    Commit,
+    Release,
+    Renew,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WrittenLimit {
+    pub rule: String,
+    #[serde(default)]
+    pub actor: String,
+    /// Without it, the actor's limit is removed.
+    pub credits: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WrittenExpectation {
+    pub allowed: Option<bool>,
+    pub remaining: Option<u64>,
+    pub balance: Option<i64>,
+    pub reset: Option<Elapsed>,
+    pub rule: Option<String>,
+    /// A part of the error's text.
+    pub error: Option<String>,
+}
+
+impl Word {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Peek => "peek",
+            Self::Charge => "charge",
+            Self::Refund => "refund",
+            Self::Reserve => "reserve",
+            Self::Commit => "commit",
+            Self::Release => "release",
+            Self::Renew => "renew",
+        }
+    }
+}

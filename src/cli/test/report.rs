@@ -1,0 +1,123 @@
+//! The result of a run, for people and for programs.
+
+use std::fmt;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::case::{Case, Step};
+use super::difference::Difference;
+use crate::rules::RuleSet;
+
+/// A step whose answer is not as expected.
+#[derive(Debug)]
+pub struct Failure<'a> {
+    /// The step's place in its case, from 1.
+    pub number: usize,
+    pub step: &'a Step,
+    /// Never empty.
+    pub differences: Vec<Difference>,
+    /// The index of the rule that answered; `None` after an error.
+    pub rule: Option<usize>,
+}
+
+/// The cases that have run, each with its failures.
+#[derive(Debug, Default)]
+pub struct Tally<'a> {
+    cases: Vec<(&'a Case, Vec<Failure<'a>>)>,
+}
+
+impl<'a> Tally<'a> {
+    pub fn add(&mut self, case: &'a Case, failures: Vec<Failure<'a>>) {
+        self.cases.push((case, failures));
+    }
+
+    /// Returns the number of cases that failed.
+    pub fn failed(&self) -> usize {
+        self.cases.iter().filter(|(_, failures)| !failures.is_empty()).count()
+    }
+
+    fn steps(&self) -> usize {
+        self.cases.iter().map(|(case, _)| case.steps.len()).sum()
+    }
+}
+
+/// The report on a run. Displays the differences and a summary.
+#[derive(Debug)]
+pub struct Report<'a> {
+    pub rules: &'a Path,
+    pub cases: &'a Path,
+    pub tally: &'a Tally<'a>,
+    pub rule_set: &'a RuleSet,
+}
+
+impl Report<'_> {
+    pub fn to_json(&self) -> Value {
+        let cases = self.tally.cases.iter().map(|(case, failures)| {
+            let failures: Vec<_> = failures.iter().map(|failure| self.failure_to_json(failure)).collect();
+            json!({
+                "name": case.name,
+                "passed": failures.is_empty(),
+                "steps": case.steps.len(),
+                "failures": failures,
+            })
+        });
+        json!({
+            "rules": self.rules.display().to_string(),
+            "cases": self.cases.display().to_string(),
+            "passed": self.tally.cases.len() - self.tally.failed(),
+            "failed": self.tally.failed(),
+            "results": cases.collect::<Vec<_>>(),
+        })
+    }
+
+    fn failure_to_json(&self, failure: &Failure<'_>) -> Value {
+        let rule = failure.rule.and_then(|index| Some((index, self.rule_set.rules().get(index)?)));
+        json!({
+            "step": failure.number,
+            "at": failure.step.at.seconds(),
+            "request": failure.step.to_string(),
+            "differences": failure.differences,
+            "rule": rule.map(|(index, rule)| rule.name(index).into_owned()),
+            "line": rule.map(|(_, rule)| rule.line),
+        })
+    }
+
+    fn write_failure(&self, f: &mut fmt::Formatter<'_>, case: &Case, failure: &Failure<'_>) -> fmt::Result {
+        let Failure { number, step, differences, rule } = failure;
+        writeln!(f, "FAILED: {}, step {number} at {}: {step}", case.name, step.at)?;
+        for Difference { field, expected, got } in differences {
+            writeln!(f, "  {field}: expected {}, got {}", shown(expected), shown(got))?;
+        }
+        match rule.and_then(|index| Some((index, self.rule_set.rules().get(index)?))) {
+            Some((index, rule)) => writeln!(f, "  answered by {} (line {}: [{rule}])", rule.name(index), rule.line),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (case, failures) in &self.tally.cases {
+            for failure in failures {
+                self.write_failure(f, case, failure)?;
+            }
+        }
+        let (cases, failed) = (self.tally.cases.len(), self.tally.failed());
+        let (cases, steps) = (count_of(cases, "case"), count_of(self.tally.steps(), "step"));
+        write!(f, "{}: {cases}, {steps}: ", self.cases.display())?;
+        match failed {
+            0 => writeln!(f, "all passed"),
+            _ => writeln!(f, "{} failed", count_of(failed, "case")),
+        }
+    }
+}
+
+/// Returns a value for people.
+fn shown(value: &Value) -> String {
+    if value.is_null() { "none".to_owned() } else { value.to_string() }
+}
+
+fn count_of(count: usize, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}

@@ -1,0 +1,103 @@
+//! Runs the steps of one case: the limiter that serves requests, on a store in memory, at simulated times.
+
+use std::collections::HashMap;
+
+use super::answer::Answer;
+use super::case::{Action, Step};
+use super::format::Word;
+use crate::clock::{Clock, Timestamp};
+use crate::limiter::{Applied, CounterNames, Intent, Limiter, PlanBuilder, Policy, ReservationId, Reserve, Settlement};
+use crate::metrics::Metrics;
+use crate::rules::{RuleSet, RuleSetError};
+use crate::store::{Backend, MemoryStore};
+
+pub struct Simulation<'a> {
+    limiter: Limiter,
+    start: Timestamp,
+    /// The reservations by their ids in the case; `None` for one that was denied.
+    reservations: HashMap<&'a str, Option<ReservationId>>,
+}
+
+impl<'a> Simulation<'a> {
+    /// Begins at `start` with an empty store.
+    ///
+    /// # Errors
+    /// The rules cannot be compiled.
+    pub fn new(rules: &RuleSet, start: Timestamp) -> Result<Self, RuleSetError> {
+        let metrics = Metrics::new();
+        let rules = RuleSet::new(rules.rules().to_vec())?;
+        let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+        let store = Backend::Memory(MemoryStore::default());
+        let limiter = Limiter::new(Some(policy), store, Clock::system(), metrics);
+        Ok(Self { limiter, start, reservations: HashMap::new() })
+    }
+
+    /// Runs a step, and returns its answer.
+    ///
+    /// # Errors
+    /// The text of the error that a client would get.
+    pub async fn run(&mut self, step: &'a Step) -> Result<Answer, String> {
+        let now = self.start.plus(step.at.nanos());
+        match &step.action {
+            Action::Ask { operation, cost, idempotency_key } => {
+                let intent = intent(step.word);
+                let add = |builder: &mut PlanBuilder| match idempotency_key {
+                    None => builder.add(operation, intent, *cost),
+                    Some(key) => builder.add_idempotent(operation, intent, *cost, key.as_bytes()),
+                };
+                let applied = self.apply(now, add).await;
+                applied.report().standing(0).map(Answer::of_rule).map_err(|refusal| refusal.to_string())
+            }
+            Action::Reserve { operation, credits, ttl_seconds, id } => {
+                let reserve = Reserve { credits: *credits, ttl_seconds: *ttl_seconds, id: None };
+                let applied = self.apply(now, |builder| builder.add_reservation(operation, reserve)).await;
+                let reserved = applied.report().reserved(0).map_err(|refusal| refusal.to_string())?;
+                if let Some(id) = id {
+                    self.reservations.insert(id, reserved.id);
+                }
+                applied.report().standing(0).map(Answer::of_rule).map_err(|refusal| refusal.to_string())
+            }
+            Action::Settle { id, settlement } => self.settle(id, *settlement, now).await,
+            Action::SetLimit { rule, actor, credits } => {
+                let set = self.limiter.set_limit(rule, actor, *credits, None).await;
+                set.map(|()| Answer::default()).map_err(|error| error.to_string())
+            }
+            Action::RemoveLimit { rule, actor } => {
+                let removed = self.limiter.remove_limit(rule, actor).await;
+                removed.map(|_| Answer::default()).map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    async fn settle(&self, name: &str, settlement: Settlement, now: Timestamp) -> Result<Answer, String> {
+        let Some(Some(id)) = self.reservations.get(name) else {
+            return Err(format!("the reservation {name:?} was not granted"));
+        };
+        let applied = self.apply(now, |builder| builder.settle(id, settlement)).await;
+        let report = applied.report();
+        let answer = match settlement {
+            Settlement::Commit { .. } => report.committed(0).map(|settled| Answer::of_counter(settled.verdict)),
+            Settlement::Release => report.settled(0).map(|settled| Answer::of_change(settled.is_released())),
+            Settlement::Renew { ttl_seconds } => {
+                report.settled(0).map(|settled| Answer::of_change(settled.lasts_seconds(ttl_seconds).is_some()))
+            }
+        };
+        answer.map_err(|refusal| refusal.to_string())
+    }
+
+    async fn apply(&self, now: Timestamp, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
+        let mut builder = PlanBuilder::default();
+        self.limiter.begin_at(&mut builder, now);
+        add(&mut builder);
+        self.limiter.apply(builder.build()).await
+    }
+}
+
+fn intent(word: Option<Word>) -> Intent {
+    match word {
+        Some(Word::Peek) => Intent::Peek,
+        Some(Word::Charge) => Intent::Charge,
+        Some(Word::Refund) => Intent::Refund,
+        _ => Intent::Hit,
+    }
+}

@@ -1,0 +1,222 @@
+//! Checks one step of a case: each intent has its own fields, and its own answer.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value};
+
+use super::case::{Action, Expectation, Step};
+use super::elapsed::Elapsed;
+use super::format::{Word, WrittenExpectation, WrittenLimit, WrittenStep};
+use crate::limiter::Settlement;
+use crate::rules::{Operation, RuleSet};
+
+/// Names of rules in one message, at most.
+const MAX_NAMES: usize = 20;
+
+/// Something in the file that makes no sense.
+#[derive(Debug)]
+pub struct Fault {
+    pub path: String,
+    pub what: String,
+    pub fix: String,
+}
+
+impl Fault {
+    pub fn new(path: String, what: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { path, what: what.into(), fix: fix.into() }
+    }
+}
+
+/// The fields of an intent, and of the answer to it.
+struct Form {
+    name: &'static str,
+    required: &'static [&'static str],
+    optional: &'static [&'static str],
+    answer: &'static [&'static str],
+}
+
+const ANSWER: &[&str] = &["allowed", "remaining", "balance", "reset", "rule"];
+
+impl Form {
+    fn of(word: Option<Word>) -> Self {
+        let form = |name, required, optional, answer| Self { name, required, optional, answer };
+        match word {
+            None => form("a limit", &["limit"], &[], &[]),
+            Some(Word::Hit) => form("a hit", &["operation"], &["cost", "idempotencyKey"], ANSWER),
+            Some(Word::Peek) => form("a peek", &["operation"], &["cost"], ANSWER),
+            Some(Word::Charge) => form("a charge", &["operation"], &["cost", "idempotencyKey"], ANSWER),
+            Some(Word::Refund) => form("a refund", &["operation"], &["cost", "idempotencyKey"], ANSWER),
+            Some(Word::Reserve) => form("a reserve", &["operation"], &["cost", "ttl", "id"], ANSWER),
+            Some(Word::Commit) => form("a commit", &["id", "cost"], &[], &["remaining", "balance", "reset"]),
+            Some(Word::Release) => form("a release", &["id"], &[], &["allowed"]),
+            Some(Word::Renew) => form("a renew", &["id"], &["ttl"], &["allowed"]),
+        }
+    }
+}
+
+/// Checks the steps of one case in order.
+pub struct StepChecker<'a> {
+    rules: &'a RuleSet,
+    /// The reservations of the steps so far.
+    ids: HashSet<String>,
+}
+
+impl<'a> StepChecker<'a> {
+    pub fn new(rules: &'a RuleSet) -> Self {
+        Self { rules, ids: HashSet::new() }
+    }
+
+    /// Returns the step; `None` if it cannot be run. Adds its problems to `faults`.
+    pub fn check(&mut self, step: &WrittenStep, at: Elapsed, path: &str, faults: &mut Vec<Fault>) -> Option<Step> {
+        let before = faults.len();
+        let word = if step.limit.is_some() { None } else { Some(step.intent.unwrap_or(Word::Hit)) };
+        let form = Form::of(word);
+        check_fields(step, &form, path, faults);
+        let operation = step.operation.as_ref().and_then(|pairs| read_operation(pairs, path, faults));
+        if let Some(id) = &step.id {
+            self.check_id(id, word, path, faults);
+        }
+        let expect = match &step.expect {
+            None => Expectation::default(),
+            Some(expect) => self.expectation(expect, &form, &format!("{path}.expect"), faults),
+        };
+        if faults.len() > before {
+            return None;
+        }
+        Some(Step { at, word, action: action(step, word, operation)?, expect })
+    }
+
+    fn check_id(&mut self, id: &str, word: Option<Word>, path: &str, faults: &mut Vec<Fault>) {
+        let path = format!("{path}.id");
+        if word != Some(Word::Reserve) {
+            if !self.ids.contains(id) {
+                let what = format!("no step above reserves {id:?}");
+                faults.push(Fault::new(path, what, "give the step that reserves this id"));
+            }
+        } else if !self.ids.insert(id.to_owned()) {
+            let what = format!("a step above reserves {id:?}, too");
+            faults.push(Fault::new(path, what, "give each reservation its own id"));
+        }
+    }
+
+    fn expectation(
+        &self,
+        written: &WrittenExpectation,
+        form: &Form,
+        path: &str,
+        faults: &mut Vec<Fault>,
+    ) -> Expectation {
+        let WrittenExpectation { allowed, remaining, balance, reset, rule, error } = written;
+        let given = [
+            ("allowed", allowed.is_some()),
+            ("remaining", remaining.is_some()),
+            ("balance", balance.is_some()),
+            ("reset", reset.is_some()),
+            ("rule", rule.is_some()),
+        ];
+        let given = || given.iter().filter(|(_, is_given)| *is_given).map(|(field, _)| *field);
+        if given().next().is_none() && error.is_none() {
+            let fix = "state at least one field of the answer, or remove it";
+            faults.push(Fault::new(path.to_owned(), "it is empty", fix));
+        }
+        for field in given() {
+            let owner = if error.is_some() { "an error" } else { form.name };
+            if error.is_some() || !form.answer.contains(&field) {
+                faults.push(Fault::new(format!("{path}.{field}"), format!("{owner} has no `{field}`"), "remove it"));
+            }
+        }
+        let rule = rule.as_deref().and_then(|name| {
+            let found = self.rules.find_by_name(name);
+            if found.is_none() {
+                let what = format!("no rule is called {name:?}");
+                faults.push(Fault::new(format!("{path}.rule"), what, format!("the names are {}", self.names())));
+            }
+            found
+        });
+        Expectation {
+            allowed: *allowed,
+            remaining: *remaining,
+            balance: *balance,
+            reset: reset.map(Elapsed::whole_seconds),
+            rule,
+            error: error.clone(),
+        }
+    }
+
+    fn names(&self) -> String {
+        let rules = self.rules.rules();
+        let names = rules.iter().enumerate().take(MAX_NAMES).map(|(index, rule)| rule.name(index).into_owned());
+        let mut names: Vec<_> = names.collect();
+        if rules.len() > MAX_NAMES {
+            names.push("…".to_owned());
+        }
+        names.join(", ")
+    }
+}
+
+fn check_fields(step: &WrittenStep, form: &Form, path: &str, faults: &mut Vec<Fault>) {
+    let given = [
+        ("intent", step.limit.is_some() && step.intent.is_some()),
+        ("operation", step.operation.is_some()),
+        ("cost", step.cost.is_some()),
+        ("ttl", step.ttl.is_some()),
+        ("id", step.id.is_some()),
+        ("idempotencyKey", step.idempotency_key.is_some()),
+        ("limit", step.limit.is_some()),
+    ];
+    for (field, is_given) in given {
+        let (is_required, is_optional) = (form.required.contains(&field), form.optional.contains(&field));
+        if is_given && !is_required && !is_optional {
+            let what = format!("{} has no `{field}`", form.name);
+            faults.push(Fault::new(format!("{path}.{field}"), what, "remove it"));
+        }
+        if is_required && !is_given {
+            faults.push(Fault::new(path.to_owned(), format!("{} needs `{field}`", form.name), "add it"));
+        }
+    }
+}
+
+fn read_operation(pairs: &Map<String, Value>, path: &str, faults: &mut Vec<Fault>) -> Option<Operation> {
+    let mut operation = Operation::new();
+    let mut is_valid = true;
+    for (key, value) in pairs {
+        match value.as_str() {
+            Some(value) => operation.set(key, value),
+            None => {
+                is_valid = false;
+                let fix = format!("write it in quotes: {:?}", value.to_string());
+                faults.push(Fault::new(format!("{path}.operation.{key}"), "the value is not a text", fix));
+            }
+        }
+    }
+    is_valid.then_some(operation)
+}
+
+/// Returns the effect of a step whose fields are right.
+fn action(step: &WrittenStep, word: Option<Word>, operation: Option<Operation>) -> Option<Action> {
+    let ttl_seconds = step.ttl.map(|ttl| u32::try_from(ttl.whole_seconds()).unwrap_or(u32::MAX));
+    let settle = |settlement| Some(Action::Settle { id: step.id.clone()?, settlement });
+    match word {
+        None => step.limit.as_ref().map(limit),
+        Some(Word::Hit | Word::Peek | Word::Charge | Word::Refund) => {
+            Some(Action::Ask { operation: operation?, cost: step.cost, idempotency_key: step.idempotency_key.clone() })
+        }
+        Some(Word::Reserve) => Some(Action::Reserve {
+            operation: operation?,
+            credits: step.cost.unwrap_or(1),
+            ttl_seconds,
+            id: step.id.clone(),
+        }),
+        Some(Word::Commit) => settle(Settlement::Commit { cost: step.cost? }),
+        Some(Word::Release) => settle(Settlement::Release),
+        Some(Word::Renew) => settle(Settlement::Renew { ttl_seconds }),
+    }
+}
+
+fn limit(WrittenLimit { rule, actor, credits }: &WrittenLimit) -> Action {
+    let (rule, actor) = (rule.clone(), actor.clone());
+    match *credits {
+        Some(credits) => Action::SetLimit { rule, actor, credits },
+        None => Action::RemoveLimit { rule, actor },
+    }
+}
