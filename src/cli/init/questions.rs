@@ -12,13 +12,16 @@ const WHOM: &str = "For whom? Write a field of the request, such as user, key or
                     Empty: one counter for all.\n> ";
 const COUNT: &str = "How many, and in which time? As in 100 per 1m, 10 per 90s, or 5000 per day.\n> ";
 
+/// Writes the answer to one question into the answers.
+type Change = fn(&mut Answers, String);
+
 /// Asks on `out` and reads the answers from `input`. Asks again after a mistake.
 ///
 /// # Errors
-/// The input ends, or one of both fails.
+/// The input ends, or reading or writing fails.
 pub fn ask(input: &mut impl BufRead, out: &mut impl Write) -> anyhow::Result<Draft> {
     let mut answers = Answers::default();
-    let changes: [(&str, fn(&mut Answers, String)); 3] = [
+    let changes: [(&str, Change); 3] = [
         (WHAT, |answers, answer| answers.what = answer),
         (WHOM, |answers, answer| answers.whom = answer),
         (COUNT, |answers, answer| answers.count = Some(answer)),

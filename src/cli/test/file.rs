@@ -39,7 +39,7 @@ pub fn read(path: &Path) -> Result<CaseFile, Problem> {
 pub fn parse(text: &str, name: &str) -> Result<CaseFile, Problem> {
     // Another version may have other fields.
     if let Ok(Versioned { version: Some(version) }) = serde_json::from_str(text)
-        && version != Value::from(VERSION)
+        && version != VERSION
     {
         let what = format!("version {version} is unknown: this divvy reads version {VERSION}");
         return Err(problem(name, None, what, "write \"version\": 1, or use a newer divvy"));

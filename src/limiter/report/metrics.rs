@@ -108,7 +108,9 @@ impl Report<'_> {
         for (rule, entry) in self.plan.settled.iter().filter_map(|record| Some((record.rule?, record.entry?))) {
             let hits = self.policy().and_then(|policy| policy.hits.get(rule));
             let (Some(hits), Ok(outcome)) = (hits, self.entry(entry)) else { continue };
-            let Some(Action::Reservation(ask)) = self.plan.batch.entry(entry).map(|entry| entry.action) else { continue };
+            let Some(Action::Reservation(ask)) = self.plan.batch.entry(entry).map(|entry| entry.action) else {
+                continue;
+            };
             match (ask, outcome.resolution) {
                 (ReservationAsk::Commit { .. }, Resolution::Done) => hits.commits.settled.inc(),
                 (ReservationAsk::Commit { .. }, Resolution::Late) => hits.commits.late.inc(),
