@@ -152,14 +152,17 @@ impl Plan {
         self.hits = mark.hits;
     }
 
+    /// The number of requests.
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
+    /// Whether it has no requests.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
+    /// The time at which its requests are decided.
     pub fn now(&self) -> Timestamp {
         self.batch.now()
     }

@@ -25,6 +25,7 @@ pub struct Report<'a> {
 }
 
 impl Applied {
+    /// Returns the report, which reads the answers.
     pub fn report(&self) -> Report<'_> {
         Report { plan: &self.plan, outcomes: &self.outcomes }
     }
@@ -44,6 +45,7 @@ impl<'a> Report<'a> {
         self.plan.len()
     }
 
+    /// Whether there are no requests.
     pub fn is_empty(self) -> bool {
         self.plan.is_empty()
     }

@@ -10,6 +10,7 @@ use crate::limiter::verdict::Verdict;
 /// The answer to a reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reserved {
+    /// The verdict of the rule that answers.
     pub verdict: Verdict,
     /// `None` if it was denied.
     pub id: Option<ReservationId>,
@@ -25,6 +26,7 @@ pub struct Reserved {
 pub struct Settled {
     /// The verdict of the rule that leaves the least in proportion.
     pub verdict: Verdict,
+    /// What became of the reservation.
     pub resolution: Resolution,
     /// Nanoseconds until it ends, after a renewal.
     pub ends_ns: Option<u64>,
