@@ -1,11 +1,11 @@
-//! Calendars: the minute, hour, day, week, month or year of a time zone that contains a given time, and its end.
+//! Calendars: the minute, hour, day, week, month or year that contains a given time in a time zone, and its end.
 //!
 //! Zone data come from the system, or else from the binary. Each distinct calendar exists once in the process, so that
-//! a limit can refer to it by number. Nothing here counts, or reads the clock.
+//! a limit can refer to it by number. This module counts nothing, and reads no clock.
 //!
 //! A day, week, month or year begins when the zone's clocks first show its first day and the time `resetAt`, or a later
-//! time. If they skip that time, it begins right after the gap. If they show it twice, it begins at the first one.
-//! Weeks begin on Monday. A minute or an hour ends when the clocks show another one, or are set back.
+//! time. If they skip that time, it begins right after the gap. If they show it twice, it begins the first time. Weeks
+//! begin on Monday. A minute or an hour ends when the clocks show the next one, or are set back.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use parking_lot::RwLock;
 use crate::algorithm::{CalendarId, CalendarWindow};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
-/// The unit of a window.
+/// The unit of a calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// A minute of the zone's clocks.
@@ -53,12 +53,12 @@ impl Unit {
         }
     }
 
-    /// Returns whether it begins at a time of day that can be chosen.
+    /// Returns whether the unit begins at a time of day that can be chosen.
     pub fn has_time_of_day(self) -> bool {
         !matches!(self, Self::Minute | Self::Hour)
     }
 
-    /// Returns its length in seconds; `None` if that depends on the date.
+    /// Returns the unit's length in seconds; `None` if that depends on the date.
     fn seconds(self) -> Option<i64> {
         match self {
             Self::Minute => Some(60),
@@ -92,7 +92,7 @@ impl Unit {
     }
 }
 
-/// An error for a time zone that does not exist.
+/// The error for a time zone that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown time zone {0:?}")]
 pub struct UnknownZone(pub String);
@@ -106,7 +106,7 @@ struct Inner {
     unit: Unit,
     zone: String,
     reset_at: Time,
-    /// The window of the last request and the one after it. Most requests are for the same window.
+    /// The window of the last request, and the next window. Most requests are for the same window.
     latest: ArcSwap<[Window; 2]>,
 }
 
@@ -159,8 +159,8 @@ impl Calendar {
         REGISTRY.read().by_id.get(id.0 as usize).copied()
     }
 
-    /// Finds the calendar that displays as this text, if the process has created it. Reads no zone data, so the text
-    /// may come from a client.
+    /// Finds the calendar with this text form, if the process has created it. Reads no zone data, so the text may come
+    /// from a client.
     pub fn find(text: &str) -> Option<Self> {
         REGISTRY.read().by_text.get(text).copied()
     }
@@ -170,12 +170,12 @@ impl Calendar {
         REGISTRY.read().by_id.len()
     }
 
-    /// Returns whether the text has the form of a displayed calendar. Its zone need not exist.
+    /// Returns whether the text has the form of a calendar. Its zone need not exist.
     pub fn is_text(text: &str) -> bool {
         split_text(text).is_some()
     }
 
-    /// Parses a displayed calendar. A new calendar stays in memory, so the text must not come from a client.
+    /// Parses a calendar's text form. A new calendar stays in memory, so the text must not come from a client.
     pub fn parse(text: &str) -> Option<Self> {
         Self::find(text).or_else(|| {
             let (unit, reset_at, zone) = split_text(text)?;
@@ -215,7 +215,7 @@ impl Calendar {
         windows
     }
 
-    /// Returns `limit` with the window that contains `at`.
+    /// Returns `limit` with the window that contains `at` filled in.
     pub fn dated(self, limit: CalendarWindow, at: Timestamp) -> CalendarWindow {
         let [Window { starts, ends }, _] = self.windows(at);
         let seconds = u32::try_from(ends.since(starts) / NANOS_PER_SECOND).unwrap_or(u32::MAX);
@@ -223,7 +223,7 @@ impl Calendar {
     }
 
     fn compute(self, at: Timestamp) -> Window {
-        // Read again for each window, because zone data may have been updated.
+        // The zone is read again for each window, because zone data may have been updated.
         let zone = TimeZone::get(&self.0.zone).unwrap_or(TimeZone::UTC);
         let Ok(moment) = jiff::Timestamp::from_nanosecond(i128::from(at.as_nanos())) else { return ALL_TIME };
         let window = match self.0.unit.seconds() {
@@ -244,7 +244,7 @@ impl Calendar {
         loop {
             first_day = unit.next(first_day)?;
             let ends = begins(first_day)?;
-            // No time is later than the last one, so the window with it has no end.
+            // [`Timestamp::MAX`] stands for the end of time, so a window that ends then contains it.
             if at < ends || ends == Timestamp::MAX {
                 return Some(Window { starts, ends });
             }
@@ -262,7 +262,7 @@ fn find_first_moment(local: DateTime, zone: &TimeZone) -> Option<jiff::Timestamp
     zone.following(before_gap).find(|change| change.offset() == after).map(|change| change.timestamp())
 }
 
-/// The window for times beyond the calendar's range.
+/// The window that stands for times beyond the calendar's range.
 const ALL_TIME: Window = Window { starts: Timestamp::EPOCH, ends: Timestamp::MAX };
 
 /// Returns the minute or hour on the clocks, given its length in seconds. It is shorter if the clocks are set forward
@@ -283,7 +283,7 @@ fn by_offset(now: &Zoned, seconds: i64) -> Window {
     Window { starts: stamp(last_change.unwrap_or(starts)), ends: stamp(next_change.unwrap_or(ends)) }
 }
 
-/// Converts a time. Before 1970, returns the epoch.
+/// Converts a time. A time before 1970 becomes the epoch.
 fn stamp(at: jiff::Timestamp) -> Timestamp {
     Timestamp::from_nanos(u64::try_from(at.as_nanosecond().max(0)).unwrap_or(u64::MAX))
 }

@@ -1,47 +1,48 @@
-//! Asks of a bucket, and their outcomes.
+//! Asks and their outcomes. An ask is a caller's request to one bucket.
 
 use crate::clock::Timestamp;
 
 /// A caller's request to a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// Would `cost` credits be granted? Takes nothing.
+    /// Reports whether `cost` credits would be granted. Takes nothing.
     Look {
         /// Credits that must be left.
         cost: u64,
     },
-    /// Take `cost` credits, all or none. A cost of 0 is always granted.
+    /// Takes `cost` credits, all or none. A cost of 0 is always granted.
     Take {
         /// Credits to take.
         cost: u64,
     },
-    /// Take `cost` credits, all of them, when there is at least one: what is left may be below 0 afterwards.
+    /// Takes all of `cost` credits if at least one is left. The balance may be below 0 afterwards.
     Overdraw {
         /// Credits to take.
         cost: u64,
     },
-    /// Count `cost` credits that were used already, even if none are left. `allowed` says whether at least one was left before.
+    /// Counts `cost` credits that were used already, even if none are left. `allowed` says whether at least one was
+    /// left before.
     Charge {
         /// Credits that were used.
         cost: u64,
     },
-    /// Give back `cost` credits, or as many as were taken; always allowed. A bucket that was never asked stays so.
+    /// Gives back `cost` credits, or as many as were taken. It is always allowed. A fresh bucket stays fresh.
     Refund {
         /// Credits to give back.
         cost: u64,
     },
-    /// Take up to `cost` credits, as many as there are; granted when there was at least one.
+    /// Takes up to `cost` credits, as many as there are. It is granted if there was at least one.
     ///
-    /// `strict` is for token buckets (the others ignore it): a take that leaves no token, a denied one included,
-    /// starts the refill interval again, so that a caller who never pauses stays limited.
+    /// `strict` matters only to token buckets. There, a take that leaves no token starts the refill interval again,
+    /// even if the take was denied. So a caller that never pauses stays limited.
     Drain {
         /// Maximum number of credits to take.
         cost: u64,
         /// Whether a take that leaves no token restarts the refill interval.
         strict: bool,
     },
-    /// Like [`Ask::Drain`], for an event at a time that the client brings. Any time is allowed, and times may run backwards: a
-    /// token bucket never takes that for a clock that was set back.
+    /// Like [`Ask::Drain`], for an event whose time the client supplies. Any time is allowed, and times may run
+    /// backwards. A token bucket never treats that as a clock that was set back.
     Replay {
         /// Maximum number of credits to take.
         cost: u64,
@@ -66,37 +67,37 @@ impl Ask {
 pub struct Outcome {
     /// Whether the ask was granted.
     pub allowed: bool,
-    /// Credits that were there before the ask.
+    /// Credits left before the ask.
     pub before: u64,
     /// Credits left after the ask.
     pub left: u64,
-    /// Credits below 0 after the ask: what was used over the limit. 0 as long as any are left.
+    /// Credits used beyond the limit, after the ask. 0 as long as any are left.
     pub owed: u64,
-    /// Nanoseconds until the bucket holds more credits (each algorithm's module says how many); 0 when it is full.
+    /// Nanoseconds until the bucket holds more credits (each algorithm's module says how many); 0 if it is full.
     pub reset_ns: u64,
-    /// Nanoseconds until the same ask would be granted if no other ask comes first, and not a nanosecond earlier. `None` when
-    /// it was granted, and when it never will be because it costs more than the bucket can hold.
+    /// Nanoseconds until the same ask would be granted if no other ask comes first, and not a nanosecond earlier.
+    /// `None` if it was granted, or never will be because it costs more than the bucket can hold.
     pub retry_ns: Option<u64>,
-    /// For token buckets, when the caller's present session began. For an ask that made, renewed or found a reservation, when
-    /// the reservation ends. Else [`Timestamp::EPOCH`].
+    /// For token buckets, the time when the caller's current session began. For an ask that made, renewed or found a
+    /// reservation, the time when the reservation ends. Otherwise [`Timestamp::EPOCH`].
     pub session: Timestamp,
     /// The resolution of a reservation or an idempotent request.
     pub resolution: Resolution,
 }
 
-/// The resolution of an ask about a reservation, or of an idempotent request. If several buckets have a part in a reservation,
-/// the smallest of their resolutions says the most about it.
+/// The resolution of an ask about a reservation, or of an idempotent request. If a reservation covers several buckets,
+/// the smallest of their resolutions stands for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Resolution {
-    /// The reservation of a commit had ended. The cost is counted now.
+    /// The reservation had ended before its commit. The cost was counted at the time of the commit.
     Late,
     /// The ask was carried out.
     #[default]
     Done,
-    /// The request was made before. The answer is the first one, and nothing has changed.
+    /// The request was made before. The first answer is repeated, and nothing has changed.
     Repeated,
     /// No such reservation exists, or it has ended. Nothing has changed.
     Gone,
-    /// The name belongs to a reservation with other credits or another time, or to another request. Nothing has changed.
+    /// The name belongs to another request, or to a reservation with other credits or another TTL. Nothing has changed.
     Different,
 }

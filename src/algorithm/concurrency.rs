@@ -1,9 +1,8 @@
-//! Limits on what runs at once. The credits are leases: each is a reservation, which ends when it is released or when its time
-//! is over, whichever is first.
+//! Limits on concurrent requests. The credits are leases. Each lease is a reservation, which ends when it is released
+//! or when its TTL has passed.
 //!
-//! Nothing is ever used up, so all that a bucket has to remember is its reservations, and the latest time that it knows of.
-//! The reply's numbers: `left` is the number of free leases, and `reset_ns` is the time until the next lease
-//! expires.
+//! Nothing is ever used up. So a bucket only has to remember its reservations, and the latest time that it has seen.
+//! The reply's numbers: `left` is the number of free leases, and `reset_ns` is the time until the next lease expires.
 
 use std::num::NonZeroU32;
 
@@ -11,7 +10,7 @@ use super::decide::Algorithm;
 use super::invalid::InvalidLimit;
 use crate::clock::Timestamp;
 
-/// At most `leases` at once, each for `ttl_seconds`. If `leases` is 0, leases that were taken before still expire.
+/// At most `leases` at once, each for `ttl_seconds`. If `leases` is 0, earlier leases still expire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Concurrency {
     /// Maximum number of leases at once.
@@ -20,16 +19,16 @@ pub struct Concurrency {
     pub ttl_seconds: NonZeroU32,
 }
 
-/// One word.
+/// A bucket's latest time. One word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
-    /// When a lease was taken, kept or freed last.
+    /// When a lease was last taken, renewed or freed.
     pub time: Timestamp,
 }
 
 impl Concurrency {
     /// # Errors
-    /// When the time is 0.
+    /// The TTL is 0.
     pub fn new(leases: u64, ttl_seconds: u32) -> Result<Self, InvalidLimit> {
         let ttl_seconds = NonZeroU32::new(ttl_seconds).ok_or(InvalidLimit::NoTime)?;
         Ok(Self { leases, ttl_seconds })
@@ -63,7 +62,7 @@ impl Algorithm for Concurrency {
         0
     }
 
-    /// A lease leaves no usage behind.
+    /// Does nothing, because a lease uses nothing up.
     fn take(&self, _state: &mut State, _credits: u64, _at: Timestamp) {}
 
     fn give_back(&self, _state: &mut State, _credits: u64) {}

@@ -1,16 +1,18 @@
 //! The meaning of the number that a window or a token bucket remembers.
 //!
-//! Usually it is the credits left, as in Divvy and in textbooks. If the limit changes, so does the meaning of that number. The
-//! credits used mean the same under every limit. Sliding windows, logs and leaky buckets always remember the credits used.
+//! Usually it is the credits left, as in Divvy and in textbooks. If the limit changes, the meaning of that number
+//! changes with it. A number of credits used means the same under every limit. Sliding windows, logs and leaky buckets
+//! always remember the credits used.
 
 use std::num::NonZeroU64;
 
-/// The unit of a state's number.
+/// The quantity that a state's number stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CountBasis {
-    /// The credits left of this number. Below 0, in two's complement, if more was used, because the limit was higher then.
+    /// Credits left of this capacity. Negative, in two's complement, if more was used, because the limit was higher
+    /// then.
     LeftOf(NonZeroU64),
-    /// The credits used.
+    /// Credits used.
     Used,
 }
 

@@ -1,35 +1,36 @@
-//! The base of all algorithms: the questions that each answers in its own way, and the one way to decide.
+//! The parts that all algorithms share: the trait that each implements, and the decision that is built on it.
 
 use super::ask::{Ask, Outcome, Resolution};
 use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
 
-/// How far a bucket's time may be ahead of an ask's. Further ahead means that the clock was set back. Asks are dated when they
-/// are read, and one may overtake another on its way to the bucket. A clock that is set back by less stands still until it catches up.
+/// How far a bucket's time may be ahead of an ask's. Beyond that, the clock was set back. Asks are dated when they are
+/// read, so one may overtake another on its way to the bucket. If a clock is set back by less, time stands still until
+/// the clock catches up.
 const OVERTAKING_NS: u64 = MAX_STANDSTILL_NS;
 
 /// An algorithm with its numbers, as seen by [`decide`].
 pub(super) trait Algorithm: Sized {
     type State: Clone + PartialEq;
 
-    /// Returns the credits of a fresh bucket, which has the most that there can be.
+    /// Returns the credits of a fresh bucket, which is the most that a bucket can hold.
     fn capacity(&self) -> u64;
 
-    /// Returns the state of a bucket that was never asked before.
+    /// Returns the state of an unused bucket.
     fn fresh(&self, at: Timestamp) -> Self::State;
 
-    /// Returns the latest time that `state` knows of.
+    /// Returns the latest time in `state`.
     fn time(&self, state: &Self::State) -> Timestamp;
 
-    /// Returns `state` at `at`, which is not earlier than its time.
+    /// Returns `state` advanced to `at`, which is not earlier than its time.
     fn advanced(&self, state: Self::State, at: Timestamp) -> Self::State;
 
     /// Returns `state` with its times moved back to `at`, which is earlier than its time.
     fn pulled_back(&self, state: Self::State, at: Timestamp) -> Self::State;
 
-    /// Returns the credits that count as used, rounded up, in a state that was advanced to `at`. They may exceed the capacity.
+    /// Returns the credits used, rounded up, in a state that was advanced to `at`. They may exceed the capacity.
     fn used(&self, state: &Self::State, at: Timestamp) -> u64;
 
-    /// Takes `credits`, at least 1, from a state that was advanced to `at`. They may be more than are left.
+    /// Takes `credits`, at least 1, from a state that was advanced to `at`. There may be fewer left.
     fn take(&self, state: &mut Self::State, credits: u64, at: Timestamp);
 
     /// Gives back `credits`, or as many as were taken, to a state that was advanced to the present.
@@ -40,30 +41,31 @@ pub(super) trait Algorithm: Sized {
         self.capacity().saturating_sub(self.used(state, at))
     }
 
-    /// Returns the nanoseconds after `at` until `credits` (at most the capacity) are left; 0 if they are. `state` was advanced to `at`.
+    /// Returns the nanoseconds from `at` until `credits` (at most the capacity) are left; 0 if they already are.
+    /// `state` was advanced to `at`.
     fn wait_ns(&self, state: &Self::State, credits: u64, at: Timestamp) -> u64;
 
-    /// Returns how many credits a bucket that is not full has at [`Outcome::reset_ns`].
+    /// Returns the credits that will be left after [`Outcome::reset_ns`], if the bucket is not full now.
     fn credits_at_reset(&self, left: u64) -> u64 {
         left.saturating_add(1)
     }
 
-    /// Returns the end of the window, when all credits come back at once. `None` if credits come back in another way.
+    /// Returns the end of the window, if all credits come back at once then. Otherwise returns `None`.
     fn window_end(&self, _state: &Self::State) -> Option<Timestamp> {
         None
     }
 
-    /// Returns what [`Outcome::session`] says about the bucket.
+    /// Returns the bucket's [`Outcome::session`].
     fn session(&self, _state: &Self::State) -> Timestamp {
         Timestamp::EPOCH
     }
 
-    /// Decides `ask`; the state is `None` when nothing changed.
+    /// Decides `ask`. In the decision, the state is `None` if nothing changed.
     fn decide(&self, stored: Option<&Self::State>, ask: Ask, at: Timestamp) -> (Outcome, Option<Self::State>) {
         decide(self, stored.cloned(), ask, at)
     }
 
-    /// Returns the nanoseconds after `at` until all credits are back. Then a bucket may be forgotten.
+    /// Returns the nanoseconds from `at` until all credits are back. Then a bucket may be forgotten.
     fn lifetime_ns(&self, state: &Self::State, at: Timestamp) -> u64 {
         lifetime_ns(self, state, at)
     }
@@ -74,7 +76,7 @@ pub(super) struct Present<S> {
     pub state: S,
     /// The time of the ask, or the time of the state if that is later.
     pub at: Timestamp,
-    /// Whether the state was pulled back because the clock was set back.
+    /// Whether the clock was set back, and the state was moved back with it.
     pub pulled_back: bool,
 }
 
@@ -91,12 +93,12 @@ pub(super) fn present<A: Algorithm>(limit: &A, stored: Option<A::State>, at: Tim
     Present { state: limit.advanced(stored, at), at, pulled_back: false }
 }
 
-/// Returns by how much the clock was set back, if it was: an ask comes at `at`, and `time` is the latest time known before it.
+/// Returns how far the clock was set back before an ask at `at`, if it was. `time` is the latest time before the ask.
 pub(super) fn set_back_ns(time: Timestamp, at: Timestamp) -> Option<u64> {
     Some(time.since(at)).filter(|ahead_ns| *ahead_ns > OVERTAKING_NS)
 }
 
-/// Decides what [`Algorithm::decide`] returns for most algorithms.
+/// Implements [`Algorithm::decide`] for most algorithms.
 pub(super) fn decide<A: Algorithm>(
     limit: &A,
     stored: Option<A::State>,
@@ -126,7 +128,7 @@ pub(super) fn decide<A: Algorithm>(
     (outcome, changed.then_some(state))
 }
 
-/// Reports on `state` after the ask, at `at`. `before` is what was left when the ask came.
+/// Reports on `state` after the ask, at `at`. `before` is the credits that were left before the ask.
 pub(super) fn outcome<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, before: u64, at: Timestamp) -> Outcome {
     let (capacity, used) = (limit.capacity(), limit.used(state, at));
     let left = capacity.saturating_sub(used);
@@ -144,13 +146,13 @@ pub(super) fn outcome<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, befor
     }
 }
 
-/// Computes what [`Algorithm::lifetime_ns`] returns for most algorithms.
+/// Implements [`Algorithm::lifetime_ns`] for most algorithms.
 pub(super) fn lifetime_ns<A: Algorithm>(limit: &A, state: &A::State, at: Timestamp) -> u64 {
     let Present { state, at, .. } = present(limit, Some(state.clone()), at);
     limit.wait_ns(&state, limit.capacity(), at)
 }
 
-/// Returns the nearest number of 64 bits. In nanoseconds, the largest is 584 years.
+/// Converts to 64 bits, or returns the maximum, which is 584 years in nanoseconds.
 pub(super) fn saturating(number: u128) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }

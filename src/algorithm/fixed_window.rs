@@ -1,12 +1,12 @@
 //! Fixed window, as Divvy counts: the window starts with the first hit, and always ends `window_ns` later.
 //!
-//! The reply's numbers: `left` is what the window still grants, and `reset_ns` is the time until it ends, when all
-//! credits are back; 0 while no window has begun. A denied ask neither starts nor prolongs a window.
+//! The reply's numbers: `left` is the credits left in the window. `reset_ns` is the time until the window ends and all
+//! credits are back, or 0 if no window has begun. A denied ask neither starts nor prolongs a window.
 //!
-//! Its promise: at most `credits` in a window, and exactly one fresh window after it. Around a window's end, up to
-//! `2 × credits − 1` can pass in a short time.
+//! Its promise: at most `credits` in a window, and exactly one new window after it. Around a window's end, up to `2 ×
+//! credits − 1` can pass in a short time.
 //!
-//! A window is closed at its start and open at its end: a hit at the very end belongs to the next one.
+//! A hit at the very start of a window belongs to it. A hit at the very end belongs to the next one.
 
 use std::num::NonZeroU64;
 
@@ -29,13 +29,13 @@ pub struct FixedWindow {
 
 impl FixedWindow {
     /// # Errors
-    /// When a number is 0.
+    /// A number is 0.
     pub fn new(credits: u64, window_ns: u64) -> Result<Self, InvalidLimit> {
         let credits = invalid::credits(credits)?;
         Ok(Self { credits, window_ns: invalid::time(window_ns)?, basis: CountBasis::LeftOf(credits) })
     }
 
-    /// Returns a window with nothing left until it ends, and `owed` credits below 0.
+    /// Returns a window with nothing left until it ends, and a debt of `owed` credits.
     pub fn used_up(&self, ends: Timestamp, owed: u64) -> State {
         State { ends, count: self.basis.count(self.credits.get().saturating_add(owed)) }
     }

@@ -1,8 +1,8 @@
 //! Idempotent requests: a client that got no answer may send its request again.
 //!
-//! The first outcome is remembered for a while, even if it was a denial. The same request gets it again, and takes nothing.
-//! If one request of a group is denied, the others are held back, and take nothing. If the whole group is sent again, each
-//! request gets its first outcome.
+//! The first outcome is remembered for a while, even if it was a denial. A repeated request gets that outcome, and
+//! takes nothing. If one request of a group is denied, the others are held back, and take nothing. If the whole group
+//! is sent again, each request gets its first outcome.
 
 use super::ask::{Ask, Outcome, Resolution};
 use super::limit::Limit;
@@ -17,15 +17,15 @@ pub enum Replay {
     None,
     /// The request had this outcome.
     Answered(Outcome),
-    /// The request had this outcome, and has taken nothing. It is asked again once its group no longer contains the request that
-    /// was denied.
+    /// The request had this outcome, but took nothing. It is decided again once its group no longer contains the
+    /// request that was denied.
     HeldBack(Outcome),
     /// The name belongs to another request.
     Conflict,
 }
 
 impl Replay {
-    /// Finds out what `record` says at `at` about the request with this fingerprint.
+    /// Looks up the request with this fingerprint in `record`, at time `at`.
     pub fn find(record: Option<&Record>, fingerprint: u64, at: Timestamp) -> Self {
         let Some(Content::Answer { fingerprint: first, is_held_back, outcome }) =
             record.and_then(|record| record.found(at)).map(|record| record.content)
@@ -42,7 +42,8 @@ impl Replay {
 }
 
 impl Limit {
-    /// Decides an idempotent request without a group at time `at`, given the state of its bucket and its record.
+    /// Decides an idempotent request that is not in a group, at time `at`, given the state of its bucket and its
+    /// record.
     pub fn decide_idempotent(
         &self,
         bucket: Option<&State>,
@@ -62,7 +63,7 @@ impl Limit {
         }
     }
 
-    /// Decides a request whose name belongs to another request.
+    /// Decides a request whose idempotency key belongs to another request.
     fn decide_conflict(&self, bucket: Option<&State>, at: Timestamp) -> Decision {
         let look = self.decide(bucket, Ask::Look { cost: 0 }, at);
         Decision { outcome: Outcome { allowed: false, resolution: Resolution::Different, ..look.outcome }, ..look }

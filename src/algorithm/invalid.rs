@@ -1,11 +1,11 @@
-//! Why a limit cannot be built. No limit with one of these faults exists: constructors refuse it.
+//! Reasons why a limit cannot be built. Constructors refuse these, so no such limit exists.
 
 use std::num::NonZeroU64;
 
-/// The most credits of a sliding log: it remembers a time, eight bytes, for each.
+/// Maximum credits of a sliding log, which remembers the time of each (eight bytes).
 pub const MAX_LOG_CREDITS: u64 = 1_000;
 
-/// A limit that makes no sense.
+/// A limit that cannot be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidLimit {
     /// The limit has no credits.
@@ -14,7 +14,7 @@ pub enum InvalidLimit {
     /// The window or period is 0.
     #[error("a limit needs a period longer than 0")]
     NoTime,
-    /// A refill brings no token.
+    /// A refill adds no token.
     #[error("a refill needs at least 1 credit")]
     NoRefill,
     /// The limit exceeds [`MAX_LOG_CREDITS`].

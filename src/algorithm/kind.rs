@@ -1,9 +1,9 @@
-//! The algorithms by name, without numbers: what a rules file chooses from.
+//! The names of the algorithms, from which a rules file chooses.
 
-/// One of the algorithms. The default is Divvy's.
+/// An algorithm, without its numbers. The default is Divvy's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Kind {
-    /// A window that begins with the first hit, or as a calendar says.
+    /// A window that begins with the first hit, or on a date of a calendar.
     #[default]
     FixedWindow,
     /// Two counters that approximate the last window.

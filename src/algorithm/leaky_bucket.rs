@@ -1,17 +1,17 @@
 //! Leaky bucket as a meter, which is the generic cell rate algorithm (GCRA): every credit taken fills the bucket by
-//! one, `count` leak away evenly per period, and an ask is granted when it does not make the bucket overflow.
+//! one, and `count` credits leak away evenly per period. An ask is granted if the bucket does not overflow.
 //!
 //! It serves rules and redis-cell's `CL.THROTTLE key max_burst count period`. There, `capacity` is `max_burst + 1`.
 //! A fresh bucket grants `capacity` credits at once, then one every `period_ns / count`. GCRA's theoretical arrival
 //! time is the time at which the bucket will be empty; see ITU-T I.371, annex A, for both forms.
 //!
-//! The reply's numbers: `left` is the whole credits that fit now, and `reset_ns` is the time until the bucket is
-//! empty, when all credits are back (redis-cell's `reset_after`). In any span of `t` nanoseconds, at most
-//! `capacity + t × count / period_ns` credits are granted.
+//! The reply's numbers: `left` is the whole credits that fit now. `reset_ns` is the time until the bucket is empty and
+//! all credits are back (redis-cell's `reset_after`). In any span of `t` nanoseconds, at most `capacity + t × count /
+//! period_ns` credits are granted.
 //!
-//! Nothing is ever rounded: a credit is `period_ns` drops, and `count` drops leak in a nanosecond. The level fits 128 bits
-//! for any limit; a theoretical arrival time in nanoseconds would not fit 64, and would drift when `count` does not
-//! divide the period.
+//! Nothing is ever rounded: a credit is `period_ns` drops, and `count` drops leak in a nanosecond. For any limit, the
+//! level fits 128 bits. A theoretical arrival time in nanoseconds would not fit 64 bits, and would drift if `count`
+//! does not divide the period.
 
 use std::num::NonZeroU64;
 
@@ -19,7 +19,7 @@ use super::decide::{self, Algorithm, saturating};
 use super::invalid::{self, InvalidLimit};
 use crate::clock::Timestamp;
 
-/// Room for `capacity` credits. In `period_ns` nanoseconds, `count` of them leak away.
+/// A capacity of `capacity` credits, of which `count` leak away in `period_ns` nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeakyBucket {
     /// Credits that an empty bucket grants at once.
@@ -32,20 +32,20 @@ pub struct LeakyBucket {
     pub slowest: NonZeroU64,
 }
 
-/// How full the bucket was. Three words: `mark`, `credits`, `drops`.
+/// The level of the bucket at a time. Three words: `mark`, `credits`, `drops`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     /// The time of the level.
     pub mark: Timestamp,
-    /// Whole credits in the bucket then,
+    /// Whole credits in the bucket at that time.
     pub credits: u64,
-    /// and drops besides, fewer than a credit's.
+    /// Drops in addition to the credits, fewer than make a credit.
     pub drops: u64,
 }
 
 impl LeakyBucket {
     /// # Errors
-    /// When a number is 0.
+    /// A number is 0.
     pub fn new(capacity: u64, count: u64, period_ns: u64) -> Result<Self, InvalidLimit> {
         let count = invalid::credits(count)?;
         let (capacity, period_ns) = (invalid::credits(capacity)?, invalid::time(period_ns)?);

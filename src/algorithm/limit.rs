@@ -1,4 +1,4 @@
-//! How a bucket is limited: one type for the limits of all algorithms.
+//! The limit of a bucket: one type for all algorithms.
 
 use super::ask::Ask;
 use super::calendar_window::CalendarWindow;
@@ -15,7 +15,7 @@ use super::state::{AlgorithmState, Decision, State};
 use super::token_bucket::TokenBucket;
 use crate::clock::Timestamp;
 
-/// Evaluates an expression with the algorithm's own limit.
+/// Evaluates an expression with the algorithm's own limit type.
 macro_rules! with_algorithm {
     ($limit:expr, $own:ident => $call:expr) => {
         match $limit {
@@ -32,44 +32,45 @@ macro_rules! with_algorithm {
 
 pub(super) use with_algorithm;
 
-/// How a bucket is limited. The numbers are part of the bucket's identity: other numbers make another bucket.
+/// The limit of a bucket. Its numbers are part of the bucket's identity: other numbers mean another bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// Credits per window that begins with the first hit.
+    /// Credits per window. A window begins with the first hit.
     FixedWindow(FixedWindow),
-    /// Its buckets remember the state of a fixed window.
+    /// Credits per window of a calendar. Its buckets have the state of a fixed window.
     CalendarWindow(CalendarWindow),
-    /// Credits per window that always ends now, approximately.
+    /// Credits in the window that ends now, approximately.
     SlidingWindow(SlidingWindow),
-    /// Credits per window that always ends now, exactly.
+    /// Credits in the window that ends now, exactly.
     SlidingLog(SlidingLog),
     /// Tokens with refills in whole steps.
     TokenBucket(TokenBucket),
     /// A meter that leaks evenly.
     LeakyBucket(LeakyBucket),
-    /// Only reservations take from it. Its numbers are not part of the bucket's identity.
+    /// A number of leases. Its numbers are not part of the bucket's identity.
     Concurrency(Concurrency),
 }
 
 impl Limit {
-    /// Decides `ask` at time `at`, given what the bucket remembers (`None`: a fresh bucket).
+    /// Decides `ask` at time `at`, given the bucket's state (`None` for a fresh bucket).
     ///
-    /// A state of another algorithm counts as fresh. The algorithm is part of a bucket's key, so stores never mix them.
+    /// A bucket whose state belongs to another algorithm counts as fresh. The algorithm is part of a bucket's key, so
+    /// stores never mix them.
     pub fn decide(&self, state: Option<&State>, ask: Ask, at: Timestamp) -> Decision {
         with_algorithm!(self, limit => decide_by(limit, state, ask, at))
     }
 
-    /// Returns how long after `at` (nanoseconds) a bucket in `state` has all its credits again by every limit on it, and may be
-    /// forgotten; 0 for a state of another algorithm.
+    /// Returns the nanoseconds from `at` until a bucket in `state` has all its credits again, under every limit that
+    /// shares it. Then it may be forgotten. Returns 0 if the state belongs to another algorithm.
     pub fn lifetime_ns(&self, state: &State, at: Timestamp) -> u64 {
         match state {
-            // At least until the last reservation ends.
+            // A bucket is kept at least until its last reservation ends.
             State::Reserved(state) => self.lifetime_ns(&state.base, at).max(state.groups.last_end().since(at)),
             state => with_algorithm!(self, limit => lifetime_by(limit, state, at)),
         }
     }
 
-    /// Returns this limit for a counter whose states count something else. The usage carries over.
+    /// Returns this limit for a counter whose states have another basis. The usage carries over.
     pub fn counting(mut self, counter: CountBasis) -> Self {
         if let Some(basis) = self.count_basis_mut() {
             *basis = counter;
@@ -77,12 +78,12 @@ impl Limit {
         self
     }
 
-    /// Returns this limit for a counter that `other` is also on, which may give credits back more slowly.
+    /// Returns this limit for a counter that it shares with `other`, which may give credits back more slowly.
     pub fn share_counter_with(mut self, other: &Limit) -> Self {
         match (&mut self, other) {
             (Limit::TokenBucket(limit), Limit::TokenBucket(other)) => limit.slowest = limit.slowest.min(other.slowest),
             (Limit::LeakyBucket(limit), Limit::LeakyBucket(other)) => limit.slowest = limit.slowest.min(other.slowest),
-            // Windows and leases end at the same time under any limit.
+            // Windows and leases end at the same time under every limit.
             _ => {}
         }
         self
@@ -93,7 +94,7 @@ impl Limit {
         self.count_basis_mut().map_or(CountBasis::Used, |basis| *basis)
     }
 
-    /// `None` if the states count what was used under any limit.
+    /// Returns `None` for algorithms whose states always count the credits used.
     fn count_basis_mut(&mut self) -> Option<&mut CountBasis> {
         match self {
             Limit::FixedWindow(FixedWindow { basis, .. })
@@ -103,13 +104,14 @@ impl Limit {
         }
     }
 
-    /// Returns the most credits that the bucket can hold, which is what a fresh one has. An ask for more is never granted.
+    /// Returns the most credits that the bucket can hold. A fresh bucket has as many. An ask for more is never granted.
     pub fn capacity(&self) -> u64 {
         with_algorithm!(self, limit => limit.capacity())
     }
 
-    /// Returns the credits that the limit grants in the long run, and the time (nanoseconds) that this takes. A calendar window takes
-    /// as long as the present one. `None` for leases: that depends on how long they are held.
+    /// Returns the credits that the limit grants in the long run, and the time that this takes (nanoseconds). For a
+    /// calendar window, that is the length of the current window. Returns `None` for leases, whose rate depends on how
+    /// long they are held.
     pub fn rate(&self) -> Option<(u64, u64)> {
         let (credits, time_ns) = match self {
             Limit::CalendarWindow(limit) => return Some((limit.credits.get(), limit.window_ns())),

@@ -1,17 +1,17 @@
 //! Pure decisions: (limit, state, ask, time) → (outcome, new state).
 //!
-//! Each algorithm has its file, and `decide.rs` has what they share. `limit.rs` and `state.rs` have the closed set of them.
-//! `reservation.rs` and `idempotency.rs` decide about a bucket together with a record next to it. No clock, no I/O, no keys and
-//! no rules live here: time is a parameter and state is a value, so that every promise of an algorithm can be tested by
-//! properties.
+//! Each algorithm has a file, and `decide.rs` has the code that they share. The enums in `limit.rs` and `state.rs` list
+//! all algorithms. `reservation.rs` and `idempotency.rs` decide about a bucket together with a record next to it. There
+//! are no clocks, I/O, keys or rules here. Time is a parameter and state is a value, so that property tests can check
+//! every promise of an algorithm.
 //!
 //! Every algorithm keeps these promises:
-//! - An ask that is denied, or that takes nothing, changes nothing. Two exceptions: a strict [`Ask::Drain`] or
-//!   [`Ask::Replay`], and the repair of the next point.
-//! - Time that runs backwards counts as no time passed: if a later ask overtook this one, it counts as made at that one's
-//!   time. When a bucket's time is more than ten seconds ahead, the clock was set back: the next ask pulls the state back to
-//!   the present and gives nothing back. The new time is remembered even if the ask is denied or takes nothing. So no client
-//!   waits longer than the limit's own time. The exception is an [`Ask::Replay`].
+//! - An ask that is denied, or that takes nothing, changes nothing. There are two exceptions: a strict [`Ask::Drain`]
+//!   or [`Ask::Replay`], and the correction of the time (see the next point).
+//! - If time runs backwards by at most ten seconds, no time passes: a later ask has overtaken this one, which counts as
+//!   made at the same time. If a bucket's time is further ahead, the clock was set back. The next ask then moves the
+//!   state's times back to the present, and gives no credits back. The new time is remembered even if the ask is denied
+//!   or takes nothing. So no client waits longer than the limit's own time. [`Ask::Replay`] is the exception.
 //! - Decisions are made in integers, exact to the nanosecond. No number overflows: times past the year 2554, and times longer
 //!   than 584 years, saturate.
 

@@ -1,21 +1,21 @@
 //! Records: a store keeps one next to a bucket for each reservation and each idempotent request.
 //!
-//! The answer to an idempotent request is remembered for a while, and so is the answer to a commit, so that a client that got no
-//! answer may ask again. An open reservation is remembered until it ends. Where records are kept, and under which names, is
-//! the store's business.
+//! The answer to an idempotent request or to a commit is remembered for a while, so that a client that got no answer
+//! may send it again. An open reservation is remembered until it ends. The store decides where records are kept, and
+//! under which names.
 
 use super::ask::Outcome;
 use super::decide::set_back_ns;
 use super::reservation::groups::longest_ns;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
-/// An answer is remembered for at least this long.
+/// Minimum time for which an answer is remembered.
 pub const REMEMBERED_NS: u64 = 60 * NANOS_PER_SECOND;
 
 /// The memory of a reservation, or of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// The record may be forgotten at this time of the server's clock.
+    /// Time of the server's clock from which the record may be forgotten.
     pub until: Timestamp,
     /// The reservation or the answer.
     pub content: Content,
@@ -24,19 +24,19 @@ pub struct Record {
 /// The kinds of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Credits are set aside until `ends`, by the bucket's own clock, unless the bucket of this generation was forgotten.
+    /// Credits are set aside until `ends`. They no longer are if the bucket of this generation was forgotten.
     Open {
-        /// The request for it.
+        /// The client's request for the reservation.
         reservation: Reservation,
-        /// Time of the bucket's own clock, rounded up to a whole step.
+        /// End by the bucket's own clock, rounded up to a whole step.
         ends: Timestamp,
-        /// Generation of the bucket. Another one does not have these credits.
+        /// Generation of the bucket. In another generation, these credits are not set aside.
         generation: u64,
     },
-    /// The reservation was committed, and this was the answer. It is remembered for [`REMEMBERED_NS`], and until the reservation
-    /// would have ended, but for no longer than the reservation was made for.
+    /// The reservation was committed, with this answer. The answer is remembered until the reservation would have
+    /// ended, but for at most its TTL, and for at least [`REMEMBERED_NS`].
     Committed {
-        /// The request for it.
+        /// The client's request for the reservation.
         reservation: Reservation,
         /// Credits that were left after the commit.
         left: u64,
@@ -45,48 +45,50 @@ pub enum Content {
         /// Nanoseconds from the commit to the reset.
         reset_ns: u64,
     },
-    /// An idempotent request had this outcome. It is remembered for [`REMEMBERED_NS`].
+    /// An idempotent request had this outcome, which is remembered for [`REMEMBERED_NS`].
     Answer {
-        /// Identifies the request: another fingerprint is another request.
+        /// Identifies the request. A different request has a different fingerprint.
         fingerprint: u64,
-        /// The request would have been allowed, but another one of its group was denied.
+        /// Whether the request would have been allowed, but was held back because another request of its group was
+        /// denied.
         is_held_back: bool,
-        /// The first outcome, which a repeated request gets again.
+        /// The first outcome. A repeated request gets it again.
         outcome: Outcome,
     },
 }
 
-/// A client's request to set credits aside. All zero if it is unknown, because the reservation had ended before its commit.
+/// A client's request to set credits aside. All numbers are 0 if it is unknown, because the reservation had ended
+/// before its commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reservation {
     /// Credits that were set aside.
     pub credits: u64,
-    /// Time to live as requested. Its end is rounded up.
+    /// TTL as requested. The end is rounded up.
     pub ttl_seconds: u32,
 }
 
 impl Record {
-    /// Returns the record of an answer at `at`. It is kept for [`REMEMBERED_NS`].
+    /// Returns the record of an answer that is given at `at`. It is kept for [`REMEMBERED_NS`].
     pub fn new_answer(fingerprint: u64, outcome: Outcome, is_held_back: bool, at: Timestamp) -> Self {
         let content = Content::Answer { fingerprint, is_held_back, outcome };
         Self { until: at.plus(REMEMBERED_NS), content }
     }
 
-    /// Returns the record as an ask at `at` finds it, or `None` if it has expired. If the clock was set back, an answer expires
-    /// no later than one that is given now.
+    /// Returns the record at time `at`, or `None` if it has expired. If the clock was set back, an answer expires no
+    /// later than one that is given now.
     pub fn found(self, at: Timestamp) -> Option<Self> {
         let latest = self.longest_ns().map(|longest_ns| at.plus(longest_ns));
         let until = latest.filter(|latest| set_back_ns(self.until, *latest).is_some()).unwrap_or(self.until);
         (at < until).then_some(Self { until, ..self })
     }
 
-    /// Returns the latest time that is certainly before the record was made.
+    /// Returns the latest time that is certainly earlier than the record.
     pub fn made_after(&self) -> Timestamp {
         self.longest_ns().map_or(Timestamp::EPOCH, |longest_ns| self.until.minus(longest_ns))
     }
 
-    /// Returns how long (nanoseconds) such a record is kept at most. `None` if there is no limit: an open reservation may have been
-    /// renewed for any time.
+    /// Returns the maximum time for which such a record is kept (nanoseconds). `None` if there is no maximum: an open
+    /// reservation may have been renewed for any time.
     fn longest_ns(&self) -> Option<u64> {
         match self.content {
             Content::Open { .. } => None,
@@ -95,7 +97,7 @@ impl Record {
         }
     }
 
-    /// Whether the record is about a reservation, open or committed.
+    /// Returns whether the record is about a reservation, open or committed.
     pub fn is_reservation(&self) -> bool {
         !matches!(self.content, Content::Answer { .. })
     }
@@ -104,7 +106,7 @@ impl Record {
 /// The effect of a decision on a record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RecordChange {
-    /// The record stays as it is. Also means that there is no record.
+    /// The record stays as it is, or there is still no record.
     #[default]
     Keep,
     /// The record is created or replaced.
@@ -114,7 +116,8 @@ pub enum RecordChange {
 }
 
 impl RecordChange {
-    /// Returns this change. If it keeps the record, and an ask at `at` corrected when it expires, returns the correction.
+    /// Returns this change. If it keeps the record, but an ask at `at` corrected the expiry, returns the correction
+    /// instead.
     pub fn or_found(self, record: Option<&Record>, at: Timestamp) -> Self {
         let found = record.and_then(|record| record.found(at));
         match (self, found) {

@@ -1,8 +1,8 @@
 //! Reservations: a decision changes a bucket and the reservation's record together.
 //!
-//! A reservation sets credits aside until it ends. It ends when its time or its bucket's window is over, or when it is released
-//! or committed. A commit counts what was used, which may be more or less than was reserved. Its answer is remembered for
-//! a while, so that a client that got no answer may ask again.
+//! A reservation sets credits aside until it ends: when its TTL has passed, its bucket's window ends, or it is released
+//! or committed. A commit counts the credits used, which may be more or fewer than were reserved. Its answer is
+//! remembered for a while, so that a client that got no answer may send it again.
 
 pub(super) mod decorator;
 pub mod groups;
@@ -14,40 +14,42 @@ use super::record::{Content, REMEMBERED_NS, Record, RecordChange, Reservation};
 use super::state::{Decision, State};
 use crate::clock::Timestamp;
 
-/// The longest time of a reservation (seconds): thirty days. Credits that are set aside for longer are a quota of their own.
+/// Maximum TTL of a reservation: thirty days (seconds). Use a quota to set credits aside for longer.
 pub const LONGEST_SECONDS: u32 = 30 * 24 * 60 * 60;
 
-/// A caller's wish about a reservation.
+/// A caller's request about a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReservationAsk {
-    /// Set `credits`, at least one, aside for `ttl_seconds`: all or none. Asked again, it is the same reservation.
+    /// Sets `credits`, at least one, aside for `ttl_seconds`: all or none. A repeated request finds the same
+    /// reservation.
     Reserve {
         /// Credits to set aside, at least 1.
         credits: u64,
-        /// Time to live.
+        /// TTL.
         ttl_seconds: u32,
     },
-    /// Count `cost` credits that were used, and free what is reserved. If there is no reservation, `charges` says whether the
-    /// cost is still counted.
+    /// Counts `cost` credits that were used, and frees the reserved credits. If there is no reservation, `charges` says
+    /// whether the cost is counted anyway.
     Commit {
         /// Credits that were used.
         cost: u64,
-        /// Whether the cost is counted without a reservation.
+        /// Whether the cost is counted even without a reservation.
         charges: bool,
     },
-    /// Free what is reserved.
+    /// Frees the reserved credits.
     Release,
-    /// Keep what is reserved for `ttl_seconds` from now on, but never for less time than before. `None` stands for the time that the
-    /// reservation was made for.
+    /// Keeps the reserved credits for `ttl_seconds` from now on, but never for less time than before. `None` stands for
+    /// the TTL of the original request.
     Renew {
-        /// New time to live.
+        /// New TTL.
         ttl_seconds: Option<u32>,
     },
 }
 
 impl Limit {
-    /// Decides `ask` about a reservation at time `at`, given the state of its bucket and its record. `generation` is a number that
-    /// no other bucket of its key had lately. In the outcome, `session` is when the reservation ends, if it goes on.
+    /// Decides `ask` about a reservation at time `at`, given the state of its bucket and its record. `generation` is a
+    /// number that no other bucket with the same key had recently. In the outcome, `session` is the end of the
+    /// reservation, if it is still open.
     pub fn decide_reservation(
         &self,
         bucket: Option<&State>,
@@ -90,7 +92,7 @@ struct OpenReservation {
     generation: u64,
 }
 
-/// Returns the decision with the end of the reservation, and the record of it.
+/// Returns the decision with the end of the reservation, and the reservation's record.
 fn record_open(mut decision: Decision, open: OpenReservation) -> (Decision, RecordChange) {
     let OpenReservation { reservation, expiry, generation } = open;
     decision.outcome.session = expiry.by_server;
@@ -120,7 +122,7 @@ impl Context<'_> {
         record_open(decision, OpenReservation { reservation, expiry, generation })
     }
 
-    /// Answers a reservation under a name that exists: it is the same one, or another one.
+    /// Answers a request to reserve under a name that is in use: by the same reservation, or by another one.
     fn repeat(
         &self,
         existing: Reservation,
@@ -148,7 +150,7 @@ impl Context<'_> {
         }
         let mut decision = self.settle(open, cost);
         decision.outcome.resolution = if open.is_some() { Resolution::Done } else { Resolution::Late };
-        // The amount and the time of a reservation that has ended are unknown.
+        // The credits and the TTL of a reservation that has ended are unknown.
         let reservation = open.map_or(Reservation::default(), |open| open.reservation);
         let as_made = self.at.plus(groups::longest_ns(reservation.ttl_seconds));
         let ends = open.map_or(Timestamp::EPOCH, |open| open.expiry.by_server.min(as_made));
@@ -173,14 +175,14 @@ impl Context<'_> {
         record_open(decision, OpenReservation { expiry, ..open })
     }
 
-    /// Frees what is reserved, if anything is, and counts `cost`.
+    /// Frees the reserved credits, if there are any, and counts `cost`.
     fn settle(&self, open: Option<OpenReservation>, cost: u64) -> Decision {
         let (credits, ends) = open.map_or((0, self.at), |open| (open.reservation.credits, open.expiry.by_bucket));
         let used = (credits, ends, cost);
         with_algorithm!(self.limit, limit => decorator::settle(limit, self.bucket, used, self.at))
     }
 
-    /// Finds the reservation if its credits are set aside.
+    /// Returns the reservation if its credits are still set aside.
     fn find_open(&self) -> Option<OpenReservation> {
         let Content::Open { reservation, ends, generation } = self.record?.content else { return None };
         let Some(State::Reserved(state)) = self.bucket else { return None };

@@ -1,11 +1,11 @@
-//! Sliding log: the exact sliding window. It remembers when each credit was taken, and grants an ask when, with it, at
-//! most `credits` were taken in the window that ends now.
+//! Sliding log: the exact sliding window. It remembers when each credit was taken. It grants an ask if at most
+//! `credits` are taken in the window that ends now, including those of the ask.
 //!
-//! The reply's numbers: `left` is what is left of the limit in that window, and `reset_ns` is the time until the
-//! oldest credit leaves it, when one more is left. A denied ask is not written into the log, so it prolongs nothing.
+//! The reply's numbers: `left` is the credits left in that window. `reset_ns` is the time until the oldest credit
+//! leaves the window, so that one more is left. A denied ask is not written into the log, so it prolongs nothing.
 //!
-//! The window is open at its start and closed at its end: a credit taken at `t` counts until just before
-//! `t + window_ns`. No window of this length, wherever it begins, ever holds more than `credits`.
+//! The window does not contain its first moment, and contains its last: a credit taken at `t` counts until just before
+//! `t + window_ns`. No window of this length ever contains more than `credits`, regardless of its start.
 
 use std::num::NonZeroU64;
 
@@ -20,7 +20,8 @@ pub struct SlidingLog {
     window_ns: NonZeroU64,
 }
 
-/// The credits taken of late. One word for each, at most the limit's credits: when it was taken, oldest first.
+/// The credits taken recently. One word for each, at most the limit's credits: the time when it was taken, oldest
+/// first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
     /// Times at which credits were taken, oldest first.
@@ -29,7 +30,7 @@ pub struct State {
 
 impl SlidingLog {
     /// # Errors
-    /// When a number is 0, or there are more than [`MAX_LOG_CREDITS`].
+    /// A number is 0, or there are more than [`MAX_LOG_CREDITS`] credits.
     pub fn new(credits: u64, window_ns: u64) -> Result<Self, InvalidLimit> {
         if credits > MAX_LOG_CREDITS {
             return Err(InvalidLimit::LogTooLong { credits });
@@ -79,13 +80,13 @@ impl Algorithm for SlidingLog {
         state.times.len() as u64
     }
 
-    /// At most what is left: a log has no place for more.
+    /// Takes at most the credits left, because the log has no room for more.
     fn take(&self, state: &mut State, credits: u64, at: Timestamp) {
         let taken = (0..credits.min(self.left(state, at))).map(|_| at);
         state.times = state.times.iter().copied().chain(taken).collect();
     }
 
-    /// The newest first.
+    /// Gives back the newest credits first.
     fn give_back(&self, state: &mut State, credits: u64) {
         let kept = (state.times.len() as u64).saturating_sub(credits);
         state.times = (0..kept).zip(&state.times).map(|(_, time)| *time).collect();

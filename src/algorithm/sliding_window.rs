@@ -1,18 +1,18 @@
-//! Sliding window, approximated by two counters: the current window's hits, and the previous window's weighted by how
-//! much of it the last `window_ns` still overlap. Windows are aligned: they start at multiples of their length since
-//! the Unix epoch.
+//! Sliding window, approximated by two counters: the hits of the current window, and those of the previous window,
+//! weighted by how much of that window the last `window_ns` overlap. Windows are aligned: they start at multiples of
+//! their length since the Unix epoch.
 //!
 //! At a share `x` into the current window, `previous × (1 − x) + current` credits are counted as taken, rounded down.
-//! 7 per minute, 5 in the last minute and 3 in the current one, at 30 %: 5 × 0.7 + 3 = 6.5 are counted, which is 6, so
-//! one more is granted (the example is Alex Xu's, in "System Design Interview"). An ask is granted when the
-//! rounded count and its cost do not exceed the limit. Cloudflare's limiter decides the same: a hit passes while the
-//! estimate is below the limit.
+//! An example from Alex Xu's "System Design Interview": the limit is 7 per minute, with 5 in the last minute, 3 in the
+//! current one, and 30 % of that passed. Then 5 × 0.7 + 3 = 6.5 are counted, rounded down to 6, so one more is granted.
+//! An ask is granted if the rounded count plus its cost does not exceed the limit. Cloudflare's limiter decides in the
+//! same way: a hit passes while the estimate is below the limit.
 //!
-//! The reply's numbers: `left` is the credits left by that count, and `reset_ns` is the time until one more is.
+//! The reply's numbers: `left` is the credits left by that count. `reset_ns` is the time until one more is left.
 //!
-//! Its promise: the count before rounding stays below `credits + 1`. So at most `credits` are granted in an
-//! aligned window, and at most `2 × credits` in any window of the same length. That worst case takes a burst at the very
-//! end of a window: the count spreads it over the whole window, and forgets it before it is `window_ns` old.
+//! Its promise: the count before rounding stays below `credits + 1`. So at most `credits` are granted in an aligned
+//! window, and at most `2 × credits` in any window of the same length. The worst case is a burst at the very end of a
+//! window: the count spreads the burst over the whole window, and forgets it before it is `window_ns` old.
 
 use std::num::NonZeroU64;
 
@@ -42,7 +42,7 @@ pub struct State {
 
 impl SlidingWindow {
     /// # Errors
-    /// When a number is 0.
+    /// A number is 0.
     pub fn new(credits: u64, window_ns: u64) -> Result<Self, InvalidLimit> {
         Ok(Self { credits: invalid::credits(credits)?, window_ns: invalid::time(window_ns)? })
     }
@@ -89,16 +89,16 @@ impl Algorithm for SlidingWindow {
         state.current = state.current.saturating_add(credits);
     }
 
-    /// Gives back to the current window first, then to the previous one.
+    /// Gives credits back to the current window first, then to the previous one.
     fn give_back(&self, state: &mut State, credits: u64) {
         let over = credits.saturating_sub(state.current);
         state.current = state.current.saturating_sub(credits);
         state.previous = state.previous.saturating_sub(over);
     }
 
-    /// The wait ends in the current window if its own count permits, else in the next, where that count is the one
-    /// that fades. In either, what fades may count for at most `room`, rounded down: `fading × overlap` must be less
-    /// than `(room + 1) × window`.
+    /// The wait ends in the current window if its own count permits, or else in the next one, where that count is the
+    /// one that fades. In either case, at most `room` fading credits may count, rounded down: `fading × overlap` must
+    /// be less than `(room + 1) × window`.
     fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {
         if credits <= self.left(state, at) {
             return 0;

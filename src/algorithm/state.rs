@@ -4,7 +4,7 @@ use super::ask::Outcome;
 use super::reservation::groups::ExpiryGroups;
 use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket};
 
-/// A bucket's memory between two asks, one variant per algorithm.
+/// The state that a bucket keeps between two asks, one variant per algorithm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     /// State of a fixed window or a calendar window.
@@ -19,11 +19,11 @@ pub enum State {
     LeakyBucket(leaky_bucket::State),
     /// State of a concurrency limit.
     Concurrency(concurrency::State),
-    /// State of any of them, while some of its credits are reserved.
+    /// State of any algorithm, while some credits are reserved.
     Reserved(Box<ReservedState>),
 }
 
-/// A bucket's memory while some of its credits are reserved.
+/// The state of a bucket while some of its credits are reserved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservedState {
     /// The algorithm's own state.
@@ -32,23 +32,23 @@ pub struct ReservedState {
     pub groups: ExpiryGroups,
 }
 
-/// An outcome, and the state to remember; `None` when nothing changed.
+/// An outcome, and the new state if it changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// The answer to the caller.
     pub outcome: Outcome,
-    /// The new state. `None` if the old one is still valid.
+    /// The new state. `None` if it did not change.
     pub state: Option<State>,
 }
 
 /// One algorithm's own state.
 pub(crate) trait AlgorithmState: Clone + PartialEq {
-    /// Returns `None` for the state of another algorithm.
+    /// Returns the algorithm's state, or `None` if the state belongs to another algorithm.
     fn downcast(state: &State) -> Option<&Self>;
     fn into_state(self) -> State;
 }
 
-/// Implements [`AlgorithmState`] by the names of the variants.
+/// Implements [`AlgorithmState`] from the names of the variants.
 macro_rules! algorithm_states {
     ($($variant:ident: $state:ty),+ $(,)?) => {
         $(impl AlgorithmState for $state {

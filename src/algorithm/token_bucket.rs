@@ -1,19 +1,18 @@
-//! Token bucket with refills in whole steps, as Smyte's limiter counts: after `n` full intervals `n × refill` tokens
-//! are added, up to `capacity`, and the refill mark advances by those intervals only.
+//! Token bucket with refills in whole steps, as in Smyte's limiter: after `n` full intervals, `n × refill` tokens are
+//! added, up to `capacity`, and the refill mark advances by those intervals only.
 //!
 //! It serves rules by [`Ask::Take`], and the `RL.*` commands by [`Ask::Drain`] or, with `AT`, by [`Ask::Replay`], with two
 //! differences:
-//! - A take from a full bucket moves the refill mark to the present, so a bucket that has filled up is just like a
-//!   fresh one. A drain leaves the mark on its grid, as the original does, for replies that are the same to the token;
-//!   there, forgetting a full bucket shifts the grid of its refills, and nothing else.
-//! - A replay's time is the client's, which may run backwards as it likes; it is never taken for a clock set back.
+//! - A take from a full bucket moves the refill mark to the present, so a bucket that has filled up is like a fresh
+//!   one. A drain leaves the mark on its grid, as the original does, so that replies are the same to the token. If a
+//!   full bucket is forgotten, only the grid of its refills shifts.
+//! - A replay's time comes from the client and may run backwards. It is never treated as a clock that was set back.
 //!
-//! The reply's numbers: `left` is the tokens in the bucket, and `reset_ns` is the time until the next refill step; 0
-//! when the bucket is full. In any span of time, at most `capacity` tokens are granted, and `refill` more for each
-//! interval begun.
+//! The reply's numbers: `left` is the tokens in the bucket. `reset_ns` is the time until the next refill, or 0 if the
+//! bucket is full. In any span of time, at most `capacity` tokens are granted, plus `refill` for each interval begun.
 //!
-//! A session begins with an ask that finds all the tokens that it takes; asks that are cut short or denied belong to
-//! the session before. With one token and strict drains, that groups the hits that follow each other within an
+//! A session begins with an ask that gets all the tokens that it wants. Asks that get fewer, or are denied, belong to
+//! the session before. With one token and strict drains, a session groups hits that follow each other within an
 //! interval.
 
 use std::num::NonZeroU64;
@@ -24,7 +23,7 @@ use super::decide::{self, Algorithm, Present, saturating};
 use super::invalid::{self, InvalidLimit};
 use crate::clock::Timestamp;
 
-/// At most `capacity` tokens; `refill` more after each `interval_ns` nanoseconds.
+/// At most `capacity` tokens, with `refill` more after each `interval_ns` nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     /// Maximum number of tokens.
@@ -39,20 +38,20 @@ pub struct TokenBucket {
     pub slowest: NonZeroU64,
 }
 
-/// A bucket that was asked. Three words: `mark`, `count`, `session`.
+/// A bucket in use. Three words: `mark`, `count`, `session`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
-    /// Refills are counted up to here; the next one comes an interval later.
+    /// Time up to which refills are counted. The next one comes an interval later.
     pub mark: Timestamp,
-    /// Tokens in the bucket at the mark, or missing from it, as the limit's [`CountBasis`] says.
+    /// Tokens in the bucket at the mark, or missing from it, depending on the limit's [`CountBasis`].
     pub count: u64,
-    /// When the present session began.
+    /// When the current session began.
     pub session: Timestamp,
 }
 
 impl TokenBucket {
     /// # Errors
-    /// When a number is 0.
+    /// A number is 0.
     pub fn new(capacity: u64, refill: u64, interval_ns: u64) -> Result<Self, InvalidLimit> {
         let capacity = invalid::credits(capacity)?;
         let refill = NonZeroU64::new(refill).ok_or(InvalidLimit::NoRefill)?;
@@ -60,7 +59,7 @@ impl TokenBucket {
         Ok(Self { capacity, refill, interval_ns, basis: CountBasis::LeftOf(capacity), slowest: refill })
     }
 
-    /// Returns `found` after a drain of `cost` tokens, or as many as there are.
+    /// Returns the state `found`, after draining `cost` tokens, or as many as there are.
     fn drained(&self, found: State, cost: u64, strict: bool, at: Timestamp) -> State {
         let tokens = self.left(&found, at);
         if cost == 0 {
@@ -114,7 +113,7 @@ impl Algorithm for TokenBucket {
         *state = State { mark, count: self.basis.count(missing.saturating_add(credits)), session: at };
     }
 
-    /// Refills keep their rhythm.
+    /// Gives tokens back without moving the refill mark.
     fn give_back(&self, state: &mut State, credits: u64) {
         state.count = self.basis.count(self.missing(state).saturating_sub(credits));
     }

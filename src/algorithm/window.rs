@@ -1,4 +1,5 @@
-//! Windows whose credits all come back at once, when the window ends. Fixed windows and calendar windows end at different times.
+//! Windows whose credits all come back at once, when the window ends. Fixed windows and calendar windows differ in when
+//! they end.
 
 use std::num::NonZeroU64;
 
@@ -9,13 +10,13 @@ use crate::clock::Timestamp;
 /// A window that has begun. Two words: `ends`, `count`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
-    /// The window is over at this time.
+    /// The end of the window.
     pub ends: Timestamp,
-    /// Credits left until then, or used, as the limit's [`CountBasis`] says.
+    /// Credits left in the window, or used, depending on the limit's [`CountBasis`].
     pub count: u64,
 }
 
-/// A limit with windows.
+/// A limit whose credits come in windows.
 pub(super) trait Window {
     fn credits(&self) -> NonZeroU64;
 
@@ -24,7 +25,7 @@ pub(super) trait Window {
     /// Returns the end of the window that contains `at`.
     fn end(&self, at: Timestamp) -> Timestamp;
 
-    /// Returns a time that is not later than the window's beginning, as late as possible.
+    /// Returns the beginning of the window, or the latest time that is certainly not after it.
     fn begin(&self, state: &State) -> Timestamp;
 }
 

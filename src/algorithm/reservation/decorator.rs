@@ -1,7 +1,7 @@
-//! Any algorithm, with credits set aside. Other callers cannot take these.
+//! Decorator that adds reservations to an algorithm. Credits that are set aside cannot be taken by other callers.
 //!
-//! The algorithm's state is the same as without reservations. A bucket has the credits that the algorithm leaves, less those set
-//! aside.
+//! The algorithm's state is the same as without reservations. The credits left are those that the algorithm reports,
+//! minus those set aside.
 
 use super::super::ask::Ask;
 use super::super::decide::{self, Algorithm, Present};
@@ -10,10 +10,10 @@ use super::super::state::{AlgorithmState, Decision, ReservedState, State};
 use super::groups::{self, ExpiryGroups};
 use crate::clock::Timestamp;
 
-/// Wants nothing, and is always allowed.
+/// An ask that is always allowed, and takes nothing.
 const SETTLED: Ask = Ask::Refund { cost: 0 };
 
-/// `A`, with credits set aside.
+/// Algorithm `A`, with credits set aside.
 struct Decorator<'a, A>(&'a A);
 
 impl<A: Algorithm> Algorithm for Decorator<'_, A> {
@@ -56,8 +56,8 @@ impl<A: Algorithm> Algorithm for Decorator<'_, A> {
         self.0.give_back(base, credits);
     }
 
-    /// Between the ends of two groups the same number of credits is set aside. The wait ends in the first of these intervals in
-    /// which the algorithm leaves enough in addition to them.
+    /// Between the ends of two groups, the number of credits set aside is constant. The wait ends in the first interval
+    /// in which the algorithm has enough credits beyond those.
     fn wait_ns(&self, (base, groups): &Self::State, credits: u64, at: Timestamp) -> u64 {
         let mut aside = groups.credits();
         let mut starts = at;
@@ -88,20 +88,20 @@ impl<A: Algorithm> Algorithm for Decorator<'_, A> {
 }
 
 impl<A: Algorithm> Decorator<'_, A> {
-    /// Returns the expiry at `ends`, or at the end of the bucket's window if that comes first.
+    /// Returns `ends`, or the end of the bucket's window if that comes first, by both clocks.
     fn expiry_in_window(&self, state: &(A::State, ExpiryGroups), ends: Timestamp) -> Expiry {
         let ends = self.window_end(state).map_or(ends, |window| ends.min(groups::round_down_end(window)));
         Expiry { by_server: ends, by_bucket: state.1.clock.by_bucket(ends) }
     }
 
-    /// Returns the time until `credits` are left in addition to those set aside; `None` if there never are as many.
+    /// Returns the time until `credits` are left in addition to those set aside. `None` if that never happens.
     fn wait_for_unreserved(&self, base: &A::State, credits: u64, aside: u64, at: Timestamp) -> Option<u64> {
         let wanted = credits.checked_add(aside).filter(|wanted| *wanted <= self.0.capacity())?;
         Some(self.0.wait_ns(base, wanted, at))
     }
 }
 
-/// Decides like [`decide::decide`], for a bucket with reservations.
+/// Decides an ask as [`decide::decide`] does, for a bucket with reservations.
 pub(in crate::algorithm) fn decide<A: Algorithm<State: AlgorithmState>>(
     limit: &A,
     state: &State,
@@ -112,14 +112,14 @@ pub(in crate::algorithm) fn decide<A: Algorithm<State: AlgorithmState>>(
     Decision { outcome, state: state.map(join) }
 }
 
-/// The time at which credits that are set aside are free again, by both clocks.
+/// The time at which credits that are set aside become free, by both clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Expiry {
     pub by_server: Timestamp,
     pub by_bucket: Timestamp,
 }
 
-/// Sets credits aside, all or none. The bucket is of this `generation` if it has no reservation yet.
+/// Sets credits aside, all or none. If the bucket has no reservation yet, it gets this `generation`.
 pub(in crate::algorithm) fn reserve<A: Algorithm<State: AlgorithmState>>(
     limit: &A,
     stored: Option<&State>,
@@ -141,7 +141,7 @@ pub(in crate::algorithm) fn reserve<A: Algorithm<State: AlgorithmState>>(
     (Decision { outcome, state: (is_allowed || pulled_back).then(|| join(state)) }, expiry)
 }
 
-/// Frees `credits` that were set aside until `ends`, by the bucket's clock, and counts `cost` that was used.
+/// Frees `credits` that were set aside until `ends` (by the bucket's clock), and counts `cost` credits that were used.
 pub(in crate::algorithm) fn settle<A: Algorithm<State: AlgorithmState>>(
     limit: &A,
     stored: Option<&State>,
@@ -160,8 +160,8 @@ pub(in crate::algorithm) fn settle<A: Algorithm<State: AlgorithmState>>(
     Decision { outcome, state: is_changed.then(|| join(state)) }
 }
 
-/// Moves the end of `credits` that are set aside until `ends`, by the bucket's clock: they stay for `ttl_seconds` from now on, but
-/// never for less time than before.
+/// Moves the end of `credits` that are set aside until `ends` (by the bucket's clock). They stay for `ttl_seconds` from
+/// now on, but never for less time than before.
 pub(in crate::algorithm) fn renew<A: Algorithm<State: AlgorithmState>>(
     limit: &A,
     stored: Option<&State>,
@@ -180,8 +180,7 @@ pub(in crate::algorithm) fn renew<A: Algorithm<State: AlgorithmState>>(
     (Decision { outcome, state: Some(join(state)) }, expiry)
 }
 
-/// Returns the server's time, as an ask at `at` finds it, when credits are free that are set aside until `ends`, by the bucket's
-/// clock.
+/// Converts `ends` from the bucket's clock to the server's, as corrected by an ask at `at`.
 pub(in crate::algorithm) fn end_by_server<A: Algorithm<State: AlgorithmState>>(
     limit: &A,
     state: &ReservedState,
@@ -194,7 +193,8 @@ pub(in crate::algorithm) fn end_by_server<A: Algorithm<State: AlgorithmState>>(
     clock.by_server(ends)
 }
 
-/// Returns `None` for the state of another algorithm, which counts as fresh.
+/// Splits a state into the algorithm's own state and the reservations. Returns `None` if the state belongs to another
+/// algorithm: such a bucket counts as fresh.
 fn split<S: AlgorithmState>(state: &State) -> Option<(S, ExpiryGroups)> {
     match state {
         State::Reserved(state) => Some((S::downcast(&state.base)?.clone(), state.groups.clone())),
@@ -202,7 +202,7 @@ fn split<S: AlgorithmState>(state: &State) -> Option<(S, ExpiryGroups)> {
     }
 }
 
-/// Returns the algorithm's own state if nothing is reserved.
+/// Joins both parts into one state. Without reservations, it is the algorithm's own state.
 fn join<S: AlgorithmState>((base, groups): (S, ExpiryGroups)) -> State {
     let base = base.into_state();
     if groups.is_empty() { base } else { State::Reserved(Box::new(ReservedState { base, groups })) }

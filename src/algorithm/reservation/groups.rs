@@ -1,19 +1,20 @@
-//! The credits that are set aside in a bucket, grouped by the time at which they are free again.
+//! The credits that are set aside in a bucket, grouped by the time at which they become free.
 //!
-//! A bucket keeps any number of reservations in at most [`MAX_GROUPS`] groups. If there would be more, two are joined: the credits
-//! of the earlier one end with the later one. So at any time at least as much is set aside as is reserved, and more only until
-//! the later of two joined groups ends.
+//! A bucket keeps any number of reservations in at most [`MAX_GROUPS`] groups. If there would be more, two groups are
+//! joined, and the credits of the earlier one end with the later one. So the credits set aside are never fewer than
+//! those reserved. They are more only until the later of two joined groups ends.
 //!
-//! Ends are times of the bucket's own clock, which never runs backwards. It is the server's clock plus all that this clock was set
-//! back by since the bucket's first reservation. So the end in a reservation's record stays valid.
+//! Ends are times of the bucket's own clock, which never runs backwards. It is ahead of the server's clock by the total
+//! time that this clock was set back since the bucket's first reservation. So the end in a reservation's record stays
+//! valid.
 
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 
-/// The most groups that a bucket keeps.
+/// Maximum number of groups in a bucket.
 pub const MAX_GROUPS: usize = 64;
-/// A reservation's end is rounded up to this part of its time.
+/// The step to which a reservation's end is rounded up is its TTL divided by this.
 pub const PARTS_OF_TTL: u64 = 32;
-/// A reservation's end is rounded up to at least this.
+/// Shortest step.
 pub const SHORTEST_STEP_MS: u64 = 1_000;
 
 /// Credits that are set aside until the same time, by the bucket's clock.
@@ -43,7 +44,7 @@ impl BucketClock {
         time.plus(self.ahead_ns())
     }
 
-    /// Compensates for a server's clock that was set back: the bucket's goes on, to the millisecond.
+    /// Compensates for a server's clock that was set back: the bucket's clock continues, to the millisecond.
     pub fn set_back(&mut self, by_ns: u64) {
         self.ahead_ms = self.ahead_ms.saturating_add(by_ns / NANOS_PER_MILLI);
     }
@@ -66,37 +67,37 @@ pub struct ExpiryGroups {
     groups: Vec<ExpiryGroup>,
 }
 
-/// Returns when a reservation ends that begins at `at`. Ends are rounded up to whole steps, so that few groups hold many
-/// reservations, and are whole milliseconds.
+/// Returns the end of a reservation that begins at `at`. Ends are rounded up to whole steps, so that few groups hold
+/// many reservations, and are whole milliseconds.
 pub fn round_up_end(at: Timestamp, ttl_seconds: u32) -> Timestamp {
     let ttl_ms = u64::from(ttl_seconds) * 1_000;
     let at_ms = at.as_nanos().div_ceil(NANOS_PER_MILLI);
     Timestamp::from_millis((at_ms + ttl_ms).next_multiple_of(step(ttl_ms))).unwrap_or(Timestamp::MAX)
 }
 
-/// Returns the longest time (nanoseconds) that a new reservation of `ttl_seconds` can last.
+/// Returns the maximum time that a new reservation of `ttl_seconds` can last (nanoseconds).
 pub fn longest_ns(ttl_seconds: u32) -> u64 {
     let ttl_ms = u64::from(ttl_seconds) * 1_000;
     (ttl_ms + step(ttl_ms)).saturating_mul(NANOS_PER_MILLI)
 }
 
-/// Returns the step (milliseconds) that ends are rounded up to.
+/// Returns the step to which ends are rounded up (milliseconds).
 fn step(ttl_ms: u64) -> u64 {
     (ttl_ms / PARTS_OF_TTL).max(SHORTEST_STEP_MS)
 }
 
-/// Returns the last possible end that is not after `at`.
+/// Returns the latest possible end that is not after `at`.
 pub fn round_down_end(at: Timestamp) -> Timestamp {
     Timestamp::from_nanos(at.as_nanos() - at.as_nanos() % NANOS_PER_MILLI)
 }
 
 impl ExpiryGroups {
-    /// Creates groups without reservations.
+    /// Creates an empty set of groups.
     pub fn new(generation: u64) -> Self {
         Self { generation, time: Timestamp::EPOCH, clock: BucketClock::default(), groups: Vec::new() }
     }
 
-    /// Makes the groups that were stored. Returns `None` if there are too many, or if they are not in the order of their ends.
+    /// Restores stored groups. Returns `None` if there are too many, or if they are not in the order of their ends.
     pub fn from_stored(
         generation: u64,
         time: Timestamp,
@@ -123,7 +124,7 @@ impl ExpiryGroups {
         self.groups.iter().fold(0, |credits, group| credits.saturating_add(group.credits))
     }
 
-    /// Returns when the last credits are free, by the server's clock; [`Timestamp::EPOCH`] if all are.
+    /// Returns the time when the last credits become free, by the server's clock; [`Timestamp::EPOCH`] if all are.
     pub fn last_end(&self) -> Timestamp {
         self.groups.last().map_or(Timestamp::EPOCH, |group| self.clock.by_server(group.ends))
     }
@@ -142,7 +143,7 @@ impl ExpiryGroups {
         }
     }
 
-    /// Sets credits aside at `at`, by the server's clock, until `ends`, by the bucket's.
+    /// Sets credits aside at `at` (by the server's clock) until `ends` (by the bucket's clock).
     pub fn add(&mut self, credits: u64, ends: Timestamp, at: Timestamp) {
         if credits == 0 {
             return;
@@ -170,9 +171,9 @@ impl ExpiryGroups {
         }
     }
 
-    /// Frees credits at `at`, by the server's clock, that would end at `ends`, by the bucket's. They are taken from the groups that
-    /// end then or later, the earliest first. A group never ends before the credits that were added to it, so enough stays set
-    /// aside for all other reservations. Returns whether any credits were freed.
+    /// Frees credits at `at` (by the server's clock) that are set aside until `ends` (by the bucket's clock). They are
+    /// taken from the groups that end then or later, the earliest first. A group never ends before the credits that
+    /// were added to it, so enough stays set aside for all other reservations. Returns whether any credits were freed.
     pub fn remove(&mut self, credits: u64, ends: Timestamp, at: Timestamp) -> bool {
         self.time = at;
         let mut rest = credits;

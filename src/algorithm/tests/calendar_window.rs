@@ -1,5 +1,5 @@
-//! The calendar window, compared with a plain model that counts the credits taken in each window. The calendar's
-//! windows last 7 and 12 seconds in turn.
+//! The calendar window, compared with a plain model that counts the credits taken in each window. The calendar has
+//! windows of 7 and 12 seconds, in turn.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,7 @@ proptest! {
     }
 }
 
-/// The wait is bounded for a clock that is set back at any point of a window.
+/// The wait is bounded even if the clock is set back at any point of a window.
 #[test]
 fn clock_set_back_causes_no_wait_longer_than_a_window() {
     const MINUTE: u64 = 60 * NANOS_PER_SECOND;

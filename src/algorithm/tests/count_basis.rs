@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use super::*;
 
-/// Returns the same limit with other credits, on the counters of `limit`.
+/// Returns `limit` with other credits, for the same counters.
 fn resized(limit: Limit, credits: u64) -> Limit {
     let credits = NonZeroU64::new(credits).unwrap();
     let resized = match limit {
@@ -88,7 +88,7 @@ fn bucket_is_kept_until_its_slowest_limit_fills_it() {
         let state = bucket.state.clone().unwrap();
         let at = Timestamp::from_nanos(START);
         assert_eq!([fast, slow].map(|limit| limit.lifetime_ns(&state, at)), [10_000; 2]);
-        // The wait is the retry time in the denial.
+        // Under the slow limit, the retry time is as long as the lifetime under both.
         bucket.limit = slow;
         let denied = bucket.take(10, START);
         assert_eq!((denied.allowed, denied.retry_ns), (false, Some(10_000)));

@@ -59,7 +59,7 @@ proptest! {
         let full = i128::from(limit.capacity()).min(balance(before) + i128::from(cost));
         prop_assert!(refunded.allowed && refunded.before == before.left);
         match limit {
-            // Fading credits count for less than the used ones.
+            // Credits that fade count for less than they cost.
             Limit::SlidingWindow(_) => prop_assert!((balance(before)..=full).contains(&balance(refunded))),
             // The refund returns the same amount, in whole credits or drops.
             _ => prop_assert_eq!(balance(refunded), full),

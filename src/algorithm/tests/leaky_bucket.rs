@@ -1,4 +1,4 @@
-//! The leaky bucket, compared with GCRA in its other form, the theoretical arrival time, kept as an exact fraction.
+//! The leaky bucket, compared with the other form of GCRA: the theoretical arrival time, kept as an exact fraction.
 
 use super::*;
 use crate::clock::NANOS_PER_SECOND;
@@ -58,8 +58,9 @@ fn million_per_second_is_one_per_microsecond() {
 
 #[test]
 fn count_that_does_not_divide_the_period_does_not_drift() {
-    // A flood at every nanosecond for a million periods of 10 ns is granted 3 in each period, and the burst first.
-    // The bucket needs room for 2, or the drops that leak in the nanosecond after it is empty are lost.
+    // A flood of one ask per nanosecond, for a million periods of 10 ns, is granted the burst and then 3 per period.
+    // The capacity must be at least 2, or else the drops that leak in the nanosecond after the bucket is empty are
+    // lost.
     let mut bucket = bucket(2, 3, 10);
     let granted = (0..10_000_000).filter(|nanos| bucket.take(1, START + nanos).allowed).count();
     assert_eq!(granted, 3_000_001);

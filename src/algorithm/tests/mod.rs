@@ -1,4 +1,4 @@
-//! The promises of the algorithms, as properties: common promises in `promises.rs`, and a plain model for each algorithm.
+//! Property tests of the algorithms: the common promises are in `promises.rs`, and each algorithm has a plain model.
 
 mod calendar_window;
 mod count_basis;
@@ -17,10 +17,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::clock::Timestamp;
 
-/// Start of the tests' time, late enough that no step back reaches the epoch.
+/// Start of the tests' time. It is late enough that no step back reaches the epoch.
 const START: u64 = 1_000_000 * crate::clock::NANOS_PER_SECOND;
 
-/// A bucket with its state, the smallest possible store.
+/// A bucket with its state: the smallest possible store.
 struct Bucket {
     limit: Limit,
     state: Option<State>,
@@ -47,12 +47,12 @@ impl Bucket {
     }
 }
 
-/// Asks in the order of time, from [`START`] on.
+/// Hits in the order of time, from [`START`] on.
 #[derive(Debug, Clone)]
 struct Hits(Vec<(u64, u64)>);
 
 impl Hits {
-    /// Takes all of them from `bucket`. Returns (time, cost) of the granted ones.
+    /// Takes all hits from `bucket`. Returns (time, cost) of the granted ones.
     fn granted_by(&self, bucket: &mut Bucket) -> Vec<(u64, u64)> {
         self.0.iter().copied().filter(|(at, cost)| bucket.take(*cost, *at).allowed).collect()
     }
@@ -74,13 +74,14 @@ fn hits(gap: std::ops::Range<u64>) -> impl Strategy<Value = Hits> {
     })
 }
 
-/// Returns the most credits granted in any `window` nanoseconds, without the first moment and with the last.
+/// Returns the most credits granted in any `window` nanoseconds. A window excludes its first moment and includes its
+/// last.
 fn most_in_a_window(granted: &[(u64, u64)], window: u64) -> u64 {
     let ending_at = |end: u64| granted.iter().filter(move |(at, _)| *at <= end && end - *at < window);
     granted.iter().map(|(end, _)| ending_at(*end).map(|(_, cost)| cost).sum()).max().unwrap_or(0)
 }
 
-/// Generates limits of every algorithm that counts hits, so small that hits reach every boundary.
+/// Generates limits of every algorithm that counts hits. They are so small that hits reach every boundary.
 fn small_limit() -> impl Strategy<Value = Limit> {
     limit_of(|| 1..=12u64, || 1..=60u64)
 }
@@ -90,7 +91,7 @@ fn any_limit() -> impl Strategy<Value = Limit> {
     limit_of(|| any_number().prop_map(|number| number.max(1)), || any_number().prop_map(|number| number.max(1)))
 }
 
-/// Generates asks of up to 15 credits, more than a small limit has.
+/// Generates asks of up to 15 credits, which is more than a small limit has.
 fn ask() -> impl Strategy<Value = Ask> {
     prop_oneof![
         (0..15u64).prop_map(|cost| Ask::Look { cost }),

@@ -3,14 +3,14 @@
 use super::*;
 use crate::clock::NANOS_PER_SECOND;
 
-/// A bucket with a past, and the time of its last hit.
+/// Returns a bucket that has taken the hits in `past`, and the time of its last hit.
 fn used_bucket(limit: Limit, past: &Hits) -> (Bucket, u64) {
     let mut bucket = Bucket::new(limit);
     past.granted_by(&mut bucket);
     (bucket, past.end())
 }
 
-/// Returns the longest time until all credits of the limit are available again.
+/// Returns the maximum time until all credits of the limit are available again.
 fn span_ns(limit: Limit) -> u64 {
     match limit {
         Limit::FixedWindow(limit) => limit.window_ns.get(),

@@ -1,4 +1,4 @@
-//! Reservations, compared with a model that lists each of them. In a bucket, many reservations share few groups.
+//! Reservations, compared with a model that lists each of them. In a bucket, many reservations share a few groups.
 
 use super::*;
 use crate::algorithm::decide::Algorithm;
@@ -58,7 +58,7 @@ fn ordinary_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A limit that can have reservations, with times that meet theirs.
+/// Generates limits that support reservations, with windows that overlap the reservations' TTLs.
 fn limit() -> impl Strategy<Value = Limit> {
     let seconds = || (1..=30u64).prop_map(|seconds| seconds * NANOS_PER_SECOND / 2);
     let takes = limit_of(|| 1..=20u64, seconds).prop_filter("a log has none", |limit| limit.kind() != Kind::SlidingLog);
@@ -73,8 +73,8 @@ enum ModelRecord {
     Committed { until: u64, args: Option<(u64, u32)>, answer: (u64, u64, u64) },
 }
 
-/// The bucket with its reservations, the records, and a model of both: a bucket without reservations, and a list of all
-/// reservations.
+/// The bucket with its reservations, the records, and a model of both. The model is a bucket without reservations, and
+/// a list of all reservations.
 struct Both {
     bucket: Bucket,
     records: [Option<Record>; NAMES],
@@ -139,7 +139,8 @@ impl Both {
         }
     }
 
-    /// Returns the latest time in the bucket without reservations: the beginning of a window, or the last refill.
+    /// Returns the latest time in the state of the bucket without reservations: the start of a window, or the last
+    /// refill.
     fn base_time(&self) -> u64 {
         fn time_of<A: Algorithm<State: AlgorithmState>>(limit: &A, state: &State) -> Option<Timestamp> {
             Some(limit.time(A::State::downcast(state)?))
@@ -148,7 +149,7 @@ impl Both {
         with_algorithm!(self.bucket.limit, limit => time_of(&limit, state)).unwrap().as_nanos()
     }
 
-    /// A window begins with the first reservation, too.
+    /// Begins a window with the first reservation, as a hit would.
     fn begin_window(&mut self) {
         let ends = self.window_end();
         if let Limit::FixedWindow(limit) = self.bucket.limit {
@@ -164,7 +165,7 @@ impl Both {
         }
     }
 
-    /// The reservation, if it is open.
+    /// Returns the reservation, if it is open.
     fn open(&self, name: usize) -> Option<(u64, u64)> {
         match self.known[name] {
             Some(ModelRecord::Open { credits, ends, is_held: true, .. }) if self.at < ends => Some((credits, ends)),
@@ -227,7 +228,7 @@ impl Both {
                 }
             }
             Step::SetBack { by_ms, ref next } => {
-                // The bucket drops expired reservations.
+                // Any ask makes the bucket drop expired reservations.
                 self.step(&Step::Ask(Ask::Charge { cost: 1 }))?;
                 let before = self.at;
                 let time = match &self.bucket.state {
@@ -341,8 +342,8 @@ proptest! {
         }
     }
 
-    /// For any number of reservations and any ends, at least the reserved credits are set aside at any time, exactly as
-    /// many in total, and all of them are free once the last reservation has ended.
+    /// For any number of reservations and any ends, at least the reserved credits are set aside, in at most
+    /// [`MAX_GROUPS`] groups.
     #[test]
     fn few_groups_hold_any_number_of_reservations(
         steps in prop::collection::vec((0..500u64, 1..9u64, 1..2_000u64, any::<prop::sample::Index>(), 0..4u8), 1..400),
@@ -416,7 +417,8 @@ fn reservations_end_on_time_after_the_clock_is_set_back() {
     assert!(both.bucket.take(1, both.at + 32 * NANOS_PER_SECOND).allowed);
 }
 
-/// When only the groups were moved, and not the records, a release freed later reservations of others, or nothing.
+/// Regression test: when the groups were moved back, but not the records, a release freed later reservations of others,
+/// or nothing.
 #[test]
 fn reservations_from_before_a_clock_set_back_can_be_released_and_renewed() {
     let mut both = Both::new(Limit::Concurrency(Concurrency::new(4, 30).unwrap()));
@@ -460,7 +462,7 @@ fn leases_stay_held_under_another_limit() {
     assert!(both.decide(3, ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 }).allowed);
 }
 
-/// A lease leaves no usage behind: a cost changes nothing, and a bucket without leases equals an unused one.
+/// Leases use nothing up: a cost changes nothing, and a bucket without leases equals a fresh one.
 #[test]
 fn committed_lease_is_free() {
     let limit = Limit::Concurrency(Concurrency::new(2, 30).unwrap());

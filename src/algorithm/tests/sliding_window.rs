@@ -8,12 +8,13 @@ fn bucket(credits: u64, window_ns: u64) -> Bucket {
     Bucket::new(Limit::SlidingWindow(SlidingWindow::new(credits, window_ns).unwrap()))
 }
 
-/// Returns the start of a window of `window` nanoseconds.
+/// Returns the start of the first aligned window from [`START`] on.
 fn aligned(window: u64) -> u64 {
     START.next_multiple_of(window)
 }
 
-/// 5 in the last minute and 3 in the current one, after 30 % of it: 5 × 0.7 + 3 = 6.5 are counted.
+/// Returns a bucket with 5 credits taken in the last minute and 3 in the current one, of which 30 % has passed: 5 × 0.7
+/// + 3 = 6.5 are counted.
 fn books_example(credits: u64) -> (Bucket, u64) {
     let minute = 60 * NANOS_PER_SECOND;
     let mut bucket = bucket(credits, minute);
@@ -26,10 +27,10 @@ fn books_example(credits: u64) -> (Bucket, u64) {
 #[test]
 fn seven_per_minute_match_the_textbook_example() {
     let (mut bucket, now) = books_example(7);
-    // 6.5 are counted, rounded down to 6: one more is let through.
+    // 6.5 are counted, rounded down to 6, so one more is granted.
     let outcome = bucket.take(1, now);
     assert_eq!((outcome.before, outcome.allowed, outcome.left), (1, true, 0));
-    // Now 7.5 are counted. The next is let through as soon as fewer than 7 are: 5 × 0.6 + 4 = 7 at 40 %.
+    // Now 7.5 are counted. The next hit is granted as soon as fewer than 7 are: 5 × 0.6 + 4 = 7 at 40 %.
     let denied = bucket.take(1, now);
     assert_eq!((denied.allowed, denied.left), (false, 0));
     assert_eq!(denied.retry_ns, Some(6 * NANOS_PER_SECOND + 1));
@@ -40,7 +41,7 @@ fn seven_per_minute_match_the_textbook_example() {
 
 #[test]
 fn count_is_rounded_down() {
-    // With 8 credits, 1.5 are left. That is 2, because the count is rounded down; rounded up, it would leave 1.
+    // With 8 credits, 1.5 would be left. The count is rounded down, so 2 are left.
     let (mut bucket, now) = books_example(8);
     assert_eq!(bucket.look(2, now).left, 2);
     assert!(!bucket.look(3, now).allowed);

@@ -25,7 +25,7 @@ impl Model {
         (mark, tokens, session)
     }
 
-    /// Returns the tokens before, and whether they were enough.
+    /// Takes tokens. Returns the tokens before, and whether there were enough.
     fn take(&mut self, cost: u64, at: u64) -> (u64, bool) {
         let (mark, tokens, _) = self.refilled(at);
         let mark = if tokens == self.capacity { at } else { mark };
@@ -35,7 +35,7 @@ impl Model {
         (tokens, cost <= tokens)
     }
 
-    /// Returns the tokens before, and the session.
+    /// Drains tokens. Returns the tokens before, and the session.
     fn drain(&mut self, cost: u64, strict: bool, at: u64) -> (u64, u64) {
         let (mut mark, tokens, mut session) = self.refilled(at);
         if cost == 0 {
