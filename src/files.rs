@@ -1,6 +1,7 @@
 //! Reads files that operators name, whole and without waiting for another process.
 //!
-//! Opening a FIFO blocks, a device may do anything, and a file may have any size. The contents do not matter here.
+//! Opening a FIFO blocks, a device may do anything, and a file may have any size. This module does not interpret the
+//! contents.
 
 use std::fs::{self, FileType, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -14,9 +15,9 @@ use rustix::fs::OFlags;
 /// # Errors
 /// The system's error, [`ErrorKind::InvalidInput`] if it is not a regular file, or [`ErrorKind::FileTooLarge`].
 pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
-    // Checked before it is opened, because opening a device may have effects.
+    // The type is checked before the file is opened, because opening a device may have effects.
     check_type(fs::metadata(path)?.file_type())?;
-    // It may have been replaced. Opening another kind of file does not wait either.
+    // The file may have been replaced since. Opening another kind of file does not wait either.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     check_type(file.metadata()?.file_type())?;

@@ -54,7 +54,7 @@ pub struct TlsArgs {
     tls_key: Option<PathBuf>,
 }
 
-/// Maximum time for reaching a server.
+/// Maximum time to connect to a server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connects to `HOST:PORT`. Answers may then take up to `patience`.
@@ -143,7 +143,7 @@ impl TlsArgs {
                 }
             }
             None => {
-                // A system often has a few unusable certificates. The others suffice.
+                // Many systems have a few unusable certificates. The others suffice.
                 authorities.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }
@@ -155,7 +155,8 @@ impl TlsArgs {
 /// First byte of a TLS record with an alert (RFC 8446, section 5.1), which a TLS server sends to a client without TLS.
 const ALERT: u8 = 21;
 
-/// Returns a hint for a client without TLS if a server's answer shows that it expects TLS; otherwise an empty text.
+/// Returns a hint for a client without TLS if the server's answer shows that it expects TLS. Otherwise returns an empty
+/// text.
 pub fn tls_hint(answer: &[u8]) -> &'static str {
     if answer.first() == Some(&ALERT) { ": it uses TLS there; add --tls, or --tls-ca FILE" } else { "" }
 }

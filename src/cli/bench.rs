@@ -2,8 +2,8 @@
 //!
 //! A `plan` contains what to send. Each thread's `worker` drives its `lane`s. A lane sends requests over a
 //! `connection`, at its own pace or by a `schedule`; a `template` and a sequence of `keys` form the requests. `reply`
-//! counts the replies, and `report` presents the results. The generator does not depend on the meaning of a hit: any
-//! request of either protocol works.
+//! counts the replies, and `report` presents the results. The generator does not interpret requests: any request of
+//! either protocol works.
 
 mod args;
 mod connection;
@@ -82,7 +82,7 @@ fn measure(args: &BenchArgs, plan: &Plan, sockets: &[TcpStream]) -> anyhow::Resu
             let thread = ThreadId { index, count };
             let worker = Worker::new(args, plan, sockets, thread, monitor.began(), &progress)?;
             let done = done.clone();
-            // The receiver only disappears after the run has failed.
+            // The receiver is only gone if the run has failed.
             scope.spawn(move || done.send(worker.run()).unwrap_or_default());
         }
         drop(done);

@@ -14,8 +14,8 @@ use crate::rules::Rule;
 /// Convert a rules file between INI and JSON, or envoyproxy/ratelimit's YAML to either.
 ///
 /// Between INI and JSON, only the comments in the file are lost. Warnings say where Button's Divvy 1.7.1 reads the
-/// input differently. What divvy's rules cannot express of ratelimit's YAML
-/// is listed on standard error with its line; the rules are written all the same, and the exit code is 1.
+/// input differently. Parts of ratelimit's YAML that divvy's rules cannot express are listed on standard error with
+/// their lines. The rules are written anyway, and the exit code is 1.
 #[derive(Debug, clap::Args)]
 pub struct ConvertArgs {
     /// File to read: rules (.ini or .json), or ratelimit's configuration (.yaml), one file per domain
@@ -26,7 +26,7 @@ pub struct ConvertArgs {
     /// Overwrite the output file if it exists
     #[arg(long)]
     force: bool,
-    /// Write nothing when something in ratelimit's YAML cannot be converted
+    /// Write nothing if any part of ratelimit's YAML cannot be converted
     #[arg(long)]
     strict: bool,
 }
@@ -54,7 +54,7 @@ pub fn run(args: ConvertArgs) -> anyhow::Result<ExitCode> {
     Ok(if converted.is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Reads the inputs; `None` if they cannot be used. Their problems are printed.
+/// Reads the inputs. Returns `None` if they cannot be used, after printing their problems.
 fn read(inputs: &[PathBuf]) -> anyhow::Result<Option<Conversion>> {
     if inputs.iter().all(|input| config::is_yaml(input)) {
         return import(inputs);

@@ -58,7 +58,7 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
     let printed = if args.delete { delete(&args, &mut client, &mut out) } else { list(&args, &mut client, &mut out) };
     match printed.and_then(|()| Ok(out.flush()?)) {
-        // The reader has closed the pipe: `divvy counters … | head`.
+        // The reader has closed the pipe, as in `divvy counters … | head`.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         result => result.map(|()| ExitCode::SUCCESS),
     }
@@ -129,8 +129,7 @@ fn counters(count: u64) -> String {
     if count == 1 { "1 counter".to_owned() } else { format!("{count} counters") }
 }
 
-/// Calls `take` with the content of each page, apart from its cursor. `take` returns `None` if the content is not as
-/// expected.
+/// Calls `take` with the content of each page, without its cursor. `take` returns `None` if the content is invalid.
 fn each_page(
     args: &CountersArgs,
     client: &mut RespClient,

@@ -1,4 +1,4 @@
-//! Finds environment variables that look like settings but are not, so that a misspelled one is noticed.
+//! Finds environment variables that look like settings but are not, so that the operator notices a misspelled one.
 //!
 //! clap has the names of the valid ones.
 
@@ -6,11 +6,11 @@ use clap::Command;
 
 /// Common prefix of all flags' variables.
 const PREFIX: &str = "DIVVY_";
-/// Names at least this similar (Jaro-Winkler, from 0 to 1) count as misspellings of each other.
+/// Two names that are at least this similar (Jaro-Winkler, from 0 to 1) count as a misspelling.
 const ALIKE: f64 = 0.8;
-/// Ends of names that other programs have for an address. divvy's variables have [`LISTEN`] in their place.
+/// Suffixes that other programs use for the name of an address. divvy uses [`LISTEN`].
 const ADDRESSES: [&str; 5] = ["PORT", "HOST", "ADDRESS", "BIND", "ADDR"];
-/// End of the names of listen addresses.
+/// Suffix of the names of listen addresses.
 const LISTEN: &str = "LISTEN";
 
 /// Returns a warning for each environment variable that starts with the prefix and belongs to no flag of `divvy`, in
@@ -50,7 +50,8 @@ fn warning(known: &[String], name: &str, value: &str) -> Option<String> {
     })
 }
 
-/// Returns the variable of the listen address that `upper` probably means, such as `DIVVY_RESP_LISTEN` for `RESP_PORT`.
+/// Returns the variable of the listen address that `upper` probably stands for, such as `DIVVY_RESP_LISTEN` for
+/// `RESP_PORT`.
 fn listen_address<'a>(known: &'a [String], upper: &str) -> Option<&'a String> {
     let front = ADDRESSES.iter().find_map(|end| upper.strip_suffix(end))?;
     let meant = format!("{PREFIX}{front}{LISTEN}");
@@ -59,7 +60,7 @@ fn listen_address<'a>(known: &'a [String], upper: &str) -> Option<&'a String> {
 
 /// Returns whether Kubernetes sets the variable in pods that run next to a Service called `divvy` or `divvy-…`. `rest`
 /// is its name after the prefix. Such variables are `DIVVY_SERVICE_HOST`, `DIVVY_SERVICE_PORT`, `DIVVY_PORT`, and those
-/// that begin like the latter two
+/// that start with either of the latter two
 /// (<https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables>).
 fn is_of_a_service(rest: &str, value: &str) -> bool {
     let is_link = |part: &str| part.starts_with("TCP") || part.starts_with("UDP") || part.starts_with("SCTP");

@@ -1,4 +1,4 @@
-//! Tips for flags that other programs have, such as `divvy serve --port`. clap alone would suggest a similar name.
+//! Tips for flags of other programs, such as `divvy serve --port`. clap alone would suggest a flag with a similar name.
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -8,7 +8,7 @@ const LISTENERS: &str = "each protocol has its own address: --listen (line proto
 const RULES: &str = "the rules file is an argument without a flag: divvy serve rules.ini";
 const SERVER: &str = "name the server with --server HOST:PORT";
 
-/// Flags of other programs, and what `divvy serve` has for them.
+/// Flags of other programs, and their equivalents in `divvy serve`.
 const OF_SERVE: [(&str, &str); 16] = [
     ("--port", LISTENERS),
     ("-p", LISTENERS),
@@ -27,11 +27,11 @@ const OF_SERVE: [(&str, &str); 16] = [
     ("-v", "write --log-level debug"),
     ("--daemonize", "divvy runs in the foreground: let systemd or a container run it"),
 ];
-/// The same for the subcommands that ask a server.
+/// Flags of other programs, and their equivalents in the subcommands that talk to a server.
 const OF_CLIENTS: [(&str, &str); 6] =
     [("--port", SERVER), ("-p", SERVER), ("--host", SERVER), ("-h", SERVER), ("--address", SERVER), ("--url", SERVER)];
 
-/// Adds a tip to the error of a command line whose subcommand is `subcommand`.
+/// Adds a tip to the error of the command line of `subcommand`.
 pub fn add_tip(mut error: clap::Error, subcommand: Option<&str>) -> clap::Error {
     let flag = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(flag)) if error.kind() == ErrorKind::UnknownArgument => flag,

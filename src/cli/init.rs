@@ -43,7 +43,7 @@ pub fn run(args: InitArgs) -> anyhow::Result<ExitCode> {
         bail!("{}: rules with comments are written as INI; name the file *.ini", file.display());
     }
     let cases = test::cases_path(&file);
-    // Checked before the questions, so that no answer is lost.
+    // Checked before the questions, so that no answers are lost.
     for path in [&file, &cases] {
         if !force && path.symlink_metadata().is_ok() {
             return Err(output_file::already_exists(path));

@@ -26,7 +26,7 @@ pub struct LimitArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Give one actor its own number of credits. A limit that it has is replaced
+    /// Give one actor its own number of credits, in place of an earlier limit of its own
     Set(SetArgs),
     /// Print an actor's own limit. Exits with 1 if it does not exist
     Get(ActorArgs),
@@ -163,7 +163,7 @@ struct ActorLimit {
     rule: String,
     actor: String,
     credits: u64,
-    /// In seconds.
+    /// Seconds until the limit expires.
     expires_in: Option<u64>,
     is_orphan: bool,
 }

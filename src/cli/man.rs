@@ -18,7 +18,7 @@ pub struct ManArgs {
 
 /// Prints the page of `cli`, or writes all pages.
 pub fn run(args: ManArgs, cli: Command) -> anyhow::Result<ExitCode> {
-    // `divvy help` needs no page.
+    // `divvy help` needs no page of its own.
     let cli = cli.disable_help_subcommand(true);
     match args.dir {
         None => {

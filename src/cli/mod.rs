@@ -1,6 +1,7 @@
 //! The command line, with one file per subcommand.
 //!
-//! Translates command lines into calls, and errors into messages and exit codes. Contains no policy.
+//! This module turns command lines into calls, and errors into messages and exit codes. It makes no decisions about
+//! limits.
 
 mod access;
 mod address;
@@ -64,7 +65,7 @@ enum Command {
     /// The answer is `OK`, the balance, which may be negative, and the seconds until there are more credits, as in `OK -212 60`.
     #[command(after_help = verbs::CHARGE_EXAMPLE)]
     Charge(verbs::CorrectionArgs),
-    /// Give credits of an operation back, at most as many as were used, and print the balance
+    /// Give back credits of an operation, at most as many as were used, and print the balance
     ///
     /// The answer is `OK`, the balance, and the seconds until there are more credits, as in `OK 788 60`.
     #[command(after_help = verbs::REFUND_EXAMPLE)]
@@ -94,7 +95,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Parses the command line of this process. Ends the process if it is invalid, or asks for help.
+    /// Parses the command line of this process. Ends the process if the command line is invalid, or asks for help.
     pub fn from_command_line() -> Self {
         let subcommand = std::env::args().nth(1);
         Self::try_parse().unwrap_or_else(|error| flag_hints::add_tip(error, subcommand.as_deref()).exit())
@@ -103,7 +104,7 @@ impl Cli {
     /// Runs the subcommand.
     ///
     /// # Errors
-    /// Explains, for the operator, why it failed.
+    /// The error explains to the operator why the subcommand failed.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let unknown_settings = environment::unknown_settings(&Self::command());
         // `serve` logs the warnings itself.

@@ -1,4 +1,4 @@
-//! Writes a file that a subcommand makes. It overwrites an existing file only if the operator wants that.
+//! Writes the output file of a subcommand. An existing file is overwritten only if the operator asks for that.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};

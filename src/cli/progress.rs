@@ -1,8 +1,8 @@
 //! Progress of long tasks on standard error.
 //!
 //! A short task shows nothing. On a terminal there is one line, which is overwritten and finally removed. Elsewhere, a
-//! line is printed every few seconds. A separate thread prints, so that a task which waits for one long answer still
-//! shows progress. The task continues even if printing fails.
+//! line is printed every few seconds. A separate thread prints, so that progress shows even while a task waits for one
+//! long answer. The task continues even if printing fails.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -19,7 +19,7 @@ const CLEAR_LINE: &str = "\r\x1b[K";
 
 /// Shows the progress of a task until it is dropped.
 pub struct Progress {
-    /// Dropping it ends the thread.
+    /// The running thread, which ends when this is dropped.
     running: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -40,7 +40,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         drop(self.running.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread does not matter.
+            // A panic of the thread must not stop the task.
             let _ = thread.join();
         }
     }

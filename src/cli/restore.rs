@@ -32,7 +32,7 @@ pub fn run(args: RestoreArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Describes the progress: first the files are copied, then every counter is read.
+/// Describes the progress: the files are copied first, and then every counter is read.
 fn describe(copied: u64, whole: u64) -> String {
     if copied < whole {
         format!("{} of {} copied", Approximate(copied), Approximate(whole))

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::config::{self, Loaded, Problem, Report};
 use crate::rules::RuleSet;
 
-/// Checks that not every rules file needs.
+/// Checks that only some rules files need.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ExtraChecks {
     /// Report stacks that do not work with counters in a Redis Cluster.

@@ -56,7 +56,7 @@ use crate::rules::RuleSet;
 use crate::server::{self, Fronts, Health, Limits, Settings};
 use crate::store::Store;
 
-/// Upper bound for threads that serve connections, far above the number of processors.
+/// Maximum number of threads that serve connections, far above the number of processors.
 const MAX_THREADS: u64 = 1_024;
 
 #[derive(Debug, clap::Args)]
@@ -96,9 +96,9 @@ pub struct ServeArgs {
 }
 
 pub fn run(args: ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCode> {
-    // Dropping it writes the last log lines.
+    // Dropping the guard writes the last log lines.
     let _log = args.log.begin(|name| std::env::var(name).ok())?;
-    // The error goes to the log, because a program may parse every line.
+    // The error goes to the log, because a program may parse every line of the output.
     Ok(start(&args, unknown_settings).unwrap_or_else(|error| {
         tracing::error!("{error:#}");
         ExitCode::FAILURE
@@ -137,10 +137,10 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
     served.map(|()| ExitCode::SUCCESS)
 }
 
-/// Makes the allocator return freed pages at once, and turns off huge pages. If counters occur only once, freed memory
-/// would otherwise take as much as everything else, because pages are kept for a second and a huge page cannot be
-/// returned in part. With 10,000 actors this costs no measurable CPU time, with ten million a tenth. Nothing else
-/// changes if the system has no huge pages, or refuses.
+/// Makes the allocator return freed pages at once, and turns off huge pages. Otherwise, if most counters are used only
+/// once, freed memory takes as much as everything else, because pages are kept for a second and a huge page cannot be
+/// returned in part. This costs no measurable CPU time with 10,000 actors, and a tenth with ten million. If the system
+/// has no huge pages, or refuses, nothing else changes.
 fn keep_little_memory() {
     divvy_sys::keep_no_freed_pages();
     #[cfg(target_os = "linux")]
@@ -167,8 +167,8 @@ async fn serve(
     let reloader = args.tls.load(&metrics)?;
     let secured = args.tls.secured(reloader.as_ref());
     let hangups = reload::hangups()?;
-    // Bound before the store is opened: while another process still uses the store, connections wait instead of being
-    // refused.
+    // Bound before the store is opened. So connections wait, instead of being refused, while another process still uses
+    // the store.
     let fronts = addresses.bind(inherited).await?;
     let clock = Clock::system();
     tokio::select! {
@@ -220,8 +220,8 @@ async fn serve(
     Ok(())
 }
 
-/// Announces the listen addresses, the store and the number of rules. They are logged, and unless the log is for
-/// programs, also printed to standard output, for people and for scripts that wait for them.
+/// Announces the listen addresses, the store and the number of rules in the log. Unless the log is for programs, also
+/// prints them on standard output, for people and for scripts that wait for them.
 fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, rules: Option<&RuleSet>) -> anyhow::Result<()> {
     let address = |listener: &Option<TcpListener>| listener.as_ref().map(TcpListener::local_addr).transpose();
     let (line, resp) = (address(&fronts.line)?, address(&fronts.resp)?);

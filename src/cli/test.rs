@@ -23,9 +23,9 @@ use self::simulation::Simulation;
 use super::rules_file;
 use crate::rules::RuleSet;
 
-/// Exit code for files that cannot be used.
+/// Exit code if a file cannot be used.
 const UNUSABLE: u8 = 2;
-/// Replaces the extension of a rules file in the name of its cases.
+/// Extension of the file with test cases, in place of the rules file's.
 const EXTENSION: &str = "test.json";
 
 /// Run the test cases of a rules file: send their requests at simulated times, and compare the answers.
@@ -80,7 +80,7 @@ pub fn run(args: TestArgs) -> anyhow::Result<ExitCode> {
     Ok(if tally.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs each case with a store of its own.
+/// Runs each case on its own empty store.
 async fn run_cases<'a>(cases: &'a [case::Case], rules: &RuleSet) -> anyhow::Result<Tally<'a>> {
     let mut tally = Tally::default();
     for case in cases {

@@ -1,7 +1,8 @@
 //! Numbers, sizes and times in flags: `100`, `64Ki`, `1.5G`, `250ms`.
 //!
-//! Each parser has the range of its flag, and its errors name the range or the units. A number without a unit is in the
-//! unit of the flag's placeholder: bytes, seconds or milliseconds. The meaning of a value is documented at its flag.
+//! Each parser is given the range of its flag, and its errors name the range or the units. A number without a unit is
+//! in the unit of the flag's placeholder: bytes, seconds or milliseconds. The help of each flag documents the meaning
+//! of its value.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -12,9 +13,9 @@ pub const HELP: &str = "\
 BYTES accepts the units K, M, G (powers of 1000) and Ki, Mi, Gi (powers of 1024), as in 64Ki. SECONDS and MS accept \
 ms, s, m, h, d and w, as in 250ms. A number without a unit is in the unit that the placeholder names.";
 
-/// Upper bound for the size of anything in memory, in bytes. Sums of a few such sizes fit into 64 bits.
+/// Maximum size of anything in memory (bytes). Sums of a few such sizes fit into 64 bits.
 pub const MAX_IN_MEMORY: u64 = 1 << 40;
-/// Upper bound for times: one year. Much longer times would overflow a clock.
+/// Maximum time: one year. Much longer times would overflow a clock.
 pub const MAX_SECONDS: u64 = 365 * 24 * 60 * 60;
 
 const KI: u64 = 1 << 10;
@@ -184,7 +185,7 @@ fn parse(text: &str, bare: u64, units: &[(&str, u64)]) -> Result<(u64, bool), In
             None => return Err(InvalidAmount::Unit(unit.to_owned())),
         },
     };
-    // Both parts consist of digits, so a parse error means that they are too long.
+    // Both parts consist of digits, so parsing fails only if they are too long.
     let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| InvalidAmount::TooLarge)?;
     let scale = 10_u128.pow(fraction.len() as u32);
     let scaled = digits.checked_mul(u128::from(factor)).ok_or(InvalidAmount::TooLarge)?;

@@ -1,9 +1,9 @@
-//! How a clock follows another one that people and programs set. Pure arithmetic: all times are parameters.
+//! How the clock follows another clock, which people and programs may set. Pure arithmetic: all times are parameters.
 
 use super::timestamp::{NANOS_PER_SECOND, Timestamp};
 
-/// Maximum step back of the wall clock that the clock waits for. After a larger step it jumps. Buckets, too, assume
-/// that the clock was set back if a request's time is at most this far behind theirs.
+/// Maximum step back of the wall clock that divvy's clock waits out. After a larger step, it jumps. Buckets use the
+/// same bound: if a request's time is further behind their own, they assume that the clock was set back.
 pub const MAX_STANDSTILL_NS: u64 = 10 * NANOS_PER_SECOND;
 /// Difference that is not corrected, because reading two clocks one after the other takes time.
 const TOLERANCE_NS: u64 = NANOS_PER_SECOND / 1_000;
@@ -100,7 +100,7 @@ mod tests {
             prop_assert_eq!(anchor.at(500 + elapsed).as_nanos(), wall);
         }
 
-        /// Holds for any changes of the wall clock, measured every second.
+        /// The properties hold for any changes of the wall clock, measured every second.
         #[test]
         fn clock_is_at_most_ten_seconds_ahead_never_behind_and_only_goes_back_by_jumps(
             steps in prop::collection::vec((0..2 * NANOS_PER_SECOND, -15..15i64, 0..4u8), 1..60),

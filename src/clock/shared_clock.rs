@@ -12,7 +12,7 @@ use super::timestamp::{NANOS_PER_SECOND, Timestamp};
 
 /// Interval for reading the wall clock.
 const MEASURE_INTERVAL_NS: u64 = NANOS_PER_SECOND;
-/// Maximum duration of a useful measurement. If it took longer, the thread had to wait for a processor.
+/// Maximum duration of a useful measurement. A longer one means that the thread had to wait for a processor.
 const MAX_MEASURING_NS: u64 = NANOS_PER_SECOND / 4_000;
 /// Maximum number of attempts at a measurement before it is postponed to the next second.
 const MOST_TRIES: usize = 4;
@@ -271,7 +271,7 @@ mod tests {
             |time: std::time::SystemTime| time.duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
         let (before, now, after) =
             (elapsed(std::time::SystemTime::now()), clock.now().as_nanos(), elapsed(std::time::SystemTime::now()));
-        // Sufficient accuracy for a measurement.
+        // Required accuracy of a measurement.
         let slack = NANOS_PER_SECOND / 500;
         assert!(now + slack >= before && now <= after + slack, "{before} {now} {after}");
         assert!(clock.now() <= clock.now());

@@ -3,7 +3,7 @@
 /// Parts of a regular expression that ordinary text rarely contains.
 const REGEX_PARTS: [&str; 12] = ["[0-9", "[a-z", "[A-Z", "[^", "\\d", "\\w", "\\s", "\\.", "(?", ".+", "]+", "]*"];
 
-/// Returns what the value looks like; `None` if it looks like ordinary text or a pattern of divvy's.
+/// Returns a description of the foreign pattern. `None` if the value looks like ordinary text or a pattern of divvy's.
 pub(super) fn describe(value: &str) -> Option<&'static str> {
     if is_regex(value) {
         Some("looks like a regular expression, but there are no regular expressions")

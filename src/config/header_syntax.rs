@@ -1,10 +1,11 @@
-//! Words for people about a section header that is not an operation. The line protocol has the words of Button's Divvy.
+//! Describes, for people, why a section header is not an operation. (The line protocol uses the words of Button's
+//! Divvy.)
 
 use crate::rules::operation_text::SyntaxError;
 
 const FORM: &str = "write [key=value key2=value2] or [default], and put values with spaces in double quotes";
 
-/// Returns what is wrong with a header, and what to write.
+/// Returns the problem with a header, and the fix.
 pub(super) fn describe(header: &str, error: &SyntaxError) -> (String, String) {
     let what = match error {
         SyntaxError::UnclosedQuote => "a double quote in the section header is not closed".to_owned(),

@@ -134,7 +134,7 @@ impl Default for Quotes {
 }
 
 impl Quotes {
-    /// Advances by `c`. Returns whether it is quoted; the quotes themselves count as quoted.
+    /// Consumes `c`. Returns whether it is quoted. The quotes themselves count as quoted.
     fn advance(&mut self, c: char) -> bool {
         let were_open = self.are_open;
         // Inside a bare string, a quote is an ordinary character.
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(warnings, [Some(1)]);
     }
 
-    /// Returns the lines on which a difference to Button's Divvy is reported.
+    /// Returns the lines on which a difference from Button's Divvy is reported.
     fn differing(text: &str) -> Vec<usize> {
         let mut problems = Problems::new("test.ini");
         read(text, &mut problems);

@@ -1,13 +1,13 @@
 //! Suggests corrections for misspelled words, and for the words of other rate limiters.
 
-/// Longer than every known word. The rest of a longer word is ignored.
+/// Maximum length that is compared, which is longer than every known word.
 const LONGEST_WORD: usize = 64;
-/// A shorter word is not looked for inside known words.
+/// A shorter word is not searched for inside known words.
 const SHORTEST_PART: usize = 3;
-/// Names at least this similar (Jaro-Winkler, from 0 to 1) count as misspellings of each other.
+/// Two words that are at least this similar (Jaro-Winkler, from 0 to 1) count as a misspelling.
 const ALIKE: f64 = 0.85;
 
-/// Other programs' words in lower case, and divvy's words for them.
+/// Words of other programs in lower case, and divvy's words for them.
 const SYNONYMS: [(&str, &str); 18] = [
     ("gcra", "leaky-bucket"),
     ("rolling-window", "sliding-window"),
@@ -46,7 +46,7 @@ pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     best.map(|(_, candidate)| candidate)
 }
 
-/// Returns the advice for an unknown word: the word that was probably meant, and all known ones.
+/// Returns the advice for an unknown word: the word that was probably meant, and all known words.
 pub(super) fn advice(nearest: Option<&str>, known: &[&str]) -> String {
     let quoted: Vec<_> = known.iter().map(|word| format!("`{word}`")).collect();
     let all = |conjunction: &str| match quoted.split_last() {

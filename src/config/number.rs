@@ -11,7 +11,8 @@ const MAX_DECIMALS: usize = 9;
 /// JSON readers disagree on larger powers of ten.
 const MAX_EXPONENT: u32 = 308;
 
-/// An error for a value that is not a valid number for its setting. Displays after the setting's name.
+/// The error for a value that is not a valid number for its setting. Displays as the end of a sentence, after the
+/// setting's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum InvalidNumber {
     #[error("is negative")]
@@ -26,7 +27,7 @@ pub(super) enum InvalidNumber {
     NotAPeriod,
 }
 
-/// Parses a whole number. One that does not fit 64 bits becomes the largest that does, which is out of every setting's
+/// Parses a whole number. If it does not fit 64 bits, it becomes the largest that does, which is out of every setting's
 /// range.
 pub(super) fn whole(value: &RawValue) -> Result<u64, InvalidNumber> {
     let decimal = Decimal::read(value)?;
@@ -44,8 +45,8 @@ pub(super) fn seconds(value: &RawValue) -> Result<Seconds, InvalidNumber> {
 }
 
 /// Parses a whole number of seconds, minutes, hours, days or weeks: `90s`, `5m`, `12h`, `7d`, `2w`. A day has 24 hours;
-/// there is no unit for months, because their lengths differ. A period that does not fit 64 bits becomes the longest
-/// that does, which is out of every setting's range.
+/// there is no unit for months, because their lengths differ. If the period does not fit 64 bits, it becomes the
+/// longest that does, which is out of every setting's range.
 pub(super) fn period(value: &RawValue) -> Result<Seconds, InvalidNumber> {
     let text = value.as_text().ok_or(InvalidNumber::NotAPeriod)?;
     let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400), ('w', 604_800)];

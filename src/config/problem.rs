@@ -1,4 +1,4 @@
-//! Problems in a rules file, reported so that the operator can fix them: the place, the problem, and the fix.
+//! Problems in a rules file, reported so that the operator can fix them: where, what, and how to fix it.
 
 use std::fmt;
 use std::sync::Arc;

@@ -87,9 +87,9 @@ fn check_actor_fields(document: &Document, rules: &[Rule], problems: &mut Proble
     }
 }
 
-/// Reports rules that have one counter for all requests, but look as if each value of a field should have its own. An
-/// `actorField` without a value says that one counter is meant, and so does another rule with the same operation that
-/// has actors.
+/// Reports rules that have one counter for all requests, although they look as if each value of a field had its own. An
+/// `actorField` without a value shows that one counter is intended, and so does another rule with the same operation
+/// that has actors.
 fn check_shared_counters(document: &Document, rules: &[Rule], problems: &mut Problems) {
     let with_actors: HashSet<String> =
         rules.iter().filter(|rule| !rule.actor_fields.is_empty()).map(Rule::to_string).collect();
@@ -119,12 +119,12 @@ fn check_shared_counters(document: &Document, rules: &[Rule], problems: &mut Pro
     }
 }
 
-/// Returns whether a field has another value in each request by its nature: a cost, or the name of a lease.
+/// Returns whether a field naturally has another value in each request: a cost, or the name of a lease.
 fn is_value_of_request(rule: &Rule, key: &str) -> bool {
     [&rule.cost_field, &rule.hold_field].into_iter().any(|field| field.as_deref() == Some(key))
 }
 
-/// Reports limits that a client evades by sending another field.
+/// Reports limits that a client can evade by sending another field.
 fn check_bypasses(rules: &[Rule], problems: &mut Problems) {
     for found in bypass::find_bypasses(rules) {
         let (Some(limit), Some(by)) = (rules.get(found.limit), rules.get(found.by)) else { continue };

@@ -24,7 +24,7 @@ fn window(credit_limit: u64, reset_seconds: u64) -> Settings {
     Settings { credit_limit, reset_seconds: Seconds::whole(reset_seconds), ..Settings::default() }
 }
 
-/// Returns everything reported about a file, one line per problem.
+/// Returns the report on a file, one line per problem.
 fn said_about(text: &str, file_name: &str) -> String {
     let format = Format::of(Path::new(file_name)).unwrap();
     let (errors, warnings) = match parse(text, format, file_name) {

@@ -6,10 +6,10 @@ use std::path::Path;
 use super::problem::{Location, Problems};
 use crate::files;
 
-/// The largest rules file: enough for several hundred thousand rules, without a risk to memory.
+/// Maximum size of a rules file: enough for several hundred thousand rules, without a risk to memory.
 pub const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// Reads the file at `path`; `None` if it cannot be read, and `problems` says why.
+/// Reads the file at `path`. If it cannot be read, adds the reason to `problems` and returns `None`.
 pub fn read_text(path: &Path, problems: &mut Problems) -> Option<String> {
     let bytes = match files::read(path, MAX_FILE_BYTES) {
         Ok(bytes) => bytes,

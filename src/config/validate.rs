@@ -123,7 +123,7 @@ struct Checker<'a> {
     raw: &'a RawRule,
     /// Known settings by key. The first one wins if a key is repeated.
     settings: HashMap<&'a str, &'a RawSetting>,
-    /// Keys that were probably meant by unknown ones. They are not reported as missing.
+    /// Known keys that are probably meant by unknown ones. They are not reported as missing.
     misspelled: HashSet<&'static str>,
     problems: &'a mut Problems,
 }
@@ -420,7 +420,7 @@ impl<'a> Checker<'a> {
         Some(field)
     }
 
-    /// Returns the name of the rule's counters. Reports an error if they cannot have one.
+    /// Returns the name of the rule's counters. Reports an error if its counters cannot have a name.
     fn counter(&mut self, settings: Settings) -> Option<String> {
         let counter = self.name(COUNTER)?;
         let line = setting_line(self.raw, COUNTER);
@@ -438,7 +438,7 @@ impl<'a> Checker<'a> {
         Some(counter)
     }
 
-    /// Returns a short text for people, or one that names something.
+    /// Returns a short text for people, or a name.
     fn name(&mut self, key: &str) -> Option<String> {
         let name = self.text(key)?;
         if name.len() > MAX_LABEL_LENGTH || !name.bytes().all(is_label_byte) {

@@ -28,7 +28,7 @@ impl LogThrottle {
     }
 
     /// Calls `log`, unless too many messages were logged in this second. Passes the number of messages omitted since
-    /// the last one, if any.
+    /// the last logged one, if any.
     pub fn say(&self, log: impl FnOnce(Option<u64>)) {
         static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::system);
         if let Some(left_out) = self.take_turn(CLOCK.now().as_nanos() / NANOS_PER_SECOND) {
@@ -36,7 +36,7 @@ impl LogThrottle {
         }
     }
 
-    /// Returns whether a message may be logged in `second`, as the number of messages omitted before it.
+    /// Returns whether a message may be logged in `second`. If so, returns the number of messages omitted before it.
     fn take_turn(&self, second: u64) -> Option<u64> {
         let taken = self.turn.fetch_update(Relaxed, Relaxed, |turn| {
             if turn >> LOGGED_BITS != second {

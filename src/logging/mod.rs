@@ -2,7 +2,7 @@
 //!
 //! All modules log through `tracing`. Text from a client or a peer is written [`Escaped`]. Messages that clients can
 //! cause at will go through a [`LogThrottle`]. Lines go through a bounded [`queue`]: logging never waits, and a log
-//! that cannot be written affects nothing else. Nothing here depends on what is logged.
+//! that cannot be written affects nothing else. This module does not depend on the messages.
 
 mod escaped;
 mod log_throttle;

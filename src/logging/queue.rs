@@ -35,7 +35,7 @@ struct State {
     lines: VecDeque<Box<[u8]>>,
     /// Bytes of the waiting lines, and of the line that is being written.
     bytes: usize,
-    /// Whether the writer is writing a line or reporting drops.
+    /// Whether the writer is writing a line, or reporting dropped lines.
     is_writing: bool,
 }
 
@@ -122,7 +122,7 @@ impl Queue {
         }
     }
 
-    /// Frees the bytes of a line. Returns the bytes of the lines that still wait.
+    /// Frees the bytes of a line. Returns the bytes of the lines that are still waiting.
     fn free(&self, line: &[u8]) -> usize {
         let mut state = self.state.lock();
         state.bytes = state.bytes.saturating_sub(size(line));

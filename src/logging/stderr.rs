@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// A separate descriptor for standard error. The standard library's handle has a lock, which would be held while a pipe
-/// is full, and everything else that prints there would wait.
+/// is full. Everything else that prints there would then have to wait.
 #[derive(Debug)]
 pub struct Stderr(File);
 

@@ -25,7 +25,7 @@ impl Access {
         }
     }
 
-    /// Returns the counter of a front, whose name must be a word of this crate.
+    /// Returns the counter of a front, whose name must be a constant of this crate.
     pub fn wrong_passwords(&self, front: &'static str) -> IntCounter {
         self.wrong_passwords.with_label_values(&[front])
     }

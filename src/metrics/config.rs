@@ -10,7 +10,7 @@ const NANOS_PER_SECOND: f64 = 1e9;
 /// The rules in force, and the outcome of their last load.
 pub struct Config {
     info: IntGaugeVec,
-    /// The rules' hash, which `info` shows, too.
+    /// Hash of the rules. `info` has it as a label.
     hash: Mutex<String>,
     version: IntGauge,
     rules: IntGauge,
@@ -45,7 +45,7 @@ impl Config {
     pub fn loaded(&self, hash: &str, rules: usize, at: u64) {
         let mut shown = self.hash.lock();
         if *shown != hash {
-            // Fails the first time, because there is no previous hash.
+            // This fails the first time, because there is no previous hash.
             let _ = self.info.remove_label_values(&[shown.as_str()]);
             hash.clone_into(&mut shown);
         }

@@ -31,7 +31,7 @@ pub struct OpenConnection {
 impl Connections {
     pub(super) fn new(registry: &Registry) -> Self {
         Self {
-            // The original's name, although it is a gauge.
+            // The gauge keeps the name that Button's Divvy gave it.
             open: registry.gauge("divvy_tcp_connections_total", "Open TCP connections of all fronts."),
             open_by_front: registry.gauges("divvy_connections", "Open connections.", &["front"]),
             accepted: registry.counters("divvy_connections_accepted_total", "Connections accepted.", &["front"]),
@@ -48,7 +48,7 @@ impl Connections {
         u64::try_from(self.open.get()).unwrap_or_default()
     }
 
-    /// Returns the handles of a front, whose name must be a word of this crate.
+    /// Returns the handles of a front, whose name must be a constant of this crate.
     pub fn front(&self, front: &'static str) -> FrontConnections {
         FrontConnections {
             open: self.open.clone(),

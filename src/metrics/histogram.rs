@@ -1,7 +1,7 @@
 //! A histogram that records many equal observations with two atomic additions.
 //!
-//! The library's histogram records one observation at a time, but all hits of a batch took the same time. Each bucket also
-//! keeps the sum of its observations, so its mean is known. Each thread has its own shard.
+//! The library's histogram records one observation at a time, but all hits of a batch took the same time. Each bucket
+//! also keeps the sum of its observations, which gives its mean. Each thread has its own shard.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

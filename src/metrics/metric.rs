@@ -4,7 +4,7 @@ use prometheus::proto;
 
 use super::histogram::Histogram;
 
-/// One metric: its name, its help text, and its present value.
+/// One metric: its name, its help text, and its current value.
 #[derive(Debug, Clone)]
 pub struct Metric {
     name: &'static str,
@@ -37,7 +37,7 @@ impl Metric {
         Self { name, help, label: None, value: Value::Histogram(value.clone()) }
     }
 
-    /// Adds a label. Its value must be a word of this crate.
+    /// Adds a label. Its value must be a constant of this crate.
     pub fn labelled(self, label: &'static str, value: &'static str) -> Self {
         Self { label: Some((label, value)), ..self }
     }

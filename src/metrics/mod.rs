@@ -1,9 +1,10 @@
 //! Counters, gauges and timings of the server: typed handles to update them, and their text for Prometheus and statsd.
 //!
-//! Each theme has a file with a struct of handles, and [`Metrics`] owns one of each. The code that counts calls a method
-//! on a handle that was looked up before, so no update looks up a name. Label values are words of this crate or of the
-//! rules file, never bytes that a client sent. A store keeps its own measurements, and returns them as [`Metric`]s on
-//! request. Nothing here depends on rules, stores or protocols, and [`statsd`] has the only socket.
+//! Each theme has a file with a struct of handles, and [`Metrics`] owns one of each. The code that counts calls a
+//! method on a handle that was looked up before, so no update looks up a name. Label values are constants of this crate
+//! or come from the rules file. They never contain bytes from a client. A store keeps its own measurements, and returns
+//! them as [`Metric`]s on request. Nothing here depends on rules, stores or protocols, and [`statsd`] has the only
+//! socket.
 //!
 //! To add a theme, write a struct that creates its metrics through [`Registry`](registry::Registry) in `new`, and add a
 //! field to [`Metrics`].

@@ -116,7 +116,7 @@ impl Requests {
         Self { by_front: registry.counters("divvy_requests_total", help, &["front", "command"]) }
     }
 
-    /// Returns the handles of a front, whose name must be a word of this crate. Call it once per front.
+    /// Returns the handles of a front, whose name must be a constant of this crate. Call it once per front.
     pub fn front(&self, front: &'static str) -> FrontRequests {
         FrontRequests { front, by_front: self.by_front.clone(), by_kind: Arc::default() }
     }
@@ -150,7 +150,7 @@ impl FrontRequests {
 }
 
 impl RequestTally {
-    /// Adds one request. The metrics change at [`FrontRequests::take`].
+    /// Adds one request. It appears in the metrics after [`FrontRequests::take`].
     #[expect(clippy::indexing_slicing, reason = "there is a place for every kind")]
     pub fn count(&mut self, kind: RequestKind) {
         self.0[kind as usize] += 1;

@@ -6,7 +6,7 @@ use super::distribution::Distribution;
 use crate::cli::access::PasswordArgs;
 use crate::cli::units::{self, Time};
 
-/// The longest run, and the longest warm-up: 30 days, in seconds.
+/// Maximum duration of a run and of a warm-up: 30 days, in seconds.
 const MAX_SECONDS: u64 = 30 * 86_400;
 
 /// Load a server with hits, and report its throughput, its latency and the cost of a request.

@@ -10,10 +10,11 @@ use crate::protocol::{line, resp};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of reply bytes that are read at once, and maximum length of a line in a reply.
+/// Maximum number of reply bytes in one read, and maximum length of a line in a reply.
 const INPUT_BYTES: usize = 64 * 1024;
 
-/// Borrows its socket, so that the connections and the list of sockets to wait for can be separate.
+/// A connection to the server. It borrows its socket, so that the list of sockets to wait for can be kept apart from
+/// the connections.
 #[derive(Debug)]
 pub struct Connection<'a> {
     socket: &'a TcpStream,

@@ -1,4 +1,4 @@
-//! The load on one connection: when to send how many requests, and the latencies of their replies.
+//! The load on one connection: when to send how many requests, and how long their replies took.
 
 use hdrhistogram::Histogram;
 
@@ -13,7 +13,7 @@ use super::schedule::Schedule;
 pub struct ThreadState<'a> {
     pub plan: &'a Plan,
     pub keys: KeySequence,
-    /// Measurements requests that remain to be sent.
+    /// Requests that remain to be sent.
     pub budget: u64,
     pub measured: Measurements,
 }
@@ -26,7 +26,7 @@ pub struct Measurements {
     /// Errors since the start of the run, including the warm-up.
     pub errors: u64,
     pub denied: u64,
-    /// Requests without a reply when the run was given up. Their latency is the time that they waited.
+    /// Requests without a reply when the run was aborted. Their latency is the time that they waited.
     pub unanswered: u64,
     /// Time of the last reply, in nanoseconds since the run began.
     pub last_reply_ns: u64,
@@ -65,7 +65,7 @@ impl<'a> Lane<'a> {
         self.received < self.sent
     }
 
-    /// Returns whether it has waited for a reply for longer than `patience_ns`.
+    /// Returns whether the connection has waited for a reply for longer than `patience_ns`.
     pub fn is_stalled(&self, now_ns: u64, patience_ns: u64) -> bool {
         self.is_waiting() && now_ns.saturating_sub(self.quiet_since_ns) > patience_ns
     }
@@ -105,7 +105,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Returns the time of the next request, if nothing but time determines it.
+    /// Returns the time of the next request, if only time determines it.
     pub fn next_issue_ns(&self, plan: &Plan) -> Option<u64> {
         match self.pace {
             Pace::Open(schedule) if self.sent - self.received < plan.pipeline => {
@@ -139,7 +139,7 @@ impl<'a> Lane<'a> {
         Ok(replies)
     }
 
-    /// Ends reading at `now_ns`. Counts requests that are due and have no reply.
+    /// Ends the run at `now_ns`. Counts requests that are due and have no reply.
     pub fn give_up(&mut self, now_ns: u64, plan: &Plan, measured: &mut Measurements) {
         let due = match self.pace {
             Pace::Closed { .. } => self.sent,
@@ -148,7 +148,7 @@ impl<'a> Lane<'a> {
         measured.unanswered += self.record(due - self.received, now_ns, &mut measured.latencies, plan.warmup_ns);
     }
 
-    /// Records the next `count` replies at `now_ns`. Returns how many of them were due after the warm-up.
+    /// Records the next `count` replies at `now_ns`. Returns the number of them that were due after the warm-up.
     fn record(&mut self, count: u64, now_ns: u64, latencies: &mut Histogram<u64>, warmup_ns: u64) -> u64 {
         let first = self.received;
         self.received += count;

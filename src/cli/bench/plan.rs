@@ -16,14 +16,14 @@ pub struct Plan {
     pub rate: Option<f64>,
     /// Requests that are due earlier are not measured.
     pub warmup_ns: u64,
-    /// No request is due from then on; `u64::MAX` if only `requests` ends the run.
+    /// Time from which no request is due; `u64::MAX` if only `requests` ends the run.
     pub end_ns: u64,
     /// Number of requests to measure in a closed loop.
     pub requests: Option<u64>,
-    /// In an open loop, requests that become due within this time are sent together. At a high rate, a system call for
-    /// each request would keep the generator too busy to send on time. The latency includes this wait.
+    /// In an open loop, requests that become due within this time are sent together. If each request had its own system
+    /// call, the generator would be too busy to send on time at high rates. The latency includes this wait.
     pub send_interval_ns: u64,
-    /// The run is given up if a connection waits longer for a reply, or if the run is not over this long after its
+    /// The run is aborted if a connection waits longer for a reply, or if the run is not over this long after its
     /// planned end.
     pub patience_ns: u64,
 }

@@ -88,8 +88,8 @@ impl ReplyCounter {
         self.first_error.as_deref()
     }
 
-    /// Counts the replies that end in `bytes`. Returns the counts and the number of bytes used. The other bytes are the
-    /// start of a line, and must be passed again together with their continuation.
+    /// Counts the replies that end in `bytes`. Returns the counts and the number of bytes used. The unused bytes are
+    /// the start of a line. Pass them again, followed by the bytes after them.
     pub fn count(&mut self, bytes: &[u8]) -> Result<(ReplyCounts, usize), StreamError> {
         let mut rest = bytes;
         loop {

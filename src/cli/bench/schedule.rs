@@ -25,7 +25,7 @@ impl Schedule {
         self.due_ns_of_all((round * self.turns + self.turn) * self.block + place)
     }
 
-    /// Returns how many of this connection's requests are due before `time_ns`.
+    /// Returns the number of this connection's requests that are due before `time_ns`.
     pub fn due_before(&self, time_ns: u64) -> u64 {
         let all = self.all_due_before(time_ns);
         let round = self.turns * self.block;
@@ -33,8 +33,8 @@ impl Schedule {
         all / round * self.block + in_this_round
     }
 
-    /// Returns the due time of request number `index` of all connections, exact to the nanosecond for the first hundred
-    /// days.
+    /// Returns the due time of the request with this index among the requests of all connections. It is exact to the
+    /// nanosecond for the first hundred days.
     fn due_ns_of_all(&self, index: u64) -> u64 {
         (index as f64 * self.interval_ns) as u64
     }

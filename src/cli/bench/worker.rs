@@ -19,7 +19,7 @@ use super::lane::{Lane, Measurements, ThreadState};
 use super::plan::Plan;
 use crate::clock::NANOS_PER_SECOND;
 
-/// Maximum time that a thread waits without checking the state of the run.
+/// Maximum time that a thread waits before it checks the state of the run again.
 const LOOK_UP: Duration = Duration::from_millis(50);
 
 /// Range and precision of latencies: from 100 ns to one hour, with three digits.
@@ -78,7 +78,7 @@ impl<'a> Worker<'a> {
         Ok(Self { shared: ThreadState { plan, keys, budget, measured }, lanes, next_issue_ns: 0, began, progress })
     }
 
-    /// Runs until the plan is fulfilled.
+    /// Runs until the plan is completed.
     ///
     /// # Errors
     /// A connection fails.

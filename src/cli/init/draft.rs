@@ -1,17 +1,17 @@
-//! A rules file in the making: the answers to the questions, and the files that follow from them.
+//! A draft of a rules file: the answers to the questions, and the files that result from them.
 
 use super::starter_cases;
 use super::window::Window;
 use crate::config::{self, Format, Loaded, Report};
 use crate::rules::{self, Quota, operation_text};
 
-/// Name of the rules in messages about answers.
+/// Name of the rules file in messages about answers.
 const NAME: &str = "rules.ini";
-/// The count, as long as the question has no answer.
+/// Limit to assume until the question is answered.
 const UNANSWERED: (&str, Window<'_>) = ("1", Window::Per("1m"));
-/// Longest label that is made from an answer.
+/// Maximum length of a label that is derived from an answer.
 const MAX_LABEL: usize = 64;
-/// The label of a limit that has no better one.
+/// Label of a limit if no better one can be derived.
 const OTHER_LABEL: &str = "limit";
 
 /// The text of a rules file and of its test cases.
@@ -21,7 +21,7 @@ pub struct Draft {
     pub cases: String,
 }
 
-/// The answers so far, as typed.
+/// The answers so far, as they were typed.
 #[derive(Debug, Default)]
 pub struct Answers {
     pub what: String,
@@ -30,7 +30,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Returns what is wrong with the answers so far, in the words of the rules parser.
+    /// Returns the mistakes in the answers so far, in the words of the rules parser.
     pub fn mistakes(&self) -> Vec<String> {
         let Some((credits, window)) = self.credits_and_window() else {
             return vec!["this is not a limit; write a number, `per` and a time, as in 100 per 1m".to_owned()];
@@ -56,7 +56,7 @@ impl Answers {
         Ok(Draft { rules: self.rules(credits, window), cases: starter_cases::write(&rules, window) })
     }
 
-    /// Returns both parts of the count; `None` if it is not of this form.
+    /// Splits the answer into credits and window. Returns `None` if it does not have this form.
     fn credits_and_window(&self) -> Option<(&str, Window<'_>)> {
         let Some(count) = &self.count else { return Some(UNANSWERED) };
         let (credits, window) = count.split_once(" per ").or_else(|| count.split_once('/'))?;
@@ -95,11 +95,11 @@ impl Answers {
         )
     }
 
-    /// Returns the pairs of the rule, with each field of an actor.
+    /// Returns the rule's pairs, and a `*` pair for each field of an actor.
     fn header(&self) -> String {
         let what = self.what.strip_prefix('[').and_then(|what| what.strip_suffix(']')).unwrap_or(&self.what);
         let Ok(mut pairs) = operation_text::pairs(what).collect::<Result<Vec<_>, _>>() else {
-            // The parser says what is wrong with it.
+            // The parser reports the mistake in it.
             return what.to_owned();
         };
         for field in self.whom.split(',').map(str::trim).filter(|field| !field.is_empty()) {
@@ -115,7 +115,7 @@ impl Answers {
         (!fields.is_empty()).then(|| sanitize(&format!("by-{}", fields.join("-"))))
     }
 
-    /// Returns a label from the first value that is not a pattern, or from the actor.
+    /// Derives a label from the first value that is not a pattern, or else from the actor.
     fn label(&self) -> String {
         let value = operation_text::pairs(&self.what).filter_map(Result::ok).map(|(_, value)| value);
         let value = value.filter(|value| !value.contains('*')).map(sanitize).find(|label| !label.is_empty());
@@ -125,7 +125,7 @@ impl Answers {
     }
 }
 
-/// Returns the text with only the characters of a label.
+/// Returns the text without characters that a label may not contain.
 fn sanitize(text: &str) -> String {
     let is_of_label = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let label: String = text.chars().map(|c| if is_of_label(c) { c } else { '-' }).take(MAX_LABEL).collect();

@@ -1,4 +1,4 @@
-//! The three questions. Each answer is checked as it would be in a rules file.
+//! The three questions of `divvy init`. Each answer is checked as if it were in a rules file.
 
 use std::io::{BufRead, Write};
 
@@ -12,7 +12,7 @@ const WHOM: &str = "For whom? Write a field of the request, such as user, key or
                     Empty: one counter for all.\n> ";
 const COUNT: &str = "How many, and in which time? As in 100 per 1m, 10 per 90s, or 5000 per day.\n> ";
 
-/// Writes the answer to one question into the answers.
+/// Stores the answer to one question.
 type Change = fn(&mut Answers, String);
 
 /// Asks on `out` and reads the answers from `input`. Asks again after a mistake.

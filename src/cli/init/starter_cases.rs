@@ -1,4 +1,4 @@
-//! Test cases for a limit that was just written: they pass, and show what a case looks like.
+//! Test cases for a new limit. They pass, and show the format.
 
 use std::fmt::Write as _;
 
@@ -7,16 +7,16 @@ use serde_json::{Map, Value, json};
 use super::window::Window;
 use crate::rules::{DEFAULT_RULE, Rule, RuleSet};
 
-/// The start of cases about a calendar window: the beginning of a day, a month and a year.
+/// Start of cases about a calendar window: the beginning of a day, a month and a year.
 const START: &str = "2026-01-01T00:00:00Z";
 
-/// A case before it is written.
+/// A test case that is not written yet.
 struct Case {
     name: String,
     steps: Vec<Value>,
 }
 
-/// Returns the text of the cases for the first rule, whose limit counts in this window, and for the default rule.
+/// Returns the text of test cases for the first rule, whose limit has this window, and for the default rule.
 pub fn write(rules: &RuleSet, window: Window<'_>) -> String {
     let Some(rule) = rules.rules().first() else { return String::new() };
     let mut cases = vec![limit(rule, window)];
@@ -44,7 +44,7 @@ pub fn write(rules: &RuleSet, window: Window<'_>) -> String {
     text
 }
 
-/// Uses the limit up, and waits until it is back.
+/// Returns a case that uses the limit up, and waits until its credits are back.
 fn limit(rule: &Rule, window: Window<'_>) -> Case {
     let (name, operation) = (rule.name(0), operation(rule, "a"));
     let credits = rule.settings.credit_limit;
@@ -69,7 +69,8 @@ fn limit(rule: &Rule, window: Window<'_>) -> Case {
     Case { name: "the limit is used up, and comes back".to_owned(), steps }
 }
 
-/// Shows that another actor has its own counter; `None` if the rule has one counter, or only one actor.
+/// Returns a case that shows that another actor has its own counter. Returns `None` if the rule has only one counter,
+/// or only one actor.
 fn actors(rule: &Rule) -> Option<Case> {
     let (one, other) = (operation(rule, "a"), operation(rule, "b"));
     let actor = |operation: &Map<String, Value>| {

@@ -9,9 +9,9 @@ use super::draft::Draft;
 pub enum Template {
     /// Requests of API keys: a burst and a daily quota
     ApiKeys,
-    /// Tries to log in: for each account and for each address
+    /// Login attempts, by account and by address
     Login,
-    /// Tokens of a language model, and answers at once
+    /// Tokens of a language model, and concurrent answers
     Llm,
     /// Requests that a gateway asks about: logins, static files, and the rest
     Gateway,

@@ -1,16 +1,16 @@
-//! The window of a limit, as an answer names it.
+//! The window of a limit, as an answer states it.
 
 /// The window of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Window<'a> {
-    /// A duration, as `per` takes it.
+    /// A duration, in the syntax of `per`.
     Per(&'a str),
-    /// A unit of the calendar, and a time after which the next window has begun in any case.
+    /// A calendar unit, and a time after which the next window has certainly begun.
     Calendar(&'a str, &'a str),
 }
 
 impl<'a> Window<'a> {
-    /// Reads the time after `per`.
+    /// Parses the text after `per`.
     pub fn parse(text: &'a str) -> Self {
         match text {
             "second" => Self::Per("1s"),
@@ -24,7 +24,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Returns the line of the rules file.
+    /// Returns the setting as a line of the rules file.
     pub fn setting(self) -> String {
         match self {
             Self::Per(text) => format!("per = {text}"),
@@ -32,7 +32,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Returns the words for people.
+    /// Describes the window for people.
     pub fn describe(self) -> String {
         match self {
             Self::Per(text) => format!("in {text}, counted from the first request"),

@@ -1,4 +1,4 @@
-//! Limits of single actors: their maximum number, and how a server stays up to date.
+//! Limits of single actors: the maximum number of them, and how a server keeps up with changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::logging::Escaped;
 use crate::metrics::Task;
 use crate::server::keep_running;
 
-/// Interval for reading changes from a store that other servers change, too.
+/// Interval for reading changes from a store that other servers may also change.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of limits, which take about 200 bytes each.
 const MOST: u64 = 100_000_000;

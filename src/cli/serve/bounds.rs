@@ -22,14 +22,14 @@ pub struct BoundArgs {
     #[arg(long, env = "DIVVY_MAX_COUNTERS", value_name = "N", value_parser = units::count::<u64>(1..=MAX_COUNTERS))]
     max_counters: Option<u64>,
     /// rocksdb: maximum size of the counters on disk. The journal (--max-journal), up to 192 MiB of write-ahead log and
-    /// temporary space for compactions come on top [default: 16Gi]
+    /// temporary space for compactions come in addition [default: 16Gi]
     #[arg(long, env = "DIVVY_MAX_DISK", value_name = "BYTES", value_parser = units::bytes(1..=MAX_DISK))]
     max_disk: Option<Bytes>,
     /// rocksdb, memory: how to answer a hit that needs a new counter when there is no room for it [default: error]
     #[arg(long, env = "DIVVY_WHEN_FULL", value_enum)]
     when_full: Option<WhenFullKind>,
-    /// rocksdb, memory: maximum number of reservations that are remembered, those committed in the last minute included:
-    /// about 200 bytes of memory each [default: 100000]
+    /// rocksdb, memory: maximum number of reservations that are remembered, including those committed in the last
+    /// minute: about 200 bytes of memory each [default: 100000]
     #[arg(long, env = "DIVVY_MAX_RESERVATIONS", value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
     max_reservations: Option<u64>,
     /// rocksdb, memory: maximum number of idempotency keys that are remembered, each for a minute: about 200 bytes of memory for

@@ -3,11 +3,11 @@
 use crate::cli::units::{self, Bytes};
 use crate::store::{DEFAULT_CACHE_MEMORY, DEFAULT_MAX_JOURNAL};
 
-/// Range of the memory for counters, up to more than any machine has.
+/// Range of the memory for counters. The maximum is more than any machine has.
 const CACHE_MEMORY: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 50;
-/// Range of the journal's size. It has sixteen segments, and each becomes a file of counters.
+/// Range of the journal's size. The journal has sixteen segments, and each becomes a file of counters.
 const MAX_JOURNAL: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 50;
-/// Memory per counter that the deprecated flag `--hot-counters` assumed.
+/// Memory per counter, as the deprecated flag `--hot-counters` assumed it.
 const BYTES_PER_COUNTER: u64 = 100;
 /// Upper bound of `--hot-counters`.
 const MAX_HOT_COUNTERS: u64 = 1_000_000_000;
@@ -19,10 +19,10 @@ pub struct CacheArgs {
     #[arg(long, env = "DIVVY_CACHE_MEMORY", value_name = "BYTES", value_parser = units::bytes(CACHE_MEMORY))]
     cache_memory: Option<Bytes>,
     /// rocksdb: bytes of changes that are kept before their counters are written to their own records. A longer journal
-    /// saves CPU time where counters change again and again; a start after a crash reads all of it [default: 256Mi]
+    /// saves CPU time if the same counters change often. A start after a crash reads all of it [default: 256Mi]
     #[arg(long, env = "DIVVY_MAX_JOURNAL", value_name = "BYTES", value_parser = units::bytes(MAX_JOURNAL))]
     max_journal: Option<Bytes>,
-    /// Deprecated: use --cache-memory. N counters are as much memory as they took when this flag was made
+    /// Deprecated: use --cache-memory. N counters stand for the memory that they took when this flag was added
     #[arg(long, env = "DIVVY_HOT_COUNTERS", value_name = "N", hide = true, conflicts_with = "cache_memory",
           value_parser = units::count::<u64>(1..=MAX_HOT_COUNTERS))]
     hot_counters: Option<u64>,
@@ -41,7 +41,7 @@ impl CacheArgs {
         self.max_journal.map_or(DEFAULT_MAX_JOURNAL, |Bytes(bytes)| bytes)
     }
 
-    /// Returns each flag, and whether it was given.
+    /// Returns the flags, and whether each was given.
     pub fn given(&self) -> [(&'static str, bool); 3] {
         [
             ("--cache-memory", self.cache_memory.is_some()),

@@ -15,7 +15,8 @@ use crate::server::{self, Drain, keep_running};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Stopping")]
 pub struct DrainArgs {
-    /// How long to keep accepting connections after SIGTERM, while /readyz answers 503, so that load balancers notice
+    /// How long to keep accepting connections after SIGTERM, while /readyz answers 503, so that load balancers can
+    /// react
     #[arg(long, env = "DIVVY_DRAIN_DELAY", value_name = "SECONDS", default_value_t = Time(Duration::ZERO),
           value_parser = units::seconds(0..=MAX_SECONDS))]
     drain_delay: Time,
@@ -28,7 +29,8 @@ pub struct DrainArgs {
         value_parser = units::millis(0..=MAX_SECONDS * 1000)
     )]
     drain_grace: Time,
-    /// How long answering the requests received by then may take. Connections that are still busy are cut
+    /// Maximum time for answering the requests that were received by then. Connections that are still busy afterwards
+    /// are closed
     #[arg(
         long,
         env = "DIVVY_DRAIN_TIMEOUT",

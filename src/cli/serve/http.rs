@@ -14,12 +14,12 @@ const MAX_TRUSTED_HOPS: u64 = 1_000;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "HTTP and gateways")]
 pub struct HttpArgs {
-    /// Headers that tell HTTP clients where they stand, separated by commas: `draft` (RateLimit and RateLimit-Policy of
-    /// the IETF draft), `triple` (RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset), `x` (the same three with X-
-    /// in front), or `none`
+    /// Rate limit headers of HTTP responses, separated by commas: `draft` (RateLimit and RateLimit-Policy of the IETF
+    /// draft), `triple` (RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset), `x` (the same three with X- in front),
+    /// or `none`
     #[arg(long, env = "DIVVY_RATE_LIMIT_HEADERS", value_name = "DIALECTS", default_value = "draft")]
     rate_limit_headers: RateLimitHeaders,
-    /// The same headers, for gateways that ask over gRPC to add to their responses
+    /// The same headers for gRPC. Gateways add them to their responses
     #[arg(long, env = "DIVVY_GRPC_RATE_LIMIT_HEADERS", value_name = "DIALECTS", default_value = "none")]
     grpc_rate_limit_headers: RateLimitHeaders,
     /// Over gRPC, take from all of a request's descriptors, or from none if one is over its limit
@@ -29,8 +29,8 @@ pub struct HttpArgs {
     #[arg(long, env = "DIVVY_MAX_HITS", value_name = "N", default_value_t = DEFAULT_MAX_HITS,
           value_parser = units::count::<usize>(1..=MAX_HITS))]
     max_hits: usize,
-    /// Where /v1/check takes the pairs of an operation from: KEY=SOURCE, separated by spaces. SOURCE is method, path,
-    /// uri, host, ip, header:NAME or query:NAME. `*=query` takes every query parameter
+    /// Sources of an operation's pairs in /v1/check: KEY=SOURCE, separated by spaces. SOURCE is method, path, uri,
+    /// host, ip, header:NAME or query:NAME. `*=query` takes every query parameter
     #[arg(long, env = "DIVVY_CHECK_OPERATION", value_name = "PAIRS", default_value = CheckOperation::DEFAULT)]
     check_operation: CheckOperation,
     /// Number of addresses at the end of X-Forwarded-For that belong to your own proxies. The one before them is the

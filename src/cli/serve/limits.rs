@@ -1,4 +1,4 @@
-//! Flags that bound what clients may do.
+//! Flags that bound the resources of clients.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::server::{self, Limits, StreamBounds};
 const MAX_IN_REQUEST: u64 = 1_000_000;
 /// Upper bound for requests in flight on a connection.
 const MAX_STREAMS: u64 = 1_000_000;
-/// Lower bound for the length of a line or an argument, which leaves room for each command with a short operation.
+/// Minimum for the length of a line or an argument. It leaves room for each command with a short operation.
 const LEAST_TEXT: u64 = 64;
-/// Lower bound for the size of a RESP request, which includes the protocol's overhead.
+/// Minimum for the size of a RESP request, including the protocol's overhead.
 const LEAST_REQUEST: u64 = 256;
-/// Lower bound for the number of arguments: a HELLO with all options has seven.
+/// Minimum for the number of arguments: a HELLO with all options has seven.
 const LEAST_ARGUMENTS: u64 = 8;
 
 #[derive(Debug, clap::Args)]
@@ -60,7 +60,7 @@ pub struct LimitArgs {
         value_parser = units::bytes(LEAST_REQUEST..=MAX_IN_MEMORY)
     )]
     max_request: Bytes,
-    /// Replies are flushed once this many bytes are pending on a connection. A single reply may be longer
+    /// Replies are flushed when this many bytes are pending on a connection. A single reply may be longer
     #[arg(long, env = "DIVVY_MAX_OUTPUT", value_name = "BYTES", default_value_t = server::DEFAULT_MAX_OUTPUT.into(),
           value_parser = units::bytes(1..=MAX_IN_MEMORY))]
     max_output: Bytes,
@@ -87,8 +87,8 @@ pub struct LimitArgs {
         value_parser = units::count::<u32>(1..=MAX_STREAMS)
     )]
     max_http_streams: u32,
-    /// Maximum number of calls in flight on one connection to the gRPC port. A gateway that opens more calls before it has
-    /// received this bound treats the refused ones as failures
+    /// Maximum number of calls in flight on one connection to the gRPC port. A gateway that opens more calls before it
+    /// has received this bound counts the refused calls as failures
     #[arg(
         long,
         env = "DIVVY_MAX_GRPC_STREAMS",
@@ -97,8 +97,8 @@ pub struct LimitArgs {
         value_parser = units::count::<u32>(1..=MAX_STREAMS)
     )]
     max_grpc_streams: u32,
-    /// Close an HTTP/2 connection when its client has reset more than this many requests that divvy has not served yet. divvy
-    /// reads 2 KiB of a connection at a time, which is at most 82 such requests
+    /// Close an HTTP/2 connection if its client has reset more than this many requests that divvy has not served yet.
+    /// divvy reads 2 KiB of a connection at a time, which is at most 82 such requests
     #[arg(
         long,
         env = "DIVVY_MAX_PENDING_RESETS",
@@ -107,8 +107,8 @@ pub struct LimitArgs {
         value_parser = units::count::<usize>(1..=MAX_IN_REQUEST)
     )]
     max_pending_resets: usize,
-    /// Close an HTTP/2 connection when divvy had to reset more than this many of its requests: they broke the protocol, or were
-    /// sent beyond the maximum number in flight
+    /// Close an HTTP/2 connection if divvy had to reset more than this many of its requests, because they broke the
+    /// protocol or exceeded the maximum number in flight
     #[arg(
         long,
         env = "DIVVY_MAX_LOCAL_RESETS",
@@ -121,7 +121,7 @@ pub struct LimitArgs {
     #[arg(long, env = "DIVVY_IDLE_TIMEOUT", value_name = "SECONDS", default_value_t = Time(Duration::ZERO),
           value_parser = units::seconds(0..=MAX_SECONDS))]
     idle_timeout: Time,
-    /// How long a request may take from its first byte to its last
+    /// Maximum time for a request, from its first byte to its last
     #[arg(
         long,
         env = "DIVVY_REQUEST_TIMEOUT",
@@ -139,7 +139,7 @@ pub struct LimitArgs {
         value_parser = units::seconds(1..=MAX_SECONDS)
     )]
     write_timeout: Time,
-    /// How long a client of the line protocol or of RESP may take to give the password
+    /// Maximum time for a client of the line protocol or RESP to give the password
     #[arg(
         long,
         env = "DIVVY_AUTH_TIMEOUT",
@@ -148,7 +148,7 @@ pub struct LimitArgs {
         value_parser = units::seconds(1..=MAX_SECONDS)
     )]
     auth_timeout: Time,
-    /// How long a TLS handshake may take
+    /// Maximum time for a TLS handshake
     #[arg(
         long,
         env = "DIVVY_TLS_HANDSHAKE_TIMEOUT",

@@ -29,7 +29,7 @@ pub struct ListenArgs {
     /// Address of gRPC (Envoy's Rate Limit Service), or `none`
     #[arg(long, env = "DIVVY_GRPC_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8323")]
     grpc_listen: Listen,
-    /// Share the ports with other processes that set this flag, too (SO_REUSEPORT), so that a new server can start
+    /// Share the ports with other processes that also set this flag (SO_REUSEPORT), so that a new server can start
     /// before the old one stops
     #[arg(long, env = "DIVVY_REUSE_PORT", value_parser = clap::builder::BoolishValueParser::new())]
     reuse_port: bool,
@@ -134,7 +134,7 @@ impl Addresses {
     }
 }
 
-/// Explains why an address cannot be bound, and what to do.
+/// Explains why an address cannot be bound, and how to solve that.
 fn why_not(flag: &str, error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::AddrInUse => {

@@ -9,7 +9,7 @@ use crate::logging::{self, Format, Log};
 /// This program's name in `DEBUG`, and the log directive that it implies.
 const DEBUG_NAME: &str = "divvy";
 const DEBUG_DIRECTIVE: &str = "divvy=debug";
-/// The HTTP/2 library logs a line for each client that exceeds a bound, and clients control how often.
+/// The HTTP/2 library logs a line for each client that exceeds a bound, so clients could flood the log.
 const HTTP_2_DIRECTIVE: &str = "h2=error";
 
 #[derive(Debug, clap::Args)]
@@ -81,8 +81,8 @@ impl LogLevel {
     }
 }
 
-/// Returns whether output to a terminal may have colors: not if <https://no-color.org> applies, or if the terminal has
-/// none.
+/// Returns whether output to a terminal may have colors. It may not if <https://no-color.org> applies, or if the
+/// terminal has none.
 fn allows_colours(variable: impl Fn(&str) -> Option<String>) -> bool {
     let is_refused = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
     !is_refused && variable("TERM").is_none_or(|terminal| terminal != "dumb")

@@ -1,4 +1,4 @@
-//! Flags for metrics. The variables of Button's Divvy keep their meaning. A flag, or its own variable, takes
+//! Flags for metrics. The variables of Button's Divvy keep their meaning. Flags and divvy's own variables take
 //! precedence.
 
 use anyhow::{Context, bail};
@@ -10,20 +10,20 @@ use crate::server::{self, DEFAULT_METRICS_PATH};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Metrics and logs")]
 pub struct MetricsArgs {
-    /// Path of the metrics on the HTTP listener. PROMETHEUS_METRICS_PATH sets it, too, as for Button's Divvy [default:
+    /// Path of the metrics on the HTTP listener. PROMETHEUS_METRICS_PATH also sets it, as for Button's Divvy [default:
     /// /metrics]
     #[arg(long, env = "DIVVY_METRICS_PATH", value_name = "PATH")]
     metrics_path: Option<String>,
-    /// Send metrics to statsd on this host. STATSD_HOST sets it, too, as for Button's Divvy
+    /// Send metrics to statsd on this host. STATSD_HOST also sets it, as for Button's Divvy
     #[arg(long, env = "DIVVY_STATSD_HOST", value_name = "HOST")]
     statsd_host: Option<String>,
-    /// Port of statsd. STATSD_PORT sets it, too [default: 8125]
+    /// Port of statsd. STATSD_PORT also sets it [default: 8125]
     #[arg(long, env = "DIVVY_STATSD_PORT", value_name = "PORT", value_parser = units::count::<u16>(1..=u16::MAX.into()))]
     statsd_port: Option<u16>,
-    /// Prefix of metric names in statsd, which a dot follows. STATSD_PREFIX sets it, too [default: none]
+    /// Prefix of metric names in statsd, followed by a dot. STATSD_PREFIX also sets it [default: none]
     #[arg(long, env = "DIVVY_STATSD_PREFIX", value_name = "PREFIX")]
     statsd_prefix: Option<String>,
-    /// Use TCP instead of UDP for statsd. Any value of STATSD_USE_TCP does so, too
+    /// Use TCP instead of UDP for statsd. Any value of STATSD_USE_TCP has the same effect
     #[arg(long, env = "DIVVY_STATSD_TCP")]
     statsd_tcp: bool,
     /// Time between two reports to statsd [default: 1s]
@@ -99,7 +99,7 @@ impl MetricsArgs {
     }
 }
 
-/// Returns a flag's value, or else the value of Button's Divvy's variable. Empty values count as missing.
+/// Returns the value of a flag, or else of Button's Divvy's variable. Empty values count as missing.
 fn given(flag: &Option<String>, original: &str, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     flag.clone().or_else(|| variable(original)).filter(|value| !value.is_empty())
 }

@@ -7,7 +7,7 @@ pub fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
-/// Reports that the rules are being reloaded. [`ready`] must follow, even if the rules are invalid.
+/// Reports that the rules are being reloaded. Call [`ready`] afterwards, even if the rules are invalid.
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         // Since systemd 253, the time is required.
@@ -22,7 +22,7 @@ pub fn stopping() {
 }
 
 fn tell(states: &[NotifyState]) {
-    // It is not an error if there is no service manager.
+    // A missing service manager is not an error.
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "cannot notify the service manager: check NOTIFY_SOCKET");
     }

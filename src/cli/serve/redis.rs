@@ -23,8 +23,8 @@ pub struct RedisArgs {
     /// by commas, are the nodes of a cluster or the sentinels [default: redis://127.0.0.1:6379]
     #[arg(long, env = "DIVVY_REDIS_URL", value_name = "URL", value_delimiter = ',', hide_env_values = true)]
     redis_url: Vec<String>,
-    /// redis: the URLs are sentinels, which know the master by this name. User, password and database in the URLs are
-    /// the master's
+    /// redis: the URLs are sentinels, and this is their name for the master. User, password and database in the URLs
+    /// are the master's
     #[arg(long, env = "DIVVY_REDIS_SENTINEL_MASTER", value_name = "NAME")]
     redis_sentinel_master: Option<String>,
     /// redis: password of the sentinels themselves, if they require one
@@ -39,7 +39,7 @@ pub struct RedisArgs {
     /// redis: private key of --redis-cert (PEM)
     #[arg(long, env = "DIVVY_REDIS_KEY", value_name = "FILE")]
     redis_key: Option<PathBuf>,
-    /// redis: how long a hit waits for Redis at most [default: 500ms]
+    /// redis: maximum time that a hit waits for Redis [default: 500ms]
     #[arg(long, env = "DIVVY_REDIS_TIMEOUT", value_name = "MS", value_parser = units::millis(1..=MAX_SECONDS * 1000))]
     redis_timeout: Option<Time>,
 }

@@ -62,8 +62,8 @@ impl ReloadArgs {
         let ask = file.is_some().then_some(ask);
         if let Some(file) = file {
             let interval = self.interval();
-            // Weak, because the thread may hang while it reads from a network file system, and must not keep the store
-            // open.
+            // These are weak, because the thread may hang while it reads from a network file system, and must not keep
+            // the store open.
             let (limiter, metrics) = (Arc::downgrade(limiter), Arc::clone(&metrics));
             let run = move || keep_loaded(file, &limiter, &metrics, &asked, interval);
             thread::Builder::new().name("divvy-reload".into()).spawn(run).context("cannot start a thread")?;
@@ -80,7 +80,7 @@ impl ReloadArgs {
     }
 }
 
-/// Passes each SIGHUP on to the loading thread, if there is one. Ends when that thread does.
+/// Passes each SIGHUP on to the loading thread, if there is one. Ends with that thread.
 async fn forward_hangups(hangups: Arc<Mutex<Signal>>, ask: Option<Sender<()>>) {
     let mut hangups = hangups.lock().await;
     while hangups.recv().await.is_some() {
@@ -110,7 +110,7 @@ fn keep_loaded(
         };
         match wake {
             Ok(()) => {
-                // One load serves everyone who asked before it.
+                // One load serves all requests for a load that came before it.
                 asked.try_iter().for_each(drop);
                 notify::reloading();
                 survive(Task::Rules, metrics, || file.load_again(limiter));

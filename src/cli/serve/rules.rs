@@ -25,10 +25,10 @@ pub struct RulesFile {
 }
 
 impl RulesFile {
-    /// Loads the file at `path`. `names` determines how the counters are named. `None` if the file has errors, which
-    /// are logged.
+    /// Loads the file at `path`. `names` determines how the counters are named. Returns `None` if the file has errors,
+    /// which are logged.
     pub fn load(path: &Path, names: CounterNames) -> Option<(Self, RuleSet)> {
-        // MonitoringConfig before it is read, so that a write during the read is seen as a change.
+        // The state is noted before the file is read, so that a write during the read counts as a change.
         let file = Self { watch: Watch::new(path), names, has_failed: false };
         let loaded = file.read();
         log_problems(&loaded);
@@ -61,7 +61,7 @@ impl RulesFile {
             return;
         }
         let loaded = self.read();
-        // Otherwise the file was written while it was read. Later checks will notice when that is over.
+        // If it is not at rest, the file was written while it was read. A later check will notice the end of that.
         if self.watch.is_at_rest() {
             self.take(loaded, limiter, Reason::Changed);
         }

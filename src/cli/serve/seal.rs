@@ -1,4 +1,4 @@
-//! The key for reservation ids, which servers that share a Redis have in common. Each server reads it at the start and
+//! The key for reservation ids. All servers on one Redis use the same key. Each server reads it at the start, and
 //! follows changes.
 
 use std::sync::Arc;
@@ -40,7 +40,7 @@ async fn follow_changes(limiter: &Limiter, mut is_behind: bool) {
     }
 }
 
-/// Reads the key once. Returns whether that succeeded, and logs if the result has changed.
+/// Reads the key once. Returns whether that succeeded. Logs the result if it has changed.
 async fn read_key(limiter: &Limiter, was_behind: bool) -> bool {
     let followed = limiter.follow_seal().await;
     match &followed {

@@ -1,6 +1,6 @@
-//! Flags for the location of counters, and the store that they select.
+//! Flags for the location of counters, and the choice of the store.
 //!
-//! The selection is checked as a whole before anything is opened. A flag without an effect on the selected store is an
+//! All flags are checked together before anything is opened. A flag without an effect on the selected store is an
 //! error.
 
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use crate::store::{
 /// Default data directory of the rocksdb store.
 const DEFAULT_DATA_DIR: &str = "./divvy-data";
 
-/// Interval for checking whether another process has released the data directory, because there is no notification.
+/// Interval for checking whether another process has released the data directory. There is no notification of that.
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
 /// Upper bound for buckets that are counted while Redis is unavailable: 200 GB.
@@ -41,7 +41,7 @@ pub struct StoreArgs {
     /// rocksdb: data directory, for one process at a time [default: ./divvy-data]
     #[arg(long, env = "DIVVY_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// rocksdb: what must have happened to a hit before divvy answers it [default: wal]
+    /// rocksdb: how durable a hit must be before divvy answers it [default: wal]
     #[arg(long, env = "DIVVY_DURABILITY", value_enum)]
     durability: Option<DurabilityKind>,
     /// rocksdb: how long to wait for another process to release the data directory before giving up [default: 0]
@@ -61,7 +61,7 @@ pub struct StoreArgs {
     /// redis: how to answer a hit when Redis does not respond [default: error]
     #[arg(long, env = "DIVVY_ON_STORE_ERROR", help_heading = "Redis", value_enum)]
     on_store_error: Option<OnStoreError>,
-    /// redis, with `--on-store-error local`: buckets counted while Redis is away, about 200 bytes each [default:
+    /// redis, with `--on-store-error local`: buckets counted while Redis is unavailable, about 200 bytes each [default:
     /// 100000]
     #[arg(long, env = "DIVVY_LOCAL_BUCKETS", help_heading = "Redis", value_name = "N", value_parser = units::count::<usize>(1..=MAX_LOCAL_BUCKETS))]
     local_buckets: Option<usize>,
@@ -86,7 +86,7 @@ enum DurabilityKind {
     Sync,
     /// The hit is in the write-ahead log, which survives the end of the process. An fsync follows within a second
     Wal,
-    /// Nothing. The hit reaches the write-ahead log within 100 ms
+    /// No guarantee. The hit reaches the write-ahead log within 100 ms
     Lazy,
 }
 
@@ -208,8 +208,8 @@ impl StoreArgs {
 }
 
 impl StoreChoice {
-    /// Waits until another process releases the data directory, for as long as the operator allows. It may still be in
-    /// use afterwards.
+    /// Waits until another process releases the data directory, but no longer than the operator allows. The directory
+    /// may still be in use afterwards.
     #[expect(clippy::disallowed_methods, reason = "waits for another process, before anything is served")]
     pub async fn wait_for_lock(&self) {
         let Self::Rocksdb { data_dir, wait_for_lock, .. } = self else { return };

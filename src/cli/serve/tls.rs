@@ -28,7 +28,7 @@ pub struct TlsArgs {
     /// Accept only clients with a certificate from one of the authorities in this file (PEM)
     #[arg(long, env = "DIVVY_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
-    /// Listeners that speak TLS and nothing else, separated by commas [default: all]
+    /// Listeners that accept only TLS, separated by commas [default: all]
     #[arg(
         long,
         env = "DIVVY_TLS_FRONTS",
@@ -60,7 +60,7 @@ impl TlsArgs {
         Ok(Some(Reloader::start(files, metrics.access.tls_handshakes_failed.clone()).context("cannot serve TLS")?))
     }
 
-    /// Returns which listeners use TLS.
+    /// Returns the TLS settings of each listener.
     pub fn secured(&self, reloader: Option<&Reloader>) -> Secured {
         let tls = reloader.map(Reloader::tls);
         let on =

@@ -67,11 +67,11 @@ impl Watch {
 }
 
 /// Finds changes in a sequence of states. A change counts once two consecutive states are equal, because until then the
-/// file may still be being written.
+/// file may still be changing.
 #[derive(Debug)]
 struct ChangeDetector<T> {
     noted: T,
-    /// A state that differs from `noted` and has been seen once.
+    /// A state that differs from `noted` and was seen once.
     fresh: Option<T>,
 }
 
@@ -80,7 +80,7 @@ impl<T: PartialEq> ChangeDetector<T> {
         Self { noted, fresh: None }
     }
 
-    /// Returns true, and records the state, if it and the previous one agree on a change.
+    /// Adds a state. If it equals the previous one and differs from `noted`, records it and returns true.
     fn see(&mut self, look: T) -> bool {
         let is_new = look != self.noted;
         let is_settled = is_new && self.fresh.as_ref() == Some(&look);

@@ -3,13 +3,13 @@
 use crate::clock::ceil_seconds;
 use crate::limiter::{Standing, Verdict};
 
-/// The parts of an answer that the step's intent has.
+/// An answer. Fields that the step's intent does not have are `None`.
 #[derive(Debug, Default)]
 pub struct Answer {
     pub allowed: Option<bool>,
     pub remaining: Option<u64>,
     pub balance: Option<i64>,
-    /// Seconds, rounded up.
+    /// Seconds until the reset, rounded up.
     pub reset: Option<u64>,
     /// The index of the rule that answered.
     pub rule: Option<usize>,
@@ -32,7 +32,7 @@ impl Answer {
         }
     }
 
-    /// Returns the answer that says whether a reservation could be changed.
+    /// Returns the answer to a request that changes a reservation.
     pub fn of_change(is_done: bool) -> Self {
         Self { allowed: Some(is_done), ..Self::default() }
     }

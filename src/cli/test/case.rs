@@ -1,4 +1,4 @@
-//! Test cases that are ready to run.
+//! Test cases, checked and ready to run.
 
 use std::fmt;
 
@@ -16,17 +16,17 @@ pub struct Case {
     pub steps: Vec<Step>,
 }
 
-/// A request at a time, and its expected answer. Displays as the request.
+/// A step of a case: a request with its time and its expected answer. Displays as the request.
 #[derive(Debug)]
 pub struct Step {
-    /// Since the start of the case.
+    /// Time since the start of the case.
     pub at: Elapsed,
     pub word: Option<Word>,
     pub action: Action,
     pub expect: Expectation,
 }
 
-/// The effect of a step.
+/// The request of a step.
 #[derive(Debug)]
 pub enum Action {
     Ask { operation: Operation, cost: Option<u64>, idempotency_key: Option<String> },
@@ -36,17 +36,17 @@ pub enum Action {
     RemoveLimit { rule: String, actor: String },
 }
 
-/// The parts of an answer that a step states. `error` excludes the others.
+/// The expected answer: the parts that a step states. A step with `error` states nothing else.
 #[derive(Debug, Default)]
 pub struct Expectation {
     pub allowed: Option<bool>,
     pub remaining: Option<u64>,
     pub balance: Option<i64>,
-    /// Whole seconds.
+    /// Seconds until the reset.
     pub reset: Option<u64>,
     /// The index of the rule that answers.
     pub rule: Option<usize>,
-    /// A part of the error's text.
+    /// A part of the expected error.
     pub error: Option<String>,
 }
 
@@ -90,7 +90,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Returns an operation for people.
+/// Formats an operation for people.
 fn pairs(operation: &Operation) -> String {
     if operation.iter().len() == 0 { "(no pairs)".to_owned() } else { rules::header(operation.iter()) }
 }

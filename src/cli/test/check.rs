@@ -1,4 +1,4 @@
-//! Checks what a file with test cases says against the rules: the result is either cases to run or every problem.
+//! Checks a file with test cases against the rules. The result is the cases to run, or a list of all problems.
 
 use std::collections::HashSet;
 
@@ -11,13 +11,13 @@ use crate::clock::Timestamp;
 use crate::config::Problem;
 use crate::rules::{RuleSet, Scratch};
 
-/// The start of a case that gives none: 2026-01-01, midnight UTC. Windows shorter than a day begin then, too.
+/// Start of a case that states none: 2026-01-01, midnight UTC. Windows shorter than a day begin then, too.
 const DEFAULT_START: Timestamp = Timestamp::from_nanos(1_767_225_600_000_000_000);
 
-/// Returns the cases in `file`, which messages call `name`.
+/// Returns the cases in `file`. `name` is its name in messages.
 ///
 /// # Errors
-/// Every problem.
+/// All problems.
 pub fn check(file: &CaseFile, rules: &RuleSet, name: &str) -> Result<Vec<Case>, Vec<Problem>> {
     let mut faults = Vec::new();
     if file.cases.is_empty() {
@@ -69,7 +69,7 @@ fn check_case(written: &WrittenCase, rules: &RuleSet, path: &str, faults: &mut V
     Case { name: written.name.clone(), start: written.start.map_or(DEFAULT_START, |start| start.0), steps }
 }
 
-/// Returns the name of a rule with a calendar window that the step's operation matches.
+/// Returns the name of a rule that has a calendar window and matches the step's operation.
 fn calendar_rule(step: &Step, rules: &RuleSet) -> Option<String> {
     let mut scratch = Scratch::default();
     let mut matches = rules.matches(step.operation()?, &mut scratch);

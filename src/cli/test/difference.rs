@@ -1,4 +1,4 @@
-//! Compares an answer with its expectation.
+//! Compares an answer with the expected one.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::answer::Answer;
 use super::case::Expectation;
 use crate::rules::RuleSet;
 
-/// A field of an answer that is not as expected. `null` stands for a missing field.
+/// A field whose value differs from the expected one. `null` stands for a missing field.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
     pub field: &'static str,
@@ -15,7 +15,7 @@ pub struct Difference {
     pub got: Value,
 }
 
-/// Returns the differences in the fields that `expect` states. An error that it does not state is one, too.
+/// Returns the differences in the fields that `expect` states. An unexpected error is a difference, too.
 pub fn compare(expect: &Expectation, answer: &Result<Answer, String>, rules: &RuleSet) -> Vec<Difference> {
     let answer = match answer {
         Ok(answer) => answer,

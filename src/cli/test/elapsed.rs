@@ -8,10 +8,10 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use crate::cli::units::{self, Time};
 use crate::clock::Timestamp;
 
-/// Greatest time that a case can take: a little longer than the longest window of a rule, which is 100 years.
+/// Maximum time in a case: a little longer than the longest window of a rule, which is 100 years.
 const MAX_SECONDS: u64 = 101 * 366 * 24 * 60 * 60;
 
-/// A time that a file gives in seconds, or as a text with a unit. Displays with its unit.
+/// A time since the start of a case, in seconds or with a unit. Displays with its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Elapsed(Time);
 
@@ -38,7 +38,7 @@ impl Elapsed {
 
 impl fmt::Display for Elapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without this, it would have no unit.
+        // 0 would otherwise be shown without a unit.
         if *self == Self::ZERO { f.write_str("0s") } else { self.0.fmt(f) }
     }
 }
@@ -75,7 +75,7 @@ impl Visitor<'_> for ElapsedVisitor {
     }
 }
 
-/// The time at which a case begins.
+/// The start of a case.
 #[derive(Debug, Clone, Copy, serde::Deserialize)]
 #[serde(try_from = "String")]
 pub struct Start(pub Timestamp);

@@ -1,4 +1,4 @@
-//! Reads a file with test cases, and says where it is malformed.
+//! Reads a file with test cases, and reports malformed JSON with its line.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -11,13 +11,13 @@ use super::problem::problem;
 use crate::config::Problem;
 use crate::files;
 
-/// The largest file: enough for a hundred thousand steps.
+/// Maximum size of a file: enough for a hundred thousand steps.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// Reads the cases at `path`.
 ///
 /// # Errors
-/// The first problem.
+/// The first problem in the file.
 pub fn read(path: &Path) -> Result<CaseFile, Problem> {
     let name = path.display().to_string();
     let bytes = files::read(path, MAX_BYTES).map_err(|error| {
@@ -32,12 +32,12 @@ pub fn read(path: &Path) -> Result<CaseFile, Problem> {
     parse(&text, &name)
 }
 
-/// Reads the cases in `text`. Problems name the file `name`.
+/// Reads the cases in `text`. `name` is the file's name in problems.
 ///
 /// # Errors
-/// The first problem.
+/// The first problem in the text.
 pub fn parse(text: &str, name: &str) -> Result<CaseFile, Problem> {
-    // Another version may have other fields.
+    // The version is checked first, because another version may have other fields.
     if let Ok(Versioned { version: Some(version) }) = serde_json::from_str(text)
         && version != VERSION
     {

@@ -1,17 +1,17 @@
-//! The fields of a file with test cases, as written. [`check`](super::check) decides whether they make sense together.
+//! The format of a file with test cases. [`check`](super::check) checks that its values make sense together.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::elapsed::{Elapsed, Start};
 
-/// The version of the format.
+/// Version of the format.
 pub const VERSION: u64 = 1;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaseFile {
-    /// Checked before the other fields, which depend on it.
+    /// The version. It is checked before the other fields, which depend on it.
     #[serde(rename = "version")]
     _version: u64,
     pub cases: Vec<WrittenCase>,
@@ -28,21 +28,21 @@ pub struct WrittenCase {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct WrittenStep {
-    /// Since the start of the case. Without it, the step follows at once.
+    /// Time since the start of the case. A step without it follows the previous step at once.
     pub at: Option<Elapsed>,
     pub intent: Option<Word>,
     pub operation: Option<Map<String, Value>>,
     pub cost: Option<u64>,
     pub ttl: Option<Elapsed>,
-    /// The name of a reservation within the case.
+    /// Name of a reservation within the case.
     pub id: Option<String>,
     pub idempotency_key: Option<String>,
-    /// Gives one actor a limit of its own.
+    /// A limit of one actor.
     pub limit: Option<WrittenLimit>,
     pub expect: Option<WrittenExpectation>,
 }
 
-/// The word for what a step does.
+/// The keyword for the request of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Word {
@@ -62,7 +62,7 @@ pub struct WrittenLimit {
     pub rule: String,
     #[serde(default)]
     pub actor: String,
-    /// Without it, the actor's limit is removed.
+    /// Credits in place of the rule's. Without them, the actor's limit is removed.
     pub credits: Option<u64>,
 }
 
@@ -74,7 +74,7 @@ pub struct WrittenExpectation {
     pub balance: Option<i64>,
     pub reset: Option<Elapsed>,
     pub rule: Option<String>,
-    /// A part of the error's text.
+    /// A part of the expected error.
     pub error: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The result of a run, for people and for programs.
+//! The result of a test run, for people and for programs.
 
 use std::fmt;
 use std::path::Path;
@@ -9,19 +9,19 @@ use super::case::{Case, Step};
 use super::difference::Difference;
 use crate::rules::RuleSet;
 
-/// A step whose answer is not as expected.
+/// A step whose answer differs from the expected one.
 #[derive(Debug)]
 pub struct Failure<'a> {
-    /// The step's place in its case, from 1.
+    /// The step's number in its case, from 1.
     pub number: usize,
     pub step: &'a Step,
-    /// Never empty.
+    /// The differences, at least one.
     pub differences: Vec<Difference>,
     /// The index of the rule that answered; `None` after an error.
     pub rule: Option<usize>,
 }
 
-/// The cases that have run, each with its failures.
+/// The cases that were run, each with its failures.
 #[derive(Debug, Default)]
 pub struct Tally<'a> {
     cases: Vec<(&'a Case, Vec<Failure<'a>>)>,
@@ -42,7 +42,7 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// The report on a run. Displays the differences and a summary.
+/// The report on a test run. Displays the differences and a summary.
 #[derive(Debug)]
 pub struct Report<'a> {
     pub rules: &'a Path,
@@ -113,7 +113,7 @@ impl fmt::Display for Report<'_> {
     }
 }
 
-/// Returns a value for people.
+/// Formats a value for people.
 fn shown(value: &Value) -> String {
     if value.is_null() { "none".to_owned() } else { value.to_string() }
 }

@@ -1,4 +1,4 @@
-//! Runs the steps of one case: the limiter that serves requests, on a store in memory, at simulated times.
+//! Runs the steps of one case at simulated times, on the limiter that also serves requests and a store in memory.
 
 use std::collections::HashMap;
 
@@ -14,12 +14,12 @@ use crate::store::{Backend, MemoryStore};
 pub struct Simulation<'a> {
     limiter: Limiter,
     start: Timestamp,
-    /// The reservations by their ids in the case; `None` for one that was denied.
+    /// The reservations by their names in the case; `None` if the reservation was denied.
     reservations: HashMap<&'a str, Option<ReservationId>>,
 }
 
 impl<'a> Simulation<'a> {
-    /// Begins at `start` with an empty store.
+    /// Starts at `start` with an empty store.
     ///
     /// # Errors
     /// The rules cannot be compiled.

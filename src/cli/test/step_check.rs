@@ -1,4 +1,4 @@
-//! Checks one step of a case: each intent has its own fields, and its own answer.
+//! Checks one step of a case. Each intent has its own fields, and its own answer.
 
 use std::collections::HashSet;
 
@@ -10,10 +10,10 @@ use super::format::{Word, WrittenExpectation, WrittenLimit, WrittenStep};
 use crate::limiter::Settlement;
 use crate::rules::{Operation, RuleSet};
 
-/// Names of rules in one message, at most.
+/// Maximum number of rule names in one message.
 const MAX_NAMES: usize = 20;
 
-/// Something in the file that makes no sense.
+/// A fault in a file with test cases.
 #[derive(Debug)]
 pub struct Fault {
     pub path: String,
@@ -27,7 +27,7 @@ impl Fault {
     }
 }
 
-/// The fields of an intent, and of the answer to it.
+/// The fields that an intent takes, and those of its answer.
 struct Form {
     name: &'static str,
     required: &'static [&'static str],
@@ -54,10 +54,10 @@ impl Form {
     }
 }
 
-/// Checks the steps of one case in order.
+/// Checks the steps of one case, in order.
 pub struct StepChecker<'a> {
     rules: &'a RuleSet,
-    /// The reservations of the steps so far.
+    /// The names of the reservations in the steps so far.
     ids: HashSet<String>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> StepChecker<'a> {
         Self { rules, ids: HashSet::new() }
     }
 
-    /// Returns the step; `None` if it cannot be run. Adds its problems to `faults`.
+    /// Returns the checked step. If it has faults, adds them to `faults` and returns `None`.
     pub fn check(&mut self, step: &WrittenStep, at: Elapsed, path: &str, faults: &mut Vec<Fault>) -> Option<Step> {
         let before = faults.len();
         let word = if step.limit.is_some() { None } else { Some(step.intent.unwrap_or(Word::Hit)) };
@@ -192,7 +192,7 @@ fn read_operation(pairs: &Map<String, Value>, path: &str, faults: &mut Vec<Fault
     is_valid.then_some(operation)
 }
 
-/// Returns the effect of a step whose fields are right.
+/// Returns the request of a step whose fields are valid.
 fn action(step: &WrittenStep, word: Option<Word>, operation: Option<Operation>) -> Option<Action> {
     let ttl_seconds = step.ttl.map(|ttl| u32::try_from(ttl.whole_seconds()).unwrap_or(u32::MAX));
     let settle = |settlement| Some(Action::Settle { id: step.id.clone()?, settlement });

@@ -8,17 +8,17 @@ use serde_json::Value;
 
 use crate::protocol::resp::client::Frame;
 
-/// Exit code for a refusal with `--exit-code`. 1 is an error, 2 a wrong command line.
+/// Exit code for a refusal with `--exit-code`. 1 stands for an error, and 2 for an invalid command line.
 const REFUSED: u8 = 3;
 
 /// An answer. Displays as the words after `OK`.
 pub trait Answer: Display + Sized {
-    /// Reads the reply to the command; `None` if the reply is of another kind.
+    /// Reads the reply to the command. Returns `None` if the reply has another form.
     fn read(reply: &Frame) -> Option<Self>;
 
     fn to_json(&self) -> Value;
 
-    /// Returns whether the server did not do what the request asked for.
+    /// Returns whether the server refused the request.
     fn is_refusal(&self) -> bool {
         false
     }

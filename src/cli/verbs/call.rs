@@ -1,4 +1,4 @@
-//! Sends the request of a verb over RESP, and reports the answer.
+//! Sends the request of a verb over RESP, and prints the answer.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::denial;
 use super::request::Request;
 use crate::cli::resp::ServerArgs;
 
-/// Maximum time for reaching the server, and for its answer.
+/// Maximum time to connect, and maximum time for an answer.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The server, and the form of the answer.
@@ -24,7 +24,7 @@ pub struct CallArgs {
 }
 
 impl CallArgs {
-    /// Sends the request, and prints the answer, which is an `A`. If `reports_refusal` is set, a refusal has its own
+    /// Sends the request, and prints the answer, which has type `A`. If `reports_refusal` is set, a refusal has its own
     /// exit code.
     ///
     /// # Errors

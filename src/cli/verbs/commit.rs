@@ -1,4 +1,4 @@
-//! `divvy commit`: counts what was used of a reservation.
+//! `divvy commit`: counts the used credits of a reservation.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -43,7 +43,7 @@ impl CommitArgs {
 /// The answer to a commit.
 #[derive(Debug)]
 struct Committed {
-    /// Credits left, negative if more was used than there were.
+    /// Credits left, negative if more were used than there were.
     balance: i64,
     /// Seconds until more credits are available.
     reset_seconds: u64,

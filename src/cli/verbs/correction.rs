@@ -25,8 +25,8 @@ pub struct CorrectionArgs {
     /// Number of credits, regardless of the rule's costField
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=i64::MAX as u64))]
     cost: Option<u64>,
-    /// Name of this request: sent again within a minute under the same name, it changes nothing and has the same answer. 1 to
-    /// 255 bytes
+    /// Name of this request. If it is sent again within a minute under the same name, it changes nothing and has the
+    /// same answer. 1 to 255 bytes
     #[arg(long, value_name = "TEXT")]
     id: Option<String>,
     #[command(flatten)]
@@ -58,7 +58,7 @@ fn correct(command: &str, args: &CorrectionArgs) -> anyhow::Result<ExitCode> {
 /// The state of the counter after a correction.
 #[derive(Debug)]
 struct Balance {
-    /// Credits left, negative if more was used than there were.
+    /// Credits left, negative if more were used than there were.
     balance: i64,
     /// Seconds until more credits are available.
     reset_seconds: u64,

@@ -1,5 +1,5 @@
-//! Says on a terminal which rule denied an operation. The reply to a hit does not name the rule, so this asks for an
-//! explanation.
+//! Explains on a terminal which rule denied an operation. The reply to a hit does not name the rule, so this sends
+//! `DIVVY.EXPLAIN`.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -9,12 +9,12 @@ use crate::rules::explain::rule_that_may_deny;
 /// The default rule in an explanation.
 const DEFAULT: &str = "[default]";
 
-/// Returns whether denials are explained: to people, who read standard error.
+/// Returns whether to explain denials, which only people read on standard error.
 pub fn is_explained(as_json: bool) -> bool {
     !as_json && io::stderr().is_terminal()
 }
 
-/// Says which rule denied the operation. Says nothing if the server does not explain it.
+/// Prints the rule that denied the operation. Prints nothing if the server does not explain it.
 pub fn explain(client: &mut RespClient, pairs: &[String]) {
     let request: Vec<_> = std::iter::once("DIVVY.EXPLAIN").chain(pairs.iter().map(String::as_str)).collect();
     let Ok(reply) = client.ask(&request) else { return };
@@ -23,7 +23,7 @@ pub fn explain(client: &mut RespClient, pairs: &[String]) {
     say(&describe(&rules, pairs));
 }
 
-/// Says that the line protocol does not name the rule.
+/// Prints that the line protocol does not name the rule.
 pub fn suggest_resp() {
     say("denied; --server instead of --addr says by which rule\n");
 }
@@ -33,7 +33,7 @@ fn say(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Describes the denial. `rules` are the rules that had to allow the operation.
+/// Describes the denial. `rules` are all rules that had to allow the operation.
 fn describe(rules: &[&str], pairs: &[String]) -> String {
     match rules {
         [] => String::new(),
@@ -46,12 +46,12 @@ fn describe(rules: &[&str], pairs: &[String]) -> String {
             )
         }
         [rule] => format!("denied by {rule}\n"),
-        // The explanation says which rules must allow together, and not which of them deny.
+        // The explanation lists all rules that had to allow the operation, but does not say which of them denied it.
         rules => format!("denied by one or more of {}\n", rules.join(", ")),
     }
 }
 
-/// Quotes an argument for a shell, if necessary.
+/// Quotes an argument for a shell if necessary.
 fn quote(argument: &str) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "_-./:=@%+,".contains(character);
     if argument.chars().all(is_plain) { argument.to_owned() } else { format!("'{}'", argument.replace('\'', r"'\''")) }

@@ -27,7 +27,7 @@ const DEFAULT_LINE_ADDRESS: &str = "127.0.0.1:8321";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  divvy hit --cost 5 api=search user=ann")]
 pub struct HitArgs {
-    // First, because it checks whether the other values come from flags or variables.
+    // This comes first, because it checks whether the other values come from flags or variables.
     #[command(flatten)]
     front: Front,
     #[command(flatten)]
@@ -38,8 +38,8 @@ pub struct HitArgs {
     /// Credits that the hit takes, regardless of the rule's costField. Not available over the line protocol
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=i64::MAX as u64))]
     cost: Option<u64>,
-    /// Name of this hit: sent again within a minute under the same name, it takes nothing and has the same answer. 1 to 255
-    /// bytes. Not available over the line protocol
+    /// Name of this hit. If it is sent again within a minute under the same name, it takes nothing and has the same
+    /// answer. 1 to 255 bytes. Not available over the line protocol
     #[arg(long, value_name = "TEXT")]
     id: Option<String>,
     /// Exit with 3 when the hit is denied

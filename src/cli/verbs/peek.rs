@@ -1,4 +1,4 @@
-//! `divvy peek`: asks what a hit would be answered, without taking credits.
+//! `divvy peek`: prints the answer that a hit would have, without taking credits.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `divvy release`: gives a reservation or a lease back.
+//! `divvy release`: gives back a reservation or a lease.
 
 use std::fmt;
 use std::process::ExitCode;

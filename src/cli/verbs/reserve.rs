@@ -24,14 +24,14 @@ use crate::protocol::resp::client::Frame;
 pub struct ReserveArgs {
     #[command(flatten)]
     call: CallArgs,
-    /// Credits to reserve, all or none. Leases to take
+    /// Number of credits to reserve, all or none, or of leases to take
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(1..=i64::MAX as u64))]
     amount: u64,
-    /// How long the reservation lasts, in seconds or as in 1m. Leases need none: they last as long as their rule says
+    /// How long the reservation lasts, in seconds or as in 1m. A lease needs no TTL: it lasts as long as its rule says
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds(1..=u64::from(u32::MAX)))]
     ttl: Option<Time>,
-    /// Name of the reservation: sent again under the same name, the request has the same reservation as its answer. 1 to 255
-    /// bytes
+    /// Name of the reservation. If the request is sent again under the same name, it returns the same reservation. 1 to
+    /// 255 bytes
     #[arg(long, value_name = "TEXT")]
     id: Option<String>,
     /// Exit with 3 when the reservation is denied
@@ -57,7 +57,7 @@ impl ReserveArgs {
 #[derive(Debug)]
 struct Reserved {
     verdict: Verdict,
-    /// `None` if nothing is reserved.
+    /// The reservation's id; `None` if nothing is reserved.
     id: Option<String>,
 }
 

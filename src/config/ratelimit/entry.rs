@@ -39,7 +39,7 @@ pub enum ValueCondition {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
     pub settings: Settings,
-    /// Whether it only counts hits, and never denies.
+    /// Whether the limit only counts hits, and never denies.
     pub trial: bool,
     pub label: String,
 }
@@ -58,8 +58,8 @@ impl ValueCondition {
         matches!(self, Self::Wildcard { shared: false, .. } | Self::Any)
     }
 
-    /// Returns the rank of the entry. Ratelimit tries lower ranks first, and entries of the same rank in the order of
-    /// the file.
+    /// Returns the entry's rank. Ratelimit tries lower ranks first, and entries of the same rank in the order of the
+    /// file.
     pub fn rank(&self) -> u8 {
         match self {
             Self::Value(_) => 0,

@@ -130,7 +130,7 @@ impl EntryValidator<'_> {
         }
     }
 
-    /// Warns about settings that ratelimit ignores, too.
+    /// Warns about settings that ratelimit also ignores.
     fn report_idle(&mut self, descriptor: &Descriptor) {
         if let Some(line) = descriptor.metadata {
             let what = "`metadata` has no effect on an entry without `rate_limit`";

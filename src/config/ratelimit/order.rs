@@ -111,7 +111,7 @@ struct RuleList<'a> {
 
 struct PlannedRule {
     rule: Rule,
-    /// Whether its only purpose is to keep requests from the rules below.
+    /// Whether the rule's only purpose is to keep requests from the rules below.
     is_guard: bool,
 }
 

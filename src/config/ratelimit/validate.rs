@@ -87,7 +87,7 @@ impl EntryValidator<'_> {
         Some(Entry { line, key, condition, limit, nested })
     }
 
-    /// Returns the entry's condition. `None` if no rule can express it; its nested entries are then left out, too.
+    /// Returns the entry's condition. `None` if no rule can express it. Its nested entries are then left out, too.
     fn step(&mut self, line: usize, descriptor: &Descriptor) -> Option<Step> {
         let (key, value) = (text(&descriptor.key).unwrap_or_default(), text(&descriptor.value));
         if let Err((what, fix)) = self.check_key(key) {

@@ -1,8 +1,8 @@
 //! Statsd: a task that sends the original Divvy's metrics with their original names.
 //!
-//! At each interval the task sends the changes of the counts that Prometheus reads, so hits cost nothing extra. If statsd
-//! is unreachable, the task retries at the next interval. Nothing waits or is queued, and the log has one line when an
-//! outage begins and one when it ends.
+//! At each interval the task sends the changes of the counts that Prometheus reads, so hits cost nothing extra. If
+//! statsd is unreachable, the task retries at the next interval. Nothing waits for statsd, no report is queued, and the
+//! log has one line when an outage begins and one when it ends.
 
 mod lines;
 mod outage;
@@ -101,7 +101,7 @@ impl Sender {
                 _ = ticks.tick() => false,
                 () = stop.cancelled() => true,
             };
-            // After a panic the task goes on with its reporter: a new one would send everything again.
+            // After a panic, the task continues with the same reporter, because a new one would send everything again.
             let sent = AssertUnwindSafe(self.send()).catch_unwind().await;
             self.outage.record(sent.unwrap_or_else(|_| Err(io::Error::other("a bug in divvy: see the log"))));
             if is_last {
@@ -110,8 +110,8 @@ impl Sender {
         }
     }
 
-    /// Sends the changes since the last report. Without a connection they are part of the next report. A report that breaks
-    /// off midway is not sent again: an unknown part of it has arrived, and would be counted twice.
+    /// Sends the changes since the last report. Without a connection, they are part of the next report. A report that
+    /// fails midway is not sent again, because the part that has arrived would be counted twice.
     async fn send(&mut self) -> io::Result<()> {
         let mut wire = match self.wire.take().filter(|wire| !wire.is_stale()) {
             Some(wire) => wire,

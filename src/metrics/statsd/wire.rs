@@ -12,7 +12,8 @@ use tokio::time::{Instant, timeout};
 const MAX_DATAGRAM: usize = 1432;
 /// Timeout for connecting and for sending.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the address of a name is used for datagrams: no error says that it has changed.
+/// How long a resolved address is used for datagrams. It must be limited, because no error shows that the address has
+/// changed.
 const ADDRESS_LIFETIME: Duration = Duration::from_secs(60);
 
 /// Transport protocol.

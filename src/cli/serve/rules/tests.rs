@@ -28,7 +28,7 @@ impl Fixture {
         Self { dir, file, limiter: Arc::new(Limiter::new(Some(policy), store, clock, metrics)) }
     }
 
-    /// Replaces the file by another one, so that the change is visible regardless of the clock's resolution.
+    /// Replaces the file with another one, so that the change is visible regardless of the clock's resolution.
     fn write(&self, text: &str) {
         let other = self.dir.path().join("other");
         fs::write(&other, text).unwrap();

@@ -12,7 +12,8 @@ use crate::cli::verbs::operation::OperationArgs;
 use crate::cli::verbs::verdict::Verdict;
 use crate::protocol::line::{ErrorCode, Reply, format_auth, format_hit, is_welcome, parse_reply};
 
-/// Sends the hit to `address`, after the password if there is one. `server` has the password and the settings of TLS.
+/// Sends the hit to `address`, preceded by the password if there is one. `server` has the password and the TLS
+/// settings.
 ///
 /// # Errors
 /// The server cannot be reached, answers with an error, or does not speak the protocol.

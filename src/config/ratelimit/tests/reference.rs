@@ -37,7 +37,7 @@ enum Limit {
 /// The result of ratelimit's lookup for a descriptor.
 #[derive(Debug)]
 struct Lookup<'a> {
-    /// The entries on the path, as far as the lookup got.
+    /// The entries on the path, until the lookup ended.
     way: Vec<&'a Entry>,
     entry: Option<&'a Entry>,
     /// The counter's name: each key with its value, or with the pattern whose values share a counter.
@@ -163,9 +163,9 @@ fn sequences(entries: &[Entry], lines: &HashSet<usize>, path: &[String], found: 
     }
 }
 
-/// Returns whether the general difference applies to the descriptor: rules for another sequence of keys may match it,
-/// either because it has further keys and the configuration does not contain its exact sequence, or because it has the
-/// same keys in another order.
+/// Returns whether the general difference applies to the descriptor, because rules for another sequence of keys may
+/// match it. That happens if the descriptor has further keys and the configuration does not contain its exact sequence,
+/// or if it has the same keys in another order.
 fn has_general_difference(known: &HashSet<Vec<String>>, descriptor: &[(String, String)]) -> bool {
     let keys: Vec<String> = descriptor.iter().map(|(key, _)| key.clone()).collect();
     let set = |keys: &[String]| keys.iter().cloned().collect::<BTreeSet<_>>();
@@ -190,7 +190,7 @@ fn find_limit(rules: &RuleSet, descriptor: &[(String, String)]) -> Option<(u64, 
     Some((rule.settings.credit_limit, rule.match_policy == MatchPolicy::Canary, (*index, actors)))
 }
 
-/// Returns the lines about which the report says any of `phrases`.
+/// Returns the numbers of the lines whose problems contain any of `phrases`.
 fn lines_with(said: &str, phrases: &[&str]) -> HashSet<usize> {
     let said = said.lines().filter(|line| phrases.iter().any(|phrase| line.contains(phrase)));
     said.map(|line| line.split(':').nth(2).unwrap().parse().unwrap()).collect()
