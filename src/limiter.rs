@@ -1,8 +1,8 @@
-//! The limiter: a plan of requests in, an answer to each of them out.
+//! The limiter: turns requests into a plan, and returns an answer to each of them.
 //!
-//! Every front calls this and nothing below it. A [`PlanBuilder`] turns requests and rules into a [`Plan`], the store applies
-//! it, and a [`Report`] reads the answers. Nothing here knows a protocol or a socket. Decisions go by the time at which the
-//! plan was begun.
+//! Every front calls the limiter, and nothing below it. A [`PlanBuilder`] turns requests and rules into a [`Plan`], the
+//! store applies it, and a [`Report`] reads the answers. This module contains no protocol and no socket. Decisions use
+//! the time at which the plan was begun.
 
 mod admin;
 mod apply;
@@ -54,7 +54,7 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Without a policy, it answers only requests with their own limit.
+    /// Creates a limiter. Without a policy, it answers only requests with their own limit.
     pub fn new(policy: Option<Policy>, store: Backend, clock: Clock, metrics: Arc<Metrics>) -> Self {
         let limits = LimitRegistry::new(clock.now());
         let max_reservation_ttl = DEFAULT_MAX_RESERVATION_TTL;
@@ -65,7 +65,7 @@ impl Limiter {
         limiter
     }
 
-    /// Returns the limiter with another longest time of a reservation.
+    /// Returns the limiter with another maximum TTL of reservations.
     pub fn with_max_reservation_ttl(self, seconds: u32) -> Self {
         Self { max_reservation_ttl: seconds, ..self }
     }
@@ -76,39 +76,40 @@ impl Limiter {
         self
     }
 
-    /// Returns the rules in force. `None` before the first ones are loaded.
+    /// Returns the rules in force. `None` until the first rules are loaded.
     pub fn policy(&self) -> Option<Arc<Policy>> {
         self.policy.load_full()
     }
 
-    /// Puts `policy` in force for every batch that begins from now on; those under way keep the one they began with.
+    /// Puts `policy` in force for every batch that begins from now on. Batches under way keep the policy with which
+    /// they began.
     pub fn replace_policy(&self, mut policy: Policy) {
         policy.set_actor_limits(&self.limits.memory);
         self.policy.store(Some(Arc::new(policy)));
     }
 
-    /// Returns the store, for callers that know its kind.
+    /// Returns the store, for callers that need its own features.
     pub fn store(&self) -> &Backend {
         &self.store
     }
 
-    /// Whether the store can answer hits just now.
+    /// Checks whether the store can currently answer hits.
     ///
     /// # Errors
-    /// The store's.
+    /// The store's error.
     pub async fn check_store(&self) -> Result<(), StoreError> {
         self.store.check().await
     }
 
-    /// The number of counters that the store remembers, as exact as it knows it.
+    /// Returns the number of counters in the store, as exactly as the store knows it.
     ///
     /// # Errors
-    /// The store's.
+    /// The store's error.
     pub async fn approximate_len(&self) -> Result<u64, StoreError> {
         self.store.approximate_len().await
     }
 
-    /// The store's measurements of itself. They may take the time of a few system calls.
+    /// Returns the store's own metrics. This may take a few system calls.
     pub fn store_metrics(&self) -> Vec<Metric> {
         let mut metrics = self.store.metrics();
         metrics.extend(self.limits_metrics());
@@ -125,7 +126,7 @@ impl Limiter {
         self.clock.now()
     }
 
-    /// Metrics that the limiter shares with everything that asks it.
+    /// Returns the metrics that the limiter shares with its callers.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
@@ -140,7 +141,7 @@ impl Limiter {
         self.begin_dated(builder, policy, self.clock.now());
     }
 
-    /// Begins a new plan under the rules in force, dated `now`: for simulations, whose time no clock shows.
+    /// Begins a new plan under the rules in force, dated `now`. This is for simulations, whose time no clock shows.
     pub fn begin_at(&self, builder: &mut PlanBuilder, now: Timestamp) {
         self.begin_dated(builder, self.policy.load_full(), now);
     }
@@ -150,7 +151,7 @@ impl Limiter {
         builder.begin(policy, now, self.max_reservation_ttl, has_seal);
     }
 
-    /// Has the store apply the plan, and counts the answers.
+    /// Applies the plan to the store, and counts the answers.
     pub async fn apply(&self, plan: Plan) -> Applied {
         if plan.is_empty() {
             return applied(plan);
@@ -178,8 +179,8 @@ impl Limiter {
         applied
     }
 
-    /// The greatest weight of `count` requests that came in this many bytes. Each asks at most as many counters as rules can
-    /// match, and the key of each counter has at most the request's bytes.
+    /// Returns the maximum weight of `count` requests that arrived in this many bytes. Each uses at most as many
+    /// counters as rules can match, and the key of each counter is at most as long as the request.
     pub fn weight_of(&self, bytes: usize, count: usize) -> usize {
         let most_counters = self.policy.load().as_ref().map_or(1, |policy| policy.most_counters);
         let of_requests = count.saturating_mul(REQUEST_WEIGHT + most_counters * ENTRY_WEIGHT);

@@ -1,4 +1,5 @@
-//! A plan that the store is applying. Its caller may stop waiting at any time: what the store has changed is counted anyway.
+//! A plan that the store is applying. Its caller may stop waiting at any time. Changes that the store has made are
+//! counted anyway.
 
 use std::mem;
 use std::sync::Arc;
@@ -10,11 +11,11 @@ use super::report::Applied;
 use crate::metrics::Metrics;
 use crate::store::{Backend, Batch, Store};
 
-/// Greatest weight of what the store is asked at once (bytes, see [`Plan::weight`]). More is applied in parts, and others
-/// have their turn between them.
+/// Maximum weight of the actions that the store applies at once (bytes, see [`Plan::weight`]). A larger batch is
+/// applied in parts, and other batches run between them.
 pub const MAX_PART: usize = 4 * 1024 * 1024;
 
-/// A plan whose batch the store is applying. If it is dropped before the end, its outcomes are counted without its caller.
+/// A plan whose batch the store is applying. If it is dropped before the end, its outcomes are still counted.
 pub(super) struct Applying<'a> {
     store: &'a Backend,
     metrics: &'a Arc<Metrics>,
@@ -34,11 +35,12 @@ impl<'a> Applying<'a> {
             true => self.store.apply(&mut self.plan.batch).await,
             false => Box::pin(self.apply_in_parts()).await,
         }
-        // The plan is taken out, so `drop` counts nothing.
+        // The plan is taken out, so that `drop` counts nothing.
         applied(mem::take(&mut self.plan))
     }
 
-    /// Applies a batch that would keep its thread busy for long, and yields between its parts. A group is never divided.
+    /// Applies a batch that would occupy its thread for a long time, and yields between its parts. A group is never
+    /// divided.
     async fn apply_in_parts(&mut self) {
         self.plan.batch.outcomes.clear();
         for range in self.plan.batch.parts(MAX_PART) {
@@ -65,19 +67,19 @@ impl Drop for Applying<'_> {
         let unfinished = self.part.as_deref_mut().unwrap_or(&mut self.plan.batch);
         let Some(task) = unfinished.unattended.take() else {
             self.adopt_part();
-            // Entries without an outcome were never asked: the store did not fail.
+            // Entries without an outcome never reached the store, so the store did not fail.
             applied(mem::take(&mut self.plan)).report().count(self.metrics);
             return;
         };
         let is_part = self.part.is_some();
         let (mut plan, metrics) = (mem::take(&mut self.plan), Arc::clone(self.metrics));
-        // Without a runtime the process is ending.
+        // There is no runtime if the process is ending.
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(async move {
             let Ok(batch) = task.await else { return };
             if is_part {
                 plan.batch.outcomes.extend(batch.outcomes);
-                // The parts after it were never asked.
+                // The parts after it never reached the store.
                 applied(plan).report().count(&metrics);
             } else {
                 plan.batch = batch;

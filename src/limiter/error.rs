@@ -1,5 +1,5 @@
-//! The classes of errors, and their remedies. A front derives its code from the class alone, and has its own words for
-//! the remedy.
+//! Classes of errors, and their remedies. A front derives its code from the class alone, and describes the remedy in
+//! its own words.
 
 use std::fmt::Display;
 
@@ -8,45 +8,45 @@ use crate::store::StoreError;
 /// The kind of mistake or failure behind an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// Only the operator can correct it: the rules are missing, or contradict what divvy can do.
+    /// Only the operator can correct the error: rules are missing, or contradict each other.
     RulesMistake,
     /// The request is malformed or out of bounds.
     BadRequest,
-    /// The rule that the request is about cannot do what is asked.
+    /// The rule that the request is about does not support the request.
     UnsuitableRule,
-    /// The request does not name its lease as the rule needs it.
+    /// The request does not name its lease in the way that the rule requires.
     UnnamedLease,
     /// No rule, reservation or limit has this name.
     NotFound,
     /// The name belongs to a different request or reservation.
     ReusedName,
-    /// A bound on what is stored is reached.
+    /// The store has reached one of its bounds.
     Full,
     /// The store failed. The request may succeed later.
     StoreFailure,
 }
 
-/// A step by the client or the operator that removes the cause of an error.
+/// A step that removes the cause of an error, for the client or the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
     /// Start the server with rules.
     LoadRules,
     /// Look up the names of rules.
     ListRules,
-    /// Reserve in place of hitting.
+    /// Reserve instead of hitting.
     TakeLease,
-    /// Raise the longest time of a reservation.
+    /// Raise the maximum TTL of reservations.
     RaiseMaxTtl,
-    /// Raise the number of limits for single actors.
+    /// Raise the maximum number of limits for single actors.
     RaiseMaxActorLimits,
 }
 
-/// An error that the limiter answers with.
+/// An error in the limiter's answer.
 pub trait LimiterError: Display {
-    /// Returns the class. A front derives its code from it.
+    /// Returns the class, which determines a front's code.
     fn class(&self) -> ErrorClass;
 
-    /// Returns the step that removes the cause. `None` if no general one is known.
+    /// Returns the step that removes the cause. `None` if there is no general one.
     fn remedy(&self) -> Option<Remedy> {
         None
     }

@@ -1,4 +1,4 @@
-//! The limits of single actors that a server knows, and how far it has followed those in the store.
+//! The limits of single actors in a server's memory, and how far they have followed those in the store.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -9,35 +9,35 @@ use super::policy::ActorLimits;
 use crate::clock::Timestamp;
 use crate::store::{LimitChange, LimitCursor};
 
-/// Limits of actors, unless the operator sets another bound.
+/// Default for the maximum number of limits of actors.
 pub const DEFAULT_MAX_ACTOR_LIMITS: usize = 1_000_000;
 
 /// All limits of single actors.
 #[derive(Debug)]
 pub struct LimitRegistry {
     pub memory: ActorLimits,
-    /// The bound on their number.
+    /// Maximum number of limits.
     pub max: usize,
-    /// Changes are made and followed one at a time.
+    /// The state of following the store. Its lock admits one change or reading at a time.
     pub known: Mutex<FollowState>,
-    /// Limits that have ended and left memory, until the store has forgotten them.
+    /// Expired limits that have left memory, and that the store has yet to forget.
     pub over: parking_lot::Mutex<VecDeque<LimitChange>>,
-    /// The shards before this one were searched for expired limits.
+    /// Index of the first shard that the search for expired limits has not reached yet.
     pub looked_through: AtomicUsize,
-    /// Number of times that all limits were read from the start.
+    /// Number of complete readings of all limits.
     pub readings: AtomicU32,
-    /// When the store's limits were last read, or the server started (nanoseconds since 1970).
+    /// Time when the store's limits were last read, or the server started (nanoseconds since 1970).
     pub followed: AtomicU64,
     pub failures: AtomicU64,
 }
 
-/// How far the store's limits have been followed.
+/// Progress in following the limits in the store.
 #[derive(Debug, Default)]
 pub struct FollowState {
     pub followed: LimitCursor,
-    /// All of them are being read from the start.
+    /// Whether all limits are being read from the start.
     pub starts_over: bool,
-    /// When all of them were last read.
+    /// Time when all limits were last read.
     pub read_all: Timestamp,
 }
 

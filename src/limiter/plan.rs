@@ -1,6 +1,6 @@
-//! A plan: what a batch of requests asks of the store, and where the answer to each request will come from.
+//! A plan: the actions of a batch of requests on the store, and the source of each answer.
 //!
-//! The [builder](PlanBuilder) makes it, [`Limiter::apply`](super::Limiter::apply) hands it to the store, and the
+//! The [builder](PlanBuilder) makes it, [`Limiter::apply`](super::Limiter::apply) passes it to the store, and the
 //! [report](super::report) reads the answers. Once built, a plan does not change.
 
 mod bounds;

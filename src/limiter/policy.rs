@@ -1,4 +1,4 @@
-//! Rules that are ready to serve: each with its bucket, its limits of single actors, and its metrics.
+//! The policy: rules that are ready to serve. Each has its bucket, its limits of single actors, and its metrics.
 
 mod actor_limits;
 
@@ -19,19 +19,19 @@ use crate::rules::{
 };
 use crate::store::key::{self, Prefix, Space};
 
-/// The rules with the bucket of each, ready to serve.
+/// The rules with their buckets, ready to serve.
 #[derive(Debug)]
 pub struct Policy {
     pub(super) rules: RuleSet,
-    /// The bucket of each rule; `None` where the rule counts nothing.
+    /// The bucket of each rule; `None` for a rule without a counter.
     buckets: Vec<Option<Bucket>>,
     /// The rules by the prefix of their buckets' keys. Rules that share a named counter have one prefix.
     by_prefix: HashMap<Box<[u8]>, Vec<usize>, FixedState>,
-    /// Fingerprint of each rule. Reservation ids name the rule by it.
+    /// Fingerprint of each rule, which names the rule in reservation ids.
     fingerprints: Vec<u32>,
     /// The first rule with each fingerprint.
     by_fingerprint: HashMap<u32, usize, FixedState>,
-    /// Counters that one request asks, at most.
+    /// Maximum number of counters that one request uses.
     pub(super) most_counters: usize,
     /// Metrics of each rule.
     pub(super) hits: Vec<RuleHits>,
@@ -40,7 +40,7 @@ pub struct Policy {
 /// The naming of counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CounterNames {
-    /// Names consist of a counter's identity, and nothing else.
+    /// The name of a counter consists of its identity.
     #[default]
     Usual,
     /// Fixed windows with debt have names of their own in Redis. Other windows there are shared with programs that have no debt.
@@ -50,7 +50,7 @@ pub enum CounterNames {
 }
 
 impl CounterNames {
-    /// Whether the rule's counters differ from the counters of a rule that differs in `overrun` alone.
+    /// Returns whether a rule's counters differ from those of the same rule with another `overrun`.
     pub fn are_apart(self, rule: &Rule) -> bool {
         let is_window = matches!(rule.quota, Quota::Limited(Limit::FixedWindow(_)));
         self != Self::Usual && is_window && rule.counter.is_none() && rule.overrun == Overrun::Debt
@@ -84,12 +84,12 @@ pub(super) struct Bucket {
     actor: ActorFields,
     /// The rule's settings. Limits of single actors differ from them in the credits.
     settings: Settings,
-    /// The limits of single actors, once they are known.
+    /// The limits of single actors, once they are loaded.
     of_actors: Option<Arc<LabelLimits>>,
 }
 
 impl Bucket {
-    /// `limit` is the rule's limit on a counter that other rules may share.
+    /// Creates a bucket. `limit` is the rule's limit on a counter that other rules may share.
     fn new(rule: &Rule, limit: Limit, space: Space) -> Self {
         let (limit, prefix) = match &rule.counter {
             None => (limit, Prefix::new(space, rule.pairs(), &limit)),
@@ -102,7 +102,7 @@ impl Bucket {
         Self { limit, prefix, actor, settings: rule.settings, of_actors: None }
     }
 
-    /// Appends the key of the bucket that `operation` takes from. Returns its actor's limit: see [`Bucket::limit_of`].
+    /// Appends the key of the bucket that `operation` takes from. Returns the actor's limit: see [`Bucket::limit_of`].
     #[inline]
     pub fn write_key(&self, operation: &Operation, now: Timestamp, out: &mut Vec<u8>) -> Option<Limit> {
         out.extend_from_slice(self.prefix.as_bytes());
@@ -123,8 +123,8 @@ impl Bucket {
         }
     }
 
-    /// Returns the credits that the actor has in place of the rule's, and the quota that follows. `None` if it has none, or if
-    /// the rule, which may have changed since, cannot have this limit.
+    /// Returns the credits that the actor has in place of the rule's, and the resulting quota. `None` if it has none,
+    /// or if the rule cannot have this limit (the rule may have changed since).
     #[inline]
     fn own_quota(&self, actor: &[u8], now: Timestamp) -> Option<(u64, Quota)> {
         let credits = self.of_actors.as_ref()?.get(actor, now)?.credits;
@@ -146,7 +146,7 @@ impl Bucket {
 }
 
 impl Policy {
-    /// A rule with a label goes on counting in `metrics` where an earlier rule with that label has counted.
+    /// Creates a policy. A rule with a label continues the counts in `metrics` of an earlier rule with that label.
     pub fn new(rules: RuleSet, metrics: &Metrics, names: CounterNames) -> Self {
         let stacking = if names == CounterNames::InSlots { stacks::can_stack(rules.rules()) } else { Vec::new() };
         let shared = shared_limits(rules.rules());
@@ -172,7 +172,7 @@ impl Policy {
         Self { rules, buckets, by_prefix, fingerprints, by_fingerprint, most_counters, hits }
     }
 
-    /// Puts the limits of single actors in force, and their later changes.
+    /// Puts the limits of single actors in force, including later changes.
     pub(super) fn set_actor_limits(&mut self, limits: &ActorLimits) {
         for (label, bucket) in labels(self.rules.rules()).zip(&mut self.buckets) {
             if let (Some(label), Some(bucket)) = (label, bucket) {
@@ -181,7 +181,7 @@ impl Policy {
         }
     }
 
-    /// Returns the labels, as limits of actors have them, of the rules that count.
+    /// Returns the labels of the rules with a counter, as limits of actors use them.
     pub(super) fn labels_that_count(&self) -> impl Iterator<Item = &str> {
         let counting = labels(self.rules.rules()).zip(&self.buckets).filter(|(_, bucket)| bucket.is_some());
         counting.filter_map(|(label, _)| label)
@@ -195,8 +195,8 @@ impl Policy {
         Some(bucket.own_quota(&actor, now)?.0)
     }
 
-    /// Finds the rule that has the bucket with this key, and the bucket. Of several, it is the one with this fingerprint, or
-    /// else the first.
+    /// Finds a rule by its bucket's key. Returns it with its bucket. If several rules match, it is the one with this
+    /// fingerprint, or else the first.
     pub(super) fn rule_of(&self, key: &[u8], fingerprint: u32) -> Option<(usize, &Bucket)> {
         let has_key = |rule: &usize| self.bucket(*rule).is_some_and(|bucket| key.starts_with(bucket.prefix.as_bytes()));
         // Fast path: the rule has not changed since.
@@ -208,7 +208,7 @@ impl Policy {
         Some((rule, self.bucket(rule)?))
     }
 
-    /// Fingerprint of the rule with this index. It stays the same as long as the rule's operations do.
+    /// Returns the fingerprint of the rule with this index. It depends only on the rule's operation.
     pub(super) fn fingerprint(&self, rule: usize) -> u32 {
         self.fingerprints.get(rule).copied().unwrap_or_default()
     }
@@ -218,20 +218,21 @@ impl Policy {
         &self.rules
     }
 
-    /// The bucket of the rule with this index; `None` where it counts nothing.
+    /// Returns the bucket of the rule with this index; `None` if the rule has no counter.
     #[inline]
     pub(super) fn bucket(&self, index: usize) -> Option<&Bucket> {
         self.buckets.get(index)?.as_ref()
     }
 }
 
-/// Counters that one request asks, at most: those of all canaries, of a stack, and of the rule that ends it.
+/// Returns the maximum number of counters that one request uses: those of all canaries, of a stack, and of the rule
+/// that ends it.
 fn most_counters(rules: &[Rule]) -> usize {
     let count = |policy| rules.iter().filter(|rule| rule.match_policy == policy).count();
     count(MatchPolicy::Canary) + (count(MatchPolicy::And) + 1).min(MAX_STACK)
 }
 
-/// Returns a limit for each counter with a name: of one of its rules, adapted to the limits of the others.
+/// Returns a limit for each named counter: the limit of one of its rules, adapted to the limits of the others.
 fn shared_limits(rules: &[Rule]) -> HashMap<&str, Limit> {
     let mut shared: HashMap<&str, Limit> = HashMap::new();
     for rule in rules {
@@ -242,7 +243,7 @@ fn shared_limits(rules: &[Rule]) -> HashMap<&str, Limit> {
     shared
 }
 
-/// Returns the label that each rule has for limits of actors, if any.
+/// Returns each rule's label for limits of actors, if it has one.
 fn labels(rules: &[Rule]) -> impl Iterator<Item = Option<&str>> {
     let has_default_label = rules.iter().any(|rule| rule.label.as_deref() == Some(DEFAULT_RULE));
     let default = move |rule: &Rule| (rule.is_default() && !has_default_label).then_some(DEFAULT_RULE);

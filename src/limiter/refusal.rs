@@ -1,17 +1,17 @@
-//! Why a request got no verdict.
+//! Reasons why a request got no verdict.
 
 use super::error::{ErrorClass, LimiterError, Remedy};
 use super::plan::{BadReservationId, MAX_CLIENT_ID, MAX_ID_TEXT, MAX_IDEMPOTENCY_KEY};
 use crate::rules::{BadCost, MAX_STACK};
 use crate::store::StoreError;
 
-/// Why a request got no verdict.
+/// The reason why a request got no verdict.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Refusal {
     /// The limiter has no rules yet.
     #[error("no rules are loaded")]
     NoRules,
-    /// By a rule's `costField`. Nothing was taken, from no counter.
+    /// The value of a rule's `costField` is invalid. No counter was changed.
     #[error(transparent)]
     Cost(#[from] BadCost),
     /// A request would need more than [`MAX_STACK`] rules to allow it.
@@ -20,7 +20,7 @@ pub enum Refusal {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A sliding log is charged, but it cannot exceed its limit.
+    /// A charge for a sliding log, which cannot exceed its limit.
     #[error(
         "nothing was charged: the rule [{rule}] is a sliding-log, which cannot count more than its limit; `algorithm = \
          sliding-window` can"
@@ -29,7 +29,7 @@ pub enum Refusal {
         /// Header of the rule.
         rule: String,
     },
-    /// A sliding log is reserved from, but it cannot set credits aside.
+    /// A reservation from a sliding log, which cannot set credits aside.
     #[error(
         "nothing was reserved: the rule [{rule}] is a sliding-log, which cannot set credits aside; `algorithm = \
          sliding-window` can"
@@ -41,13 +41,13 @@ pub enum Refusal {
     /// A reservation of no credits.
     #[error("a reservation needs at least 1 credit")]
     NoCredits,
-    /// A reservation that ends at once.
+    /// A reservation with a TTL of 0.
     #[error("TTL 0 is below the minimum of 1 s")]
     ZeroTtl,
-    /// A reservation for longer than the server allows.
+    /// A reservation with a TTL beyond the server's maximum.
     #[error("TTL {ttl_seconds} exceeds the maximum of {max} s")]
     LongTtl {
-        /// The requested time.
+        /// The requested TTL.
         ttl_seconds: u32,
         /// The server's maximum.
         max: u32,
@@ -58,7 +58,7 @@ pub enum Refusal {
     /// The name belongs to a reservation with other terms.
     #[error("this id belongs to a reservation of other credits or for another time: choose another id")]
     DifferentReservation,
-    /// Members of a group ask one concurrency rule for different leases.
+    /// The members of a group want different leases from one concurrency rule.
     #[error(
         "leases with different names, or a lease and something else, cannot be taken together from the rule [{rule}]"
     )]
@@ -77,7 +77,7 @@ pub enum Refusal {
     /// The idempotency key is empty or too long.
     #[error("an idempotency key has 1 to {MAX_IDEMPOTENCY_KEY} bytes")]
     BadIdempotencyKey,
-    /// The key was used for another request, and is still remembered.
+    /// The key was used for another request, which is still remembered.
     #[error("this idempotency key was used for another request less than a minute ago: choose another key")]
     DifferentRequest,
     /// A commit finds neither the reservation nor a rule with its counter.
@@ -89,7 +89,7 @@ pub enum Refusal {
         /// Header of the rule.
         rule: String,
     },
-    /// A concurrency rule is asked for a lease of a gateway, but names no field for it.
+    /// A gateway needs a lease from a concurrency rule that names no field for it.
     #[error("the rule [{rule}] limits concurrency, and has no holdField that names its leases")]
     NoHoldField {
         /// Header of the rule.
@@ -106,7 +106,7 @@ pub enum Refusal {
         /// The rule's `holdField`.
         field: String,
     },
-    /// The rule reserves for a given time, and the request gives none.
+    /// The rule reserves for a given time, but the request has no TTL.
     #[error("nothing was reserved: the rule [{rule}] needs a time (TTL) after which the reservation ends")]
     NoTtl {
         /// Header of the rule.
@@ -156,8 +156,8 @@ impl LimiterError for Refusal {
 /// A request that was refused, with all others of its group.
 #[derive(Debug)]
 pub struct RefusedMember {
-    /// Its place among the requests of the group.
+    /// Its index among the requests of the group.
     pub index: usize,
-    /// The reason of the refusal.
+    /// The reason for the refusal.
     pub refusal: Refusal,
 }

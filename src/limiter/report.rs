@@ -1,4 +1,4 @@
-//! The answers to a plan's requests, from what the store said. Nothing here changes the plan or the outcomes.
+//! The answers to a plan's requests, derived from the store's outcomes. Nothing here changes the plan or the outcomes.
 
 mod answers;
 mod metrics;

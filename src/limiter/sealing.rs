@@ -1,4 +1,4 @@
-//! Ids on their way to clients and back: sealed with the store's key.
+//! Seals ids for clients with the store's key, and checks the ids that they send back.
 
 use super::Limiter;
 use super::plan::ReservationId;
@@ -6,10 +6,10 @@ use super::refusal::Refusal;
 use crate::store::StoreError;
 
 impl Limiter {
-    /// Reads an id that a client sent. This asks nothing of the store.
+    /// Parses an id from a client. This does not ask the store.
     ///
     /// # Errors
-    /// When no server on this store made it, and while this server does not know the key.
+    /// No server on this store made the id, or this server does not have the key yet.
     pub fn read_id(&self, text: &[u8]) -> Result<ReservationId, Refusal> {
         Ok(ReservationId::parse(text, &self.store.seal().key()?)?)
     }
@@ -17,15 +17,16 @@ impl Limiter {
     /// Writes an id for a client.
     ///
     /// # Errors
-    /// While this server does not know the key. It makes no reservations then.
+    /// This server does not have the key yet. It makes no reservations until then.
     pub fn write_id(&self, id: ReservationId) -> Result<String, Refusal> {
         Ok(id.into_text(&self.store.seal().key()?))
     }
 
-    /// Learns the key for ids, if several servers share it. Redis may lose it, so servers call this every second.
+    /// Reads the key for ids again, if several servers share it. Redis may lose the key, so servers call this every
+    /// second.
     ///
     /// # Errors
-    /// The store's. The key that is known stays in force.
+    /// The store's error. The key in memory stays in force.
     pub async fn follow_seal(&self) -> Result<(), StoreError> {
         self.store.follow_seal().await
     }

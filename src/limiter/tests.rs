@@ -371,7 +371,7 @@ fn hit_when(limiter: &Limiter, pairs: &str, second: u64) -> (bool, u64, u64) {
     (allowed, credit, crate::clock::ceil_seconds(reset_ns))
 }
 
-// Midnight in Berlin, 1 November 2026.
+// Midnight in Berlin, at the start of 1 November 2026.
 const MIDNIGHT: u64 = 1_793_487_600;
 const DAY: u64 = 86_400;
 
@@ -411,7 +411,7 @@ fn stack_of_a_minute_and_a_month_crosses_midnight() {
     for (second, answer) in [
         (MIDNIGHT - 30, (true, 1, 30)),
         (MIDNIGHT - 20, (true, 0, 20)),
-        // The minute denies, and the month keeps its three credits.
+        // The minute denies, so the month keeps its three credits.
         (MIDNIGHT - 10, (false, 0, 10)),
         (MIDNIGHT, (true, 1, 60)),
         (MIDNIGHT + 1, (true, 0, 59)),

@@ -9,21 +9,21 @@ pub struct Verdict {
     pub allowed: bool,
     /// Credits left now.
     pub credit: u64,
-    /// Nanoseconds until more credits, as the rule's algorithm defines it.
+    /// Nanoseconds until there are more credits, as the rule's algorithm defines it.
     pub reset_ns: u64,
-    /// Credits below 0, when none is left: see [`Outcome::owed`].
+    /// Credits used beyond the limit, if none is left. See [`Outcome::owed`].
     pub owed: u64,
     /// Nanoseconds until the same request would be granted, if it was denied: see [`Outcome::retry_ns`].
     pub retry_ns: Option<u64>,
 }
 
 impl Verdict {
-    /// The answer of a rule that counts nothing.
+    /// Returns the answer of a rule without a counter.
     pub(super) fn uncounted(allowed: bool, credit: u64) -> Self {
         Self { allowed, credit, reset_ns: 0, owed: 0, retry_ns: None }
     }
 
-    /// The balance: credits left, below 0 if more was used. The nearest number of 64 bits.
+    /// Returns the balance: credits left, negative if more were used than there were. Capped to 64 bits.
     pub fn balance(&self) -> i64 {
         let balance = i128::from(self.credit) - i128::from(self.owed);
         i64::try_from(balance).unwrap_or(if self.owed > 0 { i64::MIN } else { i64::MAX })

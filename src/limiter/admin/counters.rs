@@ -1,7 +1,7 @@
 //! The counters of one rule: listed and forgotten, a page at a time.
 //!
-//! Here a rule is found by its name, and its counters by their actors. How many there are never matters: a page is
-//! bounded, and the caller holds the cursor.
+//! A rule is found by its name, and its counters by their actors. The number of counters does not matter: a page is
+//! bounded, and the caller keeps the cursor.
 
 use super::error::AdminError;
 use super::limits::canonical_actor;
@@ -15,19 +15,19 @@ use crate::rules::Rule;
 use crate::store::listing::SHOW;
 use crate::store::{Action, Batch, ListedBucket, Listing, Outcomes, Page, Store, StoreError, outcome_at};
 
-/// Counters in a page, unless the client says otherwise.
+/// Number of counters in a page, unless the client asks for another.
 pub const DEFAULT_PAGE: usize = 100;
-/// Counters in a page, at most.
+/// Maximum number of counters in a page.
 pub const MAX_PAGE: usize = 1_000;
 
-/// A filter for counters, and the place of a page among them.
+/// A filter for counters, and the position of a page among them.
 #[derive(Debug, Clone, Copy)]
 pub struct CountersOf<'a> {
     /// The rule whose counters are listed.
     pub rule: RuleName<'a>,
-    /// `None` stands for every actor.
+    /// The actor. `None` stands for all actors.
     pub actor: Option<&'a str>,
-    /// The cursor of the page before, or `None` for the first page.
+    /// The cursor that the previous page returned; `None` for the first page.
     pub cursor: Option<&'a str>,
     /// The approximate number of counters in a page, at most [`MAX_PAGE`].
     pub count: usize,
@@ -43,17 +43,17 @@ impl CountersOf<'_> {
 /// One counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
-    /// Whose it is; empty for the one counter of a rule without actors.
+    /// The counter's actor. Empty for the one counter of a rule without actors.
     pub actor: String,
     /// Credits left.
     pub credit: u64,
-    /// The same, and below 0 where more was used than there is.
+    /// Credits left, negative if more were used than there were.
     pub balance: i64,
-    /// Nanoseconds until there are more, as the rule's algorithm defines it.
+    /// Nanoseconds until there are more credits, as the rule's algorithm defines it.
     pub reset_ns: u64,
 }
 
-/// A page of counters, in no particular order. It may be empty and not the last one.
+/// A page of counters, in no particular order. Even an empty page need not be the last one.
 #[derive(Debug, Clone, Default)]
 pub struct CounterPage {
     /// The counters of the page.
@@ -72,11 +72,11 @@ pub struct ForgottenPage {
 }
 
 impl Limiter {
-    /// Returns a page of a rule's counters, without those that are full again. With a store in Redis, a counter may be listed
-    /// twice.
+    /// Returns a page of a rule's counters, without those that are full again. With a store in Redis, a counter may be
+    /// listed twice.
     ///
     /// # Errors
-    /// When there is no such rule or it counts nothing, and when the store fails.
+    /// There is no such rule, it has no counter, or the store fails.
     pub async fn counters(&self, of: CountersOf<'_>) -> Result<CounterPage, AdminError> {
         let policy = self.policy().ok_or(Refusal::NoRules)?;
         let (rule, bucket) = of.rule.find(&policy)?;
@@ -84,7 +84,7 @@ impl Limiter {
         let mut page = self.page(&bucket, actor, of).await?;
         self.judge_by_own_limits(&bucket, &mut page).await?;
         let counters = page.buckets.into_iter().filter_map(|listed| {
-            // A rule's actors are text. Redis may hold a name that is not text, and not ours.
+            // A rule's actors are text. A name in Redis that is not text does not belong to divvy.
             let actor = String::from_utf8(listed.actor).ok()?;
             let verdict = Verdict::from(listed.outcome);
             Some(Counter { actor, credit: verdict.credit, balance: verdict.balance(), reset_ns: verdict.reset_ns })
@@ -95,7 +95,8 @@ impl Limiter {
     /// Forgets a page of a rule's counters, as durably as hits are taken.
     ///
     /// # Errors
-    /// Same as [`Limiter::counters`], and if the rule is named by its position. Some of the page may be forgotten then.
+    /// Same as [`Limiter::counters`], or the rule is named by its position. Some counters of the page may be forgotten
+    /// anyway.
     pub async fn forget_counters(&self, of: CountersOf<'_>) -> Result<ForgottenPage, AdminError> {
         let policy = self.policy().ok_or(Refusal::NoRules)?;
         let (rule, bucket) = of.rule.find_for_change(&policy)?;
@@ -110,7 +111,7 @@ impl Limiter {
         Ok(ForgottenPage { forgotten, next: page.next })
     }
 
-    /// Decides again for actors with limits of their own, by these limits.
+    /// Decides again for actors that have limits of their own, under these limits.
     async fn judge_by_own_limits(&self, bucket: &Bucket, page: &mut Page) -> Result<(), StoreError> {
         let now = self.now();
         let rule_limit = bucket.limit_at(now);
@@ -130,7 +131,7 @@ impl Limiter {
         Ok(())
     }
 
-    /// Returns a page, or the counter of `actor` alone.
+    /// Returns a page, or only the counter of `actor`.
     async fn page(&self, bucket: &Bucket, actor: Option<String>, of: CountersOf<'_>) -> Result<Page, StoreError> {
         if let Some(actor) = actor {
             return self.page_of_one(bucket, &actor).await;

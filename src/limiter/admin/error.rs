@@ -1,16 +1,16 @@
-//! Why an operator's request failed.
+//! Reasons why an operator's request failed.
 
 use crate::limiter::error::{ErrorClass, LimiterError, Remedy};
 use crate::limiter::refusal::Refusal;
 use crate::rules::{MAX_RESET_SECONDS, QuotaError};
 use crate::store::StoreError;
 
-/// The longest time that a limit may be set for: 100 years (seconds).
+/// Maximum time for which a limit may be set: 100 years (seconds).
 pub const MAX_LASTS_SECONDS: u64 = MAX_RESET_SECONDS;
-/// The longest actor that may have a limit of its own (bytes).
+/// Maximum length of an actor with a limit of its own (bytes).
 pub(super) const MAX_ACTOR: usize = 4_096;
 
-/// Why counters or limits of actors are not listed or changed.
+/// A reason why counters or limits of actors cannot be listed or changed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AdminError {
     #[error("no rule is called '{0}'")]

@@ -1,7 +1,7 @@
-//! Limits of single actors, as operators and their programs see them: set, told, removed, listed; and how a server learns
-//! of those that its store keeps.
+//! Limits of single actors, as operators and their programs use them: set, shown, removed, listed. Also the way in
+//! which a server follows the limits in its store.
 //!
-//! A limit is kept before it is in force, and in force before it is acknowledged.
+//! A limit is stored before it is in force, and is in force before it is acknowledged.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -22,14 +22,16 @@ use crate::metrics::Metric;
 use crate::rules::{ActorFields, Rule, Settings};
 use crate::store::{ActorLimit, LimitChange, LimitCursor, Store, StoreError};
 
-/// A server that could not follow for longer reads all limits again: the store may have forgotten removals by then.
+/// A server that has not followed the store for longer reads all limits again, because the store may have forgotten
+/// removals by then.
 const TOO_LONG_NS: u64 = 30 * 60 * NANOS_PER_SECOND;
-/// Limits that are over and are dropped at once, at most: a limit that is set waits for one such batch.
+/// Maximum number of expired limits that are dropped at once. Setting a limit waits for at most one such batch.
 const FORGOTTEN_AT_ONCE: usize = 1_000;
-/// Time between two readings of all limits. A replica that takes over may have lost changes, and only this finds them.
+/// Time between two readings of all limits. A replica that takes over may have lost changes, and only a complete
+/// reading finds them.
 const READ_ALL_EVERY_NS: u64 = 60 * 60 * NANOS_PER_SECOND;
 
-/// A limit of a single actor under the rules in force.
+/// A limit of a single actor, under the rules in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedLimit {
     /// The rule's label.
@@ -38,9 +40,10 @@ pub struct ListedLimit {
     pub actor: String,
     /// Credits in place of the rule's. 0 denies every hit.
     pub credits: u64,
-    /// Nanoseconds until it ends. `None` if it stays until it is removed.
+    /// Nanoseconds until the limit expires. `None` if it lasts until it is removed.
     pub ends_ns: Option<u64>,
-    /// It is not in force: no rule that counts has this label, or the rule cannot have this limit or this actor.
+    /// Whether the limit is not in force: no rule with a counter has this label, or the rule cannot have this limit or
+    /// this actor.
     pub is_orphan: bool,
 }
 
@@ -59,7 +62,7 @@ impl ListedLimit {
     }
 }
 
-/// A page of limits, in no particular order. It may be empty and not the last one.
+/// A page of limits, in no particular order. Even an empty page need not be the last one.
 #[derive(Debug, Clone, Default)]
 pub struct LimitsPage {
     /// The limits of the page.
@@ -69,11 +72,11 @@ pub struct LimitsPage {
 }
 
 impl Limiter {
-    /// Gives one actor of the rule with this label `credits` in place of the rule's, for a time or until it is removed. The
-    /// actor's usage carries over. In force from the next batch.
+    /// Gives one actor of the rule with this label `credits` in place of the rule's, for a time or until the limit is
+    /// removed. The actor's usage carries over. The limit is in force from the next batch on.
     ///
     /// # Errors
-    /// See [`AdminError`]. Nothing has changed then, except that after a failure of the store the limit may be kept.
+    /// See [`AdminError`]. After an error nothing has changed, except that the limit may be stored if the store failed.
     pub async fn set_limit(
         &self,
         rule: &str,
@@ -109,7 +112,7 @@ impl Limiter {
     /// Returns the actor's limit, if it has one of its own.
     ///
     /// # Errors
-    /// When there is no such rule, and no limit of a former one.
+    /// There is no such rule, and no limit of a former one.
     pub fn limit_of(&self, rule: &str, actor: &str) -> Result<Option<ListedLimit>, AdminError> {
         let (rule, actor) = match self.owner(rule, actor) {
             // Limits belong to labels, so a rule without one has none.
@@ -124,7 +127,7 @@ impl Limiter {
     /// Removes the actor's limit. Returns whether it had one.
     ///
     /// # Errors
-    /// Same as [`Limiter::limit_of`], and if the rule has no label, or the store fails. The limit may be gone then.
+    /// Same as [`Limiter::limit_of`], the rule has no label, or the store fails. The limit may be removed anyway.
     pub async fn remove_limit(&self, rule: &str, actor: &str) -> Result<bool, AdminError> {
         let (rule, actor) = self.owner(rule, actor)?;
         let _alone = self.limits.known.lock().await;
@@ -133,10 +136,10 @@ impl Limiter {
         Ok(was_there.unwrap_or(is_known))
     }
 
-    /// Returns a page of at most `count` limits, orphans included.
+    /// Returns a page of at most `count` limits, including orphans.
     ///
     /// # Errors
-    /// If the cursor is invalid, and if no rule and no limit has the label.
+    /// The cursor is invalid, or no rule and no limit has the label.
     pub fn limits(&self, of: LimitFilter<'_>, cursor: Option<&str>, count: usize) -> Result<LimitsPage, AdminError> {
         let cursor = cursor.map(|cursor| Cursor::parse(cursor).ok_or(AdminError::Cursor)).transpose()?;
         let policy = self.policy();
@@ -153,10 +156,10 @@ impl Limiter {
         Ok(LimitsPage { limits: listed.collect(), next: next.map(|next| next.to_string()) })
     }
 
-    /// Follows the limits in the store since the last time.
+    /// Follows the changes of limits in the store since the last call.
     ///
     /// # Errors
-    /// The store's: what is known stays in force.
+    /// The store's error. The limits in memory stay in force.
     pub async fn follow_limits(&self) -> Result<(), StoreError> {
         let limits = &self.limits;
         let mut known = limits.known.lock().await;
@@ -189,16 +192,16 @@ impl Limiter {
         Ok(())
     }
 
-    /// Drops some of the limits that are over, from memory and from a store that no other server writes to. Limits can be set
-    /// in between, and a limit that is set again stays.
+    /// Drops some of the expired limits from memory, and from a store that no other server writes to. Limits can be set
+    /// in between. A limit that is set again stays.
     ///
     /// # Errors
-    /// The store's: what is over is not in force, and is dropped later, or after the next start.
+    /// The store's error. Expired limits are not in force, and are dropped later, or after the next start.
     pub async fn drop_expired_limits(&self) -> Result<(), StoreError> {
         let shards = ActorLimits::next_shards(self.limits.looked_through.load(Relaxed));
         self.limits.looked_through.store(shards.end, Relaxed);
         for shard in shards {
-            // Nobody waits for more than one shard.
+            // One shard at a time, so that no caller waits for more than one.
             self.drop_from_memory(shard..shard + 1, self.now());
             yield_now().await;
         }
@@ -208,7 +211,7 @@ impl Limiter {
         Ok(())
     }
 
-    /// Drops from memory some of the limits in these shards that are over at `now`, if there are any.
+    /// Drops from memory some of the limits in these shards that have expired by `now`, if there are any.
     fn drop_from_memory(&self, shards: Range<usize>, now: Timestamp) {
         let dropped = self.limits.memory.drop_expired(shards, FORGOTTEN_AT_ONCE, now);
         if !self.store.is_shared() && !dropped.is_empty() {
@@ -216,12 +219,12 @@ impl Limiter {
         }
     }
 
-    /// Has the store forget some of the limits that were dropped from memory. Returns whether there may be more.
+    /// Makes the store forget some of the limits that were dropped from memory. Returns whether there may be more.
     async fn forget_some(&self) -> Result<bool, StoreError> {
         let limits = &self.limits;
         // A limit that is set during this write must reach the store after it.
         let _alone = limits.known.lock().await;
-        // They leave the queue once the store has forgotten them, so nothing is lost if the caller stops waiting.
+        // Limits leave the queue once the store has forgotten them, so nothing is lost if the caller stops waiting.
         let oldest: Vec<_> = limits.over.lock().iter().take(FORGOTTEN_AT_ONCE).cloned().collect();
         if oldest.is_empty() {
             return Ok(false);
@@ -235,7 +238,7 @@ impl Limiter {
         Ok(true)
     }
 
-    /// How many limits belong to no rule that counts.
+    /// Returns the number of limits whose rule is gone or has no counter.
     pub fn orphaned_limits(&self) -> usize {
         let policy = self.policy();
         let known: HashSet<_> = policy.iter().flat_map(|policy| policy.labels_that_count()).collect();
@@ -266,16 +269,16 @@ impl Limiter {
         metrics
     }
 
-    /// Stores the change, then puts it in force. The caller has locked out other changes. Returns whether there was a limit
-    /// before, if only the store knows.
+    /// Stores the change, then puts it in force. The caller has locked out other changes. Returns whether there was a
+    /// limit before. `None` if the store does not say.
     async fn change_limit(&self, change: LimitChange) -> Result<Option<bool>, StoreError> {
         let was_there = self.store.change_limit(change.clone(), self.now()).await?;
         self.limits.apply(&change);
         Ok(was_there)
     }
 
-    /// Returns the label and the actor that the actor's limit is kept under. The rule may be gone: its limits can be removed
-    /// still.
+    /// Returns the label and the actor under which the actor's limit is stored. Limits can be removed even if their
+    /// rule is gone.
     fn owner(&self, rule: &str, actor: &str) -> Result<(String, String), AdminError> {
         let memory = &self.limits.memory;
         if memory.find(rule, actor, self.now()).is_some() {
@@ -291,15 +294,15 @@ impl Limiter {
     }
 }
 
-/// Returns the actor of a limit, for the rule with this label, in the form that hits give it.
+/// Returns the actor in the form that hits give it, for a limit of the rule with this label.
 fn canonical(label: &str, rule: &Rule, actor: &str) -> Result<String, AdminError> {
     if actor.len() > MAX_ACTOR { Err(AdminError::LongActor) } else { canonical_actor(label, rule, actor) }
 }
 
-/// Returns the actor of the rule with this name in the form that hits give it.
+/// Returns the actor in the form that hits give it, for the rule with this name.
 ///
 /// # Errors
-/// The rule has no actors, or others.
+/// The rule has no actors, or the actor has other fields.
 pub(super) fn canonical_actor(name: &str, rule: &Rule, actor: &str) -> Result<String, AdminError> {
     match rule.actor_fields.as_slice() {
         [] if actor.is_empty() => Ok(String::new()),

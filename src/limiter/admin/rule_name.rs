@@ -1,10 +1,10 @@
-//! How operators name a rule.
+//! The names by which operators refer to a rule.
 
 use super::error::AdminError;
 use crate::limiter::policy::{Bucket, Policy};
 use crate::rules::{Operation, Rule, header};
 
-/// Characters of a name that an error repeats. A client may have sent a very long one.
+/// Maximum number of characters of a name that an error repeats. A client may have sent a very long one.
 const SHOWN: usize = 200;
 
 /// The name of a rule.
@@ -12,18 +12,19 @@ const SHOWN: usize = 200;
 pub enum RuleName<'a> {
     /// The rule's name in answers and listings: see [`Rule::name`].
     Name(&'a str),
-    /// The rule's operation, as the rules file has it, in any order.
+    /// The rule's operation as in the rules file, with pairs in any order.
     Operation(&'a Operation),
 }
 
 impl RuleName<'_> {
-    /// Finds the rule, which must count, and its bucket.
+    /// Finds the rule and its bucket. The rule must have a counter.
     pub(super) fn find(self, policy: &Policy) -> Result<(&Rule, &Bucket), AdminError> {
         let rules = policy.rules.rules();
         let found = match self {
             Self::Name(name) => policy.rules.find_by_name(name).ok_or_else(|| AdminError::NoSuchName(self.shown()))?,
             Self::Operation(operation) => {
-                // A rule has every key once. So as many pairs, all of them found, are the same pairs.
+                // A rule has each key once. So if there are as many pairs, and all of them are found, they are the same
+                // pairs.
                 let is_same = |(_, rule): &(usize, &Rule)| {
                     rule.operation.len() == operation.iter().len()
                         && rule.pairs().all(|(key, value)| operation.get(key) == Some(value))
@@ -40,8 +41,8 @@ impl RuleName<'_> {
         rule.ok_or_else(|| AdminError::Uncounted(self.shown()))
     }
 
-    /// Finds the rule like [`RuleName::find`], for a change of its counters. It must not be named by its position, because the
-    /// change would apply to another rule if the file was reordered.
+    /// Finds the rule as [`RuleName::find`] does, for a change of its counters. The rule must not be named by its
+    /// position, because the change would apply to another rule if the file was reordered.
     pub(super) fn find_for_change(self, policy: &Policy) -> Result<(&Rule, &Bucket), AdminError> {
         let found = self.find(policy)?;
         if let Self::Name(name) = self {
@@ -50,7 +51,7 @@ impl RuleName<'_> {
         Ok(found)
     }
 
-    /// Returns the start of the name.
+    /// Returns the start of the name, for an error.
     pub(super) fn shown(self) -> String {
         match self {
             Self::Name(name) => name.chars().take(SHOWN).collect(),
@@ -59,7 +60,7 @@ impl RuleName<'_> {
     }
 }
 
-/// Returns the name of a rule that was found by `name`, if that does not depend on the order of the rules.
+/// Returns the name of a rule that was found by `name`, unless that name depends on the order of the rules.
 pub(super) fn lasting_name<'a>(name: &str, rule: &'a Rule) -> Result<&'a str, AdminError> {
     rule.lasting_name().ok_or_else(|| AdminError::Unlabeled(RuleName::Name(name).shown()))
 }

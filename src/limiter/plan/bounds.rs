@@ -1,10 +1,10 @@
-//! Bounds on what a request may bring.
+//! Bounds on a request.
 
-/// Requests in a group, at most.
+/// Maximum number of requests in a group.
 pub const MAX_TOGETHER: usize = 16;
-/// Longest name that a client may give a reservation (bytes).
+/// Maximum length of a name that a client gives a reservation (bytes).
 pub const MAX_CLIENT_ID: usize = 255;
-/// Longest idempotency key (bytes).
+/// Maximum length of an idempotency key (bytes).
 pub const MAX_IDEMPOTENCY_KEY: usize = 255;
-/// The longest time of a reservation, unless the operator sets another (seconds).
+/// Default for the maximum TTL of reservations (seconds).
 pub const DEFAULT_MAX_RESERVATION_TTL: u32 = 60;

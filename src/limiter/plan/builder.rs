@@ -25,9 +25,9 @@ pub struct PlanBuilder {
     pub(super) group: Option<Box<OpenGroup>>,
     /// The idempotency key of the requests that are being added.
     pub(super) key: Option<Box<IdempotencyKey>>,
-    /// The longest time of a reservation (seconds).
+    /// Maximum TTL of reservations (seconds).
     pub(super) max_reservation_ttl: u32,
-    /// The key that seals reservation ids is known.
+    /// Whether the key that seals reservation ids is known.
     pub(super) has_seal: bool,
     /// The rules of one request that must all allow it.
     pub(super) stack: Vec<Part>,
@@ -53,13 +53,13 @@ impl PlanBuilder {
         self.has_seal = has_seal;
     }
 
-    /// Sets the client that asks, also for later plans: what clients of one address may have the store remember is bounded.
+    /// Sets the client of this plan and of later ones. The records that clients of one address may create are bounded.
     pub fn set_origin(&mut self, origin: Option<Origin>) {
         self.origin = origin;
         self.plan.batch.origin = origin;
     }
 
-    /// Returns the plan. The builder has no buffers then, until [`PlanBuilder::reuse`].
+    /// Returns the plan. After that, the builder has no buffers until [`PlanBuilder::reuse`].
     pub fn build(&mut self) -> Plan {
         std::mem::take(&mut self.plan)
     }
@@ -70,17 +70,17 @@ impl PlanBuilder {
         self.release();
     }
 
-    /// Lets go of the plan's requests and rules. A builder that waits for its next use must not keep replaced rules in memory.
+    /// Drops the plan's requests and rules, because an idle builder must not keep replaced rules in memory.
     pub fn release(&mut self) {
         self.plan.begin(None, Timestamp::EPOCH);
     }
 
-    /// The plan as far as it has been built.
+    /// Returns the plan as it is so far.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Memory that its buffers hold, used or not (bytes).
+    /// Returns the memory that its buffers hold, used or not (bytes).
     pub fn memory(&self) -> usize {
         self.plan.memory() + self.stack.capacity() * size_of::<Part>() + self.record_id.capacity()
     }
@@ -103,7 +103,7 @@ impl PlanBuilder {
         if let Some(key) = &mut self.key {
             key.request = self.plan.requests.len();
         }
-        // Taken and put back: a clone for each request would cost two atomic operations.
+        // The policy is taken out and put back, because a clone for each request would cost two atomic operations.
         let policy = self.plan.policy.take();
         let added = match &policy {
             None => Err(Refusal::NoRules),
@@ -125,8 +125,8 @@ impl PlanBuilder {
         self.plan.requests.push(request);
     }
 
-    /// Adds a request that needs no rule: `ask` of the bucket that the client calls `key`, under the client's own `limit`, at
-    /// the client's own time if it gives one.
+    /// Adds a request that needs no rule: `ask` for the bucket that the client calls `key`, under the client's own
+    /// `limit`, at the client's own time if there is one.
     pub fn add_bucket(&mut self, space: Space, key: &[u8], limit: Limit, ask: Ask, at: Option<Timestamp>) {
         let at = at.unwrap_or(self.plan.now());
         let write_key = |out: &mut Vec<u8>| key::write_client_key(space, &limit, key, out);
@@ -134,8 +134,9 @@ impl PlanBuilder {
         self.plan.requests.push(Request::OwnLimit(entry));
     }
 
-    /// Adds a request about `cost` credits of the counter that a rule of just these pairs and this `limit`, without debt,
-    /// would have. `intent` is [`Intent::Leave`] or a hit. A cost of 0 means what it means for [`PlanBuilder::add`].
+    /// Adds a request for `cost` credits of the counter that a rule with exactly these pairs and this `limit` would
+    /// have, without debt. `intent` is [`Intent::Leave`] or a hit. A cost of 0 means the same as for
+    /// [`PlanBuilder::add`].
     pub fn add_limited(&mut self, operation: &Operation, limit: Limit, intent: Intent, cost: u64) {
         let prefix = Prefix::new(Space::Rule, operation.iter(), &limit);
         let write_key = |key: &mut Vec<u8>| {
@@ -150,8 +151,8 @@ impl PlanBuilder {
         plan.requests.extend(entry.map(Request::OwnLimit));
     }
 
-    /// Adds a request under a limit of the client's own that allows nothing in any window of `window_ns`. Nothing is counted or
-    /// given back. Waiting does not help, but a client asks again when the clock's next window begins.
+    /// Adds a request under a client's own limit that allows nothing in any window of `window_ns`. Nothing is counted
+    /// or given back. Waiting does not help, but the answer suggests the start of the clock's next window.
     pub fn add_barred(&mut self, window_ns: NonZeroU64, intent: Intent) {
         let (is_hit, now) = (intent.is_hit(), self.plan.now().as_nanos());
         let next_window_ns = window_ns.get() - now % window_ns;
@@ -163,7 +164,7 @@ impl PlanBuilder {
         self.plan.requests.push(Request::Barred(Box::new(outcome)));
     }
 
-    /// Adds a request that is refused already.
+    /// Adds a request that was refused before it reached the plan.
     pub fn add_refused(&mut self, refusal: impl Into<Refusal>) {
         self.plan.requests.push(Request::Refused(refusal.into()));
     }

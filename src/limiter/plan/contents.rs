@@ -10,7 +10,7 @@ use crate::limiter::policy::Policy;
 use crate::limiter::refusal::Refusal;
 use crate::store::{Action, Batch};
 
-/// Memory that a request takes apart from its entries (bytes).
+/// Memory of a request in addition to its entries (bytes).
 pub(in crate::limiter) const REQUEST_WEIGHT: usize = 128;
 
 /// A batch of requests, planned under one set of rules and dated with one time.
@@ -20,27 +20,27 @@ pub struct Plan {
     /// Entries for the store. Several members may share one.
     pub(in crate::limiter) batch: Batch,
     pub(in crate::limiter) requests: Vec<Request>,
-    /// The rules that each request concerns, one request after the other.
+    /// The members of all requests, one request after the other.
     pub(in crate::limiter) members: Vec<Member>,
     pub(in crate::limiter) groups: Vec<Group>,
-    /// The records that settlements concern, one request after the other.
+    /// The records that are settled, one request after the other.
     pub(in crate::limiter) settled: Vec<SettledRecord>,
-    /// Requests that hit rules.
+    /// Number of requests that hit rules.
     pub(in crate::limiter) hits: u64,
 }
 
-/// One request, and where its answer comes from.
+/// One request, and the source of its answer.
 #[derive(Debug)]
 pub(in crate::limiter) enum Request {
-    /// Nothing is asked of the store.
+    /// The store gets no action.
     Refused(Refusal),
     /// An entry under the client's own limit.
     OwnLimit(usize),
-    /// The client's own limit allows nothing, so no counter is asked.
+    /// The client's own limit allows nothing, so no counter is needed.
     Barred(Box<Outcome>),
     /// The rules that the request concerns, canaries included.
     Rules { members: Range<usize>, is_idempotent: bool },
-    /// The records of the reservation that it settles.
+    /// The records of the reservation that the request settles.
     Settlement(Range<usize>),
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Part {
     /// Index among the policy's rules.
     pub rule: usize,
     pub action: Action,
-    /// The rule has a part in the request only if no other rule answers.
+    /// Whether the rule has no part in the request unless no other rule answers.
     pub is_absent: bool,
 }
 
@@ -64,10 +64,10 @@ pub(in crate::limiter) struct Member {
     pub source: Source,
 }
 
-/// The effect of a request on a rule. Metrics count by it.
+/// The effect of a request on a rule. It determines the metric that counts the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::limiter) enum Purpose {
-    /// It looks or forgets, which no metric counts.
+    /// The request looks or forgets, which no metric counts.
     Other,
     Hit,
     /// A hit with an idempotency key.
@@ -78,13 +78,13 @@ pub(in crate::limiter) enum Purpose {
 }
 
 impl Purpose {
-    /// Whether it reports something that has happened already.
+    /// Returns whether the request reports something that has already happened.
     pub fn is_settlement(self) -> bool {
         matches!(self, Self::Charge | Self::Refund | Self::Release)
     }
 }
 
-/// Where a member's answer comes from.
+/// The source of a member's answer.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::limiter) enum Source {
     /// The rule has no counter.
@@ -98,20 +98,21 @@ pub(in crate::limiter) enum Source {
 pub(in crate::limiter) struct Group {
     /// The members, canaries included.
     pub members: Range<usize>,
-    /// The requests; they may bring limits of their own. Empty for the rules of one request.
+    /// The requests, which may have limits of their own. Empty if the members are the rules of one request.
     pub requests: Range<usize>,
 }
 
 /// A record of a reservation that is being settled.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::limiter) struct SettledRecord {
-    /// `None` if this server does not know the calendar of the record's counter: then nothing is reserved there.
+    /// The entry. `None` if this server does not have the calendar of the record's counter: then nothing is reserved
+    /// there.
     pub entry: Option<usize>,
-    /// The rule in force that has the counter.
+    /// The rule in force that has the counter, if any.
     pub rule: Option<usize>,
 }
 
-/// How far a plan has been built, to return to.
+/// A position in a plan that is being built, to which it can return.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mark {
     pub entries: usize,
@@ -122,7 +123,7 @@ pub(super) struct Mark {
 }
 
 impl Plan {
-    /// Empties the plan, dates it, and pins the rules that it is built under.
+    /// Empties the plan, dates it, and pins the rules under which it is built.
     pub(in crate::limiter) fn begin(&mut self, policy: Option<Arc<Policy>>, now: Timestamp) {
         self.batch.begin(now);
         self.requests.clear();
@@ -143,7 +144,7 @@ impl Plan {
         }
     }
 
-    /// Takes back all that was added since `mark`.
+    /// Removes everything that was added since `mark`.
     pub(super) fn return_to(&mut self, mark: Mark) {
         self.batch.truncate(mark.entries);
         self.requests.truncate(mark.requests);
@@ -152,22 +153,22 @@ impl Plan {
         self.hits = mark.hits;
     }
 
-    /// The number of requests.
+    /// Returns the number of requests.
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// Whether it has no requests.
+    /// Returns whether there are no requests.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// The time at which its requests are decided.
+    /// Returns the time at which the requests are decided.
     pub fn now(&self) -> Timestamp {
         self.batch.now()
     }
 
-    /// Memory that its buffers hold, used or not (bytes).
+    /// Returns the memory that its buffers hold, used or not (bytes).
     pub fn memory(&self) -> usize {
         self.batch.memory()
             + self.requests.capacity() * size_of::<Request>()
@@ -176,13 +177,13 @@ impl Plan {
             + self.settled.capacity() * size_of::<SettledRecord>()
     }
 
-    /// Memory that the requests take until they are answered, rather too much than too little (bytes).
+    /// Returns an upper estimate of the memory that the requests take until they are answered (bytes).
     #[inline]
     pub fn weight(&self) -> usize {
         self.batch.weight() + self.requests.len() * REQUEST_WEIGHT
     }
 
-    /// The requests that were refused while the plan was built.
+    /// Returns the requests that were refused while the plan was built.
     pub fn refusals(&self) -> impl Iterator<Item = (usize, &Refusal)> {
         self.requests.iter().enumerate().filter_map(|(index, request)| match request {
             Request::Refused(refusal) => Some((index, refusal)),
@@ -190,7 +191,7 @@ impl Plan {
         })
     }
 
-    /// The record keys of the reservations that the plan makes.
+    /// Returns the record keys of the plan's new reservations.
     pub fn reservation_keys(&self) -> Vec<Arc<[u8]>> {
         let makes_one = |entry: &usize| {
             let action = self.batch.entry(*entry).map(|entry| entry.action);
@@ -200,7 +201,7 @@ impl Plan {
         keys.map(Arc::from).collect()
     }
 
-    /// The members of request `index`, or why it has none.
+    /// Returns the members of request `index`, or the reason why it has none.
     #[inline]
     pub(in crate::limiter) fn members_of(&self, index: usize) -> Result<&[Member], Refusal> {
         match self.requests.get(index) {
@@ -210,14 +211,14 @@ impl Plan {
         }
     }
 
-    /// The entry of a member that makes or frees a reservation.
+    /// Returns the entry of a member that makes or frees a reservation.
     pub(in crate::limiter) fn reservation(&self, member: &Member) -> Option<usize> {
         let Source::Entry(entry) = member.source else { return None };
         self.batch.entry(entry)?.action.is_about_reservation().then_some(entry)
     }
 
-    /// The records of these members' reservations, each after the fingerprint of its rule. An entry that several members share
-    /// counts for the first of them.
+    /// Returns the records of these members' reservations, each with the fingerprint of its rule before it. An entry
+    /// that several members share counts for the first of them.
     pub(in crate::limiter) fn records<'a>(&'a self, members: &'a [Member]) -> impl Iterator<Item = (u32, &'a [u8])> {
         members.iter().enumerate().filter_map(move |(place, member)| {
             let entry = self.reservation(member)?;
@@ -230,12 +231,12 @@ impl Plan {
         })
     }
 
-    /// Characters of the id of these members' reservations.
+    /// Returns the length of the id of these members' reservations (characters).
     pub(super) fn id_length(&self, members: &[Member]) -> usize {
         ReservationId::text_length(self.records(members).map(|(_, key)| key.len()))
     }
 
-    /// The limit that decides a member; `None` if the rule has no counter.
+    /// Returns the limit that decides a member; `None` if the rule has no counter.
     pub(in crate::limiter) fn limit(&self, member: &Member) -> Option<&Limit> {
         let Source::Entry(entry) = member.source else { return None };
         self.batch.entry(entry).map(|entry| &entry.limit)

@@ -1,5 +1,4 @@
-//! How a request's actions become entries of the plan: on their own, under an idempotency key, or in a group that is being
-//! formed.
+//! Entries of the plan: adds a request's actions alone, under an idempotency key, or to a group.
 
 use super::contents::Mark;
 use super::idempotency_key::IdempotencyKey;
@@ -7,12 +6,12 @@ use crate::algorithm::{Ask, Limit, ReservationAsk};
 use crate::clock::Timestamp;
 use crate::store::{Action, Batch, Entry, record_key};
 
-/// How the requests of a group ask a counter that several of them concern.
+/// The way in which actions on the same counter are merged in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Together {
-    /// They are requests of their own: their costs add up.
+    /// The actions belong to different requests, so their costs add up.
     Summed,
-    /// They are parts of one request: the largest cost counts, once. Charges take effect in any case.
+    /// The actions belong to one request. The largest cost counts once, and charges always take effect.
     AsOne,
 }
 
@@ -22,15 +21,16 @@ pub(super) struct OpenGroup {
     together: Together,
     /// The plan before the group.
     pub start: Mark,
-    /// A rule without a counter denies: nothing may be taken, regardless of the counters.
+    /// Whether a rule without a counter denies the group. Then nothing may be taken, regardless of the counters.
     pub is_denied: bool,
-    /// The record id of all that the group reserves.
+    /// The record id of the group's reservations.
     pub record_id: Option<Vec<u8>>,
-    /// Entries since the start that are not part of the group, by index: canaries, and settlements of requests of their own.
+    /// Indexes of entries since the start that are not part of the group: canaries, and settlements that are requests
+    /// of their own.
     pub apart: Vec<usize>,
 }
 
-/// Where entries are added: to the plan's batch, or to the group that is being formed.
+/// The destination of new entries: the plan's batch, or the group that is being formed.
 pub(super) struct Entries<'a> {
     pub batch: &'a mut Batch,
     pub group: Option<&'a mut OpenGroup>,
@@ -52,7 +52,7 @@ impl Entries<'_> {
     ) -> Option<usize> {
         let entry = match (&mut self.key, action) {
             (Some(key), Action::Ask(ask)) => key.push(ask, self.batch, write_key),
-            // Other actions are repeatable as they are.
+            // Other actions are repeatable without a record.
             _ => self.batch.push_if(action, at, write_key),
         };
         match &mut self.group {
@@ -61,7 +61,7 @@ impl Entries<'_> {
         }
     }
 
-    /// Whether this entry is in the group, with another request for its counter or one of its leases.
+    /// Returns whether the group already contains another request for this entry's counter or for one of its leases.
     pub fn has_other_lease(&self, entry: usize) -> bool {
         let (Some(group), Some(key)) = (&self.group, self.batch.key_at(entry)) else { return false };
         if group.apart.binary_search(&entry).is_ok() {
@@ -77,12 +77,12 @@ impl OpenGroup {
         Self { together, start, is_denied: false, record_id: None, apart: Vec::new() }
     }
 
-    /// The group's entries, by index.
+    /// Returns the indexes of the group's entries.
     pub fn entries(&self, batch: &Batch) -> impl Iterator<Item = usize> {
         (self.start.entries..batch.len()).filter(|entry| self.apart.binary_search(entry).is_err())
     }
 
-    /// Takes the batch's last entry into the group: apart, as an entry of its own, or merged with the entry for the same
+    /// Adds the batch's last entry to the group: apart, as an entry of its own, or merged with the entry for the same
     /// counter. Returns its index.
     fn admit(&mut self, last: usize, is_canary: bool, batch: &mut Batch) -> usize {
         let Some(Entry { limit, action, .. }) = batch.entry(last).cloned() else { return last };
@@ -91,7 +91,7 @@ impl OpenGroup {
             return last;
         }
         let key = batch.key_at(last).unwrap_or_default();
-        // Idempotent requests have records of their own.
+        // Each idempotent request has a record of its own.
         let is_idempotent = matches!(action, Action::Idempotent { .. });
         let is_same =
             |known: &[u8]| known == key || (is_idempotent && record_key::bucket(known) == record_key::bucket(key));
@@ -127,12 +127,13 @@ fn merge(one: Action, other: Action, together: Together) -> Action {
     }
 }
 
-/// The ask for as much as both. To look for one credit takes none, and what is taken is there to be looked at.
+/// Returns one ask in place of two. The costs of takes add up. A look adds nothing to a take, and two looks need the
+/// larger cost.
 fn sum(one: Ask, other: Ask) -> Ask {
     match (one, other) {
         (Ask::Look { cost }, Ask::Look { cost: other }) => Ask::Look { cost: cost.max(other) },
         (Ask::Overdraw { cost }, Ask::Overdraw { cost: more }) => Ask::Overdraw { cost: cost.saturating_add(more) },
-        // A rule without debt decides.
+        // A limit without debt takes precedence.
         (Ask::Take { cost } | Ask::Overdraw { cost }, Ask::Take { cost: more } | Ask::Overdraw { cost: more }) => {
             Ask::Take { cost: cost.saturating_add(more) }
         }

@@ -1,4 +1,5 @@
-//! Requests that take effect together or not at all: each counter is asked once, and all of their entries are one group.
+//! Groups of requests, which take effect together or not at all. Each counter has one entry, and all entries form one
+//! group.
 
 use super::builder::PlanBuilder;
 use super::contents::{Group, Plan, Request, Source};
@@ -7,11 +8,11 @@ use super::reservation_id::MAX_ID_TEXT;
 use crate::limiter::refusal::{Refusal, RefusedMember};
 
 impl PlanBuilder {
-    /// Adds the requests that `add` adds as a group: they take effect together or not at all, and each reports its result in
+    /// Adds the requests of `add` as a group: they take effect together or not at all, and each reports its result in
     /// either case.
     ///
     /// # Errors
-    /// If `add` fails, or one of the requests is refused. Nothing is added then.
+    /// `add` fails, or one of the requests is refused. Then nothing is added.
     pub fn together<E: From<RefusedMember>>(
         &mut self,
         together: Together,
@@ -32,11 +33,11 @@ impl PlanBuilder {
     fn close(&mut self, group: OpenGroup) -> Option<RefusedMember> {
         let refused = self.first_refused(group.start.requests);
         if refused.is_some() {
-            // The group is taken back.
+            // The whole group is removed.
             return refused;
         }
         let Plan { batch, members, requests, groups, .. } = &mut self.plan;
-        // The group may use the credit that a settlement gives back, so the entries apart come first.
+        // The group may use credits that a settlement gives back, so the entries that are not part of it come first.
         let entries = batch.take(&group.entries(batch).collect::<Vec<_>>());
         let OpenGroup { start, is_denied, record_id, apart, .. } = group;
         let first = batch.len();
@@ -71,7 +72,7 @@ impl PlanBuilder {
 
     /// Returns the first request from index `first` on that was refused.
     fn first_refused(&self, first: usize) -> Option<RefusedMember> {
-        // A charge that no rule counts fails alone: the group takes nothing that depends on it.
+        // A charge that no rule counts fails alone, because the group takes nothing that depends on it.
         let fails = |(index, refusal): &(usize, &Refusal)| {
             *index >= first && !matches!(refusal, Refusal::NothingToCharge { .. })
         };

@@ -1,5 +1,5 @@
-//! Idempotent requests: a client that got no answer may send one again under the same key. Module
-//! `algorithm` decides what counters remember, and for how long.
+//! Idempotent requests: a client that got no answer may send a request again under the same key. The module `algorithm`
+//! decides what counters remember, and for how long.
 
 use std::collections::HashMap;
 
@@ -12,8 +12,8 @@ use super::table::Intent;
 use crate::limiter::refusal::Refusal;
 use crate::rules::Operation;
 
-/// All that a client asks for under a key. A request with another payload is another request. The fingerprint is the same on
-/// all servers and in all versions, and ignores the order of an operation's pairs.
+/// The content of a request under an idempotency key. A request with another payload is a different request. The
+/// fingerprint is the same on all servers and in all versions, and ignores the order of an operation's pairs.
 #[derive(Debug, Clone)]
 pub struct Payload {
     intent: Intent,
@@ -26,7 +26,7 @@ impl Payload {
         Self { intent, bytes: vec![letter(intent)] }
     }
 
-    /// Adds an operation, with the client's own cost if it gives one.
+    /// Adds an operation, with the client's own cost if there is one.
     pub fn add(&mut self, operation: &Operation, cost: Option<u64>) {
         let mut pairs: Vec<_> = operation.iter().collect();
         pairs.sort_unstable();
@@ -39,7 +39,7 @@ impl Payload {
         self.write_number(cost.unwrap_or(0));
     }
 
-    /// Adds whether the operations are to be taken together, or one by one.
+    /// Adds whether the operations are decided together or one by one.
     pub fn together(&mut self, is_together: bool) {
         self.write_number(is_together.into());
     }
@@ -64,10 +64,10 @@ impl PlanBuilder {
         }
     }
 
-    /// Adds what `add` adds under the client's idempotency `key`: together it is what `payload` describes.
+    /// Adds the requests of `add` under the client's idempotency `key`. `payload` describes all of them.
     ///
     /// # Errors
-    /// If the key is invalid. Nothing is added then.
+    /// The key is invalid. Then nothing is added.
     pub fn idempotent<T>(
         &mut self,
         key: &[u8],

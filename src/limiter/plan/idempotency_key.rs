@@ -1,4 +1,4 @@
-//! An idempotency key, and the records that the requests under it have.
+//! An idempotency key, and the records of its requests.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::table::Intent;
 use crate::algorithm::{Ask, Limit};
 use crate::store::Batch;
 
-/// The idempotency key of the requests that are being added, and the records that it has by now.
+/// The idempotency key of the requests that are being added, and the records so far.
 #[derive(Debug)]
 pub(super) struct IdempotencyKey {
     pub intent: Intent,
@@ -21,7 +21,7 @@ pub(super) struct IdempotencyKey {
 impl IdempotencyKey {
     /// Adds an ask with a record of its answer. See [`Batch::push_if`].
     ///
-    /// A counter that several hits or several rules ask has a record of each.
+    /// If several hits or several rules use the same counter, it gets a record of each.
     pub fn push(
         &mut self,
         ask: Ask,
@@ -41,7 +41,8 @@ impl IdempotencyKey {
     }
 }
 
-/// First letter of the record ids for this intent. Charges have other ids than hits, because both may be about the same thing.
+/// Returns the first letter of the record ids for this intent. Charges have other ids than hits, because a charge may
+/// use the same key as the hit before it.
 pub(super) fn letter(intent: Intent) -> u8 {
     match intent {
         Intent::Charge => b'c',

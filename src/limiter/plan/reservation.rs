@@ -1,4 +1,4 @@
-//! Reservations on their way into the plan: credits that are set aside before they are used.
+//! Adds reservations to the plan: credits that are set aside before they are used.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,14 +11,14 @@ use crate::limiter::refusal::Refusal;
 use crate::rules::Operation;
 use crate::store::unknown_seal_key;
 
-/// A client's wish for a reservation.
+/// The client's terms of a reservation.
 #[derive(Debug, Clone, Copy)]
 pub struct Reserve<'a> {
-    /// At least 1.
+    /// Credits, at least 1.
     pub credits: u64,
-    /// At least 1. A lease lasts as long as its rule says, and needs none.
+    /// TTL, at least 1. A lease needs none, because it lasts as long as its rule says.
     pub ttl_seconds: Option<u32>,
-    /// The client's own name for the reservation. Another request with this name is about the same one.
+    /// The client's own name for the reservation. A repeated request with this name returns the same reservation.
     pub id: Option<&'a [u8]>,
 }
 
@@ -28,10 +28,10 @@ impl PlanBuilder {
         self.add_with_terms(operation, reserve, false);
     }
 
-    /// Adds a [reservation](PlanBuilder::add_reservation) for at most as many credits as a counter can hold. Its time is the allowed
-    /// one that is closest to `ttl_seconds`, or the longest one without it. `credits` is at least 1.
+    /// Adds a [reservation](PlanBuilder::add_reservation) for at most as many credits as a counter can hold. Its TTL is
+    /// the permitted one that is closest to `ttl_seconds`, or the maximum if there is none. `credits` is at least 1.
     ///
-    /// A [group](PlanBuilder::together) of them has one id.
+    /// A [group](PlanBuilder::together) of such reservations has one id.
     pub fn add_clamped_reservation(&mut self, operation: &Operation, credits: u64, ttl_seconds: Option<u32>) {
         let ttl_seconds = ttl_seconds.unwrap_or(u32::MAX).min(self.max_reservation_ttl).max(1);
         self.add_with_terms(operation, Reserve { credits, ttl_seconds: Some(ttl_seconds), id: None }, true);
@@ -49,7 +49,7 @@ impl PlanBuilder {
             return self.add_refused(Refusal::BadClientId);
         }
         if !self.has_seal {
-            // The client could not be given an id to settle it by.
+            // The client could not get an id to settle the reservation with.
             return self.add_refused(unknown_seal_key());
         }
         let mut record_id = std::mem::take(&mut self.record_id);
@@ -69,7 +69,7 @@ impl PlanBuilder {
         }
     }
 
-    /// Characters of the id that request `index`, a reservation, may be answered with.
+    /// Returns the maximum length of the id in the answer to request `index`, a reservation (characters).
     pub fn id_length(&self, index: usize) -> usize {
         self.plan.id_length(self.plan.members_of(index).unwrap_or_default())
     }
@@ -81,7 +81,7 @@ fn new_record_id() -> Vec<u8> {
     id
 }
 
-/// Appends a record id that no other reservation has, on any server.
+/// Appends a record id that is unique among all reservations on all servers.
 fn write_new_record_id(out: &mut Vec<u8>) {
     use std::hash::{BuildHasher, RandomState};
     static FIRST: LazyLock<[u64; 2]> = LazyLock::new(|| [0, 1].map(|half| RandomState::new().hash_one(half)));

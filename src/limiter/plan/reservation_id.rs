@@ -12,31 +12,31 @@ use crate::algorithm::Limit;
 use crate::rules::MAX_STACK;
 use crate::store::{SEAL_BYTES, SealKey, key, record_key};
 
-/// The layout. Version 1 had a checksum in place of the seal.
+/// Version of the layout. Version 1 had a checksum in place of the seal.
 const VERSION: u8 = 2;
-/// Bytes of a record's length.
+/// Size of a record's length (bytes).
 const LENGTH: usize = size_of::<u32>();
-/// Bytes of a rule's fingerprint.
+/// Size of a rule's fingerprint (bytes).
 const RULE: usize = size_of::<u32>();
-/// Records of an id, at most: of operations that are reserved together, each with a stack of rules.
+/// Maximum number of records in an id: operations that are reserved together, each with a stack of rules.
 const MAX_RECORDS: usize = MAX_TOGETHER * MAX_STACK;
-/// Characters of an id, at most: what is sent in a URL must fit there. The records have as much room as in version 1, whose ids
-/// had up to 8 KiB.
+/// Maximum length of an id (characters), so that it fits into a URL. The records have as much room as in version 1,
+/// whose ids had up to 8 KiB.
 pub const MAX_ID_TEXT: usize = 8 * 1024 + 16;
-/// Room for the records of most ids.
+/// Initial capacity, which suffices for most ids.
 const USUAL_BYTES: usize = 192;
 
-/// The id of a reservation: see the module.
+/// The id of a reservation. See the module's documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservationId(Vec<u8>);
 
-/// A text that is not a reservation's id.
+/// The error for a text that is not a reservation's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("unknown reservation id; send the one in the reservation's answer")]
 pub struct BadReservationId;
 
 impl ReservationId {
-    /// Makes the id of the records with these keys, each after its rule's fingerprint.
+    /// Creates the id for records with these keys, each with its rule's fingerprint before it.
     pub(in crate::limiter) fn new<'a>(records: impl Iterator<Item = (u32, &'a [u8])>) -> Self {
         let mut bytes = Vec::with_capacity(USUAL_BYTES);
         bytes.push(VERSION);
@@ -54,10 +54,10 @@ impl ReservationId {
         (bytes * 4).div_ceil(3)
     }
 
-    /// Reads an id that was sealed with this key.
+    /// Parses an id that was sealed with this key.
     ///
     /// # Errors
-    /// If the seal is not valid, or the records are malformed.
+    /// The seal is not valid, or the records are malformed.
     pub fn parse(text: &[u8], key: &SealKey) -> Result<Self, BadReservationId> {
         if text.len() > MAX_ID_TEXT {
             return Err(BadReservationId);
@@ -69,7 +69,7 @@ impl ReservationId {
         }
         bytes.truncate(bytes.len() - SEAL_BYTES);
         let id = Self(bytes);
-        // Ids that divvy makes always are.
+        // Every id that divvy makes is whole.
         if id.is_whole() { Ok(id) } else { Err(BadReservationId) }
     }
 
@@ -81,25 +81,25 @@ impl ReservationId {
         URL_SAFE_NO_PAD.encode_to_string(bytes)
     }
 
-    /// Returns the keys of its records, each after its rule's fingerprint.
+    /// Returns the keys of the records, each with its rule's fingerprint before it.
     pub(in crate::limiter) fn records(&self) -> impl Iterator<Item = (u32, &[u8])> {
         let mut rest = self.0.get(1..).unwrap_or_default();
         std::iter::from_fn(move || next_record(&mut rest))
     }
 
-    /// Whether it names leases only. Their rule says how long they last.
+    /// Returns whether the id names only leases. Their rule says how long they last.
     pub(in crate::limiter) fn is_of_leases(&self) -> bool {
         let limit = |key| key::split_limit(record_key::split(key)?.0)?.1;
         let is_lease = |key| matches!(limit(key), Some(Limit::Concurrency(_)));
         !self.is_of_nothing() && self.records().all(|(_, key)| is_lease(key))
     }
 
-    /// Whether it names no counter, because no rule counts the request.
+    /// Returns whether the id names no counter, because no rule counts the request.
     pub fn is_of_nothing(&self) -> bool {
         self.records().next().is_none()
     }
 
-    /// Whether it consists of whole records, and not of too many.
+    /// Returns whether the id consists of whole records, and not too many.
     fn is_whole(&self) -> bool {
         let mut rest = self.0.get(1..).unwrap_or_default();
         let count = std::iter::from_fn(|| next_record(&mut rest)).count();
@@ -150,7 +150,7 @@ mod tests {
         assert!(ReservationId::parse(text.as_bytes(), &seal_key()).is_ok());
     }
 
-    /// Their checksum is one that anybody can compute.
+    /// Anyone can compute the checksum of such ids.
     #[test]
     fn ids_of_version_1_are_refused() {
         for version in [1, 3] {
@@ -195,7 +195,7 @@ mod tests {
             prop_assert_eq!(ReservationId::parse(text.as_bytes(), &seal_key()).is_ok(), key == seal_key());
         }
 
-        /// The bytes are not what divvy writes, but their seal is valid.
+        /// divvy would not write these bytes, but their seal is valid.
         #[test]
         fn sealed_bytes_are_whole_records_or_refused(bytes: Vec<u8>, version in prop::sample::select(vec![VERSION, 1, 0])) {
             let sealed = ReservationId([&[version], &*bytes].concat());

@@ -1,6 +1,7 @@
-//! How a request becomes members of the plan: one for each rule that it matches and that has a part in it.
+//! Turns a request into members of the plan, one for each rule that has a part in it.
 //!
-//! Canaries are asked apart. A single rule that answers is asked alone. Several that must all allow are asked as a group.
+//! Canaries get entries that are not part of a group. A single rule that answers gets one entry. Several rules that
+//! must all allow the request get a group.
 
 use std::borrow::Cow;
 
@@ -17,10 +18,10 @@ use crate::rules::{MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule, Scra
 use crate::store::Action;
 use crate::store::record_key::{self, RecordSpace};
 
-/// Answer to an actor that may take nothing.
+/// The answer to an actor that may take nothing.
 const NOTHING: Source = Source::Fixed { allowed: false, credit: 0 };
 
-/// A request on its way to the rules that it matches.
+/// A request, and its context while its rules are added.
 struct Context<'a> {
     policy: &'a Policy,
     operation: &'a Operation,
@@ -37,7 +38,7 @@ impl PlanBuilder {
     /// Adds a member for each rule that has a part in the request.
     ///
     /// # Errors
-    /// The request is refused. The caller takes back what was added for it.
+    /// The request is refused. The caller removes what was added for it.
     #[inline]
     pub(super) fn add_members(
         &mut self,
@@ -64,14 +65,14 @@ impl PlanBuilder {
             let part = context.part(index, rule)?;
             let is_alone = answering == 0 && entries.group.is_none();
             match rule.match_policy {
-                // A peek is about the answer alone, and canaries do not answer.
+                // A peek needs only the answer, and canaries do not answer.
                 MatchPolicy::Canary if part.is_absent || intent == Intent::Peek => {}
                 MatchPolicy::Canary => context.ask(part, rule, members, &mut entries)?,
                 _ if part.is_absent => absent = Some((part, rule)),
                 MatchPolicy::Stop if is_alone => return context.ask(part, rule, members, &mut entries),
                 MatchPolicy::And | MatchPolicy::Stop => {
                     answering += 1;
-                    // Usage that has happened counts, even if another rule denies.
+                    // Usage that has already happened counts even if another rule denies.
                     if part.action.is_settlement() {
                         context.ask(part, rule, members, &mut entries)?;
                     } else {
@@ -91,7 +92,7 @@ impl PlanBuilder {
     }
 }
 
-/// Finds the modes of a gateway's request.
+/// Returns the modes of a gateway's request.
 #[cold]
 fn modes(policy: &Policy, operation: &Operation, intent: Intent, cost: Option<u64>, scratch: &mut Scratch) -> Modes {
     let mut modes = Modes::default();
@@ -104,7 +105,7 @@ fn modes(policy: &Policy, operation: &Operation, intent: Intent, cost: Option<u6
 }
 
 impl Context<'_> {
-    /// Returns the request's part at the rule.
+    /// Returns the action of the request on the rule.
     #[inline]
     fn part(&self, index: usize, rule: &Rule) -> Result<Part, Refusal> {
         // Fast path: a plain hit on a rule without costs, debt and leases.
@@ -118,7 +119,7 @@ impl Context<'_> {
 
     #[inline(never)]
     fn part_by_table(&self, index: usize, rule: &Rule) -> Result<Part, Refusal> {
-        // A cost that cannot be read does not matter to a counter that is forgotten.
+        // An invalid cost does not prevent a counter from being forgotten.
         let credits = if self.intent == Intent::Forget { 0 } else { rule.cost(self.operation, self.cost)? };
         let (kind, cost) = (RuleKind::of(rule), Cost { credits, is_none: self.cost == Some(0) });
         let treatment = treatment(self.intent, kind, cost, self.modes);
@@ -138,7 +139,7 @@ impl Context<'_> {
         Ok(Part { rule: index, action, is_absent: matches!(treatment, Treatment::Absent(_)) })
     }
 
-    /// Checks that a gateway's request names the lease.
+    /// Checks that a gateway's request names its lease.
     fn check_hold(&self, rule: &Rule, treatment: Treatment) -> Result<(), Refusal> {
         let is_gateway = matches!(self.intent, Intent::Enter | Intent::EnterOrCharge | Intent::Leave);
         if is_gateway && !matches!(treatment, Treatment::Absent(_) | Treatment::Refused(_)) {
@@ -147,7 +148,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Checks the time of a reservation.
+    /// Checks the TTL of a reservation.
     fn check_ttl(&self) -> Result<(), Refusal> {
         match self.terms {
             Some(&Terms { ttl_seconds: Some(ttl_seconds), max_ttl_seconds: max, .. }) if ttl_seconds > max => {
@@ -167,7 +168,7 @@ impl Context<'_> {
         }
     }
 
-    /// Asks the rules of `stack`, which must all allow.
+    /// Adds the rules of `stack`, which must all allow the request.
     fn ask_stack(
         &self,
         stack: &[Part],
@@ -187,7 +188,7 @@ impl Context<'_> {
             return Ok(());
         }
         if is_denied {
-            // Nothing can be taken, regardless of the counters.
+            // Nothing may be taken, regardless of the counters.
             entries.batch.only_look(first_entry);
         }
         if self.intent.is_hit() {
@@ -197,7 +198,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Asks a rule, and adds it to the members.
+    /// Adds a rule's entry, and its member.
     #[inline]
     fn ask(
         &self,
@@ -224,7 +225,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Adds an entry about a reservation or a lease, or one that belongs to it. See [`Entries::add`].
+    /// Adds an entry for a reservation or a lease. See [`Entries::add`].
     #[inline(never)]
     fn add_with_terms(
         &self,
@@ -258,11 +259,11 @@ impl Context<'_> {
         Ok(entry)
     }
 
-    /// Appends the key of the rule's counter. Returns its limit, if the actor may use anything.
+    /// Appends the key of the rule's counter. Returns its limit, unless the actor may take nothing.
     #[inline]
     fn write_key(&self, bucket: &Bucket, action: Action, key: &mut Vec<u8>) -> Option<Limit> {
         match bucket.write_key(self.operation, self.now, key) {
-            // Usage counts, and can be forgotten, even if the actor may use nothing more.
+            // Usage counts, and can be forgotten, even if the actor may take nothing more.
             None if action == Action::Forget || action.is_settlement() => Some(bucket.limit_at(self.now)),
             limit => limit,
         }
@@ -280,7 +281,7 @@ impl Context<'_> {
     }
 }
 
-/// The request's name for the lease that it takes from the rule, or frees.
+/// Returns the request's name for the lease that it takes from the rule or frees.
 fn hold<'a>(rule: &Rule, operation: &'a Operation) -> Result<&'a [u8], Refusal> {
     let Some(field) = &rule.hold_field else { return Err(Refusal::NoHoldField { rule: rule.to_string() }) };
     let lease = operation.get(field).unwrap_or_default().as_bytes();
@@ -290,7 +291,7 @@ fn hold<'a>(rule: &Rule, operation: &'a Operation) -> Result<&'a [u8], Refusal> 
     Err(Refusal::BadHold { rule: rule.to_string(), field: field.clone() })
 }
 
-/// The answer of a rule without a counter.
+/// Returns the answer of a rule without a counter.
 fn fixed(rule: &Rule) -> Source {
     match rule.quota {
         Quota::Always { credit } => Source::Fixed { allowed: true, credit },

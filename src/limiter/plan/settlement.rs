@@ -1,4 +1,4 @@
-//! Commits, releases and renewals on their way into the plan: each concerns all records that a reservation's id names.
+//! Adds commits, releases and renewals to the plan. Each concerns all records in a reservation's id.
 
 use super::builder::PlanBuilder;
 use super::contents::{Request, SettledRecord};
@@ -24,7 +24,7 @@ impl PlanBuilder {
         self.plan.requests.push(request);
     }
 
-    /// Checks the time of a renewal. A lease lasts as long as its rule says.
+    /// Checks the TTL of a renewal. A lease lasts as long as its rule says.
     fn check_renewal(&self, id: &ReservationId, settlement: Settlement) -> Result<(), Refusal> {
         let max = self.max_reservation_ttl;
         match settlement {
@@ -36,7 +36,7 @@ impl PlanBuilder {
         }
     }
 
-    /// Asks about every record as one group, so the first of several settlements decides about all of them.
+    /// Adds an entry for every record, as one group. So the first of several settlements decides about all of them.
     fn settle_records(&mut self, policy: &Policy, id: &ReservationId, settlement: Settlement) -> Request {
         let (batch, settled) = (&mut self.plan.batch, &mut self.plan.settled);
         let (first, first_entry) = (settled.len(), batch.len());
@@ -62,7 +62,7 @@ impl PlanBuilder {
         if is_foreign { Request::Refused(BadReservationId.into()) } else { Request::Settlement(records) }
     }
 
-    /// Whether each entry from index `first` on has a bucket of its own, as a group needs.
+    /// Returns whether the entries from index `first` on are all for different buckets, as a group requires.
     fn names_each_bucket_once(&self, first: usize) -> bool {
         let entries = first..self.plan.batch.len();
         if entries.len() < 2 {
@@ -75,9 +75,9 @@ impl PlanBuilder {
     }
 }
 
-/// Finds the rule in force with this bucket, and the bucket's limit: the actor's own, or the rule's. If several rules share
-/// the bucket, `fingerprint` chooses. Without a rule, the limit is read from the key, and is `None` if this server's zone data
-/// do not have its calendar's zone.
+/// Finds the rule in force that has this bucket, and the bucket's limit: the actor's own, or the rule's. If several
+/// rules share the bucket, `fingerprint` selects one. Without a rule, the limit is read from the key. It is `None` if
+/// this server's zone data lack the zone of its calendar.
 fn limit_of_bucket(
     policy: &Policy,
     fingerprint: u32,
@@ -89,7 +89,7 @@ fn limit_of_bucket(
         return Some((Some(rule), Some(bucket.limit_of(actor, now).unwrap_or_else(|| bucket.limit_at(now)))));
     }
     key::split_limit(key)?;
-    // The id is sealed, so an operator's rules had this calendar. It is loaded once, and stays in memory.
+    // The id is sealed, so this calendar comes from an operator's rules. It is loaded once, and stays in memory.
     let limit = match key::split_stored_limit(key).map(|(_, limit)| limit) {
         Some(Limit::CalendarWindow(window)) => {
             Some(Limit::CalendarWindow(Calendar::of(window.calendar)?.dated(window, now)))

@@ -1,7 +1,7 @@
-//! The one place that says what a request does to a rule: its intent by the kind of rule.
+//! The table of effects: the effect of a request on a rule, by intent and kind of rule.
 //!
-//! The function [`treatment`] is the table; docs/architecture.md shows it, as the test prints it. Buckets under the client's
-//! own limit do not pass through here.
+//! The function [`treatment`] is the table. docs/architecture.md shows it in the form in which a test prints it.
+//! Buckets under a client's own limit do not use it.
 
 use crate::algorithm::{Ask, Limit, ReservationAsk};
 use crate::rules::{MatchPolicy, Overrun, Quota, Rule};
@@ -9,52 +9,54 @@ use crate::rules::{MatchPolicy, Overrun, Quota, Rule};
 /// The intent of a request about an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
-    /// Take credit.
+    /// Takes credits.
     Hit,
-    /// Report what a hit would be answered, without taking.
+    /// Returns the answer that a hit would get, and takes nothing.
     Peek,
-    /// Forget every counter that a hit would take from.
+    /// Forgets every counter that a hit would take from.
     Forget,
-    /// Count what was used already, regardless of what is left.
+    /// Counts credits that were used already, regardless of how many are left.
     Charge,
-    /// Give back, up to what was taken.
+    /// Gives credits back, at most as many as were taken.
     Refund,
-    /// A gateway's question before a request: take credit, and from each concurrency rule the lease that its `holdField` names.
+    /// A gateway's question before a request. Takes credits, and takes the lease that a concurrency rule's `holdField`
+    /// names.
     Enter,
-    /// Same as [`Intent::Enter`]. If a rule with debt counts the cost, the cost has arisen already, and is charged.
+    /// Same as [`Intent::Enter`], but if a rule with debt counts the cost, the cost has already arisen and is charged.
     EnterOrCharge,
-    /// Same as [`Intent::Refund`], and free the leases that [`Intent::Enter`] took. If it frees any, it gives back nothing else.
+    /// Same as [`Intent::Refund`], but also frees the leases that [`Intent::Enter`] took. If it frees any, it gives
+    /// back nothing else.
     Leave,
-    /// Set credit aside.
+    /// Sets credits aside.
     Reserve,
 }
 
 impl Intent {
-    /// Whether rules are asked to allow it, and metrics count what they answer.
+    /// Returns whether rules decide about the request, and metrics count their answers.
     pub fn is_hit(self) -> bool {
         matches!(self, Self::Hit | Self::Enter | Self::EnterOrCharge | Self::Reserve)
     }
 }
 
-/// The kind of a rule: all that the table knows about it.
+/// The kind of a rule: all properties that the table depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleKind {
     pub counter: Counter,
     pub has_debt: bool,
-    /// `costField = none`: each request costs one.
+    /// Whether each request costs one credit (`costField = none`).
     pub counts_requests: bool,
     pub is_canary: bool,
 }
 
-/// The unit that a rule counts.
+/// The unit of a rule's counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
-    /// It always allows, or never.
+    /// No counter: the rule always allows, or never.
     None,
     Credits,
-    /// Single events. None can be over the limit.
+    /// Single events, which can never exceed the limit.
     Log,
-    /// Leases, which requests name by a field if `are_named`.
+    /// Leases. If `are_named`, a field of the request names them.
     Leases {
         are_named: bool,
     },
@@ -76,12 +78,12 @@ impl RuleKind {
         }
     }
 
-    /// Whether a gateway's cost settles what was used of the rule before.
+    /// Returns whether a gateway's cost is charged to the rule as earlier usage.
     pub fn charges_on_enter(self) -> bool {
         self.has_debt && !self.counts_requests && !self.is_canary
     }
 
-    /// Whether gateways take leases of the rule.
+    /// Returns whether gateways take leases of the rule.
     pub fn leases_to_gateways(self) -> bool {
         self.counter == Counter::Leases { are_named: true }
     }
@@ -90,30 +92,31 @@ impl RuleKind {
 /// Modes that depend on all rules that a request matches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Modes {
-    /// Of an [`Intent::EnterOrCharge`]: a matched rule [charges](RuleKind::charges_on_enter), so the request is about a cost that
-    /// has arisen, and rules that count requests have counted it before.
+    /// For an [`Intent::EnterOrCharge`], whether a matched rule [charges](RuleKind::charges_on_enter). Then the request
+    /// is about a cost that has already arisen, and rules that count requests have already counted it.
     pub charges: bool,
-    /// Of an [`Intent::Leave`]: a matched rule [leases to gateways](RuleKind::leases_to_gateways).
+    /// For an [`Intent::Leave`], whether a matched rule [leases to gateways](RuleKind::leases_to_gateways).
     pub frees_leases: bool,
 }
 
 /// The cost of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cost {
-    /// The rule's cost, or the client's own.
+    /// Credits, by the rule or by the client.
     pub credits: u64,
-    /// The client itself gave a cost of 0.
+    /// Whether the client itself gave a cost of 0.
     pub is_none: bool,
 }
 
 /// The effect of a request on a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Treatment {
-    /// The rule has no part in it. If no other rule answers, it answers this ask, which changes nothing.
+    /// The rule has no part in the request. If no other rule answers, the answer is the outcome of this ask, which
+    /// changes nothing.
     Absent(Ask),
     Ask(Ask),
     Forget,
-    /// Set credits aside, or take the lease. If a lease of that name is held, it is kept.
+    /// Sets credits aside, or takes the lease. If the lease is already held, it is kept.
     Reserve {
         credits: u64,
     },
@@ -121,7 +124,7 @@ pub enum Treatment {
     Refused(Objection),
 }
 
-/// Why a rule cannot do what is wanted.
+/// A reason why a rule does not support a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Objection {
     /// A log cannot count more than its limit.
@@ -134,7 +137,7 @@ pub enum Objection {
     NoHoldField,
 }
 
-/// The table.
+/// Returns the effect of a request on a rule: the table.
 pub fn treatment(intent: Intent, rule: RuleKind, cost: Cost, modes: Modes) -> Treatment {
     match rule.counter {
         Counter::Leases { are_named } => lease_treatment(intent, rule.is_canary, are_named, cost, modes),
@@ -142,7 +145,7 @@ pub fn treatment(intent: Intent, rule: RuleKind, cost: Cost, modes: Modes) -> Tr
     }
 }
 
-/// Treatment of a rule that counts credits, or nothing.
+/// Returns the effect on a rule that counts credits, or nothing.
 fn credit_treatment(intent: Intent, rule: RuleKind, cost: u64, modes: Modes) -> Treatment {
     let RuleKind { counter, has_debt, counts_requests, is_canary } = rule;
     let has_no_part = counts_requests || modes.frees_leases || counter == Counter::None;
@@ -151,7 +154,7 @@ fn credit_treatment(intent: Intent, rule: RuleKind, cost: u64, modes: Modes) -> 
         Intent::Peek if has_debt => Treatment::Ask(look(1)),
         Intent::Peek => Treatment::Ask(look(cost)),
         Intent::Charge if has_no_part => Treatment::Absent(Ask::Charge { cost: 0 }),
-        // A canary counts what it can.
+        // A canary counts as much as it can.
         Intent::Charge if counter == Counter::Log && !is_canary => Treatment::Refused(Objection::LogCannotCharge),
         Intent::Charge => Treatment::Ask(Ask::Charge { cost }),
         Intent::Refund | Intent::Leave if has_no_part => Treatment::Absent(Ask::Refund { cost: 0 }),
@@ -162,14 +165,14 @@ fn credit_treatment(intent: Intent, rule: RuleKind, cost: u64, modes: Modes) -> 
             Treatment::Ask(Ask::Overdraw { cost })
         }
         Intent::Hit | Intent::Enter | Intent::EnterOrCharge => Treatment::Ask(hit(cost)),
-        // Rules that count requests count this one, and canaries count what it asks for.
+        // Rules that count requests count this one. Canaries count its credits.
         Intent::Reserve if counts_requests || is_canary => Treatment::Ask(hit(cost)),
         Intent::Reserve if counter == Counter::Log => Treatment::Refused(Objection::LogCannotReserve),
         Intent::Reserve => Treatment::Reserve { credits: cost },
     }
 }
 
-/// Treatment of a concurrency rule. Costs do not concern it.
+/// Returns the effect on a concurrency rule, which does not depend on costs.
 fn lease_treatment(intent: Intent, is_canary: bool, are_named: bool, cost: Cost, modes: Modes) -> Treatment {
     let absent = Treatment::Absent(Ask::Refund { cost: 0 });
     let take = Treatment::Reserve { credits: cost.credits };
@@ -177,7 +180,7 @@ fn lease_treatment(intent: Intent, is_canary: bool, are_named: bool, cost: Cost,
         Intent::Forget => Treatment::Forget,
         Intent::Peek => Treatment::Ask(look(cost.credits)),
         Intent::Reserve => take,
-        // A canary never keeps a request from passing.
+        // A canary never denies a request.
         Intent::Hit if is_canary => absent,
         Intent::Hit if cost.is_none => Treatment::Ask(look(0)),
         Intent::Hit => Treatment::Refused(Objection::TakesLeases),
@@ -193,30 +196,30 @@ fn lease_treatment(intent: Intent, is_canary: bool, are_named: bool, cost: Cost,
     }
 }
 
-/// A way to settle a reservation, or to keep it.
+/// A settlement or a renewal of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settlement {
-    /// Count what was used, and free the rest.
+    /// Counts the used credits, and frees the rest.
     Commit {
         /// Credits that were used.
         cost: u64,
     },
-    /// Free all of it.
+    /// Frees all credits.
     Release,
-    /// Keep it for `ttl_seconds` from now on; `None`: for the time that it was made for.
+    /// Extends the reservation: it lasts `ttl_seconds` from now on, or its original TTL if that is `None`.
     Renew {
-        /// Time to live from now on.
+        /// New TTL.
         ttl_seconds: Option<u32>,
     },
 }
 
 impl Settlement {
-    /// Returns the ask for a record whose counter has this limit; `None` if nothing is ever reserved there. `is_in_force`: a rule in
-    /// force has the counter.
+    /// Returns the ask for a record whose counter has this limit. `None` if nothing is ever reserved there.
+    /// `is_in_force` says whether a rule in force has the counter.
     pub fn ask(self, limit: &Limit, is_in_force: bool) -> Option<ReservationAsk> {
         Some(match (self, limit) {
             (_, Limit::SlidingLog(_)) => return None,
-            // Without the reservation, what was used is charged, if a rule counts it.
+            // Without the reservation, the cost is charged, if a rule counts it.
             (Self::Commit { cost }, _) => ReservationAsk::Commit { cost, charges: is_in_force },
             (Self::Release, _) => ReservationAsk::Release,
             // A lease lasts as long as its rule says.
@@ -228,13 +231,13 @@ impl Settlement {
     }
 }
 
-/// The ask of a hit. A gateway that charges afterwards asks first with a cost of 0. To take nothing is always
-/// possible, so the hit looks whether one credit is left instead.
+/// Returns the ask of a hit. A gateway that charges afterwards first hits with a cost of 0. Taking nothing would always
+/// be allowed, so such a hit checks whether one credit is left.
 pub fn hit(cost: u64) -> Ask {
     if cost == 0 { look(0) } else { Ask::Take { cost } }
 }
 
-/// The ask of a peek at such a hit.
+/// Returns the ask of a peek at such a hit.
 fn look(cost: u64) -> Ask {
     Ask::Look { cost: cost.max(1) }
 }

@@ -1,4 +1,4 @@
-//! The terms of a reservation, and the names that clients give reservations and leases.
+//! The terms of a reservation, and names that clients give to reservations and leases.
 
 use super::bounds::MAX_CLIENT_ID;
 
@@ -6,14 +6,14 @@ use super::bounds::MAX_CLIENT_ID;
 #[derive(Debug)]
 pub(super) struct Terms {
     pub ttl_seconds: Option<u32>,
-    /// The longest time of anything but a lease (seconds).
+    /// Maximum TTL of a reservation that is not a lease (seconds).
     pub max_ttl_seconds: u32,
     pub record_id: Vec<u8>,
-    /// No counter is asked for more than it can hold.
+    /// Whether each counter sets aside at most as many credits as it can hold.
     pub is_clamped: bool,
 }
 
-/// Whether a client may give this name to a reservation.
+/// Returns whether a client may give this name to a reservation.
 pub(super) fn is_client_id(id: &[u8]) -> bool {
     (1..=MAX_CLIENT_ID).contains(&id.len())
 }

@@ -1,8 +1,7 @@
-//! Limits of single actors in memory: the credits that an actor has in place of its rule's. Hits look them up by hash. Stores
-//! keep them beyond the process.
+//! Limits of single actors in memory: the credits that an actor has in place of its rule's. Hits look them up by hash.
+//! Stores keep them beyond the process.
 //!
-//! They belong to a rule's label. So they outlive a rule that is removed, and are in force again with the next rule that has
-//! its label.
+//! They belong to a rule's label. So they outlive a removed rule, and apply again to the next rule with its label.
 
 use std::hash::BuildHasher;
 use std::ops::Range;
@@ -17,7 +16,7 @@ use parking_lot::RwLock;
 use crate::clock::Timestamp;
 use crate::store::{ActorLimit, LimitChange};
 
-/// Parts of the memory, each behind a lock of its own.
+/// Number of shards, each with its own lock.
 const SHARDS: usize = 1_024;
 
 /// A filter for limits.
@@ -25,7 +24,7 @@ const SHARDS: usize = 1_024;
 pub struct LimitFilter<'a> {
     /// The rule's label.
     pub rule: Option<&'a str>,
-    /// `None` for the limits of all actors.
+    /// The actor; `None` for the limits of all actors.
     pub actor: Option<&'a str>,
 }
 
@@ -54,7 +53,7 @@ struct Limit {
     of: Arc<LabelLimits>,
     actor: Box<str>,
     limit: ActorLimit,
-    /// Number of the latest reading of all limits that contained this one.
+    /// Number of the latest complete reading that contained this limit.
     reading: u32,
 }
 
@@ -74,7 +73,7 @@ fn is_over(limit: ActorLimit, now: Timestamp) -> bool {
 
 impl Shards {
     fn of(&self, hash: u64) -> Option<&RwLock<HashTable<Limit>>> {
-        // Tables use the lower bits.
+        // Hash tables use the lower bits.
         self.0.get(usize::try_from(hash >> 32).unwrap_or_default() % SHARDS)
     }
 }
@@ -83,11 +82,11 @@ impl LabelLimits {
     /// Returns the limit that the actor has in place of the rule's.
     #[inline]
     pub(in crate::limiter) fn get(&self, actor: &[u8], now: Timestamp) -> Option<ActorLimit> {
-        // Fast path: nearly no rule has limits of actors.
+        // Fast path: very few rules have limits of actors.
         if self.len.load(Relaxed) == 0 { None } else { self.find(actor).filter(|limit| !is_over(*limit, now)) }
     }
 
-    /// Returns the actor's limit, even if it is over.
+    /// Returns the actor's limit, even if it has expired.
     fn find(&self, actor: &[u8]) -> Option<ActorLimit> {
         let hash = self.hash(actor);
         let shard = self.shards.of(hash)?.read();
@@ -110,7 +109,7 @@ impl ActorLimits {
     /// All shards.
     pub(in crate::limiter) const ALL: Range<usize> = 0..SHARDS;
 
-    /// Returns the number of limits under labels that `is_meant` accepts. Limits that are over count until they are dropped.
+    /// Returns the number of limits under labels that `is_meant` accepts. Expired limits count until they are dropped.
     pub(in crate::limiter) fn count(&self, is_meant: impl Fn(&str) -> bool) -> usize {
         let labels = self.labels.read();
         labels.values().filter(|of| is_meant(&of.label)).map(|of| of.len.load(Relaxed)).sum()
@@ -121,7 +120,7 @@ impl ActorLimits {
         self.count(|_| true)
     }
 
-    /// Whether there is a limit of this label.
+    /// Returns whether there is a limit under this label.
     pub(in crate::limiter) fn has_label(&self, label: &str) -> bool {
         self.labels.read().get(label).is_some_and(|of| of.len.load(Relaxed) > 0)
     }
@@ -131,7 +130,7 @@ impl ActorLimits {
         self.labels.read().get(label)?.get(actor.as_bytes(), now)
     }
 
-    /// Whether the change is about a limit in memory, in force or over.
+    /// Returns whether the change is about a limit in memory, in force or expired.
     pub(in crate::limiter) fn has(&self, change: &LimitChange) -> bool {
         self.labels.read().get(&change.rule).is_some_and(|of| of.find(change.actor.as_bytes()).is_some())
     }
@@ -176,12 +175,12 @@ impl ActorLimits {
         }
     }
 
-    /// Drops all limits that the reading with this number, which is complete, did not contain.
+    /// Drops every limit that was not in the complete reading with this number.
     pub(in crate::limiter) fn keep_read(&self, reading: u32) {
         self.retain(Self::ALL, |limit| limit.reading == reading);
     }
 
-    /// Drops at most `most` of the limits in these shards that are over. Returns them.
+    /// Drops at most `most` of the expired limits in these shards, and returns them.
     pub(in crate::limiter) fn drop_expired(
         &self,
         shards: Range<usize>,
@@ -211,13 +210,14 @@ impl ActorLimits {
         }
     }
 
-    /// Returns the next sixteenth of the shards, after those that ended at `after`.
+    /// Returns the next sixteenth of the shards. `after` is the end of the previous range.
     pub(in crate::limiter) fn next_shards(after: usize) -> Range<usize> {
         let start = after % SHARDS;
         start..(start + SHARDS / 16).min(SHARDS)
     }
 
-    /// Returns at most `count` of the limits in force at `now`, after the cursor. Returns the next cursor if others follow.
+    /// Returns at most `count` of the limits in force at `now`, from the cursor on, and the next cursor if others
+    /// follow.
     pub(in crate::limiter) fn page(
         &self,
         of: LimitFilter<'_>,
@@ -225,7 +225,7 @@ impl ActorLimits {
         count: usize,
         now: Timestamp,
     ) -> (Vec<LimitChange>, Option<Cursor>) {
-        /// Limits that a page looks at, whether it lists them or not.
+        /// Maximum number of limits that a page examines, listed or not.
         const MOST_LOOKED_AT: usize = 100_000;
         let mut looked_at = 0;
         let first = cursor.map_or(0, |cursor| cursor.shard);
@@ -260,11 +260,11 @@ impl ActorLimits {
     }
 }
 
-/// The place in a listing of limits where the next page goes on.
+/// The position in a listing of limits at which the next page continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::limiter) struct Cursor {
     shard: usize,
-    /// The label and the actor of the last limit that was listed of the shard.
+    /// The label and the actor of the last listed limit of the shard.
     after: Option<(String, String)>,
 }
 

@@ -25,7 +25,7 @@ pub struct Report<'a> {
 }
 
 impl Applied {
-    /// Returns the report, which reads the answers.
+    /// Returns the report on this plan.
     pub fn report(&self) -> Report<'_> {
         Report { plan: &self.plan, outcomes: &self.outcomes }
     }
@@ -40,21 +40,21 @@ impl From<Applied> for Plan {
 }
 
 impl<'a> Report<'a> {
-    /// The number of requests.
+    /// Returns the number of requests.
     pub fn len(self) -> usize {
         self.plan.len()
     }
 
-    /// Whether there are no requests.
+    /// Returns whether there are no requests.
     pub fn is_empty(self) -> bool {
         self.plan.is_empty()
     }
 
-    /// The verdict on request `index`, by the rule that answers.
+    /// Returns the verdict on request `index`, by the rule that answers.
     ///
     /// # Errors
-    /// If there are no rules, the request was refused, its idempotency key was used for another request, or the store failed for
-    /// any of its counters.
+    /// There are no rules, the request was refused, its idempotency key was used for another request, or the store
+    /// failed for any of its counters.
     pub fn verdict(self, index: usize) -> Result<Verdict, Refusal> {
         match self.members(index)? {
             // Fast path: one rule, no stack, no canaries.
@@ -63,10 +63,10 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The outcome of request `index`, which brought a limit of its own.
+    /// Returns the outcome of request `index`, which has a limit of its own.
     ///
     /// # Errors
-    /// If the store failed for its bucket.
+    /// The store failed for its bucket.
     pub fn outcome(self, index: usize) -> Result<Outcome, Refusal> {
         match self.plan.requests.get(index) {
             Some(Request::OwnLimit(entry)) => Ok(self.entry(*entry)?),
@@ -76,7 +76,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The number of counters that request `index`, an [`Intent::Forget`](crate::limiter::Intent::Forget), has forgotten.
+    /// Returns the number of counters that request `index`, an [`Intent::Forget`](crate::limiter::Intent::Forget), has
+    /// forgotten.
     ///
     /// # Errors
     /// Same as [`Report::verdict`].
@@ -87,7 +88,7 @@ impl<'a> Report<'a> {
         })
     }
 
-    /// Whether every counter that the requests with an idempotency key asked repeated its answer.
+    /// Returns whether all counters of the requests with an idempotency key repeated their answers.
     ///
     /// # Errors
     /// The index of the first request whose key was used for another request.
@@ -105,7 +106,7 @@ impl<'a> Report<'a> {
         Ok(is_any && are_all)
     }
 
-    /// The members of request `index`.
+    /// Returns the members of request `index`.
     #[inline]
     pub(super) fn members(self, index: usize) -> Result<&'a [Member], Refusal> {
         match self.plan.requests.get(index) {
@@ -135,7 +136,7 @@ impl<'a> Report<'a> {
                 if outcome.resolution == Resolution::Different && !member.is_canary {
                     return Err(Refusal::DifferentReservation);
                 }
-                // Freeing a lease that is not held succeeds.
+                // Freeing a lease succeeds even if it is not held.
                 let allowed = outcome.allowed || member.purpose == Purpose::Release;
                 Ok(Outcome { allowed, ..outcome }.into())
             }
@@ -147,7 +148,7 @@ impl<'a> Report<'a> {
         outcome_at(self.outcomes, index)
     }
 
-    /// Whether the member's rule allowed; `None` if the store did not answer.
+    /// Returns whether the member's rule allowed the request; `None` if the store did not answer.
     #[inline]
     pub(super) fn allowed(self, member: &Member) -> Option<bool> {
         match member.source {
@@ -156,7 +157,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The resolution of the member's entry; `None` if it has no entry, or the store failed.
+    /// Returns the resolution of the member's entry; `None` if it has no entry, or the store failed.
     pub(super) fn resolution(self, member: &Member) -> Option<Resolution> {
         let Source::Entry(entry) = member.source else { return None };
         self.outcomes.get(entry)?.as_ref().ok().map(|outcome| outcome.resolution)
@@ -166,7 +167,7 @@ impl<'a> Report<'a> {
         self.plan.policy.as_ref()
     }
 
-    /// Nanoseconds until a reservation ends; `None` if it never does.
+    /// Returns the nanoseconds until a reservation ends; `None` if it never does.
     pub(super) fn until(self, ends: Timestamp) -> Option<u64> {
         (ends != Timestamp::EPOCH).then(|| ends.since(self.plan.now()))
     }

@@ -20,13 +20,13 @@ struct Run {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Denial {
     New,
-    /// An idempotent request gets its first answer again.
+    /// An idempotent request that gets its first answer again.
     Repeated,
 }
 
 impl Report<'_> {
-    /// Counts every rule that a request concerned, canaries included, by its answer. Returns the number of entries that the
-    /// store failed for, whose rules have no answer.
+    /// Counts the answer of every rule that a request concerned, including canaries. Returns the number of entries for
+    /// which the store failed. Their rules have no answer.
     pub(in crate::limiter) fn count(self, metrics: &Metrics) -> u64 {
         let mut run = Run { rule: 0, allowed: true, hits: 0 };
         let mut next = 0;
@@ -61,7 +61,7 @@ impl Report<'_> {
         }
     }
 
-    /// Returns how the group was denied, if it was.
+    /// Returns the kind of the group's denial, if it was denied.
     fn denial(self, group: &Group) -> Option<Denial> {
         let requests = self.plan.requests.get(group.requests.clone()).unwrap_or_default();
         let is_request_denied = requests.iter().any(|request| match request {
@@ -81,8 +81,8 @@ impl Report<'_> {
         Some(if denying.any(is_repeated) { Denial::Repeated } else { Denial::New })
     }
 
-    /// Counts a member that is not a plain hit, unless it repeats an answer, or its idempotency key was used for another
-    /// request.
+    /// Counts a member that is not a plain hit. Does not count it if its answer is repeated, or if its idempotency key
+    /// was used for another request.
     fn count_other(self, member: &Member, allowed: bool) {
         let Some(rule) = self.policy().and_then(|policy| policy.hits.get(member.rule)) else { return };
         match (self.resolution(member), member.purpose) {

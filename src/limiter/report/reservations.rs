@@ -1,4 +1,4 @@
-//! The answers to reservations, and to what settles them.
+//! The answers to reservations, and to settlements.
 
 use super::answers::Report;
 use crate::algorithm::{Outcome, Resolution};
@@ -12,12 +12,12 @@ use crate::limiter::verdict::Verdict;
 pub struct Reserved {
     /// The verdict of the rule that answers.
     pub verdict: Verdict,
-    /// `None` if it was denied.
+    /// The id; `None` if the reservation was denied.
     pub id: Option<ReservationId>,
-    /// Nanoseconds until it ends, which may be with its window. `None` if it was denied, is committed already, or never ends
-    /// because nothing is counted.
+    /// Nanoseconds until the reservation ends, perhaps with its window. `None` if it was denied, is already committed,
+    /// or never ends because nothing is counted.
     pub ends_ns: Option<u64>,
-    /// It was made before.
+    /// Whether an earlier request made the reservation.
     pub is_repeated: bool,
 }
 
@@ -26,16 +26,16 @@ pub struct Reserved {
 pub struct Settled {
     /// The verdict of the rule that leaves the least in proportion.
     pub verdict: Verdict,
-    /// What became of the reservation.
+    /// The resolution of the reservation.
     pub resolution: Resolution,
-    /// Nanoseconds until it ends, after a renewal.
+    /// Nanoseconds until the reservation ends, after a renewal.
     pub ends_ns: Option<u64>,
-    /// The reservation has rules that count.
+    /// Whether the reservation has any records, and so any rules with counters.
     pub is_counted: bool,
 }
 
 impl Settled {
-    /// The result of a commit, as clients read it.
+    /// Returns the word for the result of a commit that clients get.
     pub fn word(&self) -> &'static str {
         match self.resolution {
             Resolution::Late => "late",
@@ -44,29 +44,29 @@ impl Settled {
         }
     }
 
-    /// Whether credits are free again.
+    /// Returns whether credits were freed.
     pub fn is_released(&self) -> bool {
         self.resolution == Resolution::Done && self.is_counted
     }
 
-    /// Whole seconds until a renewed reservation ends, at least 1; `asked` if nothing is counted, which ends nothing. `None` if
-    /// there is no such reservation anymore.
+    /// Returns the whole seconds until a renewed reservation ends, at least 1. If nothing is counted, nothing ends, and
+    /// the result is `asked`. `None` if the reservation no longer exists.
     pub fn lasts_seconds(&self, asked: Option<u32>) -> Option<u64> {
         let asked = asked.unwrap_or(DEFAULT_MAX_RESERVATION_TTL);
         (self.resolution == Resolution::Done).then(|| self.ends_ns.map_or(asked.into(), lasting_seconds))
     }
 }
 
-/// Rounded down, so that the holder never relies on time it does not have.
+/// Converts to whole seconds, rounded down, so that the holder never relies on time it does not have.
 pub fn lasting_seconds(ends_ns: u64) -> u64 {
     (ends_ns / NANOS_PER_SECOND).max(1)
 }
 
 impl Report<'_> {
-    /// The answer to request `index`, a reservation.
+    /// Returns the answer to request `index`, a reservation.
     ///
     /// # Errors
-    /// Same as [`Report::verdict`], and if a reservation of that name exists with other credits or for another time.
+    /// Same as [`Report::verdict`], or there is a reservation with this name, but other credits or another TTL.
     pub fn reserved(self, index: usize) -> Result<Reserved, Refusal> {
         let verdict = self.verdict(index)?;
         let members = self.plan.members_of(index)?;
@@ -87,7 +87,8 @@ impl Report<'_> {
         })
     }
 
-    /// The one id of all that the plan's requests, a group, have reserved. `None` if any of them was denied.
+    /// Returns the one id of everything that the plan's requests, a group, have reserved. `None` if any of them was
+    /// denied.
     ///
     /// # Errors
     /// Same as [`Report::verdict`].
@@ -100,7 +101,7 @@ impl Report<'_> {
         Ok(Some(ReservationId::new(self.plan.records(&self.plan.members))))
     }
 
-    /// All that the requests have reserved and that was not reserved before; `None` if that is nothing.
+    /// Returns an id for everything that these requests have newly reserved; `None` if there is nothing.
     pub fn new_reservations(self) -> Option<ReservationId> {
         let is_new = |outcome: Outcome| outcome.allowed && outcome.resolution == Resolution::Done;
         let makes_one =
@@ -110,10 +111,11 @@ impl Report<'_> {
         (!id.is_of_nothing()).then_some(id)
     }
 
-    /// The answer to request `index`, a commit, a release or a renewal. A reservation without records counts nothing.
+    /// Returns the answer to request `index`, a commit, a release or a renewal. A reservation without records counts
+    /// nothing.
     ///
     /// # Errors
-    /// If no record that its id names is one of this store's, and if the store failed.
+    /// This store has none of the records in the id, or the store failed.
     pub fn settled(self, index: usize) -> Result<Settled, Refusal> {
         let range = match self.plan.requests.get(index) {
             Some(Request::Settlement(range)) => range.clone(),
@@ -132,7 +134,7 @@ impl Report<'_> {
             if least.as_ref().is_none_or(leaves_less) {
                 least = Some((verdict, capacity));
             }
-            // Some of the buckets may have been reset since. The smallest resolution says the most.
+            // Some of the buckets may have been reset since. The smallest resolution stands for all of them.
             resolution = resolution.into_iter().chain([outcome.resolution]).min();
             if outcome.resolution == Resolution::Done {
                 ends_ns = ends_ns.into_iter().chain(self.until(outcome.session)).min();
@@ -146,10 +148,10 @@ impl Report<'_> {
         })
     }
 
-    /// The answer to request `index`, a commit. See [`Report::settled`].
+    /// Returns the answer to request `index`, a commit. See [`Report::settled`].
     ///
     /// # Errors
-    /// Same as [`Report::settled`], and if the reservation is not remembered and no rule is there to count the cost.
+    /// Same as [`Report::settled`], or the reservation is not remembered and no rule can count the cost.
     pub fn committed(self, index: usize) -> Result<Settled, Refusal> {
         let settled = self.settled(index)?;
         if settled.resolution == Resolution::Gone { Err(Refusal::NoReservation) } else { Ok(settled) }

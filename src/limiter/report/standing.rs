@@ -14,17 +14,18 @@ pub struct Standing<'a> {
     pub verdict: Verdict,
     /// The rule, and its place among the rules.
     pub rule: &'a Rule,
-    /// Position among the rules of the policy.
+    /// Index of the rule in the policy.
     pub place: usize,
     /// The limit in force: the actor's own, or the rule's. `None` if the rule has no counter.
     pub limit: Option<&'a Limit>,
-    /// The most credits that can be left.
+    /// Maximum number of credits that can be left.
     pub capacity: u64,
 }
 
 impl<'a> Report<'a> {
-    /// The state of request `index` at the rule that answers it. Of rules that must all allow, it is the one that denies for the
-    /// longest time, or else the one that leaves the least in proportion; the first of several.
+    /// Returns the state of request `index` at the rule that answers it. In a stack, that is the rule that denies for
+    /// the longest time, or else the one with the smallest share of its credits left. If several are equal, the first
+    /// one answers.
     ///
     /// # Errors
     /// Same as [`Report::verdict`].
@@ -33,7 +34,7 @@ impl<'a> Report<'a> {
         self.standing_of(member, verdict)
     }
 
-    /// The member that answers for these, and its verdict: see [`Report::standing`].
+    /// Returns the member that answers for these members, and its verdict. See [`Report::standing`].
     pub(super) fn answering(self, members: &'a [Member]) -> Result<(&'a Member, Verdict), Refusal> {
         let mut answering: Option<(&Member, Answer)> = None;
         for member in members {
@@ -48,17 +49,17 @@ impl<'a> Report<'a> {
         answering.map(|(member, answer)| (member, answer.verdict)).ok_or(Refusal::NoRules)
     }
 
-    /// Whether several rules had to allow request `index`.
+    /// Returns whether several rules had to allow request `index`.
     pub fn is_stack(self, index: usize) -> bool {
         self.members(index).unwrap_or_default().iter().filter(|member| !member.is_canary).count() > 1
     }
 
-    /// Whether request `index` was a charge or a refund.
+    /// Returns whether request `index` was a charge or a refund.
     pub fn is_settlement(self, index: usize) -> bool {
         self.members(index).unwrap_or_default().iter().any(|member| member.purpose.is_settlement())
     }
 
-    /// The state of request `index` at each of the rules that had to allow it, in their order.
+    /// Returns the state of request `index` at each of the rules that had to allow it, in their order.
     ///
     /// # Errors
     /// Same as [`Report::verdict`].
@@ -79,20 +80,20 @@ impl<'a> Report<'a> {
     }
 }
 
-/// The verdict of a rule, and the most credits that can be left.
+/// The verdict of a rule, and the maximum number of credits that can be left.
 struct Answer {
     verdict: Verdict,
     capacity: u64,
 }
 
 impl Answer {
-    /// Whether this rule answers rather than a rule that was matched before it.
+    /// Returns whether this rule answers in place of a rule that was matched before it.
     fn comes_before(&self, other: &Self, is_settlement: bool) -> bool {
         let (one, before) = (&self.verdict, &other.verdict);
-        // Infinite, if waiting does not help.
+        // If waiting does not help, the wait counts as infinite.
         let wait = |verdict: &Verdict| verdict.retry_ns.map_or(u128::MAX, u128::from);
         if is_settlement {
-            // It was not asked for: what is left is the answer.
+            // A settlement is always allowed, so only the balance matters.
             return i128::from(one.balance()) * i128::from(other.capacity)
                 < i128::from(before.balance()) * i128::from(self.capacity);
         }

@@ -96,8 +96,8 @@ fn intent() -> impl Strategy<Value = Intent> {
 }
 
 proptest! {
-    /// For any requests, every member has an answer once each entry has an outcome. A refused group leaves
-    /// nothing behind.
+    /// Every member has an answer once each entry has an outcome, and a refused group leaves nothing behind. This holds
+    /// for any requests.
     #[test]
     fn every_request_of_a_plan_has_an_answer(
         asked in prop::collection::vec((intent(), "(key|other)=[ab]( cost=([0-3]|x))?", prop::option::of(0_u64..4)), 0..20),

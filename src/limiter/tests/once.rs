@@ -40,7 +40,7 @@ fn once(limiter: &Limiter, asked: &[(&str, Intent, &str)]) -> Applied {
     run(limiter.apply(builder.build()))
 }
 
-/// Returns for each request whether it is allowed, and the credit left; or that its key belongs to another request.
+/// Returns whether each request is allowed and the credit left, or that its key belongs to another request.
 fn answers_to(requests: &Applied) -> Vec<Result<(bool, u64), &'static str>> {
     let verdict = |index| match requests.report().verdict(index) {
         Ok(verdict) => Ok((verdict.allowed, verdict.credit)),
@@ -85,7 +85,7 @@ fn hit_of_cost_0_is_idempotent() {
     assert_eq!((answers_to(&again), again.report().is_replay()), (vec![Ok((true, 10))], Ok(true)));
 }
 
-/// A rule that denies may allow after a reload. Then the retry counts.
+/// A rule that denied may allow after a reload. Then the retry counts.
 #[test]
 fn denial_that_no_counter_decides_is_not_remembered() {
     let limiter = limiter_of(RULES);

@@ -8,7 +8,8 @@ use crate::algorithm::record::REMEMBERED_NS;
 use crate::store::Bounds;
 use crate::store::record_key::{self, RecordSpace};
 
-/// A stack that limits requests, a tenant's credits and a key's credits, with canaries; and rules without counters.
+/// A stack of rules for requests, for a tenant's credits and for a key's credits, with canaries. Also rules without
+/// counters.
 const RULES: &str = "
 [key=*]
 creditLimit = 3
@@ -123,7 +124,7 @@ impl TestLimiter {
         self.try_reserve(pairs, credits, 30, None).unwrap()
     }
 
-    /// Returns the id as a client sends it back.
+    /// Returns the id as a client would send it back.
     fn sent_back(&self, id: ReservationId) -> ReservationId {
         self.limiter.read_id(self.limiter.write_id(id).unwrap().as_bytes()).unwrap()
     }
@@ -132,7 +133,7 @@ impl TestLimiter {
         self.reserve(pairs, credits).id.unwrap()
     }
 
-    /// Returns the result and the balance.
+    /// Returns the result and the balance of a commit.
     fn commit(&self, id: &ReservationId, cost: u64) -> Result<(&'static str, i64), String> {
         let committed = self.ask(|builder| builder.settle(id, Settlement::Commit { cost })).report().committed(0);
         committed.map(|done| (done.word(), done.verdict.balance())).map_err(|refusal| refusal.to_string())
@@ -151,7 +152,7 @@ impl TestLimiter {
             .lasts_seconds(ttl_seconds)
     }
 
-    /// Returns the balance of each rule that decides a hit, by label, without canaries.
+    /// Returns the balance of each rule that decides about a hit, by label, without canaries.
     fn left(&self, pairs: &str) -> Vec<(String, i64)> {
         let requests = self.ask(|builder| builder.add(&operation(pairs), Intent::Peek, None));
         let standings = requests.report().standings(0).unwrap();
@@ -317,7 +318,7 @@ fn actor_reserves_under_its_own_limit() {
     own(0);
     let denied = at.reserve("user=a", 1);
     assert_eq!((denied.verdict.allowed, denied.id), (false, None));
-    // As a charge, a commit counts for an actor who may take nothing.
+    // A commit after the reservation's end is a charge, so it counts even for an actor that may take nothing.
     assert_eq!(at.commit(&id, 120), Ok(("repeated", 80)));
     assert!(at.reserve("user=b", 100).verdict.allowed);
 }
@@ -437,7 +438,7 @@ fn server_without_rules_reserves_and_settles_nothing() {
     assert!(at.commit(&id, 10).unwrap_err().contains("no rules"));
 }
 
-/// Only a server can seal ids. Even if such an id had a valid seal, it could do no more than a charge.
+/// Only a server can seal ids. Even with a valid seal, such an id could do no more than a charge.
 #[test]
 fn malformed_ids_with_a_valid_seal_settle_nothing_or_become_charges() {
     let at = TestLimiter::new(RULES);
@@ -461,7 +462,7 @@ fn malformed_ids_with_a_valid_seal_settle_nothing_or_become_charges() {
         assert!(error.contains("unknown reservation id"), "{error}");
     }
     assert_eq!(at.only_left("log=a"), 100);
-    // A client's own bucket has no rule.
+    // A bucket under a client's own limit has no rule.
     let limit = Limit::FixedWindow(FixedWindow::new(5, NANOS_PER_SECOND).unwrap());
     let mut own = Vec::new();
     crate::store::key::write_client_key(Space::TokenBucket, &limit, b"k", &mut own);
@@ -473,7 +474,7 @@ fn malformed_ids_with_a_valid_seal_settle_nothing_or_become_charges() {
     assert_eq!(at.commit(&id_of(&user, 16), 5), Ok(("late", 85)), "once, however often it is named");
 }
 
-/// Plans share usage, not limits.
+/// Several plans share usage, but not limits.
 #[test]
 fn reserving_rule_answers_and_counts_a_commit_on_a_shared_counter() {
     let plan = |plan: &str, credits: u64| {
@@ -490,7 +491,7 @@ fn reserving_rule_answers_and_counts_a_commit_on_a_shared_counter() {
     assert_eq!([settled(0), settled(1)], [0, 1]);
 }
 
-/// Returns the id of a joint reservation; `None` if it is denied.
+/// Returns the id of a reservation for all of these operations; `None` if it is denied.
 fn reserve_as_one(at: &TestLimiter, all: &[&str], credits: u64, ttl_seconds: Option<u32>) -> Option<ReservationId> {
     let requests = at.ask(|builder| {
         let added = builder.together(Together::AsOne, |builder| {
@@ -591,7 +592,7 @@ fn late_commit_without_room_for_all_records_counts_against_no_rule() {
     assert_eq!(at.commit(&stacked, 7).map(|(word, _)| word), Ok("late"));
 }
 
-/// No server makes such an id. Each of its records is still settled.
+/// No server makes such an id. Even so, each of its records is settled.
 #[test]
 fn id_that_names_a_bucket_twice_is_settled_record_by_record() {
     let at = TestLimiter::new(RULES);

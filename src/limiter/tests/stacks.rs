@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Rules for a minute, a day and a canary by key, for a tenant, and one that denies everything.
+/// Rules for a key's minute and day, with a canary, a rule for a tenant, and one that denies everything.
 const STACK: &str = "
 [key=*]
 creditLimit = 3
@@ -82,7 +82,7 @@ fn all_rules_take_or_none_does_and_the_strictest_answers() {
     assert_eq!(told_of(&limiter, "key=a tenant=x tokens=99"), answer("daily", false, 98));
     assert_eq!(left(&limiter, "key=a tenant=x"), lefts(&[("burst", 1), ("tenant", 1), ("daily", 98)]));
     assert_eq!(told_of(&limiter, "key=a tenant=y"), answer("burst", true, 0));
-    // Both deny now. The day takes longer to reset than the hour, and a cost that never fits is the strictest.
+    // Both deny now. The day resets later than the hour, and a cost that never fits outlasts both.
     assert_eq!(told_of(&limiter, "key=a tenant=y tokens=98"), answer("daily", false, 97));
     assert_eq!(told_of(&limiter, "key=a tenant=y tokens=101"), answer("daily", false, 97));
     assert_eq!(told_of(&limiter, "key=a tenant=y"), answer("burst", false, 0));
@@ -191,7 +191,7 @@ fn grouped_hits_each_have_a_verdict_and_add_costs_on_equal_counters() {
         [answer("tenant", true, 2), answer("tenant", true, 2), answer("", true, 7)],
         "the tenant's counter took two"
     );
-    // Three more exceed the tenant's limit, and one more exceeds the key's, although no other rule denies it.
+    // The first three hits together exceed the tenant's limit. No rule denies the fourth, but the group is denied.
     let hits = [("key=a tenant=x", None), ("key=c tenant=x", None), ("key=d tenant=x", None), ("key=e", None)];
     assert_eq!(
         allowed(&apply_group(&limiter, &hits)),

@@ -1,4 +1,4 @@
-//! The table, as docs/architecture.md shows it.
+//! The table, in the form that docs/architecture.md shows.
 
 use super::*;
 use crate::algorithm::{Concurrency, FixedWindow, SlidingLog};
@@ -53,7 +53,7 @@ fn word(treatment: Treatment, counter: Counter) -> &'static str {
     }
 }
 
-/// Returns a cell for a cost of 3: the rule's word, and the canary's if that differs.
+/// Returns a cell of the table for a cost of 3: the effect on a rule, and on a canary if that differs.
 fn cell(intent: Intent, kind: RuleKind, modes: Modes) -> String {
     let of = |is_canary| {
         let cost = Cost { credits: 3, is_none: false };

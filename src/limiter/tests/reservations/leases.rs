@@ -65,7 +65,7 @@ impl TestLimiter {
 fn rule_sets_the_ttl_of_a_lease_regardless_of_the_request() {
     let mut at = TestLimiter::new(RULES);
     let lease = at.try_reserve("method=GET key=a request_id=1", 1, None, None).unwrap();
-    // More than --max-reservation-ttl, and rounded up.
+    // The TTL exceeds --max-reservation-ttl, and is rounded up.
     assert!((600..620).contains(&(lease.ends_ns.unwrap() / NANOS_PER_SECOND)));
     let id = lease.id.unwrap();
     assert!(at.try_reserve("method=GET key=a request_id=1", 1, 5, None).unwrap().verdict.allowed);
@@ -220,14 +220,14 @@ fn reload_neither_doubles_nor_loses_leases() {
     assert!(at.renew(&id, None).unwrap() > 500, "never for less than before");
     assert!(at.release(&id));
     assert_eq!(at.leave("2"), (true, 2));
-    // Without any such rule, a lease keeps the time that it was taken for.
+    // Without such a rule in force, a lease keeps its original TTL.
     let id = at.try_reserve(pairs, 1, None, None).unwrap().id.unwrap();
     at.replace_rules("[default]\ncreditLimit = 1\nresetSeconds = 1");
     assert!(at.renew(&id, None).unwrap() >= 30);
     assert!(at.release(&id));
 }
 
-/// A rule without counters would not see leases end.
+/// A rule without counters would not notice that leases end.
 #[test]
 fn limit_of_0_drains_a_service() {
     let at = TestLimiter::new(RULES);

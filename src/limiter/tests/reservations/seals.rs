@@ -1,4 +1,4 @@
-//! Ids as clients send them are sealed with the store's key, or refused. No sealed bytes cause a panic.
+//! Ids in the form that clients send are sealed with the store's key, or refused. No sealed bytes cause a panic.
 
 use proptest::prelude::*;
 
