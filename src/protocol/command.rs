@@ -1,7 +1,8 @@
 //! The commands of the RESP interface, typed.
 //!
-//! `kinds` has the commands, [`table`] their names and arity. `parse` reads their arguments. [`describe`] answers `COMMAND` and
-//! its subcommands from the table. The server has everything else that replies need: counters, client ids, settings.
+//! `kinds` has the commands, [`table`] their names and arity. `parse` reads their arguments. [`describe`] answers
+//! `COMMAND` and its subcommands from the table. The server answers everything that needs counters, client ids or
+//! settings.
 
 mod ask;
 mod bucket;

@@ -1,4 +1,4 @@
-//! Envoy's Rate Limit Service, version 3: its messages, and what they ask.
+//! Envoy's Rate Limit Service, version 3: its messages, and the operations in them.
 //!
 //! The service itself is in `server`. A descriptor is one operation: its entries as pairs, and the request's `domain`.
 //! Source: <https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/ratelimit/v3/rls.proto>.
@@ -97,9 +97,9 @@ pub enum InvalidRequest {
 pub struct DescriptorAsk {
     /// The cost. `None`: the rule's cost, or else 1.
     pub cost: Option<u64>,
-    /// The cost comes from the descriptor itself, and not from the request.
+    /// Whether the cost comes from the descriptor itself, and not from the request.
     pub has_own_cost: bool,
-    /// The descriptor gives credits back: `is_negative_hits`.
+    /// Whether the descriptor gives credits back (`is_negative_hits`).
     pub gives_back: bool,
     /// The limit in Envoy's configuration, instead of a rule's.
     pub own_limit: Option<OwnLimit>,
@@ -216,7 +216,7 @@ pub fn read_operation(
     Ok(())
 }
 
-/// Describes a limit for a reply. The unit is unknown if the limit's time is not one of the units, or if it has no time.
+/// Describes a limit for a reply. The unit is unknown if the limit has no time, or if its time is not one of the units.
 pub fn describe(name: String, limit: &Limit) -> rate_limit_response::RateLimit {
     let (credits, time_ns) = limit.rate().unwrap_or((limit.capacity(), 0));
     let fits = |unit: &Unit| time_ns == seconds(*unit) * NANOS_PER_SECOND;

@@ -30,8 +30,8 @@ impl ActorFields {
         }
     }
 
-    /// Rewrites an actor that a person has typed as hits write it: fields in the rule's order, quotes only where
-    /// needed. `None` if the text does not name exactly the rule's fields.
+    /// Rewrites an actor that a person has typed in the form that hits give it: fields in the rule's order, quotes only
+    /// where needed. Returns `None` if the text does not name exactly the rule's fields.
     pub fn canonical(&self, actor: &str) -> Option<String> {
         let Self::Several(fields) = self else { return Some(actor.to_owned()) };
         let operation = parse_pairs(actor)?;
@@ -165,7 +165,7 @@ mod tests {
             prop_assert_eq!(ActorFields::new(&fields).canonical(&actor), Some(actor));
         }
 
-        /// Tries values that quotes, backslashes and separators make look alike.
+        /// Tests values that quotes, backslashes and separators could make indistinguishable.
         #[test]
         fn different_values_form_different_actors(
             one in prop::array::uniform2("[a\"\\\\ =]{0,4}"),

@@ -1,4 +1,4 @@
-//! Bypasses: a limit that a client evades because it sends one more field, which an earlier rule asks for.
+//! Bypasses: limits that a client can evade by sending an additional field, which an earlier rule matches.
 
 use super::{MatchPolicy, Pattern, Quota, Rule};
 
@@ -7,15 +7,15 @@ use super::{MatchPolicy, Pattern, Quota, Rule};
 pub struct Bypass {
     /// The limit on a certain value.
     pub limit: usize,
-    /// The earlier rule, satisfied by any values.
+    /// The earlier rule, which accepts any values.
     pub by: usize,
 }
 
 /// Finds rules whose values are all `*`, and that answer requests of a later limit on a certain value. Returns the first
 /// such limit for each of them, in order of the limits.
 ///
-/// For example, `[api-key=*]` answers a request for `[path=/login ip=*]` if the client sends any `api-key`. A rule whose
-/// keys the limit has, too, is not found: it makes the limit unreachable.
+/// For example, `[api-key=*]` answers a request for `[path=/login ip=*]` if the client sends any `api-key`. A rule all
+/// of whose keys the limit also has is not reported here, because it makes the limit unreachable.
 pub fn find_bypasses(rules: &[Rule]) -> Vec<Bypass> {
     let mut open: Vec<usize> = Vec::new();
     let mut found = Vec::new();
@@ -45,7 +45,7 @@ fn is_satisfied_by_any_values(rule: &Rule) -> bool {
     !rule.is_default() && rule.operation.iter().all(|(_, pattern)| *pattern == Pattern::Any)
 }
 
-/// Returns whether `by` names a key that `rule` does not.
+/// Returns whether `by` requires a key that `rule` does not.
 fn asks_for_more(by: &Rule, rule: &Rule) -> bool {
     by.operation.iter().any(|(key, _)| rule.pattern(key).is_none())
 }
@@ -73,17 +73,17 @@ mod tests {
     #[test]
     fn other_rules_bypass_nothing() {
         for rules in [
-            // In the right order.
+            // The order is right.
             vec![rule("path=/login ip=*"), grant("key=*"), rule("")],
             // The earlier rule denies everything.
             vec![rule("key=*"), rule("path=/login ip=*")],
-            // Matching continues.
+            // Matching continues after the earlier rule.
             vec![canary("key=*"), rule("path=/login ip=*")],
             // The later rule is unreachable.
             vec![grant("ip=*"), rule("path=/login ip=*")],
-            // The earlier rule asks for a certain value.
+            // The earlier rule requires a certain value.
             vec![grant("plan=pro key=*"), rule("path=/login ip=*")],
-            // The later rule limits nothing, or no certain value.
+            // The later rule limits nothing, or has no certain value.
             vec![grant("key=*"), grant("path=/status")],
             vec![grant("key=*"), rule("ip=*")],
         ] {

@@ -58,7 +58,7 @@ pub enum Finding {
     },
     /// It matches, but the operation's cost is invalid: the answer is an error, and no credit is taken.
     Refuses {
-        /// The error of the cost, for people.
+        /// The error in the cost, for people.
         reason: String,
     },
     /// The operation has no such key.

@@ -1,6 +1,6 @@
 //! The identity of a rule's counters, apart from the actors' values. Rules with the same identity take from the same
-//! counters, and a changed rule keeps its counters if its identity stays the same. Nothing here depends on how they are
-//! stored.
+//! counters, and a changed rule keeps its counters if its identity stays the same. The identity does not depend on how
+//! counters are stored.
 
 use super::{Quota, Rule, Seconds, Settings};
 use std::num::NonZeroU32;
@@ -10,7 +10,7 @@ use crate::algorithm::{CalendarId, Concurrency, Kind, Limit};
 /// The identity of a rule's counters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Identity<'a> {
-    /// Counters that belong to the rule: a change of its limit starts new ones.
+    /// Counters that belong to the rule. A change of its limit starts new ones.
     Unnamed {
         /// The pairs of the rule, sorted, because their order has no meaning.
         operation: Vec<(&'a str, &'a str)>,
@@ -19,18 +19,18 @@ pub enum Identity<'a> {
         /// Fields whose names are part of the actors. Empty if there is at most one field.
         names_in_actors: &'a [String],
     },
-    /// Counters with a name, which record usage regardless of the number of credits.
+    /// Counters with a name of their own. They record usage, so their identity does not include the number of credits.
     Named {
         /// The name.
         counter: &'a str,
-        /// How credits come back.
+        /// The way in which credits come back.
         rhythm: Rhythm,
         /// The fields that separate the counters, in the rule's order.
         actor_fields: &'a [String],
     },
 }
 
-/// How credits come back: the limit without its number of credits.
+/// The way in which credits come back: the limit without its number of credits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rhythm {
     /// The algorithm, whose states are not interchangeable with another's.
@@ -38,7 +38,7 @@ pub struct Rhythm {
     /// The length of a window, or the time between refills. Zero for leases, which outlive changes of their TTL.
     time: Seconds,
     calendar: Option<CalendarId>,
-    /// Credits that a refill of a token bucket brings; `None` if it fills the bucket.
+    /// Credits that a refill of a token bucket adds; `None` if a refill fills the bucket.
     pub refill_credits: Option<u64>,
 }
 

@@ -25,7 +25,7 @@ struct Shape<'a> {
     by_key: HashMap<&'a str, ByPrefix<'a>>,
 }
 
-/// Rules by their patterns of one key. All indexes ascend.
+/// Rules by their patterns of one key. All indexes are in ascending order.
 #[derive(Default)]
 struct ByPrefix<'a> {
     literals: BTreeMap<&'a [u8], Vec<usize>>,
@@ -54,8 +54,8 @@ impl<'a> Overlaps<'a> {
         }
     }
 
-    /// Returns the first rule before `before` that fits. Tries at least the rules that share a request with `rule`, and
-    /// maybe others.
+    /// Returns the first rule before `before` that fits. Tries at least the rules that one request may match together
+    /// with `rule`, and maybe others.
     pub(super) fn find_overlapping(
         &self,
         rule: &Rule,
@@ -72,8 +72,8 @@ impl<'a> Overlaps<'a> {
         found
     }
 
-    /// Returns the first rule before `before` that fits. Tries at least the rules that match every request which
-    /// matches both `one` and `other`, and maybe others.
+    /// Returns the first rule before `before` that fits. Tries at least the rules that match every request that matches
+    /// both `one` and `other`, and maybe others.
     pub(super) fn find_containing(
         &self,
         (one, other): (&Rule, &Rule),

@@ -21,7 +21,7 @@ pub enum MatchPolicy {
     And,
 }
 
-/// The answer to a hit that costs more than is left.
+/// The effect of a hit that costs more credits than are left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overrun {
     /// The hit is denied.
@@ -75,7 +75,7 @@ pub struct Rule {
     pub cost_field: Option<String>,
     /// The answer when the cost exceeds what is left.
     pub overrun: Overrun,
-    /// The request field that names the lease which a gateway's request holds; for concurrency limits.
+    /// For concurrency limits, the request field that names the lease of a gateway's request.
     pub hold_field: Option<String>,
     /// The name under which usage is kept, so that other rules may share it and the limit may change.
     pub counter: Option<String>,

@@ -2,7 +2,7 @@
 //! never have an effect.
 //!
 //! The analysis uses the most general request that each rule matches. A request that happens to match more rules makes
-//! a larger stack, and nothing can list all of those.
+//! a larger stack, and the number of such stacks is unbounded.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -143,9 +143,9 @@ pub fn find_slot_conflicts(rules: &[Rule]) -> Vec<(usize, usize)> {
 /// the other rule, or `None` if the rule allows everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdleRule {
-    /// Index of the rule without effect.
+    /// Index of the rule that has no effect.
     pub rule: usize,
-    /// Index of the rule that makes it so. `None` if the rule allows everything.
+    /// Index of the rule that deprives it of its effect. `None` if the rule itself allows everything.
     pub by: Option<usize>,
 }
 
@@ -182,8 +182,8 @@ fn covers((one, limit): (&Rule, &Limit), (other, other_limit): (&Rule, &Limit)) 
     let begins_alike = is_same_operation && one.actor_fields.len() == other.actor_fields.len();
     let (least, factor) = match (limit, other_limit) {
         (Limit::FixedWindow(_), Limit::FixedWindow(_)) | (Limit::TokenBucket(_), Limit::TokenBucket(_)) => {
-            // Such windows begin with a hit. Unless both begin with the same hits, two windows of one may overlap one
-            // window of the other.
+            // Such windows begin with a hit. Unless both windows begin with the same hits, two windows of one rule may
+            // overlap one window of the other.
             (limit.capacity(), if begins_alike { 1 } else { 2 })
         }
         (Limit::CalendarWindow(one), Limit::CalendarWindow(other)) if one.calendar != other.calendar => return false,

@@ -1,4 +1,4 @@
-//! Connections of every front are dropped wherever they wait, and other connections continue.
+//! Connections of every front are dropped at every point where they wait. Other connections continue.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Error texts for clients: the problem, and a hint in the front's terms. Errors of a store lose the server's paths, which
-//! only the log has.
+//! Error texts for clients: the problem, and a hint in the front's terms. The server's paths are removed from errors of
+//! a store, and appear only in the log.
 
 use std::fmt::Display;
 
@@ -9,7 +9,7 @@ use crate::logging::{Escaped, LogThrottle};
 /// Replacement for a path.
 const PATH: &str = "[path]";
 
-/// A front's words for remedies.
+/// The words of a front for remedies.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
     /// Hint on how to take a lease.
@@ -36,7 +36,7 @@ impl Terms {
 pub fn describe(error: &impl LimiterError, terms: &Terms) -> String {
     let text = match error.class() {
         ErrorClass::StoreFailure => hide_paths(error),
-        // Any slashes come from the client.
+        // In these errors, any slashes come from the client.
         ErrorClass::RulesMistake
         | ErrorClass::BadRequest
         | ErrorClass::UnsuitableRule

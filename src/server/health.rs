@@ -1,8 +1,8 @@
 //! Readiness: whether the server can answer hits now, for `/readyz` and gRPC's health checks.
 //!
-//! A probe asks the store once a second, and everything else reads its result. The probe has its own thread, so a store that
-//! hangs blocks only the probe. A result is valid for a few seconds: when a probe, or a commit that it waits for, hangs,
-//! the result's age ends readiness. A probe is never cancelled.
+//! A probe asks the store once a second, and everything else reads its result. The probe has its own thread, so a store
+//! that hangs blocks only the probe. A result is valid for a few seconds. So if a probe hangs, or a commit that it
+//! waits for, the server is no longer ready once the result is too old. A probe is never cancelled.
 
 #![expect(clippy::disallowed_methods, reason = "how old the result of a probe is")]
 
@@ -106,13 +106,13 @@ impl Health {
         }
     }
 
-    /// Waits for the first result, but at most for a few seconds.
+    /// Waits for the first result, for a few seconds at most.
     pub async fn first(&self) {
-        // It cannot fail: the sender is in `self`.
+        // This cannot fail, because the sender is in `self`.
         let _ = timeout(MAX_AGE, self.result.subscribe().wait_for(Option::is_some)).await;
     }
 
-    /// Waits until the last probe is over after the server began to drain, but at most for a few seconds.
+    /// Waits until the last probe is over after the server began to drain, for a few seconds at most.
     pub async fn over(&self) {
         let _ = timeout(MAX_AGE, self.over.cancelled()).await;
     }

@@ -21,7 +21,7 @@ pub async fn keep_running<F: Future<Output = ()>>(task: Task, metrics: &Metrics,
     }
 }
 
-/// Does `work`, one round of a thread's loop. A panic ends only this round.
+/// Runs `work`, one round of a thread's loop. A panic ends only this round.
 pub fn survive(task: Task, metrics: &Metrics, work: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(work)).is_err() {
         record_restart(task, metrics);

@@ -32,7 +32,7 @@ const TERMS: Terms = Terms { take_lease: Some("take a lease with DIVVY.RESERVE o
 const MAX_BATCH: usize = 512;
 /// Maximum length of a verdict (bytes).
 const LONGEST_VERDICT: usize = 64;
-/// Assumed length of any other reply, whose length is unknown until it is written (bytes).
+/// Assumed length of any other reply. Its actual length is unknown until it is written (bytes).
 const LONG_ERROR: usize = 512;
 /// Maximum length of a line before the password (bytes).
 const UNAUTHENTICATED_MAX_LINE: usize = 16 * 1024;
@@ -47,7 +47,8 @@ pub struct LineFront {
 }
 
 impl LineFront {
-    /// `guard` has the password that clients must give first. Requests in work take their memory out of `memory`.
+    /// Creates the front. `guard` has the password that clients must give first. The memory of requests in work comes
+    /// from `memory`.
     pub fn new(limiter: Arc<Limiter>, limits: Limits, guard: Option<Arc<Guard>>, memory: Arc<BufferMemory>) -> Self {
         Self { requests: limiter.metrics().requests.front(Self::NAME), limiter, limits, guard, memory }
     }
@@ -55,7 +56,7 @@ impl LineFront {
 
 impl Front for LineFront {
     const NAME: &'static str = "line";
-    // Clients would take an unsolicited line for the reply to the first request.
+    // A client would take an unsolicited line for the reply to its first request.
     const TOO_MANY: &'static [u8] = b"";
     const NO_TLS: &'static [u8] = b"ERR unknown \"this port does not speak TLS: connect without it\"\n";
     const ONLY_TLS: &'static [u8] = b"ERR unknown \"this port speaks TLS only: connect with it\"\n";

@@ -2,15 +2,15 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`net`] | whatever does not depend on a protocol: listeners, TLS, passwords, connections, bounds on memory and work |
+//! | [`net`] | everything that does not depend on a protocol: listeners, TLS, passwords, connections, bounds on memory and work |
 //! | [`mod@line`] | the front for Divvy's line protocol |
 //! | [`resp`] | the front for Redis clients |
 //! | [`http`] | the HTTP front: `transport` serves connections, `api` answers requests |
 //! | [`grpc`] | the gRPC front, on the HTTP front's transport |
 //!
-//! Each front is an accept loop ([`net::accept`]) that passes connections to its protocol. The line protocol and RESP are
-//! sessions of one read-answer-write loop ([`net::connection`]); HTTP and gRPC run on libraries. Nothing here decides
-//! about a request or depends on rules.
+//! Each front is an accept loop ([`net::accept`]) that passes connections to its protocol. The line protocol and RESP
+//! are sessions of one read-answer-write loop ([`net::connection`]); HTTP and gRPC run on libraries. This module
+//! decides nothing about requests, and does not depend on rules.
 
 mod error_text;
 mod grpc;
@@ -77,19 +77,20 @@ pub const DEFAULT_MAX_BUFFER_MEMORY: usize = 128 * 1024 * 1024;
 pub const DEFAULT_AUTH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for a TLS handshake.
 pub const DEFAULT_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long connections are read after the server stopped accepting, so that requests on their way are answered.
+/// How long the server still reads from connections after it stopped accepting new ones, so that requests on their way
+/// are answered.
 pub const DEFAULT_DRAIN_GRACE: Duration = Duration::from_millis(250);
-/// How long after that connections may be busy until they are cut.
+/// How long connections may be busy after that before they are closed.
 pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Timing of the shutdown.
 #[derive(Debug, Clone, Copy)]
 pub struct Drain {
-    /// How long everything works except /readyz, so that load balancers notice.
+    /// How long the server works as usual, except that /readyz fails, so that load balancers can react.
     pub delay: Duration,
-    /// How long connections are read after the server stopped accepting.
+    /// How long the server still reads from connections after it stopped accepting new ones.
     pub grace: Duration,
-    /// How long after that answers to received requests may take.
+    /// Maximum time after that for the answers to received requests.
     pub timeout: Duration,
 }
 
@@ -117,26 +118,26 @@ pub struct Settings {
 /// The listening sockets of the fronts; `None` for a front that is not served.
 #[derive(Debug, Default)]
 pub struct Fronts {
-    /// The line protocol.
+    /// Socket of the line protocol.
     pub line: Option<TcpListener>,
-    /// RESP, for Redis clients.
+    /// Socket of RESP, for Redis clients.
     pub resp: Option<TcpListener>,
-    /// HTTP: the API, health and metrics.
+    /// Socket of HTTP: the API, health and metrics.
     pub http: Option<TcpListener>,
-    /// gRPC: the services of Envoy and Kuadrant.
+    /// Socket of gRPC: the services of Envoy and Kuadrant.
     pub grpc: Option<TcpListener>,
 }
 
 /// The TLS settings of the fronts; `None` for plain TCP.
 #[derive(Debug, Clone, Default)]
 pub struct Secured {
-    /// TLS of the line protocol.
+    /// TLS settings of the line protocol.
     pub line: Option<Arc<Tls>>,
-    /// TLS of RESP.
+    /// TLS settings of RESP.
     pub resp: Option<Arc<Tls>>,
-    /// TLS of HTTP.
+    /// TLS settings of HTTP.
     pub http: Option<Arc<Tls>>,
-    /// TLS of gRPC.
+    /// TLS settings of gRPC.
     pub grpc: Option<Arc<Tls>>,
 }
 

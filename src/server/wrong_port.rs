@@ -1,4 +1,5 @@
-//! Clients on the wrong port: recognizes another front's protocol by a connection's first bytes, and answers in it.
+//! Clients on the wrong port: recognizes another front's protocol by a connection's first bytes, and answers in that
+//! protocol.
 
 /// A protocol, and the port that serves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +43,7 @@ impl Protocol {
         let spoken = recognize(first)?;
         let is_served = match self {
             Self::Line => spoken == Self::Line,
-            // RESP knows commands without framing, too, and has its own answer to an unknown one.
+            // RESP also accepts commands without framing, and has its own answer to an unknown command.
             Self::Resp => matches!(spoken, Self::Resp | Self::Line),
             Self::Http => matches!(spoken, Self::Http | Self::Grpc),
             Self::Grpc => spoken == Self::Grpc,
@@ -60,7 +61,7 @@ impl Protocol {
         match self {
             Self::Line => format!("ERR unknown \"{text}\"\n"),
             Self::Resp => format!("-ERR {text}\r\n"),
-            // HTTP/2 clients report an answer of HTTP/1 as such.
+            // HTTP/2 clients say so in their error if the answer is in HTTP/1.
             Self::Http | Self::Grpc => format!(
                 "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n\
                  {text}\n",
@@ -71,8 +72,7 @@ impl Protocol {
     }
 }
 
-/// Returns the protocol that a connection begins with, if its first bytes say so clearly. [`Protocol::Grpc`] stands for
-/// HTTP/2.
+/// Returns the protocol of a connection, if its first bytes identify it clearly. [`Protocol::Grpc`] stands for HTTP/2.
 fn recognize(first: &[u8]) -> Option<Protocol> {
     if let [b'*', digit, ..] = first {
         return digit.is_ascii_digit().then_some(Protocol::Resp);

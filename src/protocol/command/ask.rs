@@ -24,7 +24,7 @@ pub struct ReserveAsk<'a> {
     pub pairs: Pairs<'a>,
     /// Credits to set aside, at least 1.
     pub credits: u64,
-    /// Time to live. `None` is valid only if the matching rules lease, because leases have a time of their own.
+    /// TTL. `None` is valid only if the matching rules give leases, whose TTL the rule determines.
     pub ttl_seconds: Option<u32>,
     /// The client's name for the reservation: any bytes.
     pub id: Option<&'a [u8]>,
@@ -38,9 +38,9 @@ pub const START: &str = "0";
 pub struct CountersAsk<'a> {
     /// The rule to list.
     pub rule: NamedRule<'a>,
-    /// `None` for the counters of all actors.
+    /// The actor; `None` for the counters of all actors.
     pub actor: Option<&'a str>,
-    /// `None`: from the start.
+    /// The cursor; `None` for the start.
     pub cursor: Option<&'a str>,
     /// Wanted size of the page, at least 1. `None` for the default.
     pub count: Option<usize>,
@@ -67,9 +67,9 @@ pub struct LimitAsk<'a> {
 /// A request for limits: `[RULE rule] [CURSOR cursor] [COUNT count]`.
 #[derive(Debug, Clone, Copy)]
 pub struct LimitsAsk<'a> {
-    /// `None` for the limits of all rules.
+    /// The rule; `None` for the limits of all rules.
     pub rule: Option<&'a str>,
-    /// `None`: from the start.
+    /// The cursor; `None` for the start.
     pub cursor: Option<&'a str>,
     /// Wanted size of the page, at least 1. `None` for the default.
     pub count: Option<usize>,

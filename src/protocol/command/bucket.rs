@@ -55,7 +55,7 @@ struct Options {
     strict: bool,
 }
 
-/// `key max refilltime [REFILL n] [TAKE n] [AT time] [STRICT]`, times in units of `unit_ns`.
+/// Parses `key max refilltime [REFILL n] [TAKE n] [AT time] [STRICT]`, with times in units of `unit_ns`.
 fn token_bucket<'a>(arguments: Arguments<'a>, unit_ns: u64, verb: Verb) -> Result<BucketAsk<'a>, CommandError> {
     let mut words = arguments.iter();
     let key = words.next().ok_or(CommandError::Syntax)?;
@@ -98,7 +98,7 @@ fn options<'a>(mut words: impl Iterator<Item = &'a [u8]>, unit_ns: u64, verb: Ve
     Ok(options)
 }
 
-/// `key max_burst count period [quantity]`, the period in seconds.
+/// Parses `key max_burst count period [quantity]`, with the period in seconds.
 pub(super) fn throttle(arguments: Arguments<'_>) -> ParseResult<'_> {
     let mut words = arguments.iter();
     let key = words.next().ok_or(CommandError::Syntax)?;

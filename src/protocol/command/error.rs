@@ -155,7 +155,7 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// `meant` is a command with a similar name.
+    /// Returns the error for an unknown command. `meant` is a command with a similar name.
     pub(super) fn unknown_command(request: Arguments, meant: Option<&str>) -> Self {
         let mut arguments = String::new();
         for argument in request.skip(1).iter() {

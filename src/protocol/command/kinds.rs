@@ -33,7 +33,7 @@ pub enum Command<'a> {
     Renew {
         /// The reservation's id, as answered by `DIVVY.RESERVE`.
         id: &'a [u8],
-        /// New time to live. `None` is valid only for leases, which last as long as their rule says.
+        /// New TTL. `None` is valid only for leases, which last as long as their rule says.
         ttl_seconds: Option<u32>,
     },
     /// `DIVVY.RESET key=value…`: forgets the counters of a hit.
@@ -145,7 +145,7 @@ pub struct Credentials<'a> {
 
 impl std::fmt::Debug for Credentials<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // A password has no place in a log.
+        // The password must not appear in a log.
         f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
     }
 }

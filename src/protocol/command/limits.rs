@@ -7,7 +7,7 @@ use super::integer::integer;
 use super::kinds::Command;
 use crate::protocol::resp::Arguments;
 
-/// `rule actor credits [EX seconds]`
+/// Parses `rule actor credits [EX seconds]`.
 pub(super) fn set(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
     let number = |place| {
         let number = arguments.get(place).and_then(integer).and_then(|number| u64::try_from(number).ok());
@@ -21,12 +21,12 @@ pub(super) fn set(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError>
     Ok(Command::SetLimit { of: of(arguments)?, credits: number(2)?, seconds })
 }
 
-/// `rule actor`
+/// Parses `rule actor`.
 pub(super) fn get(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
     of(arguments).map(Command::GetLimit)
 }
 
-/// `rule actor`
+/// Parses `rule actor`.
 pub(super) fn remove(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
     of(arguments).map(Command::RemoveLimit)
 }
@@ -36,7 +36,7 @@ fn of(arguments: Arguments<'_>) -> Result<LimitAsk<'_>, CommandError> {
     Ok(LimitAsk { rule: word(0)?, actor: word(1)? })
 }
 
-/// `[RULE rule] [CURSOR cursor] [COUNT count]`
+/// Parses `[RULE rule] [CURSOR cursor] [COUNT count]`.
 pub(super) fn list(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
     let options = Options { filter: b"RULE", unknown: CommandError::not_a_limit_option };
     let ListOptions { filter: rule, cursor, count } = options.read(arguments)?;

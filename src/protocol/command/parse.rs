@@ -93,7 +93,7 @@ pub(super) fn select(arguments: Arguments<'_>) -> ParseResult<'_> {
     }
 }
 
-/// `[TYPE type | ID id…]`
+/// Parses `[TYPE type | ID id…]`.
 pub(super) fn client_list(arguments: Arguments<'_>) -> ParseResult<'_> {
     let filter = match (arguments.get(0), arguments.len()) {
         (None, _) => ClientFilter::All,
@@ -136,7 +136,7 @@ pub(super) fn client_reply(arguments: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::ClientReply(mode))
 }
 
-/// `ON` or `OFF`, for switches that have no effect.
+/// Parses `ON` or `OFF`, for switches that have no effect.
 pub(super) fn client_switch(arguments: Arguments<'_>) -> ParseResult<'_> {
     let word = arguments.get(0).unwrap_or_default();
     let is_known = [&b"ON"[..], b"OFF"].into_iter().any(|known| word.eq_ignore_ascii_case(known));
@@ -192,7 +192,7 @@ pub(super) fn config_get(patterns: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::ConfigGet(patterns))
 }
 
-/// Returns `text` if it cannot break a line of `CLIENT INFO`.
+/// Returns `text` if it contains nothing that could break a line of `CLIENT INFO`.
 fn plain<'a>(text: &'a [u8], what: &'static str) -> Result<&'a [u8], CommandError> {
     if text.iter().all(u8::is_ascii_graphic) { Ok(text) } else { Err(CommandError::SpecialCharacters { what }) }
 }

@@ -9,7 +9,7 @@ use crate::protocol::resp::Arguments;
 
 type ParseResult<'a> = Result<Command<'a>, CommandError>;
 
-/// `key=value… AMOUNT n [TTL seconds] [ID text]`. A pair contains `=`, so no option looks like one.
+/// Parses `key=value… AMOUNT n [TTL seconds] [ID text]`. A pair contains `=`, so no option looks like one.
 pub(super) fn reserve(arguments: Arguments<'_>) -> ParseResult<'_> {
     let pairs = arguments.iter().take_while(|argument| argument.contains(&b'=')).count();
     let (mut credits, mut ttl_seconds, mut id) = (None, None, None);
@@ -33,19 +33,19 @@ pub(super) fn reserve(arguments: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::Reserve(ReserveAsk { pairs: Pairs(arguments.first(pairs)), credits, ttl_seconds, id }))
 }
 
-/// `id COST n`
+/// Parses `id COST n`.
 pub(super) fn commit(arguments: Arguments<'_>) -> ParseResult<'_> {
     let (id, number) = option(arguments, b"COST", "DIVVY.COMMIT id COST n")?;
     let cost = integer(number).and_then(|number| u64::try_from(number).ok());
     Ok(Command::Commit { id, cost: cost.ok_or_else(|| CommandError::not_a_cost(number))? })
 }
 
-/// `id`
+/// Parses `id`.
 pub(super) fn release(arguments: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::Release(arguments.get(0).unwrap_or_default()))
 }
 
-/// `id [TTL seconds]`
+/// Parses `id [TTL seconds]`.
 pub(super) fn renew(arguments: Arguments<'_>) -> ParseResult<'_> {
     const USAGE: &str = "DIVVY.RENEW id [TTL seconds]";
     if arguments.len() == 1 {
@@ -70,7 +70,7 @@ fn option<'a>(
     Ok((word(0), word(2)))
 }
 
-/// Caps the number. The limiter refuses the maximum as too long, too.
+/// Parses seconds, and caps them. The limiter refuses the cap as too long, too.
 fn seconds(value: &[u8]) -> Result<u32, CommandError> {
     Ok(u32::try_from(positive("TTL", value)?).unwrap_or(u32::MAX))
 }

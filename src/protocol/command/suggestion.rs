@@ -4,12 +4,12 @@ use super::table::Spec;
 
 /// Prefix of divvy's own commands.
 const PREFIX: &str = "divvy.";
-/// Names at least this similar (Jaro-Winkler, from 0 to 1) count as misspellings of each other.
+/// Two names that are at least this similar (Jaro-Winkler, from 0 to 1) count as a misspelling.
 const ALIKE: f64 = 0.9;
 /// Longer than any name (bytes).
 const LONGEST_NAME: usize = 32;
 
-/// Returns the command of divvy's own that `name` probably means. Names of Redis's commands suggest nothing.
+/// Returns the divvy command that `name` probably stands for. Names of Redis's commands have no suggestion.
 pub(super) fn suggest(commands: &'static [Spec], name: &[u8]) -> Option<&'static str> {
     let name = std::str::from_utf8(name).ok().filter(|name| name.len() <= LONGEST_NAME)?.to_lowercase();
     let own = || commands.iter().map(|spec| spec.name).filter(|known| known.starts_with(PREFIX));

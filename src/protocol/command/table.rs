@@ -94,7 +94,7 @@ impl Spec {
         self.support != Support::Full
     }
 
-    /// Returns whether the command takes `count` arguments, names included.
+    /// Returns whether the command takes `count` arguments, including names.
     pub fn takes(&self, count: usize) -> bool {
         let stated = usize::try_from(self.arity.unsigned_abs()).unwrap_or(usize::MAX);
         if self.arity < 0 { count >= stated } else { count == stated }
@@ -468,10 +468,10 @@ pub static COMMANDS: &[Spec] = &[
         parse: |_| Ok(Command::Role),
         ..Spec::USUAL
     },
-    // StackExchange.Redis looks for a cluster and for sentinels.
+    // StackExchange.Redis checks for a cluster and for sentinels.
     Spec { name: "cluster", ..Spec::DECLINED },
     Spec { name: "sentinel", ..Spec::DECLINED },
-    // Rueidis sends it if it is told to read from replicas.
+    // Rueidis sends it if it is configured to read from replicas.
     Spec { name: "readonly", ..Spec::DECLINED },
 ];
 

@@ -7,8 +7,8 @@ use super::Arguments;
 
 /// Requests in order of arrival.
 ///
-/// Each request has its own allocations, of exactly its size. So the memory is known before a request is added, and a
-/// request that is taken out frees its part.
+/// Each request has its own allocations, of exactly its size. So the memory can be computed before a request is added,
+/// and removing a request frees its share.
 #[derive(Debug, Default)]
 pub struct Queue {
     requests: VecDeque<QueuedRequest>,
@@ -44,7 +44,7 @@ impl Queue {
         self.requests.push_back(request);
     }
 
-    /// Takes the oldest request out.
+    /// Removes the oldest request, and returns it.
     pub fn pop(&mut self) -> Option<QueuedRequest> {
         let request = self.requests.pop_front()?;
         self.held -= request.memory();
@@ -56,7 +56,7 @@ impl Queue {
         self.held + self.requests.capacity() * size_of::<QueuedRequest>()
     }
 
-    /// Returns the memory that the queue holds once `request` is in it, too (bytes).
+    /// Returns the memory that the queue would hold with `request` (bytes).
     pub fn memory_with(&self, request: Arguments) -> usize {
         let is_full = self.requests.len() == self.requests.capacity();
         // The list doubles when it grows, and begins with four places.
@@ -67,7 +67,7 @@ impl Queue {
 }
 
 impl QueuedRequest {
-    /// Returns the arguments as they came, the command's name first.
+    /// Returns the arguments in the order of arrival, the command's name first.
     pub fn arguments(&self) -> Arguments<'_> {
         Arguments::new(&self.text, &self.arguments)
     }

@@ -104,7 +104,7 @@ impl Decoder {
         Self { limits, ..Self::default() }
     }
 
-    /// Sets whether the client still has to give the password. Call it before decoding the next request.
+    /// Sets whether the client has yet to give the password. Call it before decoding the next request.
     pub fn set_unauthenticated(&mut self, is_unauthenticated: bool) {
         self.is_unauthenticated = is_unauthenticated;
     }
@@ -115,8 +115,8 @@ impl Decoder {
     /// After `None`, the next call must pass the same bytes and more. After a request, it must pass the bytes that follow.
     ///
     /// # Errors
-    /// [`ProtocolError`], as soon as a declared length exceeds a limit, before the bytes have come. The decoder cannot be used
-    /// after it.
+    /// [`ProtocolError`], as soon as a declared length exceeds a limit, before the bytes arrive. Do not use the decoder
+    /// after an error.
     pub fn decode(&mut self, bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
         let consumed = match self.progress {
             Progress::Unknown => self.start(bytes)?,
@@ -238,7 +238,8 @@ impl Decoder {
         if self.arguments.len() > self.limits.max_arguments {
             return Err(ProtocolError::InlineTooBig);
         }
-        // Redis closes the connection at these words, too: the start of an HTTP request, and a header that each has.
+        // Redis also closes the connection at these words: the start of an HTTP request, and a header that every
+        // request has.
         let first = self.arguments.first().and_then(|range| self.unquoted.get(range.clone())).unwrap_or_default();
         if first.eq_ignore_ascii_case(b"POST") || first.eq_ignore_ascii_case(b"Host:") {
             return Err(ProtocolError::Http);
@@ -291,7 +292,7 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// The arguments at these ranges of `text`.
+    /// Creates arguments from their ranges in `text`.
     pub(super) fn new(text: &'a [u8], ranges: &'a [Range<usize>]) -> Self {
         Self { text, ranges }
     }

@@ -1,7 +1,7 @@
-//! `ShouldRateLimit` without the router and the library, for ordinary calls.
+//! Answers ordinary calls of `ShouldRateLimit` without the router and the library.
 //!
-//! An ordinary call is one whole uncompressed message, which has come in when the call is polled first. Any other call goes
-//! to the router with its complete body, and the library answers it.
+//! An ordinary call is one whole uncompressed message that has arrived when the call is first polled. Any other call
+//! goes to the router with its complete body, and the library answers it.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -114,7 +114,7 @@ fn respond(answer: &RateLimitResponse, mut headers: HeaderMap) -> Response<Reply
     response
 }
 
-/// A body whose first frame was polled already.
+/// A body whose first frame was already polled.
 struct ResumedBody<B: Incoming> {
     first: Option<Result<Frame<Bytes>, B::Error>>,
     rest: B,

@@ -1,5 +1,6 @@
-//! Kuadrant's service, as in limitador: gateways check or reserve before a request, and report or commit after it.
-//! Each descriptor is an operation, as in Envoy's service. But if several of them match a counter, it counts the call once.
+//! Kuadrant's service, as in limitador: gateways check or reserve before a request, and report or commit after it. As
+//! in Envoy's service, each descriptor is an operation. But if several descriptors match a counter, it counts the call
+//! once.
 
 use prost::Message;
 use tonic::{Request, Response, Status};
@@ -87,7 +88,7 @@ impl RateLimits {
         Ok(answer)
     }
 
-    /// Counts the cost of the operations, even if it is more than is left.
+    /// Counts the cost of the operations, even if it exceeds the credits left.
     async fn charge(
         &self,
         subject: Subject<'_>,
@@ -156,17 +157,17 @@ impl RateLimits {
         let Some(id) = reserved? else {
             return Ok(ReserveResponse { code: Code::OverLimit.into(), reservation_id: String::new() });
         };
-        // A commit without an id is a report, by the rules in force at that time.
+        // A commit without an id is a report, under the rules in force at that time.
         let reservation_id =
             if id.is_of_nothing() { String::new() } else { self.limiter.write_id(id).map_err(refuse)? };
         Ok(ReserveResponse { code: Code::Ok.into(), reservation_id })
     }
 
-    /// Commits a reservation. If it does not exist, charges the amount as a report instead. Returns whether a
-    /// reservation was released.
+    /// Commits a reservation. If the reservation does not exist, charges the amount as a report instead. Returns
+    /// whether a reservation was released.
     async fn settle(&self, request: &CommitRequest, work: &mut Work) -> Result<bool, Status> {
         let subject = Subject::from(request);
-        // The request is checked even if the reservation exists, because the next time it may be gone.
+        // The request is checked even if the reservation exists, because it may be gone when the call is repeated.
         self.read(subject, &mut work.operation, |_, _| {})?;
         let id = match self.limiter.read_id(&request.reservation_id) {
             Ok(id) => Some(id),

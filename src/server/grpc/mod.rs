@@ -41,10 +41,10 @@ use crate::protocol::envoy::DESCRIPTORS;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use crate::protocol::envoy::messages::kuadrant::service::ratelimit::v1::rate_limit_service_server as kuadrant_server;
 
-/// Kuadrant's service, which has the name of Envoy's in another package.
+/// Kuadrant's service. It has the same name as Envoy's, in another package.
 type KuadrantServer = kuadrant_server::RateLimitServiceServer<RateLimits>;
 
-/// Maximum memory per byte of a message once it is decoded. The shortest descriptors have few bytes.
+/// Maximum memory per byte of a message once it is decoded. The shortest descriptors have only a few bytes.
 const DECODED: usize = 24;
 
 /// Name of the whole server in gRPC's health protocol.
@@ -84,7 +84,7 @@ impl GrpcFront {
         let fast = RateLimitRoute::new(Arc::clone(&rate_limits), bounds.clone(), guard.clone(), limits.max_body);
         let kuadrant = KuadrantServer::from_arc(Arc::clone(&rate_limits)).max_decoding_message_size(limits.max_body);
         let rate_limits = RateLimitServiceServer::from_arc(rate_limits).max_decoding_message_size(limits.max_body);
-        // Both versions of reflection, because clients support one of them.
+        // Both versions of reflection are served, because a client supports only one of them.
         let routes = Services::new(rate_limits)
             .add_service(kuadrant)
             .add_service(reflection().build_v1().map_err(io::Error::other)?)
@@ -134,7 +134,7 @@ impl GrpcFront {
 
 impl Front for GrpcFront {
     const NAME: &'static str = "grpc";
-    // Before HTTP/2's preface nothing may be sent.
+    // Nothing may be sent before HTTP/2's preface.
     const TOO_MANY: &'static [u8] = b"";
     const NO_TLS: &'static [u8] = http::NO_TLS;
     const ONLY_TLS: &'static [u8] = http::ONLY_TLS;

@@ -47,12 +47,12 @@ pub struct RateLimits {
 pub struct GrpcSettings {
     /// Headers that gateways add to their responses.
     pub headers: RateLimitHeaders,
-    /// The descriptors of a request all count, or none does.
+    /// Whether all descriptors of a request count, or none.
     pub atomic: bool,
 }
 
 impl RateLimits {
-    /// Creates the services. Requests in work take their memory out of `memory`.
+    /// Creates the services. The memory of requests in work comes from `memory`.
     pub fn new(
         limiter: Arc<Limiter>,
         counts: FrontRequests,
@@ -139,7 +139,7 @@ impl RateLimits {
         answered
     }
 
-    /// Returns the answer to applied requests. `brought` has the descriptors' own limits.
+    /// Returns the answer to applied requests. `brought` contains the descriptors' own limits.
     pub(super) fn respond(
         &self,
         report: Report<'_>,
@@ -165,7 +165,7 @@ impl RateLimits {
         Status::invalid_argument(invalid.to_string())
     }
 
-    /// Returns headers for the client, for the limit that denies it, or that leaves it the least.
+    /// Returns headers for the client, about the limit that denies it or that leaves it the fewest credits.
     fn response_headers(
         &self,
         report: Report<'_>,

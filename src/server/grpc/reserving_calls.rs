@@ -1,5 +1,5 @@
-//! Calls that may make reservations. A gateway that hangs up before it has the answer never ends its reservations, so they are
-//! released for it.
+//! Calls that may make reservations. A gateway that hangs up before it has the answer cannot end its reservations, so
+//! they are released on its behalf.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::limiter::{Applied, Limiter, Plan, PlanBuilder, Report, Settlement};
 use crate::server::net::calls_in_flight::{CallGuard, CallsInFlight};
 use crate::server::net::request_memory::RequestMemory;
 
-/// Applies the plans of calls, and releases reservations that no gateway learned of.
+/// Applies the plans of calls, and releases reservations whose ids never reached a gateway.
 pub struct ReservingCalls {
     limiter: Arc<Limiter>,
     in_flight: CallsInFlight,
@@ -24,9 +24,9 @@ impl ReservingCalls {
     /// Applies a plan and answers its call. If the answer is an error, the call reserves nothing. The plan keeps its `request_memory`
     /// until it has been applied.
     ///
-    /// A plan with reservations is applied in its own task, because the gateway may hang up at any time and only the outcome
-    /// says what to release. Until the release is done, the next call about the same reservation waits: otherwise its answer
-    /// could confirm a reservation that is about to be released.
+    /// A plan with reservations is applied in its own task, because the gateway may hang up at any time, and only the
+    /// outcome shows which reservations to release. Until the release is done, the next call about the same reservation
+    /// waits: otherwise its answer could confirm a reservation that is about to be released.
     pub async fn apply<T, E>(
         &self,
         plan: Plan,
@@ -118,9 +118,9 @@ mod tests {
         for dropped in WAYS {
             for polls in 0.. {
                 let answer = within_polls(ask(&calls, "gone", Intent::Enter), polls, dropped).await;
-                // The same id is the same lease, which another call has.
+                // The same id stands for the same lease, which another call has.
                 within_polls(ask(&calls, "held", Intent::Enter), polls, dropped).await;
-                // Lets the tasks that go on without it finish.
+                // Lets the remaining tasks finish.
                 for _ in 0..100 {
                     tokio::task::yield_now().await;
                 }
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(calls.in_flight.count(), 0);
     }
 
-    /// Regression test: each was a task of its own, which waited until the store answered the first call.
+    /// Regression test: each retry had a task of its own, which waited until the store had answered the first call.
     #[tokio::test]
     async fn calls_that_hang_up_while_they_wait_for_another_leave_nothing_behind() {
         let calls = calls();

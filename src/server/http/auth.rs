@@ -33,7 +33,7 @@ async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
     (StatusCode::UNAUTHORIZED, Extension(ErrorCount::Unauthenticated), headers, PROBLEM).into_response()
 }
 
-/// Returns whether the client has the password, or needs none. Counts and logs nothing: the router does that.
+/// Returns whether the client has the password, or needs none. Counts and logs nothing, because the router does that.
 pub fn lets_in(guard: Option<&Guard>, headers: &HeaderMap) -> bool {
     guard.is_none_or(|guard| bearer_token(headers).is_some_and(|given| guard.knows(given)))
 }

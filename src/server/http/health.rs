@@ -8,12 +8,12 @@ use axum::http::StatusCode;
 use crate::server::error_text;
 use crate::server::health::Health;
 
-/// Answers that the process is alive.
+/// Reports that the process is alive.
 pub async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// Answers whether hits can be answered: the store responds, and the server is not draining. Rules are always loaded.
+/// Reports whether hits can be answered: the store responds, and the server is not draining. Rules are always loaded.
 pub async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, String) {
     match health.state() {
         Ok(()) => (StatusCode::OK, "ready\n".to_owned()),

@@ -10,10 +10,10 @@ const API: &str = "/v1";
 /// Reason why the metrics cannot have a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidMetricsPath {
-    /// The first character is not a slash, or the second one is, too.
+    /// The first character is not a slash, or the second one is also a slash.
     #[error("the path must begin with one slash, such as {DEFAULT_METRICS_PATH}")]
     NoSlash,
-    /// A character that clients might escape.
+    /// The path contains a character that clients might escape.
     #[error("the path may contain only letters, digits, slashes, and . _ ~ -")]
     Character,
     /// Another page of the front, or the API, has this path.

@@ -48,10 +48,10 @@ use super::wrong_port::Protocol;
 use crate::limiter::Limiter;
 use crate::metrics::RequestKind;
 
-/// Message for a client that uses TLS if HTTP and gRPC do not.
+/// Message for a client that uses TLS on a port of HTTP or gRPC without TLS.
 pub(super) const NO_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n\
     content-length: 40\r\n\r\nthis port does not speak TLS: use http:\n";
-/// Message for a client that does not use TLS if they do.
+/// Message for a client without TLS on a port of HTTP or gRPC that requires it.
 pub(super) const ONLY_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n\
     content-length: 38\r\n\r\nthis port speaks TLS only: use https:\n";
 

@@ -16,7 +16,7 @@ use crate::server::error_text::{self, Terms};
 use crate::server::wrong_port::Protocol;
 
 const CONTENT: HeaderValue = HeaderValue::from_static("application/problem+json");
-/// `Retry-After` for problems that may pass. The time when a store recovers is unknown (seconds).
+/// `Retry-After` for temporary problems (seconds). The time when a store recovers is unknown.
 const STORE_RETRY: HeaderValue = HeaderValue::from_static("1");
 /// Maximum length of a detail, because it may repeat the client's text (bytes).
 const MAX_DETAIL: usize = 512;
@@ -29,7 +29,7 @@ const TERMS: Terms = Terms {
 /// An error response.
 #[derive(Debug, Clone, Serialize)]
 pub struct Problem {
-    /// Type of the problem. The status says everything.
+    /// Type of the problem. It has no meaning of its own, because the status says everything.
     #[serde(rename = "type")]
     kind: &'static str,
     title: &'static str,
@@ -65,7 +65,7 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
-    /// Marks a problem that may pass, so that the client may retry soon.
+    /// Marks a temporary problem, so that the client may retry soon.
     pub fn with_retry(self) -> Self {
         Self { may_pass: true, ..self }
     }

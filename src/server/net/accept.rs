@@ -1,6 +1,6 @@
 //! Accepts connections: one loop per front, admission, and the handover to worker threads.
 //!
-//! Each [`Front`] interprets what its connections say.
+//! Each [`Front`] interprets the bytes of its connections.
 
 use std::future::Future;
 use std::io;
@@ -30,14 +30,15 @@ use crate::metrics::{FrontConnections, Limit, Metrics, Task};
 use crate::server::Limits;
 use crate::server::keep_running::keep_running;
 
-/// Silence after which a connection is probed. Otherwise clients that vanished without a FIN would occupy the slots.
+/// Silence after which a connection is probed. Otherwise, clients that vanished without a FIN would keep occupying
+/// connections.
 const KEEPALIVE: Duration = Duration::from_secs(300);
-/// Pause after a failed accept, which is usually caused by too many open files. Without it the loop would spin.
+/// Pause after a failed accept, which is usually caused by too many open files. Without it, the loop would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Maximum number of refused connections that are closed in an orderly way at a time. Others are cut.
+/// Maximum number of refused connections that are closed in an orderly way at a time. Others are closed at once.
 pub const MAX_PARTINGS: usize = 64;
 
-// Clients can cause these at will, so they are throttled.
+// Clients can cause this message at will, so it is throttled.
 static CANNOT_ACCEPT: LogThrottle = LogThrottle::new();
 static CANNOT_PREPARE: LogThrottle = LogThrottle::new();
 static CANNOT_SERVE: LogThrottle = LogThrottle::new();
@@ -58,7 +59,8 @@ pub trait Front: Send + Sync + 'static {
     /// Protocols that clients may choose in a TLS handshake.
     const ALPN: Alpn = Alpn::None;
 
-    /// Serves one connection until it ends. When the server is closing, answers the requests that have come in, and ends.
+    /// Serves one connection until it ends. When the server is closing, answers the requests that have arrived, and
+    /// ends.
     fn serve(
         &self,
         stream: Stream,
@@ -84,7 +86,8 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts connections until [`Acceptor::stopping`] is cancelled. A problem of one connection never ends this.
+    /// Accepts connections until [`Acceptor::stopping`] is cancelled. A problem with one connection never ends the
+    /// loop.
     pub async fn run<F: Front>(&self, listener: Option<TcpListener>, tls: Option<Arc<Tls>>, front: F) {
         let Some(listener) = listener else { return };
         let (front, connections) = (Arc::new(front), self.metrics.connections.front(F::NAME));
@@ -225,7 +228,7 @@ fn cannot_serve(error: &io::Error, peer: SocketAddr) {
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {
-    // Replies are written whole, so waiting for more would only delay them.
+    // Replies are written whole, so waiting for more output would only delay them.
     stream.set_nodelay(true)?;
     SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
 }

@@ -1,6 +1,6 @@
 //! Admission: bounds on open connections, in total and per address.
 //!
-//! A connection is counted once, when it begins, until it ends.
+//! A connection counts once, from its beginning to its end.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -93,7 +93,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Returns the address or network that counts as one address.
+/// Returns the address, or the network that counts as one address.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {

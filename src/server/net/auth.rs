@@ -77,7 +77,7 @@ impl fmt::Debug for Password {
     }
 }
 
-/// The password of one front. Counts and logs wrong ones.
+/// The password of one front. Wrong passwords are counted and logged.
 #[derive(Debug)]
 pub struct Guard {
     password: Arc<Password>,
@@ -91,7 +91,7 @@ impl Guard {
         Self { password, front, wrong: metrics.wrong_passwords(front) }
     }
 
-    /// Returns whether `given` is the password. Counts and logs nothing.
+    /// Returns whether `given` is the password. Does not count or log.
     pub fn knows(&self, given: &[u8]) -> bool {
         self.password.matches(given)
     }
@@ -112,23 +112,24 @@ impl Guard {
 /// The passwords of the fronts; `None` for a front that is open to all clients.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
-    /// The line protocol.
+    /// Guard of the line protocol.
     pub line: Option<Arc<Guard>>,
-    /// RESP.
+    /// Guard of RESP.
     pub resp: Option<Arc<Guard>>,
-    /// gRPC.
+    /// Guard of gRPC.
     pub grpc: Option<Arc<Guard>>,
-    /// Requests over HTTP that read or change counters and rules, except the following ones.
+    /// Guard of all HTTP requests that read or change counters and rules, except those below.
     pub http: Option<Arc<Guard>>,
-    /// Hits over HTTP.
+    /// Guard of hits over HTTP.
     pub hit: Option<Arc<Guard>>,
-    /// Checks for gateways over HTTP.
+    /// Guard of checks for gateways over HTTP.
     pub check: Option<Arc<Guard>>,
-    /// The metrics over HTTP.
+    /// Guard of the metrics over HTTP.
     pub metrics: Option<Arc<Guard>>,
 }
 
-/// Authentication of one connection: open once the client has given the password, or from the start without one.
+/// Authentication of one connection. It is open once the client has given the password, or from the start if there is
+/// none.
 #[derive(Debug, Clone)]
 pub struct Gate {
     guard: Option<Arc<Guard>>,

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Bytes that identify what a call changes, for example a reservation or an idempotent request.
 pub type CallKey = Arc<[u8]>;
 
-/// The keys that calls have or wait for. Clones share them.
+/// The keys that calls hold or wait for. Clones share them.
 #[derive(Clone, Default)]
 pub struct CallsInFlight {
     turns: Arc<Mutex<HashMap<CallKey, Turn>>>,
@@ -20,13 +20,13 @@ pub struct CallsInFlight {
 
 /// The turn of the calls with one key.
 struct Turn {
-    /// A semaphore of one permit wakes its waiters in order, and passes a wake-up on if the waiter is gone.
+    /// A semaphore with one permit. It wakes its waiters in order, and passes a wake-up on if the waiter is gone.
     permit: Arc<Semaphore>,
-    /// Number of guards, including those of calls that wait.
+    /// Number of guards, including those of waiting calls.
     guards: usize,
 }
 
-/// A call that has a key or waits for it. Dropping the guard lets the next call with the key go on.
+/// A call that holds a key or waits for it. Dropping the guard lets the next call with the key continue.
 #[must_use]
 pub struct CallGuard {
     calls: CallsInFlight,
@@ -66,7 +66,7 @@ impl CallsInFlight {
         (CallGuard { calls: self.clone(), key, permit: None }, Arc::clone(&turn.permit))
     }
 
-    /// Returns the number of keys that calls have or wait for.
+    /// Returns the number of keys that calls hold or wait for.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         self.turns.lock().len()
@@ -159,7 +159,7 @@ mod tests {
             assert!(poll!(second.as_mut()).is_pending());
             assert!(poll!(third.as_mut()).is_pending());
             drop(first);
-            // It was woken, and is gone before it runs.
+            // The call was woken, and is dropped before it runs.
         }
         assert!(poll!(third.as_mut()).is_ready());
         assert_eq!(calls.count(), 0);

@@ -29,15 +29,15 @@ use crate::metrics::{Limit, Metrics};
 const READ_SIZE: usize = 16 * 1024;
 /// A buffer that has grown beyond this capacity is freed after use (bytes).
 const KEPT_CAPACITY: usize = 2 * READ_SIZE;
-/// How long the server waits for the client to close its side, after closing its own. If a byte were unread when the socket
-/// is dropped, the kernel would reset the connection, and the last reply would be lost.
+/// How long the server waits for the client to close its side, after closing its own. If a byte is unread when the
+/// socket is dropped, the kernel resets the connection, and the last reply is lost.
 const LINGER: Duration = Duration::from_secs(1);
-/// Maximum number of reads after the server began to close: enough for all that a kernel buffers for a connection, but
-/// finite if a client never pauses.
+/// Maximum number of reads after the server began to close. It is enough for all input that a kernel buffers for a
+/// connection, but finite even if a client never pauses.
 const LAST_READS: usize = 1024;
 
-/// Input after which a connection yields to others (bytes). Otherwise a client that never pauses would occupy its thread
-/// until its socket is full.
+/// Amount of input after which a connection yields to others (bytes). Otherwise, a client that never pauses would
+/// occupy the thread as long as its socket has input.
 const TURN: usize = READ_SIZE / 2;
 
 pooled!(BytesMut, BytesMut::capacity);
@@ -58,9 +58,9 @@ pub struct Timeouts {
     pub handshake: Duration,
 }
 
-/// A connection's handles of what all connections share.
+/// A connection's handles of state that all connections share.
 pub struct ConnectionContext {
-    /// Cancelled when the server is closing: the connection answers what has come in, and ends.
+    /// Cancelled when the server is closing. The connection then answers the requests that have arrived, and ends.
     pub closing: CancellationToken,
     /// The connection's share of the buffer memory.
     pub memory: Share,
@@ -68,8 +68,8 @@ pub struct ConnectionContext {
     pub metrics: Arc<Metrics>,
 }
 
-/// Serves the connection until the client or the session ends it, a timeout expires, or the server is closing. Then answers
-/// what has come in, and closes the connection in an orderly way.
+/// Serves the connection until the client or the session ends it, a timeout expires, or the server is closing. Then
+/// answers the requests that have arrived, and closes the connection in an orderly way.
 pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts, context: ConnectionContext) {
     let ConnectionContext { closing, memory, metrics } = context;
     let mut connection = Connection {
@@ -85,7 +85,8 @@ pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts
         memory,
         metrics,
     };
-    // Created once: a new future for each read would register with the token, under a lock that all connections share.
+    // Created once, because a new future for each read would register with the token, under a lock that all connections
+    // share.
     let mut closing = pin!(closing.cancelled());
     // After an error the client is gone or reads nothing, so an orderly close is impossible.
     let ended = connection.answer_until_end(&mut session, closing.as_mut()).await;
@@ -96,19 +97,19 @@ pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts
 
 struct Connection {
     stream: Stream,
-    /// Borrowed from the pool while it contains something.
+    /// Input buffer, borrowed from the pool while it is not empty.
     input: BytesMut,
-    /// Borrowed from the pool while it contains something.
+    /// Output buffer, borrowed from the pool while it is not empty.
     output: Vec<u8>,
     /// Deadline for the client to give the password, if there is one.
     admitted_by: Instant,
     /// Deadline for the unfinished request in `input`.
     unfinished: Option<Instant>,
-    /// The last poll found nothing to read.
+    /// Whether the last poll found nothing to read.
     was_unreadable: bool,
     /// Bytes read since the connection last yielded.
     worked: usize,
-    /// The connection has just yielded.
+    /// Whether the connection has just yielded.
     is_turn_over: bool,
     timeouts: Timeouts,
     memory: Share,
@@ -191,8 +192,8 @@ impl Connection {
         }
     }
 
-    /// Reads, or learns that the server is closing. Input that has come in is answered first, but a client that never pauses
-    /// ends when it yields.
+    /// Reads, or finds that the server is closing. Input that has arrived is answered first, but a client that never
+    /// pauses is stopped when its turn ends.
     fn poll_receive(
         &mut self,
         mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
@@ -234,7 +235,7 @@ impl Connection {
     fn give_back_input(&mut self) {
         if self.input.is_empty() {
             let mut input = std::mem::take(&mut self.input);
-            // Reclaims the space of the input that was consumed.
+            // Reclaims the space of consumed input.
             input.reserve(READ_SIZE);
             if input.capacity() <= KEPT_CAPACITY {
                 pool::give(input);
@@ -267,7 +268,7 @@ impl Connection {
             self.unfinished = None;
             self.give_back_input();
         } else if self.unfinished.is_none() || self.input.len() < received {
-            // This is the beginning of another request.
+            // The rest is the beginning of another request.
             self.unfinished = Some(Instant::now() + self.timeouts.request);
         }
         if self.input.len() <= READ_SIZE && self.input.capacity() > KEPT_CAPACITY {
@@ -276,7 +277,7 @@ impl Connection {
         Ok(Flow::On)
     }
 
-    /// Answers all that has come in, without waiting for more.
+    /// Answers all requests that have arrived, without waiting for more.
     async fn answer_the_last(&mut self, session: &mut impl Session) -> io::Result<()> {
         // A read sees new input only after the poller has run.
         tokio::task::yield_now().await;

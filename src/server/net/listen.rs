@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Connections that may wait to be accepted. The kernel's own bound (net.core.somaxconn, usually 4096) may be lower.
+/// Maximum number of connections that wait to be accepted. The kernel's own bound (net.core.somaxconn, usually 4096)
+/// may be lower.
 pub const BACKLOG: u32 = 4096;
 
 /// Binds a listening socket. With `reuse_port`, other processes of the same user may listen on the same port if they set

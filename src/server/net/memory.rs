@@ -1,8 +1,8 @@
 //! The budget for the buffers of all connections.
 //!
-//! Each buffer has [`FREE`] bytes that do not count: enough for clients that send requests of ordinary size and read the
-//! replies. Everything beyond, such as large unfinished requests and unread replies, comes out of one budget that all
-//! connections share. Nothing here allocates: this is bookkeeping.
+//! Each buffer has [`FREE`] bytes that do not count: enough for clients that send requests of ordinary size and read
+//! the replies. Memory beyond that, for example for large unfinished requests and unread replies, comes from one budget
+//! that all connections share. This module does not allocate that memory. It only keeps the books.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use crate::metrics::{Limit, Metrics};
 
 /// Bytes of each buffer that do not count toward the budget.
 pub const FREE: usize = 32 * 1024;
-/// Bound on the memory of all requests in work, beyond the part that each holder has of its own (bytes).
+/// Maximum memory of all requests in work, beyond the part that each holder has of its own (bytes).
 pub const WORK_MEMORY: usize = 8 * 1024 * 1024;
 /// Work memory that one permit of its semaphore stands for (bytes).
 pub const WORK_UNIT: usize = 1024;
@@ -23,7 +23,7 @@ pub fn counted(capacity: usize) -> usize {
     capacity.saturating_sub(FREE)
 }
 
-/// The budget. Requests in work have a budget of their own: they wait for it, and are never refused.
+/// The budget. Requests in work have a separate budget, for which they wait instead of being refused.
 pub struct BufferMemory {
     limit: usize,
     used: AtomicUsize,
@@ -58,7 +58,7 @@ impl BufferMemory {
     }
 }
 
-/// A part of the budget. Dropping it gives it back.
+/// A part of the budget. Dropping it gives the memory back.
 pub struct Share {
     memory: Arc<BufferMemory>,
     held: usize,

@@ -1,4 +1,4 @@
-//! Connections of all fronts, and the bounds on them. Nothing here depends on a protocol.
+//! Connections of all fronts, and the bounds on them. This module does not depend on a protocol.
 //!
 //! | purpose | modules |
 //! |---|---|

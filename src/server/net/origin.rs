@@ -1,4 +1,4 @@
-//! The origin of requests. The store bounds how much it remembers for the clients of one address.
+//! The origin of requests. The store bounds the number of records that clients of one address can create.
 //!
 //! A future that answers a request over HTTP or gRPC runs in the [`scope`] of its connection's address.
 
@@ -26,7 +26,7 @@ pub fn scope<F: Future>(peer: SocketAddr, answering: F) -> impl Future<Output = 
     ORIGIN.scope(for_address(peer), answering)
 }
 
-/// Begins a plan for the client in scope: see [`Limiter::begin`].
+/// Begins a plan for the client in scope. See [`Limiter::begin`].
 pub fn begin(limiter: &Limiter, builder: &mut PlanBuilder) {
     limiter.begin(builder);
     builder.set_origin(ORIGIN.try_with(|origin| *origin).ok());

@@ -1,7 +1,7 @@
 //! Buffers that the connections of a thread share. A connection that waits for its client holds none.
 //!
-//! Otherwise, ten thousand clients that each sent one burst would keep gigabytes. Recently used memory is also likely to be
-//! in the processor's caches. Each pool has bounds per item and in total.
+//! Otherwise, ten thousand clients that have each sent one burst would keep gigabytes. Recently used memory is also
+//! likely to be in the processor's caches. Each pool has a bound per item and a bound in total.
 
 use std::cell::RefCell;
 use std::thread::LocalKey;
@@ -53,12 +53,12 @@ pub fn take<T: Pooled>() -> T {
     T::pool().with_borrow_mut(Pool::take)
 }
 
-/// Gives an item back, ready for the next use. Drops it if it is too large or the pool is full.
+/// Returns an item to the pool, ready for the next use. Drops it if it is too large or the pool is full.
 pub fn give<T: Pooled>(item: T) {
     T::pool().with_borrow_mut(|pool| pool.give(item));
 }
 
-/// Declares a pool for a type, and how to get the memory of an item.
+/// Declares a pool for a type. `held` computes the memory of an item.
 macro_rules! pooled {
     ($type:ty, $held:expr) => {
         impl $crate::server::net::pool::Pooled for $type {

@@ -1,7 +1,8 @@
 //! Checks that a client reads its replies: at least [`LEAST`] bytes in each write timeout.
 //!
-//! Bytes count once the client's machine has acknowledged them. Space in the kernel's buffer would not do: the kernel reports
-//! it only once a third of the buffer is free, and a slow client may take many timeouts to read that much.
+//! Bytes count once the client's machine has acknowledged them. Free space in the kernel's buffer is not precise
+//! enough: the kernel reports it only once a third of the buffer is free, and a slow client may need many timeouts to
+//! read that much.
 
 use std::time::Duration;
 
@@ -37,7 +38,8 @@ impl Progress {
         self.since + self.limit
     }
 
-    /// Begins the next period with `unsent` bytes in the kernel's buffer. Returns whether the client read enough in this one.
+    /// Begins the next period with `unsent` bytes in the kernel's buffer. Returns whether the client read enough in the
+    /// period that ends.
     pub fn goes_on(&mut self, now: Instant, unsent: usize) -> bool {
         let taken = self.unsent.saturating_add(self.given).saturating_sub(unsent);
         let is_enough = taken >= LEAST;

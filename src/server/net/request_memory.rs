@@ -1,9 +1,10 @@
 //! Memory of requests in work: their keys, entries and answers, from when a request is read until its reply is written.
 //!
-//! Each holder has [`OWN`] bytes, enough for requests of ordinary size. Everything beyond comes out of [`WORK_MEMORY`],
-//! which all connections share. A session that gets no more answers the requests that it has. A single large request
-//! waits, while its holder has nothing else, until others have been answered. So a holder that waits never has memory that
-//! others wait for. Few large requests are in work at a time, so small ones never wait long for them on a thread.
+//! Each holder has [`OWN`] bytes, enough for requests of ordinary size. Memory beyond that comes from [`WORK_MEMORY`],
+//! which all connections share. If a session gets no more memory, it answers the requests that it already has. A single
+//! large request waits until others have been answered, and its holder has no other requests at that time. So a waiting
+//! holder never has memory for which others wait. Only a few large requests are in work at a time, so small ones never
+//! wait long for them on a thread.
 
 use std::sync::Arc;
 
@@ -16,10 +17,10 @@ use crate::limiter::{Limiter, MAX_PART};
 const OWN: usize = 32 * 1024;
 /// A request of at most this length joins a batch without a check: all of its counters fit (bytes).
 pub const SMALL: usize = 2 * 1024;
-/// Memory is given out in these steps (bytes).
+/// Memory is allotted in steps of this size (bytes).
 const STEP: usize = 64 * 1024;
 
-/// One holder's memory for requests in work. Dropping it gives it back.
+/// One holder's memory for requests in work. Dropping it gives the memory back.
 pub struct RequestMemory {
     free: Arc<Semaphore>,
     permit: Option<OwnedSemaphorePermit>,
@@ -50,8 +51,8 @@ impl RequestMemory {
         weight <= self.bound || self.grow(weight)
     }
 
-    /// Returns whether a request of this length can join requests of this weight now. If not, answer those first, and then
-    /// [wait](RequestMemory::wait_for_request).
+    /// Returns whether a request of this length can join requests of this weight now. If not, answer those requests
+    /// first, and then [wait](RequestMemory::wait_for_request).
     pub fn admits(&mut self, limiter: &Limiter, weight: usize, bytes: usize) -> bool {
         bytes <= SMALL || self.fits(weight + limiter.weight_of(bytes, 1))
     }
@@ -61,7 +62,7 @@ impl RequestMemory {
         self.wait_for(limiter.weight_of(bytes, 1)).await;
     }
 
-    /// Gives back all but the holder's own part. Returns whether there was more.
+    /// Gives back all memory but the holder's own part. Returns whether there was any.
     #[inline]
     pub fn give_back(&mut self) -> bool {
         let has_more = self.permit.is_some();
@@ -90,7 +91,7 @@ impl RequestMemory {
     async fn wait_for(&mut self, weight: usize) {
         // A holder that waits has no memory that others could use.
         self.give_back();
-        // A request that needs more than there is gets all of it.
+        // A request that needs more memory than exists gets all of it.
         let bytes = weight.min(WORK_MEMORY);
         // The semaphore is never closed, so there are permits.
         self.permit = Arc::clone(&self.free).acquire_many_owned(permits(bytes)).await.ok();
@@ -148,7 +149,7 @@ mod tests {
         }
         assert!(other.fits(MAX_PART) && !one.fits(OWN + 1));
         {
-            // A holder that leaves frees its place in the queue.
+            // If a waiting holder leaves, its place in the queue becomes free.
             let mut leaves = pin!(one.wait_for(1));
             assert!(poll!(leaves.as_mut()).is_pending());
         }

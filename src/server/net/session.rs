@@ -1,4 +1,4 @@
-//! The protocol's side of a connection: the interface between the protocol and the connection's loop.
+//! The interface between a protocol and the connection's loop.
 
 use std::future::Future;
 use std::time::Duration;
@@ -15,10 +15,10 @@ pub trait Session: Send {
     /// To bound memory and time, it may stop early with [`NextStep::Continue`].
     fn answer(&mut self, input: &mut BytesMut, output: &mut Output<'_>) -> impl Future<Output = NextStep> + Send;
 
-    /// Returns whether the client has given the password or needs none. Until then its time is short.
+    /// Returns whether the client has given the password or needs none. Until then, a shorter timeout applies.
     fn is_admitted(&self) -> bool;
 
-    /// Appends the error for the client of an unfinished request, before the connection is closed.
+    /// Appends the error for an unfinished request, before the connection is closed.
     fn cut(&mut self, cut: Cut, output: &mut Vec<u8>);
 }
 
@@ -33,7 +33,7 @@ pub enum NextStep {
     Close,
 }
 
-/// Why a connection is closed in the middle of a request.
+/// The reason why a connection is closed in the middle of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Cut {
     #[error("the request was not finished within {} seconds", .0.as_secs())]
@@ -43,7 +43,7 @@ pub enum Cut {
 }
 
 impl Cut {
-    /// Returns the limit to count. The budget for buffers has counted itself.
+    /// Returns the limit whose metric counts the event. The budget for buffers counts its own.
     pub fn limit(self) -> Option<Limit> {
         match self {
             Self::TooSlow(_) => Some(Limit::RequestTimeout),
@@ -65,7 +65,8 @@ impl<'a> Output<'a> {
         Self { bytes, input_capacity, memory, stream }
     }
 
-    /// Counts the connection's buffers toward the budget. Call it before waiting or appending more with much in them.
+    /// Counts the connection's buffers toward the budget. Call it before waiting, or before appending more, while they
+    /// contain much.
     ///
     /// # Errors
     /// The budget does not suffice.

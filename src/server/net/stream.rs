@@ -13,7 +13,7 @@ use tokio_rustls::server::TlsStream;
 use super::tls::hello;
 use crate::logging::LogThrottle;
 
-/// Interval between checks whether a client that has sent something is still there.
+/// Interval between checks whether a client that has sent something is still connected.
 const ASKED_AGAIN: Duration = Duration::from_millis(100);
 
 /// Maximum length of a vectored write that is copied into one piece first (bytes). The kernel takes 0.4 µs longer to gather
@@ -23,7 +23,7 @@ const GATHERED: usize = 1024;
 /// The byte stream of a connection.
 pub enum Stream {
     Plain(Plain),
-    /// Boxed: it is large, and most connections are plain.
+    /// Boxed, because it is large, and most connections are plain.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -31,9 +31,9 @@ pub enum Stream {
 /// error, and then appears to have closed the connection, so that no front takes its bytes for requests.
 pub struct Plain {
     stream: TcpStream,
-    /// The errors for such clients. `None` once the first bytes have come.
+    /// The errors for such clients. `None` once the first bytes have arrived.
     greeting: Option<(Greeting, AnswerToOthers)>,
-    /// The first bytes showed such a client.
+    /// Whether the first bytes showed such a client.
     is_refused: bool,
 }
 
@@ -82,11 +82,11 @@ impl Plain {
         true
     }
 
-    /// Reads and drops the client's input. If any were unread when the socket is closed, the kernel would reset the
-    /// connection, and the error would be lost.
+    /// Reads and drops the client's input. If the socket is closed with unread input, the kernel resets the connection,
+    /// and the error is lost.
     fn discard(&self) {
         let mut unread = [0; 4096];
-        // Bounded: a client that sends more than a kernel buffers never ends.
+        // The loop is bounded, because a client may send more than a kernel buffers and never stop.
         for _ in 0..1024 {
             if !matches!(self.stream.try_read(&mut unread), Ok(1..)) {
                 return;
@@ -126,7 +126,7 @@ impl Stream {
     /// Returns the server's address of the connection.
     ///
     /// # Errors
-    /// The system does not know it.
+    /// The system does not report it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.tcp().local_addr()
     }
@@ -276,7 +276,7 @@ mod tests {
         let (mut server, client) = pair().await;
         assert_eq!(server.unsent(), 0);
         let chunk = [0; 1 << 16];
-        // Until the kernel accepts no more.
+        // Writes until the kernel accepts no more.
         while let Poll::Ready(written) = poll!(pin!(server.write(&chunk))) {
             written.unwrap();
             tokio::task::consume_budget().await;

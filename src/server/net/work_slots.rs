@@ -1,6 +1,6 @@
 //! Bound on expensive work at a time: requests that run on the blocking pool, or that have long replies.
 //!
-//! Without it, a thousand clients that send `INFO` would have a thread and a reply in memory each.
+//! Without it, a thousand clients that send `INFO` would each occupy a thread and a reply in memory.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::task::JoinError;
 /// Maximum number of large requests in work at a time, over all fronts.
 pub const MAX_AT_ONCE: usize = 4;
 
-/// The slots that all fronts share. Clones share them, too.
+/// The slots that all fronts share. Clones also share them.
 #[derive(Debug, Clone)]
 pub struct WorkSlots {
     free: Arc<Semaphore>,

@@ -18,8 +18,9 @@ use super::freed_memory;
 pub const MAX_BLOCKING_THREADS: usize = 8;
 /// How long an idle blocking thread is kept. Each keeps some memory for itself.
 pub const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(2);
-/// Number of tasks that a runtime runs before it takes one from another thread, such as a new connection, or a waiter of a
-/// commit that another thread made. Tokio's default is 31, and then a new connection waits for 31 busy ones.
+/// Number of tasks that a runtime runs before it takes one that another thread has passed to it, such as a new
+/// connection, or a waiter of a commit that another thread made. Tokio's default is 31, with which a new connection
+/// waits for 31 busy ones.
 const TASKS_BEFORE_PASSED_ONES: u32 = 4;
 
 /// The threads. They stop when this is dropped.

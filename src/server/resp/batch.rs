@@ -24,12 +24,12 @@ const LONGEST_REPLY: usize = 128;
 #[derive(Default)]
 pub struct Batch {
     builder: PlanBuilder,
-    /// The time and the rules of the requests are set.
+    /// Whether the time and the rules of the requests are set.
     is_begun: bool,
     replies: Vec<PendingReply>,
     /// Maximum length of all reservation ids in the replies (bytes).
     ids: usize,
-    /// Replies that are written already, and wait for those before them.
+    /// Replies that are already written, and wait for the replies before them.
     texts: Vec<u8>,
     pub operation: Operation,
     /// Rules for all batches of a transaction: those in force at `EXEC`.
@@ -40,7 +40,7 @@ pub struct Batch {
 #[derive(Debug)]
 struct PendingReply {
     reply: Reply,
-    /// The client does not want this reply.
+    /// Whether the client does not want this reply.
     is_muted: bool,
 }
 
@@ -101,7 +101,7 @@ impl Batch {
             + self.replies.capacity() * size_of::<PendingReply>()
     }
 
-    /// At the first request, sets the time and the rules: those of [`Batch::pin`], or those in force.
+    /// Sets the time and the rules at the first request: the rules of [`Batch::pin`], or those in force.
     fn begin(&mut self, limiter: &Limiter) {
         if std::mem::replace(&mut self.is_begun, true) {
             return;
@@ -128,8 +128,8 @@ impl Batch {
         self.pin(None);
     }
 
-    /// Adds a command, or returns it if it does not belong in a batch. The reply is in this version of the protocol. A muted
-    /// command gets none.
+    /// Adds a command, or returns it if it does not belong in a batch. The reply is in this version of the protocol. A
+    /// muted command gets no reply.
     pub fn push<'a>(
         &mut self,
         command: Command<'a>,
@@ -199,7 +199,7 @@ impl Batch {
         Ok(Reply::Reserved(version))
     }
 
-    /// Adds a settlement. An invalid id is refused in its place.
+    /// Adds a settlement. If its id is invalid, adds a refused request instead.
     fn push_settlement(&mut self, limiter: &Limiter, id: &[u8], settlement: Settlement, reply: Reply) -> Reply {
         match limiter.read_id(id) {
             Ok(id) => self.builder.settle(&id, settlement),
@@ -304,7 +304,7 @@ fn write_session(outcome: &Outcome, writer: &mut ReplyWriter) {
     writer.unsigned(outcome.session.as_nanos() / NANOS_PER_MILLI);
 }
 
-/// Writes seconds rounded up, so that a client that waits for them is let in.
+/// Writes the times in seconds, rounded up, so that a client that waits that long is not denied again.
 fn write_throttle(outcome: &Outcome, capacity: u64, writer: &mut ReplyWriter) {
     writer.array(5);
     writer.integer(i64::from(!outcome.allowed));

@@ -20,7 +20,7 @@ const USER: &[u8] = b"default";
 #[derive(Debug)]
 pub struct Client {
     registration: Registration,
-    /// Closed until the client has given the password.
+    /// The gate, closed until the client has given the password.
     pub gate: Gate,
     pub version: Version,
     name: Vec<u8>,
@@ -37,7 +37,7 @@ impl Client {
         self.registration.record_activity(command, queued);
     }
 
-    /// Begins a request. Returns whether the client wants no reply to it.
+    /// Begins a request. Returns whether the client does not want its reply.
     pub fn begin_request(&mut self) -> bool {
         match self.replies {
             ReplyMode::On => false,
@@ -49,7 +49,7 @@ impl Client {
         }
     }
 
-    /// Returns whether the client wants no replies until it turns them on.
+    /// Returns whether the client wants no replies until it turns them on again.
     pub fn is_silent(&self) -> bool {
         self.replies == ReplyMode::Off
     }
@@ -109,7 +109,7 @@ impl Client {
         self.registration.update(|profile| profile.name = name.to_vec());
     }
 
-    /// Turns replies on or off, as in Redis: only `ON` is replied to, and while replies are off, `SKIP` changes nothing.
+    /// Turns replies on or off, as in Redis. Only `ON` gets a reply. While replies are off, `SKIP` changes nothing.
     fn set_replies(&mut self, mode: ReplyMode, reply: &mut ReplyWriter) {
         match mode {
             ReplyMode::On => reply.simple("OK"),

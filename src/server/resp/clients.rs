@@ -83,10 +83,10 @@ impl Clients {
         self.connected.lock().len()
     }
 
-    /// Returns one line for each client, in Redis's format.
+    /// Returns a line for each client, in Redis's format.
     #[expect(clippy::disallowed_methods, reason = "the age of a connection")]
     pub fn list(&self, filter: &ClientFilter<'_>) -> String {
-        // The lines are written without the lock, which connecting clients wait for.
+        // The lines are written without the lock, for which connecting clients wait.
         let listed: Vec<_> =
             self.connected.lock().values().filter(|record| filter.lists(record.id)).map(Arc::clone).collect();
         let now = Instant::now();
@@ -101,7 +101,7 @@ impl Registration {
         self.record.id
     }
 
-    /// Records the client's activity. Without a command, the last one stays.
+    /// Records the client's activity. Without a command, the last command stays.
     #[expect(clippy::disallowed_methods, reason = "how long a client has been idle")]
     pub fn record_activity(&mut self, command: Option<CommandMatch>, queued: Option<usize>) {
         let active = Instant::now().saturating_duration_since(self.record.since);

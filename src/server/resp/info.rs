@@ -72,7 +72,7 @@ impl Section {
         }
     }
 
-    /// Returns whether the section contains figures of `/metrics`.
+    /// Returns whether the section contains values from `/metrics`.
     fn has_numbers(self) -> bool {
         matches!(self, Self::Memory | Self::Persistence | Self::Metrics)
     }
@@ -90,7 +90,7 @@ pub struct RespState {
     run_id: String,
     pub clients: Arc<Clients>,
     pub requests: FrontRequests,
-    /// Budget that queued transactions count toward.
+    /// Budget toward which queued transactions count.
     pub memory: Arc<BufferMemory>,
     /// Slots for requests that take long or have long replies.
     pub slots: WorkSlots,
@@ -121,8 +121,8 @@ impl RespState {
         }
     }
 
-    /// Returns the requested sections in Redis's format. `everything`, `all`, `default` and no section at all mean every
-    /// section. Unknown sections are left out.
+    /// Returns the requested sections in Redis's format. `everything`, `all`, `default` and no section at all stand for
+    /// every section. Unknown sections are left out.
     pub async fn info(&self, requested: &[Vec<u8>]) -> String {
         let is_asked = |section: &Section| {
             let names = [section.name(), "all", "everything", "default"];
@@ -130,7 +130,7 @@ impl RespState {
                 || requested.iter().any(|word| names.iter().any(|name| word.eq_ignore_ascii_case(name.as_bytes())))
         };
         let sections = || Section::ALL.into_iter().filter(is_asked);
-        // A client may request one section each time it connects, and the figures of the others would cost too much.
+        // A client may request one section each time it connects, and the values of the others would cost too much.
         let numbers = if sections().any(Section::has_numbers) { self.numbers().await } else { Vec::new() };
         let mut text = String::new();
         for section in sections() {
@@ -193,10 +193,10 @@ impl RespState {
         )
     }
 
-    /// Returns the figures of `/metrics` without histograms. `INFO` has no other source.
+    /// Returns the values of `/metrics` without histograms. `INFO` has no other source.
     async fn numbers(&self) -> Vec<(String, f64)> {
         let limiter = Arc::clone(&self.limiter);
-        // Reading the store's figures takes system calls.
+        // Reading the store's values takes system calls.
         let numbers = tokio::task::spawn_blocking(move || limiter.metrics().numbers(limiter.store_metrics()));
         numbers.await.unwrap_or_default()
     }
@@ -281,8 +281,8 @@ fn run_id() -> String {
     digits
 }
 
-/// Describes the resident memory, because divvy does not know what its allocator has handed out. redis-cli uses the first
-/// field that begins with `used_memory`.
+/// Describes the resident memory, because the allocator's own figure is unknown. redis-cli uses the first field that
+/// begins with `used_memory`.
 fn memory(numbers: &[(String, f64)]) -> String {
     let resident = number(numbers, "process_resident_memory_bytes");
     let human = human(resident);

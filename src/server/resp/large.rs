@@ -135,7 +135,7 @@ fn reply(shared: &Arc<RespState>, version: Version, command: Command<'_>) -> Res
     })
 }
 
-/// Writes an error: there is no memory for the reply.
+/// Writes an error, because there is no memory for the reply.
 pub fn refuse_for_memory(version: Version, output: &mut Vec<u8>) {
     ReplyWriter::new(output, version)
         .error("ERR the server has no memory left for a reply of this size: try again later");

@@ -11,10 +11,10 @@ use crate::limiter::limits::{LimitFilter, ListedLimit};
 use crate::protocol::command::{LimitAsk, LimitsAsk};
 use crate::protocol::resp::ReplyWriter;
 
-/// Redis's time to live of a key that does not expire.
+/// Redis's TTL of a key that does not expire.
 const NEVER: i64 = -1;
 
-/// The rule and actor of a limit, owned, so that a task can keep them.
+/// The rule and actor of a limit. The strings are owned, so that a task can keep them.
 pub struct LimitTarget {
     rule: String,
     actor: String,
@@ -26,7 +26,7 @@ impl From<LimitAsk<'_>> for LimitTarget {
     }
 }
 
-/// A request for a page of limits, owned, so that a task can keep it.
+/// A request for a page of limits. The strings are owned, so that a task can keep them.
 pub struct LimitQuery {
     rule: Option<String>,
     cursor: Option<String>,
@@ -47,7 +47,7 @@ pub async fn set(limiter: &Limiter, of: &LimitTarget, credits: u64, seconds: Opt
     }
 }
 
-/// Writes a limit's credits and the seconds until it ends, or -1; null if there is no limit.
+/// Writes a limit's credits and the seconds until it expires, or -1 for never. Writes null if there is no limit.
 pub fn get(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter<'_>) {
     match limiter.limit_of(&of.rule, &of.actor) {
         Ok(None) => reply.null(),
@@ -68,8 +68,8 @@ pub async fn remove(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter
     }
 }
 
-/// Writes the cursor of the next page, and for each limit its rule, actor, credits, the seconds until it ends, and whether it
-/// is an orphan.
+/// Writes the cursor of the next page. For each limit, writes its rule, actor, credits, the seconds until it expires,
+/// and whether it is an orphan.
 pub fn list(limiter: &Limiter, query: &LimitQuery, reply: &mut ReplyWriter<'_>) {
     let of = LimitFilter { rule: query.rule.as_deref(), actor: None };
     match limiter.limits(of, query.cursor.as_deref(), query.count) {

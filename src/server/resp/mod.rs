@@ -6,7 +6,7 @@
 //! | [`batch`] | the requests of one read that need the limiter, applied together |
 //! | [`unbatched`] | commands that are answered alone: about the connection, the rules, the server |
 //! | [`large`] | commands that take long or have long replies: they wait for a work slot |
-//! | [`operate`], [`limit`] | what operators do to counters, and to limits of single actors |
+//! | [`operate`], [`limit`] | operators' commands about counters, and about limits of single actors |
 //! | [`multi`], [`transaction`] | `MULTI`, `EXEC` and the requests between them |
 //! | [`client`], [`clients`] | one client's state; all clients, for `CLIENT LIST` |
 //! | [`info`], [`counts`], [`error`], [`reservations`] | `INFO`; metrics; error replies; replies about reservations |
@@ -50,8 +50,8 @@ pub struct RespFront {
 }
 
 impl RespFront {
-    /// `guard` asks for the password that clients must give first; transactions count toward `memory`; `turns`
-    /// are those at large requests.
+    /// Creates the front. `guard` has the password that clients must give first. Transactions count toward `memory`.
+    /// `slots` bound the large requests.
     pub fn new(
         limiter: Arc<Limiter>,
         limits: Limits,

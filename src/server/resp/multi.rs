@@ -9,7 +9,7 @@ use crate::protocol::command::{Command, CommandError};
 use crate::protocol::resp::{Arguments, ReplyWriter};
 use crate::server::net::memory::BudgetExceeded;
 
-// Error replies, in Redis's words where it has some.
+// Error replies, in Redis's words where Redis has some.
 const NESTED_MULTI: &str = "ERR MULTI calls can not be nested";
 pub const EXEC_WITHOUT_MULTI: &str = "ERR EXEC without MULTI";
 const DISCARD_WITHOUT_MULTI: &str = "ERR DISCARD without MULTI";

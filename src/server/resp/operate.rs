@@ -9,7 +9,7 @@ use crate::protocol::resp::ReplyWriter;
 use crate::rules::Operation;
 use crate::server::error_text;
 
-/// A request for a page of a rule's counters, owned, so that a task can keep it.
+/// A request for a page of a rule's counters. The strings are owned, so that a task can keep them.
 pub struct CounterQuery {
     rule: RuleSelector,
     actor: Option<String>,
@@ -53,7 +53,8 @@ impl CounterQuery {
     }
 }
 
-/// Writes the cursor of the next page, and for each counter its actor, the credits left and the seconds until its reset.
+/// Writes the cursor of the next page. For each counter, writes its actor, the credits left and the seconds until its
+/// reset.
 pub async fn list(limiter: &Limiter, query: &CounterQuery, reply: &mut ReplyWriter<'_>) {
     match limiter.counters(query.counters()).await {
         Err(error) => write_limiter_error(&error, reply),

@@ -4,7 +4,7 @@ use crate::clock::ceil_seconds;
 use crate::limiter::{Settled, Verdict};
 use crate::protocol::resp::ReplyWriter;
 
-/// Writes the reply to a hit and the id, or null if nothing is reserved.
+/// Writes the reply to a hit, and the id, or null if nothing is reserved.
 pub fn write_reserved(verdict: &Verdict, id: Option<&str>, writer: &mut ReplyWriter) {
     writer.array(4);
     writer.integer(verdict.allowed.into());

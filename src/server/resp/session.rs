@@ -26,7 +26,7 @@ use crate::server::net::pool::{self, pooled};
 use crate::server::net::request_memory::{RequestMemory, SMALL};
 use crate::server::net::session::{Cut, NextStep, Output, Session};
 
-/// Maximum number of requests in a batch. More of them wait in the input.
+/// Maximum number of requests in a batch. Further requests wait in the input.
 const MAX_BATCH: usize = 512;
 /// The reply to a client that has not given the password.
 const NO_AUTH: &str = "NOAUTH Authentication required.";
@@ -161,7 +161,7 @@ impl RespSession {
         output: &mut Output<'_>,
     ) -> Result<(), BudgetExceeded> {
         let limiter = &self.shared.limiter;
-        // A queued request needs the memory at EXEC.
+        // A queued request needs the memory only at EXEC.
         if self.transaction.is_none() && !self.request_memory.admits(limiter, batch.weight(), bytes) {
             batch.settle(limiter, &mut self.request_memory, output).await?;
             self.request_memory.wait_for_request(limiter, bytes).await;
@@ -184,7 +184,7 @@ impl RespSession {
         }
         let is_muted = client.begin_request();
         if !client.gate.is_open() && needs_password(request) {
-            // The batch is empty: a RESET, which closes the gate again, has settled it.
+            // The batch is empty, because a RESET, which closes the gate again, settles it first.
             if !is_muted {
                 ReplyWriter::new(output.bytes, client.version).error(NO_AUTH);
             }
@@ -215,7 +215,7 @@ impl RespSession {
         };
         batch.settle(&shared.limiter, request_memory, output).await?;
         shared.requests.take(tally);
-        // This command may ask for it.
+        // This command may be the one that lists the activity.
         client.record_activity(*last, transaction.as_ref().map(Transaction::count));
         let start = output.bytes.len();
         let (next, is_heard) = match alone {
@@ -263,9 +263,10 @@ impl RespSession {
         Ok(next)
     }
 
-    /// Answers the rest of a transaction, in order. Hits are applied in parts that fit the memory for requests in work, and the
-    /// connection yields between the parts. Commands that do not belong in a batch are answered in their place. Replies wait
-    /// in the output, because the transaction has paid for their memory, but long replies are written earlier.
+    /// Answers the rest of a transaction, in order. Hits are applied in parts that fit the memory for requests in work,
+    /// and the connection yields between the parts. Commands that do not belong in a batch are answered in their place.
+    /// Replies wait in the output, because the transaction has already reserved their memory. Long replies are written
+    /// earlier.
     async fn execute(
         &mut self,
         mut execution: Execution,
@@ -333,7 +334,8 @@ impl RespSession {
     }
 }
 
-/// Returns whether a request requires the password. Without it, unknown commands look like known ones.
+/// Returns whether a request requires the password. Without the password, unknown commands are answered like known
+/// ones.
 fn needs_password(request: Arguments) -> bool {
     let spec = table::find(table::COMMANDS, request.get(0).unwrap_or_default());
     spec.is_none_or(|spec| !spec.flags.contains(&"no_auth"))

@@ -1,7 +1,7 @@
 //! The requests between `MULTI` and `EXEC`, and their execution.
 //!
-//! The queue counts toward the budget of all buffers. Each request also pays for the memory that its execution takes, so
-//! that a transaction that was queued can be executed.
+//! The queue counts toward the budget of all buffers. Each request also reserves the memory for its execution, so that
+//! every queued transaction can be executed.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use crate::limiter::Policy;
 use crate::protocol::resp::{Arguments, Queue, QueuedRequest};
 use crate::server::net::memory::{BudgetExceeded, Share};
 
-/// Memory that executing a request takes, its reply included, in addition to the request itself (bytes).
+/// Memory for the execution of a request and its reply, in addition to the request itself (bytes).
 const WORKING_MEMORY: usize = 512;
 
 /// The requests that wait for `EXEC`.
 pub struct Transaction {
     queue: Queue,
     share: Share,
-    /// A request could not be queued, so `EXEC` will execute none.
+    /// Whether a request could not be queued, so that `EXEC` will execute none.
     is_aborted: bool,
 }
 
 impl Transaction {
-    /// Creates an empty transaction, whose memory comes out of `share`.
+    /// Creates an empty transaction, whose memory comes from `share`.
     pub fn new(share: Share) -> Self {
         Self { queue: Queue::default(), share, is_aborted: false }
     }
@@ -68,7 +68,7 @@ pub struct Execution {
     queue: Queue,
     /// The rules that were in force at `EXEC`.
     pub policy: Option<Arc<Policy>>,
-    /// The client wants no reply to `EXEC`.
+    /// Whether the client does not want a reply to `EXEC`.
     pub is_muted: bool,
     share: Share,
 }

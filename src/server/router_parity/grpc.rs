@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Returns a body of these frames.
+/// Returns a body that consists of these frames.
 fn body(frames: Vec<Frame<Bytes>>) -> Body {
     let frames = frames.into_iter().map(Ok::<_, std::convert::Infallible>);
     Body::new(http_body_util::StreamBody::new(futures_util::stream::iter(frames)))
@@ -79,7 +79,7 @@ pub fn messages() -> Vec<(Vec<u8>, bool)> {
     messages
 }
 
-/// Decodes a message, if it is one, and removes the seconds that are left.
+/// Decodes a message if possible, and removes the remaining seconds.
 fn without_time(bytes: &[u8]) -> (usize, Result<RateLimitResponse, Vec<u8>>) {
     let decoded = bytes.get(5..).and_then(|message| RateLimitResponse::decode(message).ok());
     let Some(mut answer) = decoded else { return (bytes.len(), Err(bytes.to_vec())) };

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Sends bytes in pieces, and returns all that the server answers.
+/// Sends bytes in pieces, and returns the server's whole answer.
 async fn exchange(mut client: TcpStream, pieces: &[&[u8]]) -> String {
     for piece in pieces {
         // The server may have answered and closed the connection already.

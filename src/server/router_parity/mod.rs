@@ -40,7 +40,7 @@ use crate::server::net::stream::{Greeting, Plain, Stream};
 use crate::server::net::work_slots::{MAX_AT_ONCE, WorkSlots};
 use crate::store::{Backend, MemoryStore};
 
-/// Length of the windows in seconds. The seconds that are left always have the same number of digits.
+/// Length of the windows in seconds. The remaining seconds always have the same number of digits.
 const RESET: u64 = 259_200;
 const RULES: &str = "[user=*]\ncreditLimit=3\nresetSeconds=259200\nactorField=user\nlabel=by-user\n\n\
     [priced=*]\ncreditLimit=3\nresetSeconds=259200\ncostField=priced\n\n[default]\ncreditLimit=0\nresetSeconds=0\n";
@@ -142,7 +142,7 @@ fn without_fast<H>(routes: &Routes<H>) -> Arc<Routes<RouterOnly>> {
     Arc::new(Routes { fast: RouterOnly, router: routes.router.clone(), streams: routes.streams })
 }
 
-/// Removes everything that depends on the time: the date, and the rest of [`RESET`].
+/// Removes everything that depends on the time: the date, and the remaining part of [`RESET`].
 fn timeless(text: &str) -> String {
     let kept = text.split_inclusive("\r\n").filter(|line| !line.starts_with("date: "));
     (RESET - 100..=RESET).fold(kept.collect(), |text: String, left| text.replace(&left.to_string(), "RESET"))

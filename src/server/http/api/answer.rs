@@ -1,4 +1,4 @@
-//! Answers of the limiter for clients: a JSON body, and headers.
+//! The limiter's answers for clients: a JSON body, and headers.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ pub struct Answer<'a> {
     pub limit: u64,
     /// Credits left now.
     pub remaining: u64,
-    /// Credits left, negative if more was used than there were.
+    /// Credits left, negative if more were used than there were.
     balance: i64,
     /// Seconds, rounded up, until there are more credits, as the rule's algorithm defines it.
     pub reset: u64,
@@ -40,7 +40,7 @@ pub struct Answer<'a> {
     window_seconds: Option<u64>,
     #[serde(skip)]
     unit: Option<&'static str>,
-    /// The answers of all limits of a stack. Empty if there is only the one that answers.
+    /// The answers of all limits of a stack. Empty if only one limit answers.
     #[serde(skip)]
     limits: Vec<Answer<'a>>,
 }
@@ -67,7 +67,7 @@ impl<'a> Answer<'a> {
         Ok(answer)
     }
 
-    /// Returns the answer of a request's own limit with this name.
+    /// Returns the answer under a request's own limit with this name.
     pub fn by_own_limit(name: &'a str, limit: u64, window_ns: u64, outcome: Outcome) -> Self {
         Self { window_seconds: Some(ceil_seconds(window_ns)), ..Self::new(name.into(), limit, outcome.into()) }
     }

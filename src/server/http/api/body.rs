@@ -14,10 +14,10 @@ use super::object::Object;
 use crate::metrics::Limit;
 use crate::server::http::problem::Problem;
 
-/// Reads a body of type JSON and at most `max` bytes.
+/// Reads a JSON body of at most `max` bytes.
 ///
 /// # Errors
-/// 415 for another type, 413 for a longer body, 400 for a body that broke off.
+/// 415 for another type, 413 for a longer body, 400 for an incomplete body.
 pub async fn read<B>(headers: &HeaderMap, mut body: B, max: usize) -> Result<Bytes, Problem>
 where
     B: HttpBody<Data = Bytes, Error: Display> + Unpin,
@@ -26,7 +26,7 @@ where
         let detail = "the body must be JSON: send it with `Content-Type: application/json`";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
-    // The declared length is enough to refuse it.
+    // The declared length is reason enough to refuse the body.
     if body.size_hint().lower() > max as u64 {
         return Err(too_long(max));
     }
@@ -68,8 +68,8 @@ fn too_long(max: usize) -> Problem {
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).with_limit(Limit::Body)
 }
 
-/// Returns whether the content type is JSON. No other type is accepted, because a page in a browser can post those to another
-/// site without the user's consent.
+/// Returns whether the content type is JSON. No other type is accepted, because a web page can post other types to
+/// another site without the user's consent.
 fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
@@ -91,8 +91,8 @@ pub fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
         .map_err(|error| locate::<T>(body).unwrap_or_else(|| problem(&error, String::new())))
 }
 
-/// Parses again to find the position of an error, so that only errors pay for it. Returns `None` for text after a complete
-/// value, which has no position.
+/// Parses the body again to find the position of an error, so that valid bodies do not pay for it. Returns `None` for
+/// text after a complete value, which has no position.
 fn locate<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<Problem> {
     let error =
         serde_path_to_error::deserialize::<_, Object<T>>(&mut serde_json::Deserializer::from_slice(body)).err()?;

@@ -34,7 +34,7 @@ pub struct HitRequest<'a> {
 }
 
 impl HitRequest<'_> {
-    /// Returns the cost in the body. `None` leaves it to the rules.
+    /// Returns the cost in the body. `None` leaves the cost to the rules.
     pub fn cost(&self) -> Option<u64> {
         self.cost.map(|cost| cost.0)
     }
@@ -62,8 +62,8 @@ impl Api {
         Ok(self.ask_one(head.headers, body, intent).await?.map(Body::from))
     }
 
-    /// Asks the limiter about the operation in the body. A hit is answered with 200 or 429. Any other request is answered with
-    /// 200, even if the answer is a denial.
+    /// Sends the operation in the body to the limiter. A hit is answered with 200 or 429. Any other request is answered
+    /// with 200, even if the answer is a denial.
     ///
     /// Reuses `headers`, which are the request's, for the response.
     pub async fn ask_one<B>(&self, headers: HeaderMap, body: B, intent: Intent) -> Result<Response<Bytes>, Problem>
@@ -88,7 +88,7 @@ impl Api {
     ) -> Result<Response<Bytes>, Problem> {
         let request: HitRequest = body::parse(body)?;
         request.operation.read(self.limits.max_pairs, "/operation", &mut work.operation)?;
-        // A peek has no effect, so a client may repeat it.
+        // A peek has no effect, so a client may repeat it without a key.
         let key = if intent == Intent::Peek { None } else { IdempotencyKey::find(&headers)? };
         origin::begin(&self.limiter, &mut work.builder);
         let guard = match key {

@@ -1,4 +1,4 @@
-//! `POST /v1/hit` without the router. Does the work of the router's layers for this route, in their order.
+//! `POST /v1/hit` without the router. Does the work of the router's layers for this route, in the same order.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl HitRoute {
     /// The only path of this route. Others go to the router.
     pub const PATH: &str = "/v1/hit";
 
-    /// Creates the route. `guard` checks the password, and `None` admits everybody.
+    /// Creates the route. `guard` checks the password. Without a guard, all clients are admitted.
     pub fn new(api: Arc<Api>, bounds: BodyBounds, guard: Option<Arc<Guard>>) -> Self {
         Self { api, bounds, guard }
     }

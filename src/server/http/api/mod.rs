@@ -1,7 +1,7 @@
 //! The HTTP API: hits in JSON, checks for gateways, and requests about rules and counters.
 //!
-//! Each endpoint has a file. They share the state [`Api`]; [`body`] reads requests, [`json`] writes bodies, and [`answer`] and
-//! [`ratelimit`] represent the limiter's answers. Nothing here decides anything.
+//! Each endpoint has a file. They share the state [`Api`]; [`body`] reads requests, [`json`] writes bodies, and
+//! [`answer`] and [`ratelimit`] represent the limiter's answers. This module makes no decisions.
 
 pub mod answer;
 pub mod body;
@@ -47,7 +47,7 @@ fn hit_routes() -> Vec<Route> {
     vec![("/v1/hit", RequestKind::Hit, post(hit::hit)), ("/v1/hits", RequestKind::Hit, post(hits::hits))]
 }
 
-/// Returns the routes of checks for gateways, which are hits, too.
+/// Returns the routes of checks for gateways. A check is a hit, too.
 fn check_routes() -> Vec<Route> {
     vec![
         ("/v1/check", RequestKind::Hit, get(check::check).post(check::check)),

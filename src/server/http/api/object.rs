@@ -1,4 +1,4 @@
-//! JSON objects, and no other form of a structure.
+//! JSON objects: no other form of a structure is accepted.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// A `T` that must be an object. A derived `Deserialize` would accept an array of the fields, too.
+/// A `T` that must be written as an object. A derived `Deserialize` would also accept an array of the fields.
 #[derive(Debug)]
 pub struct Object<T>(pub T);
 

@@ -3,7 +3,7 @@
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 
-/// The description, written by hand. Tests compare it with the server's behavior.
+/// The description, which is written by hand. Tests compare it with the server's behavior.
 pub const DESCRIPTION: &str = include_str!("openapi.json");
 
 pub async fn describe() -> impl IntoResponse {

@@ -23,7 +23,7 @@ impl Pairs<'_> {
     /// # Errors
     /// There are more than `max_pairs`.
     pub fn read(&self, max_pairs: usize, pointer: impl Display, operation: &mut Operation) -> Result<(), Problem> {
-        // Checked first, because finding repeated keys compares each key with all others.
+        // The number is checked first, because finding a repeated key compares each key with all others.
         if self.0.len() > max_pairs {
             return Err(Problem::bad_request(format!("more than {max_pairs} pairs"))
                 .with_limit(Limit::Pairs)
@@ -61,7 +61,7 @@ impl<'de> Visitor<'de> for PairsVisitor {
     }
 }
 
-// Not derived: the crate that finds the position of an error does not see keys of a derived newtype.
+// This is not derived, because the crate that finds the position of an error does not see keys of a derived newtype.
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(TextVisitor)

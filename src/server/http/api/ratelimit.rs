@@ -1,7 +1,7 @@
 //! Rate limit headers in three dialects, and `Retry-After`.
 //!
-//! The first dialect is draft-ietf-httpapi-ratelimit-headers, revision 11: structured fields (RFC 9651). Gateways and APIs
-//! have used the others for years: three numbers each, with the reset in seconds from now.
+//! The first dialect is draft-ietf-httpapi-ratelimit-headers, revision 11: structured fields (RFC 9651). The other
+//! dialects have been used for years by gateways and APIs. Each has three numbers, with the reset in seconds from now.
 
 use std::str::FromStr;
 
@@ -75,7 +75,7 @@ pub struct LimitStatus<'a> {
     pub policy: &'a str,
     /// Maximum number of credits.
     pub limit: u64,
-    /// Seconds, rounded up, for a full refill at the limit's rate. `None` if it has no rate.
+    /// Time for a full refill at the limit's rate, in seconds, rounded up. `None` if the limit has no rate.
     pub window_seconds: Option<u64>,
     /// Unit of `limit`, unless it counts requests.
     pub unit: Option<&'static str>,
@@ -88,7 +88,8 @@ pub struct LimitStatus<'a> {
 }
 
 impl RateLimitHeaders {
-    /// Adds the headers. Those of the draft list all `limits`, the others only the one that is `answering`. `text` is a buffer.
+    /// Adds the headers. The draft's headers list all `limits`. The others contain only the limit that is `answering`.
+    /// `text` is a buffer.
     pub fn write<'a>(
         self,
         answering: &LimitStatus,
@@ -184,7 +185,7 @@ mod tests {
         written_of(dialects, std::slice::from_ref(status))
     }
 
-    /// The first one answers.
+    /// Returns the headers. The first limit answers.
     fn written_of(dialects: &str, limits: &[LimitStatus<'static>]) -> Vec<String> {
         let mut headers = HeaderMap::new();
         let status = |status: &LimitStatus<'static>| LimitStatus { ..*status };

@@ -35,7 +35,7 @@ struct ReservationRequest<'a> {
     #[serde(borrow)]
     operation: Pairs<'a>,
     amount: WholeNumber,
-    /// Seconds. Leases need none: their rule defines how long they last.
+    /// TTL in seconds. Leases need none, because their rule defines how long they last.
     ttl: Option<WholeNumber>,
     /// The client's name for the reservation.
     id: Option<String>,
@@ -60,7 +60,7 @@ struct CommitRequest {
 #[derive(Debug, Serialize)]
 struct CommitResponse {
     remaining: u64,
-    /// Credits left, negative if more was used than there were.
+    /// Credits left, negative if more were used than there were.
     balance: i64,
     /// Seconds, rounded up, until there are more credits.
     reset: u64,
@@ -70,14 +70,14 @@ struct CommitResponse {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RenewRequest {
-    /// Seconds; `None` for the original duration of the reservation.
+    /// New TTL in seconds; `None` for the original TTL.
     ttl: Option<WholeNumber>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RenewResponse {
-    /// Whole seconds.
+    /// Whole seconds until the reservation expires.
     expires_in: u64,
 }
 
@@ -170,7 +170,7 @@ pub async fn release(State(api): State<Arc<Api>>, id: IdInPath) -> Result<Respon
 }
 
 impl Api {
-    /// Applies the requests of `add` in their own plan.
+    /// Applies the requests of `add` in a plan of their own.
     async fn apply(&self, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
         let mut builder = PlanBuilder::default();
         origin::begin(&self.limiter, &mut builder);
@@ -189,7 +189,7 @@ fn named(api: &Api, id: IdInPath) -> Result<ReservationId, Refusal> {
     api.limiter.read_id(text.as_bytes())
 }
 
-/// Caps the number. The limiter refuses the maximum as too long, too.
+/// Caps the number. The limiter refuses the cap as too long, too.
 fn seconds(WholeNumber(seconds): WholeNumber) -> u32 {
     u32::try_from(seconds).unwrap_or(u32::MAX)
 }

@@ -39,8 +39,8 @@ pub struct Api {
 }
 
 impl Api {
-    /// Creates the state. Requests are counted in `requests`, `slots` bound the large ones, and requests in work take their
-    /// memory out of `memory`.
+    /// Creates the state. Requests are counted in `requests`, `slots` bound the large ones, and the memory of requests
+    /// in work comes from `memory`.
     pub fn new(
         limiter: Arc<Limiter>,
         settings: ApiSettings,

@@ -7,7 +7,8 @@ use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 /// 2^64, the first number that is too large.
 const TOO_LARGE: f64 = 18_446_744_073_709_551_616.0;
 
-/// A whole number. `2.0` is one: to JSON it is the same number as `2`, and some languages write it so.
+/// A whole number. `2.0` is a whole number, too: in JSON it is the same number as `2`, and some languages write it in
+/// this way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WholeNumber(pub u64);
 

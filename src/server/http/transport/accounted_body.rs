@@ -14,9 +14,9 @@ use super::unsent_replies::{Call, UnsentBytes};
 #[derive(Default)]
 pub struct AccountedBody {
     body: Reply,
-    /// Memory of the bytes that were not handed over yet. `None` if this reply does not count.
+    /// Memory of the bytes that the library has not received yet. `None` if this reply does not count.
     unsent: Option<UnsentBytes>,
-    /// The call, until all of its reply has been handed over.
+    /// The call, until the library has received all of its reply.
     call: Option<Call>,
 }
 
@@ -38,7 +38,7 @@ impl AccountedBody {
     }
 }
 
-/// Returns the response to a call without memory. Its body must be empty, so that nothing waits for the client.
+/// Returns the response to a call that gets no memory. Its body must be empty, so that nothing waits for the client.
 pub fn refuse<B>(empty: B) -> Response<B> {
     let mut response = Response::new(empty);
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

@@ -1,6 +1,6 @@
 //! Bounds on HTTP connections: the library's buffers, and the time and memory of request bodies.
 //!
-//! They are the same as for the other fronts. A body corresponds to an unfinished request there.
+//! They are the same as for the other fronts, where an unfinished request corresponds to a body.
 
 use std::error::Error;
 use std::ops::Deref;
@@ -52,8 +52,8 @@ pub struct StreamBounds {
 impl StreamBounds {
     /// Defaults of the HTTP front.
     pub const HTTP: Self = Self { max_concurrent: 64, max_pending_resets: 1_000, max_local_resets: 10_000 };
-    /// Defaults of the gRPC front. Envoy sends 1,024 requests before it learns of a lower bound, and treats refused ones as
-    /// failures of the service.
+    /// Defaults of the gRPC front. Envoy sends 1,024 requests before it receives a lower bound, and treats refused
+    /// requests as failures of the service.
     pub const GRPC: Self = Self { max_concurrent: 1_024, ..Self::HTTP };
 }
 
@@ -63,7 +63,7 @@ pub fn is_flood(error: &hyper::Error) -> bool {
     error.is_some_and(|error| error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM))
 }
 
-/// Returns the library's settings.
+/// Returns a builder of connections with these bounds.
 pub fn builder(timeouts: Timeouts, streams: StreamBounds) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(OneTimer::default()).header_read_timeout(timeouts.request).max_buf_size(FREE);
@@ -114,9 +114,9 @@ pub async fn bound_body(State(bounds): State<BodyBounds>, request: Request, next
     }
 }
 
-/// Reads the rest of a body that was answered early. After an answer before the end of the body the library resets the
-/// stream, and some clients, such as curl, then drop the answer. A slow client gets the reset, because it may be sending
-/// for as long as the stream lasts.
+/// Reads the rest of a body that was answered early. If the library answers before the end of the body, it resets the
+/// stream, and some clients, such as curl, then drop the answer. A slow client gets the reset anyway, because it could
+/// go on sending for the life of the stream.
 pub async fn discard(mut rest: impl hyper::body::Body + Unpin) {
     let to_end = async { while let Some(Ok(_)) = rest.frame().await {} };
     let _ = timeout(SETTLING, to_end).await;

@@ -1,4 +1,4 @@
-//! The routes of a front: nearly all requests are answered directly, the others by the router.
+//! The routes of a front. Most requests are answered directly, and the others by the router.
 //!
 //! | request | answered by |
 //! |---|---|
@@ -24,7 +24,7 @@ use super::bounds::{StreamBounds, discard};
 use super::reply::Reply;
 use super::unsent_replies::Call;
 
-/// A route that is tried before the router, which has it, too.
+/// A route that is tried before the router. The router has the same route.
 pub trait FastRoute: Send + Sync + 'static {
     /// Answers the request, or returns it for the router.
     fn answer<B: Incoming>(
@@ -56,7 +56,7 @@ impl<H: FastRoute> Routes<H> {
             discard(request.into_body()).await;
             return refuse(Reply::default());
         }
-        // Boxed: the future is large, and every request would include its size.
+        // The future is boxed because it is large, and every request would otherwise include its size.
         let response = Box::pin(self.route(request, peer)).await;
         call.end_routing();
         response

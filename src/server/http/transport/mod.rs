@@ -1,5 +1,5 @@
-//! HTTP/1.1 and HTTP/2 connections, for the HTTP and gRPC fronts. A library parses them; here are the bounds on a connection's
-//! time and memory.
+//! HTTP/1.1 and HTTP/2 connections, for the HTTP and gRPC fronts. A library parses them. This module bounds a
+//! connection's time and memory.
 //!
 //! | module | purpose |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | [`fast_routes`] | the routes: frequent requests are answered before the router |
 //! | [`bounds`] | the library's settings; bounds on request bodies |
 //! | [`unsent_replies`], [`accounted_body`] | memory of calls, and of replies that the client has not read |
-//! | [`timed`], [`read_budget`] | how long a client may be slow, and how much of it is read in one run |
+//! | [`timed`], [`read_budget`] | how long a client may be slow, and how much of its input is read in one run |
 //! | [`wakes`], [`one_timer`] | fewer wake-ups and timers than the library alone would cause |
 
 mod accounted_body;

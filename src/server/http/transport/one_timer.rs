@@ -78,7 +78,7 @@ mod tests {
     #[tokio::test]
     async fn each_wait_ends_at_its_own_deadline() {
         let timer = OneTimer::default();
-        // One deadline later than the last one, and one earlier.
+        // One deadline is later than the last one, and one is earlier.
         for short in [SHORT, 2 * SHORT, SHORT] {
             let begun = time::Instant::now();
             timeout(PATIENCE, timer.sleep(short)).await.unwrap();

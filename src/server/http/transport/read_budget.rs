@@ -1,10 +1,10 @@
 //! Bound on the bytes that an HTTP/2 connection reads before it serves the requests in them.
 //!
-//! The library reads frames until the socket is empty, and only then hands out the first request. If a client sends without
-//! a pause, that is a megabyte: unserved requests pile up, the library mistakes resets among them for an attack, and all
-//! other connections of the thread wait. Here the connection's task reads two kilobytes in each run, and serves the requests
-//! in them before it runs again. So few requests of a gateway wait, and a hostile client gets no more of the thread than
-//! others.
+//! The library reads frames until the socket is empty, and only then returns the first request. If a client sends
+//! without a pause, it reads a megabyte. Unserved requests then pile up, the library mistakes resets among them for an
+//! attack, and all other connections of the thread wait. Here the connection's task reads two kilobytes in each run,
+//! and serves the requests in them before it runs again. So only a few requests of a gateway wait, and a hostile client
+//! gets no more of the thread than others.
 
 use std::io;
 use std::pin::Pin;
@@ -14,11 +14,11 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// Bytes that a run of the connection's task reads. The shortest request with a reset has 25.
+/// Maximum number of bytes that a connection's task reads in one run. The shortest request with a reset has 25.
 const PER_RUN: usize = 2 * 1024;
 const UNBOUNDED: usize = usize::MAX;
 
-/// Bytes that the connection's task may still read in this run.
+/// Number of bytes that the connection's task may still read in this run.
 #[derive(Debug, Clone)]
 pub struct ReadBudget(Arc<AtomicUsize>);
 
@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the number of bytes that are read until the reader must wait.
+    /// Returns the number of bytes that are read before the reader must wait.
     fn read(budget: &ReadBudget, client: &mut &[u8]) -> usize {
         let waker = noop_waker();
         let (mut context, mut total) = (Context::from_waker(&waker), 0);

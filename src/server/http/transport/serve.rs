@@ -60,7 +60,7 @@ pub async fn serve_routes(
         if request.version() < Version::HTTP_2 {
             reads.lift();
         }
-        // Before any work or allocation for the call.
+        // This comes before any work or allocation for the call.
         let mut call = match replies.begin(request.version()) {
             Ok(call) => call,
             Err(BudgetExceeded) => {
@@ -72,7 +72,7 @@ pub async fn serve_routes(
             }
         };
         let routes = Arc::clone(&routes);
-        // Boxed: the library moves the future several times per request, and it is kilobytes large.
+        // The future is boxed because the library moves it several times per request, and it is kilobytes large.
         Either::Right(Box::pin(async move {
             let response = origin::scope(peer, routes.answer(request, peer, &mut call)).await;
             Ok(AccountedBody::respond(call, response))
@@ -94,7 +94,7 @@ pub async fn serve_routes(
         served = poll_fn(|context| run(&mut connection, context)) => served,
         Some(over) = over.next() => match over {
             ConnectionEnd::Closing => {
-                // Reads what has come in. The library would not do that after `graceful_shutdown`.
+                // Reads the input that has arrived. The library would not do that after `graceful_shutdown`.
                 let mut polled = Poll::Pending;
                 for _ in 0..LAST_RUNS {
                     tokio::task::yield_now().await;
@@ -154,8 +154,8 @@ async fn over(
     }
 }
 
-/// Ends when the connection's first request has not begun in time. The library has no timeout for the bytes that distinguish
-/// HTTP's versions.
+/// Ends if the connection's first request does not begin in time. The library has no timeout for the bytes that
+/// distinguish HTTP's versions.
 async fn no_request(has_begun: &AtomicBool, limit: Duration) {
     tokio::time::sleep(limit).await;
     if has_begun.load(Relaxed) {

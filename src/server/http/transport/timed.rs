@@ -1,4 +1,5 @@
-//! A connection's byte stream with timeouts: the client must send something, and read what waits for it.
+//! A connection's byte stream with timeouts: the client must send something, and must read the output that waits for
+//! it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -112,7 +113,8 @@ impl AsyncWrite for TimedStream {
         self.wrote(context, written)
     }
 
-    /// Otherwise the library would copy replies before it writes them, and the copies would not count anywhere.
+    /// Returns true. Otherwise, the library would copy replies before it writes them, and no budget would count the
+    /// copies.
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }

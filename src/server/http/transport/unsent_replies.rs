@@ -1,9 +1,9 @@
-//! The memory of one connection's calls and of the replies that its client has not read. An HTTP/2 client may close its
-//! windows and keep asking, and nothing of that shows at the socket.
+//! The memory of one connection's calls, and of the replies that its client has not read. An HTTP/2 client may close
+//! its windows and keep sending requests, and the socket shows nothing of that.
 //!
-//! Memory beyond the connection's free share counts toward the budget of all buffers. If the client reads next to nothing
-//! for too long while replies wait, the connection is closed. A stream without anything to send holds nothing, and may
-//! stay open.
+//! Memory beyond the connection's free share counts toward the budget of all buffers. If the client reads almost
+//! nothing for too long while replies wait, the connection is closed. A stream that has nothing to send uses no memory,
+//! and may stay open.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,8 +19,8 @@ use crate::server::net::progress::LEAST;
 const CALL: usize = 10 * 1024;
 /// Additional memory of a call while the router answers it (bytes).
 const ROUTED: usize = 20 * 1024;
-/// Bytes of a call's reply that [`CALL`] includes. Otherwise there could be no memory for the reply of a call that has taken
-/// credit.
+/// Size of a call's reply that [`CALL`] includes (bytes). Without it, there might be no memory for the reply of a call
+/// that has taken credit.
 const SHORT: usize = 1024;
 
 /// The calls and replies of one connection that are not sent yet.
@@ -58,15 +58,15 @@ impl State {
 }
 
 impl UnsentReplies {
-    /// `share` is the connection's share of the budget of all buffers.
+    /// Creates the account of a connection. `share` is the connection's share of the budget of all buffers.
     #[expect(clippy::disallowed_methods, reason = "how long a client has read nothing")]
     pub fn new(share: Share) -> Arc<Self> {
         let state = State { usage: Usage::default(), share, sent: 0, since: Instant::now() };
         Arc::new(Self { state: Mutex::new(state) })
     }
 
-    /// Begins a call, before any work is done for it. Over HTTP/1 a call needs no memory here: the next one waits for its
-    /// reply.
+    /// Begins a call, before any work is done for it. Over HTTP/1, a call needs no memory here, because the next call
+    /// waits for its reply.
     ///
     /// # Errors
     /// There is no memory for another call.
@@ -92,7 +92,7 @@ impl UnsentReplies {
         Ok(())
     }
 
-    /// Gives the memory of bytes back, because they were sent or dropped.
+    /// Gives back the memory of bytes, because they were sent or dropped.
     fn shrink(&self, bytes: usize, are_sent: bool) {
         let mut state = self.state.lock();
         if are_sent {
@@ -139,10 +139,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// Returns memory for the first `bytes` of the call's reply.
-    ///
-    /// `None`: a short reply over HTTP/1 needs none. There the next request waits for it, and a connection may hold one such
-    /// reply for free.
+    /// Returns memory for the first `bytes` of the call's reply. Returns `None` for a short reply over HTTP/1, which
+    /// needs none: the next request waits for it, and a connection may hold one such reply for free.
     ///
     /// # Errors
     /// There is no memory for the reply.
@@ -168,7 +166,7 @@ impl Call {
         Ok(())
     }
 
-    /// Gives the memory for the router's work back.
+    /// Gives back the memory for the router's work.
     pub fn end_routing(&mut self) {
         if self.version >= Version::HTTP_2 {
             let mut state = self.replies.state.lock();
@@ -195,7 +193,8 @@ impl Drop for Call {
             let mut state = self.replies.state.lock();
             let usage = state.usage;
             let (calls, covered) = (usage.calls - self.memory, usage.covered - self.covered);
-            // A call has more memory than the part of its reply that it covers, so this shrinks, which always succeeds.
+            // A call has more memory than the part of its reply that it covers. So this is a reduction, which always
+            // succeeds.
             let _ = state.resize(Usage { calls, covered, ..usage });
         }
     }
@@ -208,14 +207,14 @@ pub struct UnsentBytes {
 }
 
 impl UnsentBytes {
-    /// Gives the memory of sent bytes back.
+    /// Gives back the memory of sent bytes.
     pub fn mark_sent(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         self.replies.shrink(bytes, true);
     }
 
-    /// Splits `bytes` off for a frame of the call's reply. If fewer are left, reserves the rest.
+    /// Splits off `bytes` for a frame of the call's reply. If fewer are left, reserves the rest.
     ///
     /// # Errors
     /// There is no memory for the rest.

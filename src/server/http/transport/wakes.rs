@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Returns how often a task that polls a body is woken. `of` chooses the sender's waker.
+    /// Returns how often a task that polls a body is woken. `of` selects the sender's waker.
     fn woken(pieces: &[&'static str], polls: usize, of: impl Fn(&Waker) -> Waker) -> usize {
         let woken = Arc::new(Woken::default());
         let task = Waker::from(Arc::clone(&woken));

@@ -26,7 +26,7 @@ pub struct Files {
     pub client_ca: Option<PathBuf>,
 }
 
-/// Contents of the files. They include the key, so this does not print itself.
+/// Contents of the files. They include the private key, so this type has no `Debug`.
 #[derive(PartialEq, Eq)]
 pub(super) struct Contents {
     certificate: Vec<u8>,
@@ -86,7 +86,7 @@ impl Files {
         })
     }
 
-    /// TLS 1.2 and 1.3 with the usual ciphers.
+    /// Builds a configuration with TLS 1.2 and 1.3 and the usual ciphers.
     pub(super) fn configure(&self, contents: &Contents) -> Result<ServerConfig, TlsError> {
         let provider = Arc::new(crypto::ring::default_provider());
         let versions = ServerConfig::builder_with_provider(Arc::clone(&provider))

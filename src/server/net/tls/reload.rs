@@ -41,7 +41,7 @@ impl Reloader {
 
     /// Reads the files, and loads them if they are new. Returns `None` if there was nothing to do. Blocks while reading.
     ///
-    /// `at_once`: an operator has said that the files are complete, and wants to know whether they are valid.
+    /// `at_once` means that an operator has declared the files complete, and wants to know whether they are valid.
     ///
     /// # Errors
     /// The files cannot be used. Returned once for the same contents. The previous files stay in use.

@@ -1,4 +1,4 @@
-//! The request that a gateway asks about, from the request of the check.
+//! The request that a gateway asks about, as described by the request of the check.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ pub struct ForwardedRequest<'a> {
     headers: &'a HeaderMap,
     /// Parameters that the operator wrote into the gateway's check.
     query: Vec<(String, String)>,
-    /// Method and target, if the check itself has them.
+    /// Method and target of the check itself, if they are those of the request.
     itself: Option<(&'a str, &'a str)>,
 }
 
@@ -27,7 +27,8 @@ impl<'a> ForwardedRequest<'a> {
         Ok(Self { headers: request.headers(), query, itself: None })
     }
 
-    /// Returns the check itself without a `prefix` of its path. The query is the client's, and contains no pairs.
+    /// Returns the check itself, without a `prefix` of its path. The query belongs to the client, and contains no pairs
+    /// of the operator's.
     pub fn by_itself(request: &'a Request, prefix: &str) -> Self {
         let target = request.uri().path_and_query().map_or("", |target| target.as_str());
         let target = target.strip_prefix(prefix).unwrap_or(target);
@@ -89,9 +90,9 @@ impl<'a> ForwardedRequest<'a> {
         }
     }
 
-    /// Returns the client's address. Each proxy appends the address of its client to `X-Forwarded-For`, and the addresses
-    /// before may be forged. The last `trusted_hops` addresses belong to the operator's proxies, and the one before them to the
-    /// client.
+    /// Returns the client's address. Each proxy appends the address of its client to `X-Forwarded-For`. The last
+    /// `trusted_hops` addresses belong to the operator's proxies, and the one before them to the client. Any earlier
+    /// addresses may be forged.
     pub fn ip(&self, trusted_hops: usize) -> Result<Option<String>, Problem> {
         let mut hops = Vec::new();
         for value in self.headers.get_all("x-forwarded-for") {
@@ -107,7 +108,7 @@ impl<'a> ForwardedRequest<'a> {
     }
 }
 
-/// Removes the port, which would make each connection another client.
+/// Removes the port. Otherwise each connection would be another client.
 fn without_port(address: &str) -> String {
     address.parse::<SocketAddr>().map_or_else(|_| address.to_owned(), |address| address.ip().to_string())
 }

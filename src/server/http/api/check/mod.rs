@@ -27,7 +27,7 @@ pub async fn check(State(api): State<Arc<Api>>, request: Request) -> Result<Resp
     answer(&api, &ForwardedRequest::by_headers(&request)?).await
 }
 
-/// Checks a request that was sent here unchanged except for `/v1/check` before its path, as Envoy does.
+/// Checks a request that was sent here unchanged, except that `/v1/check` precedes its path, as Envoy does it.
 pub async fn check_below(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     answer(&api, &ForwardedRequest::by_itself(&request, PATH)).await
 }

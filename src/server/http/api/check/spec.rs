@@ -58,7 +58,7 @@ impl CheckOperation {
                 }
             }
         }
-        // First: the last of a repeated key is found by comparing each with all.
+        // The number is checked first, because finding a repeated key compares each key with all others.
         if pairs.len() > max_pairs {
             return Err(Problem::bad_request(format!("more than {max_pairs} pairs")).with_limit(Limit::Pairs));
         }
