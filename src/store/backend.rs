@@ -1,4 +1,4 @@
-//! The closed set of backends. Calls are not dispatched dynamically.
+//! All backends as one enum, without dynamic dispatch.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,8 @@ impl Backend {
         Self::Redis(LayeredStore::new(store, denial_cache, on_error, clock))
     }
 
-    /// Copies all counters, as they are now, into a new directory `name` in the directory for backups. Returns its path.
+    /// Copies all counters, in their current state, into a new directory `name` in the directory for backups. Returns
+    /// its path.
     ///
     /// # Errors
     /// See [`BackupError`]. No partial backup is left.
@@ -38,7 +39,7 @@ impl Backend {
         }
     }
 
-    /// Whether other servers may change its counters.
+    /// Returns whether other servers may change the counters.
     pub fn is_shared(&self) -> bool {
         matches!(self, Backend::Redis(_))
     }
@@ -52,10 +53,10 @@ impl Backend {
         }
     }
 
-    /// Reads the key again if several servers share it, and creates one if the store has lost it.
+    /// Reads the key again if several servers share it, and creates a key if the store has lost it.
     ///
     /// # Errors
-    /// If the key cannot be read or created. The known key stays in force.
+    /// The key cannot be read or created. The key in memory stays in force.
     pub async fn follow_seal(&self) -> Result<(), StoreError> {
         match self {
             Backend::Memory(_) | Backend::Rocks(_) => Ok(()),
@@ -81,7 +82,7 @@ impl Backend {
     }
 }
 
-/// Calls the store that this backend is.
+/// Calls the store in a backend.
 macro_rules! call_store {
     ($backend:expr, $store:ident => $call:expr) => {
         match $backend {

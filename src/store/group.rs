@@ -25,8 +25,8 @@ impl EntryDecision {
         Self { outcome, change: Change::Keep, record: RecordChange::Keep, share: None }
     }
 
-    /// Decides the member for itself. `was_denied`: the group contains a member that was denied before. Decisions are large, so each
-    /// is made in the place of an earlier one.
+    /// Decides about the member alone. `was_denied` says whether the group contains a member that was denied before.
+    /// Decisions are large, so each one overwrites an earlier one.
     #[inline]
     fn decide_alone(&mut self, member: Member<'_>, was_denied: bool, budget: &CounterBudget) -> Result<(), StoreError> {
         let Member { entry, bucket, record } = member;
@@ -36,7 +36,7 @@ impl EntryDecision {
             self.outcome = outcome;
             return Ok(());
         }
-        // Answers are repeated even if the store is full. A policy's answer is not remembered.
+        // Answers are repeated even if the store is full. A policy's answer is not recorded.
         if bucket.is_none()
             && matches!(replay, Replay::None | Replay::HeldBack(_))
             && let Some(refusal) = budget.refusal(entry)
@@ -50,7 +50,8 @@ impl EntryDecision {
         Ok(())
     }
 
-    /// Whether it keeps the group from taking anything. A commit, a release or a renewal never does.
+    /// Returns whether the decision prevents the group from taking anything. That of a commit, a release or a renewal
+    /// never does.
     fn denies(&self, entry: &Entry) -> bool {
         !self.outcome.allowed && !entry.action.settles_reservation()
     }
@@ -65,7 +66,7 @@ pub struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Finds the earlier answer to an idempotent entry.
+    /// Returns the earlier answer to an idempotent entry.
     fn find_replay(&self) -> Replay {
         let fingerprint = self.entry.action.fingerprint();
         fingerprint.map_or(Replay::None, |fingerprint| Replay::find(self.record, fingerprint, self.entry.at))
@@ -88,7 +89,7 @@ pub struct Budgets<'a> {
 /// for a new bucket, and may deny the group.
 ///
 /// # Errors
-/// If the policy says so, or if there is no room for a new record. Then nothing may be changed.
+/// The policy says so, or there is no room for a new record. Then nothing may be changed.
 pub fn decide<'a, 'b>(
     members: impl Iterator<Item = Member<'a>> + Clone,
     budgets: Budgets<'b>,
@@ -102,7 +103,7 @@ pub fn decide<'a, 'b>(
         decision.decide_alone(member, was_denied, budgets.counters)?;
     }
     let mut room = Room { budgets, counters: 0 };
-    // A single entry may change its bucket although it is not allowed.
+    // A single entry may change its bucket even if it is denied.
     if decisions.len() == 1 || is_granted(members.clone(), decisions) {
         for (member, decision) in members.clone().zip(decisions.iter_mut()) {
             let is_new = member.bucket.is_none() && matches!(decision.change, Change::Set(_));
@@ -121,7 +122,7 @@ pub fn decide<'a, 'b>(
                 *decision = hold_back(member);
             }
             if has_conflict {
-                // A request that conflicts with an earlier one is not remembered.
+                // A request that conflicts with an earlier one is not recorded.
                 decision.record = RecordChange::Keep;
             }
         }
@@ -246,8 +247,7 @@ mod tests {
         assert_eq!(full(WhenFull::Allow), (Ok(vec![(true, 4, true), (true, 4, false), (true, 2, true)]), 1));
     }
 
-    /// After the clock is set back, no counter may deny longer than its limit says, now or once the others
-    /// allow.
+    /// After the clock was set back, no counter denies for longer than its limit, either now or once the others allow.
     #[test]
     fn denied_group_corrects_the_time_of_all_its_buckets() {
         let far = |count| Some(State::FixedWindow(fixed_window::State { ends: at(10_000), count }));

@@ -1,4 +1,4 @@
-//! The store in memory: for tests and try-outs, and in place of a distant store that fails.
+//! The store in memory: for tests and trials, and in place of a distant store that fails.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -16,12 +16,12 @@ use crate::metrics::Metric;
 
 /// Number of buckets below which a store does not search for expired ones, unless it is nearly full.
 const MIN_SWEEP: usize = 1024;
-/// Minimum number of buckets that one batch looks at during a sweep. No batch waits for a whole sweep.
+/// Minimum number of buckets that one batch examines during a sweep. No batch waits for a whole sweep.
 const SWEPT_AT_ONCE: usize = 1024;
 /// Time between sweeps of a store that is nearly full.
 const SWEEP_INTERVAL_NS: u64 = NANOS_PER_SECOND;
 
-/// Buckets in a map behind one mutex.
+/// Buckets in a map that is protected by one mutex.
 pub struct MemoryStore {
     /// Boxed, because otherwise every backend would have room for them.
     buckets: Box<Mutex<Buckets>>,
@@ -31,8 +31,8 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// Creates a store with these bounds. While it is full, the policy answers for new buckets until others have expired: dropping
-    /// a bucket that counts would give its credits back.
+    /// Creates a store with these bounds. While the store is full, the policy answers for new buckets until others have
+    /// expired. A bucket in use is not dropped, because that would give its credits back.
     pub fn new(bounds: Bounds) -> Self {
         let (budget, records) = (CounterBudget::new(bounds), bounds.records());
         Self { buckets: Box::default(), budget, records, seal: Seal::of_process() }
@@ -52,20 +52,20 @@ impl Default for MemoryStore {
 
 #[derive(Default)]
 struct Buckets {
-    /// In the order of their keys, so that a rule's buckets can be listed page by page.
+    /// In the order of keys, so that a rule's buckets can be listed page by page.
     states: BTreeMap<Box<[u8]>, (State, Timestamp)>,
     records: Records<Box<[u8]>>,
     /// The key at which the current sweep continues. `None` if there is no sweep.
     sweeping: Option<Box<[u8]>>,
     /// Number of buckets at which the next sweep begins: twice the number that the last one left.
     sweep_at: usize,
-    /// Beginning of the last sweep.
+    /// Time when the last sweep began.
     swept: Timestamp,
     room_log: RoomLog,
 }
 
 impl Buckets {
-    /// Continues a sweep, or begins one that is due. Looks at up to `count` buckets, and drops the expired ones.
+    /// Continues a sweep, or begins one that is due. Examines up to `count` buckets, and drops the expired ones.
     fn sweep(&mut self, now: Timestamp, count: usize, budget: &CounterBudget) {
         if self.sweeping.is_none() && self.is_sweep_due(now, budget) {
             self.sweeping = Some(Box::default());
@@ -249,7 +249,7 @@ mod tests {
     fn full_store_finds_expired_buckets_after_the_clock_was_set_back() {
         let store = MemoryStore::new(Bounds { max_counters: 1, ..Bounds::default() });
         assert_eq!(allowed(&store, 5, "a"), Ok(true));
-        // A sweep in the future, which finds nothing.
+        // This sweep is in the future, and finds nothing.
         assert!(allowed(&store, 14, "b").is_err());
         store.buckets.lock().states.values_mut().for_each(|(_, expires)| *expires = Timestamp::EPOCH);
         assert_eq!(allowed(&store, 0, "b"), Ok(true));

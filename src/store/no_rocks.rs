@@ -1,5 +1,5 @@
-//! The embedded store of a build without the feature `rocksdb`: it cannot be opened. The rest of the crate is the same in both
-//! builds.
+//! The embedded store of a build without the feature `rocksdb`. It cannot be opened. The rest of the crate is the same
+//! in both builds.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use crate::metrics::Metric;
 /// The embedded store. This type has no values.
 pub struct RocksStore(Infallible);
 
-/// Error of opening: the build lacks the feature.
+/// The error on opening: the build lacks the feature.
 pub type OpenError = NoRocksDb;
-/// Error of restoring: the build lacks the feature.
+/// The error on restoring: the build lacks the feature.
 pub type RestoreError = NoRocksDb;
 
 /// Fails without reading the backup or creating the data directory.
@@ -35,7 +35,7 @@ impl RocksStore {
         Err(NoRocksDb)
     }
 
-    /// Whether another process has the store in `path` open. This build never opens it.
+    /// Returns whether another process has the store in `path` open. This build never opens it.
     pub fn is_in_use(_path: &Path) -> bool {
         false
     }

@@ -3,7 +3,7 @@
 use super::contract::StoreError;
 use crate::logging::Escaped;
 
-/// An operation that is tried again and again, and may fail for a while.
+/// An operation that is retried, and may fail for a while.
 #[derive(Debug)]
 pub struct Outage {
     what: &'static str,
@@ -12,22 +12,22 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// In the log, `what` names the operation, and `effect` says how divvy works during an outage.
+    /// Creates the log. `what` names the operation, and `effect` describes divvy's behavior during an outage.
     pub fn of(what: &'static str, effect: &'static str) -> Self {
         Self { what, effect, lasts: false }
     }
 
-    /// Whether the last try failed.
+    /// Returns whether the last attempt failed.
     #[cfg(test)]
     pub fn lasts(&self) -> bool {
         self.lasts
     }
 
-    /// Notes the result of a try. Logs it if an outage begins or ends.
+    /// Records the result of an attempt. Logs it if an outage begins or ends.
     pub fn note(&mut self, result: &Result<(), StoreError>) {
         match result {
             Err(error) if !self.lasts => {
-                // It may quote the other side.
+                // The error may quote the other side.
                 let error = error.to_string();
                 tracing::error!(error = %Escaped::error(&error), "failing: {}; {}", self.what, self.effect);
             }

@@ -1,4 +1,5 @@
-//! Options of the embedded store. Builds without RocksDB have them too, because the command line is the same in all builds.
+//! Options of the embedded store. Builds without RocksDB also have them, because the command line is the same in all
+//! builds.
 
 use std::path::PathBuf;
 
@@ -21,15 +22,16 @@ pub const DEFAULT_CACHE_MEMORY: usize = 320 << 20;
 /// Default size of the journal (bytes).
 pub const DEFAULT_MAX_JOURNAL: u64 = 256 << 20;
 
-/// The time at which a hit may be answered.
+/// The time at which a hit is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// When it is on stable storage.
+    /// When the hit is on stable storage.
     Sync,
-    /// When it is in the write-ahead log, which survives the end of the process. Stable storage follows every second.
+    /// When the hit is in the write-ahead log, which survives the end of the process. Stable storage follows every
+    /// second.
     #[default]
     Wal,
-    /// At once. It is in the write-ahead log within 100 ms.
+    /// At once. The hit is in the write-ahead log within 100 ms.
     Lazy,
 }
 

@@ -1,6 +1,6 @@
 //! The key that seals ids for clients.
 //!
-//! A store keeps its key as long as its counters. So a sealed id comes from a server on this store.
+//! A store keeps its key as long as its counters. So a valid seal shows that an id comes from a server on this store.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,22 +11,22 @@ use subtle::ConstantTimeEq;
 
 use super::contract::StoreError;
 
-/// Bytes of a key, and of a seal.
+/// Length of a key (bytes).
 const BYTES: usize = 16;
-/// Bytes of a seal.
+/// Length of a seal (bytes).
 pub const SEAL_BYTES: usize = BYTES;
-/// Hexadecimal digits of a key's text.
+/// Number of hexadecimal digits in a key's text.
 const DIGITS: usize = 2 * BYTES;
 
-/// A secret of 128 bits. Its seal on bytes is their SipHash-2-4 of 128 bits, which only holders of the key can compute.
+/// A secret of 128 bits. The seal of bytes is their 128-bit SipHash-2-4, which only holders of the key can compute.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SealKey([u8; BYTES]);
 
 impl SealKey {
-    /// Makes a new key.
+    /// Creates a new key.
     ///
     /// # Errors
-    /// If the system provides no random bytes.
+    /// The system provides no random bytes.
     pub fn random() -> Result<Self, StoreError> {
         let mut key = [0; BYTES];
         let filled = getrandom::getrandom(&mut key);
@@ -34,12 +34,13 @@ impl SealKey {
         Ok(Self(key))
     }
 
-    /// Returns the seal on these bytes.
+    /// Returns the seal of these bytes.
     pub fn seal(&self, bytes: &[u8]) -> [u8; SEAL_BYTES] {
         SipHasher24::new_with_key(&self.0).hash(bytes).as_bytes()
     }
 
-    /// Whether this is the seal on these bytes. The time of the check does not depend on the number of correct bytes.
+    /// Returns whether this is the seal of these bytes. The time of the check does not depend on the number of correct
+    /// bytes.
     pub fn has_sealed(&self, bytes: &[u8], seal: &[u8; SEAL_BYTES]) -> bool {
         self.seal(bytes).ct_eq(seal).into()
     }
@@ -51,13 +52,13 @@ impl SealKey {
         Some(Self(number.to_be_bytes()))
     }
 
-    /// Returns the key in hexadecimal digits, as a store keeps it.
+    /// Returns the key in hexadecimal digits, as stores keep it.
     pub fn to_text(self) -> String {
         format!("{:0DIGITS$x}", u128::from_be_bytes(self.0))
     }
 }
 
-/// Omits the key, which must not get into a log.
+/// Omits the key, which must not appear in a log.
 impl fmt::Debug for SealKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SealKey")
@@ -83,13 +84,15 @@ impl Seal {
         SealKey::random().map(Self::new).inspect_err(|error| tracing::error!("{error}")).unwrap_or_default()
     }
 
-    /// Whether the key is known. Once it is, it stays known, but it may change.
+    /// Returns whether the key is known. Once it is known, it stays known, but it may change.
     pub fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Acquire)
     }
 
+    /// Returns the key.
+    ///
     /// # Errors
-    /// If this process does not know the key yet.
+    /// This process does not have the key yet.
     pub fn key(&self) -> Result<SealKey, StoreError> {
         self.known().ok_or_else(unknown_seal_key)
     }
@@ -126,7 +129,7 @@ mod tests {
         assert_ne!(key, SealKey::random().unwrap());
     }
 
-    /// A vector of the reference implementation, for bytes that count up from 0.
+    /// A test vector of the reference implementation, for bytes that count up from 0.
     #[test]
     fn seal_is_siphash_2_4_of_128_bits() {
         let bytes: [u8; BYTES] = std::array::from_fn(|index| u8::try_from(index).unwrap());

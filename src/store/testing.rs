@@ -20,7 +20,7 @@ pub struct ScriptedStore {
     pub is_down: AtomicBool,
     /// Number of entries that it was asked to apply.
     pub asked: AtomicU64,
-    /// While it is locked, batches are applied, but their answers are held back.
+    /// While this is locked, batches are applied, but their answers are delayed.
     pub hold_answers: tokio::sync::RwLock<()>,
 }
 

@@ -1,12 +1,12 @@
 //! The budget for counters, and the policy beyond it.
 //!
-//! Clients that invent actors create counters, and must not fill the memory or the disk with them. Beyond the bound, a policy
-//! answers for new counters, which are not remembered. Existing counters go on.
+//! Clients that invent actors create counters, and must not fill the memory or the disk with them. Beyond the bound, a
+//! policy answers for new counters, which are not stored. Existing counters are not affected.
 //!
 //! - A counter counts from the change that creates it until it is forgotten or its record is dropped, even if it expires and
 //!   begins anew in between.
-//! - RocksDB may drop a record that was not a counter's latest, or report a drop late. So each drop lowers the count by one and
-//!   leaves one counter in doubt. The true number is never below [`CounterBudget::at_least`] and never above
+//! - RocksDB may drop a record that was not a counter's latest, or report a drop late. So each drop reduces the count
+//!   by one and leaves one counter in doubt. The true number is never below [`CounterBudget::at_least`] and never above
 //!   [`CounterBudget::at_most`]. A recount removes the doubt.
 //! - Only [`CounterBudget::at_least`] decides whether a counter is refused. Estimates and doubtful counters never do.
 
@@ -17,10 +17,10 @@ use crate::algorithm::Outcome;
 use crate::metrics::Metric;
 use crate::store::contract::{Entry, StoreError};
 
-/// Share of the bound beyond which expired counters are searched for (percent).
+/// Percentage of the bound above which the store searches for expired counters.
 const SWEEP_AT_PERCENT: i64 = 90;
 
-/// Bounds of the number of counters.
+/// Lower and upper bound of the number of counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterCount {
     pub at_least: u64,
@@ -34,14 +34,14 @@ pub struct CounterBudget {
     when_full: WhenFull,
     /// Created once, because a flood of new actors must not allocate.
     pub(super) error: StoreError,
-    /// Number of counters created since the start, less the number forgotten.
+    /// Number of counters created since the start, minus the number forgotten.
     begun: AtomicI64,
-    /// `begun` plus this is the maximum number of counters: the last count, less `begun` at that time.
+    /// `begun` plus this is the maximum number of counters: the last count, minus `begun` at that time.
     base: AtomicI64,
-    /// Number of records dropped since the start. The last count knew of `settled` of them.
+    /// Number of records dropped since the start. The last count includes `settled` of these drops.
     dropped: AtomicI64,
     settled: AtomicI64,
-    /// Whether `base` was counted. Until then it is an estimate, which never refuses a counter.
+    /// Whether `base` was counted. Until then, it is an estimate, for which no counter is refused.
     is_counted: AtomicBool,
     disk_is_full: AtomicBool,
     /// Number of entries that the policy answered since the start.
@@ -77,24 +77,26 @@ impl CounterBudget {
         self.doubt();
     }
 
-    /// Makes the number an estimate until the counters are counted again.
+    /// Turns the number into an estimate until the counters are counted again.
     pub fn doubt(&self) {
         self.is_counted.store(false, Release);
     }
 
-    /// Sets the result of a count: `counters` existed when `begun` had begun and `dropped` of the records were dropped.
+    /// Sets the result of a count, which found `counters`. When the count began, `begun` counters had begun, and
+    /// `dropped` drops of records were complete.
     pub fn counted(&self, counters: u64, begun: i64, dropped: i64) {
         self.counted_as(signed(counters) - begun, dropped);
     }
 
     fn counted_as(&self, base: i64, settled: i64) {
         self.base.store(base, Relaxed);
-        // Last, because a reader that sees the old number gets too few counters.
+        // This is stored last, because a reader that still sees the old number computes too few counters.
         self.settled.store(settled, Release);
         self.is_counted.store(true, Release);
     }
 
-    /// Returns the policy's answer for a counter that does not exist. `None` if there is room for it, or the entry creates none.
+    /// Returns the policy's answer for a counter that does not exist. Returns `None` if there is room for it, or the
+    /// entry creates no counter.
     pub fn refusal(&self, entry: &Entry) -> Option<Result<Outcome, StoreError>> {
         (self.is_full() && !entry.action.gives_back()).then(|| self.refuse(entry))
     }
@@ -169,7 +171,7 @@ impl CounterBudget {
         self.is_counted.load(Acquire)
     }
 
-    /// Whether there may be enough counters to search for expired ones.
+    /// Returns whether there may be enough counters to search for expired ones.
     pub fn is_nearly_full(&self) -> bool {
         let sweep_at = i128::from(self.max_counters) * i128::from(SWEEP_AT_PERCENT) / 100;
         i128::from(self.at_most()) >= sweep_at
@@ -293,7 +295,8 @@ mod tests {
         budget.estimated(40);
         (0..5).for_each(|_| budget.dropped_record());
         assert!(budget.begin());
-        // The count found 50 before the others began. At that time, 3 of the 5 drops were known to have ended.
+        // The count found 50 counters before the others began. At that time, 3 of the 5 drops were known to be
+        // complete.
         budget.counted(50, 0, 3);
         assert_eq!(budget.count(), Some(CounterCount { at_least: 49, at_most: 51 }));
     }

@@ -1,4 +1,4 @@
-//! The bounds on what a store remembers, and the accounts that keep them.
+//! Bounds on the content of a store, and the budgets that enforce them.
 
 #[cfg_attr(
     not(any(feature = "rocksdb", test)),

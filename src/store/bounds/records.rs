@@ -13,7 +13,8 @@ use super::Share;
 use crate::algorithm::Record;
 use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
 
-/// Number of ends that are never collected. Beyond it, they are collected if there are more than twice as many as records.
+/// Number of ends below which they are never collected. Above it, they are collected if there are more than twice as
+/// many ends as records.
 const FEW: usize = 64;
 
 /// Records by key, or by a hash of it.
@@ -26,7 +27,7 @@ pub struct Records<K, S = RandomState> {
     time: Timestamp,
 }
 
-/// Whether the clock was set back between these times. Requests that overtake each other differ less.
+/// Returns whether the clock was set back between these times. Requests that overtake each other differ by less.
 pub fn was_set_back(before: Timestamp, now: Timestamp) -> bool {
     before.since(now) > MAX_STANDSTILL_NS
 }
@@ -34,7 +35,7 @@ pub fn was_set_back(before: Timestamp, now: Timestamp) -> bool {
 #[derive(Debug)]
 struct StoredRecord {
     record: Record,
-    /// `None` until the records found on opening are counted.
+    /// The record's share. `None` until the records that were found on opening are counted.
     share: Option<Arc<Share>>,
 }
 
@@ -99,8 +100,8 @@ impl<K: Hash + Ord + Clone, S: BuildHasher> Records<K, S> {
         self.records.remove(key);
     }
 
-    /// Drops expired records, like [`Records::sweep`]. If the clock was set back, all records expire earlier by the same time.
-    /// Otherwise they would fill the bound until the clock reaches its old time.
+    /// Drops expired records, as [`Records::sweep`] does. If the clock was set back, all records expire earlier by the
+    /// same time. Otherwise they would fill the bound until the clock reaches its old time.
     pub fn advance(&mut self, now: Timestamp) {
         if was_set_back(self.time, now) {
             let by_ns = self.time.since(now);
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(budgets.remembered(), of(0, 0));
     }
 
-    /// Otherwise the bound could be reached for as long as the clock was set back.
+    /// Otherwise, the bound could be exhausted for as long as the clock was set back.
     #[test]
     fn clock_that_is_set_back_keeps_no_record_longer() {
         let mut records: Records<_> = Records::default();
@@ -207,7 +208,7 @@ mod tests {
         records.set(1, answered(10_000), None);
         records.set(2, until(10_030), None);
         records.set(3, committed(10_000), None);
-        // The first is a request that was overtaken.
+        // The first time belongs to a request that was overtaken.
         for seconds in [9_995, 10_010, 0] {
             records.advance(at(seconds));
             assert_eq!(records.count(), of(2, 1));

@@ -4,7 +4,8 @@ use super::CounterBudget;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::store::outage::Outage;
 
-/// Time without a full store after which the log says that there is room. At the bound, a store is full again and again.
+/// Time without a full store after which the log reports that there is room. At the bound, a store becomes full again
+/// and again.
 const QUIET_NS: u64 = 5 * NANOS_PER_SECOND;
 
 /// Logs one line when the store gets full, and one when there is room again.

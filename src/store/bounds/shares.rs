@@ -1,7 +1,7 @@
-//! Budgets for reservations and idempotency keys: in all, and for the clients of one address.
+//! Budgets for reservations and idempotency keys: in total, and for the clients of one address.
 //!
-//! A record holds a [`Share`] of its budget while the store remembers it. Dropping the share gives it back. Records that were found
-//! when the store was opened have shares without an origin.
+//! A record holds a [`Share`] of its budget while the store remembers it. Dropping the share gives it back. Records
+//! that were found when the store was opened have shares without an origin.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ pub struct RecordBudgets {
 }
 
 impl RecordBudgets {
-    /// Creates budgets. The clients of one address may have `percent` of each, rounded up.
+    /// Creates budgets. The clients of one address may use `percent` of each, rounded up.
     pub fn new(max_reservations: u64, max_idempotency_keys: u64, percent: u8) -> Self {
         let budget = |max, full, address_is_full| {
             let max_of_address = (u128::from(max) * u128::from(percent)).div_ceil(100);
@@ -101,7 +101,7 @@ struct RecordBudget {
     /// Number of records by address. Empty if addresses are not bounded.
     of_addresses: Mutex<HashMap<Origin, u64>>,
     refused: AtomicU64,
-    /// The errors beyond the bounds.
+    /// The errors for records beyond the bounds.
     full: &'static str,
     address_is_full: &'static str,
 }
@@ -175,7 +175,7 @@ impl Shares {
     /// Returns the share of a new record of this entry. All records of one idempotent request have the same share.
     ///
     /// # Errors
-    /// If the budget is used up, in all or for this origin.
+    /// The budget is used up, in total or for this origin.
     pub fn begin(&self, entry: &Entry, record: &Record, budgets: &RecordBudgets) -> Result<Arc<Share>, StoreError> {
         let budget = budgets.budget_for(record);
         let Entry { action: Action::Idempotent { .. }, request, .. } = *entry else { return budget.begin(self.origin) };

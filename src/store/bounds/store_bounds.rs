@@ -1,30 +1,30 @@
-//! The bounds of a store, and its policy for new counters beyond them.
+//! The bounds of a store, and its policy for counters that would exceed them.
 
 use super::RecordBudgets;
 
 /// Default number of counters on disk.
 pub const DEFAULT_MAX_COUNTERS: u64 = 100_000_000;
-/// Default number of counters in memory: some 200 bytes each.
+/// Default number of counters in memory, about 200 bytes each.
 pub const DEFAULT_MAX_COUNTERS_IN_MEMORY: u64 = 1_000_000;
 /// Default size of the counters on disk (bytes).
 pub const DEFAULT_MAX_DISK: u64 = 16 << 30;
-/// Default number of reservations: some 200 bytes of memory each.
+/// Default number of reservations, about 200 bytes of memory each.
 pub const DEFAULT_MAX_RESERVATIONS: u64 = 100_000;
-/// Default number of idempotency keys: some 200 bytes of memory each.
+/// Default number of idempotency keys, about 200 bytes of memory each.
 pub const DEFAULT_MAX_IDEMPOTENCY_KEYS: u64 = 1_000_000;
 
-/// Default share of the records of a kind that the clients of one address may have (percent).
+/// Default percentage of the records of a kind that the clients of one address may have.
 pub const DEFAULT_MAX_ADDRESS_SHARE: u8 = 50;
 
-/// The answer for a new counter when there is no room.
+/// The policy for a new counter that exceeds the bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
     /// An error.
     #[default]
     Error,
-    /// A denial, with nothing left, for a second.
+    /// A denial with nothing left, for a second.
     Deny,
-    /// The answer of an unused counter. Nothing is counted.
+    /// The answer of a fresh counter. Nothing is counted.
     Allow,
 }
 
@@ -37,11 +37,11 @@ pub struct Bounds {
     pub max_reservations: u64,
     /// Maximum number of idempotency keys.
     pub max_idempotency_keys: u64,
-    /// Share of both that the clients of one address may have (percent).
+    /// Percentage of the reservations, and of the idempotency keys, that the clients of one address may have.
     pub max_address_share: u8,
     /// Maximum size of the counters on disk (bytes).
     pub max_disk: u64,
-    /// The answer to hits that need a new counter beyond the bounds.
+    /// The answer to a hit that needs a new counter beyond the bounds.
     pub when_full: WhenFull,
 }
 

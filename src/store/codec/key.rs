@@ -1,8 +1,8 @@
 //! Keys of buckets.
 //!
-//! A key consists of `version, algorithm, space, name, limit, actor`. The fields that identify the rule come first, so one rule's
-//! buckets are one range of keys, and a changed limit has new buckets. Every field but the last is self-delimiting, so no two
-//! buckets share a key.
+//! A key consists of `version, algorithm, space, name, limit, actor`. The fields that identify the rule come first, so
+//! one rule's buckets are one range of keys, and a changed limit has new buckets. Every field but the last has a
+//! self-delimiting encoding, so no two buckets share a key.
 
 mod parts;
 mod prefix;

@@ -10,7 +10,7 @@ pub fn write_number(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Takes a number off `from`.
+/// Reads a number at the front of `from`, and removes it.
 #[inline]
 pub fn read_number(from: &mut &[u8]) -> Option<u64> {
     let mut number = 0u64;
@@ -25,7 +25,7 @@ pub fn read_number(from: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Takes bytes off `from` that follow their number.
+/// Reads bytes at the front of `from`, preceded by their number, and removes them.
 #[inline]
 pub fn read_bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = usize::try_from(read_number(from)?).ok()?;

@@ -36,7 +36,7 @@ pub fn write<T>(space: RecordSpace, id: &[u8], out: &mut Vec<u8>, write_bucket: 
     written
 }
 
-/// Whether it is the key of a record.
+/// Returns whether this is the key of a record.
 #[inline]
 pub fn is_record(key: &[u8]) -> bool {
     key.get(1) == Some(&RECORD)

@@ -1,7 +1,7 @@
 //! Stored values: states of buckets, and records, as bytes.
 //!
-//! A value consists of little-endian 64-bit words. The first is always the expiry by the server's clock, so that a compaction
-//! filter decides from eight bytes without knowing the algorithm. The algorithm is part of the key.
+//! A value consists of little-endian 64-bit words. The first word is always the expiry by the server's clock, so that a
+//! compaction filter needs only eight bytes, and does not depend on the algorithm. The algorithm is part of the key.
 //!
 //! A record, and a bucket with reservations, ends in a byte that names its kind. So it is never a whole number of words.
 
@@ -14,7 +14,8 @@ use crate::algorithm::{
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 
 const WORD: usize = size_of::<u64>();
-/// Bytes of a group of reservations: the milliseconds from the end of the first group to its own (four bytes), and its credits (a word).
+/// Size of a group of reservations (bytes): the milliseconds from the end of the first group to its own (four bytes),
+/// and its credits (a word).
 const GROUP: usize = size_of::<u32>() + WORD;
 /// The last byte of a bucket with reservations. An unreleased layout had 1; never reuse it.
 const RESERVED: u8 = 5;
@@ -30,7 +31,7 @@ const ALLOWED: u64 = 1;
 const HELD_BACK: u64 = 2;
 const HAS_RETRY: u64 = 4;
 
-/// Error for bytes that are not a value of the bucket's algorithm.
+/// The error for bytes that are not a value of the bucket's algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a stored value of {length} bytes does not belong to this algorithm")]
 pub struct DamagedValue {
@@ -41,7 +42,7 @@ pub struct DamagedValue {
 /// Appends a state that may be forgotten from `expires` on.
 pub fn encode(state: &State, expires: Timestamp, out: &mut Vec<u8>) {
     match state {
-        // A window's end is its expiry, in one word.
+        // A window's end is also its expiry, so both share one word.
         State::FixedWindow(state) => write_words(out, [state.ends.as_nanos(), state.count]),
         State::SlidingWindow(state) => {
             write_words(out, [expires.as_nanos(), state.start.as_nanos(), state.current, state.previous]);

@@ -1,4 +1,4 @@
 //! The version of the layout of keys and values.
 
-/// Begins every key. Another layout gets another number.
+/// First byte of every key. Another layout gets another number.
 pub const VERSION: u8 = 1;

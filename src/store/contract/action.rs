@@ -6,33 +6,34 @@ use crate::store::record_key::RecordSpace;
 /// An action on a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Ask the bucket, and remember nothing of the request.
+    /// Asks the bucket, without a record of the request.
     Ask(Ask),
-    /// Forget the bucket. `allowed` in the outcome says whether its state was other than fresh.
+    /// Forgets the bucket. `allowed` in the outcome says whether its state was not fresh.
     Forget,
-    /// Ask about a reservation. The entry's key is the key of the reservation's record, and contains the bucket's key.
+    /// Asks about a reservation. The entry's key is the key of the reservation's record, and contains the bucket's key.
     Reservation(ReservationAsk),
-    /// Ask, and remember the outcome. The same request (same key, same fingerprint) gets it again and takes nothing. Any ask
-    /// can be idempotent. The entry's key is the key of the answer's record, and contains the bucket's key.
+    /// Asks, and records the outcome. The same request (same key, same fingerprint) gets the same outcome again, and
+    /// takes nothing. Any ask can be idempotent. The entry's key is the key of the answer's record, and contains the
+    /// bucket's key.
     Idempotent {
         /// The ask. A repeated request does not carry it out again.
         ask: Ask,
-        /// Identifies the request. Under one key, another fingerprint is another request.
+        /// Identifies the request. A different request under the same key has a different fingerprint.
         fingerprint: u64,
     },
 }
 
-// Every hit writes an action.
+// The size matters, because every hit writes an action.
 const _: () = assert!(size_of::<Action>() == 24);
 
 impl Action {
-    /// Whether it reports what has already happened: a charge, a refund or a release.
+    /// Returns whether the action reports what has already happened: a charge, a refund or a release.
     pub fn is_settlement(self) -> bool {
         self == Self::Reservation(ReservationAsk::Release)
             || matches!(self.ask(), Some(Ask::Charge { .. } | Ask::Refund { .. }))
     }
 
-    /// Returns its ask, idempotent or not. `None` if it forgets the bucket or is about a reservation.
+    /// Returns the action's ask, idempotent or not. `None` if it forgets the bucket or is about a reservation.
     #[inline]
     pub fn ask(self) -> Option<Ask> {
         match self {
@@ -41,7 +42,8 @@ impl Action {
         }
     }
 
-    /// Returns the credits that must be left for it to be granted. `None` if it is always granted, or forgets the bucket.
+    /// Returns the credits that must be left for the action to be granted. `None` if it is always granted, or forgets
+    /// the bucket.
     pub(super) fn wanted(self) -> Option<u64> {
         match self {
             Self::Reservation(ReservationAsk::Reserve { credits, .. }) => Some(credits),
@@ -54,17 +56,17 @@ impl Action {
         if let Self::Idempotent { fingerprint, .. } = self { Some(fingerprint) } else { None }
     }
 
-    /// Whether it settles a reservation: a commit, a release or a renewal.
+    /// Returns whether the action settles a reservation: a commit, a release or a renewal.
     pub fn settles_reservation(self) -> bool {
         matches!(self, Self::Reservation(ask) if !matches!(ask, ReservationAsk::Reserve { .. }))
     }
 
-    /// Whether only the store can answer it, and no policy may.
+    /// Returns whether only the store may answer the action, and no policy.
     pub(in crate::store) fn needs_store(self) -> bool {
         self.is_settlement() || self.is_about_reservation()
     }
 
-    /// Whether the bucket may have more left after it than before.
+    /// Returns whether the bucket may have more credits left after the action than before.
     pub(in crate::store) fn gives_back(self) -> bool {
         match self {
             Self::Forget => true,
@@ -73,12 +75,12 @@ impl Action {
         }
     }
 
-    /// Returns whether it makes, settles or keeps a reservation.
+    /// Returns whether the action makes, settles or keeps a reservation.
     pub fn is_about_reservation(self) -> bool {
         matches!(self, Self::Reservation(_))
     }
 
-    /// Returns the kind of its record, which changes together with its bucket. `None` if it has no record.
+    /// Returns the kind of the action's record, which changes together with the bucket. `None` if it has no record.
     pub fn record_space(self) -> Option<RecordSpace> {
         match self {
             Self::Reservation(_) => Some(RecordSpace::Reservations),
@@ -99,7 +101,7 @@ impl Action {
         }
     }
 
-    /// Returns whether a record belongs to it, next to the bucket.
+    /// Returns whether the action has a record next to the bucket.
     #[inline]
     pub fn has_record(self) -> bool {
         self.record_space().is_some()

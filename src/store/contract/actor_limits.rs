@@ -7,9 +7,9 @@ use crate::clock::Timestamp;
 /// The credits that one actor has in place of its rule's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ActorLimit {
-    /// 0 denies everything.
+    /// Credits. 0 denies every hit.
     pub credits: u64,
-    /// `None` if it stays until it is removed.
+    /// The limit's end. `None` if it lasts until it is removed.
     pub expires: Option<Timestamp>,
 }
 
@@ -20,19 +20,19 @@ pub struct LimitChange {
     pub rule: String,
     /// The actor, in the form that hits give it.
     pub actor: String,
-    /// `None` if it was removed.
+    /// The new limit. `None` if it was removed.
     pub limit: Option<ActorLimit>,
 }
 
-/// The limits of a store that a server knows.
+/// A position in the changes of a store's limits, up to which a server has followed them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum LimitCursor {
-    /// None yet.
+    /// The server has read none.
     #[default]
     Nothing,
-    /// All up to this key, in a store that reports them in the order of keys.
+    /// The server has read all limits up to this key, in a store that reports them in the order of keys.
     Key(Box<[u8]>),
-    /// All changes up to this one, in a store that other servers change too.
+    /// The server has read all changes up to this one, in a store that other servers change, too.
     Change {
         /// Distinguishes one history of changes from another.
         born: u64,
@@ -41,7 +41,7 @@ pub enum LimitCursor {
         /// Actor and rule of the change.
         of: String,
     },
-    /// All, in a store that no other server changes.
+    /// The server has read all limits, in a store that no other server changes.
     All,
 }
 
@@ -52,9 +52,10 @@ pub struct LimitPage {
     pub changes: Vec<LimitChange>,
     /// The cursor after this page.
     pub known: LimitCursor,
-    /// Whether all limits are reported, from this page to the last. Known limits that are not reported no longer exist.
+    /// Whether all limits are reported, from this page to the last. Limits in memory that are not reported no longer
+    /// exist.
     pub starts_over: bool,
-    /// Whether the server knows all limits after this page.
+    /// Whether the server has read all limits after this page.
     pub is_last: bool,
 }
 

@@ -11,16 +11,16 @@ pub enum BackupError {
     /// No directory for backups is configured.
     #[error("backups are disabled: start the server with --backup-dir DIR")]
     SwitchedOff,
-    /// The store of this name is not on this server's disk.
+    /// This store is not on the server's disk.
     #[error("the {0} store keeps nothing on this server's disk: divvy has nothing to back up")]
     NothingOfOurs(&'static str),
-    /// The name is empty, too long, or leaves the directory.
+    /// The name is empty, too long, or points outside the directory.
     #[error(
         "a backup needs a name of letters, digits, '-', '_' and '.', up to {MAX_BACKUP_NAME} of them and no '.' or '-' at its \
          start; or the path of a directory with such a name directly in the server's --backup-dir"
     )]
     BadName,
-    /// The target has content.
+    /// The target is not empty.
     #[error("a backup with this name already exists and is not empty; choose another name or remove it")]
     Exists,
     /// Backups are made one at a time.
@@ -34,13 +34,13 @@ pub enum BackupError {
         /// The error of the disk or of RocksDB.
         reason: String,
     },
-    /// The work stopped before its end, for this reason.
+    /// The work was aborted for this reason.
     #[error("the backup was aborted: {0}")]
     Broken(String),
 }
 
 impl BackupError {
-    /// Whether the request was at fault, rather than the store or its disk.
+    /// Returns whether the client caused the error, rather than the store or its disk.
     pub fn is_the_client_s(&self) -> bool {
         !matches!(self, Self::Failed { .. } | Self::Broken(_))
     }

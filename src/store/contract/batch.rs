@@ -21,7 +21,7 @@ pub const ENTRY_WEIGHT: usize = 512;
 pub struct Batch {
     /// The server's time when the batch was begun. Expiries on disk are computed from it.
     pub(in crate::store) now: Timestamp,
-    /// The client that asks, in later batches too.
+    /// The client of this batch and of later ones.
     pub origin: Option<Origin>,
     pub(in crate::store) keys: Vec<u8>,
     pub(in crate::store) entries: Vec<Entry>,
@@ -31,7 +31,7 @@ pub struct Batch {
     pub outcomes: Outcomes,
     /// Indexes of outcomes that depend on a change that was not durable yet.
     pub(in crate::store) unsettled: Vec<usize>,
-    /// The task that applies the batch, if its caller has stopped waiting. Then this batch is empty.
+    /// The task that applies the batch if its caller has stopped waiting. This batch is then empty.
     pub unattended: Option<JoinHandle<Batch>>,
 }
 
@@ -54,7 +54,8 @@ impl Batch {
         self.entries.len() - 1
     }
 
-    /// Like [`Batch::push`], but `write_key` also returns the limit. If it returns `None`, nothing is added.
+    /// Adds an action as [`Batch::push`] does, except that `write_key` also returns the limit. If it returns `None`,
+    /// nothing is added.
     #[inline]
     pub fn push_if(
         &mut self,
@@ -67,8 +68,8 @@ impl Batch {
         Some(self.entries.len() - 1)
     }
 
-    /// Adds an ask about the reservation `id` of the bucket whose key `write_key` appends. Returns its index, or `None` if
-    /// `write_key` returns no limit; then nothing is added.
+    /// Adds an ask about the reservation `id` of the bucket whose key `write_key` appends. Returns its index. If
+    /// `write_key` returns no limit, adds nothing and returns `None`.
     pub fn push_reservation(
         &mut self,
         ask: ReservationAsk,
@@ -79,9 +80,9 @@ impl Batch {
         self.push_if(Action::Reservation(ask), self.now, |out| record_key::write(space, id, out, write_key))
     }
 
-    /// Adds an idempotent ask with the record `id` of the bucket whose key `write_key` appends. `fingerprint` identifies the
-    /// request, and `request` is its number in this batch. Returns the entry's index, or `None` if `write_key` returns no limit;
-    /// then nothing is added.
+    /// Adds an idempotent ask with the record `id` of the bucket whose key `write_key` appends. `fingerprint`
+    /// identifies the request, and `request` is its number in this batch. Returns the entry's index. If `write_key`
+    /// returns no limit, adds nothing and returns `None`.
     pub fn push_idempotent(
         &mut self,
         ask: Ask,
@@ -94,7 +95,7 @@ impl Batch {
         Some(index)
     }
 
-    /// Lets the entry with this index take or reserve no more than its bucket can hold.
+    /// Reduces the credits of the entry with this index to the most that its bucket can hold.
     pub fn clamp(&mut self, index: usize) {
         if let Some(entry) = self.entries.get_mut(index) {
             entry.action = entry.action.up_to(entry.limit.capacity());
@@ -113,9 +114,10 @@ impl Batch {
         }
     }
 
-    /// Makes the entries from index `first` on a group: they take effect together or not at all (see [`Store`]). Each has another
-    /// bucket. Each must be an [`Ask::Look`], an [`Ask::Take`] or an [`Ask::Overdraw`], idempotent or not, or a
-    /// [`ReservationAsk::Reserve`]. Or all settle reservations. Settlements are never denied, so they always take effect.
+    /// Makes the entries from index `first` on a group: they take effect together or not at all (see [`Store`]). Their
+    /// buckets must be different. Each entry must be an [`Ask::Look`], an [`Ask::Take`] or an [`Ask::Overdraw`],
+    /// idempotent or not, or a [`ReservationAsk::Reserve`]. Alternatively, all entries settle reservations. Settlements
+    /// are never denied, so they always take effect.
     ///
     /// [`Store`]: super::store::Store
     pub fn group(&mut self, first: usize) {
@@ -134,13 +136,13 @@ impl Batch {
         }
     }
 
-    /// Upper estimate of the memory that its entries take until they are answered (bytes).
+    /// Returns an upper estimate of the memory that the entries take until they are answered (bytes).
     #[inline]
     pub fn weight(&self) -> usize {
         self.entries.len() * ENTRY_WEIGHT + self.keys.len()
     }
 
-    /// Memory of its buffers, used or not (bytes).
+    /// Returns the memory of the buffers, used or not (bytes).
     pub fn memory(&self) -> usize {
         self.keys.capacity()
             + self.entries.capacity() * size_of::<Entry>()
@@ -149,12 +151,12 @@ impl Batch {
             + self.unsettled.capacity() * size_of::<usize>()
     }
 
-    /// Returns the time of all entries that have none of their own.
+    /// Returns the time of all entries without a time of their own.
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// Returns the entry's time if a client supplied it. `None` if it is the batch's time.
+    /// Returns the entry's time if a client supplied it, or `None` if it is the batch's time.
     pub(in crate::store) fn brought_time(&self, entry: &Entry) -> Option<Timestamp> {
         (entry.at != self.now).then_some(entry.at)
     }
@@ -188,7 +190,7 @@ impl Batch {
         entry.key_in(&self.keys)
     }
 
-    /// Iterates over the units from index `first` on. A unit must begin there.
+    /// Iterates over the units from index `first` on, where a unit must begin.
     pub(in crate::store) fn units(&self, first: usize) -> impl Iterator<Item = Unit<'_>> {
         let begun = self.groups.partition_point(|group| group.start < first);
         let mut groups = self.groups.iter().skip(begun).peekable();
@@ -206,7 +208,7 @@ impl Batch {
         self.entries.get_mut(index)
     }
 
-    /// Takes out the entries at `indexes`, which ascend, while the batch is being built.
+    /// Removes the entries at `indexes`, in ascending order, while the batch is being built. Returns them.
     pub fn take(&mut self, indexes: &[usize]) -> Vec<Entry> {
         let taken = indexes.iter().filter_map(|index| self.entries.get(*index).cloned()).collect();
         let mut index = 0..;
@@ -214,7 +216,7 @@ impl Batch {
         taken
     }
 
-    /// Adds entries that were taken out, behind the others.
+    /// Adds entries that were taken out again, after the others.
     pub fn put_back(&mut self, taken: Vec<Entry>) {
         self.entries.extend(taken);
     }

@@ -1,4 +1,4 @@
-//! One action on one bucket, and how it is decided.
+//! One action on one bucket, and the decision about it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -9,16 +9,16 @@ use super::Action;
 use crate::algorithm::{Ask, Decision, Limit, Outcome, Record, RecordChange, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
-/// Time after which a denied client should ask again if its remaining credit is unknown.
+/// Time after which a denied client should retry if its remaining credit is unknown.
 const ASK_AGAIN_NS: u64 = NANOS_PER_SECOND;
 
 /// One action on one bucket.
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub(in crate::store) key: Range<usize>,
-    /// The bucket's limit, by which the action is decided.
+    /// The bucket's limit, which decides the action.
     pub limit: Limit,
-    /// The change that is asked of the bucket.
+    /// The action on the bucket.
     pub action: Action,
     /// The time of the decision: the batch's, or one that the client supplied.
     pub at: Timestamp,
@@ -32,7 +32,7 @@ pub enum Change {
     /// The bucket stays as it is.
     #[default]
     Keep,
-    /// The bucket has this state.
+    /// The bucket gets this state.
     Set(State),
     /// The bucket is forgotten.
     Clear,
@@ -50,7 +50,7 @@ impl Entry {
         &keys[self.key.clone()]
     }
 
-    /// Decides the action, given the bucket's state. Every backend that stores states decides by this, or by
+    /// Decides the action, given the bucket's state. Every backend that stores states uses this, or
     /// [`Entry::decide_with_record`].
     pub fn decide(&self, state: Option<&State>) -> (Outcome, Change) {
         match self.action {
@@ -99,7 +99,7 @@ impl Entry {
     #[inline]
     fn change(&self, state: Option<State>, gives_back: bool) -> Change {
         match state {
-            // While credits are reserved, some are missing.
+            // As long as credits are reserved, the bucket is not full.
             Some(state @ State::Reserved(_)) => Change::Set(state),
             Some(state) if gives_back && self.limit.lifetime_ns(&state, self.at) == 0 => Change::Clear,
             Some(state) => Change::Set(state),
@@ -107,7 +107,7 @@ impl Entry {
         }
     }
 
-    /// Looks for as many credits as the entry asks for. A look takes none. It changes the state only if the clock was set back.
+    /// Looks for the entry's credits without taking any. This changes the state only if the clock was set back.
     pub(in crate::store) fn look(&self, state: Option<&State>) -> (Outcome, Change) {
         if self.action == Action::Forget {
             return (self.decide(state).0, Change::Keep);
@@ -116,12 +116,12 @@ impl Entry {
         self.decide_ask(Ask::Look { cost }, state)
     }
 
-    /// Returns the outcome of an unused bucket, for an operator who allows hits that cannot be counted.
+    /// Returns the outcome of a fresh bucket, for an operator who allows hits that cannot be counted.
     pub(in crate::store) fn uncounted(&self) -> Outcome {
         self.decide(None).0
     }
 
-    /// Returns a denial, with nothing left for a second, for an operator who denies hits that cannot be counted.
+    /// Returns a denial with nothing left for a second, for an operator who denies hits that cannot be counted.
     pub(in crate::store) fn denied(&self) -> Outcome {
         Outcome {
             allowed: false,
@@ -133,13 +133,13 @@ impl Entry {
         }
     }
 
-    /// Returns when a bucket in `state` may be forgotten. `now` is the time of the server's clock.
+    /// Returns the time from which a bucket in `state` may be forgotten. `now` is the time of the server's clock.
     pub fn expiry(&self, state: &State, now: Timestamp) -> Timestamp {
         now.plus(self.limit.lifetime_ns(state, self.at))
     }
 }
 
-/// Returns a new number for a bucket's reservations, which none had before, on any server.
+/// Returns a new generation for a bucket's reservations. No other bucket has it, on any server.
 pub(in crate::store) fn generation() -> u64 {
     static FIRST: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
     static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -8,16 +8,16 @@ pub enum StoreError {
     /// The store could not carry out the work, for this reason.
     #[error("{0}")]
     Failed(Arc<str>),
-    /// The store cannot be reached, or refuses every client.
+    /// The store cannot be reached, or refuses all clients.
     #[error("{0}")]
     Unreachable(Arc<str>),
-    /// The store cannot do all that it is asked in time. As far as is known, it works.
+    /// The store is too busy to do the work in time. As far as is known, it works.
     #[error("{0}")]
     Overloaded(Arc<str>),
-    /// The client's mistake: the store never issued a cursor with this beginning.
+    /// A mistake by the client: the store never issued a cursor that begins like this.
     #[error("{0:?} is not a cursor of this store, or the store has changed since; begin from the start")]
     InvalidCursor(String),
-    /// The client's mistake: no store of this kind can do this. Nothing was done.
+    /// A mistake by the client: stores of this kind do not support the request. Nothing was done.
     #[error("{0}")]
     Impossible(&'static str),
 }

@@ -1,14 +1,14 @@
 //! Listings of a rule's buckets, a page at a time.
 //!
-//! Fresh buckets are not listed. The cursor here is for stores that keep their keys in order.
+//! Fresh buckets are not listed. The cursor in this module is for stores that keep their keys in order.
 
 use super::{Action, Entry, StoreError};
 use crate::algorithm::{Ask, Limit, Outcome, State};
 use crate::clock::Timestamp;
 
-/// Maximum number of buckets that a page looks at. It skips expired buckets, which may be many.
+/// Maximum number of buckets that a page examines. It skips expired buckets, which may be many.
 const MAX_LOOKED_AT: usize = 10_000;
-/// First character of a cursor. It distinguishes the actor without a name from the start.
+/// First character of a cursor. It distinguishes the actor with an empty name from the start.
 const AFTER: char = '=';
 
 /// A request for a page of buckets.
@@ -16,13 +16,13 @@ const AFTER: char = '=';
 pub struct Listing {
     /// The [`Prefix`](crate::store::key::Prefix) of their keys.
     pub prefix: Box<[u8]>,
-    /// The limit of all of them.
+    /// The limit of these buckets.
     pub limit: Limit,
     /// The end of the previous page. `None` for the first page.
     pub cursor: Option<String>,
-    /// Approximate number of buckets in the page. It may have fewer, even none, and in Redis a few more.
+    /// Approximate number of buckets in the page. A page may have fewer, or even none, and in Redis a few more.
     pub count: usize,
-    /// The time at which fresh buckets are left out.
+    /// The time by which a bucket counts as fresh.
     pub now: Timestamp,
 }
 
@@ -40,18 +40,18 @@ pub struct Page {
 pub struct ListedBucket {
     /// The part of its key after the prefix.
     pub actor: Vec<u8>,
-    /// The outcome of a look for nothing.
+    /// The outcome of a look with a cost of 0.
     pub outcome: Outcome,
 }
 
-/// The action that shows a bucket as it is.
+/// The action that shows a bucket without changing it.
 pub const SHOW: Action = Action::Ask(Ask::Look { cost: 0 });
 
 impl Listing {
     /// Returns the key after which the page begins. `None` if it begins at the prefix.
     ///
     /// # Errors
-    /// If the cursor is not from [`Page::add`].
+    /// The cursor is not from [`Page::add`].
     pub fn start_after(&self) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
         let actor = cursor.strip_prefix(AFTER).ok_or_else(|| invalid_cursor(cursor))?;
@@ -60,8 +60,8 @@ impl Listing {
 }
 
 impl Page {
-    /// Adds a bucket, unless it is fresh. It is the `looked_at`th that this page looked at. Returns false if the page is full; then
-    /// it ends with this actor.
+    /// Adds a bucket, unless it is fresh. It is number `looked_at` of the buckets that this page examines. Returns
+    /// false if the page is full, and then ends the page at this actor.
     pub fn add(&mut self, listing: &Listing, actor: &[u8], state: Option<&State>, looked_at: usize) -> bool {
         if let Some(state) = state.filter(|state| listing.limit.lifetime_ns(state, listing.now) > 0) {
             let outcome = Entry::new(0..0, listing.limit, SHOW, listing.now).decide(Some(state)).0;

@@ -1,4 +1,4 @@
-//! The contract between the limiter and the stores: what a store is asked, what it answers, and what it promises.
+//! The contract between the limiter and the stores: actions, outcomes, and the promises of a store.
 
 mod action;
 mod actor_limits;

@@ -2,10 +2,10 @@
 
 use super::Entry;
 
-/// One entry, or the entries of a group: they take effect together.
+/// One entry, or the entries of a group, which take effect together.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::store) struct Unit<'a> {
-    /// The index of its first entry.
+    /// The index of the first entry.
     pub first: usize,
     pub entries: &'a [Entry],
     pub(super) keys: &'a [u8],

@@ -1,10 +1,10 @@
 //! A cache of denials: it answers hits that are known to be denied without asking the distant store.
 //!
-//! A fixed window with nothing left stays so until it ends, for every client whose limit is no larger. Its end is computed
-//! from the time before the store was asked, so it comes slightly early here: the cache never answers for a window that may be
-//! over, and it never grants a credit. A bucket that is forgotten through this server, or gets credits back, is looked up in
-//! the store again at once. Settlements always go to the store. Another server may forget a bucket or raise its limit, so a
-//! denial is trusted for at most a second.
+//! A fixed window with nothing left stays empty until it ends, for every client whose limit is no larger. Its end is
+//! computed from the time before the store was asked, so it is slightly early here. The cache never answers for a
+//! window that may be over, and never grants a credit. A bucket that is forgotten through this server, or gets credits
+//! back, is looked up in the store again at once. Settlements always go to the store. Another server may forget a
+//! bucket or raise its limit, so a denial is trusted for at most a second.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,15 +18,15 @@ use crate::store::record_key;
 /// Default number of windows that are remembered: 48 bytes each.
 pub const DEFAULT_DENIAL_CACHE: usize = 100_000;
 
-/// How long a window is trusted to have nothing left.
+/// How long the cache trusts that a window has nothing left.
 const TRUST_NS: u64 = NANOS_PER_SECOND;
 
 /// Denials of a distant store.
 #[derive(Debug)]
 pub struct DenialCache {
     denials: Denials,
-    /// Number of finished batches that forgot a bucket or gave credits back. If it changes between a question and its answer, the
-    /// answer may be outdated and is not remembered.
+    /// Number of finished batches that forgot a bucket or gave credits back. If it changes while a batch is in the
+    /// store, the batch's outcomes may be outdated, and are not cached.
     returns: AtomicU64,
     /// Number of entries that were answered from the cache since the start.
     answered: AtomicU64,
@@ -38,7 +38,8 @@ impl DenialCache {
         Self { denials: Denials::new(entries), returns: AtomicU64::new(0), answered: AtomicU64::new(0) }
     }
 
-    /// Answers the entries that are known to be denied. `store` answers the others, and the cache learns from it.
+    /// Answers the entries that are known to be denied. `store` answers the others, and the cache learns from its
+    /// outcomes.
     pub async fn apply(&self, batch: &mut Batch, store: &impl Store) {
         if self.denials.is_off() {
             return store.apply(batch).await;
@@ -64,8 +65,8 @@ impl DenialCache {
         )
     }
 
-    /// Answers what is known, and returns the indexes of the other entries. It goes in order: a batch that forgets a bucket, or
-    /// gives credits back, and then asks the bucket again asks the store.
+    /// Answers known denials, and returns the indexes of the other entries. It goes in order: if a batch forgets a
+    /// bucket or gives credits back, a later entry for the same bucket goes to the store.
     fn answer_known(&self, batch: &mut Batch) -> Vec<usize> {
         let now = batch.now();
         let mut unknown = Vec::new();
@@ -84,8 +85,8 @@ impl DenialCache {
         unknown
     }
 
-    /// Returns the outcomes of a unit if they are known. One known denial denies a group. Then a bucket without one answers like
-    /// a bucket that was never used. The store answers for units with records.
+    /// Returns the outcomes of a unit if they are known. One known denial denies a group. In that case, each bucket
+    /// without a known denial answers like a fresh one. The store answers for units with records.
     fn answer_unit(&self, unit: Unit<'_>, now: Timestamp) -> Option<Vec<Outcome>> {
         for (_, key, _) in unit.members().filter(|(_, _, entry)| entry.action.gives_back()) {
             self.denials.forget(record_key::bucket(key));
@@ -102,8 +103,8 @@ impl DenialCache {
         is_denied.then(|| answers.map(|(known, entry)| known.unwrap_or_else(|| entry.look(None).0)).collect())
     }
 
-    /// Returns the entry's outcome if its window is known to have nothing left. Entries with a time of their own go to the store,
-    /// because the cache goes by the server's clock.
+    /// Returns the entry's outcome if its window is known to have nothing left. Entries with a time of their own go to
+    /// the store, because the cache uses the server's clock.
     fn answer(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Option<Outcome> {
         let (Limit::FixedWindow(limit), Action::Ask(ask)) = (entry.limit, entry.action) else { return None };
         if entry.at != now || entry.action.needs_store() {
@@ -119,11 +120,12 @@ impl DenialCache {
         Some(entry.limit.decide(Some(&window), ask, now).outcome)
     }
 
-    /// Remembers the windows that the store's answers show to be used up, and forgets those that got credits back.
+    /// Caches the windows that are used up according to the store's outcomes, and drops those that got credits back.
     fn learn(&self, batch: &Batch, returns_before: u64) {
         let mut returned = batch.answers().filter(|(_, entry, _)| entry.action.gives_back()).peekable();
         if returned.peek().is_some() {
-            // Counted before the denials are forgotten. A denial that is remembered at the same time sees the count, or is forgotten.
+            // Counted before the denials are dropped. A denial that is cached at the same time either sees the count,
+            // or is dropped.
             self.returns.fetch_add(1, Ordering::SeqCst);
             returned.for_each(|(key, ..)| self.denials.forget(record_key::bucket(key)));
             return;
@@ -136,7 +138,7 @@ impl DenialCache {
     }
 }
 
-/// Returns the window that this outcome shows to have nothing left.
+/// Returns the window, if this outcome shows that it has nothing left.
 fn used_up(entry: &Entry, outcome: &Result<Outcome, StoreError>, now: Timestamp) -> Option<UsedUp> {
     let (Ok(outcome), Limit::FixedWindow(limit)) = (outcome, entry.limit) else { return None };
     let is_used_up = outcome.left == 0 && outcome.reset_ns > 0;

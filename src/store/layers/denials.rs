@@ -16,17 +16,17 @@ const WAYS: usize = 8;
 /// A window that is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UsedUp {
-    /// When the window ends.
+    /// The end of the window.
     pub until: Timestamp,
-    /// When the store said so.
+    /// Time of the store's answer.
     pub learned: Timestamp,
-    /// The credits of the limit that has nothing left. A larger limit may grant more.
+    /// Credits of the limit that has nothing left. A larger limit may grant more.
     pub credits: u64,
-    /// Credits below 0.
+    /// Credits used beyond the limit.
     pub owed: u64,
 }
 
-/// A bucket's window. It is free once the window has ended.
+/// A slot for a bucket's window. It is free once the window has ended.
 #[derive(Debug, Clone, Copy, Default)]
 struct Denial {
     /// The hash of the bucket's key.
@@ -52,7 +52,7 @@ impl Denials {
         }
     }
 
-    /// Whether it has no places.
+    /// Returns whether the table has no slots.
     pub fn is_off(&self) -> bool {
         self.sets.is_empty()
     }

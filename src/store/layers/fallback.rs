@@ -1,8 +1,8 @@
 //! The fallback for a distant store: the operator's policy answers hits that the store fails to take.
 //!
-//! The policy answers for each entry that failed, not for the batch: in a cluster, only some of the buckets may be out of
-//! reach. A group fails, and is answered, as one. Failures are counted by entry, and an outage is logged once. An overloaded
-//! store is not an outage, and the policy never lets such hits through.
+//! The policy answers for each entry that failed, and not for the whole batch, because in a cluster only some of the
+//! buckets may be out of reach. A group fails as a whole, and is answered as a whole. Failures are counted by entry,
+//! and an outage is logged once. An overloaded store is not an outage, and the policy never lets such hits through.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -16,24 +16,25 @@ use crate::store::contract::{Action, Batch, Entry, Store, StoreError};
 use crate::store::memory::MemoryStore;
 use crate::store::outage::Outage;
 
-/// Default number of buckets that [`FailurePolicy::Local`] counts: some 200 bytes each.
+/// Default number of buckets that [`FailurePolicy::Local`] counts, about 200 bytes each.
 pub const DEFAULT_LOCAL_BUCKETS: usize = 100_000;
-/// Time without a failure after which an outage is over. While one part of a cluster is down, others answer.
+/// Time without a failure after which an outage is over. It is needed because other parts of a cluster answer while one
+/// part is down.
 const QUIET_NS: u64 = 10 * NANOS_PER_SECOND;
 
 static REFUSED: LogThrottle = LogThrottle::new();
 
-/// The answer to hits while the store fails.
+/// The policy for hits while the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FailurePolicy {
-    /// A denial, with nothing left, for a second.
+    /// A denial with nothing left, for a second.
     Deny,
-    /// The answer of an unused bucket.
+    /// The answer of a fresh bucket.
     Allow,
     /// The store's error.
     #[default]
     Error,
-    /// The count of this server alone, of up to `buckets` buckets. Beyond that, new buckets get an error.
+    /// This server counts alone, in at most `buckets` buckets. Beyond that, new buckets get an error.
     Local {
         /// Maximum number of buckets in memory.
         buckets: usize,
@@ -41,7 +42,7 @@ pub enum FailurePolicy {
 }
 
 impl FailurePolicy {
-    /// Returns its name in metrics, and for the log how hits are answered.
+    /// Returns the policy's name in metrics, and its description in the log.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Deny => ("deny", "hits are denied"),
@@ -52,23 +53,23 @@ impl FailurePolicy {
     }
 }
 
-/// The policy for failures, and the account of them.
+/// The policy for failures, and their metrics.
 ///
 /// Some failures are errors under every policy:
 /// - A failed [`Action::Forget`]: no policy can make the store forget.
-/// - A failed reservation, and its group: the client must be able to rely on what it has reserved.
-/// - A hit that is too much for the store, unless the policy denies it: otherwise an attack would lift its own limits.
-/// - A request that no store of the kind can fulfil: the client's mistake.
+/// - A failed reservation, and its group: the client must be able to rely on its reservation.
+/// - A hit on an overloaded store, unless the policy denies it: otherwise an attack would lift its own limits.
+/// - A request that stores of this kind do not support: this is the client's mistake.
 pub struct Fallback {
     policy: FailurePolicy,
-    /// This server's own count, for [`FailurePolicy::Local`].
+    /// This server's own counters, for [`FailurePolicy::Local`].
     local: MemoryStore,
     /// Number of entries that the store failed to apply since the start, regardless of their answers.
     pub(super) failed: AtomicU64,
     /// Number of entries that the policy answered since the start.
     stood_in: AtomicU64,
     clock: Clock,
-    /// When the store was last out of reach, in nanoseconds. 0 once the end of that outage is logged.
+    /// Time when the store was last out of reach (nanoseconds). 0 once the end of that outage is logged.
     failed_at: AtomicU64,
     outage: Mutex<Outage>,
     /// Whether the last check reached a store that refused it.
@@ -91,14 +92,14 @@ impl Fallback {
         }
     }
 
-    /// Whether the store was out of reach in the last seconds before `now`, even if no request reaches it. A failure in the
-    /// future is from before the clock was set back.
+    /// Returns whether the store was out of reach in the last seconds before `now`, even if no request reaches it any
+    /// more. A failure in the future dates from before the clock was set back.
     pub fn is_out(&self, now: Timestamp) -> bool {
         let failed_at = Timestamp::from_nanos(self.failed_at.load(Relaxed));
         failed_at > Timestamp::EPOCH && now.since(failed_at).max(failed_at.since(now)) <= QUIET_NS
     }
 
-    /// Notes the failures in an applied batch, and has the policy answer them.
+    /// Records the failures in an applied batch. The policy answers for them.
     pub async fn answer_failed(&self, batch: &mut Batch) {
         if !self.note(batch) {
             return;
@@ -151,15 +152,15 @@ impl Fallback {
         }
     }
 
-    /// Notes the result of a check of the store. Returns whether hits can be answered: they can be, unless the policy is the
-    /// error.
+    /// Records the result of a check of the store. Returns whether hits can be answered, which is the case unless the
+    /// policy is the error.
     pub fn check(&self, checked: Result<(), StoreError>) -> Result<(), StoreError> {
         let is_refused = checked.as_ref().is_err_and(|error| !matches!(error, StoreError::Unreachable(_)));
         let was_refused = self.was_refused.swap(is_refused, Relaxed);
         match &checked {
             Ok(()) => self.note_success(self.clock.now()),
             Err(error @ StoreError::Unreachable(_)) => self.note_outage(error, self.clock.now()),
-            // Logged once, not at every check.
+            // Logged once, and not at every check.
             Err(error) if !was_refused => log_refusal(error),
             Err(_) => {}
         }
@@ -187,12 +188,13 @@ impl Fallback {
 }
 
 fn log_refusal(error: &StoreError) {
-    // It may quote what the other side said.
+    // The error may quote the other side.
     let error = error.to_string();
     REFUSED.say(|more| tracing::warn!(error = %Escaped::error(&error), more, "the store refused an action"));
 }
 
-/// Returns the indexes of the entries that failed with such an error and that a policy may answer: of a group all or none.
+/// Returns the indexes of the entries that failed with such an error and that a policy may answer. Of a group, it
+/// returns all or none.
 fn failed_asks(batch: &Batch, is_such: impl Fn(&StoreError) -> bool) -> Vec<usize> {
     let failed =
         |index: &usize| batch.outcomes.get(*index).is_some_and(|outcome| outcome.as_ref().is_err_and(&is_such));

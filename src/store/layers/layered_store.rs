@@ -1,8 +1,8 @@
-//! A distant store with the layers that a hit passes before it and after it.
+//! A distant store, with the layers in front of it.
 //!
-//! Clients hang up and timeouts pass, but the distant store carries out what was sent to it. Its answer must reach the
-//! denial cache, the breaker, the counts of hits and failures, and the bound of what is in flight. So a call whose caller
-//! has stopped waiting goes on in a task of its own.
+//! Clients may hang up and timeouts may pass, but the distant store carries out what was sent to it. Its answer must
+//! reach the denial cache, the circuit breaker, the counts of hits and failures, and the bound on calls in flight. So a
+//! call whose caller has stopped waiting continues in a task of its own.
 
 use std::sync::Arc;
 
@@ -13,8 +13,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::metrics::Metric;
 use crate::store::contract::{Batch, LimitChange, LimitCursor, LimitPage, Listing, Page, Store, StoreError};
 
-/// A store, the denials that are answered in its place, and the policy for its failures. Calls run to their end even if
-/// their futures are dropped.
+/// A store, its cached denials, and the policy for its failures. Calls are completed even if their futures are dropped.
 pub struct LayeredStore<S>(pub(super) Arc<Layers<S>>);
 
 pub(super) struct Layers<S> {
@@ -24,7 +23,7 @@ pub(super) struct Layers<S> {
 }
 
 impl<S: Store + 'static> LayeredStore<S> {
-    /// Puts a cache of up to `denial_cache` denials and the policy `on_error` around `store`.
+    /// Creates the layers around `store`: a cache of up to `denial_cache` denials, and the policy `on_error`.
     pub fn new(store: S, denial_cache: usize, on_error: FailurePolicy, clock: Clock) -> Self {
         let (denials, fallback) = (DenialCache::new(denial_cache), Fallback::new(on_error, clock));
         Self(Arc::new(Layers { store, denials, fallback }))
@@ -35,7 +34,7 @@ impl<S: Store + 'static> LayeredStore<S> {
         &self.0.store
     }
 
-    /// Does `work`, to its end.
+    /// Completes `work`, even if this future is dropped.
     async fn finish<W: Work>(&self, work: impl FnOnce(Arc<Layers<S>>) -> W) -> W::Output {
         Uninterrupted::new(work(Arc::clone(&self.0)), drop).await
     }
@@ -61,7 +60,8 @@ impl<S: Store + 'static> Store for LayeredStore<S> {
         self.finish(|layers| async move { layers.store.approximate_len().await }).await
     }
 
-    /// Asks the store even if the policy answers in its place, so that an outage is noticed before the first hit.
+    /// Checks the store even if the policy would answer in its place, so that an outage is noticed before the first
+    /// hit.
     async fn check(&self) -> Result<(), StoreError> {
         self.finish(|layers| async move { layers.fallback.check(layers.store.check().await) }).await
     }

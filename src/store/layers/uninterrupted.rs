@@ -1,4 +1,4 @@
-//! Work that is finished even if its caller stops waiting.
+//! Work that is completed even if its caller stops waiting.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,13 +6,13 @@ use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// A future that a task of its own can finish.
+/// A future that can be completed in a task of its own.
 pub trait Work: Future<Output: Send> + Send + 'static {}
 
 impl<F: Future<Output: Send> + Send + 'static> Work for F {}
 
-/// A future that does its work in the task that polls it. If it is dropped halfway, a new task does the rest, and `leave` gets
-/// that task.
+/// A future that works in the task that polls it. If it is dropped before it is complete, a new task does the rest, and
+/// `leave` is called with that task.
 pub struct Uninterrupted<W: Work, L: FnMut(JoinHandle<W::Output>) + Unpin> {
     work: Option<Pin<Box<W>>>,
     is_begun: bool,
@@ -29,7 +29,7 @@ impl<W: Work, L: FnMut(JoinHandle<W::Output>) + Unpin> Future for Uninterrupted<
     type Output = W::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<W::Output> {
-        // Taken out, so that work that panics is not polled again.
+        // The work is taken out, so that it is not polled again after a panic.
         let Some(mut work) = self.work.take() else { return Poll::Pending };
         let polled = work.as_mut().poll(cx);
         if polled.is_pending() {
@@ -42,7 +42,7 @@ impl<W: Work, L: FnMut(JoinHandle<W::Output>) + Unpin> Future for Uninterrupted<
 
 impl<W: Work, L: FnMut(JoinHandle<W::Output>) + Unpin> Drop for Uninterrupted<W, L> {
     fn drop(&mut self) {
-        // Without a runtime the process is ending.
+        // There is no runtime if the process is ending.
         if let Some(work) = self.work.take().filter(|_| self.is_begun)
             && let Ok(runtime) = Handle::try_current()
         {

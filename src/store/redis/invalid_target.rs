@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use redis::RedisError;
 
-/// The reason why no store can be made of the options.
+/// The reason why the options do not describe a store.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidRedisTarget {
     /// The list of URLs is empty.
     #[error("no Redis URL is given; write one such as redis://127.0.0.1:6379")]
     NoUrl,
-    // The URL itself may hold a password, so it is not repeated.
+    // The URL may contain a password, so it is not repeated.
     /// A URL cannot be parsed, or names no address.
     #[error(
         "Redis URL {number} is not valid: {reason}; write redis://[user:password@]host:port[/database], rediss:// for TLS, or redis+unix:///path"
@@ -22,7 +22,7 @@ pub enum InvalidRedisTarget {
         /// The parser's error, without the URL.
         reason: RedisError,
     },
-    /// The URLs of a cluster's nodes contradict each other, or need more than a cluster has.
+    /// The URLs of a cluster's nodes contradict each other, or use features that a cluster does not have.
     #[error("the Redis URLs do not fit together: {0}")]
     Mixed(&'static str),
     /// Certificates are given, but a URL does not use TLS.

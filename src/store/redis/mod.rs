@@ -1,19 +1,19 @@
 //! The store that keeps its counters in Redis (or Valkey), so that divvy has no state of its own.
 //!
-//! [`wire`] moves bytes to and from one Redis. [`topology`] finds the server for each call. [`scripts`] says what to send for a
-//! batch, and reads the replies.
+//! [`wire`] transfers bytes to and from one Redis. [`topology`] finds the server for each call. [`scripts`] turns a
+//! batch into calls, and reads the replies.
 //!
 //! A batch is one round trip. A call touches one bucket, so that it works across the slots of a
 //! cluster, and all actions on one bucket are one call, so that they take effect in the batch's order. Only the call of a
 //! group touches several buckets, which a cluster must have in one slot. There are two kinds of bucket:
-//! - A rule's fixed window has the key and the meaning of the original Divvy, so that the two can count together. One script
-//!   decides, by Redis's clock.
+//! - A rule's fixed window has the same key and meaning as in the original Divvy, so that both programs can share it.
+//!   One script decides, by Redis's clock.
 //! - Any other bucket is the state of an algorithm. A script for each algorithm decides in Redis as [`crate::algorithm`] does
 //!   elsewhere, by Redis's clock or by times from clients.
 //!
 //! Reservations and answers to idempotent requests have keys of their own. Their number has no bound but Redis's memory.
 //!
-//! A call is sent again only if Redis said that it did not carry it out. A call whose reply got lost is an error, and may
+//! A call is sent again only if Redis said that it did not carry it out. If a reply is lost, the call fails, and may
 //! have counted once.
 
 mod invalid_target;
@@ -45,7 +45,7 @@ use crate::store::contract::{
 
 /// The store of buckets in Redis.
 ///
-/// Batches may be applied on any number of tokio's runtimes. Each runtime has a connection of its own.
+/// Batches may be applied on any number of tokio runtimes. Each runtime has a connection of its own.
 pub struct RedisStore {
     // Boxed: the client library's addresses and settings are much larger than the other fields.
     target: Box<Target>,
@@ -57,13 +57,13 @@ impl RedisStore {
     /// Checks the options and reads the certificates. The first batch connects, so Redis need not be up.
     ///
     /// # Errors
-    /// When a URL is not valid, the URLs do not fit together, or a certificate is missing.
+    /// A URL is not valid, the URLs do not fit together, or a certificate is missing.
     pub fn open(options: RedisOptions) -> Result<Self, InvalidRedisTarget> {
         let target = Box::new(Target::new(&options)?);
         Ok(Self { target, timeout: options.timeout, seal: Seal::default() })
     }
 
-    /// Returns the seal, which has a key once [`RedisStore::follow_seal`] has read it.
+    /// Returns the seal. It has a key once [`RedisStore::follow_seal`] has read it.
     pub fn seal(&self) -> &Seal {
         &self.seal
     }
@@ -74,7 +74,7 @@ impl RedisStore {
         reply.map_err(|failure| self.describe(&failure))
     }
 
-    /// Returns when a call that begins now must have ended.
+    /// Returns the deadline of a call that begins now.
     #[expect(clippy::disallowed_methods, reason = "how long to wait for Redis")]
     fn deadline(&self) -> Instant {
         Instant::now() + self.timeout
@@ -120,7 +120,7 @@ impl Store for RedisStore {
         for (index, actor) in actors.into_iter().enumerate() {
             match batch.outcome(index) {
                 Ok(outcome) if outcome.reset_ns > 0 => page.buckets.push(ListedBucket { actor, outcome }),
-                // The bucket is as good as fresh, or unreadable. The others are listed all the same.
+                // The bucket is equivalent to a fresh one, or unreadable. The others are listed anyway.
                 Ok(_) | Err(StoreError::Failed(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -132,8 +132,8 @@ impl Store for RedisStore {
         self.target.count_keys(self.deadline()).await.map_err(|failure| self.describe(&failure))
     }
 
-    /// A cluster is ready while any of its masters takes hits. All servers see the same cluster, so a load balancer would
-    /// otherwise take all servers away.
+    /// Checks the store. A cluster is ready as long as any of its masters takes hits. All servers see the same cluster,
+    /// so a load balancer would otherwise remove all servers.
     async fn check(&self) -> Result<(), StoreError> {
         self.target.check(self.deadline()).await.map_err(|failure| self.describe(&failure))
     }

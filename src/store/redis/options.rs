@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::wire::RedisTls;
 
-/// How long a batch waits for Redis, unless the operator sets another time.
+/// Default timeout of a batch.
 pub const DEFAULT_REDIS_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The options of the store.
@@ -17,7 +17,7 @@ pub struct RedisOptions {
     pub sentinel: Option<RedisSentinel>,
     /// Certificates, for URLs with TLS.
     pub tls: RedisTls,
-    /// The longest that a batch waits for its replies, reconnecting included.
+    /// Maximum time that a batch waits for its replies, including reconnecting.
     pub timeout: Duration,
 }
 
@@ -30,14 +30,14 @@ impl Default for RedisOptions {
 /// The settings of sentinels. User, password and database in the URLs are for the master.
 #[derive(Debug, Clone)]
 pub struct RedisSentinel {
-    /// The name under which the sentinels know the master.
+    /// The name of the master in the sentinels' configuration.
     pub master: String,
-    /// The sentinels' own `password` or `user:password`, if they demand one.
+    /// The sentinels' own `password` or `user:password`, if they require one.
     pub auth: Option<String>,
 }
 
 impl RedisOptions {
-    /// Returns whether the URLs name nodes of a cluster, not one server or sentinels.
+    /// Returns whether the URLs name nodes of a cluster, and not one server or sentinels.
     pub fn are_of_a_cluster(&self) -> bool {
         self.urls.len() > 1 && self.sentinel.is_none()
     }

@@ -1,7 +1,7 @@
 //! Lists the actors of a rule by `SCAN`.
 //!
-//! `SCAN` goes through all keys of the database, even keys of other rules, so a page may be empty long before the last one.
-//! It may name a key twice. In a cluster, it goes through one shard after the other.
+//! `SCAN` visits all keys of the database, including those of other rules, so a page may be empty long before the last
+//! one. It may return a key twice. In a cluster, it visits one shard after the other.
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -22,21 +22,21 @@ struct Names {
     after: Vec<u8>,
 }
 
-/// Where a page begins.
+/// The position at which a page begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cursor {
     /// Version of the list of shards. 0 if there is one server.
     shards: u64,
     shard: usize,
-    /// The process that knows the position: each process of Redis has an order of its own for its keys.
+    /// Id of the process to which the position belongs. Each Redis process has its own order of keys.
     process: u64,
-    /// Redis's own cursor. 0 at the start of a shard, where any process will do.
+    /// Redis's own cursor. At the start of a shard it is 0, which is valid in any process.
     position: u64,
 }
 
-/// Returns the actors that the listing's page of `SCAN` names, and the cursor of the next page, if there is one.
+/// Returns the actors in a page of `SCAN`, and the cursor of the next page, if there is one.
 ///
-/// A cursor is valid as long as every slot of a cluster is at the node where it was. Otherwise keys could be left out.
+/// In a cluster, a cursor is valid as long as no slot has moved to another node. Otherwise, keys could be left out.
 pub async fn scan(
     target: &Target,
     listing: &Listing,
@@ -93,7 +93,7 @@ impl Names {
 }
 
 impl Cursor {
-    /// Returns where the page after `text` begins, among these shards. Without a text, this is the start.
+    /// Parses a cursor, given the current version of the shards. Without a text, returns the start.
     fn resume(text: Option<&str>, shards: u64) -> Result<Self, Failure> {
         let Some(text) = text else { return Ok(Self { shards, shard: 0, process: 0, position: 0 }) };
         let known = Self::parse(text).filter(|cursor| cursor.shards == shards);
@@ -120,7 +120,7 @@ impl fmt::Display for Cursor {
     }
 }
 
-/// Returns a glob that matches `text` and nothing else.
+/// Returns a glob that matches only `text`.
 fn escaped(text: &[u8]) -> Vec<u8> {
     let mut glob = Vec::with_capacity(text.len());
     for byte in text {

@@ -1,7 +1,8 @@
-//! The store's [`SealKey`] in Redis, under one name for all servers. The first server makes it, and the others read it.
+//! The store's [`SealKey`] in Redis, under one name for all servers. The first server creates it, and the others read
+//! it.
 //!
-//! Redis may lose the key (FLUSHALL, eviction, a replica that takes over). Then a server that knows the key puts it back,
-//! unless another server has already made a new one.
+//! Redis may lose the key (FLUSHALL, eviction, a replica that takes over). A server that still has the key then puts it
+//! back, unless another server has already created a new one.
 
 use super::RedisStore;
 use super::wire::Call;
@@ -11,10 +12,10 @@ use crate::store::seal::SealKey;
 const NAME: &[u8] = b"divvy.seal";
 
 impl RedisStore {
-    /// Reads the key. If Redis has no key, this makes one.
+    /// Reads the key, or creates it if Redis has none.
     ///
     /// # Errors
-    /// Fails if Redis does not answer, refuses, or has something else under the name. Then the known key stays.
+    /// Redis does not answer, refuses, or has something else under the name. Then the key in memory stays in force.
     pub async fn follow_seal(&self) -> Result<(), StoreError> {
         let key = match self.read_seal_key().await? {
             Some(key) => key,
@@ -29,7 +30,7 @@ impl RedisStore {
     async fn make_seal_key(&self) -> Result<SealKey, StoreError> {
         let key = self.seal.known().map_or_else(SealKey::random, Ok)?;
         self.ask(Call::command(&[b"SET", NAME, key.to_text().as_bytes(), b"NX"])).await?;
-        // Another server may have been first.
+        // Another server may have been faster.
         self.read_seal_key().await?.ok_or_else(|| StoreError::new("Redis lost the key for reservation ids immediately"))
     }
 

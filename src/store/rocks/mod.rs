@@ -50,12 +50,12 @@ pub struct RocksStore {
 }
 
 impl RocksStore {
-    /// The key for ids, which is in the data directory and its backups.
+    /// Returns the key for ids, which is in the data directory and its backups.
     pub fn seal(&self) -> &Seal {
         &self.core.seal
     }
 
-    /// Whether another process has the store in `path` open.
+    /// Returns whether another process has the store in `path` open.
     pub fn is_in_use(path: &Path) -> bool {
         directory::is_in_use(path)
     }
@@ -78,7 +78,7 @@ impl RocksStore {
     /// See [`BackupError`].
     pub async fn backup(&self, name: &str) -> Result<PathBuf, BackupError> {
         let backup = self.backups.begin(name)?;
-        // Hits may have been answered and not committed yet (`lazy`).
+        // With `lazy`, there may be hits that were answered and are not committed yet.
         let committed = self.core.engine.check().await;
         let core = Arc::clone(&self.core);
         let copy = move |dir: &Path| committed.and_then(|()| core.checkpoint(dir));
@@ -97,17 +97,17 @@ impl RocksStore {
         worked.unwrap_or_else(|e| Err(StoreError::new(format!("cannot {what}: {e}"))))
     }
 
-    /// Returns what an acknowledgment promises.
+    /// Returns the durability of acknowledged hits.
     pub fn durability(&self) -> Durability {
         self.core.engine.durability
     }
 
-    /// The data directory.
+    /// Returns the path of the data directory.
     pub fn path(&self) -> &Path {
         &self.core.path
     }
 
-    /// The number of expired counters that compactions and write-backs have dropped since the store was opened.
+    /// Returns the number of expired counters that compactions and write-backs have dropped since the store was opened.
     pub fn expired_dropped(&self) -> u64 {
         self.core.expired_dropped()
     }
@@ -182,7 +182,7 @@ impl Store for RocksStore {
         Ok(self.core.engine.admission.counters.approximately())
     }
 
-    /// Waits for a commit, to notice a disk that hangs as well as one that fails.
+    /// Waits for a commit, to detect a disk that hangs as well as one that fails.
     async fn check(&self) -> Result<(), StoreError> {
         self.core.engine.damage.check(self.core.clock.now())?;
         self.core.engine.check().await

@@ -29,10 +29,10 @@ use crate::store::testing::{TAKE, at, window};
 use crate::store::value;
 
 const CREDITS: u64 = 1_000;
-/// Time of all hits (seconds), so far in the future that no window ends by the machine's clock.
+/// Time of all hits (seconds). It is so far in the future that no window ends by the machine's clock.
 const LATE: u64 = 4_000_000_000;
 const KEYS: [&[u8]; 3] = [b"a", b"b", b"c"];
-/// Counters that are only hit as a group, so all of them always have the same credit left.
+/// Counters that are hit only as a group. So all of them always have the same credit left.
 const GROUP: [&[u8]; 3] = [b"x", b"y", b"z"];
 /// Counter with [`RESERVATIONS`] reservations of [`RESERVED`] credits each. A commit uses [`USED`] of them.
 const BUCKET: &[u8] = b"reserved";
@@ -192,7 +192,7 @@ struct World {
     acknowledged: Arc<Mutex<HashMap<&'static [u8], (u64, u64)>>>,
     /// The last acknowledged request for each reservation, by its id.
     settled: Arc<Mutex<HashMap<u8, ReservationAsk>>>,
-    /// The credit left in each counter, as the first answer says, by the name of the idempotent hit.
+    /// The credit left in each counter, according to the first answer, by the name of the idempotent hit.
     answers: Arc<Mutex<HashMap<u8, Vec<u64>>>>,
 }
 
@@ -206,7 +206,7 @@ impl World {
             (Arc::new(CounterBudget::new(Bounds::default())), RecordBudgets::new(10, 10, 100)),
             durability,
             Timings::new(Clock::system()),
-            // So short that a segment has about two changes.
+            // The journal is so short that a segment has about two changes.
             Journal { last_commit: 0, max_bytes: 600 },
         );
         if memory > 0 {
@@ -336,7 +336,7 @@ impl World {
         housekeeping.join().unwrap();
         healer.join().unwrap();
         self.medium.lock().unwrap().failures = 0;
-        // The commit of a client that has left may fail as late as now.
+        // The commit of a client that has left may still fail here.
         while future::block_on(self.engine.check()).is_err() {
             self.heal();
             thread::yield_now();
@@ -404,7 +404,8 @@ fn evicted_counters_return_unchanged() {
     });
 }
 
-/// Asserts that groups stay whole, whenever a crash comes, while other hits, write-backs, commits and evictions run.
+/// Asserts that groups stay whole if a crash happens at any time while other hits, write-backs, commits and evictions
+/// run.
 fn groups_stay_whole(durability: Durability, memory: usize) {
     let world = World::new(durability, 0, memory);
     let clients = [world.group_client(), world.group_client(), world.client(0)];
@@ -522,7 +523,7 @@ impl World {
     }
 }
 
-/// Settles the reservation that was first made of all of [`GROUP`].
+/// Settles the reservation for all counters of [`GROUP`].
 async fn settle_group(world: World, ask: ReservationAsk) {
     if let Some(outcomes) = world.settle_all(ask).await {
         let resolutions: Vec<_> = outcomes.iter().map(|outcome| outcome.resolution).collect();
@@ -534,7 +535,7 @@ async fn settle_group(world: World, ask: ReservationAsk) {
 }
 
 impl World {
-    /// Applies `ask` to one reservation of all of [`GROUP`]. Returns the outcomes if they are acknowledged.
+    /// Applies `ask` to one reservation for all counters of [`GROUP`]. Returns the outcomes if they are acknowledged.
     async fn settle_all(&self, ask: ReservationAsk) -> Option<Vec<Outcome>> {
         let mut batch = Batch::default();
         batch.begin(at(LATE));

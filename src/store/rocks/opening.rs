@@ -1,4 +1,4 @@
-//! Opening the store: the directory is claimed, the journal is replayed, and the threads are started.
+//! Opens the store: the directory is claimed, the journal is replayed, and the threads are started.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::store::rocks_options::{Durability, RocksOptions};
 use crate::store::seal::Seal;
 use crate::store::{record_key, value};
 
-/// The part of the memory for counters that write-backs have: one byte in this many.
+/// Share of the memory for counters that write-backs use: one byte in this many.
 const WRITE_BACK_SHARE: usize = 8;
 
 impl RocksStore {
@@ -42,7 +42,7 @@ impl RocksStore {
         let database = Database::open(path, options.clock, Arc::clone(&swept))?;
         let (count, last_commit) = (database.count, database.last_commit);
         let estimate = database.counters_number(properties::ESTIMATE_NUM_KEYS).unwrap_or_default();
-        // The estimate may be 0 although there are counters.
+        // The estimate may be 0 even if there are counters.
         let is_empty = last_commit == 0 && database.records().next().is_none();
         let timings = Timings::new(options.clock);
         let journal = Journal { last_commit, max_bytes: options.max_journal };
@@ -61,7 +61,7 @@ impl RocksStore {
             table.holds_all();
         }
         let seal = Seal::new(stored_seal_key::read_or_make(path)?);
-        // This comes last, since earlier versions can open the directory until then.
+        // This comes last, because earlier versions can open the directory until then.
         directory::upgrade(path).map_err(|error| OpenError::unusable(path, &error))?;
         let core = Arc::new(StoreCore {
             engine: Arc::new(engine),
@@ -113,7 +113,7 @@ impl Engine<Database> {
 }
 
 /// Returns the function that is called when a compaction drops an expired record. It must not wait for anything that
-/// waits for a compaction. It locks a stripe, and stripes are held at most for reads.
+/// waits for a compaction. It locks a stripe, but stripes are locked for reads at most.
 fn on_drop(table: &Arc<Table>, counters: &Arc<CounterBudget>) -> OnDrop {
     let (table, counters) = (Arc::clone(table), Arc::clone(counters));
     Box::new(move |key, value| {

@@ -22,9 +22,9 @@ pub struct StoreCore {
     pub engine: Arc<Engine<Database>>,
     pub path: PathBuf,
     pub seal: Seal,
-    /// Counts the records that compactions have dropped, across all databases that were open here.
+    /// Counts of the records that compactions have dropped, in all databases that this store has opened.
     pub swept: Arc<Swept>,
-    /// Kept while the database is reopened, since another process may wait for it.
+    /// Kept while the database is reopened, because another process may be waiting for it.
     pub _lock: Lock,
     pub bounds: Bounds,
     pub clock: Clock,
@@ -35,14 +35,14 @@ pub struct StoreCore {
 /// The store's threads.
 #[derive(Default)]
 pub struct Threads {
-    /// Threads that write, load and heal.
+    /// Threads that write, load and recover.
     pub writers: Vec<JoinHandle<()>>,
     /// The thread that enforces the bounds.
     pub bound: Option<JoinHandle<()>>,
 }
 
 impl StoreCore {
-    /// The number of expired counters that compactions and write-backs have dropped.
+    /// Returns the number of expired counters that compactions and write-backs have dropped.
     pub fn expired_dropped(&self) -> u64 {
         self.swept.expired.load(Relaxed) + self.engine.expired()
     }
@@ -59,7 +59,7 @@ impl StoreCore {
             for (looked_at, entry) in (1..).zip(database.entries(&listing.prefix, after.as_deref())) {
                 let (key, stored) = entry?;
                 let state = engine.table.peek(&key).unwrap_or_else(|| {
-                    // A damaged record does not keep the others from being listed.
+                    // A damaged record must not prevent the others from being listed.
                     let decoded = counter_record::decode_as(&listing.limit, &stored);
                     decoded.inspect_err(|error| engine.damage.note_record(&key, error)).ok().map(|(state, _)| state)
                 });
@@ -77,7 +77,7 @@ impl StoreCore {
     /// Copies the database and the key for ids into the new directory `dir`.
     ///
     /// # Errors
-    /// Fails if the disk refuses reads or writes.
+    /// The disk refuses reads or writes.
     pub fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
         self.engine.write_back()?;
         self.engine.with_disk(|database| database.checkpoint(dir))?;
@@ -88,7 +88,7 @@ impl StoreCore {
     /// Ends the threads, and writes everything to stable storage.
     ///
     /// # Errors
-    /// Fails if the disk refuses writes.
+    /// The disk refuses writes.
     pub fn shut_down(&self, threads: Threads) -> Result<(), StoreError> {
         let engine = &self.engine;
         engine.admission.commits.close();

@@ -18,8 +18,8 @@ mod real {
     pub use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
     pub use tokio::task::yield_now;
 
-    /// Runs `work` on a thread that may block. `work` runs to its end or not at all, even if the caller leaves. Returns
-    /// `None` if it panicked, or if the runtime is shutting down.
+    /// Runs `work` on a thread that may block. `work` either completes or never starts, even if the caller leaves.
+    /// Returns `None` if it panicked, or if the runtime is shutting down.
     pub async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         tokio::task::spawn_blocking(work).await.ok()
     }
@@ -33,7 +33,7 @@ mod model {
 
     use super::oneshot;
 
-    /// Like parking_lot's mutex, it is not poisoned by a panic.
+    /// A mutex that, like parking_lot's, is not poisoned by a panic.
     #[derive(Debug, Default)]
     pub struct Mutex<T>(sync::Mutex<T>);
 

@@ -26,8 +26,9 @@ pub fn decode(key: &[u8]) -> Option<KeyParts<'_>> {
     Some(KeyParts { space, pairs, actor })
 }
 
-/// Returns a key without its actor, and the limit in it. For a named counter and for leases, the limit only describes what
-/// their states look like. The limit is `None` if this process does not know its calendar: a client may have made the key up.
+/// Returns a key without its actor, and the limit in it. For a named counter and for leases, the limit only describes
+/// the form of their states. The limit is `None` if this process does not have its calendar, because a client may have
+/// invented the key.
 ///
 /// Returns `None` if this module did not write the key.
 pub fn split_limit(key: &[u8]) -> Option<(&[u8], Option<Limit>)> {
@@ -35,7 +36,8 @@ pub fn split_limit(key: &[u8]) -> Option<(&[u8], Option<Limit>)> {
     Some((key.strip_suffix(actor)?, limit))
 }
 
-/// Like [`split_limit`], for a key that a server has stored: its calendar is loaded if no rule has done so yet.
+/// Returns the same as [`split_limit`] for a key that a server has stored. Its calendar is loaded if no rule has loaded
+/// it yet.
 pub fn split_stored_limit(key: &[u8]) -> Option<(&[u8], Limit)> {
     let (_, limit, actor) = read(key, |_, _| (), Calendar::parse)?;
     Some((key.strip_suffix(actor)?, limit?))

@@ -20,9 +20,9 @@ impl Prefix {
         Self(bytes.into())
     }
 
-    /// Returns the prefix of the counters called `name`, in a space for counters with names. Their actors have these fields. Only
-    /// the parts of the limit that do not depend on its credits are in the prefix. `refill` is the size of a token bucket's
-    /// refill, if it does not refill the whole bucket.
+    /// Returns the prefix of the named counters `name`, in a space for such counters. Their actors have these fields.
+    /// Only the parts of the limit that do not depend on its credits are in the prefix. `refill` is the size of a token
+    /// bucket's refill, if it does not refill the whole bucket.
     pub fn named(space: Space, name: &str, actor_fields: &[String], limit: &Limit, refill: Option<u64>) -> Self {
         let fields = actor_fields.iter().map(|field| ("actorField", field.as_str()));
         let pairs: Vec<_> = std::iter::once(("counter", name)).chain(fields).collect();
@@ -57,7 +57,7 @@ pub fn write_client_key(space: Space, limit: &Limit, key: &[u8], out: &mut Vec<u
 
 fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: &Limit) {
     write_head(out, space, pairs, limit);
-    // A lease counts against any limit. A changed limit must not grant as many leases again.
+    // A lease counts against any limit, so that a changed limit does not grant as many leases again.
     if limit.kind() != Kind::Concurrency {
         write_number(out, limit.capacity());
     }
@@ -80,7 +80,7 @@ fn write_head(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: &L
 /// Appends the time until credits come back: a window, or the interval of a refill.
 fn write_rhythm(out: &mut Vec<u8>, limit: &Limit) {
     if let Limit::CalendarWindow(limit) = limit {
-        // Every number that was issued has a calendar.
+        // Every id that was issued has a calendar.
         let calendar = Calendar::of(limit.calendar).map(|calendar| calendar.to_string());
         write_text(out, &calendar.unwrap_or_default());
     } else if let Some((_, time_ns)) = limit.rate() {

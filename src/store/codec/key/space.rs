@@ -8,9 +8,10 @@ pub enum Space {
     Rule = 0,
     /// A token bucket with a client's own limit. It has no name, and the client's key is the actor.
     TokenBucket = 1,
-    /// A leaky bucket with a client's own limit, named likewise.
+    /// A leaky bucket with a client's own limit, named in the same way.
     Throttle = 2,
-    /// A counter with a name, which rules share. It counts what was used, and its credits are not part of the key.
+    /// A counter with a name, which rules share. It counts the credits used, and the number of credits is not part of
+    /// the key.
     Named = 3,
     /// A rule that may be in a stack, in a Redis Cluster. The bucket is in the slot of its actor. Never on disk.
     SlotOfActor = 16,
@@ -20,8 +21,8 @@ pub enum Space {
     NamedInSlotOfActor = 18,
     /// The same for an actor of several fields, in the slot of the first field's value.
     NamedInSlotOfFirstField = 19,
-    /// A fixed window with debt, in Redis. Never on disk. Windows of [`Space::Rule`] have names there that Button's Divvy reads, and
-    /// must not be below 0.
+    /// A fixed window with debt, in Redis. Never on disk. Windows of [`Space::Rule`] have names there that Button's
+    /// Divvy reads, and must not be negative.
     Debt = 20,
     /// The same in the slot of its actor.
     DebtInSlotOfActor = 21,

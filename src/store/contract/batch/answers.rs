@@ -4,20 +4,20 @@ use crate::algorithm::Outcome;
 use crate::store::contract::{Batch, Entry, Outcomes, StoreError, Unit, outcome_at};
 
 impl Batch {
-    /// Answers every entry by `answer`, in order. Groups are ignored.
+    /// Answers every entry with `answer`, in order. Ignores groups.
     pub(in crate::store) fn answer_each(&mut self, answer: impl FnMut(&Entry) -> Result<Outcome, StoreError>) {
         self.outcomes.clear();
         self.outcomes.extend(self.entries.iter().map(answer));
     }
 
-    /// Answers the unanswered entries, unit by unit. `answer` adds the outcomes of all of the unit's entries, or returns false and
-    /// adds none; then this stops. Returns whether all entries are answered.
+    /// Answers the unanswered entries, unit by unit. `answer` adds the outcomes of all of the unit's entries. If it
+    /// adds none and returns false, this stops. Returns whether all entries are answered.
     pub(in crate::store) fn answer_on(&mut self, mut answer: impl FnMut(Unit<'_>, &mut Outcomes) -> bool) -> bool {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         let answered = outcomes.len();
         outcomes.reserve(self.entries.len().saturating_sub(answered));
         let is_done = if self.groups.is_empty() {
-            // Fast path, without a search for groups.
+            // Fast path: there are no groups to search for.
             let mut entries = self.entries.iter().enumerate().skip(answered);
             entries.all(|(first, entry)| {
                 answer(Unit { first, entries: std::slice::from_ref(entry), keys: &self.keys }, &mut outcomes)

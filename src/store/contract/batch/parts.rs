@@ -1,12 +1,12 @@
-//! Parts of a batch, which a store applies one at a time.
+//! Parts of a batch, which a store applies one after the other.
 
 use std::ops::Range;
 
 use crate::store::contract::{Batch, ENTRY_WEIGHT};
 
 impl Batch {
-    /// Divides the entries into ranges of indexes, each of at most `max` bytes of [weight](Batch::weight). A group is never
-    /// divided, so a range of one unit may be heavier.
+    /// Divides the entries into ranges of indexes, each of at most `max` bytes of [weight](Batch::weight). A group is
+    /// never divided, so a range that consists of one unit may exceed `max`.
     pub fn parts(&self, max: usize) -> Vec<Range<usize>> {
         let (mut parts, mut first, mut weight) = (Vec::new(), 0, 0);
         for unit in self.units(0) {

@@ -60,7 +60,7 @@ fn hit_after_a_refund_asks_the_store_and_so_does_every_charge() {
     assert_eq!(ask(Ask::Look { cost: 1 }), ((false, 0, 5), false));
     assert_eq!(ask(Ask::Refund { cost: 6 }), ((true, 1, 0), true));
     assert_eq!(ask(Ask::Take { cost: 1 }), ((true, 0, 0), true));
-    // The same in one batch.
+    // The same happens within one batch.
     let take = Action::Ask(Ask::Take { cost: 1 });
     let both = outcomes(&cache, at(0), &[("a", limit, Action::Ask(Ask::Refund { cost: 1 })), ("a", limit, take)]);
     assert!(both.into_iter().all(|outcome| outcome.unwrap().allowed));
@@ -88,7 +88,7 @@ fn store_answers_for_reservations_and_for_hits_after_they_free_credits() {
     assert_eq!(about(ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 }), (true, 0));
     assert_eq!((hit().1, hit().1), (true, false));
     assert_eq!(about(ReservationAsk::Commit { cost: 0, charges: true }), (true, 1));
-    // The same in one batch.
+    // The same happens within one batch.
     let late = ReservationAsk::Commit { cost: 1, charges: true };
     let other = record("a", "other");
     let batch = [("a", limit, TAKE), (&*other, limit, Action::Reservation(late)), ("a", limit, TAKE)];
@@ -199,8 +199,8 @@ fn answer_from_before_a_forget_is_not_remembered() {
     assert_eq!(hit(&cache, 1, "a"), ((true, 1, 60), true));
 }
 
-/// A hit was denied before the bucket was forgotten, and its answer arrives afterwards. The client that sent the forget
-/// has left by then.
+/// A hit was denied before the bucket was forgotten, and its answer arrives afterwards. The client that asked to forget
+/// the bucket has left by then.
 #[tokio::test]
 async fn forget_reaches_the_cache_after_its_client_has_gone() {
     let cache = cache(8);

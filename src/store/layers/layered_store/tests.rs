@@ -57,7 +57,7 @@ async fn batch_returns_with_its_outcomes() {
     assert_eq!((batch.len(), batch.outcome(0).unwrap().left), (1, 2));
 }
 
-/// No client waits as long as the store, so no client sees the timeout that opens the breaker.
+/// Each client leaves before the store's timeout, so no client sees the timeout that opens the breaker.
 #[tokio::test]
 async fn outage_is_noticed_if_no_client_waits_for_it() {
     // This server accepts connections, and never answers.

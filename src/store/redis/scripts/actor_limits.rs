@@ -1,8 +1,8 @@
 //! Limits of single actors in Redis, where several servers change and follow them: calls and replies.
 //!
-//! A hash holds the limits. A sorted set holds the actors by the times of their changes, so that each server asks for the changes
-//! after the last one that it knows. Another sorted set holds the actors whose limits end, which stay for an hour. A number
-//! identifies the history of changes. All keys are in one slot of a cluster.
+//! A hash holds the limits. A sorted set holds the actors by the times of their changes, so that each server can read
+//! the changes after its last one. Another sorted set holds the actors whose limits expire. They stay for an hour after
+//! that. A number identifies the history of changes. All keys are in one slot of a cluster.
 
 use std::sync::LazyLock;
 
@@ -18,7 +18,8 @@ const BORN: &str = "divvy.limits:{limits}:born";
 static CHANGE: LazyLock<Script> = LazyLock::new(|| Script::new("limit-change", include_str!("lua/limit_change.lua")));
 static FOLLOW: LazyLock<Script> = LazyLock::new(|| Script::new("limit-changes", include_str!("lua/limit_changes.lua")));
 
-/// Returns the call that makes the change. By Redis's clock, a limit ends as long after the change as its end is after `now`.
+/// Returns the call that makes the change. The limit lasts as long after the change, by Redis's clock, as from `now` to
+/// its end.
 pub fn change(change: &LimitChange, now: Timestamp) -> Call {
     let of = format!("{} {}", change.rule, change.actor);
     let expires = change.limit.and_then(|limit| limit.expires);
@@ -27,7 +28,7 @@ pub fn change(change: &LimitChange, now: Timestamp) -> Call {
     call(&CHANGE, &[LIMITS, CHANGES, ENDS, BORN], [of, text(change.limit.map(|limit| limit.credits)), text(lasts_ms)])
 }
 
-/// Returns whether the actor had a limit before, as this reply to [`change`] says.
+/// Returns whether the actor had a limit before, according to this reply to [`change`].
 pub fn was_there(reply: &Reply) -> Result<bool, Failure> {
     reply.decode("the reply to a changed limit is not in the format of divvy's script")
 }

@@ -1,12 +1,13 @@
 //! Arguments and outcomes of the scripts.
 //!
-//! The script of an algorithm decides in Redis as [`crate::algorithm`] does for the other stores, to the nanosecond. It goes by
-//! times from clients, or by Redis's clock: the clocks of two divvys may differ, and a bucket that went by both would give out
-//! the difference again and again.
+//! The script of an algorithm decides in Redis as [`crate::algorithm`] does for the other stores, to the nanosecond. It
+//! uses times from clients, or Redis's clock. The clocks of two divvy servers may differ, and a bucket that used both
+//! would grant the difference again and again.
 //!
-//! The script for a rule's fixed window takes the steps of Divvy 1.7.1. A hit on an absent window sets it to the rest of the limit,
-//! with the window's length as its time to live. A hit on a window with enough credits decreases them. Any other hit is denied, and
-//! changes nothing. Redis's clock ends the window. Times of actions have no meaning to it.
+//! The script for a rule's fixed window takes the steps of Divvy 1.7.1. A hit on an absent window sets it to the rest
+//! of the limit, with the window's length as its time to live. A hit on a window with enough credits decreases them.
+//! Any other hit is denied, and changes nothing. Redis's clock ends the window. The script ignores the times of
+//! actions.
 //!
 //! Nanoseconds since 1970 are more than 2^53, and Lua's numbers are doubles, which are exact only below that. So
 //! `lua/numbers.lua` calculates with whole numbers of any size. Numbers are sent as decimal text, so that MONITOR and GET show
@@ -19,7 +20,7 @@ use crate::calendar::Calendar;
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 use crate::store::contract::{Action, Batch, Entry, generation};
 
-/// Stands for Redis's own time.
+/// The argument that stands for Redis's own time.
 const NOW: &str = "now";
 
 /// Returns the arguments for actions on the bucket.
@@ -32,8 +33,9 @@ pub fn arguments(batch: &Batch, actions: &BucketActions) -> Vec<Vec<u8>> {
     std::iter::once(numbers(actions, first_at)).chain(texts).map(String::into_bytes).collect()
 }
 
-/// Returns the limit's numbers as the algorithm's script reads them. Two exceptions may follow: what the counters count, if they
-/// do not count down from the limit's own credits, and the slowest refill, if another limit on the counters has it.
+/// Returns the limit's numbers as the algorithm's script reads them. Two more numbers may follow: the basis of the
+/// counters, if they do not count down from the limit's own credits, and the slowest refill, if it belongs to another
+/// limit on the same counters.
 fn numbers(BucketActions { limit, is_window, .. }: &BucketActions, at: Timestamp) -> String {
     let capacity = limit.capacity();
     let mut numbers = match (limit, limit.rate()) {
@@ -44,10 +46,10 @@ fn numbers(BucketActions { limit, is_window, .. }: &BucketActions, at: Timestamp
         (Limit::TokenBucket(_) | Limit::LeakyBucket(_), Some((credits, time_ns))) => {
             format!("{capacity} {credits} {time_ns}")
         }
-        // Redis has no shorter unit than a millisecond.
+        // Redis's shortest unit is a millisecond.
         (_, Some((_, window_ns))) if *is_window => format!("{capacity} {}", window_ns.div_ceil(NANOS_PER_MILLI)),
         (_, Some((_, window_ns))) => format!("{capacity} {window_ns}"),
-        // A concurrency limit: each ask says how long its lease lasts.
+        // Each ask of a concurrency limit has the TTL of its lease.
         (_, None) => format!("{capacity} 0"),
     };
     match (limit, limit.count_basis()) {
@@ -67,14 +69,14 @@ fn numbers(BucketActions { limit, is_window, .. }: &BucketActions, at: Timestamp
     numbers
 }
 
-/// Returns the beginning and the end of the window at that time, and the end of the next one. The script chooses a window by
-/// Redis's clock, which may be behind this process's, or ahead.
+/// Returns the beginning and the end of the window at that time, and the end of the next window. The script selects a
+/// window by Redis's clock, which may be behind this process's clock or ahead of it.
 fn boundaries(calendar: CalendarId, at: Timestamp) -> [Timestamp; 3] {
     let [present, next] = Calendar::of(calendar).map(|calendar| calendar.windows(at)).unwrap_or_default();
     [present.starts, present.ends, next.ends]
 }
 
-/// Returns the action in the words of the scripts. `at` is its time.
+/// Returns the action as an argument of the scripts. `at` is its time.
 fn action_text(action: Action, at: &str) -> String {
     match action {
         Action::Ask(ask) => ask_text(ask, at),
@@ -105,7 +107,7 @@ pub fn read_outcome(entry: &Entry, text: &str) -> Option<Outcome> {
     let mut words = text.split(' ');
     let (allowed, before, balance) = (words.next()?, words.next()?, words.next()?);
     let owed = balance.strip_prefix('-');
-    // `parse` also reads a sign.
+    // `parse` would also accept a sign.
     let number = |word: &str| word.parse().ok().filter(|_| !word.starts_with('+'));
     let optional = |word| if word == "-" { Some(None) } else { number(word).map(Some) };
     let outcome = Outcome {

@@ -1,8 +1,9 @@
 //! The names of buckets in Redis.
 //!
-//! A rule's fixed window has the name that Divvy 1.7.1 gives it: `divvy:<operation>:<actor>:<creditLimit>:<resetSeconds>`. The
-//! operation's pairs are sorted by key, as JavaScript sorts texts (by UTF-16 unit), and joined with spaces. The name of any other
-//! bucket is `divvy.<algorithm>:` and the bytes of its key. No name of the original begins like this.
+//! A rule's fixed window has the name that Divvy 1.7.1 gives it:
+//! `divvy:<operation>:<actor>:<creditLimit>:<resetSeconds>`. The operation's pairs are sorted by key, as JavaScript
+//! sorts texts (by UTF-16 unit), and joined with spaces. The name of any other bucket is `divvy.<algorithm>:` and the
+//! bytes of its key. No name in the original begins like this.
 
 use std::borrow::Cow;
 
@@ -39,9 +40,9 @@ fn is_of_a_rule(bucket: &KeyParts) -> bool {
     matches!(bucket.space, Space::Rule | Space::SlotOfActor | Space::SlotOfFirstField)
 }
 
-/// Writes `{0123456789abcdef}` before the name of a bucket that must be in one slot of a cluster with others. It is a hash of the
-/// value that these have in common, because the bytes of clients might be braces. It is the same on all servers and in all
-/// versions.
+/// Writes `{0123456789abcdef}` before the name of a bucket that must share a cluster's slot with others. This is a hash
+/// of the value that they have in common, because bytes from clients could contain braces. The hash is the same on all
+/// servers and in all versions.
 fn write_tag(bucket: &KeyParts, name: &mut Vec<u8>) {
     if let Some(value) = slot_value(bucket) {
         let hash = SipHasher13::new_with_keys(0, 0).hash(&value);
@@ -49,8 +50,8 @@ fn write_tag(bucket: &KeyParts, name: &mut Vec<u8>) {
     }
 }
 
-/// Returns the length of the tag that the names of a rule's buckets begin with: 0 if they have none. `prefix` is the prefix of
-/// their keys.
+/// Returns the length of the tag at the start of the names of a rule's buckets, or 0 if there is none. `prefix` is the
+/// prefix of their keys.
 pub fn tag_length(prefix: &[u8]) -> usize {
     let has_tag = key::decode(prefix).is_some_and(|bucket| slot_value(&bucket).is_some());
     if has_tag { "{0123456789abcdef}".len() } else { 0 }
@@ -87,7 +88,7 @@ fn write_operation(bucket: &KeyParts, name: &mut Vec<u8>) {
 /// Sorts the pairs of a bucket's key, which are in the order of their UTF-8 bytes. The order of UTF-16 units differs only between
 /// a character beyond U+FFFF, which begins with a unit from 0xD800, and a character from U+E000 to U+FFFF.
 fn in_utf16_order<'a>(pairs: &'a [(&'a str, &'a str)]) -> Cow<'a, [(&'a str, &'a str)]> {
-    // The least first byte of characters from U+E000 on.
+    // The smallest first byte of characters from U+E000 on.
     const FIRST_BYTE: u8 = 0xEE;
     if pairs.iter().all(|(key, _)| key.bytes().all(|byte| byte < FIRST_BYTE)) {
         return Cow::Borrowed(pairs);

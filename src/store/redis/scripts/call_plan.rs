@@ -1,4 +1,4 @@
-//! Divides a batch into calls: its actions by bucket, and its groups by the buckets that they have in common.
+//! Divides a batch into calls: actions by bucket, and groups by the buckets that they share.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::store::contract::{Batch, Entry, Unit};
 use crate::store::record_key;
 use crate::store::redis::topology::{Layout, share_slot};
 
-/// Actions that a call of the script of groups takes at most: Redis does nothing else in the meantime.
+/// Maximum number of actions in a call of the script of groups. Redis does nothing else during a call.
 const MAX_TOGETHER: usize = 128;
 
 /// The actions of one call.
@@ -30,7 +30,7 @@ impl CallPlan {
         Self { buckets: vec![actions], ..Self::default() }
     }
 
-    /// Returns the places of its actions in the batch.
+    /// Returns the indexes of the actions in the batch.
     pub fn indices(&self) -> impl Iterator<Item = usize> {
         self.buckets.iter().flat_map(|actions| actions.indices.iter().copied())
     }
@@ -42,9 +42,9 @@ pub struct BucketActions {
     /// The bucket's key in Redis.
     pub key: Vec<u8>,
     pub limit: Limit,
-    /// The places of the actions in the batch, ascending. There is at least one.
+    /// The indexes of the actions in the batch, in ascending order. There is at least one.
     pub indices: Vec<usize>,
-    /// The name of the record of each action that has one.
+    /// The name of each action's record, if it has one.
     pub records: Vec<Vec<u8>>,
     /// Whether the key holds a rule's fixed window, as the original Divvy stores it. Otherwise it holds an algorithm's state.
     pub is_window: bool,
@@ -91,8 +91,8 @@ fn step(unit: Unit<'_>) -> Step {
     unit.members().map(|(index, key, entry)| BucketActions::of_entry(index, key, entry)).collect()
 }
 
-/// Returns the unit as one step. A reservation that a cluster keeps in several slots is settled in a step for each bucket,
-/// because no call reaches all of them.
+/// Returns the steps of a unit, usually one. A reservation that a cluster keeps in several slots is settled in a step
+/// for each bucket, because no call reaches all of them.
 fn steps(unit: Unit<'_>, layout: Layout) -> Vec<Step> {
     let step = step(unit);
     let settles = unit.entries.iter().all(|entry| entry.action.settles_reservation());
@@ -103,8 +103,8 @@ fn steps(unit: Unit<'_>, layout: Layout) -> Vec<Step> {
     vec![step]
 }
 
-/// Returns a call for each bucket, in the order of their first actions. Returns `None` if there are actions on a bucket under two
-/// limits, because a script knows one.
+/// Returns a call for each bucket, in the order of their first actions. Returns `None` if there are actions on a bucket
+/// under two limits, because a script call has only one limit.
 fn by_bucket(actions: impl Iterator<Item = BucketActions>) -> Option<Vec<CallPlan>> {
     let mut buckets: Vec<BucketActions> = Vec::new();
     let mut places: Places<Vec<u8>> = HashMap::default();
@@ -124,10 +124,10 @@ fn by_bucket(actions: impl Iterator<Item = BucketActions>) -> Option<Vec<CallPla
     Some(buckets.into_iter().map(CallPlan::of_bucket).collect())
 }
 
-/// Returns the batch's steps in sets. Steps that have buckets in common, directly or through others, are in one set.
+/// Returns the batch's steps in sets. Steps that share buckets, directly or through other steps, are in one set.
 fn connected_sets(batch: &Batch, layout: Layout) -> Vec<Vec<Step>> {
     let steps: Vec<Step> = batch.units(0).flat_map(|unit| steps(unit, layout)).collect();
-    // The place of an earlier step of the same set, or the step's own place. The first step of a set is its root.
+    // The index of an earlier step of the same set, or the step's own index. The first step of a set is its root.
     let mut parents: Vec<usize> = (0..steps.len()).collect();
     let mut first_with: Places<&[u8]> = HashMap::default();
     for (place, step) in steps.iter().enumerate() {
@@ -147,7 +147,7 @@ fn connected_sets(batch: &Batch, layout: Layout) -> Vec<Vec<Step>> {
     sets.into_values().collect()
 }
 
-/// Returns the root of the step's set, and shortens the way to it.
+/// Returns the root of the step's set, and shortens the path to it.
 fn root(parents: &mut [usize], mut place: usize) -> usize {
     while let Some(parent) = parents.get(place).copied().filter(|parent| *parent != place) {
         let grandparent = parents.get(parent).copied().unwrap_or(parent);

@@ -1,20 +1,20 @@
 //! Keys in Redis that go with a bucket's key: its reservations, and the records of reservations and idempotent requests.
 //!
-//! The reserved credits of a bucket have a key of their own, so that the original Divvy, and servers that do not support
-//! reservations, still read the bucket. The key holds credits by their ends, and is gone with the last of them. Every script on a
-//! bucket subtracts them. In addition, each reservation and each idempotent request has a record with a key of its own, which is
-//! gone when it may be forgotten. Only Redis's memory bounds their number.
+//! The reserved credits of a bucket have a key of their own, so that the original Divvy, and servers that do not
+//! support reservations, still read the bucket. The key holds credits by their ends, and expires with the last of them.
+//! Every script on a bucket subtracts them. In addition, each reservation and each idempotent request has a record with
+//! a key of its own, which expires when it may be forgotten. Only Redis's memory bounds their number.
 //!
-//! The name of the key with reservations follows from the bucket's name, so a script finds it on its own. A hit must not name
-//! both: while a slot moves to another node, a cluster would refuse the hit (`TRYAGAIN`), because most buckets have only one of
-//! the two. In a cluster, these keys begin with the tag of their slot, which the script gets as an argument. Asks with records
-//! name all of their keys, and are refused while the slot moves.
+//! The name of the key with reservations is derived from the bucket's name, so a script needs no further argument for
+//! it. A hit must not name both keys: while a slot moves to another node, a cluster would refuse the hit (`TRYAGAIN`),
+//! because most buckets have only one of the two. In a cluster, these keys begin with the tag of their slot, which the
+//! script gets as an argument. Asks with records name all of their keys, and are refused while the slot moves.
 
 use crate::algorithm::{ReservationAsk, Resolution};
 use crate::store::contract::Action;
 use crate::store::redis::topology::{Layout, tag_of};
 
-/// The prefix of the key with a bucket's reservations. The bucket's name follows.
+/// Prefix of the key with a bucket's reservations. The bucket's name follows.
 pub const RESERVED: &str = "divvy.reserved:";
 /// Prefixes of the keys of records.
 const RESERVATION: &[u8] = b"divvy.reservation:";
@@ -44,7 +44,7 @@ pub fn keys(bucket: Vec<u8>, records: &[Vec<u8>], layout: Layout, arguments: &mu
     [bucket, reserved].into_iter().chain(records).collect()
 }
 
-/// Returns the ask in the words of the scripts. `at` is its time.
+/// Returns the ask as an argument of the scripts. `at` is its time.
 pub fn action_text(ask: ReservationAsk, at: &str, generation: u64) -> String {
     match ask {
         ReservationAsk::Reserve { credits, ttl_seconds } => {
@@ -53,12 +53,12 @@ pub fn action_text(ask: ReservationAsk, at: &str, generation: u64) -> String {
         ReservationAsk::Commit { cost, charges: true } => format!("commit {cost} {at} late"),
         ReservationAsk::Commit { cost, charges: false } => format!("commit {cost} {at}"),
         ReservationAsk::Release => format!("release 0 {at}"),
-        // A TTL is never 0. Here, 0 stands for the TTL that the reservation was made for.
+        // A TTL is never 0, so 0 can stand for the original TTL.
         ReservationAsk::Renew { ttl_seconds } => format!("renew {} {at}", ttl_seconds.unwrap_or(0)),
     }
 }
 
-/// Reads a resolution in the words of the scripts.
+/// Reads a resolution as the scripts write it.
 pub fn resolution(word: &str) -> Option<Resolution> {
     Some(match word {
         "done" => Resolution::Done,

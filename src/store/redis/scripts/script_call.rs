@@ -1,4 +1,4 @@
-//! The call that applies actions in Redis, and the outcomes that its reply holds.
+//! The call that applies actions in Redis, and the outcomes in its reply.
 
 use super::call_plan::{BucketActions, CallPlan};
 use super::script_text::{GROUP, WINDOW, bucket_script};

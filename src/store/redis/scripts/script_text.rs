@@ -13,9 +13,10 @@ use crate::algorithm::{Limit, MAX_LOG_CREDITS};
 use crate::clock::{MAX_STANDSTILL_NS, NANOS_PER_MILLI, Timestamp};
 use crate::store::redis::wire::Script;
 
-/// Redis keeps a bucket for this time after it is as good as fresh: the next ask may bring a time that is as far behind.
+/// Redis keeps a bucket for this time after it is equivalent to a fresh one, because the next ask may have a time that
+/// is this far behind.
 const GRACE_NS: u64 = MAX_STANDSTILL_NS;
-/// The most credits that a rule's fixed window may owe. A sum of this and a limit's credits is exact in Lua's doubles.
+/// Maximum credits that a rule's fixed window may owe. The sum of this and a limit's credits is exact in Lua's doubles.
 const MAX_OWED: u64 = 1 << 52;
 
 /// First line of a script that applies all of its actions.
@@ -83,7 +84,7 @@ fn group_text() -> String {
     text
 }
 
-/// The constants that Rust and Lua share.
+/// Returns the constants that Rust and Lua share.
 fn preamble() -> String {
     let numbers = [
         ("MAX_STANDSTILL_NS", MAX_STANDSTILL_NS),
@@ -92,7 +93,7 @@ fn preamble() -> String {
         ("MAX_GROUPS", MAX_GROUPS as u64),
         ("PARTS_OF_TTL", PARTS_OF_TTL),
         ("SHORTEST_STEP_MS", SHORTEST_STEP_MS),
-        // The last nanosecond that 64 bits hold stands for all later times.
+        // The last nanosecond that fits 64 bits stands for all later times.
         ("LAST_MS", Timestamp::MAX.as_nanos().div_ceil(NANOS_PER_MILLI)),
         ("MAX_LOG_CREDITS", MAX_LOG_CREDITS),
         ("MAX_OWED", MAX_OWED),
@@ -101,7 +102,7 @@ fn preamble() -> String {
     numbers.chain([format!("local RESERVED = '{RESERVED}'\n")]).collect()
 }
 
-/// Returns the part of a script that is about its algorithm.
+/// Returns the part of a script that depends on the algorithm.
 fn bucket_text(algorithm: &[&str]) -> String {
     [
         include_str!("lua/decide.lua"),
@@ -118,7 +119,7 @@ fn bucket_text(algorithm: &[&str]) -> String {
     .concat()
 }
 
-/// Returns the part of the window's script that is not constants. `before_bucket` precedes the functions for a window that is
+/// Returns the window's script without the constants. `before_bucket` precedes the functions for a window that is
 /// decided as a bucket.
 fn window_text(before_bucket: &str) -> String {
     [

@@ -1,10 +1,11 @@
-//! The value that decides the slot of a bucket in a Redis Cluster. Buckets with the same value share a slot.
+//! The value that determines the slot of a bucket in a Redis Cluster. Buckets with the same value share a slot.
 
 use std::borrow::Cow;
 
 use crate::store::key::{KeyParts, Space};
 
-/// Returns the value of the bucket's actor that it shares a slot by. `None` if its slot is its own.
+/// Returns the value of the bucket's actor that determines its slot. `None` if the bucket shares its slot with no
+/// other.
 pub(super) fn slot_value<'a>(bucket: &KeyParts<'a>) -> Option<Cow<'a, [u8]>> {
     match bucket.space {
         Space::SlotOfActor | Space::NamedInSlotOfActor | Space::DebtInSlotOfActor => Some(Cow::Borrowed(bucket.actor)),
@@ -15,8 +16,8 @@ pub(super) fn slot_value<'a>(bucket: &KeyParts<'a>) -> Option<Cow<'a, [u8]>> {
     }
 }
 
-/// Returns the first value of an actor that is made of several fields: `a` of `tenant=a "a key"="b c"`. Strings are bare, or in
-/// quotes with a backslash before each quote and backslash.
+/// Returns the first value of an actor that has several fields: `a` of `tenant=a "a key"="b c"`. Strings are bare, or
+/// in quotes with a backslash before each quote and backslash.
 fn first_value(actor: &[u8]) -> Cow<'_, [u8]> {
     let mut rest = actor;
     read_string(&mut rest);

@@ -1,7 +1,7 @@
-//! A circuit breaker: after a failure, calls fail at once, for a pause that doubles each time.
+//! A circuit breaker: after a failure, calls fail at once during a pause, which doubles each time.
 //!
-//! Without it, every hit during a long outage would wait its whole timeout for nothing. After each pause, one call is let
-//! through to see whether Redis is back.
+//! Without it, every hit during a long outage would wait for its whole timeout in vain. After each pause, one call is
+//! let through to test whether Redis is back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,13 +12,13 @@ use tokio::time::Instant;
 
 use crate::store::redis::wire::Failure;
 
-/// The pause after the first failure; it doubles with each further one.
+/// The pause after the first failure. It doubles with each further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub struct Breaker {
-    /// Whether there is an outage. Without an outage, a call looks at nothing else.
+    /// Whether there is an outage. Without one, a call checks nothing else.
     is_open: AtomicBool,
     outage: Mutex<Option<Outage>>,
 }
@@ -32,7 +32,7 @@ struct Outage {
 }
 
 impl Breaker {
-    /// Lets a call through, or returns the failure of a moment ago. A try without a result for `patience` counts as lost.
+    /// Lets a call through, or returns the last failure. A trial call without a result after `patience` counts as lost.
     pub fn admit(&self, now: Instant, patience: Duration) -> Result<(), Failure> {
         if !self.is_open.load(Relaxed) {
             return Ok(());
@@ -48,8 +48,8 @@ impl Breaker {
         }
     }
 
-    /// Notes that Redis did not answer. A call that was sent before the outage began fails late, and does not prolong the
-    /// pause.
+    /// Records that Redis did not answer. A call that was sent before the outage began fails late, and does not prolong
+    /// the pause.
     pub fn failed(&self, failure: &Failure, now: Instant) {
         let mut outage = self.outage.lock();
         let pause = match &*outage {
@@ -62,7 +62,7 @@ impl Breaker {
         self.is_open.store(true, Relaxed);
     }
 
-    /// Notes that Redis answered.
+    /// Records that Redis answered.
     pub fn answered(&self) {
         if self.is_open.load(Relaxed) {
             let mut outage = self.outage.lock();

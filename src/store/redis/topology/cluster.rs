@@ -1,9 +1,9 @@
-//! A cluster: each call goes to the node that has its key's slot. All calls to a node are one round trip.
+//! A cluster: each call goes to the node that has its key's slot. All calls to a node take one round trip.
 //!
-//! redis-rs has a client for clusters, too. While it looks up the slots, it answers no call, not even for healthy nodes, and it
-//! repeats that for as long as a node is away. Here, each node fails on its own.
+//! redis-rs has a client for clusters, too. While it looks up the slots, it answers no call, not even for healthy
+//! nodes, and it repeats that for as long as a node is away. Here, a failed node does not affect the others.
 //!
-//! A call is sent again only if a node said that it did not carry it out, or if it was never sent.
+//! A call is sent again only if a node reported that it did not carry the call out, or if it was never sent.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use super::shard::{PROBE, Shard, Shards};
 use super::slot_map::{Address, SlotMap};
 use crate::store::redis::wire::{Call, Failure, Reply};
 
-/// How often one call may be redirected. No cluster has reason to redirect it as often.
+/// Maximum number of redirects of one call. No healthy cluster redirects a call as often.
 const MAX_REDIRECTS: usize = 4;
-/// Shortest time between two look-ups of the slots: while a master is away, every batch wants one.
+/// Minimum time between two look-ups of the slots. While a master is away, every batch wants one.
 const LOOK_UP_PAUSE: Duration = Duration::from_millis(100);
-/// Nodes that are asked for the slots at once, because some may be away. The first answer counts.
+/// Number of nodes that are asked for the slots at the same time, because some may be away. The first answer is used.
 const NODES_ASKED: usize = 3;
 
 pub struct Cluster {
@@ -40,7 +40,7 @@ pub struct Cluster {
     slots: ArcSwap<SlotMap>,
     /// Locked while the slots are looked up.
     looked_up: tokio::sync::Mutex<Option<LookUp>>,
-    /// The node to ask next for the slots, so that not only nodes that are away are asked.
+    /// The next node to ask for the slots. It advances, so that nodes that are away are not the only ones asked.
     next_asked: AtomicUsize,
 }
 
@@ -50,13 +50,13 @@ struct LookUp {
     result: Result<(), Failure>,
 }
 
-/// A call, and the node that it goes to.
+/// A call, and its node.
 struct RoutedCall<'a> {
     call: &'a Call,
-    /// Its place among the calls.
+    /// Its index among the calls.
     index: usize,
     slot: Slot,
-    /// The node that it was sent to, or that it was redirected to.
+    /// The node to which the call was sent or redirected.
     node: Option<Address>,
     asking: bool,
 }
@@ -122,7 +122,7 @@ impl Cluster {
         self.clients.lock().clear();
     }
 
-    /// Sends each call to its node. Returns the calls that were redirected or lost, and are to be sent once more.
+    /// Sends each call to its node. Returns the calls that were redirected or lost, and must be sent once more.
     async fn dispatch<'a>(
         &self,
         routed: Vec<RoutedCall<'a>>,
@@ -162,7 +162,7 @@ impl Cluster {
             }
         }
         if !lost.is_empty() || redirected.iter().any(|call| !call.asking) {
-            // If it fails, redirected calls still go where they were sent, and lost calls are given up.
+            // If this fails, redirected calls still go to their new node, and lost calls are given up.
             let _ = self.look_up(deadline).await;
         }
         redirected.extend(self.found_again(lost));
@@ -178,7 +178,7 @@ impl Cluster {
         })
     }
 
-    /// Returns the slots, and looks them up if that has not happened yet.
+    /// Returns the slots. Looks them up if that has not happened yet.
     async fn known_slots(&self, deadline: Instant) -> Result<Arc<SlotMap>, Failure> {
         if self.slots.load().masters.is_empty() {
             self.look_up(deadline).await?;
@@ -186,7 +186,7 @@ impl Cluster {
         Ok(self.slots.load_full())
     }
 
-    /// Asks some nodes for the slots, unless that was done a moment ago.
+    /// Looks up the slots at some of the nodes, unless that was done a moment ago.
     #[expect(clippy::disallowed_methods, reason = "how long to wait for nodes, and how often to ask them")]
     pub async fn look_up(&self, deadline: Instant) -> Result<(), Failure> {
         let locked = timeout_at(deadline, self.looked_up.lock()).await;

@@ -1,4 +1,4 @@
-//! The endpoint of connections, and how to connect to it.
+//! The endpoint of connections, and the way to connect to it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::slot_map::Address;
 use crate::store::redis::wire::{Stream, connect, timed_out};
 
-/// The longest that one server may take to accept a connection, greetings included.
+/// Maximum time to connect to one server, including its greetings.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A server to connect to.
@@ -19,10 +19,11 @@ pub struct Endpoint {
     certificates: Option<TlsCertificates>,
 }
 
-/// How the address of the server is found.
+/// The way in which the address of the server is found.
 enum Resolver {
     Fixed(ConnectionInfo),
-    /// The sentinels are asked for the master at each connect. So after a failover, connecting anew finds the new master.
+    /// The sentinels are asked for the master at each connect. So after a failover, a new connection goes to the new
+    /// master.
     Sentinel(Mutex<SentinelClient>),
 }
 
@@ -35,7 +36,7 @@ impl Endpoint {
         Self { resolver: Resolver::Sentinel(Mutex::new(client)), certificates }
     }
 
-    /// A node of the cluster that `template` belongs to.
+    /// Returns a node of the cluster to which `template` belongs.
     pub fn node(template: &ConnectionInfo, certificates: Option<TlsCertificates>, node: &Address) -> Self {
         let (host, port) = (node.host.clone(), node.port);
         let addr = match template.addr() {

@@ -1,8 +1,8 @@
-//! The connections to one Redis server: made when they are needed, replaced when they break.
+//! The connections to one Redis server. They are made when they are needed, and replaced when they break.
 //!
 //! Each runtime on which batches run has a connection of its own, which its batches share. The task that drives a
-//! connection belongs to the runtime that made it. So no thread waits for another, busy one, and no thread has a connection
-//! whose runtime has ended.
+//! connection belongs to the runtime that made it. So no thread waits for another one that is busy, and no thread has a
+//! connection whose runtime has ended.
 
 #![expect(clippy::disallowed_methods, reason = "how long Redis has been silent")]
 
@@ -19,14 +19,15 @@ use super::endpoint::Endpoint;
 use super::shared_connection::{Server, SharedConnection};
 use crate::store::redis::wire::{Call, Failure, InFlight, Reply, Unanswered, closed};
 
-/// A call that had less than this part of the store's timeout says nothing about Redis: its batch had spent the rest on
-/// waiting for others, or on the calls before.
+/// A call with less than this fraction of the store's timeout left says nothing about Redis. Its batch has spent the
+/// rest of the time on waiting for others, or on earlier calls.
 const TELLING_PART: u32 = 4;
 
-/// How often a batch brings along the scripts that Redis has forgotten. Redis may forget them again in between.
+/// Maximum number of times that a batch sends the scripts that Redis has forgotten. Redis may forget them again in
+/// between.
 const MOST_LOADS: usize = 3;
 
-/// Room for a usual command.
+/// Initial capacity, which suffices for most commands.
 const COMMAND_BYTES: usize = 256;
 
 const TOO_FEW: Failure = Failure::Foreign("fewer replies than calls");
@@ -38,7 +39,7 @@ pub struct NodeClient {
     in_flight: InFlight,
 }
 
-/// A call, perhaps one that a cluster node takes only after ASKING.
+/// A call. A cluster node may require ASKING before it.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     pub call: &'a Call,
@@ -46,7 +47,7 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Takes the reply to the call, and that to ASKING before it.
+    /// Takes the reply to the call, and the reply to ASKING before it.
     fn take_reply(&self, replies: &mut impl Iterator<Item = Reply>) -> Result<Reply, Failure> {
         let reply = replies.nth(usize::from(self.asking)).ok_or(TOO_FEW)?;
         reply.error().map_or(Ok(reply), |error| Err(error.into()))
@@ -59,8 +60,8 @@ impl NodeClient {
         Self { server: Arc::new(server), connections: Mutex::default(), in_flight: InFlight::default() }
     }
 
-    /// Makes the calls in one round trip. Redis does not carry out calls whose script it has forgotten. These are sent once
-    /// more, with its text.
+    /// Makes the calls in one round trip. Redis does not carry out a call whose script it has forgotten. Such a call is
+    /// sent once more, with the script's text.
     pub async fn exchange(&self, requests: &[Request<'_>], deadline: Instant) -> Vec<Result<Reply, Failure>> {
         if requests.is_empty() {
             return Vec::new();
@@ -106,7 +107,7 @@ impl NodeClient {
         self.connections.lock().clear();
     }
 
-    /// Sends the calls. If `texts` is set, the first call of each script brings its text along.
+    /// Sends the calls. If `texts` is set, the first call of each script includes its text.
     async fn send(&self, requests: &[Request<'_>], texts: bool, deadline: Instant) -> Vec<Result<Reply, Failure>> {
         let mut commands = Vec::with_capacity(COMMAND_BYTES * requests.len());
         let mut brought = Vec::new();
@@ -136,7 +137,7 @@ impl NodeClient {
         let mut connection = self.connection();
         let mut answer = connection.ask(commands, expected, deadline).await;
         if matches!(answer, Err(Unanswered::NotSent)) {
-            // It broke while it was idle.
+            // The connection broke while it was idle.
             self.drop_connection(&connection);
             connection = self.connection();
             answer = connection.ask(commands, expected, deadline).await;
@@ -150,12 +151,12 @@ impl NodeClient {
             }
             Err(Unanswered::Late) if !is_telling => Err(self.out_of_time(deadline)),
             Err(Unanswered::Late) => Err(self.note_silence(begin, &connection)),
-            // The next call makes a new connection, at once.
+            // The next call makes a new connection at once.
             Err(Unanswered::Broken(error)) => {
                 self.drop_connection(&connection);
                 Err(Failure::Redis(error))
             }
-            // The attempt goes on, for others.
+            // The attempt continues for other callers.
             Err(Unanswered::Unreachable(error)) if !is_telling && !connection.has_failed() => {
                 Err(Failure::Unreachable(error))
             }
@@ -164,8 +165,8 @@ impl NodeClient {
         }
     }
 
-    /// Returns why a batch, which began a timeout before the deadline, has spent its time on waiting for others: Redis has too
-    /// much to do, unless it answered none of those either.
+    /// Returns the failure of a batch that has spent its time waiting for others. `begin` is one timeout before the
+    /// deadline. Redis is overloaded, unless it answered none of the others either.
     fn out_of_time(&self, deadline: Instant) -> Failure {
         let timeout = self.server.timeout;
         let began = deadline.checked_sub(timeout).unwrap_or(deadline);
@@ -175,7 +176,7 @@ impl NodeClient {
     fn note_answer(&self, replies: &[Result<Reply, Failure>], connection: &Arc<SharedConnection>) {
         let mut refusals = replies.iter().filter_map(|reply| reply.as_ref().err());
         match refusals.find(|failure| failure.is_wrong_server()) {
-            // It is a replica by now. Connecting anew finds the master.
+            // The server is a replica by now. A new connection finds the master.
             Some(failure) => {
                 self.drop_connection(connection);
                 self.note_outage(failure.clone());
@@ -184,8 +185,8 @@ impl NodeClient {
         }
     }
 
-    /// Notes that a call had no reply in time. If other calls had one, Redis is just slow. Otherwise it hangs, or this
-    /// connection leads nowhere.
+    /// Records that a call had no reply in time. If other calls got replies, Redis is only slow. Otherwise Redis hangs,
+    /// or this connection leads nowhere.
     fn note_silence(&self, begin: Instant, connection: &Arc<SharedConnection>) -> Failure {
         if !connection.has_answered_since(begin) {
             self.drop_connection(connection);
@@ -199,7 +200,7 @@ impl NodeClient {
         failure
     }
 
-    /// Returns this runtime's connection, or the attempt at one. Begins an attempt if necessary.
+    /// Returns this runtime's connection, or the attempt to make it. Begins an attempt if necessary.
     fn connection(&self) -> Arc<SharedConnection> {
         let runtime = Handle::current();
         let mut connections = self.connections.lock();
@@ -211,7 +212,7 @@ impl NodeClient {
         connection
     }
 
-    /// Lets the next call connect anew, unless another one already has begun to.
+    /// Drops the connection so that the next call connects again, unless another call has already begun to.
     fn drop_connection(&self, connection: &Arc<SharedConnection>) {
         self.connections.lock().retain(|_, other| !Arc::ptr_eq(other, connection));
     }

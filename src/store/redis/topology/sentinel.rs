@@ -10,7 +10,7 @@ pub fn is_tls(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
 
-/// Makes the client. The first URL's user, password, database and TLS are the master's.
+/// Creates the client. User, password, database and TLS of the first URL are the master's.
 pub fn sentinel_client(
     infos: &[ConnectionInfo],
     first: &ConnectionInfo,

@@ -1,4 +1,4 @@
-//! The servers that share the counters, one after the other: for the rare calls that all of them answer.
+//! The servers that share the counters, in a list, for the few calls that go to all of them.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::node_client::NodeClient;
 use crate::store::redis::wire::{Call, Failure, Reply};
 
-/// The key that shows whether a server takes writes. In a cluster, a hash tag follows.
+/// The key that tests whether a server takes writes. In a cluster, a hash tag follows.
 pub const PROBE: &[u8] = b"divvy.probe";
 
 /// All servers that have counters of their own.
@@ -31,7 +31,7 @@ impl Shard {
         self.client.ask(call, deadline).await.map_err(|failure| self.locate(failure))
     }
 
-    /// Returns the failure at this server.
+    /// Adds the server's name to the failure, in a cluster.
     pub fn locate(&self, failure: Failure) -> Failure {
         match &self.name {
             Some(name) => Failure::AtNode(Arc::clone(name), failure.into()),
@@ -39,7 +39,7 @@ impl Shard {
         }
     }
 
-    /// Checks that the server takes writes. The key is gone after a millisecond.
+    /// Checks that the server takes writes. The key expires after a millisecond.
     pub async fn check(&self, deadline: Instant) -> Result<(), Failure> {
         self.ask(Call::command(&[b"SET", &self.probe, b"1", b"PX", b"1"]), deadline).await.map(drop)
     }

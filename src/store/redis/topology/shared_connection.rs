@@ -1,7 +1,7 @@
 //! One connection, from the attempt to make it to its end.
 //!
-//! A task of its own connects. It goes on if the batch that began it gives up: finding out which sentinels hang takes longer
-//! than a batch may wait.
+//! A separate task connects. It continues if the batch that began it gives up, because finding out which sentinels hang
+//! takes longer than a batch may wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,20 +15,20 @@ use super::breaker::Breaker;
 use super::endpoint::Endpoint;
 use crate::store::redis::wire::{Answer, Connection, LastReply, Unanswered, timed_out};
 
-/// An attempt ends after this time, or after the batches' timeout if that is longer.
+/// Maximum duration of an attempt, unless the batches' timeout is longer.
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(3);
 
-/// A server, as all connections to it know it.
+/// State that all connections to one server share.
 pub struct Server {
     pub endpoint: Endpoint,
-    /// The longest that a batch waits.
+    /// Maximum time that a batch waits.
     pub timeout: Duration,
     pub breaker: Breaker,
-    /// On any connection.
+    /// Time of the last reply on any of these connections.
     pub last_reply: Arc<LastReply>,
 }
 
-/// A connection that is being made, is there, or could not be made.
+/// A connection that is being made, exists, or has failed.
 pub struct SharedConnection {
     result: watch::Receiver<Option<Connected>>,
     last_reply: Arc<LastReply>,
@@ -38,7 +38,7 @@ pub struct SharedConnection {
 type Connected = Result<Arc<Connection>, Arc<RedisError>>;
 
 impl SharedConnection {
-    /// Connects, on `runtime`. A success ends an outage, because it takes a reply of Redis.
+    /// Connects, on `runtime`. If it succeeds, an outage is over, because connecting takes a reply from Redis.
     pub fn connect(runtime: &Handle, server: Arc<Server>) -> Self {
         let (sender, result) = watch::channel(None);
         let last_reply: Arc<LastReply> = Arc::default();
@@ -65,12 +65,12 @@ impl SharedConnection {
         is_over && !self.is_connected()
     }
 
-    /// Returns whether any reply has come on this connection since `begin`.
+    /// Returns whether any reply has arrived on this connection since `begin`.
     pub fn has_answered_since(&self, begin: Instant) -> bool {
         self.last_reply.is_since(begin)
     }
 
-    /// Sends commands that have this number of replies together, once there is a connection.
+    /// Sends commands as soon as there is a connection. They have this number of replies in total.
     pub async fn ask(&self, commands: &[u8], replies: usize, deadline: Instant) -> Answer {
         let connection = self.connection(deadline).await.map_err(Unanswered::Unreachable)?;
         connection.ask(commands, replies, deadline).await

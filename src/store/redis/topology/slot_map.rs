@@ -1,4 +1,4 @@
-//! The nodes of a cluster by slot. Nothing here does I/O.
+//! The nodes of a cluster by slot. This module does no I/O.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -11,7 +11,7 @@ use redis::cluster_routing::Slot;
 /// The last slot of every cluster.
 const LAST_SLOT: i64 = 16_383;
 
-/// Tries that nearly always suffice to find a key for a node with a single slot.
+/// Number of attempts that almost always suffice to find a key for a node with a single slot.
 const MOST_TRIES: u32 = 100_000;
 
 /// The address at which a node listens.
@@ -22,7 +22,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Reads `host:port`. An empty host is that of `answered_by`.
+    /// Parses `host:port`. An empty host stands for the host of `answered_by`.
     pub fn parse(text: &str, answered_by: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Some(Self { host: host_or(host, answered_by), port: port.parse().ok()? })
@@ -42,7 +42,7 @@ fn host_or(host: &str, answered_by: &Address) -> String {
 /// The masters by slot.
 #[derive(Debug, Clone, Default)]
 pub struct SlotMap {
-    /// Indices of masters. Slots without a master are missing.
+    /// Indexes of masters. Slots without a master are missing.
     owners: HashMap<Slot, usize, foldhash::fast::RandomState>,
     /// Every master once, in the order of their slots.
     pub masters: Vec<Address>,
@@ -99,7 +99,7 @@ fn read_range(range: &Value) -> Option<(i64, i64, &[Value])> {
     Some((*first, *last, master))
 }
 
-/// Returns the node's id. Another node may write its address in another way.
+/// Returns the node's id. Other nodes may use another form of its address.
 fn identity(node: &[Value]) -> Option<&[u8]> {
     match node {
         [_, _, Value::BulkString(id), ..] => Some(id),

@@ -1,7 +1,7 @@
 //! Hash tags by slot: a key that must be in the slot of another key of a cluster begins with the tag of that slot.
 //!
-//! A tag is the smallest number that Redis puts into the slot, in decimals, so it is the same on all servers and in all
-//! versions. It follows from the slot alone: it contains no bytes of clients, which might be braces.
+//! A tag is the smallest number, in decimal, that Redis puts into the slot. So it is the same on all servers and in all
+//! versions. It depends only on the slot, and contains no bytes from clients, which could be braces.
 
 use std::sync::LazyLock;
 
@@ -25,8 +25,8 @@ static TAGS: LazyLock<HashMap<Slot, u32, RandomState>> = LazyLock::new(|| {
     tags
 });
 
-/// Returns the tag of the key's slot, with braces. Redis computes the slot from the text between the key's first braces, if there
-/// is any, and else from the whole key.
+/// Returns the tag of the key's slot, with braces. Redis computes the slot from the text between the key's first
+/// braces, or from the whole key if there is no such text.
 pub fn tag_of(name: &[u8]) -> String {
     let number = TAGS.get(&Slot::for_key(name)).copied().unwrap_or_default();
     format!("{{{number}}}")

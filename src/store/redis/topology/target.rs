@@ -16,7 +16,7 @@ use crate::store::redis::invalid_target::InvalidRedisTarget;
 use crate::store::redis::options::RedisOptions;
 use crate::store::redis::wire::{Call, Failure, Reply};
 
-/// Where Redis keeps its keys. This decides which keys and arguments a script gets.
+/// The location of keys in Redis, which determines the keys and arguments of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     OneServer,
@@ -65,14 +65,15 @@ impl Target {
         }
     }
 
-    /// Makes the calls in one round trip, or in one round trip for each node of a cluster, all at once.
+    /// Makes the calls in one round trip, or in one round trip per node of a cluster, all at once.
     pub async fn exchange(&self, calls: &[Call], deadline: Instant) -> Vec<Result<Reply, Failure>> {
         match &self.servers {
             Servers::One(client) => {
                 let requests: Vec<_> = calls.iter().map(|call| Request { call, asking: false }).collect();
                 client.exchange(&requests, deadline).await
             }
-            // Boxed: its state for many nodes would be moved around with every hit on a single server.
+            // Boxed, because its state for many nodes would otherwise be moved around with every hit on a single
+            // server.
             Servers::Cluster(cluster) => Box::pin(cluster.exchange(calls, deadline)).await,
         }
     }
@@ -96,7 +97,8 @@ impl Target {
         }
     }
 
-    /// Checks that hits can be answered. In a cluster, one master is enough: while another is away, the rest may be served.
+    /// Checks that hits can be answered. In a cluster, one master is enough: while another is away, the other keys can
+    /// be served.
     pub async fn check(&self, deadline: Instant) -> Result<(), Failure> {
         let shards = self.shards(deadline).await?.list;
         if shards.is_empty() {
@@ -112,7 +114,7 @@ impl Target {
         Ok(counts.into_iter().sum())
     }
 
-    /// Returns whether there is a connection, to any of several nodes.
+    /// Returns whether there is a connection to any of the nodes.
     pub fn is_connected(&self) -> bool {
         match &self.servers {
             Servers::One(client) => client.is_connected(),
@@ -144,7 +146,7 @@ fn parse(
     }
 }
 
-/// Returns the addresses that lead to the cluster.
+/// Returns the addresses at which to look up the cluster.
 fn seeds(infos: &[ConnectionInfo], first: &ConnectionInfo) -> Result<Vec<Address>, InvalidRedisTarget> {
     let mixed = |reason| Err(InvalidRedisTarget::Mixed(reason));
     let credentials = |info: &ConnectionInfo| {

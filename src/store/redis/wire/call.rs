@@ -7,11 +7,11 @@ use super::script::Script;
 
 /// A call of a script, or any other command.
 pub struct Call {
-    /// `None` if the arguments are the whole command.
+    /// The script. `None` if the arguments are the whole command.
     pub script: Option<&'static Script>,
-    /// Whether the script is sent with its text at once, so that Redis cannot have forgotten it.
+    /// Whether the script is sent with its text, so that Redis cannot have forgotten it.
     pub brings_text: bool,
-    /// The first key decides which node of a cluster is asked. Without a key, any node will do.
+    /// The first key determines the node of a cluster. A call without keys can go to any node.
     pub keys: Vec<Vec<u8>>,
     pub arguments: Vec<Vec<u8>>,
     /// The number of a batch's actions that the call applies.
@@ -23,7 +23,7 @@ impl Call {
         Self { script: Some(script), brings_text: false, keys, arguments, actions }
     }
 
-    /// A command. Its second word is its key, unless it goes to a certain node.
+    /// Creates a command. Its second word is its key, unless it goes to a certain node.
     pub fn command(words: &[&[u8]]) -> Self {
         let arguments: Vec<_> = words.iter().map(|word| word.to_vec()).collect();
         let keys = arguments.get(1).cloned().into_iter().collect();
@@ -39,8 +39,8 @@ impl Call {
         self.keys.iter().all(|key| Slot::for_key(key) == self.slot())
     }
 
-    /// Writes the command. Redis may have forgotten a script (after a restart, a failover, SCRIPT FLUSH). `with_text` brings it
-    /// along.
+    /// Writes the command. `with_text` includes the script's text, because Redis may have forgotten it (after a
+    /// restart, a failover, SCRIPT FLUSH).
     pub fn write(&self, with_text: bool, out: &mut Vec<u8>) {
         let mut command = Cmd::new();
         if let Some(script) = self.script {

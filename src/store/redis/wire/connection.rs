@@ -1,8 +1,8 @@
-//! A connection to Redis: commands in, replies out, in the same order.
+//! A connection to Redis. Replies come in the order of the commands.
 //!
-//! All commands of one turn of the runtime are written at once, and all replies that have come are read at once: callers
-//! only append to a queue, and one task drives the connection. The task also keeps the deadlines, with one timer for all of
-//! them.
+//! All commands of one turn of the runtime are written at once, and all replies that have arrived are read at once.
+//! Callers only append to a queue, and one task drives the connection. The task also keeps the deadlines, with one
+//! timer for all of them.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -17,21 +17,21 @@ use super::last_reply::LastReply;
 use super::queue::{Answer, Queue, Unanswered};
 use super::stream::Stream;
 
-/// A connection, which ends when this is dropped.
+/// A connection. Dropping this ends it.
 pub struct Connection {
     queue: Arc<Mutex<Queue>>,
     driver: AbortHandle,
 }
 
 impl Connection {
-    /// Spawns the task that drives the stream, on this runtime. It notes the time of each reply in each of `heard`.
+    /// Spawns the task that drives the stream, on this runtime. It records the time of each reply in each of `heard`.
     pub fn open(stream: Stream, heard: [Arc<LastReply>; 2]) -> Self {
         let queue = Arc::default();
         let driver = Driver::new(stream, Arc::clone(&queue), heard);
         Self { queue, driver: tokio::spawn(driver.run()).abort_handle() }
     }
 
-    /// Sends commands that have this number of replies together.
+    /// Sends commands, which have this number of replies in total.
     pub async fn ask(&self, commands: &[u8], replies: usize, deadline: Instant) -> Answer {
         let (answer, driver) = {
             let mut queue = self.queue.lock();
@@ -39,7 +39,7 @@ impl Connection {
         };
         let Some(answer) = answer else { return Err(Unanswered::NotSent) };
         driver.into_iter().for_each(Waker::wake);
-        // The driver answers every caller, unless its runtime ends. Then the connection has ended, too.
+        // The driver answers every caller, unless its runtime ends. In that case the connection has ended, too.
         answer.await.unwrap_or_else(|_| Err(Unanswered::Broken(Arc::new(closed()))))
     }
 }
@@ -142,7 +142,7 @@ mod tests {
     #[tokio::test]
     async fn connection_that_has_ended_sends_nothing() {
         let (connection, redis) = connect();
-        // The driver has not run yet: it finds the end and the command at once.
+        // The driver has not run yet, so it finds the end and the command at the same time.
         drop(redis);
         let answer = connection.ask(b"one;", 1, soon()).await;
         assert!(matches!(answer, Err(Unanswered::NotSent)), "{answer:?}");

@@ -18,7 +18,7 @@ use super::queue::Queue;
 use super::reply::Reply;
 use super::stream::Stream;
 
-/// Room for each read: more than most replies take.
+/// Capacity for each read, which is more than most replies take.
 const READ_BYTES: usize = 64 << 10;
 /// A buffer that a rare burst has made larger is freed.
 const KEPT_BYTES: usize = 256 << 10;
@@ -28,14 +28,14 @@ pub struct Driver {
     stream: Stream,
     queue: Arc<Mutex<Queue>>,
     heard: [Arc<LastReply>; 2],
-    /// Commands that are being written, and how many of their bytes are written.
+    /// Commands that are being written, and the number of bytes already written.
     writing: Vec<u8>,
     written: usize,
-    /// The start of a reply whose rest is still to come.
+    /// The start of a reply whose rest has not arrived yet.
     read: BytesMut,
-    /// Fires no later than the next deadline.
+    /// A timer that fires no later than the next deadline.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Why the connection has ended.
+    /// The reason why the connection has ended.
     end: Arc<RedisError>,
 }
 
@@ -53,7 +53,7 @@ impl Driver {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RedisError> {
         // A command that is added from here on wakes the task again.
         self.queue.lock().set_driver(cx.waker());
-        // Replies first: a connection that Redis has ended takes no commands.
+        // Replies come first, because a connection that Redis has ended takes no more commands.
         let moved = self.read_all(cx).and_then(|()| self.write_all(cx));
         self.keep_deadlines(cx);
         match moved {
@@ -74,7 +74,7 @@ impl Driver {
         }
     }
 
-    /// Gives each complete reply to its caller.
+    /// Passes each complete reply to its caller.
     fn hand_out(&mut self) -> Result<(), RedisError> {
         let length = self.read.len();
         let mut queue = self.queue.lock();
@@ -104,14 +104,14 @@ impl Driver {
                 Poll::Ready(Err(error)) => return Err(error.into()),
             }
         }
-        // TLS keeps records back until it is flushed.
+        // TLS holds records back until it is flushed.
         match self.stream.as_mut().poll_flush(cx) {
             Poll::Ready(Err(error)) => Err(error.into()),
             _ => Ok(()),
         }
     }
 
-    /// Takes the commands that are to be written next. Returns whether there are any.
+    /// Takes the commands to write next. Returns whether there are any.
     fn take_unsent(&mut self) -> bool {
         self.writing.clear();
         self.writing.shrink_to(KEPT_BYTES);
@@ -138,7 +138,7 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Answers all callers; no caller outlasts its connection.
+    /// Answers all callers, because no caller outlasts its connection.
     fn drop(&mut self) {
         self.queue.lock().close(&self.end);
     }

@@ -1,4 +1,4 @@
-//! Failures: the reasons why a call has no answer.
+//! Failures: the reasons why a call has no result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::store::contract::{StoreError, invalid_cursor};
 
-/// The errors that refuse all hits: Redis is a replica, starts, has no memory or no disk, lacks replicas or
-/// another part of its cluster, runs a script that does not end, no longer accepts divvy's user, or redirects calls, as a
-/// node of a cluster does.
+/// The errors that mean that all hits are refused: Redis is a replica, is starting, has no memory or no disk, lacks
+/// replicas or another part of its cluster, runs a script that does not end, no longer accepts divvy's user, or
+/// redirects calls as a node of a cluster does.
 const OUT_OF_ORDER: [&str; 13] = [
     "READONLY",
     "LOADING",
@@ -30,16 +30,17 @@ const OUT_OF_ORDER: [&str; 13] = [
 const MANY_SLOTS: &str = "a Redis Cluster cannot take from these counters together, because they are in different slots: \
                           nothing was taken; send the hits one by one, or let their rules be stacks of one tenant";
 
-/// Why a call has no answer.
+/// The reason why a call has no result.
 #[derive(Debug, Clone)]
 pub enum Failure {
     /// No reply came in time. The call may have been carried out.
     Timeout(Duration),
-    /// The batch waited for others, which Redis answered, until hardly any time was left. The call may have been carried out.
+    /// The batch waited for others, which Redis answered, until almost no time was left. The call may have been carried
+    /// out.
     Overloaded,
     /// There was no connection to send the call on.
     Unreachable(Arc<RedisError>),
-    /// A call failed like this a moment ago, so this one was not sent.
+    /// An earlier call failed like this a moment ago, so this one was not sent.
     Suspended(Arc<Failure>),
     /// Redis refused the call, or the connection broke. In the second case, the call may have been carried out.
     Redis(Arc<RedisError>),
@@ -51,7 +52,7 @@ pub enum Failure {
     ManySlots,
     /// Redis sent a reply that divvy does not understand.
     Foreign(&'static str),
-    /// A listing was to go on at a cursor that Redis never gave, or gave before the cluster changed.
+    /// A listing was to continue at a cursor that Redis never issued, or issued before the cluster changed.
     Cursor(String),
 }
 
@@ -67,7 +68,7 @@ impl Failure {
         if let Self::AtNode(_, failure) = self { failure.cause() } else { self }
     }
 
-    /// Returns whether Redis refused the call because it does not know the script.
+    /// Returns whether Redis refused the call because it no longer has the script.
     pub fn is_forgotten_script(&self) -> bool {
         self.code() == Some("NOSCRIPT")
     }
@@ -133,7 +134,7 @@ impl Failure {
         inner.split(' ').next().filter(|code| !code.is_empty()).or(error.code())
     }
 
-    /// Describes the failure to the operator, who calls this Redis `name`.
+    /// Describes the failure for the operator. `name` is this Redis.
     pub fn describe(&self, name: &str) -> StoreError {
         match self.cause() {
             Self::Cursor(cursor) => invalid_cursor(cursor),
@@ -166,11 +167,11 @@ impl Failure {
     }
 }
 
-/// The node that a node of a cluster sends a call to.
+/// The node to which a node of a cluster redirects a call.
 pub struct Redirection {
     /// `host:port`. An empty host stands for the host of the node that answered.
     pub node: String,
-    /// Whether only this call goes there, after ASKING: the slot is moving.
+    /// Whether only this call goes there, after ASKING, because the slot is moving.
     pub asking: bool,
 }
 

@@ -1,13 +1,14 @@
-//! A bound on the actions on their way to one Redis.
+//! A bound on the actions in flight to one Redis.
 //!
-//! Redis carries out one command after the other. Without a bound, its queue would grow until every batch, even the first ones in
-//! the queue, ran into its timeout. Redis would then work on results that no caller awaits.
+//! Redis carries out one command after the other. Without a bound, its queue would grow until every batch, even the
+//! first ones in the queue, exceeded its timeout. Redis would then work on results that no caller awaits.
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-/// Actions on their way to Redis at once. At 25 µs each, Redis carries them out in less than a usual timeout. They are enough to
-/// keep it busy over any network: with round trips of 3 ms, a million actions a second.
+/// Maximum number of actions in flight to Redis. At 25 µs each, Redis carries them out in less than a usual timeout.
+/// They are enough to keep Redis busy over any network: with round trips of 3 ms, they allow a million actions per
+/// second.
 const MOST_ACTIONS: usize = 4096;
 
 /// The actions in flight. Batches enter in order.
@@ -20,12 +21,12 @@ impl Default for InFlight {
 }
 
 impl InFlight {
-    /// Waits until this number of actions may be sent. They are in flight until the permit is dropped. Returns `None` if there is
-    /// no room in time.
+    /// Waits until this number of actions may be sent. They are in flight until the permit is dropped. Returns `None`
+    /// if there is no room in time.
     pub async fn enter(&self, actions: usize, deadline: Instant) -> Option<SemaphorePermit<'_>> {
         let actions = u32::try_from(actions.min(MOST_ACTIONS)).unwrap_or(u32::MAX);
-        // Fast path: there is room, so no timer is needed. No batch overtakes another, because a batch that waits already has
-        // all room that there is.
+        // Fast path: there is room, so no timer is needed. No batch overtakes another, because a waiting batch has
+        // already reserved all the room there is.
         if let Ok(permit) = self.0.try_acquire_many(actions) {
             return Some(permit);
         }

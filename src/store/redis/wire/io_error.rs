@@ -4,12 +4,12 @@ use std::io;
 
 use redis::RedisError;
 
-/// This side ended the connection.
+/// Returns the error of a connection that this side has closed.
 pub fn closed() -> RedisError {
     io::Error::from(io::ErrorKind::ConnectionReset).into()
 }
 
-/// Connecting took too long.
+/// Returns the error of a connection that took too long to make.
 pub fn timed_out() -> RedisError {
     io::Error::from(io::ErrorKind::TimedOut).into()
 }

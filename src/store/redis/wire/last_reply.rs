@@ -1,4 +1,4 @@
-//! The time of the last reply. Nothing here does I/O.
+//! The time of the last reply. This module does no I/O.
 
 #![expect(clippy::disallowed_methods, reason = "how long ago Redis was heard")]
 
@@ -15,12 +15,12 @@ impl Default for LastReply {
 }
 
 impl LastReply {
-    /// Notes that a reply has come.
+    /// Records that a reply has arrived.
     pub fn note(&self) {
         *self.0.lock() = Instant::now();
     }
 
-    /// Returns whether any reply has come since `begin`.
+    /// Returns whether any reply has arrived since `begin`.
     pub fn is_since(&self, begin: Instant) -> bool {
         *self.0.lock() > begin
     }

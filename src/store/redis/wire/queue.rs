@@ -10,14 +10,14 @@ use tokio::time::Instant;
 
 use super::reply::Reply;
 
-/// Reason why commands have no replies.
+/// The reason why commands have no replies.
 #[derive(Debug)]
 pub enum Unanswered {
     /// The deadline passed. The commands may have been carried out.
     Late,
     /// The connection broke. The commands may have been carried out.
     Broken(Arc<RedisError>),
-    /// The connection had broken before any of the commands was written.
+    /// The connection had already broken before any of the commands was written.
     NotSent,
     /// There is no connection, so the commands were not sent.
     Unreachable(Arc<RedisError>),
@@ -29,13 +29,13 @@ pub type Answer = Result<Vec<Reply>, Unanswered>;
 /// Commands to be written, and callers that wait for replies.
 #[derive(Default)]
 pub struct Queue {
-    /// Commands without a written byte.
+    /// Commands of which no byte has been written.
     unsent: Vec<u8>,
-    /// In the order of their commands.
+    /// Callers, in the order of their commands.
     callers: VecDeque<Caller>,
-    /// The number of the last callers whose commands are in `unsent`.
+    /// Number of callers, from the end, whose commands are in `unsent`.
     unsent_callers: usize,
-    /// No caller has an earlier deadline.
+    /// The earliest deadline of all callers, or a time before it.
     earliest: Option<Instant>,
     /// Wakes the driver. The first caller in a turn takes it.
     driver: Option<Waker>,
@@ -43,16 +43,16 @@ pub struct Queue {
 }
 
 struct Caller {
-    /// The number of replies to its commands, and those that have come.
+    /// The number of replies to the caller's commands, and the replies that have arrived.
     expected: usize,
     replies: Vec<Reply>,
     deadline: Instant,
-    /// `None` once the deadline has passed. The replies are still to come.
+    /// `None` once the deadline has passed. The replies have yet to arrive.
     answer: Option<oneshot::Sender<Answer>>,
 }
 
 impl Queue {
-    /// Adds commands that have this number of replies together. Returns `None` if the connection has ended.
+    /// Adds commands, which have this number of replies in total. Returns `None` if the connection has ended.
     pub fn push(&mut self, commands: &[u8], expected: usize, deadline: Instant) -> Option<oneshot::Receiver<Answer>> {
         if self.is_closed {
             return None;
@@ -66,12 +66,12 @@ impl Queue {
         Some(answer)
     }
 
-    /// Returns what wakes the driver, if it is to be woken.
+    /// Returns the waker of the driver, if the driver must be woken.
     pub fn take_driver(&mut self) -> Option<Waker> {
         self.driver.take()
     }
 
-    /// Has the next caller wake the driver.
+    /// Sets the waker, so that the next caller wakes the driver.
     pub fn set_driver(&mut self, waker: &Waker) {
         self.driver.get_or_insert_with(|| waker.clone());
     }
@@ -82,7 +82,7 @@ impl Queue {
         self.unsent_callers = 0;
     }
 
-    /// Hands a reply to the first caller.
+    /// Passes a reply to the first caller.
     pub fn take_reply(&mut self, reply: Reply) {
         let Some(first) = self.callers.front_mut() else { return };
         first.replies.push(reply);
@@ -94,7 +94,7 @@ impl Queue {
         }
     }
 
-    /// Returns the time when [`Queue::expire`] is to be called next.
+    /// Returns the time at which to call [`Queue::expire`] next.
     pub fn earliest_deadline(&self) -> Option<Instant> {
         self.earliest
     }
@@ -111,7 +111,7 @@ impl Queue {
         }
     }
 
-    /// Answers all callers: the connection has ended, for this reason.
+    /// Answers all callers, because the connection has ended for this reason.
     pub fn close(&mut self, reason: &Arc<RedisError>) {
         self.is_closed = true;
         let sent = self.callers.len().saturating_sub(self.unsent_callers);

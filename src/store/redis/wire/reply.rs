@@ -1,32 +1,32 @@
-//! Replies. Nothing here does I/O.
+//! Replies. This module does no I/O.
 //!
-//! The replies of scripts that decide are lists of texts, and are read in place. The client library reads any other.
+//! The replies of scripts that decide are lists of texts, and are read in place. The client library reads all others.
 
 use bytes::BytesMut;
 use redis::{FromRedisValue, RedisError, Value};
 
 use super::failure::Failure;
 
-/// One reply, as it came.
+/// One reply, unparsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply(Vec<u8>);
 
-/// Bytes that no Redis sends.
+/// The error for bytes that no Redis sends.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed;
 
 impl Reply {
-    /// Takes the reply that `bytes` begin with off them. Returns `None` if a part of it is still to come.
+    /// Removes the first reply from `bytes`, and returns it. Returns `None` if it is incomplete.
     pub fn take(bytes: &mut BytesMut) -> Result<Option<Self>, Malformed> {
         Ok(end_of(bytes)?.map(|end| Self(bytes.split_to(end).to_vec())))
     }
 
-    /// Returns whether it is a push, which Redis sends of its own accord. It answers no command.
+    /// Returns whether this is a push, which Redis sends on its own. It is not the answer to a command.
     pub fn is_push(&self) -> bool {
         self.0.first() == Some(&b'>')
     }
 
-    /// Returns the error, if the reply is one.
+    /// Returns the error, if the reply is an error.
     pub fn error(&self) -> Option<RedisError> {
         matches!(self.0.first(), Some(b'-' | b'!')).then(|| self.value().err()).flatten()
     }
@@ -36,7 +36,7 @@ impl Reply {
         redis::parse_redis_value(&self.0)?.extract_error()
     }
 
-    /// Returns the value as a `T`. If it is not a `T`, the failure says `wrong`.
+    /// Returns the value as a `T`. If it is not a `T`, the failure has the text `wrong`.
     pub fn decode<T: FromRedisValue>(&self, wrong: &'static str) -> Result<T, Failure> {
         redis::from_redis_value(self.value()?).map_err(|_| Failure::Foreign(wrong))
     }
@@ -50,7 +50,7 @@ impl Reply {
     }
 }
 
-/// Returns where the reply that `bytes` begin with ends, or `None` if a part of it is still to come.
+/// Returns the end of the first reply in `bytes`, or `None` if the reply is incomplete.
 fn end_of(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     let pairs = |count: i64| u64::try_from(count).unwrap_or(0).saturating_mul(2);
     let mut rest = bytes;
@@ -64,7 +64,7 @@ fn end_of(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         match kind {
             b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => {}
             b'$' | b'=' | b'!' => {
-                // A length below 0 stands for nil. No text and no end of line follow.
+                // A negative length stands for nil. No text and no end of line follow.
                 if let Ok(len) = usize::try_from(count()?) {
                     let end = len.checked_add(2).ok_or(Malformed)?;
                     let Some(after) = rest.get(end..) else { return Ok(None) };
@@ -81,7 +81,7 @@ fn end_of(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     Ok(Some(bytes.len() - rest.len()))
 }
 
-/// Takes a line with a number off `rest`. Returns its first byte and the number.
+/// Removes a line with a number from the front of `rest`. Returns its first byte and the number.
 fn take_head(rest: &mut &[u8]) -> Option<(u8, i64)> {
     let (line, after) = line(rest)?;
     *rest = after;
@@ -89,7 +89,7 @@ fn take_head(rest: &mut &[u8]) -> Option<(u8, i64)> {
     Some((*kind, number(digits)?))
 }
 
-/// Takes a text or an error off `rest`.
+/// Removes a text or an error from the front of `rest`.
 fn take_text<'a>(rest: &mut &'a [u8]) -> Option<Result<&'a str, RedisError>> {
     if rest.starts_with(b"-") {
         let (error, after) = line(rest)?;
@@ -104,7 +104,7 @@ fn take_text<'a>(rest: &mut &'a [u8]) -> Option<Result<&'a str, RedisError>> {
 
 /// Returns the first line without its end, and the bytes after it.
 fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    // Most lines have a few bytes, so this is faster than a search made for long ones.
+    // Most lines have only a few bytes, so this is faster than a search that is optimized for long ones.
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
     let (line, after) = (bytes.get(..end)?, bytes.get(end + 1..)?);
     Some((line.strip_suffix(b"\r").unwrap_or(line), after))
@@ -116,7 +116,7 @@ fn number(digits: &[u8]) -> Option<i64> {
 
 #[cfg(test)]
 impl Reply {
-    /// Makes a list of these elements, each a line such as `:5`.
+    /// Returns a list of these elements, each a line such as `:5`.
     pub fn list(elements: &[String]) -> Self {
         Self(format!("*{}\r\n{}", elements.len(), elements.concat()).into())
     }
@@ -199,7 +199,7 @@ mod tests {
         assert!(Reply::from_line(":1\r\n").error().is_none());
     }
 
-    /// Generates any reply of RESP 2 or 3, as bytes.
+    /// Generates arbitrary replies of RESP 2 or 3, as bytes.
     fn any_reply() -> impl Strategy<Value = String> {
         let blob =
             |kind: &'static str| "[ -~\r\n]{0,9}".prop_map(move |text| format!("{kind}{}\r\n{text}\r\n", text.len()));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes are read without a panic.
+        /// Arbitrary bytes are read without a panic.
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(prop::sample::select(b"*$:+-_\r\n0123|>x".to_vec()), 0..60)) {
             if let Ok(Some(end)) = end_of(&bytes) {
@@ -241,7 +241,7 @@ mod tests {
             let _ = Reply(bytes).texts();
         }
 
-        /// Replies are split, and the client library's parser agrees on each of them.
+        /// Replies are separated correctly, and the client library's parser agrees about each of them.
         #[test]
         fn replies_end_where_the_next_one_begins(replies in prop::collection::vec(any_reply(), 1..5), cut in any::<prop::sample::Index>()) {
             let mut bytes = BytesMut::from(replies.concat().as_bytes());

@@ -1,11 +1,11 @@
-//! A Lua script as calls send it.
+//! A Lua script in the form that calls send.
 
 /// A Lua script.
 pub struct Script {
     /// The name under which the script of groups calls it.
     pub name: &'static str,
     pub text: String,
-    /// The hash of the text. Redis may have forgotten the script with it.
+    /// The hash of the text. Redis finds the script by it, unless it has forgotten the script.
     pub hash: String,
 }
 

@@ -1,4 +1,4 @@
-//! The bytes to and from a Redis, over TCP, TLS or a unix socket, with the greetings done.
+//! The byte stream of a connection to Redis, over TCP, TLS or a unix socket, after the greetings.
 
 use std::io;
 use std::pin::Pin;
@@ -47,7 +47,7 @@ async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
         return Err(io::Error::new(io::ErrorKind::NotFound, "no address found for the host"));
     }
     let (stream, _) = select_ok(attempts).await?;
-    // A write has all commands that there are for now, so waiting for more gains nothing.
+    // A write contains all commands that are ready, so waiting for more gains nothing.
     stream.set_nodelay(true)?;
     Ok(stream)
 }
@@ -60,7 +60,7 @@ async fn greet(stream: Stream, settings: &RedisConnectionInfo) -> Result<Stream,
     Arc::try_unwrap(shared).map(Mutex::into_inner).map_err(|_| closed())
 }
 
-/// A stream that is given back.
+/// A stream that is given back after use.
 struct Lent(Arc<Mutex<Stream>>);
 
 impl AsyncRead for Lent {

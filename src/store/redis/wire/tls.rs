@@ -11,16 +11,16 @@ use rustls::{ClientConfig, RootCertStore};
 use crate::files;
 use crate::store::redis::invalid_target::InvalidRedisTarget;
 
-/// The largest file. It has room for thousands of certificates.
+/// Maximum size of a file. It has room for thousands of certificates.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Files in PEM, for servers whose certificates no public authority has signed, and for servers that demand certificates of
-/// clients.
+/// PEM files, for servers whose certificate is not signed by a public authority, and for servers that require client
+/// certificates.
 #[derive(Debug, Clone, Default)]
 pub struct RedisTls {
     /// The trusted authorities, in place of the system's.
     pub ca: Option<PathBuf>,
-    /// divvy's own certificate, and the key that goes with it.
+    /// divvy's own certificate, and its private key.
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
@@ -39,7 +39,8 @@ impl RedisTls {
     }
 }
 
-/// Reads a file, which must have a section of that kind. The library would accept an empty file, and trust no authority.
+/// Reads a file, which must have a section of that kind. The library would accept an empty file, and would then trust
+/// no authority.
 fn read(path: &Path, kind: &'static str) -> Result<Vec<u8>, InvalidRedisTarget> {
     let content = files::read(path, MAX_FILE_BYTES)
         .map_err(|reason| InvalidRedisTarget::Unreadable { path: path.to_owned(), reason })?;

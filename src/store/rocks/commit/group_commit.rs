@@ -1,18 +1,18 @@
 //! Group commit: many connections wait for one commit, and one of them, the leader, makes it.
 //!
-//! There is no timer. A connection that waits and finds no leader becomes the leader. It hands leadership to one that
-//! waits for the next commit. The engine decides what a commit writes.
+//! There is no timer. A waiting connection becomes the leader if there is none. It then passes leadership to a
+//! connection that waits for the next commit. The engine decides what a commit writes.
 //!
 //! # Invariants
 //!
-//! 1. There is at most one [`Leader`]. Leadership is a value: its holder may make commits, and dropping it passes it on.
-//!    A waiter that leaves, at any time, never takes leadership with it.
+//! 1. There is at most one [`Leader`]. Leadership is a value: its holder may make commits, and dropping it passes it
+//!    on. A waiter may leave at any time without taking leadership with it.
 //! 2. Commits are numbered and made one at a time, in order. [`Leader::begin`] opens the next commit, then the leader
 //!    takes every change made so far. A change made under a stripe's lock therefore belongs to the commit that is open
 //!    at that time, or is already written by the one before.
 //! 3. Commit n is appended to the journal before commit n + 1. Replaying records in order ends in the newest state.
 //! 4. Commit n counts as done only when every change of commits 1 to n is durable. After a failed commit, the next
-//!    successful one first makes up for it.
+//!    successful one first writes what it did not.
 //! 5. A journal record is deleted only when every counter that it changes has a newer or equal record of its own, or a
 //!    newer change in the journal.
 //! 6. A counter leaves the table only when its own record holds its newest state, on stable storage.
@@ -29,7 +29,7 @@ use crate::store::contract::StoreError;
 use crate::store::rocks::sync::atomic::AtomicU64;
 use crate::store::rocks::sync::{Mutex, oneshot};
 
-/// Fewer waiters than this are not worth a search for those that have left.
+/// Minimum number of waiters for which a search for those that have left is worthwhile.
 const MIN_SWEEP: usize = 1024;
 
 /// The waiters, the commits that they wait for, and whether there is a leader.
@@ -43,7 +43,7 @@ struct Queue {
     waiters: Vec<Waiter>,
     /// Number of waiters at which those that have left are removed: twice the number that the last sweep kept.
     sweep_at: usize,
-    /// A leader exists.
+    /// Whether there is a leader.
     is_led: bool,
     is_closed: bool,
 }
@@ -61,13 +61,13 @@ enum Message {
     Leading(Leader),
 }
 
-/// The thread of a waiter.
+/// Identifies the thread of a waiter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct ThreadId(usize);
 
-/// Waiters of one thread whose commit is made. Dropping it releases them.
+/// Waiters of one thread whose commit is complete. Dropping it releases them.
 ///
-/// Waking a task of another thread takes a system call, and waking one of the same thread takes none. So the leader
+/// Waking a task of another thread takes a system call. Waking a task of the same thread takes none. So the leader
 /// wakes one waiter of each thread, which wakes the others.
 struct Relay {
     waiters: Vec<oneshot::Sender<Message>>,
@@ -81,7 +81,7 @@ pub struct Leader {
 }
 
 impl GroupCommit {
-    /// Makes a group commit whose first commit follows number `last`.
+    /// Creates a group commit whose first commit follows number `last`.
     pub fn new(last: u64) -> Arc<Self> {
         Arc::new(Self {
             open: AtomicU64::new(last + 1),
@@ -100,10 +100,10 @@ impl GroupCommit {
         self.done.load(Acquire)
     }
 
-    /// Waits until commit `number` is durable, or until this caller is to lead: it then gets the leadership.
+    /// Waits until commit `number` is durable, or until this caller must lead, in which case it gets the leadership.
     ///
     /// # Errors
-    /// Fails if the commit has failed, or if the store is closed.
+    /// The commit has failed, or the store is closed.
     pub async fn wait_for(self: &Arc<Self>, number: u64) -> Result<Option<Leader>, StoreError> {
         let released = {
             let mut queue = self.queue.lock();
@@ -129,7 +129,7 @@ impl GroupCommit {
         }
     }
 
-    /// The number of waiters.
+    /// Returns the number of waiters.
     pub fn waiting(&self) -> usize {
         self.queue.lock().waiters.len()
     }
@@ -140,12 +140,12 @@ impl GroupCommit {
         (!std::mem::replace(&mut queue.is_led, true)).then(|| Leader::of(self))
     }
 
-    /// Like [`Leader::begin`], for a leader whose thread has ended. No change may be made anymore.
+    /// Begins a commit as [`Leader::begin`] does, for a leader whose thread has ended. No change may be made anymore.
     pub fn begin_for_absent_leader(&self) -> u64 {
         self.open.fetch_add(1, AcqRel)
     }
 
-    /// Turns later waiters away with an error, and still serves those that wait already.
+    /// Refuses later waiters with an error, but still serves those that are already waiting.
     pub fn close(&self) {
         self.queue.lock().is_closed = true;
     }
@@ -192,7 +192,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         for waiter in self.waiters.drain(..) {
-            // A waiter that has left misses nothing.
+            // A waiter that has left needs no message.
             let _ = waiter.send(Message::Committed(self.result.clone(), None));
         }
     }
@@ -230,8 +230,8 @@ impl Leader {
 
 impl Drop for Leader {
     fn drop(&mut self) {
-        // A loop and not recursion, because a hundred thousand waiters may have left. A waiter that leaves later, with
-        // the leadership in its channel, drops it there, which passes it on as well.
+        // This is a loop and not a recursion, because a hundred thousand waiters may have left. If a waiter leaves
+        // later, with the leadership in its channel, it drops the leadership there, which passes it on as well.
         let mut passing = self.group.take();
         while let Some(group) = passing.take() {
             let next = {

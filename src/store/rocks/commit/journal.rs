@@ -13,7 +13,7 @@ use crate::store::codec::leb128::{read_bytes, read_number, write_number};
 use crate::store::contract::StoreError;
 
 const LENGTH: usize = size_of::<u32>();
-/// Bytes of a fixed window's value.
+/// Size of a fixed window's value (bytes).
 const WINDOW: usize = 16;
 /// First bytes of a record of format 2.
 const MAGIC: [u8; LENGTH] = [2, 0, 0, 0xff];
@@ -27,7 +27,7 @@ pub struct Change<'a> {
     pub value: &'a [u8],
 }
 
-/// A record that ends in the middle of a change, or refers to more of a key than there was.
+/// The error for a record that ends in the middle of a change, or refers to more bytes of a key than the key had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a journal record ends in the middle of a change")]
 pub struct Truncated;
@@ -56,7 +56,8 @@ pub fn stage(staged: &mut Vec<u8>, key: &[u8], write_value: impl FnOnce(&mut Vec
 /// nothing, if their lengths differ.
 pub fn restage(staged: &mut Vec<u8>, offset: usize, write_value: impl FnOnce(&mut Vec<u8>)) -> bool {
     let end = staged.len();
-    // First written at the end, since that memory was just used. A separate buffer's was not.
+    // The value is first written at the end, because that memory was just used. The memory of a separate buffer was
+    // not.
     write_value(staged);
     let (earlier, later) = staged.split_at_mut(end);
     let earlier_length = offset.checked_sub(LENGTH).and_then(|start| earlier.get(start..offset));
@@ -84,12 +85,12 @@ pub fn staged(mut staged: &[u8]) -> impl Iterator<Item = Result<Change<'_>, Trun
     })
 }
 
-/// Bytes that a change takes when it is staged.
+/// Returns the number of bytes that a change takes when it is staged.
 pub fn staged_length(change: &Change<'_>) -> usize {
     2 * LENGTH + change.key.len() + change.value.len()
 }
 
-/// Packs staged changes into a record. Reused from record to record.
+/// Packs staged changes into a record. It is reused from record to record.
 #[derive(Debug, Default)]
 pub struct Packer {
     key_before: Vec<u8>,
@@ -115,7 +116,7 @@ impl Packer {
             record.extend_from_slice(rest);
             write_number(record, value.len() as u64);
             match <&[u8; WINDOW]>::try_from(value) {
-                // The usual case: a copy without a call.
+                // Fast path: a copy without a call.
                 Ok(window) => record.extend_from_slice(window),
                 Err(_) => record.extend_from_slice(value),
             }

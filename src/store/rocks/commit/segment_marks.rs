@@ -1,15 +1,14 @@
-//! Marks that say which counters the journal still has to keep: one for each change, and the last one whose counters
-//! are all written back.
+//! Marks that say which counters still need the journal. Each change has a mark. Another mark names the last segment
+//! whose counters are all written back.
 //!
-//! The journal is cut into numbered segments. A change carries the number of the segment that was open when it was
-//! made. The change is in that segment or in the first commit of the next one: [`SegmentMarks::open`] says how to read
-//! the number.
+//! The journal is divided into numbered segments. A change carries the number of the segment that was open when it was
+//! made. The change is in that segment or in the first commit of the next one: see [`SegmentMarks::open`].
 
 use crate::store::rocks::sync::atomic::AtomicU32;
 use crate::store::rocks::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-/// The low bits of a segment's number, which fit into a slot of the table. A counter that does not change for 65,536
-/// segments looks as if it had changed recently, while that segment is kept. The only effect is that it stays in
+/// The low bits of a segment's number, which fit into a slot of the table. If a counter does not change for 65,536
+/// segments, it looks as if it had changed recently, while that segment is kept. The only effect is that it stays in
 /// memory.
 pub type Mark = u16;
 
@@ -25,11 +24,11 @@ impl SegmentMarks {
         Self { open: AtomicU32::new(1), clean: AtomicU32::new(0) }
     }
 
-    /// The number of the open segment.
+    /// Returns the number of the open segment.
     ///
     /// A change must read it under its stripe's lock, after the stripe is marked as pending. If a commit has taken the
-    /// stripe's changes before that, the change sees the segments that were closed by then. So no change lies later
-    /// than in the first commit after its segment.
+    /// stripe's changes before that, the change sees the segments that were closed by then. So no change is later than
+    /// in the first commit after its segment.
     pub fn open(&self) -> u32 {
         self.open.load(Acquire)
     }
@@ -39,12 +38,13 @@ impl SegmentMarks {
         self.open.fetch_add(1, AcqRel)
     }
 
-    /// Returns the last segment that is written back: so is every counter whose last change is in it or earlier.
+    /// Returns the last segment that is written back: the own record of every counter whose last change is in this
+    /// segment or earlier is current.
     pub fn clean(&self) -> u32 {
         self.clean.load(Acquire)
     }
 
-    /// Notes that every counter whose last change is in segment `number` or earlier is written back permanently.
+    /// Records that every counter whose last change is in segment `number` or earlier is written back.
     pub fn set_clean(&self, number: u32) {
         self.clean.fetch_max(number, Release);
     }
@@ -55,7 +55,7 @@ impl SegmentMarks {
         open.wrapping_sub(u32::from((open as Mark).wrapping_sub(mark)))
     }
 
-    /// Whether the counter's own record holds its last change, which has this mark.
+    /// Returns whether the counter's own record contains its last change, which has this mark.
     pub fn is_clean(&self, mark: Mark) -> bool {
         // A mark from before the first segment becomes a number near the largest.
         let number = self.number(mark);

@@ -4,19 +4,19 @@ use std::collections::VecDeque;
 
 use super::segment_marks::SegmentMarks;
 
-/// Segments of a full journal, at least.
+/// Minimum number of segments in a full journal.
 const SEGMENTS: u64 = 32;
-/// A segment is shorter than the table by this factor, at least. Otherwise the counters of one segment might fill the
-/// table, and none of them can be evicted.
+/// Minimum ratio of the table's length to a segment's. Otherwise, the counters of one segment might fill the table, and
+/// none of them could be evicted.
 const TABLE_TO_SEGMENT: u64 = 32;
-/// Length that a segment may have in front of any table (bytes).
+/// Length that a segment may have regardless of the table (bytes).
 const SHORTEST_SEGMENT: u64 = 64 << 10;
 
 /// A run of commits whose counters are written back together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     pub number: u32,
-    /// The first commit in it, which is after the last one if it has none.
+    /// The first commit in the segment. If there is none, it is after the last one.
     pub first: u64,
     pub last: u64,
     pub bytes: u64,
@@ -28,12 +28,12 @@ pub struct Segments {
     segments: VecDeque<Segment>,
     bytes: u64,
     max_bytes: u64,
-    /// Bytes at which a segment is closed.
+    /// Length at which a segment is closed (bytes).
     segment_bytes: u64,
 }
 
 impl Segments {
-    /// Makes an empty journal of at most `max_bytes`, in front of a table with `table_bytes`.
+    /// Creates an empty journal of at most `max_bytes`, for a table with `table_bytes`.
     pub fn new(max_bytes: u64, table_bytes: u64, marks: &SegmentMarks) -> Self {
         let longest_segment = (table_bytes / TABLE_TO_SEGMENT).max(SHORTEST_SEGMENT);
         let segment_bytes = (max_bytes / SEGMENTS).min(longest_segment);
@@ -46,7 +46,7 @@ impl Segments {
         self.segments.push_back(Segment { number: marks.open(), first: last + 1, last, bytes: 0 });
     }
 
-    /// Bytes of all segments.
+    /// Returns the bytes of all segments.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -74,12 +74,12 @@ impl Segments {
         closed
     }
 
-    /// Whether the journal is longer than it may be.
+    /// Returns whether the journal exceeds its maximum length.
     pub fn is_full(&self) -> bool {
         self.bytes > self.max_bytes
     }
 
-    /// Whether a segment should be written back, to make room for the next ones.
+    /// Returns whether a segment should be written back, to make room for the next ones.
     pub fn is_long(&self) -> bool {
         self.bytes > self.max_bytes - 2 * self.segment_bytes
     }

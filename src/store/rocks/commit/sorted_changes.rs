@@ -1,6 +1,6 @@
 //! Staged changes in the order of their keys.
 //!
-//! Keys of one rule differ only in the actor. So the comparison skips the bytes that all keys share. The next eight
+//! Keys of one rule differ only in the actor, so the comparison skips the bytes that all keys share. The next eight
 //! bytes, compared as one number, nearly always decide.
 
 use super::journal::{self, Change};
@@ -38,12 +38,12 @@ impl<'a> SortedChanges<'a> {
         sorted
     }
 
-    /// Average length of a change.
+    /// Returns the average length of a change.
     pub fn average_bytes(&self) -> usize {
         self.changes.len() / self.order.len().max(1)
     }
 
-    /// The changes, in order.
+    /// Iterates over the changes, in order.
     pub fn iter(&self) -> impl Iterator<Item = Change<'a>> {
         self.order.iter().filter_map(|sort_key| change_at(self.changes, *sort_key))
     }

@@ -1,5 +1,5 @@
-//! The journal records that no fsync has covered. They are kept in memory, because a disk that fails may lose them
-//! although they were written.
+//! The journal records that no fsync has covered. They are kept in memory, because a failing disk may lose them even
+//! after they were written.
 
 use super::journal;
 
@@ -7,7 +7,7 @@ use super::journal;
 const CHUNK_BYTES: usize = 1 << 20;
 /// Bytes beyond which a commit waits for an fsync.
 const MAX_BYTES: usize = 48 << 20;
-/// Bytes beyond which a large batch waits for an fsync before it changes anything, so that commits need not wait.
+/// Bytes beyond which a large batch waits for an fsync before it changes anything. So commits need not wait.
 const MANY_BYTES: usize = 8 << 20;
 
 /// The records since the last fsync, in chunks.
@@ -27,7 +27,8 @@ impl UnsyncedRecords {
         self.bytes += record.len();
         let has_room = |chunk: &Vec<u8>| chunk.len() + record.len() <= CHUNK_BYTES;
         if !self.chunks.last().is_some_and(has_room) {
-            // A chunk that grew would be copied. The system provides its pages only as they are written.
+            // A chunk that grows would be copied. The system provides the pages of a large chunk only as they are
+            // written.
             self.chunks.push(Vec::with_capacity(CHUNK_BYTES));
         }
         if let Some(chunk) = self.chunks.last_mut() {
@@ -35,12 +36,12 @@ impl UnsyncedRecords {
         }
     }
 
-    /// Whether a commit has to wait for an fsync.
+    /// Returns whether a commit must wait for an fsync.
     pub fn is_full(&self) -> bool {
         self.bytes > MAX_BYTES
     }
 
-    /// Whether large batches have to wait for an fsync.
+    /// Returns whether large batches must wait for an fsync.
     pub fn is_long(&self) -> bool {
         self.bytes > MANY_BYTES
     }
@@ -52,7 +53,7 @@ impl UnsyncedRecords {
         *self = records;
     }
 
-    /// The records, oldest first.
+    /// Iterates over the records, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.chunks.iter().flat_map(|chunk| journal::staged(chunk).map_while(Result::ok).map(|record| record.value))
     }

@@ -1,7 +1,7 @@
 //! Records of limits of single actors in the database.
 //!
-//! A key is the layout's version, the rule's label, a zero byte and the actor; a value is when the limit expires
-//! (nanoseconds since 1970, all bits set: never) and its credits, both little-endian.
+//! A key consists of the layout's version, the rule's label, a zero byte and the actor. A value consists of the limit's
+//! expiry (nanoseconds since 1970; all bits set means never) and its credits, both little-endian.
 
 use super::database::Database;
 use crate::clock::Timestamp;
@@ -10,12 +10,12 @@ use crate::store::contract::{ActorLimit, LIMITS_PER_PAGE, LimitChange, LimitCurs
 /// First byte of every key: the version of the layout of keys and values.
 const VERSION: u8 = 1;
 
-/// Stores the changes, with `sync` on stable storage.
+/// Stores the changes, on stable storage if `sync` is set.
 pub fn write(database: &Database, changes: &[LimitChange], sync: bool) -> Result<(), StoreError> {
     database.write_limits(changes.iter().map(|change| (key(change), change.limit.map(value))), sync)
 }
 
-/// Removes expired limits. It does not wait for stable storage, since an expired limit stays expired.
+/// Removes expired limits. Does not wait for stable storage, because an expired limit stays expired.
 pub fn forget(database: &Database, expired: &[LimitChange]) -> Result<(), StoreError> {
     database.write_limits(expired.iter().map(|change| (key(change), None)), false)
 }

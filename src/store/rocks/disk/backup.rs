@@ -1,8 +1,8 @@
-//! Backups of a store that goes on serving.
+//! Backups of a store that continues to serve.
 //!
 //! A backup is a directory with a copy of the database, the key for ids, the format, and a file that marks it as a
-//! backup. It gets its name when it is complete, so neither a failure nor a kill leaves an incomplete one. Clients ask
-//! for backups, so the operator chooses the directory, and clients choose only a name.
+//! backup. It gets its name when it is complete, so a failure or a kill never leaves an incomplete backup under that
+//! name. Clients request backups, so the operator chooses the directory, and clients choose only a name.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
@@ -26,13 +26,13 @@ pub struct Backups {
     one_at_a_time: Arc<Mutex<()>>,
 }
 
-/// A backup that is about to be taken. Only one exists at a time.
+/// A backup that is about to be made. Only one exists at a time.
 pub struct PendingBackup {
     path: PathBuf,
     /// Its path while it is incomplete.
     partial: PathBuf,
     _alone: OwnedMutexGuard<()>,
-    /// The locked directory, so that no other process takes the incomplete backup for a leftover.
+    /// The locked directory, so that no other process mistakes the incomplete backup for a leftover.
     _lock: File,
 }
 
@@ -75,7 +75,7 @@ fn name_within(dir: &Path, name: &str) -> Option<String> {
         return None;
     }
     if let Some(parent) = parent {
-        // Canonical paths, so that `..` and links lead nowhere else.
+        // Paths are made canonical, so that `..` and links cannot lead elsewhere.
         let is_same = parent.is_absolute() && fs::canonicalize(parent).ok()? == fs::canonicalize(dir).ok()?;
         return is_same.then(|| name.to_owned());
     }
@@ -83,7 +83,7 @@ fn name_within(dir: &Path, name: &str) -> Option<String> {
 }
 
 impl PendingBackup {
-    /// Lets `copy` write the database into a directory, and makes a backup of that.
+    /// Makes the backup: `copy` writes the database into a directory.
     pub fn take(self, copy: impl FnOnce(&Path) -> Result<(), StoreError>) -> Result<PathBuf, BackupError> {
         let failed = |reason: String| BackupError::Failed { path: self.path.clone(), reason };
         match directory::is_empty(&self.path) {
@@ -92,13 +92,13 @@ impl PendingBackup {
             Ok(false) => return Err(BackupError::Exists),
             Err(error) => return Err(failed(error.to_string())),
         }
-        // It exists only if another process is taking a backup with this name.
+        // The directory exists only if another process is making a backup with this name.
         if self.partial.exists() {
             return Err(BackupError::Busy);
         }
         let copied = copy(&self.partial).map_err(|error| error.to_string());
         if let Err(reason) = copied.and_then(|()| self.finish().map_err(|error| error.to_string())) {
-            // The caller needs the first failure, and not one of cleaning up.
+            // The caller needs the first failure, and not a failure to clean up.
             let _ = fs::remove_dir_all(&self.partial);
             let _ = fs::remove_dir_all(copying(&self.partial));
             return Err(failed(reason));
@@ -118,7 +118,7 @@ impl PendingBackup {
     }
 }
 
-/// Returns the directory that RocksDB copies a database to before it renames that to `partial`.
+/// Returns the directory into which RocksDB copies a database before it renames the directory to `partial`.
 fn copying(partial: &Path) -> PathBuf {
     let mut name = partial.as_os_str().to_owned();
     name.push(COPYING);
@@ -144,13 +144,13 @@ fn remove_leftovers(dir: &Path) -> io::Result<File> {
     Ok(lock)
 }
 
-/// Whether a name has the form `.NAME.partial` or `.NAME.partial.tmp`.
+/// Returns whether a name has the form `.NAME.partial` or `.NAME.partial.tmp`.
 fn is_partial(name: &str) -> bool {
     let name = name.strip_suffix(COPYING).unwrap_or(name);
     name.strip_suffix(PARTIAL).and_then(|name| name.strip_prefix('.')).is_some_and(|name| !name.is_empty())
 }
 
-/// Whether the directory contains only files of a database, and so is one of divvy's backups.
+/// Returns whether the directory contains only files of a database, and so is one of divvy's backups.
 fn holds_a_copy(dir: &Path) -> io::Result<bool> {
     const BEGINNINGS: [&str; 6] = ["CURRENT", "MANIFEST-", "OPTIONS-", FORMAT_FILE, BACKUP_FILE, stored_seal_key::FILE];
     for entry in fs::read_dir(dir)? {
@@ -269,7 +269,7 @@ mod tests {
         let place = backups.begin("wednesday").unwrap();
         assert_eq!(names(dir.path()), kept);
         leave();
-        // Another process may be writing these files. Here, this process is.
+        // Another process may be writing these files. In this test, this process is.
         Backups::new(Some(dir.path().into())).tidy();
         assert!(dir.path().join(".monday.partial").exists());
         drop(place);

@@ -5,8 +5,8 @@ use crate::clock::Timestamp;
 use crate::store::contract::StoreError;
 use crate::store::{key, record_key, value};
 
-/// Decodes records of many counters. Those of one rule tend to follow each other and share a prefix of their keys, so
-/// the limit in it is read once for all.
+/// Decodes records of many counters. Records of one rule tend to follow each other, and share a prefix of their keys,
+/// so the limit in the prefix is decoded once for all of them.
 #[derive(Debug, Default)]
 pub struct Decoder {
     last: Option<(Box<[u8]>, Limit)>,
@@ -16,18 +16,18 @@ impl Decoder {
     /// Decodes a counter's state and expiry from its record. The limit comes from its key.
     ///
     /// # Errors
-    /// Fails if either cannot be decoded.
+    /// Either cannot be decoded.
     pub fn decode(&mut self, key: &[u8], stored: &[u8]) -> Result<(State, Timestamp), StoreError> {
         decode_as(&self.limit(key)?, stored)
     }
 
     /// Loads the calendar of a reservation with this key, if its bucket has one. So the reservation can be settled even
-    /// if no rule has that calendar anymore.
+    /// if no rule uses that calendar anymore.
     pub fn note_record(&mut self, key: &[u8], record: &Record) {
         if record.is_reservation()
             && let Some((bucket, _)) = record_key::split(key)
         {
-            // An unknown key has no calendar.
+            // An invalid key has no calendar.
             let _ = self.limit(bucket);
         }
     }
@@ -35,7 +35,7 @@ impl Decoder {
     /// Decodes the limit in a counter's key.
     ///
     /// # Errors
-    /// Fails if the key cannot be decoded.
+    /// The key cannot be decoded.
     pub fn limit(&mut self, key: &[u8]) -> Result<Limit, StoreError> {
         match &self.last {
             // No field of the limit depends on the bytes after the prefix.
@@ -53,7 +53,7 @@ impl Decoder {
 /// Decodes the state and the expiry of a counter with this limit from its record.
 ///
 /// # Errors
-/// Fails if the record cannot be decoded.
+/// The record cannot be decoded.
 pub fn decode_as(limit: &Limit, stored: &[u8]) -> Result<(State, Timestamp), StoreError> {
     let damaged = |damaged: value::DamagedValue| StoreError::new(damaged.to_string());
     Ok((value::decode(limit, stored).map_err(damaged)?, value::expiry(stored).map_err(damaged)?))
@@ -65,7 +65,7 @@ mod tests {
     use crate::store::key::{Prefix, Space};
     use crate::store::testing::window;
 
-    /// A key with the same beginning as the previous one and another continuation has another limit.
+    /// A key that starts like the previous one but continues differently has another limit.
     #[test]
     fn each_key_is_decoded_with_its_own_limit() {
         let mut decoder = Decoder::default();

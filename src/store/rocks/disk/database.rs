@@ -1,6 +1,6 @@
-//! The RocksDB database: how it is opened, read and written, and what its column families are for.
+//! The RocksDB database: opening, reading, writing, and its column families.
 //!
-//! - `default`: limits of single actors; RocksDB insists on it, so that every divvy can open it.
+//! - `default`: limits of single actors. RocksDB requires this family, so every version of divvy can open it.
 //! - `counters`: bucket key → stored value; expired ones are dropped by compactions.
 //! - `journal`: commit number → journal record; write-backs drop the oldest.
 
@@ -50,8 +50,8 @@ impl Database {
     /// Opens the database in `path`, creating it in a new or empty directory. Its journal does not change. Compactions
     /// report to `swept` the records that they drop.
     ///
-    /// After a power cut, the log may be torn or have a hole. It is recovered up to there, unless a later part had been
-    /// synced. Then it is damaged.
+    /// After a power cut, the log may be torn or have a hole. It is recovered up to that point. If a later part had
+    /// been synced, the database is damaged.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -70,7 +70,7 @@ impl Database {
         let failed = |error: rocksdb::Error| open_error(path, &error);
         let (db, given_up) = match open(DBRecoveryMode::AbsoluteConsistency) {
             Err(error) if error.kind() == rocksdb::ErrorKind::Corruption => {
-                // This look changes nothing, so that a refused directory stays as it was.
+                // This step changes nothing, so that a refused directory stays as it was.
                 let options = database_options(content, DBRecoveryMode::PointInTime);
                 let look = DB::open_cf_descriptors_read_only(&options, path, families(), false).map_err(failed)?;
                 let recovered = look.latest_sequence_number();
@@ -86,7 +86,7 @@ impl Database {
         if let Err(error) = directory::remove_unfinished(path) {
             tracing::warn!(%error, "cannot remove files that a killed process left in the data directory");
         }
-        // An earlier version may have changed the database since, without the stored count.
+        // An earlier version may have changed the database since, without updating the stored count.
         let count = match (content, stored) {
             (Content::Nothing, _) => Some(CounterCount { at_least: 0, at_most: 0 }),
             (Content::Database, stored) => {
@@ -108,7 +108,7 @@ impl Database {
     /// Writes the changes in the journal to the counters' own records, and empties the journal.
     ///
     /// # Errors
-    /// Fails if the journal cannot be read, or the counters cannot be written.
+    /// The journal cannot be read, or the counters cannot be written.
     pub fn settle_journal(&self) -> Result<(), StoreError> {
         self.read_journal(0, u64::MAX, &mut |_, record| {
             let mut batch = WriteBatch::default();
@@ -128,7 +128,7 @@ impl Database {
     /// Stores the number of counters for the next start. Nothing may be written or compacted afterwards.
     ///
     /// # Errors
-    /// Fails if the file cannot be written.
+    /// The file cannot be written.
     pub fn store_count(&self, count: CounterCount) -> Result<(), StoreError> {
         let stored = StoredCount { sequence: self.db.latest_sequence_number(), count };
         stored.write(self.path()).map_err(|e| StoreError::new(format!("cannot store the number of counters: {e}")))
@@ -147,7 +147,7 @@ impl Database {
     ) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> + use<'a> {
         let mut options = ReadOptions::default();
         options.set_iterate_range(PrefixRange(prefix));
-        // A listing of a million counters must not push the busy ones out of the cache.
+        // A listing of a million counters must not evict the busy ones from the cache.
         options.fill_cache(false);
         let start = IteratorMode::From(after.unwrap_or(prefix), Direction::Forward);
         read_after(self.db.iterator_cf_opt(self.counters(), options, start), after)
@@ -196,7 +196,7 @@ impl Database {
         read_after(self.db.iterator_cf(self.family(LIMITS), start), after)
     }
 
-    /// Whether a compaction is under way. Records that it drops can be read until it ends.
+    /// Returns whether a compaction is running. Records that it drops can be read until it ends.
     pub fn is_compacting(&self) -> bool {
         self.number(properties::NUM_RUNNING_COMPACTIONS) > 0
     }
@@ -210,13 +210,13 @@ impl Database {
         number.map(Option::unwrap_or_default).map_err(|e| store_error("measure the counters", &e))
     }
 
-    /// Bytes of the write-ahead log, from the files in the directory.
+    /// Returns the size of the write-ahead log (bytes), from the files in the directory.
     pub fn wal_bytes(&self) -> io::Result<u64> {
         directory::size(self.path(), |path| path.extension().is_some_and(|extension| extension == "log"))
     }
 
-    /// Copies everything that is written into the new directory `dir`. Files that never change are linked if it is on
-    /// the same file system.
+    /// Copies everything that is written into the new directory `dir`. Files that never change are linked if the
+    /// directory is on the same file system.
     pub fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
         Checkpoint::new(&self.db)
             .and_then(|checkpoint| checkpoint.create_checkpoint(dir))
@@ -234,19 +234,19 @@ impl Database {
         FAMILIES.into_iter().filter_map(number).sum()
     }
 
-    /// Rewrites everything now, dropping expired counters and trimmed journal records. This includes the smallest
-    /// family: data that is only in memory keeps its write-ahead log alive, and all later ones.
+    /// Rewrites everything now, and drops expired counters and trimmed journal records. This includes the smallest
+    /// family, because data that is only in memory keeps its write-ahead log alive, and all later ones.
     pub fn compact(&self) {
         for family in FAMILIES {
             self.db.compact_range_cf(self.family(family), None::<&[u8]>, None::<&[u8]>);
         }
     }
 
-    /// Rewrites the counters, dropping expired ones. RocksDB's own compactions go on in the meantime.
+    /// Rewrites the counters, and drops expired ones. RocksDB's own compactions continue at the same time.
     pub fn compact_counters(&self) {
         let mut options = CompactOptions::default();
         options.set_exclusive_manual_compaction(false);
-        // The filter sees the lowest level only if that is rewritten, too.
+        // The filter sees the lowest level only if that is also rewritten.
         options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
         self.db.compact_range_cf_opt(self.counters(), None::<&[u8]>, None::<&[u8]>, &options);
     }
@@ -269,7 +269,7 @@ impl Database {
     }
 }
 
-/// Reads these entries, except that with the key `after`.
+/// Reads these entries, except the one with the key `after`.
 fn read_after(
     entries: impl Iterator<Item = Result<KeyAndValue, rocksdb::Error>>,
     after: Option<&[u8]>,

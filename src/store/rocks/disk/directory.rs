@@ -14,30 +14,31 @@ use rustix::process::{Flock, FlockType, fcntl_getlk};
 use super::format::{FORMAT, is_readable};
 use super::open_error::OpenError;
 
-/// Holds the format's number in digits.
+/// File that contains the format's number in digits.
 pub const FORMAT_FILE: &str = "DIVVY-FORMAT";
-/// Suffix of a file that is about to replace the one without it.
+/// Suffix of a file that is about to replace the file without the suffix.
 const NEW: &str = ".new";
-/// Marks the directory as a backup. No server opens it, so it stays unchanged.
+/// File that marks the directory as a backup. No server opens a backup, so it stays unchanged.
 pub const BACKUP_FILE: &str = "DIVVY-BACKUP";
-/// RocksDB's entry point, which names the database's present files.
+/// RocksDB's entry point, which names the database's current files.
 const CURRENT: &str = "CURRENT";
 
-/// Written to test the disk, and removed at once.
+/// File that is written to test the disk, and removed at once.
 const PROBE_FILE: &str = "DIVVY-PROBE";
-/// More than RocksDB writes when it opens: a disk with less room would fail again at once.
+/// Size of the test. It is more than RocksDB writes when it opens a database. A disk with less room would fail again at
+/// once.
 const PROBE_BYTES: usize = 1 << 20;
 
 /// RocksDB's lock file. The process that has the database open holds the lock, and loses it when it closes any
-/// descriptor of the file. So it must never open this file.
+/// descriptor of the file. So the process must never open this file.
 pub const LOCK_FILE: &str = "LOCK";
 /// divvy's lock file. The process that has the database open holds the lock as long as its one descriptor lives. The
 /// file stays.
 const OWN_LOCK_FILE: &str = "DIVVY-LOCK";
-/// Attempts to lock, since a check of the lock holds it for a moment; and the pause between them.
+/// Maximum number of attempts to lock, because a check of the lock holds it for a moment; and the pause between them.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
-/// Holds counters that are being written back, until RocksDB takes the file over.
+/// File of counters that are being written back, until RocksDB takes it over.
 pub const WRITE_BACK_FILE: &str = "DIVVY-WRITE-BACK";
 /// Suffix of RocksDB's files while it writes them.
 const TEMPORARY: &str = ".dbtmp";
@@ -47,14 +48,14 @@ const TEMPORARY: &str = ".dbtmp";
 pub enum Content {
     /// A database of ours in this format.
     Database,
-    /// Nothing yet. A database may be made here.
+    /// Nothing yet. A database may be created here.
     Nothing,
 }
 
-/// Makes the directory if it does not exist but its parent does, and claims it if it is empty.
+/// Creates the directory if it does not exist but its parent does. Claims it if it is empty.
 ///
 /// # Errors
-/// Fails if the directory is not divvy's, has another format, is damaged, or cannot be used.
+/// The directory is not divvy's, has another format, is damaged, or cannot be used.
 pub fn claim(path: &Path) -> Result<Content, OpenError> {
     let unusable = |error: io::Error| OpenError::unusable(path, &error);
     create(path)?;
@@ -63,7 +64,7 @@ pub fn claim(path: &Path) -> Result<Content, OpenError> {
     }
     match fs::read_to_string(path.join(FORMAT_FILE)) {
         Ok(format) if is_readable(&format) => {}
-        // A power cut came before the file reached the disk. Nothing had been acknowledged.
+        // The power failed before the file reached the disk. Nothing had been acknowledged.
         Ok(format) if is_blank(&format) && !holds_more_than_format(path).map_err(unusable)? => {
             fs::remove_file(path.join(FORMAT_FILE)).map_err(unusable)?;
             write_format(path).map_err(unusable)?;
@@ -78,14 +79,14 @@ pub fn claim(path: &Path) -> Result<Content, OpenError> {
     if path.join(CURRENT).exists() {
         return Ok(Content::Database);
     }
-    // RocksDB would make a new database here, and delete the rest of the old one at the next start.
+    // RocksDB would create a new database here, and delete the rest of the old one at the next start.
     if holds_data(path).map_err(unusable)? {
         return Err(OpenError::damaged(path, &format_args!("the file {CURRENT} is missing")));
     }
     Ok(Content::Nothing)
 }
 
-/// Creates the directory if it does not exist. Logs a warning then, because its name may be mistyped.
+/// Creates the directory if it does not exist, and then logs a warning, because its name may be mistyped.
 fn create(path: &Path) -> Result<(), OpenError> {
     match fs::create_dir(path) {
         Ok(()) => {
@@ -104,10 +105,10 @@ fn create(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Gives the directory this version's format. Earlier versions refuse it from now on.
+/// Gives the directory this version's format. Earlier versions refuse it from then on.
 ///
 /// # Errors
-/// Fails if the file cannot be written.
+/// The file cannot be written.
 pub fn upgrade(path: &Path) -> io::Result<()> {
     let format = path.join(FORMAT_FILE);
     if fs::read_to_string(&format)?.trim() == FORMAT.to_string() {
@@ -118,17 +119,17 @@ pub fn upgrade(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A lock on a directory. While it lives, no other divvy opens the directory.
+/// A lock on a directory. While it exists, no other divvy process opens the directory.
 #[derive(Debug)]
 pub struct Lock {
-    /// `None` on a file system without such locks, where RocksDB's own lock has to do.
+    /// `None` on a file system without such locks, where RocksDB's own lock must suffice.
     _file: Option<File>,
 }
 
 /// Locks a directory.
 ///
 /// # Errors
-/// Fails if this or another process has locked it.
+/// This or another process has locked it.
 pub fn lock(path: &Path) -> Result<Lock, OpenError> {
     let unusable = |error: io::Error| OpenError::unusable(path, &error);
     let mut options = OpenOptions::new();
@@ -146,21 +147,21 @@ pub fn lock(path: &Path) -> Result<Lock, OpenError> {
     Err(OpenError::InUse(path.into()))
 }
 
-/// Whether this or another process has the database open. Unlike a failed attempt to open it, this leaves no trace.
+/// Returns whether this or another process has the database open. Unlike a failed attempt to open it, this leaves no
+/// trace.
 pub fn is_in_use(path: &Path) -> bool {
     let own = File::open(path.join(OWN_LOCK_FILE));
     if own.as_ref().is_ok_and(|file| file.try_lock_shared().is_err()) {
         return true;
     }
-    // An earlier version holds only RocksDB's lock. This process does not have the database open, and cannot open it
-    // while
-    // `own` is held. So it may close a descriptor of that file.
+    // A process of an earlier version holds only RocksDB's lock. This process does not have the database open, and
+    // cannot open it while `own` is held. So it may close a descriptor of that file.
     let Ok(file) = File::open(path.join(LOCK_FILE)) else { return false };
     matches!(fcntl_getlk(&file, &Flock::from(FlockType::WriteLock)), Ok(Some(_)))
 }
 
 /// Removes files that RocksDB had not finished when a process was killed. This process must have the database open, so
-/// that nothing else writes such files.
+/// that no other process writes such files.
 pub fn remove_unfinished(path: &Path) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
@@ -172,7 +173,7 @@ pub fn remove_unfinished(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a file is unfinished: `OPTIONS-000007.dbtmp`, `000007.dbtmp`, or a write-back.
+/// Returns whether a file is unfinished: `OPTIONS-000007.dbtmp`, `000007.dbtmp`, or a write-back.
 fn is_unfinished(name: &str) -> bool {
     let number = name.strip_suffix(TEMPORARY).map(|name| name.strip_prefix("OPTIONS-").unwrap_or(name));
     let is_rocksdbs =
@@ -180,15 +181,15 @@ fn is_unfinished(name: &str) -> bool {
     is_rocksdbs || name == WRITE_BACK_FILE
 }
 
-/// Whether the directory is empty.
+/// Returns whether the directory is empty.
 pub fn is_empty(path: &Path) -> io::Result<bool> {
     Ok(fs::read_dir(path)?.next().is_none())
 }
 
-/// Returns the bytes of those files in the directory that `is_counted` selects.
+/// Returns the size of those files in the directory that `is_counted` selects (bytes).
 ///
 /// # Errors
-/// Fails if the directory cannot be read.
+/// The directory cannot be read.
 pub fn size(path: &Path, is_counted: impl Fn(&Path) -> bool) -> io::Result<u64> {
     let mut bytes = 0;
     for file in path.read_dir()? {
@@ -198,7 +199,7 @@ pub fn size(path: &Path, is_counted: impl Fn(&Path) -> bool) -> io::Result<u64> 
         }
         match file.metadata() {
             Ok(metadata) => bytes += metadata.len(),
-            // RocksDB has removed the file in the meantime.
+            // RocksDB has removed the file since.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -209,7 +210,7 @@ pub fn size(path: &Path, is_counted: impl Fn(&Path) -> bool) -> io::Result<u64> 
 /// Tests whether the directory's disk takes writes, with a file that is removed again.
 ///
 /// # Errors
-/// Fails if the disk takes no writes.
+/// The disk takes no writes.
 pub fn probe(path: &Path) -> io::Result<()> {
     let probe = path.join(PROBE_FILE);
     let written = File::create(&probe).and_then(|mut file| {
@@ -220,7 +221,7 @@ pub fn probe(path: &Path) -> io::Result<()> {
     written.and(removed)
 }
 
-/// Whether nothing was written. A file that never reached the disk contains zeros.
+/// Returns whether nothing was written. A file that never reached the disk contains zeros.
 fn is_blank(text: &str) -> bool {
     text.chars().all(|char| char == '\0')
 }
@@ -256,7 +257,7 @@ pub fn write_backup_mark(path: &Path) -> io::Result<()> {
 /// Writes or replaces a file in the directory, on stable storage. A crash leaves either the old file or the new one.
 ///
 /// # Errors
-/// Fails if the file cannot be written.
+/// The file cannot be written.
 pub fn replace_file(path: &Path, name: &str, content: &str) -> io::Result<()> {
     let new = format!("{name}{NEW}");
     remove_file(&path.join(&new))?;
@@ -268,7 +269,7 @@ pub fn replace_file(path: &Path, name: &str, content: &str) -> io::Result<()> {
 /// Removes a file, if it exists.
 ///
 /// # Errors
-/// Fails if it cannot be removed.
+/// It cannot be removed.
 pub fn remove_file(file: &Path) -> io::Result<()> {
     match fs::remove_file(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -368,7 +369,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let format = || fs::read_to_string(dir.path().join(FORMAT_FILE)).unwrap();
         fs::write(dir.path().join(FORMAT_FILE), "1\n").unwrap();
-        // An interrupted upgrade leaves this state.
+        // An interrupted upgrade leaves the directory in this state.
         fs::write(dir.path().join("DIVVY-FORMAT.new"), "").unwrap();
         assert!(matches!(claim(dir.path()), Ok(Content::Nothing)));
         assert_eq!(format(), "1\n", "a claim changes nothing");
@@ -386,7 +387,8 @@ mod tests {
         assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat { found, .. }) if found == "99"));
     }
 
-    /// RocksDB used to create a new database in such a directory, and deleted the old one's files at the second start.
+    /// Regression test: RocksDB used to create a new database in such a directory, and deleted the old one's files at
+    /// the second start.
     #[test]
     fn database_without_its_current_file_is_damaged_not_new() {
         let dir = tempfile::tempdir().unwrap();

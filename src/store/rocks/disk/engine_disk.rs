@@ -23,8 +23,8 @@ impl Disk for Database {
             Ok(stored) => each(position, Ok(stored.as_deref())),
         };
         match reach {
-            // One by one: RocksDB's MultiGet returns an empty value and no error for a key whose block is not in
-            // memory.
+            // The records are read one by one, because RocksDB's MultiGet returns an empty value and no error for a key
+            // whose block is not in memory.
             Reach::Memory => {
                 let mut options = ReadOptions::default();
                 options.set_read_tier(ReadTier::BlockCache);
@@ -45,7 +45,7 @@ impl Disk for Database {
         let mut options = WriteOptions::default();
         options.set_sync(patience == Patience::Fsync);
         options.set_no_slowdown(patience == Patience::None);
-        // This write comes after all others, so its fsync covers at least those and itself.
+        // This write comes after all others, so its fsync covers at least those and the write itself.
         let covered = (patience == Patience::Fsync).then(|| self.db.latest_sequence_number() + 1);
         match self.db.put_cf_opt(self.journal(), number.to_be_bytes(), record, &options) {
             Err(error) if error.kind() == rocksdb::ErrorKind::Incomplete => return None,
@@ -79,7 +79,7 @@ impl Disk for Database {
     fn write_counters(&self, changes: &SortedChanges<'_>) -> Result<(), StoreError> {
         let failed = |e: rocksdb::Error| store_error("write counters", &e);
         let file = self.path().join(directory::WRITE_BACK_FILE);
-        // A failed ingestion may have left a second name of a table file, which must not be written again.
+        // A failed ingestion may have left a second name of a table file, which must not be overwritten.
         directory::remove_file(&file)
             .map_err(|error| StoreError::new(format!("cannot remove {}: {error}", file.display())))?;
         let has_long_keys = changes.average_bytes() > LONG_CHANGE;
@@ -105,7 +105,7 @@ impl Disk for Database {
     fn sync(&self) -> Result<(), StoreError> {
         let change = self.db.latest_sequence_number();
         self.db.flush_wal(true).map_err(|e| store_error("fsync the write-ahead log", &e))?;
-        // Linux reports a failed write of a page once, and may have reported it to one of RocksDB's own fsyncs.
+        // Linux reports a failed write of a page only once, and may have reported it to one of RocksDB's own fsyncs.
         if self.number(properties::BACKGROUND_ERRORS) > 0 {
             return Err(StoreError::new("cannot fsync the write-ahead log: RocksDB's background work has failed"));
         }

@@ -1,7 +1,7 @@
 //! The compaction filter, which reclaims the space of expired counters.
 //!
-//! Reads judge a bucket by its own state, so no outcome depends on a compaction. The filter keeps and counts the values
-//! that it cannot read. It never panics, since a panic there would end the process.
+//! Reads evaluate a bucket's own state, so no outcome depends on a compaction. The filter keeps and counts the values
+//! that it cannot read. It never panics, because a panic there would end the process.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const NAME: &CStr = c"divvy.expired";
 /// Called with the key and the value of each record that a compaction is about to drop, on one of RocksDB's threads.
 pub type OnDrop = Box<dyn Fn(&[u8], &[u8]) + Send + Sync>;
 
-/// Counts the records that compactions have met since the store was opened.
+/// Counts of the records that compactions have processed since the store was opened.
 pub struct Swept {
     /// Expired counters that were dropped.
     pub expired: AtomicU64,
@@ -34,7 +34,7 @@ impl Swept {
     }
 }
 
-/// Makes a filter for each compaction, which reads the clock once.
+/// Creates a filter for each compaction, which reads the clock once.
 pub struct ExpiryFilterFactory {
     pub clock: Clock,
     pub swept: Arc<Swept>,

@@ -7,7 +7,7 @@ pub const FORMAT: u8 = 2;
 /// The formats that this version reads. Opening a directory converts it to [`FORMAT`].
 const READABLE: [u8; 2] = [1, FORMAT];
 
-/// Whether this version reads the format.
+/// Returns whether this version reads the format.
 pub fn is_readable(format: &str) -> bool {
     READABLE.iter().any(|readable| format.trim() == readable.to_string())
 }

@@ -1,5 +1,5 @@
-//! The disk: what the engine needs of a database. RocksDB provides it in production, and a simulated disk in the model
-//! checker.
+//! The disk: the interface that the engine needs of a database. RocksDB implements it in production, and a simulated
+//! disk in the model checker.
 
 pub mod actor_limits;
 pub mod backup;
@@ -40,10 +40,10 @@ pub enum Reach {
     Disk,
 }
 
-/// Receives the record of a counter, if it has one, and the position of its key among those asked for.
+/// A callback for the record of a counter (if it has one), and the position of its key among the requested ones.
 pub type EachCounter<'a> = dyn FnMut(usize, Result<Option<&[u8]>, StoreError>) + 'a;
 
-/// Receives a journal record and the number of its commit.
+/// A callback for a journal record and the number of its commit.
 pub type EachRecord<'a> = dyn FnMut(u64, &[u8]) -> Result<(), StoreError> + 'a;
 
 /// An open database of counters and journal records. After a crash it holds the journal up to some point in time, at
@@ -51,11 +51,11 @@ pub type EachRecord<'a> = dyn FnMut(u64, &[u8]) -> Result<(), StoreError> + 'a;
 ///
 /// An error from any write or sync is final: the database must be reopened.
 pub trait Disk: Send + Sync + 'static {
-    /// Reads counters' records, and calls `each` with every one within `reach`.
+    /// Reads counters' records. Calls `each` for every one within `reach`.
     fn counters(&self, keys: &[&[u8]], reach: Reach, each: &mut EachCounter<'_>);
 
-    /// Appends a journal record, unless it is empty. Returns `None`, and writes nothing, if the write would have to
-    /// wait and has no patience.
+    /// Appends a journal record, unless it is empty. If the write would have to wait longer than `patience` allows,
+    /// writes nothing and returns `None`.
     fn append_journal(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>>;
 
     /// Calls `each` with the journal records `first` to `last`, in order.

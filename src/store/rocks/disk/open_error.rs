@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::format::FORMAT;
 
-/// The reason that a data directory could not be opened. Nothing was changed in it.
+/// The reason why a data directory could not be opened. Nothing in it was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process holds the directory's lock.
@@ -13,12 +13,12 @@ pub enum OpenError {
         "{0} is in use by another process; stop that one (only one divvy may serve a data directory), or choose another --data-dir"
     )]
     InUse(PathBuf),
-    /// The directory has files, but no mark of divvy.
+    /// The directory has files, but does not belong to divvy.
     #[error(
         "{0} holds files but no divvy database; choose an empty or new directory with --data-dir (nothing was changed)"
     )]
     NotOurs(PathBuf),
-    /// Its format is unknown to this version of divvy.
+    /// This version of divvy does not read the directory's format.
     #[error(
         "{path} was written in format {found}, and this divvy reads formats up to {FORMAT}; run the divvy that wrote it, or choose another --data-dir (nothing was changed)"
     )]

@@ -1,4 +1,4 @@
-//! Restoring: a data directory is made of a backup.
+//! Restoring: creates a data directory from a backup.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -17,13 +17,13 @@ use crate::store::bounds::CounterCount;
 use crate::store::contract::StoreError;
 use crate::store::{key, record_key, value};
 
-/// The reason that a backup could not be restored. The backup is unchanged, and the data directory is empty.
+/// The reason why a backup could not be restored. The backup is unchanged, and the data directory is empty.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The directory has no file that marks a backup.
     #[error("{0} is not a divvy backup: it has no file {BACKUP_FILE}; give a directory that `divvy backup` made")]
     NotABackup(PathBuf),
-    /// Its format is unknown to this version of divvy.
+    /// This version of divvy does not read the backup's format.
     #[error(
         "{path} is a backup in format {found}, and this divvy reads formats up to {FORMAT}; use the divvy that made it"
     )]
@@ -59,7 +59,7 @@ pub enum RestoreError {
     },
 }
 
-/// Makes a data directory of a backup, and reads all of it once to check it. Returns the number of counters in it.
+/// Creates a data directory from a backup, and reads all of it once to check it. Returns the number of counters in it.
 ///
 /// # Errors
 /// See [`RestoreError`].
@@ -92,14 +92,14 @@ fn check(backup: &Path) -> Result<(), RestoreError> {
     Err(RestoreError::UnknownFormat { path: backup.into(), found: format.trim().into() })
 }
 
-/// Copies the database's files. The file that makes the copy a data directory comes last.
+/// Copies the database's files. The file that turns the copy into a data directory comes last.
 fn copy(backup: &Path, data_dir: &Path) -> Result<(), RestoreError> {
     let failed = |reason| RestoreError::Copy { from: backup.into(), to: data_dir.into(), reason };
     fs::create_dir_all(data_dir).map_err(failed)?;
     for file in fs::read_dir(backup).map_err(failed)? {
         let from = file.map_err(failed)?.path();
         let Some(name) = from.file_name() else { continue };
-        // RocksDB makes its lock file again.
+        // RocksDB creates its lock file again.
         if [BACKUP_FILE, FORMAT_FILE, LOCK_FILE].iter().any(|known| name == *known) {
             continue;
         }
@@ -131,14 +131,14 @@ fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
     });
     let closed = read.and_then(|()| database.sync());
     database.stop_background_work();
-    // Compactions may have dropped some of them in the meantime.
+    // Compactions may have dropped some of them since.
     let count = CounterCount { at_least: counters.saturating_sub(swept.expired.load(Relaxed)), at_most: counters };
     closed.and_then(|()| database.store_count(count)).map_err(|error| error.to_string())?;
     Ok(counters)
 }
 
-/// Empties the data directory again. A file that cannot be removed keeps the directory from being served or restored
-/// into. The caller needs the first failure, and not this one.
+/// Empties the data directory again. As long as a file cannot be removed, the directory can be neither served nor
+/// restored into. The caller needs the first failure, and not this one.
 fn clear(data_dir: &Path, is_new: bool) {
     if is_new {
         let _ = fs::remove_dir_all(data_dir);

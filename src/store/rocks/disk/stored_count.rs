@@ -16,13 +16,13 @@ use crate::store::bounds::CounterCount;
 pub const FILE: &str = "DIVVY-COUNTERS";
 /// The layout of the file: `version sequence at-least at-most`, in digits.
 const VERSION: u64 = 1;
-/// More than four numbers take.
+/// Maximum size, which is more than four numbers take.
 const MAX_BYTES: u64 = 1024;
 
 /// The content of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredCount {
-    /// RocksDB's number of the last change.
+    /// RocksDB's sequence number of the last change.
     pub sequence: u64,
     pub count: CounterCount,
 }
@@ -47,7 +47,7 @@ pub fn take(data_dir: &Path) -> Result<Option<StoredCount>, OpenError> {
     let text = match files::read(&path, MAX_BYTES) {
         Ok(text) => String::from_utf8(text).unwrap_or_default(),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        // At worst, the counters are counted again.
+        // In the worst case, the counters are counted again.
         Err(_) => String::new(),
     };
     let removed = fs::remove_file(&path).and_then(|()| File::open(data_dir)?.sync_all());

@@ -1,6 +1,6 @@
-//! The store's [`SealKey`], in a small file that is made once and copied into every backup.
+//! The store's [`SealKey`], in a small file that is created once and copied into every backup.
 //!
-//! The file holds the layout's number, the key, and a check of both. Earlier versions ignore it.
+//! The file contains the layout's number, the key, and a checksum of both. Earlier versions ignore it.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -14,15 +14,15 @@ use crate::store::contract::StoreError;
 use crate::store::seal::SealKey;
 
 pub const FILE: &str = "DIVVY-SEAL";
-/// The layout of the file: `version key check`.
+/// Version of the file's layout, which is `version key check`.
 const VERSION: &str = "1";
-/// More than the three take.
+/// Maximum size, which is more than the three fields take.
 const MAX_BYTES: u64 = 1024;
 
-/// Reads the key. A directory without one, or with a damaged one, gets a new key, on stable storage.
+/// Reads the key. If the directory has no key, or a damaged one, creates a new key on stable storage.
 ///
 /// # Errors
-/// Fails if the file cannot be read or written, or if the system returns no random bytes.
+/// The file cannot be read or written, or the system provides no random bytes.
 pub fn read_or_make(data_dir: &Path) -> Result<SealKey, OpenError> {
     let unusable = |reason: String| OpenError::unusable(data_dir, &format_args!("{FILE}: {reason}"));
     let stored = match files::read(&data_dir.join(FILE), MAX_BYTES) {
@@ -44,7 +44,7 @@ pub fn read_or_make(data_dir: &Path) -> Result<SealKey, OpenError> {
 /// Writes the key into a data directory or a backup, on stable storage.
 ///
 /// # Errors
-/// Fails if the file cannot be written.
+/// The file cannot be written.
 pub fn write(key: SealKey, dir: &Path) -> io::Result<()> {
     directory::replace_file(dir, FILE, &to_text(key))
 }
@@ -67,7 +67,8 @@ fn parse(text: &[u8]) -> Option<SealKey> {
     (to_text(key) == text).then_some(key)
 }
 
-/// Returns a check that detects damage. It need not detect forgery: anyone who can write the file can read the key.
+/// Returns a checksum that detects damage. It need not detect forgery, because anyone who can write the file can read
+/// the key.
 fn check(content: &str) -> u64 {
     SipHasher13::new_with_keys(0, 0).hash(content.as_bytes()).h1
 }

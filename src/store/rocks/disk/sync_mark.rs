@@ -1,7 +1,7 @@
 //! A mark that says how much of the write-ahead log is on stable storage, in a small file next to the database.
 //!
-//! After a power cut the log may end early, but not before this mark, since synced data does not vanish. The mark is
-//! written after a successful fsync, so it never promises too much. A mark that is missing, torn or old promises less.
+//! After a power cut, the log may end early, but not before this mark, because synced data does not vanish. The mark is
+//! written after a successful fsync, so it never claims too much. A missing, torn or old mark claims less.
 
 use std::fs::{File, OpenOptions};
 use std::hash::Hasher;
@@ -32,7 +32,7 @@ impl SyncMark {
     /// Opens the mark in the data directory `path`. Makes an empty one if it does not exist.
     ///
     /// # Errors
-    /// Fails if the file cannot be opened or read.
+    /// The file cannot be opened or read.
     pub fn open(path: &Path) -> io::Result<Self> {
         let path = path.join(SYNCED_FILE);
         let sequence = match files::read(&path, LENGTH as u64) {
@@ -48,11 +48,11 @@ impl SyncMark {
         Ok(Self { file, sequence })
     }
 
-    /// Checks that a database with every change up to `recovered` has everything that was synced when the mark was
+    /// Checks that a database with every change up to `recovered` has all changes that were synced when the mark was
     /// opened.
     ///
     /// # Errors
-    /// Fails with [`OpenError::Damaged`] if not.
+    /// [`OpenError::Damaged`] if some are missing.
     pub fn check(&self, recovered: u64, path: &Path) -> Result<(), OpenError> {
         match self.sequence {
             Some(synced) if synced > recovered => Err(OpenError::Damaged {
@@ -66,8 +66,8 @@ impl SyncMark {
         }
     }
 
-    /// Notes that every change up to `sequence` is on stable storage. A mark that cannot be written stays behind, which
-    /// is safe.
+    /// Records that every change up to `sequence` is on stable storage. If the mark cannot be written, it stays behind,
+    /// which is safe.
     pub fn note(&self, sequence: u64) {
         let _ = self.file.write_all_at(&encode(sequence), 0);
     }

@@ -12,23 +12,23 @@ use super::expiry_filter::{ExpiryFilterFactory, Swept};
 use crate::clock::Clock;
 
 const MIB: usize = 1 << 20;
-/// Bytes of write-ahead log beyond which RocksDB flushes the data that the oldest part is kept for.
+/// Size of the write-ahead log beyond which RocksDB flushes the data that needs its oldest part (bytes).
 pub const MAX_WAL_BYTES: u64 = 64 << 20;
-/// Bytes of counters' files, indexes and filters kept in memory. The hot counters are in the table.
+/// Memory for the files, indexes and filters of counters (bytes). The hot counters are in the table.
 const BLOCK_CACHE_BYTES: usize = 48 * MIB;
-/// Length at which a compaction begins a new file. RocksDB builds the index of the file in memory, twice over. With long
-/// keys, each copy is about as long as the file.
+/// Length at which a compaction begins a new file. RocksDB builds the index of a file in memory, in two copies. With
+/// long keys, each copy is about as long as the file.
 const COMPACTED_FILE_BYTES: u64 = 8 * MIB as u64;
 /// Length of the blocks of long keys, and of the blocks of their index (bytes). The index has a key for each block.
 const LONG_KEY_BLOCK_BYTES: usize = 256 << 10;
-/// In a partitioned index, one of this many keys is whole. The others omit the prefix that they share with the key
+/// In a partitioned index, one key in this many is complete. The others omit the prefix that they share with the key
 /// before.
 const INDEX_RESTART_INTERVAL: i32 = 16;
 /// Number of files that start a compaction.
 const FILES_TO_COMPACT: i32 = 8;
 /// Space that the files may take beyond the newest record of each counter before all are rewritten.
 const MAX_SPACE_AMPLIFICATION_PERCENT: i32 = 200;
-/// Interval at which even cold counters are compacted (seconds). By default expired ones would stay for 30 days.
+/// Interval at which even cold counters are compacted (seconds). By default, expired counters would stay for 30 days.
 const PERIODIC_COMPACTION_SECONDS: u64 = 24 * 60 * 60;
 
 /// Content of a file of counters.
@@ -90,8 +90,8 @@ pub fn table_options(content: FileContent) -> Options {
         table.set_metadata_block_size(LONG_KEY_BLOCK_BYTES);
     }
     if content != FileContent::WriteBack {
-        // A whole filter takes megabytes, and would be read again for a single look-up if it did not stay in the cache.
-        // In common write-backs, which every look-up reads, partitions would double the instructions.
+        // A whole filter takes megabytes. If it did not stay in the cache, a single look-up would read it again. In
+        // ordinary write-backs, which every look-up reads, partitions would double the instructions.
         table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
         table.set_partition_filters(true);
         // The cache bounds the memory of the index, even with long keys.
@@ -130,7 +130,7 @@ pub fn journal_options() -> Options {
     // Records are packed already.
     options.set_compression_type(DBCompressionType::None);
     options.set_write_buffer_size(8 * MIB);
-    // With fewer, RocksDB throttles writes to 16 MB/s whenever a flush falls behind.
+    // With fewer buffers, RocksDB throttles writes to 16 MB/s whenever a flush falls behind.
     options.set_max_write_buffer_number(4);
     options.set_level_zero_slowdown_writes_trigger(64);
     options.set_level_zero_stop_writes_trigger(128);

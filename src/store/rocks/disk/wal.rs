@@ -1,4 +1,4 @@
-//! The part of RocksDB's write-ahead log that a recovery gives up, for a log message.
+//! The part of RocksDB's write-ahead log that a recovery discards, for a log message.
 //!
 //! The layout is that of RocksDB's `db/log_format.h`: blocks of records, each
 //! with a checksum, a length and a type; the first record of a write begins with the write's sequence number.
@@ -8,14 +8,14 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 const BLOCK: usize = 32 << 10;
-/// Checksum, length, type.
+/// Size of the checksum, the length and the type (bytes).
 const HEADER: usize = 7;
 
 /// Returns the bytes of the logs in the data directory `path` that come after the change with the sequence number
 /// `recovered`.
 ///
 /// # Errors
-/// Fails if the directory or a log cannot be read.
+/// The directory or a log cannot be read.
 pub fn bytes_after(path: &Path, recovered: u64) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(path)? {
@@ -68,12 +68,12 @@ fn first_after(block: &[u8], recovered: u64) -> Option<usize> {
     None
 }
 
-/// Whether a record of this kind is the first of a write, in a plain or in a recycled log.
+/// Returns whether a record of this kind is the first of a write, in a plain or in a recycled log.
 fn begins_write(kind: u8) -> bool {
     matches!(kind, 1 | 2 | 5 | 6)
 }
 
-/// Length of a record's header, which in a recycled log also has the log's number.
+/// Returns the length of a record's header, which includes the log's number in a recycled log.
 fn header_length(kind: u8) -> usize {
     if matches!(kind, 5..=8 | 11 | 13) { HEADER + size_of::<u32>() } else { HEADER }
 }

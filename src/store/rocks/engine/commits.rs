@@ -1,4 +1,4 @@
-//! Making commits: on the event loop if the write is quick, else on a thread that may block.
+//! Making commits: on the event loop if the write is quick, or else on a thread that may block.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use crate::store::rocks::sync::{run_blocking, yield_now};
 use crate::store::rocks::upkeep::health::Condition;
 use crate::store::rocks_options::Durability;
 
-/// Turns of the leader's event loop that a commit waits for, at most.
+/// Maximum number of turns of the leader's event loop that a commit waits for.
 const GATHERING_TURNS: usize = 8;
-/// Connections in a commit beyond which it does not become cheaper for each of them. A turn of a thread that serves
-/// this number takes milliseconds.
+/// Number of connections beyond which a commit does not become cheaper for each of them. If a thread serves this
+/// number, one turn takes milliseconds.
 const ENOUGH_WAITERS: usize = 256;
 
 impl<D: Disk> Engine<D> {
     /// Waits until commit `number` is durable, and makes it unless another caller does.
     ///
     /// # Errors
-    /// Fails if the commit fails. The change stays in the table, and may become durable later.
+    /// The commit fails. The change stays in the table, and may become durable later.
     pub async fn settle(self: &Arc<Self>, number: u64) -> Result<(), StoreError> {
         let Some(leader) = self.admission.commits.wait_for(number).await? else { return Ok(()) };
         self.gather().await;
@@ -29,15 +29,15 @@ impl<D: Disk> Engine<D> {
             leader.finish(number, &result);
             return result;
         }
-        // The commit and its leader run to their end even if this caller leaves: a later leader must not begin before
+        // The commit and its leader complete even if this caller leaves, because a later leader must not begin before
         // that.
         let engine = Arc::clone(self);
         let committed = run_blocking(move || engine.finish(&leader, number)).await;
         committed.unwrap_or_else(|| Err(StoreError::new("the commit was aborted")))
     }
 
-    /// Lets other connections of this thread get their changes into the next commit. Ends when a turn brings no more of
-    /// them, or when there are enough.
+    /// Waits so that other connections of this thread get their changes into the next commit. Ends when a turn adds no
+    /// more of them, or when there are enough.
     async fn gather(&self) {
         let mut waiting = self.admission.commits.waiting();
         for _ in 0..GATHERING_TURNS {
@@ -52,7 +52,7 @@ impl<D: Disk> Engine<D> {
     /// Waits until every change before this call is durable.
     ///
     /// # Errors
-    /// Fails if hits cannot be answered at present.
+    /// Hits cannot be answered at present.
     pub async fn check(self: &Arc<Self>) -> Result<(), StoreError> {
         match self.admission.health.fault() {
             Some(fault) => Err(fault),
@@ -60,7 +60,7 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Makes the commit on this thread; `None` if it may take long.
+    /// Makes the commit on this thread. Returns `None` if it may take long.
     fn commit_quickly(&self, number: u64) -> Option<Result<(), StoreError>> {
         let is_quick = match self.admission.health.condition() {
             // A write to the page cache takes less time than a handover to another thread.
@@ -81,10 +81,10 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Commits the changes that no hit waits for, when the store is closed.
+    /// Commits the changes that no hit waits for, when the store is being closed.
     ///
     /// # Errors
-    /// Fails if the disk refuses writes.
+    /// The disk refuses writes.
     pub fn commit_rest(&self) -> Result<(), StoreError> {
         match self.admission.commits.try_lead() {
             Some(leader) => self.finish(&leader, leader.begin()),
@@ -105,7 +105,7 @@ impl<D: Disk> Engine<D> {
         self.commit(number, patience).unwrap_or_else(|| Err(stalled()))
     }
 
-    /// Makes every change so far durable; `None` if that takes more patience.
+    /// Makes every change so far durable. Returns `None` if that takes more than `patience`.
     fn commit(&self, number: u64, patience: Patience) -> Option<Result<(), StoreError>> {
         let committer = &mut *self.committer.lock();
         let begun = self.timings.now();
@@ -165,13 +165,13 @@ impl<D: Disk> Engine<D> {
         Ok(())
     }
 
-    /// Waits for the fsync and the write-backs that are due. A large batch does so before it is applied; otherwise its
-    /// commit would wait, and every small batch with it.
+    /// Waits for the fsync and the write-backs that are due. A large batch does so before it is applied. Otherwise, its
+    /// commit would have to wait, and so would every small batch.
     pub async fn make_room_ahead(self: &Arc<Self>) {
         if !self.unsynced.lock().is_long() && !self.is_write_back_due() {
             return;
         }
-        // One batch at a time: commits need threads that may block, too.
+        // One batch at a time, because commits also need threads that may block.
         let Ok(turn) = Arc::clone(&self.making_room).acquire_owned().await else { return };
         let engine = Arc::clone(self);
         run_blocking(move || {
@@ -188,7 +188,7 @@ impl<D: Disk> Engine<D> {
     /// Forces every commit to stable storage.
     ///
     /// # Errors
-    /// Fails if the disk refuses it.
+    /// The disk refuses it.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.on_well_disk(|disk| {
             let covered = std::mem::take(&mut *self.unsynced.lock());

@@ -1,8 +1,8 @@
 //! Reads of counters' records from the disk, for counters that are not in the table.
 //!
 //! A batch's records are read before its stripes are locked: first those in RocksDB's memory, then the rest on a thread
-//! that may block. A record that became outdated in the meantime is read again, the last time under its stripe's lock.
-//! Reads change nothing, so a caller may leave at any time.
+//! that may block. A record that has become outdated is read again, the last time under its stripe's lock. Reads change
+//! nothing, so a caller may leave at any time.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::store::rocks::sync::run_blocking;
 use crate::store::rocks::table::CounterRecord;
 use crate::store::rocks::table::lookups::Lookups;
 
-/// Records that are read at once. Their blocks stay in memory until all of them are read.
+/// Maximum number of records that are read at once. Their blocks stay in memory until all of them are read.
 const READ_AT_ONCE: usize = 128;
 
 impl<D: Disk> Engine<D> {
@@ -42,12 +42,12 @@ impl<D: Disk> Engine<D> {
                 engine.read(&mut unread, Reach::Disk, now);
                 unread
             });
-            // While the runtime shuts down, there is no other thread to read on.
+            // While the runtime shuts down, no other thread can continue the read.
             *lookups = read.await.unwrap_or_else(Lookups::exhausted);
         }
     }
 
-    /// Reads the records that are not read yet, as far as they are within `reach`.
+    /// Reads the records that have not been read yet, as far as they are within `reach`.
     fn read(&self, Lookups { lookups, keys, .. }: &mut Lookups, reach: Reach, now: Timestamp) {
         let mut unread: Vec<_> = lookups.iter_mut().filter(|lookup| lookup.record.is_none()).collect();
         for unread in unread.chunks_mut(READ_AT_ONCE) {
@@ -66,8 +66,8 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Returns the record of an entry's counter: the one that was looked up, if it is still current. `None` asks the
-    /// caller to look it up again.
+    /// Returns the record of an entry's counter, as it was looked up, if it is still current. `None` means that the
+    /// caller must look it up again.
     pub(super) fn record_for(
         &self,
         (index, key, entry): (usize, &[u8], &Entry),

@@ -1,5 +1,5 @@
 //! The engine of the embedded store: a table of counters in front of a disk, group commit, write-backs, and recovery
-//! from a disk that failed.
+//! from a failed disk.
 //!
 //! It is generic over the disk, so that the model checker can run it on a simulated one. The store owns the threads,
 //! the bounds and the clock.
@@ -37,7 +37,7 @@ use crate::store::rocks_options::Durability;
 /// Threads that may read from the disk at the same time.
 const READERS: usize = 8;
 
-/// See the module.
+/// The engine. See the module's documentation.
 pub struct Engine<D> {
     /// `None` while the database is being reopened.
     disk: RwLock<Option<D>>,
@@ -47,16 +47,16 @@ pub struct Engine<D> {
     records_swept_at: AtomicU64,
     pub damage: Damage,
     segments: Mutex<Segments>,
-    /// Held by the one write-back that runs. Comes before the segments.
+    /// Held by the write-back that is running. It is locked before the segments.
     write_back_turn: Mutex<()>,
     /// Expired counters that write-backs have forgotten.
     expired: AtomicU64,
     cache_yield: CacheYield,
     /// Permits for threads that read from the disk. Each of them takes up to a megabyte.
     readers: Arc<Semaphore>,
-    /// Those that an fsync takes out are covered by it, if they were written.
+    /// Records that no fsync has covered. An fsync takes them out, and covers those that were written.
     unsynced: Mutex<UnsyncedRecords>,
-    /// Taken by the large batch that makes room.
+    /// A permit for the one large batch that makes room.
     making_room: Arc<Semaphore>,
     pub timings: Timings,
     pub durability: Durability,
@@ -73,7 +73,7 @@ struct Committer {
 /// The journal at the start of the engine.
 #[derive(Debug, Clone, Copy)]
 pub struct Journal {
-    /// The number of the last commit in it; 0 if it is empty.
+    /// The number of the last commit in the journal; 0 if it is empty.
     pub last_commit: u64,
     /// Length beyond which a commit waits for a write-back (bytes). It bounds the counters that cannot be evicted, and
     /// the time that opening takes.
@@ -121,7 +121,7 @@ impl<D: Disk> Engine<D> {
         self.admission.commits.done()
     }
 
-    /// Whether the database can be read and written.
+    /// Returns whether the database can be read and written.
     pub fn is_well(&self) -> bool {
         self.admission.health.is_well()
     }
@@ -129,7 +129,7 @@ impl<D: Disk> Engine<D> {
     /// Calls `ask` with the database.
     ///
     /// # Errors
-    /// Returns the error of `ask`. Fails without waiting while the database is being reopened.
+    /// The error of `ask`. While the database is being reopened, fails without waiting.
     pub fn with_disk<T>(&self, ask: impl FnOnce(&D) -> Result<T, StoreError>) -> Result<T, StoreError> {
         match self.disk.try_read().as_deref() {
             Some(Some(disk)) => ask(disk),
@@ -137,7 +137,7 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Calls `work` with the database if that is well. After an error it has to be reopened.
+    /// Calls `work` with the database if it is healthy. After an error, the database must be reopened.
     fn on_well_disk<T>(&self, work: impl FnOnce(&D) -> Result<T, StoreError>) -> Result<T, StoreError> {
         if let Some(fault) = self.admission.health.fault() {
             return Err(fault);

@@ -1,4 +1,4 @@
-//! Recovery from a disk that failed: the database is reopened, and the next commit writes what the disk lacks.
+//! Recovery from a failed disk: the database is reopened, and the next commit writes what the disk lacks.
 
 use super::Engine;
 use super::commits::stalled;
@@ -25,20 +25,20 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Closes the database that failed, and then opens it again.
+    /// Closes the failed database, and then opens it again.
     fn reopen(&self, open: impl FnOnce() -> Result<D, StoreError>) -> Result<(), StoreError> {
         let mut disk = self.disk.write();
         *disk = None;
         *disk = Some(open()?);
-        // Nothing is known about the records that the disk has lost or kept.
+        // It is unknown which records the disk has lost or kept.
         self.admission.counters.doubt();
         self.table.forget_records();
         Ok(())
     }
 
     /// Makes the first commit after the database was reopened. Memory is ahead of the disk. Changes since the last
-    /// fsync may have been lost, so they are committed again: each counter as it is now, including all members of a
-    /// group.
+    /// fsync may have been lost, so they are committed again: each counter in its current state, including all members
+    /// of a group.
     pub(super) fn catch_up(&self, number: u64, record: &[u8], barrier: GroupBarrier<'_>) -> Result<(), StoreError> {
         let unsynced = std::mem::take(&mut *self.unsynced.lock());
         let caught_up = self.with_disk(|disk| {

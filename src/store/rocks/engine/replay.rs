@@ -1,8 +1,8 @@
-//! Replaying the journal when the store is opened: several threads load its changes into the table.
+//! Replays the journal when the store is opened: several threads load its changes into the table.
 //!
-//! The changes of one counter have to be made in their order, so each thread has a part of the table to itself. It
-//! reads every record, and makes the changes of its part. It makes many changes of a stripe at a time, while the stripe
-//! is in the processor's caches. Nothing else happens in the store in the meantime.
+//! The changes of one counter must be made in order, so each thread has a part of the table to itself. It reads every
+//! record, and makes the changes of its part. It makes many changes of a stripe at a time, while the stripe is in the
+//! processor's caches. Nothing else happens in the store during the replay.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -18,9 +18,9 @@ use crate::store::rocks::table::loading::{ReplayedChange, ReplayedValue};
 use crate::store::rocks::table::{STRIPES, Table};
 use crate::store::{record_key, value};
 
-/// Records that wait for each thread, at most. A record may have a megabyte.
+/// Maximum number of records that wait for each thread. A record may have a megabyte.
 const AHEAD: usize = 4;
-/// Threads beyond which there is no more work, since one thread reads the journal for all.
+/// Maximum number of threads. More would have nothing to do, because one thread reads the journal for all.
 const MAX_THREADS: usize = 4;
 
 /// Changes that a thread collects before it makes them: with two threads 256 per stripe, about 10 MB.
@@ -30,11 +30,11 @@ const AT_ONCE: usize = STRIPES * 128;
 type SegmentRecord = (u32, Arc<[u8]>);
 
 impl<D: Disk> Engine<D> {
-    /// Loads the counters in the journal that the last process left. Nothing else may happen in the meantime. A value
+    /// Loads the counters in the journal that the last process left. Nothing else may happen during this time. A value
     /// that cannot be decoded becomes the counter's own record, unchanged.
     ///
     /// # Errors
-    /// Fails if the journal cannot be read, or is damaged.
+    /// The journal cannot be read, or is damaged.
     pub fn replay(&self) -> Result<(), StoreError> {
         let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
         let mut replays: Vec<_> = (0..threads).map(|part| Replay::new(&self.table, part, threads)).collect();
@@ -80,7 +80,7 @@ struct Replay<'a> {
     decoder: Decoder,
     /// Changes that are not loaded yet, by stripe.
     pending: Vec<Vec<ReplayedChange>>,
-    /// Number of those changes.
+    /// Number of changes in `pending`.
     count: usize,
     /// Staged changes that cannot be decoded.
     undecoded: Vec<u8>,
@@ -121,7 +121,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Decodes a change; `None` if this version cannot.
+    /// Decodes a change. Returns `None` if this version cannot decode it.
     fn decode(&mut self, key: &[u8], value: &[u8]) -> Option<ReplayedValue> {
         let is_forgotten = value.is_empty();
         if record_key::is_record(key) {
@@ -130,7 +130,7 @@ impl<'a> Replay<'a> {
             return Some(ReplayedValue::Record(record));
         }
         if is_forgotten {
-            // Other changes of an unknown key are among the undecoded ones, and this one has to keep its place among
+            // Other changes of an invalid key are among the undecoded ones, and this one must keep its position among
             // them.
             return self.decoder.limit(key).is_ok().then_some(ReplayedValue::Counter(None));
         }

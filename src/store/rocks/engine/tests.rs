@@ -1,4 +1,4 @@
-//! The engine on a disk that a test holds up, breaks and mends.
+//! The engine on a disk that a test stops, breaks and repairs.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -22,7 +22,7 @@ use crate::store::testing::{LOOK, TAKE, at, window};
 /// Memory for all counters of a test.
 const MEMORY: usize = 10 << 20;
 
-/// A disk that remembers what it was told, fails when told to, and waits at a gate.
+/// A disk that records its writes, fails on demand, and waits at a gate.
 #[derive(Default)]
 struct TestDisk {
     journal: RealMutex<BTreeMap<u64, Vec<u8>>>,
@@ -128,8 +128,8 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
 }
 
-/// When the future of a commit was dropped, the commit's blocking part continued, but leadership passed on. So the next
-/// leader blocked its event loop, or appended its record first.
+/// Regression test: when the future of a commit was dropped, the commit's blocking part continued, but leadership
+/// passed on. So the next leader blocked its event loop, or appended its record first.
 #[test]
 fn leader_that_leaves_keeps_leadership_until_its_commit_is_made() {
     wait(async {
@@ -182,7 +182,7 @@ fn hit_dropped_at_any_await_delays_no_other_hit() {
     }
 }
 
-/// Refused hits of new actors stayed in the table, and refused hits of known actors took credit.
+/// Regression test: refused hits of new actors stayed in the table, and refused hits of known actors took credit.
 #[test]
 fn nothing_changes_while_the_disk_refuses_writes() {
     for durability in [Durability::Wal, Durability::Sync, Durability::Lazy] {
@@ -246,8 +246,8 @@ fn changes_after_the_last_good_fsync_are_committed_again() {
     });
 }
 
-/// A counter that is written back may leave the table, and returns unchanged. Other counters stay, however full the
-/// table is.
+/// A counter that is written back may leave the table, and returns unchanged. Other counters stay even if the table is
+/// full.
 #[test]
 fn counters_leave_the_table_once_they_are_written_back() {
     const ACTORS: u64 = 10_000;
@@ -292,9 +292,9 @@ fn long_journal_is_written_back_in_pieces_without_counters_that_changed_since() 
     });
 }
 
-/// A counter was skipped because it had changed again, although that change was not committed. Its last committed
-/// change was dropped with the segment, so a crash would have lost that change. The uncommitted state must not be
-/// written either, because it may be one part of a group.
+/// Regression test: a counter was skipped because it had changed again, although that change was not committed. Its
+/// last committed change was dropped with the segment, so a crash would have lost that change. The uncommitted state
+/// must not be written either, because it may be one part of a group.
 #[test]
 fn uncommitted_change_does_not_replace_a_committed_one() {
     wait(async {
@@ -326,7 +326,7 @@ fn commits_keep_the_journal_within_its_bound() {
     });
 }
 
-/// Commits waited for the write-backs that large batches had made due, and so did small batches.
+/// Regression test: commits waited for the write-backs that large batches had made due, and so did small batches.
 #[test]
 fn making_room_ahead_leaves_no_work_for_commits() {
     wait(async {
@@ -344,8 +344,8 @@ fn making_room_ahead_leaves_no_work_for_commits() {
     });
 }
 
-/// Only the journal's length bounded these counters: with a small table and a long journal, they took many times the
-/// table's memory.
+/// Regression test: only the journal's length bounded these counters. With a small table and a long journal, they took
+/// many times the table's memory.
 #[test]
 fn dirty_counters_are_written_back_before_they_exceed_twice_the_cache_memory() {
     wait(async {
@@ -491,7 +491,7 @@ fn failing_disk_is_retried_and_hits_report_its_error() {
     });
 }
 
-/// Looks up the counter of `key`, and does nothing with it.
+/// Looks up the counter of `key`, without using it.
 async fn look_up(engine: &TestEngine, key: &str) -> Lookups {
     let entry = Entry::new(0..0, window(1_000, 60), TAKE, at(0));
     let mut lookups = Lookups::default();

@@ -1,8 +1,8 @@
 //! Write-back: brings counters' own records up to date, and then drops the journal that they replace.
 //!
-//! No answer waits for a write-back, since the journal has every change. A counter has to be written back only before
+//! No answer waits for a write-back, because the journal has every change. A counter has to be written back only before
 //! the journal segment with its last change is dropped, and most counters change again before that. A write-back is one
-//! pass over one segment: it reads the keys, and writes the counters as they are now, sorted.
+//! pass over one segment: it reads the keys, and writes the current states of the counters, sorted.
 
 use std::collections::HashSet;
 
@@ -17,34 +17,34 @@ use crate::store::rocks::sync::atomic::Ordering::Relaxed;
 
 /// Maximum ratio of a staged change's length to its packed length, for usual keys.
 const STAGED_TO_PACKED: usize = 4;
-/// The table may exceed its memory by one part in this many before commits wait for write-backs,
+/// The table may exceed its memory by one part in this many before commits wait for write-backs.
 const TOLERATED_EXCESS: usize = 8;
-/// or by this much, if that is more (bytes).
+/// Minimum of the tolerated excess (bytes).
 const ALWAYS_TOLERATED: usize = 1 << 20;
 
 impl<D: Disk> Engine<D> {
-    /// Bytes of the journal.
+    /// Returns the size of the journal (bytes).
     pub fn journal_bytes(&self) -> u64 {
         self.segments.lock().bytes()
     }
 
-    /// The number of expired counters that write-backs have forgotten.
+    /// Returns the number of expired counters that write-backs have forgotten.
     pub fn expired(&self) -> u64 {
         self.expired.load(Relaxed)
     }
 
-    /// Whether commits have to wait for a write-back: the journal is full, or counters that cannot be evicted take much
-    /// more memory than there is.
+    /// Returns whether commits must wait for a write-back: the journal is full, or counters that cannot be evicted take
+    /// much more memory than there is.
     pub(super) fn is_write_back_overdue(&self) -> bool {
         self.table.excess() > self.tolerated_excess() || self.segments.lock().is_full()
     }
 
-    /// Whether a segment should be written back now.
+    /// Returns whether a segment should be written back now.
     pub(super) fn is_write_back_due(&self) -> bool {
         self.table.excess() > self.tolerated_excess() / 4 || self.segments.lock().is_long()
     }
 
-    /// The table's tolerated excess over its memory before commits wait (bytes).
+    /// Returns the excess over the table's memory that is tolerated before commits wait (bytes).
     fn tolerated_excess(&self) -> usize {
         (self.table.memory() / TOLERATED_EXCESS).max(ALWAYS_TOLERATED)
     }
@@ -71,7 +71,7 @@ impl<D: Disk> Engine<D> {
     /// Writes back the oldest segment if the journal is nearly full. Returns false if there was nothing to do.
     ///
     /// # Errors
-    /// Fails if the disk refuses reads or writes.
+    /// The disk refuses reads or writes.
     pub fn write_back_if_due(&self) -> Result<bool, StoreError> {
         if self.is_write_back_due() { self.write_back_oldest() } else { Ok(false) }
     }
@@ -79,15 +79,15 @@ impl<D: Disk> Engine<D> {
     /// Brings all counters' own records up to date with the commits.
     ///
     /// # Errors
-    /// Fails if the disk refuses reads or writes.
+    /// The disk refuses reads or writes.
     pub fn write_back(&self) -> Result<(), StoreError> {
         self.write_back_at(self.timings.now())
     }
 
-    /// Like [`Engine::write_back`], but forgets counters that have expired by `now`.
+    /// Writes back as [`Engine::write_back`] does, but forgets counters that have expired by `now`.
     pub fn write_back_at(&self, now: Timestamp) -> Result<(), StoreError> {
-        // With `lazy`, changes that no caller waits for would stay behind. This comes first, since a commit uses the
-        // disk, too.
+        // With `lazy`, changes that no caller waits for would be left behind. This comes first, because a commit uses
+        // the disk, too.
         if self.is_well() {
             self.commit_unless_led();
         }
@@ -108,7 +108,7 @@ impl<D: Disk> Engine<D> {
     /// Writes back and drops the oldest segment, if it is closed and a commit came after it. Returns false if not.
     ///
     /// # Errors
-    /// Fails if the disk refuses reads or writes. The journal is kept then.
+    /// The disk refuses reads or writes. The journal is kept then.
     pub(super) fn write_back_oldest(&self) -> Result<bool, StoreError> {
         self.on_well_disk(|disk| {
             let now = self.timings.now();
@@ -124,7 +124,7 @@ impl<D: Disk> Engine<D> {
     /// the changes that were not committed when it was closed.
     ///
     /// # Errors
-    /// Fails if the disk refuses reads or writes. The journal is kept then.
+    /// The disk refuses reads or writes. The journal is kept then.
     pub(super) fn write_back_through(
         &self,
         disk: &D,
@@ -157,7 +157,7 @@ impl<D: Disk> Engine<D> {
         uncommitted: &[&[u8]],
     ) -> Result<(), StoreError> {
         let table = &self.table;
-        // Changes that outlive the segment in the journal.
+        // Keys with later changes in the journal, after this segment.
         let mut late = HashSet::new();
         let mut note_late = |record: &[u8]| {
             journal::each_change(record, |change| {
@@ -169,7 +169,7 @@ impl<D: Disk> Engine<D> {
         if segment.last < last {
             disk.read_journal(segment.last + 1, last, &mut |_, record| note_late(record))?;
         }
-        // Reserved at once: a buffer that grows step by step takes twice the memory for a moment.
+        // Reserved at once, because a buffer that grows step by step temporarily takes twice the memory.
         let reserved = usize::try_from(segment.bytes).unwrap_or(0).saturating_mul(STAGED_TO_PACKED);
         let (mut changes, mut forgotten) = (Vec::with_capacity(reserved), 0);
         if segment.first <= last {
@@ -184,9 +184,9 @@ impl<D: Disk> Engine<D> {
         }
         self.expired.fetch_add(forgotten, Relaxed);
         if !changes.is_empty() {
-            // The records are on stable storage at once, so the journal has to be, too. Otherwise a disk that fails
-            // could lose a later commit and keep an earlier one, which the next start would take for newer than the
-            // record. It could also keep only those members of a group that have records.
+            // These records are on stable storage at once, so the journal must be, too. Otherwise, a failing disk could
+            // lose a later commit and keep an earlier one. The next start would take the earlier commit for newer than
+            // the record. The disk could also keep only those members of a group that have records.
             disk.sync()?;
             disk.write_counters(&SortedChanges::new(&changes))?;
         }

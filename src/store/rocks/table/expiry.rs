@@ -8,8 +8,8 @@ use crate::store::contract::StoreError;
 use crate::store::record_key;
 
 impl Table {
-    /// Notes that a compaction drops an expired record of this counter. Returns whether that may have been its latest
-    /// record: not if the table has a later state, or knows that the counter is forgotten.
+    /// Records that a compaction drops an expired record of this counter. Returns whether that may have been its latest
+    /// record. It was not if the table has a later state, or has recorded that the counter is forgotten.
     pub fn record_dropped(&self, key: &[u8], value: &[u8]) -> bool {
         if record_key::is_record(key) {
             return false;
@@ -49,7 +49,8 @@ impl Table {
                 if !slot.is_live() || slot.expires() > now.as_nanos() {
                     return Ok(false);
                 }
-                // Its last change may still be in the journal, and the next start must not take that for the counter.
+                // The counter's last change may still be in the journal, and the next start must not restore the
+                // counter from it.
                 let tags = self.change(stripe, hash, &admission.commits, false);
                 stripe.clear(index, tags);
                 stripe.stage(hash.high, index, key);
@@ -58,7 +59,7 @@ impl Table {
                 if load()?.is_none_or(|expires| expires > now) {
                     return Ok(false);
                 }
-                // A hit before the record is deleted must not take it for the counter.
+                // A hit before the record is deleted must not use the record.
                 self.make_room(stripe);
                 let tags = Tags { recorded: false, ..stripe.loaded_tags(self.marks.clean_mark(), true) };
                 stripe.set(None, hash.high, None, now, tags);

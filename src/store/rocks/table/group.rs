@@ -1,8 +1,8 @@
 //! Groups in the table: counters that change together or not at all.
 //!
-//! A group locks its stripes in order, each once. It decides on the present state of all its counters, and then changes
-//! all of them, behind the gate that keeps a commit from taking half of the changes. A counter and a record of its
-//! bucket change together, too.
+//! A group locks its stripes in order, each once. It decides on the current state of all its counters, and then changes
+//! all of them. A gate prevents a commit from taking only half of the changes. A counter and a record of its bucket
+//! also change together.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ struct Member<'a> {
     hash: KeyHash,
     /// Index of its stripe among the locked ones.
     stripe: usize,
-    /// Key of the record that the entry is about, which is in the same stripe, and its hash.
+    /// Key of the record that the entry is about, with its hash. The record is in the same stripe.
     record_key: Option<(&'a [u8], KeyHash)>,
     /// Index in its stripe, valid until a counter is added there.
     slot: Option<usize>,
@@ -48,10 +48,10 @@ struct Stripes<'a>(SmallVec<[MutexGuard<'a, Stripe>; USUAL_SIZE]>);
 const USUAL_SIZE: usize = 4;
 
 impl Table {
-    /// Applies the entries of `group` to their counters, all or none, as [`Table::act`] applies one, and adds the
-    /// outcomes to `outcomes`. `load` returns the record of one counter, and `decisions` is a buffer. Returns the commit
-    /// that makes the state behind these outcomes durable; 0 if that has long been durable. If `load` returns `None`, so
-    /// does this function, and nothing changes.
+    /// Applies the entries of `group` to their counters, all or none, and adds their outcomes to `outcomes`. (For one
+    /// entry, see [`Table::act`].) `load` returns the record of one counter, and `decisions` is a buffer. Returns the
+    /// commit that makes the state behind these outcomes durable; 0 if that has long been durable. If `load` returns
+    /// `None`, so does this function, and nothing changes.
     ///
     /// # Errors
     /// See [`Table::act`]. Nothing is changed or added then.
@@ -70,7 +70,8 @@ impl Table {
         for Member { index, key, entry, hash, stripe, record_key, slot, loaded, .. } in &mut members {
             let stripe = stripes.at(*stripe);
             if record_key.is_some() {
-                // Before the decision: a record that it finds must still be counted when it changes.
+                // This comes before the decision, because a record that the decision finds must still be counted when
+                // it changes.
                 stripe.records.advance(now);
             }
             *slot = stripe.slots.find(hash.high);
@@ -82,7 +83,7 @@ impl Table {
         }
         let mut durable_after = stripes.decide(&mut members, admission, shares, decisions)?;
         let mut has_added = false;
-        // Decisions are large: they stay in place.
+        // Decisions are large, so they stay in place.
         for (member, EntryDecision { outcome, change, record, share }) in members.iter_mut().zip(decisions) {
             let change = std::mem::replace(change, Change::Keep);
             let stripe = stripes.at(member.stripe);
@@ -101,7 +102,7 @@ impl Table {
         Ok(Some(durable_after))
     }
 
-    /// Makes the change of one counter. There must be room for it. Returns the commit that it belongs to.
+    /// Makes the change of one counter. There must be room for it. Returns the commit to which the change belongs.
     fn make_change(
         &self,
         stripe: &mut Stripe,
@@ -208,8 +209,8 @@ impl<'a> Stripes<'a> {
         &mut self.0[index]
     }
 
-    /// Decides the group into `decisions`, and notes what is known about its counters. Returns the commit that makes the
-    /// state behind the decision durable.
+    /// Decides the group into `decisions`, and records what it learns about the counters. Returns the commit that makes
+    /// the state behind the decision durable.
     #[expect(clippy::indexing_slicing, reason = "a member has the index of its stripe")]
     fn decide(
         &self,

@@ -6,7 +6,7 @@ use siphasher::sip128::SipHasher13;
 
 use crate::store::record_key;
 
-/// Number of stripes, a power of two. The model checker sees more with few of them.
+/// Number of stripes, a power of two. The model checker finds more with only a few of them.
 pub const STRIPES: usize = if cfg!(all(test, feature = "model")) { 2 } else { 1024 };
 
 /// A hash that stands for a key.
@@ -17,7 +17,7 @@ pub struct KeyHash {
 }
 
 impl KeyHash {
-    /// The number of the counter's stripe.
+    /// Returns the number of the counter's stripe.
     pub fn stripe(self) -> usize {
         self.low as usize % STRIPES
     }
@@ -27,7 +27,7 @@ impl KeyHash {
 pub struct KeyHasher(SipHasher13);
 
 impl KeyHasher {
-    /// Draws a secret. The model checker repeats runs, and needs the same one.
+    /// Draws a secret. The model checker needs the same one in each run.
     pub fn new() -> Self {
         let random = RandomState::new();
         let is_model = cfg!(all(test, feature = "model"));
@@ -47,7 +47,7 @@ impl KeyHasher {
         if record_key::is_record(key) { self.hash_of_record(key, bucket) } else { bucket }
     }
 
-    /// Hashes a record's key. Its stripe is its bucket's.
+    /// Hashes a record's key. The record is in the stripe of its bucket.
     pub fn hash_of_record(&self, key: &[u8], bucket: KeyHash) -> KeyHash {
         KeyHash { high: self.0.hash(key).h1, low: bucket.low }
     }

@@ -1,4 +1,4 @@
-//! Loading counters and records into the table, and what it knows about the records in RocksDB.
+//! Loads counters and records into the table, and keeps track of the records in RocksDB.
 
 use super::slot::Tags;
 use super::{CounterRecord, KeyHash, Table};
@@ -10,7 +10,7 @@ use crate::store::rocks::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Or
 pub struct ReplayedChange {
     pub hash: KeyHash,
     pub value: ReplayedValue,
-    /// The number of the segment that holds it.
+    /// The number of the segment that contains it.
     pub segment: u32,
 }
 
@@ -90,7 +90,7 @@ impl Table {
         self.stripes.iter().for_each(|stripe| stripe.lock().forget_records());
     }
 
-    /// Whether the table knows which counters have records.
+    /// Returns whether the table knows which counters have records.
     pub fn knows_records(&self) -> bool {
         self.knows_records.load(Acquire)
     }

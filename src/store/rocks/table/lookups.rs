@@ -1,4 +1,4 @@
-//! Records that are looked up for a batch: which ones, and whether they are still current when they are used.
+//! Look-ups of records for a batch: which records are needed, and whether they are still current when they are used.
 //!
 //! A record does not change while its counter is not in the table. So a record is current if its counter was absent
 //! before the read and is absent now, and if no counter of its eviction group has left the table in between.
@@ -11,15 +11,16 @@ use crate::store::contract::{Entry, StoreError};
 use crate::store::record_key;
 use crate::store::rocks::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Times that a batch's records are read in advance. Records that are outdated again are then read under their stripes'
-/// locks.
+/// Maximum number of times that a batch's records are read in advance. After that, records that are outdated are read
+/// under their stripes' locks.
 const ROUNDS: u32 = 3;
-/// RocksDB is asked for the records that it has in memory in one of `TRIED_EVERY` batches, and in every batch while it
-/// has at least `WORTH_PERCENT` of them.
+/// RocksDB is asked for the records that are in its memory in one of `TRIED_EVERY` batches, and in every batch while at
+/// least `WORTH_PERCENT` of them are.
 const TRIED_EVERY: u32 = 32;
 const WORTH_PERCENT: u32 = 75;
 
-/// Decides whether to ask RocksDB first for the records that it has in memory. It searches for the others twice then.
+/// Decides whether to ask RocksDB first only for records in its memory. If it does, RocksDB searches twice for the
+/// records that are not.
 #[derive(Debug, Default)]
 pub struct CacheYield {
     /// Recent share of the records that were in memory (percent).
@@ -29,7 +30,7 @@ pub struct CacheYield {
 
 impl CacheYield {
     pub fn is_worth_a_try(&self) -> bool {
-        // An occasional try notices a change.
+        // An occasional attempt detects a change.
         let is_due = self.batches.fetch_add(1, Relaxed).is_multiple_of(TRIED_EVERY);
         is_due || self.percent.load(Relaxed) >= WORTH_PERCENT
     }
@@ -44,7 +45,7 @@ impl CacheYield {
 /// The look-ups of one batch.
 #[derive(Default)]
 pub struct Lookups {
-    /// In the order of the batch's entries.
+    /// The look-ups, in the order of the batch's entries.
     pub lookups: Vec<Lookup>,
     pub keys: Vec<u8>,
     rounds: u32,
@@ -62,7 +63,7 @@ pub struct Lookup {
 }
 
 impl Lookups {
-    /// Returns look-ups that have used up their rounds: records are read under their stripes' locks.
+    /// Returns look-ups that have used up their rounds, so that records are read under their stripes' locks.
     pub fn exhausted() -> Self {
         Self { rounds: ROUNDS, ..Self::default() }
     }
@@ -73,7 +74,7 @@ impl Lookups {
         self.lookups.get_mut(position).filter(|lookup| lookup.evictions == evictions)?.record.take()
     }
 
-    /// Whether records may be read in advance once more.
+    /// Returns whether records may be read in advance once more.
     pub fn may_go_on(&self) -> bool {
         self.rounds < ROUNDS
     }
@@ -100,7 +101,7 @@ impl Lookups {
         }
     }
 
-    /// The number of records that are not read yet.
+    /// Returns the number of records that have not been read yet.
     pub fn unread(&self) -> usize {
         self.lookups.iter().filter(|lookup| lookup.record.is_none()).count()
     }
@@ -137,7 +138,7 @@ mod tests {
         for left in [99, 98, 97] {
             let lefts: Vec<_> = outcomes(&store, now, &hits).into_iter().map(|outcome| outcome.unwrap().left).collect();
             assert!(lefts.iter().all(|of_one| *of_one == left), "{left}: {lefts:?}");
-            // All files are new: no block of them is in memory. Then other counters push these out.
+            // All files are new, so none of their blocks is in memory. Then other counters evict these.
             store.core.engine.write_back().unwrap();
             let others: Vec<_> = (0..4_000).map(|other| format!("other {left} {other}")).collect();
             let others: Vec<_> = others.iter().map(|key| (key.as_str(), limit, TAKE)).collect();

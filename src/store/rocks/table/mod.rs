@@ -2,11 +2,11 @@
 //!
 //! The table is striped by key hash. A stripe's mutex makes read-modify-write atomic and gives read-your-writes. A
 //! stripe also keeps the changes that the next commit has to write. A counter stays in the table until its own record
-//! in RocksDB is current. Nothing here waits for a disk: a counter that may be in RocksDB and is not in the table is
+//! in RocksDB is current. The table never waits for a disk: a counter that may be in RocksDB and is not in the table is
 //! [looked up](lookups) before its stripe is locked.
 //!
-//! An entry does not hold its key: 74 bits of a keyed hash stand for it, with a secret that is drawn at each start. Two
-//! of 100 million keys share them with a probability of 3 · 10⁻⁷, and no client can bring that about.
+//! An entry does not contain its key. Instead, it has 74 bits of a keyed hash, whose secret is drawn at each start. The
+//! probability that two of 100 million keys share them is 3 · 10⁻⁷, and no client can increase it.
 
 pub mod admission;
 mod expiry;
@@ -45,7 +45,7 @@ pub type CounterRecord = Option<(State, Timestamp)>;
 /// The result of an action on a counter.
 pub struct ActionResult {
     pub outcome: Outcome,
-    /// The commit that makes the state behind this outcome durable; 0 if that has long been durable.
+    /// The commit that makes the state behind this outcome durable; 0 if it has been durable for a long time.
     pub durable_after: u64,
 }
 
@@ -58,12 +58,12 @@ pub struct Table {
     /// One bit per stripe: set while the stripe has staged changes that no commit has taken.
     pending: Box<[AtomicU64]>,
     /// Held by a group while it changes its counters, and by a commit while it takes changes. So a commit takes all of
-    /// a group's changes or none. Comes before the stripes.
+    /// a group's changes or none. It is locked before the stripes.
     gate: RwLock<()>,
     pub marks: SegmentMarks,
-    /// The table knows which counters have records.
+    /// Whether the table knows which counters have records.
     knows_records: AtomicBool,
-    /// Some stripes do not hold all of their counters.
+    /// Whether some stripes do not contain all of their counters.
     needs_records: AtomicBool,
     /// Memory for counters that can be evicted (bytes).
     memory: usize,
@@ -73,7 +73,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Makes a table that takes up to `memory` bytes, and more only for counters whose records in RocksDB are not
+    /// Creates a table that takes up to `memory` bytes, and more only for counters whose records in RocksDB are not
     /// current.
     pub fn new(memory: usize) -> Self {
         Self {
@@ -142,7 +142,7 @@ impl Table {
             return Err(fault);
         }
         match (is_new, state.is_some()) {
-            // Another stripe's counter may have taken the last room just now.
+            // A counter in another stripe may have taken the last room just now.
             (true, true) if !counters.begin() => {
                 return counters.refuse(entry).map(|outcome| Some(ActionResult { outcome, durable_after: 0 }));
             }
@@ -175,7 +175,7 @@ impl Table {
         }
         let tags = self.change(stripe, hash, commits, is_recorded);
         let expires = match &state {
-            // The computation would arrive at the window's end.
+            // The general computation would also return the window's end.
             Some(State::FixedWindow(window)) => window.ends,
             Some(state) => entry.expiry(state, now),
             None => now,
@@ -201,12 +201,13 @@ impl Table {
         is_absent.then(|| *stripe.evictions(hash.high))
     }
 
-    /// Whether actions may need records at all. The answer may be outdated a moment later.
+    /// Returns whether actions may need records at all. The answer may be outdated a moment later.
     pub fn needs_records(&self) -> bool {
         self.needs_records.load(Relaxed)
     }
 
-    /// Returns the present state of the counter with `key`; the outer `None` if it is not in the table.
+    /// Returns the current state of the counter with `key`. The outer `None` means that the counter is not in the
+    /// table.
     pub fn peek(&self, key: &[u8]) -> Option<Option<State>> {
         let hash = self.hasher.hash(key);
         let stripe = self.stripe(hash.stripe());

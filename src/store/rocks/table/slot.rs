@@ -12,7 +12,7 @@ const EPOCH_SHIFT: u32 = 4;
 const EPOCH_BITS: u32 = 4;
 const MARK_SHIFT: u32 = 8;
 const NUMBER_SHIFT: u32 = 24;
-/// Numbers from here on do not fit.
+/// The smallest number that does not fit.
 const NUMBER_END: u64 = 1 << (u64::BITS - NUMBER_SHIFT);
 
 /// The state in a counter's slot.
@@ -29,17 +29,17 @@ pub enum SlotState {
 /// Bits about a counter in addition to its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tags {
-    /// The counter was used since the last eviction considered it.
+    /// Whether the counter was used since an eviction last considered it.
     pub used: bool,
-    /// RocksDB has a record of the counter, of whatever age.
+    /// Whether RocksDB has a record of the counter, current or not.
     pub recorded: bool,
-    /// The number of times that the stripe's changes had been taken when the counter changed last (four bits).
+    /// The number of times that commits had taken the stripe's changes when the counter last changed (four bits).
     pub epoch: u8,
     /// The journal segment of the last change.
     pub mark: Mark,
 }
 
-/// A slot of the table; all zeros: empty.
+/// A slot of the table. All zeros stand for an empty slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Slot {
     pub hash: u64,
@@ -51,12 +51,12 @@ impl Slot {
     /// The number of different epochs.
     pub const EPOCHS: u64 = 1 << EPOCH_BITS;
 
-    /// Whether a window with this count fits into a slot.
+    /// Returns whether a window with this count fits into a slot.
     pub fn fits(count: u64) -> bool {
         count < NUMBER_END
     }
 
-    /// Makes a slot. A window's count must fit.
+    /// Creates a slot. A window's count must fit.
     pub fn new(hash: u64, state: SlotState, tags: Tags) -> Self {
         let (kind, time, number) = match state {
             SlotState::Absent => (1, 0, 0),
@@ -73,7 +73,7 @@ impl Slot {
         self.bits == 0
     }
 
-    /// The state in an occupied slot.
+    /// Returns the state in an occupied slot.
     pub fn state(&self) -> SlotState {
         match self.bits % (1 << KIND_BITS) {
             2 => SlotState::Window { ends: self.time, count: self.bits >> NUMBER_SHIFT },
@@ -86,7 +86,7 @@ impl Slot {
         self.bits % (1 << KIND_BITS) > 1
     }
 
-    /// The counter's expiry; 0 if it is absent.
+    /// Returns the counter's expiry; 0 if it is absent.
     pub fn expires(&self) -> u64 {
         self.time
     }

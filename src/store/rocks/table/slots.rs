@@ -1,7 +1,7 @@
 //! An open-addressing table of [slots](super::slot), found by their hash.
 //!
-//! A hash's home index is its share of the capacity. So slots are in the order of their hashes, as close to home as
-//! possible. A search ends at the first larger hash, growing is one pass from front to back, and the capacity can be
+//! The home index of a hash is in proportion to the hash. So slots are in the order of their hashes, as close to home
+//! as possible. A search ends at the first larger hash, growing is one pass from front to back, and the capacity can be
 //! any number.
 
 use super::slot::Slot;
@@ -9,25 +9,25 @@ use super::slot::Slot;
 /// Maximum load of a table, in eighths. A search then looks at four slots on average.
 const FULL_EIGHTHS: usize = 7;
 
-/// Consecutive slots that a sweep looks at.
+/// Number of consecutive slots that a sweep visits.
 const RUN: usize = 16;
 
 /// Spare slots beyond the end of any table.
 const LEAST_SPARE: usize = 16;
 /// Slots per additional spare slot.
 const SLOTS_TO_SPARE: usize = 64;
-/// Maximum of those additional spare slots. In a table at its maximum load, k slots are pushed beyond the end with a
-/// probability of about e^(-k/4), and full tables see millions of combinations.
+/// Maximum number of those additional spare slots. In a table at its maximum load, k slots are pushed beyond the end
+/// with a probability of about e^(-k/4), and full tables see millions of combinations.
 const MOST_MORE_SPARE: usize = 112;
 
 /// Slots in the order of their hashes, with gaps.
 #[derive(Debug, Default)]
 pub struct Slots {
-    /// `capacity` slots, and spare ones for those that are pushed beyond the end.
+    /// `capacity` slots, and spare slots for those that are pushed beyond the end.
     slots: Vec<Slot>,
     capacity: usize,
     len: usize,
-    /// The number of slots that sweeps have looked at. The next sweep goes on there.
+    /// The number of slots that sweeps have visited. The next sweep continues there.
     hand: usize,
 }
 
@@ -40,29 +40,29 @@ impl Slots {
         self.capacity
     }
 
-    /// Bytes that the table takes.
+    /// Returns the memory of the table (bytes).
     pub fn bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()
     }
 
-    /// Bytes that a table with this capacity takes.
+    /// Returns the memory of a table with this capacity (bytes).
     pub fn bytes_of(capacity: usize) -> usize {
         (capacity + spare(capacity)) * size_of::<Slot>()
     }
 
-    /// The largest capacity that fits into `bytes`.
+    /// Returns the largest capacity that fits into `bytes`.
     pub fn capacity_within(bytes: usize) -> usize {
         let slots = bytes / size_of::<Slot>();
-        // Not too large, since fewer slots have fewer spare ones.
+        // This is never too large, because fewer slots have fewer spare ones.
         slots.saturating_sub(spare(slots))
     }
 
-    /// Whether one more slot fits without growing.
+    /// Returns whether one more slot fits without growing.
     pub fn has_room(&self) -> bool {
         (self.len + 1) * 8 <= self.capacity * FULL_EIGHTHS
     }
 
-    /// The smallest capacity for `len` slots.
+    /// Returns the smallest capacity for `len` slots.
     pub fn capacity_for(len: usize) -> usize {
         (len * 8).div_ceil(FULL_EIGHTHS)
     }
@@ -87,7 +87,7 @@ impl Slots {
         self.slots[index]
     }
 
-    /// Replaces the slot at such an index with one that has the same hash.
+    /// Replaces the slot at an index from [`Slots::find`] or [`Slots::insert`] with one that has the same hash.
     #[expect(clippy::indexing_slicing, reason = "the index is one that this table gave, and is still valid")]
     pub fn set(&mut self, index: usize, slot: Slot) {
         self.slots[index] = slot;
@@ -148,14 +148,14 @@ impl Slots {
         }
     }
 
-    /// Visits the slots, each at most twice, until `decide` returns true for one to remove. Returns its index. `decide`
-    /// may replace the slot.
+    /// Visits the slots, each at most twice, until `decide` returns true for a slot, which is then removed. Returns its
+    /// index. `decide` may replace the slot.
     ///
     /// It visits short runs, each far from the last. A sweep from front to back would leave the slots behind it empty
     /// and those before it full, and there every insertion would move hundreds of slots.
     pub fn sweep(&mut self, mut decide: impl FnMut(&mut Slot) -> bool) -> Option<usize> {
         let runs = self.slots.len().div_ceil(RUN).next_power_of_two();
-        // One more run, since the first one may be half done.
+        // One more run, because the first one may be incomplete.
         for _ in 0..=2 * runs {
             let start = reversed(self.hand / RUN % runs, runs) * RUN;
             for index in start + self.hand % RUN..start + RUN {
@@ -179,7 +179,7 @@ impl Slots {
         }
     }
 
-    /// Every occupied slot.
+    /// Iterates over all occupied slots.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
         self.slots.iter_mut().filter(|slot| !slot.is_empty())
     }
@@ -226,7 +226,7 @@ mod tests {
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        // Few hashes, at both ends and close together, so that they displace each other.
+        // Generates a few hashes, at both ends and close together, so that they displace each other.
         let hash = prop_oneof![
             0..20u64,
             (0..20u64).prop_map(|n| u64::MAX - n),
@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    /// Sweeps from front to back left clusters of thousands of slots.
+    /// Regression test: sweeps from front to back left clusters of thousands of slots.
     #[test]
     fn short_lived_counters_leave_no_clusters() {
         const CAPACITY: usize = 10_000;
@@ -299,7 +299,7 @@ mod tests {
                 let victim = slots.sweep(|_| true).unwrap();
                 slots.remove(victim);
             }
-            // A linear sequence would not meet itself at random, as hashes do.
+            // The hashes are random, because the values of a linear sequence would not collide like hashes.
             let hash = std::hash::BuildHasher::hash_one(&foldhash::fast::FixedState::default(), number);
             slots.insert(slot(hash, number));
         }
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(seen.len(), 800);
     }
 
-    /// Slots that were pushed beyond the end of a full table used to double its size.
+    /// Regression test: slots that were pushed beyond the end of a full table used to double its size.
     #[test]
     fn replacing_counters_does_not_grow_a_full_table() {
         const CAPACITY: usize = 4096;

@@ -1,4 +1,4 @@
-//! One stripe of the table: its counters, and the changes that the next commit has to write.
+//! One stripe of the table: its counters, and the changes for the next commit.
 //!
 //! Callers hold the stripe's lock, and decide how an action changes a counter.
 
@@ -23,8 +23,8 @@ use crate::store::value;
 const FIRST_CAPACITY: usize = 8;
 /// Memory for staged changes that a stripe keeps from commit to commit (bytes).
 const KEPT_STAGED: usize = 16 << 10;
-/// Groups of counters whose evictions are counted separately. A batch evicts as many counters as it loads, and has to
-/// read counters in the same groups again.
+/// Number of groups of counters whose evictions are counted separately. A batch evicts as many counters as it loads,
+/// and must then read counters in the same groups again.
 const EVICTION_GROUPS: usize = 16;
 
 /// One stripe's counters, and their changes for the next commit.
@@ -32,52 +32,52 @@ const EVICTION_GROUPS: usize = 16;
 pub struct Stripe {
     /// Memory for counters that can be evicted (bytes).
     memory: usize,
-    /// Bytes beyond that, when the table counted them last.
+    /// Excess over `memory` when the table last counted it (bytes).
     pub counted_excess: usize,
     pub slots: Slots,
     /// States that do not fit into a slot.
     outside: Slab<State>,
-    /// Bytes that those states hold on the heap.
+    /// Heap memory of those states (bytes).
     outside_bytes: usize,
     /// Staged changes since the last commit took them.
     pub staged: Vec<u8>,
     /// The hash of the counter that changed last, and the offset of its staged value.
     last_staged: Option<(u64, usize)>,
-    /// Times that commits have taken `staged`.
+    /// Number of times that commits have taken `staged`.
     taken: u64,
     /// The commit that makes the changes in `staged` durable.
     pub changed_in: u64,
     /// The commit that makes all earlier changes durable.
     taken_in: u64,
-    /// Every counter of the stripe is here. A counter that is not here does not exist.
+    /// Whether every counter of the stripe is here. If so, a counter that is not here does not exist.
     pub holds_all: bool,
-    /// A counter that may have a record has left, or found no room when it was loaded.
+    /// Whether a counter that may have a record has left, or found no room when it was loaded.
     pub lacks_counters: bool,
-    /// Counters without a record in RocksDB, less records without a counter.
+    /// Number of counters without a record in RocksDB, minus the records without a counter.
     pub unrecorded: i64,
-    /// Counters that were made here, less those that were forgotten.
+    /// Number of counters that were created here, minus those that were forgotten.
     pub begun: i64,
-    /// Actions.
+    /// Number of actions.
     pub acted: u64,
-    /// Actions whose counter had to be looked up in RocksDB.
+    /// Number of actions whose counter had to be looked up in RocksDB.
     pub loaded: u64,
-    /// No counter could be evicted while [`clean`](crate::store::rocks::commit::segment_marks::SegmentMarks::clean) was
-    /// this.
+    /// The value of [`clean`](crate::store::rocks::commit::segment_marks::SegmentMarks::clean) at which no counter
+    /// could be evicted.
     stuck_at: Option<u32>,
-    /// Counters that have left, by group.
+    /// Number of counters that have left, by group.
     evictions: [u32; EVICTION_GROUPS],
-    /// The records of its buckets, by the hash of their keys. Boxed, because plain hits need none of it in their
-    /// caches.
+    /// The records of the stripe's buckets, by the hash of their keys. Boxed, to keep them out of the cache lines that
+    /// plain hits use.
     pub records: Box<Records<u64, FixedState>>,
 }
 
 impl Stripe {
-    /// Makes an empty stripe with `memory` bytes.
+    /// Creates an empty stripe with `memory` bytes.
     pub fn new(memory: usize) -> Self {
         Self { memory, ..Self::default() }
     }
 
-    /// Bytes that the counters take.
+    /// Returns the memory of the counters (bytes).
     pub fn bytes(&self) -> usize {
         self.slots.bytes() + self.bytes_outside()
     }
@@ -86,8 +86,8 @@ impl Stripe {
         self.outside.capacity() * size_of::<State>() + self.outside_bytes
     }
 
-    /// The number of counters of this one's group that have left. A counter that is absent before and after was absent
-    /// all the time if this number has not changed.
+    /// Returns the number of counters in this counter's group that have left. If the number has not changed, a counter
+    /// that is absent before and after was absent all the time.
     #[expect(clippy::indexing_slicing, reason = "the remainder is less than the number of groups")]
     pub fn evictions(&mut self, hash: u64) -> &mut u32 {
         &mut self.evictions[hash as usize % EVICTION_GROUPS]
@@ -111,11 +111,11 @@ impl Stripe {
         }
     }
 
-    /// Notes that the counter was used.
+    /// Marks the counter as used.
     pub fn touch(&mut self, index: usize) {
         let slot = self.slots.at(index);
         let tags = slot.tags();
-        // A needless write would make the processor write the cache line back.
+        // A write that is not needed would make the processor write the cache line back.
         if !tags.used {
             self.slots.set(index, slot.with_tags(Tags { used: true, ..tags }));
         }
@@ -137,7 +137,7 @@ impl Stripe {
         (self.taken % Slot::EPOCHS) as u8
     }
 
-    /// Stages the counter as it is now.
+    /// Stages the current state of the counter.
     pub fn stage(&mut self, hash: u64, index: usize, key: &[u8]) {
         let mut staged = std::mem::take(&mut self.staged);
         let write_value = |out: &mut Vec<u8>| self.write_value(index, out);
@@ -210,7 +210,7 @@ impl Stripe {
         }
     }
 
-    /// Changes the tags of the counter.
+    /// Changes the counter's tags.
     pub fn retag(&mut self, index: usize, tags: Tags) {
         let old = self.slots.at(index);
         let slot = old.with_tags(tags);
@@ -218,7 +218,7 @@ impl Stripe {
         self.slots.set(index, slot);
     }
 
-    /// Notes that the counter does not exist anymore.
+    /// Records that the counter does not exist anymore.
     pub fn clear(&mut self, index: usize, tags: Tags) {
         let hash = self.slots.at(index).hash;
         self.set(Some(index), hash, None, Timestamp::default(), tags);
@@ -240,7 +240,7 @@ impl Stripe {
         self.unrecorded = self.slots.iter_mut().map(|slot| slot.unrecorded()).sum();
     }
 
-    /// Notes the time at which the reservations of a loaded state last changed. The server's clock may have been set
+    /// Records the time at which the reservations of a loaded state last changed. The server's clock may have been set
     /// back since.
     pub fn note_time(&mut self, state: Option<&State>) {
         if let Some(State::Reserved(state)) = state {
@@ -248,7 +248,7 @@ impl Stripe {
         }
     }
 
-    /// Loads a record while the store opens; `None` if it was forgotten.
+    /// Loads a record while the store is being opened; `None` if it was forgotten.
     pub fn load_record(&mut self, hash: u64, record: Option<Record>) {
         match record {
             Some(record) => self.records.set(hash, record, None),
@@ -258,7 +258,7 @@ impl Stripe {
 
     /// Returns the tags of a loaded counter, whose record is current.
     pub fn loaded_tags(&self, mark: Mark, used: bool) -> Tags {
-        // An earlier epoch, since the counter has nothing staged.
+        // An earlier epoch, because the counter has nothing staged.
         let epoch = (self.taken.wrapping_sub(1) % Slot::EPOCHS) as u8;
         Tags { used, recorded: true, epoch, mark }
     }

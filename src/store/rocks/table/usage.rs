@@ -1,4 +1,4 @@
-//! The number of counters in the table, and the memory that they take.
+//! The number of counters in the table, and their memory.
 
 use super::Table;
 use super::stripe::Stripe;
@@ -14,15 +14,15 @@ pub struct Usage {
     pub hits: u64,
     /// Actions on counters that had to be looked up.
     pub misses: u64,
-    /// Counters without a record in RocksDB, less records without a counter. Together with the number of records, this
-    /// is the number of counters. It is exact if records are known and no write-back runs.
+    /// Number of counters without a record in RocksDB, minus the records without a counter. The sum of this and the
+    /// number of records is the number of counters. It is exact if records are known and no write-back runs.
     pub unrecorded: i64,
-    /// Counters that were made since the start, less those that were forgotten.
+    /// Number of counters that were created since the start, minus those that were forgotten.
     pub begun: i64,
 }
 
 impl Table {
-    /// Looks at every stripe in turn.
+    /// Adds up the stripes, one after the other.
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         for stripe in &self.stripes {
@@ -37,12 +37,12 @@ impl Table {
         usage
     }
 
-    /// Memory for counters that can be evicted (bytes).
+    /// Returns the memory for counters that can be evicted (bytes).
     pub fn memory(&self) -> usize {
         self.memory
     }
 
-    /// Memory that counters take beyond that, because their records are not current (bytes).
+    /// Returns the memory beyond that, for counters whose records are not current (bytes).
     pub fn excess(&self) -> usize {
         self.excess.load(Relaxed)
     }

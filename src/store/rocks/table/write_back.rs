@@ -1,4 +1,4 @@
-//! The table's part in a write-back: which counters are due, and what their records have to be.
+//! The table's part in a write-back: which counters are due, and the values of their records.
 
 use std::collections::HashSet;
 
@@ -12,14 +12,14 @@ use crate::store::rocks::commit::segment_marks::Mark;
 use crate::store::{record_key, value};
 
 impl Table {
-    /// Writes back a counter that a commit in the journal changed, if its last change lies in segment `through` or
-    /// earlier: stages in `changes` what its record has to be.
+    /// Writes back a counter that a commit in the journal changed, if its last change is in segment `through` or
+    /// earlier. Stages the new value of its record in `changes`.
     ///
-    /// Only committed changes become records. One counter's part of a group must not outlive a crash alone, and neither
-    /// must a hit that was never acknowledged.
+    /// Only committed changes become records. A crash must not leave a part of a group, or a hit that was never
+    /// acknowledged.
     ///
     /// Returns true if the counter has expired by `now`, and is forgotten instead. `is_late` says whether a change of a
-    /// counter may outlive the segment in the journal. Forgetting such a counter has to be a change, too.
+    /// counter may outlive the segment in the journal. Forgetting such a counter must be a change, too.
     pub fn write_back(
         &self,
         change: &journal::Change<'_>,
@@ -30,8 +30,8 @@ impl Table {
     ) -> bool {
         let key = change.key;
         if record_key::is_record(key) {
-            // Written as this commit has it: a later change is in a later segment. No stored record ends later
-            // than its last change says, except those that are forgotten.
+            // The record is written with the value in this commit, because a later change is in a later segment. No
+            // stored record ends later than its last change says, except those that are forgotten.
             let has_ended = value::expiry(change.value).is_ok_and(|expires| expires <= now);
             if !has_ended {
                 journal::stage(changes, key, |out| out.extend_from_slice(change.value));
@@ -48,8 +48,8 @@ impl Table {
             return false;
         }
         if stripe.durable_after(index) > admission.commits.done() {
-            // The counter has a later change that is not committed. Of the changes in this pass, the last one wins; or
-            // a later segment has one.
+            // The counter has a later change that is not committed. Of the changes in this pass, the last one wins. A
+            // later segment may have yet another one.
             journal::stage(changes, key, |out| out.extend_from_slice(change.value));
             stripe.retag(index, Tags { recorded: !change.value.is_empty(), ..tags });
             return false;
@@ -69,7 +69,8 @@ impl Table {
             stripe.begun -= 1;
             admission.counters.forget();
         }
-        // This includes late ones: a compaction may drop the record, and the count would rest on a missing record.
+        // This includes late counters: a compaction may drop the record, and the count would depend on a missing
+        // record.
         if may_have_record {
             journal::stage(changes, key, |_| ());
         }
@@ -83,9 +84,9 @@ impl Table {
         slot.is_live()
     }
 
-    /// Keeps a counter from becoming clean with segment `through`, because its last change is, or will be, in the next
-    /// segment. If the counter left the table, that change might be lost. If a compaction dropped its record, the next
-    /// start would find a counter that is not counted.
+    /// Prevents a counter from becoming clean with segment `through`, because its last change is, or will be, in the
+    /// next segment. If the counter left the table, that change might be lost. If a compaction dropped its record, the
+    /// next start would find a counter that is not counted.
     pub fn stays_in_journal(&self, hash: KeyHash, through: u32) {
         let mut stripe = self.stripe(hash.stripe());
         let Some(index) = stripe.slots.find(hash.high) else { return };
@@ -95,10 +96,10 @@ impl Table {
         }
     }
 
-    /// Stages the counters that these records changed as they are now, once each, for the open segment.
+    /// Stages the current states of the counters that these records changed, once each, for the open segment.
     ///
     /// # Errors
-    /// Fails if a record is damaged.
+    /// A record is damaged.
     pub fn change_again<'a>(
         &self,
         _: &GroupBarrier<'_>,

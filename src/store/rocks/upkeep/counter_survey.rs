@@ -1,10 +1,10 @@
-//! Enforcing the bounds: a thread that measures the disk, counts the counters while their number is unknown, and
-//! forgets expired ones when there is little room left.
+//! Enforces the bounds: a thread measures the disk, counts the counters while their number is unknown, and forgets
+//! expired ones when little room is left.
 //!
-//! The [budget](crate::store::bounds::CounterBudget) counts each counter that is made or forgotten. It does not
-//! know the counters that a killed process left, and it cannot be sure about records that compactions drop. So all
-//! records are counted after a kill, and whenever the bound is near. Counting, forgetting and giving disk space back
-//! take time, and are done so rarely that they use a small part of a processor. Hits never wait for any of it.
+//! The [budget](crate::store::bounds::CounterBudget) counts each counter that is made or forgotten. It has no count of
+//! the counters that a killed process left, and cannot be sure about records that compactions drop. So all records are
+//! counted after a kill, and whenever the bound is near. Counting, forgetting and giving disk space back take time, and
+//! are done so rarely that they use only a small part of a processor. Hits never wait for them.
 
 use std::time::{Duration, Instant};
 
@@ -25,20 +25,22 @@ use crate::store::value;
 
 /// Pause between measurements of the disk. A flood must not write much in between.
 const MEASURING_INTERVAL: Duration = Duration::from_millis(100);
-/// Approximate bytes on disk of a counter that has no record yet.
+/// Approximate size on disk of a counter that has no record yet (bytes).
 const RECORD_BYTES: u64 = 48;
-/// Bytes of write-ahead log in addition to `--max-disk`. RocksDB flushes old data beyond [`MAX_WAL_BYTES`], which takes
-/// a moment. Beyond this allowance, the log counts like counters. The documented 192 MiB leave room for later writes.
+/// Allowance for the write-ahead log in addition to `--max-disk` (bytes). RocksDB flushes old data beyond
+/// [`MAX_WAL_BYTES`], which takes a moment. Beyond this allowance, the log counts like counters. The documented 192 MiB
+/// leave room for later writes.
 const WAL_ALLOWANCE: u64 = MAX_WAL_BYTES + (64 << 20);
 /// The pause after a scan of all counters, as a multiple of the scan's duration.
 const PAUSE: u32 = 20;
 /// The shorter pause while records in doubt decide whether there is room.
 const PAUSE_IN_DOUBT: u32 = 2;
-/// Expired counters are worth a compaction when they are more than one in this many.
+/// A compaction for expired counters is worthwhile if they are more than one counter in this many.
 const WORTH_COMPACTING: u64 = 4;
-/// Expired counters that are forgotten before their records are deleted. Bounds the time that a write-back waits.
+/// Maximum number of expired counters that are forgotten before their records are deleted. It bounds the time that a
+/// write-back waits.
 const SWEPT_AT_ONCE: usize = 16_384;
-/// Records between two checks whether the store is being closed.
+/// Number of records between two checks whether the store is being closed.
 const CHECK_INTERVAL: u64 = 4096;
 
 impl StoreCore {
@@ -54,7 +56,7 @@ impl StoreCore {
             if (!counters.is_counted() || self.is_room_short()) && Instant::now() >= next_survey {
                 let begun = Instant::now();
                 surveys.note(&self.sweep(self.clock.now(), settled));
-                // Without the records in doubt there is room, and with them the store is full.
+                // Without the records in doubt, there is room. With them, the store is full.
                 let max = self.bounds.max_counters;
                 let is_in_doubt = counters.at_least() < max && counters.at_most() >= max;
                 next_survey = Instant::now() + begun.elapsed() * if is_in_doubt { PAUSE_IN_DOUBT } else { PAUSE };
@@ -87,13 +89,13 @@ impl StoreCore {
         }
     }
 
-    /// Whether a bound is near or reached.
+    /// Returns whether a bound is near or reached.
     fn is_room_short(&self) -> bool {
         let counters = &self.engine.admission.counters;
         counters.is_nearly_full() || counters.disk_is_full()
     }
 
-    /// Notes the number of dropped records that are really gone. A record that a running compaction drops can be read
+    /// Records the number of dropped records that are really gone. A record that a running compaction drops can be read
     /// until the compaction ends.
     fn note_settled(&self, settled: &mut i64) {
         let dropped = self.engine.admission.counters.dropped();
@@ -102,11 +104,11 @@ impl StoreCore {
         }
     }
 
-    /// Counts all counters and forgets those that have expired by `now`. At least `settled` of the records dropped so
+    /// Counts all counters, and forgets those that have expired by `now`. At least `settled` of the records dropped so
     /// far are gone.
     ///
     /// # Errors
-    /// Fails if RocksDB cannot read or write. The number of counters is then as well known as before.
+    /// RocksDB cannot read or write. The knowledge of the number of counters is then unchanged.
     pub fn sweep(&self, now: Timestamp, mut settled: i64) -> Result<(), StoreError> {
         if self.is_room_short() {
             // Forgets expired counters that have no record yet.
@@ -152,7 +154,7 @@ impl StoreCore {
                 if expired.len() == SWEPT_AT_ONCE {
                     forgotten += self.forget_expired(database, &std::mem::take(&mut expired), now)?;
                 }
-                // A database that has failed is not reopened before this ends.
+                // A database that has failed is not reopened before this scan ends.
                 let is_over = || *self.stopping.lock() || !engine.is_well();
                 if scanned.is_multiple_of(CHECK_INTERVAL) && is_over() {
                     return Ok(None);
@@ -165,7 +167,7 @@ impl StoreCore {
         })
     }
 
-    /// Forgets the expired ones of these counters, and returns their number.
+    /// Forgets those of these counters that have expired, and returns their number.
     fn forget_expired(&self, database: &Database, keys: &[Box<[u8]>], now: Timestamp) -> Result<u64, StoreError> {
         let engine = &self.engine;
         let expiry = |stored: &[u8]| value::expiry(stored).ok();
@@ -187,8 +189,8 @@ impl StoreCore {
     }
 }
 
-/// Whether the disk's bound is reached by the bytes of counters in files, of counters to be written, and of the
-/// write-ahead log.
+/// Returns whether the disk's bound is reached by the sum of counters in files, counters to be written, and the
+/// write-ahead log (bytes).
 fn is_disk_full(counters: u64, log: u64, max_disk: u64) -> bool {
     counters.saturating_add(log.saturating_sub(WAL_ALLOWANCE)) >= max_disk
 }

@@ -1,6 +1,6 @@
-//! Failed reads, which the log, the metrics, and for a while the health check report.
+//! Failed reads. The log and the metrics report them, and the health check fails for a while.
 //!
-//! Hits on the counters of a damaged file are answered with errors, and all others as before.
+//! Hits on the counters of a damaged file are answered with errors. All others are answered as before.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -8,7 +8,7 @@ use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::logging::{Escaped, LogThrottle};
 use crate::store::contract::StoreError;
 
-/// After a failed read, the health check fails for this time.
+/// How long the health check fails after a failed read.
 const RECENT_NS: u64 = 10 * NANOS_PER_SECOND;
 
 static UNREADABLE: LogThrottle = LogThrottle::new();
@@ -46,20 +46,20 @@ impl Damage {
         });
     }
 
-    /// The number of failed reads since the start.
+    /// Returns the number of failed reads since the start.
     pub fn reads(&self) -> u64 {
         self.reads.load(Relaxed)
     }
 
-    /// The number of times that a damaged record was read since the start.
+    /// Returns the number of times that a damaged record was read since the start.
     pub fn records(&self) -> u64 {
         self.records.load(Relaxed)
     }
 
-    /// Checks whether records could be read lately.
+    /// Checks whether records could be read recently.
     ///
     /// # Errors
-    /// Fails if RocksDB could not read a record in the ten seconds before `now`.
+    /// RocksDB could not read a record in the ten seconds before `now`.
     pub fn check(&self, now: Timestamp) -> Result<(), StoreError> {
         let last = self.last.load(Relaxed);
         if last > 0 && now.since(Timestamp::from_nanos(last)) < RECENT_NS {

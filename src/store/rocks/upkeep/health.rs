@@ -1,7 +1,7 @@
-//! Whether the database can be written, and why not.
+//! The condition of the database: whether it takes writes, and why not.
 //!
-//! A failed write to the log is final for an open RocksDB: data that it had not synced may be lost, and it takes no
-//! more writes. The engine then refuses changes, and a thread reopens the database.
+//! A failed write to the log is final for an open RocksDB database: data that it had not synced may be lost, and it
+//! takes no more writes. The engine then refuses changes, and a thread reopens the database.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
@@ -9,13 +9,13 @@ use crate::store::contract::{Entry, StoreError};
 use crate::store::rocks::sync::Mutex;
 use crate::store::rocks::sync::atomic::AtomicU8;
 
-/// The operations that the database takes.
+/// The operations that the database supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Condition {
     /// Reads and writes.
     Well = 0,
-    /// Reads at most. The database has to be reopened.
+    /// Reads at most. The database must be reopened.
     Broken = 1,
     /// Reads. The next commit first writes everything that the disk may lack.
     Reopened = 2,
@@ -56,24 +56,24 @@ impl Health {
         self.fault.lock().clone().unwrap_or_else(unknown)
     }
 
-    /// Returns the error for an entry that would make a counter while the disk refuses writes. Such counters could not
-    /// be written, and would fill the memory.
+    /// Returns the error for an entry that would create a counter while the disk refuses writes. Such counters could
+    /// not be written, and would fill the memory.
     pub fn refusal(&self, entry: &Entry) -> Option<StoreError> {
         if entry.action.gives_back() { None } else { self.fault() }
     }
 
-    /// Notes that a write or an fsync failed.
+    /// Records that a write or an fsync failed.
     pub fn broke(&self, error: &StoreError) {
         *self.fault.lock() = Some(error.clone());
         self.condition.store(Condition::Broken as u8, Release);
     }
 
-    /// Notes that the database was reopened.
+    /// Records that the database was reopened.
     pub fn reopened(&self) {
         self.condition.store(Condition::Reopened as u8, Release);
     }
 
-    /// Notes that everything is on the disk again, unless there was a failure since [`Health::reopened`].
+    /// Records that everything is on the disk again, unless there was a failure since [`Health::reopened`].
     pub fn caught_up(&self) {
         let (reopened, well) = (Condition::Reopened as u8, Condition::Well as u8);
         if self.condition.compare_exchange(reopened, well, AcqRel, Acquire).is_ok() {

@@ -1,5 +1,5 @@
-//! The store's threads, which write back, fsync, commit what no hit commits, and reopen the database after the disk
-//! failed. Hits wait only for commits.
+//! The store's threads: they write back, fsync, commit changes that no hit waits for, and reopen the database after a
+//! disk failure. Hits wait only for commits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ impl StoreCore {
     pub fn write_back_loop(&self) {
         let mut outage = Outage::of("write-backs", "counters stay in the journal");
         while !self.stopped_within(WRITE_BACK_INTERVAL) {
-            // Another thread logs and heals a disk that has failed.
+            // Another thread logs the failure of a disk, and recovers from it.
             while self.engine.is_well() {
                 let written = self.engine.write_back_if_due();
                 let is_more = matches!(written, Ok(true));
@@ -66,7 +66,7 @@ impl StoreCore {
         }
     }
 
-    /// Reopens a database that has failed, if the disk takes writes, and commits what it lacks.
+    /// Reopens a database that has failed, if the disk takes writes, and commits the changes that it lacks.
     pub fn heal(&self) {
         let takes_writes = || directory::probe(&self.path).is_ok();
         let open = || {
@@ -76,7 +76,7 @@ impl StoreCore {
         self.engine.heal(takes_writes, open);
     }
 
-    /// Sleeps for `interval`, or until the store is being closed. Returns whether it is.
+    /// Sleeps for `interval`, or until the store is being closed. Returns whether it is being closed.
     pub fn stopped_within(&self, interval: Duration) -> bool {
         let mut stopping = self.stopping.lock();
         if !*stopping {

@@ -1,12 +1,12 @@
-//! Loading counters into memory after a start: a thread that reads all records once, while hits are served.
+//! Loads counters into memory after a start: a thread reads all records once, while hits are served.
 //!
-//! When it has finished, and if all counters found room, the table knows that a counter it does not hold does not
-//! exist. The first hit of a new actor then needs no look-up. The thread also learns which counters have records, which
-//! the count of counters rests on. Hits never wait for it. Until it has finished, they look up the records that they
-//! need.
+//! If all counters found room, the table is complete when the thread has finished: a counter that is not in it does not
+//! exist. The first hit of a new actor then needs no look-up. The thread also records which counters have records,
+//! because the count of counters depends on it. Hits never wait for the thread. Until it has finished, they look up the
+//! records that they need.
 //!
 //! A stripe that a counter has left for lack of room needs look-ups until the next start, even if all counters would
-//! fit again. To learn that would take another pass over all records, and room that expired counters still hold.
+//! fit again. To find that out would take another pass over all records, and room that expired counters still occupy.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::store::rocks::table::STRIPES;
 
 /// Pause between checks whether counters have to be loaded.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Records that are noted at once, while there is no write-back: 64 per stripe, about 5 MB.
+/// Number of records that are noted at once, while there is no write-back: 64 per stripe, about 5 MB.
 const AT_ONCE: usize = 64 * STRIPES;
 
 impl StoreCore {
@@ -50,7 +50,7 @@ impl StoreCore {
                 });
                 let mut some = some.collect::<Result<Vec<_>, StoreError>>()?;
                 let count = some.len();
-                // Stripe by stripe, so that most of a stripe is in the processor's caches.
+                // They are sorted by stripe, so that most of a stripe is in the processor's caches.
                 some.sort_unstable_by_key(|(hash, _)| hash.stripe());
                 engine.without_write_backs(|| {
                     some.into_iter().for_each(|(hash, record)| table.note_record(hash, record))

@@ -1,4 +1,4 @@
--- Applies the actions to the bucket that stored.lua has read. Returns a text for each: see `outcome`.
+-- Applies the actions to the bucket that stored.lua has read. Returns a text for each action: see `outcome`.
 
 if reserving and not refusal then state, refusal = reserving.read(state) end
 local outcomes, changed_at = {}, nil
@@ -7,7 +7,7 @@ for place = 2, last do
   local ask = { action = action, cost = parse(cost), at = nanoseconds(at) }
   local text, changed, time
   if action == 'forget' then
-    -- An unreadable value is forgotten, too.
+    -- An unreadable value is also forgotten.
     local held = refusal or (state and not is_fresh(state, ask.at))
     if held then state, refusal = nil, nil end
     text = held and '1 0 0 0 - -' or '0 0 0 0 - -'
@@ -20,7 +20,7 @@ for place = 2, last do
   outcomes[#outcomes + 1] = text
   if changed then state, changed_at = changed, time end
   if reserving then state = reserving.kept(state) end
-  -- A bucket with all credits back is as good as fresh.
+  -- A bucket that has all credits back is equivalent to a fresh one.
   local gives_back = action == 'refund' or (reserving and reserving.asks[action])
   if changed and gives_back and is_fresh(state, ask.at) then state = nil end
 end

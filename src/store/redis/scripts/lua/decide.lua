@@ -1,17 +1,18 @@
--- The part that all algorithms share: see algorithm/decide.rs. Each algorithm adds its own functions to `algorithm`, with the
--- names and meanings of the trait there. States are replaced, never changed. Only a state whose credits all come back at once has
--- `ends`, which is that time. `mode` says what an action may change: `apply` everything; `look` nothing but a time that is ahead
--- because the clock was set back; `hold` the same, and it remembers that another member denied the group.
+-- The part that all algorithms share: see algorithm/decide.rs. Each algorithm adds its own functions to `algorithm`,
+-- with the names and meanings of the trait there. States are replaced, never changed. Only a state whose credits all
+-- come back at once has `ends`, which is that time. `mode` determines what an action may change. `apply`: everything.
+-- `look`: only a time that is ahead because the clock was set back. `hold`: the same, and it also records that another
+-- member denied the group.
 
--- ARGV[1] holds the limit's numbers: its credits, and one to three more. Then the words say what its counters count, unless they
--- count down from those credits: `of` another number of credits, or credits `used`. A `slowest` refill is that of another limit
--- on the same counters.
+-- ARGV[1] holds the limit's numbers: its credits, and one to three more. Then words describe the basis of its counters,
+-- unless they count down from those credits: `of` another number of credits, or credits `used`. A `slowest` refill is
+-- that of another limit on the same counters.
 local first, second, third, fourth, words = ARGV[1]:match('^(%d+) (%d+) ?(%d*) ?(%d*) ?(.*)$')
 local is_used, of, slowest = words:find('used', 1, true), words:match('of (%d+)'), words:match('slowest (%d+)')
 local capacity = parse(first)
 local full = not is_used and (of and parse(of) or capacity)
 
--- Returns the used credits that a stored count stands for (see algorithm/tally.rs), or nil if it is not a count.
+-- Returns the used credits that a stored count stands for (see algorithm/count_basis.rs), or nil if it is not a count.
 local function used_in(count)
   local below_zero = count:match('^%-(%d+)$')
   if not full then return not below_zero and parse(count) or nil end
@@ -24,7 +25,7 @@ local function count_of(used)
   return less(full, used) and '-' .. format(minus(used, full)) or format(minus(full, used))
 end
 
--- Every field that an algorithm may set, so that the table need not grow.
+-- All fields that an algorithm may set, so that the table need not grow.
 local algorithm = {
   decode = false, encode = false, fresh = false, time = false, advanced = false, pulled_back = false, used = false,
   taken = false, given_back = false, wait_ns = false, lives_ns = false, credits_at_reset = false, session = false, drains = false,
@@ -36,29 +37,30 @@ local limit = algorithm
 
 function algorithm.credits_at_reset(left) return plus(left, 1) end
 
--- Returns the time until the bucket is full under every limit on it.
+-- Returns the time until the bucket is full under every limit that shares it.
 function algorithm.lives_ns(state, at) return algorithm.wait_ns(state, capacity, at) end
 
 function algorithm.session() return nil end
 
--- Returns the credits left, reservations not counted.
+-- Returns the credits left, without regard to reservations.
 local function left_in(state, at) return minus(capacity, algorithm.used(state, at)) end
 
 local DAMAGED = 'ERR the key does not hold a state of this algorithm'
 
 local LATER = 'ERR a later divvy has written this counter, in version %s; this one reads version 1: upgrade this server'
 
--- Returns the error for a stored text that cannot be read. A state of the first version, the only one so far, ends in a number. A
--- later one ends in a space, `v` and its version. No server has ever read such a text as a state, not even one without versions.
+-- Returns the error for a stored text that cannot be read. A state of the first version, the only one so far, ends in a
+-- number. A later one ends in a space, `v` and its version. No server has ever accepted such a text as a state, even
+-- before there were versions.
 local function refusal_of(stored)
   local version = stored:match(' v(%d+)$')
   return version and LATER:format(version) or DAMAGED
 end
 
--- Returns whether the clock was set back since `time`, the latest time in a bucket.
+-- Returns whether the clock was set back. `time` is the latest time in the bucket.
 local function was_set_back(time, at) return less(at, time) and less(MAX_STANDSTILL_NS, minus(time, at)) end
 
--- Returns the state when an ask reaches it, the time of the ask, and whether the state was pulled back because the clock was set
+-- Returns the state at the time of an ask, that time, and whether the state was moved back because the clock was set
 -- back.
 local function present(stored, at)
   if not stored then return limit.fresh(at), at, false end
@@ -72,7 +74,8 @@ end
 
 local function decide_for(ask, left) return decide_ask(ask.action, ask.cost, left, not less(left, ask.cost)) end
 
--- Returns the answer: allowed, before, left (below 0: credits owed), reset_ns, retry_ns and session. `-` stands for no time.
+-- Returns the answer: allowed, before, left (negative: credits owed), reset_ns, retry_ns and session. `-` stands for no
+-- time.
 local function outcome(state, ask, before, at)
   local used = limit.used(state, at)
   local left, allowed, _, wanted = minus(capacity, used), decide_for(ask, before)
@@ -100,7 +103,7 @@ local function decide(stored, ask)
   return outcome(state, ask, before, at), changed and state or nil, at
 end
 
--- Returns whether the bucket is as good as fresh at that time.
+-- Returns whether the bucket is equivalent to a fresh one at that time.
 local function is_fresh(stored, at)
   if limit.is_fresh then return limit.is_fresh(stored, at) end
   local state

@@ -1,7 +1,7 @@
 -- The decision on an ask, which all scripts share: see algorithm/ask.rs.
 
--- Decides an ask of a counter with `left` credits; `fits` says whether `cost` is at most `left`. Returns whether the ask is
--- allowed, how many credits it takes, and how many must be left for it to be allowed. A refund takes none.
+-- Decides an ask for a counter with `left` credits. `fits` says whether `cost` is at most `left`. Returns whether the
+-- ask is allowed, how many credits it takes, and how many must be left for it to be allowed. A refund takes none.
 local function decide_ask(action, cost, left, fits)
   if action == 'take' then return fits, fits and cost or 0, cost end
   if action == 'look' then return fits, 0, cost end

@@ -1,5 +1,5 @@
--- See algorithm/fixed_window.rs. Stored: "ends count". Only for commands with their own limit: the window of a rule is stored as
--- Divvy stores it (window_stored.lua).
+-- See algorithm/fixed_window.rs. Stored: "ends count". Only for commands with their own limit: the window of a rule is
+-- stored in Divvy's format (window_stored.lua).
 
 local window_ns = parse(second)
 

@@ -23,9 +23,9 @@ local function next_member()
   return member
 end
 
--- Asks the bucket in a mode (see decide.lua), and keeps its answers. Returns the error if there is one.
+-- Asks the bucket in a mode (see decide.lua), and stores its answers. Returns the error if there is one.
 local function ask(member, mode)
-  -- A script raises an error about a value that divvy never stores. The error must not end the later steps.
+  -- A script raises an error about a value that divvy never stores. The error must not abort the later steps.
   local answered, answers = pcall(buckets[member.script], member.keys, member.arguments, mode)
   if not answered then return type(answers) == 'table' and answers.err or 'ERR ' .. tostring(answers) end
   member.answers = answers
@@ -41,7 +41,7 @@ local function has_fate(member, fate) return member.answers[1]:find(' ' .. fate 
 local function apply(members)
   local is_group, all_allow, is_another, was_denied = #members > 1, true, false, false
   for _, member in ipairs(members) do
-    -- A damaged bucket or record shows here, before anything changes.
+    -- This shows a damaged bucket or record before anything changes.
     local refusal = is_group and ask(member, 'look')
     if refusal then return refusal end
     all_allow = all_allow and (not is_group or allows(member))
@@ -70,7 +70,7 @@ while argument_at < #ARGV do
   for place = 1, tonumber(next_argument()) do members[place] = next_member() end
   local refusal = apply(members)
   for _, member in ipairs(members) do
-    -- An error belongs to all members of its step, and to no other step.
+    -- An error applies to all members of its step, and to no other step.
     for _, answer in ipairs(refusal and { { err = refusal } } or member.answers) do table.insert(answers, answer) end
   end
 end

@@ -1,5 +1,5 @@
--- See algorithm/leaky_bucket.rs. Stored: "mark level", the level in drops. A credit is as many drops as the period has
--- nanoseconds.
+-- See algorithm/leaky_bucket.rs. Stored: "mark level", with the level in drops. The number of drops in a credit is the
+-- number of nanoseconds in the period.
 
 local leaks, period_ns = parse(second), parse(third)
 

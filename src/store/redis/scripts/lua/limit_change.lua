@@ -1,19 +1,21 @@
--- Changes an actor's limit. KEYS: the limits, the times of their changes, the times of their ends, and the number of the first
--- change. ARGV: the rule and the actor, the credits (empty: the limit is removed), and the milliseconds that it lasts (empty:
--- until it is removed). Returns whether the actor had a limit before.
+-- Changes an actor's limit. KEYS: the limits, the times of their changes, the times of their ends, and the number of
+-- the first change. ARGV: the rule and the actor, the credits (empty: the limit is removed), and the milliseconds until
+-- it expires (empty: never). Returns whether the actor had a limit before.
 
 local limits, changes, ends, born = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local of, credits, lasts_ms = ARGV[1], ARGV[2], ARGV[3]
 
--- A limit that has ended is kept for this time, for servers that have not read the change. Each change forgets a few others.
+-- An expired limit is kept for this time, for servers that have not read its change. Each change forgets a few expired
+-- limits.
 local REMEMBERED_MS, FORGOTTEN_AT_ONCE = 3600 * 1000, 10
--- A server that has not asked for this time reads all limits again.
+-- A server that has not read the changes for this time reads all limits again.
 local FOLLOWED_US = 1800 * 1000000
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local newest = redis.call('ZREVRANGE', changes, 0, 0, 'WITHSCORES')[2]
--- The numbers of changes increase, even if the clock is set back. They are times, so they increase after a FLUSHALL, too.
+-- The numbers of changes increase even if the clock is set back. They are times, so that they also increase after a
+-- FLUSHALL.
 local number = math.max(time[1] * 1000000 + time[2], newest and newest + 1 or 0)
 
 local before = redis.call('HGET', limits, of)
@@ -30,7 +32,7 @@ if lasts_ms ~= '' then
 else
   redis.call('ZREM', ends, of)
 end
--- A new number shows servers that this Redis was emptied.
+-- A new number shows the servers that this Redis was emptied.
 if not redis.call('GET', born) then redis.call('SET', born, string.format('%.0f', number)) end
 redis.call('HSET', limits, of, credits .. ' ' .. expires_ms)
 redis.call('ZADD', changes, string.format('%.0f', number), of)
@@ -39,8 +41,8 @@ local long_ended = string.format('%.0f', now_ms - REMEMBERED_MS)
 local followed = string.format('%.0f', number - FOLLOWED_US)
 for _, ended in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', long_ended, 'LIMIT', 0, FORGOTTEN_AT_ONCE)) do
   local changed = redis.call('ZSCORE', changes, ended)
-  -- Servers that have read no change for a long time know the last one before that. It stays: without it, each of them would
-  -- read all limits again.
+  -- A server that has read no change for a long time still has the last change before that as its position. That change
+  -- stays, because without it, each such server would read all limits again.
   local after = changed and string.format('(%.0f', changed)
   if not changed or redis.call('ZRANGEBYSCORE', changes, after, followed, 'LIMIT', 0, 1)[1] then
     redis.call('HDEL', limits, ended)

@@ -1,8 +1,8 @@
--- Returns the changes of actors' limits after a known change. KEYS: the limits, the times of their changes, and the number of the
--- first change. ARGV: that number when the known change was read, the number of the known change, its rule and actor (empty: no
--- change is known), and the largest number of changes to return. Returns the number of the first change, whether the answer
--- starts over with all limits, whether this is the last page, and a list: for each change its number, its rule and actor, and the
--- limit.
+-- Returns the changes of actors' limits after the last one that the server has read (the known change). KEYS: the
+-- limits, the times of their changes, and the number of the first change. ARGV: that number when the known change was
+-- read, the number of the known change, its rule and actor (empty: no change is known), and the maximum number of
+-- changes to return. Returns the number of the first change, whether the answer starts over with all limits, whether
+-- this is the last page, and a list: for each change its number, its rule and actor, and the limit.
 
 local limits, changes, born = KEYS[1], KEYS[2], redis.call('GET', KEYS[3]) or '0'
 local known_born, known, of, most = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])

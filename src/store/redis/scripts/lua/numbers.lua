@@ -1,12 +1,12 @@
--- Whole numbers from 0 up, of any size, exact. Lua's own numbers are doubles, which are exact below 2^53. A number below EXACT is
--- a double. Any other is a table of its digits in base 10^7, the lowest first, the highest not 0. Products of two such digits are
--- exact in doubles, and seven decimal digits are one such digit.
+-- Whole numbers from 0 up, of any size, exact. Lua's own numbers are doubles, which are exact below 2^53. A number
+-- below EXACT is a double. Any other number is a table of digits in base 10^7, the lowest first, and the highest not 0.
+-- Products of two such digits are exact in doubles, and each digit is seven decimal digits.
 
 local BASE, WIDTH = 1e7, 7
 local SQUARE = BASE ^ 2
 local EXACT, EXACT_TOP_DIGIT, EXACT_LENGTH = 90 * SQUARE, 90, 15
 
--- Looked up once, not on each use.
+-- Looked up once, instead of on each use.
 local type, tonumber, floor, string_format, sub = type, tonumber, math.floor, string.format, string.sub
 
 local function digits(number)
@@ -67,7 +67,7 @@ local function plus(a, b)
     a = digits(a)
   end
   if type(b) == 'number' and #a == 3 then
-    -- Usually a time and a span.
+    -- Usually, these are a time and a span.
     local sum = a[1] + b
     local low = sum % BASE
     sum = a[2] + (sum - low) / BASE
@@ -132,7 +132,7 @@ local function double(number)
   return sum
 end
 
--- Returns the quotient and the rest of a / b. `b` is not 0.
+-- Returns the quotient and the remainder of a / b. `b` is not 0.
 local function divide(a, b)
   if type(a) == 'number' and type(b) == 'number' then
     local quotient = floor(a / b)

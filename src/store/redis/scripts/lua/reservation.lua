@@ -1,17 +1,17 @@
--- Asks about reservations: see algorithm/reservation.rs. Each has a record with a key of its own:
--- "credits seconds open end_ms generation", the end by the bucket's own clock, or
--- "credits seconds committed until_ns balance reset_ns".
+-- Asks about reservations: see algorithm/reservation.rs. Each reservation has a record with a key of its own: "credits
+-- seconds open end_ms generation", where the end is by the bucket's own clock, or "credits seconds committed until_ns
+-- balance reset_ns".
 
 -- An ask that is always allowed.
 local SETTLED = { action = 'refund', cost = 0 }
 
--- The records by key: the text (nil if there is no record), and whether and how long to keep it.
+-- The records by key: the text (nil if there is no record), whether to keep it, and for how long.
 local records = {}
 
--- The place of the present record's key in KEYS. Each ask moves it to the next one.
+-- The index of the current record's key in KEYS. Each ask advances it.
 local record_at = 2
 
--- Returns the longest time that the commit of a reservation of `seconds` is remembered.
+-- Returns the maximum time for which the commit of a reservation of `seconds` is remembered.
 local function longest_ns(seconds) return max(REMEMBERED_NS, longest_time_ns(tonumber(seconds))) end
 
 local function read_record(text)
@@ -32,8 +32,8 @@ end
 
 local function remember(text, ns) records[KEYS[record_at]] = { text = text, lives_ms = text and lives_ms(ns), is_new = true } end
 
--- Returns the next record, read from its text by `read`; or nil if there is no record; or nil and an error. If the clock was set
--- back, the record expires as if it was made now. `write` turns the corrected record into text.
+-- Returns the next record, which `read` reads from its text. Returns nil if there is no record, or nil and an error. If
+-- the clock was set back, the record expires as if it was made now. `write` turns the corrected record into text.
 local function next_record(at, read, write)
   record_at = record_at + 1
   local key = KEYS[record_at]
@@ -61,7 +61,8 @@ local function remember_open(credits, seconds, ends, state, at)
   remember(text, max(minus(nanoseconds_of(ends), at), 0))
 end
 
--- Returns when the record's credits are free again, by the server's clock; nil if a bucket in this state does not reserve them.
+-- Returns the time when the record's credits become free, by the server's clock. Returns nil if a bucket in this state
+-- does not reserve them.
 local function open_until(state, record, at)
   local is_of_bucket = record and record.ends and state and state.groups and record.generation == state.generation
   if not is_of_bucket then return nil end
@@ -82,8 +83,8 @@ local function look_with_fate(state, at, fate, session)
   return with_fate(text, fate, session), changed, time
 end
 
--- Returns the state, with reservations, when an ask reaches it, the time of the ask, whether the state was pulled back, and the
--- credits left. Decides by that state from now on.
+-- Returns the state with reservations at the time of an ask, that time, whether the state was moved back, and the
+-- credits left. Decisions use that state from now on.
 local function present_decorated(stored, at)
   limit = decorated
   if stored and not stored.groups then stored = nothing_reserved(stored, '0') end
@@ -110,7 +111,7 @@ function asks.reserve(stored, record, ask, more)
   -- A committed lease is free, so its name may be used again.
   if open or (record and record.last and not algorithm.leases) then
     local is_unknown = record.credits == '0'
-    -- Clients do not choose how long a lease lasts.
+    -- The rule, and not the client, determines the TTL of a lease.
     local lasts_alike = algorithm.leases or record.seconds == seconds
     local is_same = is_unknown or (record.credits == format(ask.cost) and lasts_alike)
     local session = open and nanoseconds_of(open) or 0
@@ -153,7 +154,7 @@ function asks.release(stored, record, ask)
   return with_fate(text, 'done'), changed, time
 end
 
--- "renew seconds at"; 0 seconds stand for the time that the reservation was made for.
+-- "renew seconds at". 0 seconds stand for the original TTL.
 function asks.renew(stored, record, ask)
   local open = open_until(stored, record, ask.at)
   if not open then return look_with_fate(stored, ask.at, 'gone') end
@@ -168,10 +169,10 @@ function asks.renew(stored, record, ask)
   return with_fate(text, 'done', nanoseconds_of(ends)), state, at
 end
 
--- Returns the outcome of an ask, the bucket's new state (nil if nothing changed) and its time; or nil and an error if the record
--- cannot be read.
+-- Returns the outcome of an ask, the bucket's new state (nil if nothing changed) and its time. Returns nil and an error
+-- if the record cannot be read.
 local function ask_about(state, ask, more)
-  -- Another member denied the group: the credits are only looked for.
+  -- Another member denied the group, so this is only a look.
   if mode == 'hold' then return decide(state, { action = 'look', cost = ask.cost, at = ask.at }) end
   local record, refusal = next_record(ask.at, read_record, write_commit)
   if refusal then return nil, refusal end

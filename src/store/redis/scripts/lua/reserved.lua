@@ -1,21 +1,22 @@
--- The reserved credits of a bucket, and the algorithm that counts them in: see algorithm/reservation/groups.rs and decorator.rs.
--- They have a key of their own, so that other programs read the bucket as before: "generation end:credits end:credits ...
--- :time:ahead". The ends are milliseconds of the bucket's own clock, which doubles hold exactly. `time` is the time of the last
--- change (nanoseconds), and `ahead` how far the bucket's clock is ahead of the server's (milliseconds). Servers of earlier
--- versions ignore these two, and do not write them. States are { base, groups, generation, time, ahead }.
+-- The reserved credits of a bucket, and the algorithm that counts them in: see algorithm/reservation/groups.rs and
+-- decorator.rs. They have a key of their own, so that other programs read the bucket as before: "generation end:credits
+-- end:credits ... :time:ahead". The ends are milliseconds of the bucket's own clock, which doubles hold exactly. `time`
+-- is the time of the last change (nanoseconds), and `ahead` is how far the bucket's clock is ahead of the server's
+-- (milliseconds). Servers of earlier versions ignore these two, and do not write them. States are { base, groups,
+-- generation, time, ahead }.
 
 local function nanoseconds_of(ms) return saturating(times(ms, 1e6)) end
 
--- Returns the millisecond of that time: groups that end then or earlier have ended.
+-- Converts a time to milliseconds. Groups that end then or earlier have ended.
 local function milliseconds_at(at)
   local ms = divide(at, 1e6)
   return less(at, LARGEST) and ms or LAST_MS
 end
 
--- Returns the step (milliseconds) that ends are rounded up to.
+-- Returns the step to which ends are rounded up (milliseconds).
 local function step_of(ttl_ms) return math.max(floor(ttl_ms / PARTS_OF_TTL), SHORTEST_STEP_MS) end
 
--- Returns the longest time that a reservation of `ttl_seconds` lasts.
+-- Returns the maximum time that a reservation of `ttl_seconds` lasts.
 local function longest_time_ns(ttl_seconds)
   local ttl_ms = ttl_seconds * 1000
   return times(ttl_ms + step_of(ttl_ms), 1e6)
@@ -56,7 +57,7 @@ local function still_there(state, at)
   return left
 end
 
--- Joins the two groups whose ends are the closest: the credits of the earlier one end with the later one.
+-- Joins the two groups whose ends are closest to each other: the credits of the earlier one end with the later one.
 local function join_the_closest(groups)
   local closest, gap = 1, math.huge
   for place = 1, #groups - 1 do
@@ -106,7 +107,7 @@ local function nothing_reserved(base, generation)
   return { base = base, groups = {}, generation = generation, time = 0, ahead = 0 }
 end
 
--- The algorithm with reserved credits counted in.
+-- The algorithm, with reserved credits taken into account.
 local decorated = { credits_at_reset = algorithm.credits_at_reset }
 
 function decorated.encode(state) return algorithm.encode(state.base) end
@@ -120,7 +121,7 @@ function decorated.advanced(state, at)
   return changed_to(state, algorithm.advanced(state.base, at), groups, #groups < #state.groups and at)
 end
 
--- Returns how far the bucket's clock is ahead of the server's when an ask at that time reaches it.
+-- Returns how far the bucket's clock is ahead of the server's, at the time of an ask.
 local function ahead_at(state, at)
   local time = decorated.time(state, at)
   if not was_set_back(time, at) then return state.ahead end
@@ -147,8 +148,8 @@ end
 
 function decorated.session(state) return algorithm.session(state.base) end
 
--- The reserved credits stay the same from one group's end to the next. Finds the first of these spans that has enough
--- other credits left.
+-- The reserved credits stay the same from the end of one group to the end of the next. Finds the first of these spans
+-- with enough other credits left.
 function decorated.wait_ns(state, credits, at)
   local aside, starts = sum(state.groups), at
   for _, group in ipairs(state.groups) do
@@ -173,7 +174,8 @@ function decorated.is_fresh(state, at)
   return answer
 end
 
--- Returns the state to keep: without reservations, it is the algorithm's own. Decides by that state from now on.
+-- Returns the state to store. Without reservations, it is the algorithm's own state. Decisions use that state from now
+-- on.
 local function kept(state)
   if state and state.groups and #state.groups == 0 then state = state.base end
   limit = state and state.groups and decorated or algorithm
@@ -195,7 +197,7 @@ local function read(base)
   return kept({ base = base, groups = groups, generation = generation, time = parse(time or '0'), ahead = tonumber(ahead or 0) })
 end
 
--- Returns the time to live of a key whose content ends after `ns`.
+-- Returns the TTL of a key whose content ends after `ns`.
 local function lives_ms(ns)
   if not algorithm.store then ns = plus(ns, GRACE_NS) end
   return format(max(divide_up(ns, 1e6), 1))

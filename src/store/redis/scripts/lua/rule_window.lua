@@ -1,7 +1,7 @@
--- A rule's fixed window (window_stored.lua) as a state of fixed_window.lua, which comes before this. Its number and its time to
--- live stay Divvy's own. `damaged` is the error if the key does not hold a number.
+-- A rule's fixed window (window_stored.lua) as a state of fixed_window.lua, which comes before this. Its number and TTL
+-- keep Divvy's format. `damaged` is the error if the key does not hold a number.
 
--- Its limit has milliseconds.
+-- The limit has milliseconds.
 window_ns = times(window_ns, 1e6)
 
 -- The window when it was read.
@@ -13,10 +13,10 @@ function algorithm.decode(stored)
     return nil
   end
   local at = nanoseconds('now')
-  -- Read again after Redis's time, so that no reservation outlives the window.
+  -- This is read again after Redis's time, so that no reservation outlives the window.
   local left_ms = redis.call('PTTL', KEYS[1])
   if left_ms < 0 then left_ms = ttl end
-  -- In its last millisecond, a window has 0 ms to live, but it still counts.
+  -- In its last millisecond, a window has a TTL of 0 ms, but still counts.
   local left_ns = times(math.max(left_ms, 1), 1e6)
   -- An operator may have stored more credits than the limit has.
   if stored:sub(1, 1) ~= '-' then capacity = plus(capacity, minus(parse(stored), full)) end

@@ -1,5 +1,5 @@
--- See algorithm/sliding_log.rs. Stored: the time at which each credit was taken, oldest first, in LENGTH digits each. So times
--- compare as text, and a long log need not be read as a whole.
+-- See algorithm/sliding_log.rs. Stored: the time at which each credit was taken, oldest first, in LENGTH digits each.
+-- So times can be compared as text, and a long log need not be read as a whole.
 
 local LENGTH = 20
 

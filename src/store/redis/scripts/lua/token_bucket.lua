@@ -1,4 +1,4 @@
--- See algorithm/token_bucket.rs. Stored: "mark count session". The session is only passed on, so it stays text.
+-- See algorithm/token_bucket.rs. Stored: "mark count session". The session is only passed through, so it stays text.
 
 local refill, interval_ns = parse(second), parse(third)
 
@@ -52,8 +52,8 @@ function algorithm.session(state) return state.session end
 
 algorithm.drains = { drain = true, strict = true, replay = true, strictreplay = true }
 
--- Decides an ask that takes as many credits as there are. The time of a replay may be earlier than the state's, and is no sign of
--- a clock that was set back.
+-- Decides an ask that takes as many credits as there are. The time of a replay may be earlier than the state's, which
+-- does not mean that the clock was set back.
 function algorithm.drain(stored, ask)
   local at, found, pulled_back = ask.at, nil, false
   if ask.action:find('replay') then

@@ -1,10 +1,11 @@
--- Applies the actions to the window that window_stored.lua has read. Returns a text for each, as any bucket does (decide.lua).
+-- Applies the actions to the window that window_stored.lua has read. Returns a text for each action, as for any bucket
+-- (decide.lua).
 
 local outcomes = {}
 for place = 2, last do
   local action, cost = ARGV[place]:match('^(%a+) (%d+)')
   if action == 'forget' then
-    -- An unreadable value is forgotten, too.
+    -- An unreadable value is also forgotten.
     local held = left < credits or refusal
     if held then
       redis.call('DEL', key)
@@ -22,7 +23,7 @@ for place = 2, last do
     elseif action == 'refund' then
       taken = -math.max(math.min(cost, credits - left), 0)
     end
-    -- All sums stay numbers that doubles hold exactly.
+    -- All sums stay numbers that doubles represent exactly.
     taken = math.min(taken, full - credits + left + MAX_OWED)
     if taken < 0 and left - taken >= credits then
       redis.call('DEL', key)
@@ -34,7 +35,7 @@ for place = 2, last do
       redis.call('SET', key, string_format('%d', full - taken), 'PX', window_ms)
     end
     left = left - taken
-    -- In its last millisecond, a window has 0 ms to live, but it still counts.
+    -- In its last millisecond, a window has a TTL of 0 ms, but still counts.
     local ends_ms = math.max(ttl, 1)
     local reset_ms = left < credits and ends_ms or 0
     if not allowed and wanted <= credits then

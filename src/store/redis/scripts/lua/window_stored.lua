@@ -3,7 +3,7 @@
 -- KEYS and ARGV are those of any bucket (stored.lua), but the limit has milliseconds in place of nanoseconds, because Redis has no
 -- shorter unit. Only Redis's time counts.
 
--- This creates no function, which would cost each hit some 2,000 instructions.
+-- This creates no function, which would cost each hit about 2,000 instructions.
 local string_format = string.format
 local key, last, tag = KEYS[1], #ARGV, ''
 if ARGV[last]:sub(1, 1) == '{' then last, tag = last - 1, ARGV[last] end
@@ -13,15 +13,16 @@ local full = tonumber(of) or credits
 local stored = redis.pcall('GET', key)
 local left, ttl, refusal = credits, 0, type(stored) == 'table' and stored.err
 if stored and not refusal then
-  -- Only numbers that Redis itself decreases: `tonumber` also reads `inf`, `0x1`, `007`, and numbers that doubles cannot hold.
+  -- Accepts only numbers that Redis itself decreases. `tonumber` would also read `inf`, `0x1`, `007`, and numbers that
+  -- doubles cannot represent.
   local number = tonumber(stored)
   if number and (not (number > -2^53 and number < 2^53) or string_format('%d', number) ~= stored) then number = nil end
   if number then left = number - full + credits else refusal = 'ERR the key does not hold a number of credits' end
 end
 if stored and not refusal then
-  -- The milliseconds until the window ends. A window without an end (after PERSIST, or a SET by hand) would deny permanently, so an
-  -- action that may change it gives it one. Only a clock that was set back makes a window last longer than its own time; any action
-  -- corrects that.
+  -- The milliseconds until the window ends. A window without an end (after PERSIST, or a SET by hand) would deny
+  -- permanently, so an action that may change the window gives it an end. Only a clock that was set back makes a window
+  -- last longer than its length. Any action corrects that.
   ttl = redis.call('PTTL', key)
   if ttl < 0 or ttl > longest then
     local is_corrected = ttl > longest
@@ -33,5 +34,5 @@ if stored and not refusal then
   end
 end
 
--- An ask has a record, or credits of the window are reserved: then the window is decided like any bucket.
+-- If an ask has a record, or credits of the window are reserved, the window is decided like any other bucket.
 local is_bucket = KEYS[3] or redis.pcall('GET', KEYS[2] or tag .. RESERVED .. key)

@@ -1,4 +1,4 @@
-//! Any replies of scripts, compared with the outcomes that are decoded from them.
+//! Arbitrary replies of scripts, compared with the outcomes that are decoded from them.
 
 use proptest::prelude::*;
 
@@ -128,7 +128,8 @@ fn text_of(outcome: &Outcome) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
-    /// Reads a reply of any elements for any actions. The outcomes contain everything in the reply, or it is refused.
+    /// Reads a reply of arbitrary elements for arbitrary actions. Either the outcomes contain everything in the reply,
+    /// or it is refused.
     #[test]
     fn reply_is_read_in_full_or_refused(
         is_window in any::<bool>(),
@@ -153,7 +154,7 @@ proptest! {
         prop_assert!(rest.is_empty());
     }
 
-    /// Reads anything that is not a list of outcomes, or only a part of one.
+    /// Tests replies that are not a list of outcomes, or only a part of one.
     #[test]
     fn any_bytes_are_read_without_a_panic(
         is_window in any::<bool>(),

@@ -11,8 +11,8 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A second lead used to be created and dropped under the lock that its drop takes. So the store hung forever if its
-/// thread asked for the lead just after the first hit had taken it.
+/// Regression test: a second leadership used to be created and dropped under the lock that its drop takes. So the store
+/// hung forever if its thread asked for leadership just after the first hit had taken it.
 #[test]
 fn only_one_waiter_leads_and_a_second_request_is_harmless() {
     let group = GroupCommit::new(0);
@@ -24,8 +24,8 @@ fn only_one_waiter_leads_and_a_second_request_is_harmless() {
     assert!(group.try_lead().is_some());
 }
 
-/// Leadership used to be a message in a channel. A waiter that was dropped between the message and its next poll took
-/// leadership with it, and every later hit waited forever.
+/// Regression test: leadership used to be a message in a channel. A waiter that was dropped between the message and its
+/// next poll took leadership with it, and every later hit waited forever.
 #[test]
 fn successor_that_leaves_before_it_is_polled_passes_leadership_on() {
     let group = GroupCommit::new(0);
@@ -101,7 +101,8 @@ fn waiting(
     wait
 }
 
-/// Waking a task of another thread takes a system call, and each hit on stable storage used to cost one.
+/// Regression test: waking a task of another thread takes a system call, and each hit on stable storage used to cost
+/// one.
 #[test]
 fn commit_wakes_one_waiter_per_thread_which_wakes_the_others() {
     let group = GroupCommit::new(0);
@@ -113,7 +114,7 @@ fn commit_wakes_one_waiter_per_thread_which_wakes_the_others() {
     leader.finish(leader.begin(), &Ok(()));
     assert_eq!(woken.0.load(Relaxed), 2);
     let all = here.into_iter().chain(there);
-    // The waiter that came last is woken first.
+    // The last waiter is woken first.
     for mut wait in all.rev() {
         assert!(matches!(poll_once(wait.as_mut()), Poll::Ready(Ok(None))));
     }

@@ -71,7 +71,7 @@ impl StoreInDir {
         Self { store: open(dir.path()), dir }
     }
 
-    /// Opens a copy of the files as they are at this moment, like a start after SIGKILL.
+    /// Opens a copy of the files in their current state, as a start after SIGKILL would.
     fn kill_and_reopen(self) -> Self {
         let copy = tempfile::tempdir().unwrap();
         for file in fs::read_dir(self.dir.path()).unwrap() {
@@ -163,7 +163,7 @@ fn reservation_over_the_bound_leaves_no_trace() {
     assert_eq!(store.core.engine.admission.records.remembered().reservations, 0);
 }
 
-/// No request arrives that would notice the change.
+/// No request arrives that would detect the change.
 #[test]
 fn clock_set_back_keeps_no_record_longer_in_idle_stripes() {
     let table = Table::new(1 << 20);
@@ -234,8 +234,8 @@ fn reservation_records_do_not_count_as_counters() {
     assert_eq!(store.core.engine.admission.records.remembered().reservations, 100);
 }
 
-/// The first member of a group dropped the expired record of the second, and the record that replaced it was not
-/// counted.
+/// Regression test: the first member of a group dropped the expired record of the second, and the record that replaced
+/// it was not counted.
 #[test]
 fn records_of_one_stripe_replaced_in_a_group_are_counted() {
     let opened = StoreInDir::new();

@@ -1,4 +1,4 @@
-//! How a stripe makes room: it grows within its memory, then evicts counters that are written back.
+//! Makes room in a stripe: it grows within its memory, and then evicts counters that are written back.
 
 use slab::Slab;
 
@@ -8,14 +8,14 @@ use super::{FIRST_CAPACITY, Stripe};
 use crate::algorithm::State;
 use crate::store::rocks::commit::segment_marks::SegmentMarks;
 
-/// Counters that are evicted at once if there are too many.
+/// Maximum number of counters that are evicted at once.
 const EVICTED_AT_ONCE: usize = 2;
-/// A stripe may exceed its memory by one part in this many, since giving memory back takes a pass over its counters.
+/// A stripe may exceed its memory by one part in this many, because giving memory back takes a pass over its counters.
 pub(super) const TOLERATED_EXCESS: usize = 16;
 
 impl Stripe {
-    /// Makes room for one more counter: by growing, then by evicting counters that are written back and were not used
-    /// lately. If no counter can be evicted, the stripe grows beyond its memory. Indexes are not valid
+    /// Makes room for one more counter: by growing, or else by evicting counters that are written back and were not
+    /// used recently. If no counter can be evicted, the stripe grows beyond its memory. Indexes are not valid
     /// afterwards.
     pub fn make_room(&mut self, marks: &SegmentMarks) {
         if self.has_room() {
@@ -38,7 +38,7 @@ impl Stripe {
         self.excess() == 0 && has_place && (self.slots.has_room() || self.grow())
     }
 
-    /// Bytes beyond the stripe's memory and the tolerated excess.
+    /// Returns the excess over the stripe's memory and the tolerated excess (bytes).
     pub fn excess(&self) -> usize {
         self.bytes().saturating_sub(self.memory + self.memory / TOLERATED_EXCESS)
     }
@@ -53,7 +53,7 @@ impl Stripe {
         self.fit();
     }
 
-    /// Bytes that the counters and one more would take without gaps.
+    /// Returns the memory that the counters and one more would take without gaps (bytes).
     pub(super) fn least_bytes(&self) -> usize {
         let slots = Slots::bytes_of(Slots::capacity_for(self.slots.len() + 1));
         slots + (self.outside.len() + 1) * size_of::<State>() + self.outside_bytes
@@ -88,7 +88,7 @@ impl Stripe {
         self.outside.len() < self.outside.capacity()
     }
 
-    /// The number of states that the memory outside of the slots may grow by.
+    /// Returns the number of states by which the memory outside of the slots may grow.
     pub(super) fn outside_may_grow_by(&self) -> usize {
         let step = self.outside.capacity() / 4 + FIRST_CAPACITY;
         step.min(self.memory.saturating_sub(self.bytes()) / size_of::<State>())

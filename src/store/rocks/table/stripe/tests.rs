@@ -1,4 +1,4 @@
-//! While counters of all kinds come and go, the stripe stays within its memory, and uses it.
+//! A stripe stays within its memory, and uses it, while counters of all kinds come and go.
 
 use proptest::prelude::*;
 
@@ -44,8 +44,8 @@ fn is_within_memory(stripe: &Stripe) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Buckets used to grow by doubling. Beyond half of the memory, they exceeded it. Then each new bucket evicted two
-    /// others, until hardly any was left.
+    /// Regression test: buckets used to grow by doubling. Beyond half of the memory, they exceeded it. Then each new
+    /// bucket evicted two others, until almost none were left.
     #[test]
     fn clean_counters_of_all_kinds_stay_within_the_memory_and_fill_it(
         phases in prop::collection::vec((prop::collection::vec(kinds(), 1..4), 1..4_000usize), 1..5),

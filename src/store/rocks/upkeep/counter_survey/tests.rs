@@ -17,7 +17,8 @@ use crate::store::{Durability, RocksOptions, RocksStore};
 const HOUR: u64 = 3600 * NANOS_PER_SECOND;
 const KEYS: u8 = 12;
 
-/// Times of hits. A bucket of an hour that was hit long ago has expired by the clock of compactions and sweeps.
+/// Times of hits. By the clock of compactions and sweeps, a bucket with a window of an hour that was hit long ago has
+/// expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     LongAgo,
@@ -26,7 +27,7 @@ enum When {
 
 fn open(path: &Path, cache_memory: usize, max_counters: u64) -> RocksStore {
     let bounds = Bounds { max_counters, ..Bounds::default() };
-    // Without commits of its own: those take turns with nothing here.
+    // The store makes no commits of its own, because the test does not synchronize with them.
     let options = RocksOptions { cache_memory, bounds, durability: Durability::Lazy, ..RocksOptions::default() };
     RocksStore::open(path, options).unwrap()
 }
@@ -182,8 +183,8 @@ fn killed_store_is_counted_in_the_background_without_refusing_hits() {
     close(store);
 }
 
-/// A counter that is written back may still have a change in the journal. A compaction that dropped the record of such a
-/// counter, once it had expired, let it return at the next start, uncounted.
+/// Regression test: a counter that is written back may still have a change in the journal. Once it had expired, a
+/// compaction that dropped its record let it return at the next start, uncounted.
 #[test]
 fn counters_restored_from_the_journal_are_counted() {
     let dir = tempfile::tempdir().unwrap();
@@ -204,7 +205,7 @@ fn counters_restored_from_the_journal_are_counted() {
     close(store);
 }
 
-/// Ends the store's threads and drops the database without storing anything, like the end of the process.
+/// Ends the store's threads and drops the database without storing anything, as the end of the process would.
 fn drop_without_closing(store: RocksStore) {
     *store.core.stopping.lock() = true;
     store.core.engine.admission.commits.close();
@@ -259,8 +260,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// The model does not know whether a compaction drops an expired record or leaves it: such a counter may
-    /// exist. The others do or do not.
+    /// The model does not know whether a compaction drops an expired record or leaves it, so such a counter may or may
+    /// not exist. The existence of the others is certain.
     #[test]
     fn count_is_never_too_high_nor_too_low(steps in steps(), memory in prop_oneof![Just(0usize), Just(10_000_000)]) {
         let dir = tempfile::tempdir().unwrap();
@@ -270,7 +271,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Hit(key, when) => {
-                    // A bucket that was drained now is not drained at an earlier time.
+                    // A bucket that was drained now is not drained again at an earlier time.
                     let when = if model.get(&key) == Some(&When::Now) { When::Now } else { when };
                     prop_assert!(hit(&store, key.into(), when).is_some());
                     model.insert(key, when);
