@@ -176,8 +176,8 @@ fn grpc_requires_the_password_except_for_health() {
     assert!(status("/grpc.health.v1.Health/Check", None).starts_with("HTTP/2 200"));
 }
 
-/// Checks that a client that sends a body receives an answer given before the body was read. curl dropped every fourth
-/// such answer: unless the body has ended, the library resets the stream after the answer.
+/// Regression test: a client that sends a body receives an answer given before the body was read. curl dropped every
+/// fourth such answer, because the library resets the stream after the answer unless the body has ended.
 #[test]
 fn answer_before_the_body_reaches_an_http_2_client() {
     let server = guarded(&[]);

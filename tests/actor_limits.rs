@@ -81,7 +81,7 @@ fn usage_is_kept(server: &Server) {
         assert_eq!(self::hit(server, algorithm, "b", 0), (true, 10), "no other actor is affected");
         let explained = resp(server, &format!("DIVVY.EXPLAIN by={algorithm} customer=a"));
         assert!(explained.contains("this actor has a limit of its own: allows 20"), "{explained}");
-        // Back to the rule's limit. Twice as much is used.
+        // Back to the rule's limit. The actor has used twice as much.
         assert_eq!(resp(server, &format!("DIVVY.LIMIT DEL {algorithm} a")), "1");
         assert_eq!(resp(server, &format!("DIVVY.LIMIT DEL {algorithm} a")), "0");
         assert_eq!(hit(1), (false, 0), "{algorithm}");
@@ -306,7 +306,7 @@ fn limit_of_0_denies_the_whole_stack_and_takes_nothing() {
     assert_eq!(together.json()["allowed"], false, "{}", together.body);
     resp(&server, "DIVVY.LIMIT DEL daily a");
     assert_eq!(hit(client).json()["remaining"], 3);
-    // The answer is in proportion to the actor's own limit.
+    // The answer comes from the actor's own limit, which has no credit left.
     set(&server, "daily", "a", 3);
     let hit = hit(client);
     assert_eq!(
@@ -439,7 +439,7 @@ fn servers_that_share_a_redis_follow_each_others_limits() {
     assert_eq!(hit(&one, "fixed", "a", 1), (true, 9));
     until(|| hit(&other, "fixed", "a", 0) == (true, 9));
     assert_eq!(resp(&other, "DIVVY.LIMIT DEL fixed a"), "1");
-    // Redis decides whether a limit existed, even if the server has not heard of it yet.
+    // Redis reports whether a limit existed, even if the server has not read it yet.
     set(&one, "fixed", "new", 5);
     assert_eq!(resp(&other, "DIVVY.LIMIT DEL fixed new"), "1");
     assert_eq!(resp(&one, "DIVVY.LIMIT DEL fixed new"), "0");
@@ -453,7 +453,7 @@ fn servers_that_share_a_redis_follow_each_others_limits() {
     until(|| count(&one) == 2_500.0 && count(&other) == 2_500.0);
     let third = serve();
     assert_eq!(count(&third), 2_500.0, "known before the first hit");
-    // Redis is flushed, and the actor whose limit was changed last gets another one before the servers notice.
+    // Redis is flushed, and the actor whose limit was changed last gets another limit before the servers notice.
     set(&one, "log", "first", 7);
     set(&one, "log", "last", 7);
     until(|| count(&other) == 2_502.0 && count(&third) == 2_502.0);

@@ -76,7 +76,7 @@ fn one_address_leaves_reservations_to_others_over_every_front() {
         let others = id_of(&other.command(reserve));
         assert_eq!(http(&server, OTHER).post("/v1/reservations", &reservation("a")).status, 201);
         assert!(is_bound(&other.command(reserve)));
-        // Renewing a lease keeps it. A freed place returns to the address that had it.
+        // Renewing a lease keeps its share. A share that becomes free returns to the address that had it.
         assert_eq!(id_of(&one.command("DIVVY.RESERVE job=x AMOUNT 1 ID lease")), second);
         assert_eq!(one.command(&format!("DIVVY.RELEASE {others}")), "1");
         assert!(is_bound(&one.command(reserve)));

@@ -1,4 +1,4 @@
-//! Every algorithm and all their settings, from a rules file to the replies.
+//! Every algorithm with all its settings, from a rules file to the replies.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,7 +10,7 @@ mod burst_plot;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/algorithms.ini");
 
-/// Maximum difference of the seconds left from the expected ones.
+/// Maximum difference between the seconds left and the expected ones.
 const TOLERANCE: u64 = 5;
 
 const RULES: &str = "

@@ -1,5 +1,5 @@
 //! Checks two statements of src/lib.rs about imports: they go downward only between modules, and no files import each
-//! other in circles. Also checks that the files exist which docs/architecture.md names.
+//! other in circles. Also checks that all files named in docs/architecture.md exist.
 
 mod source;
 
@@ -55,7 +55,7 @@ fn server_names_nothing_below_the_limiter_but_rules() {
 fn files_named_on_the_architecture_page_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(root.join("docs/architecture.md")).unwrap();
-    // Every second part of a line is in backquotes.
+    // Splitting a line at its backquotes puts the quoted parts at odd positions.
     let quoted = page.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
     let is_path = |text: &&str| {
         text.contains('/') && !text.starts_with('/') && !text.contains([' ', '*', ':']) && !text.contains("NAME")

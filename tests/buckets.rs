@@ -29,7 +29,7 @@ struct Bucket {
     /// Omitted from the command if it fills the whole bucket.
     refill: i128,
     interval: i128,
-    /// `P` for milliseconds.
+    /// The unit in the command: `P` for milliseconds.
     unit: &'static str,
 }
 
@@ -114,7 +114,7 @@ pub struct Throttles {
 pub fn throttles(seconds: Range<i128>) -> impl Strategy<Value = Throttles> {
     (0..10i128, 1..=10i128, seconds).prop_flat_map(|(max_burst, count, seconds)| {
         let credit = seconds * i128::from(NANOS_PER_SECOND) / count;
-        // Includes times just before, at and after the time when credits come back.
+        // These include times just before, at and after the moment when credits come back.
         let near = (0..4i128, -1..=1i128).prop_map(move |(credits, off)| (credits * credit + off).max(0));
         let passes = prop_oneof![near, 0..3 * credit, Just(0)];
         prop::collection::vec((0..max_burst + 3, passes), 1..25).prop_map(move |asks| {

@@ -61,7 +61,7 @@ fn prefix() -> Prefix {
     Prefix::new(Space::Rule, [("user", "*")], &limit())
 }
 
-/// Closes the store and opens it again, once the work that dropped futures left to other threads is done.
+/// Closes the store once other threads have completed the work of dropped futures, and opens it again.
 async fn reopen(store: RocksStore, path: &Path, durability: Durability) -> RocksStore {
     store.close().await.unwrap();
     drop(store);
@@ -88,7 +88,7 @@ async fn take(store: &RocksStore, clock: &Clock, user: &str) -> u64 {
 fn wait(future: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     runtime.block_on(async { timeout(4 * PATIENCE, future).await.expect("something waits for ever") });
-    // Dropping the runtime would wait for hanging threads.
+    // The runtime is not dropped, because that would wait for hanging threads.
     runtime.shutdown_background();
 }
 
@@ -163,7 +163,7 @@ fn limiter_works_wherever_its_callers_stop_waiting() {
     }
 }
 
-/// A credit that a store has taken is counted, even if the caller did not wait for the answer.
+/// A credit that a store has taken is counted even if the caller did not wait for the answer.
 #[test]
 fn hits_are_counted_wherever_their_callers_stop_waiting() {
     let dir = tempfile::tempdir().unwrap();
@@ -215,7 +215,7 @@ fn hits_are_counted_wherever_their_callers_stop_waiting() {
     }
 }
 
-/// Many futures at once: each time, different ones wait, lead and disappear.
+/// Many futures run at the same time. In each round, different ones wait, lead and disappear.
 #[test]
 fn crowd_with_many_dropped_futures_loses_no_acknowledged_hit() {
     let seed = seed();

@@ -255,7 +255,7 @@ fn damaged_database_is_rejected_and_left_unchanged() {
     assert_eq!(std::fs::read(&manifest).unwrap(), bytes);
 }
 
-/// By default, RocksDB silently drops the records after a damaged one, which are acknowledged hits.
+/// Without a check, RocksDB silently drops the records after a damaged one, which are acknowledged hits.
 #[test]
 fn damaged_log_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
@@ -283,7 +283,7 @@ fn damaged_log_is_rejected() {
     assert_eq!(LineClient::connect(again.line).hit("method=GET path=/status").1, 899, "nothing was overwritten");
 }
 
-/// RocksDB used to create a new database in this case, and to delete the old one at the second start.
+/// Regression test: RocksDB used to create a new database in this case, and to delete the old one at the second start.
 #[test]
 fn database_without_its_current_file_is_rejected_at_every_start() {
     let dir = tempfile::tempdir().unwrap();

@@ -185,7 +185,7 @@ pub fn redis_cluster() -> StoreFixture {
     StoreFixture { reopen: Some(open), ..StoreFixture::new(open(None)) }
 }
 
-/// Waits longer for Redis than a real server would, because all tests run at the same time.
+/// Opens a store that waits longer for Redis than a real server would, because all tests run at the same time.
 fn open_redis(urls: Vec<String>) -> Backend {
     let options = RedisOptions { urls, timeout: PATIENCE, ..RedisOptions::default() };
     Backend::redis(RedisStore::open(options).unwrap(), 0, FailurePolicy::Error, Clock::system())
@@ -238,7 +238,7 @@ fn identifying_limit(limit: Limit) -> Limit {
     }
 }
 
-/// Returns limits of every algorithm. Some algorithms have two, so that their buckets must be told apart. Windows that
+/// Returns limits of every algorithm. Some algorithms have two, whose buckets the store must distinguish. Windows that
 /// Redis ends do not end during a test.
 fn limits(buckets: Buckets) -> [Limit; 12] {
     let windows = match buckets {
@@ -256,7 +256,7 @@ fn limits(buckets: Buckets) -> [Limit; 12] {
         // Its days begin twenty seconds after the tests' time.
         calendar(5, Unit::Minute, "UTC", "00:00"),
         calendar(5, Unit::Day, "Asia/Kathmandu", "12:52"),
-        // These limits count usage.
+        // The following limits count usage.
         calendar(6, Unit::Minute, "UTC", "00:00").counting(CountBasis::Used),
         Limit::TokenBucket(TokenBucket::new(5, 2, 20 * SECOND).unwrap()).counting(CountBasis::Used),
         Limit::Concurrency(Concurrency::new(5, 60).unwrap()),
@@ -405,8 +405,8 @@ fn any_sequence_agrees_with_the_bare_algorithms(open: &dyn Fn() -> StoreFixture)
         6 => about_reservation(opened.buckets).prop_map(Action::Reservation),
         6 => once(),
     ];
-    // Two buckets per limit, so that all cases together stay below the number of buckets at which memory drops full
-    // ones. That would shift the refills of drained token buckets, which the model ignores.
+    // There are two buckets per limit, so that all cases together stay below the number of buckets at which the memory
+    // store drops full ones. That would shift the refills of drained token buckets, which the model ignores.
     let which = (0..limits(opened.buckets).len(), prop::option::weighted(0.3, 1u64..12));
     let actions = prop::collection::vec((0u8..2, which, action, 0u8..3), 1..24);
     let batches = prop::collection::vec((0u64..40, actions), 1..12);
@@ -519,7 +519,7 @@ fn expected(model: &mut Model, key: String, limit: Limit, action: Action, now: T
             outcome
         }
         Action::Forget => {
-            // A bucket that is equivalent to a new one may stay.
+            // A bucket that is equivalent to a fresh one may stay.
             let held = model.buckets.get(&key).is_some_and(|state| limit.lifetime_ns(state, now) > 0);
             if held {
                 model.buckets.remove(&key);
@@ -575,7 +575,7 @@ fn any_sequence_of_groups_agrees_with_the_bare_algorithms(open: &dyn Fn() -> Sto
         let mut now = at(0);
         for (pause, groups) in batches {
             now = now.plus(opened.later(pause) * SECOND);
-            // All in one slot of a cluster.
+            // All buckets are in one slot of a cluster.
             let name = |((key, which), (action, id))| {
                 named(format!("{{groups {case}}}:{key}:{which}"), limits[which], action, id)
             };
@@ -804,8 +804,7 @@ fn reservation_from_before_a_reset_frees_nothing_after_it(opened: StoreFixture) 
             assert_eq!(about(1, "a", RELEASE).await, (false, 0, Resolution::Gone), "{limit:?}");
             assert_eq!(about(1, "a", commit(1)).await, (true, 0, Resolution::Late), "{limit:?}");
             assert_eq!(about(1, "b", commit(0)).await, (true, all - 1, Resolution::Done), "{limit:?}");
-            // In one batch at the same time, with the name of an earlier reservation: it is nevertheless a different
-            // reservation.
+            // In one batch at the same time, with the name of an earlier reservation: this is a different reservation.
             let (x, y) = (format!("{bucket}#x"), format!("{bucket}#y"));
             let asks = [
                 (bucket.as_str(), Action::Forget),
@@ -868,7 +867,7 @@ fn group_reserves_from_all_buckets_or_none(opened: StoreFixture) {
     });
 }
 
-/// Applies if time can be passed.
+/// This test needs a store that can pass time.
 fn reservation_ends_with_its_ttl_or_its_window(opened: StoreFixture) {
     wait(async {
         let tokens = Limit::TokenBucket(TokenBucket::new(4, 1, 6_000 * SECOND).unwrap());
@@ -993,7 +992,7 @@ fn concurrent_groups_take_from_all_buckets_or_none(opened: StoreFixture) {
             runtime.spawn(async move {
                 let mut allowed = 0;
                 for _ in 0..60 {
-                    // In either order, because the store locks them in a fixed one.
+                    // The entries may have either order, because the store locks them in a fixed one.
                     let mut group = [("{together} all", of_all, TAKE), (of_this.as_str(), of_one, TAKE)];
                     group.rotate_left(client as usize % 2);
                     let outcomes = opened.apply_groups(at(0), &[&group]).await;
@@ -1153,13 +1152,13 @@ fn repeated_group_takes_nothing_and_repeated_denial_stays_denied(opened: StoreFi
         let both = [(a, small, once), (b, large, once)];
         assert_eq!(ask(&both).await, [(true, 1, Resolution::Done), (true, 98, Resolution::Done)]);
         assert_eq!(ask(&both).await, [(true, 1, Resolution::Repeated), (true, 98, Resolution::Repeated)]);
-        // With another key the group is denied: the small limit denies, and holds the other member back.
+        // With another key, the group is denied: the small limit denies, and the other member is held back.
         let other = [("{g}a#y", small, once), ("{g}b#y", large, once)];
         assert_eq!(ask(&other).await, [(false, 1, Resolution::Done), (true, 98, Resolution::Done)]);
         assert!(opened.one(at(0), "{g}a", small, Action::Forget).await.allowed);
         opened.one(at(0), "{g}b", large, TAKE).await;
         assert_eq!(ask(&other).await, [(false, 1, Resolution::Repeated), (true, 98, Resolution::Repeated)]);
-        // The member that denied is no longer in the group. The other one was never taken.
+        // The group no longer contains the member that denied. The other one was never taken, so it is taken now.
         assert_eq!(ask(&[("{g}b#y", large, once)]).await, [(true, 95, Resolution::Done)]);
         assert_eq!(ask(&[("{g}b#y", large, once)]).await, [(true, 95, Resolution::Repeated)]);
         // Only the new member is taken. The other answers are repeated.

@@ -40,7 +40,7 @@ fn invented_field_bypasses_no_rule_of_an_example() {
     assert!(bypassed.is_empty(), "{bypassed:#?}");
 }
 
-/// The page of the recipe says that `divvy check` warns about the trial.
+/// The page of recipes says that `divvy check` warns about the trial.
 #[test]
 fn examples_have_no_warnings_but_that_of_a_trial() {
     let examples = examples();

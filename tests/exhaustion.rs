@@ -217,8 +217,8 @@ struct AnswerCounts<N = u64> {
     none: N,
 }
 
-/// Calls made at once on each of several connections. `window` is how much a client lets the server send ahead on a
-/// stream.
+/// Calls made at the same time on each of several connections. `window` is the number of bytes that a client lets the
+/// server send ahead on a stream.
 struct Calls<'a> {
     connections: usize,
     of_each: usize,

@@ -17,7 +17,7 @@ use divvy::cli::Cli;
 use crate::support::log::Log;
 use crate::support::{COMPAT_RULES, LineClient, PATIENCE, RespClient, Server, divvy, http};
 
-/// Values that identify numeric flags: each flag's range contains one of them.
+/// Numbers by which numeric flags are recognized: each flag's range contains one of them.
 const NUMBERS: [u64; 6] = [0, 1, 100, 500, 1_000, 1_000_000];
 /// How long a server is observed while idle.
 const REST: Duration = Duration::from_millis(250);

@@ -97,8 +97,8 @@ fn million_invented_actors_do_not_fill_the_memory() {
     send_a_million_invented_actors(&bounded(&rules, &["--store", "memory"]));
 }
 
-/// Freed memory used to take as much again as the table while counters came and went. Only the journal bounded counters
-/// that were not written back.
+/// Regression test: freed memory used to take as much again as the table while counters were created and dropped. Only
+/// the journal bounded counters that were not written back.
 #[test]
 fn counters_that_occur_once_stay_within_the_stated_memory() {
     const CACHE_MIB: u64 = 32;

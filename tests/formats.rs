@@ -32,7 +32,7 @@ fn backup_keeps_every_counter() {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("data");
         let record = Record::read(&format, "backup");
-        // By the system's clock, most of the backup would have expired: `restore` forgets that.
+        // By the system's clock, most counters of the backup would have expired, and `restore` would forget them.
         let mut restore = divvy_at_unix_time(record.at);
         let restore = restore.arg("restore").arg(format.join("backup")).arg("--data-dir").arg(&data).output().unwrap();
         assert!(restore.status.success(), "{}: {}", format.display(), String::from_utf8_lossy(&restore.stderr));
@@ -74,7 +74,7 @@ fn keeps_its_counters(data: &Path, record: &Record) {
 /// Questions about counters, and their recorded answers.
 pub struct Record {
     pub rules: PathBuf,
-    /// In Unix time.
+    /// Unix time of the recording.
     at: u64,
     answers: Vec<(String, String)>,
 }

@@ -25,7 +25,7 @@ fn done(out: &str) -> (i32, String, String) {
     (0, out.to_owned(), String::new())
 }
 
-/// Starts a server that expects `request` on its first connection, and answers it with `reply`.
+/// Starts a server that expects `request` on its first connection, and answers with `reply`.
 fn serve_once(request: Vec<u8>, reply: &'static [u8]) -> (SocketAddr, thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -392,7 +392,7 @@ fn with_a_password_only_open_routes_answer_without_it() {
         for authorization in ["", "Bearer wrong", "Basic secret"] {
             assert_eq!(status(method, path, authorization) == 401, !open, "{method} {path} with {authorization:?}");
         }
-        // The path in one of the questions matches no rule.
+        // The path in one of the requests matches no rule.
         assert!([200, 429].contains(&status(method, path, "Bearer secret")), "{method} {path}");
     }
 }

@@ -69,7 +69,7 @@ impl Client {
         self.stream.write_all(&frame(kind, flags, stream, payload)).unwrap();
     }
 
-    /// Lets the server send this many more bytes, on the stream and on the connection.
+    /// Lets the server send `bytes` more, on the stream and on the connection.
     fn widen(&mut self, stream: u32, bytes: u32) {
         for stream in [stream, 0] {
             self.send(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
@@ -256,7 +256,7 @@ fn bounds_on_resets_close_the_connection() {
     assert_eq!(log.count("h2::"), 0, "{}", log.text());
 }
 
-/// The router answers these calls. While their messages do not arrive, no memory is reserved that others need.
+/// The router answers these calls. Until their messages arrive, they reserve no memory that others need.
 #[test]
 fn calls_without_a_message_block_no_other_call() {
     const UNFINISHED: u32 = 1_000;

@@ -35,7 +35,7 @@ fn served(args: &[&str]) -> (Server, HttpClient, RulesFile) {
     http::served(RULES, args)
 }
 
-/// Returns the rule that answered and the remaining credit, without the time.
+/// Returns the rule that answered and the remaining credit.
 fn standing(response: &Response) -> String {
     let text = response.header("ratelimit").unwrap();
     text.split_once(";t=").map_or(text, |(standing, _)| standing).to_owned()

@@ -88,7 +88,7 @@ fn hit_with_an_id_is_taken_once_and_its_answer_repeated() {
             } else {
                 assert!(denied.starts_with("[0 94 "), "{algorithm}: {denied}");
             }
-            // Another actor's counter has its own answers, and a reset keeps them.
+            // Another actor's counter has its own answers. A reset keeps the answers.
             assert!(client.ask(&format!("DIVVY.HIT by={algorithm} user=b COST 5 ID x")).starts_with("[1 95 "));
             assert_eq!(client.ask(&format!("DIVVY.RESET {pairs}")), "1", "{algorithm}");
             assert_eq!(client.ask(&format!("DIVVY.HIT {pairs} COST 5 ID x")), first, "{algorithm}");

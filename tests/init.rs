@@ -16,7 +16,7 @@ fn run(directory: &Path, args: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-/// Checks and tests `rules.ini`: it has no warnings, and its cases pass.
+/// Checks that `rules.ini` has no warnings, and that its test cases pass.
 fn assert_sound(directory: &Path) {
     for verb in ["check", "test"] {
         let (code, out, error) = run(directory, &[verb, "rules.ini"]);
@@ -24,7 +24,7 @@ fn assert_sound(directory: &Path) {
     }
 }
 
-/// Runs `divvy init` on its own terminal, and types `answers`. Returns its exit code and what the terminal shows.
+/// Runs `divvy init` on its own terminal, and types `answers`. Returns its exit code and the terminal's output.
 fn answer(directory: &Path, answers: &str) -> (i32, String) {
     let line = shlex::try_join([DIVVY, "init"]).unwrap();
     let mut command = program("script");

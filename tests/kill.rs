@@ -80,8 +80,8 @@ const PIPELINE: usize = 16;
 const DURABILITIES: [&str; 3] = ["wal", "sync", "lazy"];
 /// In `lazy` mode, a kill may lose the answers of the last 100 ms. A busy machine may be this late.
 const LATE: Duration = Duration::from_secs(2);
-/// Fewer counters than a load with short windows creates, so that the store looks for expired counters and rewrites the
-/// others.
+/// Maximum number of counters. A load with short windows creates more, so that the store looks for expired counters and
+/// rewrites the others.
 const FEW_COUNTERS: &str = "1000";
 
 /// Key of all users' requests of this kind, because one counter answers them.
@@ -314,7 +314,7 @@ impl Lane {
         None
     }
 
-    /// Sleeps for up to `most` microseconds.
+    /// Sleeps for at most `most` microseconds.
     fn pause(&mut self, most: u64) {
         thread::sleep(Duration::from_micros(self.rng.random_range(0..most)));
     }
@@ -369,7 +369,7 @@ impl Lane {
         for (request, before) in &self.known {
             let context = || format!("{request} in {} mode, round {}", self.durability, self.round);
             let Some(now) = replies.get(request).and_then(|answer| answer.first()) else {
-                // A full store rejected it, because the user's own counter would have been new.
+                // A full store rejected the request, because the user's own counter would have been new.
                 assert_eq!(request, CANARY, "{}: refused, and it is there", context());
                 continue;
             };
@@ -395,7 +395,7 @@ impl Lane {
         assert!(logs.count() < 10);
     }
 
-    /// Checks that a backup is either complete or missing.
+    /// Checks that each backup is complete, and removes them.
     fn tidy(&self) {
         for entry in fs::read_dir(self.place.path().join("backups")).unwrap() {
             let path = entry.unwrap().path();
@@ -458,7 +458,7 @@ fn ask_commands(connection: &mut RespClient, requests: &[String], replies: &mut 
     for request in requests {
         let reply = connection.try_read_reply()?;
         if reply.starts_with("-ERR the store is full") {
-            // A new bucket has no room while the store looks for some.
+            // The store has no room for a new bucket until it has dropped an expired one.
             continue;
         }
         let number = falling_number(&reply).unwrap_or_else(|| panic!("{request}: {reply}"));

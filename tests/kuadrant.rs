@@ -348,7 +348,7 @@ fn several_descriptors_reserve_all_or_none_under_one_id() {
         assert_eq!(left(&mut client), [5, 25]);
         assert!(!client.commit(all, &id, 5));
         assert_eq!(left(&mut client), [5, 25]);
-        // Rules without counters have nothing to hold.
+        // Rules without counters have nothing to reserve.
         assert_eq!(client.reserve(&["nobody=knows"], 5, None), ("OK".to_owned(), String::new()));
         let shared: &[&str] = &["user=s", "user=s other=x"];
         let id = client.id(shared, 6);

@@ -139,7 +139,7 @@ fn exactly_ten_thousand_connections_are_accepted() {
     assert_eq!(http::get(server.http, "/healthz").status, 503);
     assert_eq!(LineClient::connect(server.line).read_line(), "");
     first.hit("method=GET path=/status");
-    // Buffers for such a burst alone would take more, so waiting connections must not have any.
+    // Buffers for such a burst alone would take more memory, so waiting connections must not have any.
     let each = server.peak_resident().saturating_sub(before) / MANY as u64;
     assert!(each < 24 * 1024, "{each} bytes for each connection");
 }
@@ -148,7 +148,7 @@ fn exactly_ten_thousand_connections_are_accepted() {
 fn unfinished_requests_share_one_bound_on_memory() {
     const BOUND: u64 = 16 * MIB;
     let flags = ["--max-buffer-memory", &BOUND.to_string(), "--max-argument", "1000000"];
-    // Allows, in addition to the bound, for the fixed memory of connections and memory that the allocator keeps.
+    // The allowance covers the bound, the fixed memory of connections, and memory that the allocator keeps.
     others_are_served_by(&flags, BOUND + 80 * MIB, |server| {
         let head = b"*3\r\n$9\r\nDIVVY.HIT\r\n$900000\r\n";
         let mut greedy: Vec<_> = (0..300).map(|_| connect(server.resp)).collect();
@@ -172,7 +172,7 @@ fn unfinished_requests_share_one_bound_on_memory() {
         for client in &mut greedy {
             client.set_nonblocking(true).unwrap();
             let mut answer = [0; 128];
-            // Otherwise the client may continue, or it sent so much after the end that the system dropped the server's
+            // Otherwise, the client may continue, or it sent so much after the end that the system dropped the server's
             // message.
             if let Ok(length @ 1..) = client.read(&mut answer) {
                 let answer = String::from_utf8_lossy(&answer[..length]).into_owned();

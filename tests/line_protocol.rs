@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::{COMPAT_RULES, LineClient, Server, parse_verdict};
 
 const ROWS: &str = include_str!("compat/line-protocol.jsonl");
-/// Maximum difference of the seconds left from the recorded ones.
+/// Maximum difference between the seconds left and the recorded ones.
 const TOLERANCE: u64 = 5;
 
 fn rows() -> Vec<(String, String)> {

@@ -45,7 +45,7 @@ fn every_line_of_a_json_log_is_an_object() {
     std::fs::write(rules.path(), "[a=1]\nlabel = \"\n").unwrap();
     server.signal("-HUP");
     log.await_count(1, "not loaded");
-    // Also shows that nothing was printed on standard output.
+    // This also shows that nothing was printed on standard output.
     let [line, http] = [server.line, server.http].map(|address| address.to_string());
     assert!(server.terminate().success());
 

@@ -1,4 +1,4 @@
-//! /metrics: the figures add up to the requests sent.
+//! /metrics: the values add up to the requests that were sent.
 
 use std::collections::BTreeSet;
 
@@ -122,7 +122,7 @@ fn requests_of_both_protocols_are_counted() {
     }
     // All requests that reach the limiter: hits, peeks, a reset, and buckets.
     assert_eq!(samples.value("divvy_batch_requests_sum", &[]), 24.0 + 5.0 + 2.0 + 1.0 + 2.0);
-    // A trial's hit uses two counters. A hit of /free or of the default rule uses none.
+    // A hit on the rule with a trial uses two counters. A hit on /free or on the default rule uses none.
     let actions = 10.0 + 16.0 + 5.0 + 2.0 + 2.0 + 2.0;
     let in_table = samples.value("divvy_hot_table_hits_total", &[]);
     let loaded = samples.value("divvy_hot_table_misses_total", &[]);

@@ -80,7 +80,7 @@ impl BackupServer {
     }
 }
 
-/// Takes a backup while clients send hits. The restored server must have every hit that was answered before the backup
+/// Makes a backup while clients send hits. The restored server must have every hit that was answered before the backup
 /// was requested, and none that was never sent.
 fn check_backup_under_load(durability: &str) {
     const CLIENTS: usize = 4;
@@ -154,7 +154,7 @@ fn backup_includes_the_journal_and_does_not_change() {
     let place = BackupServer::new();
     let server = place.serve(&["--durability", "lazy"]);
     let mut client = RespClient::connect(server.resp);
-    // Sent in one write, so that no housekeeping runs between the hit and the backup.
+    // Both are sent in one write, so that no housekeeping runs between the hit and the backup.
     let hit = encode(&[b"DIVVY.HIT", b"api=other", b"user=ada"]);
     client.send(&[hit, encode(&[b"DIVVY.BACKUP", b"one"])].concat());
     assert_eq!(client.read_reply(), "[1 4 36000]");

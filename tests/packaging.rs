@@ -1,4 +1,4 @@
-//! The Kubernetes manifests and the container image, as far as they can be tested on one machine.
+//! The Kubernetes manifests and the container image, to the extent that one machine can test them.
 
 use std::path::Path;
 use std::process::Command;

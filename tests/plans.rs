@@ -77,7 +77,7 @@ impl Plans {
     }
 }
 
-/// A denial holds for as long as it says: the bucket is kept for the time that the slower plan needs.
+/// A denial's retry time is exact, because the bucket is kept for the time that the slower plan needs.
 #[test]
 fn bucket_is_kept_for_the_slower_plan() {
     let redis = RedisServer::start();

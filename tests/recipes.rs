@@ -14,7 +14,7 @@ const HTTP: &str = "127.0.0.1:8322";
 /// The port in the page's programs.
 const RESP: &str = "port=9049";
 
-/// The parts that the page's program leaves to its reader, with their results.
+/// The parts that the page's program leaves to the reader, with their results.
 const MODEL: &str = r#"
 def call_model(prompt, max_tokens):
     assert left() == 4000, left()
@@ -41,7 +41,7 @@ except RuntimeError as error:
     assert str(error).startswith("4300 tokens left; more in "), error
 "#;
 
-/// Texts that precede a number of seconds in a reply. The last word of a line `OK …` is one, too.
+/// Texts that precede a number of seconds in a reply. The last word of a line `OK …` is a number of seconds, too.
 const BEFORE_SECONDS: [&str; 4] = ["\"reset\":", "\"retryAfter\":", ";t=", "retry-after: "];
 
 struct Recipe {

@@ -63,7 +63,7 @@ pub fn take(cost: u64) -> Action {
     Action::Ask(Ask::Take { cost })
 }
 
-/// Returns whether it is allowed, the credits left, and the seconds until the reset, rounded up.
+/// Returns whether the request is allowed, the credits left, and the seconds until the reset, rounded up.
 pub fn summary(outcome: Outcome) -> (bool, u64, u64) {
     (outcome.allowed, outcome.left, outcome.reset_ns.div_ceil(SECOND))
 }
@@ -289,7 +289,7 @@ fn window_without_expiry_is_repaired_and_foreign_content_affects_one_bucket() {
     });
 }
 
-/// Servers that used their own clocks would grant the difference between them at each turn.
+/// Regression test: servers that used their own clocks would grant the difference between the clocks at each turn.
 #[test]
 fn servers_with_different_clocks_share_a_bucket_exactly() {
     let server = RedisServer::start();
@@ -450,7 +450,7 @@ fn lost_scripts_are_sent_again_and_count_once() {
     });
 }
 
-/// Sending the script with each call, 12 kB each, would exceed what Redis accepts within the timeout.
+/// Sending the script with each call, 12 kB each, would exceed the amount that Redis accepts within the timeout.
 #[test]
 fn lost_script_is_sent_once_per_batch() {
     let server = RedisServer::start();

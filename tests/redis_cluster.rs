@@ -95,7 +95,8 @@ fn reservation_is_in_the_slot_of_its_bucket_despite_braces_from_clients() {
     });
 }
 
-/// While a slot moves, some of its keys are here and some are there. Hits continue, and reservations wait.
+/// While a slot moves, some of its keys are at the old node and some at the new one. Hits continue, and reservations
+/// wait.
 #[test]
 fn hits_continue_and_reservations_are_refused_while_a_slot_moves() {
     let mut cluster = RedisCluster::start();

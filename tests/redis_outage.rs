@@ -19,7 +19,7 @@ const LIMIT: u64 = 4_000;
 const CLIENTS_EACH: usize = 4;
 /// Keys of the two rules that clients hit in turn: Divvy's window, and a token bucket of the same size.
 const FIELDS: [&str; 2] = ["ip", "bucket"];
-/// Number of replies to each server's clients before the outage.
+/// Minimum number of replies to each server's clients before the outage.
 const BEFORE: usize = 300;
 /// Duration of an outage: long enough for every batch to time out, and for failed retries.
 const OUTAGE: Duration = Duration::from_millis(1_200);
@@ -96,7 +96,7 @@ impl Subject {
         let worst = *waits.last().unwrap();
         assert!(worst < TIMEOUT + SLACK, "{}: a reply took {worst:?}", self.policy);
         waits.retain(|wait| *wait > TIMEOUT / 2);
-        // Fewer samples would let a single delay of the machine decide.
+        // With fewer samples, a single delay of the machine could decide the result.
         if waits.len() >= 10 {
             assert!(waits[waits.len() / 2] < TIMEOUT * 3 / 2, "{}: {waits:?}", self.policy);
         }

@@ -1,5 +1,5 @@
-//! Compares the scripts that decide in Redis with the algorithms in Rust: the outcomes must be the same, for numbers of any size.
-//! The conformance suite tests ordinary use. These tests are about the rest.
+//! Compares the scripts that decide in Redis with the algorithms in Rust: the outcomes must be the same, for numbers of
+//! any size. The conformance suite tests ordinary use. These tests cover the rest.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 use crate::support::PATIENCE;
 use crate::support::redis::RedisServer;
 
-/// Numbers of all lengths are equally frequent, from 3 bits to 63.
+/// Generates numbers of 3 to 63 bits. All lengths are equally frequent.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
         8 => (0u32..64, any::<u64>()).prop_map(|(shift, number)| number >> shift),
@@ -26,7 +26,7 @@ fn number() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Any time, and often one from 2017 to 2033.
+/// Generates arbitrary times, often between 2017 and 2033.
 fn start() -> impl Strategy<Value = u64> {
     prop_oneof![number(), 1_500_000_000_000_000_000..2_000_000_000_000_000_000_u64]
 }
@@ -70,10 +70,10 @@ fn any_limit() -> impl Strategy<Value = Limit> {
 struct Step {
     kind: u8,
     cost: u64,
-    /// The reservation that it is about, if any.
+    /// The id of the step's reservation, if any.
     id: u8,
     ttl_seconds: u32,
-    /// The number of the limit's periods that pass, and the nanoseconds in addition, or fewer.
+    /// The number of the limit's periods that pass, and the additional nanoseconds, which may be negative.
     periods: u64,
     nanos: u64,
     backwards: bool,

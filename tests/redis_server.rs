@@ -132,8 +132,7 @@ fn dead_redis_neither_blocks_accepts_nor_grows_memory() {
     check_accepts_and_memory_during_an_outage(RedisServer::kill, RedisServer::restart);
 }
 
-/// More hits than divvy sends to Redis at a time. Waiting hits must be affected by the outage, but must not delay each
-/// other.
+/// More hits than divvy sends to Redis at a time. Waiting hits must notice the outage, but must not delay each other.
 #[test]
 fn policy_answers_all_hits_while_redis_hangs() {
     let (redis, rules) = (RedisServer::start(), rules(10));
@@ -218,7 +217,8 @@ fn scripts_flushed_under_load_are_reloaded_and_nothing_counts_twice() {
 #[test]
 fn flood_of_hits_is_not_treated_as_an_outage_by_allow() {
     let (redis, rules) = (RedisServer::start(), rules(10));
-    // Long enough for a Redis on a loaded machine to answer. A Redis that does not answer would be an outage.
+    // The timeout is long enough for a Redis on a loaded machine to answer. A Redis that does not answer would be an
+    // outage.
     let flags = ["--on-store-error", "allow", "--redis-timeout", "6000"];
     let server = serve(&rules, &redis.url(), &flags);
     let allowed = AtomicU64::new(0);

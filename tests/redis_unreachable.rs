@@ -1,5 +1,5 @@
 //! A Redis that does not answer, from the store's point of view: errors arrive in time, nothing is counted twice, and
-//! Redis is found again.
+//! the store finds Redis again.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::redis::{apply, one, open, take, window};
 use crate::support::redis::{RedisServer, TIMEOUT, free_port};
 
 const SECOND: u64 = 1_000_000_000;
-/// Time that a batch may exceed its timeout on a machine that runs all tests at once.
+/// Maximum time by which a batch may exceed its timeout on a machine that runs all tests at once.
 const SLACK: Duration = Duration::from_millis(700);
 
 #[test]

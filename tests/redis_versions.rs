@@ -111,7 +111,7 @@ fn this_version_writes_the_values_of_the_last_one() {
 fn values_of_a_later_version_are_rejected_and_kept() {
     let redis = restored();
     let server = serve(&redis);
-    // Their layout does not matter. One of them is as long as a log of two credits.
+    // The layout of these values does not matter. One of them is as long as a log of two credits.
     for state in ["2026 5 7 v2", " v3", "123456789012345678901234567890123456 v97"] {
         let (_, version) = state.rsplit_once('v').unwrap();
         let later: Vec<_> = held(&redis).into_keys().filter(|key| key.starts_with("\"divvy.")).collect();
@@ -143,7 +143,8 @@ fn values_of_a_later_version_are_rejected_and_kept() {
     assert!(reply(&server, "DIVVY.HIT api=log user=u1").starts_with("[1 19 "));
 }
 
-/// Builds of this version that did not know a bucket's own clock wrote, and read, reservations without the last word.
+/// Regression test: builds of this version without a bucket's own clock wrote, and read, reservations without the last
+/// word.
 #[test]
 fn reservations_of_an_earlier_build_are_known() {
     let redis = RedisServer::start();

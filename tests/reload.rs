@@ -171,7 +171,7 @@ fn missing_file_is_reported_once_and_loaded_when_it_returns() {
     assert_eq!(watched.log.count(NOT_LOADED), 1);
 }
 
-/// A ConfigMap is mounted like this: the file is a link through `..data`, which is a link to a directory per version.
+/// A ConfigMap is mounted in this way: the file is a link through `..data`, which is a link to a directory per version.
 #[test]
 fn swap_of_a_link_above_the_file_is_noticed() {
     let dir = tempfile::tempdir().unwrap();

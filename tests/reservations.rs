@@ -50,7 +50,7 @@ impl Client {
         (words[1].parse().unwrap(), words[3].to_owned())
     }
 
-    /// Returns the balance, and the outcome of the commit.
+    /// Commits a reservation. Returns the balance, and the result.
     fn commit(&mut self, id: &str, cost: u64) -> (i64, String) {
         let reply = self.ask(&format!("DIVVY.COMMIT {id} COST {cost}"));
         let words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').collect();
@@ -278,7 +278,7 @@ fn reset_drops_reservations_and_listings_do_not_show_them() {
             assert_eq!(client.ask(forget), done);
             assert_eq!(client.left("by=fixed user=a"), 100);
             assert_eq!(client.ask(&format!("DIVVY.RENEW {id} TTL 5")), "0");
-            // A new reservation from a counter of the same name is a different one.
+            // A later reservation under the same name has another id.
             let (_, next) = client.reserve("by=fixed user=a", 50, "TTL 60");
             assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "0");
             assert_eq!(client.commit(&id, 10), came_to(40, "late"));

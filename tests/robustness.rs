@@ -1,4 +1,4 @@
-//! Hostile and broken clients: the server answers other clients in the meantime, and its memory stays bounded.
+//! Hostile and broken clients. During their attacks, the server answers other clients, and its memory stays bounded.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ fn others_are_served_during(attack: impl FnOnce(&Server)) {
     others_are_served_by(&[], 32 * MIB, attack);
 }
 
-/// Like `others_are_served_during`, with these flags. The server may grow by `growth` bytes.
+/// Does the same as `others_are_served_during`, with these flags. The server may grow by `growth` bytes.
 pub fn others_are_served_by(flags: &[&str], growth: u64, attack: impl FnOnce(&Server)) {
     let server = Server::start(&[&[COMPAT_RULES, "--store", "memory"], flags].concat());
     let before = server.peak_resident();

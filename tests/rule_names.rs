@@ -1,5 +1,5 @@
-//! A rule without a label is named by its position, as in `rule-2`: listings show the name, requests that read accept it, and
-//! changes demand a label.
+//! A rule without a label is named by its position, as in `rule-2`: listings show the name, requests that read accept
+//! it, and changes require a label.
 
 use crate::support::http::{HttpClient, Response, encode};
 use crate::support::{RespClient, RulesFile, Server, divvy};

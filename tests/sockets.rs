@@ -115,7 +115,7 @@ fn new_process_waits_for_the_data_directory_and_for_clients_at_once() {
     });
     until(|| listeners(line) == 2);
     assert!(old.terminate().success());
-    // It does not matter whether it has opened the store yet.
+    // Whether the server has already opened the store does not matter.
     assert_eq!(LineClient::connect(line).hit("method=GET path=/status").1, 998);
     assert!(starting.join().unwrap().terminate().success());
 }

@@ -124,7 +124,7 @@ fn grants_exactly_what_is_taken(server: &Server) {
                 let mut granted: HashMap<(u64, u64), u64> = HashMap::new();
                 let mut rng = Rng::seed_from_u64(number);
                 for _ in 0..20 {
-                    // Several at once, so that groups of one connection are in the same batch.
+                    // Several are sent at once, so that groups of one connection are in the same batch.
                     let asked: Vec<_> =
                         (0..3).map(|_| (rng.random_range(0..2u64), rng.random_range(0..10u64))).collect();
                     let lines = asked.iter().map(|(tenant, key)| format!("HIT tenant=t{tenant} key=k{key}\n"));
@@ -180,7 +180,7 @@ fn grants_of_64_connections_are_taken_from_every_counter_of_the_stack() {
 
 const PLENTY: u64 = 1_000_000_000;
 
-/// Answers to a client for a key.
+/// Answers to a client's hits for one key.
 #[derive(Debug, Clone, Copy, Default)]
 struct KeyAnswers {
     granted: u64,
@@ -211,7 +211,7 @@ fn hit_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> thread::Join
                 match answer.as_deref().map(|line| (line.starts_with("OK true"), line.starts_with("OK false"))) {
                     Some((true, _)) => answers.granted += 1,
                     Some((_, true)) => assert!(is_dear, "key {key} was denied"),
-                    // An error or no answer. A hit that costs more than the limit is never taken.
+                    // There was an error or no answer. A hit that costs more than the limit is never taken.
                     Some(_) | None => answers.unanswered += u64::from(!is_dear),
                 }
             }

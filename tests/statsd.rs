@@ -1,4 +1,4 @@
-//! Statsd: the metrics received over UDP and TCP add up to the requests sent.
+//! Statsd: the metrics received over UDP and TCP add up to the requests that were sent.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind};

@@ -116,7 +116,7 @@ fn storm(durability: &str) {
     let server = Server::on_disk(rules.path(), dir.path(), durability);
     let after = credits(&mut LineClient::connect(server.line));
     for (user, credit) in before {
-        // Requests of clients that hung up may have been counted in between.
+        // Requests of clients that hung up may also have been counted since.
         assert!(after[&user] < credit, "{user} has {} after a restart, and had {credit}", after[&user]);
     }
 }
@@ -239,7 +239,7 @@ impl Http2 {
         let socket = tokio::net::TcpStream::connect(address).await.ok()?;
         let (send, connection) = h2::client::handshake(socket).await.ok()?;
         let connection = tokio::spawn(async move {
-            // It ends with an error if the server has closed the connection.
+            // The task ends with an error if the server has closed the connection.
             let _ = connection.await;
         });
         Some(Self { send, connection })

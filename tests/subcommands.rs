@@ -139,7 +139,7 @@ fn sizes_and_times_have_units() {
     assert!(code == 1 && error.contains("creditLimit") && error.contains("resetSeconds"), "{error}");
 }
 
-/// Runs `divvy` with these arguments on its own terminal. Returns all that it prints.
+/// Runs `divvy` with these arguments on its own terminal. Returns its whole output.
 fn shown(args: &[&str]) -> String {
     let mut terminal = on_a_terminal(args);
     let mut out = String::new();

@@ -335,7 +335,7 @@ fn client_that_never_reads_is_closed_after_a_while() {
     stream.sock.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
     let flood = HIT.repeat(10_000);
     assert!((0..100).any(|_| stream.write_all(&flood).is_err()), "the server goes on reading");
-    // The connection's place is free again once it is closed.
+    // The slot of the connection is free again once it is closed.
     until(|| redis_cli(&server, &certificates, None, &["PING"]).stdout == b"PONG\n");
 }
 

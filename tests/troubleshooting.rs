@@ -1,4 +1,5 @@
-//! docs/troubleshooting.md quotes log lines and error replies so that people find them. Each must be in the code.
+//! docs/troubleshooting.md quotes log lines and error replies, so that people can find them. Each quote must be in the
+//! code.
 
 use std::fs;
 use std::path::Path;

@@ -70,8 +70,8 @@ const STEPS: &[(&str, &str)] = &[
     ("refund USER", "REFUND USER"),
 ];
 
-/// Seconds that differ by a few from run to run, and their names: the window, and the times of reservations, which may last
-/// somewhat longer than requested.
+/// Seconds that differ a little from run to run, and their names: the window, and the TTLs of reservations, which may
+/// last somewhat longer than requested.
 const SECONDS: [(RangeInclusive<u64>, &str); 4] =
     [(3_500..=3_600, "window"), (30..=33, "half-minute"), (43..=48, "three-quarters"), (60..=63, "minute")];
 

@@ -83,7 +83,7 @@ pub const BARS: [Bar; 19] = [
     added("tier-one", P50, "divvy RESP on redis", "redis, by divvy bench", AtMost(200.0)),
 ];
 
-/// Bars on figures that a run has only one of.
+/// Bars on figures that occur once in a run.
 pub const RESIDENT_RATIO: Target = AtMost(0.9);
 /// With fewer actors, this ratio mostly shows the fixed memory of a server.
 pub const RESIDENT_RATIO_ACTORS: u64 = 10_000_000;
@@ -125,7 +125,7 @@ impl Bar {
 }
 
 impl Target {
-    /// Judges a figure that a run has only one of.
+    /// Judges a figure that occurs once in a run.
     pub fn judge(self, figure: f64) -> Verdict {
         let is_met = match self {
             Self::AtMost(most) => figure <= most,

@@ -39,7 +39,7 @@ pub struct Case {
     pub name: &'static str,
     pub about: &'static str,
     pub run: fn(&Setting, &mut Table) -> anyhow::Result<()>,
-    /// Whether it runs only if it is named.
+    /// Whether the case runs only if it is named.
     pub is_long: bool,
 }
 

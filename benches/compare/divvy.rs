@@ -76,7 +76,7 @@ impl Home {
         Ok(Self { program: env!("CARGO_BIN_EXE_divvy").into(), directory, flags })
     }
 
-    /// Uses another build of divvy.
+    /// Returns this configuration for another build of divvy.
     pub fn with_program(self, program: &Path) -> Self {
         Self { program: program.into(), ..self }
     }

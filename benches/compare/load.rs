@@ -22,7 +22,7 @@ pub struct Load {
     pub generator: Generator,
 }
 
-/// The program that sends a load.
+/// The program that generates a load.
 #[derive(Debug, Clone)]
 pub enum Generator {
     DivvyBench,
@@ -51,7 +51,7 @@ impl Load {
         self.run_after(seconds, (seconds / 4.0).min(0.5), round)
     }
 
-    /// Like [`Load::run`], after a warm-up of `warmup` seconds.
+    /// Loads the server as [`Load::run`] does, after a warm-up of `warmup` seconds.
     pub fn run_after(&self, seconds: f64, warmup: f64, round: u32) -> anyhow::Result<Sample> {
         let (seconds, warmup, seed) = (seconds.to_string(), warmup.to_string(), (round + 1).to_string());
         let pace = ["--duration", &seconds, "--warmup", &warmup, "--seed", &seed];

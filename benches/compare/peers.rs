@@ -39,7 +39,7 @@ pub struct Peer {
     _server: Box<dyn fmt::Debug>,
 }
 
-/// Limitador, which has Envoy's service and an HTTP interface of its own.
+/// Limitador, which supports Envoy's service and has an HTTP interface of its own.
 #[derive(Debug)]
 pub struct Limitador {
     process: Process,
@@ -48,7 +48,7 @@ pub struct Limitador {
     _limits: TempDir,
 }
 
-/// Starts the ones that speak RESP. Their limit is that of divvy's rules, as GCRA parameters.
+/// Starts those that speak RESP. Their limit is that of divvy's rules, as GCRA parameters.
 pub fn start(choice: &Choice, directory: &Path) -> anyhow::Result<Vec<Peer>> {
     let mut peers = Vec::new();
     if let Some(module) = &choice.redis_cell {

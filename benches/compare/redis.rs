@@ -37,7 +37,7 @@ pub struct Redis {
     data: TempDir,
 }
 
-/// When Redis calls fsync on its append-only file.
+/// When Redis calls fsync for its append-only file.
 #[derive(Debug, Clone, Copy)]
 pub enum Fsync {
     EverySecond,

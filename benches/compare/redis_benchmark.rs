@@ -9,13 +9,13 @@ use crate::sample::{CONNECTIONS, Latency, Sample, Server};
 
 /// Requests of the calibration, which determines how many requests fill the time.
 const CALIBRATION: u64 = 20_000;
-/// Placeholder that it replaces by a number of twelve digits.
+/// Placeholder that redis-benchmark replaces with a number of twelve digits.
 const RANDOM: &str = "__rand_int__";
 
 /// The load for a Redis.
 pub struct Requests<'a> {
     pub addr: &'a str,
-    /// In the words of a shell. `{}` stands for an actor.
+    /// The command, with words as in a shell. `{}` stands for an actor.
     pub command: &'a str,
     pub pipeline: u32,
     pub actors: u64,

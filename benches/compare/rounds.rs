@@ -33,7 +33,7 @@ pub fn interleave(subjects: &[Subject], rounds: u32, seconds: f64) -> anyhow::Re
     interleave_as(subjects, rounds, |load, round| load.run(seconds, round))
 }
 
-/// Like [`interleave`], but with `measure`, whose rounds count from 0.
+/// Measures as [`interleave`] does, but with `measure`, whose rounds count from 0.
 pub fn interleave_as(
     subjects: &[Subject],
     rounds: u32,

@@ -30,7 +30,7 @@ struct Row {
     cpu_us_per_request: f64,
     /// CPU time per request relative to the first subject of the case.
     cpu_ratio: f64,
-    /// Upper bound of that ratio, at 95 %.
+    /// Upper bound of `cpu_ratio`, at 95 %.
     cpu_ratio_upper: Option<f64>,
     /// Maximum memory of the server.
     resident_mib: Option<f64>,
@@ -122,7 +122,7 @@ impl Table {
         }
     }
 
-    /// Adds a figure that the run has only one of.
+    /// Adds a figure that occurs once in a run.
     pub fn add_figure(&mut self, case: &'static str, what: impl Into<String>, measured: f64, target: Option<Target>) {
         let verdict = target.map(|target| target.judge(measured));
         self.figures.push(Figure { case, subject: None, what: what.into(), measured, bound: None, target, verdict });

@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 pub struct Stage {
     pub name: &'static str,
     pub run: fn(u64),
-    /// If set, cache misses are counted, too.
+    /// Whether cache misses are counted, too.
     pub has_many_counters: bool,
 }
 
@@ -261,11 +261,11 @@ fn resp_hits(rules: &str, hits: u64) {
     }
 }
 
-/// A token budget per tenant.
+/// A budget of tokens for each tenant.
 const TOKENS: &str = "[tenant=*]\ncreditLimit=1000000000\nalgorithm=token-bucket\nresetSeconds=3600\nactorField=tenant\n\
     [default]\ncreditLimit=0\nresetSeconds=0\n";
 
-/// The baseline for a reservation and its commit.
+/// Hits twice, as the baseline for a reservation and its commit.
 fn two_hits(pairs: u64) {
     let mut bench = HitBench::new(TOKENS);
     let tenant: Operation = [("tenant", "acme")].into_iter().collect();
@@ -278,7 +278,7 @@ fn two_hits(pairs: u64) {
     }
 }
 
-/// Seconds of a reservation, which ends at a multiple of a hundred.
+/// TTL of a reservation (seconds). Its end is rounded up to a multiple of a hundred seconds.
 const LONG: u32 = 3_200;
 
 /// Reserves and commits on a bucket with `others` reservations at many different ends. The ids are sealed for the

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use crate::stages::{HITS_THAT_COUNT, MANY, Stage};
 
-/// A stage runs for this many hits and for twice as many. The difference excludes its set-up.
+/// A stage runs for this many hits and for twice as many. The difference does not include its set-up.
 const HITS: u64 = 20_000;
 /// Caches of a common server, fixed so that counts do not depend on the machine.
 const CACHES: [&str; 4] = ["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64", "--LL=8388608,16,64"];
@@ -29,7 +29,7 @@ fn with_caches(at: usize, name: &str) -> Vec<(String, u64)> {
     else {
         panic!("callgrind counts nine events")
     };
-    // Per hundred hits, because a single hit has too few misses for a change of a tenth to show.
+    // The counts are per hundred hits, because a single hit has too few misses to show a change of a tenth.
     let misses = |reads: u64, writes: u64| (reads + writes) * 100 / MANY;
     vec![
         (name.to_owned(), instructions / MANY),

@@ -17,7 +17,7 @@ use self::limit::{read_ask, read_limit, read_number, read_reservation_ask};
 const LATEST: Timestamp = Timestamp::from_nanos(1 << 63);
 
 fuzz_target!(|input: &[u8]| {
-    // Ends with the input.
+    // Ends at the end of the input.
     let _ = decide_all(&mut Unstructured::new(input));
 });
 

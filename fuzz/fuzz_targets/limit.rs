@@ -63,7 +63,7 @@ pub fn read_ask(input: &mut Unstructured) -> Result<Ask> {
 /// Reads a request to a reservation.
 pub fn read_reservation_ask(input: &mut Unstructured) -> Result<ReservationAsk> {
     let (kind, number, seconds) = (input.int_in_range(0..=3_u8)?, read_number(input)?, read_number(input)?);
-    // The limiter rejects other times.
+    // The limiter rejects other TTLs.
     let ttl_seconds = u32::try_from(seconds).unwrap_or(u32::MAX).clamp(1, 30 * 24 * 60 * 60);
     Ok(match kind {
         0 => ReservationAsk::Reserve { credits: number.max(1), ttl_seconds },

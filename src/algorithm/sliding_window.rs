@@ -96,9 +96,9 @@ impl Algorithm for SlidingWindow {
         state.previous = state.previous.saturating_sub(over);
     }
 
-    /// The wait ends in the current window if its own count permits, or else in the next one, where that count is the
-    /// one that fades. In either case, at most `room` fading credits may count, rounded down: `fading × overlap` must
-    /// be less than `(room + 1) × window`.
+    /// Returns the wait. It ends in the current window if that window's own count permits, or else in the next one,
+    /// where that count is the one that fades. In either case, at most `room` fading credits may count, rounded down:
+    /// `fading × overlap` must be less than `(room + 1) × window`.
     fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {
         if credits <= self.left(state, at) {
             return 0;

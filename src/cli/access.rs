@@ -30,7 +30,10 @@ impl PasswordArgs {
         self.password_or(None)
     }
 
-    /// Like [`PasswordArgs::password`], with a default.
+    /// Returns the password, or `other` if none was given.
+    ///
+    /// # Errors
+    /// See [`PasswordArgs::password`].
     pub fn password_or<'a>(&'a self, other: Option<&'a Secret>) -> anyhow::Result<Option<&'a str>> {
         let Some(secret) = self.password.as_ref().or(other) else { return Ok(None) };
         ensure!(!secret.reveal().contains(['\r', '\n']), "--password contains a line break, which a password must not");

@@ -23,7 +23,7 @@ pub fn load(path: &Path) -> io::Result<Option<RuleSet>> {
     load_with(path, ExtraChecks::default())
 }
 
-/// Like [`load`], with more checks.
+/// Loads the rules as [`load`] does, with more checks.
 ///
 /// # Errors
 /// See [`load`].

@@ -48,8 +48,8 @@ pub struct Loaded {
     pub differences: Vec<Problem>,
 }
 
-/// Like [`load`], for a server whose counters are in a Redis Cluster. Stacked rules whose counters would be in
-/// different slots are errors.
+/// Reads a rules file as [`load`] does, for a server whose counters are in a Redis Cluster. Rules of a stack whose
+/// counters would be in different slots are errors.
 ///
 /// # Errors
 /// See [`load`].

@@ -76,7 +76,7 @@ impl Operation {
         self.pairs.get(place).map(|pair| self.str(&pair.value))
     }
 
-    /// Like [`Operation::get`], for a key that is looked up often.
+    /// Returns the value of a key that is looked up often. See [`Operation::get`].
     pub fn value(&self, key: &Key) -> Option<&[u8]> {
         let place = self.place(key.tag(), key.as_str().as_bytes())?;
         self.pairs.get(place).map(|pair| self.bytes(&pair.value))

@@ -45,7 +45,7 @@ pub fn pairs(text: &str) -> impl Iterator<Item = Result<(&str, &str), SyntaxErro
     pair_spans(text.as_bytes(), 0).map(move |pair| pair.map(|PairSpans { key, value }| (part(key), part(value))))
 }
 
-/// Like [`pairs`], but returns spans of the part of `text` (UTF-8) that begins at `start`.
+/// Returns pairs as [`pairs`] does, but as spans of the part of `text` (UTF-8) that begins at `start`.
 pub fn pair_spans(text: &[u8], start: usize) -> impl Iterator<Item = Result<PairSpans, SyntaxError>> {
     let mut at = skip_whitespace(text, start);
     std::iter::from_fn(move || {

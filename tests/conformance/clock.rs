@@ -160,7 +160,7 @@ async fn waits_no_longer(opened: &StoreFixture, bucket: &str, limit: Limit, aske
     let all = limit.capacity();
     let take = match (asked, limit.kind()) {
         (_, Kind::Concurrency) => reserve(all, TTL),
-        // It has used some credit after the clock was set back.
+        // The request used some credit after the clock was set back.
         (Request::Alone(_) | Request::Named(_) | Request::OfReservation(_) | Request::Denying(_), _) => TAKE,
         (Request::HeldBack(_), _) => Action::Ask(Ask::Take { cost: all }),
     };

@@ -20,7 +20,7 @@ use crate::support::seed::{seed, setting};
 use crate::support::{RespClient, RulesFile, Server};
 
 const CREDITS: i64 = 1_000_000_000;
-/// Charged first, so that refunds never reach the limit.
+/// Credits charged at the start, so that refunds never reach the limit.
 const CHARGED: i64 = 500_000_000;
 const USERS: u64 = 3;
 const PIPELINE: usize = 6;
@@ -111,7 +111,7 @@ impl Campaign {
         campaign
     }
 
-    /// Checks that each counter's usage is the acknowledged one, plus unacknowledged changes at most.
+    /// Checks that each counter's usage is the acknowledged usage, plus at most the unacknowledged changes.
     fn verify(&mut self, server: &Server, clients: Vec<JoinHandle<ChangesByCounter>>) {
         let mut all = ChangesByCounter::new();
         for (counter, done) in clients.into_iter().flat_map(|client| client.join().unwrap()) {

@@ -211,8 +211,8 @@ fn equal_request_is_a_conflict_while_the_first_is_in_flight() {
     };
     assert_eq!((conflict.status, conflict.header("retry-after")), (409, Some("1")), "{}", conflict.body);
     assert_eq!(conflict.header("content-type"), Some("application/problem+json"));
-    // Another user or another key causes no conflict: such a request waits like the first one. The client of the first
-    // one disconnects, and its hit is counted nevertheless.
+    // Another user or another key causes no conflict. The client of the first request disconnects, but its hit is
+    // counted.
     drop(first);
     redis.signal("-CONT");
     let mut api = Api::of(&server);
@@ -227,7 +227,7 @@ fn equal_request_is_a_conflict_while_the_first_is_in_flight() {
     waiting.into_iter().for_each(|client| client.join().unwrap());
 }
 
-/// HTTP libraries retry like this: the same request with the same key, until there is an answer.
+/// HTTP libraries retry in this way: the same request with the same key, until there is an answer.
 #[test]
 fn client_that_loses_its_connection_repeatedly_is_counted_once() {
     let (rules, data) = (rules(), tempfile::tempdir().unwrap());

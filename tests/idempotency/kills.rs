@@ -1,4 +1,5 @@
-//! Crashes during hits with ids: a client without an answer asks again, and each hit is counted exactly once.
+//! Crashes during hits with ids: a client without an answer sends its request again, and each hit is counted exactly
+//! once.
 //!
 //! `DIVVY_TEST_ONCE_KILLS` sets the number of kills of divvy and of Redis each (default 4), and `DIVVY_TEST_SEED` their
 //! moments.

@@ -1,4 +1,5 @@
-//! Power cuts: the store opens on every disk that a power cut could have left, and contains what was promised.
+//! Power cuts: the store opens on every disk that a power cut could have left, and contains everything that was
+//! promised.
 //!
 //! `DIVVY_TEST_POWER_DISKS` sets the number of disks per test (default 10), and `DIVVY_TEST_SEED` selects them. With
 //! `DIVVY_TEST_POWER_NAMES=loose`, each change of a name that was not followed by a sync of its directory may be lost
@@ -51,12 +52,12 @@ const USERS: usize = CLIENTS * USERS_EACH;
 const PIPELINE: usize = 8;
 /// Number of successive servers. The second one is killed.
 const PROCESSES: usize = 3;
-/// Fewer counters than the load creates, so that the store looks for expired ones and rewrites the counters instead of
-/// the journal.
+/// Maximum number of counters. The load creates more, so that the store looks for expired ones and rewrites the
+/// counters instead of the journal.
 const MAX_COUNTERS: &str = "400";
 
 const REFUSED: &str = "it is refused";
-/// Share of a disk's files that are treated differently from the others.
+/// Share of a disk's files that are treated differently from the rest.
 const OTHERS: f64 = 0.1;
 
 /// An acknowledgement that `used` of a user's credits are taken, and the moment when it was received.
@@ -107,7 +108,8 @@ fn record(durability: &str) -> Recording {
         let stop = Arc::new(AtomicBool::new(false));
         let clients: Vec<_> = (0..CLIENTS).map(|client| count(&server, client, process, &file, &stop)).collect();
         let churn = churn(&server, process, &stop);
-        // Long enough for a write-back, an fsync and a search for expired counters. A backup flushes everything.
+        // This is long enough for a write-back, an fsync and a search for expired counters. A backup flushes
+        // everything.
         thread::sleep(Duration::from_millis(1_300));
         if process > 0 {
             RespClient::connect(server.resp).command(&format!("DIVVY.BACKUP backup-{process}"));
@@ -167,7 +169,7 @@ fn count(
                 assert!(allowed);
                 answer.push((user, CREDIT - credit));
             }
-            // Read after the replies, so that everything recorded later also happened later.
+            // The positions are read after the replies, so that everything recorded later also happened later.
             let by = Moment { process, position: fs::metadata(&trace).unwrap().len() };
             seen.acknowledged.extend(answer.into_iter().map(|(user, used)| Acknowledged { user, used, by }));
         }

@@ -40,7 +40,7 @@ const MOMENT: Duration = Duration::from_millis(200);
 /// Maximum duration of recovery. It needs a dozen fsyncs, and an fsync may take two minutes if the directory is not in
 /// memory and other programs are using the disk.
 const RECOVERY: Duration = Duration::from_secs(180);
-/// Maximum growth of memory per minute, in bytes. A quarter of it may happen at once.
+/// Maximum growth of memory per minute (bytes). A quarter of it may happen at once.
 const MOST_GROWN: u64 = 50_000_000;
 
 const NO_SPACE: u32 = 28;

@@ -1,5 +1,5 @@
-//! Many connections reserve from one bucket at the same time, and never more than it has. They also settle one
-//! reservation of many buckets at the same time, and the first one decides for all buckets.
+//! Many connections reserve from one bucket at the same time, but never more credits than it has. They also settle one
+//! reservation of many buckets at the same time, and the first settlement decides for all buckets.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
@@ -20,8 +20,8 @@ const RULES: &str = "[user=*]\ncreditLimit = 2000\nresetSeconds = 2592000\nactor
     [default]\ncreditLimit = 0\n";
 
 fn never_more_is_reserved_than_there_is(server: &Server) {
-    // The credits reserved and used, as far as clients know: increased only after the server's answer, and decreased
-    // before credits are given back.
+    // The credits reserved and used, according to the clients. They are increased only after the server's answer, and
+    // decreased before credits are given back.
     let (held, used) = (AtomicI64::new(0), AtomicI64::new(0));
     let seed = seed();
     thread::scope(|scope| {
@@ -87,7 +87,7 @@ fn stack() -> RulesFile {
 }
 
 /// Makes each connection send its commands in one write, all at the same moment. Returns the replies to the first
-/// command of each, then those to the second, and so on.
+/// command of each connection, then those to the second, and so on.
 fn at_once(clients: &mut [RespClient], commands: &[Vec<String>]) -> Vec<Vec<String>> {
     let barrier = &Barrier::new(clients.len());
     let replies: Vec<Vec<String>> = thread::scope(|scope| {

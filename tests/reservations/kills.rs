@@ -163,7 +163,7 @@ impl Reservation {
             }
             End::Renew(reported) => {
                 assert_ne!(reported, Some(false), "{self:?}");
-                // It was left open, and still is.
+                // The reservation was left open, and still is.
                 let committed = words(Some(client.command(&format!("DIVVY.COMMIT {id} COST 7")))).unwrap();
                 assert_eq!(committed[2], "settled", "{self:?}");
                 7

@@ -65,7 +65,7 @@ fn redis_that_has_lost_the_key_gets_it_back() {
     assert!(!is_refused(&mut Client::of(&other), &id));
 }
 
-/// The same happens after a failover that lost the first server's key, if another server has created a new one.
+/// The same happens after a failover that lost the first server's key, if another server has created a new key.
 #[test]
 fn servers_agree_on_the_key_that_is_in_redis() {
     let (rules, redis) = (rules(), RedisServer::start());

@@ -13,7 +13,7 @@ pub fn application() -> SocketAddr {
     application_with("")
 }
 
-/// Like `application`, with more headers, each ending in `\r\n`.
+/// Starts an application as `application` does, with more headers, each ending in `\r\n`.
 pub fn application_with(headers: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -30,7 +30,7 @@ pub fn get(address: SocketAddr, path: &str) -> Response {
     try_get(address, path).unwrap_or_else(|| panic!("no HTTP response to {path}"))
 }
 
-/// Like [`get`]; `None` if no response arrives.
+/// Sends a request as [`get`] does. Returns `None` if no response arrives.
 pub fn try_get(address: SocketAddr, path: &str) -> Option<Response> {
     try_request(address, format!("GET {path} HTTP/1.1\r\nhost: divvy\r\nconnection: close\r\n\r\n"))
 }

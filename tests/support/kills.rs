@@ -26,8 +26,8 @@ pub fn kill_divvy_under<T>(
     (restart(), clients)
 }
 
-/// Starts a Redis that keeps all that it acknowledges, and a divvy in front of it. divvy waits for Redis's disk, however busy it is: a
-/// late answer must not look like a lost one.
+/// Starts a Redis that keeps everything that it acknowledges, and a divvy in front of it. divvy waits for Redis's disk,
+/// even if it is busy, because a late answer must not look like a lost one.
 pub fn divvy_on_durable_redis(rules: &RulesFile, flags: &[&str]) -> (RedisServer, Server) {
     let redis = RedisServer::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
     let url = redis.url();

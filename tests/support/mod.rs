@@ -23,7 +23,7 @@ use socket2::{Domain, Socket, Type};
 
 pub const COMPAT_RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/compat/line-protocol.ini");
 
-/// Long enough for a busy machine, short enough to end a hung test.
+/// A timeout that is long enough for a busy machine, and short enough to end a hung test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Returns the program under test.
@@ -103,7 +103,7 @@ impl Server {
         Self::try_start_as(command, args).unwrap_or_else(|status| panic!("divvy serve ended at start: {status}"))
     }
 
-    /// Like [`Server::start_as`], but returns the exit status if the server does not start.
+    /// Starts a server as [`Server::start_as`] does, but returns the exit status if the server does not start.
     pub fn try_start_as(command: &mut Command, args: &[&str]) -> Result<Self, ExitStatus> {
         let mut child = spawn(command.stdout(Stdio::piped()), args);
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -342,7 +342,7 @@ impl RespClient {
         self.try_read_reply().unwrap_or_default()
     }
 
-    /// Like [`RespClient::read_reply`]; `None` if the server is gone before the end of a reply.
+    /// Returns the next reply as [`RespClient::read_reply`] does, or `None` if the server is gone before its end.
     pub fn try_read_reply(&mut self) -> Option<String> {
         let mut header = String::new();
         self.stream.read_line(&mut header).ok()?;

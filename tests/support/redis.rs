@@ -61,7 +61,7 @@ impl RedisServer {
         self.pipe_as("--raw", commands)
     }
 
-    /// Like `pipe`, with texts in quotes and unprintable bytes escaped.
+    /// Returns the output as `pipe` does, with texts in quotes and unprintable bytes escaped.
     pub fn quoted(&self, commands: &str) -> String {
         self.pipe_as("--no-raw", commands)
     }
@@ -128,7 +128,7 @@ pub fn start(command: &mut Command) -> (Child, String) {
     (guard, pid.trim_end().to_owned())
 }
 
-/// Three masters, which are the first nodes, each with a replica.
+/// A cluster of three masters, which are the first nodes, each with a replica.
 pub struct RedisCluster {
     pub nodes: Vec<RedisServer>,
 }

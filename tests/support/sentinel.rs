@@ -76,7 +76,8 @@ impl Sentinel {
         sentinel
     }
 
-    /// Returns whether it knows the replica and the other two sentinels, so that it can take part in a failover.
+    /// Returns whether the sentinel knows the replica and the other two sentinels, so that it can take part in a
+    /// failover.
     fn knows_all(&self) -> bool {
         let known = ask(self.port, SENTINEL_PASSWORD, &["INFO", "sentinel"]);
         known.contains("status=ok") && known.contains("slaves=1,sentinels=3")

@@ -20,7 +20,7 @@ pub fn run(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
     denied("tier-deny", setting, table, &redis)
 }
 
-/// Measures an algorithm that Redis has to calculate, compared with a window that it only counts down.
+/// Measures an algorithm that Redis must calculate, compared with a window, for which Redis only decreases a number.
 fn throttle(case: &'static str, setting: &Setting, table: &mut Table, redis: &Redis) -> anyhow::Result<()> {
     let (_home, divvy) = serve(setting, redis, &[], &rules(FEW_RULES, PLENTY))?;
     let subjects = [
@@ -54,8 +54,8 @@ fn in_front(
     Ok(())
 }
 
-/// Measures denials. Nine actors in ten have one credit, which is used up before the measurement. The others have
-/// plenty.
+/// Measures denials. Nine actors in ten have one credit, which is used up before the measurement. The others have more
+/// than enough.
 fn denied(case: &'static str, setting: &Setting, table: &mut Table, redis: &Redis) -> anyhow::Result<()> {
     const HEADER: &str = "method=POST path=/v1/search* ip=*";
     let rules = format!(

@@ -56,8 +56,8 @@ impl<A: Algorithm> Algorithm for Decorator<'_, A> {
         self.0.give_back(base, credits);
     }
 
-    /// Between the ends of two groups, the number of credits set aside is constant. The wait ends in the first interval
-    /// in which the algorithm has enough credits beyond those.
+    /// Returns the wait. Between the ends of two groups, the number of credits set aside is constant. The wait ends in
+    /// the first such interval in which the algorithm has enough credits beyond those.
     fn wait_ns(&self, (base, groups): &Self::State, credits: u64, at: Timestamp) -> u64 {
         let mut aside = groups.credits();
         let mut starts = at;

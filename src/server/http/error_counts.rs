@@ -20,7 +20,7 @@ pub enum ErrorCount {
     Problem(Option<Limit>),
 }
 
-/// Middleware that counts error responses.
+/// Counts error responses. This is a middleware.
 pub async fn count_errors(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     count_error(&metrics, response.extensions());

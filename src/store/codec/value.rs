@@ -246,7 +246,7 @@ mod tests {
         Limit::FixedWindow(FixedWindow::new(1, 1).unwrap())
     }
 
-    /// One limit of each algorithm, and the fewest words that its values have.
+    /// Returns a limit of each algorithm, and the minimum number of words in its values.
     fn limits() -> [(Limit, usize); 5] {
         [
             (Limit::FixedWindow(FixedWindow::new(9, 70).unwrap()), 2),

@@ -56,7 +56,7 @@ struct Work {
 pooled!(Box<Work>, |work| work.builder.memory() + work.operation.memory() + work.text.capacity());
 
 impl Api {
-    /// Same as [`Api::ask_one`], for a request from the router.
+    /// Does the same as [`Api::ask_one`], for a request from the router.
     pub async fn ask_routed(&self, request: Request, intent: Intent) -> Result<Response<Body>, Problem> {
         let (head, body) = request.into_parts();
         Ok(self.ask_one(head.headers, body, intent).await?.map(Body::from))

@@ -99,7 +99,7 @@ impl BodyBounds {
     }
 }
 
-/// Middleware that bounds the body of a request, and answers with an error if a bound was exceeded.
+/// Bounds the body of a request, and answers with an error if a bound was exceeded. This is a middleware.
 pub async fn bound_body(State(bounds): State<BodyBounds>, request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;

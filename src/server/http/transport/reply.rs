@@ -42,7 +42,7 @@ impl hyper::body::Body for Reply {
         }
     }
 
-    /// A message with trailers has no size hint: it has no `Content-Length`.
+    /// Returns no hint for a message with trailers, because it has no `Content-Length`.
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Routed(body) => body.size_hint(),
