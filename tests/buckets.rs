@@ -20,7 +20,7 @@ use crate::support::encode;
 #[derive(Debug, Clone)]
 pub struct Requests {
     buckets: Vec<Bucket>,
-    asks: Vec<TokensAsked>,
+    asks: Vec<TokenRequests>,
 }
 
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ struct Bucket {
 }
 
 #[derive(Debug, Clone)]
-struct TokensAsked {
+struct TokenRequests {
     bucket: usize,
     verb: &'static str,
     take: i128,
@@ -62,7 +62,7 @@ pub fn requests() -> impl Strategy<Value = Requests> {
         let mut now = 1_000;
         let asks = asks.into_iter().map(|(bucket, verb, take, strict, passed)| {
             now = (now + passed).max(0);
-            TokensAsked { bucket: bucket % buckets.len(), verb, take, strict, at: now }
+            TokenRequests { bucket: bucket % buckets.len(), verb, take, strict, at: now }
         });
         Requests { asks: asks.collect(), buckets }
     })
@@ -71,9 +71,9 @@ pub fn requests() -> impl Strategy<Value = Requests> {
 impl Requests {
     /// Returns the commands, for buckets that no other `case` uses.
     pub fn commands(&self, case: u32) -> Vec<String> {
-        let command = |asked: &TokensAsked| {
+        let command = |asked: &TokenRequests| {
             let Bucket { max, refill, interval, unit } = &self.buckets[asked.bucket];
-            let TokensAsked { bucket, verb, take, strict, at } = asked;
+            let TokenRequests { bucket, verb, take, strict, at } = asked;
             let refill = if refill == max { String::new() } else { format!(" REFILL {refill}") };
             let take = if *verb == "GET" { String::new() } else { format!(" TAKE {take}") };
             let strict = if *strict && *verb != "GET" { " STRICT" } else { "" };
@@ -85,7 +85,7 @@ impl Requests {
     pub fn expected(&self) -> Vec<String> {
         let new = |bucket: &Bucket| reference::Tokens::new(bucket.max, bucket.refill, bucket.interval);
         let mut models: Vec<_> = self.buckets.iter().map(new).collect();
-        let reply = |asked: &TokensAsked| {
+        let reply = |asked: &TokenRequests| {
             let model = &mut models[asked.bucket];
             let unit_ms = if self.buckets[asked.bucket].unit == "P" { 1 } else { 1_000 };
             match asked.verb {

@@ -30,9 +30,9 @@ fn boundaries_equal_those_of_pythons_zoneinfo() {
         .env(ZONE_DATA, zone_data.trim())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&compared.stdout);
+    let output = String::from_utf8_lossy(&compared.stdout);
     let errors = String::from_utf8_lossy(&compared.stderr);
-    assert!(compared.status.success() && said.contains("1 passed"), "{said}{errors}");
+    assert!(compared.status.success() && output.contains("1 passed"), "{output}{errors}");
 }
 
 /// Compares 31 zones over 60 years, around every change of their clocks.

@@ -24,7 +24,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::time::{sleep, timeout};
 
 use crate::support::PATIENCE;
-use crate::support::dropped::{Dropped, WAYS, within_polls};
+use crate::support::interruption::{DropMoment, WAYS, poll_then_drop};
 use crate::support::redis::RedisServer;
 use crate::support::seed::seed;
 
@@ -96,7 +96,7 @@ fn wait(future: impl Future<Output = ()>) {
 async fn at_every_await<F: Future, G: Future<Output = ()>>(make: impl Fn() -> F, go_on: impl Fn() -> G) {
     for dropped in WAYS {
         for polls in 0..MANY {
-            let ended = within_polls(make(), polls, dropped).await;
+            let ended = poll_then_drop(make(), polls, dropped).await;
             timeout(PATIENCE, go_on())
                 .await
                 .unwrap_or_else(|_| panic!("nothing goes on after {polls} polls ({dropped:?})"));
@@ -195,7 +195,7 @@ fn hits_are_counted_wherever_their_callers_stop_waiting() {
                 for dropped in WAYS {
                     // Only a few, because an fsync takes a second while the disk is busy.
                     for polls in (0..FEW).map(|polls| polls % 5) {
-                        let answer = within_polls(ask(Intent::Hit), polls, dropped).await;
+                        let answer = poll_then_drop(ask(Intent::Hit), polls, dropped).await;
                         ended += u64::from(answer.is_some());
                     }
                 }
@@ -232,9 +232,9 @@ fn crowd_with_many_dropped_futures_loses_no_acknowledged_hit() {
                     let (mut asked, mut reported) = (0, 0);
                     for _ in 0..ROUNDS {
                         let polls = rng.random_range(1..4);
-                        let dropped = if rng.random() { Dropped::Waiting } else { Dropped::Woken };
+                        let dropped = if rng.random() { DropMoment::Waiting } else { DropMoment::Woken };
                         asked += 1;
-                        if let Some(used) = within_polls(take(&store, &clock, &user), polls, dropped).await {
+                        if let Some(used) = poll_then_drop(take(&store, &clock, &user), polls, dropped).await {
                             reported = used;
                             assert!(used <= asked);
                         }
@@ -254,7 +254,7 @@ fn crowd_with_many_dropped_futures_loses_no_acknowledged_hit() {
                 let used = take(&again, &clock, &user).await;
                 assert!(
                     (reported + 1..=asked + 1).contains(&used),
-                    "{durability:?}: {user} was told {reported}, and has {used}"
+                    "{durability:?}: {user} got the answer {reported}, but has {used}"
                 );
             }
             again.close().await.unwrap();

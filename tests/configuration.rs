@@ -118,11 +118,11 @@ fn variable(flag: &Arg) -> String {
 
 fn default(flag: &Arg, in_help: Option<String>) -> String {
     let values: Vec<_> = flag.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
-    let is_told = flag.get_action().takes_values() && !flag.is_hide_default_value_set() && !values.is_empty();
-    let default = if is_told { Some(values.join(",")) } else { in_help };
+    let has_default = flag.get_action().takes_values() && !flag.is_hide_default_value_set() && !values.is_empty();
+    let default = if has_default { Some(values.join(",")) } else { in_help };
     match default {
         // This is a value, not a description. Some values contain spaces.
-        Some(value) if is_told || !value.contains(' ') => code(&value),
+        Some(value) if has_default || !value.contains(' ') => code(&value),
         Some(description) => description,
         None if flag.is_required_set() => "required".into(),
         None if !flag.get_action().takes_values() => "off".into(),

@@ -366,7 +366,7 @@ fn debt_makes_the_balance_negative_and_is_refunded(opened: StoreFixture) {
             assert_eq!(ask(limit, Ask::Charge { cost: u64::MAX }).await.1, 0, "{limit:?}");
             assert!(ask(limit, Ask::Look { cost: 1 }).await.2 >= 1 << 52, "{limit:?}");
             assert_eq!(ask(limit, Ask::Refund { cost: u64::MAX }).await, (true, all, 0), "{limit:?}");
-            assert!(!opened.one(at(0), "debt", limit, Action::Forget).await.allowed, "{limit:?}: as good as fresh");
+            assert!(!opened.one(at(0), "debt", limit, Action::Forget).await.allowed, "{limit:?}: like a fresh one");
         }
     });
 }
@@ -854,7 +854,7 @@ fn group_reserves_from_all_buckets_or_none(opened: StoreFixture) {
         assert_eq!(
             other[..2],
             [(false, 1, Resolution::Different), (true, 5, Resolution::Done)],
-            "nothing is said of the others"
+            "the others have no answer"
         );
         let gone = opened.one(at(0), "{reserve} large#b", large, RELEASE).await;
         assert_eq!(

@@ -340,8 +340,8 @@ fn calls_about_one_lease(server: &Server, scale: Scale) {
 /// Returns the longest wait of other clients during the attack, on existing and new connections.
 fn worst_wait(server: &Server, attack: impl FnOnce()) -> Duration {
     /// Marks the end of the attack, even after a panic.
-    struct Over<'a>(&'a AtomicBool);
-    impl Drop for Over<'_> {
+    struct EndSignal<'a>(&'a AtomicBool);
+    impl Drop for EndSignal<'_> {
         fn drop(&mut self) {
             self.0.store(true, Relaxed);
         }
@@ -367,7 +367,7 @@ fn worst_wait(server: &Server, attack: impl FnOnce()) -> Duration {
         scope.spawn(|| {
             ask(&mut || assert!(RespClient::connect(server.resp).command("DIVVY.HIT other=new").starts_with("[1 ")));
         });
-        let _over = Over(&done);
+        let _over = EndSignal(&done);
         attack();
     });
     Duration::from_micros(worst.load(Relaxed))

@@ -179,7 +179,7 @@ fn sigkill_never_loses_an_acknowledged_hit() {
             let mut lane = Lane::new(DURABILITIES[number % DURABILITIES.len()], Rng::seed_from_u64(rng.random()));
             let (left, totals) = (&left, &totals);
             scope.spawn(move || {
-                let _all_end = EndAll(left);
+                let _all_end = StopOnFailure(left);
                 while left.try_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
                     lane.kill_once(totals);
                 }
@@ -197,9 +197,9 @@ fn sigkill_never_loses_an_acknowledged_hit() {
 }
 
 /// Stops all lanes when one of them fails.
-struct EndAll<'a>(&'a AtomicU32);
+struct StopOnFailure<'a>(&'a AtomicU32);
 
-impl Drop for EndAll<'_> {
+impl Drop for StopOnFailure<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.store(0, Relaxed);

@@ -224,7 +224,7 @@ fn before_end_of_time() -> Timestamp {
 /// A bucket keeps at most 64 groups of reservations.
 #[test]
 fn many_reservations_are_kept_as_in_rust() {
-    let tested = Tested::start();
+    let tested = RedisFixture::start();
     let step = (0u8..200, 0usize..8, 1u64..50, 1u32..4_000, 0u64..9_000_000_000).prop_map(
         |(id, kind, cost, ttl_seconds, nanos)| {
             let kind = [15, 15, 15, 15, 21, 24, 25, 0][kind];
@@ -242,7 +242,7 @@ fn many_reservations_are_kept_as_in_rust() {
 
 /// The window of a rule whose time to live an operator, or a clock that was set back, has changed.
 struct ChangedWindow {
-    tested: Tested,
+    tested: RedisFixture,
     limit: Limit,
 }
 
@@ -251,7 +251,7 @@ impl ChangedWindow {
 
     fn start() -> Self {
         Self {
-            tested: Tested::start(),
+            tested: RedisFixture::start(),
             limit: Limit::FixedWindow(FixedWindow::new(5, Self::WINDOW_MS * 1_000_000).unwrap()),
         }
     }
@@ -363,7 +363,7 @@ fn window_without_an_end_gets_one_from_any_action_but_a_look() {
 
 /// Compares random sequences of asks. No ask is later than `latest`.
 fn decided_as_in_rust(limits: impl Strategy<Value = Limit>, kinds: std::ops::Range<u8>, cases: u32, latest: Timestamp) {
-    let tested = Tested::start();
+    let tested = RedisFixture::start();
     let batches = prop::collection::vec(prop::collection::vec(step(kinds), 1..12), 1..4);
     proptest!(ProptestConfig::with_cases(cases), |(limit in limits, start in start(), batches in batches)| {
         let mut case = Case { latest, ..tested.case(limit, start.min(latest.as_nanos())) };
@@ -374,7 +374,7 @@ fn decided_as_in_rust(limits: impl Strategy<Value = Limit>, kinds: std::ops::Ran
 }
 
 /// A store in Redis.
-struct Tested {
+struct RedisFixture {
     store: RedisStore,
     runtime: Runtime,
     cases: AtomicU64,
@@ -383,7 +383,7 @@ struct Tested {
 
 /// One bucket of the store, and its model.
 struct Case<'a> {
-    tested: &'a Tested,
+    tested: &'a RedisFixture,
     limit: Limit,
     key: String,
     model: Model,
@@ -391,7 +391,7 @@ struct Case<'a> {
     latest: Timestamp,
 }
 
-impl Tested {
+impl RedisFixture {
     fn start() -> Self {
         let server = RedisServer::start();
         let options = RedisOptions { urls: vec![server.url()], timeout: PATIENCE, ..RedisOptions::default() };

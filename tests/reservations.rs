@@ -64,7 +64,7 @@ impl Client {
     }
 }
 
-fn came_to(balance: i64, word: &str) -> (i64, String) {
+fn commit_answer(balance: i64, word: &str) -> (i64, String) {
     (balance, word.to_owned())
 }
 
@@ -80,8 +80,8 @@ fn credits_are_set_aside_and_settled(server: &Server) {
         assert!(denied.starts_with("[0 40 ") && denied.ends_with(" nil]"), "{algorithm}: {denied}");
         assert!(client.ask(&format!("DIVVY.HIT {pairs} COST 10")).starts_with("[1 30 "), "{algorithm}");
 
-        assert_eq!(client.commit(&id, 25), came_to(65, "settled"), "{algorithm}");
-        assert_eq!(client.commit(&id, 25), came_to(65, "repeated"), "{algorithm}");
+        assert_eq!(client.commit(&id, 25), commit_answer(65, "settled"), "{algorithm}");
+        assert_eq!(client.commit(&id, 25), commit_answer(65, "repeated"), "{algorithm}");
         assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "0", "{algorithm}: it is committed");
         assert_eq!(client.left(&pairs), 65, "{algorithm}");
 
@@ -95,8 +95,8 @@ fn credits_are_set_aside_and_settled(server: &Server) {
         assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "1", "{algorithm}");
         assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "0", "{algorithm}");
         assert_eq!(client.ask(&format!("DIVVY.RENEW {id} TTL 60")), "0", "{algorithm}");
-        assert_eq!(client.commit(&id, 165), came_to(-100, "late"), "{algorithm}");
-        assert_eq!(client.commit(&id, 165), came_to(-100, "repeated"), "{algorithm}");
+        assert_eq!(client.commit(&id, 165), commit_answer(-100, "late"), "{algorithm}");
+        assert_eq!(client.commit(&id, 165), commit_answer(-100, "repeated"), "{algorithm}");
     }
     let refused = client.ask("DIVVY.RESERVE by=log user=a AMOUNT 1 TTL 5");
     assert!(refused.starts_with("-ERR nothing was reserved") && refused.contains("sliding-log"), "{refused}");
@@ -129,7 +129,7 @@ fn stack_reserves_jointly_and_its_requests_stay_counted() {
         assert_eq!(counters(&mut client), left("2", "10"));
         assert!(client.ask(&format!("DIVVY.RESERVE {pairs} AMOUNT 11 TTL 60")).starts_with("[0 10 "));
         assert_eq!(counters(&mut client), left("2", "10"), "no request either");
-        assert_eq!(client.commit(&id, 50), came_to(50, "settled"));
+        assert_eq!(client.commit(&id, 50), commit_answer(50, "settled"));
         let (_, id) = client.reserve(pairs, 5, "TTL 60");
         assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "1");
         assert_eq!(counters(&mut client), left("1", "50"));
@@ -145,8 +145,8 @@ fn reservation_expires_and_its_commit_is_late() {
         assert_eq!(client.left("by=tokens user=a"), 40);
         until(|| client.left("by=tokens user=a") == 100);
         assert_eq!(client.ask(&format!("DIVVY.RENEW {id} TTL 1")), "0");
-        assert_eq!(client.commit(&id, 70), came_to(30, "late"));
-        assert_eq!(client.commit(&id, 70), came_to(30, "repeated"));
+        assert_eq!(client.commit(&id, 70), commit_answer(30, "late"));
+        assert_eq!(client.commit(&id, 70), commit_answer(30, "repeated"));
     }
 }
 
@@ -157,7 +157,7 @@ fn rules_without_counters_reserve_and_settle() {
     let mut client = Client::of(&server);
     let (credit, id) = client.reserve("free=yes", 1000, "TTL 60");
     assert_eq!((credit, client.ask(&format!("DIVVY.RENEW {id} TTL 42"))), (7, "42".to_owned()));
-    assert_eq!(client.commit(&id, 5), came_to(0, "settled"));
+    assert_eq!(client.commit(&id, 5), commit_answer(0, "settled"));
     assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "0");
     assert_eq!(client.ask("DIVVY.RESERVE nobody=x AMOUNT 1 TTL 1"), "[0 0 0 nil]");
     assert_eq!(client.ask("HELLO 3").split(' ').next(), Some("[server"));
@@ -281,8 +281,8 @@ fn reset_drops_reservations_and_listings_do_not_show_them() {
             // A later reservation under the same name has another id.
             let (_, next) = client.reserve("by=fixed user=a", 50, "TTL 60");
             assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "0");
-            assert_eq!(client.commit(&id, 10), came_to(40, "late"));
-            assert_eq!(client.commit(&next, 10), came_to(80, "settled"));
+            assert_eq!(client.commit(&id, 10), commit_answer(40, "late"));
+            assert_eq!(client.commit(&next, 10), commit_answer(80, "settled"));
             assert_eq!(client.ask("DIVVY.RESET by=fixed user=a"), "1");
         }
     }
@@ -300,7 +300,7 @@ fn metrics_count_outcomes_of_reservations() {
         }
         assert_eq!(client.ask(&format!("DIVVY.RELEASE {}", ids[2])), "1");
         assert_eq!(client.ask(&format!("DIVVY.RELEASE {}", ids[2])), "0");
-        assert_eq!(client.commit(&ids[2], 1), came_to(77, "late"));
+        assert_eq!(client.commit(&ids[2], 1), commit_answer(77, "late"));
         client.ask(&format!("DIVVY.RENEW {} TTL 60", ids[3]));
 
         let scraped = metrics::scrape(server.http);

@@ -26,9 +26,9 @@ resetSeconds = 0
 
 /// The figures in statsd: sums of counters, numbers of timer samples, and the last value of each gauge.
 #[derive(Debug, Default)]
-struct Received(BTreeMap<String, f64>);
+struct StatsdFigures(BTreeMap<String, f64>);
 
-impl Received {
+impl StatsdFigures {
     fn take(&mut self, line: &str) {
         let (name, rest) = line.split_once(':').unwrap_or_else(|| panic!("no metric: {line:?}"));
         let fields: Vec<_> = rest.split('|').collect();
@@ -86,7 +86,7 @@ fn start(rules: &RulesFile, port: u16, flags: &[&str]) -> Server {
 }
 
 /// Reads lines until the figures are complete.
-fn receive(stream: TcpStream, received: &mut Received, prefix: &str) {
+fn receive(stream: TcpStream, received: &mut StatsdFigures, prefix: &str) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut lines = BufReader::new(stream).lines();
     until(|| {
@@ -102,8 +102,8 @@ fn counts_add_up_over_udp() {
     let rules = RulesFile::ini(RULES);
     let server = start(&rules, statsd.local_addr().unwrap().port(), &["--statsd-prefix", "api."]);
     let clients = send_hits(&server);
-    let (mut received, mut datagram) = (Received::default(), [0; 65536]);
-    let mut take = |received: &mut Received| {
+    let (mut received, mut datagram) = (StatsdFigures::default(), [0; 65536]);
+    let mut take = |received: &mut StatsdFigures| {
         let length = statsd.recv(&mut datagram)?;
         std::str::from_utf8(&datagram[..length]).unwrap().lines().for_each(|line| received.take(line));
         Ok::<_, std::io::Error>(())
@@ -134,7 +134,7 @@ fn counts_add_up_over_tcp_with_variables_of_buttons_divvy() {
     let variables = [("STATSD_HOST", "127.0.0.1"), ("STATSD_PORT", port.as_str()), ("STATSD_USE_TCP", "1")];
     let server = Server::start_as(divvy().envs(variables), &[rules.path(), "--store", "memory"]);
     let _clients = send_hits(&server);
-    receive(statsd.accept().unwrap().0, &mut Received::default(), "");
+    receive(statsd.accept().unwrap().0, &mut StatsdFigures::default(), "");
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn late_statsd_gets_everything() {
     let server = start(&rules, port, &["--statsd-tcp"]);
     let _clients = send_hits(&server);
     let statsd = TcpListener::bind(("127.0.0.1", port)).unwrap();
-    receive(statsd.accept().unwrap().0, &mut Received::default(), "");
+    receive(statsd.accept().unwrap().0, &mut StatsdFigures::default(), "");
 }
 
 #[test]

@@ -169,7 +169,7 @@ fn denial_on_a_terminal_names_the_rule() {
     let json = to_resp("hit", &["--json", "api=serch"]);
     assert_eq!(json, "{\"allowed\":false,\"credit\":0,\"resetSeconds\":0}\n");
     let over_line = shown(&["hit", "--addr", &line, "api=serch"]);
-    assert_eq!(over_line, "OK false 0 0\ndenied; --server instead of --addr says by which rule\n");
+    assert_eq!(over_line, "OK false 0 0\ndenied; to see by which rule, use --server instead of --addr\n");
     let piped = run(&["hit", "--server", &resp, "api=serch"]);
     assert_eq!(piped, (0, "OK false 0 0\n".to_owned(), String::new()), "no terminal reads standard error");
 }

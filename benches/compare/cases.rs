@@ -54,7 +54,7 @@ pub const CASES: [Case; 8] = [
     case("denied", "every hit is denied", denied),
     case("actors", "many live counters: filling, hits, memory, disk, open loop, restart", actors::run),
     Case { is_long: true, ..case("hundred-million", "ten times as many", actors::run_tenfold) },
-    case("gateways", "HTTP and gRPC beside RESP", gateways::run),
+    case("gateways", "HTTP and gRPC compared with RESP", gateways::run),
     case("tier", "divvy in front of redis", tier::run),
 ];
 

@@ -204,7 +204,7 @@ fn address(stdout: &mut impl BufRead, announcement: &str) -> anyhow::Result<Stri
             return Ok(address.to_owned());
         }
     }
-    anyhow::bail!("divvy serve ended before it said {announcement:?}")
+    anyhow::bail!("divvy serve ended before it printed {announcement:?}")
 }
 
 /// Returns `count` rules (at least 4): one each for hits with five, three and one fields, one per service (every other

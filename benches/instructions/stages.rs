@@ -37,8 +37,8 @@ pub const STAGES: [Stage; 12] = [
     stage("three fields: RESP", |hits| resp_hits(RULES, hits)),
     stage("a stack of three: RESP", |hits| resp_hits(STACK, hits)),
     stage("two hits of one bucket, from the limiter on", two_hits),
-    stage("reserve and commit beside 10 reservations", |hits| reserve_and_commit(10, hits)),
-    stage("reserve and commit beside 10,000 reservations", |hits| reserve_and_commit(10_000, hits)),
+    stage("reserve and commit next to 10 reservations", |hits| reserve_and_commit(10, hits)),
+    stage("reserve and commit next to 10,000 reservations", |hits| reserve_and_commit(10_000, hits)),
     Stage { has_many_counters: true, ..stage("store: 1,000,000 counters", many_counters) },
 ];
 /// Number of counters, and of hits, of the stage with many counters.

@@ -19,7 +19,7 @@ pub enum InvalidLimit {
     NoRefill,
     /// The limit exceeds [`MAX_LOG_CREDITS`].
     #[error(
-        "sliding-log remembers a time per credit: at most {} credits, not {credits}; sliding-window takes more",
+        "sliding-log stores a time for each credit, so it allows at most {} credits, not {credits}; sliding-window allows more",
         MAX_LOG_CREDITS
     )]
     LogTooLong {

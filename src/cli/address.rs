@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn invalid_address_is_rejected_with_the_reason() {
-        for (text, told) in [
+        for (text, expected) in [
             ("", "HOST:PORT"),
             ("localhost", "HOST:PORT"),
             ("localhost:resp", "HOST:PORT"),
@@ -110,7 +110,7 @@ mod tests {
             ("redis://localhost?db=1", "no parameters"),
         ] {
             let error = read(text).unwrap_err();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
             assert!(!error.contains("secret"), "{error}");
         }
     }

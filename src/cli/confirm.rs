@@ -10,7 +10,7 @@ use anyhow::bail;
 /// There is no terminal to ask on, so `--yes` is required.
 pub fn confirm(what: &str) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
-        bail!("{what}? There is no terminal to confirm it on: add --yes to go ahead");
+        bail!("{what}? There is no terminal on which to confirm this: add --yes to proceed");
     }
     let mut err = io::stderr().lock();
     write!(err, "{what}? [y/N] ")?;

@@ -7,7 +7,7 @@ use clap::Command;
 /// Common prefix of all flags' variables.
 const PREFIX: &str = "DIVVY_";
 /// Two names that are at least this similar (Jaro-Winkler, from 0 to 1) count as a misspelling.
-const ALIKE: f64 = 0.8;
+const MIN_SIMILARITY: f64 = 0.8;
 /// Suffixes that other programs use for the name of an address. divvy uses [`LISTEN`].
 const ADDRESSES: [&str; 5] = ["PORT", "HOST", "ADDRESS", "BIND", "ADDR"];
 /// Suffix of the names of listen addresses.
@@ -41,7 +41,7 @@ fn warning(known: &[String], name: &str, value: &str) -> Option<String> {
     }
     let likeness = |known: &str| strsim::jaro_winkler(known.strip_prefix(PREFIX).unwrap_or(known), &upper);
     let likest = known.iter().map(|known| (likeness(known), known)).max_by(|a, b| a.0.total_cmp(&b.0));
-    Some(match likest.filter(|(likeness, _)| *likeness >= ALIKE) {
+    Some(match likest.filter(|(likeness, _)| *likeness >= MIN_SIMILARITY) {
         Some((_, meant)) => format!("{name} is not a setting and has no effect: did you mean {meant}?"),
         None => format!(
             "{name} is not a setting and has no effect: see `divvy help` and the --help of its \
@@ -102,11 +102,11 @@ mod tests {
             ("DIVVY_REQUIRE_PASS", "DIVVY_REQUIREPASS"),
             ("DIVVY_data_dir", "DIVVY_DATA_DIR"),
         ] {
-            let told = warning_for(name, "x").unwrap_or_default();
-            assert!(told.starts_with(name) && told.ends_with(&format!("did you mean {meant}?")), "{told}");
+            let warning = warning_for(name, "x").unwrap_or_default();
+            assert!(warning.starts_with(name) && warning.ends_with(&format!("did you mean {meant}?")), "{warning}");
         }
-        let told = warning_for("DIVVY_QQQ", "x").unwrap_or_default();
-        assert!(told.contains("DIVVY_QQQ") && !told.contains("did you mean"), "{told}");
+        let warning = warning_for("DIVVY_QQQ", "x").unwrap_or_default();
+        assert!(warning.contains("DIVVY_QQQ") && !warning.contains("did you mean"), "{warning}");
     }
 
     #[test]
@@ -117,8 +117,8 @@ mod tests {
             ("DIVVY_HTTP_HOST", "0.0.0.0", "set DIVVY_HTTP_LISTEN to HOST:PORT"),
             ("DIVVY_GRPC_BIND", "0.0.0.0", "set DIVVY_GRPC_LISTEN to HOST:PORT"),
         ] {
-            let told = warning_for(name, value).unwrap_or_default();
-            assert!(told.ends_with(meant), "{name}: {told}");
+            let warning = warning_for(name, value).unwrap_or_default();
+            assert!(warning.ends_with(meant), "{name}: {warning}");
         }
     }
 

@@ -9,7 +9,7 @@ const RULES: &str = "the rules file is an argument without a flag: divvy serve r
 const SERVER: &str = "name the server with --server HOST:PORT";
 
 /// Flags of other programs, and their equivalents in `divvy serve`.
-const OF_SERVE: [(&str, &str); 16] = [
+const SERVE_FLAGS: [(&str, &str); 16] = [
     ("--port", LISTENERS),
     ("-p", LISTENERS),
     ("--host", LISTENERS),
@@ -28,7 +28,7 @@ const OF_SERVE: [(&str, &str); 16] = [
     ("--daemonize", "divvy runs in the foreground: let systemd or a container run it"),
 ];
 /// Flags of other programs, and their equivalents in the subcommands that talk to a server.
-const OF_CLIENTS: [(&str, &str); 6] =
+const CLIENT_FLAGS: [(&str, &str); 6] =
     [("--port", SERVER), ("-p", SERVER), ("--host", SERVER), ("-h", SERVER), ("--address", SERVER), ("--url", SERVER)];
 
 /// Adds a tip to the error of the command line of `subcommand`.
@@ -37,7 +37,7 @@ pub fn add_tip(mut error: clap::Error, subcommand: Option<&str>) -> clap::Error 
         Some(ContextValue::String(flag)) if error.kind() == ErrorKind::UnknownArgument => flag,
         _ => return error,
     };
-    let tips = if subcommand == Some("serve") { OF_SERVE.as_slice() } else { OF_CLIENTS.as_slice() };
+    let tips = if subcommand == Some("serve") { SERVE_FLAGS.as_slice() } else { CLIENT_FLAGS.as_slice() };
     let Some((_, tip)) = tips.iter().find(|(known, _)| known == flag) else { return error };
     error.remove(ContextKind::SuggestedArg);
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(*tip)]));

@@ -33,7 +33,7 @@ pub struct InitArgs {
     force: bool,
 }
 
-/// Runs the subcommand.
+/// Writes the rules file and its test cases, from the template or from the answers to the questions. Prints the next steps.
 ///
 /// # Errors
 /// A file exists or cannot be written, or there is no terminal for the questions.

@@ -122,8 +122,8 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
     let addresses = args.listen.addresses()?;
     let watched = args.metrics.read(variable)?;
     let limits = args.limits.limits();
-    files::allow_for(limits.max_connections);
-    keep_little_memory();
+    files::raise_open_files_limit(limits.max_connections);
+    minimize_kept_memory();
     let inherited = InheritedSockets::from_env()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -141,7 +141,7 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
 /// once, freed memory takes as much as everything else, because pages are kept for a second and a huge page cannot be
 /// returned in part. This costs no measurable CPU time with 10,000 actors, and a tenth with ten million. If the system
 /// has no huge pages, or refuses, nothing else changes.
-fn keep_little_memory() {
+fn minimize_kept_memory() {
     divvy_sys::keep_no_freed_pages();
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::disable_transparent_huge_pages(true);

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use self::report::{Failure, Report, Tally};
+use self::report::{CaseResults, Failure, Report};
 use self::simulation::Simulation;
 use super::rules_file;
 use crate::rules::RuleSet;
@@ -81,8 +81,8 @@ pub fn run(args: TestArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs each case on its own empty store.
-async fn run_cases<'a>(cases: &'a [case::Case], rules: &RuleSet) -> anyhow::Result<Tally<'a>> {
-    let mut tally = Tally::default();
+async fn run_cases<'a>(cases: &'a [case::Case], rules: &RuleSet) -> anyhow::Result<CaseResults<'a>> {
+    let mut tally = CaseResults::default();
     for case in cases {
         let mut simulation = Simulation::new(rules, case.start)?;
         let mut failures = Vec::new();

@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn invalid_amounts_are_rejected_with_what_is_expected() {
-        for (text, told) in [
+        for (text, expected) in [
             ("", "a number of bytes"),
             ("x", "a number of bytes"),
             ("-1", "a number of bytes"),
@@ -272,9 +272,9 @@ mod tests {
             ("999999999999999999999999999999999999999999999", "from 1 to 1024Gi"),
         ] {
             let error = size(text).unwrap_err();
-            assert!(error.contains(told), "{text:?}: {error}");
+            assert!(error.contains(expected), "{text:?}: {error}");
         }
-        for (text, told) in [
+        for (text, expected) in [
             ("", "a time"),
             ("s", "a time"),
             ("-1s", "a time"),
@@ -288,7 +288,7 @@ mod tests {
             ("18446744073709551615", "from 0 to 365d"),
         ] {
             let error = time_of(text).unwrap_err();
-            assert!(error.contains(told), "{text:?}: {error}");
+            assert!(error.contains(expected), "{text:?}: {error}");
         }
     }
 

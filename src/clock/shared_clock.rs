@@ -15,7 +15,7 @@ const MEASURE_INTERVAL_NS: u64 = NANOS_PER_SECOND;
 /// Maximum duration of a useful measurement. A longer one means that the thread had to wait for a processor.
 const MAX_MEASURING_NS: u64 = NANOS_PER_SECOND / 4_000;
 /// Maximum number of attempts at a measurement before it is postponed to the next second.
-const MOST_TRIES: usize = 4;
+const MAX_TRIES: usize = 4;
 
 /// A source of times.
 pub trait Source {
@@ -123,7 +123,7 @@ impl<S: Source> SharedClock<S> {
 
     /// Reads both clocks, and corrects the anchor.
     fn measure(&self) {
-        for _ in 0..MOST_TRIES {
+        for _ in 0..MAX_TRIES {
             let before = self.source.monotonic();
             let wall = self.source.wall();
             let after = self.source.monotonic();

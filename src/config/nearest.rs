@@ -5,7 +5,7 @@ const LONGEST_WORD: usize = 64;
 /// A shorter word is not searched for inside known words.
 const SHORTEST_PART: usize = 3;
 /// Two words that are at least this similar (Jaro-Winkler, from 0 to 1) count as a misspelling.
-const ALIKE: f64 = 0.85;
+const MIN_SIMILARITY: f64 = 0.85;
 
 /// Words of other programs in lower case, and divvy's words for them.
 const SYNONYMS: [(&str, &str); 18] = [
@@ -42,7 +42,7 @@ pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
         if is_long && candidate.contains(&lower) { 1.0 } else { strsim::jaro_winkler(&lower, &candidate) }
     };
     let scored = known.iter().map(|candidate| (likeness(candidate), *candidate));
-    let best = scored.filter(|(likeness, _)| *likeness >= ALIKE).reduce(|a, b| if b.0 > a.0 { b } else { a });
+    let best = scored.filter(|(likeness, _)| *likeness >= MIN_SIMILARITY).reduce(|a, b| if b.0 > a.0 { b } else { a });
     best.map(|(_, candidate)| candidate)
 }
 

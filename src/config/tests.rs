@@ -25,7 +25,7 @@ fn window(credit_limit: u64, reset_seconds: u64) -> Settings {
 }
 
 /// Returns the report on a file, one line per problem.
-fn said_about(text: &str, file_name: &str) -> String {
+fn report_on(text: &str, file_name: &str) -> String {
     let format = Format::of(Path::new(file_name)).unwrap();
     let (errors, warnings) = match parse(text, format, file_name) {
         Ok(loaded) => (Vec::new(), loaded.warnings),
@@ -41,7 +41,7 @@ macro_rules! golden {
         #[test]
         fn $test() {
             let text = include_str!(concat!("golden/", $file));
-            assert_eq!(said_about(text, $file), include_str!(concat!("golden/", $file, ".report")));
+            assert_eq!(report_on(text, $file), include_str!(concat!("golden/", $file, ".report")));
         }
     )*};
 }
@@ -83,10 +83,10 @@ fn json_numbers_that_buttons_divvy_reads_differently_are_reported() {
         { "operation": { "a": [1.5] }, "creditLimit": 1, "resetSeconds": 60 }
     ], "default": { "operation": {}, "creditLimit": 0, "resetSeconds": 0 } }"#;
     let loaded = parse(text, Format::Json, "r.json").unwrap();
-    let told: Vec<_> = loaded.differences.iter().map(ToString::to_string).collect();
+    let differences: Vec<_> = loaded.differences.iter().map(ToString::to_string).collect();
     let fix = "write the value as a string if Button's Divvy reads the file, too";
     assert_eq!(
-        told,
+        differences,
         [
             format!("r.json:2: [v=1.0 w=7 s=1.0] Button's Divvy 1.7.1 reads v=1 here, not v=1.0; {fix}"),
             format!(
@@ -344,15 +344,15 @@ fn window_length_may_have_a_unit() {
     }
     let with = |settings: &str| format!("[default]\ncreditLimit = 5\n{settings}");
     assert_eq!(
-        said_about(&with("resetSeconds = 60\nper = 1m\n"), "rules.ini"),
+        report_on(&with("resetSeconds = 60\nper = 1m\n"), "rules.ini"),
         "error: rules.ini:4: [default] `per` and `resetSeconds` both set the length of the window; keep one of them\n"
     );
     assert_eq!(
-        said_about(&with("per = 1 month\n"), "rules.ini"),
+        report_on(&with("per = 1 month\n"), "rules.ini"),
         "error: rules.ini:3: [default] `per` is not a whole number with one of the units s, m, h, d and w: \"1 month\"; \
          write the length of a window, for example `90s`, `5m`, `12h`, `7d` or `2w`\n"
     );
-    let too_long = said_about(&with("per = 99999w\n"), "rules.ini");
+    let too_long = report_on(&with("per = 99999w\n"), "rules.ini");
     assert!(too_long.starts_with("error: rules.ini:3: [default] resetSeconds is over"), "{too_long}");
 }
 
@@ -372,9 +372,9 @@ fn rule_that_denies_all_needs_no_window() {
 
 #[test]
 fn calendar_window_errors_name_the_problem() {
-    let said = |settings: &str| said_about(&format!("[default]\ncreditLimit = 5\n{settings}\n"), "rules.ini");
-    assert_eq!(said("window = day"), "");
-    assert_eq!(said("window = month\ntimezone = europe/berlin\nresetAt = 06:30"), "");
+    let report = |settings: &str| report_on(&format!("[default]\ncreditLimit = 5\n{settings}\n"), "rules.ini");
+    assert_eq!(report("window = day"), "");
+    assert_eq!(report("window = month\ntimezone = europe/berlin\nresetAt = 06:30"), "");
     for (settings, expected) in [
         (
             "window = day\nresetSeconds = 60",
@@ -403,10 +403,10 @@ fn calendar_window_errors_name_the_problem() {
         ),
         ("window = day\nalgorithm = token-bucket", "3: [default] `window`"),
     ] {
-        let said = said(settings);
+        let report = report(settings);
         assert!(
-            said.starts_with(&format!("error: rules.ini:{expected}")) && said.lines().count() == 1,
-            "{settings}: {said}"
+            report.starts_with(&format!("error: rules.ini:{expected}")) && report.lines().count() == 1,
+            "{settings}: {report}"
         );
     }
 }
@@ -416,10 +416,10 @@ fn named_counter_errors_name_the_problem() {
     let plan = |plan: &str, settings: &str| {
         format!("[plan={plan} user=*]\nlabel = {plan}\nactorField = user\ncounter = usage\n{settings}\n\n")
     };
-    let said = |rules: &[String]| said_about(&format!("{}[default]\ncreditLimit = 0\n", rules.concat()), "rules.ini");
+    let report = |rules: &[String]| report_on(&format!("{}[default]\ncreditLimit = 0\n", rules.concat()), "rules.ini");
     let free = plan("free", "creditLimit = 10\nresetSeconds = 60");
     for other in ["creditLimit = 20\nper = 1m", "creditLimit = 0"] {
-        assert_eq!(said(&[free.clone(), plan("pro", other)]), "");
+        assert_eq!(report(&[free.clone(), plan("pro", other)]), "");
     }
     for (settings, line, expected) in [
         ("creditLimit = 20\nresetSeconds = 61", 8, "keeps the counter usage with another window or refill; let them"),
@@ -437,20 +437,20 @@ fn named_counter_errors_name_the_problem() {
         ),
         ("creditLimit = 20\nresetSeconds = 0", 11, "`counter` has no effect"),
     ] {
-        let said = said(&[free.clone(), plan("pro", settings)]);
-        assert!(said.contains(&format!("rules.ini:{line}: [plan=pro user=*] ")), "{settings}: {said}");
-        assert!(said.contains(expected) && !said.trim_end().contains('\n'), "{settings}: {said}");
+        let report = report(&[free.clone(), plan("pro", settings)]);
+        assert!(report.contains(&format!("rules.ini:{line}: [plan=pro user=*] ")), "{settings}: {report}");
+        assert!(report.contains(expected) && !report.trim_end().contains('\n'), "{settings}: {report}");
     }
     let tokens =
         |plan_name, more: &str| plan(plan_name, &format!("algorithm = token-bucket\nresetSeconds = 60\n{more}"));
-    assert_eq!(said(&[tokens("free", "creditLimit = 10"), tokens("pro", "creditLimit = 20")]), "");
+    assert_eq!(report(&[tokens("free", "creditLimit = 10"), tokens("pro", "creditLimit = 20")]), "");
     let other_refill =
-        said(&[tokens("free", "creditLimit = 10"), tokens("pro", "creditLimit = 20\nrefillCredits = 5")]);
+        report(&[tokens("free", "creditLimit = 10"), tokens("pro", "creditLimit = 20\nrefillCredits = 5")]);
     assert!(other_refill.contains("with another window or refill;"), "{other_refill}");
     let by_plan =
-        said(&[free.clone(), plan("pro", "creditLimit = 20\nper = 1h").replace("= user\n", "= user, plan\n")]);
+        report(&[free.clone(), plan("pro", "creditLimit = 20\nper = 1h").replace("= user\n", "= user, plan\n")]);
     assert!(by_plan.contains("with another window or refill and another actorField;"), "{by_plan}");
-    assert!(said(&[free.replace("usage", "a b")]).contains("invalid counter \"a b\""));
+    assert!(report(&[free.replace("usage", "a b")]).contains("invalid counter \"a b\""));
 }
 
 #[test]
@@ -458,9 +458,9 @@ fn rules_that_count_a_request_twice_are_rejected() {
     let rule = |header: &str, more: &str| {
         format!("[{header}]\ncreditLimit = 10\nper = 1m\nactorField = user\ncounter = usage\n{more}\n\n")
     };
-    let said = |rules: &[String]| said_about(&format!("{}[default]\ncreditLimit = 0\n", rules.concat()), "rules.ini");
+    let report = |rules: &[String]| report_on(&format!("{}[default]\ncreditLimit = 0\n", rules.concat()), "rules.ini");
     for policy in ["matchPolicy = and", "matchPolicy = canary"] {
-        let twice = said(&[rule("user=* a=1", policy), rule("user=* b=1", "")]);
+        let twice = report(&[rule("user=* a=1", policy), rule("user=* b=1", "")]);
         assert!(
             twice.contains(
                 "error: rules.ini:8: [user=* b=1] a request may match this rule and the one on line 1, and both take \
@@ -468,8 +468,8 @@ fn rules_that_count_a_request_twice_are_rejected() {
             ),
             "{twice}"
         );
-        let never = said(&[rule("user=* a=1", policy), rule("user=* a=2", "")]);
+        let never = report(&[rule("user=* a=1", policy), rule("user=* a=2", "")]);
         assert!(!never.contains("from one counter"), "{never}");
     }
-    assert_eq!(said(&[rule("user=* a=1", ""), rule("user=*", "")]), "");
+    assert_eq!(report(&[rule("user=* a=1", ""), rule("user=*", "")]), "");
 }

@@ -448,6 +448,8 @@ impl<'a> Checker<'a> {
         Some(name)
     }
 
+    /// Returns the rule's keys with their patterns; `None` if they could not be read. Reports a repeated key, a value that looks
+    /// like a pattern of another program, and a pattern that Button's Divvy reads differently.
     fn operation(&mut self) -> Option<Vec<(String, Pattern)>> {
         let raw = self.raw;
         let mut operation: Vec<(String, Pattern)> = Vec::new();

@@ -56,12 +56,10 @@ pub enum Refusal {
     #[error("a reservation's id has 1 to {MAX_CLIENT_ID} bytes")]
     BadClientId,
     /// The name belongs to a reservation with other terms.
-    #[error("this id belongs to a reservation of other credits or for another time: choose another id")]
+    #[error("this id belongs to a reservation with another amount or TTL: choose another id")]
     DifferentReservation,
     /// The members of a group want different leases from one concurrency rule.
-    #[error(
-        "leases with different names, or a lease and something else, cannot be taken together from the rule [{rule}]"
-    )]
+    #[error("requests that are decided together must all take the same lease from the rule [{rule}]")]
     LeasesTogether {
         /// Header of the rule.
         rule: String,

@@ -175,12 +175,12 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     /// An output that handles each write as the test decides: it accepts a number of bytes, or fails.
-    struct Scripted {
+    struct ScriptedOutput {
         steps: Receiver<io::Result<usize>>,
         written: Arc<Mutex<Vec<u8>>>,
     }
 
-    impl Write for Scripted {
+    impl Write for ScriptedOutput {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let length = self.steps.recv().unwrap_or(Ok(bytes.len()))?.min(bytes.len());
             self.written.lock().extend_from_slice(&bytes[..length]);
@@ -203,7 +203,7 @@ mod tests {
     fn scripted() -> Fixture {
         let (steps, receiver) = mpsc::channel();
         let (queue, written, reported) = (Arc::<Queue>::default(), Arc::default(), Arc::<Mutex<Vec<u64>>>::default());
-        let out = Scripted { steps: receiver, written: Arc::clone(&written) };
+        let out = ScriptedOutput { steps: receiver, written: Arc::clone(&written) };
         let reports = Arc::clone(&reported);
         queue.start_writer(out, move |dropped| reports.lock().push(dropped)).unwrap();
         Fixture { queue, steps, written, reported }

@@ -13,7 +13,7 @@ use super::connections::Connections;
 use super::errors::Errors;
 use super::external_counter::ExternalCounter;
 use super::hits::Hits;
-use super::limits::Limits;
+use super::limits::Bounds;
 use super::metric::Metric;
 use super::registry::Registry;
 use super::requests::Requests;
@@ -34,8 +34,8 @@ pub struct Metrics {
     pub errors: Errors,
     /// Hits, by rule and decision.
     pub hits: Hits,
-    /// Limits that clients exceeded.
-    pub limits: Limits,
+    /// Bounds that clients exceeded.
+    pub limits: Bounds,
     /// Requests, by front and kind.
     pub requests: Requests,
     /// Restarts of background tasks.
@@ -56,7 +56,7 @@ impl Metrics {
             connections: Connections::new(&registry),
             errors: Errors::new(&registry),
             hits: Hits::new(&registry),
-            limits: Limits::new(&registry),
+            limits: Bounds::new(&registry),
             requests: Requests::new(&registry),
             tasks: Tasks::new(&registry),
             registry: registry.into_inner(),

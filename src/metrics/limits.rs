@@ -1,19 +1,19 @@
-//! Limits that clients exceeded, by the names of the flags that set them.
+//! Bounds that clients exceeded, by the names of the flags that set them.
 
 use prometheus::{IntCounter, IntGauge};
 
 use super::registry::Registry;
 
 /// How often each limit was exceeded, and the use of the buffer memory that all connections share.
-pub struct Limits {
-    reached: [IntCounter; Limit::ALL.len()],
+pub struct Bounds {
+    reached: [IntCounter; Bound::ALL.len()],
     /// Buffer memory in use, at most `--max-buffer-memory` (bytes).
     pub buffer_memory: IntGauge,
 }
 
 /// A bound on what clients may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
+pub enum Bound {
     /// `--max-connections`
     Connections,
     /// `--max-connections-per-address`
@@ -46,7 +46,7 @@ pub enum Limit {
     Hits,
 }
 
-impl Limit {
+impl Bound {
     const ALL: [Self; 15] = [
         Self::Connections,
         Self::ConnectionsPerAddress,
@@ -87,7 +87,7 @@ impl Limit {
     }
 }
 
-impl Limits {
+impl Bounds {
     pub(super) fn new(registry: &Registry) -> Self {
         let reached = registry.counters(
             "divvy_limits_reached_total",
@@ -95,13 +95,13 @@ impl Limits {
             &["limit"],
         );
         Self {
-            reached: Limit::ALL.map(|limit| reached.with_label_values(&[limit.flag()])),
+            reached: Bound::ALL.map(|limit| reached.with_label_values(&[limit.flag()])),
             buffer_memory: registry.gauge("divvy_buffer_memory_bytes", "Bytes of --max-buffer-memory in use."),
         }
     }
 
     /// Counts a connection or request that exceeded `limit`.
-    pub fn reached(&self, limit: Limit) {
+    pub fn reached(&self, limit: Bound) {
         if let Some(counter) = self.reached.get(limit as usize) {
             counter.inc();
         }
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn each_limit_has_its_own_counter() {
-        let limits = Limits::new(&Registry::new());
-        for (place, limit) in Limit::ALL.into_iter().enumerate() {
+        let limits = Bounds::new(&Registry::new());
+        for (place, limit) in Bound::ALL.into_iter().enumerate() {
             assert_eq!(limit as usize, place);
             limits.reached(limit);
         }

@@ -36,7 +36,7 @@ pub use self::connections::{Connections, FrontConnections, OpenConnection};
 pub use self::errors::Errors;
 pub use self::histogram::{Histogram, Unit};
 pub use self::hits::{Hits, RuleHits};
-pub use self::limits::{Limit, Limits};
+pub use self::limits::{Bound, Bounds};
 pub use self::metric::Metric;
 pub use self::requests::{FrontRequests, RequestKind, RequestTally, Requests};
 pub use self::statsd::{Statsd, StatsdOptions, Transport};

@@ -53,7 +53,7 @@ impl Tasks {
     }
 
     /// Counts a restart of this task.
-    pub fn restarted(&self, task: Task) {
+    pub fn count_restart(&self, task: Task) {
         // The counters are in the order of declaration.
         if let Some(restarts) = self.restarts.get(task as usize) {
             restarts.inc();

@@ -190,7 +190,7 @@ impl fmt::Display for CounterChange {
         f.write_str(match self {
             Self::None => "",
             Self::Kept => "; its counters are kept",
-            Self::Joined => "; it now shares that counter's usage, and leaves behind what it counted before",
+            Self::Joined => "; it now shares that counter's usage, and abandons what it counted before",
             Self::Reset => "; its counters start afresh",
         })
     }

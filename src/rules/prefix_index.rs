@@ -68,8 +68,8 @@ mod tests {
             prop_assert!(index.lengths.len() <= MAX_LENGTHS);
             let mut indexed = Vec::new();
             for prefix in &prefixes {
-                if let Some(said) = index.entry(prefix) {
-                    said.clone_from(prefix);
+                if let Some(stored_prefix) = index.entry(prefix) {
+                    stored_prefix.clone_from(prefix);
                     indexed.push(prefix);
                 }
             }

@@ -282,7 +282,7 @@ impl fmt::Display for Settings {
                 let burst = self.burst.unwrap_or(credits);
                 write!(f, "allows {burst} at once, then {credits} in {seconds} s, evenly ({name})")
             }
-            Kind::Concurrency => write!(f, "allows {credits} to run at once, each for {seconds} s ({name})"),
+            Kind::Concurrency => write!(f, "allows {credits} concurrent requests, each for {seconds} s ({name})"),
         }
     }
 }

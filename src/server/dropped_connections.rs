@@ -8,10 +8,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::ended_early::{WAYS, within_polls};
 use super::grpc::GrpcFront;
 use super::health::Health;
 use super::http::{ApiSettings, BodyBounds, CheckOperation, CheckSettings, HttpFront};
+use super::interruption::{WAYS, poll_then_drop};
 use super::line::LineFront;
 use super::net::accept::Front;
 use super::net::connection::{ConnectionContext, Timeouts};
@@ -89,7 +89,7 @@ impl Served {
                 let greeting = Greeting { front: "test", peer, answer: b"" };
                 let stream = Stream::Plain(Plain::new(stream, greeting));
                 let served = front.serve(stream, peer, self.lease());
-                has_ended = within_polls(served, polls, dropped).await.is_some();
+                has_ended = poll_then_drop(served, polls, dropped).await.is_some();
                 let hit = timeout(PATIENCE, self.hit()).await;
                 hit.unwrap_or_else(|_| panic!("{name}: no hit is answered after {polls} polls ({dropped:?})"));
                 if has_ended {

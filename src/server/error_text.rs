@@ -32,7 +32,7 @@ impl Terms {
     }
 }
 
-/// Describes an error for a client, with a hint in the front's terms.
+/// Describes an error for a client, with a hint in the front's terms. The server's paths are removed from errors of the store.
 pub fn describe(error: &impl LimiterError, terms: &Terms) -> String {
     let text = match error.class() {
         ErrorClass::StoreFailure => hide_paths(error),

@@ -20,7 +20,7 @@ use super::net::stream::{AnswerToOthers, Stream};
 use super::wrong_port::Protocol;
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, PlanBuilder, Report};
-use crate::metrics::{Errors, FrontRequests, Limit, RequestKind, RequestTally};
+use crate::metrics::{Bound, Errors, FrontRequests, RequestKind, RequestTally};
 use crate::protocol::line::{
     ErrorCode, LineDecoder, RequestError, parse_auth, parse_request, write_error, write_verdict, write_welcome,
 };
@@ -188,7 +188,7 @@ impl Session for LineSession {
             match self.decoder.next_line(input) {
                 Ok(None) => break (NextStep::Read, None),
                 Err(error) => {
-                    self.limiter.metrics().limits.reached(Limit::Line);
+                    self.limiter.metrics().limits.reached(Bound::Line);
                     break (NextStep::Close, Some(error));
                 }
                 Ok(Some(line)) => {
@@ -211,7 +211,7 @@ impl Session for LineSession {
                         }
                         Err(error) => {
                             if let RequestError::TooManyPairs { .. } = error {
-                                self.limiter.metrics().limits.reached(Limit::Pairs);
+                                self.limiter.metrics().limits.reached(Bound::Pairs);
                             }
                             answer_other_line(line.text, error, &mut self.gate)
                         }

@@ -26,8 +26,8 @@ mod wrong_port;
 #[cfg(all(test, feature = "rocksdb"))]
 mod dropped_connections;
 #[cfg(test)]
-#[path = "../../tests/support/dropped.rs"]
-mod ended_early;
+#[path = "../../tests/support/interruption.rs"]
+mod interruption;
 #[cfg(test)]
 mod router_parity;
 

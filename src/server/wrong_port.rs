@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn client_of_another_protocol_is_answered_in_its_own() {
-        for (port, first, begin, told) in [
+        for (port, first, begin, expected) in [
             (Protocol::Line, GET, "HTTP/1.1 400 ", "this is divvy's line protocol port: HTTP has a port of its own"),
             (Protocol::Line, PING, "-ERR ", "this is divvy's line protocol port: RESP has"),
             (Protocol::Line, HTTP_2, "HTTP/1.1 400 ", "gRPC has a port of its own (--grpc-listen"),
@@ -116,7 +116,7 @@ mod tests {
             (Protocol::Grpc, HIT, "ERR unknown \"", "this is divvy's gRPC port"),
         ] {
             let answer = answer(port, first).unwrap_or_default();
-            assert!(answer.starts_with(begin) && answer.contains(told), "{port:?}: {answer}");
+            assert!(answer.starts_with(begin) && answer.contains(expected), "{port:?}: {answer}");
         }
     }
 

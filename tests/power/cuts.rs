@@ -62,7 +62,7 @@ const OTHERS: f64 = 0.1;
 
 /// An acknowledgement that `used` of a user's credits are taken, and the moment when it was received.
 #[derive(Debug, Clone, Copy)]
-struct Acknowledged {
+struct Acknowledgment {
     user: usize,
     used: u64,
     by: Moment,
@@ -74,14 +74,14 @@ struct Recording {
     data: PathBuf,
     trace: Trace,
     /// Acknowledgements in order, each with the number of events before it.
-    acknowledged: Vec<(usize, Acknowledged)>,
+    acknowledged: Vec<(usize, Acknowledgment)>,
     /// Requested credits by user.
     asked: Vec<u64>,
 }
 
 #[derive(Default)]
 struct ReceivedReplies {
-    acknowledged: Vec<Acknowledged>,
+    acknowledged: Vec<Acknowledgment>,
     asked: Vec<u64>,
 }
 
@@ -171,7 +171,7 @@ fn count(
             }
             // The positions are read after the replies, so that everything recorded later also happened later.
             let by = Moment { process, position: fs::metadata(&trace).unwrap().len() };
-            seen.acknowledged.extend(answer.into_iter().map(|(user, used)| Acknowledged { user, used, by }));
+            seen.acknowledged.extend(answer.into_iter().map(|(user, used)| Acknowledgment { user, used, by }));
         }
         seen
     })
@@ -221,7 +221,7 @@ impl Recording {
         (0..USERS).find_map(|user| {
             let (promised, found, asked) = (promised[user], found[user], self.asked[user]);
             if found < promised {
-                return Some(format!("user {user} has used {found}, and was told {promised}"));
+                return Some(format!("user {user} has used {found}, but {promised} were acknowledged"));
             }
             (found > asked).then(|| format!("user {user} has used {found}, and asked for {asked}"))
         })

@@ -41,7 +41,7 @@ const MOMENT: Duration = Duration::from_millis(200);
 /// memory and other programs are using the disk.
 const RECOVERY: Duration = Duration::from_secs(180);
 /// Maximum growth of memory per minute (bytes). A quarter of it may happen at once.
-const MOST_GROWN: u64 = 50_000_000;
+const MAX_GROWTH: u64 = 50_000_000;
 
 const NO_SPACE: u32 = 28;
 const INPUT_OUTPUT: u32 = 5;
@@ -168,7 +168,7 @@ impl FailingDirectory {
             let used = CREDIT - client.hit(&format!("kind=kept user=u{user}")).1;
             let asked = self.credits.requested[user].fetch_add(1, Relaxed) + 1;
             let answer = answer.swap(used, Relaxed);
-            assert!(answer < used, "user u{user} had been told that {answer} are used; with one more, {used} are");
+            assert!(answer < used, "user u{user} had an answer that {answer} are used; with one more, {used} are");
             assert!(used <= asked, "user u{user} has used {used}, and asked for {asked}");
         }
     }
@@ -302,7 +302,7 @@ fn hits_rejected_by_a_full_disk_are_not_kept_in_memory() {
     let grown = server.resident().saturating_sub(before);
     println!("{number} asked, {refused} refused, {grown} bytes more");
     assert!(refused > number / 2, "{refused} of {number} were refused");
-    let most = MOST_GROWN * seconds.clamp(15, 60) / 60;
+    let most = MAX_GROWTH * seconds.clamp(15, 60) / 60;
     assert!(grown < most, "{grown} bytes more after {number} hits, of which {refused} were refused");
     place.faults.end();
     until_served(&server).unwrap();

@@ -32,14 +32,14 @@ fn one_reservation_too_many_is_an_error_and_takes_nothing() {
         assert_eq!(metrics::scrape(server.http).value("divvy_max_reservations", &[]), 2.0);
 
         // A commit uses the existing record, which is remembered for a minute.
-        assert_eq!(client.commit(&first, 5), came_to(85, "settled"));
+        assert_eq!(client.commit(&first, 5), commit_answer(85, "settled"));
         assert!(client.ask("DIVVY.RESERVE by=fixed user=a AMOUNT 10 TTL 60").starts_with("-ERR"));
         assert_eq!(client.ask(&format!("DIVVY.RELEASE {second}")), "1");
         let (_, third) = client.reserve("by=fixed user=a", 10, "TTL 60");
         assert!(client.ask(&format!("DIVVY.COMMIT {second} COST 5")).starts_with("-ERR"), "late, and not remembered");
         assert_eq!(client.left("by=fixed user=a"), 85, "so it is not counted");
         assert_eq!(client.ask(&format!("DIVVY.RELEASE {third}")), "1");
-        assert_eq!(client.commit(&second, 5), came_to(90, "late"), "there is room again");
+        assert_eq!(client.commit(&second, 5), commit_answer(90, "late"), "there is room again");
     }
 }
 
@@ -92,6 +92,6 @@ fn reservation_that_cannot_be_stored_is_an_error_under_every_policy() {
         let (_, id) = client.reserve("by=fixed user=a", 10, "TTL 60");
         let full = client.ask("DIVVY.RESERVE by=fixed user=b AMOUNT 10 TTL 60");
         assert!(full.starts_with("-ERR"), "{policy}: {full}");
-        assert_eq!(client.commit(&id, 20), came_to(80, "settled"), "{policy}: its counter is there");
+        assert_eq!(client.commit(&id, 20), commit_answer(80, "settled"), "{policy}: its counter is there");
     }
 }

@@ -108,12 +108,12 @@ fn reservation_commits_after_a_restart_without_its_calendar_rule() {
     // Their records are first in the journal, and later in the database.
     let server = serve(&others);
     assert_eq!(calendars(&server), 1.0);
-    assert_eq!(Client::of(&server).commit(&one, 10), came_to(30, "settled"));
+    assert_eq!(Client::of(&server).commit(&one, 10), commit_answer(30, "settled"));
     assert!(server.terminate().success());
 
     let server = serve(&others);
     let mut client = Client::of(&server);
-    assert_eq!(client.commit(&two, 20), came_to(40, "settled"));
+    assert_eq!(client.commit(&two, 20), commit_answer(40, "settled"));
     assert_eq!(client.ask(&format!("DIVVY.RELEASE {three}")), "1");
     server.kill();
 
@@ -133,8 +133,8 @@ fn commits_on_another_server(options: &[&str]) {
         assert!(client.ask(&format!("DIVVY.RELEASE {made_up}")).contains("unknown reservation id"));
     }
     assert_eq!(calendars(&other), 0.0);
-    assert_eq!(client.commit(&id, 10), came_to(90, "settled"));
-    assert_eq!((calendars(&other), client.commit(&id, 10)), (1.0, came_to(90, "repeated")));
+    assert_eq!(client.commit(&id, 10), commit_answer(90, "settled"));
+    assert_eq!((calendars(&other), client.commit(&id, 10)), (1.0, commit_answer(90, "repeated")));
     assert_eq!(Client::of(&first).left("by=year user=a"), 90);
 }
 

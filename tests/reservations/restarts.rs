@@ -35,8 +35,8 @@ fn reservations_survive_a_sigkill_and_commits_are_remembered() {
     assert_eq!(metrics::scrape(server.http).value("divvy_reservations", &[]), 2.0 * RHYTHMS.len() as f64);
     for (pairs, [one, two]) in &made {
         assert_eq!(client.left(pairs), 40, "{pairs}");
-        assert_eq!(client.commit(one, 50), came_to(20, "settled"), "{pairs}: two is still set aside");
-        assert_eq!(client.commit(one, 50), came_to(20, "repeated"), "{pairs}");
+        assert_eq!(client.commit(one, 50), commit_answer(20, "settled"), "{pairs}: two is still set aside");
+        assert_eq!(client.commit(one, 50), commit_answer(20, "repeated"), "{pairs}");
         assert_eq!(&client.reserve(pairs, 30, "TTL 60 ID two").1, two, "{pairs}: the same one");
         assert_ne!(client.ask(&format!("DIVVY.RENEW {two} TTL 60")), "0", "{pairs}");
     }
@@ -45,7 +45,7 @@ fn reservations_survive_a_sigkill_and_commits_are_remembered() {
     let server = place.serve(&rules, "data");
     let mut client = Client::of(&server);
     for (pairs, [one, two]) in &made {
-        assert_eq!(client.commit(one, 50), came_to(20, "repeated"), "{pairs}");
+        assert_eq!(client.commit(one, 50), commit_answer(20, "repeated"), "{pairs}");
         assert_eq!(client.ask(&format!("DIVVY.RELEASE {two}")), "1", "{pairs}");
         assert_eq!(client.left(pairs), 50, "{pairs}");
     }
@@ -67,9 +67,9 @@ fn backup_includes_reservations() {
     let mut client = Client::of(&server);
     let (_, open) = client.reserve("by=tokens user=a", 30, "TTL 60");
     let (_, committed) = client.reserve("by=tokens user=a", 10, "TTL 60");
-    assert_eq!(client.commit(&committed, 20), came_to(50, "settled"));
+    assert_eq!(client.commit(&committed, 20), commit_answer(50, "settled"));
     assert!(client.ask("DIVVY.BACKUP first").contains("first"));
-    assert_eq!(client.commit(&open, 0), came_to(80, "settled"), "after the backup");
+    assert_eq!(client.commit(&open, 0), commit_answer(80, "settled"), "after the backup");
     server.kill();
 
     let backup = Path::new(&place.path("backups")).join("first");
@@ -78,6 +78,6 @@ fn backup_includes_reservations() {
     let server = place.serve(&rules, "restored");
     let mut client = Client::of(&server);
     assert_eq!(client.left("by=tokens user=a"), 50);
-    assert_eq!(client.commit(&committed, 20), came_to(50, "repeated"));
-    assert_eq!(client.commit(&open, 25), came_to(55, "settled"));
+    assert_eq!(client.commit(&committed, 20), commit_answer(50, "repeated"));
+    assert_eq!(client.commit(&open, 25), commit_answer(55, "settled"));
 }

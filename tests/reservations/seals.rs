@@ -26,8 +26,8 @@ fn servers_on_one_redis_settle_each_others_reservations() {
     let servers = [on_redis(&rules, &redis), on_redis(&rules, &redis)];
     let [mut one, mut other] = servers.each_ref().map(Client::of);
     let (_, id) = one.reserve("by=tokens user=a", 30, "TTL 60");
-    assert_eq!(other.commit(&id, 10), came_to(90, "settled"));
-    assert_eq!(one.commit(&id, 10), came_to(90, "repeated"));
+    assert_eq!(other.commit(&id, 10), commit_answer(90, "settled"));
+    assert_eq!(one.commit(&id, 10), commit_answer(90, "repeated"));
     let (_, id) = other.reserve("by=tokens user=a", 30, "TTL 60");
     assert_eq!([one.ask(&format!("DIVVY.RELEASE {id}")), other.ask(&format!("DIVVY.RELEASE {id}"))], ["1", "0"]);
 }
@@ -40,14 +40,14 @@ fn ids_are_known_after_restarts_of_the_server_and_of_redis() {
     let [one, two, three] = [0; 3].map(|_| Client::of(&server).reserve("by=tokens user=a", 10, "TTL 60").1);
     server.kill();
     let server = on_redis(&rules, &redis);
-    assert_eq!(Client::of(&server).commit(&one, 5), came_to(75, "settled"));
+    assert_eq!(Client::of(&server).commit(&one, 5), commit_answer(75, "settled"));
     redis.kill();
     redis.restart();
     let mut client = Client::of(&server);
     until(|| client.ask(&format!("DIVVY.RENEW {two}")).parse::<u64>().is_ok_and(|seconds| seconds > 0));
-    assert_eq!(client.commit(&two, 5), came_to(80, "settled"));
+    assert_eq!(client.commit(&two, 5), commit_answer(80, "settled"));
     server.kill();
-    assert_eq!(Client::of(&on_redis(&rules, &redis)).commit(&three, 5), came_to(85, "settled"));
+    assert_eq!(Client::of(&on_redis(&rules, &redis)).commit(&three, 5), commit_answer(85, "settled"));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn redis_that_has_lost_the_key_gets_it_back() {
     assert_eq!(key.len(), 32, "{key}");
     redis.cli(&["FLUSHALL"]);
     until(|| redis.cli(&["GET", SEAL]) == key);
-    assert_eq!(client.commit(&id, 5), came_to(95, "late"), "the reservation is gone, and the id is known");
+    assert_eq!(client.commit(&id, 5), commit_answer(95, "late"), "the reservation is gone, and the id is known");
     let other = on_redis(&rules, &redis);
     assert!(!is_refused(&mut Client::of(&other), &id));
 }
@@ -115,7 +115,7 @@ fn reservations_work_once_redis_is_available() {
     redis.restart();
     until(|| client.ask("DIVVY.RESERVE by=tokens user=a AMOUNT 10 TTL 60 ID x").starts_with("[1 90 "));
     let (_, id) = client.reserve("by=tokens user=a", 10, "TTL 60 ID x");
-    assert_eq!(client.commit(&id, 5), came_to(95, "settled"));
+    assert_eq!(client.commit(&id, 5), commit_answer(95, "settled"));
 }
 
 /// The counters are kept, and ids of new reservations survive restarts.
@@ -162,6 +162,6 @@ fn damaged_key_is_reported_and_replaced() {
     assert!(is_refused(&mut client, &id));
     assert_eq!(client.left("by=tokens user=a"), 90, "it is set aside until it ends");
     let (_, id) = client.reserve("by=tokens user=a", 10, "TTL 60");
-    assert_eq!(client.commit(&id, 5), came_to(85, "settled"));
+    assert_eq!(client.commit(&id, 5), commit_answer(85, "settled"));
     assert_ne!(fs::read_to_string(&file).unwrap(), damaged);
 }

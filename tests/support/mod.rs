@@ -1,10 +1,10 @@
 //! Shared by the tests: a running server, and minimal clients.
 
 pub mod certificates;
-pub mod dropped;
 pub mod gateway;
 pub mod grpc;
 pub mod http;
+pub mod interruption;
 pub mod kills;
 pub mod log;
 pub mod metrics;

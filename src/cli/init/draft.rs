@@ -39,7 +39,7 @@ impl Answers {
             Err(report) => report.errors.iter().map(|problem| format!("{}; {}", problem.what, problem.fix)).collect(),
             Ok(Loaded { rules, warnings, .. }) => {
                 let is_limit = rules.rules().first().is_some_and(|rule| matches!(rule.quota, Quota::Limited(_)));
-                let no_limit = "this limits nothing; write a number from 1, and a time above 0";
+                let no_limit = "this limits nothing; write a number of at least 1, and a time longer than 0";
                 let warnings = warnings.iter().map(|problem| format!("{}; {}", problem.what, problem.fix));
                 warnings.chain((!is_limit).then(|| no_limit.to_owned())).collect()
             }

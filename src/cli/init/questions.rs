@@ -6,11 +6,11 @@ use anyhow::bail;
 
 use super::draft::{Answers, Draft};
 
-const WHAT: &str = "What is limited? Write the pairs that such a request has, as in api=search or method=POST path=/login.\n\
+const WHAT: &str = "Which requests are limited? Write the pairs that they have, as in api=search or method=POST path=/login.\n\
                     Empty: every request.\n> ";
-const WHOM: &str = "For whom? Write a field of the request, such as user, key or ip: each of its values has its own counter.\n\
+const WHOM: &str = "Who is limited? Write a field of the request, such as user, key or ip: each of its values has its own counter.\n\
                     Empty: one counter for all.\n> ";
-const COUNT: &str = "How many, and in which time? As in 100 per 1m, 10 per 90s, or 5000 per day.\n> ";
+const COUNT: &str = "How many requests, in which time? For example 100 per 1m, 10 per 90s, or 5000 per day.\n> ";
 
 /// Stores the answer to one question.
 type Change = fn(&mut Answers, String);
@@ -63,7 +63,7 @@ mod tests {
         let (draft, out) = asked(answers);
         let rules = draft.unwrap().rules;
         assert!(rules.contains("[api=search user=*]\ncreditLimit = 5\nper = 1m\nactorField = user\n"), "{rules}");
-        assert_eq!(out.matches("What is limited?").count(), 2, "{out}");
+        assert_eq!(out.matches("Which requests are limited?").count(), 2, "{out}");
         assert_eq!(out.matches("How many").count(), 4, "{out}");
         assert!(out.contains("\"api\" is not followed by `=` and a value"), "{out}");
     }

@@ -90,7 +90,7 @@ fn password_in(path: &Path) -> anyhow::Result<Arc<Password>> {
 /// Warns about listeners that are reachable from the network without authentication.
 pub fn warn_of_open_fronts(fronts: &Fronts, access: &Access, tls: &Secured) {
     let reached = |listener: &Option<TcpListener>, has_password: bool, tls: &Option<Arc<Tls>>| {
-        let is_open = !has_password && !tls.as_ref().is_some_and(|tls| tls.asks_for_certificates());
+        let is_open = !has_password && !tls.as_ref().is_some_and(|tls| tls.requires_certificates());
         let address = listener.as_ref().filter(|_| is_open)?.local_addr().ok()?;
         (!is_loopback(address.ip())).then_some(address)
     };

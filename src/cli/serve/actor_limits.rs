@@ -16,14 +16,14 @@ use crate::server::keep_running;
 /// Interval for reading changes from a store that other servers may also change.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of limits, which take about 200 bytes each.
-const MOST: u64 = 100_000_000;
+const MAX_ACTOR_LIMITS: u64 = 100_000_000;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Rules")]
 pub struct ActorLimitArgs {
     /// Maximum number of limits of single actors (`divvy limit`), about 150 bytes of memory each
     #[arg(long, env = "DIVVY_MAX_ACTOR_LIMITS", value_name = "N", default_value_t = DEFAULT_MAX_ACTOR_LIMITS,
-          value_parser = units::count::<usize>(0..=MOST))]
+          value_parser = units::count::<usize>(0..=MAX_ACTOR_LIMITS))]
     max_actor_limits: usize,
 }
 

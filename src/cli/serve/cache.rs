@@ -42,7 +42,7 @@ impl CacheArgs {
     }
 
     /// Returns the flags, and whether each was given.
-    pub fn given(&self) -> [(&'static str, bool); 3] {
+    pub fn given_flags(&self) -> [(&'static str, bool); 3] {
         [
             ("--cache-memory", self.cache_memory.is_some()),
             ("--max-journal", self.max_journal.is_some()),

@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const OTHER_FILES: u64 = 4_096;
 
 /// Raises the soft limit to the hard limit. Warns if the hard limit is too low for `connections`.
-pub fn allow_for(connections: usize) {
+pub fn raise_open_files_limit(connections: usize) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum
         && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })

@@ -12,11 +12,11 @@ const MAX_IN_REQUEST: u64 = 1_000_000;
 /// Upper bound for requests in flight on a connection.
 const MAX_STREAMS: u64 = 1_000_000;
 /// Minimum for the length of a line or an argument. It leaves room for each command with a short operation.
-const LEAST_TEXT: u64 = 64;
+const MIN_TEXT: u64 = 64;
 /// Minimum for the size of a RESP request, including the protocol's overhead.
-const LEAST_REQUEST: u64 = 256;
+const MIN_REQUEST: u64 = 256;
 /// Minimum for the number of arguments: a HELLO with all options has seven.
-const LEAST_ARGUMENTS: u64 = 8;
+const MIN_ARGUMENTS: u64 = 8;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits on clients")]
@@ -32,7 +32,7 @@ pub struct LimitArgs {
     max_connections_per_address: u32,
     /// Maximum length of a line of the line protocol
     #[arg(long, env = "DIVVY_MAX_LINE", value_name = "BYTES", default_value_t = line::DEFAULT_MAX_LINE.into(),
-          value_parser = units::bytes(LEAST_TEXT..=MAX_IN_MEMORY))]
+          value_parser = units::bytes(MIN_TEXT..=MAX_IN_MEMORY))]
     max_line: Bytes,
     /// Maximum number of key=value pairs in a request
     #[arg(long, env = "DIVVY_MAX_PAIRS", value_name = "N", default_value_t = DEFAULT_MAX_PAIRS,
@@ -40,7 +40,7 @@ pub struct LimitArgs {
     max_pairs: usize,
     /// Maximum number of arguments in a RESP request
     #[arg(long, env = "DIVVY_MAX_ARGUMENTS", value_name = "N", default_value_t = resp::Limits::default().max_arguments,
-          value_parser = units::count::<usize>(LEAST_ARGUMENTS..=MAX_IN_REQUEST))]
+          value_parser = units::count::<usize>(MIN_ARGUMENTS..=MAX_IN_REQUEST))]
     max_arguments: usize,
     /// Maximum size of an argument in a RESP request
     #[arg(
@@ -48,7 +48,7 @@ pub struct LimitArgs {
         env = "DIVVY_MAX_ARGUMENT",
         value_name = "BYTES",
         default_value_t = resp::Limits::default().max_argument_bytes.into(),
-        value_parser = units::bytes(LEAST_TEXT..=MAX_IN_MEMORY)
+        value_parser = units::bytes(MIN_TEXT..=MAX_IN_MEMORY)
     )]
     max_argument: Bytes,
     /// Maximum size of a RESP request
@@ -57,7 +57,7 @@ pub struct LimitArgs {
         env = "DIVVY_MAX_REQUEST",
         value_name = "BYTES",
         default_value_t = resp::Limits::default().max_request_bytes.into(),
-        value_parser = units::bytes(LEAST_REQUEST..=MAX_IN_MEMORY)
+        value_parser = units::bytes(MIN_REQUEST..=MAX_IN_MEMORY)
     )]
     max_request: Bytes,
     /// Replies are flushed when this many bytes are pending on a connection. A single reply may be longer
@@ -76,7 +76,7 @@ pub struct LimitArgs {
     max_buffer_memory: Bytes,
     /// Maximum size of the body of an HTTP request, and of a gRPC message
     #[arg(long, env = "DIVVY_MAX_BODY", value_name = "BYTES", default_value_t = server::DEFAULT_MAX_BODY.into(),
-          value_parser = units::bytes(LEAST_TEXT..=MAX_IN_MEMORY))]
+          value_parser = units::bytes(MIN_TEXT..=MAX_IN_MEMORY))]
     max_body: Bytes,
     /// Maximum number of requests in flight on one HTTP/2 connection to the HTTP port
     #[arg(

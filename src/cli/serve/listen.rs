@@ -128,14 +128,14 @@ impl Addresses {
             (None, Listen::Off) => Ok(None),
             (None, Listen::At(address)) => match server::bind(address, self.reuse_port).await {
                 Ok(listener) => Ok(Some(listener)),
-                Err(error) => bail!("cannot listen on {address}: {}", why_not(flag, &error)),
+                Err(error) => bail!("cannot listen on {address}: {}", explain_bind_error(flag, &error)),
             },
         }
     }
 }
 
 /// Explains why an address cannot be bound, and how to solve that.
-fn why_not(flag: &str, error: &io::Error) -> String {
+fn explain_bind_error(flag: &str, error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::AddrInUse => {
             format!("it is in use: is another divvy running? Stop it, or choose another address with {flag}")

@@ -53,7 +53,7 @@ impl MetricsArgs {
     /// # Errors
     /// It is not a valid path, or belongs to another page.
     fn metrics_path(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<String> {
-        let path = given(&self.metrics_path, "PROMETHEUS_METRICS_PATH", variable);
+        let path = flag_or_variable(&self.metrics_path, "PROMETHEUS_METRICS_PATH", variable);
         let path = path.unwrap_or_else(|| DEFAULT_METRICS_PATH.to_owned());
         server::check_metrics_path(&path).with_context(|| format!("--metrics-path is {path:?}"))?;
         Ok(path)
@@ -64,21 +64,21 @@ impl MetricsArgs {
     /// # Errors
     /// A flag is invalid or lacks the host, or STATSD_PORT is not a port number.
     fn statsd(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<StatsdOptions>> {
-        let Some(host) = given(&self.statsd_host, "STATSD_HOST", &variable) else {
+        let Some(host) = flag_or_variable(&self.statsd_host, "STATSD_HOST", &variable) else {
             return self.without_statsd();
         };
-        let port = match (self.statsd_port, given(&None, "STATSD_PORT", &variable)) {
+        let port = match (self.statsd_port, flag_or_variable(&None, "STATSD_PORT", &variable)) {
             (Some(port), _) => port,
             (None, None) => StatsdOptions::DEFAULT_PORT,
             (None, Some(text)) => {
                 text.parse().with_context(|| format!("STATSD_PORT is {text:?}, but must be a port number"))?
             }
         };
-        let prefix = given(&self.statsd_prefix, "STATSD_PREFIX", &variable).unwrap_or_default();
+        let prefix = flag_or_variable(&self.statsd_prefix, "STATSD_PREFIX", &variable).unwrap_or_default();
         if prefix.chars().any(|c| c.is_whitespace() || c.is_control() || ":|@#".contains(c)) {
             bail!("--statsd-prefix is {prefix:?}, but must not contain white space or any of : | @ #");
         }
-        let is_tcp = self.statsd_tcp || given(&None, "STATSD_USE_TCP", &variable).is_some();
+        let is_tcp = self.statsd_tcp || flag_or_variable(&None, "STATSD_USE_TCP", &variable).is_some();
         let transport = if is_tcp { Transport::Tcp } else { Transport::Udp };
         let interval = self.statsd_interval.map_or(StatsdOptions::DEFAULT_INTERVAL, |Time(interval)| interval);
         Ok(Some(StatsdOptions { host, port, prefix, transport, interval }))
@@ -100,7 +100,11 @@ impl MetricsArgs {
 }
 
 /// Returns the value of a flag, or else of Button's Divvy's variable. Empty values count as missing.
-fn given(flag: &Option<String>, original: &str, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+fn flag_or_variable(
+    flag: &Option<String>,
+    original: &str,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Option<String> {
     flag.clone().or_else(|| variable(original)).filter(|value| !value.is_empty())
 }
 

@@ -4,24 +4,24 @@ use sd_notify::NotifyState;
 
 /// Reports that the server is ready.
 pub fn ready() {
-    tell(&[NotifyState::Ready]);
+    send(&[NotifyState::Ready]);
 }
 
 /// Reports that the rules are being reloaded. Call [`ready`] afterwards, even if the rules are invalid.
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         // Since systemd 253, the time is required.
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Ok(now) => send(&[NotifyState::Reloading, now]),
         Err(error) => tracing::warn!(%error, "cannot notify the service manager of the reload: cannot read the clock"),
     }
 }
 
 /// Reports that the server is stopping.
 pub fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    send(&[NotifyState::Stopping]);
 }
 
-fn tell(states: &[NotifyState]) {
+fn send(states: &[NotifyState]) {
     // A missing service manager is not an error.
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "cannot notify the service manager: check NOTIFY_SOCKET");

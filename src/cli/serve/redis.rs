@@ -51,7 +51,7 @@ impl RedisArgs {
     }
 
     /// Returns each flag, and whether it was given.
-    pub fn given(&self) -> [(&'static str, bool); 7] {
+    pub fn given_flags(&self) -> [(&'static str, bool); 7] {
         [
             ("--redis-url", self.names_a_server()),
             ("--redis-sentinel-master", self.redis_sentinel_master.is_some()),

@@ -113,10 +113,10 @@ fn keep_loaded(
                 // One load serves all requests for a load that came before it.
                 asked.try_iter().for_each(drop);
                 notify::reloading();
-                survive(Task::Rules, metrics, || file.load_again(limiter));
+                survive(Task::Rules, metrics, || file.reload(limiter));
                 notify::ready();
             }
-            Err(RecvTimeoutError::Timeout) => survive(Task::Rules, metrics, || file.look(limiter)),
+            Err(RecvTimeoutError::Timeout) => survive(Task::Rules, metrics, || file.reload_if_changed(limiter)),
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }

@@ -56,7 +56,7 @@ impl RulesFile {
     }
 
     /// Loads the file if it has changed.
-    pub fn look(&mut self, limiter: &Weak<Limiter>) {
+    pub fn reload_if_changed(&mut self, limiter: &Weak<Limiter>) {
         if !self.watch.has_changed() {
             return;
         }
@@ -68,7 +68,7 @@ impl RulesFile {
     }
 
     /// Loads the file even if it has not changed.
-    pub fn load_again(&mut self, limiter: &Weak<Limiter>) {
+    pub fn reload(&mut self, limiter: &Weak<Limiter>) {
         self.watch.note();
         let loaded = self.read();
         self.take(loaded, limiter, Reason::Asked);

@@ -177,8 +177,8 @@ impl StoreArgs {
             ("--local-buckets", self.local_buckets.is_some(), REDIS),
             ("--denial-cache", self.denial_cache.is_some(), REDIS),
         ];
-        let cache = self.cache.given().into_iter().map(|(flag, is_given)| (flag, is_given, ROCKSDB));
-        let redis = self.redis.given().into_iter().map(|(flag, is_given)| (flag, is_given, REDIS));
+        let cache = self.cache.given_flags().into_iter().map(|(flag, is_given)| (flag, is_given, ROCKSDB));
+        let redis = self.redis.given_flags().into_iter().map(|(flag, is_given)| (flag, is_given, REDIS));
         for (flag, is_given, owners) in own.into_iter().chain(cache).chain(redis) {
             if is_given && !owners.contains(&kind) {
                 let owners = owners.iter().map(|owner| owner.name()).collect::<Vec<_>>().join(" or ");

@@ -96,7 +96,7 @@ async fn keep_checking(
             () = pause(interval) => false,
         };
         let reloader = Arc::clone(&reloader);
-        match spawn_blocking(move || reloader.lock().look(at_once)).await {
+        match spawn_blocking(move || reloader.lock().reload_if_changed(at_once)).await {
             Ok(None) => {}
             Ok(Some(Ok(()))) => tracing::info!("loaded the new TLS certificate: new connections use it"),
             Ok(Some(Err(reason))) => {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::elapsed::Elapsed;
-use super::format::Word;
+use super::format::StepKeyword;
 use crate::clock::Timestamp;
 use crate::limiter::Settlement;
 use crate::rules::{self, Operation};
@@ -21,7 +21,7 @@ pub struct Case {
 pub struct Step {
     /// Time since the start of the case.
     pub at: Elapsed,
-    pub word: Option<Word>,
+    pub word: Option<StepKeyword>,
     pub action: Action,
     pub expect: Expectation,
 }
@@ -62,7 +62,7 @@ impl Step {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = self.word.map_or("limit", Word::as_str);
+        let word = self.word.map_or("limit", StepKeyword::as_str);
         write!(f, "{word} ")?;
         match &self.action {
             Action::Ask { operation, cost, idempotency_key } => {

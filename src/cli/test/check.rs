@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::case::{Case, Step};
 use super::elapsed::Elapsed;
-use super::format::{CaseFile, WrittenCase};
+use super::format::{CaseFile, RawCase};
 use super::problem::problem;
 use super::step_check::{Fault, StepChecker};
 use crate::clock::Timestamp;
@@ -43,7 +43,7 @@ pub fn check(file: &CaseFile, rules: &RuleSet, name: &str) -> Result<Vec<Case>, 
         .collect())
 }
 
-fn check_case(written: &WrittenCase, rules: &RuleSet, path: &str, faults: &mut Vec<Fault>) -> Case {
+fn check_case(written: &RawCase, rules: &RuleSet, path: &str, faults: &mut Vec<Fault>) -> Case {
     if written.steps.iter().all(|step| step.expect.is_none()) {
         let fix = "add a step with \"expect\", such as {\"allowed\": true}";
         faults.push(Fault::new(format!("{path}.steps"), "no step expects anything", fix));
@@ -121,7 +121,7 @@ mod tests {
         let operation = "\"operation\": {\"user\": \"a\"}";
         for (step, expected) in [
             ("{}".to_owned(), "cases[0].steps[0]: a hit needs `operation`"),
-            ("{\"operation\": {\"user\": 1}}".to_owned(), "cases[0].steps[0].operation.user: the value is not a text"),
+            ("{\"operation\": {\"user\": 1}}".to_owned(), "cases[0].steps[0].operation.user: the value is not a string"),
             (format!("{{{operation}, \"ttl\": 1}}"), "cases[0].steps[0].ttl: a hit has no `ttl`; remove it"),
             (format!("{{{operation}, \"at\": 5}}, {{{operation}, \"at\": 4}}"), "cases[0].steps[1].at: 4s is before the step"),
             (format!("{{{operation}, \"intent\": \"release\"}}"), "cases[0].steps[0].operation: a release has no"),

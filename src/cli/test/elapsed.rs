@@ -84,7 +84,7 @@ impl TryFrom<String> for Start {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a time such as \"2026-03-01T09:30:00Z\", of 1970 or later");
+        let wrong = || format!("{text:?} is not a time such as \"2026-03-01T09:30:00Z\", in 1970 or later");
         let moment: jiff::Timestamp = text.parse().map_err(|_| wrong())?;
         let nanos = u64::try_from(moment.as_nanosecond()).map_err(|_| wrong())?;
         Ok(Self(Timestamp::from_nanos(nanos)))

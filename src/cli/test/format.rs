@@ -14,23 +14,23 @@ pub struct CaseFile {
     /// The version. It is checked before the other fields, which depend on it.
     #[serde(rename = "version")]
     _version: u64,
-    pub cases: Vec<WrittenCase>,
+    pub cases: Vec<RawCase>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WrittenCase {
+pub struct RawCase {
     pub name: String,
     pub start: Option<Start>,
-    pub steps: Vec<WrittenStep>,
+    pub steps: Vec<RawStep>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct WrittenStep {
+pub struct RawStep {
     /// Time since the start of the case. A step without it follows the previous step at once.
     pub at: Option<Elapsed>,
-    pub intent: Option<Word>,
+    pub intent: Option<StepKeyword>,
     pub operation: Option<Map<String, Value>>,
     pub cost: Option<u64>,
     pub ttl: Option<Elapsed>,
@@ -38,14 +38,14 @@ pub struct WrittenStep {
     pub id: Option<String>,
     pub idempotency_key: Option<String>,
     /// A limit of one actor.
-    pub limit: Option<WrittenLimit>,
-    pub expect: Option<WrittenExpectation>,
+    pub limit: Option<RawLimit>,
+    pub expect: Option<RawExpectation>,
 }
 
 /// The keyword for the request of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Word {
+pub enum StepKeyword {
     Hit,
     Peek,
     Charge,
@@ -58,7 +58,7 @@ pub enum Word {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WrittenLimit {
+pub struct RawLimit {
     pub rule: String,
     #[serde(default)]
     pub actor: String,
@@ -68,7 +68,7 @@ pub struct WrittenLimit {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WrittenExpectation {
+pub struct RawExpectation {
     pub allowed: Option<bool>,
     pub remaining: Option<u64>,
     pub balance: Option<i64>,
@@ -78,7 +78,7 @@ pub struct WrittenExpectation {
     pub error: Option<String>,
 }
 
-impl Word {
+impl StepKeyword {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Hit => "hit",

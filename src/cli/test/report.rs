@@ -23,11 +23,11 @@ pub struct Failure<'a> {
 
 /// The cases that were run, each with its failures.
 #[derive(Debug, Default)]
-pub struct Tally<'a> {
+pub struct CaseResults<'a> {
     cases: Vec<(&'a Case, Vec<Failure<'a>>)>,
 }
 
-impl<'a> Tally<'a> {
+impl<'a> CaseResults<'a> {
     pub fn add(&mut self, case: &'a Case, failures: Vec<Failure<'a>>) {
         self.cases.push((case, failures));
     }
@@ -47,7 +47,7 @@ impl<'a> Tally<'a> {
 pub struct Report<'a> {
     pub rules: &'a Path,
     pub cases: &'a Path,
-    pub tally: &'a Tally<'a>,
+    pub tally: &'a CaseResults<'a>,
     pub rule_set: &'a RuleSet,
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::answer::Answer;
 use super::case::{Action, Step};
-use super::format::Word;
+use super::format::StepKeyword;
 use crate::clock::{Clock, Timestamp};
 use crate::limiter::{Applied, CounterNames, Intent, Limiter, PlanBuilder, Policy, ReservationId, Reserve, Settlement};
 use crate::metrics::Metrics;
@@ -93,11 +93,11 @@ impl<'a> Simulation<'a> {
     }
 }
 
-fn intent(word: Option<Word>) -> Intent {
+fn intent(word: Option<StepKeyword>) -> Intent {
     match word {
-        Some(Word::Peek) => Intent::Peek,
-        Some(Word::Charge) => Intent::Charge,
-        Some(Word::Refund) => Intent::Refund,
+        Some(StepKeyword::Peek) => Intent::Peek,
+        Some(StepKeyword::Charge) => Intent::Charge,
+        Some(StepKeyword::Refund) => Intent::Refund,
         _ => Intent::Hit,
     }
 }

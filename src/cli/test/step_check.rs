@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::case::{Action, Expectation, Step};
 use super::elapsed::Elapsed;
-use super::format::{Word, WrittenExpectation, WrittenLimit, WrittenStep};
+use super::format::{RawExpectation, RawLimit, RawStep, StepKeyword};
 use crate::limiter::Settlement;
 use crate::rules::{Operation, RuleSet};
 
@@ -28,7 +28,7 @@ impl Fault {
 }
 
 /// The fields that an intent takes, and those of its answer.
-struct Form {
+struct IntentFields {
     name: &'static str,
     required: &'static [&'static str],
     optional: &'static [&'static str],
@@ -37,19 +37,19 @@ struct Form {
 
 const ANSWER: &[&str] = &["allowed", "remaining", "balance", "reset", "rule"];
 
-impl Form {
-    fn of(word: Option<Word>) -> Self {
+impl IntentFields {
+    fn of(word: Option<StepKeyword>) -> Self {
         let form = |name, required, optional, answer| Self { name, required, optional, answer };
         match word {
             None => form("a limit", &["limit"], &[], &[]),
-            Some(Word::Hit) => form("a hit", &["operation"], &["cost", "idempotencyKey"], ANSWER),
-            Some(Word::Peek) => form("a peek", &["operation"], &["cost"], ANSWER),
-            Some(Word::Charge) => form("a charge", &["operation"], &["cost", "idempotencyKey"], ANSWER),
-            Some(Word::Refund) => form("a refund", &["operation"], &["cost", "idempotencyKey"], ANSWER),
-            Some(Word::Reserve) => form("a reserve", &["operation"], &["cost", "ttl", "id"], ANSWER),
-            Some(Word::Commit) => form("a commit", &["id", "cost"], &[], &["remaining", "balance", "reset"]),
-            Some(Word::Release) => form("a release", &["id"], &[], &["allowed"]),
-            Some(Word::Renew) => form("a renew", &["id"], &["ttl"], &["allowed"]),
+            Some(StepKeyword::Hit) => form("a hit", &["operation"], &["cost", "idempotencyKey"], ANSWER),
+            Some(StepKeyword::Peek) => form("a peek", &["operation"], &["cost"], ANSWER),
+            Some(StepKeyword::Charge) => form("a charge", &["operation"], &["cost", "idempotencyKey"], ANSWER),
+            Some(StepKeyword::Refund) => form("a refund", &["operation"], &["cost", "idempotencyKey"], ANSWER),
+            Some(StepKeyword::Reserve) => form("a reserve", &["operation"], &["cost", "ttl", "id"], ANSWER),
+            Some(StepKeyword::Commit) => form("a commit", &["id", "cost"], &[], &["remaining", "balance", "reset"]),
+            Some(StepKeyword::Release) => form("a release", &["id"], &[], &["allowed"]),
+            Some(StepKeyword::Renew) => form("a renew", &["id"], &["ttl"], &["allowed"]),
         }
     }
 }
@@ -67,10 +67,10 @@ impl<'a> StepChecker<'a> {
     }
 
     /// Returns the checked step. If it has faults, adds them to `faults` and returns `None`.
-    pub fn check(&mut self, step: &WrittenStep, at: Elapsed, path: &str, faults: &mut Vec<Fault>) -> Option<Step> {
+    pub fn check(&mut self, step: &RawStep, at: Elapsed, path: &str, faults: &mut Vec<Fault>) -> Option<Step> {
         let before = faults.len();
-        let word = if step.limit.is_some() { None } else { Some(step.intent.unwrap_or(Word::Hit)) };
-        let form = Form::of(word);
+        let word = if step.limit.is_some() { None } else { Some(step.intent.unwrap_or(StepKeyword::Hit)) };
+        let form = IntentFields::of(word);
         check_fields(step, &form, path, faults);
         let operation = step.operation.as_ref().and_then(|pairs| read_operation(pairs, path, faults));
         if let Some(id) = &step.id {
@@ -86,9 +86,9 @@ impl<'a> StepChecker<'a> {
         Some(Step { at, word, action: action(step, word, operation)?, expect })
     }
 
-    fn check_id(&mut self, id: &str, word: Option<Word>, path: &str, faults: &mut Vec<Fault>) {
+    fn check_id(&mut self, id: &str, word: Option<StepKeyword>, path: &str, faults: &mut Vec<Fault>) {
         let path = format!("{path}.id");
-        if word != Some(Word::Reserve) {
+        if word != Some(StepKeyword::Reserve) {
             if !self.ids.contains(id) {
                 let what = format!("no step above reserves {id:?}");
                 faults.push(Fault::new(path, what, "give the step that reserves this id"));
@@ -99,14 +99,16 @@ impl<'a> StepChecker<'a> {
         }
     }
 
+    /// Returns the expected answer of a step. Adds a fault if it is empty, has a field that the intent's answer lacks, or names
+    /// an unknown rule.
     fn expectation(
         &self,
-        written: &WrittenExpectation,
-        form: &Form,
+        written: &RawExpectation,
+        form: &IntentFields,
         path: &str,
         faults: &mut Vec<Fault>,
     ) -> Expectation {
-        let WrittenExpectation { allowed, remaining, balance, reset, rule, error } = written;
+        let RawExpectation { allowed, remaining, balance, reset, rule, error } = written;
         let given = [
             ("allowed", allowed.is_some()),
             ("remaining", remaining.is_some()),
@@ -154,7 +156,7 @@ impl<'a> StepChecker<'a> {
     }
 }
 
-fn check_fields(step: &WrittenStep, form: &Form, path: &str, faults: &mut Vec<Fault>) {
+fn check_fields(step: &RawStep, form: &IntentFields, path: &str, faults: &mut Vec<Fault>) {
     let given = [
         ("intent", step.limit.is_some() && step.intent.is_some()),
         ("operation", step.operation.is_some()),
@@ -185,7 +187,7 @@ fn read_operation(pairs: &Map<String, Value>, path: &str, faults: &mut Vec<Fault
             None => {
                 is_valid = false;
                 let fix = format!("write it in quotes: {:?}", value.to_string());
-                faults.push(Fault::new(format!("{path}.operation.{key}"), "the value is not a text", fix));
+                faults.push(Fault::new(format!("{path}.operation.{key}"), "the value is not a string", fix));
             }
         }
     }
@@ -193,27 +195,27 @@ fn read_operation(pairs: &Map<String, Value>, path: &str, faults: &mut Vec<Fault
 }
 
 /// Returns the request of a step whose fields are valid.
-fn action(step: &WrittenStep, word: Option<Word>, operation: Option<Operation>) -> Option<Action> {
+fn action(step: &RawStep, word: Option<StepKeyword>, operation: Option<Operation>) -> Option<Action> {
     let ttl_seconds = step.ttl.map(|ttl| u32::try_from(ttl.whole_seconds()).unwrap_or(u32::MAX));
     let settle = |settlement| Some(Action::Settle { id: step.id.clone()?, settlement });
     match word {
         None => step.limit.as_ref().map(limit),
-        Some(Word::Hit | Word::Peek | Word::Charge | Word::Refund) => {
+        Some(StepKeyword::Hit | StepKeyword::Peek | StepKeyword::Charge | StepKeyword::Refund) => {
             Some(Action::Ask { operation: operation?, cost: step.cost, idempotency_key: step.idempotency_key.clone() })
         }
-        Some(Word::Reserve) => Some(Action::Reserve {
+        Some(StepKeyword::Reserve) => Some(Action::Reserve {
             operation: operation?,
             credits: step.cost.unwrap_or(1),
             ttl_seconds,
             id: step.id.clone(),
         }),
-        Some(Word::Commit) => settle(Settlement::Commit { cost: step.cost? }),
-        Some(Word::Release) => settle(Settlement::Release),
-        Some(Word::Renew) => settle(Settlement::Renew { ttl_seconds }),
+        Some(StepKeyword::Commit) => settle(Settlement::Commit { cost: step.cost? }),
+        Some(StepKeyword::Release) => settle(Settlement::Release),
+        Some(StepKeyword::Renew) => settle(Settlement::Renew { ttl_seconds }),
     }
 }
 
-fn limit(WrittenLimit { rule, actor, credits }: &WrittenLimit) -> Action {
+fn limit(RawLimit { rule, actor, credits }: &RawLimit) -> Action {
     let (rule, actor) = (rule.clone(), actor.clone());
     match *credits {
         Some(credits) => Action::SetLimit { rule, actor, credits },

@@ -36,13 +36,13 @@ impl CommitArgs {
     /// See [`CallArgs::run`].
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let request = Request::new("DIVVY.COMMIT").word(&self.reservation).option("COST", Some(self.cost));
-        self.call.run::<Committed>(&request, false)
+        self.call.run::<CommitAnswer>(&request, false)
     }
 }
 
 /// The answer to a commit.
 #[derive(Debug)]
-struct Committed {
+struct CommitAnswer {
     /// Credits left, negative if more were used than there were.
     balance: i64,
     /// Seconds until more credits are available.
@@ -51,13 +51,13 @@ struct Committed {
     status: String,
 }
 
-impl fmt::Display for Committed {
+impl fmt::Display for CommitAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.balance, self.reset_seconds, self.status)
     }
 }
 
-impl Answer for Committed {
+impl Answer for CommitAnswer {
     fn read(reply: &Frame) -> Option<Self> {
         let [balance, reset, status] = parts(reply)? else { return None };
         Some(Self { balance: integer(balance)?, reset_seconds: number(reset)?, status: text(status)? })

@@ -20,15 +20,15 @@ pub fn explain(client: &mut RespClient, pairs: &[String]) {
     let Ok(reply) = client.ask(&request) else { return };
     let lines: Vec<_> = parts(&reply).unwrap_or_default().iter().filter_map(text).collect();
     let rules: Vec<_> = lines.iter().filter_map(|line| rule_that_may_deny(line)).collect();
-    say(&describe(&rules, pairs));
+    print_on_stderr(&describe(&rules, pairs));
 }
 
 /// Prints that the line protocol does not name the rule.
 pub fn suggest_resp() {
-    say("denied; --server instead of --addr says by which rule\n");
+    print_on_stderr("denied; to see by which rule, use --server instead of --addr\n");
 }
 
-fn say(text: &str) {
+fn print_on_stderr(text: &str) {
     // The answer is already printed, so a failure here must not fail the command.
     let _ = io::stderr().write_all(text.as_bytes());
 }

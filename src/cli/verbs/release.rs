@@ -34,21 +34,21 @@ impl ReleaseArgs {
     /// See [`CallArgs::run`].
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let request = Request::new("DIVVY.RELEASE").word(&self.reservation);
-        self.call.run::<Released>(&request, self.exit_code)
+        self.call.run::<ReleaseAnswer>(&request, self.exit_code)
     }
 }
 
 /// Whether something was released.
 #[derive(Debug)]
-struct Released(bool);
+struct ReleaseAnswer(bool);
 
-impl fmt::Display for Released {
+impl fmt::Display for ReleaseAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl Answer for Released {
+impl Answer for ReleaseAnswer {
     fn read(reply: &Frame) -> Option<Self> {
         Some(Self(number(reply)? != 0))
     }

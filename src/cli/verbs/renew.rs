@@ -40,21 +40,21 @@ impl RenewArgs {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let request = Request::new("DIVVY.RENEW").word(&self.reservation);
         let request = request.option("TTL", self.ttl.map(Time::whole_seconds));
-        self.call.run::<Renewed>(&request, self.exit_code)
+        self.call.run::<RenewAnswer>(&request, self.exit_code)
     }
 }
 
 /// Seconds until the reservation expires, or 0 if it does not exist anymore.
 #[derive(Debug)]
-struct Renewed(u64);
+struct RenewAnswer(u64);
 
-impl fmt::Display for Renewed {
+impl fmt::Display for RenewAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl Answer for Renewed {
+impl Answer for RenewAnswer {
     fn read(reply: &Frame) -> Option<Self> {
         number(reply).map(Self)
     }

@@ -49,26 +49,26 @@ impl ReserveArgs {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let request = Request::new("DIVVY.RESERVE").operation(&self.operation).option("AMOUNT", Some(self.amount));
         let request = request.option("TTL", self.ttl.map(Time::whole_seconds)).option("ID", self.id.as_ref());
-        self.call.run::<Reserved>(&request, self.exit_code)
+        self.call.run::<ReserveAnswer>(&request, self.exit_code)
     }
 }
 
 /// The answer to a request for a reservation.
 #[derive(Debug)]
-struct Reserved {
+struct ReserveAnswer {
     verdict: Verdict,
     /// The reservation's id; `None` if nothing is reserved.
     id: Option<String>,
 }
 
-impl fmt::Display for Reserved {
+impl fmt::Display for ReserveAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.verdict.fmt(f)?;
         self.id.iter().try_for_each(|id| write!(f, " {id}"))
     }
 }
 
-impl Answer for Reserved {
+impl Answer for ReserveAnswer {
     fn read(reply: &Frame) -> Option<Self> {
         let [allowed, credit, reset, id] = parts(reply)? else { return None };
         Some(Self { verdict: Verdict::read_parts(allowed, credit, reset)?, id: text(id) })

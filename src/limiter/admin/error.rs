@@ -21,9 +21,9 @@ pub enum AdminError {
     Unlabeled(String),
     #[error("no rule has the operation '{0}'; write it as the rules file does, patterns included")]
     NoSuchOperation(String),
-    #[error("more than one rule has the operation '{0}'; give them labels, and ask by label")]
+    #[error("more than one rule has the operation '{0}'; give them labels, and name the rule by its label")]
     AmbiguousOperation(String),
-    #[error("rule '{0}' counts nothing: it allows all or denies all")]
+    #[error("rule '{0}' counts nothing: it allows everything or denies everything")]
     Uncounted(String),
     #[error("rule '{rule}' has one counter for all: the actor must be empty")]
     NoActors { rule: String },

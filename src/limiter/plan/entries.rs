@@ -82,8 +82,9 @@ impl OpenGroup {
         (self.start.entries..batch.len()).filter(|entry| self.apart.binary_search(entry).is_err())
     }
 
-    /// Adds the batch's last entry to the group: apart, as an entry of its own, or merged with the entry for the same
-    /// counter. Returns its index.
+    /// Decides whether the batch's last entry belongs to the group. A canary stays apart, and so does a settlement that is a
+    /// request of its own. If the group already has an entry for the same counter, both become one, under the lower limit.
+    /// Returns the index of the entry.
     fn admit(&mut self, last: usize, is_canary: bool, batch: &mut Batch) -> usize {
         let Some(Entry { limit, action, .. }) = batch.entry(last).cloned() else { return last };
         if is_canary || (action.is_settlement() && self.together == Together::Summed) {

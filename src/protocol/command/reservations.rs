@@ -150,10 +150,10 @@ mod tests {
             ("DIVVY.RENEW x TTL many", CommandError::not_positive("TTL", b"many")),
             ("DIVVY.RENEW x 5 TTL", CommandError::not_a_settling_option(b"5", "DIVVY.RENEW id [TTL seconds]")),
         ] {
-            let told = parsed(request);
+            let message = parsed(request);
             match error {
-                CommandError::WrongArity { .. } => assert!(told.contains("wrong number of arguments"), "{told}"),
-                error => assert_eq!(told, error.to_string(), "{request}"),
+                CommandError::WrongArity { .. } => assert!(message.contains("wrong number of arguments"), "{message}"),
+                error => assert_eq!(message, error.to_string(), "{request}"),
             }
         }
         for request in ["DIVVY.COMMIT x", "DIVVY.RELEASE", "DIVVY.RELEASE x y", "DIVVY.RENEW"] {

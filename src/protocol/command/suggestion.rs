@@ -5,7 +5,7 @@ use super::table::Spec;
 /// Prefix of divvy's own commands.
 const PREFIX: &str = "divvy.";
 /// Two names that are at least this similar (Jaro-Winkler, from 0 to 1) count as a misspelling.
-const ALIKE: f64 = 0.9;
+const MIN_SIMILARITY: f64 = 0.9;
 /// Longer than any name (bytes).
 const LONGEST_NAME: usize = 32;
 
@@ -20,7 +20,7 @@ pub(super) fn suggest(commands: &'static [Spec], name: &[u8]) -> Option<&'static
         return None;
     }
     let scored = own().map(|known| (strsim::jaro_winkler(known, &name), known));
-    let best = scored.filter(|(likeness, _)| *likeness >= ALIKE).reduce(|a, b| if b.0 > a.0 { b } else { a });
+    let best = scored.filter(|(likeness, _)| *likeness >= MIN_SIMILARITY).reduce(|a, b| if b.0 > a.0 { b } else { a });
     best.map(|(_, known)| known)
 }
 

@@ -53,13 +53,13 @@ fn addend_of_a_descriptor_wins_and_may_be_0() {
 
 #[test]
 fn descriptor_may_have_its_own_cost_and_may_give_back() {
-    let told = |hits_addend, is_negative_hits| {
+    let terms = |hits_addend, is_negative_hits| {
         let descriptor = RateLimitDescriptor { hits_addend, is_negative_hits, ..descriptor(&[("a", "b")]) };
         let ask = read(&request(5, descriptor)).unwrap().1;
         (ask.has_own_cost, ask.gives_back)
     };
     assert_eq!(
-        [told(None, false), told(Some(0), false), told(None, true)],
+        [terms(None, false), terms(Some(0), false), terms(None, true)],
         [(false, false), (true, false), (false, true)]
     );
 }
@@ -98,14 +98,14 @@ fn errors_name_the_invalid_part() {
 
 #[test]
 fn limit_has_a_unit_if_its_window_equals_one() {
-    let told = |credits, seconds: u64| {
+    let limit_of = |credits, seconds: u64| {
         let limit = Limit::FixedWindow(FixedWindow::new(credits, seconds * NANOS_PER_SECOND).unwrap());
-        let told = describe("api".into(), &limit);
-        (told.requests_per_unit, told.unit())
+        let described = describe("api".into(), &limit);
+        (described.requests_per_unit, described.unit())
     };
-    assert_eq!(told(5, 1), (5, Unit::Second));
-    assert_eq!(told(5, 7 * 86_400), (5, Unit::Week));
-    assert_eq!(told(5, 30 * 86_400), (5, Unit::Month));
-    assert_eq!(told(5, 90), (5, Unit::Unknown));
-    assert_eq!(told(u64::MAX, 60), (u32::MAX, Unit::Minute));
+    assert_eq!(limit_of(5, 1), (5, Unit::Second));
+    assert_eq!(limit_of(5, 7 * 86_400), (5, Unit::Week));
+    assert_eq!(limit_of(5, 30 * 86_400), (5, Unit::Month));
+    assert_eq!(limit_of(5, 90), (5, Unit::Unknown));
+    assert_eq!(limit_of(u64::MAX, 60), (u32::MAX, Unit::Minute));
 }

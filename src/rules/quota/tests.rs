@@ -126,5 +126,5 @@ fn lease_lasts_whole_seconds_up_to_thirty_days() {
         assert!(errors[0].to_string().contains("from 1 to 2592000"), "{}", errors[0]);
         assert_eq!(errors[0].setting(), "resetSeconds");
     }
-    assert_eq!(with(longest).to_string(), "allows 10 to run at once, each for 2592000 s (concurrency)");
+    assert_eq!(with(longest).to_string(), "allows 10 concurrent requests, each for 2592000 s (concurrency)");
 }

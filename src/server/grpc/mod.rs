@@ -36,7 +36,7 @@ use super::net::stream::{AnswerToOthers, Stream};
 use super::net::tls::Alpn;
 use super::wrong_port::Protocol;
 use crate::limiter::Limiter;
-use crate::metrics::{Limit, Task};
+use crate::metrics::{Bound, Task};
 use crate::protocol::envoy::DESCRIPTORS;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use crate::protocol::envoy::messages::kuadrant::service::ratelimit::v1::rate_limit_service_server as kuadrant_server;
@@ -114,7 +114,7 @@ async fn mark_too_long(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let refused = Status::from_header_map(response.headers());
     if refused.is_some_and(|status| status.code() == Code::OutOfRange) {
-        response.extensions_mut().insert(ErrorCount::Problem(Some(Limit::Body)));
+        response.extensions_mut().insert(ErrorCount::Problem(Some(Bound::Body)));
     }
     response
 }

@@ -13,7 +13,7 @@ use crate::limiter::{
     ErrorClass, Intent, Limiter, LimiterError, MAX_TOGETHER, Outcome, PlanBuilder, Refusal, RefusedMember, Report,
     Standing, Together, Verdict,
 };
-use crate::metrics::{FrontRequests, Limit as Bound, Metrics, RequestKind};
+use crate::metrics::{Bound, FrontRequests, Metrics, RequestKind};
 use crate::protocol::envoy::messages::envoy::config::core::v3::HeaderValue;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,

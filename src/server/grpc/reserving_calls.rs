@@ -85,7 +85,7 @@ mod tests {
     use crate::limiter::{CounterNames, Intent, Policy};
     use crate::metrics::Metrics;
     use crate::rules::Operation;
-    use crate::server::ended_early::{Dropped, WAYS, within_polls};
+    use crate::server::interruption::{DropMoment, WAYS, poll_then_drop};
     use crate::store::{Backend, MemoryStore};
 
     const LEASES: u64 = 3;
@@ -117,9 +117,9 @@ mod tests {
         assert_eq!(ask(&calls, "held", Intent::Enter).await, Some(LEASES - 1));
         for dropped in WAYS {
             for polls in 0.. {
-                let answer = within_polls(ask(&calls, "gone", Intent::Enter), polls, dropped).await;
+                let answer = poll_then_drop(ask(&calls, "gone", Intent::Enter), polls, dropped).await;
                 // The same id stands for the same lease, which another call has.
-                within_polls(ask(&calls, "held", Intent::Enter), polls, dropped).await;
+                poll_then_drop(ask(&calls, "held", Intent::Enter), polls, dropped).await;
                 // Lets the remaining tasks finish.
                 for _ in 0..100 {
                     tokio::task::yield_now().await;
@@ -142,7 +142,7 @@ mod tests {
         let calls = calls();
         for dropped in WAYS {
             for polls in 0.. {
-                let answer = within_polls(ask(&calls, "x", Intent::Enter), polls, dropped).await;
+                let answer = poll_then_drop(ask(&calls, "x", Intent::Enter), polls, dropped).await;
                 assert_eq!(ask(&calls, "x", Intent::Enter).await, Some(LEASES - 1));
                 for _ in 0..100 {
                     tokio::task::yield_now().await;
@@ -167,7 +167,7 @@ mod tests {
         builder.add(&[("job", "x"), ("id", "x")].into_iter().collect(), Intent::Enter, None);
         let first = calls.in_flight.enter(builder.plan().reservation_keys()).await;
         for _ in 0..5 {
-            assert_eq!(within_polls(ask(&calls, "x", Intent::Enter), 1, Dropped::Waiting).await, None);
+            assert_eq!(poll_then_drop(ask(&calls, "x", Intent::Enter), 1, DropMoment::Waiting).await, None);
         }
         assert_eq!(calls.in_flight.guard_count(), 1, "only the first call's");
         drop(first);

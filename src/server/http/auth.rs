@@ -35,7 +35,7 @@ async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
 
 /// Returns whether the client has the password, or needs none. Counts and logs nothing, because the router does that.
 pub fn lets_in(guard: Option<&Guard>, headers: &HeaderMap) -> bool {
-    guard.is_none_or(|guard| bearer_token(headers).is_some_and(|given| guard.knows(given)))
+    guard.is_none_or(|guard| bearer_token(headers).is_some_and(|given| guard.matches(given)))
 }
 
 /// Returns the text after `Bearer`, in any case. Returns `None` even if there are two such headers, because a proxy may have

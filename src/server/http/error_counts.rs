@@ -9,7 +9,7 @@ use axum::http::Extensions;
 use axum::middleware::Next;
 use axum::response::Response;
 
-use crate::metrics::{Limit, Metrics};
+use crate::metrics::{Bound, Metrics};
 
 /// How an error is counted.
 #[derive(Debug, Clone, Copy)]
@@ -17,7 +17,7 @@ pub enum ErrorCount {
     /// The password is missing or wrong.
     Unauthenticated,
     /// Any other error, and the limit that the request exceeded, if any.
-    Problem(Option<Limit>),
+    Problem(Option<Bound>),
 }
 
 /// Counts error responses. This is a middleware.

@@ -11,7 +11,7 @@ use tonic::Status;
 use super::error_counts::ErrorCount;
 use super::json_line::json_line;
 use crate::limiter::{ErrorClass, LimiterError, RefusedMember};
-use crate::metrics::Limit;
+use crate::metrics::Bound;
 use crate::server::error_text::{self, Terms};
 use crate::server::wrong_port::Protocol;
 
@@ -43,7 +43,7 @@ pub struct Problem {
     may_pass: bool,
     /// The limit that the request exceeded.
     #[serde(skip)]
-    limit: Option<Limit>,
+    limit: Option<Bound>,
 }
 
 fn as_number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
@@ -76,7 +76,7 @@ impl Problem {
     }
 
     /// Marks a problem with the limit that the request exceeded.
-    pub fn with_limit(self, limit: Limit) -> Self {
+    pub fn with_limit(self, limit: Bound) -> Self {
         Self { limit: Some(limit), ..self }
     }
 

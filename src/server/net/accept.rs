@@ -26,7 +26,7 @@ use super::stream::{AnswerToOthers, Greeting, Plain, Stream};
 use super::tls::{Alpn, NoHandshake, Tls};
 use super::workers::Workers;
 use crate::logging::LogThrottle;
-use crate::metrics::{FrontConnections, Limit, Metrics, Task};
+use crate::metrics::{Bound, FrontConnections, Metrics, Task};
 use crate::server::Limits;
 use crate::server::keep_running::keep_running;
 
@@ -193,7 +193,7 @@ impl Acceptor {
             };
             match secured {
                 Ok(stream) => front.serve(Stream::Tls(Box::new(stream)), peer, context).await,
-                Err(NoHandshake::TooSlow) => context.metrics.limits.reached(Limit::HandshakeTimeout),
+                Err(NoHandshake::TooSlow) => context.metrics.limits.reached(Bound::HandshakeTimeout),
                 Err(NoHandshake::Failed) => {}
             }
             drop((place, open));
@@ -203,10 +203,10 @@ impl Acceptor {
 
     fn refuse(&self, stream: TcpStream, peer: SocketAddr, full: ConnectionLimit, message: &[u8]) {
         let (reached, limit, from) = match full {
-            ConnectionLimit::Total => (Limit::Connections, self.limits.max_connections, ""),
+            ConnectionLimit::Total => (Bound::Connections, self.limits.max_connections, ""),
             ConnectionLimit::Address => {
                 let limit = self.limits.max_connections_per_address.unwrap_or(0);
-                (Limit::ConnectionsPerAddress, limit, " from one address")
+                (Bound::ConnectionsPerAddress, limit, " from one address")
             }
         };
         self.metrics.limits.reached(reached);

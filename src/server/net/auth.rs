@@ -92,7 +92,7 @@ impl Guard {
     }
 
     /// Returns whether `given` is the password. Does not count or log.
-    pub fn knows(&self, given: &[u8]) -> bool {
+    pub fn matches(&self, given: &[u8]) -> bool {
         self.password.matches(given)
     }
 

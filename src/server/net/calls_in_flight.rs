@@ -108,9 +108,9 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Woken(AtomicUsize);
+    struct WakeCounter(AtomicUsize);
 
-    impl Wake for Woken {
+    impl Wake for WakeCounter {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Relaxed);
         }
@@ -121,7 +121,7 @@ mod tests {
         const WAITERS: usize = 1_000;
         let calls = CallsInFlight::default();
         let mut guards = calls.enter(keys("a")).now_or_never().unwrap();
-        let woken = Arc::new(Woken::default());
+        let woken = Arc::new(WakeCounter::default());
         let waker = Waker::from(Arc::clone(&woken));
         let mut context = Context::from_waker(&waker);
         let mut waiting: Vec<_> = (0..WAITERS).map(|_| Box::pin(calls.enter(keys("a")))).collect();

@@ -23,7 +23,7 @@ use super::pool::{self, pooled};
 use super::progress::Progress;
 use super::session::{Cut, NextStep, Output, Session};
 use super::stream::Stream;
-use crate::metrics::{Limit, Metrics};
+use crate::metrics::{Bound, Metrics};
 
 /// Capacity reserved for each read, enough for a burst of a pipelining client (bytes).
 const READ_SIZE: usize = 16 * 1024;
@@ -122,7 +122,7 @@ enum Received {
     /// The client sends no more.
     End,
     /// The client has been silent, or unauthenticated, for too long.
-    Silence(Limit),
+    Silence(Bound),
     /// The server is closing.
     Closing,
     Cut(Cut),
@@ -152,7 +152,7 @@ impl Connection {
                         return Ok(());
                     }
                     if is_overdue {
-                        self.metrics.limits.reached(Limit::AuthTimeout);
+                        self.metrics.limits.reached(Bound::AuthTimeout);
                         return Ok(());
                     }
                 }
@@ -161,7 +161,7 @@ impl Connection {
                     self.metrics.limits.reached(limit);
                     return Ok(());
                 }
-                Received::Closing => return self.answer_the_last(session).await,
+                Received::Closing => return self.answer_remaining(session).await,
                 Received::Cut(cut) => {
                     if let Some(limit) = cut.limit() {
                         self.metrics.limits.reached(limit);
@@ -278,7 +278,7 @@ impl Connection {
     }
 
     /// Answers all requests that have arrived, without waiting for more.
-    async fn answer_the_last(&mut self, session: &mut impl Session) -> io::Result<()> {
+    async fn answer_remaining(&mut self, session: &mut impl Session) -> io::Result<()> {
         // A read sees new input only after the poller has run.
         tokio::task::yield_now().await;
         for _ in 0..LAST_READS {
@@ -299,7 +299,7 @@ impl Connection {
         let at_once = poll!(pin!(write_out(&mut self.stream, &self.output, &mut written)));
         match at_once {
             Poll::Ready(done) => done?,
-            Poll::Pending => self.write_on(written).await?,
+            Poll::Pending => self.write_rest(written).await?,
         }
         let mut output = std::mem::take(&mut self.output);
         if output.capacity() <= KEPT_CAPACITY {
@@ -310,7 +310,7 @@ impl Connection {
     }
     /// Writes the rest of the output to a slow client. The timeout is on progress, not on the whole output, so a slow client
     /// that reads is served.
-    async fn write_on(&mut self, mut written: usize) -> io::Result<()> {
+    async fn write_rest(&mut self, mut written: usize) -> io::Result<()> {
         self.account().map_err(|BudgetExceeded| io::ErrorKind::OutOfMemory)?;
         let mut progress = Progress::begin(self.timeouts.write, Instant::now(), self.stream.unsent());
         loop {
@@ -319,9 +319,9 @@ impl Connection {
             if let Ok(done) = timeout_at(progress.ends(), write).await {
                 return done;
             }
-            progress.gave(written - before);
-            if !progress.goes_on(Instant::now(), self.stream.unsent()) {
-                self.metrics.limits.reached(Limit::WriteTimeout);
+            progress.add_given(written - before);
+            if !progress.begin_next(Instant::now(), self.stream.unsent()) {
+                self.metrics.limits.reached(Bound::WriteTimeout);
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }
@@ -345,9 +345,9 @@ async fn write_out(stream: &mut Stream, output: &[u8], written: &mut usize) -> i
 /// Ends when the client has been silent, slow with a request, or unauthenticated for too long.
 async fn silence(timeouts: Timeouts, unfinished: Option<Instant>, admitted_by: Option<Instant>) -> Received {
     let bounds = [
-        timeouts.idle.map(|limit| (Instant::now() + limit, Received::Silence(Limit::IdleTimeout))),
+        timeouts.idle.map(|limit| (Instant::now() + limit, Received::Silence(Bound::IdleTimeout))),
         unfinished.map(|at| (at, Received::Cut(Cut::TooSlow(timeouts.request)))),
-        admitted_by.map(|at| (at, Received::Silence(Limit::AuthTimeout))),
+        admitted_by.map(|at| (at, Received::Silence(Bound::AuthTimeout))),
     ];
     match bounds.into_iter().flatten().min_by_key(|(at, _)| *at) {
         Some((at, ended)) => {

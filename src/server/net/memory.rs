@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use tokio::sync::Semaphore;
 
-use crate::metrics::{Limit, Metrics};
+use crate::metrics::{Bound, Metrics};
 
 /// Bytes of each buffer that do not count toward the budget.
 pub const FREE: usize = 32 * 1024;
@@ -83,7 +83,7 @@ impl Share {
             let more = bytes - self.held;
             let fits = |used: usize| used.checked_add(more).filter(|used| *used <= self.memory.limit);
             if self.memory.used.try_update(Relaxed, Relaxed, fits).is_err() {
-                self.memory.metrics.limits.reached(Limit::BufferMemory);
+                self.memory.metrics.limits.reached(Bound::BufferMemory);
                 return Err(BudgetExceeded);
             }
         } else if bytes < self.held {

@@ -29,7 +29,7 @@ impl Progress {
     }
 
     /// Records that the kernel was given `bytes` more.
-    pub fn gave(&mut self, bytes: usize) {
+    pub fn add_given(&mut self, bytes: usize) {
         self.given = self.given.saturating_add(bytes);
     }
 
@@ -40,7 +40,7 @@ impl Progress {
 
     /// Begins the next period with `unsent` bytes in the kernel's buffer. Returns whether the client read enough in the
     /// period that ends.
-    pub fn goes_on(&mut self, now: Instant, unsent: usize) -> bool {
+    pub fn begin_next(&mut self, now: Instant, unsent: usize) -> bool {
         let taken = self.unsent.saturating_add(self.given).saturating_sub(unsent);
         let is_enough = taken >= LEAST;
         *self = Self::begin(self.limit, now, unsent);
@@ -60,18 +60,21 @@ mod tests {
         let mut progress = Progress::begin(LIMIT, now, 1_000_000);
         assert_eq!(progress.ends(), now + LIMIT);
         let later = now + LIMIT;
-        assert!(progress.goes_on(later, 1_000_000 - LEAST));
+        assert!(progress.begin_next(later, 1_000_000 - LEAST));
         assert_eq!(progress.ends(), later + LIMIT);
-        assert!(!progress.goes_on(later + LIMIT, 1_000_001 - 2 * LEAST), "the bytes of the period before do not count");
+        assert!(
+            !progress.begin_next(later + LIMIT, 1_000_001 - 2 * LEAST),
+            "the bytes of the period before do not count"
+        );
     }
 
     #[tokio::test]
     async fn bytes_in_the_kernel_do_not_count_as_progress() {
         let now = Instant::now();
         let mut progress = Progress::begin(LIMIT, now, 1_000_000);
-        progress.gave(5_000);
-        assert!(!progress.goes_on(now + LIMIT, 1_005_000));
-        progress.gave(5_000);
-        assert!(progress.goes_on(now + 2 * LIMIT, 1_005_000));
+        progress.add_given(5_000);
+        assert!(!progress.begin_next(now + LIMIT, 1_005_000));
+        progress.add_given(5_000);
+        assert!(progress.begin_next(now + 2 * LIMIT, 1_005_000));
     }
 }

@@ -7,7 +7,7 @@ use bytes::BytesMut;
 
 use super::memory::{BudgetExceeded, Share, counted};
 use super::stream::Stream;
-use crate::metrics::Limit;
+use crate::metrics::Bound;
 
 /// A protocol's side of a connection.
 pub trait Session: Send {
@@ -44,9 +44,9 @@ pub enum Cut {
 
 impl Cut {
     /// Returns the limit whose metric counts the event. The budget for buffers counts its own.
-    pub fn limit(self) -> Option<Limit> {
+    pub fn limit(self) -> Option<Bound> {
         match self {
-            Self::TooSlow(_) => Some(Limit::RequestTimeout),
+            Self::TooSlow(_) => Some(Bound::RequestTimeout),
             Self::NoMemory => None,
         }
     }

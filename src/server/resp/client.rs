@@ -128,6 +128,8 @@ impl Client {
         if is_user && self.gate.open(credentials.password) { Ok(()) } else { Err(WRONG_PASSWORD) }
     }
 
+    /// Answers `HELLO`: authenticates, switches the protocol's version, names the connection, and describes the server. Changes
+    /// nothing if the client does not authenticate and has to.
     fn hello(&mut self, hello: Hello, output: &mut Vec<u8>) {
         let admitted = match hello.credentials {
             Some(credentials) => self.admit(credentials),

@@ -2,7 +2,7 @@
 
 use super::counts;
 use crate::limiter::{Limiter, LimiterError};
-use crate::metrics::Limit;
+use crate::metrics::Bound;
 use crate::protocol::command::CommandError;
 use crate::protocol::resp::{Arguments, ProtocolError, ReplyWriter, Version};
 use crate::server::error_text::{self, Terms};
@@ -28,23 +28,23 @@ pub fn refuse(limiter: &Limiter, version: Version, error: &str, is_muted: bool, 
 /// Counts an invalid request, and writes the error.
 pub fn write_error(limiter: &Limiter, version: Version, request: Arguments, error: CommandError, output: &mut Vec<u8>) {
     if let CommandError::TooManyPairs { .. } = error {
-        count_limit(limiter, Some(Limit::Pairs));
+        count_limit(limiter, Some(Bound::Pairs));
     }
     counts::count_command_error(&limiter.metrics().errors, request, &error);
     ReplyWriter::new(output, version).error(error);
 }
 
 /// Returns the limit that a request exceeded, if any. A length that is not a number counts, too.
-pub fn exceeded_limit(error: &ProtocolError) -> Option<Limit> {
+pub fn exceeded_limit(error: &ProtocolError) -> Option<Bound> {
     match error {
-        ProtocolError::ArrayLength | ProtocolError::UnauthenticatedArrayLength => Some(Limit::Arguments),
-        ProtocolError::BulkLength | ProtocolError::UnauthenticatedBulkLength => Some(Limit::Argument),
-        ProtocolError::RequestTooBig | ProtocolError::InlineTooBig => Some(Limit::Request),
+        ProtocolError::ArrayLength | ProtocolError::UnauthenticatedArrayLength => Some(Bound::Arguments),
+        ProtocolError::BulkLength | ProtocolError::UnauthenticatedBulkLength => Some(Bound::Argument),
+        ProtocolError::RequestTooBig | ProtocolError::InlineTooBig => Some(Bound::Request),
         _ => None,
     }
 }
 
-pub fn count_limit(limiter: &Limiter, limit: Option<Limit>) {
+pub fn count_limit(limiter: &Limiter, limit: Option<Bound>) {
     if let Some(limit) = limit {
         limiter.metrics().limits.reached(limit);
     }

@@ -35,12 +35,12 @@ impl Fixture {
         fs::rename(other, self.file.path()).unwrap();
     }
 
-    fn look(&mut self) {
-        self.file.look(&Arc::downgrade(&self.limiter));
+    fn reload_if_changed(&mut self) {
+        self.file.reload_if_changed(&Arc::downgrade(&self.limiter));
     }
 
-    fn load_again(&mut self) {
-        self.file.load_again(&Arc::downgrade(&self.limiter));
+    fn reload(&mut self) {
+        self.file.reload(&Arc::downgrade(&self.limiter));
     }
 
     /// Returns the credits that the rules in force allow.
@@ -59,14 +59,14 @@ impl Fixture {
 #[test]
 fn file_is_loaded_once_it_stops_changing() {
     let mut fixture = Fixture::new();
-    fixture.look();
+    fixture.reload_if_changed();
     assert_eq!(fixture.metric("divvy_config_version"), "1");
     for credits in [2, 3, 4] {
         fixture.write(&rules(credits));
-        fixture.look();
+        fixture.reload_if_changed();
         assert_eq!(fixture.credits(), 1, "the file is being written");
     }
-    fixture.look();
+    fixture.reload_if_changed();
     assert_eq!(fixture.credits(), 4);
     assert_eq!(fixture.metric("divvy_config_version"), "2");
 }
@@ -75,10 +75,10 @@ fn file_is_loaded_once_it_stops_changing() {
 fn requested_load_does_not_wait_for_the_file_to_settle() {
     let mut fixture = Fixture::new();
     fixture.write(&rules(2));
-    fixture.load_again();
+    fixture.reload();
     assert_eq!(fixture.credits(), 2);
-    fixture.look();
-    fixture.look();
+    fixture.reload_if_changed();
+    fixture.reload_if_changed();
     assert_eq!(fixture.metric("divvy_config_version"), "2", "it has not changed since");
 }
 
@@ -92,13 +92,13 @@ fn metrics_report_failed_and_successful_loads() {
     assert_eq!(state(&fixture), "1 0 1");
     assert_eq!(fixture.metric("divvy_config_last_failure_timestamp_seconds"), "0");
     fixture.write("[default]\n");
-    fixture.load_again();
+    fixture.reload();
     assert_eq!((state(&fixture).as_str(), fixture.credits()), ("0 1 1", 1));
     assert_ne!(fixture.metric("divvy_config_last_failure_timestamp_seconds"), "0");
 
     let loaded_at = fixture.metric("divvy_config_last_success_timestamp_seconds");
     fixture.write(&rules(1));
-    fixture.load_again();
+    fixture.reload();
     assert_eq!(state(&fixture), "1 1 1", "the rules in force agree with the file again");
     assert_ne!(fixture.metric("divvy_config_last_success_timestamp_seconds"), loaded_at);
 }

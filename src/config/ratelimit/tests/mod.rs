@@ -21,9 +21,9 @@ fn import_texts(files: &[(&str, &str)]) -> (Result<Vec<Rule>, ()>, String) {
 }
 
 fn refused(text: &str) -> String {
-    let (rules, said) = import_texts(&[("rules.yaml", text)]);
-    assert!(rules.is_err(), "{text}: {said}");
-    said
+    let (rules, report) = import_texts(&[("rules.yaml", text)]);
+    assert!(rules.is_err(), "{text}: {report}");
+    report
 }
 
 /// Compares the rules of a file next to this one, and the report on it, with the files of that name plus `.ini` and
@@ -32,13 +32,13 @@ macro_rules! golden {
     ($($test:ident: $file:literal,)*) => {$(
         #[test]
         fn $test() {
-            let (rules, said) = import_texts(&[($file, include_str!(concat!("../golden/", $file)))]);
+            let (rules, report) = import_texts(&[($file, include_str!(concat!("../golden/", $file)))]);
             let rules = rules.unwrap();
             let ini = write(&rules, Format::Ini).unwrap();
             parse(&ini, Format::Ini, "rules.ini").unwrap();
             parse(&write(&rules, Format::Json).unwrap(), Format::Json, "rules.json").unwrap();
             assert_eq!(ini, include_str!(concat!("../golden/", $file, ".ini")));
-            assert_eq!(said, include_str!(concat!("../golden/", $file, ".report")));
+            assert_eq!(report, include_str!(concat!("../golden/", $file, ".report")));
         }
     )*};
 }
@@ -61,13 +61,13 @@ fn domains_of_several_files_stay_separate() {
         format!("domain: {domain}\ndescriptors: [{{key: a, rate_limit: {{unit: day, requests_per_unit: 1}}}}]")
     };
     let (one, other) = (file("one"), file("other"));
-    let (rules, said) = import_texts(&[("1.yaml", &one), ("2.yaml", &other)]);
+    let (rules, report) = import_texts(&[("1.yaml", &one), ("2.yaml", &other)]);
     let headers: Vec<_> = rules.unwrap().iter().map(Rule::to_string).collect();
-    assert_eq!((headers.join(", ").as_str(), said.as_str()), ("domain=one a=*, domain=other a=*, default", ""));
-    let (rules, said) = import_texts(&[("1.yaml", &one), ("2.yaml", &one)]);
+    assert_eq!((headers.join(", ").as_str(), report.as_str()), ("domain=one a=*, domain=other a=*, default", ""));
+    let (rules, report) = import_texts(&[("1.yaml", &one), ("2.yaml", &one)]);
     assert!(rules.is_err());
     assert_eq!(
-        said,
+        report,
         "left out: 2.yaml: the domain \"one\" is in 1.yaml, too; put all descriptors of a domain in one file\n"
     );
 }
@@ -85,11 +85,11 @@ fn invalid_configuration_is_rejected_with_its_line() {
 
 #[test]
 fn null_counts_as_missing() {
-    let (rules, said) =
+    let (rules, report) =
         import_texts(&[("a.yaml", "domain: a\ndescriptors:\n  - key: k\n    value: ~\n    rate_limit:\n")]);
-    assert_eq!((rules.unwrap().len(), said.as_str()), (1, ""));
-    let (rules, said) = import_texts(&[("a.yaml", "domain: a\ndescriptors:\n")]);
-    assert_eq!((rules.unwrap().len(), said.as_str()), (1, ""));
+    assert_eq!((rules.unwrap().len(), report.as_str()), (1, ""));
+    let (rules, report) = import_texts(&[("a.yaml", "domain: a\ndescriptors:\n")]);
+    assert_eq!((rules.unwrap().len(), report.as_str()), (1, ""));
 }
 
 #[test]
@@ -119,19 +119,19 @@ fn single_quota_of_a_domain_becomes_an_ordinary_limit() {
     let unlimited = "{key: n, quota_mode: true, rate_limit: {unlimited: true}}".to_owned();
     let file = domain(&[&quota, &ordinary, &idle, &unlimited]);
     let other = file.replace("domain: a", "domain: b");
-    let (rules, said) = import_texts(&[("1.yaml", &file), ("2.yaml", &other)]);
+    let (rules, report) = import_texts(&[("1.yaml", &file), ("2.yaml", &other)]);
     let expected = ["domain=a k=x", "domain=a l=*", "domain=b k=x", "domain=b l=*"];
     assert_eq!(counted(&rules.unwrap()), expected.map(|rule| (rule.to_owned(), false)));
-    assert!(!said.contains("left out"), "{said}");
-    assert!(said.contains("1.yaml:5: [domain=a m=*] `quota_mode` has no effect on an entry without `rate_limit`"));
-    assert!(said.contains("1.yaml:6: [domain=a n=*] `quota_mode` has no effect on an unlimited entry"), "{said}");
+    assert!(!report.contains("left out"), "{report}");
+    assert!(report.contains("1.yaml:5: [domain=a m=*] `quota_mode` has no effect on an entry without `rate_limit`"));
+    assert!(report.contains("1.yaml:6: [domain=a n=*] `quota_mode` has no effect on an unlimited entry"), "{report}");
 }
 
 #[test]
 fn single_quota_that_a_request_can_send_twice_causes_a_warning() {
-    let (rules, said) = import_texts(&[("a.yaml", &domain(&[&format!("{{key: k, quota_mode: true, {LIMIT}}}")]))]);
+    let (rules, report) = import_texts(&[("a.yaml", &domain(&[&format!("{{key: k, quota_mode: true, {LIMIT}}}")]))]);
     assert_eq!(counted(&rules.unwrap()), [("domain=a k=*".to_owned(), false)]);
-    assert!(said.starts_with("warning: a.yaml:3: [domain=a k=*] `quota_mode` becomes an ordinary limit"), "{said}");
+    assert!(report.starts_with("warning: a.yaml:3: [domain=a k=*] `quota_mode` becomes an ordinary limit"), "{report}");
 }
 
 #[test]
@@ -148,20 +148,20 @@ fn several_quotas_of_a_domain_are_rejected_each_with_its_line() {
         (vec![quota("k"), format!("{{key: l, shadow_mode: true, quota_mode: true, {LIMIT}}}")], vec![3]),
     ] {
         let entries: Vec<&str> = entries.iter().map(String::as_str).collect();
-        let (rules, said) = import_texts(&[("a.yaml", &domain(&entries))]);
-        assert!(counted(&rules.unwrap()).iter().all(|(_, is_canary)| *is_canary), "{said}");
-        let refused = said.lines().filter(|line| line.contains("`quota_mode` is also set on line"));
+        let (rules, report) = import_texts(&[("a.yaml", &domain(&entries))]);
+        assert!(counted(&rules.unwrap()).iter().all(|(_, is_canary)| *is_canary), "{report}");
+        let refused = report.lines().filter(|line| line.contains("`quota_mode` is also set on line"));
         let refused: Vec<u32> = refused.map(|line| line.split(':').nth(2).unwrap().parse().unwrap()).collect();
-        assert_eq!(refused, lines, "{said}");
+        assert_eq!(refused, lines, "{report}");
     }
     let one_line = format!("domain: a\ndescriptors: [{}, {}]", quota("k"), quota("l"));
-    let (rules, said) = import_texts(&[("a.yaml", &one_line)]);
-    assert_eq!((counted(&rules.unwrap()), said.matches("the limit is left out").count()), (vec![], 2), "{said}");
+    let (rules, report) = import_texts(&[("a.yaml", &one_line)]);
+    assert_eq!((counted(&rules.unwrap()), report.matches("the limit is left out").count()), (vec![], 2), "{report}");
 }
 
 #[test]
 fn single_quota_in_shadow_mode_becomes_a_canary() {
     let both = format!("{{key: k, value: x, shadow_mode: true, quota_mode: true, {LIMIT}}}");
-    let (rules, said) = import_texts(&[("a.yaml", &domain(&[&both]))]);
-    assert_eq!((counted(&rules.unwrap()), said.as_str()), (vec![("domain=a k=x".to_owned(), true)], ""));
+    let (rules, report) = import_texts(&[("a.yaml", &domain(&[&both]))]);
+    assert_eq!((counted(&rules.unwrap()), report.as_str()), (vec![("domain=a k=x".to_owned(), true)], ""));
 }

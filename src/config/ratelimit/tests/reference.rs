@@ -191,13 +191,13 @@ fn find_limit(rules: &RuleSet, descriptor: &[(String, String)]) -> Option<(u64, 
 }
 
 /// Returns the numbers of the lines whose problems contain any of `phrases`.
-fn lines_with(said: &str, phrases: &[&str]) -> HashSet<usize> {
-    let said = said.lines().filter(|line| phrases.iter().any(|phrase| line.contains(phrase)));
-    said.map(|line| line.split(':').nth(2).unwrap().parse().unwrap()).collect()
+fn lines_with(report: &str, phrases: &[&str]) -> HashSet<usize> {
+    let report = report.lines().filter(|line| phrases.iter().any(|phrase| line.contains(phrase)));
+    report.map(|line| line.split(':').nth(2).unwrap().parse().unwrap()).collect()
 }
 
 /// A random configuration, and the rules converted from it.
-struct Converted {
+struct ConvertedConfig {
     rules: RuleSet,
     /// Context for failure messages: the configuration, the report on it, and the rules.
     context: String,
@@ -206,16 +206,16 @@ struct Converted {
     known: HashSet<Vec<String>>,
 }
 
-impl Converted {
+impl ConvertedConfig {
     fn new(entries: &mut [Entry]) -> Result<Self, TestCaseError> {
         let yaml = to_yaml(entries);
-        let (rules, said) = import_texts(&[("r.yaml", &yaml)]);
+        let (rules, report) = import_texts(&[("r.yaml", &yaml)]);
         let ini = write(&rules.unwrap(), Format::Ini).unwrap();
-        let context = format!("{yaml}\n{said}\n{ini}");
+        let context = format!("{yaml}\n{report}\n{ini}");
         let loaded = parse(&ini, Format::Ini, "r.ini");
         let rules = loaded.map_err(|report| TestCaseError::fail(format!("{report}\n{ini}")))?.rules;
-        let reported = lines_with(&said, &["left out", "unreachable"]);
-        let without_nested = lines_with(&said, &["and everything in it is left out", "unreachable"]);
+        let reported = lines_with(&report, &["left out", "unreachable"]);
+        let without_nested = lines_with(&report, &["and everything in it is left out", "unreachable"]);
         let mut known = HashSet::new();
         sequences(entries, &without_nested, &[], &mut known);
         Ok(Self { rules, context, reported, known })
@@ -234,7 +234,7 @@ proptest! {
         mut entries in entries_strategy(2),
         descriptors in prop::collection::vec(descriptor_strategy(), 1..40),
     ) {
-        let converted = Converted::new(&mut entries)?;
+        let converted = ConvertedConfig::new(&mut entries)?;
         let (mut by_ratelimit, mut by_divvy) = (HashMap::new(), HashMap::new());
         for descriptor in &descriptors {
             let found = look_up(&entries, descriptor);
@@ -264,7 +264,7 @@ proptest! {
         mut entries in entries_strategy(1),
         requests in prop::collection::vec(prop::collection::vec((descriptor_strategy(), any::<bool>()), 1..5), 1..40),
     ) {
-        let converted = Converted::new(&mut entries)?;
+        let converted = ConvertedConfig::new(&mut entries)?;
         for request in &requests {
             let found: Vec<_> = request.iter().map(|(descriptor, _)| look_up(&entries, descriptor)).collect();
             if !found.iter().zip(request).all(|(found, (descriptor, _))| converted.must_be_exact(found, descriptor)) {

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_path_to_error::{Path, Segment};
 
 use super::object::Object;
-use crate::metrics::Limit;
+use crate::metrics::Bound;
 use crate::server::http::problem::Problem;
 
 /// Reads a JSON body of at most `max` bytes.
@@ -65,7 +65,7 @@ where
 
 fn too_long(max: usize) -> Problem {
     let detail = format!("the body is longer than {max} bytes (--max-body)");
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).with_limit(Limit::Body)
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).with_limit(Bound::Body)
 }
 
 /// Returns whether the content type is JSON. No other type is accepted, because a web page can post other types to

@@ -14,7 +14,7 @@ use super::json::Json;
 use super::object::Object;
 use super::state::Api;
 use crate::limiter::{Intent, MAX_TOGETHER, Payload, PlanBuilder, Refusal, Report, Together};
-use crate::metrics::Limit;
+use crate::metrics::Bound;
 use crate::rules::Operation;
 use crate::server::http::problem::Problem;
 use crate::server::net::origin;
@@ -58,7 +58,7 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
     let request: HitsRequest = body::parse(&body)?;
     if request.hits.len() > max_hits {
         let problem = Problem::bad_request(format!("more than {max_hits} hits (--max-hits)"));
-        return Err(problem.with_limit(Limit::Hits).at("/hits"));
+        return Err(problem.with_limit(Bound::Hits).at("/hits"));
     }
     if request.atomic && request.hits.len() > MAX_TOGETHER {
         let problem = Problem::bad_request(format!("more than {MAX_TOGETHER} hits cannot be taken together"));

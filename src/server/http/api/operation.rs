@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
-use crate::metrics::Limit;
+use crate::metrics::Bound;
 use crate::rules::Operation;
 use crate::server::http::problem::Problem;
 
@@ -26,7 +26,7 @@ impl Pairs<'_> {
         // The number is checked first, because finding a repeated key compares each key with all others.
         if self.0.len() > max_pairs {
             return Err(Problem::bad_request(format!("more than {max_pairs} pairs"))
-                .with_limit(Limit::Pairs)
+                .with_limit(Bound::Pairs)
                 .at(pointer));
         }
         operation.clear();

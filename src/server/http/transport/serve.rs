@@ -25,7 +25,7 @@ use super::timed::TimedStream;
 use super::unsent_replies::UnsentReplies;
 use super::wakes::Wakes;
 use crate::logging::{Escaped, LogThrottle};
-use crate::metrics::Limit;
+use crate::metrics::Bound;
 use crate::server::net::connection::{ConnectionContext, Timeouts};
 use crate::server::net::memory::BudgetExceeded;
 use crate::server::net::origin;
@@ -120,7 +120,7 @@ pub async fn serve_routes(
     if let Err(error) = served {
         let error_of_http = error.downcast_ref::<hyper::Error>();
         if error_of_http.is_some_and(hyper::Error::is_timeout) {
-            metrics.limits.reached(Limit::RequestTimeout);
+            metrics.limits.reached(Bound::RequestTimeout);
         }
         if error_of_http.is_some_and(is_flood) {
             FLOODED.say(|more| {
@@ -137,7 +137,7 @@ pub async fn serve_routes(
 /// Reason to end a connection.
 enum ConnectionEnd {
     Closing,
-    Passed(Limit),
+    Passed(Bound),
 }
 
 async fn over(
@@ -149,8 +149,8 @@ async fn over(
     tokio::select! {
         biased;
         () = closing.cancelled() => ConnectionEnd::Closing,
-        () = no_request(has_begun, timeouts.request) => ConnectionEnd::Passed(Limit::RequestTimeout),
-        () = unsent.stalled(timeouts.write) => ConnectionEnd::Passed(Limit::WriteTimeout),
+        () = no_request(has_begun, timeouts.request) => ConnectionEnd::Passed(Bound::RequestTimeout),
+        () = unsent.stalled(timeouts.write) => ConnectionEnd::Passed(Bound::WriteTimeout),
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::read_budget::ReadBudget;
-use crate::metrics::{Limit, Metrics};
+use crate::metrics::{Bound, Metrics};
 use crate::server::net::connection::Timeouts;
 use crate::server::net::progress::Progress;
 use crate::server::net::stream::Stream;
@@ -47,8 +47,8 @@ impl TimedStream {
         });
         loop {
             ready!(blocked.timer.as_mut().poll(context));
-            if !blocked.progress.goes_on(Instant::now(), self.stream.unsent()) {
-                return Poll::Ready(passed(&self.metrics, Limit::WriteTimeout));
+            if !blocked.progress.begin_next(Instant::now(), self.stream.unsent()) {
+                return Poll::Ready(passed(&self.metrics, Bound::WriteTimeout));
             }
             blocked.timer.as_mut().reset(blocked.progress.ends());
         }
@@ -59,7 +59,7 @@ impl TimedStream {
         match polled {
             Poll::Ready(written) => {
                 if let (Some(blocked), Ok(bytes)) = (&mut self.blocked, &written) {
-                    blocked.progress.gave(*bytes);
+                    blocked.progress.add_given(*bytes);
                 }
                 Poll::Ready(written)
             }
@@ -79,7 +79,7 @@ impl TimedStream {
     }
 }
 
-fn passed(metrics: &Metrics, limit: Limit) -> io::Error {
+fn passed(metrics: &Metrics, limit: Bound) -> io::Error {
     metrics.limits.reached(limit);
     io::ErrorKind::TimedOut.into()
 }
@@ -94,7 +94,7 @@ impl AsyncRead for TimedStream {
         let Some(limit) = timed.timeouts.idle else { return Poll::Pending };
         ready!(timed.silence.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context));
         timed.silence = None;
-        Poll::Ready(Err(passed(&timed.metrics, Limit::IdleTimeout)))
+        Poll::Ready(Err(passed(&timed.metrics, Bound::IdleTimeout)))
     }
 }
 

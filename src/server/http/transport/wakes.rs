@@ -100,21 +100,21 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Woken(AtomicUsize);
+    struct WakeCounter(AtomicUsize);
 
-    impl Wake for Woken {
+    impl Wake for WakeCounter {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Relaxed);
         }
     }
 
     /// A body that wakes its sender for each frame that is taken, and while it has no frame.
-    struct Sent {
+    struct SenderBody {
         pieces: VecDeque<&'static str>,
         sender: Waker,
     }
 
-    impl Body for Sent {
+    impl Body for SenderBody {
         type Data = Bytes;
         type Error = Infallible;
 
@@ -133,11 +133,11 @@ mod tests {
 
     /// Returns how often a task that polls a body is woken. `of` selects the sender's waker.
     fn woken(pieces: &[&'static str], polls: usize, of: impl Fn(&Waker) -> Waker) -> usize {
-        let woken = Arc::new(Woken::default());
+        let woken = Arc::new(WakeCounter::default());
         let task = Waker::from(Arc::clone(&woken));
         let mut connection = poll_fn(|context| {
             let pieces = pieces.iter().copied().collect();
-            let mut body = Sent { pieces, sender: of(context.waker()) };
+            let mut body = SenderBody { pieces, sender: of(context.waker()) };
             for _ in 0..polls {
                 let _ = poll_frame(&mut body, context);
             }
@@ -156,12 +156,12 @@ mod tests {
 
     #[test]
     fn other_tasks_wake_the_task_at_any_time() {
-        let other = Arc::new(Woken::default());
+        let other = Arc::new(WakeCounter::default());
         let of = |_: &Waker| Waker::from(Arc::clone(&other));
         assert_eq!(woken(&["all"], 1, of), 0);
         assert_eq!(other.0.load(Relaxed), 1);
         // The sender is on another thread.
-        let elsewhere = Arc::new(Woken::default());
+        let elsewhere = Arc::new(WakeCounter::default());
         let task = Waker::from(Arc::clone(&elsewhere));
         let mut connection = poll_fn(|context| {
             let _taking = TakeGuard::begin(context.waker());

@@ -11,9 +11,9 @@ use crate::server::net::memory::BufferMemory;
 use crate::server::net::stream::{Greeting, Plain};
 
 /// A session that counts its input.
-struct Counting(Arc<AtomicUsize>);
+struct CountingSession(Arc<AtomicUsize>);
 
-impl Session for Counting {
+impl Session for CountingSession {
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Output<'_>) -> NextStep {
         self.0.fetch_add(input.len(), Relaxed);
         input.clear();
@@ -47,7 +47,7 @@ async fn client_that_never_pauses_does_not_starve_others() {
         let counted = Arc::new(AtomicUsize::new(0));
         let context =
             ConnectionContext { closing: closing.clone(), memory: memory.share(), metrics: Arc::clone(&metrics) };
-        let served = tokio::spawn(serve(stream, Counting(Arc::clone(&counted)), timeouts, context));
+        let served = tokio::spawn(serve(stream, CountingSession(Arc::clone(&counted)), timeouts, context));
         (counted, served)
     };
     let ((greedy, mut greedy_client), (modest, mut modest_client)) = (connected().await, connected().await);

@@ -47,7 +47,7 @@ pub enum NoHandshake {
 pub struct Tls {
     current: ArcSwap<Configs>,
     failed: Counter,
-    asks_for_certificates: bool,
+    requires_certificates: bool,
 }
 
 /// Configurations with the same certificate, one for each choice of protocols.
@@ -67,8 +67,8 @@ impl Configs {
 
 impl Tls {
     /// Returns whether clients need a certificate.
-    pub fn asks_for_certificates(&self) -> bool {
-        self.asks_for_certificates
+    pub fn requires_certificates(&self) -> bool {
+        self.requires_certificates
     }
 
     /// Performs the handshake.

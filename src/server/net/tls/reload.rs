@@ -29,8 +29,8 @@ impl Reloader {
     pub fn start(files: Files, failed: Counter) -> Result<Self, TlsError> {
         let contents = files.read()?;
         let configs = Configs::new(files.configure(&contents)?);
-        let asks_for_certificates = files.client_ca.is_some();
-        let tls = Arc::new(Tls { current: ArcSwap::from_pointee(configs), failed, asks_for_certificates });
+        let requires_certificates = files.client_ca.is_some();
+        let tls = Arc::new(Tls { current: ArcSwap::from_pointee(configs), failed, requires_certificates });
         Ok(Self { tls, files, seen: Ok(contents), is_judged: true })
     }
 
@@ -45,7 +45,7 @@ impl Reloader {
     ///
     /// # Errors
     /// The files cannot be used. Returned once for the same contents. The previous files stay in use.
-    pub fn look(&mut self, at_once: bool) -> Option<Result<(), String>> {
+    pub fn reload_if_changed(&mut self, at_once: bool) -> Option<Result<(), String>> {
         let seen = self.files.read().map_err(|error| error.to_string());
         let is_new = seen != self.seen;
         if is_new {
@@ -90,22 +90,25 @@ mod tests {
         let mut reloader = Reloader::start(files.clone(), Metrics::new().access.tls_handshakes_failed.clone()).unwrap();
         let current = |reloader: &Reloader| reloader.tls.current.load_full();
         let first = current(&reloader);
-        assert_eq!([reloader.look(false), reloader.look(false)], [None, None]);
+        assert_eq!([reloader.reload_if_changed(false), reloader.reload_if_changed(false)], [None, None]);
 
         renew(&files);
-        assert_eq!([reloader.look(false), reloader.look(false), reloader.look(false)], [None, Some(Ok(())), None]);
+        assert_eq!(
+            [reloader.reload_if_changed(false), reloader.reload_if_changed(false), reloader.reload_if_changed(false)],
+            [None, Some(Ok(())), None]
+        );
         let second = current(&reloader);
         assert!(!Arc::ptr_eq(&first, &second));
 
         fs::remove_file(&files.key).unwrap();
-        assert_eq!(reloader.look(false), None);
-        assert!(matches!(reloader.look(false), Some(Err(reason)) if reason.contains("cannot read")));
-        assert_eq!([reloader.look(false), reloader.look(false)], [None, None]);
-        assert!(matches!(reloader.look(true), Some(Err(_))), "a requested check reports the error again");
+        assert_eq!(reloader.reload_if_changed(false), None);
+        assert!(matches!(reloader.reload_if_changed(false), Some(Err(reason)) if reason.contains("cannot read")));
+        assert_eq!([reloader.reload_if_changed(false), reloader.reload_if_changed(false)], [None, None]);
+        assert!(matches!(reloader.reload_if_changed(true), Some(Err(_))), "a requested check reports the error again");
         assert!(Arc::ptr_eq(&second, &current(&reloader)));
 
         renew(&files);
-        assert_eq!(reloader.look(true), Some(Ok(())));
+        assert_eq!(reloader.reload_if_changed(true), Some(Ok(())));
         assert!(!Arc::ptr_eq(&second, &current(&reloader)));
     }
 }

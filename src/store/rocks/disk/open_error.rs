@@ -10,7 +10,7 @@ use super::format::FORMAT;
 pub enum OpenError {
     /// Another process holds the directory's lock.
     #[error(
-        "{0} is in use by another process; stop that one (only one divvy may serve a data directory), or choose another --data-dir"
+        "{0} is in use by another process; stop that process (only one divvy may serve a data directory), or choose another --data-dir"
     )]
     InUse(PathBuf),
     /// The directory has files, but does not belong to divvy.
@@ -50,7 +50,7 @@ pub enum OpenError {
     },
     /// The directory is a backup, which must be restored first.
     #[error(
-        "{0} is a backup; make a data directory of it with `divvy restore {0} --data-dir DIR`, and serve that (nothing was changed)"
+        "{0} is a backup; create a data directory from it with `divvy restore {0} --data-dir DIR`, and serve that (nothing was changed)"
     )]
     IsBackup(PathBuf),
     /// The path is a file.

@@ -47,7 +47,8 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Reads the records that have not been read yet, as far as they are within `reach`.
+    /// Reads the records that have not been read yet, as far as they are within `reach`. If the database cannot be read, its
+    /// error becomes the result of each look-up.
     fn read(&self, Lookups { lookups, keys, .. }: &mut Lookups, reach: Reach, now: Timestamp) {
         let mut unread: Vec<_> = lookups.iter_mut().filter(|lookup| lookup.record.is_none()).collect();
         for unread in unread.chunks_mut(READ_AT_ONCE) {

@@ -126,10 +126,11 @@ impl StoreCore {
         Ok(())
     }
 
-    /// Scans all counters. Returns the number of records, and of counters that were forgotten; `None` if the store is
-    /// being closed, or if the table does not know all records yet.
+    /// Scans all records, forgets counters that have expired by `now`, and sets the number of counters in the budget. Returns
+    /// the number of records, and of counters that were forgotten; `None` if the store is being closed, or if the table does
+    /// not know all records yet.
     ///
-    /// The number is exact. While there is no write-back, the table knows the number of counters without a record, and
+    /// The number of counters is exact. While there is no write-back, the table knows the number of counters without a record, and
     /// an iterator fixes the records to scan.
     fn survey(&self, now: Timestamp, settled: i64) -> Result<Option<(u64, u64)>, StoreError> {
         let engine = &self.engine;

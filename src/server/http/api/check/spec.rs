@@ -6,7 +6,7 @@ use std::str::FromStr;
 use axum::http::HeaderName;
 
 use super::forwarded::ForwardedRequest;
-use crate::metrics::Limit;
+use crate::metrics::Bound;
 use crate::rules::Operation;
 use crate::server::http::problem::Problem;
 
@@ -60,7 +60,7 @@ impl CheckOperation {
         }
         // The number is checked first, because finding a repeated key compares each key with all others.
         if pairs.len() > max_pairs {
-            return Err(Problem::bad_request(format!("more than {max_pairs} pairs")).with_limit(Limit::Pairs));
+            return Err(Problem::bad_request(format!("more than {max_pairs} pairs")).with_limit(Bound::Pairs));
         }
         Ok(pairs.iter().map(|(key, value)| (*key, value.as_ref())).collect())
     }
