@@ -17,7 +17,7 @@ use divvy::cli::Cli;
 use crate::support::log::Log;
 use crate::support::{COMPAT_RULES, LineClient, PATIENCE, RespClient, Server, divvy, http};
 
-/// Numbers by which numeric flags are recognized: each flag's range contains one of them.
+/// Numbers that are given to flags to recognize numeric ones: each flag's range contains one of them.
 const NUMBERS: [u64; 6] = [0, 1, 100, 500, 1_000, 1_000_000];
 /// How long a server is observed while idle.
 const REST: Duration = Duration::from_millis(250);
@@ -37,8 +37,8 @@ impl Flag {
         let name = format!("--{}", arg.get_long()?);
         let is_number = parse(&name, "x").is_err() && NUMBERS.iter().any(|number| takes(&name, *number));
         let help = arg.get_help().map(StyledStr::to_string).unwrap_or_default();
-        let knowing = help.split_once(':').map_or("", |(knowing, _)| knowing);
-        let stores = stores.iter().filter(|store| knowing.split(", ").any(|known| known == *store)).cloned().collect();
+        let supporting = help.split_once(':').map_or("", |(stores, _)| stores);
+        let stores = stores.iter().filter(|store| supporting.split(", ").any(|name| name == *store)).cloned().collect();
         is_number.then_some(Self { name, stores })
     }
 

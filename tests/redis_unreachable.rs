@@ -11,7 +11,7 @@ use crate::redis::{apply, one, open, take, window};
 use crate::support::redis::{RedisServer, TIMEOUT, free_port};
 
 const SECOND: u64 = 1_000_000_000;
-/// Maximum time by which a batch may exceed its timeout on a machine that runs all tests at once.
+/// How much longer than its timeout a batch may take on a machine that runs all tests at once.
 const SLACK: Duration = Duration::from_millis(700);
 
 #[test]

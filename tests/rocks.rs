@@ -17,7 +17,7 @@ fn open(path: &Path) -> RocksStore {
     RocksStore::open(path, options).unwrap()
 }
 
-/// Returns a limit of five tokens, all of which come back after an hour.
+/// Returns a limit of five tokens. All of them come back after an hour.
 fn hourly() -> Limit {
     Limit::TokenBucket(TokenBucket::new(5, 5, HOUR).unwrap())
 }

@@ -1,4 +1,4 @@
-//! The names of the algorithms, from which a rules file chooses.
+//! The names of the algorithms in a rules file.
 
 /// An algorithm, without its numbers. The default is Divvy's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

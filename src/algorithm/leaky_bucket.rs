@@ -19,7 +19,7 @@ use super::decide::{self, Algorithm, saturating};
 use super::invalid::{self, InvalidLimit};
 use crate::clock::Timestamp;
 
-/// A capacity of `capacity` credits, of which `count` leak away in `period_ns` nanoseconds.
+/// A capacity of `capacity` credits. `count` credits leak away in `period_ns` nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeakyBucket {
     /// Credits that an empty bucket grants at once.

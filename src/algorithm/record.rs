@@ -9,13 +9,13 @@ use super::decide::set_back_ns;
 use super::reservation::groups::longest_ns;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
-/// Minimum time for which an answer is remembered.
+/// Minimum time that an answer is remembered.
 pub const REMEMBERED_NS: u64 = 60 * NANOS_PER_SECOND;
 
 /// The memory of a reservation, or of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// Time of the server's clock from which the record may be forgotten.
+    /// The record may be forgotten at this time of the server's clock.
     pub until: Timestamp,
     /// The reservation or the answer.
     pub content: Content,
@@ -87,7 +87,7 @@ impl Record {
         self.longest_ns().map_or(Timestamp::EPOCH, |longest_ns| self.until.minus(longest_ns))
     }
 
-    /// Returns the maximum time for which such a record is kept (nanoseconds). `None` if there is no maximum: an open
+    /// Returns the maximum time that such a record is kept (nanoseconds). `None` if there is no maximum: an open
     /// reservation may have been renewed for any time.
     fn longest_ns(&self) -> Option<u64> {
         match self.content {

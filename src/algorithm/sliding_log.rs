@@ -1,5 +1,5 @@
-//! Sliding log: the exact sliding window. It remembers when each credit was taken. It grants an ask if at most
-//! `credits` are taken in the window that ends now, including those of the ask.
+//! Sliding log: the exact sliding window. It remembers when each credit was taken. It grants an ask if the window that
+//! ends now contains at most `credits` taken credits, including the credits asked for.
 //!
 //! The reply's numbers: `left` is the credits left in that window. `reset_ns` is the time until the oldest credit
 //! leaves the window, so that one more is left. A denied ask is not written into the log, so it prolongs nothing.

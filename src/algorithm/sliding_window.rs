@@ -1,6 +1,6 @@
-//! Sliding window, approximated by two counters: the hits of the current window, and those of the previous window,
-//! weighted by how much of that window the last `window_ns` overlap. Windows are aligned: they start at multiples of
-//! their length since the Unix epoch.
+//! Sliding window, approximated by two counters: the hits of the current window, and the hits of the previous window,
+//! weighted by how much of it the last `window_ns` overlap. Windows are aligned: they start at multiples of their
+//! length since the Unix epoch.
 //!
 //! At a share `x` into the current window, `previous × (1 − x) + current` credits are counted as taken, rounded down.
 //! An example from Alex Xu's "System Design Interview": the limit is 7 per minute, with 5 in the last minute, 3 in the

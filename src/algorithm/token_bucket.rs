@@ -41,7 +41,7 @@ pub struct TokenBucket {
 /// A bucket in use. Three words: `mark`, `count`, `session`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
-    /// Time up to which refills are counted. The next one comes an interval later.
+    /// Refills are counted up to this time. The next one comes an interval later.
     pub mark: Timestamp,
     /// Tokens in the bucket at the mark, or missing from it, depending on the limit's [`CountBasis`].
     pub count: u64,

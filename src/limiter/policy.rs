@@ -50,7 +50,7 @@ pub enum CounterNames {
 }
 
 impl CounterNames {
-    /// Returns whether a rule's counters differ from those of the same rule with another `overrun`.
+    /// Returns whether a rule's counters would differ if the rule had another `overrun`.
     pub fn are_apart(self, rule: &Rule) -> bool {
         let is_window = matches!(rule.quota, Quota::Limited(Limit::FixedWindow(_)));
         self != Self::Usual && is_window && rule.counter.is_none() && rule.overrun == Overrun::Debt

@@ -23,14 +23,14 @@ pub enum Identity<'a> {
     Named {
         /// The name.
         counter: &'a str,
-        /// The way in which credits come back.
+        /// How credits come back.
         rhythm: Rhythm,
         /// The fields that separate the counters, in the rule's order.
         actor_fields: &'a [String],
     },
 }
 
-/// The way in which credits come back: the limit without its number of credits.
+/// How credits come back: the limit without its number of credits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rhythm {
     /// The algorithm, whose states are not interchangeable with another's.

@@ -1,5 +1,5 @@
-//! Random operations of every kind, in batches, compared with the algorithms alone. From time to time the store is
-//! reopened, either after it was closed or in the state in which a kill leaves it.
+//! Random operations of every kind, in batches, compared with the algorithms alone. From time to time, the store is
+//! reopened, either after it was closed or after a simulated kill.
 //!
 //! `DIVVY_TEST_OPERATIONS` sets the number of operations for each backend (default 20,000), and `DIVVY_TEST_SEED`
 //! selects them.
@@ -43,7 +43,7 @@ impl StoreFixture {
         self.reopen()
     }
 
-    /// Returns the store in the state in which a start finds it after SIGKILL: with the current state of the files.
+    /// Returns the store as a start finds it after SIGKILL: with the current state of the files.
     fn killed(self) -> Option<Self> {
         let copy = tempfile::tempdir().unwrap();
         for file in fs::read_dir(self.dir.as_ref()?.path()).unwrap() {

@@ -20,7 +20,7 @@ pub fn run(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
     denied("tier-deny", setting, table, &redis)
 }
 
-/// Measures an algorithm that Redis must calculate, compared with a window, for which Redis only decreases a number.
+/// Compares an algorithm that Redis must calculate with a window, where Redis only decreases a number.
 fn throttle(case: &'static str, setting: &Setting, table: &mut Table, redis: &Redis) -> anyhow::Result<()> {
     let (_home, divvy) = serve(setting, redis, &[], &rules(FEW_RULES, PLENTY))?;
     let subjects = [

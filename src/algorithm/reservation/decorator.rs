@@ -57,7 +57,7 @@ impl<A: Algorithm> Algorithm for Decorator<'_, A> {
     }
 
     /// Returns the wait. Between the ends of two groups, the number of credits set aside is constant. The wait ends in
-    /// the first such interval in which the algorithm has enough credits beyond those.
+    /// the first such interval where the algorithm has enough credits besides them.
     fn wait_ns(&self, (base, groups): &Self::State, credits: u64, at: Timestamp) -> u64 {
         let mut aside = groups.credits();
         let mut starts = at;

@@ -12,7 +12,7 @@ use crate::clock::{NANOS_PER_MILLI, Timestamp};
 
 /// Maximum number of groups in a bucket.
 pub const MAX_GROUPS: usize = 64;
-/// The step to which a reservation's end is rounded up is its TTL divided by this.
+/// A reservation's end is rounded up to a multiple of its TTL divided by this.
 pub const PARTS_OF_TTL: u64 = 32;
 /// Shortest step.
 pub const SHORTEST_STEP_MS: u64 = 1_000;
@@ -81,7 +81,7 @@ pub fn longest_ns(ttl_seconds: u32) -> u64 {
     (ttl_ms + step(ttl_ms)).saturating_mul(NANOS_PER_MILLI)
 }
 
-/// Returns the step to which ends are rounded up (milliseconds).
+/// Returns the step of ends (milliseconds): they are rounded up to its multiples.
 fn step(ttl_ms: u64) -> u64 {
     (ttl_ms / PARTS_OF_TTL).max(SHORTEST_STEP_MS)
 }

@@ -13,8 +13,8 @@ fn aligned(window: u64) -> u64 {
     START.next_multiple_of(window)
 }
 
-/// Returns a bucket with 5 credits taken in the last minute and 3 in the current one, of which 30 % has passed: 5 × 0.7
-/// + 3 = 6.5 are counted.
+/// Returns a bucket with 5 credits taken in the last minute and 3 in the current one. 30 % of the current minute has
+/// passed, so 5 × 0.7 + 3 = 6.5 are counted.
 fn books_example(credits: u64) -> (Bucket, u64) {
     let minute = 60 * NANOS_PER_SECOND;
     let mut bucket = bucket(credits, minute);

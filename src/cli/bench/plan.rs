@@ -16,7 +16,7 @@ pub struct Plan {
     pub rate: Option<f64>,
     /// Requests that are due earlier are not measured.
     pub warmup_ns: u64,
-    /// Time from which no request is due; `u64::MAX` if only `requests` ends the run.
+    /// No request is due at this time or later. `u64::MAX` if only `requests` ends the run.
     pub end_ns: u64,
     /// Number of requests to measure in a closed loop.
     pub requests: Option<u64>,

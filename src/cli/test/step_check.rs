@@ -27,7 +27,7 @@ impl Fault {
     }
 }
 
-/// The fields that an intent takes, and those of its answer.
+/// The fields of an intent and of its answer.
 struct IntentFields {
     name: &'static str,
     required: &'static [&'static str],

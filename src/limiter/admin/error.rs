@@ -5,7 +5,7 @@ use crate::limiter::refusal::Refusal;
 use crate::rules::{MAX_RESET_SECONDS, QuotaError};
 use crate::store::StoreError;
 
-/// Maximum time for which a limit may be set: 100 years (seconds).
+/// Maximum lifetime of a limit: 100 years (seconds).
 pub const MAX_LASTS_SECONDS: u64 = MAX_RESET_SECONDS;
 /// Maximum length of an actor with a limit of its own (bytes).
 pub(super) const MAX_ACTOR: usize = 4_096;

@@ -1,4 +1,4 @@
-//! The names by which operators refer to a rule.
+//! The names of a rule for operators.
 
 use super::error::AdminError;
 use crate::limiter::policy::{Bucket, Policy};

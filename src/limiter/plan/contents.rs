@@ -112,7 +112,7 @@ pub(in crate::limiter) struct SettledRecord {
     pub rule: Option<usize>,
 }
 
-/// A position in a plan that is being built, to which it can return.
+/// A position in a plan that is being built. The plan can return to it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mark {
     pub entries: usize,

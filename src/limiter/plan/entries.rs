@@ -6,7 +6,7 @@ use crate::algorithm::{Ask, Limit, ReservationAsk};
 use crate::clock::Timestamp;
 use crate::store::{Action, Batch, Entry, record_key};
 
-/// The way in which actions on the same counter are merged in a group.
+/// How actions on the same counter are merged in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Together {
     /// The actions belong to different requests, so their costs add up.

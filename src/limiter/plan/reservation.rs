@@ -29,7 +29,7 @@ impl PlanBuilder {
     }
 
     /// Adds a [reservation](PlanBuilder::add_reservation) for at most as many credits as a counter can hold. Its TTL is
-    /// the permitted one that is closest to `ttl_seconds`, or the maximum if there is none. `credits` is at least 1.
+    /// the permitted one that is closest to `ttl_seconds`, or the maximum if that is `None`. `credits` is at least 1.
     ///
     /// A [group](PlanBuilder::together) of such reservations has one id.
     pub fn add_clamped_reservation(&mut self, operation: &Operation, credits: u64, ttl_seconds: Option<u32>) {

@@ -1,7 +1,7 @@
 //! The table of effects: the effect of a request on a rule, by intent and kind of rule.
 //!
-//! The function [`treatment`] is the table. docs/architecture.md shows it in the form in which a test prints it.
-//! Buckets under a client's own limit do not use it.
+//! The function [`treatment`] is the table. A test prints it for docs/architecture.md. Buckets under a client's own
+//! limit do not use it.
 
 use crate::algorithm::{Ask, Limit, ReservationAsk};
 use crate::rules::{MatchPolicy, Overrun, Quota, Rule};

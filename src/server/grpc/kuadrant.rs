@@ -1,6 +1,6 @@
-//! Kuadrant's service, as in limitador: gateways check or reserve before a request, and report or commit after it. As
-//! in Envoy's service, each descriptor is an operation. But if several descriptors match a counter, it counts the call
-//! once.
+//! Kuadrant's service, like limitador's: gateways check or reserve before a request, and report or commit after it.
+//! Each descriptor is an operation, like in Envoy's service. But if several descriptors match a counter, it counts the
+//! call once.
 
 use prost::Message;
 use tonic::{Request, Response, Status};

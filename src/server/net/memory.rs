@@ -23,7 +23,7 @@ pub fn counted(capacity: usize) -> usize {
     capacity.saturating_sub(FREE)
 }
 
-/// The budget. Requests in work have a separate budget, for which they wait instead of being refused.
+/// The budget. Requests in work have a separate budget. They wait for memory of that budget, and are not refused.
 pub struct BufferMemory {
     limit: usize,
     used: AtomicUsize,

@@ -3,7 +3,7 @@
 //! Each holder has [`OWN`] bytes, enough for requests of ordinary size. Memory beyond that comes from [`WORK_MEMORY`],
 //! which all connections share. If a session gets no more memory, it answers the requests that it already has. A single
 //! large request waits until others have been answered, and its holder has no other requests at that time. So a waiting
-//! holder never has memory for which others wait. Only a few large requests are in work at a time, so small ones never
+//! holder never has memory that others wait for. Only a few large requests are in work at a time, so small ones never
 //! wait long for them on a thread.
 
 use std::sync::Arc;

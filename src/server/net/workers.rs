@@ -19,8 +19,8 @@ pub const MAX_BLOCKING_THREADS: usize = 8;
 /// How long an idle blocking thread is kept. Each keeps some memory for itself.
 pub const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Number of tasks that a runtime runs before it takes one that another thread has passed to it, such as a new
-/// connection, or a waiter of a commit that another thread made. Tokio's default is 31, with which a new connection
-/// waits for 31 busy ones.
+/// connection, or a waiter of a commit that another thread made. Tokio's default is 31: a new connection would wait for
+/// 31 busy ones.
 const TASKS_BEFORE_PASSED_ONES: u32 = 4;
 
 /// The threads. They stop when this is dropped.

@@ -86,7 +86,7 @@ impl Clients {
     /// Returns a line for each client, in Redis's format.
     #[expect(clippy::disallowed_methods, reason = "the age of a connection")]
     pub fn list(&self, filter: &ClientFilter<'_>) -> String {
-        // The lines are written without the lock, for which connecting clients wait.
+        // The lines are written without the lock: connecting clients wait for the lock.
         let listed: Vec<_> =
             self.connected.lock().values().filter(|record| filter.lists(record.id)).map(Arc::clone).collect();
         let now = Instant::now();

@@ -41,7 +41,7 @@ pub struct CounterBudget {
     /// Number of records dropped since the start. The last count includes `settled` of these drops.
     dropped: AtomicI64,
     settled: AtomicI64,
-    /// Whether `base` was counted. Until then, it is an estimate, for which no counter is refused.
+    /// Whether `base` was counted. Until then, it is an estimate, and no counter is refused because of it.
     is_counted: AtomicBool,
     disk_is_full: AtomicBool,
     /// Number of entries that the policy answered since the start.

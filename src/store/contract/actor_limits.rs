@@ -24,7 +24,7 @@ pub struct LimitChange {
     pub limit: Option<ActorLimit>,
 }
 
-/// A position in the changes of a store's limits, up to which a server has followed them.
+/// A position in the changes of a store's limits. A server has followed all changes before it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum LimitCursor {
     /// The server has read none.

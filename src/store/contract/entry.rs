@@ -133,7 +133,7 @@ impl Entry {
         }
     }
 
-    /// Returns the time from which a bucket in `state` may be forgotten. `now` is the time of the server's clock.
+    /// Returns the time when a bucket in `state` may be forgotten. `now` is the time of the server's clock.
     pub fn expiry(&self, state: &State, now: Timestamp) -> Timestamp {
         now.plus(self.limit.lifetime_ns(state, self.at))
     }

@@ -39,8 +39,8 @@ pub trait Store: Send + Sync {
         async { self.approximate_len().await.map(drop) }
     }
 
-    /// Stores a change of an actor's limit, as durably as hits. `now` is the server's time. Returns whether there was a
-    /// limit before, if other servers also change the store. For other stores, the limiter has that information.
+    /// Stores a change of an actor's limit, as durably as hits. `now` is the server's time. If other servers also
+    /// change the store, returns whether there was a limit before. Otherwise, the limiter knows whether there was one.
     ///
     /// The default is for a store in memory. It stores no limits, because the limiter has them in memory.
     fn change_limit(

@@ -1,6 +1,6 @@
 //! Lists the actors of a rule by `SCAN`.
 //!
-//! `SCAN` visits all keys of the database, including those of other rules, so a page may be empty long before the last
+//! `SCAN` visits all keys of the database, including other rules' buckets, so a page may be empty long before the last
 //! one. It may return a key twice. In a cluster, it visits one shard after the other.
 
 use std::fmt;
@@ -28,7 +28,7 @@ struct Cursor {
     /// Version of the list of shards. 0 if there is one server.
     shards: u64,
     shard: usize,
-    /// Id of the process to which the position belongs. Each Redis process has its own order of keys.
+    /// Id of the Redis process that the position belongs to. Each process has its own order of keys.
     process: u64,
     /// Redis's own cursor. At the start of a shard it is 0, which is valid in any process.
     position: u64,

@@ -10,8 +10,8 @@ pub enum Space {
     TokenBucket = 1,
     /// A leaky bucket with a client's own limit, named in the same way.
     Throttle = 2,
-    /// A counter with a name, which rules share. It counts the credits used, and the number of credits is not part of
-    /// the key.
+    /// A counter with a name, which rules share. It counts the credits used. The key does not contain the number of
+    /// credits.
     Named = 3,
     /// A rule that may be in a stack, in a Redis Cluster. The bucket is in the slot of its actor. Never on disk.
     SlotOfActor = 16,

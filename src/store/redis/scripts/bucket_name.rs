@@ -50,8 +50,8 @@ fn write_tag(bucket: &KeyParts, name: &mut Vec<u8>) {
     }
 }
 
-/// Returns the length of the tag at the start of the names of a rule's buckets, or 0 if there is none. `prefix` is the
-/// prefix of their keys.
+/// Returns the length of the tag at the start of the names of a rule's buckets, or 0 if they have no tag. `prefix` is
+/// the prefix of their keys.
 pub fn tag_length(prefix: &[u8]) -> usize {
     let has_tag = key::decode(prefix).is_some_and(|bucket| slot_value(&bucket).is_some());
     if has_tag { "{0123456789abcdef}".len() } else { 0 }

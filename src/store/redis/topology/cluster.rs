@@ -56,7 +56,7 @@ struct RoutedCall<'a> {
     /// Its index among the calls.
     index: usize,
     slot: Slot,
-    /// The node to which the call was sent or redirected.
+    /// The node that the call was sent or redirected to.
     node: Option<Address>,
     asking: bool,
 }

@@ -19,7 +19,7 @@ pub struct Endpoint {
     certificates: Option<TlsCertificates>,
 }
 
-/// The way in which the address of the server is found.
+/// How the address of the server is found.
 enum Resolver {
     Fixed(ConnectionInfo),
     /// The sentinels are asked for the master at each connect. So after a failover, a new connection goes to the new
@@ -36,7 +36,7 @@ impl Endpoint {
         Self { resolver: Resolver::Sentinel(Mutex::new(client)), certificates }
     }
 
-    /// Returns a node of the cluster to which `template` belongs.
+    /// Returns a node of `template`'s cluster.
     pub fn node(template: &ConnectionInfo, certificates: Option<TlsCertificates>, node: &Address) -> Self {
         let (host, port) = (node.host.clone(), node.port);
         let addr = match template.addr() {

@@ -167,7 +167,7 @@ impl Failure {
     }
 }
 
-/// The node to which a node of a cluster redirects a call.
+/// The node that a call is redirected to by a node of a cluster.
 pub struct Redirection {
     /// `host:port`. An empty host stands for the host of the node that answered.
     pub node: String,

@@ -29,7 +29,7 @@ pub type Answer = Result<Vec<Reply>, Unanswered>;
 /// Commands to be written, and callers that wait for replies.
 #[derive(Default)]
 pub struct Queue {
-    /// Commands of which no byte has been written.
+    /// Commands that have not been written at all.
     unsent: Vec<u8>,
     /// Callers, in the order of their commands.
     callers: VecDeque<Caller>,

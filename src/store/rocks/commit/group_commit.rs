@@ -1,6 +1,6 @@
 //! Group commit: many connections wait for one commit, and one of them, the leader, makes it.
 //!
-//! There is no timer. A waiting connection becomes the leader if there is none. It then passes leadership to a
+//! There is no timer. If there is no leader, a waiting connection becomes the leader. It then passes leadership to a
 //! connection that waits for the next commit. The engine decides what a commit writes.
 //!
 //! # Invariants
@@ -18,8 +18,8 @@
 //! 6. A counter leaves the table only when its own record holds its newest state, on stable storage.
 //! 7. A change lies in the journal segment whose number it carries, or in the first commit after that segment.
 //! 8. A group's changes are in one commit: it makes them, and a commit takes changes, behind the same gate.
-//! 9. A counter's own record holds only what is committed, and on stable storage in the journal. So no crash leaves a part of
-//!    a group.
+//! 9. A counter's own record holds only what is committed, and on stable storage in the journal. So no crash leaves a
+//!    part of a group.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -29,7 +29,7 @@ use crate::store::contract::StoreError;
 use crate::store::rocks::sync::atomic::AtomicU64;
 use crate::store::rocks::sync::{Mutex, oneshot};
 
-/// Minimum number of waiters for which a search for those that have left is worthwhile.
+/// With fewer waiters than this, searching for those that have left is not worthwhile.
 const MIN_SWEEP: usize = 1024;
 
 /// The waiters, the commits that they wait for, and whether there is a leader.
@@ -100,7 +100,7 @@ impl GroupCommit {
         self.done.load(Acquire)
     }
 
-    /// Waits until commit `number` is durable, or until this caller must lead, in which case it gets the leadership.
+    /// Waits until commit `number` is durable, or until this caller must lead. Then it gets the leadership.
     ///
     /// # Errors
     /// The commit has failed, or the store is closed.

@@ -16,7 +16,7 @@ const SHORTEST_SEGMENT: u64 = 64 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     pub number: u32,
-    /// The first commit in the segment. If there is none, it is after the last one.
+    /// The first commit in the segment. In an empty segment, it is after the last commit.
     pub first: u64,
     pub last: u64,
     pub bytes: u64,

@@ -6,7 +6,7 @@ use crate::store::bounds::{CounterBudget, RecordBudgets};
 use crate::store::rocks::commit::group_commit::GroupCommit;
 use crate::store::rocks::upkeep::health::Health;
 
-/// Decides which changes of counters and records are admitted, and to which commit they belong.
+/// Decides which changes of counters and records are admitted, and which commit they belong to.
 pub struct Admission {
     pub commits: Arc<GroupCommit>,
     pub health: Health,

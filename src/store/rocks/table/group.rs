@@ -102,7 +102,7 @@ impl Table {
         Ok(Some(durable_after))
     }
 
-    /// Makes the change of one counter. There must be room for it. Returns the commit to which the change belongs.
+    /// Makes the change of one counter. There must be room for it. Returns the commit that the change belongs to.
     fn make_change(
         &self,
         stripe: &mut Stripe,

@@ -56,7 +56,7 @@ impl StoreCore {
             if (!counters.is_counted() || self.is_room_short()) && Instant::now() >= next_survey {
                 let begun = Instant::now();
                 surveys.note(&self.sweep(self.clock.now(), settled));
-                // Without the records in doubt, there is room. With them, the store is full.
+                // There is room without the records in doubt, but none with them.
                 let max = self.bounds.max_counters;
                 let is_in_doubt = counters.at_least() < max && counters.at_most() >= max;
                 next_survey = Instant::now() + begun.elapsed() * if is_in_doubt { PAUSE_IN_DOUBT } else { PAUSE };

@@ -13,7 +13,7 @@ pub struct ForwardedRequest<'a> {
     headers: &'a HeaderMap,
     /// Parameters that the operator wrote into the gateway's check.
     query: Vec<(String, String)>,
-    /// Method and target of the check itself, if they are those of the request.
+    /// Method and target of the check itself, if the check has the method and target of the request.
     itself: Option<(&'a str, &'a str)>,
 }
 

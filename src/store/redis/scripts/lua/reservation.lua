@@ -11,7 +11,7 @@ local records = {}
 -- The index of the current record's key in KEYS. Each ask advances it.
 local record_at = 2
 
--- Returns the maximum time for which the commit of a reservation of `seconds` is remembered.
+-- Returns the maximum time that the commit of a reservation of `seconds` is remembered.
 local function longest_ns(seconds) return max(REMEMBERED_NS, longest_time_ns(tonumber(seconds))) end
 
 local function read_record(text)

@@ -13,7 +13,7 @@ local function milliseconds_at(at)
   return less(at, LARGEST) and ms or LAST_MS
 end
 
--- Returns the step to which ends are rounded up (milliseconds).
+-- Returns the step of ends (milliseconds): they are rounded up to its multiples.
 local function step_of(ttl_ms) return math.max(floor(ttl_ms / PARTS_OF_TTL), SHORTEST_STEP_MS) end
 
 -- Returns the maximum time that a reservation of `ttl_seconds` lasts.

@@ -88,7 +88,7 @@ impl Stripe {
         self.outside.len() < self.outside.capacity()
     }
 
-    /// Returns the number of states by which the memory outside of the slots may grow.
+    /// Returns how many states may be added to the memory outside of the slots.
     pub(super) fn outside_may_grow_by(&self) -> usize {
         let step = self.outside.capacity() / 4 + FIRST_CAPACITY;
         step.min(self.memory.saturating_sub(self.bytes()) / size_of::<State>())
