@@ -22,7 +22,7 @@ pub struct Listing {
     pub cursor: Option<String>,
     /// Approximate number of buckets in the page. A page may have fewer, or even none, and in Redis a few more.
     pub count: usize,
-    /// The time that the buckets are shown for. Those that are fresh at this time are left out.
+    /// The time of the list. It leaves out buckets that are fresh at this time.
     pub now: Timestamp,
 }
 
