@@ -177,7 +177,7 @@ fn gateway_request_with_an_error_holds_nothing() {
         let mut both = descriptors_request(&["api=reports user=b request_id=y", "api=reports user=a request_id=x"]);
         both["descriptors"][1]["hits_addend"] = json!("2");
         let answer = gateway.refused(&both);
-        assert!(answer.starts_with("INVALID_ARGUMENT") && answer.contains("of other credits"), "{answer}");
+        assert!(answer.starts_with("INVALID_ARGUMENT") && answer.contains("with another amount"), "{answer}");
         let mut client = RespClient::connect(server.resp);
         let mut peek =
             |user: &str| client.command(&format!("DIVVY.PEEK domain=edge api=reports user={user} request_id=p"));

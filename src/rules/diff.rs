@@ -53,7 +53,7 @@ pub enum CounterChange {
     None,
     /// The rule keeps the counters that it had, or takes over named ones.
     Kept,
-    /// The rule now shares the counters with this name, and leaves behind its own, if it had any.
+    /// The rule now shares the counters with this name, and abandons its own, if it had any.
     Joined,
     /// The limit changed, and it is part of the counters' identity.
     Reset,

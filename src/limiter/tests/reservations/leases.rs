@@ -199,7 +199,7 @@ fn group_takes_each_lease_once_or_none() {
     for two in [[enter(one), enter(next)], [enter(one), look], [look, enter(one)]] {
         let refused = together(&two);
         assert!(
-            refused[0].as_ref().is_err_and(|error| error.contains("1: leases with different names")),
+            refused[0].as_ref().is_err_and(|error| error.contains("1: requests that are decided together")),
             "{refused:?}"
         );
     }
