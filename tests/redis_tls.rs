@@ -99,7 +99,7 @@ fn cluster_over_tls_works_for_a_user_with_minimal_rights() {
     ] {
         assert_eq!(client.command(command), reply, "{command}");
     }
-    // Includes the key for reservation ids, and sometimes the probe's key, which lives for a millisecond.
+    // The number includes the key for reservation ids, and sometimes the probe's key, which lives for a millisecond.
     until(|| client.command("DBSIZE") == "3");
     // A window that lost its expiry gets it back.
     redis.cli(&["PERSIST", "divvy:ip=*:a:5:600"]);

@@ -107,7 +107,7 @@ pub struct Settings {
     pub tls: Secured,
     /// Settings of the HTTP API.
     pub api: ApiSettings,
-    /// Settings for gateways that ask over gRPC.
+    /// Settings of the gRPC front.
     pub grpc: GrpcSettings,
     /// Number of threads that serve connections.
     pub threads: usize,

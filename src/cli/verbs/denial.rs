@@ -9,7 +9,7 @@ use crate::rules::explain::rule_that_may_deny;
 /// The default rule in an explanation.
 const DEFAULT: &str = "[default]";
 
-/// Returns whether to explain denials, which only people read on standard error.
+/// Returns whether to explain denials: only to a person who reads standard error on a terminal.
 pub fn is_explained(as_json: bool) -> bool {
     !as_json && io::stderr().is_terminal()
 }

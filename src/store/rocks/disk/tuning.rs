@@ -36,8 +36,8 @@ const PERIODIC_COMPACTION_SECONDS: u64 = 24 * 60 * 60;
 pub enum FileContent {
     /// The changes of a write-back.
     WriteBack,
-    /// The changes of a write-back with long keys. With blocks of common size, the index would be about as long as the
-    /// keys, and in memory while the file is written and while a compaction reads it.
+    /// The changes of a write-back with long keys. With blocks of the usual size, the index would be about as long as
+    /// the keys. It is in memory while the file is written, and while a compaction reads it.
     LongKeys,
     /// The counters of many write-backs.
     Compacted,
