@@ -97,7 +97,7 @@ impl Unit {
 #[error("unknown time zone {0:?}")]
 pub struct UnknownZone(pub String);
 
-/// A unit in a zone, with the time of day at which it begins. Equal calendars are identical.
+/// A unit in a zone, with the time of day when it begins. Equal calendars are identical.
 #[derive(Clone, Copy)]
 pub struct Calendar(&'static Inner);
 
@@ -198,7 +198,7 @@ impl Calendar {
         &self.0.zone
     }
 
-    /// Returns the time of day at which windows begin. Minutes and hours do not use it.
+    /// Returns the time of day when windows begin. Minutes and hours do not use it.
     pub fn reset_at(self) -> Time {
         self.0.reset_at
     }

@@ -2,7 +2,7 @@
 //!
 //! Every front calls the limiter, and nothing below it. A [`PlanBuilder`] turns requests and rules into a [`Plan`], the
 //! store applies it, and a [`Report`] reads the answers. This module contains no protocol and no socket. Decisions use
-//! the time at which the plan was begun.
+//! the time when the plan was begun.
 
 mod admin;
 mod apply;
@@ -81,8 +81,8 @@ impl Limiter {
         self.policy.load_full()
     }
 
-    /// Puts `policy` in force for every batch that begins from now on. Batches under way keep the policy with which
-    /// they began.
+    /// Puts `policy` in force for every batch that begins from now on. Batches under way keep their
+    /// policy.
     pub fn replace_policy(&self, mut policy: Policy) {
         policy.set_actor_limits(&self.limits.memory);
         self.policy.store(Some(Arc::new(policy)));

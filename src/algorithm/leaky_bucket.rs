@@ -3,7 +3,7 @@
 //!
 //! It serves rules and redis-cell's `CL.THROTTLE key max_burst count period`. There, `capacity` is `max_burst + 1`.
 //! A fresh bucket grants `capacity` credits at once, then one every `period_ns / count`. GCRA's theoretical arrival
-//! time is the time at which the bucket will be empty; see ITU-T I.371, annex A, for both forms.
+//! time is the time when the bucket will be empty; see ITU-T I.371, annex A, for both forms.
 //!
 //! The reply's numbers: `left` is the whole credits that fit now. `reset_ns` is the time until the bucket is empty and
 //! all credits are back (redis-cell's `reset_after`). In any span of `t` nanoseconds, at most `capacity + t × count /

@@ -24,7 +24,7 @@ pub struct SlidingLog {
 /// first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
-    /// Times at which credits were taken, oldest first.
+    /// Times when credits were taken, oldest first.
     pub times: Box<[Timestamp]>,
 }
 

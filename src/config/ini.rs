@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(warnings, [Some(1)]);
     }
 
-    /// Returns the lines on which a difference from Button's Divvy is reported.
+    /// Returns the lines where a difference from Button's Divvy is reported.
     fn differing(text: &str) -> Vec<usize> {
         let mut problems = Problems::new("test.ini");
         read(text, &mut problems);

@@ -27,7 +27,7 @@ pub struct ExplainedRule {
     pub name: String,
     /// The rule's operation, written as a header in a rules file.
     pub rule: String,
-    /// Line of the file on which the rule begins, from 1.
+    /// Line of the file where the rule begins, from 1.
     pub line: usize,
     /// The rule's label.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -85,7 +85,7 @@ pub struct Rule {
     pub label: Option<String>,
     /// The operator's text for people. divvy does not interpret it.
     pub comment: Option<String>,
-    /// Line of the file on which the rule begins, from 1.
+    /// Line of the file where the rule begins, from 1.
     pub line: usize,
 }
 

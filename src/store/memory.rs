@@ -55,9 +55,9 @@ struct Buckets {
     /// In the order of keys, so that a rule's buckets can be listed page by page.
     states: BTreeMap<Box<[u8]>, (State, Timestamp)>,
     records: Records<Box<[u8]>>,
-    /// The key at which the current sweep continues. `None` if there is no sweep.
+    /// The current sweep continues at this key. `None` if there is no sweep.
     sweeping: Option<Box<[u8]>>,
-    /// Number of buckets at which the next sweep begins: twice the number that the last one left.
+    /// The next sweep begins at this number of buckets: twice the number that the last one left.
     sweep_at: usize,
     /// Time when the last sweep began.
     swept: Timestamp,

@@ -22,7 +22,7 @@ pub const DEFAULT_CACHE_MEMORY: usize = 320 << 20;
 /// Default size of the journal (bytes).
 pub const DEFAULT_MAX_JOURNAL: u64 = 256 << 20;
 
-/// The time at which a hit is acknowledged.
+/// The time when a hit is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// When the hit is on stable storage.
@@ -38,7 +38,7 @@ pub enum Durability {
 /// Options of a [`super::RocksStore`].
 #[derive(Debug, Clone)]
 pub struct RocksOptions {
-    /// The time at which a hit is acknowledged.
+    /// The time when a hit is acknowledged.
     pub durability: Durability,
     /// Memory for counters and for writing them back (bytes). Counters that are not written back yet may take an eighth more.
     /// Beyond that, commits wait for a write-back.

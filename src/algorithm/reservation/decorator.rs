@@ -112,7 +112,7 @@ pub(in crate::algorithm) fn decide<A: Algorithm<State: AlgorithmState>>(
     Decision { outcome, state: state.map(join) }
 }
 
-/// The time at which credits that are set aside become free, by both clocks.
+/// The time when credits that are set aside become free, by both clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Expiry {
     pub by_server: Timestamp,

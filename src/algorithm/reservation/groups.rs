@@ -1,4 +1,4 @@
-//! The credits that are set aside in a bucket, grouped by the time at which they become free.
+//! The credits that are set aside in a bucket, grouped by the time when they become free.
 //!
 //! A bucket keeps any number of reservations in at most [`MAX_GROUPS`] groups. If there would be more, two groups are
 //! joined, and the credits of the earlier one end with the later one. So the credits set aside are never fewer than

@@ -16,7 +16,7 @@ const MAX_SECONDS: u64 = 30 * 86_400;
 ///
 /// Each connection sends a batch of `--pipeline` requests, waits for all replies, and sends the next batch. With
 /// `--rate`, requests are due at fixed times instead, whether or not the server keeps up. Their latency counts from the
-/// time at which they were due, so a stall shows in every request that it delayed.
+/// time when they were due, so a stall shows in every request that it delayed.
 ///
 /// Exits with 1 when a reply was an error or was missing.
 #[derive(Debug, clap::Args)]

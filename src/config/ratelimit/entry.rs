@@ -11,7 +11,7 @@ const UNLIMITED_CREDITS: u64 = u32::MAX as u64;
 /// An entry and its nested entries.
 #[derive(Debug)]
 pub struct Entry {
-    /// Line of the file on which the entry begins, from 1.
+    /// Line of the file where the entry begins, from 1.
     pub line: usize,
     pub key: String,
     pub condition: ValueCondition,

@@ -1,5 +1,5 @@
-//! Limits of single actors, as operators and their programs use them: set, shown, removed, listed. Also the way in
-//! which a server follows the limits in its store.
+//! Limits of single actors: operators and their programs set, show, remove and list them. A server also follows the
+//! changes of the limits in its store.
 //!
 //! A limit is stored before it is in force, and is in force before it is acknowledged.
 

@@ -163,7 +163,7 @@ impl Plan {
         self.requests.is_empty()
     }
 
-    /// Returns the time at which the requests are decided.
+    /// Returns the time when the requests are decided.
     pub fn now(&self) -> Timestamp {
         self.batch.now()
     }

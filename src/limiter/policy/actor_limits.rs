@@ -260,7 +260,7 @@ impl ActorLimits {
     }
 }
 
-/// The position in a listing of limits at which the next page continues.
+/// A position in a listing of limits. The next page continues there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::limiter) struct Cursor {
     shard: usize,

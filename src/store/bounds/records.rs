@@ -21,7 +21,7 @@ const FEW: usize = 64;
 #[derive(Debug)]
 pub struct Records<K, S = RandomState> {
     records: HashMap<K, StoredRecord, S>,
-    /// Times at which records may be forgotten. The end of a record may have changed since.
+    /// Times when records may be forgotten. The end of a record may have changed since.
     ends: BinaryHeap<Reverse<(Timestamp, K)>>,
     /// Latest known time of the server's clock.
     time: Timestamp,

@@ -22,7 +22,7 @@ struct Names {
     after: Vec<u8>,
 }
 
-/// The position at which a page begins.
+/// The position of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cursor {
     /// Version of the list of shards. 0 if there is one server.

@@ -31,7 +31,7 @@ async fn set(limiter: &Limiter, actor: &str) {
     limiter.set_limit("user", actor, 7, Some(LASTS)).await.unwrap();
 }
 
-/// Returns a time at which every limit set so far has expired.
+/// Returns a time when every limit set so far has expired.
 fn later(limiter: &Limiter) -> Timestamp {
     limiter.now().plus(2 * LASTS.as_secs() * NANOS_PER_SECOND)
 }

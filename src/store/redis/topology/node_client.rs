@@ -1,6 +1,6 @@
 //! The connections to one Redis server. They are made when they are needed, and replaced when they break.
 //!
-//! Each runtime on which batches run has a connection of its own, which its batches share. The task that drives a
+//! Each runtime that runs batches has a connection of its own, which its batches share. The task that drives a
 //! connection belongs to the runtime that made it. So no thread waits for another one that is busy, and no thread has a
 //! connection whose runtime has ended.
 

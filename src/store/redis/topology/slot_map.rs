@@ -14,7 +14,7 @@ const LAST_SLOT: i64 = 16_383;
 /// Number of attempts that almost always suffice to find a key for a node with a single slot.
 const MOST_TRIES: u32 = 100_000;
 
-/// The address at which a node listens.
+/// The listen address of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Address {
     pub host: String,

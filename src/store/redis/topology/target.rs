@@ -146,7 +146,7 @@ fn parse(
     }
 }
 
-/// Returns the addresses at which to look up the cluster.
+/// Returns the addresses to look the cluster up at.
 fn seeds(infos: &[ConnectionInfo], first: &ConnectionInfo) -> Result<Vec<Address>, InvalidRedisTarget> {
     let mixed = |reason| Err(InvalidRedisTarget::Mixed(reason));
     let credentials = |info: &ConnectionInfo| {

@@ -94,7 +94,7 @@ impl Queue {
         }
     }
 
-    /// Returns the time at which to call [`Queue::expire`] next.
+    /// Returns when to call [`Queue::expire`] next.
     pub fn earliest_deadline(&self) -> Option<Instant> {
         self.earliest
     }

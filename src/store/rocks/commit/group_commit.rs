@@ -41,7 +41,7 @@ pub struct GroupCommit {
 
 struct Queue {
     waiters: Vec<Waiter>,
-    /// Number of waiters at which those that have left are removed: twice the number that the last sweep kept.
+    /// Waiters that have left are removed at this number of waiters: twice the number that the last sweep kept.
     sweep_at: usize,
     /// Whether there is a leader.
     is_led: bool,

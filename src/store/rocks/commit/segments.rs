@@ -28,7 +28,7 @@ pub struct Segments {
     segments: VecDeque<Segment>,
     bytes: u64,
     max_bytes: u64,
-    /// Length at which a segment is closed (bytes).
+    /// A segment is closed at this length (bytes).
     segment_bytes: u64,
 }
 

@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 pub const MAX_WAL_BYTES: u64 = 64 << 20;
 /// Memory for the files, indexes and filters of counters (bytes). The hot counters are in the table.
 const BLOCK_CACHE_BYTES: usize = 48 * MIB;
-/// Length at which a compaction begins a new file. RocksDB builds the index of a file in memory, in two copies. With
+/// A compaction begins a new file at this length. RocksDB builds the index of a file in memory, in two copies. With
 /// long keys, each copy is about as long as the file.
 const COMPACTED_FILE_BYTES: u64 = 8 * MIB as u64;
 /// Length of the blocks of long keys, and of the blocks of their index (bytes). The index has a key for each block.

@@ -240,7 +240,7 @@ impl Stripe {
         self.unrecorded = self.slots.iter_mut().map(|slot| slot.unrecorded()).sum();
     }
 
-    /// Records the time at which the reservations of a loaded state last changed. The server's clock may have been set
+    /// Records the time when the reservations of a loaded state last changed. The server's clock may have been set
     /// back since.
     pub fn note_time(&mut self, state: Option<&State>) {
         if let Some(State::Reserved(state)) = state {

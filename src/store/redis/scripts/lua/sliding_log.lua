@@ -1,4 +1,4 @@
--- See algorithm/sliding_log.rs. Stored: the time at which each credit was taken, oldest first, in LENGTH digits each.
+-- See algorithm/sliding_log.rs. Stored: the time when each credit was taken, oldest first, in LENGTH digits each.
 -- So times can be compared as text, and a long log need not be read as a whole.
 
 local LENGTH = 20
