@@ -104,7 +104,7 @@ async fn keep_checking(
                 tracing::error!(reason, "cannot load the new TLS files: the old ones stay in use");
             }
             Err(_) => {
-                metrics.tasks.restarted(Task::Tls);
+                metrics.tasks.count_restart(Task::Tls);
                 tracing::error!("cannot check the TLS files: the old ones stay in use");
             }
         }
