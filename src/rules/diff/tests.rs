@@ -80,12 +80,12 @@ fn named_counters_outlive_changes_of_their_rules() {
         changed(named("plan=a", 5, "other")),
         ["line 1: changed [plan=a] counter from usage to other; its counters start afresh"]
     );
-    // Another rule counts under that name, so this rule's own usage is left behind.
+    // Another rule counts under that name, so this rule's own usage is abandoned.
     let old = [named("plan=a", 5, "usage"), limited("plan=b", 5), rule("")];
     assert_eq!(
         shown(&old, &[named("plan=a", 5, "usage"), named("plan=b", 5, "usage"), rule("")]),
-        ["line 1: changed [plan=b] counter from nothing to usage; it now shares that counter's usage, and leaves \
-             behind what it counted before"]
+        ["line 1: changed [plan=b] counter from nothing to usage; it now shares that counter's usage, and abandons \
+             what it counted before"]
     );
     let weekly = Settings { reset_seconds: Seconds::whole(61), ..old[0].settings };
     let weekly = Rule { settings: weekly, quota: weekly.quota().unwrap(), ..old[0].clone() };
