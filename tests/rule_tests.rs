@@ -126,7 +126,7 @@ FAILED: a case, step 2 at 90s: hit api=search user=\"b c\", cost 2
   rule: expected \"default\", got \"search\"
   answered by search (line 1: [api=search user=*])
 FAILED: a case, step 3 at 90s: hit job=export
-  error: expected none, got \"the rule [job=export] limits what runs at once: it gives leases, and counts no hits\"
+  error: expected none, got \"the rule [job=export] limits concurrency: it gives leases, and counts no hits\"
 FAILED: a case, step 4 at 90s: hit (no pairs)
   error: expected \"no such thing\", got none
   answered by default (line 18: [default])
