@@ -185,17 +185,13 @@ impl CounterBudget {
 
     pub fn metrics(&self) -> [Metric; 4] {
         [
-            Metric::gauge("divvy_max_counters", "Maximum number of counters.", self.max_counters as f64),
+            Metric::gauge("divvy_max_counters", "Maximum number of counters.", unsigned(self.max_counters)),
             Metric::gauge(
                 "divvy_counters_counted",
                 "1 once the number of counters is known, 0 while they are being counted after a kill.",
-                f64::from(u8::from(self.is_counted())),
+                self.is_counted().into(),
             ),
-            Metric::gauge(
-                "divvy_full",
-                "1 while there is no room for a new counter.",
-                f64::from(u8::from(self.is_full())),
-            ),
+            Metric::gauge("divvy_full", "1 while there is no room for a new counter.", self.is_full().into()),
             Metric::counter(
                 "divvy_counters_refused_total",
                 "Actions on new counters that --when-full answered.",
