@@ -8,7 +8,7 @@ use super::decide::Algorithm;
 use super::fixed_window::FixedWindow;
 use super::kind::Kind;
 use super::leaky_bucket::LeakyBucket;
-use super::reservation::decorator;
+use super::reservation::decorator::Decorator;
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SlidingWindow;
 use super::state::{AlgorithmState, Decision, State};
@@ -149,7 +149,7 @@ fn decide_by<A: Algorithm<State: AlgorithmState>>(
     at: Timestamp,
 ) -> Decision {
     let own = match state {
-        Some(state @ State::Reserved(_)) => return decorator::decide(limit, state, ask, at),
+        Some(state @ State::Reserved(_)) => return Decorator(limit).decide_reserved(state, ask, at),
         state => state.and_then(A::State::downcast),
     };
     let (outcome, state) = limit.decide(own, ask, at);
