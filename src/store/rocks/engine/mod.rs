@@ -92,7 +92,7 @@ impl<D: Disk> Engine<D> {
         let commits = GroupCommit::new(journal.last_commit);
         Self {
             disk: RwLock::new(Some(disk)),
-            admission: Admission { commits, health: Health::new(), counters, records },
+            admission: Admission { commits, health: Health::default(), counters, records },
             records_swept_at: AtomicU64::new(0),
             damage: Damage::default(),
             segments: Mutex::new(Segments::new(journal.max_bytes, table.memory() as u64, &table.marks)),
