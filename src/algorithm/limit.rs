@@ -115,7 +115,7 @@ impl Limit {
             Limit::CalendarWindow(limit) => return Some((limit.credits.get(), limit.window_ns())),
             Limit::FixedWindow(limit) => (limit.credits, limit.window_ns),
             Limit::SlidingWindow(limit) => (limit.credits, limit.window_ns),
-            Limit::SlidingLog(limit) => (limit.credits(), limit.window_ns()),
+            Limit::SlidingLog(limit) => (limit.credits, limit.window_ns),
             Limit::TokenBucket(limit) => (limit.refill, limit.interval_ns),
             Limit::LeakyBucket(limit) => (limit.count, limit.period_ns),
             Limit::Concurrency(_) => return None,
