@@ -49,8 +49,8 @@ pub struct Engine<D> {
     segments: Mutex<Segments>,
     /// Held by the one write-back that runs. Comes before the segments.
     write_back_turn: Mutex<()>,
-    /// Expired counters that write-backs have forgotten.
-    expired: AtomicU64,
+    /// Number of expired counters that write-backs have forgotten.
+    pub expired: AtomicU64,
     cache_yield: CacheYield,
     /// Permits for threads that read from the disk. Each of them takes up to a megabyte.
     readers: Arc<Semaphore>,

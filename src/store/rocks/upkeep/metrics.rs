@@ -62,12 +62,12 @@ impl StoreCore {
             Metric::counter(
                 "divvy_failed_reads_total",
                 "Failed reads of counters: a damaged file or a failing disk.",
-                engine.damage.reads(),
+                engine.damage.reads.load(Relaxed),
             ),
             Metric::counter(
                 "divvy_damaged_records_total",
                 "How often a hit or a listing encountered a damaged record.",
-                engine.damage.records(),
+                engine.damage.records.load(Relaxed),
             ),
         ]
     }
