@@ -43,7 +43,8 @@ pub struct CounterBudget {
     settled: AtomicI64,
     /// Whether `base` was counted. Until then it is an estimate, which never refuses a counter.
     is_counted: AtomicBool,
-    disk_is_full: AtomicBool,
+    /// The files of counters take as much disk as they may.
+    pub disk_is_full: AtomicBool,
     /// Number of entries that the policy answered since the start.
     refused: AtomicU64,
 }
@@ -110,13 +111,13 @@ impl CounterBudget {
     }
 
     pub fn is_full(&self) -> bool {
-        !self.has_room(self.begun.load(Relaxed)) || self.disk_is_full()
+        !self.has_room(self.begun.load(Relaxed)) || self.disk_is_full.load(Relaxed)
     }
 
     /// Counts a new counter. Returns false, and counts nothing, if there is no room for it.
     #[must_use]
     pub fn begin(&self) -> bool {
-        !self.disk_is_full()
+        !self.disk_is_full.load(Relaxed)
             && self.begun.fetch_update(Relaxed, Relaxed, |begun| self.has_room(begun).then_some(begun + 1)).is_ok()
     }
 
@@ -173,14 +174,6 @@ impl CounterBudget {
     pub fn is_nearly_full(&self) -> bool {
         let sweep_at = i128::from(self.max_counters) * i128::from(SWEEP_AT_PERCENT) / 100;
         i128::from(self.at_most()) >= sweep_at
-    }
-
-    pub fn set_disk_is_full(&self, is_full: bool) {
-        self.disk_is_full.store(is_full, Relaxed);
-    }
-
-    pub fn disk_is_full(&self) -> bool {
-        self.disk_is_full.load(Relaxed)
     }
 
     pub fn metrics(&self) -> [Metric; 4] {
@@ -252,9 +245,9 @@ mod tests {
     #[test]
     fn full_disk_leaves_no_room() {
         let budget = budget(2, WhenFull::Error);
-        budget.set_disk_is_full(true);
+        budget.disk_is_full.store(true, Relaxed);
         assert!(budget.refusal(&entry(TAKE)).is_some() && !budget.begin());
-        budget.set_disk_is_full(false);
+        budget.disk_is_full.store(false, Relaxed);
         assert!(budget.refusal(&entry(TAKE)).is_none() && budget.begin());
     }
 
