@@ -21,7 +21,7 @@ use crate::store::contract::{Entry, StoreError};
 const SWEEP_AT_PERCENT: i64 = 90;
 
 /// Bounds of the number of counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CounterCount {
     pub at_least: u64,
     pub at_most: u64,
