@@ -179,11 +179,6 @@ impl Batch {
         self.entries.is_empty()
     }
 
-    /// Returns the key of one of its entries.
-    pub(in crate::store) fn key(&self, entry: &Entry) -> &[u8] {
-        entry.key_in(&self.keys)
-    }
-
     /// Iterates over the units from index `first` on. A unit must begin there.
     pub(in crate::store) fn units(&self, first: usize) -> impl Iterator<Item = Unit<'_>> {
         let begun = self.groups.partition_point(|group| group.start < first);
