@@ -223,7 +223,7 @@ fn resized(limit: Limit, credits: u64) -> Limit {
         Limit::FixedWindow(window) => Limit::FixedWindow(FixedWindow { credits, ..window }),
         Limit::CalendarWindow(window) => Limit::CalendarWindow(CalendarWindow { credits, ..window }),
         Limit::SlidingWindow(window) => Limit::SlidingWindow(SlidingWindow { credits, ..window }),
-        Limit::SlidingLog(log) => Limit::SlidingLog(SlidingLog::new(credits.get(), log.window_ns().get()).unwrap()),
+        Limit::SlidingLog(_) => Limit::SlidingLog(SlidingLog::new(credits.get(), limit.rate().unwrap().1).unwrap()),
         Limit::TokenBucket(bucket) => Limit::TokenBucket(TokenBucket { capacity: credits, ..bucket }),
         Limit::LeakyBucket(bucket) => Limit::LeakyBucket(LeakyBucket { capacity: credits, ..bucket }),
         Limit::Concurrency(limit) => Limit::Concurrency(Concurrency { leases: credits.get(), ..limit }),

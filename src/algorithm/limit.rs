@@ -8,7 +8,7 @@ use super::decide::Algorithm;
 use super::fixed_window::FixedWindow;
 use super::kind::Kind;
 use super::leaky_bucket::LeakyBucket;
-use super::reservation::decorator;
+use super::reservation::decorator::Decorator;
 use super::sliding_log::SlidingLog;
 use super::sliding_window::SlidingWindow;
 use super::state::{AlgorithmState, Decision, State};
@@ -117,7 +117,7 @@ impl Limit {
             Limit::CalendarWindow(limit) => return Some((limit.credits.get(), limit.window_ns())),
             Limit::FixedWindow(limit) => (limit.credits, limit.window_ns),
             Limit::SlidingWindow(limit) => (limit.credits, limit.window_ns),
-            Limit::SlidingLog(limit) => (limit.credits(), limit.window_ns()),
+            Limit::SlidingLog(limit) => (limit.credits, limit.window_ns),
             Limit::TokenBucket(limit) => (limit.refill, limit.interval_ns),
             Limit::LeakyBucket(limit) => (limit.count, limit.period_ns),
             Limit::Concurrency(_) => return None,
@@ -151,7 +151,7 @@ fn decide_by<A: Algorithm<State: AlgorithmState>>(
     at: Timestamp,
 ) -> Decision {
     let own = match state {
-        Some(state @ State::Reserved(_)) => return decorator::decide(limit, state, ask, at),
+        Some(state @ State::Reserved(_)) => return Decorator(limit).decide_reserved(state, ask, at),
         state => state.and_then(A::State::downcast),
     };
     let (outcome, state) = limit.decide(own, ask, at);

@@ -98,7 +98,7 @@ fn own_seconds(limit: Limit) -> u64 {
         Limit::FixedWindow(limit) => limit.window_ns.get(),
         Limit::CalendarWindow(limit) => limit.window_ns(),
         Limit::SlidingWindow(limit) => 2 * limit.window_ns.get(),
-        Limit::SlidingLog(limit) => limit.window_ns().get(),
+        Limit::SlidingLog(_) => limit.rate().unwrap().1,
         Limit::TokenBucket(limit) => used.div_ceil(limit.refill.get()) * limit.interval_ns.get(),
         Limit::LeakyBucket(limit) => (used * limit.period_ns.get()).div_ceil(limit.count.get()),
         Limit::Concurrency(_) => 0,

@@ -11,7 +11,7 @@ fn resized(limit: Limit, credits: u64) -> Limit {
         Limit::FixedWindow(limit) => Limit::FixedWindow(FixedWindow { credits, ..limit }),
         Limit::CalendarWindow(limit) => Limit::CalendarWindow(CalendarWindow { credits, ..limit }),
         Limit::SlidingWindow(limit) => Limit::SlidingWindow(SlidingWindow { credits, ..limit }),
-        Limit::SlidingLog(limit) => Limit::SlidingLog(SlidingLog::new(credits.get(), limit.window_ns().get()).unwrap()),
+        Limit::SlidingLog(limit) => Limit::SlidingLog(SlidingLog::new(credits.get(), limit.window_ns.get()).unwrap()),
         Limit::TokenBucket(limit) => Limit::TokenBucket(TokenBucket { capacity: credits, ..limit }),
         Limit::LeakyBucket(limit) => Limit::LeakyBucket(LeakyBucket { capacity: credits, ..limit }),
         Limit::Concurrency(limit) => Limit::Concurrency(Concurrency { leases: credits.get(), ..limit }),

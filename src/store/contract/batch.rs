@@ -26,7 +26,7 @@ pub struct Batch {
     pub(in crate::store) keys: Vec<u8>,
     pub(in crate::store) entries: Vec<Entry>,
     /// Entries that take effect together, as ascending ranges of indexes.
-    groups: Vec<Range<usize>>,
+    pub(in crate::store) groups: Vec<Range<usize>>,
     /// The outcomes of the entries that are answered, in their order.
     pub outcomes: Outcomes,
     /// Indexes of outcomes that depend on a change that was not durable yet.
@@ -181,16 +181,7 @@ impl Batch {
         self.entries.is_empty()
     }
 
-    pub(in crate::store) fn has_groups(&self) -> bool {
-        !self.groups.is_empty()
-    }
-
-    /// Returns the key of one of its entries.
-    pub(in crate::store) fn key(&self, entry: &Entry) -> &[u8] {
-        entry.key_in(&self.keys)
-    }
-
-    /// Iterates over the units from index `first` on, where a unit must begin.
+    /// Iterates over the units from index `first` on. A unit must begin there.
     pub(in crate::store) fn units(&self, first: usize) -> impl Iterator<Item = Unit<'_>> {
         let begun = self.groups.partition_point(|group| group.start < first);
         let mut groups = self.groups.iter().skip(begun).peekable();

@@ -51,7 +51,8 @@ pub trait Store: Send + Sync {
         async { Ok(None) }
     }
 
-    /// Forgets expired limits, unless the store drops them on its own. They may return after a crash.
+    /// Forgets expired limits by these changes, unless the store drops them on its own. The limits may return after a
+    /// crash.
     fn forget_limits(&self, _over: Vec<LimitChange>) -> impl Future<Output = Result<(), StoreError>> + Send {
         async { Ok(()) }
     }
