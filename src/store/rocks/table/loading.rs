@@ -71,7 +71,8 @@ impl Table {
         }
     }
 
-    /// Notes that every record was noted, if there was one. A stripe that no counter has left holds all of its counters.
+    /// Notes that every record was noted, or that the store has no records. A stripe that no counter has left holds all of
+    /// its counters.
     pub fn noted_records(&self) {
         self.needs_records.store(false, Relaxed);
         for stripe in &self.stripes {

@@ -24,7 +24,7 @@ pub enum Condition {
 /// The condition of the database, and the failure that caused it.
 #[derive(Default)]
 pub struct Health {
-    /// A [`Condition`]; at first, it is well.
+    /// The current [`Condition`], at first [`Condition::Well`].
     condition: AtomicU8,
     fault: Mutex<Option<StoreError>>,
 }
