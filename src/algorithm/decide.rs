@@ -59,6 +59,7 @@ pub(super) trait Algorithm: Sized {
     }
 
     /// Decides `ask`; the state is `None` when nothing changed.
+    #[inline(always)]
     fn decide(&self, stored: Option<&Self::State>, ask: Ask, at: Timestamp) -> (Outcome, Option<Self::State>) {
         decide(self, stored.cloned(), ask, at)
     }
@@ -97,6 +98,8 @@ pub(super) fn set_back_ns(time: Timestamp, at: Timestamp) -> Option<u64> {
 }
 
 /// Decides what [`Algorithm::decide`] returns for most algorithms.
+// Inlined, because it runs for each counter of each hit, and a call would copy the outcome and the state.
+#[inline(always)]
 pub(super) fn decide<A: Algorithm>(
     limit: &A,
     stored: Option<A::State>,
