@@ -47,7 +47,7 @@ pub fn encode(state: &State, expires: Timestamp, out: &mut Vec<u8>) {
     match state {
         State::FixedWindow(state) => encode_window(state.ends.as_nanos(), state.count, out),
         State::SlidingWindow(state) => write_words(out, [state.start.as_nanos(), state.current, state.previous]),
-        State::SlidingLog(state) => write_words(out, state.times.iter().map(|time| time.as_nanos())),
+        State::SlidingLog(state) => state.times.iter().for_each(|time| write_words(out, [time.as_nanos()])),
         State::TokenBucket(state) => write_words(out, [state.mark.as_nanos(), state.count, state.session.as_nanos()]),
         State::LeakyBucket(state) => write_words(out, [state.mark.as_nanos(), state.credits, state.drops]),
         State::Concurrency(state) => write_words(out, [state.time.as_nanos()]),
