@@ -61,6 +61,7 @@ pub(super) trait Algorithm: Sized {
     }
 
     /// Decides `ask`. In the decision, the state is `None` if nothing changed.
+    #[inline(always)]
     fn decide(&self, stored: Option<&Self::State>, ask: Ask, at: Timestamp) -> (Outcome, Option<Self::State>) {
         decide(self, stored.cloned(), ask, at)
     }
@@ -99,6 +100,8 @@ pub(super) fn set_back_ns(time: Timestamp, at: Timestamp) -> Option<u64> {
 }
 
 /// Implements [`Algorithm::decide`] for most algorithms.
+// Inlined, because it runs for each counter of each hit, and a call would copy the outcome and the state.
+#[inline(always)]
 pub(super) fn decide<A: Algorithm>(
     limit: &A,
     stored: Option<A::State>,

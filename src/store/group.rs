@@ -1,6 +1,7 @@
 //! Decisions about groups: entries that take effect together or not at all. The store keeps the states of the buckets, and locks
 //! them during the decision.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::bounds::{CounterBudget, RecordBudgets, Share, Shares};
@@ -28,8 +29,8 @@ impl EntryDecision {
     /// Decides about the member alone. `was_denied` says whether the group contains a member that was denied before.
     /// Decisions are large, so each one overwrites an earlier one.
     #[inline]
-    fn decide_alone(&mut self, member: Member<'_>, was_denied: bool, budget: &CounterBudget) -> Result<(), StoreError> {
-        let Member { entry, bucket, record } = member;
+    fn decide_alone(&mut self, member: &Member, was_denied: bool, budget: &CounterBudget) -> Result<(), StoreError> {
+        let (entry, bucket) = (member.entry, member.bucket.as_deref());
         (self.change, self.record, self.share) = (Change::Keep, RecordChange::Keep, None);
         let replay = member.find_replay();
         if let (Replay::HeldBack(outcome), true) = (replay, was_denied) {
@@ -43,7 +44,7 @@ impl EntryDecision {
         {
             self.outcome = refusal?;
         } else if entry.action.has_record() {
-            (self.outcome, self.change, self.record) = entry.decide_with_record(bucket, record);
+            (self.outcome, self.change, self.record) = entry.decide_with_record(bucket, member.record);
         } else {
             (self.outcome, self.change) = entry.decide(bucket);
         }
@@ -58,10 +59,9 @@ impl EntryDecision {
 }
 
 /// An entry of the group, with the states of its bucket and its record.
-#[derive(Clone, Copy)]
 pub struct Member<'a> {
     pub entry: &'a Entry,
-    pub bucket: Option<&'a State>,
+    pub bucket: Option<Cow<'a, State>>,
     pub record: Option<&'a Record>,
 }
 
@@ -90,34 +90,36 @@ pub struct Budgets<'a> {
 ///
 /// # Errors
 /// The policy says so, or there is no room for a new record. Then nothing may be changed.
-pub fn decide<'a, 'b>(
-    members: impl Iterator<Item = Member<'a>> + Clone,
+pub fn decide<'b>(
+    members: &[Member<'_>],
     budgets: Budgets<'b>,
     decisions: &mut Vec<EntryDecision>,
 ) -> Result<Room<'b>, StoreError> {
-    decisions.resize_with(members.clone().count(), EntryDecision::default);
-    let has_records = members.clone().any(|member| member.entry.action.has_record());
-    let is_denial = |member: Member| matches!(member.find_replay(), Replay::Answered(first) if !first.allowed);
-    let was_denied = has_records && members.clone().any(is_denial);
-    for (member, decision) in members.clone().zip(decisions.iter_mut()) {
+    decisions.resize_with(members.len(), EntryDecision::default);
+    let is_denial = |member: &Member| matches!(member.find_replay(), Replay::Answered(first) if !first.allowed);
+    let was_denied = members.iter().any(is_denial);
+    let mut is_granted = true;
+    for (member, decision) in members.iter().zip(decisions.iter_mut()) {
         decision.decide_alone(member, was_denied, budgets.counters)?;
+        is_granted &= !decision.denies(member.entry);
     }
     let mut room = Room { budgets, counters: 0 };
     // A single entry may change its bucket even if it is denied.
-    if decisions.len() == 1 || is_granted(members.clone(), decisions) {
-        for (member, decision) in members.clone().zip(decisions.iter_mut()) {
+    if members.len() == 1 || is_granted {
+        for (member, decision) in members.iter().zip(decisions.iter_mut()) {
             let is_new = member.bucket.is_none() && matches!(decision.change, Change::Set(_));
             if is_new && !room.begin_counter() {
                 *decision = EntryDecision::unchanged(budgets.counters.refuse(member.entry)?);
+                is_granted &= !decision.denies(member.entry);
             }
         }
     }
-    if !is_granted(members.clone(), decisions) {
-        let has_conflict = members.clone().any(|member| member.find_replay() == Replay::Conflict);
-        if decisions.len() > 1 {
+    if !is_granted {
+        let has_conflict = members.iter().any(|member| member.find_replay() == Replay::Conflict);
+        if members.len() > 1 {
             room.give_back();
         }
-        for (member, decision) in members.clone().zip(decisions.iter_mut()) {
+        for (member, decision) in members.iter().zip(decisions.iter_mut()) {
             if decision.outcome.allowed {
                 *decision = hold_back(member);
             }
@@ -127,10 +129,7 @@ pub fn decide<'a, 'b>(
             }
         }
     }
-    if !has_records {
-        return Ok(room);
-    }
-    for (member, decision) in members.zip(decisions).filter(|(member, _)| member.entry.action.has_record()) {
+    for (member, decision) in members.iter().zip(decisions).filter(|(member, _)| member.entry.action.has_record()) {
         decision.record = decision.record.or_found(member.record, member.entry.at);
         if let RecordChange::Set(record) = &decision.record
             && member.record.is_none()
@@ -142,19 +141,15 @@ pub fn decide<'a, 'b>(
 }
 
 /// Decides a member that would be granted, when its group is denied.
-fn hold_back(member: Member<'_>) -> EntryDecision {
-    let Member { entry, bucket, .. } = member;
+fn hold_back(member: &Member) -> EntryDecision {
+    let entry = member.entry;
     if let Replay::Answered(outcome) | Replay::HeldBack(outcome) = member.find_replay() {
         return EntryDecision::unchanged(outcome);
     }
-    let (outcome, change) = entry.look(bucket);
+    let (outcome, change) = entry.look(member.bucket.as_deref());
     let remember = |fingerprint| RecordChange::Set(Record::new_answer(fingerprint, outcome, true, entry.at));
     let record = entry.action.fingerprint().map_or(RecordChange::Keep, remember);
     EntryDecision { outcome, change, record, share: None }
-}
-
-fn is_granted<'a>(members: impl Iterator<Item = Member<'a>>, decisions: &[EntryDecision]) -> bool {
-    members.zip(decisions).all(|(member, decision)| !decision.denies(member.entry))
 }
 
 /// Budget for new buckets. Dropping it gives the budget back.
@@ -214,10 +209,11 @@ mod tests {
         budget: &CounterBudget,
     ) -> Result<Vec<(bool, u64, bool)>, StoreError> {
         let (records, shares) = (RecordBudgets::new(0, 0, 100), Shares::of(None));
-        let members =
-            entries.iter().zip(states).map(|(entry, state)| Member { entry, bucket: state.as_ref(), record: None });
+        let member =
+            |(entry, state): (_, &Option<State>)| Member { entry, bucket: state.clone().map(Cow::Owned), record: None };
+        let members: Vec<_> = entries.iter().zip(states).map(member).collect();
         let mut decided = Vec::new();
-        decide(members, Budgets { counters: budget, records: &records, shares: &shares }, &mut decided)?.keep();
+        decide(&members, Budgets { counters: budget, records: &records, shares: &shares }, &mut decided)?.keep();
         let describe = |EntryDecision { outcome, change, .. }| (outcome.allowed, outcome.left, change != Change::Keep);
         Ok(decided.into_iter().map(describe).collect())
     }
@@ -263,11 +259,11 @@ mod tests {
         let gone = settle(ReservationAsk::Commit { cost: 2, charges: false });
         let budgets = (budget(10, WhenFull::Error), RecordBudgets::new(1, 0, 100));
         let settled = |entries: &[Entry]| {
-            let members = entries.iter().map(|entry| Member { entry, bucket: None, record: None });
+            let members: Vec<_> = entries.iter().map(|entry| Member { entry, bucket: None, record: None }).collect();
             let shares = Shares::of(None);
             let mut decided = Vec::new();
             let budgets = Budgets { counters: &budgets.0, records: &budgets.1, shares: &shares };
-            decide(members, budgets, &mut decided)?.keep();
+            decide(&members, budgets, &mut decided)?.keep();
             Ok::<_, StoreError>(
                 decided.iter().map(|one| (one.outcome.resolution, one.outcome.left)).collect::<Vec<_>>(),
             )

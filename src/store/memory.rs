@@ -1,5 +1,6 @@
 //! The store in memory: for tests and trials, and in place of a distant store that fails.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -130,11 +131,11 @@ impl Buckets {
         let Self { states, records, .. } = &*self;
         let members = unit.members().map(|(_, key, entry)| Member {
             entry,
-            bucket: states.get(record_key::bucket(key)).map(|(state, _)| state),
+            bucket: states.get(record_key::bucket(key)).map(|(state, _)| Cow::Borrowed(state)),
             record: records.get(key),
         });
         let mut decisions = Vec::new();
-        match group::decide(members, budgets, &mut decisions) {
+        match group::decide(&members.collect::<Vec<_>>(), budgets, &mut decisions) {
             Ok(room) => {
                 room.keep();
                 for (EntryDecision { outcome, change, record, share }, entry) in decisions.into_iter().zip(unit.entries)

@@ -42,7 +42,8 @@ impl Entries<'_> {
     /// if there is no limit.
     ///
     /// In a group, actions on one counter become one. The lowest of their limits decides.
-    #[inline]
+    // Inlined, because it runs for each rule of each hit.
+    #[inline(always)]
     pub fn add(
         &mut self,
         action: Action,

@@ -127,7 +127,8 @@ impl<'a> Report<'a> {
         if members.iter().any(is_different) { Err(Refusal::DifferentRequest) } else { Ok(members) }
     }
 
-    #[inline]
+    // Inlined, because it runs for each rule of each hit.
+    #[inline(always)]
     pub(super) fn answer(self, member: &Member) -> Result<Verdict, Refusal> {
         match member.source {
             Source::Fixed { allowed, credit } => Ok(Verdict::uncounted(allowed, credit)),

@@ -28,13 +28,12 @@ impl Report<'_> {
     /// Counts the answer of every rule that a request concerned, including canaries. Returns the number of entries for
     /// which the store failed. Their rules have no answer.
     pub(in crate::limiter) fn count(self, metrics: &Metrics) -> u64 {
-        let mut run = Run { rule: 0, allowed: true, hits: 0 };
-        let mut next = 0;
+        let (mut run, mut next) = (Run { rule: 0, allowed: true, hits: 0 }, 0);
         for group in &self.plan.groups {
-            let denial = self.denial(group);
-            metrics.hits.stacks_denied.inc_by(u64::from(denial == Some(Denial::New)));
+            let Some(denial) = self.denial(group) else { continue };
+            metrics.hits.stacks_denied.inc_by(u64::from(denial == Denial::New));
             self.count_members(next..group.members.start, false, &mut run);
-            self.count_members(group.members.clone(), denial.is_some(), &mut run);
+            self.count_members(group.members.clone(), true, &mut run);
             next = group.members.end;
         }
         self.count_members(next..self.plan.members.len(), false, &mut run);

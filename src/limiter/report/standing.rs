@@ -40,8 +40,7 @@ impl<'a> Report<'a> {
         for member in members {
             let verdict = self.answer(member)?;
             let answer = Answer { verdict, capacity: self.capacity(member, &verdict) };
-            let is_settlement = member.purpose.is_settlement();
-            let comes_first = |(_, known): &(_, Answer)| answer.comes_before(known, is_settlement);
+            let comes_first = |(_, known): &(_, Answer)| answer.comes_before(known, member.purpose.is_settlement());
             if !member.is_canary && answering.as_ref().is_none_or(comes_first) {
                 answering = Some((member, answer));
             }

@@ -46,9 +46,9 @@ pub fn encode(state: &State, expires: Timestamp, out: &mut Vec<u8>) {
         write_words(out, [expires.as_nanos()]);
     }
     match state {
-        State::FixedWindow(state) => write_words(out, [state.ends.as_nanos(), state.count]),
+        State::FixedWindow(state) => encode_window(state.ends.as_nanos(), state.count, out),
         State::SlidingWindow(state) => write_words(out, [state.start.as_nanos(), state.current, state.previous]),
-        State::SlidingLog(state) => write_words(out, state.times.iter().map(|time| time.as_nanos())),
+        State::SlidingLog(state) => state.times.iter().for_each(|time| write_words(out, [time.as_nanos()])),
         State::TokenBucket(state) => write_words(out, [state.mark.as_nanos(), state.count, state.session.as_nanos()]),
         State::LeakyBucket(state) => write_words(out, [state.mark.as_nanos(), state.credits, state.drops]),
         State::Concurrency(state) => write_words(out, [state.time.as_nanos()]),
@@ -57,6 +57,12 @@ pub fn encode(state: &State, expires: Timestamp, out: &mut Vec<u8>) {
             encode_groups(&state.groups, out);
         }
     }
+}
+
+/// Appends the state of a fixed window. Its end is its expiry, in one word.
+#[inline]
+pub fn encode_window(ends: u64, count: u64, out: &mut Vec<u8>) {
+    write_words(out, [ends, count]);
 }
 
 fn encode_groups(groups: &ExpiryGroups, out: &mut Vec<u8>) {
@@ -213,10 +219,8 @@ pub fn expiry(bytes: &[u8]) -> Result<Timestamp, DamagedValue> {
     Ok(Timestamp::from_nanos(u64::from_le_bytes(*word)))
 }
 
-fn write_words(out: &mut Vec<u8>, words: impl IntoIterator<Item = u64>) {
-    for word in words {
-        out.extend_from_slice(&word.to_le_bytes());
-    }
+fn write_words<const N: usize>(out: &mut Vec<u8>, words: [u64; N]) {
+    out.extend_from_slice(words.map(u64::to_le_bytes).as_flattened());
 }
 
 fn read_words<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {

@@ -64,7 +64,8 @@ impl Entry {
         }
     }
 
-    #[inline]
+    // Inlined, because it runs for each counter of each hit, and a call would copy the outcome and the state.
+    #[inline(always)]
     fn decide_ask(&self, ask: Ask, state: Option<&State>) -> (Outcome, Change) {
         let Decision { outcome, state } = self.limit.decide(state, ask, self.at);
         (outcome, self.change(state, matches!(ask, Ask::Refund { .. })))

@@ -39,6 +39,7 @@ impl From<Truncated> for StoreError {
 }
 
 /// Stages a change whose value `write_value` appends. Returns the offset of the value.
+#[inline]
 pub fn stage(staged: &mut Vec<u8>, key: &[u8], write_value: impl FnOnce(&mut Vec<u8>)) -> usize {
     staged.extend_from_slice(&length_of(key));
     staged.extend_from_slice(key);

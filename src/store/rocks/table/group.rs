@@ -23,7 +23,6 @@ use crate::store::{record_key, value};
 
 /// A counter of the group.
 struct Member<'a> {
-    index: usize,
     key: &'a [u8],
     entry: &'a Entry,
     hash: KeyHash,
@@ -65,9 +64,12 @@ impl Table {
         mut load: impl FnMut((usize, &'a [u8], &'a Entry), u32) -> Result<Option<CounterRecord>, StoreError>,
     ) -> Result<Option<u64>, StoreError> {
         let _gate = self.gate.read();
-        let mut members: SmallVec<[_; USUAL_SIZE]> = group.members().map(|member| Member::new(self, member)).collect();
+        let mut members: SmallVec<[_; USUAL_SIZE]> = SmallVec::new();
+        // Pushed one by one, because `collect` would copy each.
+        group.members().for_each(|(_, key, entry)| members.push(Member::new(self, key, entry)));
         let mut stripes = Stripes::lock(self, &mut members);
-        for Member { index, key, entry, hash, stripe, record_key, slot, loaded, .. } in &mut members {
+        for (index, member) in (group.first..).zip(&mut members) {
+            let Member { key, entry, hash, stripe, record_key, slot, loaded, .. } = member;
             let stripe = stripes.at(*stripe);
             if record_key.is_some() {
                 // This comes before the decision, because a record that the decision finds must still be counted when
@@ -76,7 +78,7 @@ impl Table {
             }
             *slot = stripe.slots.find(hash.high);
             if slot.is_none() && !stripe.holds_all {
-                let Some(record) = load((*index, key, entry), *stripe.evictions(hash.high))? else { return Ok(None) };
+                let Some(record) = load((index, key, entry), *stripe.evictions(hash.high))? else { return Ok(None) };
                 stripe.loaded += 1;
                 *loaded = record.map(Box::new);
             }
@@ -103,6 +105,7 @@ impl Table {
     }
 
     /// Makes the change of one counter. There must be room for it. Returns the commit that the change belongs to.
+    #[inline]
     fn make_change(
         &self,
         stripe: &mut Stripe,
@@ -166,13 +169,13 @@ impl Table {
 }
 
 impl<'a> Member<'a> {
-    fn new(table: &Table, (index, key, entry): (usize, &'a [u8], &'a Entry)) -> Self {
+    #[inline]
+    fn new(table: &Table, key: &'a [u8], entry: &'a Entry) -> Self {
         let bucket = record_key::bucket(key);
         let hash = table.hasher.hash(bucket);
         let has_record = entry.action.has_record();
         let record_key = has_record.then(|| (key, table.hasher.hash_of_record(key, hash)));
         Self {
-            index,
             key: bucket,
             entry,
             hash,
@@ -188,19 +191,15 @@ impl<'a> Member<'a> {
 
 impl<'a> Stripes<'a> {
     /// Locks the members' stripes, each once.
+    #[inline]
     fn lock(table: &'a Table, members: &mut [Member<'_>]) -> Self {
-        let mut order: SmallVec<[_; USUAL_SIZE]> = members.iter_mut().collect();
-        order.sort_unstable_by_key(|member| member.hash.stripe());
-        let (mut stripes, mut last) = (SmallVec::new(), None);
-        for member in order {
-            let number = member.hash.stripe();
-            if last != Some(number) {
-                stripes.push(table.stripe(number));
-                last = Some(number);
-            }
-            member.stripe = stripes.len() - 1;
+        let mut numbers: SmallVec<[_; USUAL_SIZE]> = members.iter().map(|member| member.hash.stripe()).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        for member in members {
+            member.stripe = numbers.binary_search(&member.hash.stripe()).unwrap_or_default();
         }
-        Self(stripes)
+        Self(numbers.iter().map(|number| table.stripe(*number)).collect())
     }
 
     #[inline]
@@ -211,6 +210,7 @@ impl<'a> Stripes<'a> {
 
     /// Decides the group into `decisions`, and records what it learns about the counters. Returns the commit that makes
     /// the state behind the decision durable.
+    #[inline]
     #[expect(clippy::indexing_slicing, reason = "a member has the index of its stripe")]
     fn decide(
         &self,
@@ -232,17 +232,12 @@ impl<'a> Stripes<'a> {
             *exists = state.is_some();
             needs_disk |= !*exists || record_key.is_some();
             let record = record_key.and_then(|(_, hash)| stripe.records.get(&hash.high));
-            found.push((*entry, state, record));
+            found.push(group::Member { entry, bucket: state, record });
         }
-        let members = found.iter().map(|(entry, state, record)| group::Member {
-            entry,
-            bucket: state.as_deref(),
-            record: *record,
-        });
-        let room = group::decide(members, Budgets { counters, records, shares }, decisions)?;
+        let room = group::decide(&found, Budgets { counters, records, shares }, decisions)?;
         // A refused entry leaves no trace, and a change that cannot be written is not made: see `Table::act`.
-        if (needs_disk || decisions.iter().any(|decision| decision.change != Change::Keep))
-            && let Some(fault) = health.fault()
+        if let Some(fault) = health.fault()
+            && (needs_disk || decisions.iter().any(|decision| decision.change != Change::Keep))
         {
             return Err(fault);
         }

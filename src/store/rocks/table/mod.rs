@@ -160,7 +160,8 @@ impl Table {
 
     /// Sets a counter's state in its stripe, and stages it for the next commit. The index is `None` if the counter is
     /// not in the stripe.
-    #[inline]
+    // Inlined, because it runs for each counter of each hit.
+    #[inline(always)]
     fn set(
         &self,
         (stripe, index): (&mut Stripe, Option<usize>),

@@ -105,9 +105,14 @@ impl Stripe {
     }
 
     /// Appends the counter's value, or nothing if it does not exist.
+    #[inline]
     pub fn write_value(&self, index: usize, out: &mut Vec<u8>) {
-        if let Some(state) = self.state(Some(index)) {
-            value::encode(&state, Timestamp::from_nanos(self.slots.at(index).expires()), out);
+        let slot = self.slots.at(index);
+        if let SlotState::Window { ends, count } = slot.state() {
+            // Fast path, without a copy of the state.
+            value::encode_window(ends, count, out);
+        } else if let Some(state) = self.state(Some(index)) {
+            value::encode(&state, Timestamp::from_nanos(slot.expires()), out);
         }
     }
 
@@ -138,13 +143,15 @@ impl Stripe {
     }
 
     /// Stages the current state of the counter.
+    // Inlined, because it runs for each counter of each hit.
+    #[inline(always)]
     pub fn stage(&mut self, hash: u64, index: usize, key: &[u8]) {
         let mut staged = std::mem::take(&mut self.staged);
         let write_value = |out: &mut Vec<u8>| self.write_value(index, out);
         // A counter that is hit again and again is staged once per commit.
         let earlier = self.last_staged.filter(|(last, _)| *last == hash);
         if !earlier.is_some_and(|(_, offset)| journal::restage(&mut staged, offset, write_value)) {
-            let offset = journal::stage(&mut staged, key, |out| self.write_value(index, out));
+            let offset = journal::stage(&mut staged, key, write_value);
             self.last_staged = Some((hash, offset));
         }
         self.staged = staged;
@@ -224,6 +231,7 @@ impl Stripe {
         self.set(Some(index), hash, None, Timestamp::default(), tags);
     }
 
+    #[inline]
     fn drop_outside(&mut self, state: Option<SlotState>) {
         if let Some(SlotState::Outside { index, .. }) = state
             && let Some(state) = self.outside.try_remove(index)
