@@ -11,6 +11,7 @@ mod check;
 mod completions;
 mod confirm;
 mod convert;
+mod count_of;
 mod counters;
 mod environment;
 mod explain;

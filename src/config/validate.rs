@@ -114,8 +114,13 @@ impl Number<Seconds> {
     }
 }
 
+/// Returns the text with `-` in place of each character that a label cannot contain.
+pub fn to_label(text: &str) -> String {
+    text.chars().map(|c| if u8::try_from(c).is_ok_and(is_label_byte) { c } else { '-' }).collect()
+}
+
 /// Returns whether a label may contain this byte.
-pub(super) fn is_label_byte(byte: u8) -> bool {
+fn is_label_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 

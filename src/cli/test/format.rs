@@ -1,6 +1,8 @@
 //! The fields of a file with test cases, as written. [`check`](super::check) decides whether they make sense together.
 
-use serde::Deserialize;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::elapsed::{Elapsed, Start};
@@ -42,8 +44,8 @@ pub struct WrittenStep {
     pub expect: Option<WrittenExpectation>,
 }
 
-/// The word for what a step does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// The word for what a step does. Displays as in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Word {
     Hit,
@@ -78,17 +80,8 @@ pub struct WrittenExpectation {
     pub error: Option<String>,
 }
 
-impl Word {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::Peek => "peek",
-            Self::Charge => "charge",
-            Self::Refund => "refund",
-            Self::Reserve => "reserve",
-            Self::Commit => "commit",
-            Self::Release => "release",
-            Self::Renew => "renew",
-        }
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }

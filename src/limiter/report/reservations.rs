@@ -26,7 +26,7 @@ pub struct Reserved {
 pub struct Settled {
     /// The verdict of the rule that leaves the least in proportion.
     pub verdict: Verdict,
-    /// What became of the reservation.
+    /// The result for the reservation.
     pub resolution: Resolution,
     /// Nanoseconds until it ends, after a renewal.
     pub ends_ns: Option<u64>,

@@ -16,7 +16,7 @@ const ASK_AGAIN_NS: u64 = NANOS_PER_SECOND;
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub(in crate::store) key: Range<usize>,
-    /// The bucket's limit, by which the action is decided.
+    /// The bucket's limit. It decides the action.
     pub limit: Limit,
     /// The change that is asked of the bucket.
     pub action: Action,

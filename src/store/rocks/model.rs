@@ -304,8 +304,8 @@ impl World {
         self.engine.heal(|| true, || Ok(SimulatedDisk::open(&medium)));
     }
 
-    /// Runs clients, some of which leave, and housekeeping at the same time. Then heals the disk, and expects an answer
-    /// to a last hit.
+    /// Runs clients and housekeeping at the same time. Some clients leave. Then heals the disk, and expects an answer to a
+    /// last hit.
     fn run(&self) {
         let clients: Vec<_> = (0..3).map(|index| self.client(index)).collect();
         let housekeeping = {
@@ -668,7 +668,7 @@ fn answers_agree_with_their_buckets_on_a_failing_disk() {
     random(|| answers_agree_with_their_buckets(0, 2));
 }
 
-/// Asserts that records agree with their buckets at any time while these clients run, some of which leave.
+/// Asserts that records agree with their buckets at any time while these clients run. Some clients leave.
 fn records_agree(world: &World, clients: Vec<future::JoinHandle<()>>, failures: usize, assert_agree: fn(&World)) {
     let crashes = {
         let world = world.clone();
