@@ -115,7 +115,7 @@ impl Limiter {
         metrics.push(Metric::gauge(
             "divvy_calendars",
             "Calendars in memory: those of rules since the start, and of stored reservations.",
-            Calendar::count() as f64,
+            Calendar::count() as u64,
         ));
         metrics
     }

@@ -1,7 +1,7 @@
 //! How a bucket is limited: one type for the limits of all algorithms.
 
 use super::decide::Algorithm;
-use super::reservation::decorator;
+use super::reservation::decorator::Decorator;
 use super::state::{AlgorithmState, Decision, State};
 use super::{
     Ask, CalendarWindow, Concurrency, CountBasis, FixedWindow, InvalidLimit, Kind, LeakyBucket, SlidingLog,
@@ -131,7 +131,7 @@ impl Limit {
             Limit::CalendarWindow(limit) => return Some((limit.credits.get(), limit.window_ns())),
             Limit::FixedWindow(limit) => (limit.credits, limit.window_ns),
             Limit::SlidingWindow(limit) => (limit.credits, limit.window_ns),
-            Limit::SlidingLog(limit) => (limit.credits(), limit.window_ns()),
+            Limit::SlidingLog(limit) => (limit.credits, limit.window_ns),
             Limit::TokenBucket(limit) => (limit.refill, limit.interval_ns),
             Limit::LeakyBucket(limit) => (limit.count, limit.period_ns),
             Limit::Concurrency(_) => return None,
@@ -165,7 +165,7 @@ fn decide_by<A: Algorithm<State: AlgorithmState>>(
     at: Timestamp,
 ) -> Decision {
     let own = match state {
-        Some(state @ State::Reserved(_)) => return decorator::decide(limit, state, ask, at),
+        Some(state @ State::Reserved(_)) => return Decorator(limit).decide_reserved(state, ask, at),
         state => state.and_then(A::State::downcast),
     };
     let (outcome, state) = limit.decide(own, ask, at);

@@ -7,7 +7,7 @@
 pub(super) mod decorator;
 pub mod groups;
 
-use self::decorator::Expiry;
+use self::decorator::{Decorator, Expiry};
 use super::ask::{Ask, Outcome, Resolution};
 use super::limit::{Limit, with_algorithm};
 use super::record::{Content, REMEMBERED_NS, Record, RecordChange, Reservation};
@@ -112,7 +112,7 @@ impl Context<'_> {
         }
         let wanted = (reservation, generation);
         let (decision, expiry) =
-            with_algorithm!(self.limit, limit => decorator::reserve(limit, self.bucket, wanted, self.at));
+            with_algorithm!(self.limit, limit => Decorator(limit).reserve(self.bucket, wanted, self.at));
         let (true, Some(state)) = (decision.outcome.allowed, &decision.state) else {
             return (decision, RecordChange::Keep);
         };
@@ -169,7 +169,7 @@ impl Context<'_> {
         let ttl_seconds = ttl_seconds.unwrap_or(open.reservation.ttl_seconds);
         let longer = (open.reservation.credits, open.expiry.by_bucket, ttl_seconds);
         let (decision, expiry) =
-            with_algorithm!(self.limit, limit => decorator::renew(limit, self.bucket, longer, self.at));
+            with_algorithm!(self.limit, limit => Decorator(limit).renew(self.bucket, longer, self.at));
         record_open(decision, OpenReservation { expiry, ..open })
     }
 
@@ -177,14 +177,14 @@ impl Context<'_> {
     fn settle(&self, open: Option<OpenReservation>, cost: u64) -> Decision {
         let (credits, ends) = open.map_or((0, self.at), |open| (open.reservation.credits, open.expiry.by_bucket));
         let used = (credits, ends, cost);
-        with_algorithm!(self.limit, limit => decorator::settle(limit, self.bucket, used, self.at))
+        with_algorithm!(self.limit, limit => Decorator(limit).settle(self.bucket, used, self.at))
     }
 
     /// Finds the reservation if its credits are set aside.
     fn find_open(&self) -> Option<OpenReservation> {
         let Content::Open { reservation, ends, generation } = self.record?.content else { return None };
         let Some(State::Reserved(state)) = self.bucket else { return None };
-        let by_server = with_algorithm!(self.limit, limit => decorator::end_by_server(limit, state, ends, self.at));
+        let by_server = with_algorithm!(self.limit, limit => Decorator(limit).end_by_server(state, ends, self.at));
         let is_open = self.at < by_server && generation == state.groups.generation;
         is_open.then_some(OpenReservation { reservation, expiry: Expiry { by_server, by_bucket: ends }, generation })
     }

@@ -16,8 +16,8 @@ use crate::clock::Timestamp;
 /// `credits`, at most [`MAX_LOG_CREDITS`], in any window of `window_ns` nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingLog {
-    credits: NonZeroU64,
-    window_ns: NonZeroU64,
+    pub(super) credits: NonZeroU64,
+    pub(super) window_ns: NonZeroU64,
 }
 
 /// The credits taken of late. One word for each, at most the limit's credits: when it was taken, oldest first.
@@ -35,16 +35,6 @@ impl SlidingLog {
             return Err(InvalidLimit::LogTooLong { credits });
         }
         Ok(Self { credits: invalid::credits(credits)?, window_ns: invalid::time(window_ns)? })
-    }
-
-    /// Returns the credits of a window, at most [`MAX_LOG_CREDITS`].
-    pub fn credits(&self) -> NonZeroU64 {
-        self.credits
-    }
-
-    /// Returns the length of a window (nanoseconds).
-    pub fn window_ns(&self) -> NonZeroU64 {
-        self.window_ns
     }
 }
 

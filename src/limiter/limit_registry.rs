@@ -13,7 +13,7 @@ use crate::store::{LimitChange, LimitCursor};
 pub const DEFAULT_MAX_ACTOR_LIMITS: usize = 1_000_000;
 
 /// All limits of single actors.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LimitRegistry {
     pub memory: ActorLimits,
     /// The bound on their number.
@@ -43,16 +43,7 @@ pub struct FollowState {
 
 impl LimitRegistry {
     pub fn new(now: Timestamp) -> Self {
-        Self {
-            memory: ActorLimits::default(),
-            max: DEFAULT_MAX_ACTOR_LIMITS,
-            known: Mutex::default(),
-            over: parking_lot::Mutex::default(),
-            looked_through: AtomicUsize::new(0),
-            readings: AtomicU32::new(0),
-            followed: AtomicU64::new(now.as_nanos()),
-            failures: AtomicU64::new(0),
-        }
+        Self { max: DEFAULT_MAX_ACTOR_LIMITS, followed: AtomicU64::new(now.as_nanos()), ..Self::default() }
     }
 
     /// Puts the change in force.

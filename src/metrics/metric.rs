@@ -28,7 +28,12 @@ impl Metric {
     }
 
     /// Returns a metric whose value may rise and fall.
-    pub fn gauge(name: &'static str, help: &'static str, value: f64) -> Self {
+    pub fn gauge(name: &'static str, help: &'static str, value: u64) -> Self {
+        Self::fraction(name, help, value as f64)
+    }
+
+    /// Returns a gauge for fractions, such as a time in seconds.
+    pub fn fraction(name: &'static str, help: &'static str, value: f64) -> Self {
         Self { name, help, label: None, value: Value::Gauge(value) }
     }
 

@@ -114,7 +114,7 @@ fn metrics_of_other_modules_are_included() {
     let text = metrics
         .render(vec![
             Metric::counter("divvy_some_total", "Some.", 3).labelled("store", "memory"),
-            Metric::gauge("divvy_other", "Other.", 0.5),
+            Metric::fraction("divvy_other", "Other.", 0.5),
             Metric::histogram("divvy_third", "Third.", &histogram),
         ])
         .unwrap();

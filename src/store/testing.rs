@@ -45,10 +45,6 @@ impl Store for ScriptedStore {
     fn metrics(&self) -> Vec<Metric> {
         Vec::new()
     }
-
-    async fn close(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
 }
 
 impl ScriptedStore {

@@ -14,7 +14,14 @@ use crate::clock::Timestamp;
 const SETTLED: Ask = Ask::Refund { cost: 0 };
 
 /// `A`, with credits set aside.
-struct Decorator<'a, A>(&'a A);
+pub(in crate::algorithm) struct Decorator<'a, A>(pub &'a A);
+
+/// The time at which credits that are set aside are free again, by both clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Expiry {
+    pub by_server: Timestamp,
+    pub by_bucket: Timestamp,
+}
 
 impl<A: Algorithm> Algorithm for Decorator<'_, A> {
     type State = (A::State, ExpiryGroups);
@@ -101,97 +108,79 @@ impl<A: Algorithm> Decorator<'_, A> {
     }
 }
 
-/// Decides like [`decide::decide`], for a bucket with reservations.
-pub(in crate::algorithm) fn decide<A: Algorithm<State: AlgorithmState>>(
-    limit: &A,
-    state: &State,
-    ask: Ask,
-    at: Timestamp,
-) -> Decision {
-    let (outcome, state) = decide::decide(&Decorator(limit), split(state), ask, at);
-    Decision { outcome, state: state.map(join) }
-}
-
-/// The time at which credits that are set aside are free again, by both clocks.
-#[derive(Debug, Clone, Copy)]
-pub struct Expiry {
-    pub by_server: Timestamp,
-    pub by_bucket: Timestamp,
-}
-
-/// Sets credits aside, all or none. The bucket is of this `generation` if it has no reservation yet.
-pub(in crate::algorithm) fn reserve<A: Algorithm<State: AlgorithmState>>(
-    limit: &A,
-    stored: Option<&State>,
-    (Reservation { credits, ttl_seconds }, generation): (Reservation, u64),
-    at: Timestamp,
-) -> (Decision, Expiry) {
-    let limit = &Decorator(limit);
-    let Present { mut state, at, pulled_back } = decide::present(limit, stored.and_then(split), at);
-    let before = limit.left(&state, at);
-    if state.1.is_empty() {
-        state.1 = ExpiryGroups::new(generation);
+impl<A: Algorithm<State: AlgorithmState>> Decorator<'_, A> {
+    /// Decides like [`decide::decide`], for a bucket with reservations.
+    pub fn decide_reserved(&self, state: &State, ask: Ask, at: Timestamp) -> Decision {
+        let (outcome, state) = decide::decide(self, split(state), ask, at);
+        Decision { outcome, state: state.map(join) }
     }
-    let expiry = limit.expiry_in_window(&state, groups::round_up_end(at, ttl_seconds));
-    let is_allowed = credits <= before;
-    if is_allowed {
-        state.1.add(credits, expiry.by_bucket, at);
-    }
-    let outcome = decide::outcome(limit, &state, Ask::Take { cost: credits }, before, at);
-    (Decision { outcome, state: (is_allowed || pulled_back).then(|| join(state)) }, expiry)
-}
 
-/// Frees `credits` that were set aside until `ends`, by the bucket's clock, and counts `cost` that was used.
-pub(in crate::algorithm) fn settle<A: Algorithm<State: AlgorithmState>>(
-    limit: &A,
-    stored: Option<&State>,
-    (credits, ends, cost): (u64, Timestamp, u64),
-    at: Timestamp,
-) -> Decision {
-    let limit = &Decorator(limit);
-    let Present { mut state, at, pulled_back } = decide::present(limit, stored.and_then(split), at);
-    let before = limit.left(&state, at);
-    let is_freed = state.1.remove(credits, ends, at);
-    if cost > 0 {
-        limit.take(&mut state, cost, at);
+    /// Sets credits aside, all or none. The bucket is of this `generation` if it has no reservation yet.
+    pub fn reserve(
+        &self,
+        stored: Option<&State>,
+        (Reservation { credits, ttl_seconds }, generation): (Reservation, u64),
+        at: Timestamp,
+    ) -> (Decision, Expiry) {
+        let Present { mut state, at, pulled_back } = decide::present(self, stored.and_then(split), at);
+        let before = self.left(&state, at);
+        if state.1.is_empty() {
+            state.1 = ExpiryGroups::new(generation);
+        }
+        let expiry = self.expiry_in_window(&state, groups::round_up_end(at, ttl_seconds));
+        let is_allowed = credits <= before;
+        if is_allowed {
+            state.1.add(credits, expiry.by_bucket, at);
+        }
+        let outcome = decide::outcome(self, &state, Ask::Take { cost: credits }, before, at);
+        (Decision { outcome, state: (is_allowed || pulled_back).then(|| join(state)) }, expiry)
     }
-    let outcome = decide::outcome(limit, &state, SETTLED, before, at);
-    let is_changed = is_freed || cost > 0 || pulled_back;
-    Decision { outcome, state: is_changed.then(|| join(state)) }
-}
 
-/// Moves the end of `credits` that are set aside until `ends`, by the bucket's clock: they stay for `ttl_seconds` from now on, but
-/// never for less time than before.
-pub(in crate::algorithm) fn renew<A: Algorithm<State: AlgorithmState>>(
-    limit: &A,
-    stored: Option<&State>,
-    (credits, ends, ttl_seconds): (u64, Timestamp, u32),
-    at: Timestamp,
-) -> (Decision, Expiry) {
-    let limit = &Decorator(limit);
-    let Present { mut state, at, .. } = decide::present(limit, stored.and_then(split), at);
-    let before = limit.left(&state, at);
-    let later = groups::round_up_end(at, ttl_seconds).max(state.1.clock.by_server(ends));
-    let expiry = limit.expiry_in_window(&state, later);
-    if state.1.remove(credits, ends, at) {
-        state.1.add(credits, expiry.by_bucket, at);
+    /// Frees `credits` that were set aside until `ends`, by the bucket's clock, and counts `cost` that was used.
+    pub fn settle(
+        &self,
+        stored: Option<&State>,
+        (credits, ends, cost): (u64, Timestamp, u64),
+        at: Timestamp,
+    ) -> Decision {
+        let Present { mut state, at, pulled_back } = decide::present(self, stored.and_then(split), at);
+        let before = self.left(&state, at);
+        let is_freed = state.1.remove(credits, ends, at);
+        if cost > 0 {
+            self.take(&mut state, cost, at);
+        }
+        let outcome = decide::outcome(self, &state, SETTLED, before, at);
+        let is_changed = is_freed || cost > 0 || pulled_back;
+        Decision { outcome, state: is_changed.then(|| join(state)) }
     }
-    let outcome = decide::outcome(limit, &state, SETTLED, before, at);
-    (Decision { outcome, state: Some(join(state)) }, expiry)
-}
 
-/// Returns the server's time, as an ask at `at` finds it, when credits are free that are set aside until `ends`, by the bucket's
-/// clock.
-pub(in crate::algorithm) fn end_by_server<A: Algorithm<State: AlgorithmState>>(
-    limit: &A,
-    state: &ReservedState,
-    ends: Timestamp,
-    at: Timestamp,
-) -> Timestamp {
-    let base = A::State::downcast(&state.base).map_or(Timestamp::EPOCH, |base| limit.time(base));
-    let mut clock = state.groups.clock;
-    clock.set_back(decide::set_back_ns(base.max(state.groups.time), at).unwrap_or(0));
-    clock.by_server(ends)
+    /// Moves the end of `credits` that are set aside until `ends`, by the bucket's clock: they stay for `ttl_seconds` from now on,
+    /// but never for less time than before.
+    pub fn renew(
+        &self,
+        stored: Option<&State>,
+        (credits, ends, ttl_seconds): (u64, Timestamp, u32),
+        at: Timestamp,
+    ) -> (Decision, Expiry) {
+        let Present { mut state, at, .. } = decide::present(self, stored.and_then(split), at);
+        let before = self.left(&state, at);
+        let later = groups::round_up_end(at, ttl_seconds).max(state.1.clock.by_server(ends));
+        let expiry = self.expiry_in_window(&state, later);
+        if state.1.remove(credits, ends, at) {
+            state.1.add(credits, expiry.by_bucket, at);
+        }
+        let outcome = decide::outcome(self, &state, SETTLED, before, at);
+        (Decision { outcome, state: Some(join(state)) }, expiry)
+    }
+
+    /// Returns the server's time, as an ask at `at` finds it, when credits are free that are set aside until `ends`, by the bucket's
+    /// clock.
+    pub fn end_by_server(&self, state: &ReservedState, ends: Timestamp, at: Timestamp) -> Timestamp {
+        let base = A::State::downcast(&state.base).map_or(Timestamp::EPOCH, |base| self.0.time(base));
+        let mut clock = state.groups.clock;
+        clock.set_back(decide::set_back_ns(base.max(state.groups.time), at).unwrap_or(0));
+        clock.by_server(ends)
+    }
 }
 
 /// Returns `None` for the state of another algorithm, which counts as fresh.

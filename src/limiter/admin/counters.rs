@@ -132,10 +132,13 @@ impl Limiter {
 
     /// Returns a page, or the counter of `actor` alone.
     async fn page(&self, bucket: &Bucket, actor: Option<String>, of: CountersOf<'_>) -> Result<Page, StoreError> {
-        if let Some(actor) = actor {
-            return self.page_of_one(bucket, &actor).await;
-        }
         let now = self.now();
+        if let Some(actor) = actor {
+            let ask = (actor.as_bytes(), bucket.limit_at(now));
+            let outcome = outcome_at(&self.apply_to(bucket, SHOW, std::iter::once(ask)).await, 0)?;
+            let listed = (outcome.reset_ns > 0).then(|| ListedBucket { actor: actor.into(), outcome });
+            return Ok(Page { buckets: listed.into_iter().collect(), next: None });
+        }
         let listing = Listing {
             prefix: bucket.prefix.as_bytes().into(),
             limit: bucket.limit_at(now),
@@ -144,14 +147,6 @@ impl Limiter {
             now,
         };
         self.store.list(listing).await
-    }
-
-    /// Returns the page with the counter of `actor`, if there is one.
-    async fn page_of_one(&self, bucket: &Bucket, actor: &str) -> Result<Page, StoreError> {
-        let ask = (actor.as_bytes(), bucket.limit_at(self.now()));
-        let outcome = outcome_at(&self.apply_to(bucket, SHOW, std::iter::once(ask)).await, 0)?;
-        let listed = ListedBucket { actor: actor.into(), outcome };
-        Ok(Page { buckets: if outcome.reset_ns > 0 { vec![listed] } else { Vec::new() }, next: None })
     }
 
     /// Applies the action to the counters of these actors, under the limit of each.

@@ -243,7 +243,7 @@ impl Limiter {
     }
 
     pub(in crate::limiter) fn limits_metrics(&self) -> Vec<Metric> {
-        let (len, orphaned) = (self.limits.memory.len() as f64, self.orphaned_limits() as f64);
+        let (len, orphaned) = (self.limits.memory.len() as u64, self.orphaned_limits() as u64);
         let mut metrics = vec![
             Metric::gauge("divvy_actor_limits", "Actors with a limit of their own.", len),
             Metric::gauge("divvy_actor_limits_orphaned", "Limits of actors whose rule is gone.", orphaned),
@@ -256,7 +256,7 @@ impl Limiter {
                     "How often the limits of actors could not be read from Redis.",
                     self.limits.failures.load(Relaxed),
                 ),
-                Metric::gauge(
+                Metric::fraction(
                     "divvy_actor_limits_age_seconds",
                     "Seconds since the limits of actors were last read from Redis, or since the start.",
                     age_ns as f64 / NANOS_PER_SECOND as f64,

@@ -116,7 +116,9 @@ impl Report<'_> {
                 (ReservationAsk::Commit { .. }, Resolution::Late) => hits.commits.late.inc(),
                 (ReservationAsk::Commit { .. }, Resolution::Repeated) => hits.commits.repeated.inc(),
                 (ReservationAsk::Release, Resolution::Done) => hits.releases.inc(),
-                _ => {}
+                (ReservationAsk::Commit { .. } | ReservationAsk::Release, Resolution::Gone | Resolution::Different)
+                | (ReservationAsk::Release, Resolution::Late | Resolution::Repeated)
+                | (ReservationAsk::Reserve { .. } | ReservationAsk::Renew { .. }, _) => {}
             }
         }
     }

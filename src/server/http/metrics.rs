@@ -40,5 +40,5 @@ async fn live_counters(limiter: &Arc<Limiter>, slot: &WorkSlot) -> Option<Metric
     let count = slot.run(async move { counting.approximate_len().await });
     let counted = tokio::time::timeout(STORE_TIMEOUT, count).await.ok()?.ok()?.ok()?;
     let help = "Counters that the store remembers, including expired ones until they are dropped.";
-    Some(Metric::gauge("divvy_live_counters", help, counted as f64))
+    Some(Metric::gauge("divvy_live_counters", help, counted))
 }

@@ -21,7 +21,7 @@ use crate::store::contract::{Entry, StoreError};
 const SWEEP_AT_PERCENT: i64 = 90;
 
 /// Bounds of the number of counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CounterCount {
     pub at_least: u64,
     pub at_most: u64,
@@ -43,7 +43,8 @@ pub struct CounterBudget {
     settled: AtomicI64,
     /// Whether `base` was counted. Until then it is an estimate, which never refuses a counter.
     is_counted: AtomicBool,
-    disk_is_full: AtomicBool,
+    /// The files of counters take as much disk as they may.
+    pub disk_is_full: AtomicBool,
     /// Number of entries that the policy answered since the start.
     refused: AtomicU64,
 }
@@ -110,13 +111,13 @@ impl CounterBudget {
     }
 
     pub fn is_full(&self) -> bool {
-        !self.has_room(self.begun.load(Relaxed)) || self.disk_is_full()
+        !self.has_room(self.begun.load(Relaxed)) || self.disk_is_full.load(Relaxed)
     }
 
     /// Counts a new counter. Returns false, and counts nothing, if there is no room for it.
     #[must_use]
     pub fn begin(&self) -> bool {
-        !self.disk_is_full()
+        !self.disk_is_full.load(Relaxed)
             && self.begun.fetch_update(Relaxed, Relaxed, |begun| self.has_room(begun).then_some(begun + 1)).is_ok()
     }
 
@@ -175,27 +176,15 @@ impl CounterBudget {
         i128::from(self.at_most()) >= sweep_at
     }
 
-    pub fn set_disk_is_full(&self, is_full: bool) {
-        self.disk_is_full.store(is_full, Relaxed);
-    }
-
-    pub fn disk_is_full(&self) -> bool {
-        self.disk_is_full.load(Relaxed)
-    }
-
     pub fn metrics(&self) -> [Metric; 4] {
         [
-            Metric::gauge("divvy_max_counters", "Maximum number of counters.", self.max_counters as f64),
+            Metric::gauge("divvy_max_counters", "Maximum number of counters.", unsigned(self.max_counters)),
             Metric::gauge(
                 "divvy_counters_counted",
                 "1 once the number of counters is known, 0 while they are being counted after a kill.",
-                f64::from(u8::from(self.is_counted())),
+                self.is_counted().into(),
             ),
-            Metric::gauge(
-                "divvy_full",
-                "1 while there is no room for a new counter.",
-                f64::from(u8::from(self.is_full())),
-            ),
+            Metric::gauge("divvy_full", "1 while there is no room for a new counter.", self.is_full().into()),
             Metric::counter(
                 "divvy_counters_refused_total",
                 "Actions on new counters that --when-full answered.",
@@ -256,9 +245,9 @@ mod tests {
     #[test]
     fn full_disk_leaves_no_room() {
         let budget = budget(2, WhenFull::Error);
-        budget.set_disk_is_full(true);
+        budget.disk_is_full.store(true, Relaxed);
         assert!(budget.refusal(&entry(TAKE)).is_some() && !budget.begin());
-        budget.set_disk_is_full(false);
+        budget.disk_is_full.store(false, Relaxed);
         assert!(budget.refusal(&entry(TAKE)).is_none() && budget.begin());
     }
 

@@ -69,9 +69,9 @@ impl RecordBudgets {
             Metric::gauge(
                 "divvy_reservations",
                 "Reservations that are remembered: open ones, and those committed in the last minute.",
-                count.reservations as f64,
+                count.reservations,
             ),
-            Metric::gauge("divvy_max_reservations", "Maximum number of reservations.", reservations.max as f64),
+            Metric::gauge("divvy_max_reservations", "Maximum number of reservations.", reservations.max),
             Metric::counter(
                 "divvy_reservations_refused_total",
                 "Reservations and commits refused because there were too many reservations.",
@@ -80,9 +80,9 @@ impl RecordBudgets {
             Metric::gauge(
                 "divvy_idempotency_keys",
                 "Idempotency keys that are remembered: one for each idempotent request.",
-                count.answered as f64,
+                count.answered,
             ),
-            Metric::gauge("divvy_max_idempotency_keys", "Maximum number of idempotency keys.", answered.max as f64),
+            Metric::gauge("divvy_max_idempotency_keys", "Maximum number of idempotency keys.", answered.max),
             Metric::counter(
                 "divvy_idempotency_keys_refused_total",
                 "Requests refused because there were too many idempotency keys.",

@@ -40,25 +40,18 @@ pub struct DamagedValue {
 
 /// Appends a state that may be forgotten from `expires` on.
 pub fn encode(state: &State, expires: Timestamp, out: &mut Vec<u8>) {
+    // A window's end is its expiry, in one word.
+    if !matches!(state, State::FixedWindow(_)) {
+        write_words(out, [expires.as_nanos()]);
+    }
     match state {
-        // A window's end is its expiry, in one word.
         State::FixedWindow(state) => write_words(out, [state.ends.as_nanos(), state.count]),
-        State::SlidingWindow(state) => {
-            write_words(out, [expires.as_nanos(), state.start.as_nanos(), state.current, state.previous]);
-        }
-        State::SlidingLog(state) => {
-            write_words(out, [expires.as_nanos()]);
-            write_words(out, state.times.iter().map(|time| time.as_nanos()));
-        }
-        State::TokenBucket(state) => {
-            write_words(out, [expires.as_nanos(), state.mark.as_nanos(), state.count, state.session.as_nanos()]);
-        }
-        State::LeakyBucket(state) => {
-            write_words(out, [expires.as_nanos(), state.mark.as_nanos(), state.credits, state.drops]);
-        }
-        State::Concurrency(state) => write_words(out, [expires.as_nanos(), state.time.as_nanos()]),
+        State::SlidingWindow(state) => write_words(out, [state.start.as_nanos(), state.current, state.previous]),
+        State::SlidingLog(state) => write_words(out, state.times.iter().map(|time| time.as_nanos())),
+        State::TokenBucket(state) => write_words(out, [state.mark.as_nanos(), state.count, state.session.as_nanos()]),
+        State::LeakyBucket(state) => write_words(out, [state.mark.as_nanos(), state.credits, state.drops]),
+        State::Concurrency(state) => write_words(out, [state.time.as_nanos()]),
         State::Reserved(state) => {
-            write_words(out, [expires.as_nanos()]);
             encode(&state.base, expires, out);
             encode_groups(&state.groups, out);
         }

@@ -26,7 +26,7 @@ pub struct Batch {
     pub(in crate::store) keys: Vec<u8>,
     pub(in crate::store) entries: Vec<Entry>,
     /// Entries that take effect together, as ascending ranges of indexes.
-    groups: Vec<Range<usize>>,
+    pub(in crate::store) groups: Vec<Range<usize>>,
     /// The outcomes of the entries that are answered, in their order.
     pub outcomes: Outcomes,
     /// Indexes of outcomes that depend on a change that was not durable yet.
@@ -177,15 +177,6 @@ impl Batch {
     /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
-    }
-
-    pub(in crate::store) fn has_groups(&self) -> bool {
-        !self.groups.is_empty()
-    }
-
-    /// Returns the key of one of its entries.
-    pub(in crate::store) fn key(&self, entry: &Entry) -> &[u8] {
-        entry.key_in(&self.keys)
     }
 
     /// Iterates over the units from index `first` on. A unit must begin there.

@@ -46,7 +46,7 @@ impl Entry {
 
     /// Returns its key, which is a part of its batch's `keys`.
     #[expect(clippy::indexing_slicing, reason = "a batch's entries and keys grow and shrink together")]
-    pub(super) fn key_in<'a>(&self, keys: &'a [u8]) -> &'a [u8] {
+    pub(in crate::store) fn key_in<'a>(&self, keys: &'a [u8]) -> &'a [u8] {
         &keys[self.key.clone()]
     }
 

@@ -50,7 +50,7 @@ pub trait Store: Send + Sync {
         async { Ok(None) }
     }
 
-    /// Forgets expired limits, unless the store drops them anyway. They may be back after a crash.
+    /// Forgets expired limits, which `over` removes, unless the store drops them anyway. They may be back after a crash.
     fn forget_limits(&self, _over: Vec<LimitChange>) -> impl Future<Output = Result<(), StoreError>> + Send {
         async { Ok(()) }
     }

@@ -167,7 +167,6 @@ impl Fallback {
     }
 
     pub fn metrics(&self) -> [Metric; 3] {
-        let is_out = self.is_out(self.clock.now());
         let (policy, _) = self.policy.words();
         [
             Metric::counter(
@@ -175,7 +174,7 @@ impl Fallback {
                 "Actions on counters that Redis failed to perform.",
                 self.failed.load(Relaxed),
             ),
-            Metric::gauge("divvy_redis_outage", "1 while Redis fails.", f64::from(u8::from(is_out))),
+            Metric::gauge("divvy_redis_outage", "1 while Redis fails.", self.is_out(self.clock.now()).into()),
             Metric::counter(
                 "divvy_redis_stand_ins_total",
                 "Actions that --on-store-error answered in Redis's place.",

@@ -149,7 +149,7 @@ impl Store for RedisStore {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        let connected = f64::from(u8::from(self.target.is_connected()));
+        let connected = self.target.is_connected().into();
         vec![Metric::gauge("divvy_redis_connected", "1 while there is a connection to Redis.", connected)]
     }
 

@@ -122,14 +122,8 @@ impl fmt::Display for Cursor {
 
 /// Returns a glob that matches `text` and nothing else.
 fn escaped(text: &[u8]) -> Vec<u8> {
-    let mut glob = Vec::with_capacity(text.len());
-    for byte in text {
-        if b"*?[]\\^-".contains(byte) {
-            glob.push(b'\\');
-        }
-        glob.push(*byte);
-    }
-    glob
+    let backslash = |byte: &u8| b"*?[]\\^-".contains(byte).then_some(b'\\');
+    text.iter().flat_map(|byte| backslash(byte).into_iter().chain([*byte])).collect()
 }
 
 #[cfg(test)]

@@ -199,7 +199,8 @@ impl Store for RocksStore {
 
     async fn forget_limits(&self, over: Vec<LimitChange>) -> Result<(), StoreError> {
         self.blocking("forget limits", move |core| {
-            core.engine.with_disk(|database| actor_limits::forget(database, &over))
+            // An expired limit stays expired, so this does not wait for stable storage.
+            core.engine.with_disk(|database| actor_limits::write(database, &over, false))
         })
         .await
     }

@@ -210,7 +210,7 @@ impl World {
             Journal { last_commit: 0, max_bytes: 600 },
         );
         if memory > 0 {
-            engine.table.holds_all();
+            engine.table.noted_records();
         }
         Self {
             engine: Arc::new(engine),

@@ -58,7 +58,7 @@ impl RocksStore {
             None => counters.estimated(estimate + table.usage().unrecorded.unsigned_abs()),
         }
         if is_empty {
-            table.holds_all();
+            table.noted_records();
         }
         let seal = Seal::new(stored_seal_key::read_or_make(path)?);
         // This comes last, since earlier versions can open the directory until then.

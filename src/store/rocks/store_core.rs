@@ -44,7 +44,7 @@ pub struct Threads {
 impl StoreCore {
     /// The number of expired counters that compactions and write-backs have dropped.
     pub fn expired_dropped(&self) -> u64 {
-        self.swept.expired.load(Relaxed) + self.engine.expired()
+        self.swept.expired.load(Relaxed) + self.engine.expired.load(Relaxed)
     }
 
     /// Reads a page of counters.

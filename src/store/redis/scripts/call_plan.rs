@@ -75,9 +75,9 @@ type Places<K> = HashMap<K, usize, foldhash::fast::RandomState>;
 pub fn plan_calls(batch: &Batch, layout: Layout) -> Vec<CallPlan> {
     // Fast path: most batches that are not pipelined have one action.
     if let [entry] = batch.entries.as_slice() {
-        return vec![CallPlan::of_bucket(BucketActions::of_entry(0, batch.key(entry), entry))];
+        return vec![CallPlan::of_bucket(BucketActions::of_entry(0, entry.key_in(&batch.keys), entry))];
     }
-    let without_groups = if batch.has_groups() { None } else { by_bucket(batch.units(0).flat_map(step)) };
+    let without_groups = if batch.groups.is_empty() { by_bucket(batch.units(0).flat_map(step)) } else { None };
     without_groups.unwrap_or_else(|| connected_sets(batch, layout).into_iter().flat_map(plan_set).collect())
 }
 

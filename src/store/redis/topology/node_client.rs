@@ -187,7 +187,7 @@ impl NodeClient {
     /// Notes that a call had no reply in time. If other calls had one, Redis is just slow. Otherwise it hangs, or this
     /// connection leads nowhere.
     fn note_silence(&self, begin: Instant, connection: &Arc<SharedConnection>) -> Failure {
-        if !connection.has_answered_since(begin) {
+        if !connection.last_reply.is_since(begin) {
             self.drop_connection(connection);
         }
         let failure = Failure::Timeout(self.server.timeout);

@@ -31,7 +31,8 @@ pub struct Server {
 /// A connection that is being made, is there, or could not be made.
 pub struct SharedConnection {
     result: watch::Receiver<Option<Connected>>,
-    last_reply: Arc<LastReply>,
+    /// On this connection.
+    pub last_reply: Arc<LastReply>,
 }
 
 /// The result of the attempt.
@@ -63,11 +64,6 @@ impl SharedConnection {
     pub fn has_failed(&self) -> bool {
         let is_over = self.result.has_changed().is_err();
         is_over && !self.is_connected()
-    }
-
-    /// Returns whether any reply has come on this connection since `begin`.
-    pub fn has_answered_since(&self, begin: Instant) -> bool {
-        self.last_reply.is_since(begin)
     }
 
     /// Sends commands that have this number of replies together, once there is a connection.

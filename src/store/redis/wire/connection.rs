@@ -35,7 +35,7 @@ impl Connection {
     pub async fn ask(&self, commands: &[u8], replies: usize, deadline: Instant) -> Answer {
         let (answer, driver) = {
             let mut queue = self.queue.lock();
-            (queue.push(commands, replies, deadline), queue.take_driver())
+            (queue.push(commands, replies, deadline), queue.driver.take())
         };
         let Some(answer) = answer else { return Err(Unanswered::NotSent) };
         driver.into_iter().for_each(Waker::wake);
@@ -123,7 +123,7 @@ mod tests {
             answer = &mut patient => panic!("{answer:?}"),
             answer = hasty => assert!(matches!(answer, Err(Unanswered::Late)), "{answer:?}"),
         }
-        assert!(connection.queue.lock().earliest_deadline().is_some(), "the patient one's deadline");
+        assert!(connection.queue.lock().earliest.is_some(), "the patient one's deadline");
     }
 
     #[tokio::test]

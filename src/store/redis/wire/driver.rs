@@ -52,7 +52,7 @@ impl Driver {
     /// Moves the bytes that can be moved. Ready once the connection has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RedisError> {
         // A command that is added from here on wakes the task again.
-        self.queue.lock().set_driver(cx.waker());
+        self.queue.lock().driver.get_or_insert_with(|| cx.waker().clone());
         // Replies first: a connection that Redis has ended takes no commands.
         let moved = self.read_all(cx).and_then(|()| self.write_all(cx));
         self.keep_deadlines(cx);
@@ -123,7 +123,7 @@ impl Driver {
     #[expect(clippy::disallowed_methods, reason = "how long to wait for Redis")]
     fn keep_deadlines(&mut self, cx: &mut Context<'_>) {
         loop {
-            let Some(earliest) = self.queue.lock().earliest_deadline() else { return };
+            let Some(earliest) = self.queue.lock().earliest else { return };
             let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(earliest)));
             if timer.deadline() > earliest {
                 timer.as_mut().reset(earliest);

@@ -35,10 +35,10 @@ pub struct Queue {
     callers: VecDeque<Caller>,
     /// The number of the last callers whose commands are in `unsent`.
     unsent_callers: usize,
-    /// No caller has an earlier deadline.
-    earliest: Option<Instant>,
+    /// No caller has an earlier deadline: the time when [`Queue::expire`] is to be called next.
+    pub earliest: Option<Instant>,
     /// Wakes the driver. The first caller in a turn takes it.
-    driver: Option<Waker>,
+    pub driver: Option<Waker>,
     is_closed: bool,
 }
 
@@ -62,18 +62,8 @@ impl Queue {
         let caller = Caller { expected, replies: Vec::with_capacity(expected), deadline, answer: Some(sender) };
         self.callers.push_back(caller);
         self.unsent_callers += 1;
-        self.earliest = earlier(self.earliest, deadline);
+        self.earliest = self.earliest.into_iter().chain([deadline]).min();
         Some(answer)
-    }
-
-    /// Returns what wakes the driver, if it is to be woken.
-    pub fn take_driver(&mut self) -> Option<Waker> {
-        self.driver.take()
-    }
-
-    /// Has the next caller wake the driver.
-    pub fn set_driver(&mut self, waker: &Waker) {
-        self.driver.get_or_insert_with(|| waker.clone());
     }
 
     /// Exchanges the unsent commands for `commands`, which is empty.
@@ -94,21 +84,13 @@ impl Queue {
         }
     }
 
-    /// Returns the time when [`Queue::expire`] is to be called next.
-    pub fn earliest_deadline(&self) -> Option<Instant> {
-        self.earliest
-    }
-
     /// Answers callers whose deadline has passed.
     pub fn expire(&mut self, now: Instant) {
-        self.earliest = None;
-        for caller in &mut self.callers {
-            if caller.deadline <= now {
-                caller.give(Err(Unanswered::Late));
-            } else if caller.answer.is_some() {
-                self.earliest = earlier(self.earliest, caller.deadline);
-            }
+        for caller in self.callers.iter_mut().filter(|caller| caller.deadline <= now) {
+            caller.give(Err(Unanswered::Late));
         }
+        let waiting = self.callers.iter().filter(|caller| caller.answer.is_some());
+        self.earliest = waiting.map(|caller| caller.deadline).min();
     }
 
     /// Answers all callers: the connection has ended, for this reason.
@@ -128,10 +110,6 @@ impl Caller {
             let _ = sender.send(answer);
         }
     }
-}
-
-fn earlier(known: Option<Instant>, deadline: Instant) -> Option<Instant> {
-    Some(known.map_or(deadline, |known| known.min(deadline)))
 }
 
 #[cfg(test)]

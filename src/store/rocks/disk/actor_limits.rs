@@ -10,14 +10,9 @@ use crate::store::contract::{ActorLimit, LIMITS_PER_PAGE, LimitChange, LimitCurs
 /// First byte of every key: the version of the layout of keys and values.
 const VERSION: u8 = 1;
 
-/// Stores the changes, with `sync` on stable storage.
+/// Makes the changes, with `sync` on stable storage. Without it, a removed limit may be back after a power cut.
 pub fn write(database: &Database, changes: &[LimitChange], sync: bool) -> Result<(), StoreError> {
     database.write_limits(changes.iter().map(|change| (key(change), change.limit.map(value))), sync)
-}
-
-/// Removes expired limits. It does not wait for stable storage, since an expired limit stays expired.
-pub fn forget(database: &Database, expired: &[LimitChange]) -> Result<(), StoreError> {
-    database.write_limits(expired.iter().map(|change| (key(change), None)), false)
 }
 
 /// Reads the page of limits after `known`, in the order of their keys. The page is empty if `known` covers all limits.

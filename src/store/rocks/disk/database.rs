@@ -87,11 +87,9 @@ impl Database {
             tracing::warn!(%error, "cannot remove files that a killed process left in the data directory");
         }
         // An earlier version may have changed the database since, without the stored count.
-        let count = match (content, stored) {
-            (Content::Nothing, _) => Some(CounterCount { at_least: 0, at_most: 0 }),
-            (Content::Database, stored) => {
-                stored.filter(|stored| stored.sequence == recovered).map(|stored| stored.count)
-            }
+        let count = match content {
+            Content::Nothing => Some(CounterCount::default()),
+            Content::Database => stored.filter(|stored| stored.sequence == recovered).map(|stored| stored.count),
         };
         let last_commit = last_commit(&db).map_err(failed)?;
         if let Some(bytes) = given_up {

@@ -49,8 +49,8 @@ pub struct Engine<D> {
     segments: Mutex<Segments>,
     /// Held by the one write-back that runs. Comes before the segments.
     write_back_turn: Mutex<()>,
-    /// Expired counters that write-backs have forgotten.
-    expired: AtomicU64,
+    /// Number of expired counters that write-backs have forgotten.
+    pub expired: AtomicU64,
     cache_yield: CacheYield,
     /// Permits for threads that read from the disk. Each of them takes up to a megabyte.
     readers: Arc<Semaphore>,
@@ -92,7 +92,7 @@ impl<D: Disk> Engine<D> {
         let commits = GroupCommit::new(journal.last_commit);
         Self {
             disk: RwLock::new(Some(disk)),
-            admission: Admission { commits, health: Health::new(), counters, records },
+            admission: Admission { commits, health: Health::default(), counters, records },
             records_swept_at: AtomicU64::new(0),
             damage: Damage::default(),
             segments: Mutex::new(Segments::new(journal.max_bytes, table.memory() as u64, &table.marks)),

@@ -28,11 +28,6 @@ impl<D: Disk> Engine<D> {
         self.segments.lock().bytes()
     }
 
-    /// The number of expired counters that write-backs have forgotten.
-    pub fn expired(&self) -> u64 {
-        self.expired.load(Relaxed)
-    }
-
     /// Whether commits have to wait for a write-back: the journal is full, or counters that cannot be evicted take much
     /// more memory than there is.
     pub(super) fn is_write_back_overdue(&self) -> bool {

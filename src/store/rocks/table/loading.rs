@@ -71,7 +71,7 @@ impl Table {
         }
     }
 
-    /// Notes that every record was noted. A stripe that no counter has left holds all of its counters.
+    /// Notes that every record was noted, if there was one. A stripe that no counter has left holds all of its counters.
     pub fn noted_records(&self) {
         self.needs_records.store(false, Relaxed);
         for stripe in &self.stripes {
@@ -93,12 +93,5 @@ impl Table {
     /// Whether the table knows which counters have records.
     pub fn knows_records(&self) -> bool {
         self.knows_records.load(Acquire)
-    }
-
-    /// Notes that the store has no counters except those in the table.
-    pub fn holds_all(&self) {
-        self.needs_records.store(false, Relaxed);
-        self.stripes.iter().for_each(|stripe| stripe.lock().holds_all = true);
-        self.knows_records.store(true, Release);
     }
 }

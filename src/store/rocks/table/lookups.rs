@@ -144,7 +144,7 @@ mod tests {
             assert!(outcomes(&store, now, &others).iter().all(Result::is_ok));
         }
         assert!(store.core.engine.table.usage().misses > 2_000);
-        assert_eq!(store.core.engine.damage.records(), 0);
+        assert_eq!(store.core.engine.damage.records.load(Relaxed), 0);
         wait(store.close()).unwrap();
     }
 }

@@ -6,6 +6,7 @@
 //! records are counted after a kill, and whenever the bound is near. Counting, forgetting and giving disk space back
 //! take time, and are done so rarely that they use a small part of a processor. Hits never wait for any of it.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use rocksdb::properties;
@@ -83,14 +84,14 @@ impl StoreCore {
             ))
         });
         if let Ok(is_full) = measured {
-            self.engine.admission.counters.set_disk_is_full(is_full);
+            self.engine.admission.counters.disk_is_full.store(is_full, Relaxed);
         }
     }
 
     /// Whether a bound is near or reached.
     fn is_room_short(&self) -> bool {
         let counters = &self.engine.admission.counters;
-        counters.is_nearly_full() || counters.disk_is_full()
+        counters.is_nearly_full() || counters.disk_is_full.load(Relaxed)
     }
 
     /// Notes the number of dropped records that are really gone. A record that a running compaction drops can be read
@@ -114,7 +115,7 @@ impl StoreCore {
         }
         self.note_settled(&mut settled);
         let Some((records, forgotten)) = self.survey(now, settled)? else { return Ok(()) };
-        if forgotten > records / WORTH_COMPACTING || self.engine.admission.counters.disk_is_full() {
+        if forgotten > records / WORTH_COMPACTING || self.engine.admission.counters.disk_is_full.load(Relaxed) {
             self.engine.with_disk(|database| {
                 database.compact_counters();
                 Ok(())

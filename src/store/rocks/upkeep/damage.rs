@@ -17,10 +17,12 @@ static UNDECODABLE: LogThrottle = LogThrottle::new();
 /// Reads that failed.
 #[derive(Debug, Default)]
 pub struct Damage {
-    reads: AtomicU64,
+    /// Number of failed reads since the start.
+    pub reads: AtomicU64,
     /// Time of the last failed read (nanoseconds since the Unix epoch); 0 before the first.
     last: AtomicU64,
-    records: AtomicU64,
+    /// Number of times that a damaged record was read since the start.
+    pub records: AtomicU64,
 }
 
 impl Damage {
@@ -44,16 +46,6 @@ impl Damage {
         UNDECODABLE.say(|more| {
             tracing::error!(key = %Escaped::new(key), %error, more, "a record is damaged: hits on its counter are answered with an error");
         });
-    }
-
-    /// The number of failed reads since the start.
-    pub fn reads(&self) -> u64 {
-        self.reads.load(Relaxed)
-    }
-
-    /// The number of times that a damaged record was read since the start.
-    pub fn records(&self) -> u64 {
-        self.records.load(Relaxed)
     }
 
     /// Checks whether records could be read lately.
@@ -89,7 +81,7 @@ mod tests {
         assert_eq!([5, 14, 15].map(|second| damage.check(at(second)).is_ok()), [false, false, true]);
         damage.note_record(b"key", &StoreError::new("of 3 bytes"));
         assert!(damage.check(at(20)).is_ok(), "one record is not the disk");
-        assert_eq!((damage.reads(), damage.records()), (1, 1));
+        assert_eq!((damage.reads.load(Relaxed), damage.records.load(Relaxed)), (1, 1));
     }
 
     #[test]
@@ -106,7 +98,7 @@ mod tests {
         let page = wait(store.list(listing)).unwrap();
         let actors: Vec<_> = page.buckets.iter().map(|listed| listed.actor.as_slice()).collect();
         assert_eq!(actors, [b"a", b"c"]);
-        assert_eq!(store.core.engine.damage.records(), 1);
+        assert_eq!(store.core.engine.damage.records.load(Relaxed), 1);
         wait(store.close()).unwrap();
     }
 }

@@ -22,16 +22,14 @@ pub enum Condition {
 }
 
 /// The condition of the database, and the failure that caused it.
+#[derive(Default)]
 pub struct Health {
+    /// A [`Condition`]; at first, it is well.
     condition: AtomicU8,
     fault: Mutex<Option<StoreError>>,
 }
 
 impl Health {
-    pub fn new() -> Self {
-        Self { condition: AtomicU8::new(Condition::Well as u8), fault: Mutex::new(None) }
-    }
-
     pub fn condition(&self) -> Condition {
         match self.condition.load(Acquire) {
             0 => Condition::Well,

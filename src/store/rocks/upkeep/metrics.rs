@@ -17,7 +17,7 @@ impl StoreCore {
         // There are no numbers while the database is being reopened.
         metrics.extend(self.engine.with_disk(|database| Ok(rocksdb_metrics(database))).into_iter().flatten());
         if let Ok(bytes) = directory::size(&self.path, |_| true) {
-            metrics.push(gauge("divvy_rocksdb_disk_bytes", "Size of the files in the data directory.", bytes));
+            metrics.push(Metric::gauge("divvy_rocksdb_disk_bytes", "Size of the files in the data directory.", bytes));
         }
         metrics
     }
@@ -35,14 +35,14 @@ impl StoreCore {
                 "Time of the fsyncs of the write-ahead log that run every second, outside commits.",
                 &engine.timings.fsyncs,
             ),
-            gauge("divvy_commits_failing", "1 while commits fail.", u64::from(!engine.is_well())),
-            gauge(
+            Metric::gauge("divvy_commits_failing", "1 while commits fail.", u64::from(!engine.is_well())),
+            Metric::gauge(
                 "divvy_journal_bytes",
                 "Size of the journal: changes that are kept until their counters are written back.",
                 engine.journal_bytes(),
             ),
-            gauge("divvy_hot_counters", "Counters in the hot table.", usage.counters),
-            gauge("divvy_hot_table_bytes", "Memory of the hot table.", usage.bytes),
+            Metric::gauge("divvy_hot_counters", "Counters in the hot table.", usage.counters),
+            Metric::gauge("divvy_hot_table_bytes", "Memory of the hot table.", usage.bytes),
             Metric::counter("divvy_hot_table_hits_total", "Actions on counters in the hot table.", usage.hits),
             Metric::counter(
                 "divvy_hot_table_misses_total",
@@ -62,20 +62,20 @@ impl StoreCore {
             Metric::counter(
                 "divvy_failed_reads_total",
                 "Failed reads of counters: a damaged file or a failing disk.",
-                engine.damage.reads(),
+                engine.damage.reads.load(Relaxed),
             ),
             Metric::counter(
                 "divvy_damaged_records_total",
                 "How often a hit or a listing encountered a damaged record.",
-                engine.damage.records(),
+                engine.damage.records.load(Relaxed),
             ),
         ]
     }
 }
 
 fn rocksdb_metrics(database: &Database) -> [Metric; 9] {
-    let number = |name, help, property| gauge(name, help, database.number(property));
-    let sum = |name, help, property| gauge(name, help, database.sum(property));
+    let number = |name, help, property| Metric::gauge(name, help, database.number(property));
+    let sum = |name, help, property| Metric::gauge(name, help, database.sum(property));
     [
         sum("divvy_rocksdb_block_cache_bytes", "Memory of RocksDB's block caches.", properties::BLOCK_CACHE_USAGE),
         sum(
@@ -111,8 +111,4 @@ fn rocksdb_metrics(database: &Database) -> [Metric; 9] {
             database.number(properties::BACKGROUND_ERRORS),
         ),
     ]
-}
-
-fn gauge(name: &'static str, help: &'static str, value: u64) -> Metric {
-    Metric::gauge(name, help, value as f64)
 }
