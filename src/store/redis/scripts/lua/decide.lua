@@ -11,7 +11,7 @@ local is_used, of, slowest = words:find('used', 1, true), words:match('of (%d+)'
 local capacity = parse(first)
 local full = not is_used and (of and parse(of) or capacity)
 
--- Returns the used credits that a stored count stands for (see algorithm/tally.rs), or nil if it is not a count.
+-- Returns the used credits that a stored count stands for (see algorithm/count_basis.rs), or nil if it is not a count.
 local function used_in(count)
   local below_zero = count:match('^%-(%d+)$')
   if not full then return not below_zero and parse(count) or nil end
