@@ -98,7 +98,8 @@ test: test-setup ## All tests but the long campaigns
 	@$(MAKE) --no-print-directory model
 
 .PHONY: docs
-docs: setup ## Write the tables of docs/configuration.md anew, from the flags
+docs: setup ## Write generated tables and expected reports anew, from the flags and the code
+	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --lib -- config::tests architecture_page_shows_the_table
 	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --test main -- configuration::
 
 .PHONY: docs-check

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use divvy::algorithm::idempotency::Replay;
 use divvy::algorithm::{
     Ask, CalendarWindow, Concurrency, CountBasis, Decision, FixedWindow, Kind, LeakyBucket, Limit, Outcome, Record,
-    RecordChange, ReservationAsk, Resolution, SlidingLog, SlidingWindow, State, TokenBucket,
+    RecordChange, ReservationAsk, Resolution, State, TokenBucket,
 };
 use divvy::calendar::{Calendar, Unit, time_of_day};
 use divvy::clock::{Clock, Timestamp};
@@ -218,15 +218,14 @@ fn dated(limit: Limit, now: Timestamp) -> Limit {
 
 /// Returns the limit with another number of credits, for the same counters.
 fn resized(limit: Limit, credits: u64) -> Limit {
-    let credits = NonZeroU64::new(credits).unwrap();
-    match limit {
-        Limit::FixedWindow(window) => Limit::FixedWindow(FixedWindow { credits, ..window }),
-        Limit::CalendarWindow(window) => Limit::CalendarWindow(CalendarWindow { credits, ..window }),
-        Limit::SlidingWindow(window) => Limit::SlidingWindow(SlidingWindow { credits, ..window }),
-        Limit::SlidingLog(_) => Limit::SlidingLog(SlidingLog::new(credits.get(), limit.rate().unwrap().1).unwrap()),
-        Limit::TokenBucket(bucket) => Limit::TokenBucket(TokenBucket { capacity: credits, ..bucket }),
-        Limit::LeakyBucket(bucket) => Limit::LeakyBucket(LeakyBucket { capacity: credits, ..bucket }),
-        Limit::Concurrency(limit) => Limit::Concurrency(Concurrency { leases: credits.get(), ..limit }),
+    let one = NonZeroU64::new(credits).unwrap();
+    match (limit, limit.rate()) {
+        (Limit::CalendarWindow(window), _) => Limit::CalendarWindow(CalendarWindow { credits: one, ..window }),
+        (limit, Some((refill, time_ns))) => {
+            Limit::new(limit.kind(), credits, refill, time_ns).unwrap().counting(limit.count_basis())
+        }
+        (Limit::Concurrency(limit), None) => Limit::Concurrency(Concurrency { leases: credits, ..limit }),
+        (limit, None) => panic!("{limit:?}"),
     }
 }
 
@@ -240,17 +239,14 @@ fn identifying_limit(limit: Limit) -> Limit {
 
 /// Returns limits of every algorithm. Some algorithms have two, whose buckets the store must distinguish. Windows that
 /// Redis ends do not end during a test.
-fn limits(buckets: Buckets) -> [Limit; 12] {
+fn limits(buckets: Buckets) -> Vec<Limit> {
     let windows = match buckets {
         Buckets::ByPassedTime => [limit(5, 60), limit(3, 10)],
         Buckets::OfRules => [limit(5, 6000), limit(3, 1000)],
     };
-    [
-        windows[0],
-        windows[1],
-        Limit::SlidingWindow(SlidingWindow::new(5, 30 * SECOND).unwrap()),
-        Limit::SlidingLog(SlidingLog::new(6, 45 * SECOND).unwrap()),
-        Limit::TokenBucket(TokenBucket::new(6, 2, 20 * SECOND).unwrap()),
+    let others = Kind::ALL.into_iter().filter(|kind| *kind != Kind::FixedWindow);
+    let others = others.map(|kind| Limit::new(kind, 6, 2, 45 * SECOND).unwrap());
+    let extra = [
         Limit::TokenBucket(TokenBucket::new(1, 1, 10 * SECOND).unwrap()),
         Limit::LeakyBucket(LeakyBucket::new(4, 3, 50 * SECOND).unwrap()),
         // Its days begin twenty seconds after the tests' time.
@@ -259,8 +255,8 @@ fn limits(buckets: Buckets) -> [Limit; 12] {
         // The following limits count usage.
         calendar(6, Unit::Minute, "UTC", "00:00").counting(CountBasis::Used),
         Limit::TokenBucket(TokenBucket::new(5, 2, 20 * SECOND).unwrap()).counting(CountBasis::Used),
-        Limit::Concurrency(Concurrency::new(5, 60).unwrap()),
-    ]
+    ];
+    windows.into_iter().chain(others).chain(extra).collect()
 }
 
 pub fn at(seconds: u64) -> Timestamp {
@@ -1012,9 +1008,12 @@ fn concurrent_groups_take_from_all_buckets_or_none(opened: StoreFixture) {
 }
 
 fn closing_keeps_usage(opened: StoreFixture) {
-    let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"];
-    let limits = limits(opened.buckets);
-    let ask = |action| keys.into_iter().zip(limits).map(|(key, limit)| (key, limit, action)).collect::<Vec<_>>();
+    let mut limits = limits(opened.buckets);
+    // Only reservations take leases.
+    limits.retain(|limit| limit.kind() != Kind::Concurrency);
+    let keys: Vec<_> = (0..limits.len()).map(|place| format!("closing {place}")).collect();
+    let keys = || keys.iter().map(String::as_str);
+    let ask = |action| keys().zip(&limits).map(|(key, limit)| (key, *limit, action)).collect::<Vec<_>>();
     wait(async {
         let mut model = Model::default();
         for (seconds, action) in [(0, TAKE), (4, TAKE), (4, Action::Ask(Ask::Drain { cost: 2, strict: true }))] {
@@ -1024,7 +1023,7 @@ fn closing_keeps_usage(opened: StoreFixture) {
                 assert_eq!(outcome, expected(&mut model, key.to_owned(), limit, action, now), "{limit:?}");
             }
         }
-        assert_eq!(model.buckets.len(), keys.len(), "every limit has a state");
+        assert_eq!(model.buckets.len(), limits.len(), "every limit has a state");
         opened.store.close().await.unwrap();
         let Some(reopened) = opened.reopen() else { return };
         for seconds in [8, 12, 30] {

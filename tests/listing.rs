@@ -1,6 +1,6 @@
 //! Listings of a rule's buckets, for every store that supports them.
 
-use divvy::algorithm::{LeakyBucket, Limit, SlidingLog, SlidingWindow, TokenBucket};
+use divvy::algorithm::{Kind, Limit};
 use divvy::clock::Clock;
 use divvy::store::key::{Prefix, Space};
 use divvy::store::{Action, Backend, Batch, Listing, Store};
@@ -12,14 +12,9 @@ const HOUR: u64 = 3600 * 1_000_000_000;
 /// The pairs of a rule, with characters that are special in globs and in Redis keys.
 const PAIRS: [(&str, &str); 2] = [("path", "/a*[b]?\\c"), ("listing", "yes:no")];
 
-fn limits() -> [Limit; 5] {
-    [
-        limit(5, 3600),
-        Limit::SlidingWindow(SlidingWindow::new(5, HOUR).unwrap()),
-        Limit::SlidingLog(SlidingLog::new(5, HOUR).unwrap()),
-        Limit::TokenBucket(TokenBucket::new(5, 5, HOUR).unwrap()),
-        Limit::LeakyBucket(LeakyBucket::new(5, 5, HOUR).unwrap()),
-    ]
+fn limits() -> impl Iterator<Item = Limit> {
+    let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Concurrency);
+    kinds.map(|kind| Limit::new(kind, 5, 5, HOUR).unwrap())
 }
 
 async fn act(store: &Backend, clock: &Clock, limit: Limit, action: Action, actors: &[String]) {

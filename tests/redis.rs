@@ -1,7 +1,7 @@
 //! A single Redis as the store: keys and values shared with Button's Divvy, times, batches and listings.
 
 use divvy::algorithm::{
-    Ask, FixedWindow, LeakyBucket, Limit, Outcome, ReservationAsk, Resolution, SlidingLog, SlidingWindow, TokenBucket,
+    Ask, FixedWindow, Kind, LeakyBucket, Limit, Outcome, ReservationAsk, Resolution, SlidingLog, TokenBucket,
 };
 use divvy::clock::{Clock, Timestamp};
 use divvy::store::key::{Prefix, Space};
@@ -294,13 +294,8 @@ fn window_without_expiry_is_repaired_and_foreign_content_affects_one_bucket() {
 fn servers_with_different_clocks_share_a_bucket_exactly() {
     let server = RedisServer::start();
     let stores = [(); 2].map(|()| open(vec![server.url()]));
-    let limits = [
-        Limit::SlidingWindow(SlidingWindow::new(5, 6000 * SECOND).unwrap()),
-        Limit::SlidingLog(SlidingLog::new(5, 6000 * SECOND).unwrap()),
-        Limit::TokenBucket(TokenBucket::new(5, 5, 6000 * SECOND).unwrap()),
-        Limit::LeakyBucket(LeakyBucket::new(5, 5, 6000 * SECOND).unwrap()),
-        window(5, 6000 * SECOND),
-    ];
+    let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Concurrency);
+    let limits = kinds.map(|kind| Limit::new(kind, 5, 5, 6000 * SECOND).unwrap());
     wait(async {
         let now = Clock::system().now();
         let clocks = [now, now.plus(10_000 * SECOND)];

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use divvy::algorithm::{
-    Ask, CalendarWindow, Concurrency, Decision, FixedWindow, LeakyBucket, Limit, MAX_LOG_CREDITS, Outcome, Record,
-    RecordChange, ReservationAsk, SlidingLog, SlidingWindow, State, TokenBucket,
+    Ask, CalendarWindow, Decision, FixedWindow, Kind, Limit, MAX_LOG_CREDITS, Outcome, Record, RecordChange,
+    ReservationAsk, State, TokenBucket,
 };
 use divvy::calendar::{Calendar, Unit, time_of_day};
 use divvy::clock::Timestamp;
@@ -55,14 +55,13 @@ fn dated(limit: Limit, at: Timestamp) -> Limit {
 
 /// Returns a limit without a calendar.
 fn any_limit() -> impl Strategy<Value = Limit> {
-    (0..6, positive(), positive(), positive()).prop_map(|(which, credits, rate, time_ns)| match which {
-        0 => Limit::FixedWindow(FixedWindow::new(credits, time_ns).unwrap()),
-        1 => Limit::SlidingWindow(SlidingWindow::new(credits, time_ns).unwrap()),
-        2 => Limit::SlidingLog(SlidingLog::new(credits.min(MAX_LOG_CREDITS), time_ns).unwrap()),
-        3 => Limit::TokenBucket(TokenBucket::new(credits, rate, time_ns).unwrap()),
-        4 => Limit::LeakyBucket(LeakyBucket::new(credits, rate, time_ns).unwrap()),
-        _ => Limit::Concurrency(Concurrency::new(credits, 60).unwrap()),
-    })
+    (prop::sample::select(&Kind::ALL[..]), positive(), positive(), positive()).prop_map(
+        |(kind, credits, rate, time_ns)| {
+            let credits = if kind == Kind::SlidingLog { credits.min(MAX_LOG_CREDITS) } else { credits };
+            let time_ns = if kind == Kind::Concurrency { 60_000_000_000 } else { time_ns };
+            Limit::new(kind, credits, rate, time_ns).unwrap()
+        },
+    )
 }
 
 /// How one action follows another.

@@ -1,11 +1,8 @@
-//! Generates any of the seven limits, and any requests to their counters.
+//! Generates limits of all algorithms, and any requests to their counters.
 
 #![allow(dead_code, reason = "each target uses its part")]
 
-use divvy::algorithm::{
-    Ask, CalendarId, CalendarWindow, Concurrency, CountBasis, FixedWindow, InvalidLimit, LeakyBucket, Limit,
-    ReservationAsk, SlidingLog, SlidingWindow, TokenBucket,
-};
+use divvy::algorithm::{Ask, CalendarId, CalendarWindow, CountBasis, InvalidLimit, Kind, Limit, ReservationAsk};
 use divvy::clock::Timestamp;
 use libfuzzer_sys::arbitrary::{Error, Result, Unstructured};
 
@@ -21,20 +18,14 @@ pub fn read_limit(input: &mut Unstructured) -> Result<Limit> {
 }
 
 fn valid_limit(input: &mut Unstructured) -> Result<std::result::Result<Limit, InvalidLimit>> {
-    let kind = input.int_in_range(0..=6_u8)?;
     let (credits, other, time_ns) = (read_number(input)?, read_number(input)?, read_number(input)?);
-    let seconds = u32::try_from(time_ns / 1_000_000_000).unwrap_or(u32::MAX);
-    Ok(match kind {
-        0 => FixedWindow::new(credits, time_ns).map(Limit::FixedWindow),
-        1 => SlidingWindow::new(credits, time_ns).map(Limit::SlidingWindow),
-        2 => SlidingLog::new(credits, time_ns).map(Limit::SlidingLog),
-        3 => TokenBucket::new(credits, other, time_ns).map(Limit::TokenBucket),
-        4 => LeakyBucket::new(credits, other, time_ns).map(Limit::LeakyBucket),
-        5 => Concurrency::new(credits, seconds).map(Limit::Concurrency),
-        _ => CalendarWindow::new(credits, CalendarId(0)).map(|limit| {
+    if input.ratio(1, 7)? {
+        let seconds = u32::try_from(time_ns / 1_000_000_000).unwrap_or(u32::MAX);
+        return Ok(CalendarWindow::new(credits, CalendarId(0)).map(|limit| {
             Limit::CalendarWindow(CalendarWindow { ends: Timestamp::from_nanos(other), seconds, ..limit })
-        }),
-    })
+        }));
+    }
+    Ok(Limit::new(*input.choose(&Kind::ALL)?, credits, other, time_ns))
 }
 
 /// Reads a number. Small ones and ones near a power of two are equally likely.

@@ -1,19 +1,13 @@
 //! The limit of a bucket: one type for all algorithms.
 
-use super::ask::Ask;
-use super::calendar_window::CalendarWindow;
-use super::concurrency::Concurrency;
-use super::count_basis::CountBasis;
 use super::decide::Algorithm;
-use super::fixed_window::FixedWindow;
-use super::kind::Kind;
-use super::leaky_bucket::LeakyBucket;
 use super::reservation::decorator::Decorator;
-use super::sliding_log::SlidingLog;
-use super::sliding_window::SlidingWindow;
 use super::state::{AlgorithmState, Decision, State};
-use super::token_bucket::TokenBucket;
-use crate::clock::Timestamp;
+use super::{
+    Ask, CalendarWindow, Concurrency, CountBasis, FixedWindow, InvalidLimit, Kind, LeakyBucket, SlidingLog,
+    SlidingWindow, TokenBucket,
+};
+use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// Evaluates an expression with the algorithm's own limit type.
 macro_rules! with_algorithm {
@@ -52,6 +46,23 @@ pub enum Limit {
 }
 
 impl Limit {
+    /// Creates a limit of `capacity` credits. `refill` of them come back every `time_ns` nanoseconds, or all of them with windows and
+    /// leases. Leases last for whole seconds.
+    ///
+    /// # Errors
+    /// The algorithm needs a number that is 0, or is limited to fewer credits.
+    pub fn new(kind: Kind, capacity: u64, refill: u64, time_ns: u64) -> Result<Self, InvalidLimit> {
+        let seconds = u32::try_from(time_ns / NANOS_PER_SECOND).unwrap_or(u32::MAX);
+        Ok(match kind {
+            Kind::FixedWindow => Self::FixedWindow(FixedWindow::new(capacity, time_ns)?),
+            Kind::SlidingWindow => Self::SlidingWindow(SlidingWindow::new(capacity, time_ns)?),
+            Kind::SlidingLog => Self::SlidingLog(SlidingLog::new(capacity, time_ns)?),
+            Kind::TokenBucket => Self::TokenBucket(TokenBucket::new(capacity, refill, time_ns)?),
+            Kind::LeakyBucket => Self::LeakyBucket(LeakyBucket::new(capacity, refill, time_ns)?),
+            Kind::Concurrency => Self::Concurrency(Concurrency::new(capacity, seconds)?),
+        })
+    }
+
     /// Decides `ask` at time `at`, given the bucket's state (`None` for a fresh bucket).
     ///
     /// A bucket whose state belongs to another algorithm counts as fresh. The algorithm is part of a bucket's key, so
@@ -90,8 +101,13 @@ impl Limit {
     }
 
     /// Returns what the states of its counters count.
-    pub fn count_basis(mut self) -> CountBasis {
-        self.count_basis_mut().map_or(CountBasis::Used, |basis| *basis)
+    pub fn count_basis(self) -> CountBasis {
+        self.chosen_count_basis().unwrap_or(CountBasis::Used)
+    }
+
+    /// Returns what the states of its counters count. `None` if they can only count what was used.
+    pub fn chosen_count_basis(mut self) -> Option<CountBasis> {
+        self.count_basis_mut().copied()
     }
 
     /// Returns `None` for algorithms whose states always count the credits used.

@@ -4,25 +4,6 @@ use super::ask::Outcome;
 use super::reservation::groups::ExpiryGroups;
 use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket};
 
-/// The state that a bucket keeps between two asks, one variant per algorithm.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
-    /// State of a fixed window or a calendar window.
-    FixedWindow(fixed_window::State),
-    /// State of a sliding window.
-    SlidingWindow(sliding_window::State),
-    /// State of a sliding log.
-    SlidingLog(sliding_log::State),
-    /// State of a token bucket.
-    TokenBucket(token_bucket::State),
-    /// State of a leaky bucket.
-    LeakyBucket(leaky_bucket::State),
-    /// State of a concurrency limit.
-    Concurrency(concurrency::State),
-    /// State of any algorithm, while some credits are reserved.
-    Reserved(Box<ReservedState>),
-}
-
 /// The state of a bucket while some of its credits are reserved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservedState {
@@ -48,28 +29,42 @@ pub(crate) trait AlgorithmState: Clone + PartialEq {
     fn into_state(self) -> State;
 }
 
-/// Implements [`AlgorithmState`] from the names of the variants.
-macro_rules! algorithm_states {
-    ($($variant:ident: $state:ty),+ $(,)?) => {
+/// Declares [`State`] and the states of the algorithms in it.
+macro_rules! states {
+    ($($(#[$doc:meta])* $algorithm:ident($state:ty),)+) => {
+        /// The state that a bucket keeps between two asks, one variant per algorithm.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum State {
+            $($(#[$doc])* $algorithm($state),)+
+            /// State of any algorithm, while some credits are reserved.
+            Reserved(Box<ReservedState>),
+        }
+
         $(impl AlgorithmState for $state {
             #[inline]
             fn downcast(state: &State) -> Option<&Self> {
-                if let State::$variant(state) = state { Some(state) } else { None }
+                if let State::$algorithm(state) = state { Some(state) } else { None }
             }
 
             #[inline]
             fn into_state(self) -> State {
-                State::$variant(self)
+                State::$algorithm(self)
             }
         })+
     };
 }
 
-algorithm_states! {
-    FixedWindow: fixed_window::State,
-    SlidingWindow: sliding_window::State,
-    SlidingLog: sliding_log::State,
-    TokenBucket: token_bucket::State,
-    LeakyBucket: leaky_bucket::State,
-    Concurrency: concurrency::State,
+states! {
+    /// State of a fixed window or a calendar window.
+    FixedWindow(fixed_window::State),
+    /// State of a sliding window.
+    SlidingWindow(sliding_window::State),
+    /// State of a sliding log.
+    SlidingLog(sliding_log::State),
+    /// State of a token bucket.
+    TokenBucket(token_bucket::State),
+    /// State of a leaky bucket.
+    LeakyBucket(leaky_bucket::State),
+    /// State of a concurrency limit.
+    Concurrency(concurrency::State),
 }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::count_of::count_of;
 use super::rules_file::{self, ExtraChecks};
 use crate::rules::{MatchPolicy, Rule, stacks};
 
@@ -53,10 +54,6 @@ pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn count_of(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn summary(index: usize, rule: &Rule) -> String {

@@ -12,6 +12,7 @@ mod check;
 mod completions;
 mod confirm;
 mod convert;
+mod count_of;
 mod counters;
 mod environment;
 mod explain;

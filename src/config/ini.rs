@@ -12,8 +12,8 @@ use super::header_syntax;
 use super::number;
 use super::original::{self, Section, Setting, is_escaped, trim, without_comment};
 use super::problem::{Location, Problems};
-use super::validate::{ACTOR_FIELD, CREDIT_LIMIT, LABEL, MATCH_POLICY, RESET_SECONDS};
 use crate::rules::operation_text;
+use crate::rules::setting_name::{ACTOR_FIELD, CREDIT_LIMIT, LABEL, MATCH_POLICY, RESET_SECONDS};
 
 pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
     let mut document = Document::default();

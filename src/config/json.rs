@@ -223,8 +223,8 @@ fn is_null(slice: &Slice) -> bool {
     slice.get() == "null"
 }
 
-/// Returns `serde_json`'s message without its position, which is relative to the slice.
-fn plain_message(error: &serde_json::Error) -> String {
+/// Returns `serde_json`'s message without its position.
+pub fn plain_message(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let position = format!(" at line {} column {}", error.line(), error.column());
     message.strip_suffix(&position).map(str::to_owned).unwrap_or(message)

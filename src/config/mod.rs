@@ -28,9 +28,11 @@ use std::path::Path;
 
 pub use fingerprint::fingerprint;
 pub use format::Format;
+pub use json::plain_message;
 pub use problem::{Problem, Report};
 pub use ratelimit::{Import, import, import_text, is_yaml};
 pub use text::MAX_FILE_BYTES;
+pub use validate::to_label;
 pub use write::{Unwritable, write};
 
 use crate::rules::RuleSet;

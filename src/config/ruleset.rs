@@ -5,7 +5,9 @@ use std::collections::{HashMap, HashSet};
 use super::document::Document;
 use super::problem::{Location, Problems};
 use super::validate;
-use crate::rules::{Identity, MAX_STACK, MatchPolicy, Pattern, Quota, Rule, RuleSet, bypass, reachability, stacks};
+use crate::rules::{
+    Identity, MAX_STACK, MatchPolicy, Pattern, Quota, Rule, RuleSet, bypass, reachability, setting_name, stacks,
+};
 
 /// Returns the compiled rules of `document`. Use them only if no errors were reported.
 pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<RuleSet> {
@@ -61,7 +63,7 @@ fn check_default(rules: &[Rule], problems: &mut Problems) {
 fn check_labels(document: &Document, problems: &mut Problems) {
     let mut seen: HashMap<&str, usize> = HashMap::new();
     for raw in &document.rules {
-        let Some(setting) = raw.settings.iter().find(|setting| setting.key == validate::LABEL) else { continue };
+        let Some(setting) = raw.settings.iter().find(|setting| setting.key == setting_name::LABEL) else { continue };
         let label = setting.value.as_text().filter(|label| !label.is_empty());
         let Some(label) = label else { continue };
         if let Some(first) = seen.get(label) {
@@ -76,7 +78,7 @@ fn check_labels(document: &Document, problems: &mut Problems) {
 
 fn check_actor_fields(document: &Document, rules: &[Rule], problems: &mut Problems) {
     let lines: HashMap<usize, usize> =
-        document.rules.iter().map(|raw| (raw.line, validate::setting_line(raw, validate::ACTOR_FIELD))).collect();
+        document.rules.iter().map(|raw| (raw.line, validate::setting_line(raw, setting_name::ACTOR_FIELD))).collect();
     let fields = rules.iter().flat_map(|rule| rule.actor_fields.iter().map(move |field| (rule, field)));
     for (rule, field) in fields.filter(|(rule, field)| rule.pattern(field).is_none()) {
         let line = lines.get(&rule.line).copied().unwrap_or(rule.line);
@@ -94,7 +96,7 @@ fn check_shared_counters(document: &Document, rules: &[Rule], problems: &mut Pro
     let with_actors: HashSet<String> =
         rules.iter().filter(|rule| !rule.actor_fields.is_empty()).map(Rule::to_string).collect();
     let without: HashSet<usize> =
-        document.rules.iter().filter(|raw| !raw.has(validate::ACTOR_FIELD)).map(|raw| raw.line).collect();
+        document.rules.iter().filter(|raw| !raw.has(setting_name::ACTOR_FIELD)).map(|raw| raw.line).collect();
     for rule in rules.iter().filter(|rule| matches!(rule.quota, Quota::Limited(_)) && without.contains(&rule.line)) {
         let fields: Vec<_> = rule
             .operation
@@ -111,9 +113,9 @@ fn check_shared_counters(document: &Document, rules: &[Rule], problems: &mut Pro
             format!("one counter for all requests: `{first}=*` only says that the field {first:?} must be there");
         let fix = format!(
             "add `{} = {}` to count each value by itself, or `{} =` if one counter is meant",
-            validate::ACTOR_FIELD,
+            setting_name::ACTOR_FIELD,
             fields.join(", "),
-            validate::ACTOR_FIELD
+            setting_name::ACTOR_FIELD
         );
         problems.warning(place(rule, &header), what, fix);
     }

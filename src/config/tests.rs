@@ -11,7 +11,7 @@ use super::*;
 use crate::algorithm::{Kind, MAX_LOG_CREDITS};
 use crate::calendar::{Calendar, Unit};
 use crate::rules::{
-    MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Quota, Rule, Seconds, Settings,
+    MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Quota, Rule, Seconds, Settings, setting_name,
 };
 
 /// Returns the rules without their line numbers, which differ from file to file.
@@ -40,8 +40,13 @@ macro_rules! golden {
     ($($test:ident: $file:literal,)*) => {$(
         #[test]
         fn $test() {
-            let text = include_str!(concat!("golden/", $file));
-            assert_eq!(report_on(text, $file), include_str!(concat!("golden/", $file, ".report")));
+            let found = report_on(include_str!(concat!("golden/", $file)), $file);
+            if std::env::var_os("DIVVY_TEST_WRITE_DOCS").is_some() {
+                std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/config/golden/", $file, ".report"), found).unwrap();
+            } else {
+                let report = include_str!(concat!("golden/", $file, ".report"));
+                assert_eq!(found, report, "if this is right, run the test with DIVVY_TEST_WRITE_DOCS=1");
+            }
         }
     )*};
 }
@@ -155,6 +160,30 @@ fn algorithms_example_has_a_rule_for_each_and_no_problems() {
     let algorithms: Vec<_> = loaded.rules.rules().iter().filter_map(|rule| rule.settings.algorithm).collect();
     for algorithm in Kind::ALL {
         assert!(algorithms.contains(&algorithm), "{}", algorithm.name());
+    }
+}
+
+#[test]
+fn documents_list_every_algorithm_and_setting() {
+    let read = |path: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    let openapi: serde_json::Value = serde_json::from_str(&read("src/server/http/api/openapi.json")).unwrap();
+    let settings = &openapi["components"]["schemas"]["Rule"]["properties"];
+    assert_eq!(settings["algorithm"]["enum"], serde_json::json!(Kind::ALL.map(Kind::name)));
+    let rules = read("docs/rules.md");
+    for name in setting_name::NAMES {
+        // `per` is another way to write `resetSeconds`.
+        assert!(*name == setting_name::PER || settings.get(name).is_some(), "{name} in openapi.json");
+        let has_row = rules.lines().any(|line| line.starts_with('|') && line.contains(&format!("`{name}`")));
+        assert!(has_row, "{name} in docs/rules.md");
+    }
+    let (row, algorithms) =
+        (rules.lines().find(|line| line.starts_with("| `algorithm` |")), read("docs/algorithms.md"));
+    for name in Kind::ALL.map(Kind::name) {
+        assert!(row.is_some_and(|row| row.contains(&format!("`{name}`"))), "{name} in docs/rules.md");
+        assert!(
+            algorithms.lines().any(|line| line.starts_with(&format!("| `{name}`"))),
+            "{name} in docs/algorithms.md"
+        );
     }
 }
 

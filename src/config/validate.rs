@@ -12,53 +12,11 @@ use super::original;
 use super::problem::{Location, Problems};
 use crate::algorithm::Kind;
 use crate::calendar::{self, Calendar, Unit};
-use crate::rules::{MatchPolicy, Overrun, Pattern, Quota, Rule, Seconds, Settings};
-
-pub(super) const CREDIT_LIMIT: &str = "creditLimit";
-pub(super) const RESET_SECONDS: &str = "resetSeconds";
-pub(super) const PER: &str = "per";
-pub(super) const WINDOW: &str = "window";
-pub(super) const TIMEZONE: &str = "timezone";
-pub(super) const RESET_AT: &str = "resetAt";
-pub(super) const ALGORITHM: &str = "algorithm";
-pub(super) const REFILL_CREDITS: &str = "refillCredits";
-pub(super) const REFILL_SECONDS: &str = "refillSeconds";
-pub(super) const BURST: &str = "burst";
-pub(super) const ACTOR_FIELD: &str = "actorField";
-pub(super) const COST_FIELD: &str = "costField";
-pub(super) const OVERRUN: &str = "overrun";
-pub(super) const HOLD_FIELD: &str = "holdField";
-pub(super) const COUNTER: &str = "counter";
-pub(super) const MATCH_POLICY: &str = "matchPolicy";
-pub(super) const LABEL: &str = "label";
-pub(super) const COMMENT: &str = "comment";
-
-/// All keys that a rule may have.
-const KNOWN_KEYS: [&str; 18] = [
-    CREDIT_LIMIT,
-    RESET_SECONDS,
-    PER,
-    WINDOW,
-    TIMEZONE,
-    RESET_AT,
-    ALGORITHM,
-    REFILL_CREDITS,
-    REFILL_SECONDS,
-    BURST,
-    ACTOR_FIELD,
-    COST_FIELD,
-    OVERRUN,
-    HOLD_FIELD,
-    COUNTER,
-    MATCH_POLICY,
-    LABEL,
-    COMMENT,
-];
-
-/// The default time zone of a calendar.
-pub(super) const UTC: &str = "UTC";
-/// The default start of a calendar's days.
-pub(super) const MIDNIGHT: &str = "00:00";
+use crate::rules::setting_name::{
+    ACTOR_FIELD, ALGORITHM, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, MATCH_POLICY,
+    OVERRUN, PER, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UTC, WINDOW,
+};
+use crate::rules::{MatchPolicy, Overrun, Pattern, Quota, Rule, Seconds, Settings, setting_name};
 
 pub(super) const MAX_LABEL_LENGTH: usize = 255;
 
@@ -114,8 +72,13 @@ impl Number<Seconds> {
     }
 }
 
+/// Returns the text with `-` in place of each character that a label cannot contain.
+pub fn to_label(text: &str) -> String {
+    text.chars().map(|c| if u8::try_from(c).is_ok_and(is_label_byte) { c } else { '-' }).collect()
+}
+
 /// Returns whether a label may contain this byte.
-pub(super) fn is_label_byte(byte: u8) -> bool {
+fn is_label_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
@@ -132,11 +95,11 @@ impl<'a> Checker<'a> {
     fn index_settings(&mut self) {
         for setting in &self.raw.settings {
             let key = setting.key.as_str();
-            if !KNOWN_KEYS.contains(&key) {
-                let meant = nearest(key, &KNOWN_KEYS);
+            if !setting_name::NAMES.contains(&key) {
+                let meant = nearest(key, setting_name::NAMES);
                 self.misspelled.extend(meant);
                 let fix = meant.map_or_else(
-                    || format!("remove it: a rule has {}", KNOWN_KEYS.join(", ")),
+                    || format!("remove it: a rule has {}", setting_name::NAMES.join(", ")),
                     |meant| format!("did you mean `{meant}`?"),
                 );
                 self.error(setting.line, format!("unknown key `{key}`"), fix);

@@ -6,8 +6,8 @@ use serde_json::value::RawValue;
 
 use super::document::DEFAULT;
 use super::original::is_escaped;
-use super::{Format, ini, validate};
-use crate::rules::{MatchPolicy, Rule, calendar_settings, operation_text};
+use super::{Format, ini};
+use crate::rules::{Rule, SettingValue, operation_text};
 
 /// Rules that a format cannot express.
 #[derive(Debug, thiserror::Error)]
@@ -28,15 +28,6 @@ pub enum Unwritable {
     Json(#[from] serde_json::Error),
 }
 
-/// A setting's value.
-enum Setting {
-    Text(String),
-    /// Fields that only JSON can express.
-    List(Vec<String>),
-    /// Digits, perhaps with decimals. May be more than a floating-point number can hold.
-    Number(String),
-}
-
 /// Returns a rules file that contains `rules`, in order. Comments of the original file are lost.
 ///
 /// # Errors
@@ -49,48 +40,21 @@ pub fn write(rules: &[Rule], format: Format) -> Result<String, Unwritable> {
 }
 
 /// Returns the settings of `rule`, in the order of the documentation, without those that were not given.
-fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, Setting)> {
-    let text = |text: &Option<String>| text.clone().map(Setting::Text);
-    let word = |word: &str| Setting::Text(word.to_owned());
-    let number = |number: &dyn ToString| Setting::Number(number.to_string());
-    let numbers = &rule.settings;
-    // Default values are not written.
-    let is_default = |setting: &str| setting == validate::UTC || setting == validate::MIDNIGHT;
-    let describe = numbers.calendar.into_iter().flat_map(calendar_settings);
-    let describe: Vec<_> = describe.filter(|(_, setting)| !is_default(setting)).collect();
-    let calendar = |key| describe.iter().find(|(name, _)| *name == key).map(|(_, setting)| word(setting));
-    let policy = (rule.match_policy != MatchPolicy::default()).then(|| word(rule.match_policy.as_str()));
-    let settings = [
-        (validate::CREDIT_LIMIT, Some(number(&numbers.credit_limit))),
-        (validate::RESET_SECONDS, numbers.calendar.is_none().then(|| number(&numbers.reset_seconds))),
-        (validate::WINDOW, calendar(validate::WINDOW)),
-        (validate::TIMEZONE, calendar(validate::TIMEZONE)),
-        (validate::RESET_AT, calendar(validate::RESET_AT)),
-        (validate::ALGORITHM, numbers.algorithm.map(|algorithm| word(algorithm.name()))),
-        (validate::REFILL_CREDITS, numbers.refill_credits.map(|credits| number(&credits))),
-        (validate::REFILL_SECONDS, numbers.refill_seconds.map(|seconds| number(&seconds))),
-        (validate::BURST, numbers.burst.map(|credits| number(&credits))),
-        (validate::ACTOR_FIELD, actor_field(rule)),
-        (validate::COST_FIELD, text(&rule.cost_field)),
-        (validate::OVERRUN, rule.overrun_word().map(word)),
-        (validate::HOLD_FIELD, text(&rule.hold_field)),
-        (validate::COUNTER, text(&rule.counter)),
-        (validate::MATCH_POLICY, policy),
-        (validate::LABEL, text(&rule.label)),
-        (validate::COMMENT, text(&rule.comment)),
-    ];
-    settings.into_iter().filter_map(|(key, setting)| Some((key, setting?)))
+fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, SettingValue)> {
+    let given = rule.named_settings().filter(|setting| !setting.is_default);
+    given.map(|setting| match setting.value {
+        SettingValue::Fields(fields) => (setting.name, join_fields(fields)),
+        value => (setting.name, value),
+    })
 }
 
 /// Joins the fields with commas, unless they could not be read back.
-fn actor_field(rule: &Rule) -> Option<Setting> {
+fn join_fields(fields: Vec<String>) -> SettingValue {
     let is_clear = |field: &String| !field.contains(',') && field.trim() == field;
-    let fields = &rule.actor_fields;
     match fields.as_slice() {
-        [] => None,
-        [field] if !field.contains(',') => Some(Setting::Text(field.clone())),
-        several if several.iter().all(is_clear) => rule.actor_field().map(Setting::Text),
-        _ => Some(Setting::List(fields.clone())),
+        [field] if !field.contains(',') => SettingValue::Text(field.clone()),
+        several if several.iter().all(is_clear) => SettingValue::Text(several.join(", ")),
+        _ => SettingValue::Fields(fields),
     }
 }
 
@@ -121,9 +85,9 @@ impl Serialize for JsonRule<'_> {
         rule.serialize_entry("operation", &JsonOperation(self.0))?;
         for (key, value) in settings(self.0) {
             match value {
-                Setting::Text(text) => rule.serialize_entry(key, &text)?,
-                Setting::List(list) => rule.serialize_entry(key, &list)?,
-                Setting::Number(digits) => {
+                SettingValue::Text(text) => rule.serialize_entry(key, &text)?,
+                SettingValue::Fields(list) => rule.serialize_entry(key, &list)?,
+                SettingValue::Number(digits) => {
                     let as_written = RawValue::from_string(digits).map_err(S::Error::custom)?;
                     rule.serialize_entry(key, &as_written)?;
                 }
@@ -150,11 +114,11 @@ fn ini_section(rule: &Rule) -> Result<String, Unwritable> {
     let mut section = format!("[{header}]\n");
     for (key, value) in settings(rule) {
         let value = match value {
-            Setting::Number(digits) => digits,
-            Setting::List(_) => return Err(unwritable()),
-            Setting::Text(text) if text != "null" && text.bytes().all(is_plain) => text,
+            SettingValue::Number(digits) => digits,
+            SettingValue::Fields(_) => return Err(unwritable()),
+            SettingValue::Text(text) if text != "null" && text.bytes().all(is_plain) => text,
             // In double quotes, INI reads a JSON string.
-            Setting::Text(text) => Value::String(text).to_string(),
+            SettingValue::Text(text) => Value::String(text).to_string(),
         };
         section.push_str(&format!("{key} = {value}\n"));
     }

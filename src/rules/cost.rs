@@ -1,7 +1,7 @@
 //! The cost of a hit: one credit, the cost that the request gives, or the value of one of its fields.
 
 use super::rule::NO_COST_FIELD;
-use super::{Operation, Rule};
+use super::{Operation, Overrun, Rule};
 
 /// Characters of an invalid value that an error message repeats.
 const MAX_ECHOED_CHARS: usize = 64;
@@ -17,9 +17,31 @@ pub struct BadCost {
 }
 
 impl Rule {
+    /// Returns whether a request takes the cost that it gives, or 1, and the value of no field.
+    #[inline]
+    pub fn takes_given_cost(&self) -> bool {
+        self.cost_field.is_none()
+    }
+
+    /// Returns whether any request takes the same number of credits from both rules.
+    pub(super) fn costs_the_same(&self, other: &Self) -> bool {
+        self.cost_field == other.cost_field
+    }
+
     /// Returns whether every request takes one credit from this rule, regardless of its cost.
     pub fn counts_requests(&self) -> bool {
         self.cost_field.as_deref() == Some(NO_COST_FIELD)
+    }
+
+    /// Describes the cost of a request for people: `at the cost in bytes`, and `with debt`.
+    pub(super) fn cost_words(&self) -> impl Iterator<Item = String> {
+        let cost = match self.cost_field.as_deref() {
+            None => None,
+            Some(NO_COST_FIELD) => Some("at a cost of 1 each".to_owned()),
+            Some(field) => Some(format!("at the cost in {field}")),
+        };
+        let debt = (self.overrun == Overrun::Debt).then(|| "with debt".to_owned());
+        cost.into_iter().chain(debt)
     }
 
     /// Returns the credits that `operation` takes from this rule: the `given` cost, or else the value of the rule's

@@ -130,7 +130,7 @@ fn find(rule: &Rule, operation: &Operation, own_credits: impl FnOnce() -> Option
         Err(error) => return Finding::Refuses { reason: error.to_string() },
     };
     let own = own_credits().map(|credits| Settings { credit_limit: credits, ..rule.settings }.to_string());
-    let grants = Grants { limit: rule.summary(), actor_limit: own, cost: rule.cost_field.is_some().then_some(cost) };
+    let grants = Grants { limit: rule.summary(), actor_limit: own, cost: (!rule.takes_given_cost()).then_some(cost) };
     match rule.match_policy {
         MatchPolicy::Stop => Finding::Answers { grants },
         MatchPolicy::Canary => Finding::Canary { grants },

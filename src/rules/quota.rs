@@ -3,11 +3,9 @@
 use std::fmt;
 
 use super::Seconds;
+use super::setting_name::{BURST, CREDIT_LIMIT, REFILL_CREDITS, REFILL_SECONDS, RESET_SECONDS, WINDOW};
 use crate::algorithm::reservation::LONGEST_SECONDS;
-use crate::algorithm::{
-    CalendarWindow, Concurrency, FixedWindow, InvalidLimit, Kind, LeakyBucket, Limit, MAX_LOG_CREDITS, SlidingLog,
-    SlidingWindow, TokenBucket,
-};
+use crate::algorithm::{CalendarWindow, InvalidLimit, Kind, Limit, MAX_LOG_CREDITS};
 use crate::calendar::{self, Calendar};
 
 /// The largest `creditLimit`, `refillCredits` and `burst`: 2^53 - 1, the largest whole number that a JavaScript client
@@ -16,16 +14,6 @@ pub const MAX_CREDIT_LIMIT: u64 = (1 << 53) - 1;
 
 /// The longest `resetSeconds` and `refillSeconds`: 100 years, so that their nanoseconds fit a timestamp.
 pub const MAX_RESET_SECONDS: u64 = 36_525 * 24 * 60 * 60;
-
-const CREDIT_LIMIT: &str = "creditLimit";
-const RESET_SECONDS: &str = "resetSeconds";
-const WINDOW: &str = "window";
-const TIMEZONE: &str = "timezone";
-const RESET_AT: &str = "resetAt";
-const ALGORITHM: &str = "algorithm";
-const REFILL_CREDITS: &str = "refillCredits";
-const REFILL_SECONDS: &str = "refillSeconds";
-const BURST: &str = "burst";
 
 /// The grant of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,21 +137,6 @@ impl Settings {
         self.algorithm.unwrap_or_default()
     }
 
-    /// Returns the settings by their names in a rules file. The algorithm is always included, others only if they were
-    /// given.
-    pub fn describe(&self) -> Vec<(&'static str, String)> {
-        let mut describe = vec![(CREDIT_LIMIT, self.credit_limit.to_string())];
-        match self.calendar {
-            None => describe.push((RESET_SECONDS, self.reset_seconds.to_string())),
-            Some(calendar) => describe.extend(calendar_settings(calendar)),
-        }
-        describe.push((ALGORITHM, self.algorithm().name().to_owned()));
-        describe.extend(self.refill_credits.map(|credits| (REFILL_CREDITS, credits.to_string())));
-        describe.extend(self.refill_seconds.map(|seconds| (REFILL_SECONDS, seconds.to_string())));
-        describe.extend(self.burst.map(|credits| (BURST, credits.to_string())));
-        describe
-    }
-
     /// Returns the quota that these settings describe.
     ///
     /// # Errors
@@ -234,25 +207,13 @@ impl Settings {
     }
 
     fn limit(&self) -> Result<Limit, InvalidLimit> {
-        let (credits, window_ns) = (self.credit_limit, self.reset_seconds.as_nanos());
-        Ok(match self.algorithm() {
-            Kind::FixedWindow if let Some(calendar) = self.calendar => {
-                Limit::CalendarWindow(CalendarWindow::new(credits, calendar.id())?)
-            }
-            Kind::FixedWindow => Limit::FixedWindow(FixedWindow::new(credits, window_ns)?),
-            Kind::SlidingWindow => Limit::SlidingWindow(SlidingWindow::new(credits, window_ns)?),
-            Kind::SlidingLog => Limit::SlidingLog(SlidingLog::new(credits, window_ns)?),
-            Kind::TokenBucket => {
-                let interval_ns = self.refill_seconds.unwrap_or(self.reset_seconds).as_nanos();
-                Limit::TokenBucket(TokenBucket::new(credits, self.refill_credits.unwrap_or(credits), interval_ns)?)
-            }
-            Kind::LeakyBucket => {
-                Limit::LeakyBucket(LeakyBucket::new(self.burst.unwrap_or(credits), credits, window_ns)?)
-            }
-            Kind::Concurrency => {
-                Limit::Concurrency(Concurrency::new(credits, self.lease_seconds().unwrap_or_default())?)
-            }
-        })
+        if let Some(calendar) = self.calendar {
+            return CalendarWindow::new(self.credit_limit, calendar.id()).map(Limit::CalendarWindow);
+        }
+        let capacity = self.burst.unwrap_or(self.credit_limit);
+        let refill = self.refill_credits.unwrap_or(self.credit_limit);
+        let time_ns = self.refill_seconds.unwrap_or(self.reset_seconds).as_nanos();
+        Limit::new(self.algorithm(), capacity, refill, time_ns)
     }
 }
 
@@ -285,17 +246,6 @@ impl fmt::Display for Settings {
             Kind::Concurrency => write!(f, "allows {credits} concurrent requests, each for {seconds} s ({name})"),
         }
     }
-}
-
-/// Returns the settings that describe a calendar, in full.
-pub fn calendar_settings(calendar: Calendar) -> impl Iterator<Item = (&'static str, String)> {
-    let reset_at = calendar.unit().has_time_of_day().then(|| calendar::write_time_of_day(calendar.reset_at()));
-    let settings = [
-        (WINDOW, Some(calendar.unit().name().to_owned())),
-        (TIMEZONE, Some(calendar.zone().to_owned())),
-        (RESET_AT, reset_at),
-    ];
-    settings.into_iter().filter_map(|(name, setting)| Some((name, setting?)))
 }
 
 /// Describes a calendar for people: `day from 00:00 Europe/Berlin`.

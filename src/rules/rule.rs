@@ -90,8 +90,23 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// The name of the header in [`Rule::describe`].
-    pub(super) const HEADER: &str = "rule";
+    /// Returns a rule with this operation and limit that stops, and has no other settings.
+    pub fn new(operation: Vec<(String, Pattern)>, settings: Settings, quota: Quota, line: usize) -> Self {
+        Self {
+            operation,
+            settings,
+            quota,
+            actor_fields: Vec::new(),
+            cost_field: None,
+            overrun: Overrun::default(),
+            hold_field: None,
+            counter: None,
+            match_policy: MatchPolicy::default(),
+            label: None,
+            comment: None,
+            line,
+        }
+    }
 
     /// Returns whether this rule matches every request.
     pub fn is_default(&self) -> bool {
@@ -127,42 +142,9 @@ impl Rule {
         text
     }
 
-    /// Describes the cost of a request for people: `at the cost in bytes`, and `with debt`.
-    pub(super) fn cost_words(&self) -> impl Iterator<Item = String> {
-        let cost = match self.cost_field.as_deref() {
-            None => None,
-            Some(NO_COST_FIELD) => Some("at a cost of 1 each".to_owned()),
-            Some(field) => Some(format!("at the cost in {field}")),
-        };
-        let debt = (self.overrun == Overrun::Debt).then(|| "with debt".to_owned());
-        cost.into_iter().chain(debt)
-    }
-
-    /// Returns its settings by their names in a rules file, preceded by its header as `rule`. The algorithm and the
-    /// match policy are always included, others only if they were given.
-    pub fn describe(&self) -> Vec<(&'static str, String)> {
-        let optional = |name, value: &Option<String>| value.clone().map(|value| (name, value));
-        let mut settings = vec![(Self::HEADER, self.to_string())];
-        settings.extend(self.settings.describe());
-        settings.extend(optional("actorField", &self.actor_field()));
-        settings.extend(optional("costField", &self.cost_field));
-        settings.extend(self.overrun_word().map(|word| ("overrun", word.to_owned())));
-        settings.extend(optional("holdField", &self.hold_field));
-        settings.extend(optional("counter", &self.counter));
-        settings.push(("matchPolicy", self.match_policy.as_str().to_owned()));
-        settings.extend(optional("label", &self.label));
-        settings.extend(optional("comment", &self.comment));
-        settings
-    }
-
     /// Returns whether its counters are leases, which only reservations take.
     pub fn is_concurrency_limit(&self) -> bool {
         matches!(self.quota, Quota::Limited(Limit::Concurrency(_)))
-    }
-
-    /// Returns `overrun` as a rules file writes it; `None` if it is the default.
-    pub fn overrun_word(&self) -> Option<&'static str> {
-        (self.overrun != Overrun::default()).then(|| self.overrun.as_str())
     }
 
     /// Returns `actorField` as a rules file writes it.

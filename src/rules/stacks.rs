@@ -174,7 +174,7 @@ pub fn find_idle_rules(rules: &RuleSet) -> Vec<IdleRule> {
 fn covers((one, limit): (&Rule, &Limit), (other, other_limit): (&Rule, &Limit)) -> bool {
     // Other rules may have used a named counter.
     let takes_as_much = other.counter.is_none()
-        && one.cost_field == other.cost_field
+        && one.costs_the_same(other)
         && (one.overrun == Overrun::Refuse || other.overrun == Overrun::Debt)
         && one.actor_fields.iter().all(|field| other.actor_fields.contains(field));
     let is_same_operation = one.operation.len() == other.operation.len()

@@ -2,25 +2,13 @@
 
 use proptest::prelude::*;
 
-use super::{MatchPolicy, Operation, Overrun, Pattern, Quota, Rule, Settings, operation_text};
+use super::{MatchPolicy, Operation, Pattern, Quota, Rule, Settings, operation_text};
 
 /// Returns a stop rule that always denies. `header` is its operation, empty for the default rule.
 pub fn rule(header: &str) -> Rule {
     let pairs = operation_text::pairs(header).map(|pair| pair.unwrap());
-    Rule {
-        operation: pairs.map(|(key, value)| (key.to_owned(), Pattern::parse(value))).collect(),
-        settings: Settings::default(),
-        quota: Quota::Never,
-        actor_fields: Vec::new(),
-        cost_field: None,
-        overrun: Overrun::Refuse,
-        hold_field: None,
-        counter: None,
-        match_policy: MatchPolicy::Stop,
-        label: None,
-        comment: None,
-        line: 1,
-    }
+    let operation = pairs.map(|(key, value)| (key.to_owned(), Pattern::parse(value))).collect();
+    Rule::new(operation, Settings::default(), Quota::Never, 1)
 }
 
 pub fn canary(header: &str) -> Rule {

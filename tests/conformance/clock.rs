@@ -95,13 +95,10 @@ impl Request {
 fn own_seconds(limit: Limit) -> u64 {
     let used = limit.capacity() + 1;
     let own_ns = match limit {
-        Limit::FixedWindow(limit) => limit.window_ns.get(),
-        Limit::CalendarWindow(limit) => limit.window_ns(),
         Limit::SlidingWindow(limit) => 2 * limit.window_ns.get(),
-        Limit::SlidingLog(_) => limit.rate().unwrap().1,
         Limit::TokenBucket(limit) => used.div_ceil(limit.refill.get()) * limit.interval_ns.get(),
         Limit::LeakyBucket(limit) => (used * limit.period_ns.get()).div_ceil(limit.count.get()),
-        Limit::Concurrency(_) => 0,
+        limit => limit.rate().map_or(0, |(_, time_ns)| time_ns),
     };
     own_ns.div_ceil(SECOND)
 }

@@ -6,17 +6,8 @@ use super::*;
 
 /// Returns `limit` with other credits, for the same counters.
 fn resized(limit: Limit, credits: u64) -> Limit {
-    let credits = NonZeroU64::new(credits).unwrap();
-    let resized = match limit {
-        Limit::FixedWindow(limit) => Limit::FixedWindow(FixedWindow { credits, ..limit }),
-        Limit::CalendarWindow(limit) => Limit::CalendarWindow(CalendarWindow { credits, ..limit }),
-        Limit::SlidingWindow(limit) => Limit::SlidingWindow(SlidingWindow { credits, ..limit }),
-        Limit::SlidingLog(limit) => Limit::SlidingLog(SlidingLog::new(credits.get(), limit.window_ns.get()).unwrap()),
-        Limit::TokenBucket(limit) => Limit::TokenBucket(TokenBucket { capacity: credits, ..limit }),
-        Limit::LeakyBucket(limit) => Limit::LeakyBucket(LeakyBucket { capacity: credits, ..limit }),
-        Limit::Concurrency(limit) => Limit::Concurrency(Concurrency { leases: credits.get(), ..limit }),
-    };
-    resized.counting(limit.count_basis())
+    let (refill, time_ns) = limit.rate().unwrap();
+    Limit::new(limit.kind(), credits, refill, time_ns).unwrap().counting(limit.count_basis())
 }
 
 fn count_basis() -> impl Strategy<Value = CountBasis> {

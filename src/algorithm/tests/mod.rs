@@ -120,51 +120,30 @@ where
     C: Strategy<Value = u64> + 'static,
     N: Strategy<Value = u64> + 'static,
 {
-    prop_oneof![
-        (credits(), nanos())
-            .prop_map(|(credits, window)| Limit::FixedWindow(FixedWindow::new(credits, window).unwrap())),
-        (credits(), nanos())
-            .prop_map(|(credits, window)| Limit::SlidingWindow(SlidingWindow::new(credits, window).unwrap())),
-        (credits(), nanos()).prop_map(|(credits, window)| {
-            Limit::SlidingLog(SlidingLog::new(credits.min(MAX_LOG_CREDITS), window).unwrap())
-        }),
-        (credits(), credits(), nanos()).prop_map(|(capacity, refill, interval)| {
-            Limit::TokenBucket(TokenBucket::new(capacity, refill, interval).unwrap())
-        }),
-        (credits(), credits(), nanos()).prop_map(|(capacity, count, period)| Limit::LeakyBucket(
-            LeakyBucket::new(capacity, count, period).unwrap()
-        )),
-    ]
+    let kinds: Vec<_> = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Concurrency).collect();
+    (prop::sample::select(kinds), credits(), credits(), nanos()).prop_map(|(kind, capacity, refill, time_ns)| {
+        let capacity = if kind == Kind::SlidingLog { capacity.min(MAX_LOG_CREDITS) } else { capacity };
+        Limit::new(kind, capacity, refill, time_ns).unwrap()
+    })
 }
 
 #[test]
 fn each_limit_has_its_kind() {
-    let limits = [
-        Limit::FixedWindow(FixedWindow::new(1, 1).unwrap()),
-        Limit::SlidingWindow(SlidingWindow::new(1, 1).unwrap()),
-        Limit::SlidingLog(SlidingLog::new(1, 1).unwrap()),
-        Limit::TokenBucket(TokenBucket::new(1, 1, 1).unwrap()),
-        Limit::LeakyBucket(LeakyBucket::new(1, 1, 1).unwrap()),
-        Limit::Concurrency(Concurrency::new(1, 1).unwrap()),
-    ];
-    assert_eq!(limits.map(|limit| limit.kind()), Kind::ALL);
+    for kind in Kind::ALL {
+        assert_eq!(Limit::new(kind, 1, 1, crate::clock::NANOS_PER_SECOND).unwrap().kind(), kind);
+    }
 }
 
 #[test]
 fn invalid_limits_cannot_be_built() {
-    assert_eq!(FixedWindow::new(0, 1), Err(InvalidLimit::NoCredits));
-    assert_eq!(FixedWindow::new(1, 0), Err(InvalidLimit::NoTime));
-    assert_eq!(SlidingWindow::new(0, 1), Err(InvalidLimit::NoCredits));
-    assert_eq!(SlidingWindow::new(1, 0), Err(InvalidLimit::NoTime));
-    assert_eq!(SlidingLog::new(0, 1), Err(InvalidLimit::NoCredits));
-    assert_eq!(SlidingLog::new(1, 0), Err(InvalidLimit::NoTime));
+    for kind in Kind::ALL {
+        assert_eq!(Limit::new(kind, 1, 1, 0), Err(InvalidLimit::NoTime), "{kind:?}");
+        if kind != Kind::Concurrency {
+            assert_eq!(Limit::new(kind, 0, 1, 1), Err(InvalidLimit::NoCredits), "{kind:?}");
+        }
+    }
     assert!(SlidingLog::new(1_000, 1).is_ok());
     assert_eq!(SlidingLog::new(1_001, 1), Err(InvalidLimit::LogTooLong { credits: 1_001 }));
-    assert_eq!(TokenBucket::new(0, 1, 1), Err(InvalidLimit::NoCredits));
     assert_eq!(TokenBucket::new(1, 0, 1), Err(InvalidLimit::NoRefill));
-    assert_eq!(TokenBucket::new(1, 1, 0), Err(InvalidLimit::NoTime));
-    assert_eq!(LeakyBucket::new(0, 1, 1), Err(InvalidLimit::NoCredits));
     assert_eq!(LeakyBucket::new(1, 0, 1), Err(InvalidLimit::NoCredits));
-    assert_eq!(LeakyBucket::new(1, 1, 0), Err(InvalidLimit::NoTime));
-    assert_eq!(Concurrency::new(1, 0), Err(InvalidLimit::NoTime));
 }

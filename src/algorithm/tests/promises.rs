@@ -13,13 +13,10 @@ fn used_bucket(limit: Limit, past: &Hits) -> (Bucket, u64) {
 /// Returns the maximum time until all credits of the limit are available again.
 fn span_ns(limit: Limit) -> u64 {
     match limit {
-        Limit::FixedWindow(limit) => limit.window_ns.get(),
-        Limit::CalendarWindow(limit) => limit.window_ns(),
         Limit::SlidingWindow(limit) => 2 * limit.window_ns.get(),
-        Limit::SlidingLog(limit) => limit.window_ns.get(),
         Limit::TokenBucket(limit) => limit.capacity.get().div_ceil(limit.refill.get()) * limit.interval_ns.get(),
         Limit::LeakyBucket(limit) => (limit.capacity.get() * limit.period_ns.get()).div_ceil(limit.count.get()),
-        Limit::Concurrency(_) => unreachable!("nothing takes from it but reservations"),
+        limit => limit.rate().expect("nothing takes from leases but reservations").1,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::starter_cases;
 use super::window::Window;
-use crate::config::{self, Format, Loaded, Report};
+use crate::config::{self, Format, Loaded, Problem, Report};
 use crate::rules::{self, Quota, operation_text};
 
 /// Name of the rules file in messages about answers.
@@ -35,13 +35,13 @@ impl Answers {
         let Some((credits, window)) = self.credits_and_window() else {
             return vec!["this is not a limit; write a number, `per` and a time, as in 100 per 1m".to_owned()];
         };
+        let words = |problem: &Problem| format!("{}; {}", problem.what, problem.fix);
         match self.parse(credits, window) {
-            Err(report) => report.errors.iter().map(|problem| format!("{}; {}", problem.what, problem.fix)).collect(),
+            Err(report) => report.errors.iter().map(words).collect(),
             Ok(Loaded { rules, warnings, .. }) => {
                 let is_limit = rules.rules().first().is_some_and(|rule| matches!(rule.quota, Quota::Limited(_)));
                 let no_limit = "this limits nothing; write a number of at least 1, and a time longer than 0";
-                let warnings = warnings.iter().map(|problem| format!("{}; {}", problem.what, problem.fix));
-                warnings.chain((!is_limit).then(|| no_limit.to_owned())).collect()
+                warnings.iter().map(words).chain((!is_limit).then(|| no_limit.to_owned())).collect()
             }
         }
     }
@@ -102,7 +102,7 @@ impl Answers {
             // The parser reports the mistake in it.
             return what.to_owned();
         };
-        for field in self.whom.split(',').map(str::trim).filter(|field| !field.is_empty()) {
+        for field in self.actor_fields() {
             if !pairs.iter().any(|(key, _)| *key == field) {
                 pairs.push((field, "*"));
             }
@@ -110,8 +110,12 @@ impl Answers {
         rules::header(pairs.into_iter())
     }
 
+    fn actor_fields(&self) -> impl Iterator<Item = &str> {
+        self.whom.split(',').map(str::trim).filter(|field| !field.is_empty())
+    }
+
     fn actor_label(&self) -> Option<String> {
-        let fields: Vec<_> = self.whom.split(',').map(str::trim).filter(|field| !field.is_empty()).collect();
+        let fields: Vec<_> = self.actor_fields().collect();
         (!fields.is_empty()).then(|| sanitize(&format!("by-{}", fields.join("-"))))
     }
 
@@ -125,10 +129,9 @@ impl Answers {
     }
 }
 
-/// Returns the text without characters that a label may not contain.
+/// Returns a short label from the text. It may be empty.
 fn sanitize(text: &str) -> String {
-    let is_of_label = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    let label: String = text.chars().map(|c| if is_of_label(c) { c } else { '-' }).take(MAX_LABEL).collect();
+    let label: String = config::to_label(text).chars().take(MAX_LABEL).collect();
     label.trim_matches('-').to_owned()
 }
 

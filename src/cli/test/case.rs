@@ -62,8 +62,10 @@ impl Step {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = self.word.map_or("limit", StepKeyword::as_str);
-        write!(f, "{word} ")?;
+        match self.word {
+            Some(word) => write!(f, "{word} ")?,
+            None => f.write_str("limit ")?,
+        }
         match &self.action {
             Action::Ask { operation, cost, idempotency_key } => {
                 f.write_str(&pairs(operation))?;

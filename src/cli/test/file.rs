@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::format::{CaseFile, VERSION};
 use super::problem::problem;
-use crate::config::Problem;
+use crate::config::{self, Problem};
 use crate::files;
 
 /// Maximum size of a file: enough for a hundred thousand steps.
@@ -59,15 +59,13 @@ struct Versioned {
 }
 
 fn describe(error: &serde_json::Error, name: &str, path: &str) -> Problem {
-    let (line, column) = (error.line(), error.column());
-    let text = error.to_string();
-    let message = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
+    let message = config::plain_message(error);
     let what = match path {
-        _ if !error.is_data() => format!("malformed JSON at column {column}: {message}"),
-        "" | "." => message.to_owned(),
+        _ if !error.is_data() => format!("malformed JSON at column {}: {message}", error.column()),
+        "" | "." => message,
         path => format!("{path}: {message}"),
     };
-    problem(name, Some(line.max(1)), what, "correct it there: docs/rule-tests.md describes the fields")
+    problem(name, Some(error.line().max(1)), what, "correct it there: docs/rule-tests.md describes the fields")
 }
 
 #[cfg(test)]

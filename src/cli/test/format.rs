@@ -1,6 +1,8 @@
 //! The format of a file with test cases. [`check`](super::check) checks that its values make sense together.
 
-use serde::Deserialize;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::elapsed::{Elapsed, Start};
@@ -42,8 +44,8 @@ pub struct RawStep {
     pub expect: Option<RawExpectation>,
 }
 
-/// The keyword for the request of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// The keyword for the request of a step. Displays as in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StepKeyword {
     Hit,
@@ -78,17 +80,8 @@ pub struct RawExpectation {
     pub error: Option<String>,
 }
 
-impl StepKeyword {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::Peek => "peek",
-            Self::Charge => "charge",
-            Self::Refund => "refund",
-            Self::Reserve => "reserve",
-            Self::Commit => "commit",
-            Self::Release => "release",
-            Self::Renew => "renew",
-        }
+impl fmt::Display for StepKeyword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::case::{Case, Step};
 use super::difference::Difference;
+use crate::cli::count_of::count_of;
 use crate::rules::RuleSet;
 
 /// A step whose answer differs from the expected one.
@@ -104,11 +105,11 @@ impl fmt::Display for Report<'_> {
             }
         }
         let (cases, failed) = (self.tally.cases.len(), self.tally.failed());
-        let (cases, steps) = (count_of(cases, "case"), count_of(self.tally.steps(), "step"));
+        let (cases, steps) = (count_of(cases, "case", "cases"), count_of(self.tally.steps(), "step", "steps"));
         write!(f, "{}: {cases}, {steps}: ", self.cases.display())?;
         match failed {
             0 => writeln!(f, "all passed"),
-            _ => writeln!(f, "{} failed", count_of(failed, "case")),
+            _ => writeln!(f, "{} failed", count_of(failed, "case", "cases")),
         }
     }
 }
@@ -116,8 +117,4 @@ impl fmt::Display for Report<'_> {
 /// Formats a value for people.
 fn shown(value: &Value) -> String {
     if value.is_null() { "none".to_owned() } else { value.to_string() }
-}
-
-fn count_of(count: usize, one: &str) -> String {
-    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }

@@ -45,8 +45,7 @@ impl<'a> Simulation<'a> {
                     None => builder.add(operation, intent, *cost),
                     Some(key) => builder.add_idempotent(operation, intent, *cost, key.as_bytes()),
                 };
-                let applied = self.apply(now, add).await;
-                applied.report().standing(0).map(Answer::of_rule).map_err(|refusal| refusal.to_string())
+                answer(&self.apply(now, add).await)
             }
             Action::Reserve { operation, credits, ttl_seconds, id } => {
                 let reserve = Reserve { credits: *credits, ttl_seconds: *ttl_seconds, id: None };
@@ -55,7 +54,7 @@ impl<'a> Simulation<'a> {
                 if let Some(id) = id {
                     self.reservations.insert(id, reserved.id);
                 }
-                applied.report().standing(0).map(Answer::of_rule).map_err(|refusal| refusal.to_string())
+                answer(&applied)
             }
             Action::Settle { id, settlement } => self.settle(id, *settlement, now).await,
             Action::SetLimit { rule, actor, credits } => {
@@ -91,6 +90,11 @@ impl<'a> Simulation<'a> {
         add(&mut builder);
         self.limiter.apply(builder.build()).await
     }
+}
+
+/// Returns the answer to the first request, by the rule that decides it.
+fn answer(applied: &Applied) -> Result<Answer, String> {
+    applied.report().standing(0).map(Answer::of_rule).map_err(|refusal| refusal.to_string())
 }
 
 fn intent(word: Option<StepKeyword>) -> Intent {

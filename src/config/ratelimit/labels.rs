@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::config::validate::{MAX_LABEL_LENGTH, is_label_byte};
+use crate::config::validate::{MAX_LABEL_LENGTH, to_label};
 
 #[derive(Debug, Default)]
 pub struct Labels(HashSet<String>);
@@ -10,8 +10,7 @@ pub struct Labels(HashSet<String>);
 impl Labels {
     /// Turns `name` into a label: invalid characters become `-`, and a label that is in use gets a number.
     pub fn make(&mut self, name: &str) -> String {
-        let fit = |c: char| if u8::try_from(c).is_ok_and(is_label_byte) { c } else { '-' };
-        let base: String = name.chars().map(fit).collect();
+        let base = to_label(name);
         let numbered = (2..).map(|number: u64| shortened(&base, &format!("-{number}")));
         let mut candidates = std::iter::once(shortened(&base, "")).chain(numbered);
         let unused = candidates.find(|label| !self.0.contains(label)).unwrap_or_default();

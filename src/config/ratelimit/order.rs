@@ -12,7 +12,7 @@ use super::entry::{Entry, Limit, ValueCondition, is_counted, unlimited};
 use super::validate::Domain;
 use crate::config::problem::{Location, Problems};
 use crate::rules::operation::DOMAIN;
-use crate::rules::{MatchPolicy, Overrun, Pattern, Quota, Rule, Settings};
+use crate::rules::{MatchPolicy, Pattern, Quota, Rule, Settings};
 
 const GUARD: &str = "no limit here, regardless of the rules below";
 
@@ -188,21 +188,8 @@ impl<'a> RuleList<'a> {
 }
 
 fn rule(operation: Vec<(String, Pattern)>, settings: Settings, line: usize) -> Rule {
-    Rule {
-        operation,
-        settings,
-        // A number of 32 bits and a ratelimit unit are valid in every setting.
-        quota: settings.quota().unwrap_or(Quota::Never),
-        actor_fields: Vec::new(),
-        cost_field: None,
-        hold_field: None,
-        overrun: Overrun::Refuse,
-        counter: None,
-        match_policy: MatchPolicy::Stop,
-        label: None,
-        comment: None,
-        line,
-    }
+    // A number of 32 bits and a ratelimit unit are valid in every setting.
+    Rule::new(operation, settings, settings.quota().unwrap_or(Quota::Never), line)
 }
 
 /// Returns whether any rule below would limit a request that matches `guard` and has no other keys.

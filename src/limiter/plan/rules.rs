@@ -110,7 +110,7 @@ impl Context<'_> {
     fn part(&self, index: usize, rule: &Rule) -> Result<Part, Refusal> {
         // Fast path: a plain hit on a rule without costs, debt and leases.
         let is_hit = matches!(self.intent, Intent::Hit | Intent::Enter);
-        if is_hit && rule.cost_field.is_none() && rule.overrun == Overrun::Refuse && !rule.is_concurrency_limit() {
+        if is_hit && rule.takes_given_cost() && rule.overrun == Overrun::Refuse && !rule.is_concurrency_limit() {
             let action = Action::Ask(hit(self.cost.unwrap_or(1)));
             return Ok(Part { rule: index, action, is_absent: false });
         }

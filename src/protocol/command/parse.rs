@@ -3,7 +3,7 @@
 use super::error::CommandError;
 use super::integer::{client_id, integer};
 use super::kinds::{ClientFilter, Command, Credentials, Hello, LibraryInfo, ReplyMode};
-use super::pairs::{Pairs, PricedOperation};
+use super::pairs::PricedOperation;
 use super::question::Question;
 use crate::protocol::resp::{Arguments, Version};
 
@@ -27,14 +27,6 @@ pub(super) fn charge(arguments: Arguments<'_>) -> ParseResult<'_> {
 
 pub(super) fn refund(arguments: Arguments<'_>) -> ParseResult<'_> {
     PricedOperation::read(arguments).map(Command::Refund)
-}
-
-pub(super) fn forget(arguments: Arguments<'_>) -> ParseResult<'_> {
-    Ok(Command::Forget(Pairs(arguments)))
-}
-
-pub(super) fn explain(arguments: Arguments<'_>) -> ParseResult<'_> {
-    Ok(Command::Explain(Pairs(arguments)))
 }
 
 pub(super) fn ping(arguments: Arguments<'_>) -> ParseResult<'_> {

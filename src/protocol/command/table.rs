@@ -1,10 +1,12 @@
 //! The table of commands: each row has a command's name, its arguments, and its purpose.
 //!
-//! Arity checks, `COMMAND` and parsing use it. A new command is a row here, and its function in `parse`.
+//! Arity checks, `COMMAND`, parsing and the metrics use it.
 
 use super::error::CommandError;
 use super::kinds::Command;
+use super::pairs::Pairs;
 use super::{bucket, counters, limits, parse, reservations};
+use crate::metrics::RequestKind;
 use crate::protocol::resp::Arguments;
 
 /// Parses the arguments after a command's name and its subcommand's. Their number has been checked.
@@ -21,6 +23,8 @@ pub struct Spec {
     pub flags: &'static [&'static str],
     /// Positions of bucket keys among the arguments. A pair is not a key.
     pub keys: Keys,
+    /// The kind of its requests in the metrics.
+    pub kind: RequestKind,
     /// Group that the command is listed under.
     pub group: &'static str,
     /// First version of divvy with the command.
@@ -64,6 +68,7 @@ impl Spec {
         arity: 1,
         flags: &["fast", "loading", "stale"],
         keys: Keys { first: 0, last: 0, step: 0 },
+        kind: RequestKind::Connection,
         group: "connection",
         since: "0.1.0",
         summary: "",
@@ -78,6 +83,7 @@ impl Spec {
         arity: -4,
         flags: &["write", "denyoom", "fast"],
         keys: Keys { first: 1, last: 1, step: 1 },
+        kind: RequestKind::Bucket,
         group: "token-bucket",
         ..Self::USUAL
     };
@@ -136,6 +142,7 @@ pub(super) fn find_any<'t>(table: &'t [Spec], name: &[u8]) -> Option<&'t Spec> {
 /// The most frequent command.
 pub const HIT: Spec = Spec {
     name: "divvy.hit",
+    kind: RequestKind::Hit,
     arity: -1,
     flags: &["write", "denyoom", "fast"],
     group: "divvy",
@@ -156,6 +163,7 @@ pub static COMMANDS: &[Spec] = &[
     HIT,
     Spec {
         name: "divvy.peek",
+        kind: RequestKind::Peek,
         arity: -1,
         flags: &["readonly", "fast"],
         group: "divvy",
@@ -165,6 +173,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "divvy.charge",
+        kind: RequestKind::Charge,
         arity: -1,
         flags: &["write", "denyoom", "fast"],
         group: "divvy",
@@ -175,6 +184,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "divvy.refund",
+        kind: RequestKind::Refund,
         arity: -1,
         flags: &["write", "fast"],
         group: "divvy",
@@ -185,6 +195,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "divvy.reserve",
+        kind: RequestKind::Reserve,
         arity: -3,
         flags: &["write", "denyoom", "fast"],
         group: "divvy",
@@ -196,6 +207,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "divvy.commit",
+        kind: RequestKind::Commit,
         arity: 4,
         flags: &["write", "denyoom", "fast"],
         group: "divvy",
@@ -206,6 +218,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "divvy.release",
+        kind: RequestKind::Release,
         arity: 2,
         flags: &["write", "fast"],
         group: "divvy",
@@ -215,6 +228,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "divvy.renew",
+        kind: RequestKind::Renew,
         arity: -2,
         flags: &["write", "fast"],
         group: "divvy",
@@ -225,24 +239,27 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "divvy.reset",
+        kind: RequestKind::Reset,
         arity: -1,
         flags: &["write", "fast"],
         group: "divvy",
         summary: "Forgets the counters of an operation. Returns their number.",
-        parse: parse::forget,
+        parse: |pairs| Ok(Command::Forget(Pairs(pairs))),
         ..Spec::USUAL
     },
     Spec {
         name: "divvy.explain",
+        kind: RequestKind::Explain,
         arity: -1,
         flags: &["readonly"],
         group: "divvy",
         summary: "Lists which rules match an operation, which one answers, and why the earlier ones do not.",
-        parse: parse::explain,
+        parse: |pairs| Ok(Command::Explain(Pairs(pairs))),
         ..Spec::USUAL
     },
     Spec {
         name: "divvy.rules",
+        kind: RequestKind::Rules,
         flags: &["readonly"],
         group: "divvy",
         summary: "Lists the rules in order of precedence, each with its settings and its name.",
@@ -251,6 +268,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "divvy.counters",
+        kind: RequestKind::Counters,
         arity: -2,
         flags: &["readonly"],
         group: "divvy",
@@ -260,6 +278,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "divvy.forget",
+        kind: RequestKind::Counters,
         arity: -2,
         flags: &["write"],
         group: "divvy",
@@ -277,6 +296,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "divvy.backup",
+        kind: RequestKind::Server,
         arity: 2,
         flags: &["admin"],
         group: "divvy",
@@ -430,6 +450,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "info",
+        kind: RequestKind::Server,
         arity: -1,
         flags: &["loading", "stale"],
         group: "server",
@@ -447,6 +468,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "dbsize",
+        kind: RequestKind::Server,
         flags: &["readonly", "fast"],
         group: "server",
         summary: "Returns the number of counters.",
@@ -455,6 +477,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "time",
+        kind: RequestKind::Server,
         group: "server",
         summary: "Returns the server's time: seconds since 1970, and microseconds.",
         parse: |_| Ok(Command::Time),
@@ -462,6 +485,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "role",
+        kind: RequestKind::Server,
         flags: &["noscript", "loading", "stale", "fast"],
         group: "server",
         summary: "Returns the role in replication: always master, without replicas.",
@@ -478,6 +502,7 @@ pub static COMMANDS: &[Spec] = &[
 static LIMIT: &[Spec] = &[
     Spec {
         name: "set",
+        kind: RequestKind::Limits,
         arity: -5,
         flags: &["write"],
         group: "divvy",
@@ -487,6 +512,7 @@ static LIMIT: &[Spec] = &[
     },
     Spec {
         name: "get",
+        kind: RequestKind::Limits,
         arity: 4,
         flags: &["readonly"],
         group: "divvy",
@@ -496,6 +522,7 @@ static LIMIT: &[Spec] = &[
     },
     Spec {
         name: "del",
+        kind: RequestKind::Limits,
         arity: 4,
         flags: &["write"],
         group: "divvy",
@@ -505,6 +532,7 @@ static LIMIT: &[Spec] = &[
     },
     Spec {
         name: "list",
+        kind: RequestKind::Limits,
         arity: -2,
         flags: &["readonly"],
         group: "divvy",
@@ -548,6 +576,7 @@ static CLIENT: &[Spec] = &[
     },
     Spec {
         name: "list",
+        kind: RequestKind::Server,
         arity: -2,
         flags: &["loading", "stale"],
         summary: "Reports on all connections to this listener, or on those of a TYPE or with the given IDs.",
@@ -584,6 +613,7 @@ static CLIENT: &[Spec] = &[
 static COMMAND: &[Spec] = &[
     Spec {
         name: "count",
+        kind: RequestKind::Server,
         arity: 2,
         group: "server",
         summary: "Returns the number of commands.",
@@ -592,6 +622,7 @@ static COMMAND: &[Spec] = &[
     },
     Spec {
         name: "docs",
+        kind: RequestKind::Server,
         arity: -2,
         group: "server",
         summary: "Documents the named commands, or all.",
@@ -600,6 +631,7 @@ static COMMAND: &[Spec] = &[
     },
     Spec {
         name: "info",
+        kind: RequestKind::Server,
         arity: -2,
         group: "server",
         summary: "Describes the named commands, or all.",
@@ -608,6 +640,7 @@ static COMMAND: &[Spec] = &[
     },
     Spec {
         name: "list",
+        kind: RequestKind::Server,
         arity: -2,
         group: "server",
         summary: "Lists the commands' names.",
@@ -618,6 +651,7 @@ static COMMAND: &[Spec] = &[
 
 static CONFIG: &[Spec] = &[Spec {
     name: "get",
+    kind: RequestKind::Server,
     arity: -3,
     group: "server",
     summary: "Returns the settings whose names match a glob pattern.",

@@ -155,6 +155,26 @@ fn pairs_are_split_at_their_first_equals_sign() {
 }
 
 #[test]
+fn pairs_of_every_command_are_counted_before_it_is_queued() {
+    let mut counted = Vec::new();
+    for spec in table::COMMANDS {
+        for options in [&[][..], &["AMOUNT", "1", "TTL", "1"]] {
+            let request = [&[spec.name, "a=1", "b=2", "c=3"][..], options].concat();
+            let has_pairs = with_command(&request, |command| {
+                let Ok(command) = command else { return false };
+                let has_pairs = format!("{command:?}").contains("Pairs(");
+                assert_eq!(command.check_count(2).is_err(), has_pairs, "{command:?}");
+                has_pairs
+            });
+            counted.extend(has_pairs.then_some(spec.name));
+        }
+    }
+    for name in ["divvy.hit", "divvy.reserve", "divvy.explain"] {
+        assert!(counted.contains(&name), "{name} of {counted:?}");
+    }
+}
+
+#[test]
 fn table_describes_every_command() {
     for version in [Version::Resp2, Version::Resp3] {
         let all = elements(&described(&["COMMAND"], version));

@@ -24,7 +24,7 @@ fn zeros_mean_always_or_never_for_every_algorithm() {
         assert_eq!(with(algorithm, 0, 0).quota(), Ok(Quota::Never));
         let none = with(algorithm, 0, 60).quota();
         if algorithm == Kind::Concurrency {
-            assert_eq!(none, Ok(Quota::Limited(Limit::Concurrency(Concurrency::new(0, 60).unwrap()))));
+            assert_eq!(none, Ok(Quota::Limited(Limit::new(algorithm, 0, 0, 60 * NANOS_PER_SECOND).unwrap())));
         } else {
             assert_eq!(none, Ok(Quota::Never));
         }
@@ -39,15 +39,7 @@ fn zeros_mean_always_or_never_for_every_algorithm() {
 
 #[test]
 fn settings_become_limits_of_each_algorithm() {
-    let second = NANOS_PER_SECOND;
-    let expected = [
-        Limit::FixedWindow(FixedWindow::new(10, 60 * second).unwrap()),
-        Limit::SlidingWindow(SlidingWindow::new(10, 60 * second).unwrap()),
-        Limit::SlidingLog(SlidingLog::new(10, 60 * second).unwrap()),
-        Limit::TokenBucket(TokenBucket::new(10, 10, 60 * second).unwrap()),
-        Limit::LeakyBucket(LeakyBucket::new(10, 10, 60 * second).unwrap()),
-        Limit::Concurrency(Concurrency::new(10, 60).unwrap()),
-    ];
+    let expected = Kind::ALL.map(|kind| Limit::new(kind, 10, 10, 60 * NANOS_PER_SECOND).unwrap());
     assert_eq!(Kind::ALL.map(|algorithm| limit(with(algorithm, 10, 60))), expected);
     assert_eq!(limit(settings(10, 60)), expected[0], "the default is fixed-window");
 }
@@ -59,10 +51,10 @@ fn buckets_have_their_own_settings() {
         refill_seconds: Some(Seconds(Duration::from_millis(250))),
         ..with(Kind::TokenBucket, 10, 60)
     };
-    assert_eq!(limit(refilled), Limit::TokenBucket(TokenBucket::new(10, 5, NANOS_PER_SECOND / 4).unwrap()));
+    assert_eq!(limit(refilled), Limit::new(Kind::TokenBucket, 10, 5, NANOS_PER_SECOND / 4).unwrap());
     assert_eq!(refilled.to_string(), "allows 10 at once, then 5 every 0.25 s (token-bucket)");
     let bursting = Settings { burst: Some(3), ..with(Kind::LeakyBucket, 10, 60) };
-    assert_eq!(limit(bursting), Limit::LeakyBucket(LeakyBucket::new(3, 10, 60 * NANOS_PER_SECOND).unwrap()));
+    assert_eq!(limit(bursting), Limit::new(Kind::LeakyBucket, 3, 10, 60 * NANOS_PER_SECOND).unwrap());
     assert_eq!(bursting.to_string(), "allows 3 at once, then 10 in 60 s, evenly (leaky-bucket)");
 }
 
@@ -74,11 +66,14 @@ fn settings_of_another_algorithm_are_rejected_by_name() {
         let errors = Settings { algorithm: Some(algorithm), ..all }.quota().unwrap_err();
         errors.iter().map(QuotaError::setting).collect::<Vec<_>>()
     };
-    for algorithm in [Kind::FixedWindow, Kind::SlidingWindow, Kind::SlidingLog] {
-        assert_eq!(refused(algorithm), [REFILL_CREDITS, REFILL_SECONDS, BURST]);
+    for algorithm in Kind::ALL {
+        let expected: &[&str] = match algorithm {
+            Kind::TokenBucket => &[BURST],
+            Kind::LeakyBucket => &[REFILL_CREDITS, REFILL_SECONDS],
+            _ => &[REFILL_CREDITS, REFILL_SECONDS, BURST],
+        };
+        assert_eq!(refused(algorithm), expected, "{algorithm:?}");
     }
-    assert_eq!(refused(Kind::TokenBucket), [BURST]);
-    assert_eq!(refused(Kind::LeakyBucket), [REFILL_CREDITS, REFILL_SECONDS]);
 }
 
 #[test]

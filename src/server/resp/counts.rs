@@ -1,57 +1,17 @@
 //! Metrics of requests: their kind, and errors.
 
 use crate::metrics::{Errors, RequestKind};
-use crate::protocol::command::{Command, CommandError};
+use crate::protocol::command::{Command, CommandError, CommandMatch};
 use crate::protocol::resp::Arguments;
 
-pub fn kind(request: Arguments, command: &Result<Command, CommandError>) -> RequestKind {
-    let Ok(command) = command else {
-        return if Command::is_optional(request) { RequestKind::Connection } else { RequestKind::Invalid };
-    };
-    match command {
-        Command::Hit(_) => RequestKind::Hit,
-        Command::Peek(_) => RequestKind::Peek,
-        Command::Charge(_) => RequestKind::Charge,
-        Command::Refund(_) => RequestKind::Refund,
-        Command::Reserve(_) => RequestKind::Reserve,
-        Command::Commit { .. } => RequestKind::Commit,
-        Command::Release(_) => RequestKind::Release,
-        Command::Renew { .. } => RequestKind::Renew,
-        Command::Forget(_) => RequestKind::Reset,
-        Command::Explain(_) => RequestKind::Explain,
-        Command::Rules => RequestKind::Rules,
-        Command::Tokens(_) | Command::Session(_) | Command::Throttle(_) => RequestKind::Bucket,
-        Command::Counters(_) | Command::ForgetCounters(_) => RequestKind::Counters,
-        Command::SetLimit { .. } | Command::GetLimit(_) | Command::RemoveLimit(_) | Command::ListLimits(_) => {
-            RequestKind::Limits
-        }
-        Command::Backup(_)
-        | Command::Info(_)
-        | Command::ConfigGet(_)
-        | Command::DbSize
-        | Command::ClientList(_)
-        | Command::Time
-        | Command::Role
-        | Command::Describe(_) => RequestKind::Server,
-        Command::Ping(_)
-        | Command::Echo(_)
-        | Command::Hello(_)
-        | Command::Auth(_)
-        | Command::Select
-        | Command::Quit
-        | Command::ResetConnection
-        | Command::ClientId
-        | Command::ClientInfo
-        | Command::ClientGetName
-        | Command::ClientSetName(_)
-        | Command::ClientSetInfo(_)
-        | Command::ClientReply(_)
-        | Command::ClientSwitch
-        | Command::Multi
-        | Command::Exec
-        | Command::Discard
-        | Command::Watch
-        | Command::Unwatch => RequestKind::Connection,
+/// Returns the kind of a request. `found` is its command.
+pub fn kind(request: Arguments, found: Option<CommandMatch>, command: &Result<Command, CommandError>) -> RequestKind {
+    match (command, found) {
+        // `HELP`, which every command with subcommands has.
+        (Ok(Command::Describe(_)), _) => RequestKind::Server,
+        (Ok(_), Some(found)) => found.spec.kind,
+        _ if Command::is_optional(request) => RequestKind::Connection,
+        _ => RequestKind::Invalid,
     }
 }
 

@@ -192,7 +192,8 @@ impl RespSession {
             return Ok(NextStep::Read);
         }
         let found = Command::find(request);
-        *last = found.as_ref().ok().copied().or(*last);
+        let row = found.as_ref().ok().copied();
+        *last = row.or(*last);
         let command = found.and_then(|found| Command::parse_as(found, request));
         if let Some(transaction) = transaction
             && !is_exec_with_arguments(&command)
@@ -205,7 +206,7 @@ impl RespSession {
             }
             return Ok(NextStep::Read);
         }
-        tally.count(counts::kind(request, &command));
+        tally.count(counts::kind(request, row, &command));
         let alone = match command
             .and_then(|command| batch.push(command, &shared.limiter, shared.limits.max_pairs, client.version, is_muted))
         {
@@ -285,8 +286,10 @@ impl RespSession {
                 request_memory.wait_for_request(limiter, bytes).await;
             }
             let is_muted = is_exec_muted || client.is_silent();
-            let command = Command::parse(request);
-            tally.count(counts::kind(request, &command));
+            let found = Command::find(request);
+            let row = found.as_ref().ok().copied();
+            let command = found.and_then(|found| Command::parse_as(found, request));
+            tally.count(counts::kind(request, row, &command));
             match command.and_then(|command| batch.push(command, limiter, limits.max_pairs, client.version, is_muted)) {
                 Ok(None) => {}
                 Ok(Some(command)) if command.is_about_connection() => {

@@ -15,7 +15,7 @@ pub use self::space::Space;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{CountBasis, FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, TokenBucket};
+    use crate::algorithm::{CountBasis, FixedWindow, Kind, LeakyBucket, Limit, SlidingWindow, TokenBucket};
     use crate::store::codec::version::VERSION;
     use proptest::prelude::*;
 
@@ -77,13 +77,9 @@ mod tests {
     }
 
     fn any_limit() -> impl Strategy<Value = Limit> {
-        (0..5, 1..1_000u64, 1..u64::MAX, 1..u64::MAX).prop_map(|(which, credits, number, nanos)| match which {
-            0 => Limit::FixedWindow(FixedWindow::new(credits, nanos).unwrap()),
-            1 => Limit::SlidingWindow(SlidingWindow::new(credits, nanos).unwrap()),
-            2 => Limit::SlidingLog(SlidingLog::new(credits, nanos).unwrap()),
-            3 => Limit::TokenBucket(TokenBucket::new(credits, number, nanos).unwrap()),
-            _ => Limit::LeakyBucket(LeakyBucket::new(credits, number, nanos).unwrap()),
-        })
+        let kinds: Vec<_> = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Concurrency).collect();
+        (prop::sample::select(kinds), 1..1_000u64, 1..u64::MAX, 1..u64::MAX)
+            .prop_map(|(kind, credits, refill, nanos)| Limit::new(kind, credits, refill, nanos).unwrap())
     }
 
     proptest! {

@@ -29,13 +29,13 @@ impl RedisStore {
 
     async fn make_seal_key(&self) -> Result<SealKey, StoreError> {
         let key = self.seal.known().map_or_else(SealKey::random, Ok)?;
-        self.ask(Call::command(&[b"SET", NAME, key.to_text().as_bytes(), b"NX"])).await?;
-        // Another server may have been faster.
+        self.ask(Call::command_on_key(&[b"SET", NAME, key.to_text().as_bytes(), b"NX"])).await?;
+        // Another server may have been first.
         self.read_seal_key().await?.ok_or_else(|| StoreError::new("Redis lost the key for reservation ids immediately"))
     }
 
     async fn read_seal_key(&self) -> Result<Option<SealKey>, StoreError> {
-        let reply = self.ask(Call::command(&[b"GET", NAME])).await?;
+        let reply = self.ask(Call::command_on_key(&[b"GET", NAME])).await?;
         let stored: Option<Vec<u8>> =
             reply.decode("the key for reservation ids is not text").map_err(|failure| self.describe(&failure))?;
         stored.map(|text| parse(&text)).transpose()

@@ -1,10 +1,10 @@
 //! Reads keys.
 
+use super::prefix::{CALENDAR_WINDOW, kind_of};
 use super::space::Space;
-use crate::algorithm::{
-    CalendarWindow, Concurrency, CountBasis, FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, TokenBucket,
-};
+use crate::algorithm::{CalendarWindow, CountBasis, Kind, Limit};
 use crate::calendar::Calendar;
+use crate::clock::NANOS_PER_SECOND;
 use crate::store::codec::leb128::{read_bytes, read_number};
 use crate::store::codec::version::VERSION;
 
@@ -49,45 +49,38 @@ fn read<'a>(
     mut pair: impl FnMut(&'a str, &'a str),
     find_calendar: impl FnOnce(&str) -> Option<Calendar>,
 ) -> Option<(Space, Option<Limit>, &'a [u8])> {
-    let [VERSION, algorithm, space, rest @ ..] = key else { return None };
+    let [VERSION, tag, space, rest @ ..] = key else { return None };
+    let (tag, mut rest) = (*tag, rest);
     let space = Space::ALL.into_iter().find(|known| *known as u8 == *space)?;
-    let mut rest = rest;
     for _ in 0..read_number(&mut rest)? {
         pair(read_text(&mut rest)?, read_text(&mut rest)?);
     }
     let is_named = space.is_named();
-    // A named counter has no credits in its key.
-    let credits = if is_named || *algorithm == 6 { 1 } else { read_number(&mut rest)? };
-    let limit = if *algorithm == 7 {
+    let kind = kind_of(tag);
+    // Named counters and leases have no credits in their keys.
+    let credits = if is_named || kind == Some(Kind::Concurrency) { 1 } else { read_number(&mut rest)? };
+    let limit = if tag == CALENDAR_WINDOW {
         let calendar = read_text(&mut rest).filter(|text| Calendar::is_text(text))?;
         find_calendar(calendar)
             .and_then(|calendar| CalendarWindow::new(credits, calendar.id()).ok())
             .map(Limit::CalendarWindow)
     } else {
-        Some(read_limit(*algorithm, credits, is_named, &mut rest)?)
+        Some(read_limit(kind?, credits, is_named, &mut rest)?)
     };
     let limit = limit.map(|limit| if is_named { limit.counting(CountBasis::Used) } else { limit });
     Some((space, limit, rest))
 }
 
 /// Reads the rest of a limit, after its credits. The key of a named counter has no count of a leaky bucket, and may have a refill of 0.
-fn read_limit(algorithm: u8, credits: u64, is_named: bool, rest: &mut &[u8]) -> Option<Limit> {
+fn read_limit(kind: Kind, credits: u64, is_named: bool, rest: &mut &[u8]) -> Option<Limit> {
     let mut number = || read_number(rest);
-    Some(match algorithm {
-        1 => Limit::FixedWindow(FixedWindow::new(credits, number()?).ok()?),
-        2 => Limit::SlidingWindow(SlidingWindow::new(credits, number()?).ok()?),
-        3 => Limit::SlidingLog(SlidingLog::new(credits, number()?).ok()?),
-        4 => {
-            let refill = number()?.max(is_named.into());
-            Limit::TokenBucket(TokenBucket::new(credits, refill, number()?).ok()?)
-        }
-        5 => {
-            let count = if is_named { 1 } else { number()? };
-            Limit::LeakyBucket(LeakyBucket::new(credits, count, number()?).ok()?)
-        }
-        6 => Limit::Concurrency(Concurrency::new(1, 1).ok()?),
-        _ => return None,
-    })
+    let refill = match kind {
+        Kind::TokenBucket => number()?.max(is_named.into()),
+        Kind::LeakyBucket if !is_named => number()?,
+        _ => 1,
+    };
+    let time_ns = if kind == Kind::Concurrency { NANOS_PER_SECOND } else { number()? };
+    Limit::new(kind, credits, refill, time_ns).ok()
 }
 
 fn read_text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {

@@ -6,6 +6,9 @@ use crate::calendar::Calendar;
 use crate::store::codec::leb128::write_number;
 use crate::store::codec::version::VERSION;
 
+/// The byte that stands for calendar windows on disk, which are fixed windows otherwise.
+pub(super) const CALENDAR_WINDOW: u8 = 7;
+
 /// A key without its actor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prefix(Box<[u8]>);
@@ -69,7 +72,8 @@ fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: 
 
 /// Appends the fields before the limit.
 fn write_head(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: &Limit) {
-    out.extend_from_slice(&[VERSION, algorithm_tag(limit), space as u8]);
+    let tag = if matches!(limit, Limit::CalendarWindow(_)) { CALENDAR_WINDOW } else { tag_of(limit.kind()) };
+    out.extend_from_slice(&[VERSION, tag, space as u8]);
     write_number(out, pairs.len() as u64);
     for (key, value) in pairs {
         write_text(out, key);
@@ -89,16 +93,20 @@ fn write_rhythm(out: &mut Vec<u8>, limit: &Limit) {
 }
 
 /// Returns the byte that stands for the algorithm on disk. Never reuse one. 8 to 15 are reserved.
-fn algorithm_tag(limit: &Limit) -> u8 {
-    match limit {
-        Limit::FixedWindow(_) => 1,
-        Limit::SlidingWindow(_) => 2,
-        Limit::SlidingLog(_) => 3,
-        Limit::TokenBucket(_) => 4,
-        Limit::LeakyBucket(_) => 5,
-        Limit::Concurrency(_) => 6,
-        Limit::CalendarWindow(_) => 7,
+fn tag_of(kind: Kind) -> u8 {
+    match kind {
+        Kind::FixedWindow => 1,
+        Kind::SlidingWindow => 2,
+        Kind::SlidingLog => 3,
+        Kind::TokenBucket => 4,
+        Kind::LeakyBucket => 5,
+        Kind::Concurrency => 6,
     }
+}
+
+/// Returns the algorithm with this byte; `None` for an unknown one and that of calendar windows.
+pub(super) fn kind_of(tag: u8) -> Option<Kind> {
+    Kind::ALL.into_iter().find(|kind| tag_of(*kind) == tag)
 }
 
 fn write_text(out: &mut Vec<u8>, text: &str) {

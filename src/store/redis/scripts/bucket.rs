@@ -52,11 +52,11 @@ fn numbers(BucketActions { limit, is_window, .. }: &BucketActions, at: Timestamp
         // Each ask of a concurrency limit has the TTL of its lease.
         (_, None) => format!("{capacity} 0"),
     };
-    match (limit, limit.count_basis()) {
-        (Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) | Limit::Concurrency(_), _) => {}
-        (_, CountBasis::LeftOf(credits)) if credits.get() == capacity => {}
-        (_, CountBasis::LeftOf(credits)) => numbers.push_str(&format!(" of {credits}")),
-        (_, CountBasis::Used) => numbers.push_str(" used"),
+    match limit.chosen_count_basis() {
+        None => {}
+        Some(CountBasis::LeftOf(credits)) if credits.get() == capacity => {}
+        Some(CountBasis::LeftOf(credits)) => numbers.push_str(&format!(" of {credits}")),
+        Some(CountBasis::Used) => numbers.push_str(" used"),
     }
     let slowest = match limit {
         Limit::TokenBucket(limit) => Some(limit.slowest).filter(|slowest| *slowest < limit.refill),

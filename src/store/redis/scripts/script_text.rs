@@ -27,36 +27,39 @@ const DECISION: &str = include_str!("lua/decision.lua");
 
 const FIXED_WINDOW: &str = include_str!("lua/fixed_window.lua");
 
-/// The names under which the script of groups calls the other scripts, and the files with the algorithms.
-const BUCKETS: [(&str, &[&str]); 7] = [
-    ("calendar-window", &[FIXED_WINDOW, include_str!("lua/calendar_window.lua")]),
-    ("fixed-window", &[FIXED_WINDOW]),
-    ("sliding-window", &[include_str!("lua/sliding_window.lua")]),
-    ("sliding-log", &[include_str!("lua/sliding_log.lua")]),
-    ("token-bucket", &[include_str!("lua/token_bucket.lua")]),
-    ("leaky-bucket", &[include_str!("lua/leaky_bucket.lua")]),
-    ("concurrency", &[include_str!("lua/concurrency.lua")]),
-];
-const WINDOW_NAME: &str = "window";
+/// Declares the scripts of all limits: the name under which the script of groups calls a script, and the files with the
+/// algorithm.
+macro_rules! bucket_scripts {
+    ($($limit:ident = $name:literal: [$($file:expr),+],)+) => {
+        const BUCKETS: &[(&str, &[&str])] = &[$(($name, &[$($file),+])),+];
 
-/// Returns the script for buckets with such a limit.
-pub fn bucket_script(limit: &Limit) -> &'static Script {
-    static SCRIPTS: LazyLock<[Script; 7]> = LazyLock::new(|| {
-        let text = |files| [&preamble(), APPLY, NUMBERS, CLOCK, DECISION, &bucket_text(files)].concat();
-        BUCKETS.map(|(name, files)| Script::new(name, text(files)))
-    });
-    let [calendar_window, fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket, concurrency] =
-        &*SCRIPTS;
-    match limit {
-        Limit::CalendarWindow(_) => calendar_window,
-        Limit::FixedWindow(_) => fixed_window,
-        Limit::SlidingWindow(_) => sliding_window,
-        Limit::SlidingLog(_) => sliding_log,
-        Limit::TokenBucket(_) => token_bucket,
-        Limit::LeakyBucket(_) => leaky_bucket,
-        Limit::Concurrency(_) => concurrency,
-    }
+        /// Returns the script for buckets with such a limit.
+        pub fn bucket_script(limit: &Limit) -> &'static Script {
+            match limit {
+                $(Limit::$limit(_) => {
+                    static SCRIPT: LazyLock<Script> = LazyLock::new(|| make_bucket_script($name, &[$($file),+]));
+                    &SCRIPT
+                })+
+            }
+        }
+    };
 }
+
+bucket_scripts! {
+    CalendarWindow = "calendar-window": [FIXED_WINDOW, include_str!("lua/calendar_window.lua")],
+    FixedWindow = "fixed-window": [FIXED_WINDOW],
+    SlidingWindow = "sliding-window": [include_str!("lua/sliding_window.lua")],
+    SlidingLog = "sliding-log": [include_str!("lua/sliding_log.lua")],
+    TokenBucket = "token-bucket": [include_str!("lua/token_bucket.lua")],
+    LeakyBucket = "leaky-bucket": [include_str!("lua/leaky_bucket.lua")],
+    Concurrency = "concurrency": [include_str!("lua/concurrency.lua")],
+}
+
+fn make_bucket_script(name: &'static str, files: &[&str]) -> Script {
+    Script::new(name, [&preamble(), APPLY, NUMBERS, CLOCK, DECISION, &bucket_text(files)].concat())
+}
+
+const WINDOW_NAME: &str = "window";
 
 /// The script for a rule's fixed window.
 pub static WINDOW: LazyLock<Script> = LazyLock::new(|| Script::new(WINDOW_NAME, window_script()));

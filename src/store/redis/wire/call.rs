@@ -23,11 +23,16 @@ impl Call {
         Self { script: Some(script), brings_text: false, keys, arguments, actions }
     }
 
-    /// Creates a command. Its second word is its key, unless it goes to a certain node.
+    /// Creates a command without a key, or one for a node that the caller chooses.
     pub fn command(words: &[&[u8]]) -> Self {
-        let arguments: Vec<_> = words.iter().map(|word| word.to_vec()).collect();
-        let keys = arguments.get(1).cloned().into_iter().collect();
-        Self { script: None, brings_text: false, keys, arguments, actions: 0 }
+        let arguments = words.iter().map(|word| word.to_vec()).collect();
+        Self { script: None, brings_text: false, keys: Vec::new(), arguments, actions: 0 }
+    }
+
+    /// Creates a command whose second word is its key.
+    pub fn command_on_key(words: &[&[u8]]) -> Self {
+        let keys = words.get(1).map(|key| key.to_vec()).into_iter().collect();
+        Self { keys, ..Self::command(words) }
     }
 
     pub fn slot(&self) -> Slot {

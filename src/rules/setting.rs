@@ -1,0 +1,99 @@
+//! The settings of a rule by their names: the one list that files, replies and comparisons of rules are made from.
+
+use std::fmt;
+
+use super::setting_name::{
+    ACTOR_FIELD, ALGORITHM, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, MATCH_POLICY,
+    MIDNIGHT, OVERRUN, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UTC, WINDOW,
+};
+use super::{MatchPolicy, Overrun, Rule};
+use crate::calendar;
+
+/// A setting of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedSetting {
+    /// Name of the setting in a rules file.
+    pub name: &'static str,
+    /// Value of the setting.
+    pub value: SettingValue,
+    /// Whether the rule means the same without the setting.
+    pub is_default: bool,
+}
+
+/// The value of a setting. Displays as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SettingValue {
+    /// A word or a text.
+    Text(String),
+    /// Digits, perhaps with decimals. May be more than a floating-point number can hold.
+    Number(String),
+    /// Names of fields, at least one.
+    Fields(Vec<String>),
+}
+
+impl fmt::Display for SettingValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) | Self::Number(text) => f.write_str(text),
+            Self::Fields(fields) => f.write_str(&fields.join(", ")),
+        }
+    }
+}
+
+impl Rule {
+    /// The name of the header in [`Rule::describe`].
+    pub(super) const HEADER: &str = "rule";
+
+    /// Returns its settings by their names in a rules file, preceded by its header as `rule`. The algorithm and the
+    /// match policy are always included, others only if they were given.
+    pub fn describe(&self) -> Vec<(&'static str, String)> {
+        let settings = self.named_settings().map(|setting| (setting.name, setting.value.to_string()));
+        std::iter::once((Self::HEADER, self.to_string())).chain(settings).collect()
+    }
+
+    /// Returns its settings in the order of the documentation. The algorithm, the match policy and all settings of a
+    /// calendar are always included, others only if they were given.
+    pub fn named_settings(&self) -> impl Iterator<Item = NamedSetting> {
+        let text = |text: &Option<String>| text.clone().map(SettingValue::Text);
+        let word = |word: &str| SettingValue::Text(word.to_owned());
+        let number = |number: &dyn ToString| SettingValue::Number(number.to_string());
+        let (numbers, calendar) = (&self.settings, self.settings.calendar);
+        let reset_at = calendar.filter(|calendar| calendar.unit().has_time_of_day());
+        let settings = [
+            (CREDIT_LIMIT, Some(number(&numbers.credit_limit))),
+            (RESET_SECONDS, calendar.is_none().then(|| number(&numbers.reset_seconds))),
+            (WINDOW, calendar.map(|calendar| word(calendar.unit().name()))),
+            (TIMEZONE, calendar.map(|calendar| word(calendar.zone()))),
+            (RESET_AT, reset_at.map(|calendar| word(&calendar::write_time_of_day(calendar.reset_at())))),
+            (ALGORITHM, Some(word(numbers.algorithm().name()))),
+            (REFILL_CREDITS, numbers.refill_credits.map(|credits| number(&credits))),
+            (REFILL_SECONDS, numbers.refill_seconds.map(|seconds| number(&seconds))),
+            (BURST, numbers.burst.map(|credits| number(&credits))),
+            (
+                ACTOR_FIELD,
+                Some(self.actor_fields.clone()).filter(|fields| !fields.is_empty()).map(SettingValue::Fields),
+            ),
+            (COST_FIELD, text(&self.cost_field)),
+            (OVERRUN, (self.overrun != Overrun::default()).then(|| word(self.overrun.as_str()))),
+            (HOLD_FIELD, text(&self.hold_field)),
+            (COUNTER, text(&self.counter)),
+            (MATCH_POLICY, Some(word(self.match_policy.as_str()))),
+            (LABEL, text(&self.label)),
+            (COMMENT, text(&self.comment)),
+        ];
+        settings.into_iter().filter_map(|(name, value)| {
+            let value = value?;
+            Some(NamedSetting { name, is_default: self.is_default_setting(name, &value), value })
+        })
+    }
+
+    fn is_default_setting(&self, name: &str, value: &SettingValue) -> bool {
+        match (name, value) {
+            (ALGORITHM, _) => self.settings.algorithm.is_none(),
+            (MATCH_POLICY, _) => self.match_policy == MatchPolicy::default(),
+            (TIMEZONE, SettingValue::Text(zone)) => zone == UTC,
+            (RESET_AT, SettingValue::Text(time)) => time == MIDNIGHT,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The names of a rule's settings in a rules file.
+
+/// Declares the names, and lists them.
+macro_rules! names {
+    ($($constant:ident = $name:literal,)+) => {
+        $(pub(crate) const $constant: &str = $name;)+
+
+        /// All settings that a rule may have, in the order of the documentation.
+        pub(crate) const NAMES: &[&str] = &[$($constant),+];
+    };
+}
+
+names! {
+    CREDIT_LIMIT = "creditLimit",
+    RESET_SECONDS = "resetSeconds",
+    PER = "per",
+    WINDOW = "window",
+    TIMEZONE = "timezone",
+    RESET_AT = "resetAt",
+    ALGORITHM = "algorithm",
+    REFILL_CREDITS = "refillCredits",
+    REFILL_SECONDS = "refillSeconds",
+    BURST = "burst",
+    ACTOR_FIELD = "actorField",
+    COST_FIELD = "costField",
+    OVERRUN = "overrun",
+    HOLD_FIELD = "holdField",
+    COUNTER = "counter",
+    MATCH_POLICY = "matchPolicy",
+    LABEL = "label",
+    COMMENT = "comment",
+}
+
+/// The default time zone of a calendar.
+pub(crate) const UTC: &str = "UTC";
+/// The default start of a calendar's days.
+pub(crate) const MIDNIGHT: &str = "00:00";
