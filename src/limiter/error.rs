@@ -16,6 +16,8 @@ pub enum ErrorClass {
     UnsuitableRule,
     /// The request does not name its lease as the rule needs it.
     UnnamedLease,
+    /// The user has no right to ask this.
+    Forbidden,
     /// No rule, reservation or limit has this name.
     NotFound,
     /// The name belongs to a different request or reservation.

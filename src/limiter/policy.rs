@@ -208,6 +208,12 @@ impl Policy {
         Some((rule, self.bucket(rule)?))
     }
 
+    /// Finds the rule that a record of a reservation names: the one that has its bucket, or else the one with this fingerprint.
+    pub(super) fn rule_of_record(&self, bucket: &[u8], fingerprint: u32) -> Option<&Rule> {
+        let by_bucket = self.rule_of(bucket, fingerprint).map(|(rule, _)| rule);
+        self.rules.rules().get(by_bucket.or_else(|| self.by_fingerprint.get(&fingerprint).copied())?)
+    }
+
     /// Fingerprint of the rule with this index. It stays the same as long as the rule's operations do.
     pub(super) fn fingerprint(&self, rule: usize) -> u32 {
         self.fingerprints.get(rule).copied().unwrap_or_default()
@@ -243,7 +249,7 @@ fn shared_limits(rules: &[Rule]) -> HashMap<&str, Limit> {
 }
 
 /// Returns the label that each rule has for limits of actors, if any.
-fn labels(rules: &[Rule]) -> impl Iterator<Item = Option<&str>> {
+pub(super) fn labels(rules: &[Rule]) -> impl Iterator<Item = Option<&str>> {
     let has_default_label = rules.iter().any(|rule| rule.label.as_deref() == Some(DEFAULT_RULE));
     let default = move |rule: &Rule| (rule.is_default() && !has_default_label).then_some(DEFAULT_RULE);
     rules.iter().map(move |rule| rule.label.as_deref().or(default(rule)))

@@ -11,6 +11,9 @@ pub enum Refusal {
     /// The limiter has no rules yet.
     #[error("no rules are loaded")]
     NoRules,
+    /// A rule, an actor or a limit of the request is not in the user's scope. The text names none of them.
+    #[error("this is outside the scope of your user")]
+    OutOfScope,
     /// By a rule's `costField`. Nothing was taken, from no counter.
     #[error(transparent)]
     Cost(#[from] BadCost),
@@ -124,6 +127,7 @@ impl LimiterError for Refusal {
     fn class(&self) -> ErrorClass {
         match self {
             Self::NoRules | Self::TooManyRules => ErrorClass::RulesMistake,
+            Self::OutOfScope => ErrorClass::Forbidden,
             Self::Cost(_)
             | Self::NoTtl { .. }
             | Self::NoCredits

@@ -12,6 +12,8 @@ use serde_json::Number;
 
 use super::json::Json;
 use super::state::Api;
+use crate::limiter::Scope;
+use crate::limiter::rules::listed;
 use crate::rules::{Rule, Seconds, calendar_settings};
 use crate::server::http::problem::Problem;
 
@@ -112,7 +114,6 @@ fn number(seconds: Seconds) -> Number {
 
 pub async fn rules(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
     let policy = api.policy()?;
-    let rules = policy.rules().rules().iter().enumerate();
-    let rules = rules.map(|(index, rule)| RuleDescription::new(index, rule)).collect();
+    let rules = listed(&policy, &Scope::EVERYTHING).map(|(index, rule)| RuleDescription::new(index, rule)).collect();
     Ok(Json(Rules { rules }).into_response())
 }
