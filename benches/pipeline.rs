@@ -16,7 +16,7 @@ use std::time::Duration;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use divvy::clock::{Clock, ceil_seconds};
 use divvy::config::{self, Format};
-use divvy::limiter::{CounterNames, Intent, Limiter, PlanBuilder, Policy};
+use divvy::limiter::{CounterNames, Intent, Limiter, PlanBuilder, Policy, Scope};
 use divvy::metrics::Metrics;
 use divvy::protocol::command::Command;
 use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
@@ -62,7 +62,7 @@ fn pipeline(c: &mut Criterion) {
         let burst = line_burst();
         let mut decoder = LineDecoder::new(1 << 14);
         b.iter(|| {
-            limiter.begin(&mut builder);
+            limiter.begin(&mut builder, &Scope::EVERYTHING);
             let mut rest = burst.as_slice();
             while let Ok(Some(line)) = decoder.next_line(rest) {
                 parse_request(line.text, &mut operation, 256).expect("a request");
@@ -82,7 +82,7 @@ fn pipeline(c: &mut Criterion) {
         let burst = resp_burst();
         let mut decoder = Decoder::new(Limits::default());
         b.iter(|| {
-            limiter.begin(&mut builder);
+            limiter.begin(&mut builder, &Scope::EVERYTHING);
             let mut rest = burst.as_slice();
             while let Ok(Some(consumed)) = decoder.decode(rest) {
                 let Ok(Command::Hit(hit)) = Command::parse(decoder.arguments(rest)) else { panic!("a hit") };

@@ -12,6 +12,7 @@ mod plan;
 mod policy;
 mod refusal;
 mod report;
+mod scope;
 mod sealing;
 mod verdict;
 
@@ -19,7 +20,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
-pub use self::admin::{counters, limits};
+pub use self::admin::{counters, limits, rules};
 pub use self::apply::MAX_PART;
 use self::apply::{Applying, applied};
 pub use self::error::{ErrorClass, LimiterError, Remedy};
@@ -34,6 +35,7 @@ pub use self::plan::{
 pub use self::policy::{CounterNames, Policy};
 pub use self::refusal::{Refusal, RefusedMember};
 pub use self::report::{Applied, Report, Reserved, Settled, Standing, lasting_seconds};
+pub use self::scope::Scope;
 pub use self::verdict::Verdict;
 pub use crate::algorithm::{Limit, Outcome, Resolution};
 use crate::calendar::Calendar;
@@ -131,24 +133,24 @@ impl Limiter {
         &self.metrics
     }
 
-    /// Begins a new plan under the rules in force, dated now.
-    pub fn begin(&self, builder: &mut PlanBuilder) {
-        self.begin_under(builder, self.policy.load_full());
+    /// Begins a new plan under the rules in force, dated now. It refuses requests outside of the scope.
+    pub fn begin(&self, builder: &mut PlanBuilder, scope: &Scope) {
+        self.begin_under(builder, self.policy.load_full(), scope);
     }
 
-    /// Begins a new plan under rules that were pinned before, dated now.
-    pub fn begin_under(&self, builder: &mut PlanBuilder, policy: Option<Arc<Policy>>) {
-        self.begin_dated(builder, policy, self.clock.now());
+    /// Begins a new plan under rules that were pinned before, dated now. See [`Limiter::begin`].
+    pub fn begin_under(&self, builder: &mut PlanBuilder, policy: Option<Arc<Policy>>, scope: &Scope) {
+        self.begin_dated(builder, policy, scope, self.clock.now());
     }
 
     /// Begins a new plan under the rules in force, dated `now`. This is for simulations, whose time no clock shows.
     pub fn begin_at(&self, builder: &mut PlanBuilder, now: Timestamp) {
-        self.begin_dated(builder, self.policy.load_full(), now);
+        self.begin_dated(builder, self.policy.load_full(), &Scope::EVERYTHING, now);
     }
 
-    fn begin_dated(&self, builder: &mut PlanBuilder, policy: Option<Arc<Policy>>, now: Timestamp) {
+    fn begin_dated(&self, builder: &mut PlanBuilder, policy: Option<Arc<Policy>>, scope: &Scope, now: Timestamp) {
         let has_seal = self.store.seal().is_known();
-        builder.begin(policy, now, self.max_reservation_ttl, has_seal);
+        builder.begin(policy, scope, now, self.max_reservation_ttl, has_seal);
     }
 
     /// Applies the plan to the store, and counts the answers.

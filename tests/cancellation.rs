@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::Clock;
 use divvy::config::{self, Format};
-use divvy::limiter::{CounterNames, Intent, Limiter, PlanBuilder, Policy};
+use divvy::limiter::{CounterNames, Intent, Limiter, PlanBuilder, Policy, Scope};
 use divvy::metrics::Metrics;
 use divvy::rules::Operation;
 use divvy::store::key::{Prefix, Space};
@@ -151,7 +151,7 @@ fn limiter_works_wherever_its_callers_stop_waiting() {
             let limiter = Limiter::new(Some(policy), store, clock, metrics);
             let hit = async |user: &str| {
                 let mut builder = PlanBuilder::default();
-                limiter.begin(&mut builder);
+                limiter.begin(&mut builder, &Scope::EVERYTHING);
                 builder.add(&[("user", user)].into_iter().collect::<Operation>(), Intent::Hit, None);
                 CREDIT - limiter.apply(builder.build()).await.report().verdict(0).unwrap().credit
             };
@@ -184,7 +184,7 @@ fn hits_are_counted_wherever_their_callers_stop_waiting() {
             let limiter = Limiter::new(Some(policy), store, Clock::system(), Arc::clone(&metrics));
             let ask = async |intent: Intent| {
                 let mut builder = PlanBuilder::default();
-                limiter.begin(&mut builder);
+                limiter.begin(&mut builder, &Scope::EVERYTHING);
                 builder.add(&[("user", "ann")].into_iter().collect::<Operation>(), intent, None);
                 CREDIT - limiter.apply(builder.build()).await.report().verdict(0).unwrap().credit
             };

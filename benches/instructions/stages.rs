@@ -6,7 +6,7 @@ use std::hint::black_box;
 use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::{Clock, NANOS_PER_SECOND, ceil_seconds};
 use divvy::config::{self, Format};
-use divvy::limiter::{Applied, CounterNames, Intent, Limiter, PlanBuilder, Policy, Reserve, Settlement};
+use divvy::limiter::{Applied, CounterNames, Intent, Limiter, PlanBuilder, Policy, Reserve, Scope, Settlement};
 use divvy::metrics::Metrics;
 use divvy::protocol::command;
 use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
@@ -27,15 +27,16 @@ const fn stage(name: &'static str, run: fn(u64)) -> Stage {
     Stage { name, run, has_many_counters: false }
 }
 
-pub const STAGES: [Stage; 12] = [
+pub const STAGES: [Stage; 13] = [
     stage("codec: line protocol", line),
     stage("codec: RESP", resp),
     stage("matching: 4 rules", |hits| matching(4, hits)),
     stage("matching: 10,000 rules", |hits| matching(10_000, hits)),
     stage("store: RocksDB's hot table", |hits| store(1_000, hits)),
     stage("three fields: line protocol", line_hits),
-    stage("three fields: RESP", |hits| resp_hits(RULES, hits)),
-    stage("a stack of three: RESP", |hits| resp_hits(STACK, hits)),
+    stage("three fields: RESP", |hits| resp_hits(RULES, Scope::EVERYTHING, hits)),
+    stage("three fields: RESP, within a scope", |hits| resp_hits(RULES, Scope::new(["*"], []), hits)),
+    stage("a stack of three: RESP", |hits| resp_hits(STACK, Scope::EVERYTHING, hits)),
     stage("two hits of one bucket, from the limiter on", two_hits),
     stage("reserve and commit next to 10 reservations", |hits| reserve_and_commit(10, hits)),
     stage("reserve and commit next to 10,000 reservations", |hits| reserve_and_commit(10_000, hits)),
@@ -157,6 +158,7 @@ struct HitBench {
     builder: PlanBuilder,
     applied: Applied,
     operation: Operation,
+    scope: Scope,
     output: Vec<u8>,
     _dir: TempDir,
 }
@@ -189,6 +191,7 @@ impl HitBench {
             builder: PlanBuilder::default(),
             applied: Applied::default(),
             operation: Operation::new(),
+            scope: Scope::EVERYTHING,
             output: Vec::new(),
             _dir: dir,
         }
@@ -197,7 +200,7 @@ impl HitBench {
     /// Begins a plan that reuses the buffers of the last one.
     fn begin(&mut self) {
         self.builder.reuse(std::mem::take(&mut self.applied));
-        self.limiter.begin(&mut self.builder);
+        self.limiter.begin(&mut self.builder, &self.scope);
     }
 
     fn apply(&mut self) {
@@ -231,8 +234,9 @@ fn line_hits(hits: u64) {
     }
 }
 
-fn resp_hits(rules: &str, hits: u64) {
+fn resp_hits(rules: &str, scope: Scope, hits: u64) {
     let mut bench = HitBench::new(rules);
+    bench.scope = scope;
     let mut decoder = Decoder::new(Limits::default());
     let bursts = bursts(|actor| {
         format!(

@@ -1,6 +1,8 @@
-//! Operators' requests about the counters and the limits of single actors.
+//! Operators' requests about the rules, the counters and the limits of single actors. A scope refuses what it does not cover, and
+//! keeps it out of listings.
 
 pub mod counters;
 mod error;
 pub mod limits;
 mod rule_name;
+pub mod rules;

@@ -16,6 +16,8 @@ pub enum ErrorClass {
     UnsuitableRule,
     /// The request does not name its lease in the way that the rule requires.
     UnnamedLease,
+    /// The user has no right to ask this.
+    Forbidden,
     /// No rule, reservation or limit has this name.
     NotFound,
     /// The name belongs to a different request or reservation.

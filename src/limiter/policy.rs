@@ -209,6 +209,13 @@ impl Policy {
         Some((rule, self.bucket(rule)?))
     }
 
+    /// Finds the rule that a record of a reservation names: the rule with its bucket, or else the rule with this
+    /// fingerprint.
+    pub(super) fn rule_of_record(&self, bucket: &[u8], fingerprint: u32) -> Option<&Rule> {
+        let by_bucket = self.rule_of(bucket, fingerprint).map(|(rule, _)| rule);
+        self.rules.rules().get(by_bucket.or_else(|| self.by_fingerprint.get(&fingerprint).copied())?)
+    }
+
     /// Returns the fingerprint of the rule with this index. It depends only on the rule's operation.
     pub(super) fn fingerprint(&self, rule: usize) -> u32 {
         self.fingerprints.get(rule).copied().unwrap_or_default()
@@ -245,7 +252,7 @@ fn shared_limits(rules: &[Rule]) -> HashMap<&str, Limit> {
 }
 
 /// Returns each rule's label for limits of actors, if it has one.
-fn labels(rules: &[Rule]) -> impl Iterator<Item = Option<&str>> {
+pub(super) fn labels(rules: &[Rule]) -> impl Iterator<Item = Option<&str>> {
     let has_default_label = rules.iter().any(|rule| rule.label.as_deref() == Some(DEFAULT_RULE));
     let default = move |rule: &Rule| (rule.is_default() && !has_default_label).then_some(DEFAULT_RULE);
     rules.iter().map(move |rule| rule.label.as_deref().or(default(rule)))

@@ -11,6 +11,9 @@ pub enum Refusal {
     /// The limiter has no rules yet.
     #[error("no rules are loaded")]
     NoRules,
+    /// A rule, an actor or a limit of the request is not in the user's scope. The text names none of them.
+    #[error("this is outside the scope of your user")]
+    OutOfScope,
     /// The value of a rule's `costField` is invalid. No counter was changed.
     #[error(transparent)]
     Cost(#[from] BadCost),
@@ -122,6 +125,7 @@ impl LimiterError for Refusal {
     fn class(&self) -> ErrorClass {
         match self {
             Self::NoRules | Self::TooManyRules => ErrorClass::RulesMistake,
+            Self::OutOfScope => ErrorClass::Forbidden,
             Self::Cost(_)
             | Self::NoTtl { .. }
             | Self::NoCredits

@@ -9,6 +9,7 @@ use crate::store::{Bounds, MemoryStore};
 
 mod once;
 mod reservations;
+mod scopes;
 mod stacks;
 
 const RULES: &str = "
@@ -67,7 +68,7 @@ fn batch_applied_in_parts_is_answered_in_order() {
 /// Applies the requests as one batch.
 fn apply(limiter: &Limiter, asked: &[(&str, Intent)]) -> Applied {
     let mut builder = PlanBuilder::default();
-    limiter.begin(&mut builder);
+    limiter.begin(&mut builder, &Scope::EVERYTHING);
     for (pairs, intent) in asked {
         builder.add(&operation(pairs), *intent, None);
     }
@@ -156,7 +157,7 @@ fn explicit_cost_overrides_the_cost_field_and_0_takes_nothing() {
     let limiter = limiter();
     let hit = |cost| {
         let mut builder = PlanBuilder::default();
-        limiter.begin(&mut builder);
+        limiter.begin(&mut builder, &Scope::EVERYTHING);
         builder.add(&operation("api=upload user=ann bytes=7"), Intent::Hit, cost);
         let applied = run(limiter.apply(builder.build()));
         applied.report().verdict(0).unwrap().credit
@@ -172,7 +173,7 @@ fn limit_from_a_client_shares_the_counter_of_an_equal_rule() {
     let limit = Limit::FixedWindow(FixedWindow::new(3, 3600 * NANOS_PER_SECOND).unwrap());
     let hit = |cost| {
         let mut builder = PlanBuilder::default();
-        limiter.begin(&mut builder);
+        limiter.begin(&mut builder, &Scope::EVERYTHING);
         builder.add_limited(&operation("key=a domain=b"), limit, Intent::Hit, cost);
         let applied = run(limiter.apply(builder.build()));
         let outcome = applied.report().outcome(0).unwrap();
@@ -280,7 +281,7 @@ fn limiter_of(rules: &str) -> Limiter {
 
 fn hit_at_cost(limiter: &Limiter, pairs: &str, cost: u64) -> Verdict {
     let mut builder = PlanBuilder::default();
-    limiter.begin(&mut builder);
+    limiter.begin(&mut builder, &Scope::EVERYTHING);
     builder.add(&operation(pairs), Intent::Hit, Some(cost));
     let applied = run(limiter.apply(builder.build()));
     applied.report().verdict(0).unwrap()
@@ -336,7 +337,7 @@ fn hit_of_cost_0_under_a_limit_from_the_client_takes_nothing() {
     let limit = Limit::FixedWindow(FixedWindow::new(1, 3600 * NANOS_PER_SECOND).unwrap());
     let hit = |cost| {
         let mut builder = PlanBuilder::default();
-        limiter.begin(&mut builder);
+        limiter.begin(&mut builder, &Scope::EVERYTHING);
         builder.add_limited(&operation("key=a"), limit, Intent::Hit, cost);
         let applied = run(limiter.apply(builder.build()));
         let outcome = applied.report().outcome(0).unwrap();
@@ -364,7 +365,7 @@ creditLimit = 0
 fn hit_when(limiter: &Limiter, pairs: &str, second: u64) -> (bool, u64, u64) {
     let mut builder = PlanBuilder::default();
     let now = Timestamp::from_secs(second).unwrap();
-    builder.begin(limiter.policy(), now, DEFAULT_MAX_RESERVATION_TTL, true);
+    builder.begin(limiter.policy(), &Scope::EVERYTHING, now, DEFAULT_MAX_RESERVATION_TTL, true);
     builder.add(&operation(pairs), Intent::Hit, None);
     let applied = run(limiter.apply(builder.build()));
     let Verdict { allowed, credit, reset_ns, .. } = applied.report().verdict(0).unwrap();
@@ -435,7 +436,7 @@ fn stack_of_a_minute_and_a_month_crosses_midnight() {
 fn released_builder_keeps_no_rules() {
     let limiter = limiter();
     let mut builder = PlanBuilder::default();
-    limiter.begin(&mut builder);
+    limiter.begin(&mut builder, &Scope::EVERYTHING);
     builder.add(&operation("api=denied"), Intent::Hit, None);
     let policy = limiter.policy().unwrap();
     let in_use = Arc::strong_count(&policy);

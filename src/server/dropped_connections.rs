@@ -22,7 +22,7 @@ use super::resp::RespFront;
 use super::*;
 use crate::clock::Clock;
 use crate::config::{self, Format};
-use crate::limiter::{CounterNames, Intent, PlanBuilder, Policy};
+use crate::limiter::{CounterNames, Intent, PlanBuilder, Policy, Scope};
 use crate::metrics::Metrics;
 use crate::protocol::resp::Limits as RespLimits;
 use crate::rules::Operation;
@@ -102,7 +102,7 @@ impl Served {
 
     async fn hit(&self) {
         let mut builder = PlanBuilder::default();
-        self.limiter.begin(&mut builder);
+        self.limiter.begin(&mut builder, &Scope::EVERYTHING);
         builder.add(&[("user", "bob")].into_iter().collect::<Operation>(), Intent::Hit, None);
         assert!(self.limiter.apply(builder.build()).await.report().verdict(0).unwrap().allowed);
     }

@@ -41,6 +41,7 @@ pub fn describe(error: &impl LimiterError, terms: &Terms) -> String {
         | ErrorClass::BadRequest
         | ErrorClass::UnsuitableRule
         | ErrorClass::UnnamedLease
+        | ErrorClass::Forbidden
         | ErrorClass::NotFound
         | ErrorClass::ReusedName
         | ErrorClass::Full => error.to_string(),

@@ -19,7 +19,7 @@ use super::net::session::{Cut, NextStep, Output, Session};
 use super::net::stream::{AnswerToOthers, Stream};
 use super::wrong_port::Protocol;
 use crate::clock::ceil_seconds;
-use crate::limiter::{Intent, Limiter, PlanBuilder, Report};
+use crate::limiter::{Intent, Limiter, PlanBuilder, Report, Scope};
 use crate::metrics::{Bound, Errors, FrontRequests, RequestKind, RequestTally};
 use crate::protocol::line::{
     ErrorCode, LineDecoder, RequestError, parse_auth, parse_request, write_error, write_verdict, write_welcome,
@@ -176,7 +176,7 @@ impl Session for LineSession {
         let output = &mut *output.bytes;
         let mut work: Box<Work> = pool::take();
         let Work { builder, operation, replies } = &mut *work;
-        self.limiter.begin(builder);
+        self.limiter.begin(builder, &Scope::EVERYTHING);
         let mut owed = 0;
         let (next, too_long) = loop {
             if replies.len() == MAX_BATCH

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use divvy::clock::Clock;
 use divvy::config::{self, Format};
-use divvy::limiter::{CounterNames, Intent, Limiter, PlanBuilder, Policy};
+use divvy::limiter::{CounterNames, Intent, Limiter, PlanBuilder, Policy, Scope};
 use divvy::metrics::Metrics;
 use divvy::rules::Operation;
 use divvy::store::{Backend, Durability, RocksOptions, RocksStore, Store};
@@ -244,7 +244,7 @@ fn used_credits(durability: Durability, place: &Path) -> Result<Vec<u64>, String
     let limiter = Limiter::new(Some(policy), Backend::Rocks(store), Clock::system(), metrics);
     wait(async {
         let mut builder = PlanBuilder::default();
-        limiter.begin(&mut builder);
+        limiter.begin(&mut builder, &Scope::EVERYTHING);
         let operation = |user: &str| [("kind", "kept"), ("user", user)].into_iter().collect::<Operation>();
         builder.add(&operation("of nobody"), Intent::Peek, None);
         (0..USERS).for_each(|user| builder.add(&operation(&user_name(user)), Intent::Peek, None));

@@ -6,7 +6,9 @@ use super::answer::Answer;
 use super::case::{Action, Step};
 use super::format::StepKeyword;
 use crate::clock::{Clock, Timestamp};
-use crate::limiter::{Applied, CounterNames, Intent, Limiter, PlanBuilder, Policy, ReservationId, Reserve, Settlement};
+use crate::limiter::{
+    Applied, CounterNames, Intent, Limiter, PlanBuilder, Policy, ReservationId, Reserve, Scope, Settlement,
+};
 use crate::metrics::Metrics;
 use crate::rules::{RuleSet, RuleSetError};
 use crate::store::{Backend, MemoryStore};
@@ -58,11 +60,11 @@ impl<'a> Simulation<'a> {
             }
             Action::Settle { id, settlement } => self.settle(id, *settlement, now).await,
             Action::SetLimit { rule, actor, credits } => {
-                let set = self.limiter.set_limit(rule, actor, *credits, None).await;
+                let set = self.limiter.set_limit(rule, actor, *credits, None, &Scope::EVERYTHING).await;
                 set.map(|()| Answer::default()).map_err(|error| error.to_string())
             }
             Action::RemoveLimit { rule, actor } => {
-                let removed = self.limiter.remove_limit(rule, actor).await;
+                let removed = self.limiter.remove_limit(rule, actor, &Scope::EVERYTHING).await;
                 removed.map(|_| Answer::default()).map_err(|error| error.to_string())
             }
         }

@@ -10,6 +10,7 @@ use crate::algorithm::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::policy::Bucket;
 use crate::limiter::refusal::Refusal;
+use crate::limiter::scope::Scope;
 use crate::limiter::verdict::Verdict;
 use crate::rules::Rule;
 use crate::store::listing::SHOW;
@@ -34,9 +35,10 @@ pub struct CountersOf<'a> {
 }
 
 impl CountersOf<'_> {
-    /// Returns the actor in the form that hits give it.
-    fn canonical_actor(&self, rule: &Rule) -> Result<Option<String>, AdminError> {
-        self.actor.map(|actor| canonical_actor(&self.rule.shown(), rule, actor)).transpose()
+    /// Returns the actor in the form that hits give it. Without one, it is the only actor in scope, if there is only one.
+    fn canonical_actor(&self, rule: &Rule, scope: &Scope) -> Result<Option<String>, AdminError> {
+        let actor = self.actor.map(|actor| canonical_actor(&self.rule.shown(), rule, actor)).transpose()?;
+        Ok(actor.or_else(|| scope.own_actor(rule)))
     }
 }
 
@@ -76,11 +78,12 @@ impl Limiter {
     /// listed twice.
     ///
     /// # Errors
-    /// There is no such rule, it has no counter, or the store fails.
-    pub async fn counters(&self, of: CountersOf<'_>) -> Result<CounterPage, AdminError> {
+    /// There is no such rule, it has no counter, it is out of scope, or the store fails.
+    pub async fn counters(&self, of: CountersOf<'_>, scope: &Scope) -> Result<CounterPage, AdminError> {
         let policy = self.policy().ok_or(Refusal::NoRules)?;
+        of.rule.check(Some(&policy), of.actor, scope)?;
         let (rule, bucket) = of.rule.find(&policy)?;
-        let (actor, bucket) = (of.canonical_actor(rule)?, bucket.clone());
+        let (actor, bucket) = (of.canonical_actor(rule, scope)?, bucket.clone());
         let mut page = self.page(&bucket, actor, of).await?;
         self.judge_by_own_limits(&bucket, &mut page).await?;
         let counters = page.buckets.into_iter().filter_map(|listed| {
@@ -97,10 +100,11 @@ impl Limiter {
     /// # Errors
     /// Same as [`Limiter::counters`], or the rule is named by its position. Some counters of the page may be forgotten
     /// anyway.
-    pub async fn forget_counters(&self, of: CountersOf<'_>) -> Result<ForgottenPage, AdminError> {
+    pub async fn forget_counters(&self, of: CountersOf<'_>, scope: &Scope) -> Result<ForgottenPage, AdminError> {
         let policy = self.policy().ok_or(Refusal::NoRules)?;
+        of.rule.check(Some(&policy), of.actor, scope)?;
         let (rule, bucket) = of.rule.find_for_change(&policy)?;
-        let (actor, bucket) = (of.canonical_actor(rule)?, bucket.clone());
+        let (actor, bucket) = (of.canonical_actor(rule, scope)?, bucket.clone());
         let page = self.page(&bucket, actor, of).await?;
         let limit = bucket.limit_at(self.now());
         let asks = page.buckets.iter().map(|listed| (listed.actor.as_slice(), limit));

@@ -18,6 +18,7 @@ use crate::limiter::Limiter;
 pub use crate::limiter::policy::LimitFilter;
 use crate::limiter::policy::{ActorLimits, Cursor, Policy};
 use crate::limiter::refusal::Refusal;
+use crate::limiter::scope::Scope;
 use crate::metrics::Metric;
 use crate::rules::{ActorFields, Rule, Settings};
 use crate::store::{ActorLimit, LimitChange, LimitCursor, Store, StoreError};
@@ -83,8 +84,10 @@ impl Limiter {
         actor: &str,
         credits: u64,
         lasts: Option<Duration>,
+        scope: &Scope,
     ) -> Result<(), AdminError> {
         let policy = self.policy().ok_or(Refusal::NoRules)?;
+        RuleName::Name(rule).check(Some(&policy), Some(actor), scope)?;
         let (found, _) = RuleName::Name(rule).find(&policy)?;
         let rule = lasting_name(rule, found)?.to_owned();
         let actor = canonical(&rule, found, actor)?;
@@ -112,9 +115,9 @@ impl Limiter {
     /// Returns the actor's limit, if it has one of its own.
     ///
     /// # Errors
-    /// There is no such rule, and no limit of a former one.
-    pub fn limit_of(&self, rule: &str, actor: &str) -> Result<Option<ListedLimit>, AdminError> {
-        let (rule, actor) = match self.owner(rule, actor) {
+    /// There is no such rule, and no limit of a former one, or it is out of scope.
+    pub fn limit_of(&self, rule: &str, actor: &str, scope: &Scope) -> Result<Option<ListedLimit>, AdminError> {
+        let (rule, actor) = match self.owner(rule, actor, scope) {
             // Limits belong to labels, so a rule without one has none.
             Err(AdminError::Unlabeled(_)) => return Ok(None),
             owner => owner?,
@@ -128,8 +131,8 @@ impl Limiter {
     ///
     /// # Errors
     /// Same as [`Limiter::limit_of`], the rule has no label, or the store fails. The limit may be removed anyway.
-    pub async fn remove_limit(&self, rule: &str, actor: &str) -> Result<bool, AdminError> {
-        let (rule, actor) = self.owner(rule, actor)?;
+    pub async fn remove_limit(&self, rule: &str, actor: &str, scope: &Scope) -> Result<bool, AdminError> {
+        let (rule, actor) = self.owner(rule, actor, scope)?;
         let _alone = self.limits.known.lock().await;
         let is_known = self.limits.memory.find(&rule, &actor, self.now()).is_some();
         let was_there = self.change_limit(LimitChange { rule, actor, limit: None }).await?;
@@ -139,17 +142,27 @@ impl Limiter {
     /// Returns a page of at most `count` limits, including orphans.
     ///
     /// # Errors
-    /// The cursor is invalid, or no rule and no limit has the label.
-    pub fn limits(&self, of: LimitFilter<'_>, cursor: Option<&str>, count: usize) -> Result<LimitsPage, AdminError> {
+    /// The cursor is invalid, no rule and no limit has the label, or the label is out of scope.
+    pub fn limits(
+        &self,
+        of: LimitFilter<'_>,
+        cursor: Option<&str>,
+        count: usize,
+        scope: &Scope,
+    ) -> Result<LimitsPage, AdminError> {
         let cursor = cursor.map(|cursor| Cursor::parse(cursor).ok_or(AdminError::Cursor)).transpose()?;
         let policy = self.policy();
+        if let Some(rule) = of.rule {
+            RuleName::Name(rule).check(policy.as_deref(), of.actor, scope)?;
+        }
         if let (Some(rule), Some(policy)) = (of.rule, &policy)
             && !self.limits.memory.has_label(rule)
         {
             RuleName::Name(rule).find(policy)?;
         }
         let now = self.now();
-        let (found, next) = self.limits.memory.page(of, cursor.as_ref(), count, now);
+        let is_in_scope = scope.limit_filter(policy.as_deref());
+        let (found, next) = self.limits.memory.page(of, is_in_scope, cursor.as_ref(), count, now);
         let listed = found.into_iter().filter_map(|LimitChange { rule, actor, limit }| {
             Some(ListedLimit::new(rule, actor, limit?, policy.as_deref(), now))
         });
@@ -279,12 +292,13 @@ impl Limiter {
 
     /// Returns the label and the actor under which the actor's limit is stored. Limits can be removed even if their
     /// rule is gone.
-    fn owner(&self, rule: &str, actor: &str) -> Result<(String, String), AdminError> {
-        let memory = &self.limits.memory;
+    fn owner(&self, rule: &str, actor: &str, scope: &Scope) -> Result<(String, String), AdminError> {
+        let (memory, policy) = (&self.limits.memory, self.policy());
+        RuleName::Name(rule).check(policy.as_deref(), Some(actor), scope)?;
         if memory.find(rule, actor, self.now()).is_some() {
             return Ok((rule.to_owned(), actor.to_owned()));
         }
-        let policy = self.policy().ok_or(Refusal::NoRules)?;
+        let policy = policy.ok_or(Refusal::NoRules)?;
         let found = RuleName::Name(rule).find(&policy);
         match found.and_then(|(found, _)| Ok((found, lasting_name(rule, found)?))) {
             Ok((found, label)) => Ok((label.to_owned(), canonical(label, found, actor)?)),

@@ -2,6 +2,8 @@
 
 use super::error::AdminError;
 use crate::limiter::policy::{Bucket, Policy};
+use crate::limiter::refusal::Refusal;
+use crate::limiter::scope::Scope;
 use crate::rules::{Operation, Rule, header};
 
 /// Maximum number of characters of a name that an error repeats. A client may have sent a very long one.
@@ -17,11 +19,25 @@ pub enum RuleName<'a> {
 }
 
 impl RuleName<'_> {
+    /// Checks that the rule is in scope, with this actor if one is named. The answer about a rule out of scope does not
+    /// depend on whether it exists.
+    pub(super) fn check(self, policy: Option<&Policy>, actor: Option<&str>, scope: &Scope) -> Result<(), Refusal> {
+        let rule = policy.and_then(|policy| policy.rules.rules().get(self.index(policy).ok()?));
+        let label = if let Self::Name(name) = self { Some(name) } else { None };
+        if scope.covers(rule, label, actor) { Ok(()) } else { Err(Refusal::OutOfScope) }
+    }
+
     /// Finds the rule and its bucket. The rule must have a counter.
     pub(super) fn find(self, policy: &Policy) -> Result<(&Rule, &Bucket), AdminError> {
-        let rules = policy.rules.rules();
-        let found = match self {
-            Self::Name(name) => policy.rules.find_by_name(name).ok_or_else(|| AdminError::NoSuchName(self.shown()))?,
+        let found = self.index(policy)?;
+        let rule = policy.rules.rules().get(found).zip(policy.bucket(found));
+        rule.ok_or_else(|| AdminError::Uncounted(self.shown()))
+    }
+
+    /// Finds the index of the rule.
+    fn index(self, policy: &Policy) -> Result<usize, AdminError> {
+        match self {
+            Self::Name(name) => policy.rules.find_by_name(name).ok_or_else(|| AdminError::NoSuchName(self.shown())),
             Self::Operation(operation) => {
                 // A rule has each key once. So if there are as many pairs, and all of them are found, they are the same
                 // pairs.
@@ -29,16 +45,14 @@ impl RuleName<'_> {
                     rule.operation.len() == operation.iter().len()
                         && rule.pairs().all(|(key, value)| operation.get(key) == Some(value))
                 };
-                let mut found = rules.iter().enumerate().filter(is_same);
+                let mut found = policy.rules.rules().iter().enumerate().filter(is_same);
                 match (found.next(), found.next()) {
-                    (Some((index, _)), None) => index,
-                    (Some(_), Some(_)) => return Err(AdminError::AmbiguousOperation(self.shown())),
-                    (None, _) => return Err(AdminError::NoSuchOperation(self.shown())),
+                    (Some((index, _)), None) => Ok(index),
+                    (Some(_), Some(_)) => Err(AdminError::AmbiguousOperation(self.shown())),
+                    (None, _) => Err(AdminError::NoSuchOperation(self.shown())),
                 }
             }
-        };
-        let rule = rules.get(found).zip(policy.bucket(found));
-        rule.ok_or_else(|| AdminError::Uncounted(self.shown()))
+        }
     }
 
     /// Finds the rule as [`RuleName::find`] does, for a change of its counters. The rule must not be named by its

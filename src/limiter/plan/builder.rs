@@ -12,6 +12,7 @@ use crate::algorithm::{Ask, Limit, Outcome};
 use crate::clock::Timestamp;
 use crate::limiter::policy::Policy;
 use crate::limiter::refusal::Refusal;
+use crate::limiter::scope::{PlanScope, Scope};
 use crate::rules::{Operation, Scratch};
 use crate::store::key::{self, Prefix, Space};
 use crate::store::{Action, Origin};
@@ -21,6 +22,8 @@ use crate::store::{Action, Origin};
 pub struct PlanBuilder {
     pub(super) plan: Plan,
     origin: Option<Origin>,
+    /// The scope of the user, unless it covers everything.
+    pub(super) scope: Option<PlanScope>,
     /// The group that is being formed.
     pub(super) group: Option<Box<OpenGroup>>,
     /// The idempotency key of the requests that are being added.
@@ -41,10 +44,12 @@ impl PlanBuilder {
     pub(in crate::limiter) fn begin(
         &mut self,
         policy: Option<Arc<Policy>>,
+        scope: &Scope,
         now: Timestamp,
         max_reservation_ttl: u32,
         has_seal: bool,
     ) {
+        self.scope = scope.under(policy.as_ref());
         self.plan.begin(policy, now);
         self.plan.batch.origin = self.origin;
         self.group = None;
@@ -73,6 +78,7 @@ impl PlanBuilder {
     /// Drops the plan's requests and rules, because an idle builder must not keep replaced rules in memory.
     pub fn release(&mut self) {
         self.plan.begin(None, Timestamp::EPOCH);
+        self.scope = None;
     }
 
     /// Returns the plan as it is so far.
@@ -128,6 +134,9 @@ impl PlanBuilder {
     /// Adds a request that needs no rule: `ask` for the bucket that the client calls `key`, under the client's own
     /// `limit`, at the client's own time if there is one.
     pub fn add_bucket(&mut self, space: Space, key: &[u8], limit: Limit, ask: Ask, at: Option<Timestamp>) {
+        if self.scope.is_some() {
+            return self.add_refused(Refusal::OutOfScope);
+        }
         let at = at.unwrap_or(self.plan.now());
         let write_key = |out: &mut Vec<u8>| key::write_client_key(space, &limit, key, out);
         let entry = self.plan.batch.push(limit, Action::Ask(ask), at, write_key);
@@ -138,6 +147,9 @@ impl PlanBuilder {
     /// have, without debt. `intent` is [`Intent::Leave`] or a hit. A cost of 0 means the same as for
     /// [`PlanBuilder::add`].
     pub fn add_limited(&mut self, operation: &Operation, limit: Limit, intent: Intent, cost: u64) {
+        if self.scope.is_some() {
+            return self.add_refused(Refusal::OutOfScope);
+        }
         let prefix = Prefix::new(Space::Rule, operation.iter(), &limit);
         let write_key = |key: &mut Vec<u8>| {
             prefix.write_key("", key);
@@ -154,6 +166,9 @@ impl PlanBuilder {
     /// Adds a request under a client's own limit that allows nothing in any window of `window_ns`. Nothing is counted
     /// or given back. Waiting does not help, but the answer suggests the start of the clock's next window.
     pub fn add_barred(&mut self, window_ns: NonZeroU64, intent: Intent) {
+        if self.scope.is_some() {
+            return self.add_refused(Refusal::OutOfScope);
+        }
         let (is_hit, now) = (intent.is_hit(), self.plan.now().as_nanos());
         let next_window_ns = window_ns.get() - now % window_ns;
         if let Some(group) = &mut self.group {

@@ -48,7 +48,7 @@ impl PlanBuilder {
         cost: Option<u64>,
         terms: Option<&Terms>,
     ) -> Result<(), Refusal> {
-        let Self { plan, group, key, stack, scratch, .. } = self;
+        let Self { plan, group, key, stack, scratch, scope, .. } = self;
         let modes = match intent {
             Intent::EnterOrCharge | Intent::Leave => modes(policy, operation, intent, cost, scratch),
             _ => Modes::default(),
@@ -62,6 +62,9 @@ impl PlanBuilder {
         let mut answering = 0;
         stack.clear();
         for (index, rule) in policy.rules.matches(operation, scratch) {
+            if scope.as_ref().is_some_and(|scope| !scope.covers(index, operation)) {
+                return Err(Refusal::OutOfScope);
+            }
             let part = context.part(index, rule)?;
             let is_alone = answering == 0 && entries.group.is_none();
             match rule.match_policy {

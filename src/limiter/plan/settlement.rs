@@ -18,6 +18,7 @@ impl PlanBuilder {
         let request = match (&policy, self.check_renewal(id, settlement)) {
             (_, Err(refusal)) => Request::Refused(refusal),
             (None, Ok(())) => Request::Refused(Refusal::NoRules),
+            (Some(policy), Ok(())) if !self.is_in_scope(policy, id) => Request::Refused(Refusal::OutOfScope),
             (Some(policy), Ok(())) => self.settle_records(policy, id, settlement),
         };
         self.plan.policy = policy;
@@ -34,6 +35,18 @@ impl PlanBuilder {
             }
             Settlement::Commit { .. } | Settlement::Release | Settlement::Renew { .. } => Ok(()),
         }
+    }
+
+    /// Whether the rule and the actor of every record are in scope. The store is not asked, so the answer does not
+    /// depend on the reservation.
+    fn is_in_scope(&self, policy: &Policy, id: &ReservationId) -> bool {
+        let Some(scope) = &self.scope else { return true };
+        id.records().all(|(fingerprint, key)| {
+            let bucket = record_key::bucket(key);
+            let prefix = key::split_limit(bucket).map_or(0, |(prefix, _)| prefix.len());
+            let actor = String::from_utf8_lossy(bucket.get(prefix..).unwrap_or_default());
+            scope.covers_counter(policy.rule_of_record(bucket, fingerprint), &actor)
+        })
     }
 
     /// Adds an entry for every record, as one group. So the first of several settlements decides about all of them.

@@ -216,11 +216,12 @@ impl ActorLimits {
         start..(start + SHARDS / 16).min(SHARDS)
     }
 
-    /// Returns at most `count` of the limits in force at `now`, from the cursor on, and the next cursor if others
-    /// follow.
+    /// Returns at most `count` of the limits that are in force at `now` and in scope by their label and actor, from the
+    /// cursor on, and the next cursor if others follow.
     pub(in crate::limiter) fn page(
         &self,
         of: LimitFilter<'_>,
+        is_in_scope: impl Fn(&str, &str) -> bool,
         cursor: Option<&Cursor>,
         count: usize,
         now: Timestamp,
@@ -241,6 +242,7 @@ impl ActorLimits {
                     && !is_over(limit.limit, now)
                     && of.rule.is_none_or(|label| label == &*limit.of.label)
                     && of.actor.is_none_or(|actor| actor == &*limit.actor)
+                    && is_in_scope(&limit.of.label, &limit.actor)
             };
             let limits = limits.read();
             looked_at += limits.len();
@@ -305,7 +307,7 @@ mod tests {
     fn all(limits: &ActorLimits, rule: Option<&str>, count: usize, now: Timestamp) -> Vec<LimitChange> {
         let (mut found, mut place) = (Vec::new(), None);
         loop {
-            let (page, next) = limits.page(LimitFilter { rule, actor: None }, place.as_ref(), count, now);
+            let (page, next) = limits.page(LimitFilter { rule, actor: None }, |_, _| true, place.as_ref(), count, now);
             assert!(page.len() <= count);
             found.extend(page);
             let Some(next) = next else { return found };

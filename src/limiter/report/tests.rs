@@ -11,7 +11,7 @@ use crate::config::{self, Format};
 use crate::limiter::plan::table::Intent;
 use crate::limiter::plan::{PlanBuilder, Together};
 use crate::limiter::refusal::{Refusal, RefusedMember};
-use crate::limiter::{CounterNames, DEFAULT_MAX_RESERVATION_TTL, Policy};
+use crate::limiter::{CounterNames, DEFAULT_MAX_RESERVATION_TTL, Policy, Scope};
 use crate::metrics::Metrics;
 use crate::rules::Operation;
 use crate::store::StoreError;
@@ -43,7 +43,7 @@ fn builder(metrics: &Metrics) -> PlanBuilder {
     let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
     let policy = Policy::new(rules, metrics, CounterNames::Usual);
     let mut builder = PlanBuilder::default();
-    builder.begin(Some(Arc::new(policy)), Clock::system().now(), DEFAULT_MAX_RESERVATION_TTL, true);
+    builder.begin(Some(Arc::new(policy)), &Scope::EVERYTHING, Clock::system().now(), DEFAULT_MAX_RESERVATION_TTL, true);
     builder
 }
 

@@ -33,7 +33,7 @@ creditLimit = 0
 /// Applies the requests as one batch, each under a key.
 fn once(limiter: &Limiter, asked: &[(&str, Intent, &str)]) -> Applied {
     let mut builder = PlanBuilder::default();
-    limiter.begin(&mut builder);
+    limiter.begin(&mut builder, &Scope::EVERYTHING);
     for (pairs, intent, key) in asked {
         builder.add_idempotent(&operation(pairs), *intent, None, key.as_bytes());
     }
@@ -108,7 +108,7 @@ fn request_of_many_hits_has_a_record_for_each_hit_that_is_not_refused() {
     let hits = ["key=a bytes=1", "key=a bytes=many", "key=a bytes=2", "key=b"];
     let ask = || {
         let mut builder = PlanBuilder::default();
-        limiter.begin(&mut builder);
+        limiter.begin(&mut builder, &Scope::EVERYTHING);
         let mut payload = Payload::new(Intent::Hit);
         hits.iter().for_each(|pairs| payload.add(&operation(pairs), None));
         let each = |builder: &mut PlanBuilder| {

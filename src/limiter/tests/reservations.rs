@@ -103,7 +103,7 @@ impl TestLimiter {
         let mut builder = PlanBuilder::default();
         let now = self.started.plus(self.seconds * NANOS_PER_SECOND);
         let has_seal = self.limiter.store().seal().is_known();
-        builder.begin(self.limiter.policy(), now, DEFAULT_MAX_RESERVATION_TTL, has_seal);
+        builder.begin(self.limiter.policy(), &Scope::EVERYTHING, now, DEFAULT_MAX_RESERVATION_TTL, has_seal);
         add(&mut builder);
         run(self.limiter.apply(builder.build()))
     }
@@ -310,7 +310,7 @@ fn rule_with_debt_reserves_the_rest_and_owes_the_committed_cost() {
 #[test]
 fn actor_reserves_under_its_own_limit() {
     let at = TestLimiter::new(RULES);
-    let own = |credits| run_of(at.limiter.set_limit("user", "a", credits, None)).unwrap();
+    let own = |credits| run_of(at.limiter.set_limit("user", "a", credits, None, &Scope::EVERYTHING)).unwrap();
     own(200);
     let id = at.id("user=a", 150);
     assert_eq!(at.only_left("user=a"), 50);

@@ -172,7 +172,7 @@ fn apply_group(limiter: &Limiter, hits: &[(&str, Option<u64>)]) -> Applied {
 
 fn plan_together(limiter: &Limiter, hits: &[(&str, Option<u64>)]) -> Result<Plan, RefusedMember> {
     let mut builder = PlanBuilder::default();
-    limiter.begin(&mut builder);
+    limiter.begin(&mut builder, &Scope::EVERYTHING);
     builder.together(Together::Summed, |builder| {
         hits.iter().for_each(|(pairs, cost)| builder.add(&operation(pairs), Intent::Hit, *cost));
         Ok::<_, RefusedMember>(())
@@ -223,7 +223,7 @@ fn refund_in_a_group_is_available_to_its_hits() {
     let limiter = limiter_of(STACK);
     let enter_and = |others: &[Intent]| {
         let mut builder = PlanBuilder::default();
-        limiter.begin(&mut builder);
+        limiter.begin(&mut builder, &Scope::EVERYTHING);
         let added = builder.together(Together::Summed, |builder| {
             let intents = [&[Intent::Enter], others].concat();
             intents.iter().for_each(|intent| builder.add(&operation("key=a"), *intent, Some(3)));
@@ -244,7 +244,7 @@ fn limits_from_clients_work_in_groups() {
     let limit = Limit::FixedWindow(FixedWindow::new(3, 3600 * NANOS_PER_SECOND).unwrap());
     let both = |own, key: &str| {
         let mut builder = PlanBuilder::default();
-        limiter.begin(&mut builder);
+        limiter.begin(&mut builder, &Scope::EVERYTHING);
         let added = builder.together(Together::Summed, |builder| {
             builder.add_limited(&operation("own=1"), limit, Intent::Hit, own);
             builder.add(&operation(key), Intent::Hit, None);

@@ -282,9 +282,24 @@ pub(super) fn refuse(refusal: Refusal) -> Status {
     let code = match refusal.class() {
         ErrorClass::RulesMistake | ErrorClass::UnsuitableRule => TonicCode::FailedPrecondition,
         ErrorClass::BadRequest | ErrorClass::UnnamedLease | ErrorClass::ReusedName => TonicCode::InvalidArgument,
+        ErrorClass::Forbidden => TonicCode::PermissionDenied,
         ErrorClass::NotFound => TonicCode::NotFound,
         ErrorClass::Full => TonicCode::ResourceExhausted,
         ErrorClass::StoreFailure => TonicCode::Unavailable,
     };
     Status::new(code, error_text::describe(&refusal, &Terms::NONE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_out_of_scope_is_denied_for_a_lack_of_permission() {
+        let status = refuse(Refusal::OutOfScope);
+        assert_eq!(
+            (status.code(), status.message()),
+            (TonicCode::PermissionDenied, "this is outside the scope of your user")
+        );
+    }
 }

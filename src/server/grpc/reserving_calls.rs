@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::limiter::{Applied, Limiter, Plan, PlanBuilder, Report, Settlement};
+use crate::limiter::{Applied, Limiter, Plan, PlanBuilder, Report, Scope, Settlement};
 use crate::server::net::calls_in_flight::{CallGuard, CallsInFlight};
 use crate::server::net::request_memory::RequestMemory;
 
@@ -68,7 +68,7 @@ impl Drop for UnclaimedReservations {
         let (limiter, guards) = (Arc::clone(&self.limiter), std::mem::take(&mut self.guards));
         runtime.spawn(async move {
             let mut builder = PlanBuilder::default();
-            limiter.begin(&mut builder);
+            limiter.begin(&mut builder, &Scope::EVERYTHING);
             builder.settle(&id, Settlement::Release);
             // If this fails, the reservations expire.
             limiter.apply(builder.build()).await;
@@ -105,7 +105,7 @@ mod tests {
     async fn ask(calls: &ReservingCalls, id: &str, intent: Intent) -> Option<u64> {
         let operation: Operation = [("job", "x"), ("id", id)].into_iter().collect();
         let mut builder = PlanBuilder::default();
-        calls.limiter.begin(&mut builder);
+        calls.limiter.begin(&mut builder, &Scope::EVERYTHING);
         builder.add(&operation, intent, None);
         let (verdict, _) = calls.apply(builder.build(), None, |report| report.verdict(0)).await;
         verdict.ok().map(|verdict| verdict.credit)
@@ -163,7 +163,7 @@ mod tests {
     async fn calls_that_hang_up_while_they_wait_for_another_leave_nothing_behind() {
         let calls = calls();
         let mut builder = PlanBuilder::default();
-        calls.limiter.begin(&mut builder);
+        calls.limiter.begin(&mut builder, &Scope::EVERYTHING);
         builder.add(&[("job", "x"), ("id", "x")].into_iter().collect(), Intent::Enter, None);
         let first = calls.in_flight.enter(builder.plan().reservation_keys()).await;
         for _ in 0..5 {

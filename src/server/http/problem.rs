@@ -98,6 +98,7 @@ fn status(class: ErrorClass) -> StatusCode {
         ErrorClass::RulesMistake => StatusCode::INTERNAL_SERVER_ERROR,
         ErrorClass::BadRequest => StatusCode::BAD_REQUEST,
         ErrorClass::UnsuitableRule | ErrorClass::UnnamedLease => StatusCode::CONFLICT,
+        ErrorClass::Forbidden => StatusCode::FORBIDDEN,
         ErrorClass::NotFound => StatusCode::NOT_FOUND,
         ErrorClass::ReusedName => StatusCode::UNPROCESSABLE_ENTITY,
         ErrorClass::Full => StatusCode::INSUFFICIENT_STORAGE,
@@ -139,4 +140,17 @@ pub async fn not_found(headers: HeaderMap, uri: Uri) -> Response {
 
 pub async fn wrong_method(method: Method, uri: Uri) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} does not accept {method}", uri.path()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limiter::Refusal;
+
+    #[test]
+    fn request_out_of_scope_is_forbidden_and_does_not_pass() {
+        let problem = Problem::from(RefusedMember { index: 1, refusal: Refusal::OutOfScope });
+        assert_eq!((problem.status, problem.may_pass), (StatusCode::FORBIDDEN, false));
+        assert_eq!(problem.pointer.as_deref(), Some("#/hits/1"));
+    }
 }

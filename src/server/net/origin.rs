@@ -6,7 +6,7 @@ use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 
 use super::admission::network;
-use crate::limiter::{Limiter, Origin, PlanBuilder};
+use crate::limiter::{Limiter, Origin, PlanBuilder, Scope};
 
 tokio::task_local! {
     static ORIGIN: Origin;
@@ -28,7 +28,7 @@ pub fn scope<F: Future>(peer: SocketAddr, answering: F) -> impl Future<Output = 
 
 /// Begins a plan for the client in scope. See [`Limiter::begin`].
 pub fn begin(limiter: &Limiter, builder: &mut PlanBuilder) {
-    limiter.begin(builder);
+    limiter.begin(builder, &Scope::EVERYTHING);
     builder.set_origin(ORIGIN.try_with(|origin| *origin).ok());
 }
 

@@ -7,7 +7,7 @@ use super::error::write_limiter_error;
 use super::reservations::{write_committed, write_reserved};
 use crate::clock::{NANOS_PER_MILLI, ceil_seconds};
 use crate::limiter::{
-    Intent, Limiter, Origin, Outcome, Plan, PlanBuilder, Policy, Refusal, Report, Reserve, Settlement, Space,
+    Intent, Limiter, Origin, Outcome, Plan, PlanBuilder, Policy, Refusal, Report, Reserve, Scope, Settlement, Space,
 };
 use crate::protocol::command::{BucketAsk, Command, CommandError, PricedOperation, ReserveAsk};
 use crate::protocol::resp::{ReplyWriter, Version};
@@ -107,8 +107,8 @@ impl Batch {
             return;
         }
         match &self.pinned {
-            Some(policy) => limiter.begin_under(&mut self.builder, Some(Arc::clone(policy))),
-            None => limiter.begin(&mut self.builder),
+            Some(policy) => limiter.begin_under(&mut self.builder, Some(Arc::clone(policy)), &Scope::EVERYTHING),
+            None => limiter.begin(&mut self.builder, &Scope::EVERYTHING),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Error replies.
 
 use super::counts;
-use crate::limiter::{Limiter, LimiterError};
+use crate::limiter::{ErrorClass, Limiter, LimiterError};
 use crate::metrics::Bound;
 use crate::protocol::command::CommandError;
 use crate::protocol::resp::{Arguments, ProtocolError, ReplyWriter, Version};
@@ -12,9 +12,20 @@ pub const TERMS: Terms = Terms {
     list_rules: Some("DIVVY.RULES lists them"),
 };
 
-/// Writes an error of the limiter. All classes have Redis's general code.
+/// Writes an error of the limiter, under Redis's code for a lack of permission or its general code.
 pub fn write_limiter_error(error: &impl LimiterError, writer: &mut ReplyWriter) {
-    writer.error(format_args!("ERR {}", error_text::describe(error, &TERMS)));
+    let code = match error.class() {
+        ErrorClass::Forbidden => "NOPERM",
+        ErrorClass::RulesMistake
+        | ErrorClass::BadRequest
+        | ErrorClass::UnsuitableRule
+        | ErrorClass::UnnamedLease
+        | ErrorClass::NotFound
+        | ErrorClass::ReusedName
+        | ErrorClass::Full
+        | ErrorClass::StoreFailure => "ERR",
+    };
+    writer.error(format_args!("{code} {}", error_text::describe(error, &TERMS)));
 }
 
 /// Counts an error, and writes it unless the client wants no reply.
@@ -47,5 +58,22 @@ pub fn exceeded_limit(error: &ProtocolError) -> Option<Bound> {
 pub fn count_limit(limiter: &Limiter, limit: Option<Bound>) {
     if let Some(limit) = limit {
         limiter.metrics().limits.reached(limit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limiter::Refusal;
+
+    #[test]
+    fn request_out_of_scope_has_the_code_for_a_lack_of_permission() {
+        let text = |refusal: Refusal| {
+            let mut output = Vec::new();
+            write_limiter_error(&refusal, &mut ReplyWriter::new(&mut output, Version::Resp2));
+            String::from_utf8(output).unwrap()
+        };
+        assert_eq!(text(Refusal::OutOfScope), "-NOPERM this is outside the scope of your user\r\n");
+        assert!(text(Refusal::NoCredits).starts_with("-ERR "));
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::error::write_limiter_error;
 use super::operate::write_cursor;
 use crate::clock::ceil_seconds;
-use crate::limiter::Limiter;
 use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
 use crate::limiter::limits::{LimitFilter, ListedLimit};
+use crate::limiter::{Limiter, Scope};
 use crate::protocol::command::{LimitAsk, LimitsAsk};
 use crate::protocol::resp::ReplyWriter;
 
@@ -41,7 +41,7 @@ impl From<LimitsAsk<'_>> for LimitQuery {
 }
 
 pub async fn set(limiter: &Limiter, of: &LimitTarget, credits: u64, seconds: Option<u64>, reply: &mut ReplyWriter<'_>) {
-    match limiter.set_limit(&of.rule, &of.actor, credits, seconds.map(Duration::from_secs)).await {
+    match limiter.set_limit(&of.rule, &of.actor, credits, seconds.map(Duration::from_secs), &Scope::EVERYTHING).await {
         Ok(()) => reply.simple("OK"),
         Err(error) => write_limiter_error(&error, reply),
     }
@@ -49,7 +49,7 @@ pub async fn set(limiter: &Limiter, of: &LimitTarget, credits: u64, seconds: Opt
 
 /// Writes a limit's credits and the seconds until it expires, or -1 for never. Writes null if there is no limit.
 pub fn get(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter<'_>) {
-    match limiter.limit_of(&of.rule, &of.actor) {
+    match limiter.limit_of(&of.rule, &of.actor, &Scope::EVERYTHING) {
         Ok(None) => reply.null(),
         Ok(Some(limit)) => {
             reply.array(2);
@@ -62,7 +62,7 @@ pub fn get(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter<'_>) {
 
 /// Removes a limit. Writes 1, or 0 if there was no limit.
 pub async fn remove(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter<'_>) {
-    match limiter.remove_limit(&of.rule, &of.actor).await {
+    match limiter.remove_limit(&of.rule, &of.actor, &Scope::EVERYTHING).await {
         Ok(was_there) => reply.unsigned(u64::from(was_there)),
         Err(error) => write_limiter_error(&error, reply),
     }
@@ -72,7 +72,7 @@ pub async fn remove(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter
 /// and whether it is an orphan.
 pub fn list(limiter: &Limiter, query: &LimitQuery, reply: &mut ReplyWriter<'_>) {
     let of = LimitFilter { rule: query.rule.as_deref(), actor: None };
-    match limiter.limits(of, query.cursor.as_deref(), query.count) {
+    match limiter.limits(of, query.cursor.as_deref(), query.count, &Scope::EVERYTHING) {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
             reply.array(2);

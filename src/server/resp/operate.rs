@@ -2,8 +2,8 @@
 
 use super::error::write_limiter_error;
 use crate::clock::ceil_seconds;
-use crate::limiter::Limiter;
 use crate::limiter::counters::{CountersOf, DEFAULT_PAGE, RuleName};
+use crate::limiter::{Limiter, Scope};
 use crate::protocol::command::{CommandError, CountersAsk, NamedRule, START};
 use crate::protocol::resp::ReplyWriter;
 use crate::rules::Operation;
@@ -56,7 +56,7 @@ impl CounterQuery {
 /// Writes the cursor of the next page. For each counter, writes its actor, the credits left and the seconds until its
 /// reset.
 pub async fn list(limiter: &Limiter, query: &CounterQuery, reply: &mut ReplyWriter<'_>) {
-    match limiter.counters(query.counters()).await {
+    match limiter.counters(query.counters(), &Scope::EVERYTHING).await {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
             reply.array(2);
@@ -74,7 +74,7 @@ pub async fn list(limiter: &Limiter, query: &CounterQuery, reply: &mut ReplyWrit
 
 /// Writes the cursor of the next page, and the number of forgotten counters.
 pub async fn forget(limiter: &Limiter, query: &CounterQuery, reply: &mut ReplyWriter<'_>) {
-    match limiter.forget_counters(query.counters()).await {
+    match limiter.forget_counters(query.counters(), &Scope::EVERYTHING).await {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
             reply.array(2);

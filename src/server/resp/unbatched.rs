@@ -7,10 +7,10 @@ use super::client::Client;
 use super::error::write_limiter_error;
 use super::info::RespState;
 use super::{counts, large};
-use crate::limiter::{Limiter, Policy, Refusal};
+use crate::limiter::rules::listed;
+use crate::limiter::{Limiter, Refusal, Scope};
 use crate::protocol::command::{Command, Pairs, describe};
 use crate::protocol::resp::ReplyWriter;
-use crate::rules::explain;
 use crate::server::net::memory::BudgetExceeded;
 use crate::server::net::session::{NextStep, Output};
 
@@ -64,22 +64,23 @@ fn write_explanation(shared: &RespState, batch: &mut Batch, pairs: Pairs, reply:
     if let Err(error) = pairs.read_into(&mut batch.operation, shared.limits.max_pairs) {
         return reply.error(error);
     }
-    let Some(policy) = policy_or_error(&shared.limiter, reply) else { return };
-    let now = shared.limiter.now();
-    let own_credits = |index| policy.own_credits(index, &batch.operation, now);
-    let explanation = explain::explain(policy.rules(), &batch.operation, own_credits);
-    reply.array(explanation.rules.len());
-    for explained in &explanation.rules {
-        reply.bulk(explained.to_string().as_bytes());
+    match shared.limiter.explain(&batch.operation, &Scope::EVERYTHING) {
+        Err(error) => write_limiter_error(&error, reply),
+        Ok(explanation) => {
+            reply.array(explanation.rules.len());
+            for explained in &explanation.rules {
+                reply.bulk(explained.to_string().as_bytes());
+            }
+        }
     }
 }
 
 /// Writes a map for each rule: its settings, without those that were not given, and its name.
 fn write_rules(limiter: &Limiter, reply: &mut ReplyWriter) {
-    let Some(policy) = policy_or_error(limiter, reply) else { return };
-    let rules = policy.rules().rules();
+    let Some(policy) = limiter.policy() else { return write_limiter_error(&Refusal::NoRules, reply) };
+    let rules: Vec<_> = listed(&policy, &Scope::EVERYTHING).collect();
     reply.array(rules.len());
-    for (index, rule) in rules.iter().enumerate() {
+    for (index, rule) in rules {
         let settings = rule.describe();
         reply.map(settings.len() + 1);
         for (name, value) in settings {
@@ -89,12 +90,4 @@ fn write_rules(limiter: &Limiter, reply: &mut ReplyWriter) {
         reply.bulk(b"name");
         reply.bulk(rule.name(index).as_bytes());
     }
-}
-
-fn policy_or_error(limiter: &Limiter, reply: &mut ReplyWriter) -> Option<Arc<Policy>> {
-    let policy = limiter.policy();
-    if policy.is_none() {
-        write_limiter_error(&Refusal::NoRules, reply);
-    }
-    policy
 }

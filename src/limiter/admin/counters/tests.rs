@@ -45,7 +45,7 @@ fn operation(pairs: &[(&'static str, &str)]) -> Operation {
 
 fn hit(limiter: &Limiter, pairs: &[(&'static str, &str)]) {
     let mut builder = PlanBuilder::default();
-    limiter.begin(&mut builder);
+    limiter.begin(&mut builder, &Scope::EVERYTHING);
     builder.add(&operation(pairs), Intent::Hit, None);
     let applied = wait(limiter.apply(builder.build()));
     assert!(applied.report().verdict(0).unwrap().allowed);
@@ -56,12 +56,12 @@ fn all(rule: RuleName) -> CountersOf {
 }
 
 fn actors(limiter: &Limiter, of: CountersOf) -> Vec<(String, u64)> {
-    let page = wait(limiter.counters(of)).unwrap();
+    let page = wait(limiter.counters(of, &Scope::EVERYTHING)).unwrap();
     page.counters.into_iter().map(|counter| (counter.actor, counter.credit)).collect()
 }
 
 fn error(of: CountersOf) -> String {
-    wait(limiter().counters(of)).unwrap_err().to_string()
+    wait(limiter().counters(of, &Scope::EVERYTHING)).unwrap_err().to_string()
 }
 
 #[test]
@@ -76,7 +76,8 @@ fn rule_is_found_by_its_label_its_operation_or_as_the_default() {
     let default = [(String::new(), 4)];
     assert_eq!(actors(&limiter, all(RuleName::Name("default"))), default);
     assert_eq!(actors(&limiter, all(RuleName::Operation(&operation(&[])))), default);
-    let counter = wait(limiter.counters(all(RuleName::Name("default")))).unwrap().counters.remove(0);
+    let counter =
+        wait(limiter.counters(all(RuleName::Name("default")), &Scope::EVERYTHING)).unwrap().counters.remove(0);
     assert!(counter.reset_ns > 50 * NANOS_PER_SECOND && counter.reset_ns <= 60 * NANOS_PER_SECOND);
 }
 
@@ -86,11 +87,12 @@ fn rule_without_a_label_is_listed_by_its_position_but_not_changed() {
     hit(&limiter, &[("api", "twice")]);
     assert_eq!(actors(&limiter, all(RuleName::Name("rule-2"))), [(String::new(), 9)]);
     assert_eq!(actors(&limiter, all(RuleName::Name("rule-3"))), [(String::new(), 4)]);
-    let refused = wait(limiter.forget_counters(all(RuleName::Name("rule-3")))).unwrap_err().to_string();
+    let refused =
+        wait(limiter.forget_counters(all(RuleName::Name("rule-3")), &Scope::EVERYTHING)).unwrap_err().to_string();
     assert!(refused.contains("'rule-3' is named by its position") && refused.contains("`label = NAME`"), "{refused}");
     assert_eq!(actors(&limiter, all(RuleName::Name("rule-3"))), [(String::new(), 4)]);
     hit(&limiter, &[("any", "thing")]);
-    assert_eq!(wait(limiter.forget_counters(all(RuleName::Name("default")))).unwrap().forgotten, 1);
+    assert_eq!(wait(limiter.forget_counters(all(RuleName::Name("default")), &Scope::EVERYTHING)).unwrap().forgotten, 1);
 }
 
 #[test]
@@ -103,8 +105,8 @@ fn single_actors_counter_is_listed_and_forgotten_alone() {
     let of = |actor| CountersOf { actor: Some(actor), ..all(rule) };
     assert_eq!(actors(&limiter, of("bob")), [("bob".to_owned(), 99)]);
     assert_eq!(actors(&limiter, of("dan")), []);
-    assert_eq!(wait(limiter.forget_counters(of("bob"))).unwrap().forgotten, 1);
-    assert_eq!(wait(limiter.forget_counters(of("bob"))).unwrap().forgotten, 0);
+    assert_eq!(wait(limiter.forget_counters(of("bob"), &Scope::EVERYTHING)).unwrap().forgotten, 1);
+    assert_eq!(wait(limiter.forget_counters(of("bob"), &Scope::EVERYTHING)).unwrap().forgotten, 0);
     assert_eq!(actors(&limiter, all(rule)), [("ada".to_owned(), 99), ("cy".to_owned(), 99)]);
 }
 
@@ -117,7 +119,7 @@ fn pages_cover_every_counter_even_while_counters_are_forgotten() {
     let of = CountersOf { count: 40, ..all(RuleName::Name("uploads")) };
     let (mut seen, mut cursor) = (Vec::new(), None);
     loop {
-        let page = wait(limiter.counters(CountersOf { cursor: cursor.as_deref(), ..of })).unwrap();
+        let page = wait(limiter.counters(CountersOf { cursor: cursor.as_deref(), ..of }, &Scope::EVERYTHING)).unwrap();
         assert!(page.counters.len() <= 40);
         seen.extend(page.counters.into_iter().map(|counter| counter.actor));
         cursor = page.next;
@@ -128,7 +130,8 @@ fn pages_cover_every_counter_even_while_counters_are_forgotten() {
     assert_eq!(seen, (0..250).map(|number| format!("{number:03}")).collect::<Vec<_>>());
     let (mut forgotten, mut cursor) = (0, None);
     loop {
-        let page = wait(limiter.forget_counters(CountersOf { cursor: cursor.as_deref(), ..of })).unwrap();
+        let page =
+            wait(limiter.forget_counters(CountersOf { cursor: cursor.as_deref(), ..of }, &Scope::EVERYTHING)).unwrap();
         forgotten += page.forgotten;
         cursor = page.next;
         if cursor.is_none() {
@@ -149,6 +152,6 @@ fn missing_or_uncounted_rule_is_reported() {
     assert!(error(all(RuleName::Operation(&operation(&[("api", "twice")])))).contains("more than one rule"));
     assert!(error(all(RuleName::Operation(&operation(&[("api", "free")])))).contains("counts nothing"));
     let unruled = Limiter::new(None, Backend::Memory(MemoryStore::default()), Clock::system(), Metrics::new());
-    let refused = wait(unruled.counters(all(RuleName::Name("any")))).unwrap_err();
+    let refused = wait(unruled.counters(all(RuleName::Name("any")), &Scope::EVERYTHING)).unwrap_err();
     assert!(matches!(refused, AdminError::Refused(Refusal::NoRules)));
 }

@@ -28,7 +28,7 @@ fn limiter_on(store: Backend) -> Limiter {
 }
 
 async fn set(limiter: &Limiter, actor: &str) {
-    limiter.set_limit("user", actor, 7, Some(LASTS)).await.unwrap();
+    limiter.set_limit("user", actor, 7, Some(LASTS), &Scope::EVERYTHING).await.unwrap();
 }
 
 /// Returns a time when every limit set so far has expired.
@@ -80,11 +80,11 @@ mod on_disk {
             (0, ["a", "b", "c", "d"].map(Into::into).into())
         );
         set(&limiter, "b").await;
-        limiter.set_limit("user", "c", 9, None).await.unwrap();
-        assert!(!limiter.remove_limit("user", "d").await.unwrap());
+        limiter.set_limit("user", "c", 9, None, &Scope::EVERYTHING).await.unwrap();
+        assert!(!limiter.remove_limit("user", "d", &Scope::EVERYTHING).await.unwrap());
         assert!(limiter.forget_some().await.unwrap());
         assert_eq!(stored(&limiter).await, ["b", "c"]);
-        assert_eq!(limiter.limit_of("user", "c").unwrap().unwrap().credits, 9);
+        assert_eq!(limiter.limit_of("user", "c", &Scope::EVERYTHING).unwrap().unwrap().credits, 9);
         limiter.drop_from_memory(ActorLimits::ALL, later(&limiter));
         assert!(limiter.forget_some().await.unwrap());
         assert!(!limiter.forget_some().await.unwrap());

@@ -10,8 +10,8 @@ use super::body;
 use super::json::Json;
 use super::operation::Pairs;
 use super::state::Api;
+use crate::limiter::Scope;
 use crate::rules::Operation;
-use crate::rules::explain;
 use crate::server::http::problem::Problem;
 
 #[derive(Debug, Deserialize)]
@@ -27,8 +27,5 @@ pub async fn explain(State(api): State<Arc<Api>>, request: Request) -> Result<Re
     let request: ExplainRequest = body::parse(&body)?;
     let mut operation = Operation::new();
     request.operation.read(api.limits.max_pairs, "/operation", &mut operation)?;
-    let policy = api.policy()?;
-    let now = api.limiter.now();
-    let own_credits = |index| policy.own_credits(index, &operation, now);
-    Ok(Json(explain::explain(policy.rules(), &operation, own_credits)).into_response())
+    Ok(Json(api.limiter.explain(&operation, &Scope::EVERYTHING)?).into_response())
 }

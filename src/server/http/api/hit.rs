@@ -123,9 +123,12 @@ impl Api {
     ) -> Result<CallGuard, Problem> {
         let mut payload = Payload::new(intent);
         payload.add(&work.operation, cost);
-        let guard = idempotency::enter(&self.calls, key, &payload)?;
         let Work { builder, operation, .. } = work;
         builder.idempotent(key.as_bytes(), &payload, |builder| builder.add(operation, intent, cost))?;
-        Ok(guard)
+        // A user learns nothing about calls that are outside its scope.
+        if let Some((_, refusal)) = builder.plan().refusals().next() {
+            return Err(refusal.clone().into());
+        }
+        idempotency::enter(&self.calls, key, &payload)
     }
 }

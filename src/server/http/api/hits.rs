@@ -13,7 +13,7 @@ use super::idempotency::{self, IdempotencyKey, mark_replayed};
 use super::json::Json;
 use super::object::Object;
 use super::state::Api;
-use crate::limiter::{Intent, MAX_TOGETHER, Payload, PlanBuilder, Refusal, Report, Together};
+use crate::limiter::{ErrorClass, Intent, LimiterError, MAX_TOGETHER, Payload, PlanBuilder, Refusal, Report, Together};
 use crate::metrics::Bound;
 use crate::rules::Operation;
 use crate::server::http::problem::Problem;
@@ -74,14 +74,13 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
     };
     let mut builder = PlanBuilder::default();
     origin::begin(&api.limiter, &mut builder);
-    let guard = match IdempotencyKey::find(&head.headers)? {
+    let keyed = match IdempotencyKey::find(&head.headers)? {
         None => None,
         Some(key) => {
             let mut payload = Payload::new(Intent::Hit);
             payload.together(request.atomic);
             each(&mut |operation, cost| payload.add(operation, cost))?;
-            let guard = idempotency::enter(&api.calls, &key, &payload)?;
-            Some((key, payload, guard))
+            Some((key, payload))
         }
     };
     let mut add = |builder: &mut PlanBuilder| {
@@ -92,13 +91,26 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
             false => add_each(builder),
         }
     };
-    match &guard {
-        None => add(&mut builder)?,
-        Some((key, payload, _)) => builder.idempotent(key.as_bytes(), payload, add)??,
-    }
+    let _guard = match &keyed {
+        None => {
+            add(&mut builder)?;
+            None
+        }
+        Some((key, payload)) => {
+            builder.idempotent(key.as_bytes(), payload, add)??;
+            // A user learns nothing about calls that are outside its scope.
+            let is_in_scope = |(_, refusal): (usize, &Refusal)| refusal.class() != ErrorClass::Forbidden;
+            builder
+                .plan()
+                .refusals()
+                .all(is_in_scope)
+                .then(|| idempotency::enter(&api.calls, key, payload))
+                .transpose()?
+        }
+    };
     let applied = api.limiter.apply(builder.build()).await;
     let report = applied.report();
-    let is_replayed = match guard {
+    let is_replayed = match keyed {
         None => false,
         Some(_) => report
             .is_replay()

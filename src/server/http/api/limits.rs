@@ -15,6 +15,7 @@ use super::query;
 use super::state::Api;
 use super::whole_number::WholeNumber;
 use crate::clock::ceil_seconds;
+use crate::limiter::Scope;
 use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
 use crate::limiter::limits::{LimitFilter, ListedLimit};
 use crate::server::http::problem::Problem;
@@ -84,8 +85,8 @@ pub async fn set(State(api): State<Arc<Api>>, request: Request) -> Result<Respon
     let (slot, limiter) = (api.slots.take().await, Arc::clone(&api.limiter));
     let lasts = expires_in.map(|WholeNumber(seconds)| Duration::from_secs(seconds));
     let limit = slot.run(async move {
-        limiter.set_limit(&of.rule, &of.actor, credits, lasts).await?;
-        limiter.limit_of(&of.rule, &of.actor)
+        limiter.set_limit(&of.rule, &of.actor, credits, lasts, &Scope::EVERYTHING).await?;
+        limiter.limit_of(&of.rule, &of.actor, &Scope::EVERYTHING)
     });
     match limit.await.map_err(broken)?? {
         Some(limit) => Ok(Json(ActorLimit::from(limit)).into_response()),
@@ -97,7 +98,7 @@ pub async fn set(State(api): State<Arc<Api>>, request: Request) -> Result<Respon
 pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
     let LimitQuery { rule, actor, cursor, count } = query::parse(&uri)?;
     if let (Some(rule), Some(actor)) = (&rule, &actor) {
-        let limit = api.limiter.limit_of(rule, actor)?;
+        let limit = api.limiter.limit_of(rule, actor, &Scope::EVERYTHING)?;
         return limit.map(|limit| Json(ActorLimit::from(limit)).into_response()).ok_or_else(none);
     }
     let count = count.unwrap_or(DEFAULT_PAGE);
@@ -107,7 +108,7 @@ pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Prob
     let (slot, limiter) = (api.slots.take().await, Arc::clone(&api.limiter));
     let page = slot.run(async move {
         let of = LimitFilter { rule: rule.as_deref(), actor: actor.as_deref() };
-        limiter.limits(of, cursor.as_deref(), count)
+        limiter.limits(of, cursor.as_deref(), count, &Scope::EVERYTHING)
     });
     let page = page.await.map_err(broken)??;
     let limits = page.limits.into_iter().map(ActorLimit::from).collect();
@@ -117,7 +118,10 @@ pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Prob
 pub async fn remove(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
     let of: LimitTarget = query::parse(&uri)?;
     let (slot, limiter) = (api.slots.take().await, Arc::clone(&api.limiter));
-    let removed = slot.run(async move { limiter.remove_limit(&of.rule, &of.actor).await }).await.map_err(broken)??;
+    let removed = slot
+        .run(async move { limiter.remove_limit(&of.rule, &of.actor, &Scope::EVERYTHING).await })
+        .await
+        .map_err(broken)??;
     Ok(Json(RemoveResponse { removed }).into_response())
 }
 

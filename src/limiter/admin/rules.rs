@@ -1,0 +1,32 @@
+//! The rules in force: explained for an operation, and listed.
+
+use crate::limiter::Limiter;
+use crate::limiter::policy::Policy;
+use crate::limiter::refusal::Refusal;
+use crate::limiter::scope::Scope;
+use crate::rules::explain::{Explanation, explain};
+use crate::rules::{Operation, Rule};
+
+impl Limiter {
+    /// Explains how the rules in force answer the operation. Leaves out rules that do not match and are out of scope.
+    ///
+    /// # Errors
+    /// When there are no rules, and when one that matches is out of scope.
+    pub fn explain(&self, operation: &Operation, scope: &Scope) -> Result<Explanation, Refusal> {
+        let (policy, now) = (self.policy().ok_or(Refusal::NoRules)?, self.now());
+        let plan_scope = scope.under(Some(&policy));
+        let is_out_of_scope = |index| plan_scope.as_ref().is_some_and(|scope| !scope.covers(index, operation));
+        let mut explanation = explain(policy.rules(), operation, |index| policy.own_credits(index, operation, now));
+        let mut rules = policy.rules().rules().iter().enumerate().take(explanation.rules.len());
+        if rules.clone().any(|(index, rule)| is_out_of_scope(index) && rule.matches(operation)) {
+            return Err(Refusal::OutOfScope);
+        }
+        explanation.rules.retain(|_| rules.next().is_some_and(|(_, rule)| scope.covers(Some(rule), None, None)));
+        Ok(explanation)
+    }
+}
+
+/// Returns the rules in scope with their indexes, in order.
+pub fn listed<'a>(policy: &'a Policy, scope: &Scope) -> impl Iterator<Item = (usize, &'a Rule)> {
+    policy.rules().rules().iter().enumerate().filter(move |(_, rule)| scope.covers(Some(rule), None, None))
+}
