@@ -3,6 +3,7 @@
 //! `kinds` has the commands, [`table`] their names and arity. `parse` reads their arguments. [`describe`] answers `COMMAND` and
 //! its subcommands from the table. The server has everything else that replies need: counters, client ids, settings.
 
+mod acl;
 mod ask;
 mod bucket;
 mod counters;
@@ -19,7 +20,7 @@ mod reservations;
 mod suggestion;
 pub mod table;
 
-pub use ask::{BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk, START};
+pub use ask::{AclAsk, BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk, START};
 pub use error::CommandError;
 pub use kinds::{ClientFilter, Command, Credentials, Hello, LibraryInfo, ReplyMode};
 pub use lookup::CommandMatch;

@@ -1,7 +1,7 @@
-//! Reloads the rules of a running server when the file changes, and on SIGHUP.
+//! Reloads the rules and the users of a running server when their files change, and on SIGHUP.
 //!
-//! A separate thread loads and validates the whole file, so that no request waits. All later batches then use the new
-//! rules. If the file has an error, the previous rules stay in force.
+//! A separate thread loads and validates a whole file, so that no request waits. All later batches then use the new
+//! rules, and all later requests have the new users. If a file has an error, its previous content stays in force.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
@@ -13,8 +13,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::access_file::AccessFile;
 use super::notify;
 use super::rules::RulesFile;
+use crate::access::Authority;
 use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::limiter::Limiter;
 use crate::metrics::{Metrics, Task};
@@ -26,7 +28,7 @@ const DEFAULT_INTERVAL: Time = Time(Duration::from_secs(1));
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Rules")]
 pub struct ReloadArgs {
-    /// How often to check the rules file and the TLS files; divvy reloads those that changed. 0: reload only on SIGHUP
+    /// How often to check the rules file, the access file and the TLS files; divvy reloads those that changed. 0: reload only on SIGHUP
     #[arg(long, env = "DIVVY_RELOAD_INTERVAL", value_name = "SECONDS", default_value_t = DEFAULT_INTERVAL,
           value_parser = units::seconds(0..=MAX_SECONDS))]
     reload_interval: Time,
@@ -46,26 +48,28 @@ impl ReloadArgs {
         Some(self.reload_interval.0).filter(|interval| !interval.is_zero())
     }
 
-    /// Keeps the limiter's rules up to date with `file` until `draining` is cancelled.
+    /// Keeps the limiter's rules and the users up to date with these files until `draining` is cancelled.
     ///
     /// # Errors
     /// The system refuses a thread.
     pub fn start(
         &self,
-        file: Option<RulesFile>,
+        rules: Option<RulesFile>,
+        access: Option<(AccessFile, Arc<Authority>)>,
         limiter: &Arc<Limiter>,
         hangups: Signal,
         draining: CancellationToken,
     ) -> anyhow::Result<()> {
         let metrics = Arc::clone(limiter.metrics());
         let (ask, asked) = mpsc::channel();
-        let ask = file.is_some().then_some(ask);
-        if let Some(file) = file {
+        let ask = (rules.is_some() || access.is_some()).then_some(ask);
+        if ask.is_some() {
             let interval = self.interval();
             // Weak, because the thread may hang while it reads from a network file system, and must not keep the store
             // open.
             let (limiter, metrics) = (Arc::downgrade(limiter), Arc::clone(&metrics));
-            let run = move || keep_loaded(file, &limiter, &metrics, &asked, interval);
+            let mut files = Files { rules, access, limiter };
+            let run = move || keep_loaded(&mut files, &metrics, &asked, interval);
             thread::Builder::new().name("divvy-reload".into()).spawn(run).context("cannot start a thread")?;
         }
         let hangups = Arc::new(Mutex::new(hangups));
@@ -96,13 +100,36 @@ async fn forward_hangups(hangups: Arc<Mutex<Signal>>, ask: Option<Sender<()>>) {
     }
 }
 
-fn keep_loaded(
-    mut file: RulesFile,
-    limiter: &Weak<Limiter>,
-    metrics: &Metrics,
-    asked: &Receiver<()>,
-    interval: Option<Duration>,
-) {
+/// The files that are kept loaded.
+struct Files {
+    rules: Option<RulesFile>,
+    access: Option<(AccessFile, Arc<Authority>)>,
+    limiter: Weak<Limiter>,
+}
+
+impl Files {
+    /// Loads the files that have changed.
+    fn look(&mut self, metrics: &Metrics) {
+        if let Some(rules) = &mut self.rules {
+            survive(Task::Rules, metrics, || rules.look(&self.limiter));
+        }
+        if let Some((file, authority)) = &mut self.access {
+            survive(Task::Rules, metrics, || file.look(authority, metrics));
+        }
+    }
+
+    /// Loads all files even if they have not changed.
+    fn load_again(&mut self, metrics: &Metrics) {
+        if let Some(rules) = &mut self.rules {
+            survive(Task::Rules, metrics, || rules.load_again(&self.limiter));
+        }
+        if let Some((file, authority)) = &mut self.access {
+            survive(Task::Rules, metrics, || file.load_again(authority, metrics));
+        }
+    }
+}
+
+fn keep_loaded(files: &mut Files, metrics: &Metrics, asked: &Receiver<()>, interval: Option<Duration>) {
     loop {
         let wake = match interval {
             Some(interval) => asked.recv_timeout(interval),
@@ -113,10 +140,10 @@ fn keep_loaded(
                 // One load serves everyone who asked before it.
                 asked.try_iter().for_each(drop);
                 notify::reloading();
-                survive(Task::Rules, metrics, || file.load_again(limiter));
+                files.load_again(metrics);
                 notify::ready();
             }
-            Err(RecvTimeoutError::Timeout) => survive(Task::Rules, metrics, || file.look(limiter)),
+            Err(RecvTimeoutError::Timeout) => files.look(metrics),
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }

@@ -32,6 +32,7 @@ pub fn kind(request: Arguments, command: &Result<Command, CommandError>) -> Requ
         | Command::ClientList(_)
         | Command::Time
         | Command::Role
+        | Command::Acl(_)
         | Command::Describe(_) => RequestKind::Server,
         Command::Ping(_)
         | Command::Echo(_)
