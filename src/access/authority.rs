@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 
 use super::credentials::Given;
 use super::identity::Identity;
-use super::users::{SlowCheck, Users};
+use super::users::Users;
 use super::verified::Login;
 use crate::metrics::Counter;
 
@@ -128,21 +128,15 @@ impl Authority {
         if let Some(login) = users.recall(given) {
             return Some(login);
         }
-        let login = self.run(check, given.secret(), turn).await?;
+        self.computed.inc_by(check.len() as u64);
+        let secret = given.secret().to_vec();
+        // The turn ends with the computation, even if the client is gone. Otherwise it ends after the result is remembered,
+        // so that the next one finds it.
+        let computing = spawn_blocking(move || (check.run(&secret), turn));
+        let (login, _turn) = computing.await.ok()?;
+        let login = login?;
         users.remember(given, &login);
         Some(login)
-    }
-
-    /// Computes hashes on a thread that may block. The turn ends with the computation, even if the client is gone.
-    async fn run(&self, check: SlowCheck, secret: &[u8], turn: impl Send + 'static) -> Option<Login> {
-        self.computed.inc_by(check.len() as u64);
-        let secret = secret.to_vec();
-        let computing = spawn_blocking(move || {
-            let login = check.run(&secret);
-            drop(turn);
-            login
-        });
-        computing.await.ok().flatten()
     }
 }
 

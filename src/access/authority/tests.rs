@@ -40,7 +40,7 @@ fn digest(text: &str) -> String {
 #[tokio::test]
 async fn users_log_in_with_each_of_their_credentials() {
     let file = format!(
-        "user app on {} {} +@hit ~*\nuser off off {} {} ~*\nuser default on {} {} ~*\nuser c on cert:app.example ~*",
+        "user app on {} {} +@hit ~*\nuser out off {} {} ~*\nuser default on {} {} ~*\nuser c on cert:app.example ~*",
         digest("token"),
         cheap("slow"),
         digest("t2"),
@@ -54,8 +54,8 @@ async fn users_log_in_with_each_of_their_credentials() {
         (named("app", "slow"), Some("app")),
         (named("app", "d"), None),
         (named("app", ""), None),
-        (named("off", "t2"), None),
-        (named("off", "s2"), None),
+        (named("out", "t2"), None),
+        (named("out", "s2"), None),
         (named("nobody", "token"), None),
         (named("default", "d"), Some("default")),
         (named("c", ""), None),
@@ -82,7 +82,7 @@ async fn users_log_in_with_each_of_their_credentials() {
 #[tokio::test]
 async fn failing_attempts_do_the_same_work_for_known_and_unknown_users() {
     let file = format!(
-        "user two on {} {} ~*\nuser one on {} ~*\nuser token on {} ~*\nuser off off {} ~*\nuser cert on cert:c ~*",
+        "user two on {} {} ~*\nuser one on {} ~*\nuser token on {} ~*\nuser out off {} ~*\nuser cert on cert:c ~*",
         cheap("a"),
         cheap("b"),
         cheap("c"),
@@ -94,8 +94,8 @@ async fn failing_attempts_do_the_same_work_for_known_and_unknown_users() {
         named("two", "wrong"),
         named("one", "wrong"),
         named("token", "wrong"),
-        named("off", "wrong"),
-        named("off", "d"),
+        named("out", "wrong"),
+        named("out", "d"),
         named("cert", "wrong"),
         named("nobody", "wrong"),
         named("", ""),
