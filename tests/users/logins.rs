@@ -199,7 +199,7 @@ fn client_certificates_are_users() {
     assert_eq!(curl(&["-H", json, "-d", body], http, "/v1/hit"), "200");
     assert_eq!(curl(&[], http, "/v1/rules"), "403");
     assert_eq!(curl(&["-H", &format!("authorization: {}", basic("ann"))], http, "/v1/rules"), "200");
-    assert_eq!(curl(&["-H", "authorization: Bearer x"], http, "/v1/hit"), "401", "the header counts");
+    assert_eq!(curl(&["-H", "authorization: Bearer x"], http, "/v1/rules"), "401", "the header counts");
 
     // The certificate of another user, or of nobody.
     guarded.reload(&line("ann", "+@read ~*"), "the new users are in force", 1);

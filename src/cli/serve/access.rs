@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use tokio::net::TcpListener;
 
-use super::access_file::AccessFile;
+use super::access_file::{AccessFile, WatchedAccess};
 use crate::access::{Authority, User, Users, check_password};
 use crate::cli::secret::Secret;
 use crate::files;
@@ -88,11 +88,7 @@ impl AccessArgs {
     ///
     /// # Errors
     /// The system provides no random bytes.
-    pub fn guards(
-        &self,
-        users: AccessUsers,
-        metrics: &Metrics,
-    ) -> anyhow::Result<(Access, Option<(AccessFile, Arc<Authority>)>)> {
+    pub fn guards(&self, users: AccessUsers, metrics: &Metrics) -> anyhow::Result<(Access, Option<WatchedAccess>)> {
         let AccessUsers { password, file } = users;
         if password.is_none() && file.is_none() {
             return Ok((Access::default(), None));
@@ -112,7 +108,7 @@ impl AccessArgs {
             check: unless(Open::Check, "http"),
             metrics: unless(Open::Metrics, "http"),
         };
-        Ok((access, file.map(|file| (file, authority))))
+        Ok((access, file.map(|file| WatchedAccess { file, authority })))
     }
 }
 

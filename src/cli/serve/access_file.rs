@@ -2,10 +2,18 @@
 
 use std::mem;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::watch::Watch;
 use crate::access::{self, Authority, Report, User, Users};
 use crate::metrics::Metrics;
+
+/// An access file, and the authority that its users belong to.
+#[derive(Debug)]
+pub struct WatchedAccess {
+    pub file: AccessFile,
+    pub authority: Arc<Authority>,
+}
 
 /// The access file, and the result of the last load.
 #[derive(Debug)]

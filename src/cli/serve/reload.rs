@@ -13,10 +13,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::access_file::AccessFile;
+use super::access_file::WatchedAccess;
 use super::notify;
 use super::rules::RulesFile;
-use crate::access::Authority;
 use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::limiter::Limiter;
 use crate::metrics::{Metrics, Task};
@@ -55,7 +54,7 @@ impl ReloadArgs {
     pub fn start(
         &self,
         rules: Option<RulesFile>,
-        access: Option<(AccessFile, Arc<Authority>)>,
+        access: Option<WatchedAccess>,
         limiter: &Arc<Limiter>,
         hangups: Signal,
         draining: CancellationToken,
@@ -103,7 +102,7 @@ async fn forward_hangups(hangups: Arc<Mutex<Signal>>, ask: Option<Sender<()>>) {
 /// The files that are kept loaded.
 struct Files {
     rules: Option<RulesFile>,
-    access: Option<(AccessFile, Arc<Authority>)>,
+    access: Option<WatchedAccess>,
     limiter: Weak<Limiter>,
 }
 
@@ -113,7 +112,7 @@ impl Files {
         if let Some(rules) = &mut self.rules {
             survive(Task::Rules, metrics, || rules.look(&self.limiter));
         }
-        if let Some((file, authority)) = &mut self.access {
+        if let Some(WatchedAccess { file, authority }) = &mut self.access {
             survive(Task::Rules, metrics, || file.look(authority, metrics));
         }
     }
@@ -123,7 +122,7 @@ impl Files {
         if let Some(rules) = &mut self.rules {
             survive(Task::Rules, metrics, || rules.load_again(&self.limiter));
         }
-        if let Some((file, authority)) = &mut self.access {
+        if let Some(WatchedAccess { file, authority }) = &mut self.access {
             survive(Task::Rules, metrics, || file.load_again(authority, metrics));
         }
     }
