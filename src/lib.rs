@@ -12,12 +12,13 @@
 //! |---|---|---|
 //! | [`cli`] | subcommands, one per file; messages for the operator | decisions |
 //! | [`config`] | parsing of rules files (INI, JSON) into validated rules, or a report of every problem with its line; conversion of ratelimit's YAML | counting |
-//! | [`server`] | sockets: accept, TLS, the password, read, write, timeouts, shutdown; a session per protocol, the HTTP API; `net` has the parts that no protocol owns | policy |
+//! | [`server`] | sockets: accept, TLS, logins, read, write, timeouts, shutdown; a session per protocol, the HTTP API; `net` has the parts that no protocol owns | policy |
 //! | [`protocol`] | conversion between bytes and requests or replies: Divvy's line protocol, RESP and its commands, Envoy's and Kuadrant's messages | sockets |
 //! | [`limiter`] | planning of requests by the rules; reports from the store's outcomes | protocols, files |
 //! | [`rules`] | the operator's rules, compiled: the limits that apply to an operation | time, counters |
 //! | [`store`] | storage of counters in RocksDB, Redis or memory, behind one contract; keys and values as bytes, bounds, and layers in front of a distant store | rules |
 //! | [`calendar`] | calendar windows: when a day or a month begins and ends in a time zone | counting, the current time |
+//! | [`access`] | users: the access file, logins, the categories that each user may use | sockets, rules |
 //! | [`algorithm`] | pure decisions: (limit, state, request, time) → (outcome, state) | clocks, I/O |
 //! | [`files`] | reading of files that operators name, without waiting | their format |
 //! | [`logging`] | the log: queue, format, escaping, throttling | the events themselves |
@@ -25,7 +26,7 @@
 //! | [`metrics`] | counters and timings, one topic per file; Prometheus's text and statsd's packets | rules, stores, protocols |
 //!
 //! Imports go downward only: `cli` → `server`, `config` → `limiter`, `protocol` → `rules`, `store` → `calendar` →
-//! `algorithm` → `files`, `logging`, `metrics` → `clock`. Modules on the same level do not import each other, and files
+//! `access`, `algorithm` → `files`, `logging`, `metrics` → `clock`. Modules on the same level do not import each other, and files
 //! within a module do not import each other in circles (`tests/architecture.rs`). Fronts, the servers of the protocols,
 //! call the limiter and nothing below it. From `rules` they use the types of a request (operations and patterns), and
 //! everything else comes from the limiter, including the store's name and backups. Code that needs two modules is
@@ -53,6 +54,7 @@
     )
 )]
 
+pub mod access;
 pub mod algorithm;
 pub mod calendar;
 pub mod cli;

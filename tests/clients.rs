@@ -41,10 +41,15 @@ fn unknown_commands(server: &Server) -> f64 {
 
 /// Runs a Node client against a server with the usual rules.
 pub fn drive_by_node(client: &str, server: &Server, password: Option<&str>) {
+    drive_by_node_as(client, server, password.as_slice());
+}
+
+/// Runs a Node client with a password and a user.
+pub fn drive_by_node_as(client: &str, server: &Server, login: &[&str]) {
     installed(Path::new(NODE).join("node_modules"));
     let mut command = Command::new("node");
     command.arg(Path::new(NODE).join("drive.js")).arg(client);
-    command.arg(server.line.port().to_string()).arg(server.resp.port().to_string()).args(password);
+    command.arg(server.line.port().to_string()).arg(server.resp.port().to_string()).args(login);
     run(command);
 }
 
@@ -71,8 +76,13 @@ fn redis_py_works() {
 }
 
 pub fn drive_by_redis_py(server: &Server, password: Option<&str>) {
+    drive_by_redis_py_as(server, password.as_slice());
+}
+
+/// Runs redis-py with a password and a user.
+pub fn drive_by_redis_py_as(server: &Server, login: &[&str]) {
     let mut command = python("drive.py");
-    command.arg("redis").arg(server.resp.port().to_string()).args(password);
+    command.arg("redis").arg(server.resp.port().to_string()).args(login);
     run(command);
 }
 

@@ -107,6 +107,7 @@ mod full {
     pub mod tls;
     pub mod token_bucket;
     pub mod troubleshooting;
+    pub mod users;
 }
 #[cfg(feature = "rocksdb")]
 use self::full::*;

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::hint::black_box;
 
+use divvy::access::{self, Authority, Category, Users};
 use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::{Clock, NANOS_PER_SECOND, ceil_seconds};
 use divvy::config::{self, Format};
@@ -27,9 +28,10 @@ const fn stage(name: &'static str, run: fn(u64)) -> Stage {
     Stage { name, run, has_many_counters: false }
 }
 
-pub const STAGES: [Stage; 13] = [
+pub const STAGES: [Stage; 14] = [
     stage("codec: line protocol", line),
     stage("codec: RESP", resp),
+    stage("rights of a user", rights),
     stage("matching: 4 rules", |hits| matching(4, hits)),
     stage("matching: 10,000 rules", |hits| matching(10_000, hits)),
     stage("store: RocksDB's hot table", |hits| store(1_000, hits)),
@@ -72,6 +74,19 @@ fn resp(hits: u64) {
         hit.pairs.read_into(&mut operation, 256).unwrap();
         out.clear();
         ReplyWriter::new(&mut out, Version::Resp2).verdict(true, black_box(57), 60);
+    }
+}
+
+/// Brings a user's rights up to date, and checks them.
+fn rights(hits: u64) {
+    let users =
+        access::parse("user app on cert:app -@all +@hit ~label:*", "users.acl", false).expect("a valid file").users;
+    let authority =
+        Authority::new(Users::new(users).expect("random bytes"), Metrics::new().access.password_hashes.clone());
+    let mut identity = authority.by_certificate(&"app".into()).expect("a user");
+    for _ in 0..hits {
+        authority.refresh(black_box(&mut identity));
+        black_box(identity.may(black_box(Category::Hit))).expect("a right");
     }
 }
 

@@ -31,6 +31,7 @@ mod serve;
 mod stats;
 mod test;
 mod units;
+mod users;
 mod verbs;
 
 use std::io::{self, Write};
@@ -55,6 +56,8 @@ enum Command {
     Init(init::InitArgs),
     /// Validate a rules file and report every problem in it
     Check(check::CheckArgs),
+    /// Check an access file, or hash a password for it
+    Access(users::AccessArgs),
     /// Run the test cases of a rules file, at simulated times
     Test(test::TestArgs),
     /// Show which rules match an operation, and why the others do not
@@ -120,6 +123,7 @@ impl Cli {
             Command::Serve(args) => serve::run(*args, &unknown_settings),
             Command::Init(args) => init::run(args),
             Command::Check(args) => check::run(args),
+            Command::Access(args) => users::run(&args),
             Command::Test(args) => test::run(args),
             Command::Explain(args) => explain::run(args),
             Command::Hit(args) => args.run(),

@@ -19,9 +19,12 @@ pub struct ServerArgs {
         value_name = "ADDR",
         default_value = "127.0.0.1:9049",
         hide_env_values = true,
-        help = "RESP address of the server: HOST:PORT, redis://[:PASSWORD@]HOST[:PORT], or rediss:// for TLS"
+        help = "RESP address of the server: HOST:PORT, redis://[[USER]:PASSWORD@]HOST[:PORT], or rediss:// for TLS"
     )]
     pub server: ServerAddress,
+    /// User of the server's access file, whose password is --password [default: default]
+    #[arg(long, env = "DIVVY_USER", value_name = "NAME")]
+    pub user: Option<String>,
     #[command(flatten)]
     pub password: PasswordArgs,
     #[command(flatten)]
@@ -52,7 +55,10 @@ impl ServerArgs {
         let stream = self.tls.secure(stream, self.server.host_and_port(), self.server.is_tls)?;
         let mut client = RespClient { address: self.server.clone(), patience, stream, input: Vec::new() };
         if let Some(password) = self.password.password_or(self.server.password.as_ref())? {
-            client.ask(&["AUTH", password])?;
+            match self.user.as_ref().or(self.server.user.as_ref()) {
+                Some(user) => client.ask(&["AUTH", user, password])?,
+                None => client.ask(&["AUTH", password])?,
+            };
         }
         Ok(client)
     }
@@ -73,7 +79,10 @@ impl RespClient {
                 bail!("{} requires a password: set DIVVY_PASSWORD, or give --password", self.address)
             }
             Frame::SimpleError { data, .. } if data.starts_with("WRONGPASS") => {
-                bail!("{} rejects the password ({data}): check DIVVY_PASSWORD or --password", self.address)
+                bail!(
+                    "{} rejects the password ({data}): check DIVVY_PASSWORD or --password, and DIVVY_USER or --user",
+                    self.address
+                )
             }
             Frame::SimpleError { data, .. } => bail!("{} answered: {data}", self.address),
             reply => Ok(reply),

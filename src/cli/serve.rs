@@ -1,6 +1,7 @@
 //! `divvy serve`: opens the store, loads the rules, binds the listeners, and serves until it is stopped.
 
 mod access;
+mod access_file;
 mod actor_limits;
 mod bounds;
 mod cache;
@@ -33,7 +34,7 @@ use std::thread;
 use anyhow::Context;
 use tokio::net::TcpListener;
 
-use self::access::{AccessArgs, warn_of_open_fronts};
+use self::access::{AccessArgs, AccessUsers, warn_of_open_fronts};
 use self::actor_limits::ActorLimitArgs;
 use self::drain::{DrainArgs, StopSignals};
 use self::http::HttpArgs;
@@ -119,6 +120,7 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
             loaded => loaded,
         },
     };
+    let Some(users) = args.access.read()? else { return Ok(ExitCode::FAILURE) };
     let addresses = args.listen.addresses()?;
     let watched = args.metrics.read(variable)?;
     let limits = args.limits.limits();
@@ -131,7 +133,7 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
         .thread_keep_alive(server::BLOCKING_KEEP_ALIVE)
         .build()
         .context("cannot start")?;
-    let served = runtime.block_on(serve(args, limits, rules, &store, &addresses, inherited, watched));
+    let served = runtime.block_on(serve(args, limits, rules, users, &store, &addresses, inherited, watched));
     // A pending name lookup for statsd must not delay the exit.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
@@ -147,10 +149,12 @@ fn minimize_kept_memory() {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
+#[expect(clippy::too_many_arguments, reason = "all of them are what a server is made of, each given once")]
 async fn serve(
     args: &ServeArgs,
     limits: Limits,
     rules: Option<(RulesFile, RuleSet)>,
+    users: AccessUsers,
     choice: &StoreChoice,
     addresses: &Addresses,
     inherited: InheritedSockets,
@@ -163,7 +167,7 @@ async fn serve(
         logging::dropped_lines,
     );
     let StopSignals { draining, at_once } = StopSignals::on_signal(&metrics)?;
-    let access = args.access.access(&metrics)?;
+    let (access, access_file) = args.access.guards(users, &metrics)?;
     let reloader = args.tls.load(&metrics)?;
     let secured = args.tls.secured(reloader.as_ref());
     let hangups = reload::hangups()?;
@@ -189,7 +193,7 @@ async fn serve(
     let limiter = Arc::new(limiter.with_max_reservation_ttl(args.reservations.max_ttl()));
     actor_limits::start(&limiter, draining.clone()).await?;
     seal::start(&limiter, draining.clone()).await;
-    args.reload.start(file, &limiter, hangups, draining.clone())?;
+    args.reload.start(file, access_file, &limiter, hangups, draining.clone())?;
     let settings = Settings {
         limits,
         drain: args.drain.drain(),

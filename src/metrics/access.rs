@@ -4,9 +4,14 @@ use prometheus::{IntCounter, IntCounterVec};
 
 use super::registry::Registry;
 
-/// Wrong passwords, and the TLS files.
+/// Wrong passwords, forbidden requests, and the files of TLS and of users.
 pub struct Access {
     wrong_passwords: IntCounterVec,
+    forbidden: IntCounterVec,
+    /// Number of argon2id hashes that were computed for logins.
+    pub password_hashes: IntCounter,
+    /// Number of failed reloads of the access file.
+    pub access_reloads_failed: IntCounter,
     /// Number of failed handshakes, on all fronts.
     pub tls_handshakes_failed: IntCounter,
     /// Number of failed reloads of the TLS files.
@@ -17,6 +22,19 @@ impl Access {
     pub(super) fn new(registry: &Registry) -> Self {
         Self {
             wrong_passwords: registry.counters("divvy_wrong_passwords_total", "Wrong passwords.", &["front"]),
+            forbidden: registry.counters(
+                "divvy_forbidden_requests_total",
+                "Requests refused because the user lacks their category.",
+                &["front"],
+            ),
+            password_hashes: registry.counter(
+                "divvy_password_hashes_total",
+                "argon2id hashes computed for logins. Each takes milliseconds of a processor.",
+            ),
+            access_reloads_failed: registry.counter(
+                "divvy_access_reloads_failed_total",
+                "Reloads of the access file that failed; the previous users stayed in force.",
+            ),
             tls_handshakes_failed: registry.counter("divvy_tls_handshakes_failed_total", "TLS handshakes that failed."),
             tls_reloads_failed: registry.counter(
                 "divvy_tls_reloads_failed_total",
@@ -28,5 +46,9 @@ impl Access {
     /// Returns the counter of a front, whose name must be a constant of this crate.
     pub fn wrong_passwords(&self, front: &'static str) -> IntCounter {
         self.wrong_passwords.with_label_values(&[front])
+    }
+    /// Returns the counter of refused requests of a front, whose name must be a word of this crate.
+    pub fn forbidden(&self, front: &'static str) -> IntCounter {
+        self.forbidden.with_label_values(&[front])
     }
 }

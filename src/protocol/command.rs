@@ -4,6 +4,7 @@
 //! `COMMAND` and its subcommands from the table. The server answers everything that needs counters, client ids or
 //! settings.
 
+mod acl;
 mod ask;
 mod bucket;
 mod counters;
@@ -20,7 +21,7 @@ mod reservations;
 mod suggestion;
 pub mod table;
 
-pub use ask::{BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk, START};
+pub use ask::{AclAsk, BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk, START};
 pub use error::CommandError;
 pub use kinds::{ClientFilter, Command, Credentials, Hello, LibraryInfo, ReplyMode};
 pub use lookup::CommandMatch;

@@ -101,6 +101,12 @@ pub enum RequestError {
     /// The server has a password, and the client has not sent it.
     #[error("Authentication required: send AUTH and the password first.")]
     Unauthenticated,
+    /// The user may not send hits.
+    #[error("This user has no permission for requests of the category {category}.")]
+    Forbidden {
+        /// The category that the user lacks.
+        category: &'static str,
+    },
     /// `AUTH` has another password than the server's.
     #[error("The password is wrong.")]
     WrongPassword,
@@ -112,7 +118,7 @@ impl RequestError {
         match self {
             Self::UnknownCommand(_) => ErrorCode::UnknownCommand,
             Self::Unauthenticated | Self::WrongPassword => ErrorCode::Unauthenticated,
-            Self::Syntax(_) | Self::NotUtf8 | Self::TooManyPairs { .. } => ErrorCode::Unknown,
+            Self::Syntax(_) | Self::NotUtf8 | Self::TooManyPairs { .. } | Self::Forbidden { .. } => ErrorCode::Unknown,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! - [`command`]: the commands of RESP requests as a typed enum, and their table.
 //! - [`envoy`]: the messages of Envoy's Rate Limit Service, and the operations in them.
 //! - [`kuadrant`]: the messages of Kuadrant's service, which contain Envoy's.
+//! - [`rpc`]: the RPCs, each with the category that a user needs.
 //!
 //! Decoders keep their position between reads, so input that arrives byte by byte costs no more than input that arrives at
 //! once. They check each limit before they wait for the bytes that would exceed it. Nothing here touches a socket, keeps a
@@ -15,6 +16,7 @@ pub mod envoy;
 pub mod kuadrant;
 pub mod line;
 pub mod resp;
+pub mod rpc;
 
 /// Default maximum number of pairs in an operation.
 pub const DEFAULT_MAX_PAIRS: usize = 256;

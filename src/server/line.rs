@@ -18,6 +18,7 @@ use super::net::request_memory::RequestMemory;
 use super::net::session::{Cut, NextStep, Output, Session};
 use super::net::stream::{AnswerToOthers, Stream};
 use super::wrong_port::Protocol;
+use crate::access::{Category, Forbidden, Given};
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, PlanBuilder, Report, Scope};
 use crate::metrics::{Bound, Errors, FrontRequests, RequestKind, RequestTally};
@@ -47,8 +48,7 @@ pub struct LineFront {
 }
 
 impl LineFront {
-    /// Creates the front. `guard` has the password that clients must give first. The memory of requests in work comes
-    /// from `memory`.
+    /// Creates the front. `guard` logs clients in. The memory of requests in work comes from `memory`.
     pub fn new(limiter: Arc<Limiter>, limits: Limits, guard: Option<Arc<Guard>>, memory: Arc<BufferMemory>) -> Self {
         Self { requests: limiter.metrics().requests.front(Self::NAME), limiter, limits, guard, memory }
     }
@@ -68,7 +68,7 @@ impl Front for LineFront {
         peer: SocketAddr,
         context: ConnectionContext,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let session = LineSession::new(self, Gate::new(self.guard.clone(), peer));
+        let session = LineSession::new(self, Gate::new(self.guard.clone(), peer, stream.certificate_name()));
         connection::serve(stream, session, self.limits.timeouts, context)
     }
 }
@@ -106,6 +106,14 @@ enum Reply {
 }
 
 impl LineSession {
+    /// Counts a line that is no hit, or that the client may not send.
+    fn refuse(&self, error: RequestError) -> Reply {
+        if let (RequestError::Forbidden { .. }, Some(guard)) = (&error, self.gate.guard()) {
+            guard.count_forbidden();
+        }
+        Reply::Error(error)
+    }
+
     fn new(front: &LineFront, gate: Gate) -> Self {
         let limits = front.limits;
         let max_line = if gate.is_open() { limits.max_line } else { limits.max_line.min(UNAUTHENTICATED_MAX_LINE) };
@@ -144,17 +152,6 @@ impl Work {
                 }
             }
         }
-    }
-}
-
-/// Answers a line that is not a HIT, or that comes from an unauthenticated client. AUTH is a command only if there is a
-/// password, because the original Divvy has no such command.
-fn answer_other_line(line: &[u8], error: RequestError, gate: &mut Gate) -> Reply {
-    let given = if gate.has_password() { parse_auth(line) } else { None };
-    match given.map(|password| gate.open(password)) {
-        None => Reply::Error(error),
-        Some(true) => Reply::Welcome,
-        Some(false) => Reply::Error(RequestError::WrongPassword),
     }
 }
 
@@ -200,9 +197,11 @@ impl Session for LineSession {
                         }
                         self.request_memory.wait_for_request(&self.limiter, consumed).await;
                     }
-                    let request = match self.gate.is_open() {
-                        true => parse_request(line.text, operation, self.limits.max_pairs),
-                        false => Err(RequestError::Unauthenticated),
+                    self.gate.refresh();
+                    let request = match self.gate.may(Category::Hit) {
+                        Ok(()) => parse_request(line.text, operation, self.limits.max_pairs),
+                        Err(_) if !self.gate.is_open() => Err(RequestError::Unauthenticated),
+                        Err(Forbidden(category)) => Err(RequestError::Forbidden { category: category.name() }),
                     };
                     let reply = match request {
                         Ok(()) => {
@@ -213,9 +212,17 @@ impl Session for LineSession {
                             if let RequestError::TooManyPairs { .. } = error {
                                 self.limiter.metrics().limits.reached(Bound::Pairs);
                             }
-                            answer_other_line(line.text, error, &mut self.gate)
+                            // AUTH is a command only if clients have to log in, because the original Divvy has no such command.
+                            match parse_auth(line.text).filter(|_| self.gate.guard().is_some()) {
+                                None => self.refuse(error),
+                                // The lines before it are answered first, because a login may take long.
+                                Some(_) if !replies.is_empty() => break (NextStep::Continue, None),
+                                Some(password) if self.gate.open(&Given::Password(password)).await => Reply::Welcome,
+                                Some(_) => Reply::Error(RequestError::WrongPassword),
+                            }
                         }
                     };
+                    let is_login = matches!(reply, Reply::Welcome | Reply::Error(RequestError::WrongPassword));
                     match &reply {
                         Reply::Verdict => self.tally.count(RequestKind::Hit),
                         Reply::Welcome => {
@@ -227,6 +234,10 @@ impl Session for LineSession {
                     owed += if let Reply::Verdict = reply { LONGEST_VERDICT } else { LONG_ERROR };
                     replies.push(reply);
                     input.advance(consumed);
+                    if is_login {
+                        // The next lines have their own batch, and its time.
+                        break (NextStep::Continue, None);
+                    }
                 }
             }
         };

@@ -2,7 +2,7 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`net`] | everything that does not depend on a protocol: listeners, TLS, passwords, connections, bounds on memory and work |
+//! | [`net`] | everything that does not depend on a protocol: listeners, TLS, logins, connections, bounds on memory and work |
 //! | [`mod@line`] | the front for Divvy's line protocol |
 //! | [`resp`] | the front for Redis clients |
 //! | [`http`] | the HTTP front: `transport` serves connections, `api` answers requests |
@@ -73,7 +73,7 @@ pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 pub const DEFAULT_MAX_OUTPUT: usize = 256 * 1024;
 /// Budget for the buffers of all connections, without the free part of each (bytes).
 pub const DEFAULT_MAX_BUFFER_MEMORY: usize = 128 * 1024 * 1024;
-/// Timeout for a client to give the password.
+/// Timeout for a client to log in.
 pub const DEFAULT_AUTH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for a TLS handshake.
 pub const DEFAULT_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -101,7 +101,7 @@ pub struct Settings {
     pub limits: Limits,
     /// Timing of the shutdown.
     pub drain: Drain,
-    /// Passwords of the fronts.
+    /// Guards of the fronts.
     pub access: Access,
     /// TLS of the fronts.
     pub tls: Secured,

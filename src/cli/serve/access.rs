@@ -8,10 +8,12 @@ use anyhow::Context;
 use clap::ValueEnum;
 use tokio::net::TcpListener;
 
+use super::access_file::{AccessFile, WatchedAccess};
+use crate::access::{Authority, User, Users, check_password};
 use crate::cli::secret::Secret;
 use crate::files;
 use crate::metrics::Metrics;
-use crate::server::auth::{Access, Guard, Password};
+use crate::server::auth::{Access, Guard};
 use crate::server::tls::Tls;
 use crate::server::{Fronts, Secured};
 
@@ -28,6 +30,9 @@ pub struct AccessArgs {
     /// File that contains the password and nothing else
     #[arg(long, env = "DIVVY_REQUIREPASS_FILE", value_name = "FILE", conflicts_with = "requirepass")]
     requirepass_file: Option<PathBuf>,
+    /// Access file: users, and what each of them may do. divvy reloads it when it changes
+    #[arg(long, env = "DIVVY_ACCESS_FILE", value_name = "FILE")]
+    access_file: Option<PathBuf>,
     /// Parts of the server that need no password, separated by commas
     #[arg(long, env = "DIVVY_OPEN", value_enum, value_delimiter = ',', value_name = "WHAT", default_value = "metrics")]
     open: Vec<Open>,
@@ -49,20 +54,52 @@ enum Open {
     None,
 }
 
+/// The users of a server.
+#[derive(Debug)]
+pub struct AccessUsers {
+    /// The user of `--requirepass`.
+    password: Option<User>,
+    /// The access file, and its users.
+    file: Option<(AccessFile, Vec<User>)>,
+}
+
 impl AccessArgs {
-    /// Returns the access rules.
+    /// Reads the password and the access file. `None` if the file has mistakes, which are logged.
     ///
     /// # Errors
     /// The password cannot be read, or is not valid.
-    pub fn access(&self, metrics: &Metrics) -> anyhow::Result<Access> {
+    pub fn read(&self) -> anyhow::Result<Option<AccessUsers>> {
         let password = match (&self.requirepass, &self.requirepass_file) {
-            (Some(secret), _) => Some(password(secret.reveal()).context("--requirepass is not a valid password")?),
+            (Some(secret), _) => Some(user(secret.reveal()).context("--requirepass is not a valid password")?),
             (None, Some(path)) => Some(password_in(path)?),
             (None, None) => None,
         };
-        let guard = |front| password.clone().map(|password| Arc::new(Guard::new(password, front, &metrics.access)));
+        let file = match &self.access_file {
+            None => None,
+            Some(path) => match AccessFile::load(path, password.clone()) {
+                None => return Ok(None),
+                loaded => loaded,
+            },
+        };
+        Ok(Some(AccessUsers { password, file }))
+    }
+
+    /// Returns the guards of the fronts, and the access file with the authority that it belongs to.
+    ///
+    /// # Errors
+    /// The system provides no random bytes.
+    pub fn guards(&self, users: AccessUsers, metrics: &Metrics) -> anyhow::Result<(Access, Option<WatchedAccess>)> {
+        let AccessUsers { password, file } = users;
+        if password.is_none() && file.is_none() {
+            return Ok((Access::default(), None));
+        }
+        let (file, users) = file.unzip();
+        let users = Users::new(users.into_iter().flatten().chain(password)).map_err(anyhow::Error::msg)?;
+        let authority = Arc::new(Authority::new(users, metrics.access.password_hashes.clone()));
+        let has_users = file.is_some();
+        let guard = |front| Some(Arc::new(Guard::new(Arc::clone(&authority), front, has_users, &metrics.access)));
         let unless = |open, front| if self.open.contains(&open) { None } else { guard(front) };
-        Ok(Access {
+        let access = Access {
             line: unless(Open::Line, "line"),
             resp: guard("resp"),
             grpc: unless(Open::Grpc, "grpc"),
@@ -70,21 +107,23 @@ impl AccessArgs {
             hit: unless(Open::Hit, "http"),
             check: unless(Open::Check, "http"),
             metrics: unless(Open::Metrics, "http"),
-        })
+        };
+        Ok((access, file.map(|file| WatchedAccess { file, authority })))
     }
 }
 
-fn password(text: &str) -> anyhow::Result<Arc<Password>> {
-    Ok(Arc::new(Password::new(text)?))
+fn user(password: &str) -> anyhow::Result<User> {
+    check_password(password)?;
+    Ok(User::with_password(password))
 }
 
-fn password_in(path: &Path) -> anyhow::Result<Arc<Password>> {
+fn password_in(path: &Path) -> anyhow::Result<User> {
     let bytes = files::read(path, MAX_PASSWORD_FILE).with_context(|| format!("cannot read {}", path.display()))?;
     let text = String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8", path.display()))?;
     // Editors end the last line with a line feed.
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let line = line.strip_suffix('\r').unwrap_or(line);
-    password(line).with_context(|| format!("{} does not contain a valid password", path.display()))
+    user(line).with_context(|| format!("{} does not contain a valid password", path.display()))
 }
 
 /// Warns about listeners that are reachable from the network without authentication.
@@ -100,7 +139,7 @@ pub fn warn_of_open_fronts(fronts: &Fronts, access: &Access, tls: &Secured) {
         ("gRPC", reached(&fronts.grpc, access.grpc.is_some(), &tls.grpc)),
     ] {
         if let Some(address) = address {
-            tracing::warn!(front, %address, "no authentication: any client that reaches this address can spend credits and read counters; set --requirepass");
+            tracing::warn!(front, %address, "no authentication: any client that reaches this address can spend credits and read counters; set --requirepass or --access-file");
         }
     }
     if let Some(address) = reached(&fronts.line, access.line.is_some(), &tls.line) {

@@ -1,7 +1,7 @@
-//! Reloads the rules of a running server when the file changes, and on SIGHUP.
+//! Reloads the rules and the users of a running server when their files change, and on SIGHUP.
 //!
-//! A separate thread loads and validates the whole file, so that no request waits. All later batches then use the new
-//! rules. If the file has an error, the previous rules stay in force.
+//! A separate thread loads and validates a whole file, so that no request waits. All later batches then use the new
+//! rules, and all later requests have the new users. If a file has an error, its previous content stays in force.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
@@ -13,6 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::access_file::WatchedAccess;
 use super::notify;
 use super::rules::RulesFile;
 use crate::cli::units::{self, MAX_SECONDS, Time};
@@ -26,7 +27,7 @@ const DEFAULT_INTERVAL: Time = Time(Duration::from_secs(1));
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Rules")]
 pub struct ReloadArgs {
-    /// How often to check the rules file and the TLS files; divvy reloads those that changed. 0: reload only on SIGHUP
+    /// How often to check the rules file, the access file and the TLS files; divvy reloads those that changed. 0: reload only on SIGHUP
     #[arg(long, env = "DIVVY_RELOAD_INTERVAL", value_name = "SECONDS", default_value_t = DEFAULT_INTERVAL,
           value_parser = units::seconds(0..=MAX_SECONDS))]
     reload_interval: Time,
@@ -46,26 +47,28 @@ impl ReloadArgs {
         Some(self.reload_interval.0).filter(|interval| !interval.is_zero())
     }
 
-    /// Keeps the limiter's rules up to date with `file` until `draining` is cancelled.
+    /// Keeps the limiter's rules and the users up to date with these files until `draining` is cancelled.
     ///
     /// # Errors
     /// The system refuses a thread.
     pub fn start(
         &self,
-        file: Option<RulesFile>,
+        rules: Option<RulesFile>,
+        access: Option<WatchedAccess>,
         limiter: &Arc<Limiter>,
         hangups: Signal,
         draining: CancellationToken,
     ) -> anyhow::Result<()> {
         let metrics = Arc::clone(limiter.metrics());
         let (ask, asked) = mpsc::channel();
-        let ask = file.is_some().then_some(ask);
-        if let Some(file) = file {
+        let ask = (rules.is_some() || access.is_some()).then_some(ask);
+        if ask.is_some() {
             let interval = self.interval();
             // These are weak, because the thread may hang while it reads from a network file system, and must not keep
             // the store open.
             let (limiter, metrics) = (Arc::downgrade(limiter), Arc::clone(&metrics));
-            let run = move || keep_loaded(file, &limiter, &metrics, &asked, interval);
+            let mut files = Files { rules, access, limiter };
+            let run = move || keep_loaded(&mut files, &metrics, &asked, interval);
             thread::Builder::new().name("divvy-reload".into()).spawn(run).context("cannot start a thread")?;
         }
         let hangups = Arc::new(Mutex::new(hangups));
@@ -96,13 +99,36 @@ async fn forward_hangups(hangups: Arc<Mutex<Signal>>, ask: Option<Sender<()>>) {
     }
 }
 
-fn keep_loaded(
-    mut file: RulesFile,
-    limiter: &Weak<Limiter>,
-    metrics: &Metrics,
-    asked: &Receiver<()>,
-    interval: Option<Duration>,
-) {
+/// The files that are kept loaded.
+struct Files {
+    rules: Option<RulesFile>,
+    access: Option<WatchedAccess>,
+    limiter: Weak<Limiter>,
+}
+
+impl Files {
+    /// Loads the files that have changed.
+    fn reload_if_changed(&mut self, metrics: &Metrics) {
+        if let Some(rules) = &mut self.rules {
+            survive(Task::Rules, metrics, || rules.reload_if_changed(&self.limiter));
+        }
+        if let Some(WatchedAccess { file, authority }) = &mut self.access {
+            survive(Task::Rules, metrics, || file.reload_if_changed(authority, metrics));
+        }
+    }
+
+    /// Loads all files even if they have not changed.
+    fn reload(&mut self, metrics: &Metrics) {
+        if let Some(rules) = &mut self.rules {
+            survive(Task::Rules, metrics, || rules.reload(&self.limiter));
+        }
+        if let Some(WatchedAccess { file, authority }) = &mut self.access {
+            survive(Task::Rules, metrics, || file.reload(authority, metrics));
+        }
+    }
+}
+
+fn keep_loaded(files: &mut Files, metrics: &Metrics, asked: &Receiver<()>, interval: Option<Duration>) {
     loop {
         let wake = match interval {
             Some(interval) => asked.recv_timeout(interval),
@@ -113,10 +139,10 @@ fn keep_loaded(
                 // One load serves all requests for a load that came before it.
                 asked.try_iter().for_each(drop);
                 notify::reloading();
-                survive(Task::Rules, metrics, || file.reload(limiter));
+                files.reload(metrics);
                 notify::ready();
             }
-            Err(RecvTimeoutError::Timeout) => survive(Task::Rules, metrics, || file.reload_if_changed(limiter)),
+            Err(RecvTimeoutError::Timeout) => files.reload_if_changed(metrics),
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }

@@ -14,6 +14,7 @@ use super::denial;
 use super::operation::OperationArgs;
 use super::request::Request;
 use super::verdict::Verdict;
+use crate::access::DEFAULT_USER;
 use crate::cli::units;
 
 /// Default address of the line protocol.
@@ -66,7 +67,10 @@ impl HitArgs {
     }
 
     fn run_over_line_protocol(&self) -> anyhow::Result<ExitCode> {
-        for (flag, is_given) in [("--cost", self.cost.is_some()), ("--id", self.id.is_some())] {
+        let has_user = self.call.server.user.as_ref().is_some_and(|user| user != DEFAULT_USER);
+        for (flag, is_given) in
+            [("--cost", self.cost.is_some()), ("--id", self.id.is_some()), ("--user (or DIVVY_USER)", has_user)]
+        {
             ensure!(
                 !is_given,
                 "{flag} needs RESP, because the line protocol of --addr (or DIVVY_ADDR) does not support it: use --server"

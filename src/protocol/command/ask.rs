@@ -1,6 +1,7 @@
 //! Arguments of commands about buckets, reservations, counters and limits.
 
 use super::pairs::Pairs;
+use crate::access::Category;
 use crate::algorithm::{Ask, Limit};
 use crate::clock::Timestamp;
 
@@ -73,4 +74,19 @@ pub struct LimitsAsk<'a> {
     pub cursor: Option<&'a str>,
     /// Wanted size of the page, at least 1. `None` for the default.
     pub count: Option<usize>,
+}
+
+/// A question about users.
+#[derive(Debug, Clone, Copy)]
+pub enum AclAsk<'a> {
+    /// `ACL WHOAMI`: the name of the connection's user.
+    WhoAmI,
+    /// `ACL LIST`: all users.
+    List,
+    /// `ACL GETUSER name`
+    GetUser(&'a [u8]),
+    /// `ACL CAT`: the categories.
+    Categories,
+    /// `ACL CAT category`: the commands of a category.
+    Commands(Category),
 }

@@ -2,6 +2,7 @@
 
 use super::question::Question;
 use super::table::{self, COMMANDS, Spec};
+use crate::access::Category;
 use crate::protocol::resp::ReplyWriter;
 
 /// Answers `question`.
@@ -34,6 +35,16 @@ pub fn write(reply: &mut ReplyWriter, question: Question) {
             None => reply.null(),
         },
     }
+}
+
+/// Returns the full names of the commands of a category.
+pub fn commands_of(category: Category) -> Vec<String> {
+    let named = |spec: &Spec, parent: Option<&Spec>| (spec.category == category).then(|| spec.full_name(parent));
+    let with_subcommands = |spec: &'static Spec| {
+        let own = named(spec, None).filter(|_| spec.subcommands.is_empty());
+        own.into_iter().chain(table::offered(spec.subcommands).filter_map(move |sub| named(sub, Some(spec))))
+    };
+    table::offered(COMMANDS).flat_map(with_subcommands).collect()
 }
 
 /// Finds the row of a command, or the rows of `parent|subcommand`.

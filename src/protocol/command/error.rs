@@ -140,6 +140,12 @@ pub enum CommandError {
         /// The option, truncated.
         option: String,
     },
+    /// `ACL CAT` names a category that does not exist.
+    #[error("ERR Unknown category '{name}'")]
+    UnknownCategory {
+        /// The category, truncated.
+        name: String,
+    },
     /// A connection's name or a library's attribute could break a line of `CLIENT LIST`.
     #[error("ERR {what} cannot contain spaces, newlines or special characters.")]
     SpecialCharacters {
@@ -186,6 +192,10 @@ impl CommandError {
 
     pub(super) fn unknown_client_type(name: &[u8]) -> Self {
         Self::UnknownClientType { name: echo(name, MAX_ECHOED) }
+    }
+
+    pub(super) fn unknown_category(name: &[u8]) -> Self {
+        Self::UnknownCategory { name: echo(name, MAX_ECHOED) }
     }
 
     pub(super) fn not_an_option(argument: &[u8]) -> Self {

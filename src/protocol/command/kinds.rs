@@ -1,6 +1,6 @@
 //! The commands, one variant each.
 
-use super::ask::{BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk};
+use super::ask::{AclAsk, BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk};
 use super::error::CommandError;
 use super::integer::client_id;
 use super::pairs::{Pairs, PricedOperation};
@@ -119,6 +119,8 @@ pub enum Command<'a> {
     Time,
     /// `ROLE`: returns the server's role in replication.
     Role,
+    /// `ACL` and its subcommands.
+    Acl(AclAsk<'a>),
     /// `COMMAND` and its subcommands, for [`super::describe::write`].
     Describe(Question<'a>),
 }
@@ -193,6 +195,15 @@ pub enum LibraryInfo<'a> {
 }
 
 impl Command<'_> {
+    /// Returns the credentials to log in with, if there are any.
+    pub fn credentials(&self) -> Option<Credentials<'_>> {
+        match self {
+            Self::Auth(credentials) => Some(*credentials),
+            Self::Hello(hello) => hello.credentials,
+            _ => None,
+        }
+    }
+
     /// Returns whether the command is only about the connection: it neither reads counters nor takes long.
     pub fn is_about_connection(&self) -> bool {
         matches!(

@@ -2,10 +2,12 @@
 //!
 //! Arity checks, `COMMAND`, parsing and the metrics use it.
 
+use super::ask::AclAsk;
 use super::error::CommandError;
 use super::kinds::Command;
 use super::pairs::Pairs;
-use super::{bucket, counters, limits, parse, reservations};
+use super::{acl, bucket, counters, limits, parse, reservations};
+use crate::access::Category;
 use crate::metrics::RequestKind;
 use crate::protocol::resp::Arguments;
 
@@ -27,6 +29,8 @@ pub struct Spec {
     pub kind: RequestKind,
     /// Group that the command is listed under.
     pub group: &'static str,
+    /// Category that a user needs for the command.
+    pub category: Category,
     /// First version of divvy with the command.
     pub since: &'static str,
     /// Summary in one line.
@@ -62,21 +66,24 @@ pub struct Keys {
 }
 
 impl Spec {
-    /// Columns that most rows share.
-    const USUAL: Self = Self {
-        name: "",
-        arity: 1,
-        flags: &["fast", "loading", "stale"],
-        keys: Keys { first: 0, last: 0, step: 0 },
-        kind: RequestKind::Connection,
-        group: "connection",
-        since: "0.1.0",
-        summary: "",
-        support: Support::Full,
-        // The parser of a container, which is reached only without a subcommand, and its arity forbids that.
-        parse: |_| Err(CommandError::Syntax),
-        subcommands: &[],
-    };
+    /// Columns that most rows share. Each row names its category.
+    const fn usual(category: Category) -> Self {
+        Self {
+            name: "",
+            arity: 1,
+            flags: &["fast", "loading", "stale"],
+            keys: Keys { first: 0, last: 0, step: 0 },
+            kind: RequestKind::Connection,
+            group: "connection",
+            category,
+            since: "0.1.0",
+            summary: "",
+            support: Support::Full,
+            // The parser of a container, which is reached only without a subcommand, and its arity forbids that.
+            parse: |_| Err(CommandError::Syntax),
+            subcommands: &[],
+        }
+    }
 
     /// Columns of commands with their own token bucket.
     const TOKEN_BUCKET: Self = Self {
@@ -85,15 +92,21 @@ impl Spec {
         keys: Keys { first: 1, last: 1, step: 1 },
         kind: RequestKind::Bucket,
         group: "token-bucket",
-        ..Self::USUAL
+        ..Self::usual(Category::Hit)
     };
 
+    /// Columns of commands that read a token bucket.
+    const TOKENS: Self = Self { flags: &["readonly", "fast"], category: Category::Read, ..Self::TOKEN_BUCKET };
+
     /// Columns of commands about transactions.
-    const TRANSACTION: Self =
-        Self { flags: &["noscript", "loading", "stale", "fast"], group: "transactions", ..Self::USUAL };
+    const TRANSACTION: Self = Self {
+        flags: &["noscript", "loading", "stale", "fast"],
+        group: "transactions",
+        ..Self::usual(Category::Connection)
+    };
 
     /// Columns of commands that divvy does not have.
-    const DECLINED: Self = Self { arity: -1, support: Support::Declined, ..Self::USUAL };
+    const DECLINED: Self = Self { arity: -1, support: Support::Declined, ..Self::usual(Category::Connection) };
 
     /// Returns whether clients work even if the command fails.
     pub fn is_optional(&self) -> bool {
@@ -149,7 +162,7 @@ pub const HIT: Spec = Spec {
     summary: "Takes credits for an operation, n of them with COST n. Returns allowed (0 or 1), the credits left, and the \
               seconds until there are more. Requests with the same ID within a minute count once.",
     parse: parse::hit,
-    ..Spec::USUAL
+    ..Spec::usual(Category::Hit)
 };
 
 /// Returns whether `name` is the usual spelling of a hit. A look-up in the table takes two hundred instructions more.
@@ -169,7 +182,7 @@ pub static COMMANDS: &[Spec] = &[
         group: "divvy",
         summary: "Returns what DIVVY.HIT would return, without taking credit.",
         parse: parse::peek,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Hit)
     },
     Spec {
         name: "divvy.charge",
@@ -180,7 +193,7 @@ pub static COMMANDS: &[Spec] = &[
         summary: "Counts credits that an operation has used already, n of them with COST n, even if fewer are left. Returns \
                   the balance, which may be negative, and the seconds until there are more. Counts once with ID.",
         parse: parse::charge,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Hit)
     },
     Spec {
         name: "divvy.refund",
@@ -191,7 +204,7 @@ pub static COMMANDS: &[Spec] = &[
         summary: "Gives back credits of an operation, n of them with COST n, at most all that were used. Returns the balance, and the seconds \
                   until there are more. Counts once with ID.",
         parse: parse::refund,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Hit)
     },
     Spec {
         name: "divvy.reserve",
@@ -203,7 +216,7 @@ pub static COMMANDS: &[Spec] = &[
                   Leases last as long as their rule says. Returns allowed (0 or 1), the credits left, the seconds until \
                   there are more, and the reservation's id.",
         parse: reservations::reserve,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Hit)
     },
     Spec {
         name: "divvy.commit",
@@ -214,7 +227,7 @@ pub static COMMANDS: &[Spec] = &[
         summary: "Counts the used credits of a reservation, n of them with COST n, and releases the rest. Returns the \
                   balance, the seconds until there are more, and settled, late or repeated.",
         parse: reservations::commit,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Hit)
     },
     Spec {
         name: "divvy.release",
@@ -224,7 +237,7 @@ pub static COMMANDS: &[Spec] = &[
         group: "divvy",
         summary: "Releases a reservation. Returns 1, or 0 if nothing was reserved.",
         parse: reservations::release,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Hit)
     },
     Spec {
         name: "divvy.renew",
@@ -235,7 +248,7 @@ pub static COMMANDS: &[Spec] = &[
         summary: "Extends a reservation by the seconds of TTL from now, or by its original time. A lease lasts as long as its \
                   rule says. Returns the seconds until it expires, or 0 if it does not exist anymore.",
         parse: reservations::renew,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Hit)
     },
     Spec {
         name: "divvy.reset",
@@ -245,7 +258,7 @@ pub static COMMANDS: &[Spec] = &[
         group: "divvy",
         summary: "Forgets the counters of an operation. Returns their number.",
         parse: |pairs| Ok(Command::Forget(Pairs(pairs))),
-        ..Spec::USUAL
+        ..Spec::usual(Category::Forget)
     },
     Spec {
         name: "divvy.explain",
@@ -255,7 +268,7 @@ pub static COMMANDS: &[Spec] = &[
         group: "divvy",
         summary: "Lists which rules match an operation, which one answers, and why the earlier ones do not.",
         parse: |pairs| Ok(Command::Explain(Pairs(pairs))),
-        ..Spec::USUAL
+        ..Spec::usual(Category::Read)
     },
     Spec {
         name: "divvy.rules",
@@ -264,7 +277,7 @@ pub static COMMANDS: &[Spec] = &[
         group: "divvy",
         summary: "Lists the rules in order of precedence, each with its settings and its name.",
         parse: |_| Ok(Command::Rules),
-        ..Spec::USUAL
+        ..Spec::usual(Category::Read)
     },
     Spec {
         name: "divvy.counters",
@@ -274,7 +287,7 @@ pub static COMMANDS: &[Spec] = &[
         group: "divvy",
         summary: "Lists a rule's counters, one page at a time: the next cursor; actor, credits, and seconds to reset.",
         parse: counters::list,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Read)
     },
     Spec {
         name: "divvy.forget",
@@ -284,7 +297,7 @@ pub static COMMANDS: &[Spec] = &[
         group: "divvy",
         summary: "Forgets a rule's counters, one page at a time: the next cursor, and the number of forgotten counters.",
         parse: counters::forget,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Forget)
     },
     Spec {
         name: "divvy.limit",
@@ -292,7 +305,7 @@ pub static COMMANDS: &[Spec] = &[
         group: "divvy",
         summary: "Commands about limits of single actors.",
         subcommands: LIMIT,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "divvy.backup",
@@ -302,7 +315,7 @@ pub static COMMANDS: &[Spec] = &[
         group: "divvy",
         summary: "Backs up all counters, with this name in the server's --backup-dir. Returns the path.",
         parse: counters::backup,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Backup)
     },
     Spec {
         name: "rl.reduce",
@@ -312,10 +325,9 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "rl.get",
-        flags: &["readonly", "fast"],
         summary: "Returns the number of tokens. Times are in seconds.",
         parse: bucket::get,
-        ..Spec::TOKEN_BUCKET
+        ..Spec::TOKENS
     },
     Spec {
         name: "rl.sessionize",
@@ -331,10 +343,9 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "rl.pget",
-        flags: &["readonly", "fast"],
         summary: "Returns the number of tokens. Times are in milliseconds.",
         parse: bucket::get_millis,
-        ..Spec::TOKEN_BUCKET
+        ..Spec::TOKENS
     },
     Spec {
         name: "rl.psessionize",
@@ -357,16 +368,22 @@ pub static COMMANDS: &[Spec] = &[
         flags: &["fast"],
         summary: "Returns PONG, or its argument.",
         parse: parse::ping,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
-    Spec { name: "echo", arity: 2, summary: "Returns its argument.", parse: parse::echo, ..Spec::USUAL },
+    Spec {
+        name: "echo",
+        arity: 2,
+        summary: "Returns its argument.",
+        parse: parse::echo,
+        ..Spec::usual(Category::Connection)
+    },
     Spec {
         name: "hello",
         arity: -1,
         flags: &["noscript", "loading", "stale", "fast", "no_auth"],
         summary: "Selects the version of the protocol, and describes the server.",
         parse: parse::hello,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "auth",
@@ -374,14 +391,14 @@ pub static COMMANDS: &[Spec] = &[
         flags: &["noscript", "loading", "stale", "fast", "no_auth"],
         summary: "Authenticates the connection.",
         parse: parse::auth,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "select",
         arity: 2,
         summary: "Selects the database. There is only database 0.",
         parse: parse::select,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "quit",
@@ -389,14 +406,14 @@ pub static COMMANDS: &[Spec] = &[
         flags: &["noscript", "loading", "stale", "fast", "no_auth"],
         summary: "Closes the connection.",
         parse: |_| Ok(Command::Quit),
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "reset",
         flags: &["noscript", "loading", "stale", "fast", "no_auth"],
         summary: "Resets the connection to its initial state.",
         parse: |_| Ok(Command::ResetConnection),
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "multi",
@@ -436,7 +453,7 @@ pub static COMMANDS: &[Spec] = &[
         arity: -2,
         summary: "Commands about client connections.",
         subcommands: CLIENT,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "command",
@@ -446,7 +463,15 @@ pub static COMMANDS: &[Spec] = &[
         summary: "Describes the commands.",
         parse: parse::command,
         subcommands: COMMAND,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
+    },
+    Spec {
+        name: "acl",
+        arity: -2,
+        group: "server",
+        summary: "Commands about users.",
+        subcommands: ACL,
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "info",
@@ -456,7 +481,7 @@ pub static COMMANDS: &[Spec] = &[
         group: "server",
         summary: "Reports on the server, by section.",
         parse: parse::info,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Info)
     },
     Spec {
         name: "config",
@@ -464,7 +489,7 @@ pub static COMMANDS: &[Spec] = &[
         group: "server",
         summary: "Commands about settings.",
         subcommands: CONFIG,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "dbsize",
@@ -473,7 +498,7 @@ pub static COMMANDS: &[Spec] = &[
         group: "server",
         summary: "Returns the number of counters.",
         parse: |_| Ok(Command::DbSize),
-        ..Spec::USUAL
+        ..Spec::usual(Category::Info)
     },
     Spec {
         name: "time",
@@ -481,7 +506,7 @@ pub static COMMANDS: &[Spec] = &[
         group: "server",
         summary: "Returns the server's time: seconds since 1970, and microseconds.",
         parse: |_| Ok(Command::Time),
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "role",
@@ -490,7 +515,7 @@ pub static COMMANDS: &[Spec] = &[
         group: "server",
         summary: "Returns the role in replication: always master, without replicas.",
         parse: |_| Ok(Command::Role),
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     // StackExchange.Redis checks for a cluster and for sentinels.
     Spec { name: "cluster", ..Spec::DECLINED },
@@ -508,7 +533,7 @@ static LIMIT: &[Spec] = &[
         group: "divvy",
         summary: "Gives one actor of a rule its own number of credits, for some seconds with EX. Returns OK.",
         parse: limits::set,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Limits)
     },
     Spec {
         name: "get",
@@ -518,7 +543,7 @@ static LIMIT: &[Spec] = &[
         group: "divvy",
         summary: "Returns the credits of an actor's own limit, and the seconds until it ends or -1; null without a limit.",
         parse: limits::get,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Read)
     },
     Spec {
         name: "del",
@@ -528,7 +553,7 @@ static LIMIT: &[Spec] = &[
         group: "divvy",
         summary: "Removes an actor's own limit. Returns 1, or 0 if it had none.",
         parse: limits::remove,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Limits)
     },
     Spec {
         name: "list",
@@ -539,18 +564,24 @@ static LIMIT: &[Spec] = &[
         summary: "Lists limits of actors, one page at a time: the next cursor; rule, actor, credits, seconds until the end \
                   or -1, and 1 if its rule is gone.",
         parse: limits::list,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Read)
     },
 ];
 
 static CLIENT: &[Spec] = &[
-    Spec { name: "setname", arity: 3, summary: "Names the connection.", parse: parse::client_set_name, ..Spec::USUAL },
+    Spec {
+        name: "setname",
+        arity: 3,
+        summary: "Names the connection.",
+        parse: parse::client_set_name,
+        ..Spec::usual(Category::Connection)
+    },
     Spec {
         name: "getname",
         arity: 2,
         summary: "Returns the connection's name.",
         parse: |_| Ok(Command::ClientGetName),
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "setinfo",
@@ -558,21 +589,21 @@ static CLIENT: &[Spec] = &[
         summary: "Sets the client library's name or version.",
         support: Support::Optional,
         parse: parse::client_set_info,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "id",
         arity: 2,
         summary: "Returns the connection's number.",
         parse: |_| Ok(Command::ClientId),
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "info",
         arity: 2,
         summary: "Reports on the connection.",
         parse: |_| Ok(Command::ClientInfo),
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "list",
@@ -581,28 +612,28 @@ static CLIENT: &[Spec] = &[
         flags: &["loading", "stale"],
         summary: "Reports on all connections to this listener, or on those of a TYPE or with the given IDs.",
         parse: parse::client_list,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Info)
     },
     Spec {
         name: "reply",
         arity: 3,
         summary: "Turns replies ON or OFF, or SKIPs the next one.",
         parse: parse::client_reply,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "no-evict",
         arity: 3,
         summary: "Does nothing: divvy never evicts clients.",
         parse: parse::client_switch,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "no-touch",
         arity: 3,
         summary: "Does nothing: commands never change how recently a counter was used.",
         parse: parse::client_switch,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     // redis-py, node-redis, go-redis and Lettuce subscribe to maintenance notifications.
     Spec { name: "maint_notifications", ..Spec::DECLINED },
@@ -618,7 +649,7 @@ static COMMAND: &[Spec] = &[
         group: "server",
         summary: "Returns the number of commands.",
         parse: parse::command_count,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "docs",
@@ -627,7 +658,7 @@ static COMMAND: &[Spec] = &[
         group: "server",
         summary: "Documents the named commands, or all.",
         parse: parse::command_docs,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "info",
@@ -636,7 +667,7 @@ static COMMAND: &[Spec] = &[
         group: "server",
         summary: "Describes the named commands, or all.",
         parse: parse::command_info,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
     Spec {
         name: "list",
@@ -645,7 +676,7 @@ static COMMAND: &[Spec] = &[
         group: "server",
         summary: "Lists the commands' names.",
         parse: parse::command_list,
-        ..Spec::USUAL
+        ..Spec::usual(Category::Connection)
     },
 ];
 
@@ -656,5 +687,44 @@ static CONFIG: &[Spec] = &[Spec {
     group: "server",
     summary: "Returns the settings whose names match a glob pattern.",
     parse: parse::config_get,
-    ..Spec::USUAL
+    ..Spec::usual(Category::Info)
 }];
+
+static ACL: &[Spec] = &[
+    Spec {
+        name: "whoami",
+        kind: RequestKind::Server,
+        arity: 2,
+        group: "server",
+        summary: "Returns the name of the connection's user.",
+        parse: |_| Ok(Command::Acl(AclAsk::WhoAmI)),
+        ..Spec::usual(Category::Connection)
+    },
+    Spec {
+        name: "list",
+        kind: RequestKind::Server,
+        arity: 2,
+        group: "server",
+        summary: "Lists the users, as in the access file but without their hashes.",
+        parse: |_| Ok(Command::Acl(AclAsk::List)),
+        ..Spec::usual(Category::Admin)
+    },
+    Spec {
+        name: "getuser",
+        kind: RequestKind::Server,
+        arity: 3,
+        group: "server",
+        summary: "Describes a user.",
+        parse: acl::get_user,
+        ..Spec::usual(Category::Admin)
+    },
+    Spec {
+        name: "cat",
+        kind: RequestKind::Server,
+        arity: -2,
+        group: "server",
+        summary: "Lists the categories, or the commands of one.",
+        parse: acl::categories,
+        ..Spec::usual(Category::Connection)
+    },
+];

@@ -18,12 +18,12 @@ use tonic::Status;
 
 use super::ratelimit::RateLimits;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::protocol::rpc::Rpc;
 use crate::server::http::auth::lets_in;
 use crate::server::http::{BodyBounds, FastRoute, Incoming, Reply, count_error, respond_to_cut};
 use crate::server::net::auth::Guard;
 use crate::server::net::session::Cut;
 
-const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -46,9 +46,9 @@ impl RateLimitRoute {
 
     fn takes<B>(&self, request: &Request<B>) -> bool {
         *request.method() == Method::POST
-            && request.uri().path() == PATH
+            && request.uri().path() == Rpc::EnvoyShouldRateLimit.path()
             && !request.headers().contains_key(ENCODING)
-            && lets_in(self.guard.as_deref(), request.headers())
+            && lets_in(self.guard.as_deref(), request.headers(), Rpc::EnvoyShouldRateLimit.category())
     }
 
     /// Returns the message in a body's only frame; `None` for anything else.

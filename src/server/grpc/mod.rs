@@ -2,6 +2,7 @@
 //!
 //! Connections are served by the HTTP front's transport, and a library implements gRPC.
 
+mod access;
 mod fast_route;
 mod kuadrant;
 mod ratelimit;
@@ -21,12 +22,12 @@ use tonic::{Code, Status};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use self::access::guarded;
 use self::fast_route::RateLimitRoute;
 pub use self::ratelimit::GrpcSettings;
 use self::ratelimit::RateLimits;
 use super::Limits;
 use super::health::Health;
-use super::http::auth::guarded;
 use super::http::{self, BodyBounds, ErrorCount, Routes, bound_body, count_errors, serve_routes};
 use super::keep_running::keep_running;
 use super::net::accept::Front;
@@ -57,8 +58,7 @@ pub struct GrpcFront {
 }
 
 impl GrpcFront {
-    /// Creates the front. Must be called within a runtime. `guard` has the password that clients must give with each call,
-    /// except health checks.
+    /// Creates the front. Must be called within a runtime. `guard` logs clients in, for each call except health checks.
     ///
     /// # Errors
     /// The descriptors for reflection are invalid.

@@ -24,7 +24,7 @@ use axum::routing::get;
 pub(super) use self::api::answer::Answer;
 pub use self::api::check::{CheckOperation, CheckSettings};
 pub use self::api::ratelimit::RateLimitHeaders;
-use self::api::{Api, HitRoute};
+use self::api::{Api, HitRoute, guarded};
 pub use self::api::{ApiSettings, DEFAULT_MAX_HITS};
 pub(super) use self::error_counts::{ErrorCount, count_error, count_errors};
 pub use self::metrics_path::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
@@ -45,6 +45,7 @@ use super::net::stream::{AnswerToOthers, Stream};
 use super::net::tls::Alpn;
 use super::net::work_slots::WorkSlots;
 use super::wrong_port::Protocol;
+use crate::access::Category;
 use crate::limiter::Limiter;
 use crate::metrics::RequestKind;
 
@@ -86,11 +87,12 @@ impl HttpFront {
             Arc::clone(&bounds.memory),
         ));
         let fast = HitRoute::new(Arc::clone(&api), bounds.clone(), access.hit.clone());
-        let scrape = Router::new().route(metrics_path, get(metrics::scrape).with_state((limiter, slots)));
+        let scrape = get(metrics::scrape).with_state((limiter, slots));
+        let scrape = Router::new().route(metrics_path, guarded(scrape, access.metrics.as_ref(), Category::Metrics));
         let router = Router::new()
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready).with_state(health))
-            .merge(auth::guarded(scrape, access.metrics.clone()))
+            .merge(scrape)
             .route_layer(counted(RequestKind::Server))
             .merge(api::router(Arc::clone(&api), access))
             .fallback(problem::not_found.layer(counted(RequestKind::Invalid)))

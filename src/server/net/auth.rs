@@ -1,115 +1,61 @@
-//! Authentication: passwords, and the state of a connection's client.
+//! Logins: a front's side of the [`Authority`], and the identity of a connection's client.
 //!
-//! How a password is sent depends on the protocol.
+//! How credentials are sent depends on the protocol.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use subtle::ConstantTimeEq;
-
+use crate::access::{Authority, Category, Forbidden, Given, Identity};
 use crate::logging::LogThrottle;
 use crate::metrics;
 use crate::metrics::Counter;
 
-/// Maximum length of a password, as in Redis (bytes).
-pub const MAX_PASSWORD_BYTES: usize = 512;
-
-/// A password. It never prints itself.
-pub struct Password {
-    /// The password, padded with zeros, so that a comparison takes the same time for any length.
-    padded: [u8; MAX_PASSWORD_BYTES],
-    length: usize,
-}
-
-/// Reason why a text cannot be a password: one of the protocols could not carry it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BadPassword {
-    /// The text has no characters.
-    #[error("it is empty")]
-    Empty,
-    /// The text exceeds [`MAX_PASSWORD_BYTES`].
-    #[error("it has more than {MAX_PASSWORD_BYTES} bytes")]
-    TooLong,
-    /// White space at either end. The HTTP front trims a token.
-    #[error("it starts or ends with white space")]
-    OuterSpace,
-    /// A control character could end a line or a header early.
-    #[error("it contains a control character, such as a line break")]
-    Control,
-}
-
-impl Password {
-    /// Checks that all protocols can carry the password.
-    ///
-    /// # Errors
-    /// [`BadPassword`]: one of them cannot.
-    pub fn new(text: &str) -> Result<Self, BadPassword> {
-        if text.is_empty() {
-            return Err(BadPassword::Empty);
-        }
-        if text.trim() != text {
-            return Err(BadPassword::OuterSpace);
-        }
-        if text.chars().any(char::is_control) {
-            return Err(BadPassword::Control);
-        }
-        let padded = pad(text.as_bytes()).ok_or(BadPassword::TooLong)?;
-        Ok(Self { padded, length: text.len() })
-    }
-
-    /// Compares in a time that depends neither on the password nor on the matching part of `given`.
-    pub fn matches(&self, given: &[u8]) -> bool {
-        let Some(padded) = pad(given) else { return false };
-        bool::from(self.padded.ct_eq(&padded) & self.length.ct_eq(&given.len()))
-    }
-}
-
-fn pad(text: &[u8]) -> Option<[u8; MAX_PASSWORD_BYTES]> {
-    let mut padded = [0; MAX_PASSWORD_BYTES];
-    padded.get_mut(..text.len())?.copy_from_slice(text);
-    Some(padded)
-}
-
-impl fmt::Debug for Password {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Password(***)")
-    }
-}
-
-/// The password of one front. Wrong passwords are counted and logged.
+/// Logs the clients of one front in. Failing attempts are counted and logged.
 #[derive(Debug)]
 pub struct Guard {
-    password: Arc<Password>,
+    authority: Arc<Authority>,
     front: &'static str,
+    has_users: bool,
     wrong: Counter,
+    forbidden: Counter,
 }
 
 impl Guard {
-    /// Creates a guard. `front` is the front's name in the log and in metrics.
-    pub fn new(password: Arc<Password>, front: &'static str, metrics: &metrics::Access) -> Self {
-        Self { password, front, wrong: metrics.wrong_passwords(front) }
+    /// Creates a guard. `front` is the front's name in the log and in metrics. `has_users` says that there are users
+    /// besides `default`.
+    pub fn new(authority: Arc<Authority>, front: &'static str, has_users: bool, metrics: &metrics::Access) -> Self {
+        let (wrong, forbidden) = (metrics.wrong_passwords(front), metrics.forbidden(front));
+        Self { authority, front, has_users, wrong, forbidden }
     }
 
-    /// Returns whether `given` is the password. Does not count or log.
-    pub fn matches(&self, given: &[u8]) -> bool {
-        self.password.matches(given)
+    /// Returns the authority.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
     }
 
-    /// Returns whether `given` is the password. Counts and logs a wrong one.
-    pub fn lets_in(&self, given: &[u8], peer: Option<SocketAddr>) -> bool {
-        static WRONG: LogThrottle = LogThrottle::new();
-        let is_right = self.password.matches(given);
-        if !is_right {
+    /// Returns whether there are users besides `default`.
+    pub fn has_users(&self) -> bool {
+        self.has_users
+    }
+
+    /// Verifies credentials. Counts and logs a failing attempt, and delays the answer to it.
+    pub async fn log_in(&self, given: &Given<'_>, peer: Option<SocketAddr>) -> Option<Identity> {
+        let failed = || {
+            static WRONG: LogThrottle = LogThrottle::new();
             self.wrong.inc();
             let (front, peer) = (self.front, peer.map(tracing::field::display));
             WRONG.say(|more| tracing::warn!(front, peer, more, "wrong password"));
-        }
-        is_right
+        };
+        self.authority.log_in(given, failed).await
+    }
+
+    /// Counts a request that was refused because its client lacks the category.
+    pub fn count_forbidden(&self) {
+        self.forbidden.inc();
     }
 }
 
-/// The passwords of the fronts; `None` for a front that is open to all clients.
+/// The guards of the fronts; `None` for a front that is open to all clients.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     /// Guard of the line protocol.
@@ -128,100 +74,111 @@ pub struct Access {
     pub metrics: Option<Arc<Guard>>,
 }
 
-/// Authentication of one connection. It is open once the client has given the password, or from the start if there is
-/// none.
+/// The login of one connection. It is open once the client has a user, or from the start if the front is open.
 #[derive(Debug, Clone)]
 pub struct Gate {
     guard: Option<Arc<Guard>>,
     peer: SocketAddr,
-    is_open: bool,
+    /// Name in the client's certificate.
+    certificate: Option<Arc<str>>,
+    identity: Identity,
 }
 
 impl Gate {
-    /// Creates a gate for a connection from `peer`. It is open if there is no `guard`.
-    pub fn new(guard: Option<Arc<Guard>>, peer: SocketAddr) -> Self {
-        Self { is_open: guard.is_none(), guard, peer }
+    /// Creates a gate for a connection from `peer`. It is open if there is no `guard`, or if the certificate is that of
+    /// a user.
+    pub fn new(guard: Option<Arc<Guard>>, peer: SocketAddr, certificate: Option<Arc<str>>) -> Self {
+        let mut gate = Self { guard, peer, certificate, identity: Identity::OPEN };
+        gate.reset();
+        gate
+    }
+
+    /// Brings the client's rights up to date. Call this before each request.
+    #[inline]
+    pub fn refresh(&mut self) {
+        if let Some(guard) = &self.guard
+            && guard.authority.refresh(&mut self.identity)
+            && !self.identity.is_admitted()
+        {
+            // The certificate may be that of a new user.
+            self.reset();
+        }
     }
 
     /// Returns whether the client may send requests.
+    #[inline]
     pub fn is_open(&self) -> bool {
-        self.is_open
+        self.identity.is_admitted()
     }
 
-    /// Returns whether there is a password.
-    pub fn has_password(&self) -> bool {
-        self.guard.is_some()
+    /// Checks whether the client may send a request of this category.
+    ///
+    /// # Errors
+    /// It may not.
+    #[inline]
+    pub fn may(&self, category: Category) -> Result<(), Forbidden> {
+        self.identity.may(category)
     }
 
-    /// Opens the gate if `given` is the password. A wrong one changes nothing.
-    pub fn open(&mut self, given: &[u8]) -> bool {
-        let is_right = self.guard.as_ref().is_some_and(|guard| guard.lets_in(given, Some(self.peer)));
-        self.is_open |= is_right;
-        is_right
+    /// Returns the client's identity.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Returns the guard; `None` if the front is open.
+    pub fn guard(&self) -> Option<&Guard> {
+        self.guard.as_deref()
+    }
+
+    /// Opens the gate for the right credentials. Wrong ones change nothing.
+    pub async fn open(&mut self, given: &Given<'_>) -> bool {
+        let Some(guard) = self.guard.clone() else { return false };
+        // Boxed: a login is rare, and each request's future would include its size.
+        match Box::pin(guard.log_in(given, Some(self.peer))).await {
+            Some(identity) => {
+                self.identity = identity;
+                true
+            }
+            None => false,
+        }
     }
 
     /// Restores the state of a new connection.
     pub fn reset(&mut self) {
-        self.is_open = self.guard.is_none();
+        self.identity = match &self.guard {
+            None => Identity::OPEN,
+            Some(guard) => {
+                let known = self.certificate.as_ref().and_then(|name| guard.authority.by_certificate(name));
+                known.unwrap_or_else(|| guard.authority.unknown())
+            }
+        };
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use crate::access::{User, Users};
 
-    #[test]
-    fn every_protocol_can_carry_a_valid_password() {
-        for (text, problem) in [
-            ("", BadPassword::Empty),
-            (" x", BadPassword::OuterSpace),
-            ("x\n", BadPassword::OuterSpace),
-            ("x\r\nHIT", BadPassword::Control),
-            ("x\0", BadPassword::Control),
-            (&"x".repeat(513), BadPassword::TooLong),
-        ] {
-            assert_eq!(Password::new(text).err(), Some(problem), "{text:?}");
-        }
-        for text in ["x", "correct horse", "pässword==\"", &"x".repeat(512)] {
-            assert!(Password::new(text).unwrap().matches(text.as_bytes()), "{text:?}");
-        }
+    fn guard() -> Guard {
+        let users = Users::new([User::with_password("secret")]).unwrap();
+        let metrics = metrics::Metrics::new();
+        let authority = Authority::new(users, metrics.access.password_hashes.clone());
+        Guard::new(Arc::new(authority), "resp", false, &metrics.access)
     }
 
-    #[test]
-    fn only_the_password_matches() {
-        let password = Password::new("secret").unwrap();
-        for wrong in [&b""[..], b"secre", b"secret\0", b"secret ", b"Secret", &[b's'; 600]] {
-            assert!(!password.matches(wrong), "{}", wrong.escape_ascii());
-        }
-    }
-
-    #[test]
-    fn password_does_not_print_itself() {
-        let password = Password::new("secret").unwrap();
-        assert!(!format!("{password:?} {password:#?}").contains("secret"));
-    }
-
-    #[test]
-    fn gate_opens_for_the_password_and_stays_open() {
+    #[tokio::test]
+    async fn gate_opens_for_the_password_and_stays_open() {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let password = Arc::new(Password::new("secret").unwrap());
-        let guard = Guard::new(password, "resp", &metrics::Metrics::new().access);
+        let guard = guard();
         let wrong = guard.wrong.clone();
-        let mut gate = Gate::new(Some(Arc::new(guard)), peer);
-        assert!(!gate.is_open() && !gate.open(b"wrong") && !gate.is_open());
-        assert!(gate.open(b"secret") && gate.is_open());
-        assert!(!gate.open(b"wrong") && gate.is_open());
+        let mut gate = Gate::new(Some(Arc::new(guard)), peer, None);
+        assert!(!gate.is_open() && !gate.open(&Given::Password(b"wrong")).await && !gate.is_open());
+        assert!(gate.open(&Given::Password(b"secret")).await && gate.is_open());
+        assert!(!gate.open(&Given::Password(b"wrong")).await && gate.is_open());
         gate.reset();
         assert!(!gate.is_open());
-        assert!(Gate::new(None, peer).is_open());
+        assert!(Gate::new(None, peer, None).is_open());
         assert_eq!(wrong.get(), 2);
-    }
-
-    proptest! {
-        #[test]
-        fn password_matches_only_itself(password in "[!-~]{1,40}", given in "[!-~]{0,40}") {
-            prop_assert_eq!(Password::new(&password).unwrap().matches(given.as_bytes()), password == given);
-        }
     }
 }

@@ -1,15 +1,28 @@
-//! The origin of requests. The store bounds the number of records that clients of one address can create.
+//! The origin of requests: the client's address, and its identity. The store bounds the number of records that clients
+//! of one address can create.
 //!
-//! A future that answers a request over HTTP or gRPC runs in the [`scope`] of its connection's address.
+//! A future that answers a request over HTTP or gRPC runs in the [`scope`] of its connection.
 
+use std::cell::OnceCell;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use super::admission::network;
+use crate::access::Identity;
 use crate::limiter::{Limiter, Origin, PlanBuilder, Scope};
 
+/// Where a request over HTTP or gRPC comes from.
+struct RequestOrigin {
+    address: Origin,
+    /// Name in the client's certificate.
+    certificate: Option<Arc<str>>,
+    /// Set once the request has passed a guard. Stays empty on open routes.
+    identity: OnceCell<Identity>,
+}
+
 tokio::task_local! {
-    static ORIGIN: Origin;
+    static ORIGIN: RequestOrigin;
 }
 
 /// Returns the origin for a client's address.
@@ -22,14 +35,30 @@ pub fn for_address(peer: SocketAddr) -> Origin {
 }
 
 /// Runs `answering` with this client as the origin of its requests.
-pub fn scope<F: Future>(peer: SocketAddr, answering: F) -> impl Future<Output = F::Output> {
-    ORIGIN.scope(for_address(peer), answering)
+pub fn scope<F: Future>(
+    peer: SocketAddr,
+    certificate: Option<Arc<str>>,
+    answering: F,
+) -> impl Future<Output = F::Output> {
+    let origin = RequestOrigin { address: for_address(peer), certificate, identity: OnceCell::new() };
+    ORIGIN.scope(origin, answering)
+}
+
+/// Returns the name in the certificate of the client in scope.
+pub fn certificate() -> Option<Arc<str>> {
+    ORIGIN.try_with(|origin| origin.certificate.clone()).ok().flatten()
+}
+
+/// Sets the identity of the client in scope.
+pub fn identify(identity: Identity) {
+    // A request passes one guard.
+    let _ = ORIGIN.try_with(|origin| origin.identity.set(identity));
 }
 
 /// Begins a plan for the client in scope. See [`Limiter::begin`].
 pub fn begin(limiter: &Limiter, builder: &mut PlanBuilder) {
     limiter.begin(builder, &Scope::EVERYTHING);
-    builder.set_origin(ORIGIN.try_with(|origin| *origin).ok());
+    builder.set_origin(ORIGIN.try_with(|origin| origin.address).ok());
 }
 
 #[cfg(test)]

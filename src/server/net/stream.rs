@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use super::tls::hello;
+use super::tls::{certificate_name, hello};
 use crate::logging::LogThrottle;
 
 /// Interval between checks whether a client that has sent something is still connected.
@@ -129,6 +130,14 @@ impl Stream {
     /// The system does not report it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.tcp().local_addr()
+    }
+
+    /// Returns the name in the client's certificate.
+    pub fn certificate_name(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(stream) => certificate_name(stream.get_ref().1.peer_certificates()?.first()?),
+        }
     }
 
     /// Is ready when a read may return something. While it is pending, there is nothing to read.

@@ -2,6 +2,7 @@
 
 use super::clients::{Profile, Registration};
 use super::info::REDIS_VERSION;
+use crate::access::{DEFAULT_USER, Given};
 use crate::protocol::command::{Command, CommandMatch, Credentials, Hello, LibraryInfo, ReplyMode};
 use crate::protocol::resp::{ReplyWriter, Version};
 use crate::server::net::auth::Gate;
@@ -13,14 +14,14 @@ const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user i
 const HELLO_WITHOUT_PASSWORD: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
                                       HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client \
                                       and select the RESP protocol version at the same time";
-/// The only user.
-const USER: &[u8] = b"default";
+/// The reply to a client that has not logged in.
+pub const NO_AUTH: &str = "NOAUTH Authentication required.";
 
 /// A client of a connection.
 #[derive(Debug)]
 pub struct Client {
     registration: Registration,
-    /// The gate, closed until the client has given the password.
+    /// The gate, closed until the client has logged in.
     pub gate: Gate,
     pub version: Version,
     name: Vec<u8>,
@@ -29,7 +30,16 @@ pub struct Client {
 
 impl Client {
     pub fn new(registration: Registration, gate: Gate) -> Self {
-        Self { registration, gate, version: Version::default(), name: Vec::new(), replies: ReplyMode::On }
+        let client = Self { registration, gate, version: Version::default(), name: Vec::new(), replies: ReplyMode::On };
+        client.record_user();
+        client
+    }
+
+    /// Records the client's user for `CLIENT LIST`.
+    fn record_user(&self) {
+        if let Some(name) = self.gate.identity().name() {
+            self.registration.update(|profile| profile.user = Some(name.into()));
+        }
     }
 
     /// Records the client's activity for `CLIENT LIST`.
@@ -55,13 +65,17 @@ impl Client {
     }
 
     /// Answers a command about the connection.
-    pub fn answer(&mut self, command: Command, output: &mut Vec<u8>) -> NextStep {
+    pub async fn answer(&mut self, command: Command<'_>, output: &mut Vec<u8>) -> NextStep {
+        let login = match command.credentials() {
+            Some(credentials) => self.log_in(credentials).await,
+            None => Ok(()),
+        };
         let mut reply = ReplyWriter::new(output, self.version);
         match command {
             Command::Ping(None) => reply.simple("PONG"),
             Command::Ping(Some(message)) | Command::Echo(message) => reply.bulk(message),
-            Command::Hello(hello) => self.hello(hello, output),
-            Command::Auth(credentials) => match self.admit(credentials) {
+            Command::Hello(hello) => self.hello(hello, login, output),
+            Command::Auth(_) => match login {
                 Ok(()) => reply.simple("OK"),
                 Err(error) => reply.error(error),
             },
@@ -78,6 +92,7 @@ impl Client {
                 self.name.clear();
                 self.replies = ReplyMode::On;
                 self.registration.update(|profile| *profile = Profile::default());
+                self.record_user();
             }
             Command::ClientId => reply.integer(self.id()),
             Command::ClientInfo => reply.bulk(self.registration.line().as_bytes()),
@@ -119,23 +134,38 @@ impl Client {
         self.replies = mode;
     }
 
-    /// Opens the gate for the right password.
-    fn admit(&mut self, credentials: Credentials) -> Result<(), &'static str> {
-        if !self.gate.has_password() {
+    /// Opens the gate for the right credentials.
+    async fn log_in(&mut self, Credentials { user, password }: Credentials<'_>) -> Result<(), &'static str> {
+        if self.gate.guard().is_none() {
             return Err(NO_PASSWORD);
         }
-        let is_user = credentials.user.is_none_or(|user| user == USER);
-        if is_user && self.gate.open(credentials.password) { Ok(()) } else { Err(WRONG_PASSWORD) }
+        let given = match user {
+            Some(name) => Given::User { name, password },
+            None => Given::Password(password),
+        };
+        if !self.gate.open(&given).await {
+            return Err(WRONG_PASSWORD);
+        }
+        self.record_user();
+        Ok(())
     }
 
-    /// Answers `HELLO`: authenticates, switches the protocol's version, names the connection, and describes the server. Changes
-    /// nothing if the client does not authenticate and has to.
-    fn hello(&mut self, hello: Hello, output: &mut Vec<u8>) {
-        let admitted = match hello.credentials {
-            Some(credentials) => self.admit(credentials),
-            None if self.gate.is_open() => Ok(()),
-            None => Err(HELLO_WITHOUT_PASSWORD),
-        };
+    /// Returns the error for a command that the client may not send.
+    pub fn refusal(&self, found: CommandMatch) -> String {
+        if !self.gate.is_open() {
+            return NO_AUTH.to_owned();
+        }
+        if let Some(guard) = self.gate.guard() {
+            guard.count_forbidden();
+        }
+        let name = self.gate.identity().name().unwrap_or(DEFAULT_USER);
+        format!("NOPERM User {name} has no permissions to run the '{}' command", found.full_name())
+    }
+
+    /// Answers `HELLO` after the attempt to log in, if there was one: switches the protocol's version, names the
+    /// connection, and describes the server. Changes nothing if the client has to log in and has not.
+    fn hello(&mut self, hello: Hello, login: Result<(), &'static str>, output: &mut Vec<u8>) {
+        let admitted = login.and(if self.gate.is_open() { Ok(()) } else { Err(HELLO_WITHOUT_PASSWORD) });
         if let Err(error) = admitted {
             return ReplyWriter::new(output, self.version).error(error);
         }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::access::DEFAULT_USER;
 use crate::protocol::command::{ClientFilter, CommandMatch};
 use crate::protocol::resp::Version;
 
@@ -46,6 +47,8 @@ struct Activity {
 /// A client's description of itself.
 #[derive(Debug, Clone, Default)]
 pub struct Profile {
+    /// Name of the user; `None` for a client without one.
+    pub user: Option<Arc<str>>,
     pub version: Version,
     pub name: Vec<u8>,
     pub library: Vec<u8>,
@@ -154,7 +157,7 @@ impl ClientRecord {
             out,
             "id={} addr={} laddr={local} fd=-1 name={} age={} idle={} flags={} db=0 sub=0 psub=0 ssub=0 multi={queued} \
              qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={} \
-             user=default redir=-1 resp={} lib-name={} lib-ver={}",
+             user={} redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
             self.peer,
             text(&profile.name),
@@ -162,6 +165,7 @@ impl ClientRecord {
             idle.as_secs(),
             if activity.queued.is_some() { "x" } else { "N" },
             activity.command.map_or_else(|| "NULL".to_owned(), |command| command.full_name()),
+            profile.user.as_deref().unwrap_or(DEFAULT_USER),
             profile.version.number(),
             text(&profile.library),
             text(&profile.library_version),

@@ -82,7 +82,7 @@ impl Section {
 pub struct RespState {
     pub limiter: Arc<Limiter>,
     pub limits: Limits,
-    /// The password, if there is one.
+    /// Logs clients in, unless the front is open.
     pub guard: Option<Arc<Guard>>,
     address: Option<SocketAddr>,
     started: Instant,

@@ -8,9 +8,11 @@
 //! | [`large`] | commands that take long or have long replies: they wait for a work slot |
 //! | [`operate`], [`limit`] | operators' commands about counters, and about limits of single actors |
 //! | [`multi`], [`transaction`] | `MULTI`, `EXEC` and the requests between them |
+//! | [`acl`] | `ACL`: the users, as clients see them |
 //! | [`client`], [`clients`] | one client's state; all clients, for `CLIENT LIST` |
 //! | [`info`], [`counts`], [`error`], [`reservations`] | `INFO`; metrics; error replies; replies about reservations |
 
+mod acl;
 mod batch;
 mod client;
 mod clients;
@@ -50,8 +52,7 @@ pub struct RespFront {
 }
 
 impl RespFront {
-    /// Creates the front. `guard` has the password that clients must give first. Transactions count toward `memory`.
-    /// `slots` bound the large requests.
+    /// Creates the front. `guard` logs clients in. Transactions count toward `memory`. `slots` bound the large requests.
     pub fn new(
         limiter: Arc<Limiter>,
         limits: Limits,
@@ -78,7 +79,8 @@ impl Front for RespFront {
         peer: SocketAddr,
         context: ConnectionContext,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let session = RespSession::new(Arc::clone(&self.shared), peer, stream.local_addr().ok());
+        let session =
+            RespSession::new(Arc::clone(&self.shared), peer, stream.local_addr().ok(), stream.certificate_name());
         connection::serve(stream, session, self.shared.limits.timeouts, context)
     }
 }

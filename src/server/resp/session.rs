@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 
 use super::batch::Batch;
-use super::client::Client;
+use super::client::{Client, NO_AUTH};
 use super::counts;
 use super::error::{count_limit, exceeded_limit, refuse, write_error};
 use super::info::RespState;
@@ -28,8 +28,6 @@ use crate::server::net::session::{Cut, NextStep, Output, Session};
 
 /// Maximum number of requests in a batch. Further requests wait in the input.
 const MAX_BATCH: usize = 512;
-/// The reply to a client that has not given the password.
-const NO_AUTH: &str = "NOAUTH Authentication required.";
 
 /// The session of one client.
 pub struct RespSession {
@@ -50,8 +48,14 @@ pub struct RespSession {
 pooled!(Box<Batch>, |batch| batch.memory());
 
 impl RespSession {
-    pub fn new(shared: Arc<RespState>, peer: SocketAddr, local: Option<SocketAddr>) -> Self {
-        let gate = Gate::new(shared.guard.clone(), peer);
+    /// Creates the session of a client. `certificate` is the name in its certificate.
+    pub fn new(
+        shared: Arc<RespState>,
+        peer: SocketAddr,
+        local: Option<SocketAddr>,
+        certificate: Option<Arc<str>>,
+    ) -> Self {
+        let gate = Gate::new(shared.guard.clone(), peer, certificate);
         Self {
             decoder: Decoder::new(shared.limits.resp),
             client: Client::new(shared.clients.register(peer, local), gate),
@@ -124,6 +128,7 @@ impl RespSession {
             {
                 break NextStep::Continue;
             }
+            self.client.gate.refresh();
             self.decoder.set_unauthenticated(!self.client.gate.is_open());
             let consumed = match self.decoder.decode(input) {
                 Ok(None) => break NextStep::Read,
@@ -183,17 +188,31 @@ impl RespSession {
             return Ok(NextStep::Read);
         }
         let is_muted = client.begin_request();
-        if !client.gate.is_open() && needs_password(request) {
-            // The batch is empty, because a RESET, which closes the gate again, settles it first.
+        if !client.gate.is_open() && needs_login(request) {
+            tally.count(RequestKind::Invalid);
+            // The requests before it may have had a user, who is gone now.
+            *transaction = None;
+            batch.settle(&shared.limiter, request_memory, output).await?;
             if !is_muted {
                 ReplyWriter::new(output.bytes, client.version).error(NO_AUTH);
             }
-            tally.count(RequestKind::Invalid);
             return Ok(NextStep::Read);
         }
         let found = Command::find(request);
         let row = found.as_ref().ok().copied();
         *last = row.or(*last);
+        if let Some(found) = row
+            && client.gate.may(found.spec.category).is_err()
+            && client.gate.is_open()
+        {
+            if let Some(transaction) = transaction {
+                transaction.abort();
+            }
+            tally.count(RequestKind::Invalid);
+            batch.settle(&shared.limiter, request_memory, output).await?;
+            refuse(&shared.limiter, client.version, &client.refusal(found), is_muted, output.bytes);
+            return Ok(NextStep::Read);
+        }
         let command = found.and_then(|found| Command::parse_as(found, request));
         if let Some(transaction) = transaction
             && !is_exec_with_arguments(&command)
@@ -286,18 +305,33 @@ impl RespSession {
                 request_memory.wait_for_request(limiter, bytes).await;
             }
             let is_muted = is_exec_muted || client.is_silent();
+            client.gate.refresh();
             let found = Command::find(request);
             let row = found.as_ref().ok().copied();
+            if let Some(found) = row
+                && client.gate.may(found.spec.category).is_err()
+            {
+                // The user has lost the right since the request was queued.
+                tally.count(RequestKind::Invalid);
+                limiter.metrics().errors.unknown.inc();
+                let refusal = client.refusal(found);
+                batch.push_text(is_muted, |texts| ReplyWriter::new(texts, client.version).error(refusal));
+                continue;
+            }
             let command = found.and_then(|found| Command::parse_as(found, request));
             tally.count(counts::kind(request, row, &command));
             match command.and_then(|command| batch.push(command, limiter, limits.max_pairs, client.version, is_muted)) {
                 Ok(None) => {}
                 Ok(Some(command)) if command.is_about_connection() => {
                     let is_muted = is_exec_muted || (is_muted && !command.ends_silence());
-                    batch.push_text(is_muted, |texts| {
-                        // No command that can be queued ends the connection.
-                        answer_client(shared, client, command, texts);
-                    });
+                    if command.credentials().is_some() {
+                        // The requests before it belong to another user.
+                        batch.settle(limiter, request_memory, output).await?;
+                    }
+                    let mut text = Vec::new();
+                    // No command that can be queued ends the connection.
+                    answer_client(shared, client, command, &mut text).await;
+                    batch.push_text(is_muted, |texts| texts.append(&mut text));
                 }
                 Ok(Some(command)) => {
                     batch.settle(limiter, request_memory, output).await?;
@@ -337,9 +371,8 @@ impl RespSession {
     }
 }
 
-/// Returns whether a request requires the password. Without the password, unknown commands are answered like known
-/// ones.
-fn needs_password(request: Arguments) -> bool {
+/// Returns whether a request requires a login. Without a login, unknown commands are answered like known ones.
+fn needs_login(request: Arguments) -> bool {
     let spec = table::find(table::COMMANDS, request.get(0).unwrap_or_default());
     spec.is_none_or(|spec| !spec.flags.contains(&"no_auth"))
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::acl;
 use super::batch::Batch;
 use super::client::Client;
 use super::error::write_limiter_error;
@@ -15,9 +16,14 @@ use crate::server::net::memory::BudgetExceeded;
 use crate::server::net::session::{NextStep, Output};
 
 /// Answers a command about the connection, and counts the reply if it is an error.
-pub fn answer_client(shared: &RespState, client: &mut Client, command: Command, output: &mut Vec<u8>) -> NextStep {
+pub async fn answer_client(
+    shared: &RespState,
+    client: &mut Client,
+    command: Command<'_>,
+    output: &mut Vec<u8>,
+) -> NextStep {
     let start = output.len();
-    let next = client.answer(command, output);
+    let next = client.answer(command, output).await;
     counts::count_error_reply(&shared.limiter.metrics().errors, output, start);
     next
 }
@@ -34,7 +40,7 @@ pub async fn answer_alone(
     output: &mut Output<'_>,
 ) -> Result<NextStep, BudgetExceeded> {
     if command.is_about_connection() {
-        return Ok(answer_client(shared, client, command, output.bytes));
+        return Ok(answer_client(shared, client, command, output.bytes).await);
     }
     let start = output.bytes.len();
     let mut reply = ReplyWriter::new(output.bytes, client.version);
@@ -44,6 +50,7 @@ pub async fn answer_alone(
         Command::ConfigGet(patterns) => shared.write_settings(patterns, &mut reply),
         Command::Time => shared.write_time(&mut reply),
         Command::Role => write_role(&mut reply),
+        Command::Acl(ask) => acl::write(client, ask, &mut reply),
         Command::Describe(question) => describe::write(&mut reply, question),
         command => return large::answer(shared, client.version, command, output).await,
     }

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::access::{Authority, User, Users};
 use crate::clock::Clock;
 use crate::config::{self, Format};
 use crate::limiter::{CounterNames, Policy};
@@ -33,7 +34,7 @@ use crate::server::http::{
     ApiSettings, BodyBounds, Call, CheckOperation, CheckSettings, FastRoute, HttpFront, Incoming, RateLimitHeaders,
     Reply, Routes, UnsentReplies, serve_routes,
 };
-use crate::server::net::auth::{Guard, Password};
+use crate::server::net::auth::Guard;
 use crate::server::net::connection::{ConnectionContext, Timeouts};
 use crate::server::net::memory::BufferMemory;
 use crate::server::net::stream::{Greeting, Plain, Stream};
@@ -96,8 +97,10 @@ impl Served {
         let check = CheckSettings { operation, trusted_hops: 0, deny_status: StatusCode::TOO_MANY_REQUESTS };
         let api = ApiSettings { headers, check, max_hits: 10 };
         let guard = |front| {
-            let password = Arc::new(Password::new(password?).unwrap());
-            Some(Arc::new(Guard::new(password, front, &limiter.metrics().access)))
+            let users = Users::new([User::with_password(password?)]).unwrap();
+            let metrics = &limiter.metrics().access;
+            let authority = Arc::new(Authority::new(users, metrics.password_hashes.clone()));
+            Some(Arc::new(Guard::new(authority, front, false, metrics)))
         };
         let access = Access { hit: guard("http"), grpc: guard("grpc"), ..Access::default() };
         let health = Health::start(&limiter, CancellationToken::new()).unwrap();

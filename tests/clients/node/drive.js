@@ -1,11 +1,11 @@
-// Drives a running server with real Node clients: node drive.js CLIENT LINE_PORT RESP_PORT [PASSWORD]
+// Drives a running server with real Node clients: node drive.js CLIENT LINE_PORT RESP_PORT [PASSWORD [USER]]
 // Exits with 0 if every answer matches the rules in tests/compat/line-protocol.ini.
 'use strict';
 
 const assert = require('node:assert/strict');
 
 const [client, linePort, respPort] = [process.argv[2], Number(process.argv[3]), Number(process.argv[4])];
-const password = process.argv[5];
+const [password, username] = [process.argv[5], process.argv[6]];
 
 // The path determines the actor, so that clients do not share a counter.
 const operation = (ip) => ['method=GET', 'path=/pantry/cookies/x', `ip=${ip}`];
@@ -27,7 +27,7 @@ const drivers = {
 
   async ioredis() {
     const { Redis } = require('ioredis');
-    const redis = new Redis(respPort, '127.0.0.1', { password });
+    const redis = new Redis(respPort, '127.0.0.1', { username, password });
     await drive((...words) => redis.call(...words));
     const pipeline = redis.pipeline();
     for (let i = 0; i < 3; i++) pipeline.call('DIVVY.HIT', ...operation('ioredis-pipeline'));
@@ -43,7 +43,7 @@ const drivers = {
   async 'node-redis'() {
     const { createClient } = require('redis');
     for (const RESP of [2, 3]) {
-      const redis = createClient({ socket: { host: '127.0.0.1', port: respPort }, RESP, password });
+      const redis = createClient({ socket: { host: '127.0.0.1', port: respPort }, RESP, username, password });
       await redis.connect();
       await drive((...words) => redis.sendCommand(words), `${RESP}`);
       const hits = redis.multi();

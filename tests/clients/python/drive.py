@@ -1,4 +1,4 @@
-"""Drives a running server with redis-py or valkey-py: drive.py redis|valkey RESP_PORT [PASSWORD]
+"""Drives a running server with redis-py or valkey-py: drive.py redis|valkey RESP_PORT [PASSWORD [USER]]
 
 Exits with 0 when every answer is what the rules of tests/compat/line-protocol.ini promise.
 """
@@ -9,6 +9,7 @@ import sys
 library = importlib.import_module(sys.argv[1])
 PORT = int(sys.argv[2])
 PASSWORD = sys.argv[3] if len(sys.argv) > 3 else None
+USER = sys.argv[4] if len(sys.argv) > 4 else None
 Client = {"redis": "Redis", "valkey": "Valkey"}[sys.argv[1]]
 
 
@@ -18,7 +19,13 @@ def operation(ip):
 
 def drive(protocol):
     client = getattr(library, Client)(
-        host="127.0.0.1", port=PORT, password=PASSWORD, protocol=protocol, decode_responses=True, client_name="test"
+        host="127.0.0.1",
+        port=PORT,
+        username=USER,
+        password=PASSWORD,
+        protocol=protocol,
+        decode_responses=True,
+        client_name="test",
     )
     actor = operation(f"redis-py-{protocol}")
     answers = [client.execute_command("DIVVY.HIT", *actor)[:2] for _ in range(4)]

@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, Request, Version};
 use axum::response::{IntoResponse, Response};
 
 use super::state::Api;
+use crate::access::Category;
 use crate::limiter::Intent;
 use crate::metrics::RequestKind;
 use crate::server::http::auth;
@@ -28,7 +29,7 @@ impl HitRoute {
     /// The only path of this route. Others go to the router.
     pub const PATH: &str = "/v1/hit";
 
-    /// Creates the route. `guard` checks the password. Without a guard, all clients are admitted.
+    /// Creates the route. `guard` logs clients in. Without a guard, all clients are admitted.
     pub fn new(api: Arc<Api>, bounds: BodyBounds, guard: Option<Arc<Guard>>) -> Self {
         Self { api, bounds, guard }
     }
@@ -36,7 +37,7 @@ impl HitRoute {
     fn takes<B>(&self, request: &Request<B>) -> bool {
         *request.method() == Method::POST
             && request.uri().path() == Self::PATH
-            && auth::lets_in(self.guard.as_deref(), request.headers())
+            && auth::lets_in(self.guard.as_deref(), request.headers(), Category::Hit)
     }
 
     async fn hit(&self, version: Version, headers: HeaderMap, body: impl Incoming) -> Response<Reply> {

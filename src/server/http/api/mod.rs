@@ -31,65 +31,94 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{MethodRouter, any, delete, get, post};
+use axum::routing::{MethodRouter, any, delete, get, post, put};
 
 pub use self::hit_route::HitRoute;
 pub use self::state::{Api, ApiSettings, DEFAULT_MAX_HITS};
-use super::auth::guarded;
+use super::auth::check as check_access;
 use super::request_count::count;
+use crate::access::Category;
 use crate::metrics::RequestKind;
-use crate::server::net::auth::Access;
+use crate::server::net::auth::{Access, Guard};
 
-type Route = (&'static str, RequestKind, MethodRouter<Arc<Api>>);
+/// A path, the kind of its requests in the metrics, and its methods, each with the category that it needs.
+type Route = (&'static str, RequestKind, Vec<(Category, MethodRouter<Arc<Api>>)>);
 
 /// Returns the routes of hits.
 fn hit_routes() -> Vec<Route> {
-    vec![("/v1/hit", RequestKind::Hit, post(hit::hit)), ("/v1/hits", RequestKind::Hit, post(hits::hits))]
+    vec![
+        ("/v1/hit", RequestKind::Hit, vec![(Category::Hit, post(hit::hit))]),
+        ("/v1/hits", RequestKind::Hit, vec![(Category::Hit, post(hits::hits))]),
+    ]
 }
 
 /// Returns the routes of checks for gateways. A check is a hit, too.
 fn check_routes() -> Vec<Route> {
     vec![
-        ("/v1/check", RequestKind::Hit, get(check::check).post(check::check)),
-        ("/v1/check/", RequestKind::Hit, any(check::check_below)),
-        ("/v1/check/{*path}", RequestKind::Hit, any(check::check_below)),
+        ("/v1/check", RequestKind::Hit, vec![(Category::Hit, get(check::check).post(check::check))]),
+        ("/v1/check/", RequestKind::Hit, vec![(Category::Hit, any(check::check_below))]),
+        ("/v1/check/{*path}", RequestKind::Hit, vec![(Category::Hit, any(check::check_below))]),
     ]
 }
 
 /// Returns the routes that read or change counters and rules.
 fn inspection_routes() -> Vec<Route> {
     vec![
-        ("/v1/peek", RequestKind::Peek, post(peek::peek)),
-        ("/v1/charge", RequestKind::Charge, post(settlement::charge)),
-        ("/v1/refund", RequestKind::Refund, post(settlement::refund)),
-        ("/v1/reservations", RequestKind::Reserve, post(reservations::reserve)),
-        ("/v1/reservations/{id}", RequestKind::Release, delete(reservations::release)),
-        ("/v1/reservations/{id}/commit", RequestKind::Commit, post(reservations::commit)),
-        ("/v1/reservations/{id}/renew", RequestKind::Renew, post(reservations::renew)),
-        ("/v1/explain", RequestKind::Explain, post(explain::explain)),
-        ("/v1/rules", RequestKind::Rules, get(rules::rules)),
-        ("/v1/counters", RequestKind::Counters, get(counters::list).delete(counters::forget)),
-        ("/v1/limits", RequestKind::Limits, get(limits::get).put(limits::set).delete(limits::remove)),
+        ("/v1/peek", RequestKind::Peek, vec![(Category::Hit, post(peek::peek))]),
+        ("/v1/charge", RequestKind::Charge, vec![(Category::Hit, post(settlement::charge))]),
+        ("/v1/refund", RequestKind::Refund, vec![(Category::Hit, post(settlement::refund))]),
+        ("/v1/reservations", RequestKind::Reserve, vec![(Category::Hit, post(reservations::reserve))]),
+        ("/v1/reservations/{id}", RequestKind::Release, vec![(Category::Hit, delete(reservations::release))]),
+        ("/v1/reservations/{id}/commit", RequestKind::Commit, vec![(Category::Hit, post(reservations::commit))]),
+        ("/v1/reservations/{id}/renew", RequestKind::Renew, vec![(Category::Hit, post(reservations::renew))]),
+        ("/v1/explain", RequestKind::Explain, vec![(Category::Read, post(explain::explain))]),
+        ("/v1/rules", RequestKind::Rules, vec![(Category::Read, get(rules::rules))]),
+        (
+            "/v1/counters",
+            RequestKind::Counters,
+            vec![(Category::Read, get(counters::list)), (Category::Forget, delete(counters::forget))],
+        ),
+        (
+            "/v1/limits",
+            RequestKind::Limits,
+            vec![(Category::Read, get(limits::get)), (Category::Limits, put(limits::set).delete(limits::remove))],
+        ),
     ]
 }
 
 /// Returns the routes that are open to all clients.
 fn public_routes() -> Vec<Route> {
-    vec![("/openapi.json", RequestKind::Server, get(openapi::describe))]
+    vec![("/openapi.json", RequestKind::Server, vec![(Category::Connection, get(openapi::describe))])]
 }
 
-/// Returns all routes. Each requires the password of its kind, if there is one.
+/// Returns all routes. Each requires a user with its category, unless its part of the server is open.
 pub fn router(api: Arc<Api>, access: &Access) -> Router {
-    let routes = |routes: Vec<Route>| {
+    let add = |router, routes: Vec<Route>, guard: Option<&Arc<Guard>>| {
         let counted = |kind| from_fn_with_state((api.requests.clone(), kind), count);
-        let add = |router: Router<_>, (path, kind, methods): Route| router.route(path, methods.layer(counted(kind)));
-        routes.into_iter().fold(Router::new(), add)
+        routes.into_iter().fold(router, |router: Router<_>, (path, kind, methods)| {
+            let methods = methods.into_iter().map(|(category, methods)| {
+                let methods: MethodRouter<_> = methods.layer(counted(kind));
+                guarded(methods, guard, category)
+            });
+            router.route(path, methods.reduce(MethodRouter::merge).unwrap_or_default())
+        })
     };
-    routes(public_routes())
-        .merge(guarded(routes(hit_routes()), access.hit.clone()))
-        .merge(guarded(routes(check_routes()), access.check.clone()))
-        .merge(guarded(routes(inspection_routes()), access.http.clone()))
-        .with_state(api)
+    let router = add(Router::new(), public_routes(), None);
+    let router = add(router, hit_routes(), access.hit.as_ref());
+    let router = add(router, check_routes(), access.check.as_ref());
+    add(router, inspection_routes(), access.http.as_ref()).with_state(api)
+}
+
+/// Requires a user with this category for these methods; any client may use them without a guard.
+pub fn guarded<S: Clone + Send + Sync + 'static>(
+    methods: MethodRouter<S>,
+    guard: Option<&Arc<Guard>>,
+    category: Category,
+) -> MethodRouter<S> {
+    match guard {
+        Some(guard) => methods.layer(from_fn_with_state((Arc::clone(guard), category), check_access)),
+        None => methods,
+    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! | request | answered by |
 //! |---|---|
-//! | `POST /v1/hit`, with the password if there is one | [`HitRoute`](crate::server::http::api::HitRoute) |
-//! | `ShouldRateLimit` in one uncompressed message that has come in, with the password if there is one | `RateLimitRoute` of the gRPC front |
+//! | `POST /v1/hit`, with credentials that were verified before if any are needed | [`HitRoute`](crate::server::http::api::HitRoute) |
+//! | `ShouldRateLimit` in one uncompressed message that has come in, with such credentials | `RateLimitRoute` of the gRPC front |
 //! | everything else | the router |
 //!
 //! For each layer, the router boxes the request's body and a future, which is more work than the rest of a hit. The answers

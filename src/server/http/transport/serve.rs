@@ -48,6 +48,7 @@ pub async fn serve_routes(
 ) {
     let ConnectionContext { closing, memory, metrics } = context;
     let streams = routes.streams;
+    let certificate = stream.certificate_name();
     let budget = ReadBudget::default();
     let stream = TimedStream::new(stream, timeouts, budget.clone(), Arc::clone(&metrics));
     let has_begun = Arc::new(AtomicBool::new(false));
@@ -71,10 +72,10 @@ pub async fn serve_routes(
                 }));
             }
         };
-        let routes = Arc::clone(&routes);
+        let (routes, certificate) = (Arc::clone(&routes), certificate.clone());
         // The future is boxed because the library moves it several times per request, and it is kilobytes large.
         Either::Right(Box::pin(async move {
-            let response = origin::scope(peer, routes.answer(request, peer, &mut call)).await;
+            let response = origin::scope(peer, certificate, routes.answer(request, peer, &mut call)).await;
             Ok(AccountedBody::respond(call, response))
         }))
     });

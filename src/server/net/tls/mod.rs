@@ -2,6 +2,7 @@
 //!
 //! The crate rustls implements TLS. New connections use the files that were loaded last ([`reload`]).
 
+mod certificate_name;
 mod files;
 pub mod hello;
 pub mod reload;
@@ -17,6 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+pub use self::certificate_name::certificate_name;
 pub use self::files::{Files, TlsError};
 use self::hello::HANDSHAKE;
 use super::connection;

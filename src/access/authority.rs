@@ -1,0 +1,144 @@
+//! The authority: decides who a client is, by the users in force.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+
+use super::credentials::Given;
+use super::identity::Identity;
+use super::users::Users;
+use super::verified::Login;
+use crate::metrics::Counter;
+
+/// Maximum number of threads that compute argon2id at a time. Each needs up to 256 MiB.
+const MAX_CHECKS: usize = 2;
+/// Pause before the answer to a failing attempt.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of failing attempts that pause at a time. Others wait for them, so that the whole server answers a
+/// few hundred failing attempts a second.
+const MAX_PAUSES: usize = 32;
+
+/// Decides who a client is. Shared by all fronts.
+#[derive(Debug)]
+pub struct Authority {
+    users: ArcSwap<Users>,
+    /// Number of the version of the users. It changes after the users.
+    revision: AtomicU64,
+    checks: Arc<Semaphore>,
+    pauses: Semaphore,
+    pause: Duration,
+    /// Number of argon2id hashes that were computed.
+    computed: Counter,
+}
+
+impl Authority {
+    /// Creates an authority for these users. `computed` counts argon2id hashes.
+    pub fn new(users: Users, computed: Counter) -> Self {
+        Self {
+            users: ArcSwap::from_pointee(users),
+            revision: AtomicU64::new(1),
+            checks: Arc::new(Semaphore::new(MAX_CHECKS)),
+            pauses: Semaphore::new(MAX_PAUSES),
+            pause: PAUSE,
+            computed,
+        }
+    }
+
+    /// Replaces all users at once. Requests that begin after this see the new ones.
+    pub fn replace(&self, users: Users) {
+        self.users.store(Arc::new(users));
+        self.revision.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns the users in force.
+    pub fn users(&self) -> Arc<Users> {
+        self.users.load_full()
+    }
+
+    /// Brings an identity up to date. Call it before each request: it costs one comparison unless the users were
+    /// replaced. A user who is gone, off, or without the credential has no rights then. Returns whether the users were
+    /// replaced.
+    #[inline]
+    pub fn refresh(&self, identity: &mut Identity) -> bool {
+        let revision = self.revision.load(Ordering::Acquire);
+        let is_outdated = identity.revision() != revision;
+        if is_outdated {
+            self.renew(identity, revision);
+        }
+        is_outdated
+    }
+
+    #[cold]
+    fn renew(&self, identity: &mut Identity, revision: u64) {
+        let users = self.users.load();
+        let user = identity.user().and_then(|user| users.still(&user.name, identity.credential())).map(Arc::clone);
+        identity.renew(user.as_ref(), revision);
+    }
+
+    /// Returns the identity of a client with these credentials if they were verified before.
+    pub fn recall(&self, given: &Given<'_>) -> Option<Identity> {
+        let revision = self.revision.load(Ordering::Acquire);
+        self.users.load().recall(given).map(|login| Identity::new(login, revision))
+    }
+
+    /// Returns the identity of a client that has to log in first.
+    pub fn unknown(&self) -> Identity {
+        Identity::unknown(self.revision.load(Ordering::Acquire))
+    }
+
+    /// Returns the identity of a client with a certificate with this name.
+    pub fn by_certificate(&self, name: &Arc<str>) -> Option<Identity> {
+        let revision = self.revision.load(Ordering::Acquire);
+        self.users.load().by_certificate(name).map(|login| Identity::new(login, revision))
+    }
+
+    /// Verifies credentials. The answer to a failing attempt takes longer, whether the user exists or not. The answer to
+    /// credentials that were verified before waits for nothing. Calls `failed` before the pause, which the client may not
+    /// wait for.
+    pub async fn log_in(&self, given: &Given<'_>, failed: impl FnOnce()) -> Option<Identity> {
+        // Read before the users: if they are replaced meanwhile, the identity is brought up to date at its first use.
+        let revision = self.revision.load(Ordering::Acquire);
+        let users = self.users.load_full();
+        match self.verify(&users, given).await {
+            Some(login) => Some(Identity::new(login, revision)),
+            None => {
+                failed();
+                // The semaphore is never closed.
+                let _pausing = self.pauses.acquire().await;
+                tokio::time::sleep(self.pause).await;
+                None
+            }
+        }
+    }
+
+    async fn verify(&self, users: &Arc<Users>, given: &Given<'_>) -> Option<Login> {
+        if let Some(login) = users.recall(given) {
+            return Some(login);
+        }
+        let check = match users.check_digests(given) {
+            Ok(login) => return Some(login),
+            Err(check) => check?,
+        };
+        let turn = Arc::clone(&self.checks).acquire_owned().await.ok()?;
+        // Many requests with the same credentials may have waited for their turn.
+        if let Some(login) = users.recall(given) {
+            return Some(login);
+        }
+        self.computed.inc_by(check.len() as u64);
+        let secret = given.secret().to_vec();
+        // The turn ends with the computation, even if the client is gone. Otherwise it ends after the result is remembered,
+        // so that the next one finds it.
+        let computing = spawn_blocking(move || (check.run(&secret), turn));
+        let (login, _turn) = computing.await.ok()?;
+        let login = login?;
+        users.remember(given, &login);
+        Some(login)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+use futures_util::FutureExt;
+
+use super::super::category::Category;
+use super::super::file::parse;
+use super::super::secret::{Digest, SlowHash};
+use super::*;
+use crate::metrics::Metrics;
+
+fn users(text: &str) -> Users {
+    Users::new(parse(text, "users.acl", false).unwrap().users).unwrap()
+}
+
+fn authority(text: &str) -> Authority {
+    let authority = Authority::new(users(text), Metrics::new().access.password_hashes.clone());
+    Authority { pause: Duration::ZERO, ..authority }
+}
+
+fn named<'a>(name: &'a str, password: &'a str) -> Given<'a> {
+    Given::User { name: name.as_bytes(), password: password.as_bytes() }
+}
+
+async fn name_of(authority: &Authority, given: Given<'_>) -> Option<String> {
+    authority.log_in(&given, || {}).await.and_then(|identity| identity.name().map(str::to_owned))
+}
+
+/// A hash that takes little time in a test.
+const CHEAP: &str = "$argon2id$v=19$m=8,t=1,p=1$";
+
+fn cheap(password: &str) -> String {
+    let params = argon2::Params::new(8, 1, 1, None).unwrap();
+    let hash = SlowHash::with_params(password.as_bytes(), params).unwrap().to_string();
+    assert!(hash.starts_with(CHEAP), "{hash}");
+    hash
+}
+
+fn digest(text: &str) -> String {
+    Digest::of(text.as_bytes()).to_word()
+}
+
+#[tokio::test]
+async fn users_log_in_with_each_of_their_credentials() {
+    let file = format!(
+        "user app on {} {} +@hit ~*\nuser out off {} {} ~*\nuser default on {} {} ~*\nuser c on cert:app.example ~*",
+        digest("token"),
+        cheap("slow"),
+        digest("t2"),
+        cheap("s2"),
+        digest("d"),
+        cheap("ds")
+    );
+    let authority = authority(&file);
+    for (given, expected) in [
+        (named("app", "token"), Some("app")),
+        (named("app", "slow"), Some("app")),
+        (named("app", "d"), None),
+        (named("app", ""), None),
+        (named("out", "t2"), None),
+        (named("out", "s2"), None),
+        (named("nobody", "token"), None),
+        (named("default", "d"), Some("default")),
+        (named("c", ""), None),
+        (Given::Password(b"d"), Some("default")),
+        (Given::Password(b"ds"), Some("default")),
+        (Given::Password(b"token"), None),
+        (Given::Token(b"token"), Some("app")),
+        (Given::Token(b"d"), Some("default")),
+        (Given::Token(b"ds"), Some("default")),
+        (Given::Token(b"t2"), None),
+        (Given::Token(b"slow"), None),
+        (Given::Token(&[b'x'; 513]), None),
+    ] {
+        for _ in 0..2 {
+            assert_eq!(name_of(&authority, given).await.as_deref(), expected, "{given:?}");
+        }
+        assert_eq!(authority.recall(&given).is_some(), expected.is_some(), "{given:?}");
+    }
+    let certificate =
+        |name: &str| authority.by_certificate(&name.into()).and_then(|identity| identity.name().map(str::to_owned));
+    assert_eq!((certificate("app.example").as_deref(), certificate("app")), (Some("c"), None));
+}
+
+#[tokio::test]
+async fn failing_attempts_do_the_same_work_for_known_and_unknown_users() {
+    let file = format!(
+        "user two on {} {} ~*\nuser one on {} ~*\nuser token on {} ~*\nuser out off {} ~*\nuser cert on cert:c ~*",
+        cheap("a"),
+        cheap("b"),
+        cheap("c"),
+        digest("t"),
+        cheap("d")
+    );
+    let authority = authority(&file);
+    for given in [
+        named("two", "wrong"),
+        named("one", "wrong"),
+        named("token", "wrong"),
+        named("out", "wrong"),
+        named("out", "d"),
+        named("cert", "wrong"),
+        named("nobody", "wrong"),
+        named("", ""),
+        named("default", "wrong"),
+        Given::Password(b"wrong"),
+        Given::Token(b"wrong"),
+    ] {
+        let before = authority.computed.get();
+        assert!(authority.log_in(&given, || {}).await.is_none());
+        assert_eq!(authority.computed.get() - before, 2, "{given:?}");
+        // Each one pauses.
+        let all = authority.pauses.acquire_many(MAX_PAUSES as u32).await.unwrap();
+        let attempt = authority.log_in(&given, || {});
+        let mut attempt = std::pin::pin!(attempt);
+        while authority.computed.get() - before < 4 || authority.checks.available_permits() < MAX_CHECKS {
+            assert!(futures_util::poll!(attempt.as_mut()).is_pending(), "{given:?}");
+            tokio::task::yield_now().await;
+        }
+        assert!(futures_util::poll!(attempt.as_mut()).is_pending(), "{given:?}");
+        drop(all);
+        assert!(attempt.await.is_none());
+    }
+}
+
+#[tokio::test]
+async fn verified_credentials_are_neither_computed_again_nor_delayed() {
+    let authority = authority(&format!("user app on {} ~*", cheap("slow")));
+    let logins = (0..50).map(|_| async { authority.log_in(&named("app", "slow"), || {}).await.is_some() });
+    assert!(futures_util::future::join_all(logins).await.into_iter().all(|is_in| is_in));
+    assert!(authority.computed.get() <= MAX_CHECKS as u64, "requests that waited found the result of the first");
+    // Failing attempts may occupy the threads and the pauses.
+    let _checks = authority.checks.acquire_many(MAX_CHECKS as u32).await.unwrap();
+    let _pauses = authority.pauses.acquire_many(MAX_PAUSES as u32).await.unwrap();
+    assert!(authority.log_in(&named("app", "slow"), || {}).now_or_never().flatten().is_some());
+    assert!(authority.log_in(&named("app", "wrong"), || {}).now_or_never().is_none(), "it waits");
+}
+
+#[tokio::test]
+async fn replaced_users_change_the_rights_of_identities_at_once() {
+    let (one, two, slow) = (digest("one"), digest("two"), cheap("slow"));
+    let authority = authority(&format!("user app on {one} {two} {slow} cert:c +@hit ~*"));
+    let given = [named("app", "one"), named("app", "two"), named("app", "slow")];
+    let mut identities = Vec::new();
+    for given in &given {
+        identities.push(authority.log_in(given, || {}).await.unwrap());
+    }
+    identities.push(authority.by_certificate(&"c".into()).unwrap());
+    let mut rights = |file: &str, category| -> Vec<bool> {
+        authority.replace(users(file));
+        assert!(given.iter().all(|given| authority.recall(given).is_none()), "nothing is remembered after a reload");
+        let refreshed = identities.iter_mut().map(|identity| {
+            authority.refresh(identity);
+            identity.may(category).is_ok()
+        });
+        refreshed.collect()
+    };
+    assert_eq!(rights(&format!("user app on {one} {slow} +@read ~*"), Category::Read), [true, false, true, false]);
+    assert_eq!(rights(&format!("user app on {one} {two} {slow} cert:c +@read ~*"), Category::Hit), [false; 4]);
+    assert_eq!(rights(&format!("user app on {one} {two} {slow} cert:c +@hit ~label:x"), Category::Hit), [true; 4]);
+    assert_eq!(rights(&format!("user app off {one} {two} {slow} cert:c +@hit ~*"), Category::Hit), [false; 4]);
+    assert_eq!(rights(&format!("user other on {one} {two} {slow} cert:c +@all ~*"), Category::Connection), [false; 4]);
+    assert!(identities.iter().all(|identity| !identity.is_admitted()));
+}
+
+#[test]
+fn identity_without_a_name_has_all_rights_or_none() {
+    let authority = authority("user a on +@all ~*");
+    let mut unknown = authority.unknown();
+    for category in Category::ALL {
+        assert!(Identity::OPEN.may(category).is_ok() && unknown.may(category).is_err());
+    }
+    assert!(!authority.refresh(&mut unknown));
+    authority.replace(users("user a on +@all ~*"));
+    assert!(authority.refresh(&mut unknown) && !authority.refresh(&mut unknown));
+    assert!(!unknown.is_admitted());
+}

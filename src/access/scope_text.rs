@@ -1,0 +1,43 @@
+//! The scope of a user, as the access file states it.
+
+use std::fmt;
+
+/// The rules and actors that a user may use. Patterns and fields are texts of the access file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ScopeText {
+    /// `~*`: everything, including buckets with the client's own limit. There is no other part then.
+    pub covers_everything: bool,
+    /// Patterns of `~label:PATTERN`. A rule is in scope if its label matches one of them. Rules without a label and
+    /// `[default]` are in scope only with the pattern `*`.
+    pub labels: Vec<String>,
+    /// Fields and values of `~actor:FIELD=VALUE&…`: the only actor in scope. Never empty.
+    pub actor: Option<Vec<(String, String)>>,
+}
+
+impl ScopeText {
+    /// Returns the scope that covers everything.
+    pub fn everything() -> Self {
+        Self { covers_everything: true, ..Self::default() }
+    }
+
+    /// Returns whether the scope covers nothing.
+    pub fn is_empty(&self) -> bool {
+        !self.covers_everything && self.labels.is_empty()
+    }
+}
+
+/// Writes the words of the access file.
+impl fmt::Display for ScopeText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut words = Vec::new();
+        if self.covers_everything {
+            words.push("~*".to_owned());
+        }
+        words.extend(self.labels.iter().map(|label| format!("~label:{label}")));
+        if let Some(actor) = &self.actor {
+            let mut fields = url::form_urlencoded::Serializer::new(String::new());
+            words.push(format!("~actor:{}", fields.extend_pairs(actor).finish()));
+        }
+        f.write_str(&words.join(" "))
+    }
+}

@@ -1,0 +1,83 @@
+//! Users: the rights that an access file gives, on every front; logins; reloads.
+
+mod categories;
+mod command_line;
+mod logins;
+mod pipelines;
+mod reload;
+
+use std::path::PathBuf;
+
+use base64_simd::STANDARD;
+use divvy::access::{Category, Digest};
+
+use crate::support::log::Log;
+use crate::support::{COMPAT_RULES, RespClient, Server, divvy, http};
+
+/// Text after the names of all users' passwords.
+const PASSWORD: &str = "'s password";
+
+/// Returns a line of an access file for a user whose password is its name and [`PASSWORD`].
+fn line(name: &str, words: &str) -> String {
+    format!("user {name} on {} {words}\n", Digest::of(password(name).as_bytes()).to_word())
+}
+
+fn password(name: &str) -> String {
+    format!("{name}{PASSWORD}")
+}
+
+/// Returns a line for a user with only this category, and everything in scope.
+fn only(category: Category) -> String {
+    line(category.name(), &format!("-@all +@{category} ~*"))
+}
+
+/// A server with an access file, which logs.
+struct Guarded {
+    dir: tempfile::TempDir,
+    log: Log,
+    server: Server,
+}
+
+impl Guarded {
+    fn start(file: &str, args: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("users.acl");
+        std::fs::write(&path, file).unwrap();
+        let mut command = divvy();
+        let log = Log::of(&mut command);
+        command.env("DIVVY_ACCESS_FILE", &path).env("RUST_LOG", "info");
+        let server = Server::start_as(&mut command, &[&[COMPAT_RULES, "--store", "memory"], args].concat());
+        Self { dir, log, server }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("users.acl")
+    }
+
+    /// Replaces the file, and waits until it has been loaded or refused, for the `count`th time.
+    fn reload(&self, file: &str, outcome: &str, count: usize) {
+        std::fs::write(self.path(), file).unwrap();
+        self.server.signal("-HUP");
+        self.log.await_count(count, outcome);
+    }
+
+    /// Connects over RESP as this user.
+    fn resp(&self, name: &str) -> RespClient {
+        let mut client = RespClient::connect(self.server.resp);
+        assert_eq!(client.command_of(&[b"AUTH", name.as_bytes(), password(name).as_bytes()]), "OK");
+        client
+    }
+
+    /// Sends a request over HTTP as this user, or without credentials. Returns the response.
+    fn http(&self, method: &str, path: &str, name: Option<&str>) -> http::Response {
+        let authorization = name.map(basic);
+        let headers = authorization.iter().map(|value| ("authorization", value.as_str()));
+        let headers: Vec<_> = headers.chain([("connection", "close")]).collect();
+        http::request(self.server.http, http::encode(method, path, &headers, b""))
+    }
+}
+
+/// Returns the header for HTTP's Basic authentication.
+fn basic(name: &str) -> String {
+    format!("Basic {}", STANDARD.encode_to_string(format!("{name}:{}", password(name))))
+}

@@ -1,0 +1,138 @@
+//! Changes of the access file while it is in force.
+
+use std::thread;
+
+use divvy::access::Category;
+
+use super::{Guarded, basic, line, only, password};
+use crate::support::http::{HttpClient, encode};
+use crate::support::{LineClient, RespClient, divvy};
+
+const IN_FORCE: &str = "the new users are in force";
+const NOT_LOADED: &str = "not loaded; the previous users stay in force";
+const HIT: &str = "DIVVY.HIT method=GET path=/status";
+
+#[test]
+fn file_is_loaded_as_a_whole_or_not_at_all() {
+    let guarded = Guarded::start(&line("app", "+@hit ~*"), &[]);
+    let mut app = guarded.resp("app");
+    guarded.reload(&(line("ann", "+@hit ~*") + "user app on +@nonsense\n"), NOT_LOADED, 1);
+    assert_eq!(app.command(HIT), "[1 999 60]");
+    let login = |name: &str| {
+        RespClient::connect(guarded.server.resp).command_of(&[b"AUTH", name.as_bytes(), password(name).as_bytes()])
+    };
+    assert!(login("ann").starts_with("-WRONGPASS"), "no part of the file is in force");
+    let problem = format!("{}:2: there is no category nonsense", guarded.path().display());
+    assert_eq!(guarded.log.count(&problem), 1);
+    let metrics = crate::support::http::get(guarded.server.http, "/metrics").body;
+    assert!(metrics.contains("\ndivvy_access_reloads_failed_total 1\n"));
+
+    guarded.reload(&line("app", "+@hit ~*"), "reloaded, unchanged", 1);
+    guarded.reload(&(line("ann", "+@hit ~*") + &line("app", "+@read ~*")), IN_FORCE, 1);
+    assert_eq!(login("ann"), "OK");
+    assert!(app.command(HIT).starts_with("-NOPERM"));
+    assert!(app.command("DIVVY.RULES").starts_with('['));
+}
+
+#[test]
+fn file_is_loaded_when_it_changes() {
+    let guarded = Guarded::start(&line("app", "+@hit ~*"), &[]);
+    std::fs::write(guarded.path(), line("app", "+@read ~*")).unwrap();
+    guarded.log.await_count(1, IN_FORCE);
+    assert!(guarded.resp("app").command(HIT).starts_with("-NOPERM"));
+}
+
+#[test]
+fn open_connections_lose_their_rights_at_once() {
+    let users = |app: &str, default: &str| line("app", app) + &line("default", default);
+    let guarded = Guarded::start(&users("+@hit ~*", "+@hit ~*"), &[]);
+    let mut resp = guarded.resp("app");
+    let mut line = LineClient::connect(guarded.server.line);
+    line.send(format!("AUTH {}\n", password("default")).as_bytes());
+    assert_eq!(line.read_line(), "OK\n");
+    let mut http = HttpClient::connect(guarded.server.http);
+    let authorization = basic("app");
+    let hit = encode("POST", "/v1/hit", &[("authorization", &authorization)], b"");
+    let status = |http: &mut HttpClient| {
+        http.send(&hit);
+        http.read_response().status
+    };
+    let mut states = |resp_expected: &str, line_expected: &str, http_expected: u16| {
+        let reply = resp.command(HIT);
+        assert!(reply.starts_with(resp_expected), "{reply}");
+        line.send(b"HIT method=GET path=/status\n");
+        let reply = line.read_line();
+        assert!(reply.starts_with(line_expected), "{reply}");
+        assert_eq!(status(&mut http), http_expected);
+    };
+    states("[1", "OK true", 415);
+    guarded.reload(&users("+@read ~*", "+@read ~*"), IN_FORCE, 1);
+    states("-NOPERM", "ERR unknown \"This user has no permission", 403);
+    guarded.reload(&users("+@hit ~*", "+@hit ~*"), IN_FORCE, 2);
+    states("[1", "OK true", 415);
+    // The passwords change.
+    let other = users("+@hit ~*", "+@hit ~*");
+    let changed = other.lines().map(|line| {
+        let (before, hash) = line.split_once('#').unwrap();
+        format!("{before}#{}{}\n", if hash.starts_with('0') { "1" } else { "0" }, &hash[1..])
+    });
+    guarded.reload(&changed.collect::<String>(), IN_FORCE, 3);
+    states("-NOAUTH", "ERR unauthenticated", 401);
+}
+
+#[test]
+fn transaction_is_checked_again_when_it_is_executed() {
+    let guarded = Guarded::start(&line("app", "+@hit +@read ~*"), &[]);
+    let mut app = guarded.resp("app");
+    assert_eq!(app.command("MULTI"), "OK");
+    for command in [HIT, "DIVVY.LIMIT GET default x", "PING", HIT] {
+        assert_eq!(app.command(command), "QUEUED");
+    }
+    guarded.reload(&line("app", "+@hit ~*"), IN_FORCE, 1);
+    let reply = app.command("EXEC");
+    let refused = "-NOPERM User app has no permissions to run the 'divvy.limit|get' command";
+    assert_eq!(reply, format!("[[1 999 60] {refused} PONG [1 998 60]]"));
+
+    app.command("MULTI");
+    app.command(HIT);
+    guarded.reload(&only(Category::Hit), IN_FORCE, 2);
+    assert_eq!(app.command("EXEC"), "-NOAUTH Authentication required.");
+}
+
+/// Clients send hits all the time. None that begins after the reload is served.
+#[test]
+fn rights_revoked_under_load_serve_no_later_request() {
+    let guarded = Guarded::start(&line("app", "+@hit ~*"), &[]);
+    let mut clients: Vec<_> = (0..8).map(|_| guarded.resp("app")).collect();
+    thread::scope(|scope| {
+        for client in &mut clients {
+            scope.spawn(move || {
+                // Until the rights are gone.
+                while client.command(HIT).starts_with('[') {}
+                for _ in 0..200 {
+                    let reply = client.command(HIT);
+                    assert!(reply.starts_with("-NOPERM"), "{reply}");
+                }
+            });
+        }
+        guarded.reload(&line("app", "-@all"), IN_FORCE, 1);
+        let reply = guarded.resp("app").command(HIT);
+        assert!(reply.starts_with("-NOPERM"), "{reply}");
+    });
+}
+
+#[test]
+fn server_does_not_start_with_a_mistake_in_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("users.acl");
+    for (text, what) in [(Some("user app\n"), "neither on nor off"), (None, "cannot read the file")] {
+        if let Some(text) = text {
+            std::fs::write(&path, text).unwrap();
+        } else {
+            std::fs::remove_file(&path).unwrap();
+        }
+        let output = divvy().args(["serve", "--store", "memory", "--access-file"]).arg(&path).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && message.contains(what), "{message}");
+    }
+}
