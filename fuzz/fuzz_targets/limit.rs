@@ -21,7 +21,7 @@ pub fn read_limit(input: &mut Unstructured) -> Result<Limit> {
 }
 
 fn valid_limit(input: &mut Unstructured) -> Result<std::result::Result<Limit, InvalidLimit>> {
-    let kind = input.int_in_range(0..=6_u8)?;
+    let kind = input.int_in_range(0..=7_u8)?;
     let (credits, other, time_ns) = (read_number(input)?, read_number(input)?, read_number(input)?);
     let seconds = u32::try_from(time_ns / 1_000_000_000).unwrap_or(u32::MAX);
     Ok(match kind {
@@ -56,6 +56,7 @@ pub fn read_ask(input: &mut Unstructured) -> Result<Ask> {
         3 => Ask::Charge { cost },
         4 => Ask::Refund { cost },
         5 => Ask::Drain { cost, strict },
+        6 => Ask::Show,
         _ => Ask::Replay { cost, strict },
     })
 }

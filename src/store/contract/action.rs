@@ -61,7 +61,7 @@ impl Action {
 
     /// Whether only the store can answer it, and no policy may.
     pub(in crate::store) fn needs_store(self) -> bool {
-        self.is_settlement() || self.is_about_reservation()
+        self.is_settlement() || self.is_about_reservation() || self.ask() == Some(Ask::Show)
     }
 
     /// Whether the bucket may have more left after it than before.
