@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
-pub use self::admin::{counters, limits};
+pub use self::admin::{counters, limits, status};
 pub use self::apply::MAX_PART;
 use self::apply::{Applying, applied};
 pub use self::error::{ErrorClass, LimiterError, Remedy};

@@ -3,6 +3,7 @@
 //! Translates command lines into calls, and errors into messages and exit codes. Contains no policy.
 
 mod access;
+mod actor;
 mod address;
 mod backup;
 #[cfg(feature = "bench")]
@@ -78,6 +79,7 @@ enum Command {
     Stats(stats::StatsArgs),
     /// List or forget the counters of a rule on a running server
     Counters(counters::CountersArgs),
+    Actor(actor::ActorArgs),
     /// Set, show, delete or list limits of single actors on a running server
     Limit(limit::LimitArgs),
     /// Back up the counters of a running server
@@ -131,6 +133,7 @@ impl Cli {
             Command::Convert(args) => convert::run(args),
             Command::Stats(args) => stats::run(args),
             Command::Counters(args) => counters::run(args),
+            Command::Actor(args) => actor::run(&args),
             Command::Limit(args) => limit::run(args),
             Command::Backup(args) => backup::run(args),
             Command::Restore(args) => restore::run(args),

@@ -4,3 +4,4 @@ pub mod counters;
 mod error;
 pub mod limits;
 mod rule_name;
+pub mod status;

@@ -4,6 +4,7 @@
 //! matching does not grow with their number. Nothing here reads files, counts hits or depends on a store.
 
 mod actor;
+mod actor_rules;
 pub mod bypass;
 mod cost;
 pub mod diff;

@@ -5,7 +5,7 @@ use crate::limiter::policy::{Bucket, Policy};
 use crate::rules::{Operation, Rule, header};
 
 /// Characters of a name that an error repeats. A client may have sent a very long one.
-const SHOWN: usize = 200;
+pub(super) const SHOWN: usize = 200;
 
 /// The name of a rule.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,7 @@
 
 use super::error::CommandError;
 use super::kinds::Command;
-use super::{bucket, counters, limits, parse, reservations};
+use super::{bucket, counters, limits, parse, reservations, status};
 use crate::protocol::resp::Arguments;
 
 /// Parses the arguments after a command's name and its subcommand's. Their number has been checked.
@@ -265,6 +265,15 @@ pub static COMMANDS: &[Spec] = &[
         group: "divvy",
         summary: "Forgets a rule's counters, one page at a time: the next cursor, and the number of forgotten counters.",
         parse: counters::forget,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "divvy.status",
+        arity: -2,
+        flags: &["readonly"],
+        group: "divvy",
+        summary: "Shows an actor's counters, one page at a time: the next cursor; for each rule, what the actor has used and has left.",
+        parse: status::parse,
         ..Spec::USUAL
     },
     Spec {

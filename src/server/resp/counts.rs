@@ -22,6 +22,7 @@ pub fn kind(request: Arguments, command: &Result<Command, CommandError>) -> Requ
         Command::Rules => RequestKind::Rules,
         Command::Tokens(_) | Command::Session(_) | Command::Throttle(_) => RequestKind::Bucket,
         Command::Counters(_) | Command::ForgetCounters(_) => RequestKind::Counters,
+        Command::Status(_) => RequestKind::Status,
         Command::SetLimit { .. } | Command::GetLimit(_) | Command::RemoveLimit(_) | Command::ListLimits(_) => {
             RequestKind::Limits
         }

@@ -9,6 +9,7 @@ use super::counts;
 use super::info::RespState;
 use super::limit::{self, LimitTarget};
 use super::operate::{self, CounterQuery};
+use super::status::{self, StatusQuery};
 use crate::protocol::command::{Command, CommandError};
 use crate::protocol::resp::{ReplyWriter, Version};
 use crate::server::net::memory::BudgetExceeded;
@@ -81,6 +82,13 @@ fn reply(shared: &Arc<RespState>, version: Version, command: Command<'_>) -> Res
             let query = CounterQuery::new(&ask, max_pairs)?;
             Box::pin(async move {
                 operate::forget(&limiter, &query, &mut ReplyWriter::new(&mut bytes, version)).await;
+                bytes
+            })
+        }
+        Command::Status(ask) => {
+            let query = StatusQuery::new(&ask, max_pairs)?;
+            Box::pin(async move {
+                status::show(&limiter, &query, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
             })
         }

@@ -25,6 +25,7 @@ mod reservations;
 mod rules;
 mod settlement;
 mod state;
+mod status;
 mod whole_number;
 
 use std::sync::Arc;
@@ -69,6 +70,7 @@ fn inspection_routes() -> Vec<Route> {
         ("/v1/explain", RequestKind::Explain, post(explain::explain)),
         ("/v1/rules", RequestKind::Rules, get(rules::rules)),
         ("/v1/counters", RequestKind::Counters, get(counters::list).delete(counters::forget)),
+        ("/v1/status", RequestKind::Status, get(status::status)),
         ("/v1/limits", RequestKind::Limits, get(limits::get).put(limits::set).delete(limits::remove)),
     ]
 }
