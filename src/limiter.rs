@@ -12,7 +12,6 @@ mod plan;
 mod policy;
 mod refusal;
 mod report;
-mod scope;
 mod sealing;
 mod verdict;
 
@@ -20,7 +19,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
-pub use self::admin::{counters, limits, rules};
+pub use self::admin::{counters, limits, rules, status};
 pub use self::apply::MAX_PART;
 use self::apply::{Applying, applied};
 pub use self::error::{ErrorClass, LimiterError, Remedy};
@@ -35,12 +34,12 @@ pub use self::plan::{
 pub use self::policy::{CounterNames, Policy};
 pub use self::refusal::{Refusal, RefusedMember};
 pub use self::report::{Applied, Report, Reserved, Settled, Standing, lasting_seconds};
-pub use self::scope::Scope;
 pub use self::verdict::Verdict;
 pub use crate::algorithm::{Limit, Outcome, Resolution};
 use crate::calendar::Calendar;
 use crate::clock::{Clock, Timestamp};
 use crate::metrics::{Metric, Metrics};
+pub use crate::rules::Scope;
 pub use crate::store::key::Space;
 use crate::store::{Backend, ENTRY_WEIGHT, Store};
 pub use crate::store::{Origin, StoreError};

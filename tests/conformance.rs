@@ -392,6 +392,7 @@ fn any_sequence_agrees_with_the_bare_algorithms(open: &dyn Fn() -> StoreFixture)
     let action = prop_oneof![
         4 => (0u64..4).prop_map(|cost| Action::Ask(Ask::Take { cost })),
         1 => (0u64..4).prop_map(|cost| Action::Ask(Ask::Look { cost })),
+        2 => Just(Action::Ask(Ask::Show)),
         1 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Overdraw { cost })),
         1 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Charge { cost })),
         2 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Refund { cost })),
@@ -464,6 +465,7 @@ fn once() -> impl Strategy<Value = Action> {
 /// reservations take leases.
 fn named(bucket: String, limit: Limit, action: Action, id: u8) -> (String, Limit, Action) {
     match (action, limit) {
+        (Action::Ask(Ask::Show), _) => (bucket, limit, action),
         (Action::Reservation(_), Limit::SlidingLog(_))
         | (Action::Ask(_) | Action::Idempotent { .. }, Limit::Concurrency(_)) => (bucket, limit, LOOK),
         (Action::Reservation(_) | Action::Idempotent { .. }, _) => (format!("{bucket}#{id}"), limit, action),

@@ -102,6 +102,7 @@ mod full {
     pub mod sockets;
     pub mod stacks;
     pub mod statsd;
+    pub mod status;
     pub mod storms;
     pub mod subcommands;
     pub mod tls;

@@ -101,6 +101,7 @@ impl Step {
         let reserve = ReservationAsk::Reserve { credits: cost.max(1), ttl_seconds };
         match self.kind {
             0..=2 => Action::Ask(Ask::Take { cost }),
+            3 if cost == 0 => Action::Ask(Ask::Show),
             3 => Action::Ask(Ask::Look { cost }),
             4 | 5 => Action::Ask(Ask::Drain { cost, strict: false }),
             6 => Action::Ask(Ask::Drain { cost, strict: true }),

@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use super::category::{Categories, Category};
 use super::credentials::Credential;
-use super::scope_text::ScopeText;
-use super::user::User;
+use super::users::ActiveUser;
 use super::verified::Login;
+use crate::rules::Scope;
 
 /// A client's identity. It is valid for one version of the users: see [`super::Authority::refresh`].
 #[derive(Debug, Clone)]
 pub struct Identity {
     /// `None` for a client without a name.
-    user: Option<Arc<User>>,
+    user: Option<Arc<ActiveUser>>,
     credential: Credential,
     rights: Categories,
+    scope: Scope,
     revision: u64,
 }
 
@@ -25,14 +26,22 @@ pub struct Forbidden(pub Category);
 
 impl Identity {
     /// The identity of a client without a name that may do everything.
-    pub const OPEN: Self = Self { user: None, credential: Credential::None, rights: Categories::ALL, revision: 0 };
+    pub const OPEN: Self = Self {
+        user: None,
+        credential: Credential::None,
+        rights: Categories::ALL,
+        scope: Scope::EVERYTHING,
+        revision: 0,
+    };
 
     pub(super) fn new(Login { user, credential }: Login, revision: u64) -> Self {
-        Self { rights: user.rights(), user: Some(user), credential, revision }
+        let (rights, scope) = (user.rights(), user.compiled_scope().clone());
+        Self { user: Some(user), credential, rights, scope, revision }
     }
 
     pub(super) fn unknown(revision: u64) -> Self {
-        Self { user: None, credential: Credential::None, rights: Categories::NONE, revision }
+        let (rights, scope) = (Categories::NONE, Scope::nothing());
+        Self { user: None, credential: Credential::None, rights, scope, revision }
     }
 
     /// Checks whether the client may send a request of this category. All fronts call this before a request is planned.
@@ -55,12 +64,13 @@ impl Identity {
         self.user.as_ref().map(|user| &*user.name)
     }
 
-    /// Returns the scope of the user; `None` if everything is in scope.
-    pub fn scope(&self) -> Option<&ScopeText> {
-        self.user.as_ref().filter(|user| user.is_scoped()).map(|user| &user.scope)
+    /// Returns the rules and the actor that the client may use.
+    #[inline]
+    pub fn scope(&self) -> &Scope {
+        &self.scope
     }
 
-    pub(super) fn user(&self) -> Option<&Arc<User>> {
+    pub(super) fn user(&self) -> Option<&Arc<ActiveUser>> {
         self.user.as_ref()
     }
 
@@ -73,9 +83,10 @@ impl Identity {
     }
 
     /// Takes over the user's state in this version of the users. Without one, the client has no rights anymore.
-    pub(super) fn renew(&mut self, user: Option<&Arc<User>>, revision: u64) {
+    pub(super) fn renew(&mut self, user: Option<&Arc<ActiveUser>>, revision: u64) {
         self.revision = revision;
         self.rights = user.map_or(Categories::NONE, |user| user.rights());
+        self.scope = user.map_or_else(Scope::nothing, |user| user.compiled_scope().clone());
         if let Some(user) = user {
             self.user = Some(Arc::clone(user));
         }

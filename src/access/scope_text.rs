@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::rules::Scope;
+
 /// The rules and actors that a user may use. Patterns and fields are texts of the access file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ScopeText {
@@ -18,6 +20,15 @@ impl ScopeText {
     /// Returns the scope that covers everything.
     pub fn everything() -> Self {
         Self { covers_everything: true, ..Self::default() }
+    }
+
+    /// Compiles the scope.
+    pub fn compile(&self) -> Scope {
+        if self.covers_everything {
+            return Scope::EVERYTHING;
+        }
+        let actor = self.actor.iter().flatten().map(|(field, value)| (field.as_str(), value.as_str()));
+        Scope::new(self.labels.iter().map(String::as_str), actor)
     }
 
     /// Returns whether the scope covers nothing.

@@ -1,19 +1,47 @@
 //! The users in force, as one value that a reload replaces.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use super::credentials::{Credential, Given};
 use super::secret::{Digest, MAX_PASSWORD_BYTES, SlowHash};
 use super::user::{DEFAULT_USER, User};
 use super::verified::{Login, Verified};
+use crate::rules::Scope;
+
+/// A user in force, with its compiled scope.
+#[derive(Debug)]
+pub struct ActiveUser {
+    user: User,
+    scope: Scope,
+}
+
+impl ActiveUser {
+    pub(super) fn new(user: User) -> Self {
+        Self { scope: user.scope.compile(), user }
+    }
+
+    /// Returns the compiled scope, which all clients of the user share.
+    pub fn compiled_scope(&self) -> &Scope {
+        &self.scope
+    }
+}
+
+impl Deref for ActiveUser {
+    type Target = User;
+
+    fn deref(&self) -> &User {
+        &self.user
+    }
+}
 
 /// The users of one version of the access file, and of `--requirepass`.
 #[derive(Debug)]
 pub struct Users {
-    by_name: HashMap<Arc<str>, Arc<User>>,
-    by_digest: HashMap<Digest, Arc<User>>,
-    by_certificate: HashMap<Arc<str>, Arc<User>>,
+    by_name: HashMap<Arc<str>, Arc<ActiveUser>>,
+    by_digest: HashMap<Digest, Arc<ActiveUser>>,
+    by_certificate: HashMap<Arc<str>, Arc<ActiveUser>>,
     /// Hashes of unknown passwords, as many as the greatest number of argon2id hashes of a user. Each failing attempt
     /// checks so many hashes, whether the user exists or not.
     decoys: Vec<Arc<SlowHash>>,
@@ -26,7 +54,7 @@ pub struct SlowCheck {
     /// The hashes of the user, and decoys.
     hashes: Vec<Arc<SlowHash>>,
     /// The user, and the number of its own hashes, which come first.
-    candidate: Option<(Arc<User>, usize)>,
+    candidate: Option<(Arc<ActiveUser>, usize)>,
 }
 
 impl Users {
@@ -37,7 +65,7 @@ impl Users {
     pub fn new(users: impl IntoIterator<Item = User>) -> Result<Self, String> {
         let (mut by_name, mut by_digest, mut by_certificate) = (HashMap::new(), HashMap::new(), HashMap::new());
         for user in users {
-            let user = Arc::new(user);
+            let user = Arc::new(ActiveUser::new(user));
             by_digest.extend(user.digests.iter().map(|digest| (*digest, Arc::clone(&user))));
             by_certificate.extend(user.certificates.iter().map(|name| (Arc::clone(name), Arc::clone(&user))));
             by_name.insert(Arc::clone(&user.name), user);
@@ -47,12 +75,12 @@ impl Users {
     }
 
     /// Returns the user with this name, even if it is off.
-    pub fn user(&self, name: &[u8]) -> Option<&Arc<User>> {
+    pub fn user(&self, name: &[u8]) -> Option<&Arc<ActiveUser>> {
         self.by_name.get(std::str::from_utf8(name).ok()?)
     }
 
     /// Returns all users, by name.
-    pub fn sorted(&self) -> Vec<&Arc<User>> {
+    pub fn sorted(&self) -> Vec<&Arc<ActiveUser>> {
         let mut users: Vec<_> = self.by_name.values().collect();
         users.sort_by(|a, b| a.name.cmp(&b.name));
         users
@@ -65,7 +93,7 @@ impl Users {
     }
 
     /// Returns the user with this name, if it is on and still has the credential.
-    pub fn still(&self, name: &str, credential: &Credential) -> Option<&Arc<User>> {
+    pub fn still(&self, name: &str, credential: &Credential) -> Option<&Arc<ActiveUser>> {
         let user = self.by_name.get(name).filter(|user| user.is_on)?;
         let has_credential = match credential {
             Credential::None => false,
@@ -100,7 +128,7 @@ impl Users {
         Err(self.slow_check(candidate))
     }
 
-    fn slow_check(&self, candidate: Option<&Arc<User>>) -> Option<SlowCheck> {
+    fn slow_check(&self, candidate: Option<&Arc<ActiveUser>>) -> Option<SlowCheck> {
         if self.decoys.is_empty() {
             return None;
         }
@@ -142,7 +170,7 @@ fn has_digest(user: &User, digest: &Digest) -> bool {
 }
 
 /// Returns as many decoys as the greatest number of argon2id hashes of a user, each with the greatest cost.
-fn decoys<'a>(users: impl Iterator<Item = &'a Arc<User>> + Clone) -> Result<Vec<Arc<SlowHash>>, String> {
+fn decoys<'a>(users: impl Iterator<Item = &'a Arc<ActiveUser>> + Clone) -> Result<Vec<Arc<SlowHash>>, String> {
     let count = users.clone().map(|user| user.slow_hashes.len()).max().unwrap_or(0);
     let work = |hash: &&SlowHash| u64::from(hash.cost().0) * u64::from(hash.cost().1);
     let Some(costliest) = users.flat_map(|user| &user.slow_hashes).max_by_key(work) else { return Ok(Vec::new()) };

@@ -8,7 +8,7 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 use super::credentials::{Credential, Given};
-use super::user::User;
+use super::users::ActiveUser;
 
 /// Maximum number of remembered credentials. Only those of users of the file are remembered.
 const MAX_REMEMBERED: usize = 16 * 1024;
@@ -18,7 +18,7 @@ const KEY_BYTES: usize = 16;
 /// A successful login.
 #[derive(Debug, Clone)]
 pub struct Login {
-    pub user: Arc<User>,
+    pub user: Arc<ActiveUser>,
     pub credential: Credential,
 }
 
@@ -80,11 +80,12 @@ impl std::fmt::Debug for Verified {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::User;
 
     #[test]
     fn only_equal_credentials_are_remembered() {
         let verified = Verified::new();
-        let login = Login { user: Arc::new(User::unrestricted()), credential: Credential::None };
+        let login = Login { user: Arc::new(ActiveUser::new(User::unrestricted())), credential: Credential::None };
         verified.insert(&Given::User { name: b"ab", password: b"c" }, &login);
         assert!(verified.get(&Given::User { name: b"ab", password: b"c" }).is_some());
         for other in [

@@ -10,6 +10,9 @@ pub enum Ask {
         /// Credits that must be left.
         cost: u64,
     },
+    /// Reports the bucket as it is. Takes nothing, and is always granted. `before` in the outcome is the number of
+    /// reserved credits.
+    Show,
     /// Takes `cost` credits, all or none. A cost of 0 is always granted.
     Take {
         /// Credits to take.
@@ -57,7 +60,7 @@ impl Ask {
         match self {
             Ask::Look { cost } | Ask::Take { cost } => cost,
             Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 1,
-            Ask::Refund { .. } => 0,
+            Ask::Show | Ask::Refund { .. } => 0,
         }
     }
 }
@@ -67,7 +70,7 @@ impl Ask {
 pub struct Outcome {
     /// Whether the ask was granted.
     pub allowed: bool,
-    /// Credits left before the ask.
+    /// Credits left before the ask. [`Ask::Show`] reports the reserved credits here.
     pub before: u64,
     /// Credits left after the ask.
     pub left: u64,

@@ -50,6 +50,11 @@ pub(super) trait Algorithm: Sized {
         left.saturating_add(1)
     }
 
+    /// Returns the credits that are reserved in a state that was advanced to the present.
+    fn reserved(&self, _state: &Self::State) -> u64 {
+        0
+    }
+
     /// Returns the end of the window, if all credits come back at once then. Otherwise returns `None`.
     fn window_end(&self, _state: &Self::State) -> Option<Timestamp> {
         None
@@ -109,7 +114,7 @@ pub(super) fn decide<A: Algorithm>(
     at: Timestamp,
 ) -> (Outcome, Option<A::State>) {
     let Present { mut state, at, pulled_back } = present(limit, stored, at);
-    let before = limit.left(&state, at);
+    let before = if ask == Ask::Show { limit.reserved(&state) } else { limit.left(&state, at) };
     let mut changed = pulled_back;
     if let Ask::Refund { cost } = ask {
         let used = state.clone();
@@ -121,7 +126,7 @@ pub(super) fn decide<A: Algorithm>(
         Ask::Take { cost } | Ask::Overdraw { cost } if is_allowed => cost,
         Ask::Charge { cost } => cost,
         Ask::Drain { cost, .. } | Ask::Replay { cost, .. } => cost.min(before),
-        Ask::Look { .. } | Ask::Take { .. } | Ask::Overdraw { .. } | Ask::Refund { .. } => 0,
+        Ask::Look { .. } | Ask::Show | Ask::Take { .. } | Ask::Overdraw { .. } | Ask::Refund { .. } => 0,
     };
     if taken > 0 {
         limit.take(&mut state, taken, at);

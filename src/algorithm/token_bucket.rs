@@ -138,9 +138,12 @@ impl Algorithm for TokenBucket {
                 let state = stored.map_or_else(|| self.fresh(at), |state| self.advanced(*state, at));
                 (Present { state, at, pulled_back: false }, cost, strict)
             }
-            Ask::Look { .. } | Ask::Take { .. } | Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Refund { .. } => {
-                return decide::decide(self, stored.copied(), ask, at);
-            }
+            Ask::Look { .. }
+            | Ask::Show
+            | Ask::Take { .. }
+            | Ask::Overdraw { .. }
+            | Ask::Charge { .. }
+            | Ask::Refund { .. } => return decide::decide(self, stored.copied(), ask, at),
         };
         let before = self.left(&found, at);
         let drained = self.drained(found, cost, strict, at);

@@ -4,6 +4,7 @@
 //! limits.
 
 mod access;
+mod actor;
 mod address;
 mod backup;
 #[cfg(feature = "bench")]
@@ -83,6 +84,7 @@ enum Command {
     Stats(stats::StatsArgs),
     /// List or forget the counters of a rule on a running server
     Counters(counters::CountersArgs),
+    Actor(actor::ActorArgs),
     /// Set, show, delete or list limits of single actors on a running server
     Limit(limit::LimitArgs),
     /// Back up the counters of a running server
@@ -137,6 +139,7 @@ impl Cli {
             Command::Convert(args) => convert::run(args),
             Command::Stats(args) => stats::run(args),
             Command::Counters(args) => counters::run(args),
+            Command::Actor(args) => actor::run(&args),
             Command::Limit(args) => limit::run(args),
             Command::Backup(args) => backup::run(args),
             Command::Restore(args) => restore::run(args),

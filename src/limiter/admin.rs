@@ -6,3 +6,4 @@ mod error;
 pub mod limits;
 mod rule_name;
 pub mod rules;
+pub mod status;

@@ -33,6 +33,8 @@ pub enum RequestKind {
     Rules,
     /// Lists counters, or forgets listed ones.
     Counters,
+    /// Shows the counters of one actor.
+    Status,
     /// Reads or changes limits of single actors.
     Limits,
     /// A command with its own limit: `RL.*`, `CL.THROTTLE`.
@@ -47,7 +49,7 @@ pub enum RequestKind {
 
 impl RequestKind {
     /// All kinds. Counters are looked up by position, so the order is the order of declaration.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Hit,
         Self::Peek,
         Self::Charge,
@@ -60,6 +62,7 @@ impl RequestKind {
         Self::Explain,
         Self::Rules,
         Self::Counters,
+        Self::Status,
         Self::Limits,
         Self::Bucket,
         Self::Connection,
@@ -81,6 +84,7 @@ impl RequestKind {
             Self::Explain => "explain",
             Self::Rules => "rules",
             Self::Counters => "counters",
+            Self::Status => "status",
             Self::Limits => "limits",
             Self::Bucket => "bucket",
             Self::Connection => "connection",

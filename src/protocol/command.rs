@@ -18,10 +18,11 @@ mod pairs;
 mod parse;
 mod question;
 mod reservations;
+mod status;
 mod suggestion;
 pub mod table;
 
-pub use ask::{AclAsk, BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk, START};
+pub use ask::{AclAsk, BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk, START, StatusAsk};
 pub use error::CommandError;
 pub use kinds::{ClientFilter, Command, Credentials, Hello, LibraryInfo, ReplyMode};
 pub use lookup::CommandMatch;

@@ -4,6 +4,7 @@
 //! matching does not grow with their number. Nothing here reads files, counts hits or depends on a store.
 
 mod actor;
+mod actor_rules;
 pub mod bypass;
 mod cost;
 pub mod diff;
@@ -25,6 +26,7 @@ mod rule_bits;
 mod rule_name;
 mod ruleset;
 mod ruleset_error;
+mod scope;
 mod seconds;
 mod setting;
 pub(crate) mod setting_name;
@@ -45,5 +47,6 @@ pub use rule::{MAX_STACK, MatchPolicy, NO_COST_FIELD, Overrun, Rule, header};
 pub use rule_name::DEFAULT_RULE;
 pub use ruleset::{Matches, RuleSet, Scratch};
 pub use ruleset_error::RuleSetError;
+pub use scope::{ResolvedScope, Scope};
 pub use seconds::Seconds;
 pub use setting::{NamedSetting, SettingValue};

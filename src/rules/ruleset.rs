@@ -1,6 +1,7 @@
 //! The compiled rules: which of them apply to an operation, in order.
 
 use std::iter::FusedIterator;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::matcher::{INDEXED_KEYS, Matcher, Selection};
 use super::ruleset_error::RuleSetError;
@@ -14,6 +15,7 @@ use super::{MatchPolicy, Operation, Rule, rule_bits};
 pub struct RuleSet {
     rules: Vec<Rule>,
     matcher: Matcher,
+    number: u64,
 }
 
 /// Working space for matching, reused from request to request so that a match allocates nothing.
@@ -32,8 +34,15 @@ impl RuleSet {
         if u32::try_from(rules.len()).is_err() {
             return Err(RuleSetError::TooManyRules);
         }
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
         let matcher = Matcher::new(&rules, INDEXED_KEYS)?;
-        Ok(Self { rules, matcher })
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(Self { rules, matcher, number })
+    }
+
+    /// Returns the set's number, which no other set of this process has. The default one has the number 0.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// Returns the rules in their order of precedence.
@@ -195,7 +204,7 @@ mod tests {
             rules in rules_strategy(150), operations in prop::collection::vec(values_strategy(), 1..20), indexed in 0..4_usize
         ) {
             let matcher = Matcher::new(&rules, indexed).unwrap();
-            let rules = RuleSet { rules, matcher };
+            let rules = RuleSet { rules, matcher, number: 0 };
             let mut scratch = Scratch::default();
             for values in operations {
                 let operation = values.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();

@@ -20,7 +20,7 @@ use super::net::stream::{AnswerToOthers, Stream};
 use super::wrong_port::Protocol;
 use crate::access::{Category, Forbidden, Given};
 use crate::clock::ceil_seconds;
-use crate::limiter::{Intent, Limiter, PlanBuilder, Report, Scope};
+use crate::limiter::{Intent, Limiter, PlanBuilder, Report};
 use crate::metrics::{Bound, Errors, FrontRequests, RequestKind, RequestTally};
 use crate::protocol::line::{
     ErrorCode, LineDecoder, RequestError, parse_auth, parse_request, write_error, write_verdict, write_welcome,
@@ -173,7 +173,7 @@ impl Session for LineSession {
         let output = &mut *output.bytes;
         let mut work: Box<Work> = pool::take();
         let Work { builder, operation, replies } = &mut *work;
-        self.limiter.begin(builder, &Scope::EVERYTHING);
+        self.limiter.begin(builder, self.gate.identity().scope());
         let mut owed = 0;
         let (next, too_long) = loop {
             if replies.len() == MAX_BATCH
@@ -205,6 +205,7 @@ impl Session for LineSession {
                     };
                     let reply = match request {
                         Ok(()) => {
+                            builder.set_scope(self.gate.identity().scope());
                             builder.add(operation, Intent::Hit, None);
                             Reply::Verdict
                         }

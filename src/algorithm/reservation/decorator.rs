@@ -85,6 +85,10 @@ impl<A: Algorithm> Algorithm for Decorator<'_, A> {
         self.0.credits_at_reset(left)
     }
 
+    fn reserved(&self, (_, groups): &Self::State) -> u64 {
+        groups.credits()
+    }
+
     fn window_end(&self, (base, _): &Self::State) -> Option<Timestamp> {
         self.0.window_end(base)
     }

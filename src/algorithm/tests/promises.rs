@@ -64,7 +64,7 @@ proptest! {
         let wanted = match ask {
             Ask::Look { cost } | Ask::Take { cost } => cost,
             Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 1,
-            Ask::Refund { .. } => 0,
+            Ask::Show | Ask::Refund { .. } => 0,
         };
         prop_assert_eq!(outcome.retry_ns.is_some(), !outcome.allowed && wanted <= limit.capacity());
         if let Some(retry_ns) = outcome.retry_ns {

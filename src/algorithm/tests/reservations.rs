@@ -49,6 +49,7 @@ fn ordinary_step() -> impl Strategy<Value = Step> {
         1 => (0..15u64).prop_map(|cost| Step::Ask(Ask::Charge { cost })),
         1 => (0..15u64).prop_map(|cost| Step::Ask(Ask::Refund { cost })),
         1 => (0..15u64).prop_map(|cost| Step::Ask(Ask::Look { cost })),
+        1 => Just(Step::Ask(Ask::Show)),
         6 => (name.clone(), 1..8u64, 1..40u32)
             .prop_map(|(name, credits, ttl_seconds)| Step::Reserve { name, credits, ttl_seconds }),
         4 => (name.clone(), 0..12u64).prop_map(|(name, cost)| Step::Commit { name, cost }),
@@ -180,10 +181,11 @@ impl Both {
                 let outcome = self.bucket.ask(ask, self.at);
                 let takes = match ask {
                     Ask::Take { .. } | Ask::Overdraw { .. } => ask.wanted() <= left,
-                    Ask::Look { .. } => false,
+                    Ask::Look { .. } | Ask::Show => false,
                     _ => true,
                 };
-                prop_assert_eq!((outcome.before, outcome.allowed), (left, ask.wanted() <= left), "{:?}", ask);
+                let before = if ask == Ask::Show { self.aside() } else { left };
+                prop_assert_eq!((outcome.before, outcome.allowed), (before, ask.wanted() <= left), "{:?}", ask);
                 if takes {
                     let ask =
                         if let Ask::Take { cost } | Ask::Overdraw { cost } = ask { Ask::Charge { cost } } else { ask };

@@ -10,9 +10,8 @@ use crate::algorithm::Limit;
 use crate::limiter::Limiter;
 use crate::limiter::policy::Bucket;
 use crate::limiter::refusal::Refusal;
-use crate::limiter::scope::Scope;
 use crate::limiter::verdict::Verdict;
-use crate::rules::Rule;
+use crate::rules::{Rule, Scope};
 use crate::store::listing::SHOW;
 use crate::store::{Action, Batch, ListedBucket, Listing, Outcomes, Page, Store, StoreError, outcome_at};
 

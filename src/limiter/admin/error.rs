@@ -23,6 +23,8 @@ pub enum AdminError {
     NoSuchOperation(String),
     #[error("more than one rule has the operation '{0}'; give them labels, and name the rule by its label")]
     AmbiguousOperation(String),
+    #[error("no rule counts by exactly {0}")]
+    NoRuleCountsBy(String),
     #[error("rule '{0}' counts nothing: it allows everything or denies everything")]
     Uncounted(String),
     #[error("rule '{rule}' has one counter for all: the actor must be empty")]
@@ -46,7 +48,7 @@ pub enum AdminError {
 impl LimiterError for AdminError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::NoSuchName(_) | Self::NoSuchOperation(_) => ErrorClass::NotFound,
+            Self::NoSuchName(_) | Self::NoSuchOperation(_) | Self::NoRuleCountsBy(_) => ErrorClass::NotFound,
             Self::NoActors { .. } | Self::OtherActor { .. } => ErrorClass::UnsuitableRule,
             Self::Unlabeled(_)
             | Self::AmbiguousOperation(_)
@@ -62,7 +64,7 @@ impl LimiterError for AdminError {
 
     fn remedy(&self) -> Option<Remedy> {
         match self {
-            Self::NoSuchName(_) => Some(Remedy::ListRules),
+            Self::NoSuchName(_) | Self::NoRuleCountsBy(_) => Some(Remedy::ListRules),
             Self::Full { .. } => Some(Remedy::RaiseMaxActorLimits),
             Self::Refused(refusal) => refusal.remedy(),
             _ => None,

@@ -3,7 +3,7 @@
 //!
 //! A limit is stored before it is in force, and is in force before it is acknowledged.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -16,11 +16,10 @@ use super::rule_name::{RuleName, lasting_name};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::limiter::Limiter;
 pub use crate::limiter::policy::LimitFilter;
-use crate::limiter::policy::{ActorLimits, Cursor, Policy};
+use crate::limiter::policy::{ActorLimits, Cursor, Policy, labels};
 use crate::limiter::refusal::Refusal;
-use crate::limiter::scope::Scope;
 use crate::metrics::Metric;
-use crate::rules::{ActorFields, Rule, Settings};
+use crate::rules::{ActorFields, Rule, Scope, Settings};
 use crate::store::{ActorLimit, LimitChange, LimitCursor, Store, StoreError};
 
 /// A server that has not followed the store for longer reads all limits again, because the store may have forgotten
@@ -161,7 +160,7 @@ impl Limiter {
             RuleName::Name(rule).find(policy)?;
         }
         let now = self.now();
-        let is_in_scope = scope.limit_filter(policy.as_deref());
+        let is_in_scope = filter_by(scope, policy.as_deref());
         let (found, next) = self.limits.memory.page(of, is_in_scope, cursor.as_ref(), count, now);
         let listed = found.into_iter().filter_map(|LimitChange { rule, actor, limit }| {
             Some(ListedLimit::new(rule, actor, limit?, policy.as_deref(), now))
@@ -306,6 +305,15 @@ impl Limiter {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Returns a filter by a scope for limits of actors, by the label and the actor of each.
+fn filter_by(scope: &Scope, policy: Option<&Policy>) -> impl Fn(&str, &str) -> bool {
+    let rules = policy.map_or(&[][..], |policy| policy.rules.rules());
+    let in_scope = labels(rules).zip(rules).filter(|(_, rule)| scope.covers(Some(rule), None, None));
+    let own: HashMap<_, _> =
+        in_scope.filter_map(|(label, rule)| Some((label?.to_owned(), scope.own_actor(rule)?))).collect();
+    move |label, actor| own.get(label).is_some_and(|own| own == actor) || scope.covers(None, Some(label), None)
 }
 
 /// Returns the actor in the form that hits give it, for a limit of the rule with this label.

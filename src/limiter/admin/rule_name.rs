@@ -3,11 +3,10 @@
 use super::error::AdminError;
 use crate::limiter::policy::{Bucket, Policy};
 use crate::limiter::refusal::Refusal;
-use crate::limiter::scope::Scope;
-use crate::rules::{Operation, Rule, header};
+use crate::rules::{Operation, Rule, Scope, header};
 
 /// Maximum number of characters of a name that an error repeats. A client may have sent a very long one.
-const SHOWN: usize = 200;
+pub(super) const SHOWN: usize = 200;
 
 /// The name of a rule.
 #[derive(Debug, Clone, Copy)]

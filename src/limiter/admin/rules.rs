@@ -3,9 +3,8 @@
 use crate::limiter::Limiter;
 use crate::limiter::policy::Policy;
 use crate::limiter::refusal::Refusal;
-use crate::limiter::scope::Scope;
 use crate::rules::explain::{Explanation, explain};
-use crate::rules::{Operation, Rule};
+use crate::rules::{Operation, Rule, Scope};
 
 impl Limiter {
     /// Explains how the rules in force answer the operation. Leaves out rules that do not match and are out of scope.
@@ -14,7 +13,7 @@ impl Limiter {
     /// When there are no rules, and when one that matches is out of scope.
     pub fn explain(&self, operation: &Operation, scope: &Scope) -> Result<Explanation, Refusal> {
         let (policy, now) = (self.policy().ok_or(Refusal::NoRules)?, self.now());
-        let plan_scope = scope.under(Some(&policy));
+        let plan_scope = scope.resolve(&policy.rules);
         let is_out_of_scope = |index| plan_scope.as_ref().is_some_and(|scope| !scope.covers(index, operation));
         let mut explanation = explain(policy.rules(), operation, |index| policy.own_credits(index, operation, now));
         let mut rules = policy.rules().rules().iter().enumerate().take(explanation.rules.len());

@@ -12,8 +12,7 @@ use crate::algorithm::{Ask, Limit, Outcome};
 use crate::clock::Timestamp;
 use crate::limiter::policy::Policy;
 use crate::limiter::refusal::Refusal;
-use crate::limiter::scope::{PlanScope, Scope};
-use crate::rules::{Operation, Scratch};
+use crate::rules::{Operation, ResolvedScope, RuleSet, Scope, Scratch};
 use crate::store::key::{self, Prefix, Space};
 use crate::store::{Action, Origin};
 
@@ -23,7 +22,7 @@ pub struct PlanBuilder {
     pub(super) plan: Plan,
     origin: Option<Origin>,
     /// The scope of the user, unless it covers everything.
-    pub(super) scope: Option<PlanScope>,
+    pub(super) scope: Option<ResolvedScope>,
     /// The group that is being formed.
     pub(super) group: Option<Box<OpenGroup>>,
     /// The idempotency key of the requests that are being added.
@@ -49,7 +48,7 @@ impl PlanBuilder {
         max_reservation_ttl: u32,
         has_seal: bool,
     ) {
-        self.scope = scope.under(policy.as_ref());
+        self.scope = resolve(scope, policy.as_deref());
         self.plan.begin(policy, now);
         self.plan.batch.origin = self.origin;
         self.group = None;
@@ -73,6 +72,14 @@ impl PlanBuilder {
     pub fn reuse(&mut self, plan: impl Into<Plan>) {
         self.plan = plan.into();
         self.release();
+    }
+
+    /// Sets the scope of the requests that follow: their user may be another one, or have another scope.
+    #[inline]
+    pub fn set_scope(&mut self, scope: &Scope) {
+        if !scope.is_resolved_as(self.scope.as_ref()) {
+            self.scope = resolve(scope, self.plan.policy.as_deref());
+        }
     }
 
     /// Drops the plan's requests and rules, because an idle builder must not keep replaced rules in memory.
@@ -182,5 +189,13 @@ impl PlanBuilder {
     /// Adds a request that was refused before it reached the plan.
     pub fn add_refused(&mut self, refusal: impl Into<Refusal>) {
         self.plan.requests.push(Request::Refused(refusal.into()));
+    }
+}
+
+/// Returns the scope under the rules of a plan.
+fn resolve(scope: &Scope, policy: Option<&Policy>) -> Option<ResolvedScope> {
+    match policy {
+        Some(policy) => scope.resolve(&policy.rules),
+        None => scope.resolve(&RuleSet::default()),
     }
 }

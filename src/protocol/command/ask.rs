@@ -56,6 +56,17 @@ pub enum NamedRule<'a> {
     Operation(Pairs<'a>),
 }
 
+/// A request for the status of an actor: `field=value… [CURSOR cursor] [COUNT count]`.
+#[derive(Debug, Clone, Copy)]
+pub struct StatusAsk<'a> {
+    /// The fields of the actor, with their values.
+    pub actor: Pairs<'a>,
+    /// `None`: from the start.
+    pub cursor: Option<&'a str>,
+    /// Wanted size of the page, at least 1. `None` for the default.
+    pub count: Option<usize>,
+}
+
 /// A request for the limit of an actor: `rule actor`.
 #[derive(Debug, Clone, Copy)]
 pub struct LimitAsk<'a> {

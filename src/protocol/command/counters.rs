@@ -26,15 +26,15 @@ fn ask(arguments: Arguments<'_>) -> Result<CountersAsk<'_>, CommandError> {
         0 => (NamedRule::Name(text(arguments.get(0).unwrap_or_default())?), 1),
         _ => (NamedRule::Operation(Pairs(arguments.first(pairs))), pairs),
     };
-    let options = Options { filter: b"ACTOR", unknown: CommandError::not_an_option };
+    let options = Options { filter: Some(b"ACTOR"), unknown: CommandError::not_an_option };
     let ListOptions { filter: actor, cursor, count } = options.read(arguments.skip(named_by))?;
     Ok(CountersAsk { rule, actor, cursor, count })
 }
 
 /// The options of commands that list: a filter, a cursor, and a count.
 pub(super) struct Options {
-    /// Name of the filter's option.
-    pub filter: &'static [u8],
+    /// Name of the filter's option, if there is one.
+    pub filter: Option<&'static [u8]>,
     /// Returns the error for an unknown option.
     pub unknown: fn(&[u8]) -> CommandError,
 }
@@ -57,7 +57,7 @@ impl Options {
             let unknown = || (self.unknown)(option);
             let value = words.next().ok_or_else(unknown)?;
             let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
-            if is(self.filter) && given.filter.is_none() {
+            if self.filter.is_some_and(is) && given.filter.is_none() {
                 given.filter = Some(text(value)?);
             } else if is(b"CURSOR") && given.cursor.is_none() {
                 given.cursor = Some(text(value)?);

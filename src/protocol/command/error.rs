@@ -74,6 +74,15 @@ pub enum CommandError {
         /// The option, truncated.
         argument: String,
     },
+    /// `DIVVY.STATUS` has an unknown or repeated option, or one without a value.
+    #[error(
+        "ERR '{argument}' is not an option here; DIVVY.STATUS takes field=value pairs, then CURSOR and COUNT, each once and \
+         with its value"
+    )]
+    NotAStatusOption {
+        /// The option, truncated.
+        argument: String,
+    },
     /// A `DIVVY.LIMIT` subcommand has an unknown or repeated option.
     #[error(
         "ERR '{argument}' is not an option here; DIVVY.LIMIT SET takes EX, and LIST takes RULE, CURSOR and COUNT, each once"
@@ -200,6 +209,10 @@ impl CommandError {
 
     pub(super) fn not_an_option(argument: &[u8]) -> Self {
         Self::NotAnOption { argument: echo(argument, MAX_ECHOED) }
+    }
+
+    pub(super) fn not_a_status_option(argument: &[u8]) -> Self {
+        Self::NotAStatusOption { argument: echo(argument, MAX_ECHOED) }
     }
 
     pub(super) fn not_a_limit_option(argument: &[u8]) -> Self {

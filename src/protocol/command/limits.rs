@@ -38,7 +38,7 @@ fn of(arguments: Arguments<'_>) -> Result<LimitAsk<'_>, CommandError> {
 
 /// Parses `[RULE rule] [CURSOR cursor] [COUNT count]`.
 pub(super) fn list(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
-    let options = Options { filter: b"RULE", unknown: CommandError::not_a_limit_option };
+    let options = Options { filter: Some(b"RULE"), unknown: CommandError::not_a_limit_option };
     let ListOptions { filter: rule, cursor, count } = options.read(arguments)?;
     Ok(Command::ListLimits(LimitsAsk { rule, cursor, count }))
 }

@@ -6,7 +6,7 @@ use super::ask::AclAsk;
 use super::error::CommandError;
 use super::kinds::Command;
 use super::pairs::Pairs;
-use super::{acl, bucket, counters, limits, parse, reservations};
+use super::{acl, bucket, counters, limits, parse, reservations, status};
 use crate::access::Category;
 use crate::metrics::RequestKind;
 use crate::protocol::resp::Arguments;
@@ -298,6 +298,16 @@ pub static COMMANDS: &[Spec] = &[
         summary: "Forgets a rule's counters, one page at a time: the next cursor, and the number of forgotten counters.",
         parse: counters::forget,
         ..Spec::usual(Category::Forget)
+    },
+    Spec {
+        name: "divvy.status",
+        kind: RequestKind::Status,
+        arity: -2,
+        flags: &["readonly"],
+        group: "divvy",
+        summary: "Shows an actor's counters, one page at a time: the next cursor; for each rule, what the actor has used and has left.",
+        parse: status::parse,
+        ..Spec::usual(Category::Read)
     },
     Spec {
         name: "divvy.limit",

@@ -3,7 +3,7 @@
 //!
 //! A future that answers a request over HTTP or gRPC runs in the [`scope`] of its connection.
 
-use std::cell::OnceCell;
+use std::cell::RefCell;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,8 +17,8 @@ struct RequestOrigin {
     address: Origin,
     /// Name in the client's certificate.
     certificate: Option<Arc<str>>,
-    /// Set once the request has passed a guard. Stays empty on open routes.
-    identity: OnceCell<Identity>,
+    /// Set when the request passes a guard.
+    identity: RefCell<Identity>,
 }
 
 tokio::task_local! {
@@ -40,7 +40,7 @@ pub fn scope<F: Future>(
     certificate: Option<Arc<str>>,
     answering: F,
 ) -> impl Future<Output = F::Output> {
-    let origin = RequestOrigin { address: for_address(peer), certificate, identity: OnceCell::new() };
+    let origin = RequestOrigin { address: for_address(peer), certificate, identity: RefCell::new(Identity::OPEN) };
     ORIGIN.scope(origin, answering)
 }
 
@@ -51,14 +51,24 @@ pub fn certificate() -> Option<Arc<str>> {
 
 /// Sets the identity of the client in scope.
 pub fn identify(identity: Identity) {
-    // A request passes one guard.
-    let _ = ORIGIN.try_with(|origin| origin.identity.set(identity));
+    let _ = ORIGIN.try_with(|origin| origin.identity.replace(identity));
 }
 
-/// Begins a plan for the client in scope. See [`Limiter::begin`].
+/// Returns the rules and the actor that the client in scope may use.
+pub fn user_scope() -> Scope {
+    ORIGIN.try_with(|origin| origin.identity.borrow().scope().clone()).unwrap_or_else(|_| Scope::nothing())
+}
+
+/// Begins a plan for the client in scope, within the scope of its user. See [`Limiter::begin`].
 pub fn begin(limiter: &Limiter, builder: &mut PlanBuilder) {
-    limiter.begin(builder, &Scope::EVERYTHING);
-    builder.set_origin(ORIGIN.try_with(|origin| origin.address).ok());
+    let begun = ORIGIN.try_with(|origin| {
+        limiter.begin(builder, origin.identity.borrow().scope());
+        builder.set_origin(Some(origin.address));
+    });
+    if begun.is_err() {
+        limiter.begin(builder, &Scope::nothing());
+        builder.set_origin(None);
+    }
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub fn write(client: &Client, ask: AclAsk<'_>, reply: &mut ReplyWriter) {
             }
         },
         AclAsk::GetUser(name) => match client.gate.guard() {
-            Some(guard) => write_user(guard.authority().users().user(name).map(|user| &**user), reply),
+            Some(guard) => write_user(guard.authority().users().user(name).map(|user| &***user), reply),
             None => write_user(Some(&User::unrestricted()).filter(|user| user.name.as_bytes() == name), reply),
         },
     }

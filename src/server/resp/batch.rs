@@ -101,14 +101,15 @@ impl Batch {
             + self.replies.capacity() * size_of::<PendingReply>()
     }
 
-    /// Sets the time and the rules at the first request: the rules of [`Batch::pin`], or those in force.
-    fn begin(&mut self, limiter: &Limiter) {
+    /// Sets the time and the rules at the first request: the rules of [`Batch::pin`], or those in force. Sets the scope
+    /// at each request, because the user may have changed.
+    fn begin(&mut self, limiter: &Limiter, scope: &Scope) {
         if std::mem::replace(&mut self.is_begun, true) {
-            return;
+            return self.builder.set_scope(scope);
         }
         match &self.pinned {
-            Some(policy) => limiter.begin_under(&mut self.builder, Some(Arc::clone(policy)), &Scope::EVERYTHING),
-            None => limiter.begin(&mut self.builder, &Scope::EVERYTHING),
+            Some(policy) => limiter.begin_under(&mut self.builder, Some(Arc::clone(policy)), scope),
+            None => limiter.begin(&mut self.builder, scope),
         }
     }
 
@@ -128,17 +129,18 @@ impl Batch {
         self.pin(None);
     }
 
-    /// Adds a command, or returns it if it does not belong in a batch. The reply is in this version of the protocol. A
+    /// Adds a command of a user with this scope, or returns it if it does not belong in a batch. The reply is in this version of the protocol. A
     /// muted command gets no reply.
     pub fn push<'a>(
         &mut self,
         command: Command<'a>,
         limiter: &Limiter,
+        scope: &Scope,
         max_pairs: usize,
         version: Version,
         is_muted: bool,
     ) -> Result<Option<Command<'a>>, CommandError> {
-        self.begin(limiter);
+        self.begin(limiter, scope);
         let reply = match command {
             Command::Hit(request) => self.push_priced(request, Intent::Hit, max_pairs)?,
             Command::Peek(request) => self.push_priced(request, Intent::Peek, max_pairs)?,

@@ -3,6 +3,7 @@
 use super::clients::{Profile, Registration};
 use super::info::REDIS_VERSION;
 use crate::access::{DEFAULT_USER, Given};
+use crate::limiter::Scope;
 use crate::protocol::command::{Command, CommandMatch, Credentials, Hello, LibraryInfo, ReplyMode};
 use crate::protocol::resp::{ReplyWriter, Version};
 use crate::server::net::auth::Gate;
@@ -148,6 +149,12 @@ impl Client {
         }
         self.record_user();
         Ok(())
+    }
+
+    /// Returns the rules and the actor that the client may use.
+    #[inline]
+    pub fn scope(&self) -> &Scope {
+        self.gate.identity().scope()
     }
 
     /// Returns the error for a command that the client may not send.

@@ -5,10 +5,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::client::Client;
 use super::counts;
 use super::info::RespState;
 use super::limit::{self, LimitTarget};
 use super::operate::{self, CounterQuery};
+use super::status::{self, StatusQuery};
 use crate::protocol::command::{Command, CommandError};
 use crate::protocol::resp::{ReplyWriter, Version};
 use crate::server::net::memory::BudgetExceeded;
@@ -24,10 +26,11 @@ type Reply = Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
 /// There is no memory for the replies in `output`.
 pub async fn answer(
     shared: &Arc<RespState>,
-    version: Version,
+    client: &Client,
     command: Command<'_>,
     output: &mut Output<'_>,
 ) -> Result<NextStep, BudgetExceeded> {
+    let version = client.version;
     output.account()?;
     let slot = tokio::select! {
         biased;
@@ -35,7 +38,7 @@ pub async fn answer(
         () = output.client_left() => return Ok(NextStep::Close),
     };
     let start = output.bytes.len();
-    match reply(shared, version, command) {
+    match reply(shared, client, command) {
         Ok(reply) => match slot.run(reply).await {
             Ok(reply) => output.bytes.extend_from_slice(&reply),
             Err(error) => ReplyWriter::new(output.bytes, version).error(format_args!("ERR {error}")),
@@ -64,7 +67,8 @@ async fn take_slot(slots: &WorkSlots, command: &Command<'_>) -> WorkSlot {
 ///
 /// # Errors
 /// The arguments are invalid.
-fn reply(shared: &Arc<RespState>, version: Version, command: Command<'_>) -> Result<Reply, CommandError> {
+fn reply(shared: &Arc<RespState>, client: &Client, command: Command<'_>) -> Result<Reply, CommandError> {
+    let (version, scope) = (client.version, client.scope().clone());
     let shared = Arc::clone(shared);
     let limiter = Arc::clone(&shared.limiter);
     let max_pairs = shared.limits.max_pairs;
@@ -73,14 +77,21 @@ fn reply(shared: &Arc<RespState>, version: Version, command: Command<'_>) -> Res
         Command::Counters(ask) => {
             let query = CounterQuery::new(&ask, max_pairs)?;
             Box::pin(async move {
-                operate::list(&limiter, &query, &mut ReplyWriter::new(&mut bytes, version)).await;
+                operate::list(&limiter, &query, &scope, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
             })
         }
         Command::ForgetCounters(ask) => {
             let query = CounterQuery::new(&ask, max_pairs)?;
             Box::pin(async move {
-                operate::forget(&limiter, &query, &mut ReplyWriter::new(&mut bytes, version)).await;
+                operate::forget(&limiter, &query, &scope, &mut ReplyWriter::new(&mut bytes, version)).await;
+                bytes
+            })
+        }
+        Command::Status(ask) => {
+            let query = StatusQuery::new(&ask, max_pairs)?;
+            Box::pin(async move {
+                status::show(&limiter, &query, &scope, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
             })
         }
@@ -94,23 +105,23 @@ fn reply(shared: &Arc<RespState>, version: Version, command: Command<'_>) -> Res
         Command::SetLimit { of, credits, seconds } => {
             let of = LimitTarget::from(of);
             Box::pin(async move {
-                limit::set(&limiter, &of, credits, seconds, &mut ReplyWriter::new(&mut bytes, version)).await;
+                limit::set(&limiter, &of, credits, seconds, &scope, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
             })
         }
         Command::RemoveLimit(of) => {
             let of = LimitTarget::from(of);
             Box::pin(async move {
-                limit::remove(&limiter, &of, &mut ReplyWriter::new(&mut bytes, version)).await;
+                limit::remove(&limiter, &of, &scope, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
             })
         }
         Command::GetLimit(of) => {
-            limit::get(&limiter, &of.into(), &mut ReplyWriter::new(&mut bytes, version));
+            limit::get(&limiter, &of.into(), &scope, &mut ReplyWriter::new(&mut bytes, version));
             Box::pin(std::future::ready(bytes))
         }
         Command::ListLimits(ask) => {
-            limit::list(&limiter, &ask.into(), &mut ReplyWriter::new(&mut bytes, version));
+            limit::list(&limiter, &ask.into(), &scope, &mut ReplyWriter::new(&mut bytes, version));
             Box::pin(std::future::ready(bytes))
         }
         Command::Info(sections) => {

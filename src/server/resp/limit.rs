@@ -40,16 +40,23 @@ impl From<LimitsAsk<'_>> for LimitQuery {
     }
 }
 
-pub async fn set(limiter: &Limiter, of: &LimitTarget, credits: u64, seconds: Option<u64>, reply: &mut ReplyWriter<'_>) {
-    match limiter.set_limit(&of.rule, &of.actor, credits, seconds.map(Duration::from_secs), &Scope::EVERYTHING).await {
+pub async fn set(
+    limiter: &Limiter,
+    of: &LimitTarget,
+    credits: u64,
+    seconds: Option<u64>,
+    scope: &Scope,
+    reply: &mut ReplyWriter<'_>,
+) {
+    match limiter.set_limit(&of.rule, &of.actor, credits, seconds.map(Duration::from_secs), scope).await {
         Ok(()) => reply.simple("OK"),
         Err(error) => write_limiter_error(&error, reply),
     }
 }
 
 /// Writes a limit's credits and the seconds until it expires, or -1 for never. Writes null if there is no limit.
-pub fn get(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter<'_>) {
-    match limiter.limit_of(&of.rule, &of.actor, &Scope::EVERYTHING) {
+pub fn get(limiter: &Limiter, of: &LimitTarget, scope: &Scope, reply: &mut ReplyWriter<'_>) {
+    match limiter.limit_of(&of.rule, &of.actor, scope) {
         Ok(None) => reply.null(),
         Ok(Some(limit)) => {
             reply.array(2);
@@ -61,8 +68,8 @@ pub fn get(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter<'_>) {
 }
 
 /// Removes a limit. Writes 1, or 0 if there was no limit.
-pub async fn remove(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter<'_>) {
-    match limiter.remove_limit(&of.rule, &of.actor, &Scope::EVERYTHING).await {
+pub async fn remove(limiter: &Limiter, of: &LimitTarget, scope: &Scope, reply: &mut ReplyWriter<'_>) {
+    match limiter.remove_limit(&of.rule, &of.actor, scope).await {
         Ok(was_there) => reply.unsigned(u64::from(was_there)),
         Err(error) => write_limiter_error(&error, reply),
     }
@@ -70,9 +77,9 @@ pub async fn remove(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter
 
 /// Writes the cursor of the next page. For each limit, writes its rule, actor, credits, the seconds until it expires,
 /// and whether it is an orphan.
-pub fn list(limiter: &Limiter, query: &LimitQuery, reply: &mut ReplyWriter<'_>) {
+pub fn list(limiter: &Limiter, query: &LimitQuery, scope: &Scope, reply: &mut ReplyWriter<'_>) {
     let of = LimitFilter { rule: query.rule.as_deref(), actor: None };
-    match limiter.limits(of, query.cursor.as_deref(), query.count, &Scope::EVERYTHING) {
+    match limiter.limits(of, query.cursor.as_deref(), query.count, scope) {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
             reply.array(2);

@@ -7,6 +7,7 @@
 //! | [`unbatched`] | commands that are answered alone: about the connection, the rules, the server |
 //! | [`large`] | commands that take long or have long replies: they wait for a work slot |
 //! | [`operate`], [`limit`] | operators' commands about counters, and about limits of single actors |
+//! | [`status`] | the counters of one actor |
 //! | [`multi`], [`transaction`] | `MULTI`, `EXEC` and the requests between them |
 //! | [`acl`] | `ACL`: the users, as clients see them |
 //! | [`client`], [`clients`] | one client's state; all clients, for `CLIENT LIST` |
@@ -25,6 +26,7 @@ mod multi;
 mod operate;
 mod reservations;
 mod session;
+mod status;
 mod transaction;
 mod unbatched;
 

@@ -55,8 +55,8 @@ impl CounterQuery {
 
 /// Writes the cursor of the next page. For each counter, writes its actor, the credits left and the seconds until its
 /// reset.
-pub async fn list(limiter: &Limiter, query: &CounterQuery, reply: &mut ReplyWriter<'_>) {
-    match limiter.counters(query.counters(), &Scope::EVERYTHING).await {
+pub async fn list(limiter: &Limiter, query: &CounterQuery, scope: &Scope, reply: &mut ReplyWriter<'_>) {
+    match limiter.counters(query.counters(), scope).await {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
             reply.array(2);
@@ -73,8 +73,8 @@ pub async fn list(limiter: &Limiter, query: &CounterQuery, reply: &mut ReplyWrit
 }
 
 /// Writes the cursor of the next page, and the number of forgotten counters.
-pub async fn forget(limiter: &Limiter, query: &CounterQuery, reply: &mut ReplyWriter<'_>) {
-    match limiter.forget_counters(query.counters(), &Scope::EVERYTHING).await {
+pub async fn forget(limiter: &Limiter, query: &CounterQuery, scope: &Scope, reply: &mut ReplyWriter<'_>) {
+    match limiter.forget_counters(query.counters(), scope).await {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
             reply.array(2);

@@ -226,9 +226,9 @@ impl RespSession {
             return Ok(NextStep::Read);
         }
         tally.count(counts::kind(request, row, &command));
-        let alone = match command
-            .and_then(|command| batch.push(command, &shared.limiter, shared.limits.max_pairs, client.version, is_muted))
-        {
+        let alone = match command.and_then(|command| {
+            batch.push(command, &shared.limiter, client.scope(), shared.limits.max_pairs, client.version, is_muted)
+        }) {
             Ok(None) => return Ok(NextStep::Read),
             Ok(Some(command)) => Ok(command),
             Err(error) => Err(error),
@@ -320,7 +320,9 @@ impl RespSession {
             }
             let command = found.and_then(|found| Command::parse_as(found, request));
             tally.count(counts::kind(request, row, &command));
-            match command.and_then(|command| batch.push(command, limiter, limits.max_pairs, client.version, is_muted)) {
+            match command.and_then(|command| {
+                batch.push(command, limiter, client.scope(), limits.max_pairs, client.version, is_muted)
+            }) {
                 Ok(None) => {}
                 Ok(Some(command)) if command.is_about_connection() => {
                     let is_muted = is_exec_muted || (is_muted && !command.ends_silence());

@@ -45,14 +45,14 @@ pub async fn answer_alone(
     let start = output.bytes.len();
     let mut reply = ReplyWriter::new(output.bytes, client.version);
     match command {
-        Command::Explain(pairs) => write_explanation(shared, batch, pairs, &mut reply),
-        Command::Rules => write_rules(&shared.limiter, &mut reply),
+        Command::Explain(pairs) => write_explanation(shared, client.scope(), batch, pairs, &mut reply),
+        Command::Rules => write_rules(&shared.limiter, client.scope(), &mut reply),
         Command::ConfigGet(patterns) => shared.write_settings(patterns, &mut reply),
         Command::Time => shared.write_time(&mut reply),
         Command::Role => write_role(&mut reply),
         Command::Acl(ask) => acl::write(client, ask, &mut reply),
         Command::Describe(question) => describe::write(&mut reply, question),
-        command => return large::answer(shared, client.version, command, output).await,
+        command => return large::answer(shared, client, command, output).await,
     }
     counts::count_error_reply(&shared.limiter.metrics().errors, output.bytes, start);
     Ok(NextStep::Read)
@@ -67,11 +67,11 @@ fn write_role(reply: &mut ReplyWriter) {
 }
 
 /// Writes a line for each rule up to the one that answers.
-fn write_explanation(shared: &RespState, batch: &mut Batch, pairs: Pairs, reply: &mut ReplyWriter) {
+fn write_explanation(shared: &RespState, scope: &Scope, batch: &mut Batch, pairs: Pairs, reply: &mut ReplyWriter) {
     if let Err(error) = pairs.read_into(&mut batch.operation, shared.limits.max_pairs) {
         return reply.error(error);
     }
-    match shared.limiter.explain(&batch.operation, &Scope::EVERYTHING) {
+    match shared.limiter.explain(&batch.operation, scope) {
         Err(error) => write_limiter_error(&error, reply),
         Ok(explanation) => {
             reply.array(explanation.rules.len());
@@ -82,10 +82,10 @@ fn write_explanation(shared: &RespState, batch: &mut Batch, pairs: Pairs, reply:
     }
 }
 
-/// Writes a map for each rule: its settings, without those that were not given, and its name.
-fn write_rules(limiter: &Limiter, reply: &mut ReplyWriter) {
+/// Writes a map for each rule in scope: its settings, without those that were not given, and its name.
+fn write_rules(limiter: &Limiter, scope: &Scope, reply: &mut ReplyWriter) {
     let Some(policy) = limiter.policy() else { return write_limiter_error(&Refusal::NoRules, reply) };
-    let rules: Vec<_> = listed(&policy, &Scope::EVERYTHING).collect();
+    let rules: Vec<_> = listed(&policy, scope).collect();
     reply.array(rules.len());
     for (index, rule) in rules {
         let settings = rule.describe();

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Acquire, Ord
 use super::{Bounds, WhenFull};
 use crate::algorithm::Outcome;
 use crate::metrics::Metric;
-use crate::store::contract::{Entry, StoreError};
+use crate::store::contract::{Entry, SHOW, StoreError};
 
 /// Percentage of the bound above which the store searches for expired counters.
 const SWEEP_AT_PERCENT: i64 = 90;
@@ -99,7 +99,7 @@ impl CounterBudget {
     /// Returns the policy's answer for a counter that does not exist. Returns `None` if there is room for it, or the
     /// entry creates no counter.
     pub fn refusal(&self, entry: &Entry) -> Option<Result<Outcome, StoreError>> {
-        (self.is_full() && !entry.action.gives_back()).then(|| self.refuse(entry))
+        (self.is_full() && !entry.action.gives_back() && entry.action != SHOW).then(|| self.refuse(entry))
     }
 
     /// Returns the policy's answer, or an error if no policy may answer.
@@ -229,6 +229,7 @@ mod tests {
         assert!(budget.refusal(&entry(TAKE)).unwrap().is_err());
         assert!(budget.refusal(&entry(LOOK)).unwrap().is_err(), "a peek gets the answer of a hit");
         assert!(budget.refusal(&entry(Action::Forget)).is_none());
+        assert!(budget.refusal(&entry(SHOW)).is_none());
         budget.forget();
         assert!(budget.refusal(&entry(TAKE)).is_none());
         assert_eq!(budget.refused.load(Relaxed), 2);

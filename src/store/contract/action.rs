@@ -63,7 +63,7 @@ impl Action {
 
     /// Returns whether only the store may answer the action, and no policy.
     pub(in crate::store) fn needs_store(self) -> bool {
-        self.is_settlement() || self.is_about_reservation()
+        self.is_settlement() || self.is_about_reservation() || self.ask() == Some(Ask::Show)
     }
 
     /// Returns whether the bucket may have more credits left after the action than before.

@@ -40,12 +40,12 @@ pub struct Page {
 pub struct ListedBucket {
     /// The part of its key after the prefix.
     pub actor: Vec<u8>,
-    /// The outcome of a look with a cost of 0.
+    /// The outcome of [`SHOW`].
     pub outcome: Outcome,
 }
 
-/// The action that shows a bucket without changing it.
-pub const SHOW: Action = Action::Ask(Ask::Look { cost: 0 });
+/// The action that shows a bucket without changing it. Only the store answers it.
+pub const SHOW: Action = Action::Ask(Ask::Show);
 
 impl Listing {
     /// Returns the key after which the page begins. `None` if it begins at the prefix.

@@ -101,6 +101,17 @@ for method in ("GET", "DELETE"):
     drive(SERVED, method, "/v1/counters?rule=default", 400)
     drive(SERVED, method, "/v1/counters?rule=x", 404)
     drive(RULELESS, method, "/v1/counters?rule=x", 500)
+
+status = drive(SERVED, "GET", "/v1/status?user=ann", 200).json()
+assert status["rules"] and status["next"] is None, status
+assert drive(SERVED, "GET", "/v1/status?user=nobody", 200).json() == {"rules": [], "next": None}
+assert drive(SERVED, "GET", "/v1/status?user=nobody&count=1", 200).json()["next"]
+drive(SERVED, "GET", "/v1/status", 400)
+drive(SERVED, "GET", "/v1/status?user=ann&cursor=x", 400)
+drive(SERVED, "GET", "/v1/status?nothing=ann", 404)
+drive(RULELESS, "GET", "/v1/status?user=ann", 500)
+drive(LOCKED, "GET", "/v1/status?user=ann", 401)
+
 for path in ("/v1/rules", "/openapi.json", "/healthz", "/readyz", "/metrics"):
     drive(SERVED, "GET", path, 200)
 

@@ -12,9 +12,9 @@ use super::json::Json;
 use super::query;
 use super::state::Api;
 use crate::clock::ceil_seconds;
-use crate::limiter::Scope;
 use crate::limiter::counters::{CountersOf, DEFAULT_PAGE, MAX_PAGE, RuleName};
 use crate::server::http::problem::Problem;
+use crate::server::net::origin;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,11 +51,8 @@ struct ForgetResponse {
 
 pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
     let query = parse_query(&uri)?;
-    let (slot, limiter) = (api.slots.take().await, Arc::clone(&api.limiter));
-    let page = slot
-        .run(async move { limiter.counters(query.counters(), &Scope::EVERYTHING).await })
-        .await
-        .map_err(broken)??;
+    let (slot, limiter, scope) = (api.slots.take().await, Arc::clone(&api.limiter), origin::user_scope());
+    let page = slot.run(async move { limiter.counters(query.counters(), &scope).await }).await.map_err(broken)??;
     let counters = page.counters.into_iter().map(|counter| Counter {
         actor: counter.actor,
         remaining: counter.credit,
@@ -67,11 +64,9 @@ pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Pro
 
 pub async fn forget(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
     let query = parse_query(&uri)?;
-    let (slot, limiter) = (api.slots.take().await, Arc::clone(&api.limiter));
-    let page = slot
-        .run(async move { limiter.forget_counters(query.counters(), &Scope::EVERYTHING).await })
-        .await
-        .map_err(broken)??;
+    let (slot, limiter, scope) = (api.slots.take().await, Arc::clone(&api.limiter), origin::user_scope());
+    let page =
+        slot.run(async move { limiter.forget_counters(query.counters(), &scope).await }).await.map_err(broken)??;
     Ok(Json(ForgetResponse { forgotten: page.forgotten, next: page.next }).into_response())
 }
 

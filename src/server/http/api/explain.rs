@@ -10,9 +10,9 @@ use super::body;
 use super::json::Json;
 use super::operation::Pairs;
 use super::state::Api;
-use crate::limiter::Scope;
 use crate::rules::Operation;
 use crate::server::http::problem::Problem;
+use crate::server::net::origin;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,5 +27,5 @@ pub async fn explain(State(api): State<Arc<Api>>, request: Request) -> Result<Re
     let request: ExplainRequest = body::parse(&body)?;
     let mut operation = Operation::new();
     request.operation.read(api.limits.max_pairs, "/operation", &mut operation)?;
-    Ok(Json(api.limiter.explain(&operation, &Scope::EVERYTHING)?).into_response())
+    Ok(Json(api.limiter.explain(&operation, &origin::user_scope())?).into_response())
 }

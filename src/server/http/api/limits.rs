@@ -15,10 +15,10 @@ use super::query;
 use super::state::Api;
 use super::whole_number::WholeNumber;
 use crate::clock::ceil_seconds;
-use crate::limiter::Scope;
 use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
 use crate::limiter::limits::{LimitFilter, ListedLimit};
 use crate::server::http::problem::Problem;
+use crate::server::net::origin;
 
 /// The rule and actor of a limit.
 #[derive(Debug, Deserialize)]
@@ -82,11 +82,11 @@ pub async fn set(State(api): State<Arc<Api>>, request: Request) -> Result<Respon
     let of: LimitTarget = query::parse(&head.uri)?;
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
     let NewLimit { credits: WholeNumber(credits), expires_in } = body::parse(&body)?;
-    let (slot, limiter) = (api.slots.take().await, Arc::clone(&api.limiter));
+    let (slot, limiter, scope) = (api.slots.take().await, Arc::clone(&api.limiter), origin::user_scope());
     let lasts = expires_in.map(|WholeNumber(seconds)| Duration::from_secs(seconds));
     let limit = slot.run(async move {
-        limiter.set_limit(&of.rule, &of.actor, credits, lasts, &Scope::EVERYTHING).await?;
-        limiter.limit_of(&of.rule, &of.actor, &Scope::EVERYTHING)
+        limiter.set_limit(&of.rule, &of.actor, credits, lasts, &scope).await?;
+        limiter.limit_of(&of.rule, &of.actor, &scope)
     });
     match limit.await.map_err(broken)?? {
         Some(limit) => Ok(Json(ActorLimit::from(limit)).into_response()),
@@ -98,17 +98,17 @@ pub async fn set(State(api): State<Arc<Api>>, request: Request) -> Result<Respon
 pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
     let LimitQuery { rule, actor, cursor, count } = query::parse(&uri)?;
     if let (Some(rule), Some(actor)) = (&rule, &actor) {
-        let limit = api.limiter.limit_of(rule, actor, &Scope::EVERYTHING)?;
+        let limit = api.limiter.limit_of(rule, actor, &origin::user_scope())?;
         return limit.map(|limit| Json(ActorLimit::from(limit)).into_response()).ok_or_else(none);
     }
     let count = count.unwrap_or(DEFAULT_PAGE);
     if !(1..=MAX_PAGE).contains(&count) {
         return Err(Problem::bad_request(format!("count is {count}, but must be from 1 to {MAX_PAGE}")));
     }
-    let (slot, limiter) = (api.slots.take().await, Arc::clone(&api.limiter));
+    let (slot, limiter, scope) = (api.slots.take().await, Arc::clone(&api.limiter), origin::user_scope());
     let page = slot.run(async move {
         let of = LimitFilter { rule: rule.as_deref(), actor: actor.as_deref() };
-        limiter.limits(of, cursor.as_deref(), count, &Scope::EVERYTHING)
+        limiter.limits(of, cursor.as_deref(), count, &scope)
     });
     let page = page.await.map_err(broken)??;
     let limits = page.limits.into_iter().map(ActorLimit::from).collect();
@@ -117,11 +117,9 @@ pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Prob
 
 pub async fn remove(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
     let of: LimitTarget = query::parse(&uri)?;
-    let (slot, limiter) = (api.slots.take().await, Arc::clone(&api.limiter));
-    let removed = slot
-        .run(async move { limiter.remove_limit(&of.rule, &of.actor, &Scope::EVERYTHING).await })
-        .await
-        .map_err(broken)??;
+    let (slot, limiter, scope) = (api.slots.take().await, Arc::clone(&api.limiter), origin::user_scope());
+    let removed =
+        slot.run(async move { limiter.remove_limit(&of.rule, &of.actor, &scope).await }).await.map_err(broken)??;
     Ok(Json(RemoveResponse { removed }).into_response())
 }
 

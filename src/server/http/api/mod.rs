@@ -25,6 +25,7 @@ mod reservations;
 mod rules;
 mod settlement;
 mod state;
+mod status;
 mod whole_number;
 
 use std::sync::Arc;
@@ -78,6 +79,7 @@ fn inspection_routes() -> Vec<Route> {
             RequestKind::Counters,
             vec![(Category::Read, get(counters::list)), (Category::Forget, delete(counters::forget))],
         ),
+        ("/v1/status", RequestKind::Status, vec![(Category::Read, get(status::status))]),
         (
             "/v1/limits",
             RequestKind::Limits,

@@ -10,10 +10,10 @@ use serde_json::Number;
 
 use super::json::Json;
 use super::state::Api;
-use crate::limiter::Scope;
 use crate::limiter::rules::listed;
 use crate::rules::{Rule, SettingValue};
 use crate::server::http::problem::Problem;
+use crate::server::net::origin;
 
 #[derive(Serialize)]
 struct Rules<'a> {
@@ -61,6 +61,6 @@ fn number(digits: &str) -> Option<Number> {
 
 pub async fn rules(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
     let policy = api.policy()?;
-    let rules = listed(&policy, &Scope::EVERYTHING).map(|(index, rule)| RuleDescription(index, rule)).collect();
+    let rules = listed(&policy, &origin::user_scope()).map(|(index, rule)| RuleDescription(index, rule)).collect();
     Ok(Json(Rules { rules }).into_response())
 }

@@ -58,6 +58,7 @@ fn hit_after_a_refund_asks_the_store_and_so_does_every_charge() {
     assert_eq!(ask(Ask::Overdraw { cost: 1 }), ((false, 0, 3), false), "the debt is known, too");
     assert_eq!(ask(Ask::Charge { cost: 2 }), ((false, 0, 5), true));
     assert_eq!(ask(Ask::Look { cost: 1 }), ((false, 0, 5), false));
+    assert_eq!(ask(Ask::Show), ((true, 0, 5), true));
     assert_eq!(ask(Ask::Refund { cost: 6 }), ((true, 1, 0), true));
     assert_eq!(ask(Ask::Take { cost: 1 }), ((true, 0, 0), true));
     // The same happens within one batch.

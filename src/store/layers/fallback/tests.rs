@@ -2,6 +2,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
 use crate::algorithm::ReservationAsk;
+use crate::store::contract::SHOW;
 use crate::store::layers::LayeredStore;
 use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, outcomes_together, record, window};
 
@@ -42,6 +43,17 @@ fn policy_answers_only_while_the_store_fails() {
     assert_eq!(down(FailurePolicy::Deny), [Ok((false, 0, 1)), Ok((false, 0, 1))]);
     assert_eq!(down(FailurePolicy::Allow), [Ok((true, 2, 60)), Ok((true, 2, 60))]);
     assert_eq!(down(FailurePolicy::Local { buckets: 9 }), [Ok((true, 2, 60)), Ok((true, 1, 60))]);
+}
+
+#[test]
+fn counter_is_shown_by_the_store_only() {
+    for policy in [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Error, FailurePolicy::Local { buckets: 9 }]
+    {
+        let store = fallback(policy);
+        store.inner().is_down.store(true, Relaxed);
+        let shown = outcomes(&store, at(0), &[("a", window(3, 60), SHOW)]).remove(0);
+        assert_eq!(shown.unwrap_err().to_string(), "down", "{policy:?}");
+    }
 }
 
 #[test]

@@ -89,6 +89,7 @@ fn action_text(action: Action, at: &str) -> String {
 fn ask_text(ask: Ask, at: &str) -> String {
     let (name, cost) = match ask {
         Ask::Look { cost } => ("look", cost),
+        Ask::Show => ("show", 0),
         Ask::Take { cost } => ("take", cost),
         Ask::Overdraw { cost } => ("overdraw", cost),
         Ask::Charge { cost } => ("charge", cost),

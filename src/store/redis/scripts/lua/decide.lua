@@ -29,7 +29,7 @@ end
 local algorithm = {
   decode = false, encode = false, fresh = false, time = false, advanced = false, pulled_back = false, used = false,
   taken = false, given_back = false, wait_ns = false, lives_ns = false, credits_at_reset = false, session = false, drains = false,
-  drain = false, is_fresh = false, store = false, leases = false,
+  drain = false, is_fresh = false, store = false, leases = false, reserved = false,
 }
 
 -- The functions that decide: the algorithm's own, or those of reserved.lua while credits of the bucket are reserved.
@@ -74,8 +74,8 @@ end
 
 local function decide_for(ask, left) return decide_ask(ask.action, ask.cost, left, not less(left, ask.cost)) end
 
--- Returns the answer: allowed, before, left (negative: credits owed), reset_ns, retry_ns and session. `-` stands for no
--- time.
+-- Returns the answer: allowed, before (for a show: the reserved credits), left (negative: credits owed), reset_ns,
+-- retry_ns and session. `-` stands for no time.
 local function outcome(state, ask, before, at)
   local used = limit.used(state, at)
   local left, allowed, _, wanted = minus(capacity, used), decide_for(ask, before)
@@ -91,7 +91,12 @@ end
 local function decide(stored, ask)
   if limit.drains and limit.drains[ask.action] then return limit.drain(stored, ask) end
   local state, at, pulled_back = present(stored, ask.at)
-  local before = minus(capacity, limit.used(state, at))
+  local before = 0
+  if ask.action ~= 'show' then
+    before = minus(capacity, limit.used(state, at))
+  elseif limit.reserved then
+    before = limit.reserved(state)
+  end
   local changed = pulled_back
   if ask.action == 'refund' then
     local used = limit.encode(state)

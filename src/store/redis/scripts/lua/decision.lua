@@ -4,7 +4,7 @@
 -- ask is allowed, how many credits it takes, and how many must be left for it to be allowed. A refund takes none.
 local function decide_ask(action, cost, left, fits)
   if action == 'take' then return fits, fits and cost or 0, cost end
-  if action == 'look' then return fits, 0, cost end
+  if action == 'look' or action == 'show' then return fits, 0, cost end
   if action == 'refund' then return true, 0, 0 end
   local allowed = left ~= 0
   if action == 'charge' then return allowed, cost, 1 end

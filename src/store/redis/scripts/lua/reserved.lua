@@ -138,6 +138,8 @@ end
 
 function decorated.used(state, at) return saturating(plus(algorithm.used(state.base, at), sum(state.groups))) end
 
+function decorated.reserved(state) return sum(state.groups) end
+
 function decorated.taken(state, credits, at)
   return changed_to(state, algorithm.taken(state.base, credits, at), state.groups)
 end

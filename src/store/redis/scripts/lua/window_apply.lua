@@ -18,6 +18,8 @@ for place = 2, last do
     cost = tonumber(cost)
     local before = left > 0 and left or 0
     local allowed, taken, wanted = decide_ask(action, cost, before, cost <= before)
+    -- Nothing is reserved.
+    if action == 'show' then before = 0 end
     if mode ~= 'apply' then
       taken = 0
     elseif action == 'refund' then

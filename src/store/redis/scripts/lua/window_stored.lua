@@ -27,7 +27,8 @@ if stored and not refusal then
   if ttl < 0 or ttl > longest then
     local is_corrected = ttl > longest
     for place = 2, last do
-      is_corrected = is_corrected or (mode == 'apply' and ARGV[place]:sub(1, 4) ~= 'look')
+      local word = ARGV[place]:sub(1, 4)
+      is_corrected = is_corrected or (mode == 'apply' and word ~= 'look' and word ~= 'show')
     end
     if is_corrected then redis.call('PEXPIRE', key, window_ms) end
     ttl = longest

@@ -1,14 +1,12 @@
-//! Scopes: the part of the rules that a user may ask about.
+//! Scopes: the part of the rules that a user may use.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwapOption;
 
-use super::policy::{Policy, labels};
-use crate::rules::{ActorFields, DEFAULT_RULE, Key, Operation, Pattern, Rule};
+use super::{ActorFields, DEFAULT_RULE, Key, Operation, Pattern, Rule, RuleSet};
 
-/// The rules, and the actor, that a user may ask about. It is cheap to clone.
+/// The rules, and the actor, that a user may use. It is cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Scope(Option<Arc<Terms>>);
 
@@ -18,32 +16,33 @@ struct Terms {
     labels: Vec<Pattern>,
     /// The fields of the only actor in scope, and their values. Empty if every actor is in scope.
     actor: Vec<(Key, Box<str>)>,
-    /// The scope under the policy of the latest plan.
+    /// The scope under the rules that were last asked for.
     latest: ArcSwapOption<RulesInScope>,
 }
 
-/// The rules of one policy that are in a scope.
+/// The rules of one set that are in a scope.
 #[derive(Debug)]
 struct RulesInScope {
-    policy: Weak<Policy>,
+    /// [`RuleSet::number`] of the set.
+    ruleset: u64,
     /// Whether each rule is in scope, at least with the scope's actor.
     rules: Box<[bool]>,
 }
 
-/// A scope under the policy of a plan.
+/// A scope under one set of rules.
 #[derive(Debug)]
-pub(super) struct PlanScope {
+pub struct ResolvedScope {
     terms: Arc<Terms>,
     in_scope: Arc<RulesInScope>,
 }
 
 impl Scope {
-    /// The scope of users who may ask about everything.
+    /// The scope of users who may use everything.
     pub const EVERYTHING: Self = Self(None);
 
-    /// Creates the scope of the rules whose labels match one of these patterns. Rules without a label, and the label `default`, need
-    /// the pattern `*`. With the fields and values of an `actor`, only this actor is in scope, and only rules whose `actorField`s
-    /// are exactly these fields.
+    /// Creates the scope of the rules whose labels match one of these patterns. Rules without a label, and the label
+    /// `default`, need the pattern `*`. With the fields and values of an `actor`, only this actor is in scope, and only
+    /// rules whose `actorField`s are exactly these fields.
     pub fn new<'a>(
         labels: impl IntoIterator<Item = &'a str>,
         actor: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -54,41 +53,43 @@ impl Scope {
         Self(Some(Arc::new(Terms { labels, actor, latest: ArcSwapOption::empty() })))
     }
 
-    /// Returns the scope under the policy of a plan; `None` if it covers everything. Patterns are matched once for each policy.
-    pub(super) fn under(&self, policy: Option<&Arc<Policy>>) -> Option<PlanScope> {
-        let terms = self.0.as_ref()?;
-        let is_known = |latest: &Arc<RulesInScope>| policy.map(Arc::as_ptr) == Some(latest.policy.as_ptr());
-        let in_scope = terms.latest.load_full().filter(is_known).unwrap_or_else(|| terms.resolve(policy));
-        Some(PlanScope { terms: Arc::clone(terms), in_scope })
+    /// Returns the scope that covers nothing.
+    pub fn nothing() -> Self {
+        static NOTHING: LazyLock<Scope> = LazyLock::new(|| Scope::new([], []));
+        NOTHING.clone()
     }
 
-    /// Whether a counter of the rule is in scope: the counter of `actor`, or at least one of them without an `actor`. `rule` is
-    /// `None` if no rule in force has this label.
-    pub(super) fn covers(&self, rule: Option<&Rule>, label: Option<&str>, actor: Option<&str>) -> bool {
+    /// Returns the scope under these rules; `None` if it covers everything. Patterns are matched once for each set of rules.
+    pub fn resolve(&self, rules: &RuleSet) -> Option<ResolvedScope> {
+        let terms = self.0.as_ref()?;
+        let is_known = |latest: &Arc<RulesInScope>| latest.ruleset == rules.number();
+        let in_scope = terms.latest.load_full().filter(is_known).unwrap_or_else(|| terms.resolve(rules));
+        Some(ResolvedScope { terms: Arc::clone(terms), in_scope })
+    }
+
+    /// Returns whether `resolved` was made of this scope. `None` stands for the scope that covers everything.
+    #[inline]
+    pub fn is_resolved_as(&self, resolved: Option<&ResolvedScope>) -> bool {
+        self.0.as_ref().map(Arc::as_ptr) == resolved.map(|resolved| Arc::as_ptr(&resolved.terms))
+    }
+
+    /// Returns whether a counter of the rule is in scope: the counter of `actor`, or at least one of them without an
+    /// `actor`. `rule` is `None` if no rule in force has this label.
+    pub fn covers(&self, rule: Option<&Rule>, label: Option<&str>, actor: Option<&str>) -> bool {
         self.0.as_ref().is_none_or(|terms| terms.covers(rule, label, actor))
     }
 
     /// Returns the only actor of a rule in scope, in the form that hits give it. `None` if every actor is in scope.
-    pub(super) fn own_actor(&self, rule: &Rule) -> Option<String> {
+    pub fn own_actor(&self, rule: &Rule) -> Option<String> {
         self.0.as_ref()?.own_actor(rule)
-    }
-
-    /// Returns a filter for limits of actors, by the label and the actor of each.
-    pub(super) fn limit_filter(&self, policy: Option<&Policy>) -> impl Fn(&str, &str) -> bool {
-        let rules = policy.map_or(&[][..], |policy| policy.rules.rules());
-        let in_scope = labels(rules).zip(rules).filter(|(_, rule)| self.covers(Some(rule), None, None));
-        let own: HashMap<_, _> =
-            in_scope.filter_map(|(label, rule)| Some((label?.to_owned(), self.own_actor(rule)?))).collect();
-        move |label, actor| own.get(label).is_some_and(|own| own == actor) || self.covers(None, Some(label), None)
     }
 }
 
 impl Terms {
     #[cold]
-    fn resolve(&self, policy: Option<&Arc<Policy>>) -> Arc<RulesInScope> {
-        let rules = policy.map_or(&[][..], |policy| policy.rules.rules());
-        let rules = rules.iter().map(|rule| self.covers(Some(rule), None, None)).collect();
-        let resolved = Arc::new(RulesInScope { policy: policy.map_or_else(Weak::new, Arc::downgrade), rules });
+    fn resolve(&self, rules: &RuleSet) -> Arc<RulesInScope> {
+        let in_scope = rules.rules().iter().map(|rule| self.covers(Some(rule), None, None)).collect();
+        let resolved = Arc::new(RulesInScope { ruleset: rules.number(), rules: in_scope });
         self.latest.store(Some(Arc::clone(&resolved)));
         resolved
     }
@@ -115,16 +116,16 @@ impl Terms {
     }
 }
 
-impl PlanScope {
-    /// Whether the rule with this index, which matches the operation, is in scope with the operation's actor.
-    // A call, so that hits without a scope have the registers.
+impl ResolvedScope {
+    /// Returns whether the rule with this index, which matches the operation, is in scope with the operation's actor.
+    // Not inlined, so that hits without a scope have the registers.
     #[inline(never)]
     pub fn covers(&self, rule: usize, operation: &Operation) -> bool {
         let is_own = |(field, own): &(Key, Box<str>)| operation.value(field).unwrap_or_default() == own.as_bytes();
         self.in_scope.rules.get(rule) == Some(&true) && self.terms.actor.iter().all(is_own)
     }
 
-    /// Whether the counter of this actor is in scope. `rule` is `None` if no rule in force belongs to it.
+    /// Returns whether the counter of this actor is in scope. `rule` is `None` if no rule in force belongs to it.
     pub fn covers_counter(&self, rule: Option<&Rule>, actor: &str) -> bool {
         self.terms.covers(rule, None, Some(actor))
     }

@@ -1,0 +1,149 @@
+//! `divvy actor`: shows what one actor has used and has left, under every rule that counts by its fields.
+
+use std::collections::HashMap;
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::json;
+
+use super::pairs::Pair;
+use super::resp::{RespClient, ServerArgs, integer, number, parts, text};
+use crate::protocol::command::START;
+use crate::protocol::resp::client::Frame;
+
+/// Maximum time for a page.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Number of counters that the server reads for a page.
+const COUNT: &str = "1000";
+const FOREIGN: &str = "the server's answer is not the status of an actor";
+
+/// Show what one actor has used and has left on a running server, under each rule.
+///
+/// Give all fields of a rule's actorField, and no others. A rule is shown if the actor has used some of its credits lately, has
+/// reserved some, or has a limit of its own. Takes no credit. Exits with 1 if there is no such rule.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  divvy actor user=ann\n  divvy actor tenant=acme user=ann --json")]
+pub struct ActorArgs {
+    /// The fields of the actor, with their values
+    #[arg(value_name = "FIELD=VALUE", required = true)]
+    actor: Vec<Pair>,
+    /// Print one JSON object per line for each rule
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Prints a table of the actor's counters.
+///
+/// # Errors
+/// There is no answer, or it is an error.
+pub fn run(args: &ActorArgs) -> anyhow::Result<ExitCode> {
+    let mut client = args.server.connect(PATIENCE)?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let shown = match print_all(args, &mut client, &mut out).and_then(|shown| Ok((shown, out.flush()?))) {
+        Ok((shown, ())) => shown,
+        // The reader has closed the pipe.
+        Err(error) if error.downcast_ref().is_some_and(|e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe) => {
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(error) => return Err(error),
+    };
+    if shown > 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let actor = args.actor.iter().map(|pair| pair.to_string().escape_debug().to_string()).collect::<Vec<_>>().join(" ");
+    writeln!(io::stderr(), "{actor} is unknown: it has all credits of every rule, and no limit of its own")?;
+    Ok(ExitCode::FAILURE)
+}
+
+/// Prints all pages. Returns the number of rules.
+fn print_all(args: &ActorArgs, client: &mut RespClient, out: &mut impl Write) -> anyhow::Result<usize> {
+    let mut shown = 0;
+    let mut cursor = START.to_owned();
+    loop {
+        let mut command = vec!["DIVVY.STATUS".to_owned()];
+        command.extend(args.actor.iter().map(Pair::to_string));
+        command.extend(["CURSOR", &cursor, "COUNT", COUNT].map(str::to_owned));
+        let reply = client.ask(&command)?;
+        let Some([next, page]) = parts(&reply) else { anyhow::bail!(FOREIGN) };
+        for rule in parts(page).context(FOREIGN)? {
+            let status = RuleStatus::read(rule).context(FOREIGN)?;
+            if shown == 0 && !args.json {
+                RuleStatus::print_header(out)?;
+            }
+            if args.json {
+                status.print_json(out)?
+            } else {
+                status.print(out)?
+            }
+            shown += 1;
+        }
+        cursor = text(next).context(FOREIGN)?;
+        if cursor == START {
+            return Ok(shown);
+        }
+    }
+}
+
+struct RuleStatus {
+    rule: String,
+    limit: u64,
+    used: u64,
+    reserved: u64,
+    in_flight: u64,
+    remaining: u64,
+    balance: i64,
+    /// In seconds.
+    reset: u64,
+    own_limit: Option<u64>,
+}
+
+impl RuleStatus {
+    /// Reads a map, which is an array of names and values in RESP2. Names that a later server may add are ignored.
+    fn read(rule: &Frame) -> Option<Self> {
+        let pairs = parts(rule)?.chunks_exact(2).filter_map(|pair| match pair {
+            [name, value] => Some((text(name)?, value)),
+            _ => None,
+        });
+        let pairs: HashMap<_, _> = pairs.collect();
+        let count = |name| number(pairs.get(name)?);
+        Some(Self {
+            rule: text(pairs.get("rule")?)?,
+            limit: count("limit")?,
+            used: count("used")?,
+            reserved: count("reserved")?,
+            in_flight: count("inFlight")?,
+            remaining: count("remaining")?,
+            balance: integer(pairs.get("balance")?)?,
+            reset: count("reset")?,
+            own_limit: count("ownLimit"),
+        })
+    }
+
+    fn print_header(out: &mut impl Write) -> io::Result<()> {
+        let [limit, own, used] = ["limit", "own limit", "used"];
+        let [reserved, in_flight, left, reset] = ["reserved", "in flight", "left", "reset"];
+        writeln!(out, "{limit:>12} {own:>12} {used:>12} {reserved:>12} {in_flight:>12} {left:>12} {reset:>12}  rule")
+    }
+
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let Self { rule, limit, used, reserved, in_flight, balance, reset, .. } = self;
+        let own = self.own_limit.map_or_else(|| "-".to_owned(), |credits| credits.to_string());
+        writeln!(
+            out,
+            "{limit:>12} {own:>12} {used:>12} {reserved:>12} {in_flight:>12} {balance:>12} {reset:>12}  {rule}"
+        )
+    }
+
+    fn print_json(&self, out: &mut impl Write) -> io::Result<()> {
+        let Self { rule, limit, used, reserved, in_flight, remaining, balance, reset, own_limit } = self;
+        let status = json!({
+            "rule": rule, "limit": limit, "used": used, "reserved": reserved, "inFlight": in_flight,
+            "remaining": remaining, "balance": balance, "resetSeconds": reset, "ownLimit": own_limit,
+        });
+        writeln!(out, "{status}")
+    }
+}

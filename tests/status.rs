@@ -1,0 +1,387 @@
+//! The status of one actor, over RESP and HTTP and with `divvy actor`: the rules that it covers, its pages, and failures of the
+//! store. [`model`] compares it with a model under load.
+
+mod model;
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::http;
+use crate::support::redis::{RedisCluster, RedisServer, lasting_port, until};
+use crate::support::sentinel::{MASTER, SENTINEL_PASSWORD, Sentinels};
+use crate::support::{RespClient, RulesFile, Server, divvy};
+
+const RULES: &str = "
+[api=* user=*]
+creditLimit = 10
+resetSeconds = 3600
+actorField = user
+label = calls
+
+[plan=free user=*]
+creditLimit = 5
+resetSeconds = 86400
+actorField = user
+counter = usage
+label = free
+
+[plan=pro user=vip-*]
+creditLimit = 50
+resetSeconds = 86400
+actorField = user
+counter = usage
+label = pro
+
+[upload=* tenant=* user=*]
+creditLimit = 100
+resetSeconds = 3600
+actorField = tenant, user
+overrun = debt
+label = uploads
+
+[job=* user=*]
+algorithm = concurrency
+creditLimit = 3
+resetSeconds = 600
+actorField = user
+label = jobs
+
+[page=*]
+creditLimit = 7
+resetSeconds = 3600
+actorField = page
+
+[ip=*]
+creditLimit = 0
+actorField = ip
+
+[default]
+creditLimit = 1000
+resetSeconds = 3600
+";
+
+fn resp(server: &Server, command: &str) -> String {
+    RespClient::connect(server.resp).command(command)
+}
+
+/// Returns a page of an actor's status over HTTP.
+fn page(server: &Server, query: &str) -> Value {
+    let page = http::get(server.http, &format!("/v1/status?{query}"));
+    assert_eq!(page.status, 200, "{query}: {}", page.body);
+    page.json()
+}
+
+/// Returns the rules of the only page without their resets, which must be positive if and only if credits are missing.
+fn rules(server: &Server, query: &str) -> Value {
+    let mut page = page(server, query);
+    assert_eq!(page["next"], Value::Null, "{page}");
+    for rule in page["rules"].as_array_mut().unwrap() {
+        let reset = rule.as_object_mut().unwrap().remove("reset").unwrap().as_u64().unwrap();
+        assert_eq!(reset > 0, rule["limit"] != rule["balance"], "{rule}");
+    }
+    page["rules"].take()
+}
+
+/// Returns the status of a rule without reservations, debt or leases.
+fn used(rule: &str, used: u64, limit: u64) -> Value {
+    json!({
+        "rule": rule, "limit": limit, "used": used, "reserved": 0, "inFlight": 0,
+        "remaining": limit - used, "balance": limit - used, "ownLimit": null,
+    })
+}
+
+/// Calls `check` with a server on each store.
+fn on_every_store(rules: &str, check: impl Fn(&str, &Server)) {
+    on_every_store_with(rules, &[], check);
+}
+
+/// Calls `check` with a server on each store, started with these arguments.
+fn on_every_store_with(rules: &str, args: &[&str], check: impl Fn(&str, &Server)) {
+    let rules = RulesFile::ini(rules);
+    let serve = |store: &[&str]| Server::start(&[&[rules.path()], store, args].concat());
+    let data = tempfile::tempdir().unwrap();
+    check("memory", &serve(&["--store", "memory"]));
+    check("RocksDB", &serve(&["--data-dir", data.path().to_str().unwrap()]));
+    let (redis, sentinels, cluster) = (RedisServer::start(), Sentinels::start(), RedisCluster::start());
+    let by_sentinel = ["--redis-sentinel-master", MASTER, "--redis-sentinel-auth", SENTINEL_PASSWORD];
+    for (store, urls, more) in [
+        ("Redis", redis.url(), &[][..]),
+        ("Sentinel", sentinels.urls(), &by_sentinel),
+        ("Cluster", cluster.urls().join(","), &[]),
+    ] {
+        let redis = ["--store", "redis", "--redis-timeout", "20000", "--redis-url", &urls];
+        check(store, &serve(&[&redis[..], more].concat()));
+    }
+}
+
+#[test]
+fn status_covers_the_rules_with_exactly_these_fields() {
+    on_every_store_with(RULES, &["--max-reservation-ttl", "600"], |store, server| {
+        for (command, reply) in [
+            ("DIVVY.HIT api=a user=ann COST 2", "[1 8 3600]"),
+            // Another value of a field that is not the actor's takes from the same counter.
+            ("DIVVY.HIT api=b user=ann", "[1 7 3600]"),
+            ("DIVVY.HIT plan=free user=vip-1 COST 4", "[1 1 86400]"),
+            ("DIVVY.HIT upload=x user=ann tenant=a COST 130", "[1 0 3600]"),
+            ("DIVVY.HIT page=/a", "[1 6 3600]"),
+            ("DIVVY.LIMIT SET jobs bob 2", "OK"),
+            ("DIVVY.LIMIT SET calls banned 0", "OK"),
+            ("DIVVY.HIT x=y", "[1 999 3600]"),
+        ] {
+            assert_eq!(resp(server, command), reply, "{store}: {command}");
+        }
+        for job in ["a", "b"] {
+            assert!(resp(server, &format!("DIVVY.RESERVE job={job} user=ann AMOUNT 1")).starts_with("[1 "), "{store}");
+        }
+        assert!(resp(server, "DIVVY.RESERVE api=a user=ann AMOUNT 5 TTL 600").starts_with("[1 2 "), "{store}");
+        let calls = json!({
+            "rule": "calls", "limit": 10, "used": 3, "reserved": 5, "inFlight": 0, "remaining": 2, "balance": 2,
+            "ownLimit": null,
+        });
+        let jobs = json!({
+            "rule": "jobs", "limit": 3, "used": 0, "reserved": 0, "inFlight": 2, "remaining": 1, "balance": 1,
+            "ownLimit": null,
+        });
+        let uploads = json!({
+            "rule": "uploads", "limit": 100, "used": 130, "reserved": 0, "inFlight": 0, "remaining": 0, "balance": -30,
+            "ownLimit": null,
+        });
+        let own_limit = |rule: &str, credits: u64| {
+            let mut status = used(rule, 0, credits);
+            status["ownLimit"] = credits.into();
+            status
+        };
+        for (query, expected) in [
+            ("user=ann", json!([calls, jobs])),
+            ("user=ann&tenant=a", json!([uploads])),
+            ("tenant=a&user=ann", json!([uploads])),
+            ("tenant=b&user=ann", json!([])),
+            // Both rules read the counter, each by its own limit.
+            ("user=vip-1", json!([used("free", 4, 5), used("pro", 4, 50)])),
+            ("page=%2Fa", json!([used("rule-6", 1, 7)])),
+            ("user=bob", json!([own_limit("jobs", 2)])),
+            ("user=banned", json!([own_limit("calls", 0)])),
+            ("user=nobody", json!([])),
+            ("user=", json!([])),
+            ("ip=1", json!([])),
+        ] {
+            assert_eq!(rules(server, query), expected, "{store}: {query}");
+        }
+        // The rule for VIPs shares the counter, and is not Bob's.
+        assert_eq!(resp(server, "DIVVY.HIT plan=free user=bob"), "[1 4 86400]");
+        assert_eq!(rules(server, "user=bob"), json!([used("free", 1, 5), own_limit("jobs", 2)]), "{store}");
+        let replied = resp(server, "DIVVY.STATUS user=bob");
+        let jobs = "[rule jobs limit 2 used 0 reserved 0 inFlight 0 remaining 2 reset 0 balance 2 ownLimit 2]";
+        assert!(replied.starts_with("[0 [[rule free limit 5 used 1 ") && replied.contains(jobs), "{store}: {replied}");
+        // Usage under a limit of nothing.
+        assert_eq!(resp(server, "DIVVY.LIMIT SET free bob 0"), "OK");
+        let banned = json!({
+            "rule": "free", "limit": 0, "used": 1, "reserved": 0, "inFlight": 0, "remaining": 0, "balance": -1,
+            "ownLimit": 0,
+        });
+        assert_eq!(rules(server, "user=bob")[0], banned, "{store}");
+    });
+}
+
+#[test]
+fn asking_takes_nothing_and_creates_nothing() {
+    on_every_store(RULES, |store, server| {
+        let mut client = RespClient::connect(server.resp);
+        for number in 0..200 {
+            assert_eq!(client.command(&format!("DIVVY.STATUS user=stranger-{number}")), "[0 []]", "{store}");
+        }
+        let size: u64 = client.command("DBSIZE").parse().unwrap();
+        // In Redis, divvy has a key or two of its own.
+        let most = if ["memory", "RocksDB"].contains(&store) { 0 } else { 9 };
+        assert!(size <= most, "{store}: {size}");
+        assert_eq!(client.command("DIVVY.HIT api=a user=ann"), "[1 9 3600]", "{store}");
+        for _ in 0..200 {
+            let status = client.command("DIVVY.STATUS user=ann");
+            assert!(status.contains(" used 1 reserved 0 inFlight 0 remaining 9 "), "{store}: {status}");
+        }
+        assert_eq!(client.command("DIVVY.HIT api=a user=ann"), "[1 8 3600]", "{store}");
+    });
+}
+
+#[test]
+fn full_store_shows_its_counters_and_no_others() {
+    let rules = RulesFile::ini(RULES);
+    for policy in ["deny", "allow", "error"] {
+        let data = tempfile::tempdir().unwrap();
+        let data = ["--data-dir", data.path().to_str().unwrap()];
+        for store in [&["--store", "memory"], &data] {
+            let full = ["--max-counters", "1", "--when-full", policy];
+            let server = Server::start(&[&[rules.path()], &store[..], &full].concat());
+            assert_eq!(resp(&server, "DIVVY.HIT api=a user=ann"), "[1 9 3600]");
+            let refused = resp(&server, "DIVVY.HIT api=a user=bob");
+            assert!(refused != "[1 9 3600]" || policy == "allow", "{policy}: {refused}");
+            assert_eq!(self::rules(&server, "user=ann"), json!([used("calls", 1, 10)]), "{policy}");
+            assert_eq!(self::rules(&server, "user=bob"), json!([]), "{policy}");
+            assert_eq!(resp(&server, "DIVVY.COUNTERS calls ACTOR bob"), "[0 []]", "{policy}");
+        }
+    }
+}
+
+/// Returns a rule for each number, each with its own limit.
+fn numbered(numbers: impl Iterator<Item = u64>) -> String {
+    let rule = |number| {
+        format!(
+            "[n={number} user=*]\ncreditLimit = {number}\nresetSeconds = 3600\nactorField = user\nlabel = n{number}\n\n"
+        )
+    };
+    numbers.map(rule).collect::<String>() + "[default]\ncreditLimit = 0\n"
+}
+
+#[test]
+fn pages_show_every_rule_once_and_in_order() {
+    on_every_store(&numbered(1..251), |store, server| {
+        let mut client = RespClient::connect(server.resp);
+        // Two of three rules know the actor.
+        let expected: Vec<_> = (1..251).filter(|number| number % 3 > 0).collect();
+        for number in &expected {
+            assert!(client.command(&format!("DIVVY.HIT n={number} user=ann")).starts_with("[1 "), "{store}");
+        }
+        for count in [1, 7, 100, 1000] {
+            let (mut shown, mut pages, mut cursor) = (Vec::new(), 0, String::new());
+            loop {
+                let page = page(server, &format!("user=ann&count={count}{cursor}"));
+                let rules = page["rules"].as_array().unwrap();
+                assert!(rules.len() <= count, "{store}");
+                shown.extend(rules.iter().map(|rule| rule["limit"].as_u64().unwrap()));
+                pages += 1;
+                let Some(next) = page["next"].as_str() else { break };
+                cursor = format!("&cursor={next}");
+            }
+            assert_eq!((&shown, pages), (&expected, 250_usize.div_ceil(count)), "{store}");
+        }
+        // Without a count, a page reads 100 counters. RESP has the same pages.
+        let next = page(server, "user=ann")["next"].as_str().unwrap().to_owned();
+        assert!(client.command("DIVVY.STATUS user=ann").starts_with(&format!("[{next} [[")));
+        assert!(client.command(&format!("DIVVY.STATUS user=ann CURSOR {next}")).contains("[rule n101 limit 101 "));
+        assert!(client.command("DIVVY.STATUS user=ann COUNT 5000").starts_with("[0 [["));
+    });
+}
+
+#[test]
+fn cursor_of_other_rules_is_refused() {
+    let rules = RulesFile::ini(&numbered(1..20));
+    let server = Server::in_memory(rules.path());
+    let next = page(&server, "user=ann&count=5")["next"].as_str().unwrap().to_owned();
+    let status = |cursor: &str| http::get(server.http, &format!("/v1/status?user=ann&count=5&cursor={cursor}"));
+    assert_eq!(status(&next).status, 200);
+    for cursor in ["x", "5", "5-", "-", "99-0", &format!("0{next}"), &format!("{next}0")] {
+        let refused = status(cursor);
+        assert_eq!(
+            (refused.status, refused.body.contains("unknown cursor")),
+            (400, true),
+            "{cursor}: {}",
+            refused.body
+        );
+        let refused = resp(&server, &format!("DIVVY.STATUS user=ann CURSOR {cursor}"));
+        assert!(refused.starts_with("-ERR unknown cursor"), "{cursor}: {refused}");
+    }
+    // More rules at the end move none.
+    fs::write(rules.path(), numbered(1..30)).unwrap();
+    server.signal("-HUP");
+    until(|| resp(&server, "DIVVY.RULES").contains("n29"));
+    assert_eq!(status(&next).status, 200);
+    fs::write(rules.path(), numbered(2..30)).unwrap();
+    server.signal("-HUP");
+    until(|| !resp(&server, "DIVVY.RULES").contains("[rule n=1 user=* "));
+    assert_eq!(status(&next).status, 400);
+}
+
+#[test]
+fn fields_of_no_rule_are_an_error() {
+    let rules = RulesFile::ini(RULES);
+    let server = Server::in_memory(rules.path());
+    for (query, command, fields) in [
+        ("usr=ann", "usr=ann", "usr"),
+        ("tenant=a", "tenant=a", "tenant"),
+        ("user=a&page=b", "user=a page=b", "user and page"),
+    ] {
+        let refused = http::get(server.http, &format!("/v1/status?{query}"));
+        let detail = format!("no rule counts by exactly {fields}");
+        assert_eq!((refused.status, refused.body.contains(&detail)), (404, true), "{query}: {}", refused.body);
+        let refused = resp(&server, &format!("DIVVY.STATUS {command}"));
+        assert_eq!(refused, format!("-ERR {detail} (DIVVY.RULES lists them)"), "{command}");
+    }
+    assert_eq!(http::get(server.http, "/v1/status").status, 400);
+    let ruleless = Server::start(&["--store", "memory"]);
+    assert_eq!(http::get(ruleless.http, "/v1/status?user=ann").status, 500);
+    assert!(resp(&ruleless, "DIVVY.STATUS user=ann").starts_with("-ERR "));
+}
+
+#[test]
+fn failure_of_the_store_is_an_error_under_any_policy() {
+    let rules = RulesFile::ini(RULES);
+    let mut redis = RedisServer::start_with(lasting_port(), &[]);
+    let servers = ["error", "deny", "allow", "local"].map(|policy| {
+        let store = ["--store", "redis", "--redis-timeout", "1000", "--on-store-error", policy];
+        (policy, Server::start(&[&[rules.path(), "--redis-url", &redis.url()], &store[..]].concat()))
+    });
+    assert_eq!(resp(&servers[0].1, "DIVVY.HIT api=a user=ann COST 10"), "[1 0 3600]");
+    for (policy, server) in &servers {
+        // Each server knows from a denial that nothing is left.
+        assert!(resp(server, "DIVVY.HIT api=a user=ann").starts_with("[0 0 "), "{policy}");
+        assert_eq!(self::rules(server, "user=ann"), json!([used("calls", 10, 10)]), "{policy}");
+    }
+    redis.kill();
+    for (policy, server) in &servers {
+        let failed = http::get(server.http, "/v1/status?user=ann");
+        assert_eq!((failed.status, failed.header("retry-after")), (503, Some("1")), "{policy}: {}", failed.body);
+        let failed = resp(server, "DIVVY.STATUS user=ann");
+        assert!(failed.starts_with("-ERR ") && failed.contains("Redis"), "{policy}: {failed}");
+        let output = divvy().args(["actor", "user=ann"]).env("DIVVY_SERVER", server.resp.to_string()).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && error.contains("answered: ERR "), "{policy}: {error}");
+    }
+    redis.restart();
+    for (policy, server) in &servers {
+        until(|| http::get(server.http, "/v1/status?user=ann").status == 200);
+        assert_eq!(self::rules(server, "user=ann"), json!([]), "{policy}");
+    }
+}
+
+/// Runs `divvy actor`. Returns its exit code, standard output and standard error.
+fn actor(server: &Server, args: &[&str]) -> (i32, String, String) {
+    let mut command = divvy();
+    let output = command.arg("actor").args(args).env("DIVVY_SERVER", server.resp.to_string()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn command_line_prints_a_table_or_json() {
+    let rules = RulesFile::ini(RULES);
+    let server = Server::in_memory(rules.path());
+    resp(&server, "DIVVY.HIT api=a user=ann COST 3");
+    resp(&server, "DIVVY.RESERVE job=a user=ann AMOUNT 1");
+    resp(&server, "DIVVY.LIMIT SET calls ann 20");
+    let (code, out, error) = actor(&server, &["user=ann"]);
+    assert_eq!((code, error.as_str()), (0, ""));
+    let table: Vec<Vec<_>> = out.lines().map(|line| line.split_whitespace().collect()).collect();
+    let header = ["limit", "own", "limit", "used", "reserved", "in", "flight", "left", "reset", "rule"];
+    assert_eq!(table[0], header);
+    assert_eq!((&table[1][..6], table[1][7]), (&["20", "20", "3", "0", "0", "17"][..], "calls"), "{out}");
+    assert_eq!((&table[2][..6], table[2][7]), (&["3", "-", "0", "0", "1", "2"][..], "jobs"), "{out}");
+    assert_eq!(table.len(), 3, "{out}");
+
+    let (code, out, error) = actor(&server, &["user=ann", "--json"]);
+    assert_eq!((code, error.as_str()), (0, ""));
+    let mut lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter_mut().all(|line| line.as_object_mut().unwrap().remove("resetSeconds").is_some()), "{out}");
+    let mut calls = used("calls", 3, 20);
+    calls["ownLimit"] = 20.into();
+    assert_eq!(lines[0], calls);
+
+    for args in [&["user=bob"][..], &["user=bob", "--json"]] {
+        let (code, out, error) = actor(&server, args);
+        let expected = "user=bob is unknown: it has all credits of every rule, and no limit of its own\n";
+        assert_eq!((code, out.as_str(), error.as_str()), (1, "", expected));
+    }
+    let (code, out, error) = actor(&server, &["usr=ann"]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(error.contains("no rule counts by exactly usr"), "{error}");
+}

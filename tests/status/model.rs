@@ -1,0 +1,315 @@
+//! The status of actors compared with a model, on every store and under load. Threads hit, charge, refund, reserve, settle and
+//! reset counters of every kind, and change limits, each for actors of its own. All of them also use one actor together.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+
+use rand::rngs::Xoshiro256PlusPlus as Rng;
+use rand::{RngExt, SeedableRng};
+use serde_json::{Value, json};
+
+use super::{on_every_store_with, page};
+use crate::support::seed::{seed, setting};
+use crate::support::{RespClient, RulesFile, Server};
+
+/// Credits of each rule.
+const CREDITS: u64 = 30;
+/// Credits of the actor that all threads use.
+const MANY: u64 = 1_000_000;
+const THREADS: u64 = 4;
+const USERS: u64 = 3;
+const ARGS: [&str; 2] = ["--max-reservation-ttl", "3600"];
+
+/// The rules by the values of `by` that they match, configured so that no credit comes back during a test.
+const RULES: [(&str, &str, &str); 12] = [
+    ("fixed", "fixed", "resetSeconds = 2592000"),
+    ("year", "year", "window = year"),
+    ("sliding", "sliding", "algorithm = sliding-window\nresetSeconds = 259200000"),
+    ("log", "log", "algorithm = sliding-log\nresetSeconds = 2592000"),
+    ("tokens", "tokens", "algorithm = token-bucket\nresetSeconds = 2592000"),
+    ("leaky", "leaky", "algorithm = leaky-bucket\nresetSeconds = 2592000"),
+    ("debt", "debt", "resetSeconds = 2592000\noverrun = debt"),
+    ("named", "named", "resetSeconds = 2592000\ncounter = usage"),
+    ("jobs", "jobs", "algorithm = concurrency\nresetSeconds = 3600"),
+    ("stack", "watched", "algorithm = sliding-log\nresetSeconds = 2592000\nmatchPolicy = canary"),
+    ("stack", "first", "algorithm = token-bucket\nresetSeconds = 2592000\nmatchPolicy = and"),
+    ("stack", "second", "resetSeconds = 2592000"),
+];
+
+fn rules() -> String {
+    let rule = |(by, label, settings): (&str, &str, &str)| {
+        format!("[by={by} user=*]\ncreditLimit = {CREDITS}\n{settings}\nactorField = user\nlabel = {label}\n\n")
+    };
+    RULES.map(rule).concat() + "[default]\ncreditLimit = 0\n"
+}
+
+/// A counter.
+#[derive(Debug, Clone, Default)]
+struct Counter {
+    own_limit: Option<u64>,
+    used: u64,
+    /// The credits of reservations, by id.
+    held: BTreeMap<String, u64>,
+}
+
+impl Counter {
+    fn limit(&self) -> u64 {
+        self.own_limit.unwrap_or(CREDITS)
+    }
+
+    fn held(&self) -> u64 {
+        self.held.values().sum()
+    }
+
+    fn left(&self) -> u64 {
+        self.limit().saturating_sub(self.used + self.held())
+    }
+
+    /// Returns the status under the rule with this label. `None` if the rule does not know the actor.
+    fn status(&self, label: &str) -> Option<Value> {
+        let (used, held, limit) = (self.used, self.held(), self.limit());
+        let (reserved, in_flight) = if label == "jobs" { (0, held) } else { (held, 0) };
+        (used + held > 0 || self.own_limit.is_some()).then(|| {
+            json!({
+                "rule": label, "limit": limit, "used": used, "reserved": reserved, "inFlight": in_flight,
+                "remaining": self.left(), "balance": limit as i64 - used as i64 - held as i64, "ownLimit": self.own_limit,
+            })
+        })
+    }
+}
+
+/// An actor's counters, in the order of [`RULES`].
+struct Actor {
+    name: String,
+    counters: Vec<Counter>,
+}
+
+impl Actor {
+    fn new(name: String) -> Self {
+        Self { name, counters: RULES.map(|_| Counter::default()).to_vec() }
+    }
+
+    /// Sends a random request, and compares its reply with the model's.
+    fn step(&mut self, client: &mut RespClient, rng: &mut Rng) {
+        let Self { name, counters } = self;
+        let index = rng.random_range(0..RULES.len());
+        let (by, label, settings) = RULES[index];
+        let operation = format!("by={by} user={name}");
+        let cost = rng.random_range(1..12_u64);
+        let mut ask = |command: String| client.command(&command);
+        match rng.random_range(0..20) {
+            0..2 => {
+                let credits = rng.random_range(0..2 * CREDITS);
+                assert_eq!(ask(format!("DIVVY.LIMIT SET {label} {name} {credits}")), "OK");
+                counters[index].own_limit = Some(credits);
+            }
+            2..4 => {
+                let had_limit = u64::from(counters[index].own_limit.take().is_some());
+                assert_eq!(ask(format!("DIVVY.LIMIT DEL {label} {name}")), had_limit.to_string());
+            }
+            4 => {
+                ask(format!("DIVVY.RESET {operation}"));
+                for (counter, (other, ..)) in counters.iter_mut().zip(RULES) {
+                    if other == by {
+                        (counter.used, counter.held) = (0, BTreeMap::new());
+                    }
+                }
+            }
+            _ if by == "stack" => {
+                let [watched, first, second] = &mut counters[index_of("watched")..] else { panic!("three rules") };
+                let is_allowed = cost <= first.left() && cost <= second.left();
+                watched.used += if cost <= watched.left() { cost } else { 0 };
+                if is_allowed {
+                    (first.used, second.used) = (first.used + cost, second.used + cost);
+                }
+                let reply = ask(format!("DIVVY.HIT {operation} COST {cost}"));
+                assert_eq!(reply.starts_with("[1 "), is_allowed, "{reply}");
+            }
+            5..9 if by != "jobs" => {
+                let counter = &mut counters[index];
+                let wanted = if settings.contains("debt") { 1 } else { cost };
+                let is_allowed = wanted <= counter.left();
+                counter.used += if is_allowed { cost } else { 0 };
+                let reply = ask(format!("DIVVY.HIT {operation} COST {cost}"));
+                assert_eq!(reply.starts_with("[1 "), is_allowed, "{label} {counter:?}: {reply}");
+            }
+            9..11 if !["jobs", "log"].contains(&by) => {
+                counters[index].used += cost;
+                assert!(ask(format!("DIVVY.CHARGE {operation} COST {cost}")).starts_with('['));
+            }
+            11..13 if by != "jobs" => {
+                counters[index].used = counters[index].used.saturating_sub(cost);
+                assert!(ask(format!("DIVVY.REFUND {operation} COST {cost}")).starts_with('['));
+            }
+            13..16 if by != "log" => {
+                let counter = &mut counters[index];
+                let is_allowed = cost <= counter.left();
+                let ttl = if by == "jobs" { "" } else { " TTL 3600" };
+                let reply = ask(format!("DIVVY.RESERVE {operation} AMOUNT {cost}{ttl}"));
+                assert_eq!(reply.starts_with("[1 "), is_allowed, "{label} {counter:?}: {reply}");
+                if is_allowed {
+                    let id = reply.trim_end_matches(']').rsplit(' ').next().unwrap();
+                    counter.held.insert(id.to_owned(), cost);
+                }
+            }
+            kind => {
+                let counter = &mut counters[index];
+                let Some((id, _)) = counter.held.pop_first() else { return };
+                if kind % 2 == 0 || by == "jobs" {
+                    assert_eq!(ask(format!("DIVVY.RELEASE {id}")), "1");
+                } else {
+                    counter.used += cost;
+                    let reply = ask(format!("DIVVY.COMMIT {id} COST {cost}"));
+                    assert!(reply.ends_with(" settled]"), "{reply}");
+                }
+            }
+        }
+    }
+
+    /// Compares the actor's status with the model, over RESP or HTTP.
+    fn check(&self, server: &Server, client: &mut RespClient, is_resp: bool) {
+        let labels = RULES.map(|(_, label, _)| label);
+        let expected: Vec<_> =
+            self.counters.iter().zip(labels).filter_map(|(counter, label)| counter.status(label)).collect();
+        let shown = if is_resp {
+            read_reply(&client.command(&format!("DIVVY.STATUS user={}", self.name)))
+        } else {
+            page(server, &format!("user={}", self.name))["rules"].as_array().unwrap().clone()
+        };
+        let shown: Vec<_> = shown.into_iter().map(without_reset).collect();
+        assert_eq!(shown, expected, "{}: {:?}", self.name, self.counters);
+    }
+}
+
+fn index_of(label: &str) -> usize {
+    RULES.iter().position(|(_, other, _)| *other == label).unwrap()
+}
+
+/// Removes the time to the reset, which must be positive if and only if credits are missing.
+fn without_reset(mut rule: Value) -> Value {
+    let reset = rule.as_object_mut().unwrap().remove("reset").unwrap().as_u64().unwrap();
+    assert_eq!(reset > 0, rule["limit"] != rule["balance"], "{rule}");
+    rule
+}
+
+/// Reads the rules in a reply to `DIVVY.STATUS` as the HTTP API would show them.
+fn read_reply(reply: &str) -> Vec<Value> {
+    let rule = |text: &str| {
+        let words: Vec<_> = text.trim_end_matches([']', ' ', '[']).split(' ').collect();
+        let pairs = std::iter::once("rule").chain(words).collect::<Vec<_>>();
+        let value = |word: &str| match word.parse::<i64>() {
+            Ok(number) => json!(number),
+            Err(_) if word == "nil" => Value::Null,
+            Err(_) => json!(word),
+        };
+        pairs.chunks(2).map(|pair| (pair[0].to_owned(), value(pair[1]))).collect::<serde_json::Map<_, _>>().into()
+    };
+    assert!(reply.starts_with("[0 ["), "{reply}");
+    reply.split("[rule ").skip(1).map(rule).collect()
+}
+
+/// Requests to the actor that all threads use.
+#[derive(Default)]
+struct Shared {
+    sent: AtomicU64,
+    answered: AtomicU64,
+    is_done: AtomicBool,
+}
+
+impl Shared {
+    /// Takes one credit, by a hit or by a reservation of more.
+    fn step(&self, client: &mut RespClient, rng: &mut Rng) {
+        self.sent.fetch_add(1, SeqCst);
+        if rng.random() {
+            assert!(client.command("DIVVY.HIT by=fixed user=all").starts_with("[1 "));
+        } else {
+            let reserved = client.command("DIVVY.RESERVE by=fixed user=all AMOUNT 5 TTL 3600");
+            let id = reserved.trim_end_matches(']').rsplit(' ').next().unwrap();
+            assert!(client.command(&format!("DIVVY.COMMIT {id} COST 1")).ends_with(" settled]"));
+        }
+        self.answered.fetch_add(1, SeqCst);
+    }
+
+    /// Asks for the status until all threads are done. Returns how often.
+    fn watch(&self, server: &Server) -> u64 {
+        let mut client = RespClient::connect(server.resp);
+        for asked in 0.. {
+            let is_done = self.is_done.load(SeqCst);
+            let least = self.answered.load(SeqCst);
+            let rules = read_reply(&client.command("DIVVY.STATUS user=all"));
+            let most = self.sent.load(SeqCst);
+            let number = |name: &str| rules[0][name].as_u64().unwrap();
+            let (used, reserved) = (number("used"), number("reserved"));
+            assert!((least..=most).contains(&used), "{used} is not from {least} to {most}");
+            assert!(reserved % 5 == 0 && reserved <= 5 * THREADS, "{reserved}");
+            assert_eq!(used + reserved + number("balance"), MANY);
+            if is_done {
+                assert_eq!((used, reserved), (most, 0));
+                return asked;
+            }
+        }
+        unreachable!("the loop returns")
+    }
+}
+
+/// Uses many actors at once, and compares each with its model again and again. Returns the models.
+fn run(store: &str, server: &Server) -> Vec<Actor> {
+    let (seed, steps) = (seed(), setting("DIVVY_TEST_STATUS_STEPS", 400_u64));
+    let reply = RespClient::connect(server.resp).command(&format!("DIVVY.LIMIT SET fixed all {MANY}"));
+    assert_eq!(reply, "OK", "{store}");
+    let shared = Shared::default();
+    let work = |thread: u64| {
+        let mut rng = Rng::seed_from_u64(seed + thread);
+        let mut client = RespClient::connect(server.resp);
+        let mut actors: Vec<_> = (0..USERS).map(|user| Actor::new(format!("u{thread}-{user}"))).collect();
+        for step in 0..steps {
+            let actor = &mut actors[rng.random_range(0..USERS as usize)];
+            actor.step(&mut client, &mut rng);
+            shared.step(&mut client, &mut rng);
+            if step % 3 == 0 {
+                actor.check(server, &mut client, step % 2 == 0);
+            }
+        }
+        actors
+    };
+    thread::scope(|scope| {
+        let watcher = scope.spawn(|| shared.watch(server));
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
+        let joined: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        // Also after a failure, or the watcher would go on.
+        shared.is_done.store(true, SeqCst);
+        let actors = joined.into_iter().flat_map(Result::unwrap).collect();
+        assert!(watcher.join().unwrap() > 10, "{store}");
+        actors
+    })
+}
+
+/// Compares all actors with their models.
+fn check_all(server: &Server, actors: &[Actor]) {
+    let mut client = RespClient::connect(server.resp);
+    for (number, actor) in actors.iter().enumerate() {
+        actor.check(server, &mut client, number % 2 == 0);
+    }
+}
+
+#[test]
+fn status_equals_a_model_under_load_on_every_store() {
+    on_every_store_with(&rules(), &ARGS, |store, server| {
+        let actors = run(store, server);
+        check_all(server, &actors);
+    });
+}
+
+#[test]
+fn status_is_the_same_after_a_restart_and_a_kill() {
+    let (rules, data) = (RulesFile::ini(&rules()), tempfile::tempdir().unwrap());
+    let serve = || Server::start(&[&[rules.path(), "--data-dir", data.path().to_str().unwrap()], &ARGS[..]].concat());
+    let server = serve();
+    let actors = run("RocksDB", &server);
+    server.terminate();
+    let server = serve();
+    check_all(&server, &actors);
+    server.kill();
+    check_all(&serve(), &actors);
+}
