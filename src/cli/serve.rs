@@ -2,6 +2,7 @@
 
 mod access;
 mod actor_limits;
+mod audit;
 mod bounds;
 mod cache;
 mod drain;
@@ -35,6 +36,7 @@ use tokio::net::TcpListener;
 
 use self::access::{AccessArgs, warn_of_open_fronts};
 use self::actor_limits::ActorLimitArgs;
+use self::audit::AuditArgs;
 use self::drain::{DrainArgs, StopSignals};
 use self::http::HttpArgs;
 use self::inherited_sockets::InheritedSockets;
@@ -91,6 +93,8 @@ pub struct ServeArgs {
     metrics: MetricsArgs,
     #[command(flatten)]
     log: LogArgs,
+    #[command(flatten)]
+    audit: AuditArgs,
     #[command(flatten)]
     drain: DrainArgs,
 }
@@ -164,13 +168,14 @@ async fn serve(
     );
     let StopSignals { draining, at_once } = StopSignals::on_signal(&metrics)?;
     let access = args.access.access(&metrics)?;
+    let clock = Clock::system();
+    let audit = args.audit.start(clock, &metrics)?;
     let reloader = args.tls.load(&metrics)?;
     let secured = args.tls.secured(reloader.as_ref());
     let hangups = reload::hangups()?;
     // Bound before the store is opened: while another process still uses the store, connections wait instead of being
     // refused.
     let fronts = addresses.bind(inherited).await?;
-    let clock = Clock::system();
     tokio::select! {
         () = choice.wait_for_lock() => {}
         () = draining.cancelled() => return Ok(()),
@@ -180,7 +185,8 @@ async fn serve(
 
     warn_of_open_fronts(&fronts, &access, &secured);
     if let Some(reloader) = reloader {
-        tls::keep_up_to_date(reloader, args.reload.interval(), reload::hangups()?, Arc::clone(&metrics));
+        let (interval, audit) = (args.reload.interval(), Arc::clone(&audit));
+        tls::keep_up_to_date(reloader, interval, reload::hangups()?, audit, Arc::clone(&metrics));
     }
     let statsd = watched.statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
     let in_force = |(file, rules): (RulesFile, RuleSet)| (file.put_in_force(rules, &metrics, clock.now()), file);
@@ -189,11 +195,12 @@ async fn serve(
     let limiter = Arc::new(limiter.with_max_reservation_ttl(args.reservations.max_ttl()));
     actor_limits::start(&limiter, draining.clone()).await?;
     seal::start(&limiter, draining.clone()).await;
-    args.reload.start(file, &limiter, hangups, draining.clone())?;
+    args.reload.start(file, &limiter, &audit, hangups, draining.clone())?;
     let settings = Settings {
         limits,
         drain: args.drain.drain(),
         access,
+        audit: Arc::clone(&audit),
         tls: secured,
         api: args.http.settings(),
         grpc: args.http.grpc(),
@@ -214,6 +221,7 @@ async fn serve(
         statsd.finish().await;
     }
     health.over().await;
+    audit.finish().await;
     limiter.store().close().await.context("the last counters may not be on stable storage")?;
     served.with_context(|| format!("cannot start the server's threads (--threads {})", args.threads))?;
     tracing::info!("stopped");

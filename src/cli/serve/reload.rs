@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::notify;
 use super::rules::RulesFile;
+use crate::audit::AuditLog;
 use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::limiter::Limiter;
 use crate::metrics::{Metrics, Task};
@@ -46,7 +47,7 @@ impl ReloadArgs {
         Some(self.reload_interval.0).filter(|interval| !interval.is_zero())
     }
 
-    /// Keeps the limiter's rules up to date with `file` until `draining` is cancelled.
+    /// Keeps the limiter's rules up to date with `file` until `draining` is cancelled. Reloads are recorded in `audit`.
     ///
     /// # Errors
     /// The system refuses a thread.
@@ -54,6 +55,7 @@ impl ReloadArgs {
         &self,
         file: Option<RulesFile>,
         limiter: &Arc<Limiter>,
+        audit: &Arc<AuditLog>,
         hangups: Signal,
         draining: CancellationToken,
     ) -> anyhow::Result<()> {
@@ -65,7 +67,8 @@ impl ReloadArgs {
             // Weak, because the thread may hang while it reads from a network file system, and must not keep the store
             // open.
             let (limiter, metrics) = (Arc::downgrade(limiter), Arc::clone(&metrics));
-            let run = move || keep_loaded(file, &limiter, &metrics, &asked, interval);
+            let audit = Arc::clone(audit);
+            let run = move || keep_loaded(file, &limiter, &audit, &metrics, &asked, interval);
             thread::Builder::new().name("divvy-reload".into()).spawn(run).context("cannot start a thread")?;
         }
         let hangups = Arc::new(Mutex::new(hangups));
@@ -99,6 +102,7 @@ async fn forward_hangups(hangups: Arc<Mutex<Signal>>, ask: Option<Sender<()>>) {
 fn keep_loaded(
     mut file: RulesFile,
     limiter: &Weak<Limiter>,
+    audit: &Arc<AuditLog>,
     metrics: &Metrics,
     asked: &Receiver<()>,
     interval: Option<Duration>,
@@ -113,10 +117,10 @@ fn keep_loaded(
                 // One load serves everyone who asked before it.
                 asked.try_iter().for_each(drop);
                 notify::reloading();
-                survive(Task::Rules, metrics, || file.load_again(limiter));
+                survive(Task::Rules, metrics, || file.load_again(limiter, audit));
                 notify::ready();
             }
-            Err(RecvTimeoutError::Timeout) => survive(Task::Rules, metrics, || file.look(limiter)),
+            Err(RecvTimeoutError::Timeout) => survive(Task::Rules, metrics, || file.look(limiter, audit)),
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }

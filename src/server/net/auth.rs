@@ -15,6 +15,9 @@ use crate::metrics::Counter;
 /// Maximum length of a password, as in Redis (bytes).
 pub const MAX_PASSWORD_BYTES: usize = 512;
 
+/// The user of everyone who has given the password, or needs none.
+pub const DEFAULT_USER: &str = "default";
+
 /// A password. It never prints itself.
 pub struct Password {
     /// The password, padded with zeros, so that a comparison takes the same time for any length.
@@ -140,6 +143,11 @@ impl Gate {
     /// Creates a gate for a connection from `peer`. It is open if there is no `guard`.
     pub fn new(guard: Option<Arc<Guard>>, peer: SocketAddr) -> Self {
         Self { is_open: guard.is_none(), guard, peer }
+    }
+
+    /// Returns the client's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
     }
 
     /// Returns whether the client may send requests.

@@ -2,9 +2,10 @@
 
 use super::clients::{Profile, Registration};
 use super::info::REDIS_VERSION;
+use crate::audit::Caller;
 use crate::protocol::command::{Command, CommandMatch, Credentials, Hello, LibraryInfo, ReplyMode};
 use crate::protocol::resp::{ReplyWriter, Version};
-use crate::server::net::auth::Gate;
+use crate::server::net::auth::{DEFAULT_USER, Gate};
 use crate::server::net::session::NextStep;
 
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. \
@@ -13,8 +14,8 @@ const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user i
 const HELLO_WITHOUT_PASSWORD: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
                                       HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client \
                                       and select the RESP protocol version at the same time";
-/// The only user.
-const USER: &[u8] = b"default";
+/// Name of the front.
+pub const FRONT: &str = "resp";
 
 /// A client of a connection.
 #[derive(Debug)]
@@ -35,6 +36,12 @@ impl Client {
     /// Records the client's activity for `CLIENT LIST`.
     pub fn record_activity(&mut self, command: Option<CommandMatch>, queued: Option<usize>) {
         self.registration.record_activity(command, queued);
+    }
+
+    /// Returns the client as the caller of a change.
+    pub fn caller(&self) -> Caller {
+        let user = self.gate.is_open().then(|| DEFAULT_USER.into());
+        Caller::client(FRONT, Some(self.gate.peer()), user)
     }
 
     /// Begins a request. Returns whether the client wants no reply to it.
@@ -124,7 +131,7 @@ impl Client {
         if !self.gate.has_password() {
             return Err(NO_PASSWORD);
         }
-        let is_user = credentials.user.is_none_or(|user| user == USER);
+        let is_user = credentials.user.is_none_or(|user| user == DEFAULT_USER.as_bytes());
         if is_user && self.gate.open(credentials.password) { Ok(()) } else { Err(WRONG_PASSWORD) }
     }
 

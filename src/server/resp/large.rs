@@ -5,12 +5,18 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::changes::change_of;
+use super::client::Client;
 use super::counts;
+use super::error::count_limit;
 use super::info::RespState;
 use super::limit::{self, LimitTarget};
 use super::operate::{self, CounterQuery};
+use crate::limiter::Policy;
+use crate::metrics::Limit;
 use crate::protocol::command::{Command, CommandError};
 use crate::protocol::resp::{ReplyWriter, Version};
+use crate::rules::Operation;
 use crate::server::net::memory::BudgetExceeded;
 use crate::server::net::session::{NextStep, Output};
 use crate::server::net::work_slots::{WorkSlot, WorkSlots};
@@ -18,16 +24,18 @@ use crate::server::net::work_slots::{WorkSlot, WorkSlots};
 /// The future reply to a command.
 type Reply = Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
 
-/// Answers a large command. The reply is written to the client before the next request is answered.
+/// Answers a large command. `policy` has the rules for it, or `None` for those in force. The reply is written to the client before the next request is answered.
 ///
 /// # Errors
 /// There is no memory for the replies in `output`.
 pub async fn answer(
     shared: &Arc<RespState>,
-    version: Version,
+    client: &Client,
+    policy: Option<Arc<Policy>>,
     command: Command<'_>,
     output: &mut Output<'_>,
 ) -> Result<NextStep, BudgetExceeded> {
+    let version = client.version;
     output.account()?;
     let slot = tokio::select! {
         biased;
@@ -35,12 +43,20 @@ pub async fn answer(
         () = output.client_left() => return Ok(NextStep::Close),
     };
     let start = output.bytes.len();
-    match reply(shared, version, command) {
+    match reply(shared, client, policy, command) {
         Ok(reply) => match slot.run(reply).await {
             Ok(reply) => output.bytes.extend_from_slice(&reply),
             Err(error) => ReplyWriter::new(output.bytes, version).error(format_args!("ERR {error}")),
         },
-        Err(error) => ReplyWriter::new(output.bytes, version).error(error),
+        Err(error) => {
+            if let CommandError::TooManyPairs { .. } = error {
+                count_limit(&shared.limiter, Some(Limit::Pairs));
+            }
+            if let Some(change) = change_of(&command) {
+                shared.changes.audit().refuse(client.caller(), change, &error);
+            }
+            ReplyWriter::new(output.bytes, version).error(error);
+        }
     }
     if output.account().is_err() {
         output.bytes.truncate(start);
@@ -64,9 +80,15 @@ async fn take_slot(slots: &WorkSlots, command: &Command<'_>) -> WorkSlot {
 ///
 /// # Errors
 /// The arguments are invalid.
-fn reply(shared: &Arc<RespState>, version: Version, command: Command<'_>) -> Result<Reply, CommandError> {
+fn reply(
+    shared: &Arc<RespState>,
+    client: &Client,
+    policy: Option<Arc<Policy>>,
+    command: Command<'_>,
+) -> Result<Reply, CommandError> {
+    let (version, caller) = (client.version, client.caller());
     let shared = Arc::clone(shared);
-    let limiter = Arc::clone(&shared.limiter);
+    let (limiter, changes) = (Arc::clone(&shared.limiter), shared.changes.clone());
     let max_pairs = shared.limits.max_pairs;
     let mut bytes = Vec::new();
     Ok(match command {
@@ -80,28 +102,37 @@ fn reply(shared: &Arc<RespState>, version: Version, command: Command<'_>) -> Res
         Command::ForgetCounters(ask) => {
             let query = CounterQuery::new(&ask, max_pairs)?;
             Box::pin(async move {
-                operate::forget(&limiter, &query, &mut ReplyWriter::new(&mut bytes, version)).await;
+                operate::forget(&changes, caller, &query, &mut ReplyWriter::new(&mut bytes, version)).await;
+                bytes
+            })
+        }
+        Command::Forget(pairs) => {
+            let mut operation = Operation::new();
+            pairs.read_into(&mut operation, max_pairs)?;
+            Box::pin(async move {
+                operate::reset(&changes, caller, &operation, policy, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
             })
         }
         Command::Backup(name) => {
             let name = name.to_owned();
             Box::pin(async move {
-                operate::back_up(&limiter, &name, &mut ReplyWriter::new(&mut bytes, version)).await;
+                operate::back_up(&changes, caller, &name, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
             })
         }
         Command::SetLimit { of, credits, seconds } => {
             let of = LimitTarget::from(of);
             Box::pin(async move {
-                limit::set(&limiter, &of, credits, seconds, &mut ReplyWriter::new(&mut bytes, version)).await;
+                let reply = &mut ReplyWriter::new(&mut bytes, version);
+                limit::set(&changes, caller, &of, credits, seconds, reply).await;
                 bytes
             })
         }
         Command::RemoveLimit(of) => {
             let of = LimitTarget::from(of);
             Box::pin(async move {
-                limit::remove(&limiter, &of, &mut ReplyWriter::new(&mut bytes, version)).await;
+                limit::remove(&changes, caller, &of, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
             })
         }

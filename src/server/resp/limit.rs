@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use super::error::write_limiter_error;
 use super::operate::write_cursor;
+use crate::audit::Caller;
 use crate::clock::ceil_seconds;
 use crate::limiter::Limiter;
 use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
 use crate::limiter::limits::{LimitFilter, ListedLimit};
 use crate::protocol::command::{LimitAsk, LimitsAsk};
 use crate::protocol::resp::ReplyWriter;
+use crate::server::changes::Changes;
 
 /// Redis's time to live of a key that does not expire.
 const NEVER: i64 = -1;
@@ -40,8 +42,15 @@ impl From<LimitsAsk<'_>> for LimitQuery {
     }
 }
 
-pub async fn set(limiter: &Limiter, of: &LimitTarget, credits: u64, seconds: Option<u64>, reply: &mut ReplyWriter<'_>) {
-    match limiter.set_limit(&of.rule, &of.actor, credits, seconds.map(Duration::from_secs)).await {
+pub async fn set(
+    changes: &Changes,
+    caller: Caller,
+    of: &LimitTarget,
+    credits: u64,
+    seconds: Option<u64>,
+    reply: &mut ReplyWriter<'_>,
+) {
+    match changes.set_limit(caller, &of.rule, &of.actor, credits, seconds.map(Duration::from_secs)).await {
         Ok(()) => reply.simple("OK"),
         Err(error) => write_limiter_error(&error, reply),
     }
@@ -61,8 +70,8 @@ pub fn get(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter<'_>) {
 }
 
 /// Removes a limit. Writes 1, or 0 if there was no limit.
-pub async fn remove(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter<'_>) {
-    match limiter.remove_limit(&of.rule, &of.actor).await {
+pub async fn remove(changes: &Changes, caller: Caller, of: &LimitTarget, reply: &mut ReplyWriter<'_>) {
+    match changes.remove_limit(caller, &of.rule, &of.actor).await {
         Ok(was_there) => reply.unsigned(u64::from(was_there)),
         Err(error) => write_limiter_error(&error, reply),
     }

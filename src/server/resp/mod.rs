@@ -6,12 +6,14 @@
 //! | [`batch`] | the requests of one read that need the limiter, applied together |
 //! | [`unbatched`] | commands that are answered alone: about the connection, the rules, the server |
 //! | [`large`] | commands that take long or have long replies: they wait for a work slot |
+//! | [`changes`] | what the audit log records of commands |
 //! | [`operate`], [`limit`] | what operators do to counters, and to limits of single actors |
 //! | [`multi`], [`transaction`] | `MULTI`, `EXEC` and the requests between them |
 //! | [`client`], [`clients`] | one client's state; all clients, for `CLIENT LIST` |
 //! | [`info`], [`counts`], [`error`], [`reservations`] | `INFO`; metrics; error replies; replies about reservations |
 
 mod batch;
+mod changes;
 mod client;
 mod clients;
 mod counts;
@@ -32,9 +34,11 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 
+use self::client::FRONT;
 use self::info::RespState;
 use self::session::RespSession;
 use super::Limits;
+use super::changes::Changes;
 use super::net::accept::Front;
 use super::net::auth::Guard;
 use super::net::connection::{self, ConnectionContext};
@@ -50,10 +54,11 @@ pub struct RespFront {
 }
 
 impl RespFront {
-    /// `guard` asks for the password that clients must give first; transactions count toward `memory`; `turns`
+    /// `changes` carries out what operators change; `guard` asks for the password that clients must give first; transactions count toward `memory`; `turns`
     /// are those at large requests.
     pub fn new(
         limiter: Arc<Limiter>,
+        changes: Changes,
         limits: Limits,
         guard: Option<Arc<Guard>>,
         listener: Option<&TcpListener>,
@@ -61,12 +66,12 @@ impl RespFront {
         slots: WorkSlots,
     ) -> Self {
         let requests = limiter.metrics().requests.front(Self::NAME);
-        Self { shared: Arc::new(RespState::new(limiter, limits, guard, listener, requests, memory, slots)) }
+        Self { shared: Arc::new(RespState::new(limiter, changes, limits, guard, listener, requests, memory, slots)) }
     }
 }
 
 impl Front for RespFront {
-    const NAME: &'static str = "resp";
+    const NAME: &'static str = FRONT;
     const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
     const NO_TLS: &'static [u8] = b"-ERR this port does not speak TLS: connect without it\r\n";
     const ONLY_TLS: &'static [u8] = b"-ERR this port speaks TLS only: connect with it (redis-cli --tls)\r\n";

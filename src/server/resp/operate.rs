@@ -1,13 +1,16 @@
 //! Commands of operators: they list and forget a rule's counters, and back up the store.
 
+use std::sync::Arc;
+
 use super::error::write_limiter_error;
+use crate::audit::Caller;
 use crate::clock::ceil_seconds;
-use crate::limiter::Limiter;
 use crate::limiter::counters::{CountersOf, DEFAULT_PAGE, RuleName};
+use crate::limiter::{Limiter, Policy};
 use crate::protocol::command::{CommandError, CountersAsk, NamedRule, START};
 use crate::protocol::resp::ReplyWriter;
 use crate::rules::Operation;
-use crate::server::error_text;
+use crate::server::changes::Changes;
 
 /// A request for a page of a rule's counters, owned, so that a task can keep it.
 pub struct CounterQuery {
@@ -72,8 +75,8 @@ pub async fn list(limiter: &Limiter, query: &CounterQuery, reply: &mut ReplyWrit
 }
 
 /// Writes the cursor of the next page, and the number of forgotten counters.
-pub async fn forget(limiter: &Limiter, query: &CounterQuery, reply: &mut ReplyWriter<'_>) {
-    match limiter.forget_counters(query.counters()).await {
+pub async fn forget(changes: &Changes, caller: Caller, query: &CounterQuery, reply: &mut ReplyWriter<'_>) {
+    match changes.forget_counters(caller, query.counters()).await {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
             reply.array(2);
@@ -83,12 +86,25 @@ pub async fn forget(limiter: &Limiter, query: &CounterQuery, reply: &mut ReplyWr
     }
 }
 
+/// Writes the number of forgotten counters of an operation.
+pub async fn reset(
+    changes: &Changes,
+    caller: Caller,
+    operation: &Operation,
+    policy: Option<Arc<Policy>>,
+    reply: &mut ReplyWriter<'_>,
+) {
+    match changes.reset_counters(caller, operation, policy).await {
+        Ok(forgotten) => reply.unsigned(forgotten),
+        Err(error) => write_limiter_error(&error, reply),
+    }
+}
+
 /// Writes the path of the backup.
-pub async fn back_up(limiter: &Limiter, name: &str, reply: &mut ReplyWriter<'_>) {
-    match limiter.store().backup(name).await {
+pub async fn back_up(changes: &Changes, caller: Caller, name: &str, reply: &mut ReplyWriter<'_>) {
+    match changes.back_up(caller, name).await {
         Ok(path) => reply.bulk(path.to_string_lossy().as_bytes()),
-        Err(error) if error.is_the_client_s() => reply.error(format_args!("ERR {error}")),
-        Err(error) => reply.error(format_args!("ERR {}", error_text::hide_paths(&error))),
+        Err(error) => reply.error(format_args!("ERR {error}")),
     }
 }
 

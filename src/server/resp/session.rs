@@ -6,9 +6,10 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 
 use super::batch::Batch;
+use super::changes::{record_refusal, write_error};
 use super::client::Client;
 use super::counts;
-use super::error::{count_limit, exceeded_limit, refuse, write_error};
+use super::error::{count_limit, exceeded_limit, refuse};
 use super::info::RespState;
 use super::multi::{
     EXEC_ABORTED, EXEC_WITH_ARGUMENTS, EXEC_WITHOUT_MULTI, begin_or_end, is_exec_with_arguments, queue,
@@ -188,6 +189,7 @@ impl RespSession {
             if !is_muted {
                 ReplyWriter::new(output.bytes, client.version).error(NO_AUTH);
             }
+            record_refusal(shared, client, request, NO_AUTH);
             tally.count(RequestKind::Invalid);
             return Ok(NextStep::Read);
         }
@@ -252,7 +254,7 @@ impl RespSession {
                     *transaction = None;
                     refuse(&shared.limiter, client.version, EXEC_WITH_ARGUMENTS, false, output.bytes);
                 } else {
-                    write_error(&shared.limiter, client.version, request, error, output.bytes);
+                    write_error(shared, client, request, error, output.bytes);
                 }
                 (NextStep::Read, false)
             }
@@ -311,9 +313,7 @@ impl RespSession {
                     }
                 }
                 Err(error) => {
-                    batch.push_text(is_muted, |texts| {
-                        write_error(&shared.limiter, client.version, request, error, texts)
-                    });
+                    batch.push_text(is_muted, |texts| write_error(shared, client, request, error, texts));
                 }
             }
             if batch.has_long_replies(limits.max_output) {

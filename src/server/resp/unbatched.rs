@@ -45,7 +45,7 @@ pub async fn answer_alone(
         Command::Time => shared.write_time(&mut reply),
         Command::Role => write_role(&mut reply),
         Command::Describe(question) => describe::write(&mut reply, question),
-        command => return large::answer(shared, client.version, command, output).await,
+        command => return large::answer(shared, client, batch.pinned(), command, output).await,
     }
     counts::count_error_reply(&shared.limiter.metrics().errors, output.bytes, start);
     Ok(NextStep::Read)

@@ -36,6 +36,7 @@ use axum::routing::{MethodRouter, any, delete, get, post};
 pub use self::hit_route::HitRoute;
 pub use self::state::{Api, ApiSettings, DEFAULT_MAX_HITS};
 use super::auth::guarded;
+use super::changes::record_refusals;
 use super::request_count::count;
 use crate::metrics::RequestKind;
 use crate::server::net::auth::Access;
@@ -68,6 +69,12 @@ fn inspection_routes() -> Vec<Route> {
         ("/v1/reservations/{id}/renew", RequestKind::Renew, post(reservations::renew)),
         ("/v1/explain", RequestKind::Explain, post(explain::explain)),
         ("/v1/rules", RequestKind::Rules, get(rules::rules)),
+    ]
+}
+
+/// Returns the routes that operators use to change counters and limits, and to list them.
+fn operator_routes() -> Vec<Route> {
+    vec![
         ("/v1/counters", RequestKind::Counters, get(counters::list).delete(counters::forget)),
         ("/v1/limits", RequestKind::Limits, get(limits::get).put(limits::set).delete(limits::remove)),
     ]
@@ -85,10 +92,13 @@ pub fn router(api: Arc<Api>, access: &Access) -> Router {
         let add = |router: Router<_>, (path, kind, methods): Route| router.route(path, methods.layer(counted(kind)));
         routes.into_iter().fold(Router::new(), add)
     };
+    // Outside the check of the password, so that it sees who was refused.
+    let refusals = from_fn_with_state(Arc::clone(api.changes.audit()), record_refusals);
     routes(public_routes())
         .merge(guarded(routes(hit_routes()), access.hit.clone()))
         .merge(guarded(routes(check_routes()), access.check.clone()))
         .merge(guarded(routes(inspection_routes()), access.http.clone()))
+        .merge(guarded(routes(operator_routes()), access.http.clone()).route_layer(refusals))
         .with_state(api)
 }
 
