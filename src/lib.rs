@@ -19,14 +19,15 @@
 //! | [`rules`] | the operator's rules, compiled: the limits that apply to an operation | time, counters |
 //! | [`store`] | storage of counters in RocksDB, Redis or memory, behind one contract; keys and values as bytes, bounds, and layers in front of a distant store | rules |
 //! | [`calendar`] | calendar windows: when a day or a month begins and ends in a time zone | counting, the current time |
-//! //! | [`algorithm`] | pure decisions: (limit, state, request, time) → (outcome, state) | clocks, I/O |
+//! | [`algorithm`] | pure decisions: (limit, state, request, time) → (outcome, state) | clocks, I/O |
+//! | [`audit`] | the audit log: a line for each change by an operator; its file, queue and writer | the changes themselves |
 //! | [`files`] | reading of files that operators name, without waiting | their format |
 //! | [`logging`] | the log: queue, format, escaping, throttling | the events themselves |
 //! | [`clock`] | reading of the clock, which happens nowhere else | |
 //! | [`metrics`] | counters and timings, one topic per file; Prometheus's text and statsd's packets | rules, stores, protocols |
 //!
 //! Imports go downward only: `cli` → `server`, `config` → `limiter`, `protocol` → `access` → `rules`, `store` →
-//! `calendar` → `algorithm` → `files`, `logging`, `metrics` → `clock`. Modules on the same level do not import each other, and files
+//! `calendar` → `algorithm`, `audit` → `files`, `logging`, `metrics` → `clock`. Modules on the same level do not import each other, and files
 //! within a module do not import each other in circles (`tests/architecture.rs`). Fronts, the servers of the protocols,
 //! call the limiter and nothing below it. From `rules` they use the types of a request (operations and patterns), and
 //! everything else comes from the limiter, including the store's name and backups. Code that needs two modules is
@@ -56,6 +57,7 @@
 
 pub mod access;
 pub mod algorithm;
+pub mod audit;
 pub mod calendar;
 pub mod cli;
 pub mod clock;

@@ -43,6 +43,8 @@ mod full {
     pub mod actor_fields;
     pub mod actor_limits;
     pub mod address_share;
+    pub mod audit;
+    pub mod audit_trouble;
     pub mod buckets;
     pub mod calendar;
     pub mod campaigns;

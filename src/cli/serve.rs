@@ -3,6 +3,7 @@
 mod access;
 mod access_file;
 mod actor_limits;
+mod audit;
 mod bounds;
 mod cache;
 mod drain;
@@ -36,6 +37,7 @@ use tokio::net::TcpListener;
 
 use self::access::{AccessArgs, AccessUsers, warn_of_open_fronts};
 use self::actor_limits::ActorLimitArgs;
+use self::audit::AuditArgs;
 use self::drain::{DrainArgs, StopSignals};
 use self::http::HttpArgs;
 use self::inherited_sockets::InheritedSockets;
@@ -92,6 +94,8 @@ pub struct ServeArgs {
     metrics: MetricsArgs,
     #[command(flatten)]
     log: LogArgs,
+    #[command(flatten)]
+    audit: AuditArgs,
     #[command(flatten)]
     drain: DrainArgs,
 }
@@ -168,13 +172,14 @@ async fn serve(
     );
     let StopSignals { draining, at_once } = StopSignals::on_signal(&metrics)?;
     let (access, access_file) = args.access.guards(users, &metrics)?;
+    let clock = Clock::system();
+    let audit = args.audit.start(clock, &metrics)?;
     let reloader = args.tls.load(&metrics)?;
     let secured = args.tls.secured(reloader.as_ref());
     let hangups = reload::hangups()?;
     // Bound before the store is opened. So connections wait, instead of being refused, while another process still uses
     // the store.
     let fronts = addresses.bind(inherited).await?;
-    let clock = Clock::system();
     tokio::select! {
         () = choice.wait_for_lock() => {}
         () = draining.cancelled() => return Ok(()),
@@ -184,7 +189,8 @@ async fn serve(
 
     warn_of_open_fronts(&fronts, &access, &secured);
     if let Some(reloader) = reloader {
-        tls::keep_up_to_date(reloader, args.reload.interval(), reload::hangups()?, Arc::clone(&metrics));
+        let (interval, audit) = (args.reload.interval(), Arc::clone(&audit));
+        tls::keep_up_to_date(reloader, interval, reload::hangups()?, audit, Arc::clone(&metrics));
     }
     let statsd = watched.statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
     let in_force = |(file, rules): (RulesFile, RuleSet)| (file.put_in_force(rules, &metrics, clock.now()), file);
@@ -193,11 +199,12 @@ async fn serve(
     let limiter = Arc::new(limiter.with_max_reservation_ttl(args.reservations.max_ttl()));
     actor_limits::start(&limiter, draining.clone()).await?;
     seal::start(&limiter, draining.clone()).await;
-    args.reload.start(file, access_file, &limiter, hangups, draining.clone())?;
+    args.reload.start(file, access_file, &limiter, &audit, hangups, draining.clone())?;
     let settings = Settings {
         limits,
         drain: args.drain.drain(),
         access,
+        audit: Arc::clone(&audit),
         tls: secured,
         api: args.http.settings(),
         grpc: args.http.grpc(),
@@ -218,6 +225,7 @@ async fn serve(
         statsd.finish().await;
     }
     health.over().await;
+    audit.finish().await;
     limiter.store().close().await.context("the last counters may not be on stable storage")?;
     served.with_context(|| format!("cannot start the server's threads (--threads {})", args.threads))?;
     tracing::info!("stopped");

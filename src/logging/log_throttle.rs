@@ -13,18 +13,31 @@ pub const MESSAGES_PER_SECOND: u64 = 5;
 const LOGGED_BITS: u32 = 8;
 
 /// Throttle for one kind of message. All threads share it without a lock; make it a `static`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LogThrottle {
     /// The current second and, in its lowest bits, the number of messages logged in it. They share a word, so that two
     /// threads cannot take the same turn.
     turn: AtomicU64,
     left_out: AtomicU64,
+    /// Messages per second, at most 255.
+    rate: u64,
+}
+
+impl Default for LogThrottle {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl LogThrottle {
     /// Creates a throttle that has logged nothing.
     pub const fn new() -> Self {
-        Self { turn: AtomicU64::new(0), left_out: AtomicU64::new(0) }
+        Self::at_rate(MESSAGES_PER_SECOND)
+    }
+
+    /// Creates a throttle with another number of messages per second, at most 255.
+    pub const fn at_rate(rate: u64) -> Self {
+        Self { turn: AtomicU64::new(0), left_out: AtomicU64::new(0), rate }
     }
 
     /// Calls `log`, unless too many messages were logged in this second. Passes the number of messages omitted since
@@ -43,7 +56,7 @@ impl LogThrottle {
                 return Some(second << LOGGED_BITS | 1);
             }
             let logged = turn & ((1 << LOGGED_BITS) - 1);
-            (logged < MESSAGES_PER_SECOND).then_some(turn + 1)
+            (logged < self.rate).then_some(turn + 1)
         });
         if taken.is_ok() {
             return Some(self.left_out.swap(0, Relaxed));
@@ -63,6 +76,12 @@ mod tests {
         let logged = |second| (0..100).filter_map(|_| kind.take_turn(second)).collect::<Vec<_>>();
         assert_eq!(logged(7), [0; MESSAGES_PER_SECOND as usize]);
         assert_eq!(logged(8), [100 - MESSAGES_PER_SECOND, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn rate_can_be_chosen() {
+        let kind = LogThrottle::at_rate(200);
+        assert_eq!((0..300).filter_map(|_| kind.take_turn(1)).count(), 200);
     }
 
     #[test]

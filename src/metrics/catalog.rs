@@ -1,5 +1,6 @@
 //! The catalog of all metrics, and its text for Prometheus.
 
+use std::fmt;
 use std::sync::Arc;
 
 use prometheus::TextEncoder;
@@ -7,6 +8,7 @@ use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricType;
 
 use super::access::Access;
+use super::audit::Audit;
 use super::batches::Batches;
 use super::config::Config;
 use super::connections::Connections;
@@ -24,6 +26,8 @@ pub struct Metrics {
     registry: prometheus::Registry,
     /// Wrong passwords and failed handshakes.
     pub access: Access,
+    /// The state of the audit log.
+    pub audit: Audit,
     /// Batches, and the store's time for them.
     pub batches: Batches,
     /// The rules in force, and their reloads.
@@ -42,6 +46,12 @@ pub struct Metrics {
     pub tasks: Tasks,
 }
 
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
 impl Metrics {
     /// Creates all metrics, at 0.
     pub fn new() -> Arc<Self> {
@@ -51,6 +61,7 @@ impl Metrics {
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Arc::new(Self {
             access: Access::new(&registry),
+            audit: Audit::new(&registry),
             batches: Batches::new(&registry),
             config: Config::new(&registry),
             connections: Connections::new(&registry),

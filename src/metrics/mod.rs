@@ -10,6 +10,7 @@
 //! field to [`Metrics`].
 
 mod access;
+mod audit;
 mod batches;
 mod catalog;
 mod config;
@@ -29,6 +30,7 @@ mod tasks;
 pub use prometheus::IntCounter as Counter;
 
 pub use self::access::Access;
+pub use self::audit::Audit;
 pub use self::batches::Batches;
 pub use self::catalog::Metrics;
 pub use self::config::Config;

@@ -1,8 +1,11 @@
 //! Connections of every front are dropped at every point where they wait. Other connections continue.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -28,7 +31,7 @@ use crate::protocol::resp::Limits as RespLimits;
 use crate::rules::Operation;
 use crate::store::{Backend, Durability, RocksOptions, RocksStore, Store};
 
-const RULES: &str = "[user=*]\ncreditLimit=1000000\nresetSeconds=3600\n\n[default]\ncreditLimit=0\nresetSeconds=0\n";
+const RULES: &str = "[user=*]\ncreditLimit=1000000\nresetSeconds=3600\nactorField=user\nlabel=users\n\n[default]\ncreditLimit=0\nresetSeconds=0\n";
 const HTTP: &[u8] = b"POST /v1/hit HTTP/1.1\r\nhost: divvy\r\ncontent-type: application/json\r\nconnection: close\r\n\
     content-length: 28\r\n\r\n{\"operation\":{\"user\":\"ada\"}}";
 /// HTTP/2 with prior knowledge: the preface, no settings, and a request that asks for `/readyz`, which asks the store
@@ -78,13 +81,18 @@ impl Served {
 
     /// Drops a connection with this request after each possible number of polls.
     async fn drop_connections(&self, front: impl Front, request: &[u8], name: &str) {
+        self.drop_requests(front, || request.to_vec(), name).await;
+    }
+
+    /// Same as [`Served::drop_connections`], with another request on each connection.
+    async fn drop_requests(&self, front: impl Front, mut request: impl FnMut() -> Vec<u8>, name: &str) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         for dropped in WAYS {
             let mut has_ended = false;
             for polls in 0..MANY {
                 let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
                 let (stream, peer) = listener.accept().await.unwrap();
-                client.write_all(request).await.unwrap();
+                client.write_all(&request()).await.unwrap();
                 client.shutdown().await.unwrap();
                 let greeting = Greeting { front: "test", peer, answer: b"" };
                 let stream = Stream::Plain(Plain::new(stream, greeting));
@@ -117,12 +125,14 @@ async fn drop_at_every_await(durability: Durability) {
         Policy::new(config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules, &metrics, CounterNames::Usual);
     let served = Served::new(Limiter::new(Some(policy), store, Clock::system(), metrics));
     let limiter = || Arc::clone(&served.limiter);
+    let audit = AuditLog::in_log(Clock::system(), Arc::clone(served.limiter.metrics()));
+    let changes = || Changes::new(limiter(), Arc::clone(&audit));
     let limits = served.limits;
     let slots = WorkSlots::new(MAX_AT_ONCE);
 
     let line = || LineFront::new(limiter(), limits, None, Arc::clone(&served.memory));
     served.drop_connections(line(), b"HIT user=ada\n", "line").await;
-    let resp = || RespFront::new(limiter(), limits, None, None, Arc::clone(&served.memory), slots.clone());
+    let resp = || RespFront::new(limiter(), changes(), limits, None, None, Arc::clone(&served.memory), slots.clone());
     served.drop_connections(resp(), b"DIVVY.HIT user=ada\r\n", "RESP").await;
     served.drop_connections(resp(), b"DIVVY.COUNTERS user=*\r\n", "a listing over RESP").await;
     let api = ApiSettings {
@@ -140,6 +150,7 @@ async fn drop_at_every_await(durability: Durability) {
     let http = || {
         HttpFront::new(
             limiter(),
+            changes(),
             limits,
             served.bounds(),
             &access,
@@ -154,7 +165,45 @@ async fn drop_at_every_await(durability: Durability) {
     let settings = GrpcSettings { headers: "none".parse().unwrap(), atomic: false };
     let grpc = GrpcFront::new(limiter(), limits, settings, served.bounds(), None, health).unwrap();
     served.drop_connections(grpc, HTTP_2, "gRPC").await;
+
+    drop_changes(&served, &slots, dir.path()).await;
     served.limiter.store().close().await.unwrap();
+}
+
+/// Drops connections that change a limit. The audit log must have each change, once.
+async fn drop_changes(served: &Served, slots: &WorkSlots, dir: &Path) {
+    let path = dir.join("audit.log");
+    let metrics = Arc::clone(served.limiter.metrics());
+    let audit = AuditLog::in_file(path.clone(), true, Clock::system(), metrics).unwrap();
+    let changes = Changes::new(Arc::clone(&served.limiter), Arc::clone(&audit));
+    let memory = Arc::clone(&served.memory);
+    let front = RespFront::new(Arc::clone(&served.limiter), changes, served.limits, None, None, memory, slots.clone());
+    let mut credits = 0;
+    let set = || {
+        credits += 1;
+        format!("DIVVY.LIMIT SET users ada {credits}\r\n").into_bytes()
+    };
+    served.drop_requests(front, set, "a new limit over RESP").await;
+
+    // A change that began has a slot until it is done.
+    let all_slots = futures_util::future::join_all((0..MAX_AT_ONCE).map(|_| slots.take()));
+    timeout(PATIENCE, all_slots).await.expect("every change that began ends");
+    audit.finish().await;
+    let lines: Vec<Value> =
+        fs::read_to_string(&path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let with_status = |status| lines.iter().filter(|line| line["status"] == status).collect::<Vec<_>>();
+    let done = with_status("done");
+    assert!(!done.is_empty());
+    // Each change begins with the limit that the one before it has left.
+    assert_eq!(done[0]["before"], Value::Null);
+    for pair in done.windows(2) {
+        assert_eq!(pair[0]["after"], pair[1]["before"]);
+    }
+    let limit = served.limiter.limit_of("users", "ada", &Scope::EVERYTHING).unwrap().unwrap();
+    assert_eq!(done.last().unwrap()["after"]["credits"], limit.credits);
+    assert_eq!(with_status("attempted").len(), done.len());
+    assert_eq!(lines.len(), 2 * done.len(), "no other outcome");
+    served.limiter.remove_limit("users", "ada", &Scope::EVERYTHING).await.unwrap();
 }
 
 /// Runs on several threads, because work that a connection hands to other threads continues while it is dropped.

@@ -3,6 +3,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`net`] | everything that does not depend on a protocol: listeners, TLS, logins, connections, bounds on memory and work |
+//! | [`changes`] | the changes that operators make, with their lines in the audit log |
 //! | [`mod@line`] | the front for Divvy's line protocol |
 //! | [`resp`] | the front for Redis clients |
 //! | [`http`] | the HTTP front: `transport` serves connections, `api` answers requests |
@@ -12,6 +13,7 @@
 //! are sessions of one read-answer-write loop ([`net::connection`]); HTTP and gRPC run on libraries. This module
 //! decides nothing about requests, and does not depend on rules.
 
+mod changes;
 mod error_text;
 mod grpc;
 mod health;
@@ -40,6 +42,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::changes::Changes;
 use self::grpc::GrpcFront;
 pub use self::grpc::GrpcSettings;
 pub use self::health::Health;
@@ -59,6 +62,7 @@ use self::net::workers::Workers;
 pub use self::net::workers::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, default_threads};
 pub use self::net::{auth, connection, tls};
 use self::resp::RespFront;
+use crate::audit::AuditLog;
 use crate::limiter::Limiter;
 
 /// Maximum number of open connections of all fronts.
@@ -103,6 +107,8 @@ pub struct Settings {
     pub drain: Drain,
     /// Guards of the fronts.
     pub access: Access,
+    /// The log of changes by operators.
+    pub audit: Arc<AuditLog>,
     /// TLS of the fronts.
     pub tls: Secured,
     /// Settings of the HTTP API.
@@ -153,7 +159,7 @@ pub async fn run(
     health: Arc<Health>,
     draining: CancellationToken,
 ) -> io::Result<()> {
-    let Settings { limits, drain, access, tls, api, grpc, threads, metrics_path } = settings;
+    let Settings { limits, drain, access, audit, tls, api, grpc, threads, metrics_path } = settings;
     let metrics = Arc::clone(limiter.metrics());
     let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(&metrics));
     let stopping = CancellationToken::new();
@@ -169,8 +175,10 @@ pub async fn run(
         closing: CancellationToken::new(),
     };
     let slots = WorkSlots::new(MAX_AT_ONCE);
+    let changes = Changes::new(Arc::clone(&limiter), audit);
     let resp = RespFront::new(
         Arc::clone(&limiter),
+        changes.clone(),
         limits,
         access.resp.clone(),
         fronts.resp.as_ref(),
@@ -181,6 +189,7 @@ pub async fn run(
     let bounds = BodyBounds { timeouts: limits.timeouts, memory, expansion: 1 };
     let http = HttpFront::new(
         Arc::clone(&limiter),
+        changes,
         limits,
         bounds.clone(),
         &access,

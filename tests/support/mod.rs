@@ -1,5 +1,6 @@
 //! Shared by the tests: a running server, and minimal clients.
 
+pub mod audit;
 pub mod certificates;
 pub mod gateway;
 pub mod grpc;

@@ -1,11 +1,14 @@
 //! The access file of a running server: loads it, and logs mistakes.
 
+use std::collections::{BTreeSet, HashMap};
 use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::rules::Reason;
 use super::watch::Watch;
 use crate::access::{self, Authority, Report, User, Users};
+use crate::audit::{Action, AuditLog, Change, State};
 use crate::metrics::Metrics;
 
 /// An access file, and the authority that its users belong to.
@@ -44,59 +47,85 @@ impl AccessFile {
     }
 
     /// Loads the file if it has changed.
-    pub fn reload_if_changed(&mut self, authority: &Authority, metrics: &Metrics) {
+    pub fn reload_if_changed(&mut self, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
         if !self.watch.has_changed() {
             return;
         }
         let loaded = self.read();
         // Otherwise the file was written while it was read. Later checks will notice when that is over.
         if self.watch.is_at_rest() {
-            self.take(loaded, authority, metrics, false);
+            self.take(loaded, authority, audit, metrics, Reason::Changed);
         }
     }
 
     /// Loads the file even if it has not changed.
-    pub fn reload(&mut self, authority: &Authority, metrics: &Metrics) {
+    pub fn reload(&mut self, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
         self.watch.note();
         let loaded = self.read();
-        self.take(loaded, authority, metrics, true);
+        self.take(loaded, authority, audit, metrics, Reason::Asked);
     }
 
-    /// Puts the result of a load in force, or logs why it failed.
+    /// Puts the result of a load in force, or logs why it failed. A load that the audit log refuses is not tried again
+    /// until the file changes, or an operator asks for it.
     fn take(
         &mut self,
         loaded: Result<access::AccessFile, Report>,
         authority: &Authority,
+        audit: &Arc<AuditLog>,
         metrics: &Metrics,
-        is_asked: bool,
+        reason: Reason,
     ) {
         let was_bad = mem::replace(&mut self.has_failed, loaded.is_err());
+        let change = Change::new(Action::AccessReload).with_file(self.watch.path());
         let file = self.watch.path().display().to_string();
+        let before = State::users(self.in_force.len());
         if loaded.as_ref().is_ok_and(|loaded| loaded.users == self.in_force) {
-            if was_bad || is_asked {
+            if was_bad || reason == Reason::Asked {
+                audit.pend(reason.caller(), change).complete(Some(before.clone()), Some(before));
                 tracing::info!("{file}: reloaded, unchanged");
             }
             return;
         }
         log_problems(&loaded);
-        let prepared = loaded.ok().map(|loaded| {
-            let all = loaded.users.iter().chain(&self.password).cloned();
-            Users::new(all).map(|users| (users, loaded.users))
-        });
-        match prepared {
-            Some(Ok((users, in_force))) => {
-                let count = in_force.len();
-                self.in_force = in_force;
-                authority.replace(users);
-                tracing::info!(users = count, "{file}: reloaded; the new users are in force");
+        let refused = match self.prepare(loaded) {
+            Err(error) => {
+                audit.pend(reason.caller(), change).refuse(&error);
+                error
             }
-            failed => {
-                metrics.access.access_reloads_failed.inc();
-                let reason = failed.and_then(Result::err);
-                tracing::error!(reason, "{file}: not loaded; the previous users stay in force");
-            }
-        }
+            Ok((users, in_force)) => match audit.begin_blocking(reason.caller(), change) {
+                Err(error) => error.to_string(),
+                Ok(pending) => {
+                    let count = in_force.len();
+                    let previous = mem::replace(&mut self.in_force, in_force);
+                    authority.replace(users);
+                    let names = changed(&previous, &self.in_force);
+                    pending.complete(Some(before), Some(State::users(count).with_changed(names.into_iter())));
+                    return tracing::info!(users = count, "{file}: reloaded; the new users are in force");
+                }
+            },
+        };
+        self.has_failed = true;
+        metrics.access.access_reloads_failed.inc();
+        tracing::error!(reason = refused, "{file}: not loaded; the previous users stay in force");
     }
+
+    /// Prepares the users of a load.
+    ///
+    /// # Errors
+    /// The first mistake in the file, or the system provides no random bytes.
+    fn prepare(&self, loaded: Result<access::AccessFile, Report>) -> Result<(Users, Vec<User>), String> {
+        let loaded = loaded.map_err(|report| report.errors.first().map(ToString::to_string).unwrap_or_default())?;
+        let all = loaded.users.iter().chain(&self.password).cloned();
+        Ok((Users::new(all)?, loaded.users))
+    }
+}
+
+/// Returns the names of users that are only in one of the files, or different, in order.
+fn changed<'a>(before: &'a [User], after: &'a [User]) -> BTreeSet<&'a str> {
+    let by_name = |users: &'a [User]| users.iter().map(|user| (&*user.name, user)).collect::<HashMap<_, _>>();
+    let (before, after) = (by_name(before), by_name(after));
+    let names = before.keys().chain(after.keys()).copied();
+    names.filter(|name| before.get(name) != after.get(name)).collect()
 }
 
 /// Logs each error and warning on its own line, as `divvy access check` prints them.

@@ -11,6 +11,8 @@ const DEBUG_NAME: &str = "divvy";
 const DEBUG_DIRECTIVE: &str = "divvy=debug";
 /// The HTTP/2 library logs a line for each client that exceeds a bound, so clients could flood the log.
 const HTTP_2_DIRECTIVE: &str = "h2=error";
+/// Changes by operators are logged at any level, unless the operator says otherwise.
+const AUDIT_DIRECTIVE: &str = "audit=info";
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Metrics and logs")]
@@ -62,7 +64,7 @@ impl LogArgs {
     /// Returns the directives. More specific ones are last, because they take precedence.
     fn filter(&self, variable: impl Fn(&str) -> Option<String>) -> String {
         let set = |name| variable(name).filter(|value| !value.is_empty());
-        let mut directives = vec![self.log_level.name().to_owned(), HTTP_2_DIRECTIVE.to_owned()];
+        let mut directives = [self.log_level.name(), HTTP_2_DIRECTIVE, AUDIT_DIRECTIVE].map(str::to_owned).to_vec();
         directives.extend(set("DEBUG").filter(|names| names_divvy(names)).map(|_| DEBUG_DIRECTIVE.to_owned()));
         directives.extend(set("RUST_LOG"));
         directives.join(",")
@@ -128,9 +130,9 @@ mod tests {
         let environment = |rust_log: &'static str, debug: &'static str| {
             args.filter(move |name| Some(if name == "DEBUG" { debug } else { rust_log }.to_owned()))
         };
-        assert_eq!(environment("", ""), "warn,h2=error");
-        assert_eq!(environment("", "other"), "warn,h2=error");
-        assert_eq!(environment("", "divvy"), "warn,h2=error,divvy=debug");
-        assert_eq!(environment("error,hyper=trace", "*"), "warn,h2=error,divvy=debug,error,hyper=trace");
+        assert_eq!(environment("", ""), "warn,h2=error,audit=info");
+        assert_eq!(environment("", "other"), "warn,h2=error,audit=info");
+        assert_eq!(environment("", "divvy"), "warn,h2=error,audit=info,divvy=debug");
+        assert_eq!(environment("error,hyper=trace", "*"), "warn,h2=error,audit=info,divvy=debug,error,hyper=trace");
     }
 }

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::access_file::WatchedAccess;
 use super::notify;
 use super::rules::RulesFile;
+use crate::audit::AuditLog;
 use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::limiter::Limiter;
 use crate::metrics::{Metrics, Task};
@@ -47,7 +48,8 @@ impl ReloadArgs {
         Some(self.reload_interval.0).filter(|interval| !interval.is_zero())
     }
 
-    /// Keeps the limiter's rules and the users up to date with these files until `draining` is cancelled.
+    /// Keeps the limiter's rules and the users up to date with these files until `draining` is cancelled. Reloads are
+    /// recorded in `audit`.
     ///
     /// # Errors
     /// The system refuses a thread.
@@ -56,6 +58,7 @@ impl ReloadArgs {
         rules: Option<RulesFile>,
         access: Option<WatchedAccess>,
         limiter: &Arc<Limiter>,
+        audit: &Arc<AuditLog>,
         hangups: Signal,
         draining: CancellationToken,
     ) -> anyhow::Result<()> {
@@ -67,7 +70,8 @@ impl ReloadArgs {
             // These are weak, because the thread may hang while it reads from a network file system, and must not keep
             // the store open.
             let (limiter, metrics) = (Arc::downgrade(limiter), Arc::clone(&metrics));
-            let mut files = Files { rules, access, limiter };
+            let audit = Arc::clone(audit);
+            let mut files = Files { rules, access, limiter, audit };
             let run = move || keep_loaded(&mut files, &metrics, &asked, interval);
             thread::Builder::new().name("divvy-reload".into()).spawn(run).context("cannot start a thread")?;
         }
@@ -104,26 +108,27 @@ struct Files {
     rules: Option<RulesFile>,
     access: Option<WatchedAccess>,
     limiter: Weak<Limiter>,
+    audit: Arc<AuditLog>,
 }
 
 impl Files {
     /// Loads the files that have changed.
     fn reload_if_changed(&mut self, metrics: &Metrics) {
         if let Some(rules) = &mut self.rules {
-            survive(Task::Rules, metrics, || rules.reload_if_changed(&self.limiter));
+            survive(Task::Rules, metrics, || rules.reload_if_changed(&self.limiter, &self.audit));
         }
         if let Some(WatchedAccess { file, authority }) = &mut self.access {
-            survive(Task::Rules, metrics, || file.reload_if_changed(authority, metrics));
+            survive(Task::Rules, metrics, || file.reload_if_changed(authority, &self.audit, metrics));
         }
     }
 
     /// Loads all files even if they have not changed.
     fn reload(&mut self, metrics: &Metrics) {
         if let Some(rules) = &mut self.rules {
-            survive(Task::Rules, metrics, || rules.reload(&self.limiter));
+            survive(Task::Rules, metrics, || rules.reload(&self.limiter, &self.audit));
         }
         if let Some(WatchedAccess { file, authority }) = &mut self.access {
-            survive(Task::Rules, metrics, || file.reload(authority, metrics));
+            survive(Task::Rules, metrics, || file.reload(authority, &self.audit, metrics));
         }
     }
 }

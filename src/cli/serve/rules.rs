@@ -2,9 +2,10 @@
 
 use std::mem;
 use std::path::{self, Path};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use super::watch::Watch;
+use crate::audit::{self, Action, AuditLog, Caller, State};
 use crate::clock::Timestamp;
 use crate::config::{self, Loaded, Report};
 use crate::limiter::{CounterNames, Limiter, Policy};
@@ -56,45 +57,64 @@ impl RulesFile {
     }
 
     /// Loads the file if it has changed.
-    pub fn reload_if_changed(&mut self, limiter: &Weak<Limiter>) {
+    pub fn reload_if_changed(&mut self, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
         if !self.watch.has_changed() {
             return;
         }
         let loaded = self.read();
         // If it is not at rest, the file was written while it was read. A later check will notice the end of that.
         if self.watch.is_at_rest() {
-            self.take(loaded, limiter, Reason::Changed);
+            self.take(loaded, limiter, audit, Reason::Changed);
         }
     }
 
     /// Loads the file even if it has not changed.
-    pub fn reload(&mut self, limiter: &Weak<Limiter>) {
+    pub fn reload(&mut self, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
         self.watch.note();
         let loaded = self.read();
-        self.take(loaded, limiter, Reason::Asked);
+        self.take(loaded, limiter, audit, Reason::Asked);
     }
 
-    /// Puts the result of a load in force, or logs why it failed.
-    fn take(&mut self, loaded: Result<Loaded, Report>, limiter: &Weak<Limiter>, reason: Reason) {
+    /// Puts the result of a load in force, or logs why it failed. A load that the audit log refuses is not tried again until
+    /// the file changes, or an operator asks for it.
+    fn take(&mut self, loaded: Result<Loaded, Report>, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>, reason: Reason) {
         // The limiter is gone if the server has stopped.
         let Some(limiter) = limiter.upgrade() else { return };
         let Some(before) = limiter.policy() else { return };
         let was_bad = mem::replace(&mut self.has_failed, loaded.is_err());
+        let change = || audit::Change::new(Action::RulesReload).with_file(self.path());
         let file = self.path().display();
         if loaded.as_ref().is_ok_and(|loaded| loaded.rules.rules() == before.rules().rules()) {
             limiter.metrics().config.confirmed(limiter.now().as_nanos());
             if was_bad || reason == Reason::Asked {
+                let state = Some(describe(before.rules()));
+                audit.pend(reason.caller(), change()).complete(state.clone(), state);
                 tracing::info!("{file}: reloaded, unchanged");
             }
             return;
         }
         log_problems(&loaded);
-        let Ok(Loaded { rules, .. }) = loaded else {
-            limiter.metrics().config.refused(limiter.now().as_nanos());
-            return tracing::error!("{file}: not loaded; the previous rules stay in force");
+        let rules = match loaded {
+            Ok(Loaded { rules, .. }) => rules,
+            Err(report) => {
+                limiter.metrics().config.refused(limiter.now().as_nanos());
+                let first = report.errors.first().map(ToString::to_string).unwrap_or_default();
+                audit.pend(reason.caller(), change()).refuse(first);
+                return tracing::error!("{file}: not loaded; the previous rules stay in force");
+            }
+        };
+        let pending = match audit.begin_blocking(reason.caller(), change()) {
+            Ok(pending) => pending,
+            Err(error) => {
+                limiter.metrics().config.refused(limiter.now().as_nanos());
+                tracing::error!("{file}: not loaded; the previous rules stay in force: {error}");
+                self.has_failed = true;
+                return;
+            }
         };
         limiter.replace_policy(self.put_in_force(rules, limiter.metrics(), limiter.now()));
         let Some(now) = limiter.policy() else { return };
+        pending.complete(Some(describe(before.rules())), Some(describe(now.rules())));
         let differences = diff(before.rules().rules(), now.rules().rules(), |rule| self.names.are_apart(rule));
         log_changes(&file, &differences);
         let orphaned = limiter.orphaned_limits();
@@ -111,9 +131,25 @@ impl RulesFile {
 
 /// The reason for reloading a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reason {
+pub enum Reason {
+    /// The file has changed.
     Changed,
+    /// An operator asks for it.
     Asked,
+}
+
+impl Reason {
+    /// Returns the caller of the reload for the audit log.
+    pub fn caller(self) -> Caller {
+        match self {
+            Self::Changed => Caller::file(),
+            Self::Asked => Caller::signal(),
+        }
+    }
+}
+
+fn describe(rules: &RuleSet) -> State {
+    State::rules(rules.rules().len(), config::fingerprint(rules.rules()))
 }
 
 /// Logs each error and warning on its own line, as `divvy check` prints them.

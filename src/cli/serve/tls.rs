@@ -11,6 +11,7 @@ use tokio::signal::unix::Signal;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::spawn_blocking;
 
+use crate::audit::{Action, AuditLog, Caller, Change};
 use crate::metrics::{Metrics, Task};
 use crate::server::tls::Files;
 use crate::server::tls::reload::Reloader;
@@ -74,11 +75,18 @@ impl TlsArgs {
     }
 }
 
-/// Checks the files every `interval` and at each SIGHUP, until the process ends.
-pub fn keep_up_to_date(reloader: Reloader, interval: Option<Duration>, hangups: Signal, metrics: Arc<Metrics>) {
+/// Checks the files every `interval` and at each SIGHUP, until the process ends. New files are recorded in `audit`, and put in
+/// use even if that fails, because an expired certificate would stop hits.
+pub fn keep_up_to_date(
+    reloader: Reloader,
+    interval: Option<Duration>,
+    hangups: Signal,
+    audit: Arc<AuditLog>,
+    metrics: Arc<Metrics>,
+) {
     let (reloader, hangups) = (Arc::new(Mutex::new(reloader)), Arc::new(AsyncMutex::new(hangups)));
     tokio::spawn(async move {
-        let look_on = || keep_checking(Arc::clone(&reloader), interval, Arc::clone(&hangups), &metrics);
+        let look_on = || keep_checking(Arc::clone(&reloader), interval, Arc::clone(&hangups), &audit, &metrics);
         keep_running(Task::Tls, &metrics, look_on).await;
     });
 }
@@ -87,6 +95,7 @@ async fn keep_checking(
     reloader: Arc<Mutex<Reloader>>,
     interval: Option<Duration>,
     hangups: Arc<AsyncMutex<Signal>>,
+    audit: &Arc<AuditLog>,
     metrics: &Metrics,
 ) {
     let mut hangups = hangups.lock().await;
@@ -95,11 +104,17 @@ async fn keep_checking(
             _ = hangups.recv() => true,
             () = pause(interval) => false,
         };
+        let change = Change::new(Action::TlsReload).with_file(reloader.lock().certificate());
+        let caller = if at_once { Caller::signal() } else { Caller::file() };
         let reloader = Arc::clone(&reloader);
         match spawn_blocking(move || reloader.lock().reload_if_changed(at_once)).await {
             Ok(None) => {}
-            Ok(Some(Ok(()))) => tracing::info!("loaded the new TLS certificate: new connections use it"),
+            Ok(Some(Ok(()))) => {
+                audit.pend(caller, change).complete(None, None);
+                tracing::info!("loaded the new TLS certificate: new connections use it");
+            }
             Ok(Some(Err(reason))) => {
+                audit.pend(caller, change).refuse(&reason);
                 metrics.access.tls_reloads_failed.inc();
                 tracing::error!(reason, "cannot load the new TLS files: the old ones stay in use");
             }

@@ -80,6 +80,13 @@ impl<'a> PricedOperation<'a> {
     }
 }
 
+impl<'a> Pairs<'a> {
+    /// Returns the arguments as sent. Some of them may be invalid.
+    pub fn arguments(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.0.iter()
+    }
+}
+
 impl Pairs<'_> {
     /// Checks the number of pairs.
     ///

@@ -60,12 +60,13 @@ pub async fn admit(
         },
     };
     let identity = known.ok_or(Refusal::Unauthenticated)?;
-    if let Err(forbidden) = identity.may(category) {
-        guard.count_forbidden();
-        return Err(Refusal::Forbidden(forbidden));
-    }
+    let may = identity.may(category);
+    // The audit log needs the name of a refused client, too.
     origin::identify(identity);
-    Ok(())
+    may.map_err(|forbidden| {
+        guard.count_forbidden();
+        Refusal::Forbidden(forbidden)
+    })
 }
 
 /// Returns whether the client may send a request of this category, or the route is open. Verifies nothing new, and counts

@@ -3,6 +3,7 @@
 
 pub mod api;
 pub(super) mod auth;
+mod changes;
 mod error_counts;
 mod health;
 mod json_line;
@@ -37,6 +38,7 @@ pub(super) use self::transport::serve::serve_routes;
 #[cfg(test)]
 pub(super) use self::transport::unsent_replies::{Call, UnsentReplies};
 use super::Limits;
+use super::changes::Changes;
 use super::health::Health;
 use super::net::accept::Front;
 use super::net::auth::Access;
@@ -63,10 +65,11 @@ pub struct HttpFront {
 }
 
 impl HttpFront {
-    /// Creates the front. `slots` bound the large requests in work.
+    /// Creates the front. `changes` carries out what operators change, and `slots` bound the large requests in work.
     #[expect(clippy::too_many_arguments, reason = "all of them are what a front is made of, each given once")]
     pub fn new(
         limiter: Arc<Limiter>,
+        changes: Changes,
         limits: Limits,
         bounds: BodyBounds,
         access: &Access,
@@ -80,6 +83,7 @@ impl HttpFront {
         let counted = |kind| from_fn_with_state((requests.clone(), kind), count);
         let api = Arc::new(Api::new(
             Arc::clone(&limiter),
+            changes,
             api,
             limits,
             requests.clone(),
@@ -112,7 +116,7 @@ impl HttpFront {
 }
 
 impl Front for HttpFront {
-    const NAME: &'static str = "http";
+    const NAME: &'static str = changes::FRONT;
     const TOO_MANY: &'static [u8] =
         b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     const NO_TLS: &'static [u8] = NO_TLS;

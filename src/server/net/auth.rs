@@ -105,6 +105,11 @@ impl Gate {
         }
     }
 
+    /// Returns the client's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
     /// Returns whether the client may send requests.
     #[inline]
     pub fn is_open(&self) -> bool {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::admission::network;
 use crate::access::Identity;
 use crate::limiter::{Limiter, Origin, PlanBuilder, Scope};
+use crate::server::changes;
 
 /// Where a request over HTTP or gRPC comes from.
 struct RequestOrigin {
@@ -52,6 +53,11 @@ pub fn certificate() -> Option<Arc<str>> {
 /// Sets the identity of the client in scope.
 pub fn identify(identity: Identity) {
     let _ = ORIGIN.try_with(|origin| origin.identity.replace(identity));
+}
+
+/// Returns the name of the client in scope for the audit log. See [`caller_name`](changes::caller_name).
+pub fn caller_name() -> Option<Arc<str>> {
+    ORIGIN.try_with(|origin| changes::caller_name(&origin.identity.borrow())).ok().flatten()
 }
 
 /// Returns the rules and the actor that the client in scope may use.

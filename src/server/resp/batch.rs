@@ -59,8 +59,6 @@ enum Reply {
     Released,
     /// The seconds that a renewed reservation lasts.
     Renewed { ttl_seconds: Option<u32> },
-    /// The number of forgotten counters.
-    Forgotten,
     /// The tokens before the request.
     Tokens,
     /// The tokens before the request, and the start of the session.
@@ -124,6 +122,11 @@ impl Batch {
         self.is_begun = false;
     }
 
+    /// Returns the rules that were set for all batches.
+    pub fn pinned(&self) -> Option<Arc<Policy>> {
+        self.pinned.clone()
+    }
+
     /// Drops the rules. The batch must be empty.
     pub fn release(&mut self) {
         self.pin(None);
@@ -142,10 +145,10 @@ impl Batch {
     ) -> Result<Option<Command<'a>>, CommandError> {
         self.begin(limiter, scope);
         let reply = match command {
-            Command::Hit(request) => self.push_priced(request, Intent::Hit, max_pairs)?,
-            Command::Peek(request) => self.push_priced(request, Intent::Peek, max_pairs)?,
-            Command::Charge(request) => self.push_priced(request, Intent::Charge, max_pairs)?,
-            Command::Refund(request) => self.push_priced(request, Intent::Refund, max_pairs)?,
+            Command::Hit(request) => self.push_priced(request, Intent::Hit, Reply::Verdict, max_pairs)?,
+            Command::Peek(request) => self.push_priced(request, Intent::Peek, Reply::Verdict, max_pairs)?,
+            Command::Charge(request) => self.push_priced(request, Intent::Charge, Reply::Balance, max_pairs)?,
+            Command::Refund(request) => self.push_priced(request, Intent::Refund, Reply::Balance, max_pairs)?,
             Command::Reserve(request) => self.push_reserve(request, max_pairs, version)?,
             Command::Commit { id, cost } => {
                 self.push_settlement(limiter, id, Settlement::Commit { cost }, Reply::Committed)
@@ -153,9 +156,6 @@ impl Batch {
             Command::Release(id) => self.push_settlement(limiter, id, Settlement::Release, Reply::Released),
             Command::Renew { id, ttl_seconds } => {
                 self.push_settlement(limiter, id, Settlement::Renew { ttl_seconds }, Reply::Renewed { ttl_seconds })
-            }
-            Command::Forget(pairs) => {
-                self.push_priced(PricedOperation { pairs, cost: None, id: None }, Intent::Forget, max_pairs)?
             }
             Command::Tokens(request) => self.push_bucket(request, Space::TokenBucket, Reply::Tokens),
             Command::Session(request) => self.push_bucket(request, Space::TokenBucket, Reply::Session),
@@ -179,6 +179,7 @@ impl Batch {
         &mut self,
         PricedOperation { pairs, cost, id }: PricedOperation,
         intent: Intent,
+        reply: Reply,
         max_pairs: usize,
     ) -> Result<Reply, CommandError> {
         pairs.read_into(&mut self.operation, max_pairs)?;
@@ -186,11 +187,7 @@ impl Batch {
             None => self.builder.add(&self.operation, intent, cost),
             Some(id) => self.builder.add_idempotent(&self.operation, intent, cost, id),
         }
-        Ok(match intent {
-            Intent::Hit | Intent::Enter | Intent::EnterOrCharge | Intent::Peek | Intent::Reserve => Reply::Verdict,
-            Intent::Charge | Intent::Refund | Intent::Leave => Reply::Balance,
-            Intent::Forget => Reply::Forgotten,
-        })
+        Ok(reply)
     }
 
     fn push_reserve(&mut self, request: ReserveAsk, max_pairs: usize, version: Version) -> Result<Reply, CommandError> {
@@ -291,7 +288,6 @@ fn write_reply(
         Reply::Renewed { ttl_seconds } => {
             writer.unsigned(report.settled(index)?.lasts_seconds(*ttl_seconds).unwrap_or(0));
         }
-        Reply::Forgotten => writer.unsigned(report.forgotten(index)? as u64),
         Reply::Tokens => writer.unsigned(report.outcome(index)?.before),
         Reply::Session => write_session(&report.outcome(index)?, writer),
         Reply::Throttle { capacity } => write_throttle(&report.outcome(index)?, *capacity, writer),

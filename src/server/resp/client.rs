@@ -3,9 +3,11 @@
 use super::clients::{Profile, Registration};
 use super::info::REDIS_VERSION;
 use crate::access::{DEFAULT_USER, Given};
+use crate::audit::Caller;
 use crate::limiter::Scope;
 use crate::protocol::command::{Command, CommandMatch, Credentials, Hello, LibraryInfo, ReplyMode};
 use crate::protocol::resp::{ReplyWriter, Version};
+use crate::server::changes::{Operator, caller_name};
 use crate::server::net::auth::Gate;
 use crate::server::net::session::NextStep;
 
@@ -17,6 +19,8 @@ const HELLO_WITHOUT_PASSWORD: &str = "NOAUTH HELLO must be called with the clien
                                       and select the RESP protocol version at the same time";
 /// The reply to a client that has not logged in.
 pub const NO_AUTH: &str = "NOAUTH Authentication required.";
+/// Name of the front.
+pub const FRONT: &str = "resp";
 
 /// A client of a connection.
 #[derive(Debug)]
@@ -46,6 +50,16 @@ impl Client {
     /// Records the client's activity for `CLIENT LIST`.
     pub fn record_activity(&mut self, command: Option<CommandMatch>, queued: Option<usize>) {
         self.registration.record_activity(command, queued);
+    }
+
+    /// Returns the client as the operator of a change.
+    pub fn operator(&self) -> Operator {
+        Operator { caller: self.caller(), scope: self.scope().clone() }
+    }
+
+    /// Returns the client as the caller of a change.
+    pub fn caller(&self) -> Caller {
+        Caller::client(FRONT, Some(self.gate.peer()), caller_name(self.gate.identity()))
     }
 
     /// Begins a request. Returns whether the client does not want its reply.

@@ -1,10 +1,8 @@
 //! Error replies.
 
-use super::counts;
 use crate::limiter::{ErrorClass, Limiter, LimiterError};
 use crate::metrics::Bound;
-use crate::protocol::command::CommandError;
-use crate::protocol::resp::{Arguments, ProtocolError, ReplyWriter, Version};
+use crate::protocol::resp::{ProtocolError, ReplyWriter, Version};
 use crate::server::error_text::{self, Terms};
 
 pub const TERMS: Terms = Terms {
@@ -34,15 +32,6 @@ pub fn refuse(limiter: &Limiter, version: Version, error: &str, is_muted: bool, 
     if !is_muted {
         ReplyWriter::new(output, version).error(error);
     }
-}
-
-/// Counts an invalid request, and writes the error.
-pub fn write_error(limiter: &Limiter, version: Version, request: Arguments, error: CommandError, output: &mut Vec<u8>) {
-    if let CommandError::TooManyPairs { .. } = error {
-        count_limit(limiter, Some(Bound::Pairs));
-    }
-    counts::count_command_error(&limiter.metrics().errors, request, &error);
-    ReplyWriter::new(output, version).error(error);
 }
 
 /// Returns the limit that a request exceeded, if any. A length that is not a number counts, too.

@@ -16,6 +16,7 @@ use crate::metrics::FrontRequests;
 use crate::protocol::resp::{Arguments, ReplyWriter};
 use crate::rules::Pattern;
 use crate::server::Limits;
+use crate::server::changes::Changes;
 use crate::server::error_text;
 use crate::server::net::auth::Guard;
 use crate::server::net::memory::BufferMemory;
@@ -81,6 +82,7 @@ impl Section {
 /// The state that all sessions of the front share.
 pub struct RespState {
     pub limiter: Arc<Limiter>,
+    pub changes: Changes,
     pub limits: Limits,
     /// Logs clients in, unless the front is open.
     pub guard: Option<Arc<Guard>>,
@@ -98,8 +100,10 @@ pub struct RespState {
 
 impl RespState {
     #[expect(clippy::disallowed_methods, reason = "the uptime")]
+    #[expect(clippy::too_many_arguments, reason = "all of them are what a front is made of, each given once")]
     pub fn new(
         limiter: Arc<Limiter>,
+        changes: Changes,
         limits: Limits,
         guard: Option<Arc<Guard>>,
         listener: Option<&TcpListener>,
@@ -110,6 +114,7 @@ impl RespState {
         Self {
             requests,
             limiter,
+            changes,
             limits,
             guard,
             address: listener.and_then(|listener| listener.local_addr().ok()),

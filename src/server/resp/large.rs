@@ -5,14 +5,19 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::changes::change_of;
 use super::client::Client;
 use super::counts;
+use super::error::count_limit;
 use super::info::RespState;
 use super::limit::{self, LimitTarget};
 use super::operate::{self, CounterQuery};
 use super::status::{self, StatusQuery};
+use crate::limiter::Policy;
+use crate::metrics::Bound;
 use crate::protocol::command::{Command, CommandError};
 use crate::protocol::resp::{ReplyWriter, Version};
+use crate::rules::Operation;
 use crate::server::net::memory::BudgetExceeded;
 use crate::server::net::session::{NextStep, Output};
 use crate::server::net::work_slots::{WorkSlot, WorkSlots};
@@ -20,13 +25,14 @@ use crate::server::net::work_slots::{WorkSlot, WorkSlots};
 /// The future reply to a command.
 type Reply = Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
 
-/// Answers a large command. The reply is written to the client before the next request is answered.
+/// Answers a large command. `policy` has the rules for it, or `None` for those in force. The reply is written to the client before the next request is answered.
 ///
 /// # Errors
 /// There is no memory for the replies in `output`.
 pub async fn answer(
     shared: &Arc<RespState>,
     client: &Client,
+    policy: Option<Arc<Policy>>,
     command: Command<'_>,
     output: &mut Output<'_>,
 ) -> Result<NextStep, BudgetExceeded> {
@@ -38,12 +44,20 @@ pub async fn answer(
         () = output.client_left() => return Ok(NextStep::Close),
     };
     let start = output.bytes.len();
-    match reply(shared, client, command) {
+    match reply(shared, client, policy, command) {
         Ok(reply) => match slot.run(reply).await {
             Ok(reply) => output.bytes.extend_from_slice(&reply),
             Err(error) => ReplyWriter::new(output.bytes, version).error(format_args!("ERR {error}")),
         },
-        Err(error) => ReplyWriter::new(output.bytes, version).error(error),
+        Err(error) => {
+            if let CommandError::TooManyPairs { .. } = error {
+                count_limit(&shared.limiter, Some(Bound::Pairs));
+            }
+            if let Some(change) = change_of(&command) {
+                shared.changes.audit().refuse(client.caller(), change, &error);
+            }
+            ReplyWriter::new(output.bytes, version).error(error);
+        }
     }
     if output.account().is_err() {
         output.bytes.truncate(start);
@@ -67,61 +81,76 @@ async fn take_slot(slots: &WorkSlots, command: &Command<'_>) -> WorkSlot {
 ///
 /// # Errors
 /// The arguments are invalid.
-fn reply(shared: &Arc<RespState>, client: &Client, command: Command<'_>) -> Result<Reply, CommandError> {
-    let (version, scope) = (client.version, client.scope().clone());
+fn reply(
+    shared: &Arc<RespState>,
+    client: &Client,
+    policy: Option<Arc<Policy>>,
+    command: Command<'_>,
+) -> Result<Reply, CommandError> {
+    let (version, operator) = (client.version, client.operator());
     let shared = Arc::clone(shared);
-    let limiter = Arc::clone(&shared.limiter);
+    let (limiter, changes) = (Arc::clone(&shared.limiter), shared.changes.clone());
     let max_pairs = shared.limits.max_pairs;
     let mut bytes = Vec::new();
     Ok(match command {
         Command::Counters(ask) => {
             let query = CounterQuery::new(&ask, max_pairs)?;
             Box::pin(async move {
-                operate::list(&limiter, &query, &scope, &mut ReplyWriter::new(&mut bytes, version)).await;
+                operate::list(&limiter, &query, &operator.scope, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
             })
         }
         Command::ForgetCounters(ask) => {
             let query = CounterQuery::new(&ask, max_pairs)?;
             Box::pin(async move {
-                operate::forget(&limiter, &query, &scope, &mut ReplyWriter::new(&mut bytes, version)).await;
+                operate::forget(&changes, &operator, &query, &mut ReplyWriter::new(&mut bytes, version)).await;
+                bytes
+            })
+        }
+        Command::Forget(pairs) => {
+            let mut operation = Operation::new();
+            pairs.read_into(&mut operation, max_pairs)?;
+            Box::pin(async move {
+                operate::reset(&changes, &operator, &operation, policy, &mut ReplyWriter::new(&mut bytes, version))
+                    .await;
                 bytes
             })
         }
         Command::Status(ask) => {
             let query = StatusQuery::new(&ask, max_pairs)?;
             Box::pin(async move {
-                status::show(&limiter, &query, &scope, &mut ReplyWriter::new(&mut bytes, version)).await;
+                status::show(&limiter, &query, &operator.scope, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
             })
         }
         Command::Backup(name) => {
             let name = name.to_owned();
             Box::pin(async move {
-                operate::back_up(&limiter, &name, &mut ReplyWriter::new(&mut bytes, version)).await;
+                operate::back_up(&changes, &operator, &name, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
             })
         }
         Command::SetLimit { of, credits, seconds } => {
             let of = LimitTarget::from(of);
             Box::pin(async move {
-                limit::set(&limiter, &of, credits, seconds, &scope, &mut ReplyWriter::new(&mut bytes, version)).await;
+                let reply = &mut ReplyWriter::new(&mut bytes, version);
+                limit::set(&changes, &operator, &of, credits, seconds, reply).await;
                 bytes
             })
         }
         Command::RemoveLimit(of) => {
             let of = LimitTarget::from(of);
             Box::pin(async move {
-                limit::remove(&limiter, &of, &scope, &mut ReplyWriter::new(&mut bytes, version)).await;
+                limit::remove(&changes, &operator, &of, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
             })
         }
         Command::GetLimit(of) => {
-            limit::get(&limiter, &of.into(), &scope, &mut ReplyWriter::new(&mut bytes, version));
+            limit::get(&limiter, &of.into(), &operator.scope, &mut ReplyWriter::new(&mut bytes, version));
             Box::pin(std::future::ready(bytes))
         }
         Command::ListLimits(ask) => {
-            limit::list(&limiter, &ask.into(), &scope, &mut ReplyWriter::new(&mut bytes, version));
+            limit::list(&limiter, &ask.into(), &operator.scope, &mut ReplyWriter::new(&mut bytes, version));
             Box::pin(std::future::ready(bytes))
         }
         Command::Info(sections) => {

@@ -10,6 +10,7 @@ use crate::limiter::limits::{LimitFilter, ListedLimit};
 use crate::limiter::{Limiter, Scope};
 use crate::protocol::command::{LimitAsk, LimitsAsk};
 use crate::protocol::resp::ReplyWriter;
+use crate::server::changes::{Changes, Operator};
 
 /// Redis's TTL of a key that does not expire.
 const NEVER: i64 = -1;
@@ -41,14 +42,14 @@ impl From<LimitsAsk<'_>> for LimitQuery {
 }
 
 pub async fn set(
-    limiter: &Limiter,
+    changes: &Changes,
+    operator: &Operator,
     of: &LimitTarget,
     credits: u64,
     seconds: Option<u64>,
-    scope: &Scope,
     reply: &mut ReplyWriter<'_>,
 ) {
-    match limiter.set_limit(&of.rule, &of.actor, credits, seconds.map(Duration::from_secs), scope).await {
+    match changes.set_limit(operator, &of.rule, &of.actor, credits, seconds.map(Duration::from_secs)).await {
         Ok(()) => reply.simple("OK"),
         Err(error) => write_limiter_error(&error, reply),
     }
@@ -68,8 +69,8 @@ pub fn get(limiter: &Limiter, of: &LimitTarget, scope: &Scope, reply: &mut Reply
 }
 
 /// Removes a limit. Writes 1, or 0 if there was no limit.
-pub async fn remove(limiter: &Limiter, of: &LimitTarget, scope: &Scope, reply: &mut ReplyWriter<'_>) {
-    match limiter.remove_limit(&of.rule, &of.actor, scope).await {
+pub async fn remove(changes: &Changes, operator: &Operator, of: &LimitTarget, reply: &mut ReplyWriter<'_>) {
+    match changes.remove_limit(operator, &of.rule, &of.actor).await {
         Ok(was_there) => reply.unsigned(u64::from(was_there)),
         Err(error) => write_limiter_error(&error, reply),
     }

@@ -6,6 +6,7 @@
 //! | [`batch`] | the requests of one read that need the limiter, applied together |
 //! | [`unbatched`] | commands that are answered alone: about the connection, the rules, the server |
 //! | [`large`] | commands that take long or have long replies: they wait for a work slot |
+//! | [`changes`] | commands as the audit log sees them |
 //! | [`operate`], [`limit`] | operators' commands about counters, and about limits of single actors |
 //! | [`status`] | the counters of one actor |
 //! | [`multi`], [`transaction`] | `MULTI`, `EXEC` and the requests between them |
@@ -15,6 +16,7 @@
 
 mod acl;
 mod batch;
+mod changes;
 mod client;
 mod clients;
 mod counts;
@@ -36,9 +38,11 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 
+use self::client::FRONT;
 use self::info::RespState;
 use self::session::RespSession;
 use super::Limits;
+use super::changes::Changes;
 use super::net::accept::Front;
 use super::net::auth::Guard;
 use super::net::connection::{self, ConnectionContext};
@@ -54,9 +58,11 @@ pub struct RespFront {
 }
 
 impl RespFront {
-    /// Creates the front. `guard` logs clients in. Transactions count toward `memory`. `slots` bound the large requests.
+    /// Creates the front. `changes` carries out operators' changes. `guard` logs clients in. Transactions count toward
+    /// `memory`. `slots` bound the large requests.
     pub fn new(
         limiter: Arc<Limiter>,
+        changes: Changes,
         limits: Limits,
         guard: Option<Arc<Guard>>,
         listener: Option<&TcpListener>,
@@ -64,12 +70,12 @@ impl RespFront {
         slots: WorkSlots,
     ) -> Self {
         let requests = limiter.metrics().requests.front(Self::NAME);
-        Self { shared: Arc::new(RespState::new(limiter, limits, guard, listener, requests, memory, slots)) }
+        Self { shared: Arc::new(RespState::new(limiter, changes, limits, guard, listener, requests, memory, slots)) }
     }
 }
 
 impl Front for RespFront {
-    const NAME: &'static str = "resp";
+    const NAME: &'static str = FRONT;
     const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
     const NO_TLS: &'static [u8] = b"-ERR this port does not speak TLS: connect without it\r\n";
     const ONLY_TLS: &'static [u8] = b"-ERR this port speaks TLS only: connect with it (redis-cli --tls)\r\n";

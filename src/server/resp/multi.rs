@@ -1,7 +1,8 @@
 //! `MULTI`, `DISCARD` and `WATCH`, and the requests that are queued for `EXEC`.
 
+use super::changes::write_error;
 use super::client::Client;
-use super::error::{refuse, write_error};
+use super::error::refuse;
 use super::info::RespState;
 use super::transaction::Transaction;
 use crate::metrics::{RequestKind, RequestTally};
@@ -44,7 +45,7 @@ pub fn queue(
     if let Some(error) = refused {
         tally.count(RequestKind::Invalid);
         transaction.abort();
-        return write_error(&shared.limiter, client.version, request, error, output);
+        return write_error(shared, client, request, error, output);
     }
     match transaction.queue(request) {
         Ok(()) => ReplyWriter::new(output, client.version).simple("QUEUED"),

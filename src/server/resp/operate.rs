@@ -1,13 +1,15 @@
 //! Commands of operators: they list and forget a rule's counters, and back up the store.
 
+use std::sync::Arc;
+
 use super::error::write_limiter_error;
 use crate::clock::ceil_seconds;
 use crate::limiter::counters::{CountersOf, DEFAULT_PAGE, RuleName};
-use crate::limiter::{Limiter, Scope};
+use crate::limiter::{Limiter, Policy, Scope};
 use crate::protocol::command::{CommandError, CountersAsk, NamedRule, START};
 use crate::protocol::resp::ReplyWriter;
 use crate::rules::Operation;
-use crate::server::error_text;
+use crate::server::changes::{Changes, Operator};
 
 /// A request for a page of a rule's counters. The strings are owned, so that a task can keep them.
 pub struct CounterQuery {
@@ -73,8 +75,8 @@ pub async fn list(limiter: &Limiter, query: &CounterQuery, scope: &Scope, reply:
 }
 
 /// Writes the cursor of the next page, and the number of forgotten counters.
-pub async fn forget(limiter: &Limiter, query: &CounterQuery, scope: &Scope, reply: &mut ReplyWriter<'_>) {
-    match limiter.forget_counters(query.counters(), scope).await {
+pub async fn forget(changes: &Changes, operator: &Operator, query: &CounterQuery, reply: &mut ReplyWriter<'_>) {
+    match changes.forget_counters(operator, query.counters()).await {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
             reply.array(2);
@@ -84,12 +86,25 @@ pub async fn forget(limiter: &Limiter, query: &CounterQuery, scope: &Scope, repl
     }
 }
 
+/// Writes the number of forgotten counters of an operation.
+pub async fn reset(
+    changes: &Changes,
+    operator: &Operator,
+    operation: &Operation,
+    policy: Option<Arc<Policy>>,
+    reply: &mut ReplyWriter<'_>,
+) {
+    match changes.reset_counters(operator, operation, policy).await {
+        Ok(forgotten) => reply.unsigned(forgotten),
+        Err(error) => write_limiter_error(&error, reply),
+    }
+}
+
 /// Writes the path of the backup.
-pub async fn back_up(limiter: &Limiter, name: &str, reply: &mut ReplyWriter<'_>) {
-    match limiter.store().backup(name).await {
+pub async fn back_up(changes: &Changes, operator: &Operator, name: &str, reply: &mut ReplyWriter<'_>) {
+    match changes.back_up(operator, name).await {
         Ok(path) => reply.bulk(path.to_string_lossy().as_bytes()),
-        Err(error) if error.is_the_client_s() => reply.error(format_args!("ERR {error}")),
-        Err(error) => reply.error(format_args!("ERR {}", error_text::hide_paths(&error))),
+        Err(error) => reply.error(format_args!("ERR {error}")),
     }
 }
 

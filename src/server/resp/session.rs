@@ -6,9 +6,10 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 
 use super::batch::Batch;
+use super::changes::{record_refusal, write_error};
 use super::client::{Client, NO_AUTH};
 use super::counts;
-use super::error::{count_limit, exceeded_limit, refuse, write_error};
+use super::error::{count_limit, exceeded_limit, refuse};
 use super::info::RespState;
 use super::multi::{
     EXEC_ABORTED, EXEC_WITH_ARGUMENTS, EXEC_WITHOUT_MULTI, begin_or_end, is_exec_with_arguments, queue,
@@ -196,6 +197,7 @@ impl RespSession {
             if !is_muted {
                 ReplyWriter::new(output.bytes, client.version).error(NO_AUTH);
             }
+            record_refusal(shared, client, request, NO_AUTH);
             return Ok(NextStep::Read);
         }
         let found = Command::find(request);
@@ -210,7 +212,9 @@ impl RespSession {
             }
             tally.count(RequestKind::Invalid);
             batch.settle(&shared.limiter, request_memory, output).await?;
-            refuse(&shared.limiter, client.version, &client.refusal(found), is_muted, output.bytes);
+            let refusal = client.refusal(found);
+            record_refusal(shared, client, request, &refusal);
+            refuse(&shared.limiter, client.version, &refusal, is_muted, output.bytes);
             return Ok(NextStep::Read);
         }
         let command = found.and_then(|found| Command::parse_as(found, request));
@@ -272,7 +276,7 @@ impl RespSession {
                     *transaction = None;
                     refuse(&shared.limiter, client.version, EXEC_WITH_ARGUMENTS, false, output.bytes);
                 } else {
-                    write_error(&shared.limiter, client.version, request, error, output.bytes);
+                    write_error(shared, client, request, error, output.bytes);
                 }
                 (NextStep::Read, false)
             }
@@ -315,6 +319,7 @@ impl RespSession {
                 tally.count(RequestKind::Invalid);
                 limiter.metrics().errors.unknown.inc();
                 let refusal = client.refusal(found);
+                record_refusal(shared, client, request, &refusal);
                 batch.push_text(is_muted, |texts| ReplyWriter::new(texts, client.version).error(refusal));
                 continue;
             }
@@ -351,9 +356,7 @@ impl RespSession {
                     }
                 }
                 Err(error) => {
-                    batch.push_text(is_muted, |texts| {
-                        write_error(&shared.limiter, client.version, request, error, texts)
-                    });
+                    batch.push_text(is_muted, |texts| write_error(shared, client, request, error, texts));
                 }
             }
             if batch.has_long_replies(limits.max_output) {

@@ -52,7 +52,7 @@ pub async fn answer_alone(
         Command::Role => write_role(&mut reply),
         Command::Acl(ask) => acl::write(client, ask, &mut reply),
         Command::Describe(question) => describe::write(&mut reply, question),
-        command => return large::answer(shared, client, command, output).await,
+        command => return large::answer(shared, client, batch.pinned(), command, output).await,
     }
     counts::count_error_reply(&shared.limiter.metrics().errors, output.bytes, start);
     Ok(NextStep::Read)

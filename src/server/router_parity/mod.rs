@@ -107,8 +107,18 @@ impl Served {
         health.first().await;
         let slots = WorkSlots::new(MAX_AT_ONCE);
         let shared = || Arc::clone(&limiter);
-        let http =
-            HttpFront::new(shared(), limits, bounds.clone(), &access, api, "/metrics", slots, Arc::clone(&health));
+        let audit = AuditLog::in_log(Clock::system(), Arc::clone(limiter.metrics()));
+        let http = HttpFront::new(
+            shared(),
+            Changes::new(shared(), audit),
+            limits,
+            bounds.clone(),
+            &access,
+            api,
+            "/metrics",
+            slots,
+            Arc::clone(&health),
+        );
         let grpc =
             GrpcFront::new(shared(), limits, GrpcSettings { headers, atomic: false }, bounds, access.grpc, health)
                 .unwrap();

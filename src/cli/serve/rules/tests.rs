@@ -15,17 +15,24 @@ struct Fixture {
     dir: tempfile::TempDir,
     file: RulesFile,
     limiter: Arc<Limiter>,
+    audit: Arc<AuditLog>,
 }
 
 impl Fixture {
     fn new() -> Self {
+        Self::audited(false)
+    }
+
+    /// Creates a limiter whose audit log is in the directory `audit`, which does not exist.
+    fn audited(is_required: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("rules.ini"), rules(1)).unwrap();
         let (file, rules) = RulesFile::load(&dir.path().join("rules.ini"), CounterNames::Usual).unwrap();
         let (metrics, clock) = (Metrics::new(), Clock::system());
         let policy = file.put_in_force(rules, &metrics, clock.now());
         let store = Backend::Memory(MemoryStore::default());
-        Self { dir, file, limiter: Arc::new(Limiter::new(Some(policy), store, clock, metrics)) }
+        let audit = AuditLog::in_file(dir.path().join("audit/log"), is_required, clock, Arc::clone(&metrics)).unwrap();
+        Self { dir, file, audit, limiter: Arc::new(Limiter::new(Some(policy), store, clock, metrics)) }
     }
 
     /// Replaces the file with another one, so that the change is visible regardless of the clock's resolution.
@@ -36,11 +43,11 @@ impl Fixture {
     }
 
     fn reload_if_changed(&mut self) {
-        self.file.reload_if_changed(&Arc::downgrade(&self.limiter));
+        self.file.reload_if_changed(&Arc::downgrade(&self.limiter), &self.audit);
     }
 
     fn reload(&mut self) {
-        self.file.reload(&Arc::downgrade(&self.limiter));
+        self.file.reload(&Arc::downgrade(&self.limiter), &self.audit);
     }
 
     /// Returns the credits that the rules in force allow.
@@ -101,4 +108,25 @@ fn metrics_report_failed_and_successful_loads() {
     fixture.reload();
     assert_eq!(state(&fixture), "1 1 1", "the rules in force agree with the file again");
     assert_ne!(fixture.metric("divvy_config_last_success_timestamp_seconds"), loaded_at);
+}
+
+#[test]
+fn required_audit_log_refuses_a_load_until_it_can_be_written() {
+    let mut fixture = Fixture::audited(true);
+    fixture.write(&rules(2));
+    fixture.reload();
+    assert_eq!(fixture.credits(), 1);
+    assert_eq!(fixture.metric("divvy_config_last_load_successful"), "0");
+    fs::create_dir(fixture.dir.path().join("audit")).unwrap();
+    fixture.reload();
+    assert_eq!(fixture.credits(), 2);
+    assert_eq!(fixture.metric("divvy_config_last_load_successful"), "1");
+}
+
+#[test]
+fn optional_audit_log_refuses_no_load() {
+    let mut fixture = Fixture::new();
+    fixture.write(&rules(2));
+    fixture.reload();
+    assert_eq!(fixture.credits(), 2);
 }

@@ -13,6 +13,8 @@ use super::query;
 use super::state::Api;
 use crate::clock::ceil_seconds;
 use crate::limiter::counters::{CountersOf, DEFAULT_PAGE, MAX_PAGE, RuleName};
+use crate::server::changes::Operator;
+use crate::server::http::changes::recorded;
 use crate::server::http::problem::Problem;
 use crate::server::net::origin;
 
@@ -62,12 +64,12 @@ pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Pro
     Ok(Json(CounterList { counters: counters.collect(), next: page.next }).into_response())
 }
 
-pub async fn forget(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
+pub async fn forget(State(api): State<Arc<Api>>, operator: Operator, uri: Uri) -> Result<Response, Problem> {
     let query = parse_query(&uri)?;
-    let (slot, limiter, scope) = (api.slots.take().await, Arc::clone(&api.limiter), origin::user_scope());
-    let page =
-        slot.run(async move { limiter.forget_counters(query.counters(), &scope).await }).await.map_err(broken)??;
-    Ok(Json(ForgetResponse { forgotten: page.forgotten, next: page.next }).into_response())
+    let (slot, changes) = (api.slots.take().await, api.changes.clone());
+    let page = slot.run(async move { Ok(changes.forget_counters(&operator, query.counters()).await?) });
+    let page: Result<_, Problem> = page.await.map_err(broken).flatten();
+    Ok(recorded(page.map(|page| Json(ForgetResponse { forgotten: page.forgotten, next: page.next }))))
 }
 
 /// Describes work that panicked, or that the shutdown ended.

@@ -17,6 +17,8 @@ use super::whole_number::WholeNumber;
 use crate::clock::ceil_seconds;
 use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
 use crate::limiter::limits::{LimitFilter, ListedLimit};
+use crate::server::changes::Operator;
+use crate::server::http::changes::recorded;
 use crate::server::http::problem::Problem;
 use crate::server::net::origin;
 
@@ -77,22 +79,20 @@ struct RemoveResponse {
     removed: bool,
 }
 
-pub async fn set(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
+pub async fn set(State(api): State<Arc<Api>>, operator: Operator, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let of: LimitTarget = query::parse(&head.uri)?;
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
     let NewLimit { credits: WholeNumber(credits), expires_in } = body::parse(&body)?;
-    let (slot, limiter, scope) = (api.slots.take().await, Arc::clone(&api.limiter), origin::user_scope());
+    let (slot, limiter, changes) = (api.slots.take().await, Arc::clone(&api.limiter), api.changes.clone());
     let lasts = expires_in.map(|WholeNumber(seconds)| Duration::from_secs(seconds));
     let limit = slot.run(async move {
-        limiter.set_limit(&of.rule, &of.actor, credits, lasts, &scope).await?;
-        limiter.limit_of(&of.rule, &of.actor, &scope)
+        changes.set_limit(&operator, &of.rule, &of.actor, credits, lasts).await?;
+        // Another client may have removed it since.
+        limiter.limit_of(&of.rule, &of.actor, &operator.scope)?.ok_or_else(none)
     });
-    match limit.await.map_err(broken)?? {
-        Some(limit) => Ok(Json(ActorLimit::from(limit)).into_response()),
-        // Another client has removed it since.
-        None => Err(none()),
-    }
+    let limit = limit.await.map_err(broken).flatten();
+    Ok(recorded(limit.map(|limit| Json(ActorLimit::from(limit)))))
 }
 
 pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
@@ -115,12 +115,12 @@ pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Prob
     Ok(Json(LimitList { limits, next: page.next }).into_response())
 }
 
-pub async fn remove(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
+pub async fn remove(State(api): State<Arc<Api>>, operator: Operator, uri: Uri) -> Result<Response, Problem> {
     let of: LimitTarget = query::parse(&uri)?;
-    let (slot, limiter, scope) = (api.slots.take().await, Arc::clone(&api.limiter), origin::user_scope());
-    let removed =
-        slot.run(async move { limiter.remove_limit(&of.rule, &of.actor, &scope).await }).await.map_err(broken)??;
-    Ok(Json(RemoveResponse { removed }).into_response())
+    let (slot, changes) = (api.slots.take().await, api.changes.clone());
+    let removed = slot.run(async move { Ok(changes.remove_limit(&operator, &of.rule, &of.actor).await?) });
+    let removed: Result<_, Problem> = removed.await.map_err(broken).flatten();
+    Ok(recorded(removed.map(|removed| Json(RemoveResponse { removed }))))
 }
 
 fn none() -> Problem {

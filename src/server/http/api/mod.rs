@@ -37,6 +37,7 @@ use axum::routing::{MethodRouter, any, delete, get, post, put};
 pub use self::hit_route::HitRoute;
 pub use self::state::{Api, ApiSettings, DEFAULT_MAX_HITS};
 use super::auth::check as check_access;
+use super::changes::record_refusals;
 use super::request_count::count;
 use crate::access::Category;
 use crate::metrics::RequestKind;
@@ -74,6 +75,12 @@ fn inspection_routes() -> Vec<Route> {
         ("/v1/reservations/{id}/renew", RequestKind::Renew, vec![(Category::Hit, post(reservations::renew))]),
         ("/v1/explain", RequestKind::Explain, vec![(Category::Read, post(explain::explain))]),
         ("/v1/rules", RequestKind::Rules, vec![(Category::Read, get(rules::rules))]),
+    ]
+}
+
+/// Returns the routes that operators use to change counters and limits, and to list them.
+fn operator_routes() -> Vec<Route> {
+    vec![
         (
             "/v1/counters",
             RequestKind::Counters,
@@ -105,10 +112,13 @@ pub fn router(api: Arc<Api>, access: &Access) -> Router {
             router.route(path, methods.reduce(MethodRouter::merge).unwrap_or_default())
         })
     };
+    // Outside the check of the category, so that it sees refused requests.
+    let refusals = from_fn_with_state(Arc::clone(api.changes.audit()), record_refusals);
+    let operators = add(Router::new(), operator_routes(), access.http.as_ref()).route_layer(refusals);
     let router = add(Router::new(), public_routes(), None);
     let router = add(router, hit_routes(), access.hit.as_ref());
     let router = add(router, check_routes(), access.check.as_ref());
-    add(router, inspection_routes(), access.http.as_ref()).with_state(api)
+    add(router, inspection_routes(), access.http.as_ref()).merge(operators).with_state(api)
 }
 
 /// Requires a user with this category for these methods; any client may use them without a guard.

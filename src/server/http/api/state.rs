@@ -7,6 +7,7 @@ use super::ratelimit::RateLimitHeaders;
 use crate::limiter::{Limiter, Policy, Refusal};
 use crate::metrics::FrontRequests;
 use crate::server::Limits;
+use crate::server::changes::Changes;
 use crate::server::net::calls_in_flight::CallsInFlight;
 use crate::server::net::memory::BufferMemory;
 use crate::server::net::request_memory::{RequestMemory, SMALL};
@@ -29,6 +30,7 @@ pub struct ApiSettings {
 /// The state that all endpoints share.
 pub struct Api {
     pub(super) limiter: Arc<Limiter>,
+    pub(super) changes: Changes,
     pub(super) settings: ApiSettings,
     pub(super) limits: Limits,
     pub(super) requests: FrontRequests,
@@ -39,17 +41,18 @@ pub struct Api {
 }
 
 impl Api {
-    /// Creates the state. Requests are counted in `requests`, `slots` bound the large ones, and the memory of requests
-    /// in work comes from `memory`.
+    /// Creates the state. `changes` carries out operators' changes. Requests are counted in `requests`, `slots` bound the
+    /// large ones, and the memory of requests in work comes from `memory`.
     pub fn new(
         limiter: Arc<Limiter>,
+        changes: Changes,
         settings: ApiSettings,
         limits: Limits,
         requests: FrontRequests,
         slots: WorkSlots,
         memory: Arc<BufferMemory>,
     ) -> Self {
-        Self { limiter, settings, limits, requests, slots, calls: CallsInFlight::default(), memory }
+        Self { limiter, changes, settings, limits, requests, slots, calls: CallsInFlight::default(), memory }
     }
 
     /// Waits for the memory of a request of this length with at most `count` operations; returns `None` if it needs none.

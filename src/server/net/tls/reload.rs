@@ -3,6 +3,7 @@
 //! The files are compared by contents, not by dates: certificates arrive by symbolic links, copies and mounts that keep any
 //! date. New contents are loaded once two readings agree, because the second of two files may be written after the first.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -32,6 +33,11 @@ impl Reloader {
         let requires_certificates = files.client_ca.is_some();
         let tls = Arc::new(Tls { current: ArcSwap::from_pointee(configs), failed, requires_certificates });
         Ok(Self { tls, files, seen: Ok(contents), is_judged: true })
+    }
+
+    /// Returns the path of the certificate.
+    pub fn certificate(&self) -> &Path {
+        &self.files.certificate
     }
 
     /// Returns the configuration of handshakes.

@@ -1,0 +1,129 @@
+use std::fs;
+use std::path::Path;
+use std::pin::pin;
+
+use futures_util::poll;
+use serde_json::Value;
+
+use super::super::change::Action;
+use super::*;
+
+fn in_file(path: &Path, is_required: bool) -> (Arc<AuditLog>, Arc<Metrics>) {
+    let metrics = Metrics::new();
+    (AuditLog::in_file(path.to_owned(), is_required, Clock::system(), Arc::clone(&metrics)).unwrap(), metrics)
+}
+
+fn operator() -> Caller {
+    Caller::client("resp", Some(([127, 0, 0, 1], 5).into()), Some("default".into()))
+}
+
+fn stranger() -> Caller {
+    Caller::client("resp", Some(([127, 0, 0, 1], 5).into()), None)
+}
+
+fn change() -> Change {
+    Change::new(Action::LimitDelete).with_rule("by-user").with_actor("ann")
+}
+
+/// Returns the number and the status of each line.
+fn lines(path: &Path) -> Vec<(u64, String)> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let parse = |line: &str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        (line["change"].as_u64().unwrap(), line["status"].as_str().unwrap().to_owned())
+    };
+    text.lines().map(parse).collect()
+}
+
+fn line(number: u64, status: &str) -> (u64, String) {
+    (number, status.to_owned())
+}
+
+fn state(metrics: &Metrics) -> (f64, f64) {
+    let numbers = metrics.numbers(Vec::new());
+    let value = |name: &str| numbers.iter().find(|(found, _)| found == name).unwrap().1;
+    (value("divvy_audit_log_failing"), value("divvy_audit_lines_lost_total"))
+}
+
+#[tokio::test]
+async fn every_change_has_one_outcome_even_if_it_is_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let (log, metrics) = in_file(&path, false);
+    log.begin(operator(), change()).await.unwrap().complete(Some(State::limit(3, None)), None);
+    log.begin(operator(), change()).await.unwrap().refuse("no such rule");
+    log.begin(operator(), change()).await.unwrap().fail(None, "the disk is full");
+    drop(log.begin(operator(), change()).await.unwrap());
+    log.refuse(operator(), change(), "wrong arguments");
+    log.finish().await;
+    let expected = [line(1, "done"), line(2, "refused"), line(3, "failed"), line(4, "failed"), line(5, "refused")];
+    assert_eq!(lines(&path), expected);
+    assert_eq!(state(&metrics), (0.0, 0.0));
+}
+
+#[tokio::test]
+async fn required_log_has_the_attempt_before_the_change_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let (log, _) = in_file(&path, true);
+    let pending = log.begin(operator(), change()).await.unwrap();
+    assert_eq!(lines(&path), [line(1, "attempted")]);
+    pending.complete(None, None);
+    {
+        let mut begun = pin!(log.begin(operator(), change()));
+        let _ = poll!(begun.as_mut());
+        // The caller leaves while the line is being written.
+    }
+    let other = Arc::clone(&log);
+    tokio::task::spawn_blocking(move || other.begin_blocking(Caller::file(), change()).unwrap().complete(None, None))
+        .await
+        .unwrap();
+    log.finish().await;
+    let expected = [(1, "attempted"), (1, "done"), (2, "attempted"), (2, "failed"), (3, "attempted"), (3, "done")]
+        .map(|(n, s)| line(n, s));
+    let mut found = lines(&path);
+    found.sort();
+    assert_eq!(found, expected);
+}
+
+#[tokio::test]
+async fn failing_log_is_counted_and_refuses_changes_only_if_it_is_required() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("missing");
+    let path = missing.join("audit.log");
+    let (log, metrics) = in_file(&path, false);
+    log.begin(operator(), change()).await.unwrap().complete(None, None);
+    log.finish().await;
+    assert_eq!(state(&metrics), (1.0, 1.0));
+
+    let (required, of_required) = in_file(&path, true);
+    assert_eq!(required.begin(operator(), change()).await.unwrap_err(), Unavailable);
+    required.finish().await;
+    assert_eq!(state(&of_required), (1.0, 2.0), "the attempt and the outcome are lost");
+
+    fs::create_dir(&missing).unwrap();
+    log.begin(operator(), change()).await.unwrap().complete(None, None);
+    required.begin(operator(), change()).await.unwrap().complete(None, None);
+    for log in [log, required] {
+        log.finish().await;
+    }
+    assert_eq!((state(&metrics), state(&of_required)), ((0.0, 1.0), (0.0, 2.0)));
+    let mut found = lines(&path);
+    found.sort();
+    assert_eq!(found, [line(2, "attempted"), line(2, "done"), line(2, "done")]);
+}
+
+#[tokio::test]
+async fn strangers_cannot_fill_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let (log, _) = in_file(&path, false);
+    // A flood of one second may fall into two.
+    let most = 2 * STRANGERS_PER_SECOND as usize;
+    (0..500).for_each(|_| log.refuse(stranger(), change(), "NOAUTH"));
+    log.finish().await;
+    assert!((1..=most).contains(&lines(&path).len()), "{:?}", lines(&path));
+    (0..50).for_each(|_| log.refuse(operator(), change(), "wrong arguments"));
+    log.finish().await;
+    assert!(lines(&path).len() > 50);
+}

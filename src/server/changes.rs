@@ -1,0 +1,217 @@
+//! The changes that operators make, for all fronts: each is carried out together with its line in the audit log.
+//!
+//! Run these in a task of their own, so that a client that leaves ends neither the change nor its line.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+
+use super::error_text;
+use crate::access::{DEFAULT_USER, Identity};
+use crate::audit::{Action, AuditLog, Caller, Change, PendingChange, State, Unavailable};
+use crate::clock::ceil_seconds;
+use crate::limiter::counters::{CountersOf, ForgottenPage, RuleName};
+use crate::limiter::limits::ListedLimit;
+use crate::limiter::{ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Policy, Remedy, Scope};
+use crate::rules::Operation;
+
+/// Carries out changes. Clones share the limiter and the audit log.
+#[derive(Clone)]
+pub struct Changes {
+    limiter: Arc<Limiter>,
+    audit: Arc<AuditLog>,
+    /// Held from reading an actor's limit until it is changed, so that the audit log has the limit before the change.
+    limits: Arc<Mutex<()>>,
+}
+
+/// The client who asks for a change.
+#[derive(Debug, Clone)]
+pub struct Operator {
+    /// The client for the audit log.
+    pub caller: Caller,
+    /// The rules and the actor that its user may use.
+    pub scope: Scope,
+}
+
+/// Returns the name for the audit log of a client with this identity. `None` if the client has not logged in.
+pub fn caller_name(identity: &Identity) -> Option<Arc<str>> {
+    identity.is_admitted().then(|| identity.name().unwrap_or(DEFAULT_USER).into())
+}
+
+/// Reason why a change was not made.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{text}")]
+pub struct ChangeError {
+    class: ErrorClass,
+    remedy: Option<Remedy>,
+    text: String,
+}
+
+impl From<Unavailable> for ChangeError {
+    fn from(error: Unavailable) -> Self {
+        // For a client, the audit log is one of the server's stores: the change may succeed later.
+        Self { class: ErrorClass::StoreFailure, remedy: None, text: error.to_string() }
+    }
+}
+
+impl LimiterError for ChangeError {
+    fn class(&self) -> ErrorClass {
+        self.class
+    }
+
+    fn remedy(&self) -> Option<Remedy> {
+        self.remedy
+    }
+}
+
+impl Changes {
+    /// Creates the changes of this limiter, which are recorded in `audit`.
+    pub fn new(limiter: Arc<Limiter>, audit: Arc<AuditLog>) -> Self {
+        Self { limiter, audit, limits: Arc::default() }
+    }
+
+    /// Returns the audit log, for attempts that are refused before they begin.
+    pub fn audit(&self) -> &Arc<AuditLog> {
+        &self.audit
+    }
+
+    /// Sets the limit of an actor: see [`Limiter::set_limit`].
+    ///
+    /// # Errors
+    /// The limiter's, or the audit log cannot be written.
+    pub async fn set_limit(
+        &self,
+        operator: &Operator,
+        rule: &str,
+        actor: &str,
+        credits: u64,
+        lasts: Option<Duration>,
+    ) -> Result<(), ChangeError> {
+        let seconds = lasts.map(|lasts| lasts.as_secs());
+        let change = of_limit(Action::LimitSet, rule, actor).with_limit(credits, seconds);
+        let pending = self.audit.begin(operator.caller.clone(), change).await?;
+        let _alone = self.limits.lock().await;
+        let before = self.limit(rule, actor);
+        match self.limiter.set_limit(rule, actor, credits, lasts, &operator.scope).await {
+            Ok(()) => pending.complete(before, Some(State::limit(credits, seconds))),
+            Err(error) => return Err(failed(pending, before, error)),
+        }
+        Ok(())
+    }
+
+    /// Removes the limit of an actor: see [`Limiter::remove_limit`].
+    ///
+    /// # Errors
+    /// The limiter's, or the audit log cannot be written.
+    pub async fn remove_limit(&self, operator: &Operator, rule: &str, actor: &str) -> Result<bool, ChangeError> {
+        let pending = self.audit.begin(operator.caller.clone(), of_limit(Action::LimitDelete, rule, actor)).await?;
+        let _alone = self.limits.lock().await;
+        let before = self.limit(rule, actor);
+        match self.limiter.remove_limit(rule, actor, &operator.scope).await {
+            Ok(was_there) => {
+                // Another server that shares the store may have set the limit a moment ago.
+                pending.complete(before.or_else(|| was_there.then(State::default)), None);
+                Ok(was_there)
+            }
+            Err(error) => Err(failed(pending, before, error)),
+        }
+    }
+
+    /// Forgets a page of a rule's counters: see [`Limiter::forget_counters`].
+    ///
+    /// # Errors
+    /// The limiter's, or the audit log cannot be written.
+    pub async fn forget_counters(&self, operator: &Operator, of: CountersOf<'_>) -> Result<ForgottenPage, ChangeError> {
+        let change = Change::new(Action::CountersForget);
+        let change = match of.rule {
+            RuleName::Name(name) => change.with_rule(name),
+            RuleName::Operation(operation) => with_operation(change, operation),
+        };
+        let change = if let Some(actor) = of.actor { change.with_actor(actor) } else { change };
+        let pending = self.audit.begin(operator.caller.clone(), change).await?;
+        match self.limiter.forget_counters(of, &operator.scope).await {
+            Ok(page) => {
+                pending.complete(Some(State::counters(page.forgotten)), Some(State::counters(0)));
+                Ok(page)
+            }
+            Err(error) => Err(failed(pending, None, error)),
+        }
+    }
+
+    /// Forgets the counters of an operation under these rules, or under those in force. Returns their number.
+    ///
+    /// # Errors
+    /// The limiter's, or the audit log cannot be written.
+    pub async fn reset_counters(
+        &self,
+        operator: &Operator,
+        operation: &Operation,
+        policy: Option<Arc<Policy>>,
+    ) -> Result<u64, ChangeError> {
+        let change = with_operation(Change::new(Action::CountersReset), operation);
+        let pending = self.audit.begin(operator.caller.clone(), change).await?;
+        let mut builder = PlanBuilder::default();
+        match policy {
+            Some(policy) => self.limiter.begin_under(&mut builder, Some(policy), &operator.scope),
+            None => self.limiter.begin(&mut builder, &operator.scope),
+        }
+        builder.add(operation, Intent::Forget, None);
+        match self.limiter.apply(builder.build()).await.report().forgotten(0) {
+            Ok(forgotten) => {
+                let forgotten = forgotten as u64;
+                pending.complete(Some(State::counters(forgotten)), Some(State::counters(0)));
+                Ok(forgotten)
+            }
+            Err(error) => Err(failed(pending, None, error)),
+        }
+    }
+
+    /// Backs up the store under this name. Returns the path of the backup.
+    ///
+    /// # Errors
+    /// Explains to the client why there is no backup.
+    pub async fn back_up(&self, operator: &Operator, name: &str) -> Result<PathBuf, String> {
+        let change = Change::new(Action::Backup).with_name(name);
+        let pending = self.audit.begin(operator.caller.clone(), change).await.map_err(|error| error.to_string())?;
+        match self.limiter.store().backup(name).await {
+            Ok(path) => {
+                pending.complete(None, Some(State::path(&path)));
+                Ok(path)
+            }
+            Err(error) if error.is_the_client_s() => {
+                pending.refuse(&error);
+                Err(error.to_string())
+            }
+            Err(error) => {
+                pending.fail(None, &error);
+                Err(error_text::hide_paths(&error))
+            }
+        }
+    }
+
+    /// Returns the limit of the actor, as far as this server knows.
+    fn limit(&self, rule: &str, actor: &str) -> Option<State> {
+        let ListedLimit { credits, ends_ns, .. } = self.limiter.limit_of(rule, actor, &Scope::EVERYTHING).ok()??;
+        Some(State::limit(credits, ends_ns.map(ceil_seconds)))
+    }
+}
+
+/// Returns a change of the limit of an actor.
+pub fn of_limit(action: Action, rule: &str, actor: &str) -> Change {
+    Change::new(action).with_rule(rule).with_actor(actor)
+}
+
+fn with_operation(change: Change, operation: &Operation) -> Change {
+    change.with_operation(operation.iter().map(|(key, value)| format!("{key}={value}")))
+}
+
+/// Records why a change was not made.
+fn failed(pending: PendingChange, before: Option<State>, error: impl LimiterError) -> ChangeError {
+    match error.class() {
+        ErrorClass::StoreFailure => pending.fail(before, &error),
+        _ => pending.refuse(&error),
+    }
+    ChangeError { class: error.class(), remedy: error.remedy(), text: error.to_string() }
+}

@@ -1,0 +1,269 @@
+//! The audit log: every change and every refused attempt, over every front, has its lines.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::audit::{Audited, PASSWORD, RULES, hit, send};
+use crate::support::certificates::Certificates;
+use crate::support::log::Log;
+use crate::support::redis::RedisServer;
+use crate::support::{RespClient, RulesFile, Server, divvy, http};
+
+/// Returns the front, the status, the kind of change, and the states of a line.
+fn essence(line: &Value) -> Value {
+    json!([line["front"], line["status"], line["what"], line["request"], line["before"], line["after"]])
+}
+
+#[test]
+fn every_change_over_every_front_has_one_line() {
+    let audited = Audited::serving(&["--reload-interval", "0"]);
+    let server = &audited.server;
+    for user in ["ann", "bob", "cyd"] {
+        hit(server, user);
+    }
+    let mut resp = audited.resp();
+    let local = resp.stream().local_addr().unwrap();
+    assert_eq!(resp.command("DIVVY.LIMIT SET by-user ann 20 EX 60"), "OK");
+    assert_eq!(resp.command("DIVVY.LIMIT SET by-user ann 30"), "OK");
+    assert_eq!(send(server, "PUT", "/v1/limits?rule=by-user&actor=ann", r#"{"credits":40,"expiresIn":60}"#), 200);
+    assert_eq!(resp.command("DIVVY.LIMIT DEL by-user ann"), "1");
+    assert_eq!(send(server, "DELETE", "/v1/limits?rule=by-user&actor=ann", ""), 200);
+    assert_eq!(resp.command("DIVVY.RESET user=ann"), "1");
+    assert_eq!(resp.command("DIVVY.FORGET by-user ACTOR bob"), "[0 1]");
+    assert_eq!(send(server, "DELETE", "/v1/counters?rule=by-user", ""), 200);
+    let backup = resp.command("DIVVY.BACKUP monday");
+    fs::write(audited.path("rules.ini"), RULES.replace("creditLimit = 10", "creditLimit = 11")).unwrap();
+    server.signal("-HUP");
+    let lines = audited.lines(10);
+
+    let (ann, file) = (json!({"rule": "by-user", "actor": "ann"}), audited.path("rules.ini"));
+    let set = |credits: u64| json!({"rule": "by-user", "actor": "ann", "credits": credits});
+    let set_for_a_minute =
+        |credits: u64| json!({"rule": "by-user", "actor": "ann", "credits": credits, "expiresIn": 60});
+    let none = Value::Null;
+    let expected = [
+        json!(["resp", "done", "limit.set", set_for_a_minute(20), none, {"credits": 20, "expiresIn": 60}]),
+        json!(["resp", "done", "limit.set", set(30), {"credits": 20, "expiresIn": 60}, {"credits": 30}]),
+        json!(["http", "done", "limit.set", set_for_a_minute(40), {"credits": 30}, {"credits": 40, "expiresIn": 60}]),
+        json!(["resp", "done", "limit.delete", ann, {"credits": 40, "expiresIn": 60}, none]),
+        json!(["http", "done", "limit.delete", ann, none, none]),
+        json!(["resp", "done", "counters.reset", {"operation": "user=ann"}, {"counters": 1}, {"counters": 0}]),
+        json!(["resp", "done", "counters.forget", {"rule": "by-user", "actor": "bob"}, {"counters": 1}, {"counters": 0}]),
+        json!(["http", "done", "counters.forget", {"rule": "by-user"}, {"counters": 1}, {"counters": 0}]),
+        json!(["resp", "done", "backup", {"name": "monday"}, none, {"path": backup}]),
+    ];
+    assert_eq!(lines.len(), 10, "{lines:#?}");
+    for (line, expected) in lines.iter().zip(expected) {
+        // A minute may have begun to pass.
+        let seen = essence(line).to_string().replace("\"expiresIn\":59", "\"expiresIn\":60");
+        assert_eq!(seen, expected.to_string());
+        assert_eq!((&line["user"], line.get("error")), (&json!("default"), None));
+        assert!(line["time"].as_str().unwrap().starts_with("20") && line["time"].as_str().unwrap().ends_with('Z'));
+    }
+    assert_eq!(lines[0]["address"], json!(local.to_string()));
+    let numbers: Vec<_> = lines.iter().map(|line| line["change"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (1..=10).collect::<Vec<_>>());
+
+    let reload = &lines[9];
+    assert_eq!(
+        json!([
+            reload["user"],
+            reload["front"],
+            reload["address"],
+            reload["status"],
+            reload["what"],
+            reload["request"]
+        ]),
+        json!(["-", "signal", "-", "done", "rules.reload", {"file": file}])
+    );
+    assert_eq!((&reload["before"]["rules"], &reload["after"]["rules"]), (&json!(2), &json!(2)));
+    assert_ne!(reload["before"]["hash"], reload["after"]["hash"]);
+    let metrics = http::get(server.http, "/metrics").body;
+    let hash = reload["after"]["hash"].as_str().unwrap();
+    assert!(metrics.contains(&format!("divvy_config_info{{hash=\"{hash}\"}} 1")), "{metrics}");
+    assert!(metrics.contains("divvy_audit_log_failing 0\n") && metrics.contains("divvy_audit_lines_lost_total 0\n"));
+}
+
+#[test]
+fn changed_and_bad_files_are_recorded_with_their_front() {
+    let audited = Audited::serving(&[]);
+    fs::write(audited.path("other"), RULES.replace("creditLimit = 10", "creditLimit = 12")).unwrap();
+    fs::rename(audited.path("other"), audited.path("rules.ini")).unwrap();
+    audited.lines(1);
+    fs::write(audited.path("other"), "[user=*]\ncreditLimit = many\n").unwrap();
+    fs::rename(audited.path("other"), audited.path("rules.ini")).unwrap();
+    let lines = audited.lines(2);
+    assert_eq!((&lines[0]["front"], &lines[0]["status"]), (&json!("file"), &json!("done")));
+    assert_eq!((&lines[1]["front"], &lines[1]["status"]), (&json!("file"), &json!("refused")));
+    assert!(lines[1]["error"].as_str().unwrap().contains("rules.ini:"), "{}", lines[1]);
+    assert_eq!((&lines[1]["before"], &lines[1]["after"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn new_certificate_is_recorded() {
+    let certificates = Certificates::new();
+    let (certificate, key) = (certificates.path("server.pem"), certificates.path("server.key"));
+    let files = ["--tls-cert", &certificate, "--tls-key", &key, "--tls-fronts", "resp"];
+    let audited = Audited::serving(&[&["--reload-interval", "0"], &files[..]].concat());
+    audited.server.signal("-HUP");
+    // The rules are loaded again, too.
+    let lines = audited.lines(2);
+    let line = lines.iter().find(|line| line["what"] == "tls.reload").unwrap();
+    assert_eq!(essence(line), json!(["signal", "done", "tls.reload", {"file": certificate}, null, null]));
+}
+
+#[test]
+fn refused_attempts_have_one_line_each() {
+    let audited = Audited::serving(&["--reload-interval", "0", "--requirepass", PASSWORD]);
+    let server = &audited.server;
+    let mut stranger = audited.resp();
+    for command in ["LIMIT SET by-user ann 20", "LIMIT DEL by-user ann", "RESET user=ann", "FORGET by-user", "BACKUP x"]
+    {
+        assert!(stranger.command(&format!("DIVVY.{command}")).starts_with("-NOAUTH"));
+    }
+    let unauthenticated =
+        |method, path| http::request(server.http, http::encode(method, path, &[("connection", "close")], b""));
+    assert_eq!(unauthenticated("PUT", "/v1/limits?rule=by-user&actor=ann").status, 401);
+    assert_eq!(unauthenticated("DELETE", "/v1/limits?rule=by-user&actor=ann").status, 401);
+    assert_eq!(unauthenticated("DELETE", "/v1/counters?rule=by-user").status, 401);
+    // These ask for no change.
+    assert_eq!(unauthenticated("GET", "/v1/counters?rule=by-user").status, 401);
+    assert_eq!(unauthenticated("POST", "/v1/hit").status, 401);
+    for command in ["DIVVY.HIT user=ann", "DIVVY.LIMIT GET by-user ann", "DIVVY.RULES", "PING"] {
+        assert!(stranger.command(command).starts_with("-NOAUTH"));
+    }
+    let lines = audited.lines(8);
+    let expected = [
+        json!(["resp", "limit.set", {"rule": "by-user", "actor": "ann", "credits": 20}]),
+        json!(["resp", "limit.delete", {"rule": "by-user", "actor": "ann"}]),
+        json!(["resp", "counters.reset", {"operation": "user=ann"}]),
+        json!(["resp", "counters.forget", {"rule": "by-user"}]),
+        json!(["resp", "backup", {"name": "x"}]),
+        json!(["http", "limit.set", {"rule": "by-user", "actor": "ann"}]),
+        json!(["http", "limit.delete", {"rule": "by-user", "actor": "ann"}]),
+        json!(["http", "counters.forget", {"rule": "by-user"}]),
+    ];
+    assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+    for (line, expected) in lines.iter().zip(expected) {
+        assert_eq!(json!([line["front"], line["what"], line["request"]]), expected);
+        assert_eq!((&line["user"], &line["status"]), (&json!("-"), &json!("refused")));
+        assert!(line["address"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+    }
+    assert!(lines[0]["error"].as_str().unwrap().contains("NOAUTH") && lines[5]["error"] == "401 Unauthorized");
+
+    let mut resp = audited.resp();
+    assert_eq!(resp.command_of(&[b"AUTH", PASSWORD.as_bytes()]), "OK");
+    let mistakes: [(&str, &str); 9] = [
+        ("DIVVY.LIMIT SET nothing ann 20", "no rule is called"),
+        ("DIVVY.LIMIT SET by-user ann many", ""),
+        ("DIVVY.LIMIT SET by-user", "wrong number of arguments"),
+        ("DIVVY.LIMIT DEL nothing ann", "no rule is called"),
+        ("DIVVY.RESET user", ""),
+        ("DIVVY.FORGET nothing", "no rule is called"),
+        ("DIVVY.FORGET user", ""),
+        ("DIVVY.FORGET a=b c=d COUNT 0", ""),
+        ("DIVVY.BACKUP ../x", "a backup needs a name"),
+    ];
+    for (command, error) in mistakes {
+        let reply = resp.command(command);
+        assert!(reply.starts_with("-ERR") && reply.contains(error), "{command}: {reply}");
+    }
+    assert_eq!(send(server, "PUT", "/v1/limits?rule=nothing&actor=ann", r#"{"credits":1}"#), 404);
+    assert_eq!(send(server, "PUT", "/v1/limits?rule=by-user&actor=ann", r#"{"credits":-1}"#), 400);
+    assert_eq!(send(server, "PUT", "/v1/limits?rule=by-user", "{}"), 400);
+    assert_eq!(send(server, "DELETE", "/v1/limits?rule=nothing&actor=ann", ""), 404);
+    assert_eq!(send(server, "DELETE", "/v1/counters?rule=nothing", ""), 404);
+    assert_eq!(send(server, "DELETE", "/v1/counters?rule=by-user&count=0", ""), 400);
+    // A mistake that discards a transaction is an attempt, too.
+    assert_eq!(resp.command("MULTI"), "OK");
+    assert!(resp.command("DIVVY.LIMIT SET by-user").starts_with("-ERR"));
+    assert!(resp.command("EXEC").starts_with("-EXECABORT"));
+    let all = audited.lines(8 + 9 + 6 + 1);
+    assert_eq!(all.len(), 8 + 9 + 6 + 1, "{all:#?}");
+    for line in &all[8..] {
+        assert_eq!((&line["user"], &line["status"]), (&json!("default"), &json!("refused")), "{line}");
+        assert!(!line["error"].as_str().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn changes_in_a_transaction_are_made_under_its_rules_and_recorded() {
+    let audited = Audited::serving(&["--reload-interval", "0"]);
+    hit(&audited.server, "ann");
+    let mut resp = audited.resp();
+    assert_eq!(resp.command("MULTI"), "OK");
+    for command in ["DIVVY.HIT user=ann", "DIVVY.RESET user=ann", "DIVVY.HIT user=ann", "DIVVY.LIMIT SET by-user ann 5"]
+    {
+        assert_eq!(resp.command(command), "QUEUED");
+    }
+    let replies = resp.command("EXEC");
+    assert!(replies.starts_with("[[1 8 ") && replies.contains("] 1 [1 9 ") && replies.ends_with(" OK]"), "{replies}");
+    let lines = audited.lines(2);
+    assert_eq!(lines.iter().map(|line| line["what"].clone()).collect::<Vec<_>>(), ["counters.reset", "limit.set"]);
+}
+
+#[test]
+fn hostile_names_are_escaped_and_truncated() {
+    let audited = Audited::serving(&["--reload-interval", "0"]);
+    let (rule, actor) = ("x".repeat(5_000), "\u{1b}[2J\n\u{202e}\"ü");
+    let mut resp = audited.resp();
+    let reply = resp.command_of(&[b"DIVVY.LIMIT", b"SET", b"by-user", actor.as_bytes(), b"1"]);
+    assert_eq!(reply, "OK");
+    assert!(resp.command_of(&[b"DIVVY.LIMIT", b"DEL", rule.as_bytes(), b"a"]).starts_with("-ERR"));
+    assert!(resp.command_of(&[b"DIVVY.RESET", b"\xff\xfe\r\n"]).starts_with("-ERR"));
+    let lines = audited.lines(3);
+    assert_eq!(lines[0]["request"]["actor"], json!(actor));
+    assert_eq!(lines[1]["request"]["rule"], json!(format!("{}...", "x".repeat(256))));
+    let text = fs::read_to_string(audited.path("audit/log")).unwrap();
+    assert!(text.bytes().all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)), "{text:?}");
+    assert!(text.lines().count() == 3 && text.lines().all(|line| line.len() < 2_000), "{text}");
+}
+
+#[test]
+fn without_a_file_lines_are_in_the_log_at_any_level() {
+    let rules = RulesFile::ini(RULES);
+    for (format, level) in [("json", "info"), ("human", "error")] {
+        let mut command = divvy();
+        let log = Log::of(&mut command);
+        let args = [rules.path(), "--store", "memory", "--log-format", format, "--log-level", level];
+        let server = if level == "error" {
+            Server::start_as(&mut command, &args)
+        } else {
+            Server::start_logged(&mut command, &log, &args)
+        };
+        let mut resp = RespClient::connect(server.resp);
+        assert_eq!(resp.command("DIVVY.LIMIT SET by-user ann 20"), "OK");
+        log.await_count(1, "limit.set");
+        let text = log.text();
+        let line = text.lines().find(|line| line.contains("limit.set")).unwrap();
+        if format == "json" {
+            let line: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(
+                (&line["target"], &line["status"], &line["front"]),
+                (&json!("audit"), &json!("done"), &json!("resp"))
+            );
+            assert_eq!(line["after"], json!(r#"{"credits":20}"#));
+        } else {
+            assert!(
+                line.contains("audit") && line.contains(r#"{"rule":"by-user","actor":"ann","credits":20}"#),
+                "{line}"
+            );
+        }
+        assert!(server.terminate().success());
+    }
+}
+
+#[test]
+fn forgotten_limit_of_another_server_is_an_empty_state() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let servers = [0, 1].map(|_| Audited::serving(&["--store", "redis", "--redis-url", &url]));
+    let [mut one, mut other] = servers.each_ref().map(Audited::resp);
+    assert_eq!(one.command("DIVVY.LIMIT SET by-user ann 20"), "OK");
+    let removed = other.command("DIVVY.LIMIT DEL by-user ann");
+    let lines = servers[1].lines(1);
+    let before = &lines[0]["before"];
+    // The other server may have learned of the limit already.
+    assert!(removed == "1" && (*before == json!({}) || *before == json!({"credits": 20})), "{removed} {lines:#?}");
+}
