@@ -1,10 +1,14 @@
 //! Users: the rights that an access file gives, on every front; logins; reloads.
 
+mod audited;
 mod categories;
 mod command_line;
+mod http2;
 mod logins;
 mod pipelines;
+mod random;
 mod reload;
+mod scopes;
 
 use std::path::PathBuf;
 
@@ -40,13 +44,17 @@ struct Guarded {
 
 impl Guarded {
     fn start(file: &str, args: &[&str]) -> Self {
+        Self::with_rules(COMPAT_RULES, file, args)
+    }
+
+    fn with_rules(rules: &str, file: &str, args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("users.acl");
         std::fs::write(&path, file).unwrap();
         let mut command = divvy();
         let log = Log::of(&mut command);
         command.env("DIVVY_ACCESS_FILE", &path).env("RUST_LOG", "info");
-        let server = Server::start_as(&mut command, &[&[COMPAT_RULES, "--store", "memory"], args].concat());
+        let server = Server::start_as(&mut command, &[&[rules, "--store", "memory"], args].concat());
         Self { dir, log, server }
     }
 

@@ -100,7 +100,7 @@ impl Authority {
     /// credentials that were verified before waits for nothing. Calls `failed` before the pause, which the client may not
     /// wait for.
     pub async fn log_in(&self, given: &Given<'_>, failed: impl FnOnce()) -> Option<Identity> {
-        // Read before the users: if they are replaced meanwhile, the identity is brought up to date at its first use.
+        // The revision is read before the users. So if they are replaced in between, the identity is outdated at its first use.
         let revision = self.revision.load(Ordering::Acquire);
         let users = self.users.load_full();
         match self.verify(&users, given).await {

@@ -5,7 +5,7 @@ use std::fmt;
 /// A category of requests. Each command, each route over HTTP and each RPC has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Category {
-    /// What applications do for each of their requests: hits, peeks, reservations, charges, refunds, and the gateways' checks.
+    /// Requests of applications: hits, peeks, reservations, charges, refunds, and the gateways' checks.
     Hit,
     /// Reading of rules and counters, and explanations.
     Read,

@@ -1,10 +1,10 @@
-//! Credentials: what a client shows to log in.
+//! The credentials of a client.
 
 use std::sync::Arc;
 
 use super::secret::{Digest, SlowHash};
 
-/// What a client gives to log in. The debug format hides passwords.
+/// Credentials that a client gives to log in. The debug format hides passwords.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Given<'a> {
     /// A user and its password.

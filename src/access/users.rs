@@ -43,7 +43,7 @@ pub struct Users {
     by_digest: HashMap<Digest, Arc<ActiveUser>>,
     by_certificate: HashMap<Arc<str>, Arc<ActiveUser>>,
     /// Hashes of unknown passwords, as many as the greatest number of argon2id hashes of a user. Each failing attempt
-    /// checks so many hashes, whether the user exists or not.
+    /// checks this number of hashes, whether the user exists or not.
     decoys: Vec<Arc<SlowHash>>,
     verified: Verified,
 }

@@ -16,7 +16,7 @@ const MAX_ECHOED: usize = 64;
 /// A problem, and its fix.
 pub type Mistake = (String, String);
 
-/// What the words have said so far, beyond the user itself.
+/// The words so far, as far as the user does not show them.
 #[derive(Debug, Default)]
 pub struct State {
     is_on: Option<bool>,

@@ -112,7 +112,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         file.append(b"four\n", false).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "four\n");
-        // As `logrotate` does with `copytruncate`.
+        // This is what `logrotate` does with `copytruncate`.
         File::create(&path).unwrap();
         file.append(b"five\n", false).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "five\n");

@@ -115,7 +115,7 @@ impl AuditLog {
     /// Waits up to a second for the last lines to be written.
     pub async fn finish(&self) {
         if let Some(writer) = &self.writer {
-            // What is left is lost if the disk hangs.
+            // Lines that are not written by then are lost.
             let _ = timeout(FLUSH_TIMEOUT, writer.flush()).await;
         }
     }

@@ -27,9 +27,11 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 
 pub use args::BenchArgs;
+use args::Protocol;
+use connection::Login;
 use monitor::Monitor;
 use plan::Plan;
 use report::Report;
@@ -61,11 +63,17 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn connect_all(addr: &str, args: &BenchArgs) -> anyhow::Result<Vec<TcpStream>> {
-    let password = args.password.password()?;
+    let login = match (args.password.password()?, &args.user) {
+        (None, _) => None,
+        (Some(_), Some(_)) if args.protocol == Protocol::Line => {
+            bail!("the line protocol logs in as the user default only: add --protocol resp, or leave out --user")
+        }
+        (Some(password), user) => Some(Login { user: user.as_deref(), password }),
+    };
     let addresses: Vec<SocketAddr> = addr.to_socket_addrs().with_context(|| format!("--addr {addr}"))?.collect();
     let first = *addresses.first().with_context(|| format!("--addr {addr}: the name has no address"))?;
     let connect = |number| {
-        connection::connect(first, args.protocol, password)
+        connection::connect(first, args.protocol, login)
             .with_context(|| format!("connecting to {first} (connection {number})"))
     };
     (1..=args.connections.get()).map(connect).collect()

@@ -88,7 +88,7 @@ fn hash(HashArgs { sha256 }: &HashArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks twice on a terminal, because nobody sees what was typed.
+/// Asks twice on a terminal, because the password is not shown.
 fn read_password() -> anyhow::Result<String> {
     if io::stdin().is_terminal() {
         let password = rpassword::prompt_password("Password: ").context("cannot read the password")?;

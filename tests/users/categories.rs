@@ -102,7 +102,7 @@ fn commands_have_the_documented_categories() {
 }
 
 /// Returns the category of a route, `None` for a public one.
-fn category_of_route(method: &str, path: &str) -> Option<Category> {
+pub fn category_of_route(method: &str, path: &str) -> Option<Category> {
     match (path, method) {
         ("/healthz" | "/readyz" | "/openapi.json", _) => None,
         ("/metrics", _) => Some(Category::Metrics),

@@ -201,7 +201,7 @@ fn client_certificates_are_users() {
     assert_eq!(curl(&["-H", &format!("authorization: {}", basic("ann"))], http, "/v1/rules"), "200");
     assert_eq!(curl(&["-H", "authorization: Bearer x"], http, "/v1/rules"), "401", "the header counts");
 
-    // The certificate of another user, or of nobody.
+    // The certificate belongs to no user.
     guarded.reload(&line("ann", "+@read ~*"), "the new users are in force", 1);
     assert_eq!(curl(&["-H", json, "-d", body], http, "/v1/hit"), "401");
     assert!(redis_cli(&[], &["PING"]).starts_with("NOAUTH"));

@@ -29,6 +29,10 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Protocol::Line)]
     pub protocol: Protocol,
 
+    /// User of the server's access file, whose password is --password. Needs --protocol resp [default: default]
+    #[arg(long, env = "DIVVY_USER", value_name = "NAME")]
+    pub user: Option<String>,
+
     #[command(flatten)]
     pub password: PasswordArgs,
 

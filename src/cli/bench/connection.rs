@@ -42,23 +42,32 @@ pub enum ConnectionError {
     Io(#[from] io::Error),
 }
 
-/// Connects a non-blocking socket, and sends the password if there is one.
-pub fn connect(address: SocketAddr, protocol: Protocol, password: Option<&str>) -> io::Result<TcpStream> {
+/// A user, and its password.
+#[derive(Debug, Clone, Copy)]
+pub struct Login<'a> {
+    /// `None` for the user `default`.
+    pub user: Option<&'a str>,
+    pub password: &'a str,
+}
+
+/// Connects a non-blocking socket, and logs in if there is a login.
+pub fn connect(address: SocketAddr, protocol: Protocol, login: Option<Login<'_>>) -> io::Result<TcpStream> {
     let mut socket = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
     socket.set_nodelay(true)?;
-    if let Some(password) = password {
-        authenticate(&mut socket, protocol, password)?;
+    if let Some(login) = login {
+        authenticate(&mut socket, protocol, login)?;
     }
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
 
-fn authenticate(socket: &mut TcpStream, protocol: Protocol, password: &str) -> io::Result<()> {
+fn authenticate(socket: &mut TcpStream, protocol: Protocol, Login { user, password }: Login<'_>) -> io::Result<()> {
     let (request, welcome) = match protocol {
         Protocol::Line => (line::format_auth(password).into_bytes(), "OK"),
         Protocol::Resp => {
             let mut request = Vec::new();
-            resp::client::write_request(&mut request, &["AUTH", password]);
+            let words: Vec<_> = ["AUTH"].into_iter().chain(user).chain([password]).collect();
+            resp::client::write_request(&mut request, &words);
             (request, "+OK")
         }
     };

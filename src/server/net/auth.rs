@@ -100,7 +100,7 @@ impl Gate {
             && guard.authority.refresh(&mut self.identity)
             && !self.identity.is_admitted()
         {
-            // The certificate may be that of a new user.
+            // The certificate may belong to a new user.
             self.reset();
         }
     }

@@ -1,0 +1,100 @@
+//! A client for HTTP/2 and gRPC. It sends many requests on one connection at a time, each with its own credentials.
+
+use std::net::SocketAddr;
+
+use axum::http::Request;
+use bytes::Bytes;
+use futures_util::future::join_all;
+use h2::client::SendRequest;
+use prost::Message;
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+
+/// Length of a message's prefix in gRPC.
+const PREFIX: usize = 5;
+
+/// A connection.
+pub struct Http2Client {
+    runtime: Runtime,
+    requests: SendRequest<Bytes>,
+}
+
+/// A response, after its last byte.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Http2Response {
+    pub status: u16,
+    /// Status of a gRPC call, such as 7 for `PERMISSION_DENIED`.
+    pub grpc_status: Option<String>,
+    pub grpc_message: Option<String>,
+    pub body: Vec<u8>,
+}
+
+impl Http2Client {
+    pub fn connect(address: SocketAddr) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let requests = runtime.block_on(async {
+            let stream = TcpStream::connect(address).await.unwrap();
+            let (requests, connection) = h2::client::handshake(stream).await.unwrap();
+            tokio::spawn(connection);
+            requests
+        });
+        Self { runtime, requests }
+    }
+
+    /// Sends all requests at once, and returns the responses in the order of the requests.
+    pub fn send_all(&self, requests: Vec<Request<Bytes>>) -> Vec<Http2Response> {
+        let sending = requests.into_iter().map(|request| send(self.requests.clone(), request));
+        self.runtime.block_on(join_all(sending))
+    }
+
+    pub fn send(&self, request: Request<Bytes>) -> Http2Response {
+        self.send_all(vec![request]).remove(0)
+    }
+}
+
+async fn send(requests: SendRequest<Bytes>, request: Request<Bytes>) -> Http2Response {
+    let (head, content) = request.into_parts();
+    let mut requests = requests.ready().await.unwrap();
+    let (response, mut sender) = requests.send_request(Request::from_parts(head, ()), false).unwrap();
+    sender.send_data(content, true).unwrap();
+    let (head, mut body) = response.await.unwrap().into_parts();
+    let mut bytes = Vec::new();
+    while let Some(data) = body.data().await {
+        let data = data.unwrap();
+        body.flow_control().release_capacity(data.len()).unwrap();
+        bytes.extend_from_slice(&data);
+    }
+    let trailers = body.trailers().await.unwrap().unwrap_or_default();
+    let field = |name: &str| {
+        let value = trailers.get(name).or_else(|| head.headers.get(name))?;
+        Some(value.to_str().unwrap().to_owned())
+    };
+    let (grpc_status, grpc_message) = (field("grpc-status"), field("grpc-message"));
+    Http2Response { status: head.status.as_u16(), grpc_status, grpc_message, body: bytes }
+}
+
+/// Returns a request with a JSON body.
+pub fn json(method: &str, path: &str, authorization: &str, body: &str) -> Request<Bytes> {
+    Request::builder()
+        .method(method)
+        .uri(format!("http://divvy{path}"))
+        .header("authorization", authorization)
+        .header("content-type", "application/json")
+        .body(Bytes::copy_from_slice(body.as_bytes()))
+        .unwrap()
+}
+
+/// Returns a gRPC call.
+pub fn call(path: &str, authorization: &str, message: &impl Message) -> Request<Bytes> {
+    let mut body = vec![0; PREFIX];
+    body[1..].copy_from_slice(&(message.encoded_len() as u32).to_be_bytes());
+    body.extend_from_slice(&message.encode_to_vec());
+    Request::builder()
+        .method("POST")
+        .uri(format!("http://divvy{path}"))
+        .header("authorization", authorization)
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(body.into())
+        .unwrap()
+}

@@ -1,0 +1,146 @@
+//! Requests out of scope on every front: each is refused, takes nothing, and does not reveal whether a counter exists.
+
+mod grpc;
+mod http;
+mod open_connections;
+mod resp;
+
+use super::{Guarded, basic, line};
+use crate::support::RulesFile;
+
+/// Rules whose labels begin with `a-` are in scope of most users here. Two rules of a stack, and a canary and the rule
+/// below it, are only partly in scope.
+pub const RULES: &str = "
+[api=a user=*]
+creditLimit = 1000
+resetSeconds = 86400
+actorField = user
+label = a-user
+
+[api=b user=*]
+creditLimit = 1000
+resetSeconds = 86400
+actorField = user
+label = b-user
+
+[api=both user=*]
+creditLimit = 1000
+resetSeconds = 86400
+actorField = user
+matchPolicy = and
+label = a-first
+
+[api=both user=*]
+creditLimit = 1000
+resetSeconds = 86400
+actorField = user
+label = b-second
+
+[api=watched user=*]
+creditLimit = 1000
+resetSeconds = 86400
+actorField = user
+matchPolicy = canary
+label = c-canary
+
+[api=watched user=*]
+creditLimit = 1000
+resetSeconds = 86400
+actorField = user
+label = a-watched
+
+[api=tenants tenant=*]
+creditLimit = 1000
+resetSeconds = 86400
+actorField = tenant
+label = b-tenant
+
+[api=plain user=*]
+creditLimit = 1000
+resetSeconds = 86400
+actorField = user
+
+[default]
+creditLimit = 1000
+resetSeconds = 86400
+";
+
+/// Labels of the rules with counters of actors.
+pub const LABELS: [&str; 7] = ["a-user", "b-user", "a-first", "b-second", "c-canary", "a-watched", "b-tenant"];
+
+/// The text of each refusal.
+pub const REFUSED: &str = "this is outside the scope of your user";
+
+/// Users, who may send every request about what is in their scope.
+fn users() -> String {
+    [
+        ("all", "~*"),
+        ("labels", "~label:*"),
+        ("a", "~label:a-*"),
+        ("ann", "~actor:user=ann"),
+        ("nothing", ""),
+        ("default", "~label:a-*"),
+    ]
+    .map(|(name, scope)| line(name, &format!("+@all {scope}")))
+    .concat()
+}
+
+fn guarded(file: &str) -> (RulesFile, Guarded) {
+    let rules = RulesFile::ini(RULES);
+    let guarded = Guarded::with_rules(rules.path(), file, &["--open", "none"]);
+    (rules, guarded)
+}
+
+/// Returns the counters and the limits of actors, as an unrestricted user sees them. Times are left out.
+fn state(guarded: &Guarded) -> Vec<String> {
+    let get = |path: &str| guarded.http("GET", path, Some("all")).json();
+    let mut lines = Vec::new();
+    for label in LABELS.into_iter().chain(["default"]) {
+        let listed = get(&format!("/v1/counters?rule={label}&count=1000"));
+        let counters = listed["counters"].as_array().unwrap_or_else(|| panic!("{label}: {listed}"));
+        lines.extend(counters.iter().map(|counter| format!("{label} {} {}", counter["actor"], counter["balance"])));
+    }
+    let limits = get("/v1/limits?count=1000");
+    lines.extend(
+        limits["limits"].as_array().unwrap().iter().map(|limit| format!("{} {}", limit["actor"], limit["credits"])),
+    );
+    lines.sort();
+    lines.push(guarded.resp("all").command("DBSIZE"));
+    lines
+}
+
+/// Names of an actor with counters and a limit, and of one that no request has named yet.
+const KNOWN: &str = "bob";
+const UNKNOWN: &str = "eve";
+
+/// Reservation ids: of an open reservation under `b-user`, and of one that was released.
+struct Ids {
+    open: String,
+    released: String,
+}
+
+/// Gives [`KNOWN`] counters, a limit and a reservation.
+fn fill(guarded: &Guarded) -> Ids {
+    let mut all = guarded.resp("all");
+    for request in [
+        "DIVVY.HIT api=a user=bob",
+        "DIVVY.HIT api=b user=bob",
+        "DIVVY.HIT api=both user=bob",
+        "DIVVY.HIT api=watched user=bob",
+        "DIVVY.HIT api=tenants tenant=bob",
+        "DIVVY.HIT api=a user=ann",
+        "DIVVY.HIT api=b user=ann",
+    ] {
+        assert!(all.command(request).starts_with("[1 "), "{request}");
+    }
+    for limit in ["a-user bob", "b-user bob", "b-user ann"] {
+        assert_eq!(all.command(&format!("DIVVY.LIMIT SET {limit} 900")), "OK");
+    }
+    let mut reserve = || {
+        let reply = all.command("DIVVY.RESERVE api=b user=bob AMOUNT 5 TTL 60");
+        reply.trim_end_matches(']').rsplit(' ').next().unwrap().to_owned()
+    };
+    let ids = Ids { open: reserve(), released: reserve() };
+    assert_eq!(all.command(&format!("DIVVY.RELEASE {}", ids.released)), "1");
+    ids
+}
