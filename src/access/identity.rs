@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use super::active_user::ActiveUser;
 use super::category::{Categories, Category};
 use super::credentials::Credential;
-use super::users::ActiveUser;
 use super::verified::Login;
 use crate::rules::Scope;
 

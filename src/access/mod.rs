@@ -9,9 +9,10 @@
 //! | [`category`] | categories of requests |
 //! | [`file`], [`words`], [`warnings`], [`problem`] | the access file, and the mistakes in it |
 //! | [`user`], [`secret`], [`scope_text`] | a user, its hashes, and its scope |
-//! | [`users`], [`verified`], [`credentials`] | the users in force, and the credentials that they have shown |
+//! | [`active_user`], [`users`], [`verified`], [`credentials`] | the users in force, and the credentials that they have shown |
 //! | [`authority`], [`identity`] | logins, reloads, and the check of rights |
 
+mod active_user;
 mod authority;
 mod category;
 mod credentials;

@@ -1,40 +1,13 @@
 //! The users in force, as one value that a reload replaces.
 
 use std::collections::HashMap;
-use std::ops::Deref;
 use std::sync::Arc;
 
+use super::active_user::ActiveUser;
 use super::credentials::{Credential, Given};
 use super::secret::{Digest, MAX_PASSWORD_BYTES, SlowHash};
 use super::user::{DEFAULT_USER, User};
 use super::verified::{Login, Verified};
-use crate::rules::Scope;
-
-/// A user in force, with its compiled scope.
-#[derive(Debug)]
-pub struct ActiveUser {
-    user: User,
-    scope: Scope,
-}
-
-impl ActiveUser {
-    pub(super) fn new(user: User) -> Self {
-        Self { scope: user.scope.compile(), user }
-    }
-
-    /// Returns the compiled scope, which all clients of the user share.
-    pub fn compiled_scope(&self) -> &Scope {
-        &self.scope
-    }
-}
-
-impl Deref for ActiveUser {
-    type Target = User;
-
-    fn deref(&self) -> &User {
-        &self.user
-    }
-}
 
 /// The users of one version of the access file, and of `--requirepass`.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
 use std::sync::Arc;
 
+use super::active_user::ActiveUser;
 use super::credentials::{Credential, Given};
-use super::users::ActiveUser;
 
 /// Maximum number of remembered credentials. Only those of users of the file are remembered.
 const MAX_REMEMBERED: usize = 16 * 1024;

@@ -132,7 +132,8 @@ fn requirepass_is_the_password_of_the_user_default() {
     assert_eq!(token, 200);
     // The file cannot define the user, too.
     guarded.reload(&line("default", "+@hit ~*"), "not loaded; the previous users stay in force", 1);
-    assert_eq!(guarded.log.count("--requirepass defines the user default already"), 1);
+    // The audit log is in the log, and names the first problem, too.
+    assert_eq!(guarded.log.count("--requirepass defines the user default already"), 2);
     assert_eq!(http_status(&guarded, "Bearer open sesame"), 200);
 }
 

@@ -23,11 +23,12 @@ fn file_is_loaded_as_a_whole_or_not_at_all() {
     };
     assert!(login("ann").starts_with("-WRONGPASS"), "no part of the file is in force");
     let problem = format!("{}:2: there is no category nonsense", guarded.path().display());
-    assert_eq!(guarded.log.count(&problem), 1);
+    // The audit log is in the log, and names the first problem, too.
+    assert_eq!(guarded.log.count(&problem), 2);
     let metrics = crate::support::http::get(guarded.server.http, "/metrics").body;
     assert!(metrics.contains("\ndivvy_access_reloads_failed_total 1\n"));
 
-    guarded.reload(&line("app", "+@hit ~*"), "reloaded, unchanged", 1);
+    guarded.reload(&line("app", "+@hit ~*"), "users.acl: reloaded, unchanged", 1);
     guarded.reload(&(line("ann", "+@hit ~*") + &line("app", "+@read ~*")), IN_FORCE, 1);
     assert_eq!(login("ann"), "OK");
     assert!(app.command(HIT).starts_with("-NOPERM"));

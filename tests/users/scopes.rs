@@ -31,13 +31,13 @@ matchPolicy = and
 label = a-first
 
 [api=both user=*]
-creditLimit = 1000
+creditLimit = 2000
 resetSeconds = 86400
 actorField = user
 label = b-second
 
 [api=watched user=*]
-creditLimit = 1000
+creditLimit = 2000
 resetSeconds = 86400
 actorField = user
 matchPolicy = canary

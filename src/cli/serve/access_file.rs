@@ -88,12 +88,13 @@ impl AccessFile {
         }
         log_problems(&loaded);
         let refused = match self.prepare(loaded) {
+            // The mistakes in the file are logged already.
             Err(error) => {
-                audit.pend(reason.caller(), change).refuse(&error);
-                error
+                audit.pend(reason.caller(), change).refuse(error);
+                None
             }
             Ok((users, in_force)) => match audit.begin_blocking(reason.caller(), change) {
-                Err(error) => error.to_string(),
+                Err(error) => Some(error.to_string()),
                 Ok(pending) => {
                     let count = in_force.len();
                     let previous = mem::replace(&mut self.in_force, in_force);
@@ -116,7 +117,8 @@ impl AccessFile {
     fn prepare(&self, loaded: Result<access::AccessFile, Report>) -> Result<(Users, Vec<User>), String> {
         let loaded = loaded.map_err(|report| report.errors.first().map(ToString::to_string).unwrap_or_default())?;
         let all = loaded.users.iter().chain(&self.password).cloned();
-        Ok((Users::new(all)?, loaded.users))
+        let users = Users::new(all).inspect_err(|error| tracing::error!("{error}"))?;
+        Ok((users, loaded.users))
     }
 }
 

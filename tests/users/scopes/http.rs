@@ -4,7 +4,7 @@ use divvy::access::Category;
 use serde_json::Value;
 
 use super::{KNOWN, REFUSED, UNKNOWN, basic, fill, guarded, state, users};
-use crate::support::http::{HttpClient, encode, get};
+use crate::support::http::{HttpClient, Response, encode, get};
 use crate::users::Guarded;
 use crate::users::categories::category_of_route;
 
@@ -56,14 +56,18 @@ fn requests(method: &str, path: &str, id: &str) -> Vec<(String, String)> {
 }
 
 /// Sends a request with a JSON body, as this user.
-fn ask(client: &mut HttpClient, method: &str, target: &str, body: &str, user: &str) -> crate::support::http::Response {
+fn ask(client: &mut HttpClient, method: &str, target: &str, body: &str, user: &str) -> Response {
     let authorization = basic(user);
     let mut headers = vec![("authorization", authorization.as_str())];
     if !body.is_empty() {
         headers.push(("content-type", "application/json"));
     }
     client.send(&encode(&method.to_uppercase(), target, &headers, body.as_bytes()));
-    client.read_response()
+    if method != "head" {
+        return client.read_response();
+    }
+    let (status, head) = client.read_head();
+    Response { status, head, body: String::new() }
 }
 
 /// Returns the methods and the paths of all routes that have an effect only on rules in scope.
@@ -95,9 +99,12 @@ fn routes_out_of_scope_are_refused_and_take_nothing() {
                     let (target, body) = (target.replace("ACTOR", actor), body.replace("ACTOR", actor));
                     let response = ask(&mut client, method, &target, &body, user);
                     assert_eq!(response.status, 403, "{user}: {method} {target} {body}: {response:?}");
-                    let expected = format!(
-                        "{{\"type\":\"about:blank\",\"title\":\"Forbidden\",\"status\":403,\"detail\":\"{REFUSED}\"}}\n"
-                    );
+                    let problem = "{\"type\":\"about:blank\",\"title\":\"Forbidden\",\"status\":403,\"detail\":\"";
+                    // All of its hits are out of scope of the user `nothing`.
+                    let hit = if user == "nothing" { 0 } else { 1 };
+                    let pointer =
+                        if path == "/v1/hits" { format!(",\"pointer\":\"#/hits/{hit}\"") } else { String::new() };
+                    let expected = format!("{problem}{REFUSED}\"{pointer}}}\n");
                     if method != "head" {
                         assert_eq!(response.body, expected, "{user}: {method} {target} {body}");
                     }

@@ -82,8 +82,6 @@ fn commands_out_of_scope_are_refused_and_take_nothing() {
     }
     assert!(sent > 400, "{sent}");
     assert_eq!(state(&guarded), before);
-    let metrics = guarded.http("GET", "/metrics", Some("all")).body;
-    assert!(!metrics.contains(UNKNOWN));
 }
 
 #[test]
