@@ -86,7 +86,7 @@ fn operator_routes() -> Vec<Route> {
             RequestKind::Counters,
             vec![(Category::Read, get(counters::list)), (Category::Forget, delete(counters::forget))],
         ),
-        ("/v1/status", RequestKind::Status, vec![(Category::Read, get(status::status))]),
+        ("/v1/status", RequestKind::Status, vec![(Category::Status, get(status::status))]),
         (
             "/v1/limits",
             RequestKind::Limits,
