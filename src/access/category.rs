@@ -9,7 +9,7 @@ pub enum Category {
     Hit,
     /// Reading of rules and counters, and explanations.
     Read,
-    /// The status of one actor. Users who may read have this category, too.
+    /// The status of one actor. Users who may read have this category, too, and tokens for one actor have no other.
     Status,
     /// Changes of limits of single actors.
     Limits,
