@@ -109,6 +109,7 @@ mod full {
     pub mod subcommands;
     pub mod tls;
     pub mod token_bucket;
+    pub mod tokens;
     pub mod troubleshooting;
     pub mod users;
 }

@@ -10,8 +10,10 @@ use tokio::task::spawn_blocking;
 
 use super::credentials::Given;
 use super::identity::Identity;
+use super::tokens::{TokenError, TokenKeys};
 use super::users::Users;
 use super::verified::Login;
+use crate::clock::Timestamp;
 use crate::metrics::Counter;
 
 /// Maximum number of threads that compute argon2id at a time. Each needs up to 256 MiB.
@@ -28,6 +30,8 @@ pub struct Authority {
     users: ArcSwap<Users>,
     /// Number of the version of the users. It changes after the users.
     revision: AtomicU64,
+    /// Keys of tokens for one actor; `None` if there are no such tokens.
+    token_keys: Option<ArcSwap<TokenKeys>>,
     checks: Arc<Semaphore>,
     pauses: Semaphore,
     pause: Duration,
@@ -41,10 +45,24 @@ impl Authority {
         Self {
             users: ArcSwap::from_pointee(users),
             revision: AtomicU64::new(1),
+            token_keys: None,
             checks: Arc::new(Semaphore::new(MAX_CHECKS)),
             pauses: Semaphore::new(MAX_PAUSES),
             pause: PAUSE,
             computed,
+        }
+    }
+
+    /// Accepts tokens for one actor that were made with these keys.
+    #[must_use]
+    pub fn with_token_keys(self, keys: Option<TokenKeys>) -> Self {
+        Self { token_keys: keys.map(ArcSwap::from_pointee), ..self }
+    }
+
+    /// Replaces the keys of tokens for one actor, if there are any. Requests that begin after this see the new ones.
+    pub fn replace_token_keys(&self, keys: TokenKeys) {
+        if let Some(in_force) = &self.token_keys {
+            in_force.store(Arc::new(keys));
         }
     }
 
@@ -107,9 +125,39 @@ impl Authority {
             Some(login) => Some(Identity::new(login, revision)),
             None => {
                 failed();
-                // The semaphore is never closed.
-                let _pausing = self.pauses.acquire().await;
-                tokio::time::sleep(self.pause).await;
+                self.pause().await;
+                None
+            }
+        }
+    }
+
+    /// Waits before the answer to a failing attempt.
+    async fn pause(&self) {
+        // The semaphore is never closed.
+        let _pausing = self.pauses.acquire().await;
+        tokio::time::sleep(self.pause).await;
+    }
+
+    /// Returns whether a bearer token has to be verified as a token for one actor.
+    pub fn is_actor_token(&self, token: &[u8]) -> bool {
+        self.token_keys.is_some() && TokenKeys::is_token(token)
+    }
+
+    /// Verifies a token for one actor at this time. The answer to a failing attempt takes longer. Calls `failed` before the
+    /// pause, which the client may not wait for.
+    pub async fn verify_actor_token(
+        &self,
+        token: &[u8],
+        now: Timestamp,
+        failed: impl FnOnce(TokenError),
+    ) -> Option<Identity> {
+        let revision = self.revision.load(Ordering::Acquire);
+        let keys = self.token_keys.as_ref()?.load_full();
+        match keys.open(token, now) {
+            Ok(grant) => Some(Identity::of_token(grant, revision)),
+            Err(error) => {
+                failed(error);
+                self.pause().await;
                 None
             }
         }

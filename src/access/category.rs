@@ -9,6 +9,8 @@ pub enum Category {
     Hit,
     /// Reading of rules and counters, and explanations.
     Read,
+    /// The status of one actor. Users who may read have this category, too, and tokens for one actor have no other.
+    Status,
     /// Changes of limits of single actors.
     Limits,
     /// Forgetting of counters.
@@ -27,9 +29,10 @@ pub enum Category {
 
 impl Category {
     /// All categories, in the order of lists.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Hit,
         Self::Read,
+        Self::Status,
         Self::Limits,
         Self::Forget,
         Self::Backup,
@@ -44,6 +47,7 @@ impl Category {
         match self {
             Self::Hit => "hit",
             Self::Read => "read",
+            Self::Status => "status",
             Self::Limits => "limits",
             Self::Forget => "forget",
             Self::Backup => "backup",
@@ -57,6 +61,14 @@ impl Category {
     /// Finds the category with this name, in any case.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|category| category.name().eq_ignore_ascii_case(name))
+    }
+
+    /// Returns the categories that a word of the access file stands for if it names this one.
+    pub const fn with_included(self) -> Categories {
+        match self {
+            Self::Read => Categories::NONE.with(Self::Read).with(Self::Status),
+            other => Categories::NONE.with(other),
+        }
     }
 
     const fn bit(self) -> u16 {
@@ -90,6 +102,18 @@ impl Categories {
     #[must_use]
     pub const fn without(self, category: Category) -> Self {
         Self(self.0 & !category.bit())
+    }
+
+    /// Returns the set with all of these categories.
+    #[must_use]
+    pub const fn with_all(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// Returns the set without any of these categories.
+    #[must_use]
+    pub const fn without_all(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
     }
 
     /// Returns whether the category is in the set.

@@ -51,4 +51,6 @@ pub enum Credential {
     SlowHash(Arc<SlowHash>),
     /// A client certificate with this name.
     Certificate(Arc<str>),
+    /// A token for one actor. It is verified for each request, and belongs to no user of the file.
+    ActorToken,
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use super::active_user::ActiveUser;
 use super::category::{Categories, Category};
 use super::credentials::Credential;
+use super::tokens::TokenGrant;
+use super::user::User;
 use super::verified::Login;
 use crate::rules::Scope;
 
@@ -39,6 +41,18 @@ impl Identity {
         Self { user: Some(user), credential, rights, scope, revision }
     }
 
+    /// Returns the identity of a client with a token for one actor. Its user is in no file, and has no right but the status
+    /// of that actor.
+    pub(super) fn of_token(grant: TokenGrant, revision: u64) -> Self {
+        let scope = grant.into_scope();
+        // No user of a file has a colon in its name.
+        let name = format!("token:{}", scope.actor_text().unwrap_or_default());
+        let rights = Categories::NONE.with(Category::Status);
+        let user = ActiveUser::new(User { is_on: true, granted: rights, scope, ..User::new(&name) });
+        let scope = user.compiled_scope().clone();
+        Self { user: Some(Arc::new(user)), credential: Credential::ActorToken, rights, scope, revision }
+    }
+
     pub(super) fn unknown(revision: u64) -> Self {
         let (rights, scope) = (Categories::NONE, Scope::nothing());
         Self { user: None, credential: Credential::None, rights, scope, revision }
@@ -57,6 +71,11 @@ impl Identity {
     #[inline]
     pub fn is_admitted(&self) -> bool {
         !self.rights.is_empty()
+    }
+
+    /// Returns whether the client has a token for one actor: it is a customer of the operator's product.
+    pub fn has_actor_token(&self) -> bool {
+        self.credential == Credential::ActorToken
     }
 
     /// Returns the user's name; `None` for a client without one.

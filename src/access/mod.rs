@@ -10,6 +10,7 @@
 //! | [`file`], [`words`], [`warnings`], [`problem`] | the access file, and the mistakes in it |
 //! | [`user`], [`secret`], [`scope_text`] | a user, its hashes, and its scope |
 //! | [`active_user`], [`users`], [`verified`], [`credentials`] | the users in force, and the credentials that they have shown |
+//! | [`tokens`] | tokens for one actor, and the keys that make them |
 //! | [`authority`], [`identity`] | logins, reloads, and the check of rights |
 
 mod active_user;
@@ -21,6 +22,7 @@ mod identity;
 mod problem;
 mod scope_text;
 mod secret;
+mod tokens;
 mod user;
 mod users;
 mod verified;
@@ -35,5 +37,6 @@ pub use self::identity::{Forbidden, Identity};
 pub use self::problem::{Problem, Report};
 pub use self::scope_text::ScopeText;
 pub use self::secret::{BadPassword, Digest, MAX_PASSWORD_BYTES, SlowHash, check_password};
+pub use self::tokens::{MAX_TOKEN_BYTES, MAX_TOKEN_TTL, TokenError, TokenGrant, TokenKeys};
 pub use self::user::{DEFAULT_USER, Grants, User};
 pub use self::users::Users;

@@ -1,4 +1,4 @@
-//! Problems in an access file, reported so that the operator can fix them: the line, the problem, and the fix.
+//! Problems in an access file or a key file, reported so that the operator can fix them: the line, the problem, and the fix.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The problems of an access file, by line.
+/// The problems of an access file, or a key file, by line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// Problems that make the file unusable.
@@ -59,6 +59,12 @@ impl Problems {
 
     pub fn error(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
         let problem = self.problem(line, what.into(), fix.into());
+        self.report.errors.push(problem);
+    }
+
+    /// Adds an error of the file as a whole.
+    pub fn file_error(&mut self, what: impl Into<String>, fix: impl Into<String>) {
+        let problem = Problem { line: None, ..self.problem(0, what.into(), fix.into()) };
         self.report.errors.push(problem);
     }
 

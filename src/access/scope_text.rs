@@ -31,6 +31,12 @@ impl ScopeText {
         Scope::new(self.labels.iter().map(String::as_str), actor)
     }
 
+    /// Returns the fields of the actor in the form of the access file, `FIELD=VALUE&…`.
+    pub fn actor_text(&self) -> Option<String> {
+        let fields = self.actor.as_ref()?;
+        Some(url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish())
+    }
+
     /// Returns whether the scope covers nothing.
     pub fn is_empty(&self) -> bool {
         !self.covers_everything && self.labels.is_empty()
@@ -45,10 +51,7 @@ impl fmt::Display for ScopeText {
             words.push("~*".to_owned());
         }
         words.extend(self.labels.iter().map(|label| format!("~label:{label}")));
-        if let Some(actor) = &self.actor {
-            let mut fields = url::form_urlencoded::Serializer::new(String::new());
-            words.push(format!("~actor:{}", fields.extend_pairs(actor).finish()));
-        }
+        words.extend(self.actor_text().map(|actor| format!("~actor:{actor}")));
         f.write_str(&words.join(" "))
     }
 }

@@ -91,6 +91,10 @@ impl fmt::Display for Grants {
             return f.write_str("+@all");
         }
         f.write_str("-@all")?;
-        self.0.without(Category::Connection).iter().try_for_each(|category| write!(f, " +@{category}"))
+        let (may_read, has_status) = (self.0.contains(Category::Read), self.0.contains(Category::Status));
+        let implied = if may_read { Category::Read.with_included().without(Category::Read) } else { Categories::NONE };
+        let named = self.0.without(Category::Connection).without_all(implied);
+        named.iter().try_for_each(|category| write!(f, " +@{category}"))?;
+        if may_read && !has_status { write!(f, " -@{}", Category::Status) } else { Ok(()) }
     }
 }

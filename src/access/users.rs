@@ -69,7 +69,7 @@ impl Users {
     pub fn still(&self, name: &str, credential: &Credential) -> Option<&Arc<ActiveUser>> {
         let user = self.by_name.get(name).filter(|user| user.is_on)?;
         let has_credential = match credential {
-            Credential::None => false,
+            Credential::None | Credential::ActorToken => false,
             Credential::Digest(digest) => user.digests.contains(digest),
             Credential::SlowHash(hash) => user.slow_hashes.contains(hash),
             Credential::Certificate(name) => user.certificates.contains(name),

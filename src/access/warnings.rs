@@ -7,7 +7,7 @@ use super::user::User;
 use super::words::safe;
 
 /// Categories that have an effect only on rules in scope.
-const SCOPED: [Category; 4] = [Category::Hit, Category::Read, Category::Limits, Category::Forget];
+const SCOPED: [Category; 5] = [Category::Hit, Category::Read, Category::Status, Category::Limits, Category::Forget];
 /// Categories that users with a scope never have.
 const UNSCOPED: [Category; 3] = [Category::Metrics, Category::Info, Category::Backup];
 

@@ -108,7 +108,7 @@ fn bounded<T>(list: &mut Vec<T>, item: T, what: &str) -> Result<(), Mistake> {
 fn grant(name: &str, user: &mut User) -> Result<(), Mistake> {
     match name.eq_ignore_ascii_case("all") {
         true => user.granted = Categories::ALL,
-        false => user.granted = user.granted.with(category(name)?),
+        false => user.granted = user.granted.with_all(category(name)?.with_included()),
     }
     Ok(())
 }
@@ -121,7 +121,7 @@ fn withdraw(name: &str, user: &mut User) -> Result<(), Mistake> {
     match category(name)? {
         Category::Connection => Err(mistake("every user has the category connection", "remove -@connection")),
         category => {
-            user.granted = user.granted.without(category);
+            user.granted = user.granted.without_all(category.with_included());
             Ok(())
         }
     }

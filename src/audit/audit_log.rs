@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time that the process waits at its end for the last lines.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-/// Lines per second about clients that have not authenticated, which could otherwise fill the disk.
+/// Lines per second about strangers, who could otherwise fill the disk.
 const STRANGERS_PER_SECOND: u64 = 10;
 
 /// The audit log is required, and cannot be written.
@@ -100,8 +100,8 @@ impl AuditLog {
         PendingChange { log: Arc::clone(self), caller, change, number, is_ended: false }
     }
 
-    /// Records an attempt that was refused before it began. Those of clients that have not authenticated are recorded a few
-    /// times a second.
+    /// Records an attempt that was refused before it began. Those of [strangers](Caller::is_stranger) are recorded a few times
+    /// a second.
     pub fn refuse(self: &Arc<Self>, caller: Caller, change: Change, error: impl Display) {
         if !caller.is_stranger() {
             return self.pend(caller, change).refuse(error);

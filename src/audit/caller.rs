@@ -12,27 +12,34 @@ pub struct Caller {
     user: Option<Arc<str>>,
     front: &'static str,
     address: Option<SocketAddr>,
+    is_stranger: bool,
 }
 
 impl Caller {
     /// Creates the caller of a front. `user` is `None` for a client that has not authenticated.
     pub fn client(front: &'static str, address: Option<SocketAddr>, user: Option<Arc<str>>) -> Self {
-        Self { user, front, address }
+        let is_stranger = user.is_none() && address.is_some();
+        Self { user, front, address, is_stranger }
+    }
+
+    /// Returns the caller of a client who has a name, but is as unknown to the operator as one who has not authenticated.
+    pub fn as_stranger(self) -> Self {
+        Self { is_stranger: true, ..self }
     }
 
     /// Creates the caller for a file that has changed.
     pub const fn file() -> Self {
-        Self { user: None, front: "file", address: None }
+        Self { user: None, front: "file", address: None, is_stranger: false }
     }
 
     /// Creates the caller for a signal to the process.
     pub const fn signal() -> Self {
-        Self { user: None, front: "signal", address: None }
+        Self { user: None, front: "signal", address: None, is_stranger: false }
     }
 
-    /// Returns whether this is a client that has not authenticated.
+    /// Returns whether this is a client that has not authenticated, or a customer with a token.
     pub fn is_stranger(&self) -> bool {
-        self.user.is_none() && self.address.is_some()
+        self.is_stranger
     }
 
     /// Returns the user's name, or `-`.

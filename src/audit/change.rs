@@ -27,6 +27,8 @@ pub enum Action {
     RulesReload,
     /// Puts a new version of the access file in force.
     AccessReload,
+    /// Puts a new version of the token key file in force.
+    TokensReload,
     /// Puts new TLS files in use.
     TlsReload,
 }
@@ -42,6 +44,7 @@ impl Action {
             Self::Backup => "backup",
             Self::RulesReload => "rules.reload",
             Self::AccessReload => "access.reload",
+            Self::TokensReload => "tokens.reload",
             Self::TlsReload => "tls.reload",
         }
     }
@@ -137,6 +140,8 @@ pub struct State {
     #[serde(skip_serializing_if = "Option::is_none")]
     users: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    keys: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     changed: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hash: Option<String>,
@@ -165,7 +170,12 @@ impl State {
         Self { users: Some(count), ..Self::default() }
     }
 
-    /// Adds the names of users that are new, gone or different. At most [`MAX_NAMES`] are kept.
+    /// Describes keys of tokens by their number.
+    pub fn keys(count: usize) -> Self {
+        Self { keys: Some(count), ..Self::default() }
+    }
+
+    /// Adds the names of users or keys that are new, gone or different. At most [`MAX_NAMES`] are kept.
     pub fn with_changed<'a>(self, names: impl Iterator<Item = &'a str>) -> Self {
         Self { changed: Some(names.take(MAX_NAMES).map(truncate).collect()), ..self }
     }

@@ -4,6 +4,7 @@
 //! limits.
 
 mod access;
+mod access_problems;
 mod actor;
 mod address;
 mod backup;
@@ -31,6 +32,7 @@ mod secret;
 mod serve;
 mod stats;
 mod test;
+mod token;
 mod units;
 mod users;
 mod verbs;
@@ -59,6 +61,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Check an access file, or hash a password for it
     Access(users::AccessArgs),
+    /// Make a token for the status of one actor, or a key for such tokens
+    Token(token::TokenArgs),
     /// Run the test cases of a rules file, at simulated times
     Test(test::TestArgs),
     /// Show which rules match an operation, and why the others do not
@@ -126,6 +130,7 @@ impl Cli {
             Command::Init(args) => init::run(args),
             Command::Check(args) => check::run(args),
             Command::Access(args) => users::run(&args),
+            Command::Token(args) => token::run(args),
             Command::Test(args) => test::run(args),
             Command::Explain(args) => explain::run(args),
             Command::Hit(args) => args.run(),

@@ -23,7 +23,9 @@ mod rules;
 mod seal;
 mod store;
 mod tls;
+mod token_key_file;
 mod watch;
+mod watched_access;
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -171,7 +173,7 @@ async fn serve(
         logging::dropped_lines,
     );
     let StopSignals { draining, at_once } = StopSignals::on_signal(&metrics)?;
-    let (access, access_file) = args.access.guards(users, &metrics)?;
+    let (access, watched_access) = args.access.guards(users, &metrics)?;
     let clock = Clock::system();
     let audit = args.audit.start(clock, &metrics)?;
     let reloader = args.tls.load(&metrics)?;
@@ -199,7 +201,7 @@ async fn serve(
     let limiter = Arc::new(limiter.with_max_reservation_ttl(args.reservations.max_ttl()));
     actor_limits::start(&limiter, draining.clone()).await?;
     seal::start(&limiter, draining.clone()).await;
-    args.reload.start(file, access_file, &limiter, &audit, hangups, draining.clone())?;
+    args.reload.start(file, watched_access, &limiter, &audit, hangups, draining.clone())?;
     let settings = Settings {
         limits,
         drain: args.drain.drain(),

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 
-use crate::access::{self, AccessFile, Digest, MAX_PASSWORD_BYTES, Problem, SlowHash, check_password};
+use super::access_problems;
+use crate::access::{self, AccessFile, Digest, MAX_PASSWORD_BYTES, SlowHash, check_password};
 
 #[derive(Debug, clap::Args)]
 pub struct AccessArgs {
@@ -53,12 +54,12 @@ fn check(CheckArgs { file }: &CheckArgs) -> anyhow::Result<ExitCode> {
     let AccessFile { users, warnings } = match access::load(file, false) {
         Ok(loaded) => loaded,
         Err(report) => {
-            print(&report.errors, "error")?;
-            print(&report.warnings, "warning")?;
+            access_problems::print(&report.errors, "error")?;
+            access_problems::print(&report.warnings, "warning")?;
             return Ok(ExitCode::FAILURE);
         }
     };
-    print(&warnings, "warning")?;
+    access_problems::print(&warnings, "warning")?;
     let mut out = io::BufWriter::new(io::stdout().lock());
     let noun = if users.len() == 1 { "user" } else { "users" };
     writeln!(out, "{}: {} {noun}, no errors", file.display(), users.len())?;
@@ -67,14 +68,6 @@ fn check(CheckArgs { file }: &CheckArgs) -> anyhow::Result<ExitCode> {
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn print(problems: &[Problem], severity: &str) -> io::Result<()> {
-    let mut err = io::BufWriter::new(io::stderr().lock());
-    for problem in problems {
-        writeln!(err, "{severity}: {problem}")?;
-    }
-    err.flush()
 }
 
 fn hash(HashArgs { sha256 }: &HashArgs) -> anyhow::Result<ExitCode> {

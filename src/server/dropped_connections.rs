@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::grpc::GrpcFront;
 use super::health::Health;
-use super::http::{ApiSettings, BodyBounds, CheckOperation, CheckSettings, HttpFront};
+use super::http::{ApiSettings, BodyBounds, CheckOperation, CheckSettings, HttpFront, WebOrigins};
 use super::interruption::{WAYS, poll_then_drop};
 use super::line::LineFront;
 use super::net::accept::Front;
@@ -143,6 +143,7 @@ async fn drop_at_every_await(durability: Durability) {
             deny_status: StatusCode::TOO_MANY_REQUESTS,
         },
         max_hits: 10,
+        origins: WebOrigins::default(),
     };
     let access = Access::default();
     let health = Health::start(&served.limiter, CancellationToken::new()).unwrap();

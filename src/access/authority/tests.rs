@@ -4,6 +4,7 @@ use super::super::category::Category;
 use super::super::file::parse;
 use super::super::secret::{Digest, SlowHash};
 use super::*;
+use crate::access::tokens::TokenGrant;
 use crate::metrics::Metrics;
 
 fn users(text: &str) -> Users {
@@ -171,4 +172,64 @@ fn identity_without_a_name_has_all_rights_or_none() {
     authority.replace(users("user a on +@all ~*"));
     assert!(authority.refresh(&mut unknown) && !authority.refresh(&mut unknown));
     assert!(!unknown.is_admitted());
+}
+
+const NOW: Timestamp = Timestamp::from_nanos(1_800_000_000_000_000_000);
+
+/// Returns the text of a key file, and a token that its key made.
+fn token() -> (TokenKeys, String) {
+    let keys = TokenKeys::parse(&TokenKeys::generate().unwrap(), "keys").unwrap();
+    let actor = [("user".to_owned(), "a b".to_owned())].into_iter().collect();
+    let grant = TokenGrant::new(actor, vec!["api-*".to_owned()], NOW, Duration::from_secs(60)).unwrap();
+    let token = keys.seal(&grant).unwrap();
+    (keys, token)
+}
+
+#[tokio::test]
+async fn token_is_a_user_who_may_read_the_status_of_one_actor() {
+    let (keys, token) = token();
+    let authority = authority("user a on +@all ~*").with_token_keys(Some(keys.clone()));
+    assert!(authority.is_actor_token(token.as_bytes()) && !authority.is_actor_token(b"token"));
+    let fail = |error| panic!("{error}");
+    let mut identity = authority.verify_actor_token(token.as_bytes(), NOW, fail).await.unwrap();
+    for category in Category::ALL {
+        assert_eq!(identity.may(category).is_ok(), category == Category::Status, "{category}");
+    }
+    assert!(identity.has_actor_token() && !authority.unknown().has_actor_token());
+    assert_eq!(identity.name(), Some("token:user=a+b"));
+    assert!(authority.recall(&Given::Token(token.as_bytes())).is_none(), "nothing is remembered");
+
+    // Tokens are verified for each request, so an identity that is kept loses its rights with the next reload.
+    authority.replace(users("user a on +@all ~*"));
+    assert!(authority.refresh(&mut identity) && !identity.is_admitted());
+    authority.replace_token_keys(TokenKeys::parse(&TokenKeys::generate().unwrap(), "keys").unwrap());
+    assert!(authority.verify_actor_token(token.as_bytes(), NOW, drop).await.is_none());
+}
+
+#[tokio::test]
+async fn token_is_no_password_and_no_bearer_token_of_a_user() {
+    let (keys, token) = token();
+    let file = format!("user default on {} +@all ~*", digest("p"));
+    let authority = authority(&file).with_token_keys(Some(keys));
+    for given in [named("default", &token), Given::Password(token.as_bytes()), Given::Token(token.as_bytes())] {
+        assert!(authority.log_in(&given, || {}).await.is_none(), "{given:?}");
+    }
+    let other = self::authority(&file);
+    assert!(!other.is_actor_token(token.as_bytes()), "without a key file, it is a bearer token like any other");
+    assert!(other.verify_actor_token(token.as_bytes(), NOW, drop).await.is_none());
+}
+
+#[tokio::test]
+async fn only_failing_tokens_are_delayed() {
+    let (keys, token) = token();
+    let authority = authority("user a on +@all ~*").with_token_keys(Some(keys));
+    let _pauses = authority.pauses.acquire_many(MAX_PAUSES as u32).await.unwrap();
+    let verify = |token: &str, now| {
+        let mut reason = None;
+        let identity = authority.verify_actor_token(token.as_bytes(), now, |error| reason = Some(error)).now_or_never();
+        (identity.map(|identity| identity.is_some()), reason)
+    };
+    assert_eq!(verify(&token, NOW), (Some(true), None));
+    assert_eq!(verify(&token, NOW.plus(200_000_000_000)), (None, Some(TokenError::Expired)));
+    assert_eq!(verify(&token.replacen("v4.local.", "v4.local.A", 1), NOW).0, None);
 }

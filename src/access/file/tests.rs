@@ -31,7 +31,7 @@ fn line_is_read_from_left_to_right() {
     assert_eq!(&*app.certificates[0], "spiffe://prod/app");
     assert_eq!(app.granted, Categories::ALL.without(Category::Forget));
     assert_eq!(app.scope.labels, ["api*", "web"]);
-    assert_eq!(ops.granted, Categories::NONE.with(Category::Read));
+    assert_eq!(ops.granted, Categories::NONE.with(Category::Read).with(Category::Status));
     assert!(ops.scope == ScopeText::everything() && !ops.is_scoped());
     assert_eq!(
         app.to_string(),
@@ -81,7 +81,7 @@ fn every_mistake_is_reported_with_its_line_and_a_fix() {
         (4, "contains a colon"),
         (5, "neither on nor off"),
         (6, "on or off twice"),
-        (7, "no category hits; write all, or one of hit, read, limits,"),
+        (7, "no category hits; write all, or one of hit, read, status, limits,"),
         (7, "every user has the category connection"),
         (8, "a password in plain text; write its hash instead"),
         (9, "no users without a password"),
@@ -111,6 +111,22 @@ fn every_mistake_is_reported_with_its_line_and_a_fix() {
     }
     assert!(found.iter().all(|error| !error.contains("secret") && !error.contains(&hash)), "{found:#?}");
     assert!(found.iter().all(|error| error.contains("; ")), "each has a fix");
+}
+
+#[test]
+fn status_is_a_part_of_reading() {
+    for (words, expected) in [
+        ("+@read", "-@all +@read"),
+        ("+@status", "-@all +@status"),
+        ("+@read -@status", "-@all +@read -@status"),
+        ("+@read +@status -@read", "-@all"),
+        ("+@all -@read", "-@all +@hit +@limits +@forget +@backup +@metrics +@info +@admin"),
+        ("+@all -@status", "-@all +@hit +@read +@limits +@forget +@backup +@metrics +@info +@admin -@status"),
+        ("+@all", "+@all"),
+    ] {
+        let file = parse(&format!("user a on {words}"), "f", false).unwrap();
+        assert_eq!(Grants(file.users[0].granted).to_string(), expected, "{words}");
+    }
 }
 
 #[test]

@@ -21,6 +21,10 @@ fn stranger() -> Caller {
     Caller::client("resp", Some(([127, 0, 0, 1], 5).into()), None)
 }
 
+fn customer() -> Caller {
+    Caller::client("http", Some(([127, 0, 0, 1], 5).into()), Some("token:user=ann".into())).as_stranger()
+}
+
 fn change() -> Change {
     Change::new(Action::LimitDelete).with_rule("by-user").with_actor("ann")
 }
@@ -120,7 +124,10 @@ async fn strangers_cannot_fill_the_disk() {
     let (log, _) = in_file(&path, false);
     // A flood of one second may fall into two.
     let most = 2 * STRANGERS_PER_SECOND as usize;
-    (0..500).for_each(|_| log.refuse(stranger(), change(), "NOAUTH"));
+    (0..500).for_each(|_| {
+        log.refuse(stranger(), change(), "NOAUTH");
+        log.refuse(customer(), change(), "403");
+    });
     log.finish().await;
     assert!((1..=most).contains(&lines(&path).len()), "{:?}", lines(&path));
     (0..50).for_each(|_| log.refuse(operator(), change(), "wrong arguments"));

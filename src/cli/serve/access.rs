@@ -4,11 +4,13 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use tokio::net::TcpListener;
 
-use super::access_file::{AccessFile, WatchedAccess};
+use super::access_file::AccessFile;
+use super::token_key_file::TokenKeyFile;
+use super::watched_access::WatchedAccess;
 use crate::access::{Authority, User, Users, check_password};
 use crate::cli::secret::Secret;
 use crate::files;
@@ -33,6 +35,10 @@ pub struct AccessArgs {
     /// Access file: users, and what each of them may do. divvy reloads it when it changes
     #[arg(long, env = "DIVVY_ACCESS_FILE", value_name = "FILE")]
     access_file: Option<PathBuf>,
+    /// Key file of tokens for one actor: accept tokens that `divvy token` made with one of its keys. divvy reloads it when it
+    /// changes. Needs a password or an access file
+    #[arg(long, env = "DIVVY_TOKEN_KEY_FILE", value_name = "FILE")]
+    token_key_file: Option<PathBuf>,
     /// Parts of the server that need no password, separated by commas
     #[arg(long, env = "DIVVY_OPEN", value_enum, value_delimiter = ',', value_name = "WHAT", default_value = "metrics")]
     open: Vec<Open>,
@@ -61,13 +67,14 @@ pub struct AccessUsers {
     password: Option<User>,
     /// The access file, and its users.
     file: Option<(AccessFile, Vec<User>)>,
+    token_keys: Option<TokenKeyFile>,
 }
 
 impl AccessArgs {
-    /// Reads the password and the access file. `None` if the file has mistakes, which are logged.
+    /// Reads the password, the access file and the token key file. `None` if a file has mistakes, which are logged.
     ///
     /// # Errors
-    /// The password cannot be read, or is not valid.
+    /// The password cannot be read, or is not valid. Or there are keys of tokens, but clients need no credentials.
     pub fn read(&self) -> anyhow::Result<Option<AccessUsers>> {
         let password = match (&self.requirepass, &self.requirepass_file) {
             (Some(secret), _) => Some(user(secret.reveal()).context("--requirepass is not a valid password")?),
@@ -81,21 +88,33 @@ impl AccessArgs {
                 loaded => loaded,
             },
         };
-        Ok(Some(AccessUsers { password, file }))
+        let token_keys = match &self.token_key_file {
+            None => None,
+            Some(path) => match TokenKeyFile::load(path) {
+                None => return Ok(None),
+                loaded => loaded,
+            },
+        };
+        ensure!(
+            token_keys.is_none() || password.is_some() || file.is_some(),
+            "--token-key-file needs --requirepass, --requirepass-file or --access-file: without them, clients need no token"
+        );
+        Ok(Some(AccessUsers { password, file, token_keys }))
     }
 
-    /// Returns the guards of the fronts, and the access file with the authority that it belongs to.
+    /// Returns the guards of the fronts, and the files to watch with the authority that they belong to.
     ///
     /// # Errors
     /// The system provides no random bytes.
     pub fn guards(&self, users: AccessUsers, metrics: &Metrics) -> anyhow::Result<(Access, Option<WatchedAccess>)> {
-        let AccessUsers { password, file } = users;
+        let AccessUsers { password, file, token_keys } = users;
         if password.is_none() && file.is_none() {
             return Ok((Access::default(), None));
         }
         let (file, users) = file.unzip();
         let users = Users::new(users.into_iter().flatten().chain(password)).map_err(anyhow::Error::msg)?;
-        let authority = Arc::new(Authority::new(users, metrics.access.password_hashes.clone()));
+        let authority = Authority::new(users, metrics.access.password_hashes.clone());
+        let authority = Arc::new(authority.with_token_keys(token_keys.as_ref().map(|file| file.keys().clone())));
         let has_users = file.is_some();
         let guard = |front| Some(Arc::new(Guard::new(Arc::clone(&authority), front, has_users, &metrics.access)));
         let unless = |open, front| if self.open.contains(&open) { None } else { guard(front) };
@@ -108,7 +127,8 @@ impl AccessArgs {
             check: unless(Open::Check, "http"),
             metrics: unless(Open::Metrics, "http"),
         };
-        Ok((access, file.map(|file| WatchedAccess { file, authority })))
+        let is_watched = file.is_some() || token_keys.is_some();
+        Ok((access, is_watched.then_some(WatchedAccess { users: file, token_keys, authority })))
     }
 }
 

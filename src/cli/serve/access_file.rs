@@ -11,13 +11,6 @@ use crate::access::{self, Authority, Report, User, Users};
 use crate::audit::{Action, AuditLog, Change, State};
 use crate::metrics::Metrics;
 
-/// An access file, and the authority that its users belong to.
-#[derive(Debug)]
-pub struct WatchedAccess {
-    pub file: AccessFile,
-    pub authority: Arc<Authority>,
-}
-
 /// The access file, and the result of the last load.
 #[derive(Debug)]
 pub struct AccessFile {

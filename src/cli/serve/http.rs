@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 
 use crate::cli::units;
 use crate::server::GrpcSettings;
-use crate::server::http::{ApiSettings, CheckOperation, CheckSettings, DEFAULT_MAX_HITS, RateLimitHeaders};
+use crate::server::http::{ApiSettings, CheckOperation, CheckSettings, DEFAULT_MAX_HITS, RateLimitHeaders, WebOrigin};
 
 /// Upper bound for the number of hits in a request.
 const MAX_HITS: u64 = 1_000_000;
@@ -41,6 +41,10 @@ pub struct HttpArgs {
     /// HTTP status of /v1/check's denials, from 400 to 599. nginx's auth_request understands only 403
     #[arg(long, env = "DIVVY_DENY_STATUS", value_name = "STATUS", default_value = "429", value_parser = deny_status)]
     deny_status: StatusCode,
+    /// Web pages that may read the status of an actor from a browser, with a token: their origin, such as
+    /// https://example.com. Separated by commas, or give the flag several times
+    #[arg(long, env = "DIVVY_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
+    cors_origin: Vec<WebOrigin>,
 }
 
 impl HttpArgs {
@@ -57,6 +61,7 @@ impl HttpArgs {
                 deny_status: self.deny_status,
             },
             max_hits: self.max_hits,
+            origins: self.cors_origin.iter().cloned().collect(),
         }
     }
 }

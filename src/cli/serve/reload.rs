@@ -13,9 +13,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::access_file::WatchedAccess;
 use super::notify;
 use super::rules::RulesFile;
+use super::watched_access::WatchedAccess;
 use crate::audit::AuditLog;
 use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::limiter::Limiter;
@@ -28,7 +28,7 @@ const DEFAULT_INTERVAL: Time = Time(Duration::from_secs(1));
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Rules")]
 pub struct ReloadArgs {
-    /// How often to check the rules file, the access file and the TLS files; divvy reloads those that changed. 0: reload only on SIGHUP
+    /// How often to check the rules file, the access file, the token key file and the TLS files; divvy reloads those that changed. 0: reload only on SIGHUP
     #[arg(long, env = "DIVVY_RELOAD_INTERVAL", value_name = "SECONDS", default_value_t = DEFAULT_INTERVAL,
           value_parser = units::seconds(0..=MAX_SECONDS))]
     reload_interval: Time,
@@ -117,8 +117,8 @@ impl Files {
         if let Some(rules) = &mut self.rules {
             survive(Task::Rules, metrics, || rules.reload_if_changed(&self.limiter, &self.audit));
         }
-        if let Some(WatchedAccess { file, authority }) = &mut self.access {
-            survive(Task::Rules, metrics, || file.reload_if_changed(authority, &self.audit, metrics));
+        if let Some(access) = &mut self.access {
+            survive(Task::Rules, metrics, || access.reload_if_changed(&self.audit, metrics));
         }
     }
 
@@ -127,8 +127,8 @@ impl Files {
         if let Some(rules) = &mut self.rules {
             survive(Task::Rules, metrics, || rules.reload(&self.limiter, &self.audit));
         }
-        if let Some(WatchedAccess { file, authority }) = &mut self.access {
-            survive(Task::Rules, metrics, || file.reload(authority, &self.audit, metrics));
+        if let Some(access) = &mut self.access {
+            survive(Task::Rules, metrics, || access.reload(&self.audit, metrics));
         }
     }
 }

@@ -307,7 +307,7 @@ pub static COMMANDS: &[Spec] = &[
         group: "divvy",
         summary: "Shows an actor's counters, one page at a time: the next cursor; for each rule, what the actor has used and has left.",
         parse: status::parse,
-        ..Spec::usual(Category::Read)
+        ..Spec::usual(Category::Status)
     },
     Spec {
         name: "divvy.limit",

@@ -11,7 +11,7 @@ use tonic::Status;
 use crate::access::Category;
 use crate::protocol::rpc::Rpc;
 use crate::server::http::ErrorCount;
-use crate::server::http::auth::{Refusal, admit, describe, peer, unauthenticated};
+use crate::server::http::auth::{Refusal, admit, describe, invalid_token, peer, unauthenticated};
 use crate::server::net::auth::Guard;
 
 /// Requires a user with the category of each RPC for the routes that `router` has so far, unless there is no guard.
@@ -28,6 +28,7 @@ async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
     match admit(&guard, request.headers(), peer(&request), category).await {
         Ok(()) => next.run(request).await,
         Err(Refusal::Unauthenticated) => unauthenticated(&guard),
+        Err(Refusal::InvalidToken) => invalid_token(),
         Err(Refusal::Forbidden(forbidden)) => {
             let mut response = Status::permission_denied(describe(forbidden)).into_http();
             response.extensions_mut().insert(ErrorCount::Problem(None));

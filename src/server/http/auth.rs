@@ -24,11 +24,16 @@ const USER_NEEDED: &str = "{\"type\":\"about:blank\",\"title\":\"Unauthorized\",
                            \"detail\":\"a user is required: send Authorization: Bearer TOKEN, or Basic with user and \
                            password\"}\n";
 
+/// Response to a client with an invalid token for one actor. It does not reveal the reason.
+const VALID_TOKEN_NEEDED: &str = "{\"type\":\"about:blank\",\"title\":\"Unauthorized\",\"status\":401,\
+                                  \"detail\":\"this token is not valid, or not anymore\"}\n";
+
 /// Middleware that requires a user with this category.
 pub async fn check(State((guard, category)): State<(Arc<Guard>, Category)>, request: Request, next: Next) -> Response {
     match admit(&guard, request.headers(), peer(&request), category).await {
         Ok(()) => next.run(request).await,
         Err(Refusal::Unauthenticated) => unauthenticated(&guard),
+        Err(Refusal::InvalidToken) => invalid_token(),
         Err(Refusal::Forbidden(forbidden)) => Problem::new(StatusCode::FORBIDDEN, describe(forbidden)).into_response(),
     }
 }
@@ -37,6 +42,8 @@ pub async fn check(State((guard, category)): State<(Arc<Guard>, Category)>, requ
 pub enum Refusal {
     /// The credentials are missing or wrong.
     Unauthenticated,
+    /// The token for one actor is not valid.
+    InvalidToken,
     /// The user lacks the category.
     Forbidden(Forbidden),
 }
@@ -54,6 +61,9 @@ pub async fn admit(
     let known = match Authorization::read(headers) {
         Authorization::Missing => by_certificate(guard),
         Authorization::Unusable => None,
+        Authorization::Token(token) if guard.authority().is_actor_token(token) => {
+            Some(guard.verify_actor_token(token, peer).await.ok_or(Refusal::InvalidToken)?)
+        }
         authorization => match authorization.given() {
             Some(given) => guard.log_in(&given, peer).await,
             None => None,
@@ -93,6 +103,15 @@ pub fn unauthenticated(guard: &Guard) -> Response {
         false => ("Bearer realm=\"divvy\"", PASSWORD_NEEDED),
         true => ("Bearer realm=\"divvy\", Basic realm=\"divvy\", charset=\"UTF-8\"", USER_NEEDED),
     };
+    challenge_client(challenge, problem)
+}
+
+/// Returns the response to a client whose token for one actor is not valid.
+pub fn invalid_token() -> Response {
+    challenge_client("Bearer realm=\"divvy\", error=\"invalid_token\"", VALID_TOKEN_NEEDED)
+}
+
+fn challenge_client(challenge: &'static str, problem: &'static str) -> Response {
     let headers = [(WWW_AUTHENTICATE, challenge), (CONTENT_TYPE, "application/problem+json")];
     (StatusCode::UNAUTHORIZED, Extension(ErrorCount::Unauthenticated), headers, problem).into_response()
 }

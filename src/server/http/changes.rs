@@ -31,7 +31,8 @@ impl<S: Sync> FromRequestParts<S> for Operator {
 
 fn caller(extensions: &Extensions, is_admitted: bool) -> Caller {
     let peer = extensions.get().map(|ConnectInfo(peer)| *peer);
-    Caller::client(FRONT, peer, is_admitted.then(origin::caller_name).flatten())
+    let caller = Caller::client(FRONT, peer, is_admitted.then(origin::caller_name).flatten());
+    if origin::has_actor_token() { caller.as_stranger() } else { caller }
 }
 
 /// Marks the response to a change that has begun.

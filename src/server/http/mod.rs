@@ -26,7 +26,7 @@ pub(super) use self::api::answer::Answer;
 pub use self::api::check::{CheckOperation, CheckSettings};
 pub use self::api::ratelimit::RateLimitHeaders;
 use self::api::{Api, HitRoute, guarded};
-pub use self::api::{ApiSettings, DEFAULT_MAX_HITS};
+pub use self::api::{ApiSettings, DEFAULT_MAX_HITS, InvalidOrigin, WebOrigin, WebOrigins};
 pub(super) use self::error_counts::{ErrorCount, count_error, count_errors};
 pub use self::metrics_path::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 use self::request_count::count;

@@ -5,7 +5,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::access::{Authority, Category, Forbidden, Given, Identity};
+use crate::access::{Authority, Category, Forbidden, Given, Identity, TokenError};
+use crate::clock::Clock;
 use crate::logging::LogThrottle;
 use crate::metrics;
 use crate::metrics::Counter;
@@ -17,6 +18,7 @@ pub struct Guard {
     front: &'static str,
     has_users: bool,
     wrong: Counter,
+    invalid_tokens: Counter,
     forbidden: Counter,
 }
 
@@ -25,7 +27,8 @@ impl Guard {
     /// besides `default`.
     pub fn new(authority: Arc<Authority>, front: &'static str, has_users: bool, metrics: &metrics::Access) -> Self {
         let (wrong, forbidden) = (metrics.wrong_passwords(front), metrics.forbidden(front));
-        Self { authority, front, has_users, wrong, forbidden }
+        let invalid_tokens = metrics.invalid_tokens(front);
+        Self { authority, front, has_users, wrong, invalid_tokens, forbidden }
     }
 
     /// Returns the authority.
@@ -47,6 +50,17 @@ impl Guard {
             WRONG.say(|more| tracing::warn!(front, peer, more, "wrong password"));
         };
         self.authority.log_in(given, failed).await
+    }
+
+    /// Verifies a token for one actor. Counts and logs an invalid one, and delays the answer to it.
+    pub async fn verify_actor_token(&self, token: &[u8], peer: Option<SocketAddr>) -> Option<Identity> {
+        let failed = |reason: TokenError| {
+            static INVALID: LogThrottle = LogThrottle::new();
+            self.invalid_tokens.inc();
+            let (front, peer) = (self.front, peer.map(tracing::field::display));
+            INVALID.say(|more| tracing::warn!(front, peer, %reason, more, "invalid token"));
+        };
+        self.authority.verify_actor_token(token, Clock::system().now(), failed).await
     }
 
     /// Counts a request that was refused because its client lacks the category.

@@ -60,6 +60,11 @@ pub fn caller_name() -> Option<Arc<str>> {
     ORIGIN.try_with(|origin| changes::caller_name(&origin.identity.borrow())).ok().flatten()
 }
 
+/// Returns whether the client in scope has a token for one actor.
+pub fn has_actor_token() -> bool {
+    ORIGIN.try_with(|origin| origin.identity.borrow().has_actor_token()).unwrap_or(false)
+}
+
 /// Returns the rules and the actor that the client in scope may use.
 pub fn user_scope() -> Scope {
     ORIGIN.try_with(|origin| origin.identity.borrow().scope().clone()).unwrap_or_else(|_| Scope::nothing())

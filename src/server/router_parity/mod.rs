@@ -32,7 +32,7 @@ use crate::server::grpc::GrpcFront;
 use crate::server::health::Health;
 use crate::server::http::{
     ApiSettings, BodyBounds, Call, CheckOperation, CheckSettings, FastRoute, HttpFront, Incoming, RateLimitHeaders,
-    Reply, Routes, UnsentReplies, serve_routes,
+    Reply, Routes, UnsentReplies, WebOrigins, serve_routes,
 };
 use crate::server::net::auth::Guard;
 use crate::server::net::connection::{ConnectionContext, Timeouts};
@@ -95,7 +95,7 @@ impl Served {
         let headers: RateLimitHeaders = "draft,x".parse().unwrap();
         let operation = CheckOperation::DEFAULT.parse().unwrap();
         let check = CheckSettings { operation, trusted_hops: 0, deny_status: StatusCode::TOO_MANY_REQUESTS };
-        let api = ApiSettings { headers, check, max_hits: 10 };
+        let api = ApiSettings { headers, check, max_hits: 10, origins: WebOrigins::default() };
         let guard = |front| {
             let users = Users::new([User::with_password(password?)]).unwrap();
             let metrics = &limiter.metrics().access;

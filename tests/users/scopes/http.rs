@@ -78,7 +78,7 @@ fn scoped_routes(guarded: &Guarded) -> Vec<(String, String)> {
     let all = paths
         .iter()
         .flat_map(|(path, described)| methods(described).into_iter().map(move |method| (method, path.clone())));
-    let scoped = [Category::Hit, Category::Read, Category::Limits, Category::Forget];
+    let scoped = [Category::Hit, Category::Read, Category::Status, Category::Limits, Category::Forget];
     all.filter(|(method, _)| method != "parameters")
         .filter(|(method, path)| category_of_route(method, path).is_some_and(|category| scoped.contains(&category)))
         .collect()

@@ -49,7 +49,7 @@ const RESTRICTED: [&str; 3] = ["a", "ann", "nothing"];
 
 /// Returns the names of the commands that have an effect only on rules in scope.
 fn scoped_commands() -> Vec<String> {
-    let scoped = [Category::Hit, Category::Read, Category::Limits, Category::Forget];
+    let scoped = [Category::Hit, Category::Read, Category::Status, Category::Limits, Category::Forget];
     let nested = offered(COMMANDS).flat_map(|spec| offered(spec.subcommands).map(move |sub| (Some(spec), sub)));
     let rows = offered(COMMANDS).map(|spec| (None, spec)).chain(nested);
     rows.filter(|(_, spec)| scoped.contains(&spec.category)).map(|(parent, spec)| spec.full_name(parent)).collect()

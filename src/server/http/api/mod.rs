@@ -26,6 +26,7 @@ mod rules;
 mod settlement;
 mod state;
 mod status;
+mod web_origins;
 mod whole_number;
 
 use std::sync::Arc;
@@ -33,11 +34,14 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, any, delete, get, post, put};
+use tower_http::cors::CorsLayer;
 
 pub use self::hit_route::HitRoute;
 pub use self::state::{Api, ApiSettings, DEFAULT_MAX_HITS};
+pub use self::web_origins::{InvalidOrigin, WebOrigin, WebOrigins};
 use super::auth::check as check_access;
 use super::changes::record_refusals;
+use super::problem::wrong_method;
 use super::request_count::count;
 use crate::access::Category;
 use crate::metrics::RequestKind;
@@ -86,7 +90,7 @@ fn operator_routes() -> Vec<Route> {
             RequestKind::Counters,
             vec![(Category::Read, get(counters::list)), (Category::Forget, delete(counters::forget))],
         ),
-        ("/v1/status", RequestKind::Status, vec![(Category::Read, get(status::status))]),
+        ("/v1/status", RequestKind::Status, vec![(Category::Status, get(status::status))]),
         (
             "/v1/limits",
             RequestKind::Limits,
@@ -102,14 +106,17 @@ fn public_routes() -> Vec<Route> {
 
 /// Returns all routes. Each requires a user with its category, unless its part of the server is open.
 pub fn router(api: Arc<Api>, access: &Access) -> Router {
+    let cors = api.settings.origins.layer();
     let add = |router, routes: Vec<Route>, guard: Option<&Arc<Guard>>| {
         let counted = |kind| from_fn_with_state((api.requests.clone(), kind), count);
         routes.into_iter().fold(router, |router: Router<_>, (path, kind, methods)| {
+            let is_for_web_pages = methods.iter().any(|(category, _)| *category == Category::Status);
             let methods = methods.into_iter().map(|(category, methods)| {
                 let methods: MethodRouter<_> = methods.layer(counted(kind));
                 guarded(methods, guard, category)
             });
-            router.route(path, methods.reduce(MethodRouter::merge).unwrap_or_default())
+            let methods = methods.reduce(MethodRouter::merge).unwrap_or_default();
+            router.route(path, for_web_pages(methods, cors.as_ref().filter(|_| is_for_web_pages)))
         })
     };
     // Outside the check of the category, so that it sees refused requests.
@@ -119,6 +126,15 @@ pub fn router(api: Arc<Api>, access: &Access) -> Router {
     let router = add(router, hit_routes(), access.hit.as_ref());
     let router = add(router, check_routes(), access.check.as_ref());
     add(router, inspection_routes(), access.http.as_ref()).merge(operators).with_state(api)
+}
+
+/// Lets web pages of other origins use these methods. Answers preflight requests, which have no credentials.
+fn for_web_pages(methods: MethodRouter<Arc<Api>>, cors: Option<&CorsLayer>) -> MethodRouter<Arc<Api>> {
+    match cors {
+        // The fallback is set here, because the router would replace the default one, without the layer.
+        Some(cors) => methods.fallback(wrong_method).layer(cors.clone()),
+        None => methods,
+    }
 }
 
 /// Requires a user with this category for these methods; any client may use them without a guard.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::check::settings::CheckSettings;
 use super::ratelimit::RateLimitHeaders;
+use super::web_origins::WebOrigins;
 use crate::limiter::{Limiter, Policy, Refusal};
 use crate::metrics::FrontRequests;
 use crate::server::Limits;
@@ -25,6 +26,8 @@ pub struct ApiSettings {
     pub check: CheckSettings,
     /// Maximum number of hits in a request to `/v1/hits`.
     pub max_hits: usize,
+    /// Web pages that may read the status of an actor.
+    pub origins: WebOrigins,
 }
 
 /// The state that all endpoints share.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::Uri;
+use axum::http::header::CACHE_CONTROL;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
@@ -70,7 +71,8 @@ pub async fn status(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, P
         .await
         .map_err(broken)??;
     let rules = page.rules.into_iter().map(ActorStatus::from).collect();
-    Ok(Json(StatusResponse { rules, next: page.next }).into_response())
+    // A browser must show the actor's current status, and keep nothing of it.
+    Ok(([(CACHE_CONTROL, "no-store")], Json(StatusResponse { rules, next: page.next })).into_response())
 }
 
 impl StatusQuery {

@@ -1,0 +1,118 @@
+//! The key file of a running server's tokens: loads it, and logs mistakes.
+
+use std::collections::BTreeSet;
+use std::mem;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::rules::Reason;
+use super::watch::Watch;
+use crate::access::{Authority, Report, TokenKeys};
+use crate::audit::{Action, AuditLog, Change, State};
+use crate::metrics::Metrics;
+
+/// The key file, and the result of the last load.
+#[derive(Debug)]
+pub struct TokenKeyFile {
+    watch: Watch,
+    in_force: TokenKeys,
+    /// Whether the last load failed.
+    has_failed: bool,
+}
+
+impl TokenKeyFile {
+    /// Loads the file at `path`. `None` if it has mistakes, which are logged.
+    pub fn load(path: &Path) -> Option<Self> {
+        // Watched before it is read, so that a write during the read is seen as a change.
+        let watch = Watch::new(path);
+        match TokenKeys::load(path) {
+            Ok(in_force) => Some(Self { watch, in_force, has_failed: false }),
+            Err(report) => {
+                log(&report);
+                None
+            }
+        }
+    }
+
+    /// Returns the keys of the last load that succeeded.
+    pub fn keys(&self) -> &TokenKeys {
+        &self.in_force
+    }
+
+    /// Loads the file if it has changed.
+    pub fn reload_if_changed(&mut self, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
+        if !self.watch.has_changed() {
+            return;
+        }
+        let loaded = TokenKeys::load(self.watch.path());
+        // Otherwise the file was written while it was read. Later checks will notice when that is over.
+        if self.watch.is_at_rest() {
+            self.take(loaded, authority, audit, metrics, Reason::Changed);
+        }
+    }
+
+    /// Loads the file even if it has not changed.
+    pub fn reload(&mut self, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
+        self.watch.note();
+        let loaded = TokenKeys::load(self.watch.path());
+        self.take(loaded, authority, audit, metrics, Reason::Asked);
+    }
+
+    /// Puts the result of a load in force, or logs why it failed. A load that the audit log refuses is not tried again
+    /// until the file changes, or an operator asks for it.
+    fn take(
+        &mut self,
+        loaded: Result<TokenKeys, Report>,
+        authority: &Authority,
+        audit: &Arc<AuditLog>,
+        metrics: &Metrics,
+        reason: Reason,
+    ) {
+        let was_bad = mem::replace(&mut self.has_failed, loaded.is_err());
+        let change = Change::new(Action::TokensReload).with_file(self.watch.path());
+        let file = self.watch.path().display().to_string();
+        let before = State::keys(self.in_force.ids().count());
+        if loaded.as_ref().is_ok_and(|keys| *keys == self.in_force) {
+            if was_bad || reason == Reason::Asked {
+                audit.pend(reason.caller(), change).complete(Some(before.clone()), Some(before));
+                tracing::info!("{file}: reloaded, unchanged");
+            }
+            return;
+        }
+        let refused = match loaded {
+            Err(report) => {
+                log(&report);
+                let error = report.errors.first().map(ToString::to_string).unwrap_or_default();
+                audit.pend(reason.caller(), change).refuse(&error);
+                error
+            }
+            Ok(keys) => match audit.begin_blocking(reason.caller(), change) {
+                Err(error) => error.to_string(),
+                Ok(pending) => {
+                    let count = keys.ids().count();
+                    let previous = mem::replace(&mut self.in_force, keys.clone());
+                    authority.replace_token_keys(keys);
+                    let ids = changed(&previous, &self.in_force);
+                    pending.complete(Some(before), Some(State::keys(count).with_changed(ids.into_iter())));
+                    return tracing::info!(keys = count, "{file}: reloaded; the new keys are in force");
+                }
+            },
+        };
+        self.has_failed = true;
+        metrics.access.access_reloads_failed.inc();
+        tracing::error!(reason = refused, "{file}: not loaded; the previous keys stay in force");
+    }
+}
+
+/// Returns the ids of keys that are only in one of the files, in order.
+fn changed<'a>(before: &'a TokenKeys, after: &'a TokenKeys) -> Vec<&'a str> {
+    let (before, after): (BTreeSet<_>, BTreeSet<_>) = (before.ids().collect(), after.ids().collect());
+    before.symmetric_difference(&after).copied().collect()
+}
+
+/// Logs each mistake on its own line.
+fn log(report: &Report) {
+    for problem in &report.errors {
+        tracing::error!("{problem}");
+    }
+}

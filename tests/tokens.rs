@@ -1,0 +1,311 @@
+//! Tokens for one actor: what they allow over every front, and what makes one invalid.
+
+mod browsers;
+mod command_line;
+mod rotation;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use divvy::access::{TokenGrant, TokenKeys};
+use divvy::clock::Timestamp;
+use divvy::protocol::rpc::Rpc;
+use serde_json::Value;
+
+use crate::clients::run;
+use crate::support::http::{self, Response, encode, get};
+use crate::support::log::Log;
+use crate::support::{LineClient, RespClient, RulesFile, Server, divvy};
+
+const PASSWORD: &str = "correct horse";
+const HOUR: Duration = Duration::from_hours(1);
+const RULES: &str = "
+[api=* user=*]
+creditLimit = 10
+resetSeconds = 3600
+actorField = user
+label = api-calls
+
+[export=* user=*]
+creditLimit = 5
+resetSeconds = 86400
+actorField = user
+label = exports
+
+[upload=* tenant=* user=*]
+creditLimit = 100
+resetSeconds = 3600
+actorField = tenant, user
+label = uploads
+
+[page=*]
+creditLimit = 7
+resetSeconds = 3600
+actorField = page
+label = pages
+
+[default]
+creditLimit = 0
+";
+
+/// A server that accepts tokens, with its key file.
+struct Guarded {
+    dir: tempfile::TempDir,
+    log: Log,
+    server: Server,
+    keys: TokenKeys,
+    _rules: RulesFile,
+}
+
+impl Guarded {
+    fn start(args: &[&str]) -> Self {
+        let (dir, rules) = (tempfile::tempdir().unwrap(), RulesFile::ini(RULES));
+        let text = TokenKeys::generate().unwrap();
+        let path = dir.path().join("keys");
+        std::fs::write(&path, &text).unwrap();
+        let mut command = divvy();
+        let log = Log::of(&mut command);
+        command.env("DIVVY_REQUIREPASS", PASSWORD).env("RUST_LOG", "info").env("DIVVY_TOKEN_KEY_FILE", &path);
+        let server = Server::start_as(
+            &mut command,
+            &[&[rules.path(), "--store", "memory", "--open", "none", "--check-operation", "*=query"], args].concat(),
+        );
+        Self { dir, log, server, keys: TokenKeys::parse(&text, "keys").unwrap(), _rules: rules }
+    }
+
+    fn key_file(&self) -> PathBuf {
+        self.dir.path().join("keys")
+    }
+
+    /// Returns a token of this server for an actor.
+    fn token(&self, actor: &[(&str, &str)]) -> String {
+        self.keys.seal(&grant(actor, &[])).unwrap()
+    }
+
+    fn request(&self, method: &str, target: &str, token: &str) -> Response {
+        self.send(method, target, &[("authorization", &format!("Bearer {token}"))])
+    }
+
+    fn send(&self, method: &str, target: &str, headers: &[(&str, &str)]) -> Response {
+        let headers = [headers, &[("connection", "close")]].concat();
+        http::request(self.server.http, encode(method, target, &headers, b""))
+    }
+
+    /// Asks for a status. Returns the HTTP status, and the labels and the used credits.
+    fn status(&self, query: &str, token: &str) -> (u16, Vec<(String, u64)>) {
+        let response = self.request("GET", &format!("/v1/status?{query}"), token);
+        let rules = match response.status {
+            200 => response.json()["rules"].as_array().unwrap().clone(),
+            _ => Vec::new(),
+        };
+        let used = |rule: &Value| (rule["rule"].as_str().unwrap().to_owned(), rule["used"].as_u64().unwrap());
+        (response.status, rules.iter().map(used).collect())
+    }
+
+    /// Takes hits with the password.
+    fn hit(&self, pairs: &[&str]) {
+        let mut client = RespClient::connect(self.server.resp);
+        assert_eq!(client.command_of(&[b"AUTH", PASSWORD.as_bytes()]), "OK");
+        for pairs in pairs {
+            assert!(client.command(&format!("DIVVY.HIT {pairs}")).starts_with("[1 "), "{pairs}");
+        }
+    }
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap())
+}
+
+fn grant(actor: &[(&str, &str)], labels: &[&str]) -> TokenGrant {
+    grant_at(now(), actor, labels, HOUR)
+}
+
+fn grant_at(time: Timestamp, actor: &[(&str, &str)], labels: &[&str], ttl: Duration) -> TokenGrant {
+    let actor: BTreeMap<_, _> = actor.iter().map(|(field, value)| ((*field).to_owned(), (*value).to_owned())).collect();
+    TokenGrant::new(actor, labels.iter().map(|label| (*label).to_owned()).collect(), time, ttl).unwrap()
+}
+
+/// Returns the values, sorted.
+fn used(rules: &[(&str, u64)]) -> Vec<(String, u64)> {
+    rules.iter().map(|(label, used)| ((*label).to_owned(), *used)).collect()
+}
+
+#[test]
+fn token_reads_the_status_of_its_actor_only() {
+    let guarded = Guarded::start(&[]);
+    guarded.hit(&["api=1 user=ann", "export=1 user=ann", "api=1 user=bob", "upload=1 tenant=acme user=ann", "page=x"]);
+    let ann = guarded.token(&[("user", "ann")]);
+    assert_eq!(guarded.status("user=ann", &ann), (200, used(&[("api-calls", 1), ("exports", 1)])));
+    assert_eq!(guarded.status("count=1&user=ann", &ann), (200, used(&[("api-calls", 1)])));
+    let both = guarded.token(&[("tenant", "acme"), ("user", "ann")]);
+    assert_eq!(guarded.status("user=ann&tenant=acme", &both), (200, used(&[("uploads", 1)])));
+
+    for (query, token) in [
+        ("user=bob", &ann),
+        ("user=Ann", &ann),
+        ("user=ann%20", &ann),
+        ("user=", &ann),
+        ("tenant=acme&user=ann", &ann),
+        ("page=x", &ann),
+        ("page=ann", &ann),
+        ("user=ann&page=x", &ann),
+        ("nothing=ann", &ann),
+        ("user=ann", &both),
+        ("tenant=acme", &both),
+        ("tenant=acme&user=bob", &both),
+        ("tenant=ann&user=acme", &both),
+    ] {
+        let refused = guarded.request("GET", &format!("/v1/status?{query}"), token);
+        assert_eq!(refused.status, 403, "{query}: {refused:?}");
+        assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    }
+    // An actor that is unknown to divvy has a token all the same.
+    assert_eq!(guarded.status("user=new", &guarded.token(&[("user", "new")])), (200, Vec::new()));
+}
+
+#[test]
+fn token_for_some_rules_shows_only_these() {
+    let guarded = Guarded::start(&[]);
+    guarded.hit(&["api=1 user=ann", "export=1 user=ann"]);
+    for (labels, expected) in [
+        (&["exp*"][..], (200, used(&[("exports", 1)]))),
+        (&["api-calls", "exports"], (200, used(&[("api-calls", 1), ("exports", 1)]))),
+        (&["*s"], (200, used(&[("api-calls", 1), ("exports", 1)]))),
+        (&["uploads"], (403, Vec::new())),
+        (&["nothing"], (403, Vec::new())),
+    ] {
+        let token = guarded.keys.seal(&grant(&[("user", "ann")], labels)).unwrap();
+        assert_eq!(guarded.status("user=ann", &token), expected, "{labels:?}");
+    }
+}
+
+#[test]
+fn every_other_route_and_call_refuses_a_token() {
+    let guarded = Guarded::start(&[]);
+    let token = guarded.token(&[("user", "ann")]);
+    let described = get(guarded.server.http, "/openapi.json").json();
+    let mut refused = 0;
+    for (path, methods) in described["paths"].as_object().unwrap() {
+        let target = path.replace("{id}", "x").replace("{path}", "x") + "?user=ann";
+        for method in methods.as_object().unwrap().keys().filter(|key| *key != "parameters") {
+            let status = guarded.request(&method.to_uppercase(), &target, &token).status;
+            let expected = match path.as_str() {
+                "/v1/status" => 200,
+                "/healthz" | "/readyz" | "/openapi.json" => 200,
+                _ => 403,
+            };
+            assert_eq!(status, expected, "{method} {path}");
+            refused += u32::from(status == 403);
+        }
+    }
+    assert!(refused > 25, "{refused}");
+    assert_eq!(guarded.request("GET", "/metrics", &token).status, 403);
+    for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
+        assert_eq!(guarded.request(method, "/v1/status?user=ann", &token).status, 405, "{method}");
+    }
+    assert_eq!(guarded.request("HEAD", "/v1/status?user=ann", &token).status, 200);
+
+    let authorization = format!("authorization: Bearer {token}");
+    let call = |path: &str, authorization: &str| {
+        let mut command = Command::new("curl");
+        command.args(["-s", "-o", "/dev/null", "-D", "-", "--http2-prior-knowledge", "-X", "POST"]);
+        command.args(["-H", "content-type: application/grpc", "--data-binary", "@/dev/null", "-H", authorization]);
+        run({
+            command.arg(format!("http://{}{path}", guarded.server.grpc));
+            command
+        })
+    };
+    let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    for path in Rpc::ALL.iter().map(|rpc| rpc.path()).chain([reflection]) {
+        // PERMISSION_DENIED
+        assert!(call(path, &authorization).contains("grpc-status: 7\r\n"), "{path}");
+        assert!(call(path, &(authorization.clone() + "A")).starts_with("HTTP/2 401"), "{path}");
+    }
+}
+
+#[test]
+fn refused_changes_are_in_the_audit_log() {
+    let guarded = Guarded::start(&[]);
+    let token = guarded.token(&[("user", "ann")]);
+    for (method, target) in [("PUT", "/v1/limits?rule=api-calls&actor=ann"), ("DELETE", "/v1/counters?rule=api-calls")]
+    {
+        assert_eq!(guarded.request(method, target, &token).status, 403);
+    }
+    for what in ["limit.set", "counters.forget"] {
+        guarded.log.await_line(&[what, "refused", "token:user=ann"]);
+    }
+}
+
+#[test]
+fn token_is_no_password() {
+    let guarded = Guarded::start(&[]);
+    let token = guarded.token(&[("user", "ann")]);
+    let mut client = RespClient::connect(guarded.server.resp);
+    for words in [&["AUTH", &token][..], &["AUTH", "default", &token], &["AUTH", "token:user=ann", &token]] {
+        let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
+        assert!(client.command_of(&words).starts_with("-WRONGPASS"));
+        let hello = [&[b"HELLO".as_slice(), b"3", b"AUTH", b"default"], &words[words.len() - 1..]].concat();
+        assert!(client.command_of(&hello).starts_with("-WRONGPASS"));
+    }
+    let mut line = LineClient::connect(guarded.server.line);
+    line.send(format!("AUTH {token}\n").as_bytes());
+    assert!(line.read_line().starts_with("ERR unauthenticated"));
+    let basic = |pair: String| format!("Basic {}", base64_simd::STANDARD.encode_to_string(pair));
+    for authorization in [basic(format!("default:{token}")), basic(format!("{token}:")), basic(token.clone())] {
+        let refused = guarded.send("GET", "/v1/status?user=ann", &[("authorization", &authorization)]);
+        assert_eq!(refused.status, 401);
+        assert!(!refused.head.contains("invalid_token"), "{refused:?}");
+    }
+    assert_eq!(guarded.send("GET", &format!("/v1/status?user=ann&access_token={token}"), &[]).status, 401);
+    assert_eq!(
+        guarded.send("GET", "/v1/status?user=ann", &[("cookie", &format!("authorization={token}"))]).status,
+        401
+    );
+}
+
+#[test]
+fn all_invalid_tokens_get_the_same_answer() {
+    let guarded = Guarded::start(&[]);
+    let token = guarded.token(&[("user", "ann")]);
+    let ago = |duration: Duration| now().minus(u64::try_from(duration.as_nanos()).unwrap());
+    let seal = |grant: &TokenGrant| guarded.keys.seal(grant).unwrap();
+    let foreign = TokenKeys::parse(&TokenKeys::generate().unwrap(), "keys").unwrap();
+    let invalid = [
+        seal(&grant_at(ago(2 * HOUR), &[("user", "ann")], &[], HOUR)),
+        seal(&grant_at(now().plus(120_000_000_000), &[("user", "ann")], &[], HOUR)),
+        foreign.seal(&grant(&[("user", "ann")], &[])).unwrap(),
+        token.clone() + "A",
+        token[..token.len() - 1].to_owned(),
+        token.split('.').take(3).collect::<Vec<_>>().join("."),
+        "v4.local.".to_owned(),
+        "v4.local.".to_owned() + &"A".repeat(8000),
+    ];
+    let (challenge, mut answers) = ("Bearer realm=\"divvy\", error=\"invalid_token\"", Vec::new());
+    for token in &invalid {
+        let refused = guarded.request("GET", "/v1/status?user=ann", token);
+        assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some(challenge)), "{refused:?}");
+        assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+        answers.push(refused.body);
+    }
+    answers.dedup();
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    assert_eq!(guarded.request("GET", "/v1/rules", &invalid[0]).status, 401, "on any route");
+
+    let bearer = format!("Bearer {token}");
+    let other = format!("Bearer {}", invalid[0]);
+    for both in [[&*bearer, &bearer], [&bearer, &other], [&other, &bearer], [&bearer, ""]] {
+        let headers = both.map(|value| ("authorization", value));
+        assert_eq!(guarded.send("GET", "/v1/status?user=ann", &headers).status, 401, "two headers");
+    }
+    let metrics = guarded.request("GET", "/metrics", PASSWORD).body;
+    let line = format!("\ndivvy_invalid_tokens_total{{front=\"http\"}} {}\n", invalid.len() + 1);
+    assert!(metrics.contains(&line), "{metrics}");
+    // Only the log has the reason, and no token.
+    guarded.log.await_count(1, "invalid token");
+    assert_eq!(guarded.log.count("it has expired"), 1);
+    assert_eq!(guarded.log.count("v4.local"), guarded.log.count("not a v4.local token"));
+    assert_eq!(guarded.request("GET", "/v1/status?user=ann", &token).status, 200);
+}

@@ -1,0 +1,79 @@
+//! Web pages of other origins: preflight requests, and the headers that let a page read an answer.
+
+use super::Guarded;
+
+const PAGE: &str = "https://app.example";
+const STATUS: &str = "/v1/status?user=ann";
+const ALLOWED: &str = "access-control-allow-origin";
+
+#[test]
+fn pages_of_listed_origins_read_the_status() {
+    let guarded = Guarded::start(&["--cors-origin", PAGE, "--cors-origin", "http://localhost:3000"]);
+    let token = format!("Bearer {}", guarded.token(&[("user", "ann")]));
+    for origin in [PAGE, "http://localhost:3000"] {
+        let preflight = [
+            ("origin", origin),
+            ("access-control-request-method", "GET"),
+            ("access-control-request-headers", "authorization"),
+        ];
+        let answer = guarded.send("OPTIONS", STATUS, &preflight);
+        assert_eq!((answer.status, answer.header(ALLOWED)), (200, Some(origin)), "{answer:?}");
+        assert_eq!(answer.header("access-control-allow-methods"), Some("GET"));
+        assert_eq!(answer.header("access-control-allow-headers"), Some("authorization"));
+        assert_eq!(answer.header("access-control-max-age"), Some("3600"));
+        assert!(answer.head.to_lowercase().contains("vary: origin"), "{answer:?}");
+
+        let answer = guarded.send("GET", STATUS, &[("origin", origin), ("authorization", &token)]);
+        assert_eq!((answer.status, answer.header(ALLOWED)), (200, Some(origin)), "{answer:?}");
+        assert!(answer.head.to_lowercase().contains("vary: origin"), "{answer:?}");
+        assert_eq!(answer.header("access-control-allow-credentials"), None);
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+
+        // The page learns why it gets no status.
+        for (target, authorization, status) in
+            [(STATUS, "Bearer v4.local.x", 401), ("/v1/status?user=bob", &token, 403), ("/v1/status", &token, 400)]
+        {
+            let answer = guarded.send("GET", target, &[("origin", origin), ("authorization", authorization)]);
+            assert_eq!((answer.status, answer.header(ALLOWED)), (status, Some(origin)), "{answer:?}");
+        }
+    }
+    assert_eq!(guarded.send("GET", STATUS, &[("origin", PAGE)]).status, 401, "an origin is no permission");
+}
+
+#[test]
+fn other_pages_and_other_routes_get_no_headers() {
+    let guarded = Guarded::start(&["--cors-origin", PAGE]);
+    let token = format!("Bearer {}", guarded.token(&[("user", "ann")]));
+    let ask = |method: &str, target: &str, origin: &str| {
+        let preflight = [("access-control-request-method", "GET"), ("access-control-request-headers", "authorization")];
+        let headers = [&[("origin", origin), ("authorization", &token)][..], &preflight].concat();
+        guarded.send(method, target, &headers)
+    };
+    for origin in
+        ["https://other.example", "http://app.example", "https://app.example:8443", "https://a.app.example", "null", ""]
+    {
+        for method in ["OPTIONS", "GET"] {
+            let answer = ask(method, STATUS, origin);
+            assert_eq!((answer.status, answer.header(ALLOWED)), (200, None), "{method} {origin}: {answer:?}");
+        }
+    }
+    for target in
+        ["/v1/hit", "/v1/rules", "/v1/counters", "/v1/limits", "/v1/check/x", "/metrics", "/healthz", "/nothing"]
+    {
+        let answer = ask("OPTIONS", target, PAGE);
+        assert!(![200, 204].contains(&answer.status) && answer.header(ALLOWED).is_none(), "{target}: {answer:?}");
+    }
+    let answer = ask("POST", STATUS, PAGE);
+    assert_eq!(answer.status, 405, "{answer:?}");
+    assert_eq!(answer.json()["title"], "Method Not Allowed");
+}
+
+#[test]
+fn without_origins_there_are_no_headers() {
+    let guarded = Guarded::start(&[]);
+    let token = format!("Bearer {}", guarded.token(&[("user", "ann")]));
+    let answer = guarded.send("OPTIONS", STATUS, &[("origin", PAGE), ("access-control-request-method", "GET")]);
+    assert_eq!((answer.status, answer.header(ALLOWED)), (405, None), "{answer:?}");
+    let answer = guarded.send("GET", STATUS, &[("origin", PAGE), ("authorization", &token)]);
+    assert_eq!((answer.status, answer.header(ALLOWED)), (200, None), "{answer:?}");
+}

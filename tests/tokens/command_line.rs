@@ -1,0 +1,113 @@
+//! `divvy token`, and the flags of `divvy serve` for tokens.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use divvy::access::{MAX_TOKEN_BYTES, TokenKeys};
+
+use super::Guarded;
+use crate::support::divvy;
+
+fn token(arguments: &[&str]) -> Output {
+    divvy().arg("token").args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Returns the error of a failing command, which prints nothing on standard output.
+fn error(output: &Output) -> String {
+    assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+    text(&output.stderr)
+}
+
+#[test]
+fn printed_token_reads_the_status() {
+    let guarded = Guarded::start(&[]);
+    guarded.hit(&["api=1 user=ann", "export=1 user=ann"]);
+    let file = guarded.key_file();
+    let file = file.to_str().unwrap();
+    let made = token(&["--actor", "user=ann", "--ttl", "1h", "--token-key-file", file]);
+    assert!(made.status.success() && made.stderr.is_empty(), "{made:?}");
+    assert_eq!(guarded.status("user=ann", text(&made.stdout).trim_end()).1.len(), 2);
+    let made =
+        token(&["--actor", "user=ann", "--rules", "exp*", "--rules", "x", "--ttl", "7d", "--token-key-file", file]);
+    assert_eq!(guarded.status("user=ann", text(&made.stdout).trim_end()).1, [("exports".to_owned(), 1)]);
+    let made = token(&["--actor", "tenant=a=b", "user=ann", "--ttl", "90", "--token-key-file", file]);
+    assert_eq!(guarded.status("user=ann&tenant=a%3Db", text(&made.stdout).trim_end()).0, 200);
+    let made = divvy().args(["token", "--actor", "user=ann", "--ttl", "1h"]).env("DIVVY_TOKEN_KEY_FILE", file).output();
+    assert_eq!(guarded.status("user=ann", text(&made.unwrap().stdout).trim_end()).0, 200);
+}
+
+#[test]
+fn key_command_prints_lines_of_a_key_file() {
+    for variable in [None, Some("none")] {
+        let mut command = divvy();
+        command.args(["token", "key"]).envs(variable.map(|file| ("DIVVY_TOKEN_KEY_FILE", file)));
+        let made = command.output().unwrap();
+        assert!(made.status.success() && made.stderr.is_empty(), "{made:?}");
+        let lines = text(&made.stdout);
+        assert!(lines.starts_with("# k4.lid.") && lines.lines().count() == 2, "{lines}");
+        assert_eq!(TokenKeys::parse(&lines, "keys").unwrap().ids().count(), 1);
+    }
+}
+
+#[test]
+fn mistakes_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("keys");
+    fs::write(&path, TokenKeys::generate().unwrap()).unwrap();
+    let file = path.to_str().unwrap();
+    let long = format!("user={}", "x".repeat(MAX_TOKEN_BYTES));
+    for (arguments, expected) in [
+        (&["--actor", "user=ann", "--ttl", "8d", "--token-key-file", file][..], "from 1s to 1w"),
+        (&["--actor", "user=ann", "--ttl", "0", "--token-key-file", file], "from 1s to 1w"),
+        (&["--actor", "user", "--ttl", "1h", "--token-key-file", file], "expected key=value"),
+        (&["--actor", "user=a", "user=b", "--ttl", "1h", "--token-key-file", file], "has the field \"user\" twice"),
+        (&["--actor", "=ann", "--ttl", "1h", "--token-key-file", file], "a field of the actor is missing"),
+        (
+            &["--actor", "user=ann", "--rules", "", "--ttl", "1h", "--token-key-file", file],
+            "a pattern of labels is empty",
+        ),
+        (&["--actor", &long, "--ttl", "1h", "--token-key-file", file], "it is longer than 4096 bytes"),
+        (&["--actor", "user=ann", "--ttl", "1h"], "--token-key-file <FILE>"),
+        (&["--actor", "user=ann", "--token-key-file", file], "--ttl <SECONDS>"),
+        (&["--ttl", "1h", "--token-key-file", file], "--actor <FIELD=VALUE>"),
+        (&["--actor", "user=ann", "--ttl", "1h", "--token-key-file", "/none"], "error: /none: cannot read the file"),
+        (&["key", "--ttl", "1h"], "unexpected argument"),
+    ] {
+        let error = error(&token(arguments));
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+    fs::write(&path, "k4.local.x\n\nk4.local.y\n").unwrap();
+    let error = error(&token(&["--actor", "user=ann", "--ttl", "1h", "--token-key-file", file]));
+    assert_eq!(error.lines().count(), 2, "{error}");
+    assert!(error.starts_with(&format!("error: {file}:1: this key is damaged")), "{error}");
+}
+
+/// Returns the log of a server that does not start.
+fn refused(file: &Path, arguments: &[&str]) -> String {
+    let ports = ["--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
+    let mut command = divvy();
+    command.args(["serve", "--store", "memory", "--grpc-listen", "127.0.0.1:0"]).args(ports);
+    let output = command.arg("--token-key-file").arg(file).args(arguments).output().unwrap();
+    assert!(!output.status.success());
+    text(&output.stderr)
+}
+
+#[test]
+fn server_does_not_start_with_a_mistake() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("keys");
+    fs::write(&path, "k4.local.x\n").unwrap();
+    let password = ["--requirepass", "x"];
+    assert!(refused(&path, &password).contains("keys:1: this key is damaged"));
+    assert!(refused(&dir.path().join("none"), &password).contains("cannot read the file"));
+    fs::write(&path, TokenKeys::generate().unwrap()).unwrap();
+    let log = refused(&path, &[]);
+    assert!(log.contains("--token-key-file needs --requirepass, --requirepass-file or --access-file"), "{log}");
+    let log = refused(&path, &["--requirepass", "x", "--cors-origin", "https://app.example/"]);
+    assert!(log.contains("must be an origin as browsers send it"), "{log}");
+}

@@ -1,0 +1,59 @@
+//! Changes of the key file while it is in force.
+
+use divvy::access::TokenKeys;
+
+use super::{Guarded, grant};
+use crate::support::http::get;
+
+fn new_key() -> String {
+    TokenKeys::generate().unwrap()
+}
+
+fn reload(guarded: &Guarded, text: &str, outcome: &str, count: usize) {
+    std::fs::write(guarded.key_file(), text).unwrap();
+    guarded.server.signal("-HUP");
+    guarded.log.await_count(count, outcome);
+}
+
+#[test]
+fn keys_are_replaced_without_an_interruption() {
+    const IN_FORCE: &str = "the new keys are in force";
+    let guarded = Guarded::start(&["--open", "metrics"]);
+    let (old, new) = (std::fs::read_to_string(guarded.key_file()).unwrap(), new_key());
+    let of_old = guarded.token(&[("user", "ann")]);
+    let of_new = TokenKeys::parse(&new, "new").unwrap().seal(&grant(&[("user", "ann")], &[])).unwrap();
+    let statuses = || [&of_old, &of_new].map(|token| guarded.status("user=ann", token).0);
+    assert_eq!(statuses(), [200, 401]);
+    reload(&guarded, &(old.clone() + &new), IN_FORCE, 1);
+    assert_eq!(statuses(), [200, 200]);
+    reload(&guarded, &(new.clone() + &old), IN_FORCE, 2);
+    assert_eq!(statuses(), [200, 200]);
+    reload(&guarded, &new, IN_FORCE, 3);
+    assert_eq!(statuses(), [401, 200]);
+
+    reload(&guarded, &(old.clone() + "nonsense\n"), "not loaded; the previous keys stay in force", 1);
+    assert_eq!(statuses(), [401, 200]);
+    let problem = format!("{}:3: this is not a key", guarded.key_file().display());
+    assert!(guarded.log.count(&problem) > 0);
+    assert_eq!(
+        guarded.log.count("k4.local.") - guarded.log.count("in PASERK's format, k4.local.…"),
+        0,
+        "no key is logged"
+    );
+    assert!(get(guarded.server.http, "/metrics").body.contains("\ndivvy_access_reloads_failed_total 1\n"));
+    reload(&guarded, &new, "keys: reloaded, unchanged", 1);
+    assert_eq!(statuses(), [401, 200]);
+    // The audit log, which is a part of the log here.
+    guarded.log.await_count(5, "tokens.reload");
+    let id = new.split_whitespace().nth(1).unwrap();
+    assert!(guarded.log.count(id) > 0, "{id}");
+}
+
+#[test]
+fn key_file_is_loaded_when_it_changes() {
+    let guarded = Guarded::start(&[]);
+    let token = guarded.token(&[("user", "ann")]);
+    std::fs::write(guarded.key_file(), new_key()).unwrap();
+    guarded.log.await_count(1, "the new keys are in force");
+    assert_eq!(guarded.status("user=ann", &token).0, 401);
+}
