@@ -304,8 +304,7 @@ fn all_invalid_tokens_get_the_same_answer() {
     let line = format!("\ndivvy_invalid_tokens_total{{front=\"http\"}} {}\n", invalid.len() + 1);
     assert!(metrics.contains(&line), "{metrics}");
     // Only the log has the reason, and no token.
-    guarded.log.await_count(1, "invalid token");
-    assert_eq!(guarded.log.count("it has expired"), 1);
-    assert_eq!(guarded.log.count("v4.local"), guarded.log.count("not a v4.local token"));
+    guarded.log.await_line(&["invalid token", "it has expired"]);
+    assert!(invalid.iter().chain([&token]).all(|token| token.len() < 20 || guarded.log.count(token) == 0));
     assert_eq!(guarded.request("GET", "/v1/status?user=ann", &token).status, 200);
 }
