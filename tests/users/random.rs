@@ -28,7 +28,8 @@ fn choose<'a, T>(random: &mut Rng, items: &'a [T]) -> &'a T {
 }
 
 fn operation(random: &mut Rng) -> Operation {
-    Operation { api: *choose(random, &APIS), user: *choose(random, &USERS) }
+    let (api, user) = (*choose(random, &APIS), *choose(random, &USERS));
+    Operation { api, user }
 }
 
 fn random_users(random: &mut Rng) -> Vec<User> {
@@ -82,7 +83,7 @@ fn is(reply: &str, expected: &Expected) -> bool {
 /// Returns a pipeline of commands with logins and transactions, and the expected replies. Applies it to the model.
 fn pipeline(random: &mut Rng, users: &[User], model: &mut Model) -> Vec<(Vec<u8>, Expected)> {
     let words = |line: &str| encode(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
-    let (mut user, mut queued): (Option<&User>, Option<Vec<(Action, Operation)>>) = (None, None);
+    let (mut user, mut queued) = (None::<&User>, None::<Vec<(Action, Operation)>>);
     let mut is_aborted = false;
     let mut requests = Vec::new();
     for _ in 0..random.random_range(5..60) {
