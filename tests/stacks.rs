@@ -300,7 +300,9 @@ fn sigkill_of_redis_never_splits_a_stack() {
     let rules = RulesFile::ini(&rules(Campaign::LIMITS));
     let mut redis = RedisServer::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
     let (url, mut rng) = (redis.url(), Rng::seed_from_u64(seed()));
-    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &url, "--denial-cache", "0"]);
+    // A busy machine may take longer than the default to answer.
+    let store = ["--store", "redis", "--redis-url", &url, "--redis-timeout", "5000", "--denial-cache", "0"];
+    let server = Server::start(&[&[rules.path()], &store[..]].concat());
     let mut campaign = Campaign::default();
     for _ in 0..setting("DIVVY_TEST_STACK_KILLS", 4) {
         let stop = Arc::new(AtomicBool::new(false));
