@@ -1,7 +1,7 @@
 //! The arguments of `DIVVY.LIMIT` and its subcommands: limits of single actors.
 
 use super::ask::{LimitAsk, LimitsAsk};
-use super::counters::{ListOptions, Options, positive, text};
+use super::counters::{ListOptions, Options, text};
 use super::error::CommandError;
 use super::integer::integer;
 use super::kinds::Command;
@@ -12,12 +12,18 @@ pub(super) fn set(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError>
     let word = |place| arguments.get(place).unwrap_or_default();
     let seconds = match (arguments.get(3), arguments.len()) {
         (None, _) => None,
-        (Some(option), 5) if option.eq_ignore_ascii_case(b"EX") => Some(positive("EX", word(4))?),
+        (Some(option), 5) if option.eq_ignore_ascii_case(b"EX") => {
+            // The limiter refuses 0, and times that are too long.
+            Some(whole(word(4)).ok_or_else(|| CommandError::not_positive("EX", word(4)))?)
+        }
         (Some(option), _) => return Err(CommandError::not_a_limit_option(option)),
     };
-    let credits = integer(word(2)).and_then(|number| u64::try_from(number).ok());
-    let credits = credits.ok_or_else(|| CommandError::not_credits(word(2)))?;
+    let credits = whole(word(2)).ok_or_else(|| CommandError::not_credits(word(2)))?;
     Ok(Command::SetLimit { of: of(arguments)?, credits, seconds })
+}
+
+fn whole(argument: &[u8]) -> Option<u64> {
+    integer(argument).and_then(|number| u64::try_from(number).ok())
 }
 
 /// Parses `rule actor`.
