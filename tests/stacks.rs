@@ -472,7 +472,7 @@ fn check_describes_stacks_and_reports_cluster_conflicts() {
     let (is_good, text) = check(&good, &["--redis-cluster"]);
     assert!(is_good, "{text}");
     assert!(
-        text.contains("together: 3 in 60 s and 5,000 a day from 00:00 UTC at the cost in tokens, for each key"),
+        text.contains("lines 2 and 9 together: 3 in 60 s for each key; 5,000 a day from 00:00 UTC at the cost in tokens for each key"),
         "{text}"
     );
     let torn = RulesFile::ini(&MINUTE_AND_DAY.replacen("actorField = key", "actorField = api", 1));

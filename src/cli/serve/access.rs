@@ -57,7 +57,7 @@ impl AccessArgs {
     pub fn access(&self, metrics: &Metrics) -> anyhow::Result<Access> {
         let password = match (&self.requirepass, &self.requirepass_file) {
             (Some(secret), _) => Some(password(secret.reveal()).context("--requirepass is not a valid password")?),
-            (None, Some(path)) => Some(password_in(path)?),
+            (None, Some(path)) => Some(password_in(path).context("--requirepass-file")?),
             (None, None) => None,
         };
         let guard = |front| password.clone().map(|password| Arc::new(Guard::new(password, front, &metrics.access)));

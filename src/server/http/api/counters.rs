@@ -12,7 +12,7 @@ use super::json::Json;
 use super::query;
 use super::state::Api;
 use crate::clock::ceil_seconds;
-use crate::limiter::counters::{CountersOf, DEFAULT_PAGE, MAX_PAGE, RuleName};
+use crate::limiter::counters::{CountersOf, RuleName};
 use crate::server::http::problem::Problem;
 
 #[derive(Debug, Deserialize)]
@@ -22,7 +22,7 @@ struct CounterQuery {
     rule: String,
     actor: Option<String>,
     cursor: Option<String>,
-    count: Option<usize>,
+    count: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -49,9 +49,10 @@ struct ForgetResponse {
 }
 
 pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
-    let query = parse_query(&uri)?;
+    let query: CounterQuery = query::parse(&uri)?;
+    let count = query::page_size(query.count.as_deref())?;
     let (slot, limiter) = (api.slots.take().await, Arc::clone(&api.limiter));
-    let page = slot.run(async move { limiter.counters(query.counters()).await }).await.map_err(broken)??;
+    let page = slot.run(async move { limiter.counters(query.counters(count)).await }).await.map_err(broken)??;
     let counters = page.counters.into_iter().map(|counter| Counter {
         actor: counter.actor,
         remaining: counter.credit,
@@ -62,9 +63,11 @@ pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Pro
 }
 
 pub async fn forget(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
-    let query = parse_query(&uri)?;
+    let query: CounterQuery = query::parse(&uri)?;
+    let count = query::page_size(query.count.as_deref())?;
     let (slot, limiter) = (api.slots.take().await, Arc::clone(&api.limiter));
-    let page = slot.run(async move { limiter.forget_counters(query.counters()).await }).await.map_err(broken)??;
+    let page =
+        slot.run(async move { limiter.forget_counters(query.counters(count)).await }).await.map_err(broken)??;
     Ok(Json(ForgetResponse { forgotten: page.forgotten, next: page.next }).into_response())
 }
 
@@ -73,23 +76,13 @@ pub fn broken(error: JoinError) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
-fn parse_query(uri: &Uri) -> Result<CounterQuery, Problem> {
-    let query: CounterQuery = query::parse(uri)?;
-    match query.count {
-        Some(count) if !(1..=MAX_PAGE).contains(&count) => {
-            Err(Problem::bad_request(format!("count is {count}, but must be from 1 to {MAX_PAGE}")))
-        }
-        _ => Ok(query),
-    }
-}
-
 impl CounterQuery {
-    fn counters(&self) -> CountersOf<'_> {
+    fn counters(&self, count: usize) -> CountersOf<'_> {
         CountersOf {
             rule: RuleName::Name(&self.rule),
             actor: self.actor.as_deref(),
             cursor: self.cursor.as_deref(),
-            count: self.count.unwrap_or(DEFAULT_PAGE),
+            count,
         }
     }
 }

@@ -15,7 +15,6 @@ mod idempotency;
 mod json;
 mod limits;
 mod number;
-mod object;
 mod openapi;
 mod operation;
 mod peek;
@@ -25,7 +24,6 @@ mod reservations;
 mod rules;
 mod settlement;
 mod state;
-mod whole_number;
 
 use std::sync::Arc;
 
