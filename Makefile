@@ -88,7 +88,7 @@ rustdoc: setup ## Check the documentation in the code: its links and its Markdow
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --locked --workspace --no-deps --document-private-items
 
 .PHONY: deny
-deny: setup ## Check the licenses and sources of dependencies, and that none is there twice
+deny: setup ## Check the licenses and sources of dependencies, and that there are no duplicates
 	@scripts/setup deny
 	tests/clients/tools/cargo-deny --locked --workspace check --deny warnings licenses bans sources
 
@@ -98,7 +98,7 @@ test: test-setup ## All tests but the long campaigns
 	@$(MAKE) --no-print-directory model
 
 .PHONY: docs
-docs: setup ## Write generated tables and expected reports anew, from the flags and the code
+docs: setup ## Regenerate tables and expected reports from the flags and the code
 	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --lib -- config::tests architecture_page_shows_the_table
 	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --test main -- configuration::
 
@@ -150,7 +150,7 @@ attacks:
 	DIVVY_TEST_EXHAUSTION=full $(CAMPAIGN) --nocapture exhaustion::attacks_at_full_scale_are_answered_in_bounded_memory
 
 .PHONY: bench-instructions
-bench-instructions: setup ## Instructions and cache misses per hit, by valgrind; fails when one got a tenth worse
+bench-instructions: setup ## Instructions and cache misses per hit, by valgrind; fails if one rises by a tenth
 	@scripts/setup valgrind
 	$(CARGO) bench --locked --bench instructions
 
@@ -159,7 +159,7 @@ bench: test-setup ## Compare the cost of a hit with Redis's, case by case
 	$(CARGO) bench --locked --bench compare -- $(BENCH_ARGS)
 
 .PHONY: bench-redis
-bench-redis: test-setup ## Measure divvy in front of Redis, and what its memory of denials saves
+bench-redis: test-setup ## Measure divvy in front of Redis, and what the denial cache saves
 	$(CARGO) bench --locked --bench compare -- --case tier $(BENCH_ARGS)
 
 # Where cargo builds, and the package that `make deb` makes.

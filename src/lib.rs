@@ -22,12 +22,13 @@
 //! | [`algorithm`] | pure decisions: (limit, state, request, time) → (outcome, state) | clocks, I/O |
 //! | [`audit`] | the audit log: a line for each change by an operator; its file, queue and writer | the changes themselves |
 //! | [`files`] | reading of files that operators name, without waiting | their format |
+//! | [`json`] | objects, whole numbers and messages, for JSON from operators and clients | the structure of files and bodies |
 //! | [`logging`] | the log: queue, format, escaping, throttling | the events themselves |
 //! | [`clock`] | reading of the clock, which happens nowhere else | |
 //! | [`metrics`] | counters and timings, one topic per file; Prometheus's text and statsd's packets | rules, stores, protocols |
 //!
 //! Imports go downward only: `cli` → `server`, `config` → `limiter`, `protocol` → `access` → `rules`, `store` →
-//! `calendar` → `algorithm`, `audit` → `files`, `logging`, `metrics` → `clock`. Modules on the same level do not import each other, and files
+//! `calendar` → `algorithm`, `audit` → `files`, `json`, `logging`, `metrics` → `clock`. Modules on the same level do not import each other, and files
 //! within a module do not import each other in circles (`tests/architecture.rs`). Fronts, the servers of the protocols,
 //! call the limiter and nothing below it. From `rules` they use the types of a request (operations and patterns), and
 //! everything else comes from the limiter, including the store's name and backups. Code that needs two modules is
@@ -63,6 +64,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod files;
+pub mod json;
 pub mod limiter;
 pub mod logging;
 pub mod metrics;

@@ -316,3 +316,25 @@ fn database_of_another_format_or_program_is_rejected() {
     rocksdb::DB::open_default(foreign.path()).unwrap().put(b"their", b"data").unwrap();
     assert!(refused_data_dir(foreign.path()).contains("no divvy database"));
 }
+
+#[test]
+fn control_characters_of_a_rules_file_do_not_reach_the_terminal() {
+    let rules =
+        RulesFile::ini("[a=\u{1b}[2J]\ncreditLimit = 1\nper = 1m\nactorField = \u{7}\n\n[default]\ncreditLimit = 0\n");
+    let explained = ["explain", rules.path(), "a=\u{1b}[2J"];
+    for args in [&["check", rules.path()][..], &explained] {
+        let (code, out, err) = run(args);
+        assert_eq!(code, 0, "{err}");
+        assert!(out.contains("[a=\\u{1b}[2J]"), "{out}");
+        assert!(!out.contains(['\u{1b}', '\u{7}']) && !err.contains(['\u{1b}', '\u{7}']), "{out:?}{err:?}");
+    }
+}
+
+#[test]
+fn long_help_lists_exit_codes_and_files() {
+    for (verb, expected) in [("test", "The exit code is 0 if all cases pass"), ("init", "The test cases are in a")] {
+        let (code, help, _) = run(&[verb, "--help"]);
+        assert_eq!(code, 0);
+        assert!(help.contains(expected), "{help}");
+    }
+}

@@ -298,7 +298,7 @@ fn every_mistake_has_its_own_problem() {
     let json = "application/json";
     let hit = r#"{"operation":{}}"#;
     for (method, path, kind, body, status, pointer, detail) in [
-        ("POST", "/v1/hit", json, "{", 400, Some("#"), "EOF"),
+        ("POST", "/v1/hit", json, "{", 400, Some("#"), "the text ends within an object at line 1 column 1"),
         ("POST", "/v1/hit", json, "{}", 400, Some("#"), "missing field `operation`"),
         ("POST", "/v1/hit", json, r#"{"operation":{},"c":1}"#, 400, Some("#/c"), "unknown field `c`"),
         ("POST", "/v1/hit", json, r#"{"operation":{"a":1}}"#, 400, Some("#/operation/a"), "expected a string"),

@@ -73,7 +73,8 @@ fn mistake_in_an_answer_is_explained_and_asked_again() {
     let directory = tempfile::tempdir().unwrap();
     let (code, shown) = answer(directory.path(), "search\napi=search\nuser\n5 per 1y\n5 per 1m\n");
     assert_eq!(code, 0, "{shown}");
-    assert!(shown.contains("\"search\" is not followed by `=` and a value"), "{shown}");
+    assert!(shown.contains("the answer is not an operation: \"search\" is not followed by `=` and a value"), "{shown}");
+    assert!(!shown.contains("section header"), "{shown}");
     assert!(shown.contains("is not a whole number with one of the units s, m, h, d and w"), "{shown}");
     assert_eq!(shown.matches("How many").count(), 2, "{shown}");
     assert_sound(directory.path());
@@ -119,4 +120,42 @@ fn file_that_cannot_be_written_is_an_error_that_names_it() {
         assert_eq!(code, 1);
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn forced_files_are_written_together_or_not_at_all() {
+    for make in [(|path| fs::create_dir(path).unwrap()) as fn(&Path), |path| {
+        assert!(program("mkfifo").arg(path).status().unwrap().success())
+    }] {
+        for (blocked, other) in [("rules.ini", "rules.test.json"), ("rules.test.json", "rules.ini")] {
+            let directory = tempfile::tempdir().unwrap();
+            make(&directory.path().join(blocked));
+            let (code, out, error) = run(directory.path(), &["init", "--template", "login", "--force"]);
+            assert_eq!((code, out.as_str()), (1, ""), "{error}");
+            assert_eq!(error, format!("divvy: cannot write {blocked}: it is not a regular file\n"));
+            assert!(!directory.path().join(other).exists(), "{other} is not created");
+            fs::write(directory.path().join(other), "mine").unwrap();
+            assert_eq!(run(directory.path(), &["init", "--template", "login", "--force"]).0, 1);
+            assert_eq!(fs::read_to_string(directory.path().join(other)).unwrap(), "mine");
+        }
+    }
+}
+
+#[test]
+fn next_steps_can_be_copied_into_a_shell() {
+    let directory = tempfile::tempdir().unwrap();
+    let (code, out, _) = run(directory.path(), &["init", "my rules.ini", "--template", "login"]);
+    assert_eq!(code, 0);
+    assert!(out.contains("divvy test 'my rules.ini'\n") && out.contains("divvy serve 'my rules.ini'\n"), "{out}");
+}
+
+#[test]
+fn comments_and_commas_in_answers_are_asked_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let answers = "api=search, user=x\napi=search\nuser\n5 per 1s ; boo\n5 per 1s\n";
+    let (code, shown) = answer(directory.path(), answers);
+    assert_eq!(code, 0, "{shown}");
+    assert!(shown.contains("of api ends with a comma"), "{shown}");
+    assert!(shown.contains("`;` and `#` begin a comment"), "{shown}");
+    assert_sound(directory.path());
 }

@@ -106,6 +106,8 @@ fn every_intent_has_the_answer_that_a_server_gives() {
         {"limit": {"rule": "search", "actor": "cy"}},
         {"operation": {"api": "search", "user": "cy"}, "expect": {"remaining": 1}},
         {"limit": {"rule": "rule-2", "credits": 9}, "expect": {"error": "set `label = NAME` in the rule"}},
+        {"operation": {"job": "export"}, "expect": {"error": "take a lease with POST /v1/reservations"}},
+        {"intent": "reserve", "operation": {"api": "search", "user": "dan"}, "ttl": "2m", "expect": {"error": "(--max-reservation-ttl)"}},
     ]));
 }
 
@@ -116,6 +118,8 @@ fn failing_step_shows_its_differences_and_the_rule_that_answered() {
         {"at": "90s", "operation": {"api": "search", "user": "b c"}, "cost": 2, "expect": {"allowed": false, "remaining": 1, "reset": 30, "rule": "default"}},
         {"operation": {"job": "export"}},
         {"operation": {}, "expect": {"error": "no such thing"}},
+        {"operation": {"api": "search", "user": "ann"}, "idempotencyKey": ""},
+        {"limit": {"rule": "search", "actor": "", "credits": 9}, "expect": {"error": "no such thing"}},
     ]));
     let (code, out, error) = files.test(&["rules.ini"]);
     assert_eq!((code, error.as_str()), (1, ""));
@@ -126,11 +130,15 @@ FAILED: a case, step 2 at 90s: hit api=search user=\"b c\", cost 2
   rule: expected \"default\", got \"search\"
   answered by search (line 1: [api=search user=*])
 FAILED: a case, step 3 at 90s: hit job=export
-  error: expected none, got \"the rule [job=export] limits concurrency: it gives leases, and counts no hits\"
+  error: expected none, got \"the rule [job=export] limits concurrency: it gives leases, and counts no hits (take a lease with POST /v1/reservations, and release it when the work is done)\"
 FAILED: a case, step 4 at 90s: hit (no pairs)
   error: expected \"no such thing\", got none
   answered by default (line 18: [default])
-rules.test.json: 1 case, 4 steps: 1 case failed
+FAILED: a case, step 5 at 90s: hit api=search user=ann, idempotency key \"\"
+  error: expected none, got \"an idempotency key has 1 to 255 bytes\"
+FAILED: a case, step 6 at 90s: limit search \"\" 9
+  error: expected \"no such thing\", got none
+rules.test.json: 1 case, 6 steps: 1 case failed
 ";
     assert_eq!(out, expected);
 }
@@ -173,7 +181,11 @@ fn unusable_files_say_what_is_wrong_and_exit_with_2() {
         (&missing, &["none.ini"], "error: none.ini: cannot read the file"),
         (&missing, &["rules.ini", "--cases", "."], "it is a directory, but must be a regular file; check its path"),
         (&broken_rules, &["rules.ini"], "error: rules.ini:2: [a=1]"),
-        (&Files::new(RULES, "{"), &["rules.ini"], "error: rules.test.json:1: malformed JSON at column 1: EOF"),
+        (
+            &Files::new(RULES, "{"),
+            &["rules.ini"],
+            "error: rules.test.json:1: malformed JSON at column 1: the text ends within an object",
+        ),
         (
             &Files::new(RULES, "{\"version\": 1,\n\"cases\": [], \"test\": 1}"),
             &["rules.ini"],

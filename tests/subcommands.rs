@@ -157,7 +157,7 @@ fn denial_on_a_terminal_names_the_rule() {
     let to_resp = |verb, args: &[&str]| shown(&[&[verb, "--server", &resp], args].concat());
 
     assert_eq!(to_resp("hit", &["user=ann"]), "OK true 8 3600\n");
-    let by_default = "denied by [default]: no other rule decides about this operation; for the reasons, run: divvy explain \
+    let by_default = "denied by [default]: no other rule answers this operation; to see why, run: divvy explain \
                       RULES_FILE api=serch 'q=a b'\n";
     assert_eq!(to_resp("hit", &["api=serch", "q=a b"]), format!("OK false 0 0\n{by_default}"));
     let by_user = "denied by [user=*] (by-user)\n";

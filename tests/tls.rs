@@ -259,7 +259,10 @@ fn invalid_replacement_changes_nothing_and_sighup_checks_again() {
     fs::remove_file(certificates.path("server.pem")).unwrap();
     assert!(Command::new("mkfifo").arg(certificates.path("server.pem")).status().unwrap().success());
     server.signal("-HUP");
-    log.await_line(&["cannot load the new TLS files", "server.pem: it is a pipe, but must be a regular file"]);
+    log.await_line(&[
+        "cannot load the new TLS files",
+        "server.pem (--tls-cert): it is a pipe, but must be a regular file",
+    ]);
     fs::remove_file(certificates.path("server.pem")).unwrap();
     let renewed = certificates.issue("server");
     server.signal("-HUP");

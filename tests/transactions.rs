@@ -1,6 +1,8 @@
 //! `MULTI`, `EXEC` and `DISCARD`, and other features that Redis clients expect of a connection.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 
 use crate::robustness::MIB;
 use crate::support::{COMPAT_RULES, PATIENCE, RespClient, RulesFile, Server, connect, encode, http};
@@ -302,4 +304,38 @@ fn connection_that_ends_during_a_long_transaction_affects_no_other_client() {
     }
     assert_eq!(client.command(HIT), "[1 999 60]");
     assert!(client.command("INFO").contains("divvy_version:"));
+}
+
+/// Counts the PINGs that another connection of the same thread is answered while a transaction of these commands, whose
+/// replies are muted, is executed.
+fn pings_during(command: &[&[u8]], count: usize) -> usize {
+    let rules: String = (0..300).map(|number| format!("[a={number}]\ncreditLimit = 1\nper = 1m\n")).collect();
+    let rules = RulesFile::ini(&format!("{rules}[default]\ncreditLimit = 1\nper = 1m\nactorField = actor\n"));
+    let server = Server::start(&[rules.path(), "--store", "memory", "--threads", "1"]);
+    let (mut client, mut other) = (RespClient::connect(server.resp), RespClient::connect(server.resp));
+    client.send(&[&b"CLIENT REPLY OFF\r\nMULTI\r\n"[..], &encode(command).repeat(count)].concat());
+    while !other.command("CLIENT LIST").contains(&format!("multi={count} ")) {}
+    client.send(b"EXEC\r\nCLIENT REPLY ON\r\n");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(client.read_reply(), "OK");
+            is_over.store(true, Relaxed);
+        });
+        (0..).take_while(|_| !is_over.load(Relaxed)).map(|_| assert_eq!(other.command("PING"), "PONG")).count()
+    })
+}
+
+/// Replies that nobody wants took no room in the output, so nothing made the transaction yield.
+#[test]
+fn other_connections_have_turns_during_a_transaction_of_muted_commands() {
+    let (listed, explained) = (pings_during(&[b"DIVVY.RULES"], 500), pings_during(&[b"DIVVY.EXPLAIN", b"a=300"], 500));
+    assert!(listed > 20 && explained > 20, "{listed} and {explained} turns");
+}
+
+#[test]
+fn other_connections_have_turns_during_a_transaction_of_large_requests() {
+    let actor = format!("actor={}", "x".repeat(60_000));
+    let turns = pings_during(&[b"DIVVY.HIT", actor.as_bytes()], 1000);
+    assert!(turns > 7, "{turns} turns");
 }

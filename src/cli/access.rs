@@ -132,8 +132,8 @@ impl TlsArgs {
         let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else {
             return Ok(builder.with_no_client_auth());
         };
-        let key_der = PrivateKeyDer::from_pem_file(key).with_context(|| key.display().to_string())?;
-        let config = builder.with_client_auth_cert(certificates(certificate)?, key_der);
+        let key_der = PrivateKeyDer::from_pem_file(key).with_context(|| format!("{} (--tls-key)", key.display()))?;
+        let config = builder.with_client_auth_cert(certificates(certificate).context("--tls-cert")?, key_der);
         config.with_context(|| format!("cannot use {} with {}", certificate.display(), key.display()))
     }
 
@@ -141,7 +141,7 @@ impl TlsArgs {
         let mut authorities = RootCertStore::empty();
         match &self.tls_ca {
             Some(path) => {
-                for certificate in certificates(path)? {
+                for certificate in certificates(path).context("--tls-ca")? {
                     authorities.add(certificate).with_context(|| path.display().to_string())?;
                 }
             }

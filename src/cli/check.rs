@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::count_of::count_of;
+use super::printable::printable;
 use super::rules_file::{self, ExtraChecks};
 use crate::rules::{MatchPolicy, Rule, stacks};
 
@@ -45,15 +46,24 @@ pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
         if canaries == 0 { String::new() } else { format!(" ({})", count_of(canaries, "canary", "canaries")) };
     writeln!(out, "{}: {rule_count}{canary_count}, no errors", args.config.display())?;
     for (index, rule) in rules.rules().iter().enumerate() {
-        writeln!(out, "{}", summary(index, rule))?;
+        writeln!(out, "{}", printable(&summary(index, rule)))?;
     }
     for stack in stacks::find_stacks(&rules) {
         let members: Vec<_> = stack.iter().filter_map(|index| rules.rules().get(*index)).collect();
         let lines: Vec<_> = members.iter().map(|rule| rule.line.to_string()).collect();
-        writeln!(out, "lines {} together: {}", lines.join(" and "), stacks::describe_stack(&members))?;
+        let text = format!("lines {} together: {}", list(&lines), stacks::describe_stack(&members));
+        writeln!(out, "{}", printable(&text))?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lists words: `4, 11 and 18`.
+fn list(words: &[String]) -> String {
+    match words {
+        [most @ .., last] if !most.is_empty() => format!("{} and {last}", most.join(", ")),
+        words => words.concat(),
+    }
 }
 
 fn summary(index: usize, rule: &Rule) -> String {

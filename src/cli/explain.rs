@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::pairs::Pair;
+use super::printable::printable;
 use super::rules_file;
 use crate::rules::{Operation, explain};
 
@@ -26,7 +27,7 @@ pub fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let operation: Operation = args.operation.iter().map(Pair::as_strs).collect();
     let Some(rules) = rules_file::load(&args.config)? else { return Ok(ExitCode::FAILURE) };
     let mut out = io::stdout().lock();
-    write!(out, "{}", explain::explain(&rules, &operation, |_| None))?;
+    write!(out, "{}", printable(&explain::explain(&rules, &operation, |_| None).to_string()))?;
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }

@@ -31,29 +31,46 @@ const SERVE_FLAGS: [(&str, &str); 16] = [
 const CLIENT_FLAGS: [(&str, &str); 6] =
     [("--port", SERVER), ("-p", SERVER), ("--host", SERVER), ("-h", SERVER), ("--address", SERVER), ("--url", SERVER)];
 
+/// Flags of `divvy reserve` under their names in other subcommands.
+const RESERVE_FLAGS: [(&str, &str); 2] = [("--cost", AMOUNT), ("--credits", AMOUNT)];
+const AMOUNT: &str = "write --amount N: the number of credits to reserve";
+/// Flags of `divvy commit` and of corrections under their names in other subcommands.
+const COST_FLAGS: [(&str, &str); 2] = [("--amount", COST), ("--credits", COST)];
+const COST: &str = "write --cost N: the number of credits";
+/// Subcommands with [`COST_FLAGS`].
+const WITH_COST: [&str; 5] = ["hit", "peek", "charge", "refund", "commit"];
+
 /// Adds a tip to the error of the command line of `subcommand`.
 pub fn add_tip(mut error: clap::Error, subcommand: Option<&str>) -> clap::Error {
     let flag = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(flag)) if error.kind() == ErrorKind::UnknownArgument => flag,
         _ => return error,
     };
-    let tips = if subcommand == Some("serve") { SERVE_FLAGS.as_slice() } else { CLIENT_FLAGS.as_slice() };
-    let Some((_, tip)) = tips.iter().find(|(known, _)| known == flag) else { return error };
-    error.remove(ContextKind::SuggestedArg);
-    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(*tip)]));
+    let (tips, others): (&[_], &[_]) = match subcommand {
+        Some("serve") => (&SERVE_FLAGS, &[]),
+        Some("reserve") => (&CLIENT_FLAGS, &RESERVE_FLAGS),
+        Some(name) if WITH_COST.contains(&name) => (&CLIENT_FLAGS, &COST_FLAGS),
+        _ => (&CLIENT_FLAGS, &[]),
+    };
+    let tip = tips.iter().chain(others).find(|(known, _)| known == flag).map(|(_, tip)| *tip);
+    // clap's own tip is to write `--` before the flag, which makes it a value. No value begins with a hyphen.
+    error.remove(ContextKind::Suggested);
+    if let Some(tip) = tip {
+        error.remove(ContextKind::SuggestedArg);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+    }
     error
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use std::ffi::OsString;
 
-    use super::*;
     use crate::cli::Cli;
 
     fn message(line: &[&str]) -> String {
-        let error = Cli::try_parse_from([&["divvy"], line].concat()).unwrap_err();
-        add_tip(error, line.first().copied()).to_string()
+        let line = std::iter::once("divvy").chain(line.iter().copied());
+        Cli::parse_line(line.map(OsString::from).collect()).unwrap_err().to_string()
     }
 
     #[test]
@@ -67,6 +84,43 @@ mod tests {
         ] {
             let message = message(line);
             assert!(message.contains(expected) && !message.contains("similar argument"), "{line:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn flag_of_another_subcommand_has_a_tip() {
+        for (line, expected) in [
+            (&["reserve", "--cost", "2", "a=b"][..], "write --amount N"),
+            (&["commit", "--amount", "2", "id"], "write --cost N"),
+            (&["hit", "--amount", "2", "a=b"], "write --cost N"),
+        ] {
+            let message = message(line);
+            assert!(message.contains(expected) && !message.contains("-- --"), "{line:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn unknown_flag_has_no_tip_to_write_it_as_a_value() {
+        for line in
+            [&["hit", "--colour", "a=b"][..], &["check", "--fast", "rules.ini"], &["explain", "rules.ini", "-x"]]
+        {
+            let message = message(line);
+            assert!(message.contains("unexpected argument") && !message.contains("-- -"), "{line:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn negative_number_is_out_of_range() {
+        for (line, expected) in [
+            (&["hit", "--cost", "-1", "a=b"][..], "must be a whole number from 0 to 9223372036854775807"),
+            (&["reserve", "--amount", "-1", "a=b"], "must be a whole number from 1 to"),
+            (&["limit", "set", "free", "ann", "-5"], "must be a whole number from 0 to"),
+            (&["serve", "--max-counters", "-1"], "must be"),
+            (&["serve", "--reload-interval", "-1"], "must be a time"),
+            (&["hit", "-1"], "expected key=value"),
+        ] {
+            let message = message(line);
+            assert!(message.contains(expected) && !message.contains("-- -"), "{line:?}: {message}");
         }
     }
 

@@ -14,6 +14,7 @@ use anyhow::bail;
 
 use self::draft::Draft;
 use self::template::Template;
+use super::shell::quote;
 use super::{output_file, test};
 
 /// Write a rules file and its test cases, from a template or from answers to three questions.
@@ -53,8 +54,7 @@ pub fn run(args: InitArgs) -> anyhow::Result<ExitCode> {
         Some(template) => template.draft(),
         None => ask()?,
     };
-    output_file::write(&file, &draft.rules, force)?;
-    output_file::write(&cases, &draft.cases, force)?;
+    output_file::write_together(&[(&file, &draft.rules), (&cases, &draft.cases)], force)?;
     print_next_steps(&file, &cases)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -67,9 +67,9 @@ fn ask() -> anyhow::Result<Draft> {
 }
 
 fn print_next_steps(file: &Path, cases: &Path) -> io::Result<()> {
-    let (file, cases) = (file.display(), cases.display());
     let mut out = io::stdout().lock();
-    writeln!(out, "wrote {file} and {cases}")?;
+    writeln!(out, "wrote {} and {}", file.display(), cases.display())?;
+    let file = quote(&file.display().to_string());
     writeln!(out, "test the rules: divvy test {file}")?;
     writeln!(out, "serve them:     divvy serve {file}")
 }

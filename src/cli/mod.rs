@@ -24,12 +24,14 @@ mod limit;
 mod man;
 mod output_file;
 mod pairs;
+mod printable;
 mod progress;
 mod resp;
 mod restore;
 mod rules_file;
 mod secret;
 mod serve;
+mod shell;
 mod stats;
 mod test;
 mod token;
@@ -37,10 +39,11 @@ mod units;
 mod users;
 mod verbs;
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Quotas and rate limits as a service.
 #[derive(Debug, Parser)]
@@ -50,12 +53,19 @@ pub struct Cli {
     command: Command,
 }
 
+/// Lets the parser of each value see negative numbers. clap would take them for unknown flags, and the parser's error names
+/// the range.
+fn accept_negative_numbers(command: clap::Command) -> clap::Command {
+    let command =
+        command.mut_args(|arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg });
+    command.mut_subcommands(accept_negative_numbers)
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve limits over the line protocol, RESP, HTTP and gRPC
     #[command(args_override_self = true, after_help = units::HELP)]
     Serve(Box<serve::ServeArgs>),
-    /// Write a rules file and its test cases, from a template or from answers to three questions
     Init(init::InitArgs),
     /// Validate a rules file and report every problem in it
     Check(check::CheckArgs),
@@ -63,7 +73,6 @@ enum Command {
     Access(users::AccessArgs),
     /// Make a token for the status of one actor, or a key for such tokens
     Token(token::TokenArgs),
-    /// Run the test cases of a rules file, at simulated times
     Test(test::TestArgs),
     /// Show which rules match an operation, and why the others do not
     Explain(explain::ExplainArgs),
@@ -89,7 +98,7 @@ enum Command {
     /// List or forget the counters of a rule on a running server
     Counters(counters::CountersArgs),
     Actor(actor::ActorArgs),
-    /// Set, show, delete or list limits of single actors on a running server
+    /// Set, get, delete or list limits of single actors on a running server
     Limit(limit::LimitArgs),
     /// Back up the counters of a running server
     Backup(backup::BackupArgs),
@@ -107,8 +116,15 @@ enum Command {
 impl Cli {
     /// Parses the command line of this process. Ends the process if the command line is invalid, or asks for help.
     pub fn from_command_line() -> Self {
-        let subcommand = std::env::args().nth(1);
-        Self::try_parse().unwrap_or_else(|error| flag_hints::add_tip(error, subcommand.as_deref()).exit())
+        Self::parse_line(std::env::args_os().collect()).unwrap_or_else(|error| error.exit())
+    }
+
+    /// Parses a command line, which begins with the program's name.
+    fn parse_line(line: Vec<OsString>) -> Result<Self, clap::Error> {
+        let subcommand = line.get(1).and_then(|word| word.to_str()).map(str::to_owned);
+        let matches = accept_negative_numbers(Self::command()).try_get_matches_from(line);
+        let parsed = matches.and_then(|matches| Self::from_arg_matches(&matches));
+        parsed.map_err(|error| flag_hints::add_tip(error.format(&mut Self::command()), subcommand.as_deref()))
     }
 
     /// Runs the subcommand.

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use super::printable::printable;
 use crate::config::{self, Loaded, Problem, Report};
 use crate::rules::RuleSet;
 
@@ -57,7 +58,7 @@ fn printed(loaded: Result<Loaded, Report>) -> io::Result<Option<Loaded>> {
 pub fn print(problems: &[Problem], severity: &str) -> io::Result<()> {
     let mut err = io::BufWriter::new(io::stderr().lock());
     for problem in problems {
-        writeln!(err, "{severity}: {problem}")?;
+        writeln!(err, "{severity}: {}", printable(&problem.to_string()))?;
     }
     err.flush()
 }

@@ -15,23 +15,28 @@ mod step_check;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
 
 use self::report::{CaseResults, Failure, Report};
 use self::simulation::Simulation;
+use super::printable::printable;
 use super::rules_file;
-use crate::rules::RuleSet;
+use crate::limiter::{CounterNames, Policy};
+use crate::metrics::Metrics;
 
 /// Exit code if a file cannot be used.
 const UNUSABLE: u8 = 2;
 /// Extension of the file with test cases, in place of the rules file's.
 const EXTENSION: &str = "test.json";
+/// Message if the rules of a case cannot be used for the next one, which no case causes.
+const IN_USE: &str = "the compiled rules are still in use";
 
-/// Run the test cases of a rules file: send their requests at simulated times, and compare the answers.
+/// Run the test cases of a rules file, at simulated times.
 ///
-/// The cases are in a file next to the rules: rules.test.json for rules.ini. No server is needed, and no counter on
-/// disk is touched. The exit code is 0 if all cases pass, 1 if one fails, and 2 if a file cannot be used.
+/// Sends their requests through the code that serves requests, and compares the answers. The cases are in a file next to the
+/// rules: rules.test.json for rules.ini. No server is needed, and no counter on disk is touched. The exit code is 0 if all cases pass, 1 if one fails, and 2 if a file cannot be used.
 #[derive(Debug, clap::Args)]
 pub struct TestArgs {
     /// Rules file (.ini or .json)
@@ -67,34 +72,47 @@ pub fn run(args: TestArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let runtime = tokio::runtime::Builder::new_current_thread().build().context("cannot start")?;
-    let tally = runtime.block_on(run_cases(&cases, &rules))?;
-    let report = Report { rules: &args.config, cases: &path, tally: &tally, rule_set: &rules };
+    let metrics = Metrics::new();
+    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+    let (tally, policy) = runtime.block_on(run_cases(&cases, policy, &metrics))?;
+    let report = Report { rules: &args.config, cases: &path, tally: &tally, rule_set: policy.rules() };
     let mut out = io::BufWriter::new(io::stdout().lock());
     if args.json {
         serde_json::to_writer(&mut out, &report.to_json())?;
         writeln!(out)?;
     } else {
-        write!(out, "{report}")?;
+        write!(out, "{}", printable(&report.to_string()))?;
     }
     out.flush()?;
     Ok(if tally.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs each case on its own empty store.
-async fn run_cases<'a>(cases: &'a [case::Case], rules: &RuleSet) -> anyhow::Result<CaseResults<'a>> {
+/// Runs each case on its own empty store. Passes the compiled rules from one case to the next, and returns them, too.
+async fn run_cases<'a>(
+    cases: &'a [case::Case],
+    mut policy: Policy,
+    metrics: &Arc<Metrics>,
+) -> anyhow::Result<(CaseResults<'a>, Policy)> {
     let mut tally = CaseResults::default();
     for case in cases {
-        let mut simulation = Simulation::new(rules, case.start)?;
-        let mut failures = Vec::new();
-        for (index, step) in case.steps.iter().enumerate() {
-            let answer = simulation.run(step).await;
-            let differences = difference::compare(&step.expect, &answer, rules);
-            if !differences.is_empty() {
-                let rule = answer.ok().and_then(|answer| answer.rule);
-                failures.push(Failure { number: index + 1, step, differences, rule });
-            }
-        }
-        tally.add(case, failures);
+        let mut simulation = Simulation::new(policy, metrics, case.start);
+        tally.add(case, run_case(case, &mut simulation).await?);
+        policy = simulation.into_policy().context(IN_USE)?;
     }
-    Ok(tally)
+    Ok((tally, policy))
+}
+
+/// Runs a case, and returns its failures.
+async fn run_case<'a>(case: &'a case::Case, simulation: &mut Simulation<'a>) -> anyhow::Result<Vec<Failure<'a>>> {
+    let policy = simulation.policy().context(IN_USE)?;
+    let mut failures = Vec::new();
+    for (index, step) in case.steps.iter().enumerate() {
+        let answer = simulation.run(step).await;
+        let differences = difference::compare(&step.expect, &answer, policy.rules());
+        if !differences.is_empty() {
+            let rule = answer.ok().and_then(|answer| answer.rule);
+            failures.push(Failure { number: index + 1, step, differences, rule });
+        }
+    }
+    Ok(failures)
 }

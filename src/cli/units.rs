@@ -82,6 +82,10 @@ impl Time {
     pub fn whole_seconds(self) -> u64 {
         self.0.as_secs() + u64::from(self.0.subsec_nanos() > 0)
     }
+
+    pub fn is_whole_seconds(self) -> bool {
+        self.0.subsec_nanos() == 0
+    }
 }
 
 impl fmt::Display for Time {
@@ -125,6 +129,17 @@ pub fn bytes(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<Bytes, Strin
 /// Parses a time within `range` of seconds. A number without a unit is in seconds.
 pub fn seconds(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<Time, String> + Clone + Send + Sync + 'static {
     time(range, NANOS_PER_SECOND)
+}
+
+/// Parses a whole number of seconds as [`seconds`] does.
+pub fn whole_seconds(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<Time, String> + Clone + Send + Sync + 'static {
+    let parse = seconds(range);
+    move |text| {
+        let time = parse(text)?;
+        if time.is_whole_seconds() { Ok(time) } else { Err("must be a whole number of seconds".to_owned()) }
+    }
 }
 
 /// Parses a time within `range` of milliseconds. A number without a unit is in milliseconds.
@@ -290,6 +305,16 @@ mod tests {
             let error = time_of(text).unwrap_err();
             assert!(error.contains(expected), "{text:?}: {error}");
         }
+    }
+
+    #[test]
+    fn whole_seconds_have_no_fraction() {
+        let parse = |text| whole_seconds(1..=90)(text).map(|time| time.0.as_secs());
+        assert_eq!((parse("1m"), parse("1.0"), parse("0.5m")), (Ok(60), Ok(1), Ok(30)));
+        for text in ["1.5", "1500ms", "2s5"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        assert_eq!(parse("1.5").unwrap_err(), "must be a whole number of seconds");
     }
 
     #[test]

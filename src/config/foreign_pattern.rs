@@ -19,8 +19,12 @@ fn is_regex(value: &str) -> bool {
     let is_wildcard =
         |at| !value.get(..at).is_some_and(|text| text.ends_with(|c: char| c.is_alphanumeric() || c == '*'));
     let has_any_text = value.match_indices(".*").any(|(at, _)| is_wildcard(at));
-    let is_anchored = value.starts_with("^/") || (value.starts_with('^') && value.ends_with('$'));
-    is_anchored || has_any_text || REGEX_PARTS.iter().any(|part| value.contains(part))
+    let has_alternatives = value
+        .split_once('(')
+        .and_then(|(_, rest)| rest.split_once(')'))
+        .is_some_and(|(inside, _)| inside.contains('|'));
+    let is_anchored = value.ends_with('$') || value.starts_with("^/");
+    is_anchored || has_alternatives || has_any_text || REGEX_PARTS.iter().any(|part| value.contains(part))
 }
 
 /// Returns whether a path has a segment such as `{id}`, `<id>` or `:id`.
@@ -52,6 +56,10 @@ mod tests {
             "(?i)get",
             "[a-z]",
             "/a.+",
+            "(x|y)",
+            "/v(1|2)/x",
+            "/login$",
+            "$",
         ] {
             assert!(describe(value).is_some_and(|text| text.contains("regular expression")), "{value}");
         }
@@ -80,6 +88,8 @@ mod tests {
             "/a?b=[1]",
             "a+b",
             "$5",
+            "a|b",
+            "f(x)",
             "^",
             "{}",
             "application/json",

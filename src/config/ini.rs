@@ -12,7 +12,7 @@ use super::header_syntax;
 use super::number;
 use super::original::{self, Section, Setting, is_escaped, trim, without_comment};
 use super::problem::{Location, Problems};
-use crate::rules::operation_text;
+use crate::rules::operation_text::{self, PairSpans};
 use crate::rules::setting_name::{ACTOR_FIELD, CREDIT_LIMIT, LABEL, MATCH_POLICY, RESET_SECONDS};
 
 pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
@@ -63,7 +63,8 @@ fn owned_pairs(text: &str) -> Result<Vec<(String, String)>, operation_text::Synt
 /// Reads the header in `text`, which follows the opening bracket.
 fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
     let Some(written) = header_end(text).and_then(|end| text.get(..end)) else {
-        problems.error(Location::line(line), format!("the section header [{text} is not closed"), "end it with a `]`");
+        let (what, fix) = describe_unclosed(text);
+        problems.error(Location::line(line), what, fix);
         return RawRule::unreadable(line, text);
     };
     let header = unescaped(written);
@@ -81,11 +82,40 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
         problems.error(Location { line, operation: Some(header) }, what, "write [key=value key2=value2] or [default]");
         return RawRule::unreadable(line, header);
     }
+    warn_of_commas(line, header, problems);
     owned_pairs(header).map(|pairs| RawRule::new(line, pairs)).unwrap_or_else(|error| {
         let (what, fix) = header_syntax::describe(header, &error);
         problems.error(Location { line, operation: Some(header) }, what, fix);
         RawRule::unreadable(line, header)
     })
+}
+
+/// Warns of values without quotes that end with a comma, because it separates no pairs.
+fn warn_of_commas(line: usize, header: &str, problems: &mut Problems) {
+    for PairSpans { key, value } in operation_text::pair_spans(header.as_bytes(), 0).filter_map(Result::ok) {
+        let is_quoted = header.get(value.end..).is_some_and(|rest| rest.starts_with('"'));
+        let (key, value) = (header.get(key).unwrap_or_default(), header.get(value).unwrap_or_default());
+        if let Some(meant) = value.strip_suffix(',').filter(|_| !is_quoted) {
+            let what = format!("the value {value:?} of {key} ends with a comma, which is a part of it");
+            let fix =
+                format!("write {key}={meant} and separate pairs by spaces only, or put the value in double quotes");
+            problems.warning(Location { line, operation: Some(header) }, what, fix);
+        }
+    }
+}
+
+/// Describes why no `]` ends the header in `text`, and how to correct it.
+fn describe_unclosed(text: &str) -> (String, &'static str) {
+    let mut quotes = Quotes::default();
+    let end = text.char_indices().find(|(_, c)| !quotes.advance(*c) && *c == ']').map(|(at, _)| at);
+    if let Some(rest) = end.and_then(|at| text.get(at + 1..)).map(trim) {
+        let what = format!("the text {rest:?} follows the `]` of the section header");
+        return (what, "write pairs before the `]`, and settings on lines of their own");
+    }
+    if quotes.are_open {
+        return (format!("a double quote in the section header [{text} is not closed"), "end it with a `\"`");
+    }
+    (format!("the section header [{text} is not closed"), "end it with a `]`")
 }
 
 /// Returns the position of the `]` that ends a header: the first one outside quotes that is followed by nothing but a

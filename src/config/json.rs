@@ -13,6 +13,7 @@ use super::document::{Document, RawRule, RawSetting, RawValue};
 use super::nearest::nearest;
 use super::original;
 use super::problem::{Location, Problems};
+use crate::json;
 use crate::rules;
 
 const TOP_LEVEL_KEYS: [&str; 2] = ["overrides", "default"];
@@ -34,7 +35,7 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Option<Document> {
             None
         }
         Err(error) => {
-            let what = format!("malformed JSON at column {}: {}", error.column(), plain_message(&error));
+            let what = format!("malformed JSON at column {}: {}", error.column(), json::message(&error));
             problems.error(Location::line(error.line().max(1)), what, "correct it there");
             None
         }
@@ -173,7 +174,7 @@ impl<'a> Reader<'a, '_> {
                 None
             }
             Err(error) => {
-                self.error(slice, plain_message(&error), "correct the string");
+                self.error(slice, json::message(&error), "correct the string");
                 None
             }
         }
@@ -185,7 +186,7 @@ impl<'a> Reader<'a, '_> {
             Some(b'"') => match serde_json::from_str(text) {
                 Ok(string) => RawValue::Text(string),
                 Err(error) => {
-                    self.error(slice, plain_message(&error), "correct the string");
+                    self.error(slice, json::message(&error), "correct the string");
                     RawValue::Null
                 }
             },
@@ -201,7 +202,7 @@ impl<'a> Reader<'a, '_> {
         match serde_json::from_str::<serde_json::Value>(slice.get()) {
             Ok(value) => value.to_string(),
             Err(error) => {
-                self.error(slice, plain_message(&error), "use a plain value");
+                self.error(slice, json::message(&error), "use a plain value");
                 String::new()
             }
         }
@@ -221,13 +222,6 @@ impl<'a> Reader<'a, '_> {
 
 fn is_null(slice: &Slice) -> bool {
     slice.get() == "null"
-}
-
-/// Returns `serde_json`'s message without its position.
-pub fn plain_message(error: &serde_json::Error) -> String {
-    let message = error.to_string();
-    let position = format!(" at line {} column {}", error.line(), error.column());
-    message.strip_suffix(&position).map(str::to_owned).unwrap_or(message)
 }
 
 impl<'de> Deserialize<'de> for Members<'de> {

@@ -28,7 +28,7 @@ use std::path::Path;
 
 pub use fingerprint::fingerprint;
 pub use format::Format;
-pub use json::plain_message;
+pub use header_syntax::describe_answer;
 pub use problem::{Problem, Report};
 pub use ratelimit::{Import, import, import_text, is_yaml};
 pub use text::MAX_FILE_BYTES;

@@ -6,7 +6,7 @@ use super::document::Document;
 use super::problem::{Location, Problems};
 use super::validate;
 use crate::rules::{
-    Identity, MAX_STACK, MatchPolicy, Pattern, Quota, Rule, RuleSet, bypass, reachability, setting_name, stacks,
+    self, Identity, MAX_STACK, MatchPolicy, Pattern, Quota, Rule, RuleSet, bypass, reachability, setting_name, stacks,
 };
 
 /// Returns the compiled rules of `document`. Use them only if no errors were reported.
@@ -62,7 +62,7 @@ fn check_default(rules: &[Rule], problems: &mut Problems) {
 
 fn check_labels(document: &Document, problems: &mut Problems) {
     let mut seen: HashMap<&str, usize> = HashMap::new();
-    for raw in &document.rules {
+    for (index, raw) in document.rules.iter().enumerate() {
         let Some(setting) = raw.settings.iter().find(|setting| setting.key == setting_name::LABEL) else { continue };
         let label = setting.value.as_text().filter(|label| !label.is_empty());
         let Some(label) = label else { continue };
@@ -72,6 +72,12 @@ fn check_labels(document: &Document, problems: &mut Problems) {
             problems.error(place, what, "give each rule its own label, or none");
         } else {
             seen.insert(label, setting.line);
+        }
+        if let Some(named) = rules::index_in_name(label).filter(|named| *named != index) {
+            let place = Location { line: setting.line, operation: Some(&raw.header) };
+            let what = format!("the label `{label}` normally means rule {} in the file", named + 1);
+            let fix = "choose another label: as long as this rule has it, commands that name it apply to this rule";
+            problems.warning(place, what, fix);
         }
     }
 }

@@ -382,7 +382,7 @@ fn window_length_may_have_a_unit() {
          write the length of a window, for example `90s`, `5m`, `12h`, `7d` or `2w`\n"
     );
     let too_long = report_on(&with("per = 99999w\n"), "rules.ini");
-    assert!(too_long.starts_with("error: rules.ini:3: [default] resetSeconds is over"), "{too_long}");
+    assert!(too_long.starts_with("error: rules.ini:3: [default] `per` is 99999w, but at most 36525d"), "{too_long}");
 }
 
 #[test]
@@ -395,7 +395,7 @@ fn rule_that_denies_all_needs_no_window() {
     }
     for text in ["[default]\ncreditLimit = 1\n", "[default]\ncreditLimit = none\n", "[default]\n"] {
         let report = parse(text, Format::Ini, "rules").unwrap_err().to_string();
-        assert!(report.contains("`resetSeconds` is missing"), "{report}");
+        assert!(report.contains("add `per`, `resetSeconds` or `window`"), "{report}");
     }
 }
 

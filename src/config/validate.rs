@@ -11,14 +11,19 @@ use super::number::{self, InvalidNumber};
 use super::original;
 use super::problem::{Location, Problems};
 use crate::algorithm::Kind;
+use crate::algorithm::reservation::LONGEST_SECONDS;
 use crate::calendar::{self, Calendar, Unit};
 use crate::rules::setting_name::{
     ACTOR_FIELD, ALGORITHM, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, MATCH_POLICY,
     OVERRUN, PER, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UTC, WINDOW,
 };
-use crate::rules::{MatchPolicy, Overrun, Pattern, Quota, Rule, Seconds, Settings, setting_name};
+use crate::rules::{
+    MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Quota, QuotaError, Rule, Seconds, Settings, setting_name,
+};
 
 pub(super) const MAX_LABEL_LENGTH: usize = 255;
+/// Seconds of a day.
+const DAY: u64 = 24 * 60 * 60;
 
 /// Returns the rule that `raw` describes; `None` if its operation could not be read.
 ///
@@ -72,6 +77,20 @@ impl Number<Seconds> {
     }
 }
 
+/// Describes a period that is too long, or no time for leases, in the terms of `per`.
+fn describe_period(error: &QuotaError, per: &RawSetting) -> Option<String> {
+    let written = per.value.as_written();
+    match error {
+        QuotaError::TooLong { .. } => {
+            Some(format!("`{PER}` is {written}, but at most {}d, which is 100 years", MAX_RESET_SECONDS / DAY))
+        }
+        QuotaError::NoLeaseTime { .. } => {
+            Some(format!("`{PER}` is {written}, but a lease lasts from 1s to {}d", u64::from(LONGEST_SECONDS) / DAY))
+        }
+        _ => None,
+    }
+}
+
 /// Returns the text with `-` in place of each character that a label cannot contain.
 pub fn to_label(text: &str) -> String {
     text.chars().map(|c| if u8::try_from(c).is_ok_and(is_label_byte) { c } else { '-' }).collect()
@@ -102,7 +121,7 @@ impl<'a> Checker<'a> {
                     || format!("remove it: a rule has {}", setting_name::NAMES.join(", ")),
                     |meant| format!("did you mean `{meant}`?"),
                 );
-                self.error(setting.line, format!("unknown key `{key}`"), fix);
+                self.error(setting.line, format!("unknown setting `{key}`"), fix);
             } else if let Some(first) = self.settings.get(key) {
                 let what = format!("`{key}` is set twice, first on line {}", first.line);
                 self.error(setting.line, what, "keep one of them");
@@ -210,8 +229,14 @@ impl<'a> Checker<'a> {
             key => self.misspelled.contains(key),
         };
         if self.setting(number.key).is_none() && !is_misspelled {
-            let what = format!("`{}` is missing", number.key);
-            self.error(setting_line(self.raw, number.key), what, format!("add it: {}", number.meaning));
+            let (what, fix) = match number.key {
+                RESET_SECONDS => (
+                    "the length of the window is missing".to_owned(),
+                    format!("add `{PER}`, `{RESET_SECONDS}` or `{WINDOW}`"),
+                ),
+                key => (format!("`{key}` is missing"), format!("add it: {}", number.meaning)),
+            };
+            self.error(setting_line(self.raw, number.key), what, fix);
         }
         self.optional(number).unwrap_or_default()
     }
@@ -241,7 +266,8 @@ impl<'a> Checker<'a> {
                 let also = if error.setting() == RESET_SECONDS { PER } else { error.setting() };
                 let setting = self.setting(error.setting()).or_else(|| self.setting(also));
                 let line = setting.map_or(self.raw.line, |setting| setting.line);
-                self.error(line, error.to_string(), error.fix());
+                let what = setting.filter(|setting| setting.key == PER).and_then(|per| describe_period(&error, per));
+                self.error(line, what.unwrap_or_else(|| error.to_string()), error.fix());
             }
             Quota::Never
         })

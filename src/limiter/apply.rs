@@ -67,8 +67,7 @@ impl Drop for Applying<'_> {
         let unfinished = self.part.as_deref_mut().unwrap_or(&mut self.plan.batch);
         let Some(task) = unfinished.unattended.take() else {
             self.adopt_part();
-            // Entries without an outcome never reached the store, so the store did not fail.
-            applied(mem::take(&mut self.plan)).report().count(self.metrics);
+            count(mem::take(&mut self.plan), self.metrics);
             return;
         };
         let is_part = self.part.is_some();
@@ -79,15 +78,18 @@ impl Drop for Applying<'_> {
             let Ok(batch) = task.await else { return };
             if is_part {
                 plan.batch.outcomes.extend(batch.outcomes);
-                // The parts after it never reached the store.
-                applied(plan).report().count(&metrics);
             } else {
                 plan.batch = batch;
-                let failed = applied(plan).report().count(&metrics);
-                metrics.batches.store_errors.inc_by(failed);
             }
+            count(plan, &metrics);
         });
     }
+}
+
+/// Counts the outcomes of a plan that nobody waits for. Entries without an outcome never reached the store.
+fn count(plan: Plan, metrics: &Metrics) {
+    let failed = applied(plan).report().count(metrics);
+    metrics.batches.store_errors.inc_by(failed);
 }
 
 /// Takes the outcomes out of the plan's batch.

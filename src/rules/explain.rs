@@ -191,7 +191,7 @@ impl fmt::Display for Finding {
             }
             Self::MustAllow { grants } => write!(f, "{MUST_ALLOW}{grants}; matching continues"),
             Self::Refuses { reason } => write!(f, "matches, but the answer is an error: {reason}"),
-            Self::KeyMissing { key } => write!(f, "{DIFFERS}the key {key:?} is missing"),
+            Self::KeyMissing { key } => write!(f, "{DIFFERS}the field {key:?} is missing"),
             Self::ValueDiffers { key, pattern, value } => {
                 write!(f, "{DIFFERS}{key:?} is {value:?}, but must be {pattern:?}")
             }
@@ -228,7 +228,7 @@ mod tests {
         let explanation = explain(&rules(), &operation("method=GET path=/b"), |_| None);
         assert_eq!(
             explanation.to_string(),
-            "line 1: [method=GET ip=*] (by-ip): does not match: the key \"ip\" is missing\n\
+            "line 1: [method=GET ip=*] (by-ip): does not match: the field \"ip\" is missing\n\
              line 1: [path=/a/*] (rule-2): does not match: \"path\" is \"/b\", but must be \"/a/*\"\n\
              line 1: [method=GET] (rule-3): matches as a canary: always denies; takes credit, and matching continues\n\
              line 1: [default]: matches and answers: always denies\n"

@@ -44,7 +44,7 @@ pub use operation::Operation;
 pub use pattern::{Glob, Pattern};
 pub use quota::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, Quota, QuotaError, Settings};
 pub use rule::{MAX_STACK, MatchPolicy, NO_COST_FIELD, Overrun, Rule, header};
-pub use rule_name::DEFAULT_RULE;
+pub use rule_name::{DEFAULT_RULE, index_in_name};
 pub use ruleset::{Matches, RuleSet, Scratch};
 pub use ruleset_error::RuleSetError;
 pub use scope::{ResolvedScope, Scope};

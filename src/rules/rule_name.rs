@@ -25,6 +25,14 @@ impl Rule {
     }
 }
 
+/// Returns the index in a name by position, as in `rule-1` for index 0. Returns `None` for any other name.
+pub fn index_in_name(name: &str) -> Option<usize> {
+    let digits = name.strip_prefix(BY_POSITION)?;
+    // Only this notation is a name: not `rule-01`.
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
+    digits.parse::<usize>().ok().filter(|_| is_number)?.checked_sub(1)
+}
+
 impl RuleSet {
     /// Returns the index of the rule with this name. A label takes precedence over `default`, and over a position.
     pub fn find_by_name(&self, name: &str) -> Option<usize> {
@@ -32,8 +40,8 @@ impl RuleSet {
         let by_label = || rules.iter().position(|rule| rule.label.as_deref() == Some(name));
         let default = || rules.iter().position(Rule::is_default).filter(|_| name == DEFAULT_RULE);
         let by_position = || {
-            let index = name.strip_prefix(BY_POSITION)?.parse::<usize>().ok()?.checked_sub(1)?;
-            // Only the rule's own name finds it: not `rule-01`, and not the position of a rule with a label.
+            let index = index_in_name(name)?;
+            // The position of a rule with a label is not its name.
             rules.get(index).is_some_and(|rule| rule.name(index) == name).then_some(index)
         };
         by_label().or_else(default).or_else(by_position)

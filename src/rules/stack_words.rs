@@ -2,26 +2,16 @@
 
 use super::{Quota, Rule};
 
-/// Describes the grant of a stack: `100 in 60 s and 5,000 a day from 00:00 Europe/Berlin, for each key`.
+/// Describes the grant of a stack: `100 in 60 s for each key; 5,000 a day from 00:00 Europe/Berlin for each key`.
 pub fn describe_stack(members: &[&Rule]) -> String {
-    let limits: Vec<_> = members.iter().filter(|rule| !matches!(rule.quota, Quota::Always { .. })).collect();
-    let actors = |rule: &Rule| format!("for each {}", rule.actor_fields.join(" and "));
-    let is_shared =
-        limits.windows(2).all(|pair| matches!(pair, [one, other] if one.actor_fields == other.actor_fields));
-    let words = |rule: &&&Rule| {
-        let mut text = grants(rule);
-        if !is_shared && !rule.actor_fields.is_empty() {
-            text.push(' ');
-            text.push_str(&actors(rule));
-        }
-        text
+    let words = |rule: &&&Rule| match rule.quota {
+        Quota::Always { .. } => None,
+        Quota::Never => Some(format!("[{rule}] denies everything")),
+        Quota::Limited(_) if rule.actor_fields.is_empty() => Some(grants(rule)),
+        Quota::Limited(_) => Some(format!("{} for each {}", grants(rule), rule.actor_fields.join(" and "))),
     };
-    let mut text = limits.iter().map(words).collect::<Vec<_>>().join(" and ");
-    if let Some(rule) = limits.first().filter(|rule| is_shared && !rule.actor_fields.is_empty()) {
-        text.push_str(", ");
-        text.push_str(&actors(rule));
-    }
-    if text.is_empty() { "always allows".to_owned() } else { text }
+    let limits: Vec<_> = members.iter().filter_map(|rule| words(&rule)).collect();
+    if limits.is_empty() { "always allows".to_owned() } else { limits.join("; ") }
 }
 
 /// Describes the grant of one rule: `5,000 a day from 00:00 UTC at the cost in tokens`.

@@ -326,7 +326,10 @@ mod tests {
 
     #[test]
     fn stack_is_described_in_words() {
-        assert_eq!(words(MINUTE_AND_DAY), ["100 in 60 s and 5,000 a day from 00:00 Europe/Berlin, for each key"]);
+        assert_eq!(
+            words(MINUTE_AND_DAY),
+            ["100 in 60 s for each key; 5,000 a day from 00:00 Europe/Berlin for each key"]
+        );
         let tenants = "
             [tenant=*]\ncreditLimit=1000000\nresetSeconds=60\nactorField=tenant\nmatchPolicy=and\ncostField=tokens
             [tenant=* key=*]\ncreditLimit=60\nresetSeconds=60\nactorField=tenant, key\ncostField=none
@@ -334,11 +337,14 @@ mod tests {
         assert_eq!(
             words(tenants),
             [
-                "1,000,000 in 60 s at the cost in tokens for each tenant and 60 in 60 s at a cost of 1 each for each \
+                "1,000,000 in 60 s at the cost in tokens for each tenant; 60 in 60 s at a cost of 1 each for each \
                  tenant and key",
-                "1,000,000 in 60 s at the cost in tokens, for each tenant",
+                "1,000,000 in 60 s at the cost in tokens for each tenant",
             ]
         );
+        let denied =
+            "[key=*]\ncreditLimit=100\nresetSeconds=60\nactorField=key\nmatchPolicy=and\n[default]\ncreditLimit=0";
+        assert_eq!(words(denied), ["100 in 60 s for each key; [default] denies everything"]);
     }
 
     #[test]

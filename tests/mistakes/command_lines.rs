@@ -55,6 +55,13 @@ const LINES: &[(&str, &str)] = &[
     ("hit --addr 127.0.0.1:1 --cost 5 a=1", "use --server"),
     ("counters", "--rule <NAME>"),
     ("limit set by-user ann many", "'many'"),
+    ("limit set by-user ann -1", "must be a whole number from 0 to"),
+    ("hit --cost -1 a=1", "must be a whole number from 0 to 9223372036854775807"),
+    ("reserve --cost 2 a=1", "write --amount N"),
+    ("serve --max-counters -1", "must be"),
+    ("serve --max-reservation-ttl 1.5", "must be a whole number of seconds"),
+    ("serve --store memory --requirepass-file /nosuch", "--requirepass-file: cannot read /nosuch"),
+    ("serve --store memory --tls-cert /nosuch --tls-key /nosuch", "cannot read /nosuch (--tls-cert)"),
     // These need a running server.
     (
         "hit --server {http} a=1",
@@ -63,7 +70,8 @@ const LINES: &[(&str, &str)] = &[
     ("hit --server {line} a=1", "this is divvy's line protocol port: RESP has a port of its own"),
     ("hit --server {grpc} a=1", "this is divvy's gRPC port: RESP has a port of its own"),
     ("hit --addr {http} a=1", "this is divvy's HTTP port: the line protocol has a port of its own (--listen, 8321"),
-    ("hit --addr {resp} a=1", "does not speak divvy's line protocol"),
+    ("hit --addr {resp} a=1", "{resp} is divvy's RESP port: use --server, or the line protocol's port (8321"),
+    ("hit --addr {resp} --password x a=1", "speaks RESP, as divvy's RESP port does: use --server"),
     ("hit --server {locked} a=1", "requires a password: set DIVVY_PASSWORD"),
     ("hit --addr {locked-line} a=1", "requires a password: set DIVVY_PASSWORD"),
     ("hit --server {locked} --password wrong a=1", "check DIVVY_PASSWORD or --password"),
@@ -85,7 +93,7 @@ const VARIABLES: &[(&str, &str, &str)] = &[
     ("DIVVY_DURABILTY", "sync", "did you mean DIVVY_DURABILITY?"),
     ("DIVVY_QQQ", "1", "see `divvy help`"),
     ("DIVVY_THREADS", "many", "--threads"),
-    ("PORT", "http", "PORT is \"http\", but must be a port number"),
+    ("PORT", "http", "PORT is \"http\", but must be a port number from 0 to 65535\n"),
 ];
 
 /// Number of mistakes in this file.
@@ -122,7 +130,9 @@ fn each_mistake_on_a_command_line_is_explained() {
         ]
         .iter()
         .fold((*line).to_owned(), |line, (name, value)| line.replace(name, value));
-        ((*line).to_owned(), *expected, failed(&filled, &[]))
+        // The text may name an address, too.
+        let text = failed(&filled, &[]).replace(&server.resp.to_string(), "{resp}");
+        ((*line).to_owned(), *expected, text)
     });
     check(texts.collect());
 }

@@ -30,6 +30,9 @@ const RESP: &[(&str, &str)] = &[
     ("DIVVY.COUNTERS none", "no rule is called 'none' (DIVVY.RULES lists them)"),
     ("DIVVY.COUNTERS by-pair ACTOR ann", "write the actor as 'user=… path=…'"),
     ("DIVVY.LIMIT SET by-pair ann 5", "write the actor as 'user=… path=…'"),
+    ("DIVVY.LIMIT SET by-pair ann x", "the number of credits is 'x', but must be a whole number from 0 to"),
+    ("DIVVY.LIMIT SET by-pair ann 5 EX -1", "EX is '-1', but must be a whole number from 1 to"),
+    ("DIVVY.COUNTERS by-pair COUNT 0", "COUNT is '0', but must be a whole number from 1 to"),
     ("DIVVY.BACKUP monday", "the memory store keeps nothing on this server's disk"),
 ];
 
@@ -39,7 +42,12 @@ const HTTP: &[(&str, &str, &str, &str)] = &[
     ("POST", "/v2/hit", "{}", "/v2/hit does not exist; /openapi.json describes the API"),
     ("POST", "/v1/hit", "{}", "missing field `operation`"),
     ("POST", "/v1/hit", "{\"path\": \"/a\"}", "unknown field `path`, expected `operation` or `cost`"),
-    ("POST", "/v1/hit", "user=ann", "expected"),
+    ("POST", "/v1/hit", "user=ann", "expected a value at line 1 column 1"),
+    ("POST", "/v1/hit", "", "the body is empty"),
+    ("POST", "/v1/hit", "\u{feff}{}", "the body begins with a byte order mark: send it without one"),
+    ("POST", "/v1/hit", "[{\"a\": \"1\"}]", "expected an object, got a list"),
+    ("POST", "/v1/hits", "{\"hits\": {}}", "expected a list, got an object"),
+    ("POST", "/v1/hit", "{\"operation\": {\"a\": 1}}", "expected a string, got 1"),
     ("POST", "/v1/hit", "{\"operation\": {\"a\": \"1\"}, \"cost\": -1}", "\"#/cost\""),
     ("GET", "/v1/counters", "", "the query's parameter 'rule' is missing: add ?rule=VALUE to the URL"),
     (
@@ -50,8 +58,8 @@ const HTTP: &[(&str, &str, &str, &str)] = &[
     ),
     ("GET", "/v1/counters?rule=none", "", "no rule is called 'none' (GET /v1/rules lists them)"),
     ("GET", "/v1/counters?rule=by-pair&actor=ann", "", "write the actor as 'user=… path=…'"),
-    ("GET", "/v1/counters?rule=by-pair&count=0", "", "count is 0, but must be from 1 to 1000"),
-    ("GET", "/v1/counters?rule=by-pair&count=x", "", "the query is not valid: count: invalid digit"),
+    ("GET", "/v1/counters?rule=by-pair&count=0", "", "count is '0', but must be a whole number from 1 to 1000"),
+    ("GET", "/v1/counters?rule=by-pair&count=x", "", "count is 'x', but must be a whole number from 1 to 1000"),
     ("GET", "/v1/counters?rule=a&rule=b", "", "the query's parameter 'rule' is given twice"),
     (
         "POST",

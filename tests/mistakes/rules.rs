@@ -9,10 +9,21 @@ pub const INI: &[(&str, &str)] = &[
     // Section headers.
     ("[/api/search]\ncreditLimit = 1\nper = 1m", "is not followed by `=` and a value; write [path=/api/search]"),
     ("[search]\ncreditLimit = 1\nper = 1m", "\"search\" is not followed by `=` and a value; write [key=value"),
-    ("[path = /a]\ncreditLimit = 1\nper = 1m", "\"path\" is not followed by `=`"),
+    ("[path = /a]\ncreditLimit = 1\nper = 1m", "remove the spaces around `=`: [path=/a]"),
     ("[a=b=c]\ncreditLimit = 1\nper = 1m", "put the value in double quotes: [key=\"a=b\"]"),
     ("[kind=weekly digest]\ncreditLimit = 1\nper = 1m", "put values with spaces in double quotes"),
-    ("[kind=\"weekly digest]\ncreditLimit = 1\nper = 1m", "is not closed"),
+    (
+        "[kind=\"weekly digest]\ncreditLimit = 1\nper = 1m",
+        "a double quote in the section header [kind=\"weekly digest] is not closed",
+    ),
+    (
+        "[a=b] c=d\ncreditLimit = 1\nper = 1m",
+        "the text \"c=d\" follows the `]` of the section header; write pairs before the `]`",
+    ),
+    (
+        "[api=search, user=x]\ncreditLimit = 1\nper = 1m",
+        "the value \"search,\" of api ends with a comma, which is a part of it; write api=search",
+    ),
     ("[path=/a\ncreditLimit = 1\nper = 1m", "end it with a `]`"),
     ("[]\ncreditLimit = 1\nper = 1m", "the section header is empty"),
     ("[Default]\ncreditLimit = 1\nper = 1m", "write [default]"),
@@ -27,10 +38,12 @@ pub const INI: &[(&str, &str)] = &[
     ),
     ("[path=^/api/.*$]\ncreditLimit = 1\nper = 1m", "there are no regular expressions"),
     ("[path=/api/.*]\ncreditLimit = 1\nper = 1m", "there are no regular expressions"),
+    ("[path=(x|y)]\ncreditLimit = 1\nper = 1m", "there are no regular expressions"),
+    ("[path=/a$]\ncreditLimit = 1\nper = 1m", "there are no regular expressions"),
     ("[path=/users/{id}]\ncreditLimit = 1\nper = 1m", "looks like a route with a placeholder"),
     ("[path=/users/:id]\ncreditLimit = 1\nper = 1m", "`*` stands for any text"),
     // Keys.
-    ("[a=1]\ncreditlimit = 1\nper = 1m", "unknown key `creditlimit`; did you mean `creditLimit`?"),
+    ("[a=1]\ncreditlimit = 1\nper = 1m", "unknown setting `creditlimit`; did you mean `creditLimit`?"),
     ("[a=1]\ncredit_limit = 1\nper = 1m", "did you mean `creditLimit`?"),
     ("[a=1]\nlimit = 1\nper = 1m", "did you mean `creditLimit`?"),
     ("[a=1]\nrequests_per_unit = 1\nper = 1m", "did you mean `creditLimit`?"),
@@ -42,7 +55,7 @@ pub const INI: &[(&str, &str)] = &[
     ("[a=1]\ncreditLimit = 1\nper = 1m\npriority = 5", "remove it: a rule has creditLimit, resetSeconds,"),
     ("[a=1]\ncreditLimit = 1\ncreditLimit = 2\nper = 1m", "is set twice, first on line 2"),
     ("[a=1]\nper = 1m", "`creditLimit` is missing; add it: the number of credits"),
-    ("[a=1]\ncreditLimit = 1", "`resetSeconds` is missing; add it: the length of a window"),
+    ("[a=1]\ncreditLimit = 1", "the length of the window is missing; add `per`, `resetSeconds` or `window`"),
     // Numbers.
     ("[a=1]\ncreditLimit = 10/minute\nper = 1m", "write the number of credits in a window"),
     ("[a=1]\ncreditLimit = 1_000\nper = 1m", "in digits only"),
@@ -55,6 +68,8 @@ pub const INI: &[(&str, &str)] = &[
     ("[a=1]\ncreditLimit = 1\nper = 1 month", "units s, m, h, d and w"),
     ("[a=1]\ncreditLimit = 1\nper = 1m\nresetSeconds = 60", "both set the length of the window; keep one"),
     ("[a=1]\ncreditLimit = 1\nresetSeconds = 9999999999", "which is 100 years"),
+    ("[a=1]\ncreditLimit = 1\nper = 36526d", "`per` is 36526d, but at most 36525d, which is 100 years"),
+    ("[a=1]\ncreditLimit = 1\nper = 31d\nalgorithm = concurrency", "`per` is 31d, but a lease lasts from 1s to 30d"),
     // Calendar windows.
     (
         "[a=1]\ncreditLimit = 1\nwindow = days",
@@ -111,6 +126,10 @@ pub const INI: &[(&str, &str)] = &[
     (
         "[a=1]\ncreditLimit = 1\nper = 1m\nlabel = x\n[a=2]\ncreditLimit = 1\nper = 1m\nlabel = x",
         "label \"x\" is already used on line 4",
+    ),
+    (
+        "[a=1]\ncreditLimit = 1\nper = 1m\nlabel = rule-3",
+        "the label `rule-3` normally means rule 3 in the file; choose another label",
     ),
     ("[a=1]\ncreditLimit = 1\nper = 1m\n[default]\ncreditLimit = 0", "the default rule is not the last one"),
 ];

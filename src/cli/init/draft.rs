@@ -32,6 +32,14 @@ pub struct Answers {
 impl Answers {
     /// Returns the mistakes in the answers so far, in the words of the rules parser.
     pub fn mistakes(&self) -> Vec<String> {
+        if let Some(error) = operation_text::pairs(self.operation()).find_map(Result::err) {
+            let (what, fix) = config::describe_answer(self.operation(), &error);
+            return vec![format!("{what}; {fix}")];
+        }
+        // These answers are values of settings, where a comment could follow.
+        if [Some(&self.whom), self.count.as_ref()].into_iter().flatten().any(|answer| answer.contains([';', '#'])) {
+            return vec!["`;` and `#` begin a comment in a rules file; leave them out".to_owned()];
+        }
         let Some((credits, window)) = self.credits_and_window() else {
             return vec!["this is not a limit; write a number, `per` and a time, as in 100 per 1m".to_owned()];
         };
@@ -95,11 +103,16 @@ impl Answers {
         )
     }
 
+    /// Returns the answer with the pairs, without brackets around it.
+    fn operation(&self) -> &str {
+        self.what.strip_prefix('[').and_then(|what| what.strip_suffix(']')).unwrap_or(&self.what)
+    }
+
     /// Returns the rule's pairs, and a `*` pair for each field of an actor.
     fn header(&self) -> String {
-        let what = self.what.strip_prefix('[').and_then(|what| what.strip_suffix(']')).unwrap_or(&self.what);
+        let what = self.operation();
         let Ok(mut pairs) = operation_text::pairs(what).collect::<Result<Vec<_>, _>>() else {
-            // The parser reports the mistake in it.
+            // [`Answers::mistakes`] reports the mistake in it.
             return what.to_owned();
         };
         for field in self.actor_fields() {
@@ -176,8 +189,13 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_in_the_words_of_the_parser() {
+    fn mistakes_are_explained() {
         for (what, whom, count, expected) in [
+            ("search", "", "1 per 1m", "the answer is not an operation"),
+            ("default", "", "1 per 1m", "write nothing for all requests"),
+            ("api=search, user=x", "", "1 per 1m", "ends with a comma"),
+            ("a=b", "", "5 per 1s ; boo", "`;` and `#` begin a comment"),
+            ("a=b", "user # x", "5 per 1s", "`;` and `#` begin a comment"),
             ("search", "", "1 per 1m", "\"search\" is not followed by `=` and a value"),
             ("a=b=c", "", "1 per 1m", "contains a bare `=`"),
             ("a=b", "user,,key", "1 per 1m", "contains an empty field name"),

@@ -78,7 +78,7 @@ impl AccessArgs {
     pub fn read(&self) -> anyhow::Result<Option<AccessUsers>> {
         let password = match (&self.requirepass, &self.requirepass_file) {
             (Some(secret), _) => Some(user(secret.reveal()).context("--requirepass is not a valid password")?),
-            (None, Some(path)) => Some(password_in(path)?),
+            (None, Some(path)) => Some(password_in(path).context("--requirepass-file")?),
             (None, None) => None,
         };
         let file = match &self.access_file {

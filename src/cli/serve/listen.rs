@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::str::FromStr;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use tokio::net::TcpListener;
 
 use super::inherited_sockets::InheritedSockets;
@@ -75,8 +75,9 @@ fn address(flag: &Option<Listen>, original: &str, default: &str) -> anyhow::Resu
     match (flag, std::env::var(original)) {
         (Some(listen), _) => Ok(listen.clone()),
         (None, Ok(port)) if !port.is_empty() => {
-            let port: u16 =
-                port.parse().with_context(|| format!("{original} is {port:?}, but must be a port number"))?;
+            let Ok(port) = port.parse::<u16>() else {
+                bail!("{original} is {port:?}, but must be a port number from 0 to {}", u16::MAX);
+            };
             Ok(Listen::At(format!("127.0.0.1:{port}")))
         }
         (None, _) => Ok(Listen::At(default.to_owned())),

@@ -70,25 +70,35 @@ impl fmt::Display for Step {
             Action::Ask { operation, cost, idempotency_key } => {
                 f.write_str(&pairs(operation))?;
                 write_option(f, "cost", cost.as_ref())?;
-                write_option(f, "idempotency key", idempotency_key.as_ref())
+                write_option(f, "idempotency key", idempotency_key.as_deref().map(Name))
             }
             Action::Reserve { operation, credits, ttl_seconds, id } => {
                 f.write_str(&pairs(operation))?;
                 write_option(f, "cost", Some(credits))?;
                 write_option(f, "ttl", ttl_seconds.as_ref())?;
-                write_option(f, "id", id.as_ref())
+                write_option(f, "id", id.as_deref().map(Name))
             }
             Action::Settle { id, settlement } => {
-                f.write_str(id)?;
+                write!(f, "{}", Name(id))?;
                 match settlement {
                     Settlement::Commit { cost } => write_option(f, "cost", Some(cost)),
                     Settlement::Renew { ttl_seconds } => write_option(f, "ttl", ttl_seconds.as_ref()),
                     Settlement::Release => Ok(()),
                 }
             }
-            Action::SetLimit { rule, actor, credits } => write!(f, "{rule} {actor} {credits}"),
-            Action::RemoveLimit { rule, actor } => write!(f, "{rule} {actor}, removed"),
+            Action::SetLimit { rule, actor, credits } => write!(f, "{rule} {} {credits}", Name(actor)),
+            Action::RemoveLimit { rule, actor } => write!(f, "{rule} {}, removed", Name(actor)),
         }
+    }
+}
+
+/// A name for people: in quotes if it is empty, or if its end would not be clear without them.
+struct Name<'a>(&'a str);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_clear = |c: char| !c.is_whitespace() && !c.is_control() && c != '"' && c != ',';
+        if !self.0.is_empty() && self.0.chars().all(is_clear) { f.write_str(self.0) } else { write!(f, "{:?}", self.0) }
     }
 }
 

@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 
 use super::case::{Case, Step};
-use super::elapsed::Elapsed;
+use super::elapsed::{Elapsed, LAST_TIME};
 use super::format::{CaseFile, RawCase};
 use super::problem::problem;
 use super::step_check::{Fault, StepChecker};
 use crate::clock::Timestamp;
 use crate::config::Problem;
+use crate::json::Object;
 use crate::rules::{RuleSet, Scratch};
 
 /// Start of a case that states none: 2026-01-01, midnight UTC. Windows shorter than a day begin then, too.
@@ -24,7 +25,7 @@ pub fn check(file: &CaseFile, rules: &RuleSet, name: &str) -> Result<Vec<Case>, 
         faults.push(Fault::new("cases".to_owned(), "there are no cases", "add one, or remove the file"));
     }
     let (mut cases, mut names) = (Vec::new(), HashSet::new());
-    for (index, written) in file.cases.iter().enumerate() {
+    for (index, Object(written)) in file.cases.iter().enumerate() {
         let path = format!("cases[{index}]");
         if written.name.trim().is_empty() {
             faults.push(Fault::new(format!("{path}.name"), "the name is empty", "say what the case shows"));
@@ -44,18 +45,23 @@ pub fn check(file: &CaseFile, rules: &RuleSet, name: &str) -> Result<Vec<Case>, 
 }
 
 fn check_case(written: &RawCase, rules: &RuleSet, path: &str, faults: &mut Vec<Fault>) -> Case {
-    if written.steps.iter().all(|step| step.expect.is_none()) {
+    if written.steps.iter().all(|Object(step)| step.expect.is_none()) {
         let fix = "add a step with \"expect\", such as {\"allowed\": true}";
         faults.push(Fault::new(format!("{path}.steps"), "no step expects anything", fix));
     }
+    let start = written.start.map_or(DEFAULT_START, |start| start.0);
     let mut checker = StepChecker::new(rules);
     let (mut steps, mut now): (Vec<Step>, Elapsed) = (Vec::new(), Elapsed::ZERO);
-    for (index, step) in written.steps.iter().enumerate() {
+    for (index, Object(step)) in written.steps.iter().enumerate() {
         let path = format!("{path}.steps[{index}]");
         let at = step.at.unwrap_or(now);
         if at.nanos() < now.nanos() {
             let what = format!("{at} is before the step above, which is at {now}");
             faults.push(Fault::new(format!("{path}.at"), what, "write the steps in the order of their times"));
+        }
+        if start.as_nanos().checked_add(at.nanos()).is_none() {
+            let what = format!("{at} after the start of the case is later than {LAST_TIME}, the last possible time");
+            faults.push(Fault::new(format!("{path}.at"), what, "begin the case earlier, or write a shorter time"));
         }
         now = at;
         steps.extend(checker.check(step, at, &path, faults));
@@ -66,7 +72,7 @@ fn check_case(written: &RawCase, rules: &RuleSet, path: &str, faults: &mut Vec<F
         let what = format!("the window of rule {rule} follows the calendar, but the case has no start");
         faults.push(Fault::new(path.to_owned(), what, "add \"start\": \"2026-03-01T09:30:00Z\", for example"));
     }
-    Case { name: written.name.clone(), start: written.start.map_or(DEFAULT_START, |start| start.0), steps }
+    Case { name: written.name.clone(), start, steps }
 }
 
 /// Returns the name of a rule that has a calendar window and matches the step's operation.
@@ -121,6 +127,26 @@ mod tests {
         let operation = "\"operation\": {\"user\": \"a\"}";
         for (step, expected) in [
             ("{}".to_owned(), "cases[0].steps[0]: a hit needs `operation`"),
+            (
+                format!("{{{operation}, \"at\": \"200000d\"}}"),
+                "cases[0].steps[0].at: 200000d after the start of the case is later than 2554-07-21T23:34:33Z",
+            ),
+            (
+                format!("{{{operation}, \"intent\": \"reserve\", \"ttl\": \"1500ms\"}}"),
+                "cases[0].steps[0].ttl: 1500ms is not a whole number of seconds",
+            ),
+            (
+                format!("{{\"operation\": {{{}}}}}", (0..257).map(|n| format!("\"{n}\": \"\"")).collect::<Vec<_>>().join(", ")),
+                "cases[0].steps[0].operation: it has 257 pairs, but a server with default flags accepts at most 256",
+            ),
+            (
+                format!("{{\"operation\": {{\"user\": \"{}\"}}}}", "x".repeat(70_000)),
+                "cases[0].steps[0].operation: it has 70011 bytes of JSON, but a server with default flags accepts at most 65536",
+            ),
+            (
+                "{\"limit\": {\"rule\": \"x\", \"credits\": 1}}".to_owned(),
+                "cases[0].steps[0].limit.rule: no rule is called \"x\"; the names are by-user, rule-2, default",
+            ),
             ("{\"operation\": {\"user\": 1}}".to_owned(), "cases[0].steps[0].operation.user: the value is not a string"),
             (format!("{{{operation}, \"ttl\": 1}}"), "cases[0].steps[0].ttl: a hit has no `ttl`; remove it"),
             (format!("{{{operation}, \"at\": 5}}, {{{operation}, \"at\": 4}}"), "cases[0].steps[1].at: 4s is before the step"),

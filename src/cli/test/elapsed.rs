@@ -8,8 +8,11 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use crate::cli::units::{self, Time};
 use crate::clock::Timestamp;
 
-/// Maximum time in a case: a little longer than the longest window of a rule, which is 100 years.
-const MAX_SECONDS: u64 = 101 * 366 * 24 * 60 * 60;
+/// Maximum time in a case: the longest that a clock can measure.
+const MAX_SECONDS: u64 = u64::MAX / 1_000_000_000;
+
+/// The last second that a [`Timestamp`] can represent.
+pub const LAST_TIME: &str = "2554-07-21T23:34:33Z";
 
 /// A time since the start of a case, in seconds or with a unit. Displays with its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +28,10 @@ impl Elapsed {
     /// Returns the seconds, rounded up as in an answer.
     pub fn whole_seconds(self) -> u64 {
         self.0.whole_seconds()
+    }
+
+    pub fn is_whole_seconds(self) -> bool {
+        self.0.is_whole_seconds()
     }
 
     pub fn seconds(self) -> f64 {
@@ -75,6 +82,42 @@ impl Visitor<'_> for ElapsedVisitor {
     }
 }
 
+/// An expected time until the reset, in whole seconds. A number may be as large as the number in any answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResetSeconds(pub u64);
+
+impl<'de> Deserialize<'de> for ResetSeconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ResetVisitor)
+    }
+}
+
+struct ResetVisitor;
+
+impl Visitor<'_> for ResetVisitor {
+    type Value = ResetSeconds;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ElapsedVisitor.expecting(f)
+    }
+
+    fn visit_u64<E: Error>(self, seconds: u64) -> Result<ResetSeconds, E> {
+        Ok(ResetSeconds(seconds))
+    }
+
+    fn visit_i64<E: Error>(self, seconds: i64) -> Result<ResetSeconds, E> {
+        self.visit_str(&seconds.to_string())
+    }
+
+    fn visit_f64<E: Error>(self, seconds: f64) -> Result<ResetSeconds, E> {
+        self.visit_str(&seconds.to_string())
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<ResetSeconds, E> {
+        Elapsed::parse(text).map(|time| ResetSeconds(time.whole_seconds()))
+    }
+}
+
 /// The start of a case.
 #[derive(Debug, Clone, Copy, serde::Deserialize)]
 #[serde(try_from = "String")]
@@ -84,7 +127,7 @@ impl TryFrom<String> for Start {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a time such as \"2026-03-01T09:30:00Z\", in 1970 or later");
+        let wrong = || format!("{text:?} is not a time from 1970 to {LAST_TIME}, such as \"2026-03-01T09:30:00Z\"");
         let moment: jiff::Timestamp = text.parse().map_err(|_| wrong())?;
         let nanos = u64::try_from(moment.as_nanosecond()).map_err(|_| wrong())?;
         Ok(Self(Timestamp::from_nanos(nanos)))
@@ -117,11 +160,37 @@ mod tests {
     }
 
     #[test]
+    fn reset_may_be_as_large_as_in_an_answer() {
+        let parse = |json: &str| serde_json::from_str::<ResetSeconds>(json).unwrap().0;
+        for (json, seconds) in
+            [("18446744073709551615", u64::MAX), ("\"1.5s\"", 2), ("0.5", 1), ("\"40000d\"", 3_456_000_000)]
+        {
+            assert_eq!(parse(json), seconds, "{json}");
+        }
+        for (json, part) in [("-1", "must be a time"), ("\"1y\"", "unknown unit"), ("[]", "seconds, or")] {
+            let error = serde_json::from_str::<ResetSeconds>(json).unwrap_err().to_string();
+            assert!(error.contains(part), "{json}: {error}");
+        }
+    }
+
+    #[test]
+    fn last_time_is_the_last_second_of_a_timestamp() {
+        let last = Start::try_from(LAST_TIME.to_owned()).unwrap().0;
+        assert_eq!(last.as_nanos() / 1_000_000_000, u64::MAX / 1_000_000_000);
+    }
+
+    #[test]
     fn start_is_rfc_3339() {
         let nanos = |json: &str| serde_json::from_str::<Start>(json).map(|start| start.0.as_nanos());
         assert_eq!(nanos("\"1970-01-01T01:00:01+01:00\"").unwrap(), 1_000_000_000);
         for json in ["\"2026-03-01\"", "\"1969-12-31T23:59:59Z\"", "\"9999-01-01T00:00:00Z\"", "\"soon\""] {
-            assert!(nanos(json).unwrap_err().to_string().contains("is not a time such as"), "{json}");
+            assert!(
+                nanos(json)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("is not a time from 1970 to 2554-07-21T23:34:33Z, such as"),
+                "{json}"
+            );
         }
     }
 }

@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use super::format::{CaseFile, VERSION};
 use super::problem::problem;
-use crate::config::{self, Problem};
+use crate::config::Problem;
 use crate::files;
+use crate::json::{self, Object};
 
 /// Maximum size of a file: enough for a hundred thousand steps.
 const MAX_BYTES: u64 = 64 << 20;
@@ -37,15 +38,16 @@ pub fn read(path: &Path) -> Result<CaseFile, Problem> {
 /// # Errors
 /// The first problem in the text.
 pub fn parse(text: &str, name: &str) -> Result<CaseFile, Problem> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     // The version is checked first, because another version may have other fields.
-    if let Ok(Versioned { version: Some(version) }) = serde_json::from_str(text)
+    if let Ok(Object(Versioned { version: Some(version) })) = serde_json::from_str(text)
         && version != VERSION
     {
         let what = format!("version {version} is unknown: this divvy reads version {VERSION}");
         return Err(problem(name, None, what, "write \"version\": 1, or use a newer divvy"));
     }
     let mut json = serde_json::Deserializer::from_str(text);
-    let file = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+    let Object(file) = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
         describe(error.inner(), name, &path)
     })?;
@@ -59,13 +61,18 @@ struct Versioned {
 }
 
 fn describe(error: &serde_json::Error, name: &str, path: &str) -> Problem {
-    let message = config::plain_message(error);
+    let message = json::message(error);
     let what = match path {
         _ if !error.is_data() => format!("malformed JSON at column {}: {message}", error.column()),
-        "" | "." => message,
+        "" | "." => message.clone(),
         path => format!("{path}: {message}"),
     };
-    problem(name, Some(error.line().max(1)), what, "correct it there: docs/rule-tests.md describes the fields")
+    let fix = if message.starts_with("unknown field `amount`") {
+        "write `cost`: it is also the number of credits that a reserve sets aside"
+    } else {
+        "correct it there: docs/rule-tests.md describes the fields"
+    };
+    problem(name, Some(error.line().max(1)), what, fix)
 }
 
 #[cfg(test)]
@@ -73,22 +80,46 @@ mod tests {
     use super::*;
 
     #[test]
+    fn byte_order_mark_is_skipped() {
+        assert!(parse("\u{feff}{\"version\": 1, \"cases\": []}", "x").is_ok());
+    }
+
+    #[test]
     fn problem_has_its_line_and_its_path() {
         let case =
             |step: &str| format!("{{\"version\": 1, \"cases\": [\n{{\"name\": \"a\", \"steps\": [\n{step}]}}]}}");
         for (text, expected) in [
-            (String::new(), "x:1: malformed JSON at column 0: EOF"),
+            (String::new(), "x:1: malformed JSON at column 0: the text is empty"),
             ("{\"version\": 1,\n\"cases\": [}".to_owned(), "x:2: malformed JSON at column 11"),
-            ("{\"version\": 1, \"cases\": []} x".to_owned(), "x:1: malformed JSON at column 29: trailing characters"),
+            (
+                "{\"version\": 1, \"cases\": []} x".to_owned(),
+                "x:1: malformed JSON at column 29: there is more text after the end",
+            ),
             ("{\"version\": 2, \"tests\": []}".to_owned(), "x: version 2 is unknown"),
             ("{\"version\": \"1\", \"cases\": []}".to_owned(), "x: version \"1\" is unknown"),
             ("{\"cases\": []}".to_owned(), "x:1: missing field `version`"),
             ("{\"version\": 1}".to_owned(), "x:1: missing field `cases`"),
             (case("{\"expct\": {}}"), "x:3: cases[0].steps[0].expct: unknown field `expct`, expected one of `at`"),
             (case("{\"expect\": {\"left\": 1}}"), "x:3: cases[0].steps[0].expect.left: unknown field `left`"),
-            (case("{\"intent\": \"take\"}"), "x:3: cases[0].steps[0].intent: unknown variant `take`, expected one of"),
+            (case("{\"intent\": \"take\"}"), "x:3: cases[0].steps[0].intent: unknown value `take`, expected one of"),
             (case("{\"at\": \"1y\"}"), "x:3: cases[0].steps[0].at: has the unknown unit \"y\""),
-            (case("{\"cost\": -1}"), "x:3: cases[0].steps[0].cost: invalid value"),
+            (case("{\"intent\": 5}"), "x:3: cases[0].steps[0].intent: expected a string, got 5"),
+            (
+                case("{\"cost\": -1}"),
+                "x:3: cases[0].steps[0].cost: expected a whole number from 0 to 18446744073709551615, got",
+            ),
+            (case("{\"amount\": 1}"), "x:3: cases[0].steps[0].amount: unknown field `amount`, expected one of"),
+            (case("{\"operation\": [\"a\"]}"), "x:3: cases[0].steps[0].operation: expected an object, got a list"),
+            (case("{\"expect\": [true]}"), "x:3: cases[0].steps[0].expect: expected an object, got a list"),
+            (case("{\"limit\": [\"a\", \"b\", 1]}"), "x:3: cases[0].steps[0].limit: expected an object, got a list"),
+            (case("[1, \"hit\"]"), "x:3: cases[0].steps[0]: expected an object, got a list"),
+            ("[1, []]".to_owned(), "x:1: expected an object, got a list"),
+            (
+                "{\"version\": 1, \"cases\": [[\"a\", null, []]]}".to_owned(),
+                "x:1: cases[0]: expected an object, got a list",
+            ),
+            ("{\"version\": 1, \"cases\": {}}".to_owned(), "x:1: cases: expected a list, got an object"),
+            ("[".repeat(200), "x:1: expected an object, got a list"),
         ] {
             let found = parse(&text, "x").unwrap_err().to_string();
             assert!(found.starts_with(expected), "{text}: {found}");

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error};
 use serde_json::{Map, Value};
 
-use super::elapsed::{Elapsed, Start};
+use super::elapsed::{Elapsed, ResetSeconds, Start};
+use crate::json::{Object, WholeNumber};
 
 /// Version of the format.
 pub const VERSION: u64 = 1;
@@ -16,7 +18,7 @@ pub struct CaseFile {
     /// The version. It is checked before the other fields, which depend on it.
     #[serde(rename = "version")]
     _version: u64,
-    pub cases: Vec<RawCase>,
+    pub cases: Vec<Object<RawCase>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -24,7 +26,7 @@ pub struct CaseFile {
 pub struct RawCase {
     pub name: String,
     pub start: Option<Start>,
-    pub steps: Vec<RawStep>,
+    pub steps: Vec<Object<RawStep>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -34,19 +36,18 @@ pub struct RawStep {
     pub at: Option<Elapsed>,
     pub intent: Option<StepKeyword>,
     pub operation: Option<Map<String, Value>>,
-    pub cost: Option<u64>,
+    pub cost: Option<WholeNumber>,
     pub ttl: Option<Elapsed>,
     /// Name of a reservation within the case.
     pub id: Option<String>,
     pub idempotency_key: Option<String>,
     /// A limit of one actor.
-    pub limit: Option<RawLimit>,
-    pub expect: Option<RawExpectation>,
+    pub limit: Option<Object<RawLimit>>,
+    pub expect: Option<Object<RawExpectation>>,
 }
 
 /// The keyword for the request of a step. Displays as in the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepKeyword {
     Hit,
     Peek,
@@ -58,6 +59,18 @@ pub enum StepKeyword {
     Renew,
 }
 
+/// The keywords, as in the file.
+const KEYWORDS: [(StepKeyword, &str); 8] = [
+    (StepKeyword::Hit, "hit"),
+    (StepKeyword::Peek, "peek"),
+    (StepKeyword::Charge, "charge"),
+    (StepKeyword::Refund, "refund"),
+    (StepKeyword::Reserve, "reserve"),
+    (StepKeyword::Commit, "commit"),
+    (StepKeyword::Release, "release"),
+    (StepKeyword::Renew, "renew"),
+];
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawLimit {
@@ -65,16 +78,16 @@ pub struct RawLimit {
     #[serde(default)]
     pub actor: String,
     /// Credits in place of the rule's. Without them, the actor's limit is removed.
-    pub credits: Option<u64>,
+    pub credits: Option<WholeNumber>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawExpectation {
     pub allowed: Option<bool>,
-    pub remaining: Option<u64>,
+    pub remaining: Option<WholeNumber>,
     pub balance: Option<i64>,
-    pub reset: Option<Elapsed>,
+    pub reset: Option<ResetSeconds>,
     pub rule: Option<String>,
     /// A part of the expected error.
     pub error: Option<String>,
@@ -82,6 +95,20 @@ pub struct RawExpectation {
 
 impl fmt::Display for StepKeyword {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
+        let name = KEYWORDS.iter().find(|(keyword, _)| keyword == self).map(|(_, name)| *name);
+        f.write_str(name.unwrap_or_default())
+    }
+}
+
+// This is not derived, because a derived enum would also accept an object with the keyword, and call any other value
+// malformed JSON.
+impl<'de> Deserialize<'de> for StepKeyword {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let known = KEYWORDS.iter().find(|(_, name)| *name == text);
+        known.map(|(keyword, _)| *keyword).ok_or_else(|| {
+            let names: Vec<_> = KEYWORDS.iter().map(|(_, name)| format!("`{name}`")).collect();
+            D::Error::custom(format!("unknown value `{text}`, expected one of {}", names.join(", ")))
+        })
     }
 }

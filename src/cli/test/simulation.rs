@@ -1,16 +1,17 @@
 //! Runs the steps of one case at simulated times, on the limiter that also serves requests and a store in memory.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::answer::Answer;
 use super::case::{Action, Step};
 use super::format::StepKeyword;
 use crate::clock::{Clock, Timestamp};
 use crate::limiter::{
-    Applied, CounterNames, Intent, Limiter, PlanBuilder, Policy, ReservationId, Reserve, Scope, Settlement,
+    Applied, Intent, Limiter, LimiterError, PlanBuilder, Policy, ReservationId, Reserve, Scope, Settlement,
 };
 use crate::metrics::Metrics;
-use crate::rules::{RuleSet, RuleSetError};
+use crate::server::http;
 use crate::store::{Backend, MemoryStore};
 
 pub struct Simulation<'a> {
@@ -22,22 +23,28 @@ pub struct Simulation<'a> {
 
 impl<'a> Simulation<'a> {
     /// Starts at `start` with an empty store.
-    ///
-    /// # Errors
-    /// The rules cannot be compiled.
-    pub fn new(rules: &RuleSet, start: Timestamp) -> Result<Self, RuleSetError> {
-        let metrics = Metrics::new();
-        let rules = RuleSet::new(rules.rules().to_vec())?;
-        let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+    pub fn new(policy: Policy, metrics: &Arc<Metrics>, start: Timestamp) -> Self {
         let store = Backend::Memory(MemoryStore::default());
-        let limiter = Limiter::new(Some(policy), store, Clock::system(), metrics);
-        Ok(Self { limiter, start, reservations: HashMap::new() })
+        let limiter = Limiter::new(Some(policy), store, Clock::system(), Arc::clone(metrics));
+        Self { limiter, start, reservations: HashMap::new() }
+    }
+
+    /// Returns the policy, for another simulation. The counters and the limits of actors are lost.
+    pub fn into_policy(self) -> Option<Policy> {
+        let policy = self.limiter.policy();
+        drop(self.limiter);
+        Arc::into_inner(policy?)
+    }
+
+    /// Returns the rules in force.
+    pub fn policy(&self) -> Option<Arc<Policy>> {
+        self.limiter.policy()
     }
 
     /// Runs a step, and returns its answer.
     ///
     /// # Errors
-    /// The text of the error that a client would get.
+    /// The text of the error that a client would get over HTTP.
     pub async fn run(&mut self, step: &'a Step) -> Result<Answer, String> {
         let now = self.start.plus(step.at.nanos());
         match &step.action {
@@ -52,7 +59,7 @@ impl<'a> Simulation<'a> {
             Action::Reserve { operation, credits, ttl_seconds, id } => {
                 let reserve = Reserve { credits: *credits, ttl_seconds: *ttl_seconds, id: None };
                 let applied = self.apply(now, |builder| builder.add_reservation(operation, reserve)).await;
-                let reserved = applied.report().reserved(0).map_err(|refusal| refusal.to_string())?;
+                let reserved = applied.report().reserved(0).map_err(|refusal| describe(&refusal))?;
                 if let Some(id) = id {
                     self.reservations.insert(id, reserved.id);
                 }
@@ -61,11 +68,11 @@ impl<'a> Simulation<'a> {
             Action::Settle { id, settlement } => self.settle(id, *settlement, now).await,
             Action::SetLimit { rule, actor, credits } => {
                 let set = self.limiter.set_limit(rule, actor, *credits, None, &Scope::EVERYTHING).await;
-                set.map(|()| Answer::default()).map_err(|error| error.to_string())
+                set.map(|()| Answer::default()).map_err(|error| describe(&error))
             }
             Action::RemoveLimit { rule, actor } => {
                 let removed = self.limiter.remove_limit(rule, actor, &Scope::EVERYTHING).await;
-                removed.map(|_| Answer::default()).map_err(|error| error.to_string())
+                removed.map(|_| Answer::default()).map_err(|error| describe(&error))
             }
         }
     }
@@ -83,7 +90,7 @@ impl<'a> Simulation<'a> {
                 report.settled(0).map(|settled| Answer::of_change(settled.lasts_seconds(ttl_seconds).is_some()))
             }
         };
-        answer.map_err(|refusal| refusal.to_string())
+        answer.map_err(|refusal| describe(&refusal))
     }
 
     async fn apply(&self, now: Timestamp, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
@@ -96,7 +103,11 @@ impl<'a> Simulation<'a> {
 
 /// Returns the answer to the first request, by the rule that decides it.
 fn answer(applied: &Applied) -> Result<Answer, String> {
-    applied.report().standing(0).map(Answer::of_rule).map_err(|refusal| refusal.to_string())
+    applied.report().standing(0).map(Answer::of_rule).map_err(|refusal| describe(&refusal))
+}
+
+fn describe(error: &impl LimiterError) -> String {
+    http::describe_error(error)
 }
 
 fn intent(word: Option<StepKeyword>) -> Intent {

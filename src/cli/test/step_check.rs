@@ -7,8 +7,11 @@ use serde_json::{Map, Value};
 use super::case::{Action, Expectation, Step};
 use super::elapsed::Elapsed;
 use super::format::{RawExpectation, RawLimit, RawStep, StepKeyword};
+use crate::json::{Object, WholeNumber};
 use crate::limiter::Settlement;
+use crate::protocol::DEFAULT_MAX_PAIRS;
 use crate::rules::{Operation, RuleSet};
+use crate::server::DEFAULT_MAX_BODY;
 
 /// Maximum number of rule names in one message.
 const MAX_NAMES: usize = 20;
@@ -76,9 +79,16 @@ impl<'a> StepChecker<'a> {
         if let Some(id) = &step.id {
             self.check_id(id, word, path, faults);
         }
+        if let Some(ttl) = step.ttl.filter(|ttl| !ttl.is_whole_seconds()) {
+            let what = format!("{ttl} is not a whole number of seconds");
+            faults.push(Fault::new(format!("{path}.ttl"), what, "servers accept whole seconds only"));
+        }
+        if let Some(Object(limit)) = &step.limit {
+            self.find_rule(&limit.rule, format!("{path}.limit.rule"), faults);
+        }
         let expect = match &step.expect {
             None => Expectation::default(),
-            Some(expect) => self.expectation(expect, &form, &format!("{path}.expect"), faults),
+            Some(Object(expect)) => self.expectation(expect, &form, &format!("{path}.expect"), faults),
         };
         if faults.len() > before {
             return None;
@@ -127,22 +137,25 @@ impl<'a> StepChecker<'a> {
                 faults.push(Fault::new(format!("{path}.{field}"), format!("{owner} has no `{field}`"), "remove it"));
             }
         }
-        let rule = rule.as_deref().and_then(|name| {
-            let found = self.rules.find_by_name(name);
-            if found.is_none() {
-                let what = format!("no rule is called {name:?}");
-                faults.push(Fault::new(format!("{path}.rule"), what, format!("the names are {}", self.names())));
-            }
-            found
-        });
+        let rule = rule.as_deref().and_then(|name| self.find_rule(name, format!("{path}.rule"), faults));
         Expectation {
             allowed: *allowed,
-            remaining: *remaining,
+            remaining: remaining.map(|WholeNumber(remaining)| remaining),
             balance: *balance,
-            reset: reset.map(Elapsed::whole_seconds),
+            reset: reset.map(|reset| reset.0),
             rule,
             error: error.clone(),
         }
+    }
+
+    /// Returns the index of a rule. Adds a fault if no rule has this name.
+    fn find_rule(&self, name: &str, path: String, faults: &mut Vec<Fault>) -> Option<usize> {
+        let found = self.rules.find_by_name(name);
+        if found.is_none() {
+            let what = format!("no rule is called {name:?}");
+            faults.push(Fault::new(path, what, format!("the names are {}", self.names())));
+        }
+        found
     }
 
     fn names(&self) -> String {
@@ -180,7 +193,7 @@ fn check_fields(step: &RawStep, form: &IntentFields, path: &str, faults: &mut Ve
 
 fn read_operation(pairs: &Map<String, Value>, path: &str, faults: &mut Vec<Fault>) -> Option<Operation> {
     let mut operation = Operation::new();
-    let mut is_valid = true;
+    let mut is_valid = check_size(pairs, path, faults);
     for (key, value) in pairs {
         match value.as_str() {
             Some(value) => operation.set(key, value),
@@ -194,31 +207,47 @@ fn read_operation(pairs: &Map<String, Value>, path: &str, faults: &mut Vec<Fault
     is_valid.then_some(operation)
 }
 
+/// Returns whether a server with default flags would accept a request with these pairs. If not, adds a fault.
+fn check_size(pairs: &Map<String, Value>, path: &str, faults: &mut Vec<Fault>) -> bool {
+    let length = serde_json::to_string(pairs).unwrap_or_default().len();
+    let (size, max, flag) = if pairs.len() > DEFAULT_MAX_PAIRS {
+        (format!("{} pairs", pairs.len()), DEFAULT_MAX_PAIRS, "--max-pairs")
+    } else if length > DEFAULT_MAX_BODY {
+        (format!("{length} bytes of JSON"), DEFAULT_MAX_BODY, "--max-body")
+    } else {
+        return true;
+    };
+    let what = format!("it has {size}, but a server with default flags accepts at most {max} ({flag})");
+    faults.push(Fault::new(format!("{path}.operation"), what, "write a smaller operation"));
+    false
+}
+
 /// Returns the request of a step whose fields are valid.
 fn action(step: &RawStep, word: Option<StepKeyword>, operation: Option<Operation>) -> Option<Action> {
     let ttl_seconds = step.ttl.map(|ttl| u32::try_from(ttl.whole_seconds()).unwrap_or(u32::MAX));
+    let cost = step.cost.map(|WholeNumber(cost)| cost);
     let settle = |settlement| Some(Action::Settle { id: step.id.clone()?, settlement });
     match word {
-        None => step.limit.as_ref().map(limit),
+        None => step.limit.as_ref().map(|Object(limit)| action_of_limit(limit)),
         Some(StepKeyword::Hit | StepKeyword::Peek | StepKeyword::Charge | StepKeyword::Refund) => {
-            Some(Action::Ask { operation: operation?, cost: step.cost, idempotency_key: step.idempotency_key.clone() })
+            Some(Action::Ask { operation: operation?, cost, idempotency_key: step.idempotency_key.clone() })
         }
         Some(StepKeyword::Reserve) => Some(Action::Reserve {
             operation: operation?,
-            credits: step.cost.unwrap_or(1),
+            credits: cost.unwrap_or(1),
             ttl_seconds,
             id: step.id.clone(),
         }),
-        Some(StepKeyword::Commit) => settle(Settlement::Commit { cost: step.cost? }),
+        Some(StepKeyword::Commit) => settle(Settlement::Commit { cost: cost? }),
         Some(StepKeyword::Release) => settle(Settlement::Release),
         Some(StepKeyword::Renew) => settle(Settlement::Renew { ttl_seconds }),
     }
 }
 
-fn limit(RawLimit { rule, actor, credits }: &RawLimit) -> Action {
+fn action_of_limit(RawLimit { rule, actor, credits }: &RawLimit) -> Action {
     let (rule, actor) = (rule.clone(), actor.clone());
     match *credits {
-        Some(credits) => Action::SetLimit { rule, actor, credits },
+        Some(WholeNumber(credits)) => Action::SetLimit { rule, actor, credits },
         None => Action::RemoveLimit { rule, actor },
     }
 }

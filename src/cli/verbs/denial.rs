@@ -4,6 +4,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use crate::cli::resp::{RespClient, parts, text};
+use crate::cli::shell::quote;
 use crate::rules::explain::rule_that_may_deny;
 
 /// The default rule in an explanation.
@@ -40,8 +41,7 @@ fn describe(rules: &[&str], pairs: &[String]) -> String {
         [rule] if rule.starts_with(DEFAULT) => {
             let operation: Vec<_> = pairs.iter().map(|pair| quote(pair)).collect();
             format!(
-                "denied by {rule}: no other rule decides about this operation; for the reasons, run: divvy explain \
-                 RULES_FILE {}\n",
+                "denied by {rule}: no other rule answers this operation; to see why, run: divvy explain RULES_FILE {}\n",
                 operation.join(" ")
             )
         }
@@ -49,12 +49,6 @@ fn describe(rules: &[&str], pairs: &[String]) -> String {
         // The explanation lists all rules that had to allow the operation, but does not say which of them denied it.
         rules => format!("denied by one or more of {}\n", rules.join(", ")),
     }
-}
-
-/// Quotes an argument for a shell if necessary.
-fn quote(argument: &str) -> String {
-    let is_plain = |character: char| character.is_ascii_alphanumeric() || "_-./:=@%+,".contains(character);
-    if argument.chars().all(is_plain) { argument.to_owned() } else { format!("'{}'", argument.replace('\'', r"'\''")) }
 }
 
 #[cfg(test)]

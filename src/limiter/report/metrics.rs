@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::answers::Report;
 use crate::algorithm::{ReservationAsk, Resolution};
-use crate::limiter::plan::{Group, Member, Purpose, Request};
+use crate::limiter::plan::{Group, Member, Purpose, Request, Source};
 use crate::metrics::Metrics;
 use crate::store::Action;
 
@@ -88,11 +88,18 @@ impl Report<'_> {
             (_, Purpose::Hit | Purpose::Other) | (Some(Resolution::Different), _) => {}
             (Some(Resolution::Repeated), _) => rule.replays.inc(),
             (_, Purpose::IdempotentHit) => rule.count(allowed, 1),
+            (_, Purpose::Charge | Purpose::Refund) if !self.has_counted_usage(member) => {}
             (_, Purpose::Charge) => rule.charges.inc(),
             (_, Purpose::Refund) => rule.refunds.inc(),
             (Some(Resolution::Done), Purpose::Release) => rule.releases.inc(),
             (_, Purpose::Release) => {}
         }
+    }
+
+    /// Returns whether the member's counter counts a charge or a refund.
+    fn has_counted_usage(self, member: &Member) -> bool {
+        let Source::Entry(entry) = member.source else { return false };
+        self.plan.batch.entry(entry).is_some_and(|entry| entry.action.is_settlement())
     }
 
     fn count_run(self, run: Run) {

@@ -62,7 +62,7 @@ impl Options {
             } else if is(b"CURSOR") && given.cursor.is_none() {
                 given.cursor = Some(text(value)?);
             } else if is(b"COUNT") && given.count.is_none() {
-                given.count = Some(positive(value)?);
+                given.count = Some(usize::try_from(positive("COUNT", value)?).unwrap_or(usize::MAX));
             } else {
                 return Err(unknown());
             }
@@ -76,11 +76,10 @@ pub(super) fn text(argument: &[u8]) -> Result<&str, CommandError> {
     std::str::from_utf8(argument).map_err(|_| CommandError::not_utf8(argument))
 }
 
-fn positive(argument: &[u8]) -> Result<usize, CommandError> {
-    integer(argument)
-        .and_then(|number| usize::try_from(number).ok())
-        .filter(|number| *number > 0)
-        .ok_or(CommandError::NotAnInteger)
+/// Parses a whole number from 1. `what` is the option's name.
+pub(super) fn positive(what: &'static str, value: &[u8]) -> Result<u64, CommandError> {
+    let number = integer(value).and_then(|number| u64::try_from(number).ok()).filter(|number| *number > 0);
+    number.ok_or_else(|| CommandError::not_positive(what, value))
 }
 
 #[cfg(test)]
@@ -120,8 +119,12 @@ mod tests {
         for request in ["DIVVY.COUNTERS a b=c", "DIVVY.COUNTERS a COUNT", "DIVVY.COUNTERS a COUNT 1 COUNT 2"] {
             assert!(parsed(request).unwrap_err().contains("is not an option here"), "{request}");
         }
-        for request in ["DIVVY.COUNTERS a COUNT 0", "DIVVY.COUNTERS a COUNT -1", "DIVVY.COUNTERS a COUNT x"] {
-            assert_eq!(parsed(request).unwrap_err(), "ERR value is not an integer or out of range", "{request}");
+        for count in ["0", "-1", "x"] {
+            let error = parsed(&format!("DIVVY.COUNTERS a COUNT {count}")).unwrap_err();
+            assert!(
+                error.starts_with(&format!("ERR COUNT is '{count}', but must be a whole number from 1 to ")),
+                "{error}"
+            );
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Errors of requests that are not commands: texts that begin with an error code, as in RESP, in Redis's words.
 
 use crate::protocol::resp::Arguments;
+use crate::rules::MAX_CREDIT_LIMIT;
 
 /// Maximum number of bytes of a name, and of all arguments, that an error repeats.
 const MAX_ECHOED: usize = 128;
@@ -52,6 +53,12 @@ pub enum CommandError {
     #[error("ERR COST is '{argument}', but must be a whole number from 0 to {}", i64::MAX)]
     NotACost {
         /// The value, truncated.
+        argument: String,
+    },
+    /// The credits of a limit are negative, or not a number.
+    #[error("ERR the number of credits is '{argument}', but must be a whole number from 0 to {MAX_CREDIT_LIMIT}")]
+    NotCredits {
+        /// The argument, truncated.
         argument: String,
     },
     /// An argument that has to be text is not UTF-8.
@@ -197,6 +204,10 @@ impl CommandError {
 
     pub(super) fn not_a_cost(argument: &[u8]) -> Self {
         Self::NotACost { argument: echo(argument, MAX_ECHOED) }
+    }
+
+    pub(super) fn not_credits(argument: &[u8]) -> Self {
+        Self::NotCredits { argument: echo(argument, MAX_ECHOED) }
     }
 
     pub(super) fn unknown_client_type(name: &[u8]) -> Self {

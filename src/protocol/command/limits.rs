@@ -9,16 +9,21 @@ use crate::protocol::resp::Arguments;
 
 /// Parses `rule actor credits [EX seconds]`.
 pub(super) fn set(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
-    let number = |place| {
-        let number = arguments.get(place).and_then(integer).and_then(|number| u64::try_from(number).ok());
-        number.ok_or(CommandError::NotAnInteger)
-    };
+    let word = |place| arguments.get(place).unwrap_or_default();
     let seconds = match (arguments.get(3), arguments.len()) {
         (None, _) => None,
-        (Some(option), 5) if option.eq_ignore_ascii_case(b"EX") => Some(number(4)?),
+        (Some(option), 5) if option.eq_ignore_ascii_case(b"EX") => {
+            // The limiter refuses 0, and times that are too long.
+            Some(whole(word(4)).ok_or_else(|| CommandError::not_positive("EX", word(4)))?)
+        }
         (Some(option), _) => return Err(CommandError::not_a_limit_option(option)),
     };
-    Ok(Command::SetLimit { of: of(arguments)?, credits: number(2)?, seconds })
+    let credits = whole(word(2)).ok_or_else(|| CommandError::not_credits(word(2)))?;
+    Ok(Command::SetLimit { of: of(arguments)?, credits, seconds })
+}
+
+fn whole(argument: &[u8]) -> Option<u64> {
+    integer(argument).and_then(|number| u64::try_from(number).ok())
 }
 
 /// Parses `rule actor`.
@@ -72,11 +77,11 @@ mod tests {
                 "DIVVY.LIMIT LIST count 5 RULE r CURSOR 7",
                 r#"LimitsAsk { rule: Some("r"), cursor: Some("7"), count: Some(5) }"#.to_owned(),
             ),
-            ("DIVVY.LIMIT SET r a -1", CommandError::NotAnInteger.to_string()),
-            ("DIVVY.LIMIT SET r a 5 EX x", CommandError::NotAnInteger.to_string()),
+            ("DIVVY.LIMIT SET r a -1", CommandError::not_credits(b"-1").to_string()),
+            ("DIVVY.LIMIT SET r a 5 EX x", CommandError::not_positive("EX", b"x").to_string()),
             ("DIVVY.LIMIT SET r a 5 EX", CommandError::not_a_limit_option(b"EX").to_string()),
             ("DIVVY.LIMIT SET r a 5 PX 6", CommandError::not_a_limit_option(b"PX").to_string()),
-            ("DIVVY.LIMIT LIST COUNT 0", CommandError::NotAnInteger.to_string()),
+            ("DIVVY.LIMIT LIST COUNT 0", CommandError::not_positive("COUNT", b"0").to_string()),
         ] {
             assert_eq!(parsed(request), expected, "{request}");
         }

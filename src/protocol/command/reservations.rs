@@ -1,6 +1,7 @@
 //! The arguments of `DIVVY.RESERVE`, `DIVVY.COMMIT`, `DIVVY.RELEASE` and `DIVVY.RENEW`.
 
 use super::ask::ReserveAsk;
+use super::counters::positive;
 use super::error::CommandError;
 use super::integer::integer;
 use super::kinds::Command;
@@ -73,11 +74,6 @@ fn option<'a>(
 /// Parses seconds, and caps them. The limiter refuses the cap as too long, too.
 fn seconds(value: &[u8]) -> Result<u32, CommandError> {
     Ok(u32::try_from(positive("TTL", value)?).unwrap_or(u32::MAX))
-}
-
-fn positive(what: &'static str, value: &[u8]) -> Result<u64, CommandError> {
-    let number = integer(value).and_then(|number| u64::try_from(number).ok()).filter(|number| *number > 0);
-    number.ok_or_else(|| CommandError::not_positive(what, value))
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ use self::api::{Api, HitRoute, guarded};
 pub use self::api::{ApiSettings, DEFAULT_MAX_HITS, InvalidOrigin, WebOrigin, WebOrigins};
 pub(super) use self::error_counts::{ErrorCount, count_error, count_errors};
 pub use self::metrics_path::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
+pub use self::problem::describe_error;
 use self::request_count::count;
 pub use self::transport::bounds::StreamBounds;
 pub(super) use self::transport::bounds::{BodyBounds, bound_body, respond_to_cut};

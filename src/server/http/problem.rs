@@ -106,11 +106,16 @@ fn status(class: ErrorClass) -> StatusCode {
     }
 }
 
+/// Returns the text of an error of the limiter, as clients get it.
+pub fn describe_error(error: &impl LimiterError) -> String {
+    error_text::describe(error, &TERMS)
+}
+
 impl<E: LimiterError> From<E> for Problem {
     fn from(error: E) -> Self {
         let class = error.class();
         let may_pass = class == ErrorClass::StoreFailure;
-        Self { may_pass, ..Self::new(status(class), error_text::describe(&error, &TERMS)) }
+        Self { may_pass, ..Self::new(status(class), describe_error(&error)) }
     }
 }
 

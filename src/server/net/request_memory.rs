@@ -57,8 +57,10 @@ impl RequestMemory {
         bytes <= SMALL || self.fits(weight + limiter.weight_of(bytes, 1))
     }
 
-    /// Waits until a request of this length fits. The holder must have no other requests.
+    /// Lets other tasks run, and waits until a request of this length fits. The holder must have no other requests.
     pub async fn wait_for_request(&mut self, limiter: &Limiter, bytes: usize) {
+        // Without this, large requests in a row would keep the thread from all other connections.
+        tokio::task::yield_now().await;
         self.wait_for(limiter.weight_of(bytes, 1)).await;
     }
 

@@ -29,6 +29,10 @@ use crate::server::net::session::{Cut, NextStep, Output, Session};
 
 /// Maximum number of requests in a batch. Further requests wait in the input.
 const MAX_BATCH: usize = 512;
+/// Bytes of replies to commands that are answered alone, muted ones included, after which other connections have a turn.
+const TURN_BYTES: usize = 64 * 1024;
+/// Bytes that count for such a command in addition to its reply.
+const BYTES_OF_A_COMMAND: usize = 128;
 
 /// The session of one client.
 pub struct RespSession {
@@ -44,6 +48,8 @@ pub struct RespSession {
     last: Option<CommandMatch>,
     tally: RequestTally,
     origin: Origin,
+    /// Counts up to [`TURN_BYTES`].
+    turn: usize,
 }
 
 pooled!(Box<Batch>, |batch| batch.memory());
@@ -67,6 +73,7 @@ impl RespSession {
             last: None,
             tally: RequestTally::default(),
             origin: origin::for_address(peer),
+            turn: 0,
         }
     }
 }
@@ -121,9 +128,11 @@ impl RespSession {
                 return Ok(next);
             }
         }
+        self.turn = 0;
         let next = loop {
             let owed = output.bytes.len() + batch.owed();
             if batch.len() >= MAX_BATCH
+                || self.turn >= TURN_BYTES
                 || owed >= self.shared.limits.max_output
                 || !self.request_memory.fits(batch.weight())
             {
@@ -183,7 +192,7 @@ impl RespSession {
         input: &[u8],
         output: &mut Output<'_>,
     ) -> Result<NextStep, BudgetExceeded> {
-        let Self { shared, decoder, client, request_memory, transaction, last, tally, .. } = self;
+        let Self { shared, decoder, client, request_memory, transaction, last, tally, turn, .. } = self;
         let request = decoder.arguments(input);
         if request.is_empty() {
             return Ok(NextStep::Read);
@@ -269,7 +278,9 @@ impl RespSession {
                     *transaction = None;
                 }
                 let is_heard = command.ends_silence();
-                (answer_alone(shared, batch, client, command, output).await?, is_heard)
+                let next = answer_alone(shared, batch, client, command, output).await?;
+                *turn += output.bytes.len().saturating_sub(start) + BYTES_OF_A_COMMAND;
+                (next, is_heard)
             }
             Err(error) => {
                 if is_exec_with_arguments(&Err(error.clone())) {
@@ -297,7 +308,7 @@ impl RespSession {
         batch: &mut Batch,
         output: &mut Output<'_>,
     ) -> Result<NextStep, BudgetExceeded> {
-        let Self { shared, client, request_memory, tally, executing, .. } = self;
+        let Self { shared, client, request_memory, tally, executing, turn, .. } = self;
         let (limiter, limits) = (&shared.limiter, &shared.limits);
         let is_exec_muted = execution.is_muted;
         batch.pin(execution.policy.clone());
@@ -344,6 +355,7 @@ impl RespSession {
                     batch.settle(limiter, request_memory, output).await?;
                     let start = output.bytes.len();
                     let next = answer_alone(shared, batch, client, command, output).await?;
+                    *turn += output.bytes.len().saturating_sub(start) + BYTES_OF_A_COMMAND;
                     if is_muted {
                         output.bytes.truncate(start);
                     }
@@ -353,6 +365,10 @@ impl RespSession {
                     }
                     if next == NextStep::Close {
                         return Ok(next);
+                    }
+                    if *turn >= TURN_BYTES {
+                        *turn = 0;
+                        tokio::task::yield_now().await;
                     }
                 }
                 Err(error) => {

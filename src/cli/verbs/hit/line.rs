@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use crate::cli::access::{connect, explain_no_answer, tls_hint};
 use crate::cli::pairs::Pair;
@@ -20,6 +20,7 @@ use crate::protocol::line::{ErrorCode, Reply, format_auth, format_hit, is_welcom
 pub fn hit(server: &ServerArgs, operation: &OperationArgs, address: &str) -> anyhow::Result<Verdict> {
     let request = format_hit(operation.pairs().map(Pair::as_strs))?;
     let line = send(server, address, &request)?;
+    ensure!(!is_resp(&line), "{}", resp_port(address, &line));
     match parse_reply(&line).with_context(|| format!("{address} does not speak divvy's line protocol"))? {
         Reply::Error { code, .. } if code == ErrorCode::Unauthenticated.as_str() => {
             bail!("{address} requires a password: set DIVVY_PASSWORD, or give --password")
@@ -27,6 +28,18 @@ pub fn hit(server: &ServerArgs, operation: &OperationArgs, address: &str) -> any
         Reply::Error { code, reason } => bail!("{address} answered with an error: {code}: {reason}"),
         Reply::Verdict { allowed, credit, reset_seconds } => Ok(Verdict { allowed, credit, reset_seconds }),
     }
+}
+
+/// Returns whether an answer is of RESP, whose replies begin with a mark. RESP also reads requests of one line.
+fn is_resp(answer: &str) -> bool {
+    answer.starts_with(['+', '-'])
+}
+
+/// Describes the port of a server that answered over RESP.
+fn resp_port(address: &str, answer: &str) -> String {
+    let name =
+        if answer.contains("DIVVY.") { "is divvy's RESP port" } else { "speaks RESP, as divvy's RESP port does" };
+    format!("{address} {name}: use --server, or the line protocol's port (8321 by default)")
 }
 
 fn send(server: &ServerArgs, address: &str, request: &str) -> anyhow::Result<String> {
@@ -46,6 +59,7 @@ fn send(server: &ServerArgs, address: &str, request: &str) -> anyhow::Result<Str
     };
     if let Some(password) = server.password.password()? {
         let answer = ask(&format_auth(password))?;
+        ensure!(!is_resp(&answer), "{}", resp_port(address, &answer));
         if !is_welcome(&answer) {
             bail!("{address} refused the password: {answer}");
         }

@@ -10,9 +10,12 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_path_to_error::{Path, Segment};
 
-use super::object::Object;
+use crate::json::{self, Object};
 use crate::metrics::Bound;
 use crate::server::http::problem::Problem;
+
+/// U+FEFF in UTF-8. JSON in a message must not begin with it (RFC 8259, section 8.1).
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// Reads a JSON body of at most `max` bytes.
 ///
@@ -86,9 +89,15 @@ pub fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
         Ok(text) => serde_json::from_str(text),
         Err(_) => serde_json::from_slice(body),
     };
-    parsed
-        .map(|Object(value)| value)
-        .map_err(|error| locate::<T>(body).unwrap_or_else(|| problem(&error, String::new())))
+    parsed.map(|Object(value)| value).map_err(|error| {
+        if body.trim_ascii().is_empty() {
+            return Problem::bad_request("the body is empty").at("");
+        }
+        if body.starts_with(BYTE_ORDER_MARK) {
+            return Problem::bad_request("the body begins with a byte order mark: send it without one").at("");
+        }
+        locate::<T>(body).unwrap_or_else(|| problem(&error, String::new()))
+    })
 }
 
 /// Parses the body again to find the position of an error, so that valid bodies do not pay for it. Returns `None` for
@@ -100,7 +109,8 @@ fn locate<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<Problem> {
 }
 
 fn problem(error: &serde_json::Error, pointer: String) -> Problem {
-    Problem::bad_request(error.to_string()).at(pointer)
+    let (message, line, column) = (json::message(error), error.line(), error.column());
+    Problem::bad_request(format!("{message} at line {line} column {column}")).at(pointer)
 }
 
 fn pointer(path: &Path) -> String {
@@ -131,8 +141,10 @@ mod tests {
     #[test]
     fn error_has_its_position() {
         for (body, pointer, detail) in [
-            ("", "#", "EOF"),
-            ("{\"hits\":[]} x", "#", "trailing characters"),
+            ("", "#", "the body is empty"),
+            (" \n", "#", "the body is empty"),
+            ("\u{feff}{\"hits\":[]}", "#", "begins with a byte order mark"),
+            ("{\"hits\":[]} x", "#", "there is more text after the end of the value at line 1 column 13"),
             ("{}", "#", "missing field `hits`"),
             ("{\"hits\":[{\"operation\":{\"a/b~\":1}}]}", "#/hits/0/operation/a~1b~0", "expected a string"),
             (
@@ -143,7 +155,7 @@ mod tests {
             ("{\"hits\":[{\"operation\":{},\"price\":1}]}", "#/hits/0/price", "unknown field `price`"),
             ("{\"hits\":[{\"operation\":[]}]}", "#/hits/0/operation", "expected an object"),
             ("{\"hits\":[{\"cost\":1}]}", "#/hits/0", "missing field `operation`"),
-            ("{\"hits\":{}}", "#/hits", "expected a sequence"),
+            ("{\"hits\":{}}", "#/hits", "expected a list, got an object"),
             ("[[]]", "#", "expected an object"),
             ("{\"hits\":[[{},1]]}", "#/hits/0", "expected an object"),
             ("{\"hits\":[{\"operation\":{\"a\":\"\\ud800\"}}]}", "#/hits/0/operation/a", "hex escape"),

@@ -12,7 +12,7 @@ use super::json::Json;
 use super::query;
 use super::state::Api;
 use crate::clock::ceil_seconds;
-use crate::limiter::counters::{CountersOf, DEFAULT_PAGE, MAX_PAGE, RuleName};
+use crate::limiter::counters::{CountersOf, RuleName};
 use crate::server::changes::Operator;
 use crate::server::http::changes::recorded;
 use crate::server::http::problem::Problem;
@@ -25,7 +25,7 @@ struct CounterQuery {
     rule: String,
     actor: Option<String>,
     cursor: Option<String>,
-    count: Option<usize>,
+    count: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -52,9 +52,11 @@ struct ForgetResponse {
 }
 
 pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
-    let query = parse_query(&uri)?;
+    let query: CounterQuery = query::parse(&uri)?;
+    let count = query::page_size(query.count.as_deref())?;
     let (slot, limiter, scope) = (api.slots.take().await, Arc::clone(&api.limiter), origin::user_scope());
-    let page = slot.run(async move { limiter.counters(query.counters(), &scope).await }).await.map_err(broken)??;
+    let page =
+        slot.run(async move { limiter.counters(query.counters(count), &scope).await }).await.map_err(broken)??;
     let counters = page.counters.into_iter().map(|counter| Counter {
         actor: counter.actor,
         remaining: counter.credit,
@@ -65,9 +67,10 @@ pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Pro
 }
 
 pub async fn forget(State(api): State<Arc<Api>>, operator: Operator, uri: Uri) -> Result<Response, Problem> {
-    let query = parse_query(&uri)?;
+    let query: CounterQuery = query::parse(&uri)?;
+    let count = query::page_size(query.count.as_deref())?;
     let (slot, changes) = (api.slots.take().await, api.changes.clone());
-    let page = slot.run(async move { Ok(changes.forget_counters(&operator, query.counters()).await?) });
+    let page = slot.run(async move { Ok(changes.forget_counters(&operator, query.counters(count)).await?) });
     let page: Result<_, Problem> = page.await.map_err(broken).flatten();
     Ok(recorded(page.map(|page| Json(ForgetResponse { forgotten: page.forgotten, next: page.next }))))
 }
@@ -77,23 +80,13 @@ pub fn broken(error: JoinError) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
-fn parse_query(uri: &Uri) -> Result<CounterQuery, Problem> {
-    let query: CounterQuery = query::parse(uri)?;
-    match query.count {
-        Some(count) if !(1..=MAX_PAGE).contains(&count) => {
-            Err(Problem::bad_request(format!("count is {count}, but must be from 1 to {MAX_PAGE}")))
-        }
-        _ => Ok(query),
-    }
-}
-
 impl CounterQuery {
-    fn counters(&self) -> CountersOf<'_> {
+    fn counters(&self, count: usize) -> CountersOf<'_> {
         CountersOf {
             rule: RuleName::Name(&self.rule),
             actor: self.actor.as_deref(),
             cursor: self.cursor.as_deref(),
-            count: self.count.unwrap_or(DEFAULT_PAGE),
+            count,
         }
     }
 }

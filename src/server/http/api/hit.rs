@@ -14,7 +14,7 @@ use super::body;
 use super::idempotency::{self, IdempotencyKey, mark_replayed};
 use super::operation::Pairs;
 use super::state::Api;
-use super::whole_number::WholeNumber;
+use crate::json::WholeNumber;
 use crate::limiter::{Intent, Payload, PlanBuilder};
 use crate::rules::Operation;
 use crate::server::http::problem::Problem;

@@ -13,9 +13,8 @@ use super::counters::broken;
 use super::json::Json;
 use super::query;
 use super::state::Api;
-use super::whole_number::WholeNumber;
 use crate::clock::ceil_seconds;
-use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
+use crate::json::WholeNumber;
 use crate::limiter::limits::{LimitFilter, ListedLimit};
 use crate::server::changes::Operator;
 use crate::server::http::changes::recorded;
@@ -38,7 +37,7 @@ struct LimitQuery {
     rule: Option<String>,
     actor: Option<String>,
     cursor: Option<String>,
-    count: Option<usize>,
+    count: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -101,10 +100,7 @@ pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Prob
         let limit = api.limiter.limit_of(rule, actor, &origin::user_scope())?;
         return limit.map(|limit| Json(ActorLimit::from(limit)).into_response()).ok_or_else(none);
     }
-    let count = count.unwrap_or(DEFAULT_PAGE);
-    if !(1..=MAX_PAGE).contains(&count) {
-        return Err(Problem::bad_request(format!("count is {count}, but must be from 1 to {MAX_PAGE}")));
-    }
+    let count = query::page_size(count.as_deref())?;
     let (slot, limiter, scope) = (api.slots.take().await, Arc::clone(&api.limiter), origin::user_scope());
     let page = slot.run(async move {
         let of = LimitFilter { rule: rule.as_deref(), actor: actor.as_deref() };

@@ -15,7 +15,6 @@ mod idempotency;
 mod json;
 mod limits;
 mod number;
-mod object;
 mod openapi;
 mod operation;
 mod peek;
@@ -27,7 +26,6 @@ mod settlement;
 mod state;
 mod status;
 mod web_origins;
-mod whole_number;
 
 use std::sync::Arc;
 

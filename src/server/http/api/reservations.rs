@@ -17,8 +17,8 @@ use super::idempotency::IdempotencyKey;
 use super::json::Json;
 use super::operation::Pairs;
 use super::state::Api;
-use super::whole_number::WholeNumber;
 use crate::clock::ceil_seconds;
+use crate::json::WholeNumber;
 use crate::limiter::{
     Applied, BadReservationId, PlanBuilder, Refusal, ReservationId, Reserve, Settlement, lasting_seconds,
 };

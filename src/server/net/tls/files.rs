@@ -38,8 +38,10 @@ pub(super) struct Contents {
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The file cannot be read, or is too large.
-    #[error("cannot read {}: {error}", path.display())]
+    #[error("cannot read {} ({flag}): {error}", path.display())]
     Read {
+        /// The flag that names the file.
+        flag: &'static str,
         /// The file.
         path: PathBuf,
         /// The system's error.
@@ -80,9 +82,9 @@ pub enum TlsError {
 impl Files {
     pub(super) fn read(&self) -> Result<Contents, TlsError> {
         Ok(Contents {
-            certificate: read(&self.certificate)?,
-            key: read(&self.key)?,
-            client_ca: self.client_ca.as_deref().map(read).transpose()?,
+            certificate: read("--tls-cert", &self.certificate)?,
+            key: read("--tls-key", &self.key)?,
+            client_ca: self.client_ca.as_deref().map(|path| read("--tls-client-ca", path)).transpose()?,
         })
     }
 
@@ -114,8 +116,8 @@ impl Files {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    files::read(path, MAX_FILE_BYTES).map_err(|error| TlsError::Read { path: path.to_owned(), error })
+fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    files::read(path, MAX_FILE_BYTES).map_err(|error| TlsError::Read { flag, path: path.to_owned(), error })
 }
 
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {

@@ -1,7 +1,7 @@
 //! A cluster: each call goes to the node that has its key's slot. All calls to a node take one round trip.
 //!
 //! redis-rs has a client for clusters, too. While it looks up the slots, it answers no call, not even for healthy
-//! nodes, and it repeats that for as long as a node is away. Here, a failed node does not affect the others.
+//! nodes, and it repeats that for as long as a node is unreachable. Here, a failed node does not affect the others.
 //!
 //! A call is sent again only if a node reported that it did not carry the call out, or if it was never sent.
 
@@ -25,9 +25,9 @@ use crate::store::redis::wire::{Call, Failure, Reply};
 
 /// Maximum number of redirects of one call. No healthy cluster redirects a call as often.
 const MAX_REDIRECTS: usize = 4;
-/// Minimum time between two look-ups of the slots. While a master is away, every batch wants one.
+/// Minimum time between two look-ups of the slots. While a master is unreachable, every batch wants one.
 const LOOK_UP_PAUSE: Duration = Duration::from_millis(100);
-/// Number of nodes that are asked for the slots at the same time, because some may be away. The first answer is used.
+/// Number of nodes that are asked for the slots at the same time, because some may be unreachable. The first answer is used.
 const NODES_ASKED: usize = 3;
 
 pub struct Cluster {
@@ -40,7 +40,7 @@ pub struct Cluster {
     slots: ArcSwap<SlotMap>,
     /// Locked while the slots are looked up.
     looked_up: tokio::sync::Mutex<Option<LookUp>>,
-    /// The next node to ask for the slots. It advances, so that nodes that are away are not the only ones asked.
+    /// The next node to ask for the slots. It advances, so that nodes that are unreachable are not the only ones asked.
     next_asked: AtomicUsize,
 }
 

@@ -97,7 +97,7 @@ impl Target {
         }
     }
 
-    /// Checks that hits can be answered. In a cluster, one master is enough: while another is away, the other keys can
+    /// Checks that hits can be answered. In a cluster, one master is enough: while another is unreachable, the other keys can
     /// be served.
     pub async fn check(&self, deadline: Instant) -> Result<(), Failure> {
         let shards = self.shards(deadline).await?.list;

@@ -278,7 +278,12 @@ pub fn remove_file(file: &Path) -> io::Result<()> {
 }
 
 fn write_file(path: &Path, name: &str, content: &str) -> io::Result<()> {
-    let mut file = File::create_new(path.join(name))?;
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    // The key for reservation ids is a secret, and no other program reads the other files.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path.join(name))?;
     file.write_all(content.as_bytes())?;
     file.sync_all()?;
     File::open(path)?.sync_all()

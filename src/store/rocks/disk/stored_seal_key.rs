@@ -93,6 +93,15 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
+    #[cfg(unix)]
+    #[test]
+    fn other_users_cannot_read_the_key() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        read(dir.path());
+        assert_eq!(fs::metadata(dir.path().join(FILE)).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
     #[test]
     fn damaged_key_is_replaced_by_a_new_one() {
         let dir = tempfile::tempdir().unwrap();

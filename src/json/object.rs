@@ -1,4 +1,4 @@
-//! JSON objects: no other form of a structure is accepted.
+//! Objects: no other form of a structure is accepted.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! Whole numbers in JSON: costs, credits, seconds.
+//! Whole numbers: costs, credits, seconds.
 
 use std::fmt;
 
