@@ -398,7 +398,8 @@ fn million_counters_are_listed_and_forgotten_in_bounded_memory() {
     listed += lines.count();
     assert!(child.wait().unwrap().success());
     assert_eq!(listed, COUNTERS);
-    assert!(of_client < 32 * MIB, "the client's memory: {} MiB", of_client / MIB);
+    // The program itself takes up to 32 MiB. All counters would take more than 64.
+    assert!(of_client < 48 * MIB, "the client's memory: {} MiB", of_client / MIB);
     // The kernel's peak is exact to a few pages per processor, so it may even decrease.
     let grown = server.peak_resident().saturating_sub(before);
     assert!(grown < 64 * MIB, "the server grew by {} MiB", grown / MIB);
