@@ -58,7 +58,7 @@ mod tests {
             ("DIVVY.STATUS user=a path", "'path' is not an option here; DIVVY.STATUS takes"),
             ("DIVVY.STATUS user=a ACTOR b", "'ACTOR' is not an option here"),
             ("DIVVY.STATUS user=a COUNT 1 path=b", "'path=b' is not an option here"),
-            ("DIVVY.STATUS user=a COUNT 0", "not an integer or out of range"),
+            ("DIVVY.STATUS user=a COUNT 0", "COUNT is '0', but must be a whole number from 1 to"),
             ("DIVVY.STATUS a=1 b=2 c=3", "more than 2 pairs"),
         ] {
             let message = parsed(request).unwrap_err();
