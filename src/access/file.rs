@@ -43,11 +43,17 @@ pub fn load(path: &Path, has_password: bool) -> Result<AccessFile, Report> {
 pub fn parse(text: &str, file: &str, has_password: bool) -> Result<AccessFile, Report> {
     let mut problems = Problems::new(file);
     let mut lines: Vec<(usize, User)> = Vec::new();
+    let mut is_blank = true;
     for (index, line) in text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate() {
         let (number, line) = (index + 1, line.trim());
         if !line.is_empty() && !line.starts_with('#') {
+            is_blank = false;
             lines.extend(parse_line(line, number, &mut problems).map(|user| (number, user)));
         }
+    }
+    if is_blank {
+        // A file that is read while it is being written must not remove all users.
+        problems.file_error("there are no users", "add a line such as `user NAME on #HASH +@hit ~*`");
     }
     find_duplicates(&lines, &mut problems);
     for (number, user) in &lines {

@@ -41,6 +41,14 @@ fn line_is_read_from_left_to_right() {
 }
 
 #[test]
+fn file_without_users_is_a_mistake() {
+    for text in ["", "\n  \n", "# user ann on\n"] {
+        assert_eq!(errors(text).len(), 1);
+        assert!(errors(text)[0].contains("there are no users"), "{:?}", errors(text));
+    }
+}
+
+#[test]
 fn actor_without_labels_is_in_scope_in_all_rules() {
     let actors = users("user a on ~actor:user=ann\nuser b on ~label:api* ~actor:user=a%20b&tenant=x%26y");
     assert_eq!((&actors[0].scope.labels[..], &actors[1].scope.labels[..]), (&["*".into()][..], &["api*".into()][..]));
