@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use divvy::clock::Clock;
 use divvy::config::{self, Format};
-use divvy::limiter::{CounterNames, Limiter, PlanBuilder, Policy, Settlement};
+use divvy::limiter::{CounterNames, Limiter, PlanBuilder, Policy, Scope, Settlement};
 use divvy::metrics::Metrics;
 use divvy::store::{Backend, MemoryStore};
 use libfuzzer_sys::fuzz_target;
@@ -37,7 +37,7 @@ fuzz_target!(|records: &[u8]| {
     let Ok(id) = LIMITER.read_id(text.as_bytes()) else { return };
     assert_eq!(LIMITER.write_id(id.clone()).expect("a known key"), text);
     let mut builder = PlanBuilder::default();
-    LIMITER.begin(&mut builder);
+    LIMITER.begin(&mut builder, &Scope::EVERYTHING);
     builder.settle(&id, Settlement::Renew { ttl_seconds: None });
     builder.settle(&id, Settlement::Commit { cost: 7 });
     builder.settle(&id, Settlement::Release);
