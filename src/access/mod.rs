@@ -7,7 +7,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`category`] | categories of requests |
-//! | [`file`], [`words`], [`warnings`], [`problem`] | the access file, and the mistakes in it |
+//! | [`mod@file`], [`words`], [`warnings`], [`problem`] | the access file, and the mistakes in it |
 //! | [`user`], [`secret`], [`scope_text`] | a user, its hashes, and its scope |
 //! | [`active_user`], [`users`], [`verified`], [`credentials`] | the users in force, and the credentials that they have shown |
 //! | [`tokens`] | tokens for one actor, and the keys that make them |

@@ -43,6 +43,7 @@ pub struct HttpArgs {
     deny_status: StatusCode,
     /// Web pages that may read the status of an actor from a browser, with a token: their origin, such as
     /// https://example.com. Separated by commas, or give the flag several times
+    #[expect(rustdoc::bare_urls, reason = "this is the text of --help")]
     #[arg(long, env = "DIVVY_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
     cors_origin: Vec<WebOrigin>,
 }

@@ -18,7 +18,7 @@ use tokio::task::coop::unconstrained;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::admission::{Admission, ConnectionLimit};
+use super::admission::{Admission, ConnectionBound};
 use super::connection::{self, ConnectionContext};
 use super::listen::BACKLOG;
 use super::memory::BufferMemory;
@@ -201,10 +201,10 @@ impl Acceptor {
         self.connections.spawn_on(serve, worker);
     }
 
-    fn refuse(&self, stream: TcpStream, peer: SocketAddr, full: ConnectionLimit, message: &[u8]) {
+    fn refuse(&self, stream: TcpStream, peer: SocketAddr, full: ConnectionBound, message: &[u8]) {
         let (reached, limit, from) = match full {
-            ConnectionLimit::Total => (Bound::Connections, self.limits.max_connections, ""),
-            ConnectionLimit::Address => {
+            ConnectionBound::Total => (Bound::Connections, self.limits.max_connections, ""),
+            ConnectionBound::Address => {
                 let limit = self.limits.max_connections_per_address.unwrap_or(0);
                 (Bound::ConnectionsPerAddress, limit, " from one address")
             }

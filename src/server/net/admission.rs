@@ -27,9 +27,9 @@ struct OpenConnections {
     addresses: HashMap<IpAddr, usize>,
 }
 
-/// The limit that a refused connection would exceed.
+/// The bound that a refused connection would exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConnectionLimit {
+pub enum ConnectionBound {
     /// The maximum number of open connections.
     Total,
     /// The maximum number from one address.
@@ -44,11 +44,11 @@ impl Admission {
     /// Admits a connection from `peer`.
     ///
     /// # Errors
-    /// The connection would exceed a limit.
-    pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<ConnectionPermit, ConnectionLimit> {
+    /// The connection would exceed a bound.
+    pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<ConnectionPermit, ConnectionBound> {
         let mut open = self.open.lock();
         if open.all >= self.max_open {
-            return Err(ConnectionLimit::Total);
+            return Err(ConnectionBound::Total);
         }
         let address = match self.max_per_address {
             None => None,
@@ -56,7 +56,7 @@ impl Admission {
                 let address = network(peer);
                 let present = open.addresses.get(&address).copied().unwrap_or_default();
                 if present >= most {
-                    return Err(ConnectionLimit::Address);
+                    return Err(ConnectionBound::Address);
                 }
                 open.addresses.insert(address, present + 1);
                 Some(address)
@@ -116,7 +116,7 @@ mod tests {
         let admission = Admission::new(2, None);
         let first = admission.admit(ip("192.0.2.1")).unwrap();
         let _second = admission.admit(ip("192.0.2.1")).unwrap();
-        assert_eq!(admission.admit(ip("192.0.2.2")).unwrap_err(), ConnectionLimit::Total);
+        assert_eq!(admission.admit(ip("192.0.2.2")).unwrap_err(), ConnectionBound::Total);
         drop(first);
         assert!(admission.admit(ip("192.0.2.2")).is_ok());
     }
@@ -125,8 +125,8 @@ mod tests {
     fn each_address_has_its_own_bound() {
         let admission = Admission::new(10, Some(1));
         let first = admission.admit(ip("192.0.2.1")).unwrap();
-        assert_eq!(admission.admit(ip("192.0.2.1")).unwrap_err(), ConnectionLimit::Address);
-        assert_eq!(admission.admit(ip("::ffff:192.0.2.1")).unwrap_err(), ConnectionLimit::Address);
+        assert_eq!(admission.admit(ip("192.0.2.1")).unwrap_err(), ConnectionBound::Address);
+        assert_eq!(admission.admit(ip("::ffff:192.0.2.1")).unwrap_err(), ConnectionBound::Address);
         let _other = admission.admit(ip("192.0.2.2")).unwrap();
         drop(first);
         assert!(admission.admit(ip("192.0.2.1")).is_ok());
@@ -137,7 +137,7 @@ mod tests {
     fn ipv6_network_counts_as_one_address() {
         let admission = Admission::new(10, Some(1));
         let _first = admission.admit(ip("2001:db8:0:1::1")).unwrap();
-        assert_eq!(admission.admit(ip("2001:db8:0:1:ffff::2")).unwrap_err(), ConnectionLimit::Address);
+        assert_eq!(admission.admit(ip("2001:db8:0:1:ffff::2")).unwrap_err(), ConnectionBound::Address);
         assert!(admission.admit(ip("2001:db8:0:2::1")).is_ok());
     }
 }
