@@ -326,7 +326,7 @@ fn pings_during(command: &[&[u8]], count: usize) -> usize {
     })
 }
 
-/// Replies that nobody wants took no room in the output, so nothing made the transaction yield.
+/// Muted replies took no room in the output, so nothing made the transaction yield.
 #[test]
 fn other_connections_have_turns_during_a_transaction_of_muted_commands() {
     let (listed, explained) = (pings_during(&[b"DIVVY.RULES"], 500), pings_during(&[b"DIVVY.EXPLAIN", b"a=300"], 500));

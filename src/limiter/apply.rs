@@ -86,7 +86,7 @@ impl Drop for Applying<'_> {
     }
 }
 
-/// Counts the outcomes of a plan that nobody waits for. Entries without an outcome never reached the store.
+/// Counts the outcomes of a plan whose caller has left. Entries without an outcome never reached the store.
 fn count(plan: Plan, metrics: &Metrics) {
     let failed = applied(plan).report().count(metrics);
     metrics.batches.store_errors.inc_by(failed);
