@@ -153,7 +153,8 @@ fn rights_are_those_when_the_body_has_arrived() {
     ];
     let waiting = requests.map(|(user, method, path, body)| {
         let authorization = basic(user);
-        let headers = [("authorization", &*authorization), ("expect", "100-continue"), ("connection", "close")];
+        let json = ("content-type", "application/json");
+        let headers = [("authorization", &*authorization), json, ("expect", "100-continue"), ("connection", "close")];
         let request = encode(method, path, &headers, body.as_bytes());
         let (head, body) = request.split_at(request.len() - body.len());
         let mut stream = connect(guarded.server.http);
