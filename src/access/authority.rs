@@ -68,6 +68,7 @@ impl Authority {
 
     /// Replaces all users at once. Requests that begin after this see the new ones.
     pub fn replace(&self, users: Users) {
+        let users = users.after(&self.users.load());
         self.users.store(Arc::new(users));
         self.revision.fetch_add(1, Ordering::Release);
     }

@@ -101,13 +101,20 @@ impl Identity {
         self.revision
     }
 
+    /// Takes all rights away.
+    pub fn revoke(&mut self) {
+        (self.rights, self.scope) = (Categories::NONE, Scope::nothing());
+    }
+
     /// Takes over the user's state in this version of the users. Without one, the client has no rights anymore.
     pub(super) fn renew(&mut self, user: Option<&Arc<ActiveUser>>, revision: u64) {
         self.revision = revision;
-        self.rights = user.map_or(Categories::NONE, |user| user.rights());
-        self.scope = user.map_or_else(Scope::nothing, |user| user.compiled_scope().clone());
-        if let Some(user) = user {
-            self.user = Some(Arc::clone(user));
+        match user {
+            Some(user) => {
+                (self.rights, self.scope) = (user.rights(), user.compiled_scope().clone());
+                self.user = Some(Arc::clone(user));
+            }
+            None => self.revoke(),
         }
     }
 }

@@ -47,6 +47,17 @@ impl Users {
         Ok(Self { by_name, by_digest, by_certificate, decoys, verified: Verified::new() })
     }
 
+    /// Takes over the verified credentials of an earlier version that users still have. So a new file makes nobody compute
+    /// argon2id again.
+    #[must_use]
+    pub fn after(mut self, earlier: &Self) -> Self {
+        self.verified = earlier.verified.filtered(|login| {
+            let user = Arc::clone(self.still(&login.user.name, &login.credential)?);
+            Some(Login { user, credential: login.credential.clone() })
+        });
+        self
+    }
+
     /// Returns the user with this name, even if it is off.
     pub fn user(&self, name: &[u8]) -> Option<&Arc<ActiveUser>> {
         self.by_name.get(std::str::from_utf8(name).ok()?)

@@ -23,7 +23,7 @@ pub struct Login {
 }
 
 /// Verified credentials, by a keyed hash of 128 bits: memory contains no password, and no hash that a client can
-/// compute. They belong to one version of the file.
+/// compute. They belong to one version of the users.
 pub struct Verified {
     /// `None` if the system had no random bytes. Nothing is remembered then.
     key: Option<[u8; KEY_BYTES]>,
@@ -38,6 +38,13 @@ impl Verified {
             tracing::error!(%error, "no random bytes: each login is verified again");
         }
         Self { key: filled.is_ok().then_some(key), logins: RwLock::default() }
+    }
+
+    /// Returns those logins that `still` finds, as it finds them.
+    pub fn filtered(&self, still: impl Fn(&Login) -> Option<Login>) -> Self {
+        let logins = self.logins.read();
+        let kept = logins.iter().filter_map(|(key, login)| Some((*key, still(login)?))).collect();
+        Self { key: self.key, logins: RwLock::new(kept) }
     }
 
     /// Returns the login with these credentials, if they were verified before.

@@ -1,12 +1,13 @@
 //! Changes of the access file while it is in force.
 
+use std::io::{Read, Write};
 use std::thread;
 
 use divvy::access::Category;
 
 use super::{Guarded, basic, line, only, password};
 use crate::support::http::{HttpClient, encode};
-use crate::support::{LineClient, RespClient, divvy};
+use crate::support::{LineClient, RespClient, RulesFile, connect, divvy};
 
 const IN_FORCE: &str = "the new users are in force";
 const NOT_LOADED: &str = "not loaded; the previous users stay in force";
@@ -136,4 +137,42 @@ fn server_does_not_start_with_a_mistake_in_the_file() {
         let message = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && message.contains(what), "{message}");
     }
+}
+
+/// The rights of a request over HTTP were those at its head, however late its body came.
+#[test]
+fn rights_are_those_when_the_body_has_arrived() {
+    let rules = RulesFile::ini(
+        "[user=*]\ncreditLimit = 10\nper = 1m\nactorField = user\nlabel = user\n[default]\ncreditLimit = 0\n",
+    );
+    let users = line("app", "+@hit ~*") + &line("ops", "+@all ~*");
+    let guarded = Guarded::with_rules(rules.path(), &users, &[]);
+    let requests = [
+        ("app", "POST", "/v1/charge", r#"{"operation": {"user": "ann"}, "cost": 5}"#),
+        ("ops", "PUT", "/v1/limits?rule=user&actor=ann", r#"{"credits": 7}"#),
+    ];
+    let waiting = requests.map(|(user, method, path, body)| {
+        let authorization = basic(user);
+        let json = ("content-type", "application/json");
+        let headers = [("authorization", &*authorization), json, ("expect", "100-continue"), ("connection", "close")];
+        let request = encode(method, path, &headers, body.as_bytes());
+        let (head, body) = request.split_at(request.len() - body.len());
+        let mut stream = connect(guarded.server.http);
+        stream.write_all(head).unwrap();
+        // The server asks for the body once it has admitted the request.
+        let mut reply = [0; 25];
+        stream.read_exact(&mut reply).unwrap();
+        assert_eq!(reply.as_slice(), b"HTTP/1.1 100 Continue\r\n\r\n");
+        (stream, body.to_vec())
+    });
+    guarded.reload(&(line("app", "+@read ~*") + &line("other", "+@all ~*")), IN_FORCE, 1);
+    for (mut stream, body) in waiting {
+        stream.write_all(&body).unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        assert!(response.starts_with("HTTP/1.1 403 "), "{response}");
+    }
+    let mut other = guarded.resp("other");
+    assert_eq!(other.command("DIVVY.PEEK user=ann"), "[1 10 0]");
+    assert_eq!(other.command("DIVVY.LIMIT LIST"), "[0 []]");
 }

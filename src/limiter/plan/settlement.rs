@@ -16,9 +16,10 @@ impl PlanBuilder {
     pub fn settle(&mut self, id: &ReservationId, settlement: Settlement) {
         let policy = self.plan.policy.take();
         let request = match (&policy, self.check_renewal(id, settlement)) {
+            // This comes first, because other refusals depend on the reservation.
+            (Some(policy), _) if !self.is_in_scope(policy, id) => Request::Refused(Refusal::OutOfScope),
             (_, Err(refusal)) => Request::Refused(refusal),
             (None, Ok(())) => Request::Refused(Refusal::NoRules),
-            (Some(policy), Ok(())) if !self.is_in_scope(policy, id) => Request::Refused(Refusal::OutOfScope),
             (Some(policy), Ok(())) => self.settle_records(policy, id, settlement),
         };
         self.plan.policy = policy;

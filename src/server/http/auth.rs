@@ -72,7 +72,7 @@ pub async fn admit(
     let identity = known.ok_or(Refusal::Unauthenticated)?;
     let may = identity.may(category);
     // The audit log needs the name of a refused client, too.
-    origin::identify(identity);
+    origin::identify(identity, guard.authority(), category);
     may.map_err(|forbidden| {
         guard.count_forbidden();
         Refusal::Forbidden(forbidden)
@@ -88,7 +88,7 @@ pub fn lets_in(guard: Option<&Guard>, headers: &HeaderMap, category: Category) -
         authorization => authorization.given().and_then(|given| guard.authority().recall(&given)),
     };
     let Some(identity) = identity.filter(|identity| identity.may(category).is_ok()) else { return false };
-    origin::identify(identity);
+    origin::identify(identity, guard.authority(), category);
     true
 }
 

@@ -29,6 +29,14 @@ impl<S: Sync> FromRequestParts<S> for Operator {
     }
 }
 
+impl Operator {
+    /// Returns the operator with the rights that its user has now. Call it right before the change.
+    #[must_use]
+    pub fn up_to_date(self) -> Self {
+        Self { scope: origin::user_scope(), ..self }
+    }
+}
+
 fn caller(extensions: &Extensions, is_admitted: bool) -> Caller {
     let peer = extensions.get().map(|ConnectInfo(peer)| *peer);
     let caller = Caller::client(FRONT, peer, is_admitted.then(origin::caller_name).flatten());

@@ -32,7 +32,7 @@ impl Guard {
     }
 
     /// Returns the authority.
-    pub fn authority(&self) -> &Authority {
+    pub fn authority(&self) -> &Arc<Authority> {
         &self.authority
     }
 
@@ -96,13 +96,15 @@ pub struct Gate {
     /// Name in the client's certificate.
     certificate: Option<Arc<str>>,
     identity: Identity,
+    /// Whether the client has sent credentials. They count instead of the certificate until the gate is reset.
+    has_logged_in: bool,
 }
 
 impl Gate {
     /// Creates a gate for a connection from `peer`. It is open if there is no `guard`, or if the certificate is that of
     /// a user.
     pub fn new(guard: Option<Arc<Guard>>, peer: SocketAddr, certificate: Option<Arc<str>>) -> Self {
-        let mut gate = Self { guard, peer, certificate, identity: Identity::OPEN };
+        let mut gate = Self { guard, peer, certificate, identity: Identity::OPEN, has_logged_in: false };
         gate.reset();
         gate
     }
@@ -113,6 +115,7 @@ impl Gate {
         if let Some(guard) = &self.guard
             && guard.authority.refresh(&mut self.identity)
             && !self.identity.is_admitted()
+            && !self.has_logged_in
         {
             // The certificate may belong to a new user.
             self.reset();
@@ -156,6 +159,7 @@ impl Gate {
         match Box::pin(guard.log_in(given, Some(self.peer))).await {
             Some(identity) => {
                 self.identity = identity;
+                self.has_logged_in = true;
                 true
             }
             None => false,
@@ -164,6 +168,7 @@ impl Gate {
 
     /// Restores the state of a new connection.
     pub fn reset(&mut self) {
+        self.has_logged_in = false;
         self.identity = match &self.guard {
             None => Identity::OPEN,
             Some(guard) => {
@@ -199,5 +204,23 @@ mod tests {
         assert!(!gate.is_open());
         assert!(Gate::new(None, peer, None).is_open());
         assert_eq!(wrong.get(), 2);
+    }
+
+    #[tokio::test]
+    async fn lost_login_is_not_replaced_by_the_certificate() {
+        let users = |file: &str| Users::new(crate::access::parse(file, "users.acl", false).unwrap().users).unwrap();
+        let up = "user up on cert:up +@all ~*\n";
+        let app = format!("user app on {} +@hit ~*\n", crate::access::Digest::of(b"secret").to_word());
+        let metrics = metrics::Metrics::new();
+        let authority = Authority::new(users(&(up.to_owned() + &app)), metrics.access.password_hashes.clone());
+        let guard = Arc::new(Guard::new(Arc::new(authority), "resp", true, &metrics.access));
+        let mut gate = Gate::new(Some(Arc::clone(&guard)), SocketAddr::from(([127, 0, 0, 1], 1)), Some("up".into()));
+        assert_eq!(gate.identity().name(), Some("up"));
+        assert!(gate.open(&Given::User { name: b"app", password: b"secret" }).await);
+        guard.authority().replace(users(up));
+        gate.refresh();
+        assert!(!gate.is_open(), "{:?}", gate.identity());
+        gate.reset();
+        assert_eq!(gate.identity().name(), Some("up"));
     }
 }

@@ -3,13 +3,13 @@
 //!
 //! A future that answers a request over HTTP or gRPC runs in the [`scope`] of its connection.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::admission::network;
-use crate::access::Identity;
+use crate::access::{Authority, Category, Identity};
 use crate::limiter::{Limiter, Origin, PlanBuilder, Scope};
 use crate::server::changes;
 
@@ -18,8 +18,30 @@ struct RequestOrigin {
     address: Origin,
     /// Name in the client's certificate.
     certificate: Option<Arc<str>>,
+    client: RefCell<Client>,
+}
+
+/// The client of a request, and the check that the request passed.
+struct Client {
+    identity: Identity,
     /// Set when the request passes a guard.
-    identity: RefCell<Identity>,
+    passed: Option<(Arc<Authority>, Category)>,
+}
+
+impl RequestOrigin {
+    /// Returns the client with the rights that its user has now. The request may have waited for its body, or for other
+    /// requests, since it passed its guard.
+    fn client(&self) -> RefMut<'_, Client> {
+        let mut client = self.client.borrow_mut();
+        let Client { identity, passed } = &mut *client;
+        if let Some((authority, category)) = passed
+            && authority.refresh(identity)
+            && identity.may(*category).is_err()
+        {
+            identity.revoke();
+        }
+        client
+    }
 }
 
 tokio::task_local! {
@@ -41,7 +63,8 @@ pub fn scope<F: Future>(
     certificate: Option<Arc<str>>,
     answering: F,
 ) -> impl Future<Output = F::Output> {
-    let origin = RequestOrigin { address: for_address(peer), certificate, identity: RefCell::new(Identity::OPEN) };
+    let client = RefCell::new(Client { identity: Identity::OPEN, passed: None });
+    let origin = RequestOrigin { address: for_address(peer), certificate, client };
     ORIGIN.scope(origin, answering)
 }
 
@@ -50,30 +73,31 @@ pub fn certificate() -> Option<Arc<str>> {
     ORIGIN.try_with(|origin| origin.certificate.clone()).ok().flatten()
 }
 
-/// Sets the identity of the client in scope.
-pub fn identify(identity: Identity) {
-    let _ = ORIGIN.try_with(|origin| origin.identity.replace(identity));
+/// Sets the identity of the client in scope, whose request needs this category.
+pub fn identify(identity: Identity, authority: &Arc<Authority>, category: Category) {
+    let client = Client { identity, passed: Some((Arc::clone(authority), category)) };
+    let _ = ORIGIN.try_with(|origin| origin.client.replace(client));
 }
 
 /// Returns the name of the client in scope for the audit log. See [`caller_name`](changes::caller_name).
 pub fn caller_name() -> Option<Arc<str>> {
-    ORIGIN.try_with(|origin| changes::caller_name(&origin.identity.borrow())).ok().flatten()
+    ORIGIN.try_with(|origin| changes::caller_name(&origin.client.borrow().identity)).ok().flatten()
 }
 
 /// Returns whether the client in scope has a token for one actor.
 pub fn has_actor_token() -> bool {
-    ORIGIN.try_with(|origin| origin.identity.borrow().has_actor_token()).unwrap_or(false)
+    ORIGIN.try_with(|origin| origin.client.borrow().identity.has_actor_token()).unwrap_or(false)
 }
 
-/// Returns the rules and the actor that the client in scope may use.
+/// Returns the rules and the actor that the client in scope may use now. Call it right before they are used.
 pub fn user_scope() -> Scope {
-    ORIGIN.try_with(|origin| origin.identity.borrow().scope().clone()).unwrap_or_else(|_| Scope::nothing())
+    ORIGIN.try_with(|origin| origin.client().identity.scope().clone()).unwrap_or_else(|_| Scope::nothing())
 }
 
 /// Begins a plan for the client in scope, within the scope of its user. See [`Limiter::begin`].
 pub fn begin(limiter: &Limiter, builder: &mut PlanBuilder) {
     let begun = ORIGIN.try_with(|origin| {
-        limiter.begin(builder, origin.identity.borrow().scope());
+        limiter.begin(builder, origin.client().identity.scope());
         builder.set_origin(Some(origin.address));
     });
     if begun.is_err() {

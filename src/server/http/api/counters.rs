@@ -70,6 +70,7 @@ pub async fn forget(State(api): State<Arc<Api>>, operator: Operator, uri: Uri) -
     let query: CounterQuery = query::parse(&uri)?;
     let count = query::page_size(query.count.as_deref())?;
     let (slot, changes) = (api.slots.take().await, api.changes.clone());
+    let operator = operator.up_to_date();
     let page = slot.run(async move { Ok(changes.forget_counters(&operator, query.counters(count)).await?) });
     let page: Result<_, Problem> = page.await.map_err(broken).flatten();
     Ok(recorded(page.map(|page| Json(ForgetResponse { forgotten: page.forgotten, next: page.next }))))

@@ -85,6 +85,7 @@ pub async fn set(State(api): State<Arc<Api>>, operator: Operator, request: Reque
     let NewLimit { credits: WholeNumber(credits), expires_in } = body::parse(&body)?;
     let (slot, limiter, changes) = (api.slots.take().await, Arc::clone(&api.limiter), api.changes.clone());
     let lasts = expires_in.map(|WholeNumber(seconds)| Duration::from_secs(seconds));
+    let operator = operator.up_to_date();
     let limit = slot.run(async move {
         changes.set_limit(&operator, &of.rule, &of.actor, credits, lasts).await?;
         // Another client may have removed it since.
@@ -114,6 +115,7 @@ pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Prob
 pub async fn remove(State(api): State<Arc<Api>>, operator: Operator, uri: Uri) -> Result<Response, Problem> {
     let of: LimitTarget = query::parse(&uri)?;
     let (slot, changes) = (api.slots.take().await, api.changes.clone());
+    let operator = operator.up_to_date();
     let removed = slot.run(async move { Ok(changes.remove_limit(&operator, &of.rule, &of.actor).await?) });
     let removed: Result<_, Problem> = removed.await.map_err(broken).flatten();
     Ok(recorded(removed.map(|removed| Json(RemoveResponse { removed }))))
