@@ -103,7 +103,8 @@ impl Bucket {
     }
 
     /// Appends the key of the bucket that `operation` takes from. Returns the actor's limit: see [`Bucket::limit_of`].
-    #[inline]
+    // Inlined, because it runs for each rule of each hit.
+    #[inline(always)]
     pub fn write_key(&self, operation: &Operation, now: Timestamp, out: &mut Vec<u8>) -> Option<Limit> {
         out.extend_from_slice(self.prefix.as_bytes());
         let start = out.len();
@@ -112,7 +113,7 @@ impl Bucket {
     }
 
     /// Returns the actor's limit at `now`. `None` if it may take nothing.
-    // Inlined, because it runs for each rule of each hit.
+    // Inlined for the same reason.
     #[inline(always)]
     pub fn limit_of(&self, actor: &[u8], now: Timestamp) -> Option<Limit> {
         match self.own_quota(actor, now) {

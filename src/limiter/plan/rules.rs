@@ -267,7 +267,7 @@ impl Context<'_> {
     fn write_key(&self, bucket: &Bucket, action: Action, key: &mut Vec<u8>) -> Option<Limit> {
         match bucket.write_key(self.operation, self.now, key) {
             // Usage counts, and can be forgotten, even if the actor may take nothing more.
-            None if action == Action::Forget || action.is_settlement() => Some(bucket.limit_at(self.now)),
+            None if matches!(action, Action::Forget) || action.is_settlement() => Some(bucket.limit_at(self.now)),
             limit => limit,
         }
     }
