@@ -8,7 +8,7 @@ use crate::access::tokens::TokenGrant;
 use crate::metrics::Metrics;
 
 fn users(text: &str) -> Users {
-    Users::new(parse(text, "users.acl", false).unwrap().users).unwrap()
+    Users::new(parse(text, "users.acl", None).unwrap().users).unwrap()
 }
 
 fn authority(text: &str) -> Authority {

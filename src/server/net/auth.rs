@@ -208,7 +208,7 @@ mod tests {
 
     #[tokio::test]
     async fn lost_login_is_not_replaced_by_the_certificate() {
-        let users = |file: &str| Users::new(crate::access::parse(file, "users.acl", false).unwrap().users).unwrap();
+        let users = |file: &str| Users::new(crate::access::parse(file, "users.acl", None).unwrap().users).unwrap();
         let up = "user up on cert:up +@all ~*\n";
         let app = format!("user app on {} +@hit ~*\n", crate::access::Digest::of(b"secret").to_word());
         let metrics = metrics::Metrics::new();
