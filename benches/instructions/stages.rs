@@ -80,7 +80,7 @@ fn resp(hits: u64) {
 /// Brings a user's rights up to date, and checks them.
 fn rights(hits: u64) {
     let users =
-        access::parse("user app on cert:app -@all +@hit ~label:*", "users.acl", false).expect("a valid file").users;
+        access::parse("user app on cert:app -@all +@hit ~label:*", "users.acl", None).expect("a valid file").users;
     let authority =
         Authority::new(Users::new(users).expect("random bytes"), Metrics::new().access.password_hashes.clone());
     let mut identity = authority.by_certificate(&"app".into()).expect("a user");

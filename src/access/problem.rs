@@ -62,6 +62,11 @@ impl Problems {
         self.report.errors.push(problem);
     }
 
+    /// Returns whether the line has an error.
+    pub fn has_error(&self, line: usize) -> bool {
+        self.report.errors.iter().any(|problem| problem.line == Some(line))
+    }
+
     /// Adds an error of the file as a whole.
     pub fn file_error(&mut self, what: impl Into<String>, fix: impl Into<String>) {
         let problem = Problem { line: None, ..self.problem(0, what.into(), fix.into()) };

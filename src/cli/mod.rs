@@ -26,6 +26,7 @@ mod output_file;
 mod pairs;
 mod printable;
 mod progress;
+mod public_file;
 mod resp;
 mod restore;
 mod rules_file;

@@ -336,6 +336,7 @@ impl RespSession {
             }
             let command = found.and_then(|found| Command::parse_as(found, request));
             tally.count(counts::kind(request, row, &command));
+            let mut after = NextStep::Read;
             match command.and_then(|command| {
                 batch.push(command, limiter, client.scope(), limits.max_pairs, client.version, is_muted)
             }) {
@@ -346,9 +347,9 @@ impl RespSession {
                         // The requests before it belong to another user.
                         batch.settle(limiter, request_memory, output).await?;
                     }
+                    let login = client.log_in(&command, output.client_left()).await;
                     let mut text = Vec::new();
-                    // No command that can be queued ends the connection.
-                    answer_client(shared, client, command, &mut text).await;
+                    after = answer_client(shared, client, command, login, &mut text);
                     batch.push_text(is_muted, |texts| texts.append(&mut text));
                 }
                 Ok(Some(command)) => {
@@ -375,10 +376,10 @@ impl RespSession {
                     batch.push_text(is_muted, |texts| write_error(shared, client, request, error, texts));
                 }
             }
-            if batch.has_long_replies(limits.max_output) {
+            if after != NextStep::Read || batch.has_long_replies(limits.max_output) {
                 batch.settle(limiter, request_memory, output).await?;
                 *executing = Some(execution);
-                return Ok(NextStep::Continue);
+                return Ok(if after == NextStep::Close { after } else { NextStep::Continue });
             }
             if !request_memory.fits(batch.weight()) {
                 batch.settle(limiter, request_memory, output).await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::acl;
 use super::batch::Batch;
-use super::client::Client;
+use super::client::{Client, Login};
 use super::error::write_limiter_error;
 use super::info::RespState;
 use super::{counts, large};
@@ -15,15 +15,17 @@ use crate::protocol::resp::ReplyWriter;
 use crate::server::net::memory::BudgetExceeded;
 use crate::server::net::session::{NextStep, Output};
 
-/// Answers a command about the connection, and counts the reply if it is an error.
-pub async fn answer_client(
+/// Answers a command about the connection, and counts the reply if it is an error. `login` is the result of
+/// [`Client::log_in`].
+pub fn answer_client(
     shared: &RespState,
     client: &mut Client,
     command: Command<'_>,
+    login: Login,
     output: &mut Vec<u8>,
 ) -> NextStep {
     let start = output.len();
-    let next = client.answer(command, output).await;
+    let next = client.answer(command, login, output);
     counts::count_error_reply(&shared.limiter.metrics().errors, output, start);
     next
 }
@@ -40,7 +42,8 @@ pub async fn answer_alone(
     output: &mut Output<'_>,
 ) -> Result<NextStep, BudgetExceeded> {
     if command.is_about_connection() {
-        return Ok(answer_client(shared, client, command, output.bytes).await);
+        let login = client.log_in(&command, output.client_left()).await;
+        return Ok(answer_client(shared, client, command, login, output.bytes));
     }
     let start = output.bytes.len();
     let mut reply = ReplyWriter::new(output.bytes, client.version);

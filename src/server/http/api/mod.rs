@@ -38,7 +38,7 @@ pub use self::hit_route::HitRoute;
 pub use self::state::{Api, ApiSettings, DEFAULT_MAX_HITS};
 pub use self::web_origins::{InvalidOrigin, WebOrigin, WebOrigins};
 use super::auth::check as check_access;
-use super::changes::record_refusals;
+use super::changes::{Refusals, record_refusals};
 use super::problem::wrong_method;
 use super::request_count::count;
 use crate::access::Category;
@@ -118,7 +118,8 @@ pub fn router(api: Arc<Api>, access: &Access) -> Router {
         })
     };
     // Outside the check of the category, so that it sees refused requests.
-    let refusals = from_fn_with_state(Arc::clone(api.changes.audit()), record_refusals);
+    let refusals = Refusals { audit: Arc::clone(api.changes.audit()), has_guard: access.http.is_some() };
+    let refusals = from_fn_with_state(refusals, record_refusals);
     let operators = add(Router::new(), operator_routes(), access.http.as_ref()).route_layer(refusals);
     let router = add(Router::new(), public_routes(), None);
     let router = add(router, hit_routes(), access.hit.as_ref());
