@@ -3,6 +3,7 @@
 mod audited;
 mod categories;
 mod command_line;
+mod gateways;
 mod http2;
 mod logins;
 mod pipelines;
