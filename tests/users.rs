@@ -4,11 +4,12 @@ mod audited;
 mod categories;
 mod command_line;
 mod gateways;
-mod http2;
+pub mod http2;
 mod logins;
 mod pipelines;
 mod random;
 mod reload;
+mod revocation;
 mod scopes;
 
 use std::path::PathBuf;
