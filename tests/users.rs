@@ -2,6 +2,7 @@
 
 mod audited;
 mod categories;
+mod certificates;
 mod command_line;
 mod gateways;
 pub mod http2;
