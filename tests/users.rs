@@ -2,12 +2,16 @@
 
 mod audited;
 mod categories;
+mod certificates;
 mod command_line;
-mod http2;
+mod gateways;
+mod header_tricks;
+pub mod http2;
 mod logins;
 mod pipelines;
 mod random;
 mod reload;
+mod revocation;
 mod scopes;
 
 use std::path::PathBuf;

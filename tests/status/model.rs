@@ -1,5 +1,6 @@
-//! The status of actors compared with a model, on every store and under load. Threads hit, charge, refund, reserve, settle and
-//! reset counters of every kind, and change limits, each for actors of its own. All of them also use one actor together.
+//! The status of actors compared with a model, on every store and under load. Threads hit, charge, refund, reserve, renew,
+//! settle, reset and forget counters of every kind, and change limits, each for actors of its own. All of them also use one
+//! actor together.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -18,7 +19,8 @@ const CREDITS: u64 = 30;
 /// Credits of the actor that all threads use.
 const MANY: u64 = 1_000_000;
 const THREADS: u64 = 4;
-const USERS: u64 = 3;
+/// Actors of a thread.
+const USERS: u64 = 8;
 const ARGS: [&str; 2] = ["--max-reservation-ttl", "3600"];
 
 /// The rules by the values of `by` that they match, configured so that no credit comes back during a test.
@@ -98,7 +100,7 @@ impl Actor {
         let operation = format!("by={by} user={name}");
         let cost = rng.random_range(1..12_u64);
         let mut ask = |command: String| client.command(&command);
-        match rng.random_range(0..20) {
+        match rng.random_range(0..22) {
             0..2 => {
                 let credits = rng.random_range(0..2 * CREDITS);
                 assert_eq!(ask(format!("DIVVY.LIMIT SET {label} {name} {credits}")), "OK");
@@ -115,6 +117,12 @@ impl Actor {
                         (counter.used, counter.held) = (0, BTreeMap::new());
                     }
                 }
+            }
+            20 => {
+                let counter = &mut counters[index];
+                let reply = ask(format!("DIVVY.FORGET {label} ACTOR {name}"));
+                assert!(["[0 0]", "[0 1]"].contains(&reply.as_str()), "{label} {counter:?}: {reply}");
+                (counter.used, counter.held) = (0, BTreeMap::new());
             }
             _ if by == "stack" => {
                 let [watched, first, second] = &mut counters[index_of("watched")..] else { panic!("three rules") };
@@ -153,6 +161,10 @@ impl Actor {
                     counter.held.insert(id.to_owned(), cost);
                 }
             }
+            21 => {
+                let Some(id) = counters[index].held.keys().next() else { return };
+                assert_ne!(ask(format!("DIVVY.RENEW {id} TTL 3600")), "0", "{label}");
+            }
             kind => {
                 let counter = &mut counters[index];
                 let Some((id, _)) = counter.held.pop_first() else { return };
@@ -167,18 +179,30 @@ impl Actor {
         }
     }
 
-    /// Compares the actor's status with the model, over RESP or HTTP.
-    fn check(&self, server: &Server, client: &mut RespClient, is_resp: bool) {
+    /// Compares the actor's status with the model, over RESP, over HTTP, or over HTTP page by page.
+    fn check(&self, server: &Server, client: &mut RespClient, way: u64) {
         let labels = RULES.map(|(_, label, _)| label);
         let expected: Vec<_> =
             self.counters.iter().zip(labels).filter_map(|(counter, label)| counter.status(label)).collect();
-        let shown = if is_resp {
-            read_reply(&client.command(&format!("DIVVY.STATUS user={}", self.name)))
-        } else {
-            page(server, &format!("user={}", self.name))["rules"].as_array().unwrap().clone()
+        let actor = format!("user={}", self.name);
+        let shown = match way % 3 {
+            0 => read_reply(&client.command(&format!("DIVVY.STATUS {actor}"))),
+            1 => page(server, &actor)["rules"].as_array().unwrap().clone(),
+            _ => rules_on_pages(server, &actor),
         };
         let shown: Vec<_> = shown.into_iter().map(without_reset).collect();
         assert_eq!(shown, expected, "{}: {:?}", self.name, self.counters);
+    }
+}
+
+/// Returns the rules of all pages, which have five at most.
+fn rules_on_pages(server: &Server, actor: &str) -> Vec<Value> {
+    let (mut rules, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = page(server, &format!("{actor}&count=5{cursor}"));
+        rules.extend_from_slice(page["rules"].as_array().unwrap());
+        let Some(next) = page["next"].as_str() else { return rules };
+        cursor = format!("&cursor={next}");
     }
 }
 
@@ -237,7 +261,10 @@ impl Shared {
         for asked in 0.. {
             let is_done = self.is_done.load(SeqCst);
             let least = self.answered.load(SeqCst);
-            let rules = read_reply(&client.command("DIVVY.STATUS user=all"));
+            let rules = match asked % 2 {
+                0 => read_reply(&client.command("DIVVY.STATUS user=all")),
+                _ => page(server, "user=all")["rules"].as_array().unwrap().clone(),
+            };
             let most = self.sent.load(SeqCst);
             let number = |name: &str| rules[0][name].as_u64().unwrap();
             let (used, reserved) = (number("used"), number("reserved"));
@@ -268,7 +295,7 @@ fn run(store: &str, server: &Server) -> Vec<Actor> {
             actor.step(&mut client, &mut rng);
             shared.step(&mut client, &mut rng);
             if step % 3 == 0 {
-                actor.check(server, &mut client, step % 2 == 0);
+                actor.check(server, &mut client, step / 3);
             }
         }
         actors
@@ -288,8 +315,8 @@ fn run(store: &str, server: &Server) -> Vec<Actor> {
 /// Compares all actors with their models.
 fn check_all(server: &Server, actors: &[Actor]) {
     let mut client = RespClient::connect(server.resp);
-    for (number, actor) in actors.iter().enumerate() {
-        actor.check(server, &mut client, number % 2 == 0);
+    for (number, actor) in (0..).zip(actors) {
+        actor.check(server, &mut client, number);
     }
 }
 

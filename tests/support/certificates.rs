@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair, SanType};
 use tempfile::TempDir;
 
 /// A directory of PEM files: two independent authorities, a server certificate from the first one, and a client
@@ -39,10 +39,25 @@ impl Certificates {
         self.issue_from(&self.authority, name)
     }
 
+    /// Creates FILE.pem and FILE.key with these names only.
+    pub fn issue_named(&self, file: &str, common_name: Option<&str>, alternatives: Vec<SanType>) {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        if let Some(name) = common_name {
+            params.distinguished_name.push(DnType::CommonName, name);
+        }
+        params.subject_alt_names = alternatives;
+        self.sign(&self.authority, file, params);
+    }
+
     fn issue_from(&self, authority: &CertifiedIssuer<'static, KeyPair>, name: &str) -> Vec<u8> {
-        let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
+        self.sign(authority, name, params)
+    }
+
+    fn sign(&self, authority: &CertifiedIssuer<'static, KeyPair>, name: &str, params: CertificateParams) -> Vec<u8> {
+        let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, authority).unwrap();
         self.write(&format!("{name}.key"), &key.serialize_pem());
         self.write(&format!("{name}.pem"), &certificate.pem());

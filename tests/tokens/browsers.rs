@@ -1,6 +1,10 @@
 //! Web pages of other origins: preflight requests, and the headers that let a page read an answer.
 
+use serde_json::Value;
+
 use super::Guarded;
+use crate::support::browser::browse;
+use crate::support::gateway::application;
 
 const PAGE: &str = "https://app.example";
 const STATUS: &str = "/v1/status?user=ann";
@@ -76,4 +80,31 @@ fn without_origins_there_are_no_headers() {
     assert_eq!((answer.status, answer.header(ALLOWED)), (405, None), "{answer:?}");
     let answer = guarded.send("GET", STATUS, &[("origin", PAGE), ("authorization", &token)]);
     assert_eq!((answer.status, answer.header(ALLOWED)), (200, None), "{answer:?}");
+}
+
+/// Chromium decides by the headers, after a preflight request, because the page sends a token.
+#[test]
+fn chromium_shows_the_status_to_pages_of_listed_origins_only() {
+    let pages = [(); 2].map(|()| format!("http://{}", application()));
+    let guarded = Guarded::start(&["--cors-origin", &pages[0]]);
+    guarded.hit(&["api=1 user=ann"]);
+    let token = format!("Bearer {}", guarded.token(&[("user", "ann")]));
+    let fetch = |target: &str, authorization: &str| {
+        let url = format!("http://{}{target}", guarded.server.http);
+        let output = browse("fetch_across_origins.py", &[&url, authorization, &pages[0], &pages[1]]);
+        output.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+    };
+    let [listed, other] = &fetch(STATUS, &token)[..] else { panic!("two pages") };
+    assert_eq!(listed["status"], 200, "{listed}");
+    let body: Value = serde_json::from_str(listed["body"].as_str().unwrap()).unwrap();
+    assert_eq!(body["rules"][0]["used"], 1, "{body}");
+    assert_eq!(other, &Value::Null, "the browser hides the answer");
+
+    let refused = fetch("/v1/status?user=bob", &token);
+    assert_eq!((&refused[0]["status"], &refused[1]), (&403.into(), &Value::Null), "a listed page learns why");
+    let routes = ["/v1/rules", "/v1/counters?rule=api-calls", "/metrics", "/healthz"];
+    for target in routes {
+        let password = format!("Bearer {}", super::PASSWORD);
+        assert_eq!(fetch(target, &password), [Value::Null, Value::Null], "{target}");
+    }
 }

@@ -1,8 +1,15 @@
 //! Changes of the key file while it is in force.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread;
+
 use divvy::access::TokenKeys;
 
 use super::{Guarded, PASSWORD, grant};
+use crate::support::http::HttpClient;
+use crate::support::redis::until;
+
+const IN_FORCE: &str = "the new keys are in force";
 
 fn new_key() -> String {
     TokenKeys::generate().unwrap()
@@ -16,7 +23,6 @@ fn reload(guarded: &Guarded, text: &str, outcome: &str, count: usize) {
 
 #[test]
 fn keys_are_replaced_without_an_interruption() {
-    const IN_FORCE: &str = "the new keys are in force";
     let guarded = Guarded::start(&[]);
     let (old, new) = (std::fs::read_to_string(guarded.key_file()).unwrap(), new_key());
     let of_old = guarded.token(&[("user", "ann")]);
@@ -52,6 +58,33 @@ fn key_file_is_loaded_when_it_changes() {
     let guarded = Guarded::start(&[]);
     let token = guarded.token(&[("user", "ann")]);
     std::fs::write(guarded.key_file(), new_key()).unwrap();
-    guarded.log.await_count(1, "the new keys are in force");
+    guarded.log.await_count(1, IN_FORCE);
     assert_eq!(guarded.status("user=ann", &token).0, 401);
+}
+
+/// Customers ask all the time. No request that begins after the key was removed is served.
+#[test]
+fn removed_key_serves_no_later_request_under_load() {
+    const CUSTOMERS: usize = 8;
+    let guarded = Guarded::start(&[]);
+    let authorization = format!("Bearer {}", guarded.token(&[("user", "ann")]));
+    let (served, is_removed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..CUSTOMERS {
+            scope.spawn(|| {
+                let mut client = HttpClient::connect(guarded.server.http);
+                let mut late = 0;
+                while late < 10 {
+                    let is_late = is_removed.load(SeqCst);
+                    let status = client.get("/v1/status?user=ann", &[("authorization", &authorization)]).status;
+                    assert!(status == 401 || (status == 200 && !is_late), "{status}");
+                    served.fetch_add(usize::from(status == 200), SeqCst);
+                    late += usize::from(is_late);
+                }
+            });
+        }
+        until(|| served.load(SeqCst) > 20 * CUSTOMERS);
+        reload(&guarded, &new_key(), IN_FORCE, 1);
+        is_removed.store(true, SeqCst);
+    });
 }

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use axum::http::Request;
 use bytes::Bytes;
 use futures_util::future::join_all;
-use h2::client::SendRequest;
+use h2::SendStream;
+use h2::client::{ResponseFuture, SendRequest};
 use prost::Message;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
@@ -47,16 +48,47 @@ impl Http2Client {
         self.runtime.block_on(join_all(sending))
     }
 
+    /// Sends the requests without the second halves of their bodies, and calls `between` when the server has read all of that.
+    /// Then sends the rest, and returns the responses.
+    pub fn send_late(&self, requests: Vec<Request<Bytes>>, between: impl FnOnce()) -> Vec<Http2Response> {
+        let begun = self.runtime.block_on(join_all(requests.into_iter().map(async |request| {
+            let mut begun = begin(self.requests.clone(), request).await;
+            let half = begun.rest.split_to(begun.rest.len() / 2);
+            begun.sender.send_data(half, false).unwrap();
+            begun
+        })));
+        // The server reads the frames of a connection in their order.
+        self.send(json("GET", "/healthz", "", ""));
+        between();
+        self.runtime.block_on(join_all(begun.into_iter().map(finish)))
+    }
+
     pub fn send(&self, request: Request<Bytes>) -> Http2Response {
         self.send_all(vec![request]).remove(0)
     }
 }
 
+/// A request whose head was sent.
+struct Begun {
+    response: ResponseFuture,
+    sender: SendStream<Bytes>,
+    /// The part of the body that has to be sent yet.
+    rest: Bytes,
+}
+
 async fn send(requests: SendRequest<Bytes>, request: Request<Bytes>) -> Http2Response {
-    let (head, content) = request.into_parts();
+    finish(begin(requests, request).await).await
+}
+
+async fn begin(requests: SendRequest<Bytes>, request: Request<Bytes>) -> Begun {
+    let (head, rest) = request.into_parts();
     let mut requests = requests.ready().await.unwrap();
-    let (response, mut sender) = requests.send_request(Request::from_parts(head, ()), false).unwrap();
-    sender.send_data(content, true).unwrap();
+    let (response, sender) = requests.send_request(Request::from_parts(head, ()), false).unwrap();
+    Begun { response, sender, rest }
+}
+
+async fn finish(Begun { response, mut sender, rest }: Begun) -> Http2Response {
+    sender.send_data(rest, true).unwrap();
     let (head, mut body) = response.await.unwrap().into_parts();
     let mut bytes = Vec::new();
     while let Some(data) = body.data().await {
