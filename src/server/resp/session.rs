@@ -167,7 +167,7 @@ impl RespSession {
         Ok(next)
     }
 
-    /// Answers the requests before a large one, and waits until there is memory for it.
+    /// Waits for the memory of a large request, after the answers before it. A queued one needs it only at `EXEC`.
     #[cold]
     async fn wait_for_memory(
         &mut self,
@@ -176,10 +176,10 @@ impl RespSession {
         output: &mut Output<'_>,
     ) -> Result<(), BudgetExceeded> {
         let limiter = &self.shared.limiter;
-        // A queued request needs the memory only at EXEC.
         if self.transaction.is_none() && !self.request_memory.admits(limiter, batch.weight(), bytes) {
             batch.settle(limiter, &mut self.request_memory, output).await?;
             self.request_memory.wait_for_request(limiter, bytes).await;
+            self.client.gate.refresh();
         }
         Ok(())
     }
@@ -278,7 +278,7 @@ impl RespSession {
                     *transaction = None;
                 }
                 let is_heard = command.ends_silence();
-                let next = answer_alone(shared, batch, client, command, output).await?;
+                let next = answer_alone(shared, batch, client, row, command, output).await?;
                 *turn += output.bytes.len().saturating_sub(start) + BYTES_OF_A_COMMAND;
                 (next, is_heard)
             }
@@ -355,7 +355,7 @@ impl RespSession {
                 Ok(Some(command)) => {
                     batch.settle(limiter, request_memory, output).await?;
                     let start = output.bytes.len();
-                    let next = answer_alone(shared, batch, client, command, output).await?;
+                    let next = answer_alone(shared, batch, client, row, command, output).await?;
                     *turn += output.bytes.len().saturating_sub(start) + BYTES_OF_A_COMMAND;
                     if is_muted {
                         output.bytes.truncate(start);

@@ -10,7 +10,7 @@ use super::info::RespState;
 use super::{counts, large};
 use crate::limiter::rules::listed;
 use crate::limiter::{Limiter, Refusal, Scope};
-use crate::protocol::command::{Command, Pairs, describe};
+use crate::protocol::command::{Command, CommandMatch, Pairs, describe};
 use crate::protocol::resp::ReplyWriter;
 use crate::server::net::memory::BudgetExceeded;
 use crate::server::net::session::{NextStep, Output};
@@ -30,7 +30,7 @@ pub fn answer_client(
     next
 }
 
-/// Answers a command that does not belong in a batch.
+/// Answers a command that does not belong in a batch. `row` is its row in the table of commands.
 ///
 /// # Errors
 /// There is no memory for the replies in `output`.
@@ -38,6 +38,7 @@ pub async fn answer_alone(
     shared: &Arc<RespState>,
     batch: &mut Batch,
     client: &mut Client,
+    row: Option<CommandMatch>,
     command: Command<'_>,
     output: &mut Output<'_>,
 ) -> Result<NextStep, BudgetExceeded> {
@@ -55,7 +56,7 @@ pub async fn answer_alone(
         Command::Role => write_role(&mut reply),
         Command::Acl(ask) => acl::write(client, ask, &mut reply),
         Command::Describe(question) => describe::write(&mut reply, question),
-        command => return large::answer(shared, client, batch.pinned(), command, output).await,
+        command => return large::answer(shared, client, batch.pinned(), row, command, output).await,
     }
     counts::count_error_reply(&shared.limiter.metrics().errors, output.bytes, start);
     Ok(NextStep::Read)
