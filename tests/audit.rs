@@ -269,13 +269,15 @@ fn without_a_file_lines_are_in_the_log_at_any_level() {
         if format == "json" {
             let line: Value = serde_json::from_str(line).unwrap();
             assert_eq!(
-                (&line["target"], &line["status"], &line["front"]),
-                (&json!("audit"), &json!("done"), &json!("resp"))
+                (&line["target"], &line["status"], &line["front"], &line["user"]),
+                (&json!("audit"), &json!("done"), &json!("resp"), &json!("default"))
             );
             assert_eq!(line["after"], json!(r#"{"credits":20}"#));
         } else {
             assert!(
-                line.contains("audit") && line.contains(r#"{"rule":"by-user","actor":"ann","credits":20}"#),
+                line.contains("audit")
+                    && line.contains(r#" user="default" "#)
+                    && line.contains(r#"{"rule":"by-user","actor":"ann","credits":20}"#),
                 "{line}"
             );
         }

@@ -302,7 +302,8 @@ fn fields_of_no_rule_are_an_error() {
         ("user=a&page=b", "user=a page=b", "user and page"),
     ] {
         let refused = http::get(server.http, &format!("/v1/status?{query}"));
-        let detail = format!("no rule counts by exactly {fields}");
+        let detail =
+            format!("no rule counts by exactly {fields}: give all fields of a rule's actorField, and no others");
         assert_eq!((refused.status, refused.body.contains(&detail)), (404, true), "{query}: {}", refused.body);
         let refused = resp(&server, &format!("DIVVY.STATUS {command}"));
         assert_eq!(refused, format!("-ERR {detail} (DIVVY.RULES lists them)"), "{command}");
@@ -381,6 +382,7 @@ fn command_line_prints_a_table_or_json() {
         let expected = "user=bob is unknown: it has all credits of every rule, and no limit of its own\n";
         assert_eq!((code, out.as_str(), error.as_str()), (1, "", expected));
     }
+    assert!(actor(&server, &["user=ann", "user=bob"]).2.contains("the field \"user\" twice"));
     let (code, out, error) = actor(&server, &["usr=ann"]);
     assert_eq!((code, out.as_str()), (1, ""));
     assert!(error.contains("no rule counts by exactly usr"), "{error}");

@@ -110,6 +110,9 @@ impl SlowHash {
     pub fn parse(text: &str) -> Result<Self, (String, String)> {
         let advice = || "write the hash that `divvy access hash` prints".to_owned();
         let damaged = |reason: String| (format!("this argon2id hash is damaged: {reason}"), advice());
+        if !text.starts_with("$argon2") {
+            return Err(("a word that begins with $ is not an argon2id hash".to_owned(), advice()));
+        }
         let hash = PasswordHash::new(text).map_err(|error| damaged(error.to_string()))?;
         if hash.algorithm.as_str() != "argon2id" {
             return Err((format!("{} is not a kind of hash that divvy knows", hash.algorithm), advice()));

@@ -88,6 +88,12 @@ fn set_state(is_on: bool, state: &mut State) -> Result<(), Mistake> {
 }
 
 fn add_digest(digits: &str, user: &mut User) -> Result<(), Mistake> {
+    if digits.is_empty() {
+        return Err(mistake(
+            "there is nothing after #",
+            "write 64 hexadecimal digits after it, and a comment on a line of its own",
+        ));
+    }
     let what =
         || mistake("the hash after # is not SHA-256", "write 64 hexadecimal digits: `divvy access hash --sha256`");
     let digest = Digest::parse(digits).ok_or_else(what)?;
@@ -129,8 +135,12 @@ fn withdraw(name: &str, user: &mut User) -> Result<(), Mistake> {
 
 fn category(name: &str) -> Result<Category, Mistake> {
     Category::parse(name).ok_or_else(|| {
+        let what = format!("there is no category {}", safe(name));
+        if name.contains(',') {
+            return mistake(what, "write a word for each category: +@hit +@read");
+        }
         let known: Vec<_> = Category::ALL.iter().map(|category| category.name()).collect();
-        mistake(format!("there is no category {}", safe(name)), format!("write all, or one of {}", known.join(", ")))
+        mistake(what, format!("write all, or one of {}", known.join(", ")))
     })
 }
 
@@ -177,11 +187,14 @@ fn parse_actor(text: &str) -> Result<Vec<(String, String)>, Mistake> {
     if fields.len() > MAX_PATTERNS { Err(mistake("the actor has too many fields", fix)) } else { Ok(fields) }
 }
 
-/// Words that Redis has and divvy does not, and any other word.
+/// Words that Redis has and divvy does not, words that are almost right, and any other word.
 fn unknown(word: &str) -> Mistake {
     let lower = word.to_ascii_lowercase();
     if word.starts_with(['>', '<']) {
         return mistake("a password in plain text", "write its hash instead: `divvy access hash` prints it");
+    }
+    if let Some(mistake) = almost_right(word) {
+        return mistake;
     }
     if lower == "nopass" {
         return mistake("divvy has no users without a password", "remove nopass; --open opens parts of the server");
@@ -208,6 +221,31 @@ fn unknown(word: &str) -> Mistake {
         format!("`{}` is not a word of an access file", safe(word)),
         "use on, off, #HASH, an argon2id hash, cert:NAME, +@CATEGORY, -@CATEGORY and ~SCOPE",
     )
+}
+
+/// Describes a word that lacks its first character, or that a shell has changed. Such a hash is not repeated.
+fn almost_right(word: &str) -> Option<Mistake> {
+    let is_category = |name: &str| name.eq_ignore_ascii_case("all") || Category::parse(name).is_some();
+    if word.rsplit(':').next().is_some_and(|digits| Digest::parse(digits).is_some()) {
+        return Some(mistake("a SHA-256 hash without #", "write # before the 64 digits, and nothing else"));
+    }
+    if word.contains(",t=") && word.contains(",p=") {
+        return Some(mistake("a part of an argon2id hash", "write the whole hash; in a shell, in single quotes"));
+    }
+    if ["label:", "actor:"].iter().any(|kind| word.starts_with(kind)) {
+        return Some(mistake(format!("`{}` has no ~", safe(word)), "write ~ before it"));
+    }
+    for (sign, other) in [("@", "+@"), ("+", "+@"), ("-", "-@")] {
+        if let Some(name) = word.strip_prefix(sign)
+            && is_category(name)
+        {
+            let what = format!("`{}` is not a word of an access file", safe(word));
+            return Some(mistake(what, format!("write {other}{}", name.to_ascii_lowercase())));
+        }
+    }
+    word.contains('"').then(|| {
+        mistake(format!("`{}` contains a quote", safe(word)), "write names and words without quotes and without spaces")
+    })
 }
 
 /// Returns the start of a word for a message.

@@ -99,14 +99,14 @@ impl Entry<'_> {
             target: "audit",
             change = self.number,
             status = self.status.name(),
-            user = %json(&self.caller.user()),
+            user = plain(self.caller.user()),
             front = self.caller.front(),
             address = self.caller.address(),
             what = self.change.action().name(),
             request = %json(self.change),
             before = %json(&self.before),
             after = %json(&self.after),
-            error = self.error().map(|error| tracing::field::display(json(&error))),
+            error = self.error().map(plain),
             omitted = self.omitted,
             "change by an operator"
         );
@@ -121,6 +121,12 @@ impl Entry<'_> {
 /// Returns the value as JSON. All values in an entry can be written as such.
 fn json(value: &impl Serialize) -> String {
     to_ascii(value).unwrap_or_default()
+}
+
+/// Returns the text in printable ASCII, escaped as in JSON, but without the quotes that the log's format adds.
+fn plain(text: &str) -> String {
+    let quoted = json(&text);
+    quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or_default().to_owned()
 }
 
 /// Returns the time in UTC, as in RFC 3339, with milliseconds.
@@ -161,6 +167,7 @@ mod tests {
         );
         entry.error = Some("x".repeat(MAX_ERROR + 1));
         entry.omitted = Some(3);
+        assert_eq!(plain("a 'b'\u{1b}…\""), r#"a 'b'\u001b\u2026\""#);
         let end = format!(r#","error":"{}","omitted":3}}"#, "x".repeat(MAX_ERROR));
         assert!(line(&entry).trim_end().ends_with(&end), "{}", line(&entry));
     }

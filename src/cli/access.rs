@@ -87,8 +87,21 @@ pub fn explain_no_answer(address: &str, patience: Duration, error: io::Error) ->
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             anyhow::anyhow!("{address} did not answer within {} s", patience.as_secs_f64())
         }
-        _ => anyhow::Error::new(error).context(format!("{address} did not answer")),
+        _ => {
+            let hint = if needs_certificate(&error) {
+                ": it requires a client certificate; add --tls-cert FILE and --tls-key FILE"
+            } else {
+                ""
+            };
+            anyhow::Error::new(error).context(format!("{address} did not answer{hint}"))
+        }
     }
+}
+
+/// Returns whether the server ended the handshake because the client presented no certificate.
+fn needs_certificate(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired)))
 }
 
 /// A connection that can be read and written.
@@ -119,7 +132,15 @@ impl TlsArgs {
             .with_context(|| format!("{host} is not a valid name for a certificate"))?;
         let mut session = ClientConnection::new(Arc::new(self.config()?), name)?;
         session.complete_io(&mut stream).map_err(|error| {
-            let hint = if is_plain(&error) { ": it does not use TLS there; leave out --tls and --tls-ca" } else { "" };
+            let hint = match error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
+                Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
+                    ": it does not use TLS there; leave out --tls and --tls-ca"
+                }
+                Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) => {
+                    ": name the authority of its certificate with --tls-ca FILE"
+                }
+                _ => "",
+            };
             anyhow::Error::new(error).context(format!("cannot use TLS with {host}{hint}"))
         })?;
         Ok(Box::new(StreamOwned::new(session, stream)))
@@ -162,12 +183,6 @@ const ALERT: u8 = 21;
 /// text.
 pub fn tls_hint(answer: &[u8]) -> &'static str {
     if answer.first() == Some(&ALERT) { ": it uses TLS there; add --tls, or --tls-ca FILE" } else { "" }
-}
-
-/// Returns whether a handshake failed because the server does not use TLS.
-fn is_plain(error: &io::Error) -> bool {
-    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
-    matches!(cause, Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)))
 }
 
 fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {

@@ -1,11 +1,11 @@
 //! `divvy actor`: shows what one actor has used and has left, under every rule that counts by its fields.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde_json::json;
 
 use super::pairs::Pair;
@@ -39,8 +39,12 @@ pub struct ActorArgs {
 /// Prints a table of the actor's counters.
 ///
 /// # Errors
-/// There is no answer, or it is an error.
+/// A field is given twice, there is no answer, or it is an error.
 pub fn run(args: &ActorArgs) -> anyhow::Result<ExitCode> {
+    let mut fields = HashSet::new();
+    for (field, _) in args.actor.iter().map(Pair::as_strs) {
+        ensure!(fields.insert(field), "the actor has the field {field:?} twice");
+    }
     let mut client = args.server.connect(PATIENCE)?;
     let mut out = BufWriter::new(io::stdout().lock());
     let shown = match print_all(args, &mut client, &mut out).and_then(|shown| Ok((shown, out.flush()?))) {

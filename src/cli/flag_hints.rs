@@ -6,10 +6,11 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 const LISTENERS: &str = "each protocol has its own address: --listen (line protocol), --resp-listen, --http-listen and \
                          --grpc-listen, as in --http-listen 0.0.0.0:8322";
 const RULES: &str = "the rules file is an argument without a flag: divvy serve rules.ini";
+const ACCESS: &str = "name the file with the users: --access-file FILE";
 const SERVER: &str = "name the server with --server HOST:PORT";
 
 /// Flags of other programs, and their equivalents in `divvy serve`.
-const SERVE_FLAGS: [(&str, &str); 16] = [
+const SERVE_FLAGS: [(&str, &str); 19] = [
     ("--port", LISTENERS),
     ("-p", LISTENERS),
     ("--host", LISTENERS),
@@ -22,6 +23,9 @@ const SERVE_FLAGS: [(&str, &str); 16] = [
     ("--memory", "write --store memory"),
     ("--redis", "write --redis-url redis://HOST:PORT"),
     ("--password", "write --requirepass PASSWORD, or set DIVVY_REQUIREPASS"),
+    ("--aclfile", ACCESS),
+    ("--users", ACCESS),
+    ("--user", ACCESS),
     ("--tls", "write --tls-cert FILE and --tls-key FILE"),
     ("--verbose", "write --log-level debug"),
     ("-v", "write --log-level debug"),
@@ -42,6 +46,14 @@ const WITH_COST: [&str; 5] = ["hit", "peek", "charge", "refund", "commit"];
 
 /// Adds a tip to the error of the command line of `subcommand`.
 pub fn add_tip(mut error: clap::Error, subcommand: Option<&str>) -> clap::Error {
+    if let Some(ContextValue::String(pair)) = error.get(ContextKind::InvalidSubcommand)
+        && subcommand == Some("token")
+        && pair.contains('=')
+    {
+        let tip = StyledStr::from(format!("write --actor before the fields of the actor: --actor {pair}"));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+        return error;
+    }
     let flag = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(flag)) if error.kind() == ErrorKind::UnknownArgument => flag,
         _ => return error,
@@ -80,6 +92,7 @@ mod tests {
             (&["serve", "--port=80"], "--http-listen"),
             (&["serve", "-p", "80"], "--http-listen"),
             (&["serve", "--config", "rules.ini"], "divvy serve rules.ini"),
+            (&["serve", "--aclfile", "users.acl"], "--access-file FILE"),
             (&["hit", "--port", "9049", "a=b"], "--server HOST:PORT"),
         ] {
             let message = message(line);
@@ -97,6 +110,12 @@ mod tests {
             let message = message(line);
             assert!(message.contains(expected) && !message.contains("-- --"), "{line:?}: {message}");
         }
+    }
+
+    #[test]
+    fn actor_without_its_flag_has_a_tip() {
+        let line = ["token", "user=ann", "--ttl", "1h", "--token-key-file", "keys"];
+        assert!(message(&line).contains("--actor user=ann"), "{}", message(&line));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 
 use super::access::{Connection, PasswordArgs, TlsArgs, connect, explain_no_answer, tls_hint};
 use super::address::ServerAddress;
+use crate::access::TokenKeys;
 use crate::protocol::resp::Version;
 use crate::protocol::resp::client::{Frame, decode_reply, write_request};
 
@@ -55,9 +56,13 @@ impl ServerArgs {
         let stream = self.tls.secure(stream, self.server.host_and_port(), self.server.is_tls)?;
         let mut client = RespClient { address: self.server.clone(), patience, stream, input: Vec::new() };
         if let Some(password) = self.password.password_or(self.server.password.as_ref())? {
-            match self.user.as_ref().or(self.server.user.as_ref()) {
-                Some(user) => client.ask(&["AUTH", user, password])?,
-                None => client.ask(&["AUTH", password])?,
+            let login = match self.user.as_ref().or(self.server.user.as_ref()) {
+                Some(user) => client.ask(&["AUTH", user, password]),
+                None => client.ask(&["AUTH", password]),
+            };
+            match TokenKeys::is_token(password.as_bytes()) {
+                true => login.context("a token for one actor is for GET /v1/status over HTTP")?,
+                false => login?,
             };
         }
         Ok(client)
@@ -76,7 +81,11 @@ impl RespClient {
         self.stream.write_all(&request).and_then(|()| self.stream.flush()).with_context(lost)?;
         match self.read()? {
             Frame::SimpleError { data, .. } if data.starts_with("NOAUTH") => {
-                bail!("{} requires a password: set DIVVY_PASSWORD, or give --password", self.address)
+                bail!(
+                    "{} requires a password: set DIVVY_PASSWORD, or give --password; a user other than `default` is named \
+                     by DIVVY_USER or --user",
+                    self.address
+                )
             }
             Frame::SimpleError { data, .. } if data.starts_with("WRONGPASS") => {
                 bail!(

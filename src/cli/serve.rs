@@ -131,6 +131,7 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
         },
     };
     let Some(users) = args.access.read()? else { return Ok(ExitCode::FAILURE) };
+    args.access.warn_of_unused_certificates(&users, &args.tls);
     let addresses = args.listen.addresses()?;
     let watched = args.metrics.read(variable)?;
     let limits = args.limits.limits();

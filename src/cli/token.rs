@@ -32,7 +32,7 @@ pub struct TokenArgs {
     /// several patterns [default: all rules]
     #[arg(long, value_name = "PATTERN")]
     rules: Vec<String>,
-    /// How long the token is valid, at most 7d
+    /// How long the token is valid, such as 15m or 1h, at most 7d
     #[arg(long, value_name = "SECONDS", required = true, value_parser = units::seconds(1..=MAX_TOKEN_TTL.as_secs()))]
     ttl: Option<Time>,
     /// File with the keys. The first one makes the token

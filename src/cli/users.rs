@@ -10,6 +10,8 @@ use super::access_problems;
 use crate::access::{self, AccessFile, Digest, MAX_PASSWORD_BYTES, SlowHash, check_password};
 
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  divvy access hash\n  echo \"$token\" | divvy access hash --sha256\n  \
+                  divvy access check users.acl")]
 pub struct AccessArgs {
     #[command(subcommand)]
     action: Action,

@@ -108,6 +108,9 @@ fn unknown_format(path: &Path) -> (&'static str, &'static str) {
     if is_yaml(path) {
         let fix = "if it is envoyproxy/ratelimit's configuration, convert it first: divvy convert FILE.yaml rules.ini";
         ("rules are not written in YAML", fix)
+    } else if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("acl")) {
+        let fix = "for an access file, use `divvy access check FILE` and `divvy serve --access-file FILE`";
+        ("rules are in a file *.ini or *.json", fix)
     } else {
         ("unknown file extension", "name the file *.ini or *.json")
     }

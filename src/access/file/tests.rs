@@ -74,12 +74,14 @@ fn users_with_a_scope_have_neither_metrics_nor_info_nor_backups() {
 #[test]
 fn every_mistake_is_reported_with_its_line_and_a_fix() {
     let (hash, other) = (digest("t"), digest("u"));
+    let bare = other.trim_start_matches('#');
     let text = format!(
         "usr a on\nuser\nuser on\nuser a:b on\nuser a\nuser b on off\nuser c on +@hits -@connection\nuser d on >secret\n\
          user e on nopass\nuser f on #12\nuser g on $argon2id$x\nuser h on +ping &* resetkeys nonsense\nuser i on ~keys:*\n\
          user j on ~label: ~actor:x ~actor:=y\nuser k on ~* ~label:x\nuser l on {hash}\nuser l on {hash}\n\
          user default on\nuser m on cert:\nuser n on cert:x\nuser o on cert:x\nuser p on ~actor:a=1 ~actor:b=2\n\
-         user q on ~actor:a=1&a=2\nuser r on {other} {other} ~*"
+         user q on ~actor:a=1&a=2\nuser r on {other} {other} ~*\n\
+         user s on sha256:{bare} @hit -read label:x # \"a =19=8,t=2,p=1 ${{HASH}} +@hit,read"
     );
     let found = errors(&text);
     for (line, what) in [
@@ -111,6 +113,15 @@ fn every_mistake_is_reported_with_its_line_and_a_fix() {
         (22, "two actors"),
         (23, "the field a twice"),
         (24, "the same #hash twice; remove one of the two"),
+        (25, "a SHA-256 hash without #"),
+        (25, "`@hit` is not a word of an access file; write +@hit"),
+        (25, "`-read` is not a word of an access file; write -@read"),
+        (25, "`label:x` has no ~"),
+        (25, "nothing after #; write 64 hexadecimal digits after it, and a comment on a line of its own"),
+        (25, "contains a quote"),
+        (25, "a part of an argon2id hash; write the whole hash; in a shell, in single quotes"),
+        (25, "begins with $ is not an argon2id hash"),
+        (25, "no category hit,read; write a word for each"),
     ] {
         let start = format!("users.acl:{line}: ");
         assert!(
@@ -118,7 +129,8 @@ fn every_mistake_is_reported_with_its_line_and_a_fix() {
             "{line} {what}: {found:#?}"
         );
     }
-    assert!(found.iter().all(|error| !error.contains("secret") && !error.contains(&hash)), "{found:#?}");
+    let is_secret = |error: &String| error.contains("secret") || error.contains(&hash) || error.contains(bare);
+    assert!(!found.iter().any(is_secret), "{found:#?}");
     assert!(found.iter().all(|error| error.contains("; ")), "each has a fix");
 }
 
@@ -145,7 +157,8 @@ fn doubtful_lines_are_warned_of() {
         SlowHash::of("x").unwrap(),
     );
     let text = format!(
-        "user a on ~*\nuser b on cert:b +@hit\nuser c on cert:c +@all ~label:x\nuser d on {usual} ~*\nuser e on {cheap} ~*"
+        "user a on +@hit ~*\nuser b on cert:b +@hit\nuser c on cert:c +@all ~label:x\nuser d on {usual} +@hit ~*\n\
+         user e on {cheap} +@hit ~*\nuser f on cert:f +@hit -@all ~*\nuser g on cert:CN=g +@hit ~label:a,b"
     );
     let warnings: Vec<String> = parse(&text, "f", None).unwrap().warnings.iter().map(Problem::to_string).collect();
     for what in [
@@ -154,15 +167,18 @@ fn doubtful_lines_are_warned_of() {
         "f:3: +@metrics, +@info, +@backup have no effect for the user c, whose scope is not ~*; withdraw with -@metrics \
          -@info -@backup, or write ~*",
         "f:5: an argon2id hash of e has other costs",
+        "f:6: the user f has no category: it can log in, and do nothing else; grant one",
+        "f:7: cert:CN=g is compared with a name without its kind; write cert:g",
+        "f:7: ~label:a,b matches no rule: labels have letters, digits, _ and - only; correct the pattern; for several",
     ] {
         assert!(warnings.iter().any(|warning| warning.starts_with(what)), "{what}: {warnings:#?}");
     }
-    assert_eq!(warnings.len(), 4);
+    assert_eq!(warnings.len(), 7, "{warnings:#?}");
 }
 
 #[test]
 fn hash_of_the_password_is_warned_of() {
-    let text = format!("user a on {} ~*\nuser b on {} ~*", digest("other"), digest("secret"));
+    let text = format!("user a on {} +@hit ~*\nuser b on {} +@hit ~*", digest("other"), digest("secret"));
     let warnings = parse(&text, "f", Some(&Digest::of(b"secret"))).unwrap().warnings;
     let [warning] = &warnings[..] else { panic!("{warnings:?}") };
     assert_eq!((warning.line, warning.what.contains("the #hash of b is that of --requirepass")), (Some(2), true));

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use tokio::net::TcpListener;
 
 use super::access_file::AccessFile;
+use super::tls::TlsArgs;
 use super::token_key_file::TokenKeyFile;
 use super::watched_access::WatchedAccess;
 use crate::access::{Authority, User, Users, check_password};
@@ -106,6 +107,20 @@ impl AccessArgs {
         Ok(Some(AccessUsers { password, file, token_keys }))
     }
 
+    /// Warns of users who can never log in, because the server asks no client for a certificate.
+    pub fn warn_of_unused_certificates(&self, users: &AccessUsers, tls: &TlsArgs) {
+        let users = users.file.iter().flat_map(|(_, users)| users);
+        if let (Some(path), Some(user)) = (&self.access_file, users.into_iter().find(|user| is_certified(user)))
+            && !tls.asks_for_certificates()
+        {
+            let (file, user) = (path.display(), &*user.name);
+            tracing::warn!(
+                user,
+                "{file}: users with a cert: word cannot log in with their certificate; set --tls-client-ca"
+            );
+        }
+    }
+
     /// Returns the guards of the fronts, and the files to watch with the authority that they belong to.
     ///
     /// # Errors
@@ -134,6 +149,10 @@ impl AccessArgs {
         let is_watched = file.is_some() || token_keys.is_some();
         Ok((access, is_watched.then_some(WatchedAccess { users: file, token_keys, authority })))
     }
+}
+
+fn is_certified(user: &User) -> bool {
+    user.is_on && !user.certificates.is_empty()
 }
 
 fn user(password: &str) -> anyhow::Result<User> {

@@ -61,6 +61,11 @@ impl TlsArgs {
         Ok(Some(Reloader::start(files, metrics.access.tls_handshakes_failed.clone()).context("cannot serve TLS")?))
     }
 
+    /// Returns whether clients are asked for a certificate.
+    pub fn asks_for_certificates(&self) -> bool {
+        self.tls_client_ca.is_some()
+    }
+
     /// Returns the TLS settings of each listener.
     pub fn secured(&self, reloader: Option<&Reloader>) -> Secured {
         let tls = reloader.map(Reloader::tls);

@@ -23,7 +23,7 @@ pub enum AdminError {
     NoSuchOperation(String),
     #[error("more than one rule has the operation '{0}'; give them labels, and name the rule by its label")]
     AmbiguousOperation(String),
-    #[error("no rule counts by exactly {0}")]
+    #[error("no rule counts by exactly {0}: give all fields of a rule's actorField, and no others")]
     NoRuleCountsBy(String),
     #[error("rule '{0}' counts nothing: it allows everything or denies everything")]
     Uncounted(String),

@@ -27,7 +27,7 @@ async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
     let category = Rpc::find(request.uri().path()).map_or(Category::Connection, Rpc::category);
     match admit(&guard, request.headers(), peer(&request), category).await {
         Ok(()) => next.run(request).await,
-        Err(Refusal::Unauthenticated) => unauthenticated(&guard),
+        Err(Refusal::Unauthenticated(lack)) => unauthenticated(&guard, lack),
         Err(Refusal::InvalidToken) => invalid_token(),
         Err(Refusal::TooManyLogins) => {
             let mut response = Status::unavailable(LoginError::QueueFull.to_string()).into_http();

@@ -17,23 +17,32 @@ use crate::access::{Category, Forbidden, Given, Identity, LoginError};
 use crate::server::net::auth::Guard;
 use crate::server::net::origin;
 
-/// Response to a client without the password (RFC 9457).
-const PASSWORD_NEEDED: &str = "{\"type\":\"about:blank\",\"title\":\"Unauthorized\",\"status\":401,\
-                               \"detail\":\"a password is required: send Authorization: Bearer PASSWORD\"}\n";
-/// Response to a client without a user.
-const USER_NEEDED: &str = "{\"type\":\"about:blank\",\"title\":\"Unauthorized\",\"status\":401,\
-                           \"detail\":\"a user is required: send Authorization: Bearer TOKEN, or Basic with user and \
-                           password\"}\n";
+/// Returns a body of a response to a client whose credentials do not suffice (RFC 9457).
+macro_rules! problem {
+    ($detail:literal) => {
+        concat!("{\"type\":\"about:blank\",\"title\":\"Unauthorized\",\"status\":401,\"detail\":\"", $detail, "\"}\n")
+    };
+}
 
-/// Response to a client with an invalid token for one actor. It does not reveal the reason.
-const VALID_TOKEN_NEEDED: &str = "{\"type\":\"about:blank\",\"title\":\"Unauthorized\",\"status\":401,\
-                                  \"detail\":\"this token is not valid, or not anymore\"}\n";
+const PASSWORD_MISSING: &str = problem!("a password is required: send Authorization: Bearer PASSWORD");
+const PASSWORD_UNREADABLE: &str = problem!("Authorization is unreadable: send it once, as Bearer PASSWORD");
+const PASSWORD_WRONG: &str = problem!("the password is wrong");
+
+const USER_MISSING: &str =
+    problem!("a user is required: send Authorization: Bearer TOKEN, or Basic with user and password");
+const USER_UNREADABLE: &str =
+    problem!("Authorization is unreadable: send it once, as Bearer TOKEN, or as Basic with user and password");
+/// It does not reveal whether the user exists.
+const USER_WRONG: &str = problem!("the token, the user or the password is wrong, or the user is disabled");
+
+/// It does not reveal the reason.
+const TOKEN_INVALID: &str = problem!("this token is not valid, or not anymore");
 
 /// Middleware that requires a user with this category.
 pub async fn check(State((guard, category)): State<(Arc<Guard>, Category)>, request: Request, next: Next) -> Response {
     match admit(&guard, request.headers(), peer(&request), category).await {
         Ok(()) => next.run(request).await,
-        Err(Refusal::Unauthenticated) => unauthenticated(&guard),
+        Err(Refusal::Unauthenticated(lack)) => unauthenticated(&guard, lack),
         Err(Refusal::InvalidToken) => invalid_token(),
         Err(Refusal::TooManyLogins) => {
             let detail = LoginError::QueueFull.to_string();
@@ -45,14 +54,25 @@ pub async fn check(State((guard, category)): State<(Arc<Guard>, Category)>, requ
 
 /// Reason for a refusal.
 pub enum Refusal {
-    /// The credentials are missing or wrong.
-    Unauthenticated,
+    /// There are no credentials that suffice.
+    Unauthenticated(Lack),
     /// The token for one actor is not valid.
     InvalidToken,
     /// The credentials were not verified, because too many others of the same address wait for this.
     TooManyLogins,
     /// The user lacks the category.
     Forbidden(Forbidden),
+}
+
+/// Reason why a client could not be logged in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// It sent no credentials.
+    Missing,
+    /// Its header is of an unknown kind, or there are two.
+    Unreadable,
+    /// Its credentials are wrong.
+    Wrong,
 }
 
 /// Logs the client of a request in, and checks the category.
@@ -66,22 +86,22 @@ pub async fn admit(
     category: Category,
 ) -> Result<(), Refusal> {
     let known = match Authorization::read(headers) {
-        Authorization::Missing => by_certificate(guard),
-        Authorization::Unusable => None,
+        Authorization::Missing => by_certificate(guard).ok_or(Lack::Missing),
+        Authorization::Unusable => Err(Lack::Unreadable),
         Authorization::Token(token) if guard.authority().is_actor_token(token) => {
-            Some(guard.verify_actor_token(token, peer).await.ok_or(Refusal::InvalidToken)?)
+            Ok(guard.verify_actor_token(token, peer).await.ok_or(Refusal::InvalidToken)?)
         }
         authorization => match authorization.given() {
             // The server drops the request of a client that leaves.
             Some(given) => match guard.log_in(&given, peer, pending()).await {
-                Ok(identity) => Some(identity),
+                Ok(identity) => Ok(identity),
                 Err(LoginError::QueueFull) => return Err(Refusal::TooManyLogins),
-                Err(LoginError::Wrong | LoginError::ClientLeft) => None,
+                Err(LoginError::Wrong | LoginError::ClientLeft) => Err(Lack::Wrong),
             },
-            None => None,
+            None => Err(Lack::Unreadable),
         },
     };
-    let identity = known.ok_or(Refusal::Unauthenticated)?;
+    let identity = known.map_err(Refusal::Unauthenticated)?;
     let may = identity.may(category);
     // The audit log needs the name of a refused client, too.
     origin::identify(identity, guard.authority(), category);
@@ -109,18 +129,26 @@ pub fn peer(request: &Request) -> Option<SocketAddr> {
     request.extensions().get().map(|ConnectInfo(peer)| *peer)
 }
 
-/// Returns the response to a client whose credentials are missing or wrong.
-pub fn unauthenticated(guard: &Guard) -> Response {
-    let (challenge, problem) = match guard.has_users() {
-        false => ("Bearer realm=\"divvy\"", PASSWORD_NEEDED),
-        true => ("Bearer realm=\"divvy\", Basic realm=\"divvy\", charset=\"UTF-8\"", USER_NEEDED),
+/// Returns the response to a client whose credentials do not suffice.
+pub fn unauthenticated(guard: &Guard, lack: Lack) -> Response {
+    let problem = match (guard.has_users(), lack) {
+        (false, Lack::Missing) => PASSWORD_MISSING,
+        (false, Lack::Unreadable) => PASSWORD_UNREADABLE,
+        (false, Lack::Wrong) => PASSWORD_WRONG,
+        (true, Lack::Missing) => USER_MISSING,
+        (true, Lack::Unreadable) => USER_UNREADABLE,
+        (true, Lack::Wrong) => USER_WRONG,
+    };
+    let challenge = match guard.has_users() {
+        false => "Bearer realm=\"divvy\"",
+        true => "Bearer realm=\"divvy\", Basic realm=\"divvy\", charset=\"UTF-8\"",
     };
     challenge_client(challenge, problem)
 }
 
 /// Returns the response to a client whose token for one actor is not valid.
 pub fn invalid_token() -> Response {
-    challenge_client("Bearer realm=\"divvy\", error=\"invalid_token\"", VALID_TOKEN_NEEDED)
+    challenge_client("Bearer realm=\"divvy\", error=\"invalid_token\"", TOKEN_INVALID)
 }
 
 fn challenge_client(challenge: &'static str, problem: &'static str) -> Response {
