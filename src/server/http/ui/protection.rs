@@ -12,7 +12,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::{Ui, host};
+use super::host;
+use super::state::Ui;
 use crate::server::http::problem::Problem;
 
 /// Beginning of the paths with data.

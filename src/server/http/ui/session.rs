@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::Ui;
+use super::state::Ui;
 use crate::access::{Category, DEFAULT_USER, Given, Identity};
 use crate::server::http::api::body;
 use crate::server::http::api::json::Json;
