@@ -47,7 +47,7 @@ pub struct Hits {
 pub struct RuleHits {
     accepted: IntCounter,
     rejected: IntCounter,
-    /// The rule's own counts, which it shares with no other rule and no earlier one. `None` if nobody reads them.
+    /// The rule's own counts, which it shares with no other rule and no earlier one. `None` if the server does not need them.
     own: Option<Arc<OwnHits>>,
     /// Charges counted by this rule.
     pub charges: IntCounter,

@@ -118,7 +118,7 @@ pub struct Settings {
     pub tls: Secured,
     /// Settings of the HTTP API.
     pub api: ApiSettings,
-    /// Settings of the live page; `None` if there is none.
+    /// Settings of the live page; `None` if it is not served.
     pub ui: Option<UiSettings>,
     /// Settings of the gRPC front.
     pub grpc: GrpcSettings,

@@ -123,7 +123,7 @@ impl Events {
         }
     }
 
-    /// Returns the first event `rules` for which `is_right` returns true.
+    /// Returns the first event `rules` that satisfies the condition.
     pub fn rules_until(&mut self, is_right: impl Fn(&Value) -> bool) -> Value {
         loop {
             let rules = self.next_named("rules");

@@ -1,4 +1,4 @@
-//! Streams are bounded, and nobody else notices browsers that open many of them or never read.
+//! Streams are bounded, and other clients do not notice browsers that open many of them or never read.
 
 use std::io::Read;
 use std::time::Instant;

@@ -30,7 +30,7 @@ impl EndlessResponses {
     }
 }
 
-/// What the client's machine has acknowledged of a connection's bytes.
+/// The bytes of a connection that the client's machine has acknowledged.
 #[derive(Debug, Default)]
 pub struct Acknowledgements {
     written: usize,

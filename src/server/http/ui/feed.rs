@@ -78,7 +78,7 @@ struct EventStream {
     _permit: OwnedSemaphorePermit,
 }
 
-/// The rules that the page may show, under one set of rules and one scope, and those of the last event.
+/// The rules that the page may show, under one set of rules and one scope, and the rules of the last event.
 struct Chosen {
     ruleset: Option<u64>,
     scope: Scope,

@@ -1,4 +1,4 @@
-//! What protects the page, its viewers and the server: headers of each response, and the refusal of requests that another
+//! Protection of the page, its viewers and the server: headers of each response, and the refusal of requests that another
 //! site or a proxy may have caused.
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (X_FRAME_OPTIONS, "DENY"),
 ];
 
-/// Header in which browsers say whether the page that causes a request is of the same site.
+/// Header of browsers: whether the page that causes a request is of the same site.
 const FETCH_SITE: &str = "sec-fetch-site";
 
 /// Refuses requests that another site or a proxy may have caused, and adds the headers. This is a middleware.

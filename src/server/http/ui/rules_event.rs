@@ -75,7 +75,7 @@ struct HistoryEvent<'a> {
 /// Histories of the rules in an event, which then has all facts about them.
 #[derive(Debug)]
 pub struct Histories<'a> {
-    /// The histories of the shown rules, in order, followed by that of the rule that the page shows in detail.
+    /// The histories of the shown rules, in order. The history of the rule that the page shows in detail comes last.
     pub rules: &'a [RuleHistory],
     /// Name of the rules file.
     pub file: Option<&'a str>,
