@@ -132,10 +132,6 @@ impl Events {
             }
         }
     }
-
-    pub fn into_stream(self) -> TcpStream {
-        self.reader.into_inner()
-    }
 }
 
 /// Returns a member of each rule in an event.

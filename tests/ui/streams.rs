@@ -1,9 +1,10 @@
 //! Streams are bounded, and other clients do not notice browsers that open many of them or never read.
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Instant;
 
-use socket2::SockRef;
+use socket2::{Domain, Socket, Type};
 
 use super::{Browser, RULES, open_site};
 use crate::support::{LineClient, PATIENCE};
@@ -50,10 +51,15 @@ fn browser_that_never_reads_is_dropped() {
     let rules = rules.collect::<String>() + "[default]\ncreditLimit = 0\nresetSeconds = 0\n";
     let (server, _rules) = open_site(&rules, &["--ui-streams", "1", "--write-timeout", "1"]);
     let browser = Browser::new(server.http);
-    let stream = browser.feed("?count=100").into_stream();
-    SockRef::from(&stream).set_recv_buffer_size(1).unwrap();
+    let stream = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    stream.set_recv_buffer_size(1).unwrap();
+    stream.connect(&server.http.into()).unwrap();
+    let mut stream = TcpStream::from(stream);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"GET /ui/api/feed?count=100 HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    // The head has arrived, so this browser has the only stream.
+    stream.read_exact(&mut [0]).unwrap();
     assert!(can_open(&browser), "the stream that nobody reads ends");
-    let mut stream = stream;
     let mut rest = Vec::new();
     // The connection was closed or reset.
     let _ = stream.read_to_end(&mut rest);
