@@ -112,6 +112,7 @@ mod full {
     pub mod tokens;
     pub mod top;
     pub mod troubleshooting;
+    pub mod ui;
     pub mod users;
 }
 #[cfg(feature = "rocksdb")]

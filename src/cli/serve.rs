@@ -25,6 +25,7 @@ mod store;
 mod tls;
 mod token_key_file;
 mod top;
+mod ui;
 mod watch;
 mod watched_access;
 
@@ -54,13 +55,14 @@ use self::rules::RulesFile;
 use self::store::{StoreArgs, StoreChoice};
 use self::tls::TlsArgs;
 use self::top::TopArgs;
+use self::ui::UiArgs;
 use crate::cli::units;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::logging;
 use crate::metrics::{Metrics, Statsd};
 use crate::rules::RuleSet;
-use crate::server::{self, Fronts, Health, Limits, Settings};
+use crate::server::{self, Fronts, Health, Limits, ReloadLog, Settings};
 use crate::store::Store;
 
 /// Maximum number of threads that serve connections, far above the number of processors.
@@ -90,6 +92,8 @@ pub struct ServeArgs {
     store: StoreArgs,
     #[command(flatten)]
     http: HttpArgs,
+    #[command(flatten)]
+    ui: UiArgs,
     #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
@@ -178,15 +182,20 @@ async fn serve(
         logging::dropped_lines,
     );
     let StopSignals { draining, at_once } = StopSignals::on_signal(&metrics)?;
-    let (access, watched_access) = args.access.guards(users, &metrics)?;
-    let clock = Clock::system();
-    let audit = args.audit.start(clock, &metrics)?;
+    let reloads = args.ui.is_on(&watched.metrics_path)?.then(ReloadLog::new);
+    if reloads.is_some() {
+        metrics.hits.count_each_rule();
+    }
     let reloader = args.tls.load(&metrics)?;
     let secured = args.tls.secured(reloader.as_ref());
+    let (access, watched_access) = args.access.guards(users, args.ui.sessions(secured.http.is_some()), &metrics)?;
+    let clock = Clock::system();
+    let audit = args.audit.start(clock, &metrics)?;
     let hangups = reload::hangups()?;
     // Bound before the store is opened. So connections wait, instead of being refused, while another process still uses
     // the store.
     let fronts = addresses.bind(inherited).await?;
+    args.ui.check(&fronts, &access)?;
     tokio::select! {
         () = choice.wait_for_lock() => {}
         () = draining.cancelled() => return Ok(()),
@@ -202,6 +211,7 @@ async fn serve(
     let statsd = watched.statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
     let in_force = |(file, rules): (RulesFile, RuleSet)| (file.put_in_force(rules, &metrics, clock.now()), file);
     let (policy, file) = rules.map(in_force).unzip();
+    let file = file.map(|file: RulesFile| file.with_reloads(reloads.clone()));
     let limiter = Limiter::new(policy, store, clock, metrics).with_max_actor_limits(args.actor_limits.max());
     let limiter = limiter.with_max_reservation_ttl(args.reservations.max_ttl());
     let limiter = Arc::new(limiter.with_top_memory(args.top.memory()));
@@ -215,6 +225,7 @@ async fn serve(
         audit: Arc::clone(&audit),
         tls: secured,
         api: args.http.settings(),
+        ui: reloads.map(|reloads| args.ui.settings(args.config.as_deref(), choice, args.actor_limits.max(), reloads)),
         grpc: args.http.grpc(),
         metrics_path: watched.metrics_path,
         threads: args.threads,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`net`] | everything that does not depend on a protocol: listeners, TLS, logins, connections, bounds on memory and work |
 //! | [`changes`] | the changes that operators make, with their lines in the audit log |
+//! | [`reload_log`] | the last reloads of the rules |
 //! | [`mod@line`] | the front for Divvy's line protocol |
 //! | [`resp`] | the front for Redis clients |
 //! | [`http`] | the HTTP front: `transport` serves connections, `api` answers requests |
@@ -22,6 +23,7 @@ mod keep_running;
 mod limits;
 mod line;
 mod net;
+mod reload_log;
 mod resp;
 mod wrong_port;
 
@@ -46,6 +48,8 @@ use self::changes::Changes;
 use self::grpc::GrpcFront;
 pub use self::grpc::GrpcSettings;
 pub use self::health::Health;
+pub use self::http::ui::{DEFAULT_STREAMS, StoreBounds, UiSettings};
+use self::http::ui::{PageHealth, Sampler, Ui};
 pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, StreamBounds, check_metrics_path};
 use self::http::{BodyBounds, HttpFront};
 pub use self::keep_running::{keep_running, survive};
@@ -60,7 +64,8 @@ use self::net::tls::Tls;
 use self::net::work_slots::{MAX_AT_ONCE, WorkSlots};
 use self::net::workers::Workers;
 pub use self::net::workers::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, default_threads};
-pub use self::net::{auth, connection, tls};
+pub use self::net::{auth, connection, sessions, tls};
+pub use self::reload_log::{Reload, ReloadLog};
 use self::resp::RespFront;
 use crate::audit::AuditLog;
 use crate::limiter::Limiter;
@@ -113,6 +118,8 @@ pub struct Settings {
     pub tls: Secured,
     /// Settings of the HTTP API.
     pub api: ApiSettings,
+    /// Settings of the live page; `None` if it is not served.
+    pub ui: Option<UiSettings>,
     /// Settings of the gRPC front.
     pub grpc: GrpcSettings,
     /// Number of threads that serve connections.
@@ -159,7 +166,7 @@ pub async fn run(
     health: Arc<Health>,
     draining: CancellationToken,
 ) -> io::Result<()> {
-    let Settings { limits, drain, access, audit, tls, api, grpc, threads, metrics_path } = settings;
+    let Settings { limits, drain, access, audit, tls, api, ui, grpc, threads, metrics_path } = settings;
     let metrics = Arc::clone(limiter.metrics());
     let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(&metrics));
     let stopping = CancellationToken::new();
@@ -187,6 +194,15 @@ pub async fn run(
     );
     let line = LineFront::new(Arc::clone(&limiter), limits, access.line.clone(), Arc::clone(&memory));
     let bounds = BodyBounds { timeouts: limits.timeouts, memory, expansion: 1 };
+    let samplers = ui.as_ref().map(|ui| {
+        let (health, settings, slots) = (Arc::clone(&health), ui.clone(), slots.clone());
+        let health = PageHealth::new(Arc::clone(&limiter), health, settings, limits, slots);
+        (Sampler::new(Arc::clone(&limiter)), health)
+    });
+    let page = ui.zip(samplers.clone()).map(|(settings, (sampler, health))| {
+        let (limiter, guard, slots) = (Arc::clone(&limiter), access.http.clone(), slots.clone());
+        Ui::new(settings, limiter, guard, sampler, health, slots, limits.max_body, stopping.clone())
+    });
     let http = HttpFront::new(
         Arc::clone(&limiter),
         changes,
@@ -197,6 +213,7 @@ pub async fn run(
         &metrics_path,
         slots,
         Arc::clone(&health),
+        page,
     );
     let grpc = GrpcFront::new(Arc::clone(&limiter), limits, grpc, bounds, access.grpc, health)?;
     let stop = async {
@@ -204,8 +221,14 @@ pub async fn run(
         tokio::time::sleep(drain.delay).await;
         stopping.cancel();
     };
+    let sample = async {
+        if let Some((sampler, health)) = samplers {
+            tokio::join!(sampler.run(stopping.clone()), health.run(stopping.clone()));
+        }
+    };
     tokio::join!(
         stop,
+        sample,
         acceptor.run(fronts.line, tls.line, line),
         acceptor.run(fronts.resp, tls.resp, resp),
         acceptor.run(fronts.http, tls.http, http),

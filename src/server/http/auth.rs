@@ -6,16 +6,20 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, COOKIE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::error_counts::ErrorCount;
 use super::problem::Problem;
+use super::session_cookie::{self, TOKEN};
 use crate::access::{Category, Forbidden, Given, Identity, LoginError};
 use crate::server::net::auth::Guard;
 use crate::server::net::origin;
+
+/// Challenge for a client that has to send the password.
+const PASSWORD_CHALLENGE: &str = "Bearer realm=\"divvy\"";
 
 /// Returns a body of a response to a client whose credentials do not suffice (RFC 9457).
 macro_rules! problem {
@@ -40,15 +44,37 @@ const TOKEN_INVALID: &str = problem!("this token is not valid, or not anymore");
 
 /// Middleware that requires a user with this category.
 pub async fn check(State((guard, category)): State<(Arc<Guard>, Category)>, request: Request, next: Next) -> Response {
-    match admit(&guard, request.headers(), peer(&request), category).await {
+    let headers = request.headers();
+    let is_of_page = guard.sessions().is_some() && (headers.contains_key(COOKIE) || headers.contains_key(TOKEN));
+    let mut response = match admit(&guard, headers, peer(&request), category).await {
         Ok(()) => next.run(request).await,
-        Err(Refusal::Unauthenticated(lack)) => unauthenticated(&guard, lack),
-        Err(Refusal::InvalidToken) => invalid_token(),
-        Err(Refusal::TooManyLogins) => {
-            let detail = LoginError::QueueFull.to_string();
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).with_retry().into_response()
-        }
-        Err(Refusal::Forbidden(forbidden)) => Problem::new(StatusCode::FORBIDDEN, describe(forbidden)).into_response(),
+        Err(refusal) if is_of_page => refuse_page(&guard, refusal),
+        Err(refusal) => refuse(&guard, refusal),
+    };
+    if is_of_page {
+        // A browser must keep nothing that the session's user may read.
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    response
+}
+
+/// Returns the response to a refused request of the live page. A browser ignores its challenge, and would otherwise ask for
+/// a password itself.
+pub fn refuse_page(guard: &Guard, refusal: Refusal) -> Response {
+    let mut response = refuse(guard, refusal);
+    if let Some(challenge) = response.headers_mut().get_mut(WWW_AUTHENTICATE) {
+        *challenge = HeaderValue::from_static(PASSWORD_CHALLENGE);
+    }
+    response
+}
+
+/// Returns the response to a refused client.
+fn refuse(guard: &Guard, refusal: Refusal) -> Response {
+    match refusal {
+        Refusal::Unauthenticated(lack) => unauthenticated(guard, lack),
+        Refusal::InvalidToken => invalid_token(),
+        Refusal::TooManyLogins => too_many_logins().into_response(),
+        Refusal::Forbidden(forbidden) => Problem::new(StatusCode::FORBIDDEN, describe(forbidden)).into_response(),
     }
 }
 
@@ -85,8 +111,26 @@ pub async fn admit(
     peer: Option<SocketAddr>,
     category: Category,
 ) -> Result<(), Refusal> {
+    let by_session = || session_cookie::open_with_token(guard, headers).map(|session| session.identity);
+    let identity = recognize(guard, headers, peer, by_session).await?;
+    let may = check_category(guard, &identity, category);
+    // The audit log needs the name of a refused client, too.
+    origin::identify(identity, guard.authority(), category);
+    may
+}
+
+/// Logs the client of a request in: by the header `Authorization`, or else by a session, or else by a certificate.
+///
+/// # Errors
+/// The credentials are missing or wrong.
+pub async fn recognize(
+    guard: &Guard,
+    headers: &HeaderMap,
+    peer: Option<SocketAddr>,
+    by_session: impl FnOnce() -> Option<Identity>,
+) -> Result<Identity, Refusal> {
     let known = match Authorization::read(headers) {
-        Authorization::Missing => by_certificate(guard).ok_or(Lack::Missing),
+        Authorization::Missing => by_session().or_else(|| by_certificate(guard)).ok_or(Lack::Missing),
         Authorization::Unusable => Err(Lack::Unreadable),
         Authorization::Token(token) if guard.authority().is_actor_token(token) => {
             Ok(guard.verify_actor_token(token, peer).await.ok_or(Refusal::InvalidToken)?)
@@ -101,11 +145,15 @@ pub async fn admit(
             None => Err(Lack::Unreadable),
         },
     };
-    let identity = known.map_err(Refusal::Unauthenticated)?;
-    let may = identity.may(category);
-    // The audit log needs the name of a refused client, too.
-    origin::identify(identity, guard.authority(), category);
-    may.map_err(|forbidden| {
+    known.map_err(Refusal::Unauthenticated)
+}
+
+/// Checks that the client may send a request of this category. Counts a client that may not.
+///
+/// # Errors
+/// The client lacks the category.
+pub fn check_category(guard: &Guard, identity: &Identity, category: Category) -> Result<(), Refusal> {
+    identity.may(category).map_err(|forbidden| {
         guard.count_forbidden();
         Refusal::Forbidden(forbidden)
     })
@@ -140,10 +188,15 @@ pub fn unauthenticated(guard: &Guard, lack: Lack) -> Response {
         (true, Lack::Wrong) => USER_WRONG,
     };
     let challenge = match guard.has_users() {
-        false => "Bearer realm=\"divvy\"",
+        false => PASSWORD_CHALLENGE,
         true => "Bearer realm=\"divvy\", Basic realm=\"divvy\", charset=\"UTF-8\"",
     };
     challenge_client(challenge, problem)
+}
+
+/// Returns the answer to a login that found no place in the queue.
+pub fn too_many_logins() -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, LoginError::QueueFull.to_string()).with_retry()
 }
 
 /// Returns the response to a client whose token for one actor is not valid.

@@ -1,0 +1,77 @@
+//! The live page, for people who look at a server in a browser (`--ui`).
+//!
+//! It shows the rules with their hits, the reloads of the rules, and the health of the server. The page's actions are
+//! requests to the API. The routes below `/ui/api` belong to the page alone, and change with it.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`settings`], [`state`] | what the page is made of |
+//! | [`assets`], [`pages`] | the files of the page, in a fixed table |
+//! | [`protection`], [`host`] | headers of all responses; requests of other sites, and of proxies |
+//! | [`viewer`] | the user who looks at the page, and its rights |
+//! | [`session`] | logins and logouts |
+//! | [`sampler`], [`history`] | the counts of each rule, once a second |
+//! | [`mod@health`], [`values`] | the state of the server, every few seconds |
+//! | [`feed`], [`view`], [`rules_event`] | the stream of events that a page receives |
+
+mod assets;
+mod feed;
+mod health;
+mod history;
+mod host;
+mod pages;
+mod protection;
+mod rules_event;
+mod sampler;
+mod session;
+mod settings;
+mod state;
+mod values;
+mod view;
+mod viewer;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{MethodRouter, get, post};
+
+pub use self::health::PageHealth;
+pub use self::sampler::Sampler;
+pub use self::settings::{DEFAULT_STREAMS, StoreBounds, UiSettings};
+pub use self::state::Ui;
+use super::problem::wrong_method;
+use super::request_count::count;
+use crate::access::Category;
+use crate::metrics::{FrontRequests, RequestKind};
+
+/// A path, and its methods with the category that each needs.
+type Route = (&'static str, Vec<(Category, MethodRouter<Arc<Ui>>)>);
+
+fn routes() -> Vec<Route> {
+    vec![
+        ("/ui", vec![(Category::Connection, get(pages::redirect))]),
+        ("/ui/", vec![(Category::Connection, get(pages::index))]),
+        ("/ui/{*name}", vec![(Category::Connection, get(pages::asset))]),
+        ("/ui/api/session", vec![(Category::Connection, get(session::show))]),
+        ("/ui/api/login", vec![(Category::Connection, post(session::log_in))]),
+        ("/ui/api/logout", vec![(Category::Connection, post(session::log_out))]),
+        ("/ui/api/feed", vec![(Category::Read, get(feed::open))]),
+    ]
+}
+
+/// Returns the routes of the page.
+pub fn router(ui: Arc<Ui>, requests: &FrontRequests) -> Router {
+    let counted = || from_fn_with_state((requests.clone(), RequestKind::Server), count);
+    let add = |router: Router<_>, (path, methods): Route| {
+        let methods = methods.into_iter().map(|(category, methods)| {
+            let methods: MethodRouter<_> = methods.layer(counted());
+            methods.layer(from_fn_with_state((Arc::clone(&ui), category), viewer::admit))
+        });
+        let methods = methods.reduce(MethodRouter::merge).unwrap_or_default();
+        // The fallback is set here, because the router would replace the default one, without the layer.
+        let methods = methods.fallback(wrong_method);
+        router.route(path, methods.layer(from_fn_with_state(Arc::clone(&ui), protection::protect)))
+    };
+    routes().into_iter().fold(Router::new(), add).with_state(ui)
+}
