@@ -1,11 +1,13 @@
 //! Sessions begin, end and are bounded.
 
+use std::future::pending;
+
 use super::*;
 use crate::access::{Given, User, Users, parse};
 use crate::metrics::Metrics;
 
 fn users(file: &str) -> Users {
-    Users::new(parse(file, "users.acl", false).unwrap().users).unwrap()
+    Users::new(parse(file, "users.acl", None).unwrap().users).unwrap()
 }
 
 fn line(name: &str, password: &str) -> String {
@@ -18,7 +20,7 @@ fn authority(file: &str) -> Authority {
 
 async fn identity(authority: &Authority, name: &str, password: &str) -> Identity {
     let given = Given::User { name: name.as_bytes(), password: password.as_bytes() };
-    authority.log_in(&given, || panic!("{name} can log in")).await.unwrap()
+    authority.log_in(&given, None, || panic!("{name} can log in"), pending()).await.unwrap()
 }
 
 #[tokio::test]
