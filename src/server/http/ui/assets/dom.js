@@ -1,0 +1,54 @@
+/**
+ * Builds elements. Text always becomes a text node, and attributes are set by name, so nothing that comes from a client or a
+ * rules file is ever read as markup.
+ */
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+/**
+ * Creates an HTML element.
+ * @param {string} name
+ * @param {Record<string, unknown>} [attributes] `onclick` and the like add listeners; null, undefined and false leave the attribute out.
+ * @param {...(Node|string|number|null|undefined|false|Array)} children
+ * @returns {HTMLElement}
+ */
+export function h(name, attributes = {}, ...children) {
+  return fill(document.createElement(name), attributes, children);
+}
+
+/** Creates an SVG element, as [h] creates an HTML element. */
+export function svg(name, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, name), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, '');
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, String(value));
+  }
+  element.append(...flat(children));
+  return element;
+}
+
+/** Replaces all children of an element. */
+export function replace(parent, ...children) {
+  parent.replaceChildren(...flat(children));
+}
+
+/** Sets the text of an element, and leaves the document alone if nothing changed. */
+export function setText(element, text) {
+  const wanted = String(text);
+  if (element.textContent !== wanted) element.textContent = wanted;
+}
+
+/** Sets an attribute, and leaves the document alone if nothing changed. */
+export function setAttribute(element, name, value) {
+  const wanted = String(value);
+  if (element.getAttribute(name) !== wanted) element.setAttribute(name, wanted);
+}
+
+function flat(children) {
+  return children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false)
+    .map((child) => (child instanceof Node ? child : document.createTextNode(String(child))));
+}
