@@ -47,7 +47,7 @@ setup: ## Install what the build needs (Debian and Ubuntu)
 	@scripts/setup build
 
 .PHONY: test-setup
-test-setup: setup ## Install what the tests need besides: Redis's tools, Node and Python clients
+test-setup: setup ## Install what the tests need besides: Redis's tools, Chromium, Node and Python clients
 	@scripts/setup test
 
 .PHONY: build

@@ -106,7 +106,7 @@ fn valkey_glide_works() {
 }
 
 /// Returns one of the Python clients.
-fn python(script: &str) -> Command {
+pub fn python(script: &str) -> Command {
     let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
     command.arg(Path::new(PYTHON).join(script));
     command

@@ -1,6 +1,8 @@
 //! Shared by the tests: a running server, and minimal clients.
 
 pub mod audit;
+#[cfg(feature = "rocksdb")]
+pub mod browser;
 pub mod certificates;
 pub mod gateway;
 pub mod grpc;
