@@ -2,7 +2,7 @@
 
 import * as api from './api.js';
 import { actorTable, otherRules } from './actor_table.js';
-import { h, replace, setText } from './dom.js';
+import { h, refresh, setText } from './dom.js';
 import { parse, SyntaxMistake, writeActor } from './operation.js';
 import * as policy from './policy.js';
 import { go, link } from './route.js';
@@ -26,6 +26,7 @@ class ActorView {
   #others = h('div', { id: 'actor-others' });
   #abort = null;
   #timer = null;
+  /** The actor and the rules of the list of other rules. */
   #shown = '';
 
   constructor(host, app) {
@@ -105,15 +106,13 @@ class ActorView {
   #show(pairs, rules, status) {
     const actor = { pairs, shown: writeActor(pairs), rules: policy.rulesOfActor(rules, pairs), file: this.#app.rulesFile };
     const onChange = () => this.#load(false);
-    // The same figures are not drawn again, so that a button keeps the focus.
-    const text = JSON.stringify([status, actor.rules.map(({ name }) => name)]);
-    if (text === this.#shown) return;
-    this.#shown = text;
-    const focused = this.#result.contains(document.activeElement) ? document.activeElement.dataset.key : null;
-    replace(this.#result, actorTable(actor, status, this.#app.session, onChange));
+    refresh(this.#result, actorTable(actor, status, this.#app.session, onChange));
+    // The list of other rules may have a field that somebody is typing in.
+    const others = JSON.stringify([actor.shown, actor.rules.length, status.rules.map(({ rule }) => rule)]);
+    if (others === this.#shown) return;
+    this.#shown = others;
     const open = this.#others.querySelector('details')?.open ?? false;
-    replace(this.#others, otherRules(actor, status, this.#app.session, onChange, open));
-    if (focused) [...this.#result.querySelectorAll('[data-key]')].find((element) => element.dataset.key === focused)?.focus();
+    refresh(this.#others, otherRules(actor, status, this.#app.session, onChange, open));
   }
 }
 

@@ -36,6 +36,24 @@ export function replace(parent, ...children) {
   parent.replaceChildren(...flat(children));
 }
 
+/**
+ * Replaces the children of an element by newer ones of the same kind. A link or button that has the focus keeps it. Nothing
+ * changes while text in the element is selected.
+ */
+export function refresh(parent, ...children) {
+  const selection = getSelection();
+  if (!selection.isCollapsed && parent.contains(selection.anchorNode)) return;
+  const focused = parent.contains(document.activeElement) ? keyOf(document.activeElement) : null;
+  replace(parent, ...children);
+  if (focused === null) return;
+  const same = [...parent.querySelectorAll('a, button, summary')].find((element) => keyOf(element) === focused);
+  same?.focus({ preventScroll: true });
+}
+
+function keyOf(element) {
+  return [element.tagName, element.getAttribute('href') ?? '', element.textContent].join(' ');
+}
+
 /** Sets the text of an element, and leaves the document alone if nothing changed. */
 export function setText(element, text) {
   const wanted = String(text);

@@ -1,6 +1,7 @@
 /** The rules of an explanation: those that match with their counters, and why the others do not match. */
 
 import { actorLink } from './actor_link.js';
+import { card, cards, cell } from './cards.js';
 import { disclosure } from './copy_text.js';
 import { h } from './dom.js';
 import { count, duration, number } from './format.js';
@@ -14,22 +15,18 @@ const ROLES = {
 /** Rules that do not match are shown in parts of this size. */
 const PART = 200;
 
-/** A table of the rules that match. */
-export function explained(rules, named, states) {
-  const column = (name, text) => h('th', { scope: 'col', role: 'columnheader', class: name }, text);
-  return h('table', { class: 'cards', role: 'table', 'aria-label': 'Rules that match' },
-    h('thead', { role: 'rowgroup' }, h('tr', { role: 'row' }, column('', 'Rule'), column('', 'Role'), column('', 'Actor'), column('number', 'Left now'), column('number', 'More in'))),
-    h('tbody', { role: 'rowgroup' }, rules.map((rule) => row(rule, named.get(rule.name), states.get(rule.name)))));
+/** A table of the rules that match. `denying` has the names of those that deny. */
+export function explained(rules, named, states, denying) {
+  const columns = [['', 'Rule'], ['', 'Role'], ['', 'Actor'], ['number', 'Left now'], ['number', 'More in']];
+  return cards('Rules that match', columns, rules.map((rule) => row(rule, named.get(rule.name), states.get(rule.name), denying.has(rule.name))));
 }
 
-function row(rule, definition, state) {
-  const cell = (name, title, ...children) => h('td', { role: 'cell', class: name, 'data-title': title }, ...children);
+function row(rule, definition, state, denies) {
   const limit = rule.grants?.actorLimit ? [`${rule.grants.actorLimit} `, h('span', { class: 'chip own' }, 'own limit')] : rule.grants?.limit ?? rule.reason;
   const cost = rule.grants?.cost === undefined ? null : `, takes ${number(rule.grants.cost)}`;
-  const isEmpty = state ? state.balance <= 0 : /^always denies/.test(rule.grants?.limit ?? '');
-  return h('tr', { role: 'row', class: isEmpty ? 'denies' : null, 'data-rule': rule.name },
+  return card({ rule: rule.name, denies },
     cell('', 'Rule', h('a', { href: link('rules', { rule: rule.name }), class: 'name' }, rule.name), h('span', { class: 'more' }, limit, cost)),
-    cell('', 'Role', h('span', { class: `chip ${rule.finding}` }, ROLES[rule.finding])),
+    cell('', 'Role', h('span', { class: 'chips' }, denies && h('span', { class: 'chip bad' }, 'denies'), h('span', { class: `chip ${rule.finding}` }, ROLES[rule.finding]))),
     cell('', 'Actor', definition && state ? actorLink(actorFields(definition), state.actor) : '–'),
     cell('number', 'Left now', state ? [h('b', { class: state.balance <= 0 ? 'some' : '' }, number(state.balance)), ` / ${number(state.whole)}`, meter(state.balance, state.whole, 'left')] : '–'),
     cell('number', 'More in', state && state.reset > 0 ? duration(state.reset) : '–'));
@@ -44,7 +41,7 @@ export function mismatches(rules) {
 
 function part(rules, start) {
   const shown = rules.slice(start, start + PART);
-  const list = h('ul', { class: 'reasons' }, shown.map((rule) => h('li', {}, h('a', { href: link('rules', { rule: rule.name }), class: 'name' }, rule.name), ' ', reason(rule))));
+  const list = h('ul', { class: 'reasons' }, shown.map((rule) => h('li', {}, h('a', { href: link('rules', { rule: rule.name }), class: 'name' }, rule.name), ': ', reason(rule))));
   if (start + PART >= rules.length) return list;
   const more = h('button', { type: 'button', class: 'small', onclick: () => more.replaceWith(part(rules, start + PART)) }, `Show ${number(Math.min(PART, rules.length - start - PART))} more`);
   return [list, more].reduce((box, child) => (box.append(child), box), h('div', {}));

@@ -1,7 +1,7 @@
 /** An operation, the rule that answers it, why others do not, and what their counters have left now. */
 
 import * as api from './api.js';
-import { h, replace, setText } from './dom.js';
+import { h, refresh, replace, setText } from './dom.js';
 import { explained, mismatches } from './explain_list.js';
 import { counterStates } from './counter_states.js';
 import { count, duration, list, number } from './format.js';
@@ -76,7 +76,7 @@ class ExplainView {
       const [{ rules: found }, { named }] = await Promise.all([api.post('/v1/explain', { operation }, abort.signal), policy.load()]);
       const [answer, states] = await Promise.all([this.#peek(operation, abort.signal), counterStates(found, named, pairs, abort.signal)]);
       if (abort !== this.#abort) return;
-      this.#show({ found, named, answer, states, pairs });
+      this.#show({ found, named, answer, states });
       if (isNew) setText(this.#said, this.#verdict.textContent);
     } catch (error) {
       if (error.name === 'AbortError' || abort !== this.#abort) return;
@@ -108,10 +108,10 @@ class ExplainView {
       for (const element of [this.#verdict, this.#matching, this.#others]) element.replaceChildren();
       return;
     }
-    const { found, named, states, pairs } = result;
+    const { found, named, states, answer } = result;
     const matching = found.filter(({ finding }) => finding !== 'key-missing' && finding !== 'value-differs');
-    replace(this.#verdict, verdict(result, matching));
-    replace(this.#matching, explained(matching, named, states, pairs));
+    refresh(this.#verdict, verdict(result, matching));
+    refresh(this.#matching, explained(matching, named, states, denyingOf(answer)));
     const others = found.filter((rule) => !matching.includes(rule));
     if (this.#others.dataset.of !== this.#text || this.#others.dataset.count !== String(others.length)) {
       this.#others.dataset.of = this.#text;
@@ -127,10 +127,20 @@ function verdict({ answer }, matching) {
   if (last.finding === 'refuses') return [h('span', { class: 'pill bad' }, 'Error'), h('p', {}, h('b', {}, last.name), ` cannot count this operation: ${last.reason}`)];
   if (!answer) return h('p', { class: 'big' }, h('b', {}, last.name), ' answers', matching.length > 1 ? ' last' : '', '.');
   const left = answer.limit > 0 ? `: ${number(answer.balance)} of ${count(answer.limit, 'credit')} left` : '';
-  if (answer.allowed) return [h('span', { class: 'pill ok' }, 'Allowed'), h('p', {}, h('b', {}, answer.rule), ' answers', left, more(answer), '.')];
-  const deny = answer.violatedPolicies ?? [answer.rule];
+  if (answer.allowed) {
+    const isStack = matching.filter(({ finding }) => finding !== 'canary').length > 1;
+    const words = isStack ? ['The least is left under ', h('b', {}, answer.rule)] : [h('b', {}, answer.rule), ' answers'];
+    return [h('span', { class: 'pill ok' }, 'Allowed'), h('p', {}, words, left, more(answer), '.')];
+  }
+  const deny = [...denyingOf(answer)];
   const wait = answer.retryAfter === null ? ' Waiting does not help.' : ` The next hit is allowed in ${duration(answer.retryAfter)}.`;
   return [h('span', { class: 'pill bad' }, 'Denied'), h('p', {}, h('b', {}, list(deny)), deny.length > 1 ? ' deny it' : ' denies it', left, '.', wait)];
+}
+
+/** Returns the rules that deny. */
+function denyingOf(answer) {
+  if (!answer || answer.allowed) return new Set();
+  return new Set(answer.violatedPolicies ?? [answer.rule]);
 }
 
 function more(answer) {

@@ -58,6 +58,11 @@ export function time(seconds) {
   return `${date} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
+/** Returns the name of a store. */
+export function storeName(store) {
+  return { rocksdb: 'RocksDB', redis: 'Redis' }[store] ?? store;
+}
+
 /** Returns a list as in "a, b and c". */
 export function list(words) {
   return words.length < 2 ? words.join('') : `${words.slice(0, -1).join(', ')} and ${words[words.length - 1]}`;

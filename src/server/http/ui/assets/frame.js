@@ -1,10 +1,8 @@
 /** The frame around the views: navigation, session, state of the stream, notes about the server, and messages. */
 
 import { h, replace, setText } from './dom.js';
-import { count, duration } from './format.js';
+import { count, duration, storeName } from './format.js';
 import { link } from './route.js';
-
-const STORES = { rocksdb: 'RocksDB', redis: 'Redis', memory: 'memory' };
 
 const byId = (id) => document.getElementById(id);
 
@@ -35,14 +33,14 @@ export class Frame {
     const nav = byId('nav');
     nav.hidden = session.login;
     this.#links.clear();
-    for (const { name, title } of views) this.#links.set(name, h('a', { href: link(name), id: `nav-${name}` }, title));
+    for (const { name, title } of views) this.#links.set(name, h('a', { href: link(name), id: `nav-${name}`, 'data-title': title }, title));
     replace(nav, h('ul', {}, [...this.#links.values()].map((element) => h('li', {}, element))));
     this.#stream.replaceChildren();
     this.#health.replaceChildren();
     replace(byId('session'), session.login ? null : [this.#stream, this.#account(session, onLogout)]);
     replace(byId('notes'), notes(session));
     const { version, store } = session.server;
-    replace(byId('foot'), session.login ? null : `divvy ${version}, counters in ${STORES[store] ?? store}`);
+    replace(byId('foot'), session.login ? null : `divvy ${version}, counters in ${storeName(store)}`);
   }
 
   #account(session, onLogout) {

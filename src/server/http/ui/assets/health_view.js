@@ -1,10 +1,10 @@
 /** The server's state: store, journal, disk and memory against their bounds, durability, and errors by kind. */
 
 import { h, replace } from './dom.js';
-import { number, percent, quantity } from './format.js';
+import { number, percent, quantity, storeName } from './format.js';
 import { meter } from './meter.js';
 
-const STATES = { ok: 'OK', warning: 'Watch', bad: 'Bad' };
+const STATES = { ok: 'OK', warning: 'Warning', bad: 'Bad' };
 
 export function mount(host) {
   const result = h('div', { id: 'health' }, h('p', { class: 'hint' }, 'Loading…'));
@@ -15,7 +15,7 @@ export function mount(host) {
 function health({ ready, problems, values, durability, store, errors }) {
   return [
     h('div', { class: 'verdict' }, h('span', { class: `pill ${ready ? 'ok' : 'bad'}` }, ready ? 'Ready' : 'Not ready'),
-      h('div', {}, h('p', {}, `Store: ${store}. Durability: ${durability}.`),
+      h('div', {}, h('p', {}, `Store: ${storeName(store)}. Durability: ${durability}.`),
         problems.length > 0 && h('ul', { class: 'problems' }, problems.map((problem) => h('li', {}, problem))))),
     h('div', { class: 'split-even' },
       h('section', { 'aria-labelledby': 'values-title' }, h('h2', { id: 'values-title' }, 'Use and bounds'), valueTable(values)),

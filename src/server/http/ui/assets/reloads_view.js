@@ -14,11 +14,11 @@ function reload({ time: at, ok, lines }) {
   return h('section', { class: 'card reload' },
     h('div', { class: 'reload-head' }, h('h2', {}, h('time', { datetime: iso }, time(at))), h('span', { class: `pill ${ok ? 'ok' : 'bad'}` }, ok ? 'In force' : 'Refused'),
       h('span', { class: 'more' }, `${duration(Math.max(0, Date.now() / 1000 - at))} ago`)),
-    h('p', {}, ok ? null : 'The previous rules stay in force.'),
+    !ok && h('p', {}, 'The previous rules stay in force.'),
     h('ul', { class: 'diff' }, lines.map(line)));
 }
 
 function line(text) {
   const [sign, kind] = text.startsWith('+') ? ['+', 'added'] : text.startsWith('-') ? ['−', 'removed'] : text.startsWith('problem') ? ['!', 'problem'] : ['·', 'changed'];
-  return h('li', { class: kind }, h('span', { class: 'sign', 'aria-hidden': 'true' }, sign), h('code', {}, text.replace(/^[+-] /, '')));
+  return h('li', { class: kind }, h('span', { class: 'sign', 'aria-hidden': 'true' }, sign), h('code', {}, text.replace(/^([+-]|problem:?) /, '')));
 }

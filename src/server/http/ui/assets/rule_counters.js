@@ -3,7 +3,7 @@
 import * as api from './api.js';
 import { actorLink } from './actor_link.js';
 import { disclosure } from './copy_text.js';
-import { h, replace } from './dom.js';
+import { h, refresh, replace } from './dom.js';
 import { count, duration, number } from './format.js';
 import { actorFields } from './operation.js';
 import * as policy from './policy.js';
@@ -42,7 +42,7 @@ export class RuleCounters {
   async #refresh(element, isConcurrency) {
     try {
       const page = await api.get('/v1/counters', { rule: this.#rule.name, count: PAGE }, this.#abort.signal);
-      replace(element, isConcurrency ? this.#leases(page) : this.#shared(page));
+      refresh(element, isConcurrency ? this.#leases(page, await this.#ownLimits()) : this.#shared(page));
     } catch (error) {
       if (error.name === 'AbortError') return;
       replace(element, h('p', { class: 'error' }, error.message));
@@ -61,11 +61,21 @@ export class RuleCounters {
     return h('p', {}, h('b', { class: counter.remaining === 0 ? 'some' : '' }, number(counter.balance)), ` of ${number(whole)}, more in ${duration(counter.reset)}`);
   }
 
-  #leases({ counters, next }) {
+  /** Returns the credits of actors with a limit of their own, or null if there are too many of them. */
+  async #ownLimits() {
+    if (!policy.isNamed(this.#rule)) return new Map();
+    const { limits, next } = await api.get('/v1/limits', { rule: this.#rule.name, count: 1000 }, this.#abort.signal);
+    return next ? null : new Map(limits.map(({ actor, credits }) => [actor, credits]));
+  }
+
+  #leases({ counters, next }, own) {
     if (counters.length === 0 && !next) return h('p', { class: 'hint' }, 'No lease is in use.');
-    const rows = counters.map(({ actor, remaining, reset }) => h('tr', {}, h('td', {}, actorLink(this.#fields, actor)),
-      h('td', { class: 'number' }, number(remaining)), h('td', { class: 'number' }, duration(reset))));
-    return [table(['Actor', 'Free', 'Next ends in'], rows), next && h('p', { class: 'hint' }, `The first ${count(counters.length, 'actor')}.`)];
+    const rows = counters.map(({ actor, balance, remaining, reset }) => {
+      const whole = own?.get(actor) ?? this.#rule.creditLimit;
+      return h('tr', {}, h('td', {}, actorLink(this.#fields, actor)), h('td', { class: 'number' }, own ? `${number(whole - balance)} of ${number(whole)}` : '–'),
+        h('td', { class: `number ${remaining === 0 ? 'some' : ''}` }, number(remaining)), h('td', { class: 'number' }, duration(reset)));
+    });
+    return [table(['Actor', 'In use', 'Free', 'Next ends in'], rows), next && h('p', { class: 'hint' }, `The first ${count(counters.length, 'actor')}.`)];
   }
 
   /** A list that grows by a page at a time. */

@@ -104,12 +104,13 @@ export class RuleDetail {
   #showParts(rule) {
     const fields = actorFields(rule);
     const parts = [];
-    if (fields.length > 0 && this.#app.session.server.top) parts.push(this.#whom(rule, fields));
     if (policy.counts(rule)) {
       const counters = new RuleCounters(rule, this.#app);
       this.#closers.push(() => counters.close());
       parts.push(counters.element);
     }
+    if (fields.length > 0 && this.#app.session.server.top) parts.unshift(this.#whom(rule, fields));
+    if (rule.algorithm === 'concurrency') parts.reverse();
     parts.push(disclosure('This rule as text', () => this.#text(rule)));
     replace(this.#more, parts);
   }

@@ -77,11 +77,12 @@ export class RuleRow {
     const series = rule.canary ? 'canaryDenied' : 'denied';
     const denied = rule[series] ?? 0;
     setText(this.#hits, number(rule.hits));
-    setText(this.#hitsSum, `${number(rule.past.sum('hits'))} in 60 s`);
+    setText(this.#hitsSum, `${number(rule.past.sum('hits'))}/min`);
     setText(this.#denied, number(denied));
-    setText(this.#deniedSum, `${number(rule.past.sum(series))} in 60 s`);
+    setText(this.#deniedSum, `${number(rule.past.sum(series))}/min`);
     this.#deniedSum.classList.toggle('some', rule.past.sum(series) > 0);
-    this.#denied.className = denied === 0 ? '' : rule.canary ? 'canary-some' : 'some';
+    this.#hits.className = rule.hits === 0 ? 'none' : '';
+    this.#denied.className = denied === 0 ? 'none' : rule.canary ? 'canary-some' : 'some';
     this.#spark.draw({ area: rule.past.series.hits, bars: rule.past.series[series], canary: rule.canary, text: summary(rule.past, rule.canary) });
   }
 

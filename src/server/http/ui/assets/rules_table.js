@@ -51,6 +51,10 @@ export class RulesTable {
     return { ...this.#asked };
   }
 
+  isShown() {
+    return this.element.offsetParent !== null;
+  }
+
   isEmpty() {
     return this.#rules.size === 0;
   }
@@ -69,9 +73,11 @@ export class RulesTable {
 
   scrollTo(position) {
     const top = this.element.getBoundingClientRect().top + window.scrollY;
-    if (this.#matching === 0) this.#matching = position + 1;
+    const bottom = top + (position + 1) * this.#rowHeight;
+    if (!this.isShown() || bottom < window.scrollY + window.innerHeight) return;
+    this.#matching = Math.max(this.#matching, position + 1);
     this.#render();
-    window.scrollTo(0, Math.max(0, top + (position - 2) * this.#rowHeight - 100));
+    window.scrollTo(0, bottom - window.innerHeight / 2);
     this.#render();
   }
 
@@ -106,6 +112,7 @@ export class RulesTable {
   }
 
   #render() {
+    if (!this.isShown()) return;
     const height = this.#body.firstElementChild?.getBoundingClientRect().height;
     if (height) this.#rowHeight = height;
     const hidden = Math.max(0, -this.element.getBoundingClientRect().top);

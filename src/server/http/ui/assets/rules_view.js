@@ -26,6 +26,8 @@ class RulesView {
   #only = '';
   #rule = '';
   #timer = null;
+  /** Where the list was scrolled to when the panel took its place. */
+  #listScroll = 0;
   #table;
   #detail = null;
   #elements;
@@ -91,17 +93,27 @@ class RulesView {
     for (const figure of element.children) {
       const value = values[figure.dataset.key];
       setText(figure.firstChild, number(value));
-      figure.classList.toggle('some', value > 0);
+      if (figure.dataset.key === 'canary') figure.hidden = value === 0;
+      figure.classList.toggle('active', value > 0);
       if (figure.dataset.key === 'denying') setText(figure.lastChild, value === 1 ? 'rule denies now' : 'rules deny now');
     }
   }
 
   #select(rule) {
+    const before = window.scrollY;
+    const wasShown = this.#table.isShown();
     this.#detail?.close();
     this.#detail = rule ? new RuleDetail(rule, this.#app, () => this.#go({ rule: '' })) : null;
     replace(this.#elements.side, this.#detail?.element);
     this.#elements.layout.classList.toggle('open', Boolean(rule));
     this.#table.select(rule);
+    // On a narrow screen the panel and the list take turns.
+    if (wasShown && !this.#table.isShown()) {
+      this.#listScroll = before;
+      window.scrollTo(0, 0);
+    } else if (!wasShown && this.#table.isShown()) {
+      window.scrollTo(0, this.#listScroll);
+    }
     this.#table.measure();
   }
 

@@ -2,7 +2,7 @@
 
 import * as api from './api.js';
 import { actorLink } from './actor_link.js';
-import { h, replace } from './dom.js';
+import { h, refresh, replace } from './dom.js';
 import { number } from './format.js';
 import { meter } from './meter.js';
 
@@ -52,10 +52,7 @@ export function topList({ rule, order, last, count, fields, onReply = () => {} }
   };
 }
 
-/** Replaces the rows. A link that has the focus keeps it, if its actor is still there. */
 function replaceTable(element, rows, word) {
-  const focused = element.contains(document.activeElement) ? document.activeElement.getAttribute('href') : null;
-  replace(element, h('table', { class: 'plain' }, h('thead', {}, h('tr', {}, h('th', { scope: 'col', class: 'place' }, '#'),
+  refresh(element, h('table', { class: 'plain' }, h('thead', {}, h('tr', {}, h('th', { scope: 'col', class: 'place' }, '#'),
     h('th', { scope: 'col' }, 'Actor'), h('th', { scope: 'col', class: 'number' }, word))), h('tbody', {}, rows)));
-  if (focused) [...element.querySelectorAll('a')].find((candidate) => candidate.getAttribute('href') === focused)?.focus();
 }
