@@ -13,7 +13,11 @@ const MISTAKE = 'Name the fields of the actor, as in user=ann or tenant=acme use
 
 export function mount(host, app) {
   const view = new ActorView(host, app);
-  return { update: (params) => view.update(params), receive: (name, data) => view.receive(name, data), close: () => view.close() };
+  return {
+    update: (params) => view.update(params),
+    receive: (name, data) => view.receive(name, data),
+    close: () => view.close(),
+  };
 }
 
 class ActorView {
@@ -31,10 +35,39 @@ class ActorView {
 
   constructor(host, app) {
     this.#app = app;
-    this.#input = h('input', { id: 'actor', class: 'code', autocomplete: 'off', autocapitalize: 'none', spellcheck: 'false', placeholder: 'user=ann', required: true });
-    const form = h('form', { class: 'ask', onsubmit: (event) => this.#submit(event) }, h('label', { for: 'actor' }, 'Actor'), this.#input, h('button', { class: 'primary' }, 'Show'));
-    host.append(h('div', { class: 'head' }, h('h1', {}, 'Actor'), h('p', { class: 'lead' }, 'What one actor has used and has left, under each rule. Give all fields of the rules’ actorField, and no others.')),
-      form, this.#said, this.#error, this.#result, this.#others);
+    this.#input = h('input', {
+      id: 'actor',
+      class: 'code',
+      autocomplete: 'off',
+      autocapitalize: 'none',
+      spellcheck: 'false',
+      placeholder: 'user=ann',
+      required: true,
+    });
+    const form = h(
+      'form',
+      { class: 'ask', onsubmit: (event) => this.#submit(event) },
+      h('label', { for: 'actor' }, 'Actor'),
+      this.#input,
+      h('button', { class: 'primary' }, 'Show'),
+    );
+    host.append(
+      h(
+        'div',
+        { class: 'head' },
+        h('h1', {}, 'Actor'),
+        h(
+          'p',
+          { class: 'lead' },
+          'What one actor has used and has left, under each rule. Give all fields of the rules’ actorField, and no others.',
+        ),
+      ),
+      form,
+      this.#said,
+      this.#error,
+      this.#result,
+      this.#others,
+    );
   }
 
   update(params) {
@@ -77,7 +110,13 @@ class ActorView {
       if (abort !== this.#abort) return;
       this.#show(pairs, rules, status);
       setText(this.#error, '');
-      if (isNew) setText(this.#said, status.rules.length ? `${writeActor(pairs)} has counters under ${status.rules.length} rules.` : `${writeActor(pairs)} has all credits.`);
+      if (isNew)
+        setText(
+          this.#said,
+          status.rules.length
+            ? `${writeActor(pairs)} has counters under ${status.rules.length} rules.`
+            : `${writeActor(pairs)} has all credits.`,
+        );
     } catch (error) {
       if (error.name === 'AbortError' || abort !== this.#abort) return;
       setText(this.#error, error.message);
@@ -99,12 +138,18 @@ class ActorView {
 
   async #status(pairs, signal) {
     const query = [...pairs].map(([field, value]) => [field, value]);
-    if (pairs.has('count') || pairs.has('cursor')) throw new SyntaxMistake('The fields count and cursor cannot be asked for here: use divvy actor in a shell.');
+    if (pairs.has('count') || pairs.has('cursor'))
+      throw new SyntaxMistake('The fields count and cursor cannot be asked for here: use divvy actor in a shell.');
     return api.get('/v1/status', [...query, ['count', '1000']], signal);
   }
 
   #show(pairs, rules, status) {
-    const actor = { pairs, shown: writeActor(pairs), rules: policy.rulesOfActor(rules, pairs), file: this.#app.rulesFile };
+    const actor = {
+      pairs,
+      shown: writeActor(pairs),
+      rules: policy.rulesOfActor(rules, pairs),
+      file: this.#app.rulesFile,
+    };
     const onChange = () => this.#load(false);
     refresh(this.#result, actorTable(actor, status, this.#app.session, onChange));
     // The list of other rules may have a field that somebody is typing in.

@@ -42,7 +42,14 @@ export async function send(method, path, { query, body, signal } = {}) {
   const content = body === undefined ? undefined : JSON.stringify(body);
   let response;
   try {
-    response = await fetch(url, { method, headers: headers(type), body: content, signal, cache: 'no-store', redirect: 'error' });
+    response = await fetch(url, {
+      method,
+      headers: headers(type),
+      body: content,
+      signal,
+      cache: 'no-store',
+      redirect: 'error',
+    });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     throw new Problem(0, 'The server cannot be reached.');

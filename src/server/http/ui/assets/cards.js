@@ -9,8 +9,12 @@ import { h } from './dom.js';
  */
 export function cards(label, columns, rows) {
   const heading = ([name, title]) => h('th', { scope: 'col', role: 'columnheader', class: name }, title);
-  return h('table', { class: 'cards', role: 'table', 'aria-label': label },
-    h('thead', { role: 'rowgroup' }, h('tr', { role: 'row' }, columns.map(heading))), h('tbody', { role: 'rowgroup' }, rows));
+  return h(
+    'table',
+    { class: 'cards', role: 'table', 'aria-label': label },
+    h('thead', { role: 'rowgroup' }, h('tr', { role: 'row' }, columns.map(heading))),
+    h('tbody', { role: 'rowgroup' }, rows),
+  );
 }
 
 /** @param {{rule: string, denies: boolean}} options */

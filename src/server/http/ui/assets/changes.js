@@ -8,7 +8,13 @@ import { count, duration, number } from './format.js';
 import { notify } from './frame.js';
 import * as rulesFile from './rules_file.js';
 
-const TIMES = [['', 'until someone removes it'], ['3600', 'for an hour'], ['86400', 'for a day'], ['604800', 'for a week'], ['2592000', 'for 30 days']];
+const TIMES = [
+  ['', 'until someone removes it'],
+  ['3600', 'for an hour'],
+  ['86400', 'for a day'],
+  ['604800', 'for a week'],
+  ['2592000', 'for 30 days'],
+];
 
 /**
  * An actor under a rule.
@@ -24,16 +30,46 @@ const TIMES = [['', 'until someone removes it'], ['3600', 'for an hour'], ['8640
 
 /** Asks for a new limit of an actor, and sets it. */
 export function setLimit(target, onDone) {
-  const credits = h('input', { id: 'limit-credits', name: 'credits', type: 'number', min: 0, max: Number.MAX_SAFE_INTEGER, step: 1, required: true, value: target.limit, inputmode: 'numeric' });
-  const time = h('select', { id: 'limit-time', name: 'time' }, TIMES.map(([value, text]) => h('option', { value }, text)));
+  const credits = h('input', {
+    id: 'limit-credits',
+    name: 'credits',
+    type: 'number',
+    min: 0,
+    max: Number.MAX_SAFE_INTEGER,
+    step: 1,
+    required: true,
+    value: target.limit,
+    inputmode: 'numeric',
+  });
+  const time = h(
+    'select',
+    { id: 'limit-time', name: 'time' },
+    TIMES.map(([value, text]) => h('option', { value }, text)),
+  );
   const content = [
-    h('p', {}, 'Actor ', h('code', {}, target.shown), ' under rule ', h('b', {}, target.rule), '. The number replaces the rule’s credits from the next hit. Used credits stay used.'),
-    h('div', { class: 'field' }, h('label', { for: 'limit-credits' }, 'Credits'), credits, h('p', { class: 'hint' }, '0 denies everything.')),
+    h(
+      'p',
+      {},
+      'Actor ',
+      h('code', {}, target.shown),
+      ' under rule ',
+      h('b', {}, target.rule),
+      '. The number replaces the rule’s credits from the next hit. Used credits stay used.',
+    ),
+    h(
+      'div',
+      { class: 'field' },
+      h('label', { for: 'limit-credits' }, 'Credits'),
+      credits,
+      h('p', { class: 'hint' }, '0 denies everything.'),
+    ),
     h('div', { class: 'field' }, h('label', { for: 'limit-time' }, 'The limit lasts'), time),
     target.definition && textOfChange(target, credits),
   ];
   ask({
-    title: 'Set a limit', content, action: 'Set limit',
+    title: 'Set a limit',
+    content,
+    action: 'Set limit',
     act: async () => {
       const body = { credits: Number(credits.value), ...(time.value ? { expiresIn: Number(time.value) } : {}) };
       const set = await api.send('PUT', '/v1/limits', { query: { rule: target.rule, actor: target.actor }, body });
@@ -48,11 +84,27 @@ export function setLimit(target, onDone) {
 /** Asks, and gives the actor the limit of the rule again. */
 export function removeLimit(target, onDone) {
   ask({
-    title: 'Remove a limit', action: 'Remove limit', danger: true,
-    content: [h('p', {}, 'Actor ', h('code', {}, target.shown), ' has the limit of rule ', h('b', {}, target.rule), ' again, from the next hit. Used credits stay used.')],
+    title: 'Remove a limit',
+    action: 'Remove limit',
+    danger: true,
+    content: [
+      h(
+        'p',
+        {},
+        'Actor ',
+        h('code', {}, target.shown),
+        ' has the limit of rule ',
+        h('b', {}, target.rule),
+        ' again, from the next hit. Used credits stay used.',
+      ),
+    ],
     act: async () => {
       const { removed } = await api.send('DELETE', '/v1/limits', { query: { rule: target.rule, actor: target.actor } });
-      notify(removed ? `The limit of ${target.shown} under ${target.rule} is removed.` : `${target.shown} had no limit of its own.`);
+      notify(
+        removed
+          ? `The limit of ${target.shown} under ${target.rule} is removed.`
+          : `${target.shown} had no limit of its own.`,
+      );
       onDone();
     },
   });
@@ -62,15 +114,33 @@ export function removeLimit(target, onDone) {
 export function forgetCounter(target, onDone) {
   const { definition } = target;
   ask({
-    title: 'Forget a counter', action: 'Forget counter', danger: true,
+    title: 'Forget a counter',
+    action: 'Forget counter',
+    danger: true,
     content: [
-      h('p', {}, 'Actor ', h('code', {}, target.shown || '(everyone)'), ' has all credits of rule ', h('b', {}, target.rule), ' again. What it has used is lost.'),
-      definition?.algorithm === 'concurrency' && h('p', {}, 'This also frees all leases, even those of work that still runs.'),
-      definition?.counter && h('p', {}, 'All rules with ', h('code', {}, `counter = ${definition.counter}`), ' share this counter.'),
+      h(
+        'p',
+        {},
+        'Actor ',
+        h('code', {}, target.shown || '(everyone)'),
+        ' has all credits of rule ',
+        h('b', {}, target.rule),
+        ' again. What it has used is lost.',
+      ),
+      definition?.algorithm === 'concurrency' &&
+        h('p', {}, 'This also frees all leases, even those of work that still runs.'),
+      definition?.counter &&
+        h('p', {}, 'All rules with ', h('code', {}, `counter = ${definition.counter}`), ' share this counter.'),
     ],
     act: async () => {
-      const { forgotten } = await api.send('DELETE', '/v1/counters', { query: { rule: target.rule, actor: target.actor } });
-      notify(forgotten > 0 ? `The counter of ${target.shown || 'everyone'} under ${target.rule} is forgotten.` : 'There was no counter to forget.');
+      const { forgotten } = await api.send('DELETE', '/v1/counters', {
+        query: { rule: target.rule, actor: target.actor },
+      });
+      notify(
+        forgotten > 0
+          ? `The counter of ${target.shown || 'everyone'} under ${target.rule} is forgotten.`
+          : 'There was no counter to forget.',
+      );
       onDone();
     },
   });
@@ -88,16 +158,29 @@ export function textOfChange(target, credits) {
 }
 
 function ruleText({ definition, pairs, file }, credits) {
-  const rule = rulesFile.ruleForActor(definition, pairs, Number.isSafeInteger(credits) && credits >= 0 ? credits : definition.creditLimit);
+  const rule = rulesFile.ruleForActor(
+    definition,
+    pairs,
+    Number.isSafeInteger(credits) && credits >= 0 ? credits : definition.creditLimit,
+  );
   const format = rulesFile.formatOf(file);
   const text = rulesFile.write(rule, format);
   const advice = [`Put it above the rule ${definition.name}. The file is the policy, so this page does not edit it.`];
-  if (definition.matchPolicy === 'and') advice.push(`Rule ${definition.name} continues to apply to this actor, so the lower of both limits decides.`);
-  if ([...pairs.values()].some((value) => value.includes('*'))) advice.push('In a rule, * stands for any text, so this rule matches other actors, too.');
+  if (definition.matchPolicy === 'and')
+    advice.push(`Rule ${definition.name} continues to apply to this actor, so the lower of both limits decides.`);
+  if ([...pairs.values()].some((value) => value.includes('*')))
+    advice.push('In a rule, * stands for any text, so this rule matches other actors, too.');
   if (!definition.counter) advice.push('The new rule counts afresh.');
   if (text) return [copyText(text, 'Rule to copy'), h('p', { class: 'hint' }, advice.join(' '))];
-  return [copyText(rulesFile.write(rule, 'json'), 'Rule to copy, in JSON'),
-    h('p', { class: 'hint' }, 'An INI file cannot express this actor. In a JSON file, the rule reads like this. ', advice.join(' '))];
+  return [
+    copyText(rulesFile.write(rule, 'json'), 'Rule to copy, in JSON'),
+    h(
+      'p',
+      { class: 'hint' },
+      'An INI file cannot express this actor. In a JSON file, the rule reads like this. ',
+      advice.join(' '),
+    ),
+  ];
 }
 
 /** Returns the words for a limit of an actor. */

@@ -5,7 +5,12 @@ import { notify } from './frame.js';
 
 export function copyText(text, label) {
   const pre = h('pre', { class: 'copy', tabindex: 0, 'aria-label': label }, text);
-  return h('div', { class: 'copy-box' }, pre, h('button', { type: 'button', class: 'small copy-button', onclick: () => copy(pre) }, 'Copy'));
+  return h(
+    'div',
+    { class: 'copy-box' },
+    pre,
+    h('button', { type: 'button', class: 'small copy-button', onclick: () => copy(pre) }, 'Copy'),
+  );
 }
 
 /** A heading that opens a part of a panel. The content is made when it is opened. */

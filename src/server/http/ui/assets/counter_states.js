@@ -14,13 +14,23 @@ import { capacity, counts } from './policy.js';
  */
 export async function counterStates(found, named, pairs, signal) {
   const counting = found.filter(({ name, grants }) => grants && named.has(name) && counts(named.get(name)));
-  const states = await Promise.all(counting.map(async (explained) => [explained.name, await stateOf(explained, named.get(explained.name), pairs, signal)]));
+  const states = await Promise.all(
+    counting.map(async (explained) => [
+      explained.name,
+      await stateOf(explained, named.get(explained.name), pairs, signal),
+    ]),
+  );
   return new Map(states);
 }
 
 async function stateOf({ name, grants }, rule, pairs, signal) {
   const actor = actorName(actorFields(rule), pairs);
-  const [{ counters: [counter] }, own] = await Promise.all([
+  const [
+    {
+      counters: [counter],
+    },
+    own,
+  ] = await Promise.all([
     api.get('/v1/counters', { rule: name, actor }, signal),
     grants.actorLimit ? api.get('/v1/limits', { rule: name, actor }, signal).catch(() => null) : null,
   ]);

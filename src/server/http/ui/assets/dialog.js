@@ -14,8 +14,14 @@ export function ask({ title, content, action, danger = false, act }) {
   const error = h('p', { class: 'error', role: 'alert' });
   const submit = h('button', { class: danger ? 'danger' : 'primary', value: 'act' }, action);
   const cancel = h('button', { type: 'button', onclick: () => dialog.close() }, 'Cancel');
-  const form = h('form', { method: 'dialog', onsubmit: onSubmit }, h('h2', { id }, title), content, error,
-    h('div', { class: 'buttons' }, cancel, submit));
+  const form = h(
+    'form',
+    { method: 'dialog', onsubmit: onSubmit },
+    h('h2', { id }, title),
+    content,
+    error,
+    h('div', { class: 'buttons' }, cancel, submit),
+  );
   const dialog = h('dialog', { 'aria-labelledby': id, onclose: () => dialog.remove() }, form);
 
   async function onSubmit(event) {

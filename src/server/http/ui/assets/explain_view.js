@@ -15,7 +15,11 @@ const PAUSE = 2000;
 
 export function mount(host, app) {
   const view = new ExplainView(host, app);
-  return { update: (params) => view.update(params), receive: (name) => name === 'reloads' && view.reload(), close: () => view.close() };
+  return {
+    update: (params) => view.update(params),
+    receive: (name) => name === 'reloads' && view.reload(),
+    close: () => view.close(),
+  };
 }
 
 class ExplainView {
@@ -31,10 +35,39 @@ class ExplainView {
 
   constructor(host, app) {
     this.#app = app;
-    this.#input = h('input', { id: 'operation', class: 'code', autocomplete: 'off', autocapitalize: 'none', spellcheck: 'false', placeholder: 'method=GET path=/status ip=192.0.2.7', required: true });
-    const form = h('form', { class: 'ask', onsubmit: (event) => this.#submit(event) }, h('label', { for: 'operation' }, 'Operation'), this.#input, h('button', { class: 'primary' }, 'Explain'));
-    host.append(h('div', { class: 'head' }, h('h1', {}, 'Explain'), h('p', { class: 'lead' }, 'Which rule answers a request, why the others do not, and what is left now. Nothing is taken.')),
-      form, this.#said, this.#verdict, this.#matching, this.#others);
+    this.#input = h('input', {
+      id: 'operation',
+      class: 'code',
+      autocomplete: 'off',
+      autocapitalize: 'none',
+      spellcheck: 'false',
+      placeholder: 'method=GET path=/status ip=192.0.2.7',
+      required: true,
+    });
+    const form = h(
+      'form',
+      { class: 'ask', onsubmit: (event) => this.#submit(event) },
+      h('label', { for: 'operation' }, 'Operation'),
+      this.#input,
+      h('button', { class: 'primary' }, 'Explain'),
+    );
+    host.append(
+      h(
+        'div',
+        { class: 'head' },
+        h('h1', {}, 'Explain'),
+        h(
+          'p',
+          { class: 'lead' },
+          'Which rule answers a request, why the others do not, and what is left now. Nothing is taken.',
+        ),
+      ),
+      form,
+      this.#said,
+      this.#verdict,
+      this.#matching,
+      this.#others,
+    );
   }
 
   update(params) {
@@ -73,8 +106,14 @@ class ExplainView {
     try {
       const pairs = parse(this.#text);
       const operation = Object.fromEntries(pairs);
-      const [{ rules: found }, { named }] = await Promise.all([api.post('/v1/explain', { operation }, abort.signal), policy.load()]);
-      const [answer, states] = await Promise.all([this.#peek(operation, abort.signal), counterStates(found, named, pairs, abort.signal)]);
+      const [{ rules: found }, { named }] = await Promise.all([
+        api.post('/v1/explain', { operation }, abort.signal),
+        policy.load(),
+      ]);
+      const [answer, states] = await Promise.all([
+        this.#peek(operation, abort.signal),
+        counterStates(found, named, pairs, abort.signal),
+      ]);
       if (abort !== this.#abort) return;
       this.#show({ found, named, answer, states });
       if (isNew) setText(this.#said, this.#verdict.textContent);
@@ -124,17 +163,30 @@ class ExplainView {
 function verdict({ answer }, matching) {
   const last = matching[matching.length - 1];
   if (!last) return h('p', { class: 'big' }, 'No rule in your scope answers this operation.');
-  if (last.finding === 'refuses') return [h('span', { class: 'pill bad' }, 'Error'), h('p', {}, h('b', {}, last.name), ` cannot count this operation: ${last.reason}`)];
-  if (!answer) return h('p', { class: 'big' }, h('b', {}, last.name), ' answers', matching.length > 1 ? ' last' : '', '.');
+  if (last.finding === 'refuses')
+    return [
+      h('span', { class: 'pill bad' }, 'Error'),
+      h('p', {}, h('b', {}, last.name), ` cannot count this operation: ${last.reason}`),
+    ];
+  if (!answer)
+    return h('p', { class: 'big' }, h('b', {}, last.name), ' answers', matching.length > 1 ? ' last' : '', '.');
   const left = answer.limit > 0 ? `: ${number(answer.balance)} of ${count(answer.limit, 'credit')} left` : '';
   if (answer.allowed) {
     const isStack = matching.filter(({ finding }) => finding !== 'canary').length > 1;
-    const words = isStack ? ['The least is left under ', h('b', {}, answer.rule)] : [h('b', {}, answer.rule), ' answers'];
+    const words = isStack
+      ? ['The least is left under ', h('b', {}, answer.rule)]
+      : [h('b', {}, answer.rule), ' answers'];
     return [h('span', { class: 'pill ok' }, 'Allowed'), h('p', {}, words, left, more(answer), '.')];
   }
   const deny = [...denyingOf(answer)];
-  const wait = answer.retryAfter === null ? ' Waiting does not help.' : ` The next hit is allowed in ${duration(answer.retryAfter)}.`;
-  return [h('span', { class: 'pill bad' }, 'Denied'), h('p', {}, h('b', {}, list(deny)), deny.length > 1 ? ' deny it' : ' denies it', left, '.', wait)];
+  const wait =
+    answer.retryAfter === null
+      ? ' Waiting does not help.'
+      : ` The next hit is allowed in ${duration(answer.retryAfter)}.`;
+  return [
+    h('span', { class: 'pill bad' }, 'Denied'),
+    h('p', {}, h('b', {}, list(deny)), deny.length > 1 ? ' deny it' : ' denies it', left, '.', wait),
+  ];
 }
 
 /** Returns the rules that deny. */

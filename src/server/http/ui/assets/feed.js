@@ -74,7 +74,11 @@ export class Feed {
     };
     try {
       expectMore();
-      const response = await fetch(`/ui/api/feed?${query}`, { headers: headers(), signal: abort.signal, cache: 'no-store' });
+      const response = await fetch(`/ui/api/feed?${query}`, {
+        headers: headers(),
+        signal: abort.signal,
+        cache: 'no-store',
+      });
       if (!response.ok) throw await problemOf(response);
       for await (const { name, data } of events(response.body)) {
         if (abort !== this.#abort) return;
@@ -101,7 +105,8 @@ export class Feed {
     this.#failures += 1;
     // A little chance keeps the pages of a whole team from coming back in the same instant.
     const pause = Math.max(growing, (error.retryAfter ?? 0) * 1000) * (1 + Math.random() / 4);
-    const reason = error.status === undefined && error.name === 'TypeError' ? 'The server cannot be reached.' : error.message;
+    const reason =
+      error.status === undefined && error.name === 'TypeError' ? 'The server cannot be reached.' : error.message;
     this.#onState({ phase: 'waiting', reason, until: Date.now() + pause });
     this.#timer = setTimeout(() => this.#start(), pause);
   }

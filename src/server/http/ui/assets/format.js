@@ -2,7 +2,12 @@
 
 const WHOLE = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 const TENTH = new Intl.NumberFormat('en-US', { maximumFractionDigits: 1 });
-const UNITS = [[86400, 'd'], [3600, 'h'], [60, 'min'], [1, 's']];
+const UNITS = [
+  [86400, 'd'],
+  [3600, 'h'],
+  [60, 'min'],
+  [1, 's'],
+];
 
 export function number(value) {
   return WHOLE.format(value);

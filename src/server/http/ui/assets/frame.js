@@ -33,8 +33,16 @@ export class Frame {
     const nav = byId('nav');
     nav.hidden = session.login;
     this.#links.clear();
-    for (const { name, title } of views) this.#links.set(name, h('a', { href: link(name), id: `nav-${name}`, 'data-title': title }, title));
-    replace(nav, h('ul', {}, [...this.#links.values()].map((element) => h('li', {}, element))));
+    for (const { name, title } of views)
+      this.#links.set(name, h('a', { href: link(name), id: `nav-${name}`, 'data-title': title }, title));
+    replace(
+      nav,
+      h(
+        'ul',
+        {},
+        [...this.#links.values()].map((element) => h('li', {}, element)),
+      ),
+    );
     this.#stream.replaceChildren();
     this.#health.replaceChildren();
     replace(byId('session'), session.login ? null : [this.#stream, this.#account(session, onLogout)]);
@@ -46,8 +54,11 @@ export class Frame {
   #account(session, onLogout) {
     if (!session.user) return session.readOnly ? h('span', { class: 'chip', id: 'read-only' }, 'Read-only') : null;
     const [mark] = session.readOnly ? [h('span', { class: 'chip', id: 'read-only' }, 'Read-only')] : [null];
-    return [mark, h('span', { class: 'user', id: 'user' }, session.user),
-      h('button', { type: 'button', class: 'quiet', id: 'logout', onclick: onLogout }, 'Log out')];
+    return [
+      mark,
+      h('span', { class: 'user', id: 'user' }, session.user),
+      h('button', { type: 'button', class: 'quiet', id: 'logout', onclick: onLogout }, 'Log out'),
+    ];
   }
 
   showView(name, title) {
@@ -74,14 +85,21 @@ export class Frame {
     const tick = () => setText(left, ` Next attempt in ${duration(Math.max(1, (state.until - Date.now()) / 1000))}.`);
     tick();
     this.#countdown = setInterval(tick, 1000);
-    const note = h('p', { class: 'note bad', id: 'stream-note' }, `The figures on this page are not live. ${state.reason}`, left, ' ',
-      h('button', { type: 'button', class: 'small', onclick: retry }, 'Try now'));
+    const note = h(
+      'p',
+      { class: 'note bad', id: 'stream-note' },
+      `The figures on this page are not live. ${state.reason}`,
+      left,
+      ' ',
+      h('button', { type: 'button', class: 'small', onclick: retry }, 'Try now'),
+    );
     if (old) old.replaceWith(note);
     else byId('notes').append(note);
   }
 
   receive(name, data) {
-    if (name === 'health') this.#mark('health', data.ready ? data.problems.length : Math.max(1, data.problems.length), 'problem');
+    if (name === 'health')
+      this.#mark('health', data.ready ? data.problems.length : Math.max(1, data.problems.length), 'problem');
     if (name === 'reloads') this.#mark('reloads', data[0] && !data[0].ok ? 1 : 0, 'failed reload');
   }
 
@@ -92,16 +110,30 @@ export class Frame {
     element.dataset.marks = problems;
     element.querySelector('.mark')?.remove();
     if (problems > 0) {
-      element.append(h('span', { class: 'mark' }, h('span', { 'aria-hidden': 'true' }, problems),
-        h('span', { class: 'unseen' }, `, ${count(problems, noun)}`)));
+      element.append(
+        h(
+          'span',
+          { class: 'mark' },
+          h('span', { 'aria-hidden': 'true' }, problems),
+          h('span', { class: 'unseen' }, `, ${count(problems, noun)}`),
+        ),
+      );
     }
   }
 
   /** Says that the page could not start. */
   showFailure(error, retry) {
     byId('nav').hidden = true;
-    replace(byId('main'), h('div', { class: 'card narrow' }, h('h1', {}, 'This page is not available'), h('p', {}, error.message),
-      h('button', { type: 'button', class: 'primary', onclick: retry }, 'Try again')));
+    replace(
+      byId('main'),
+      h(
+        'div',
+        { class: 'card narrow' },
+        h('h1', {}, 'This page is not available'),
+        h('p', {}, error.message),
+        h('button', { type: 'button', class: 'primary', onclick: retry }, 'Try again'),
+      ),
+    );
   }
 }
 
@@ -109,9 +141,19 @@ function notes(session) {
   if (session.login) return null;
   const open = session.readOnly && !session.user;
   return [
-    open && h('p', { class: 'note' }, 'Read-only: this server has neither users nor a password, so this page changes nothing. ',
-      'With a password or an access file, those who may can also change limits here.'),
-    session.server.shared && h('p', { class: 'note', id: 'shared' }, 'Several servers share the counters in Redis. Hits, denials, ',
-      'reloads, health and top actors on this page are of this server only. Counters and limits are those of all servers.'),
+    open &&
+      h(
+        'p',
+        { class: 'note' },
+        'Read-only: this server has neither users nor a password, so this page changes nothing. ',
+        'With a password or an access file, those who may can also change limits here.',
+      ),
+    session.server.shared &&
+      h(
+        'p',
+        { class: 'note', id: 'shared' },
+        'Several servers share the counters in Redis. Hits, denials, ',
+        'reloads, health and top actors on this page are of this server only. Counters and limits are those of all servers.',
+      ),
   ];
 }

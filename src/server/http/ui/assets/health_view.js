@@ -8,32 +8,109 @@ const STATES = { ok: 'OK', warning: 'Warning', bad: 'Bad' };
 
 export function mount(host) {
   const result = h('div', { id: 'health' }, h('p', { class: 'hint' }, 'Loading…'));
-  host.append(h('div', { class: 'head' }, h('h1', {}, 'Health'), h('p', { class: 'lead' }, 'What this server uses, and the bounds that it has.')), result);
+  host.append(
+    h(
+      'div',
+      { class: 'head' },
+      h('h1', {}, 'Health'),
+      h('p', { class: 'lead' }, 'What this server uses, and the bounds that it has.'),
+    ),
+    result,
+  );
   return { receive: (name, data) => name === 'health' && replace(result, health(data)) };
 }
 
 function health({ ready, problems, values, durability, store, errors }) {
   return [
-    h('div', { class: 'verdict' }, h('span', { class: `pill ${ready ? 'ok' : 'bad'}` }, ready ? 'Ready' : 'Not ready'),
-      h('div', {}, h('p', {}, `Store: ${storeName(store)}. Durability: ${durability}.`),
-        problems.length > 0 && h('ul', { class: 'problems' }, problems.map((problem) => h('li', {}, problem))))),
-    h('div', { class: 'split-even' },
-      h('section', { 'aria-labelledby': 'values-title' }, h('h2', { id: 'values-title' }, 'Use and bounds'), valueTable(values)),
-      h('section', { 'aria-labelledby': 'errors-title' }, h('h2', { id: 'errors-title' }, 'Errors since the start'), errorTable(errors))),
+    h(
+      'div',
+      { class: 'verdict' },
+      h('span', { class: `pill ${ready ? 'ok' : 'bad'}` }, ready ? 'Ready' : 'Not ready'),
+      h(
+        'div',
+        {},
+        h('p', {}, `Store: ${storeName(store)}. Durability: ${durability}.`),
+        problems.length > 0 &&
+          h(
+            'ul',
+            { class: 'problems' },
+            problems.map((problem) => h('li', {}, problem)),
+          ),
+      ),
+    ),
+    h(
+      'div',
+      { class: 'split-even' },
+      h(
+        'section',
+        { 'aria-labelledby': 'values-title' },
+        h('h2', { id: 'values-title' }, 'Use and bounds'),
+        valueTable(values),
+      ),
+      h(
+        'section',
+        { 'aria-labelledby': 'errors-title' },
+        h('h2', { id: 'errors-title' }, 'Errors since the start'),
+        errorTable(errors),
+      ),
+    ),
   ];
 }
 
 function valueTable(values) {
   const column = (name, text) => h('th', { scope: 'col', class: name }, text);
-  return h('table', { class: 'plain health' }, h('thead', {}, h('tr', {}, column('', 'Of'), column('number', 'In use'), column('number', 'Bound'), column('wide', ''), column('', 'State'))),
-    h('tbody', {}, values.map(({ text, used, bound, unit, state }) => h('tr', { class: state === 'ok' ? null : state }, h('td', {}, text),
-      h('td', { class: 'number' }, quantity(used, unit)), h('td', { class: 'number' }, bound === null ? '–' : quantity(bound, unit)),
-      h('td', { class: 'wide' }, bound === null ? null : [meter(used, bound, 'used', state), h('span', { class: 'more' }, percent(used, bound))]),
-      h('td', {}, h('span', { class: `chip ${state}` }, STATES[state]))))));
+  return h(
+    'table',
+    { class: 'plain health' },
+    h(
+      'thead',
+      {},
+      h(
+        'tr',
+        {},
+        column('', 'Of'),
+        column('number', 'In use'),
+        column('number', 'Bound'),
+        column('wide', ''),
+        column('', 'State'),
+      ),
+    ),
+    h(
+      'tbody',
+      {},
+      values.map(({ text, used, bound, unit, state }) =>
+        h(
+          'tr',
+          { class: state === 'ok' ? null : state },
+          h('td', {}, text),
+          h('td', { class: 'number' }, quantity(used, unit)),
+          h('td', { class: 'number' }, bound === null ? '–' : quantity(bound, unit)),
+          h(
+            'td',
+            { class: 'wide' },
+            bound === null
+              ? null
+              : [meter(used, bound, 'used', state), h('span', { class: 'more' }, percent(used, bound))],
+          ),
+          h('td', {}, h('span', { class: `chip ${state}` }, STATES[state])),
+        ),
+      ),
+    ),
+  );
 }
 
 function errorTable(errors) {
   if (errors.length === 0) return h('p', { class: 'hint' }, 'None.');
-  return h('table', { class: 'plain' }, h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'Kind'), h('th', { scope: 'col', class: 'number' }, 'Count'))),
-    h('tbody', {}, errors.map(({ kind, count }) => h('tr', {}, h('td', {}, h('code', {}, kind)), h('td', { class: 'number' }, number(count))))));
+  return h(
+    'table',
+    { class: 'plain' },
+    h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'Kind'), h('th', { scope: 'col', class: 'number' }, 'Count'))),
+    h(
+      'tbody',
+      {},
+      errors.map(({ kind, count }) =>
+        h('tr', {}, h('td', {}, h('code', {}, kind)), h('td', { class: 'number' }, number(count))),
+      ),
+    ),
+  );
 }

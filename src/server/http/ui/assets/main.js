@@ -33,7 +33,10 @@ class App {
   latest = {};
   #current = null;
   #frame = new Frame();
-  #feed = new Feed((name, data) => this.#receive(name, data), (state) => this.#frame.showStream(state, () => this.#feed.retry()));
+  #feed = new Feed(
+    (name, data) => this.#receive(name, data),
+    (state) => this.#frame.showStream(state, () => this.#feed.retry()),
+  );
 
   async start() {
     configure({ onLogout: () => this.#end() });
@@ -56,7 +59,11 @@ class App {
     this.#current?.view.close?.();
     this.#current = null;
     policy.forget();
-    this.#frame.showSession(state, VIEWS.filter((view) => session.may(state, view.needs)), () => this.#logout());
+    this.#frame.showSession(
+      state,
+      VIEWS.filter((view) => session.may(state, view.needs)),
+      () => this.#logout(),
+    );
     this.#route(false);
   }
 
@@ -70,7 +77,11 @@ class App {
     const allowed = VIEWS.filter((view) => session.may(this.session, view.needs));
     const view = allowed.find((candidate) => candidate.name === name) ?? allowed[0];
     if (view) this.#show(view.name, view, params, isMove);
-    else replace(document.getElementById('main'), h('p', { class: 'note' }, 'This user may not see anything on this page: it needs the category read.'));
+    else
+      replace(
+        document.getElementById('main'),
+        h('p', { class: 'note' }, 'This user may not see anything on this page: it needs the category read.'),
+      );
   }
 
   #show(name, view, params, isMove = false) {

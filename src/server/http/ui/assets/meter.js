@@ -12,8 +12,12 @@ export function meter(part, whole, kind, state) {
   const share = whole > 0 ? Math.max(0, Math.min(1, part / whole)) : 0;
   const fill = svg('rect', { class: `meter-fill ${state ?? judge(share, kind)}`, width: 0, height: 6 });
   setAttribute(fill, 'width', Math.round(share * 1000) / 10);
-  return svg('svg', { class: 'meter', viewBox: '0 0 100 6', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
-    svg('rect', { class: 'meter-back', width: 100, height: 6 }), fill);
+  return svg(
+    'svg',
+    { class: 'meter', viewBox: '0 0 100 6', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
+    svg('rect', { class: 'meter-back', width: 100, height: 6 }),
+    fill,
+  );
 }
 
 function judge(share, kind) {

@@ -20,11 +20,15 @@ export function parse(text, { escapes = false } = {}) {
   while (at < text.length) {
     const key = readString(text, at, escapes);
     if (text[key.end] !== '=') {
-      throw new SyntaxMistake(`“${text.slice(at, key.end) || text.slice(at)}” is not followed by = and a value, as in user=ann`);
+      throw new SyntaxMistake(
+        `“${text.slice(at, key.end) || text.slice(at)}” is not followed by = and a value, as in user=ann`,
+      );
     }
     const value = readString(text, key.end + 1, escapes);
     if (value.end < text.length && !SPACE.test(text[value.end])) {
-      throw new SyntaxMistake(`put the value of “${key.text}” in double quotes, because it contains a special character`);
+      throw new SyntaxMistake(
+        `put the value of “${key.text}” in double quotes, because it contains a special character`,
+      );
     }
     pairs.set(key.text, value.text);
     at = skipSpace(text, value.end);

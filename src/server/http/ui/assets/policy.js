@@ -13,7 +13,9 @@ let fetchedAt = 0;
 export function load() {
   if (!cached || Date.now() - fetchedAt > MAX_AGE) {
     fetchedAt = Date.now();
-    const fresh = api.get('/v1/rules').then(({ rules }) => ({ rules, named: new Map(rules.map((rule) => [rule.name, rule])) }));
+    const fresh = api
+      .get('/v1/rules')
+      .then(({ rules }) => ({ rules, named: new Map(rules.map((rule) => [rule.name, rule])) }));
     fresh.catch(() => forget());
     cached = fresh;
   }

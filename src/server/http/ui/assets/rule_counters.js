@@ -28,9 +28,14 @@ export class RuleCounters {
       this.element.append(h('section', {}, h('h3', {}, isConcurrency ? 'Leases in use' : 'Left now'), live));
       this.#refresh(live, isConcurrency);
     }
-    if (this.#fields.length > 0 && !isConcurrency) this.element.append(disclosure('Counters', () => [this.#pages('/v1/counters', 'counters', counterRow(this.#fields, rule))]));
+    if (this.#fields.length > 0 && !isConcurrency)
+      this.element.append(
+        disclosure('Counters', () => [this.#pages('/v1/counters', 'counters', counterRow(this.#fields, rule))]),
+      );
     if (policy.isNamed(rule) && app.session.can.includes('read')) {
-      this.element.append(disclosure('Limits of single actors', () => [this.#pages('/v1/limits', 'limits', limitRow(this.#fields))]));
+      this.element.append(
+        disclosure('Limits of single actors', () => [this.#pages('/v1/limits', 'limits', limitRow(this.#fields))]),
+      );
     }
   }
 
@@ -47,7 +52,10 @@ export class RuleCounters {
       if (error.name === 'AbortError') return;
       replace(element, h('p', { class: 'error' }, error.message));
     }
-    this.#timer = setTimeout(() => (document.hidden ? this.#later(element, isConcurrency) : this.#refresh(element, isConcurrency)), PAUSE);
+    this.#timer = setTimeout(
+      () => (document.hidden ? this.#later(element, isConcurrency) : this.#refresh(element, isConcurrency)),
+      PAUSE,
+    );
   }
 
   #later(element, isConcurrency) {
@@ -58,7 +66,12 @@ export class RuleCounters {
   #shared({ counters: [counter] }) {
     const whole = policy.capacity(this.#rule);
     if (!counter) return h('p', {}, h('b', {}, number(whole)), ' of ', number(whole));
-    return h('p', {}, h('b', { class: counter.remaining === 0 ? 'some' : '' }, number(counter.balance)), ` of ${number(whole)}, more in ${duration(counter.reset)}`);
+    return h(
+      'p',
+      {},
+      h('b', { class: counter.remaining === 0 ? 'some' : '' }, number(counter.balance)),
+      ` of ${number(whole)}, more in ${duration(counter.reset)}`,
+    );
   }
 
   /** Returns the credits of actors with a limit of their own, or null if there are too many of them. */
@@ -72,10 +85,19 @@ export class RuleCounters {
     if (counters.length === 0 && !next) return h('p', { class: 'hint' }, 'No lease is in use.');
     const rows = counters.map(({ actor, balance, remaining, reset }) => {
       const whole = own?.get(actor) ?? this.#rule.creditLimit;
-      return h('tr', {}, h('td', {}, actorLink(this.#fields, actor)), h('td', { class: 'number' }, own ? `${number(whole - balance)} of ${number(whole)}` : '–'),
-        h('td', { class: `number ${remaining === 0 ? 'some' : ''}` }, number(remaining)), h('td', { class: 'number' }, duration(reset)));
+      return h(
+        'tr',
+        {},
+        h('td', {}, actorLink(this.#fields, actor)),
+        h('td', { class: 'number' }, own ? `${number(whole - balance)} of ${number(whole)}` : '–'),
+        h('td', { class: `number ${remaining === 0 ? 'some' : ''}` }, number(remaining)),
+        h('td', { class: 'number' }, duration(reset)),
+      );
     });
-    return [table(['Actor', 'In use', 'Free', 'Next ends in'], rows), next && h('p', { class: 'hint' }, `The first ${count(counters.length, 'actor')}.`)];
+    return [
+      table(['Actor', 'In use', 'Free', 'Next ends in'], rows),
+      next && h('p', { class: 'hint' }, `The first ${count(counters.length, 'actor')}.`),
+    ];
   }
 
   /** A list that grows by a page at a time. */
@@ -83,11 +105,19 @@ export class RuleCounters {
     const body = h('tbody', {});
     const note = h('p', { class: 'hint' }, 'Loading…');
     const more = h('button', { type: 'button', class: 'small', hidden: true }, 'More');
-    const list = h('div', { hidden: true }, h('table', { class: 'plain' }, h('thead', {}, h('tr', {}, row.columns.map(heading))), body));
+    const list = h(
+      'div',
+      { hidden: true },
+      h('table', { class: 'plain' }, h('thead', {}, h('tr', {}, row.columns.map(heading))), body),
+    );
     const load = async (cursor) => {
       more.disabled = true;
       try {
-        const page = await api.get(path, { rule: this.#rule.name, count: PAGE, ...(cursor ? { cursor } : {}) }, this.#abort.signal);
+        const page = await api.get(
+          path,
+          { rule: this.#rule.name, count: PAGE, ...(cursor ? { cursor } : {}) },
+          this.#abort.signal,
+        );
         body.append(...page[member].map(row.of));
         list.hidden = !body.firstChild;
         note.hidden = Boolean(body.firstChild);
@@ -109,17 +139,36 @@ export class RuleCounters {
 function counterRow(fields, rule) {
   const whole = policy.capacity(rule);
   return {
-    columns: ['Actor', 'Left', 'More in'], none: 'Every actor has all of its credits.',
-    of: ({ actor, balance, remaining, reset }) => h('tr', {}, h('td', {}, actorLink(fields, actor)),
-      h('td', { class: 'number' }, h('span', { class: remaining === 0 ? 'some' : '' }, number(balance)), ` / ${number(whole)}`), h('td', { class: 'number' }, duration(reset))),
+    columns: ['Actor', 'Left', 'More in'],
+    none: 'Every actor has all of its credits.',
+    of: ({ actor, balance, remaining, reset }) =>
+      h(
+        'tr',
+        {},
+        h('td', {}, actorLink(fields, actor)),
+        h(
+          'td',
+          { class: 'number' },
+          h('span', { class: remaining === 0 ? 'some' : '' }, number(balance)),
+          ` / ${number(whole)}`,
+        ),
+        h('td', { class: 'number' }, duration(reset)),
+      ),
   };
 }
 
 function limitRow(fields) {
   return {
-    columns: ['Actor', 'Credits', 'Ends in'], none: 'No actor has a limit of its own under this rule.',
-    of: ({ actor, credits, expiresIn }) => h('tr', {}, h('td', {}, actorLink(fields, actor)),
-      h('td', { class: 'number' }, number(credits)), h('td', { class: 'number' }, expiresIn === null ? 'never' : duration(expiresIn))),
+    columns: ['Actor', 'Credits', 'Ends in'],
+    none: 'No actor has a limit of its own under this rule.',
+    of: ({ actor, credits, expiresIn }) =>
+      h(
+        'tr',
+        {},
+        h('td', {}, actorLink(fields, actor)),
+        h('td', { class: 'number' }, number(credits)),
+        h('td', { class: 'number' }, expiresIn === null ? 'never' : duration(expiresIn)),
+      ),
   };
 }
 

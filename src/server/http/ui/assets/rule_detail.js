@@ -33,10 +33,21 @@ export class RuleDetail {
   constructor(name, app, onClose) {
     this.#name = name;
     this.#app = app;
-    this.element = h('aside', { class: 'card detail', 'aria-labelledby': 'detail-title' },
-      h('div', { class: 'detail-head' }, h('h2', { id: 'detail-title' }, name),
-        h('button', { type: 'button', class: 'quiet', 'aria-label': 'Close the panel', onclick: onClose }, '✕')),
-      this.#operation, this.#comment, this.#charts, this.#facts, this.#more);
+    this.element = h(
+      'aside',
+      { class: 'card detail', 'aria-labelledby': 'detail-title' },
+      h(
+        'div',
+        { class: 'detail-head' },
+        h('h2', { id: 'detail-title' }, name),
+        h('button', { type: 'button', class: 'quiet', 'aria-label': 'Close the panel', onclick: onClose }, '✕'),
+      ),
+      this.#operation,
+      this.#comment,
+      this.#charts,
+      this.#facts,
+      this.#more,
+    );
     this.#loadParts();
   }
 
@@ -62,10 +73,18 @@ export class RuleDetail {
     this.#comment.hidden = !rule.comment;
     const where = rule.file ? `${rule.file}, line ${rule.line}` : rule.line ? `line ${rule.line}` : null;
     const match = rule.canary ? 'canary' : rule.stack ? 'and' : 'stop';
-    replace(this.#facts, [
-      ['Limit', rule.limit], ['Counts by', rule.actorField ?? 'one counter for all requests'], ['Algorithm', rule.algorithm],
-      ['Policy', POLICIES[match]], ['Place', `rule ${number(rule.index + 1)}${where ? ` · ${where}` : ''}`],
-    ].filter(([, text]) => text).map(([term, text]) => h('div', {}, h('dt', {}, term), h('dd', {}, text))));
+    replace(
+      this.#facts,
+      [
+        ['Limit', rule.limit],
+        ['Counts by', rule.actorField ?? 'one counter for all requests'],
+        ['Algorithm', rule.algorithm],
+        ['Policy', POLICIES[match]],
+        ['Place', `rule ${number(rule.index + 1)}${where ? ` · ${where}` : ''}`],
+      ]
+        .filter(([, text]) => text)
+        .map(([term, text]) => h('div', {}, h('dt', {}, term), h('dd', {}, text))),
+    );
   }
 
   #showCharts() {
@@ -84,10 +103,21 @@ export class RuleDetail {
   }
 
   #addChart(series, title) {
-    const chart = { spark: new Spark({ height: 24, label: false }), now: h('b', {}), sum: h('span', { class: 'more' }) };
+    const chart = {
+      spark: new Spark({ height: 24, label: false }),
+      now: h('b', {}),
+      sum: h('span', { class: 'more' }),
+    };
     this.#sparks.set(series, chart);
-    this.#charts.append(h('figure', { class: `figure-chart ${series}` },
-      h('figcaption', {}, h('span', {}, title), chart.now), chart.spark.element, chart.sum));
+    this.#charts.append(
+      h(
+        'figure',
+        { class: `figure-chart ${series}` },
+        h('figcaption', {}, h('span', {}, title), chart.now),
+        chart.spark.element,
+        chart.sum,
+      ),
+    );
     return chart;
   }
 
@@ -119,15 +149,29 @@ export class RuleDetail {
   #whom(rule, fields) {
     const top = topList({ rule: rule.name, order: 'denied', last: 60, count: 5, fields });
     this.#closers.push(top.close);
-    return h('section', { 'aria-labelledby': 'whom-title' }, h('div', { class: 'part-head' },
-      h('h3', { id: 'whom-title' }, rule.matchPolicy === 'canary' ? 'Would be denied the most' : 'Denied the most'),
-      h('a', { href: link('top', { rule: rule.name, order: 'denied', last: 60 }) }, 'More')), top.element);
+    return h(
+      'section',
+      { 'aria-labelledby': 'whom-title' },
+      h(
+        'div',
+        { class: 'part-head' },
+        h('h3', { id: 'whom-title' }, rule.matchPolicy === 'canary' ? 'Would be denied the most' : 'Denied the most'),
+        h('a', { href: link('top', { rule: rule.name, order: 'denied', last: 60 }) }, 'More'),
+      ),
+      top.element,
+    );
   }
 
   #text(rule) {
     const format = rulesFile.formatOf(this.#rule?.file);
     const text = rulesFile.write(rule, format) ?? rulesFile.write(rule, 'json');
-    return [copyText(text, 'This rule as text'),
-      h('p', { class: 'hint' }, 'The file is the policy, so this page does not edit it. To limit one actor, look at the actor: its dialog offers a rule to copy.')];
+    return [
+      copyText(text, 'This rule as text'),
+      h(
+        'p',
+        { class: 'hint' },
+        'The file is the policy, so this page does not edit it. To limit one actor, look at the actor: its dialog offers a rule to copy.',
+      ),
+    ];
   }
 }

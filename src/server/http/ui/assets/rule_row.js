@@ -22,10 +22,16 @@ export class RuleRow {
   constructor(position, href) {
     this.#href = href;
     const cell = (name, ...children) => h('td', { role: 'cell', class: name }, ...children);
-    this.element = h('tr', { role: 'row', 'aria-rowindex': position + 2 }, this.#place,
+    this.element = h(
+      'tr',
+      { role: 'row', 'aria-rowindex': position + 2 },
+      this.#place,
       cell('rule', h('div', { class: 'line' }, this.#name, this.#chips), this.#operation),
-      cell('limit', this.#limit, this.#actor), cell('chart', this.#spark.element), cell('hits number', this.#hits, this.#hitsSum),
-      cell('denied number', this.#denied, this.#deniedSum));
+      cell('limit', this.#limit, this.#actor),
+      cell('chart', this.#spark.element),
+      cell('hits number', this.#hits, this.#hitsSum),
+      cell('denied number', this.#denied, this.#deniedSum),
+    );
   }
 
   /** Shows a rule; null while its figures are on their way. */
@@ -53,7 +59,10 @@ export class RuleRow {
 
   #isNew(rule) {
     const shown = this.#shown;
-    return !shown || ['name', 'index', 'operation', 'limit', 'stack', 'canary'].some((member) => shown[member] !== rule[member]);
+    return (
+      !shown ||
+      ['name', 'index', 'operation', 'limit', 'stack', 'canary'].some((member) => shown[member] !== rule[member])
+    );
   }
 
   #showRule(rule) {
@@ -66,11 +75,13 @@ export class RuleRow {
     this.#limit.title = rule.limit ?? '';
     setText(this.#actor, rule.actorField ? `by ${rule.actorField}` : 'one counter for all');
     this.#actor.hidden = /^always/.test(rule.limit ?? '');
-    this.#chips.replaceChildren(...[
-      rule.canary && h('span', { class: 'chip canary', title: 'Counts, and denies nothing' }, 'canary'),
-      rule.stack && h('span', { class: 'chip', title: 'The next rule that matches must allow, too' }, 'and'),
-      rule.algorithm === 'concurrency' && h('span', { class: 'chip', title: 'Limits requests in flight' }, 'leases'),
-    ].filter(Boolean));
+    this.#chips.replaceChildren(
+      ...[
+        rule.canary && h('span', { class: 'chip canary', title: 'Counts, and denies nothing' }, 'canary'),
+        rule.stack && h('span', { class: 'chip', title: 'The next rule that matches must allow, too' }, 'and'),
+        rule.algorithm === 'concurrency' && h('span', { class: 'chip', title: 'Limits requests in flight' }, 'leases'),
+      ].filter(Boolean),
+    );
   }
 
   #showFigures(rule) {
@@ -83,12 +94,27 @@ export class RuleRow {
     this.#deniedSum.classList.toggle('some', rule.past.sum(series) > 0);
     this.#hits.className = rule.hits === 0 ? 'none' : '';
     this.#denied.className = denied === 0 ? 'none' : rule.canary ? 'canary-some' : 'some';
-    this.#spark.draw({ area: rule.past.series.hits, bars: rule.past.series[series], canary: rule.canary, text: summary(rule.past, rule.canary) });
+    this.#spark.draw({
+      area: rule.past.series.hits,
+      bars: rule.past.series[series],
+      canary: rule.canary,
+      text: summary(rule.past, rule.canary),
+    });
   }
 
   #clear() {
     this.#shown = null;
-    for (const element of [this.#name, this.#operation, this.#limit, this.#actor, this.#hits, this.#hitsSum, this.#denied, this.#deniedSum, this.#place]) {
+    for (const element of [
+      this.#name,
+      this.#operation,
+      this.#limit,
+      this.#actor,
+      this.#hits,
+      this.#hitsSum,
+      this.#denied,
+      this.#deniedSum,
+      this.#place,
+    ]) {
       setText(element, '');
     }
     this.#chips.replaceChildren();

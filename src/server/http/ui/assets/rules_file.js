@@ -7,9 +7,23 @@ import { actorFields } from './operation.js';
 
 /** Settings in the order of the documentation, and their values that need not be written. */
 const SETTINGS = [
-  ['creditLimit'], ['resetSeconds'], ['window'], ['timezone', 'UTC'], ['resetAt', '00:00'], ['actorField'],
-  ['matchPolicy', 'stop'], ['algorithm', 'fixed-window'], ['refillCredits'], ['refillSeconds'], ['burst'], ['costField'],
-  ['holdField'], ['overrun', 'refuse'], ['counter'], ['label'], ['comment'],
+  ['creditLimit'],
+  ['resetSeconds'],
+  ['window'],
+  ['timezone', 'UTC'],
+  ['resetAt', '00:00'],
+  ['actorField'],
+  ['matchPolicy', 'stop'],
+  ['algorithm', 'fixed-window'],
+  ['refillCredits'],
+  ['refillSeconds'],
+  ['burst'],
+  ['costField'],
+  ['holdField'],
+  ['overrun', 'refuse'],
+  ['counter'],
+  ['label'],
+  ['comment'],
 ];
 
 /**
@@ -36,12 +50,21 @@ export function ruleForActor(rule, pairs, credits) {
   for (const field of fields) operation[field] = pairs.get(field) ?? '';
   const values = fields.map((field) => operation[field]);
   const { name, ...settings } = rule;
-  return { ...settings, operation, creditLimit: credits, label: newLabel(rule.label ?? name, values), comment: undefined };
+  return {
+    ...settings,
+    operation,
+    creditLimit: credits,
+    label: newLabel(rule.label ?? name, values),
+    comment: undefined,
+  };
 }
 
 /** Returns a label from characters that labels may have. */
 function newLabel(label, values) {
-  const words = values.join('-').replace(/[^a-zA-Z0-9_-]+/g, '-').replace(/^-+|-+$/g, '');
+  const words = values
+    .join('-')
+    .replace(/[^a-zA-Z0-9_-]+/g, '-')
+    .replace(/^-+|-+$/g, '');
   return `${label}-${words || 'actor'}`.slice(0, 255);
 }
 

@@ -32,10 +32,32 @@ export class RulesTable {
     this.#onWindow = onWindow;
     this.#href = href;
     const column = (name, text) => h('th', { scope: 'col', role: 'columnheader', class: name }, text);
-    const head = h('thead', { role: 'rowgroup' }, h('tr', { role: 'row', 'aria-rowindex': 1 }, column('place', '#'), column('rule', 'Rule'), column('limit', 'Limit'),
-      column('chart', 'Last minute'), column('hits', 'Hits/s'), column('denied', 'Denied/s')));
-    this.#table = h('table', { class: 'rules', role: 'table', 'aria-labelledby': 'rules-title', onkeydown: (event) => this.#onKey(event) }, head, this.#body);
-    this.element = h('div', { class: 'scroll' }, this.#table, h('p', { class: 'empty', hidden: true }, 'No rule matches.'));
+    const head = h(
+      'thead',
+      { role: 'rowgroup' },
+      h(
+        'tr',
+        { role: 'row', 'aria-rowindex': 1 },
+        column('place', '#'),
+        column('rule', 'Rule'),
+        column('limit', 'Limit'),
+        column('chart', 'Last minute'),
+        column('hits', 'Hits/s'),
+        column('denied', 'Denied/s'),
+      ),
+    );
+    this.#table = h(
+      'table',
+      { class: 'rules', role: 'table', 'aria-labelledby': 'rules-title', onkeydown: (event) => this.#onKey(event) },
+      head,
+      this.#body,
+    );
+    this.element = h(
+      'div',
+      { class: 'scroll' },
+      this.#table,
+      h('p', { class: 'empty', hidden: true }, 'No rule matches.'),
+    );
     addEventListener('scroll', this.#onScroll, { passive: true });
     addEventListener('resize', this.#onScroll, { passive: true });
   }

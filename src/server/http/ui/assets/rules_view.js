@@ -34,18 +34,48 @@ class RulesView {
 
   constructor(host, app) {
     this.#app = app;
-    const search = h('input', { type: 'search', id: 'search', placeholder: 'Label, operation or comment', autocomplete: 'off', spellcheck: 'false',
-      oninput: () => this.#later(() => this.#go({ search: search.value, rule: this.#rule }, true)) });
-    const only = h('input', { type: 'checkbox', id: 'only-denied', onchange: () => this.#go({ only: only.checked ? 'denied' : '' }) });
-    const form = h('form', { class: 'filters', role: 'search', onsubmit: (event) => event.preventDefault() },
-      h('label', { for: 'search', class: 'unseen' }, 'Search rules'), search,
-      h('label', { class: 'check' }, only, 'Only rules that denied in the last minute'));
-    const [sum, found, side] = [h('div', { class: 'sum', id: 'sum' }), h('p', { class: 'found', role: 'status' }), h('div', { class: 'side' })];
+    const search = h('input', {
+      type: 'search',
+      id: 'search',
+      placeholder: 'Label, operation or comment',
+      autocomplete: 'off',
+      spellcheck: 'false',
+      oninput: () => this.#later(() => this.#go({ search: search.value, rule: this.#rule }, true)),
+    });
+    const only = h('input', {
+      type: 'checkbox',
+      id: 'only-denied',
+      onchange: () => this.#go({ only: only.checked ? 'denied' : '' }),
+    });
+    const form = h(
+      'form',
+      { class: 'filters', role: 'search', onsubmit: (event) => event.preventDefault() },
+      h('label', { for: 'search', class: 'unseen' }, 'Search rules'),
+      search,
+      h('label', { class: 'check' }, only, 'Only rules that denied in the last minute'),
+    );
+    const [sum, found, side] = [
+      h('div', { class: 'sum', id: 'sum' }),
+      h('p', { class: 'found', role: 'status' }),
+      h('div', { class: 'side' }),
+    ];
     this.#elements = { search, only, sum, found, side, layout: null };
-    this.#table = new RulesTable(() => this.#later(() => this.#app.watch(this.query())), (name) => this.#href(name));
-    const layout = h('div', { class: 'split' }, h('section', { class: 'list', 'aria-labelledby': 'rules-title' }, this.#table.element), side);
+    this.#table = new RulesTable(
+      () => this.#later(() => this.#app.watch(this.query())),
+      (name) => this.#href(name),
+    );
+    const layout = h(
+      'div',
+      { class: 'split' },
+      h('section', { class: 'list', 'aria-labelledby': 'rules-title' }, this.#table.element),
+      side,
+    );
     this.#elements.layout = layout;
-    host.append(h('div', { class: 'head' }, h('h1', { id: 'rules-title' }, 'Rules'), sum), h('div', { class: 'tools' }, form, found), layout);
+    host.append(
+      h('div', { class: 'head' }, h('h1', { id: 'rules-title' }, 'Rules'), sum),
+      h('div', { class: 'tools' }, form, found),
+      layout,
+    );
   }
 
   update(params) {
@@ -86,8 +116,17 @@ class RulesView {
     if (!sum) return;
     const { sum: element } = this.#elements;
     if (!element.firstChild) {
-      replace(element, [['denying', 'rules deny now'], ['denied', 'denied/s'], ['hits', 'hits/s'], ['canary', 'canary denials/s']].map(([key, text]) => (
-        h('div', { class: `figure ${key}`, 'data-key': key }, h('b', {}), ' ', h('span', {}, text)))));
+      replace(
+        element,
+        [
+          ['denying', 'rules deny now'],
+          ['denied', 'denied/s'],
+          ['hits', 'hits/s'],
+          ['canary', 'canary denials/s'],
+        ].map(([key, text]) =>
+          h('div', { class: `figure ${key}`, 'data-key': key }, h('b', {}), ' ', h('span', {}, text)),
+        ),
+      );
     }
     const values = { denying, denied: sum.denied, hits: sum.hits, canary: sum.canaryDenied };
     for (const figure of element.children) {
@@ -95,7 +134,8 @@ class RulesView {
       setText(figure.firstChild, number(value));
       if (figure.dataset.key === 'canary') figure.hidden = value === 0;
       figure.classList.toggle('active', value > 0);
-      if (figure.dataset.key === 'denying') setText(figure.lastChild, value === 1 ? 'rule denies now' : 'rules deny now');
+      if (figure.dataset.key === 'denying')
+        setText(figure.lastChild, value === 1 ? 'rule denies now' : 'rules deny now');
     }
   }
 

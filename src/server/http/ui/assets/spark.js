@@ -45,8 +45,13 @@ export class Spark {
   constructor({ height = 20, label = true } = {}) {
     this.#height = height;
     const names = label ? { role: 'img', 'aria-label': 'No hits yet' } : { 'aria-hidden': 'true' };
-    this.element = svg('svg', { class: 'spark', viewBox: `0 0 ${SECONDS} ${height}`, preserveAspectRatio: 'none', ...names },
-      this.#hits, this.#line, this.#bars);
+    this.element = svg(
+      'svg',
+      { class: 'spark', viewBox: `0 0 ${SECONDS} ${height}`, preserveAspectRatio: 'none', ...names },
+      this.#hits,
+      this.#line,
+      this.#bars,
+    );
   }
 
   /** Draws series on one scale. `area` or `bars` may be absent. */
@@ -56,8 +61,16 @@ export class Spark {
     const points = (area ?? []).map((value, at) => `${SECONDS - area.length + at + 0.5} ${y(value)}`);
     const first = SECONDS - points.length + 0.5;
     setAttribute(this.#line, 'd', points.length ? `M${points.join('L')}` : '');
-    setAttribute(this.#hits, 'd', points.length ? `M${first} ${this.#height}L${points.join('L')}L${SECONDS - 0.5} ${this.#height}Z` : '');
-    setAttribute(this.#bars, 'd', (bars ?? []).map((value, at) => (value > 0 ? this.#bar(bars.length, at, y(value)) : '')).join(''));
+    setAttribute(
+      this.#hits,
+      'd',
+      points.length ? `M${first} ${this.#height}L${points.join('L')}L${SECONDS - 0.5} ${this.#height}Z` : '',
+    );
+    setAttribute(
+      this.#bars,
+      'd',
+      (bars ?? []).map((value, at) => (value > 0 ? this.#bar(bars.length, at, y(value)) : '')).join(''),
+    );
     setAttribute(this.#bars, 'class', canary ? 'spark-canary' : 'spark-denied');
     if (text && this.element.hasAttribute('aria-label')) setAttribute(this.element, 'aria-label', text);
   }

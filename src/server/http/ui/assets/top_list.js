@@ -33,12 +33,30 @@ export function topList({ rule, order, last, count, fields, onReply = () => {} }
     const most = reply.top[0]?.count ?? 0;
     if (reply.top.length === 0) {
       const span = last === 60 ? 'minute' : 'hour';
-      replace(element, h('p', { class: 'hint' }, order === 'denied' ? `Nobody was denied in the last ${span}.` : `Nobody took anything in the last ${span}.`));
+      replace(
+        element,
+        h(
+          'p',
+          { class: 'hint' },
+          order === 'denied' ? `Nobody was denied in the last ${span}.` : `Nobody took anything in the last ${span}.`,
+        ),
+      );
       return;
     }
-    const rows = reply.top.map(({ actor, count: times }, at) => h('tr', {}, h('td', { class: 'place' }, at + 1),
-      h('td', { class: 'who' }, actorLink(fields, actor), meter(times, most, 'share', order === 'denied' ? 'bad' : 'ok')),
-      h('td', { class: 'number' }, number(times))));
+    const rows = reply.top.map(({ actor, count: times }, at) =>
+      h(
+        'tr',
+        {},
+        h('td', { class: 'place' }, at + 1),
+        h(
+          'td',
+          { class: 'who' },
+          actorLink(fields, actor),
+          meter(times, most, 'share', order === 'denied' ? 'bad' : 'ok'),
+        ),
+        h('td', { class: 'number' }, number(times)),
+      ),
+    );
     replaceTable(element, rows, order === 'denied' ? 'Denied' : 'Taken');
   }
 
@@ -53,6 +71,23 @@ export function topList({ rule, order, last, count, fields, onReply = () => {} }
 }
 
 function replaceTable(element, rows, word) {
-  refresh(element, h('table', { class: 'plain' }, h('thead', {}, h('tr', {}, h('th', { scope: 'col', class: 'place' }, '#'),
-    h('th', { scope: 'col' }, 'Actor'), h('th', { scope: 'col', class: 'number' }, word))), h('tbody', {}, rows)));
+  refresh(
+    element,
+    h(
+      'table',
+      { class: 'plain' },
+      h(
+        'thead',
+        {},
+        h(
+          'tr',
+          {},
+          h('th', { scope: 'col', class: 'place' }, '#'),
+          h('th', { scope: 'col' }, 'Actor'),
+          h('th', { scope: 'col', class: 'number' }, word),
+        ),
+      ),
+      h('tbody', {}, rows),
+    ),
+  );
 }

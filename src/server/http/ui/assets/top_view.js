@@ -23,18 +23,58 @@ class TopView {
   #result = h('div', { class: 'card', id: 'top-result' });
 
   constructor(host) {
-    this.#rule = h('input', { id: 'top-rule', list: 'rule-names', autocomplete: 'off', spellcheck: 'false', onchange: () => this.#go() });
-    const radio = (name, value, text) => h('label', { class: 'check' }, h('input', { type: 'radio', name, value, onchange: () => this.#go() }), text);
-    this.#form = h('form', { class: 'filters', onsubmit: (event) => { event.preventDefault(); this.#go(); } },
+    this.#rule = h('input', {
+      id: 'top-rule',
+      list: 'rule-names',
+      autocomplete: 'off',
+      spellcheck: 'false',
+      onchange: () => this.#go(),
+    });
+    const radio = (name, value, text) =>
+      h('label', { class: 'check' }, h('input', { type: 'radio', name, value, onchange: () => this.#go() }), text);
+    this.#form = h(
+      'form',
+      {
+        class: 'filters',
+        onsubmit: (event) => {
+          event.preventDefault();
+          this.#go();
+        },
+      },
       h('div', { class: 'field inline' }, h('label', { for: 'top-rule' }, 'Rule'), this.#rule, this.#names),
-      h('fieldset', {}, h('legend', { class: 'unseen' }, 'Order'), radio('order', 'denied', 'Denied'), radio('order', 'taken', 'Taken')),
-      h('fieldset', {}, h('legend', { class: 'unseen' }, 'Time'), radio('last', '60', 'Last minute'), radio('last', '3600', 'Last hour')));
-    host.append(h('div', { class: 'head' }, h('h1', {}, 'Top actors'), h('p', { class: 'lead' }, 'Who is denied the most, and who takes the most, under one rule.')), this.#form, this.#result);
+      h(
+        'fieldset',
+        {},
+        h('legend', { class: 'unseen' }, 'Order'),
+        radio('order', 'denied', 'Denied'),
+        radio('order', 'taken', 'Taken'),
+      ),
+      h(
+        'fieldset',
+        {},
+        h('legend', { class: 'unseen' }, 'Time'),
+        radio('last', '60', 'Last minute'),
+        radio('last', '3600', 'Last hour'),
+      ),
+    );
+    host.append(
+      h(
+        'div',
+        { class: 'head' },
+        h('h1', {}, 'Top actors'),
+        h('p', { class: 'lead' }, 'Who is denied the most, and who takes the most, under one rule.'),
+      ),
+      this.#form,
+      this.#result,
+    );
   }
 
   async update(params) {
     this.close();
-    const [order, last] = [params.get('order') === 'taken' ? 'taken' : 'denied', params.get('last') === '3600' ? 3600 : 60];
+    const [order, last] = [
+      params.get('order') === 'taken' ? 'taken' : 'denied',
+      params.get('last') === '3600' ? 3600 : 60,
+    ];
     this.#form.elements.order.value = order;
     this.#form.elements.last.value = String(last);
     try {
@@ -55,13 +95,23 @@ class TopView {
   }
 
   #suggest(rules) {
-    replace(this.#names, rules.slice(0, SUGGESTED).map((rule) => h('option', { value: rule.name })));
+    replace(
+      this.#names,
+      rules.slice(0, SUGGESTED).map((rule) => h('option', { value: rule.name })),
+    );
   }
 
   #show(rule, name, order, last) {
     this.close();
     if (!rule) {
-      replace(this.#result, h('p', { class: 'hint' }, name ? 'No rule in force has this name, or it is outside your scope.' : 'No rule counts by actor.'));
+      replace(
+        this.#result,
+        h(
+          'p',
+          { class: 'hint' },
+          name ? 'No rule in force has this name, or it is outside your scope.' : 'No rule counts by actor.',
+        ),
+      );
       return;
     }
     this.#list = topList({ rule: name, order, last, count: COUNT, fields: actorFields(rule) });
