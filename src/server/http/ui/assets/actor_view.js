@@ -120,7 +120,8 @@ class ActorView {
     } catch (error) {
       if (error.name === 'AbortError' || abort !== this.#abort) return;
       setText(this.#error, error.message);
-      if (error.status === 404 || error instanceof SyntaxMistake) return;
+      const mayPass = error.status === 0 || error.status >= 500;
+      if (!mayPass) return;
     }
     this.#timer = setTimeout(() => this.#again(), PAUSE);
   }

@@ -51,7 +51,7 @@ export function quantity(value, unit) {
 export function percent(part, whole) {
   if (!whole) return '0 %';
   const share = (part / whole) * 100;
-  if (share > 0 && share < 1) return 'under 1 %';
+  if (share > 0 && share < 1) return '< 1 %';
   return `${Math.min(Math.round(share), part < whole ? 99 : 100)} %`;
 }
 

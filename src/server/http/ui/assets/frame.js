@@ -63,9 +63,11 @@ export class Frame {
 
   showView(name, title) {
     for (const [other, element] of this.#links) {
-      if (other === name) element.setAttribute('aria-current', 'page');
-      else element.removeAttribute('aria-current');
+      if (other !== name) element.removeAttribute('aria-current');
+      else element.setAttribute('aria-current', 'page');
     }
+    // On a narrow screen, the links scroll.
+    this.#links.get(name)?.scrollIntoView({ block: 'nearest', inline: 'center' });
     document.title = `${title} · divvy`;
   }
 

@@ -59,43 +59,29 @@ function health({ ready, problems, values, durability, store, errors }) {
 
 function valueTable(values) {
   const column = (name, text) => h('th', { scope: 'col', class: name }, text);
+  const columns = [column('', 'Of'), column('number', 'In use'), column('number', 'Share'), column('', 'State')];
   return h(
     'table',
     { class: 'plain health' },
+    h('thead', {}, h('tr', {}, columns)),
+    h('tbody', {}, values.map(valueRow)),
+  );
+}
+
+function valueRow({ text, used, bound, unit, state }) {
+  const isBounded = bound !== null && bound !== undefined;
+  return h(
+    'tr',
+    { class: state === 'ok' ? null : state },
+    h('td', {}, text, isBounded && meter(used, bound, 'used', state)),
     h(
-      'thead',
-      {},
-      h(
-        'tr',
-        {},
-        column('', 'Of'),
-        column('number', 'In use'),
-        column('number', 'Bound'),
-        column('wide', ''),
-        column('', 'State'),
-      ),
+      'td',
+      { class: 'number' },
+      quantity(used, unit),
+      isBounded && h('span', { class: 'more' }, ` of ${quantity(bound, unit)}`),
     ),
-    h(
-      'tbody',
-      {},
-      values.map(({ text, used, bound, unit, state }) =>
-        h(
-          'tr',
-          { class: state === 'ok' ? null : state },
-          h('td', {}, text),
-          h('td', { class: 'number' }, quantity(used, unit)),
-          h('td', { class: 'number' }, bound === null ? '–' : quantity(bound, unit)),
-          h(
-            'td',
-            { class: 'wide' },
-            bound === null
-              ? null
-              : [meter(used, bound, 'used', state), h('span', { class: 'more' }, percent(used, bound))],
-          ),
-          h('td', {}, h('span', { class: `chip ${state}` }, STATES[state])),
-        ),
-      ),
-    ),
+    h('td', { class: 'number' }, isBounded ? percent(used, bound) : '–'),
+    h('td', {}, h('span', { class: `chip ${state}` }, STATES[state])),
   );
 }
 
