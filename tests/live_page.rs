@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::clients::{NODE, installed};
 use crate::support::browser::browse;
+use crate::support::redis::RedisServer;
 use crate::support::{RespClient, RulesFile, Server};
 
 const RULES: &str = "
@@ -39,9 +40,13 @@ struct Shown {
 impl Shown {
     /// Serves these rules to everybody on this machine.
     fn to_all(rules: &str, args: &[&str]) -> Self {
+        Self::with_store(rules, &[&["--store", "memory"], args].concat())
+    }
+
+    fn with_store(rules: &str, args: &[&str]) -> Self {
         let rules = RulesFile::ini(rules);
-        let usual = [rules.path(), "--store", "memory", "--ui", "--reload-interval", "0.1"];
-        Self { server: Server::start(&[&usual, args].concat()), rules }
+        let server = Server::start(&[&[rules.path(), "--ui", "--reload-interval", "0.1"], args].concat());
+        Self { server, rules }
     }
 
     /// Serves [`RULES`] to users. Each has its name as its password.
@@ -81,6 +86,12 @@ fn password_without_users_is_enough() {
 #[test]
 fn page_without_logins_changes_nothing() {
     Shown::to_all(RULES, &[]).browse("read_only", &[]);
+}
+
+#[test]
+fn page_of_a_shared_store_says_so() {
+    let redis = RedisServer::start();
+    Shown::with_store(RULES, &["--store", "redis", "--redis-url", &redis.url()]).browse("shared", &[]);
 }
 
 #[test]

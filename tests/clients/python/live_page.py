@@ -75,6 +75,15 @@ def read_only(port):
         expect(page.tab.get_by_role("button", name="Set limit")).to_have_count(0)
 
 
+def shared(port):
+    """With counters in Redis, the page says which parts show this server only."""
+    with live_page(port) as page:
+        page.open()
+        page.expect_live()
+        expect(page.tab.locator("#shared")).to_contain_text("Several servers share the counters in Redis.")
+        expect(page.tab.locator("#foot")).to_contain_text("counters in Redis")
+
+
 def hits(port, resp):
     """Hits over RESP appear, denied ones too, and an explanation shows what is left."""
     client = redis.Redis(port=int(resp))
