@@ -38,6 +38,7 @@ pub use self::verdict::Verdict;
 pub use crate::algorithm::{Limit, Outcome, Resolution};
 use crate::calendar::Calendar;
 use crate::clock::{Clock, Timestamp};
+pub use crate::metrics::RuleCount;
 use crate::metrics::{Metric, Metrics};
 pub use crate::rules::Scope;
 pub use crate::store::key::Space;

@@ -24,6 +24,7 @@ mod seal;
 mod store;
 mod tls;
 mod token_key_file;
+mod ui;
 mod watch;
 mod watched_access;
 
@@ -52,6 +53,7 @@ use self::reservations::ReservationArgs;
 use self::rules::RulesFile;
 use self::store::{StoreArgs, StoreChoice};
 use self::tls::TlsArgs;
+use self::ui::UiArgs;
 use crate::cli::units;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
@@ -86,6 +88,8 @@ pub struct ServeArgs {
     store: StoreArgs,
     #[command(flatten)]
     http: HttpArgs,
+    #[command(flatten)]
+    ui: UiArgs,
     #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
@@ -173,15 +177,20 @@ async fn serve(
         logging::dropped_lines,
     );
     let StopSignals { draining, at_once } = StopSignals::on_signal(&metrics)?;
-    let (access, watched_access) = args.access.guards(users, &metrics)?;
-    let clock = Clock::system();
-    let audit = args.audit.start(clock, &metrics)?;
+    let ui = args.ui.settings(&watched.metrics_path)?;
+    if ui.is_some() {
+        metrics.hits.count_each_rule();
+    }
     let reloader = args.tls.load(&metrics)?;
     let secured = args.tls.secured(reloader.as_ref());
+    let (access, watched_access) = args.access.guards(users, args.ui.sessions(secured.http.is_some()), &metrics)?;
+    let clock = Clock::system();
+    let audit = args.audit.start(clock, &metrics)?;
     let hangups = reload::hangups()?;
     // Bound before the store is opened. So connections wait, instead of being refused, while another process still uses
     // the store.
     let fronts = addresses.bind(inherited).await?;
+    args.ui.check(&fronts, &access)?;
     tokio::select! {
         () = choice.wait_for_lock() => {}
         () = draining.cancelled() => return Ok(()),
@@ -209,6 +218,7 @@ async fn serve(
         audit: Arc::clone(&audit),
         tls: secured,
         api: args.http.settings(),
+        ui,
         grpc: args.http.grpc(),
         metrics_path: watched.metrics_path,
         threads: args.threads,

@@ -13,7 +13,7 @@ pub use self::actor_limits::LimitFilter;
 pub(super) use self::actor_limits::{ActorLimits, Cursor};
 use crate::algorithm::{CountBasis, Limit};
 use crate::clock::Timestamp;
-use crate::metrics::{Metrics, RuleHits};
+use crate::metrics::{Metrics, RuleCount, RuleHits};
 use crate::rules::{
     ActorFields, DEFAULT_RULE, MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule, RuleSet, Settings, stacks,
 };
@@ -219,6 +219,17 @@ impl Policy {
     /// Returns the fingerprint of the rule with this index. It depends only on the rule's operation.
     pub(super) fn fingerprint(&self, rule: usize) -> u32 {
         self.fingerprints.get(rule).copied().unwrap_or_default()
+    }
+
+    /// Returns the own counts of each rule, in order. See [`RuleHits::own_count`].
+    pub fn rule_counts(&self) -> impl Iterator<Item = RuleCount> {
+        self.hits.iter().map(RuleHits::own_count)
+    }
+
+    /// Counts hits on the rule with this index.
+    #[cfg(test)]
+    pub fn count_for_test(&self, index: usize, allowed: bool, hits: u64) {
+        self.hits[index].count(allowed, hits);
     }
 
     /// Returns the compiled rules.

@@ -1,6 +1,9 @@
 //! Hits: the answers of each rule, and their duration. Names and meaning are the original Divvy's. Also charges, refunds and
 //! reservations, which the original does not have.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
 use prometheus::core::Collector;
 use prometheus::{IntCounter, IntCounterVec};
 
@@ -26,6 +29,8 @@ const DURATIONS: [u64; 12] = [
 /// The hits of all rules.
 pub struct Hits {
     by_rule: IntCounterVec,
+    /// Whether rules that come into force have counts of their own.
+    counts_each_rule: AtomicBool,
     /// Time from the arrival of a hit's batch until the batch has its answers.
     pub duration: Histogram,
     /// Denials by stacks of rules, and by sets of requests that are decided together.
@@ -42,6 +47,8 @@ pub struct Hits {
 pub struct RuleHits {
     accepted: IntCounter,
     rejected: IntCounter,
+    /// The rule's own counts, which it shares with no other rule and no earlier one. `None` if nobody reads them.
+    own: Option<Arc<OwnHits>>,
     /// Charges counted by this rule.
     pub charges: IntCounter,
     /// Refunds that this rule gave back.
@@ -52,6 +59,22 @@ pub struct RuleHits {
     pub releases: IntCounter,
     /// Requests answered again under their idempotency key.
     pub replays: IntCounter,
+}
+
+/// The hits of one rule since it came into force.
+#[derive(Debug, Default)]
+struct OwnHits {
+    allowed: AtomicU64,
+    denied: AtomicU64,
+}
+
+/// The number of hits of one rule since it came into force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RuleCount {
+    /// Hits that the rule allowed.
+    pub allowed: u64,
+    /// Hits that the rule denied, or would have denied if it is a canary.
+    pub denied: u64,
 }
 
 /// The commits of one rule's reservations, by outcome.
@@ -81,6 +104,7 @@ impl Hits {
                 "Hits, by the matching rule and its decision.",
                 &["status", "rule_label"],
             ),
+            counts_each_rule: AtomicBool::new(false),
             duration: registry.histogram(
                 "divvy_hit_duration_seconds",
                 "Time from the arrival of a hit's batch to its answers.",
@@ -119,6 +143,11 @@ impl Hits {
         }
     }
 
+    /// Gives each rule that comes into force after this counts of its own: see [`RuleHits::own_count`].
+    pub fn count_each_rule(&self) {
+        self.counts_each_rule.store(true, Relaxed);
+    }
+
     /// Returns the handles of a rule. A reloaded rule with the same label keeps its counts.
     pub fn rule(&self, label: Option<&str>, is_canary: bool) -> RuleHits {
         let statuses = if is_canary { ["canary-accepted", "canary-rejected"] } else { ["accepted", "rejected"] };
@@ -129,7 +158,8 @@ impl Hits {
         let commits = ["settled", "late", "repeated"].map(|status| self.commits.with_label_values(&[status, label]));
         let [settled, late, repeated] = commits;
         let commits = Commits { settled, late, repeated };
-        RuleHits { accepted, rejected, charges, refunds, commits, releases, replays }
+        let own = self.counts_each_rule.load(Relaxed).then(Arc::default);
+        RuleHits { accepted, rejected, own, charges, refunds, commits, releases, replays }
     }
 
     /// Returns all counts.
@@ -154,5 +184,15 @@ impl RuleHits {
     /// Counts hits that have the same answer.
     pub fn count(&self, allowed: bool, hits: u64) {
         if allowed { &self.accepted } else { &self.rejected }.inc_by(hits);
+        if let Some(own) = &self.own {
+            if allowed { &own.allowed } else { &own.denied }.fetch_add(hits, Relaxed);
+        }
+    }
+
+    /// Returns the rule's own counts. They are 0 unless [`Hits::count_each_rule`] was called before.
+    pub fn own_count(&self) -> RuleCount {
+        let read =
+            |own: &Arc<OwnHits>| RuleCount { allowed: own.allowed.load(Relaxed), denied: own.denied.load(Relaxed) };
+        self.own.as_ref().map(read).unwrap_or_default()
     }
 }

@@ -37,7 +37,7 @@ pub use self::config::Config;
 pub use self::connections::{Connections, FrontConnections, OpenConnection};
 pub use self::errors::Errors;
 pub use self::histogram::{Histogram, Unit};
-pub use self::hits::{Hits, RuleHits};
+pub use self::hits::{Hits, RuleCount, RuleHits};
 pub use self::limits::{Bound, Bounds};
 pub use self::metric::Metric;
 pub use self::requests::{FrontRequests, RequestKind, RequestTally, Requests};

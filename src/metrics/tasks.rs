@@ -16,6 +16,8 @@ pub enum Task {
     Accept,
     /// Keeps the limits of single actors up to date.
     Limits,
+    /// Samples the counts of the rules for the live page.
+    Page,
     /// Checks whether the store can answer hits.
     Probe,
     /// Reloads the rules.
@@ -29,13 +31,15 @@ pub enum Task {
 }
 
 impl Task {
-    const ALL: [Self; 7] = [Self::Accept, Self::Limits, Self::Probe, Self::Rules, Self::Seal, Self::Signals, Self::Tls];
+    const ALL: [Self; 8] =
+        [Self::Accept, Self::Limits, Self::Page, Self::Probe, Self::Rules, Self::Seal, Self::Signals, Self::Tls];
 
     /// Returns the label of the metric.
     pub fn name(self) -> &'static str {
         match self {
             Self::Accept => "accept",
             Self::Limits => "limits",
+            Self::Page => "page",
             Self::Probe => "probe",
             Self::Rules => "rules",
             Self::Seal => "seal",

@@ -97,7 +97,7 @@ pub fn diff<'a, P: Eq + Hash>(old: &'a [Rule], new: &'a [Rule], place: impl Fn(&
 }
 
 /// Returns, for each of the `new` rules, the index of the old rule that it was.
-fn find_origins(old: &[Rule], new: &[Rule]) -> Vec<Option<usize>> {
+pub fn find_origins(old: &[Rule], new: &[Rule]) -> Vec<Option<usize>> {
     let mut free: HashMap<_, VecDeque<usize>> = HashMap::new();
     for (index, rule) in old.iter().enumerate() {
         free.entry(operation(rule)).or_default().push_back(index);

@@ -73,6 +73,16 @@ impl Scope {
         self.0.as_ref().map(Arc::as_ptr) == resolved.map(|resolved| Arc::as_ptr(&resolved.terms))
     }
 
+    /// Returns whether the scope covers everything.
+    pub fn covers_everything(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Returns whether both are the scope of one user, or cover everything.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0.as_ref().map(Arc::as_ptr) == other.0.as_ref().map(Arc::as_ptr)
+    }
+
     /// Returns whether a counter of the rule is in scope: the counter of `actor`, or at least one of them without an
     /// `actor`. `rule` is `None` if no rule in force has this label.
     pub fn covers(&self, rule: Option<&Rule>, label: Option<&str>, actor: Option<&str>) -> bool {

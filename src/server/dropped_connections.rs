@@ -159,6 +159,7 @@ async fn drop_at_every_await(durability: Durability) {
             "/metrics",
             slots.clone(),
             Arc::clone(&health),
+            None,
         )
     };
     served.drop_connections(http(), HTTP, "HTTP/1").await;

@@ -46,6 +46,8 @@ use self::changes::Changes;
 use self::grpc::GrpcFront;
 pub use self::grpc::GrpcSettings;
 pub use self::health::Health;
+pub use self::http::ui::{DEFAULT_STREAMS, UiSettings};
+use self::http::ui::{Sampler, Ui};
 pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, StreamBounds, check_metrics_path};
 use self::http::{BodyBounds, HttpFront};
 pub use self::keep_running::{keep_running, survive};
@@ -60,7 +62,7 @@ use self::net::tls::Tls;
 use self::net::work_slots::{MAX_AT_ONCE, WorkSlots};
 use self::net::workers::Workers;
 pub use self::net::workers::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, default_threads};
-pub use self::net::{auth, connection, tls};
+pub use self::net::{auth, connection, sessions, tls};
 use self::resp::RespFront;
 use crate::audit::AuditLog;
 use crate::limiter::Limiter;
@@ -113,6 +115,8 @@ pub struct Settings {
     pub tls: Secured,
     /// Settings of the HTTP API.
     pub api: ApiSettings,
+    /// Settings of the live page; `None` if there is none.
+    pub ui: Option<UiSettings>,
     /// Settings of the gRPC front.
     pub grpc: GrpcSettings,
     /// Number of threads that serve connections.
@@ -159,7 +163,7 @@ pub async fn run(
     health: Arc<Health>,
     draining: CancellationToken,
 ) -> io::Result<()> {
-    let Settings { limits, drain, access, audit, tls, api, grpc, threads, metrics_path } = settings;
+    let Settings { limits, drain, access, audit, tls, api, ui, grpc, threads, metrics_path } = settings;
     let metrics = Arc::clone(limiter.metrics());
     let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(&metrics));
     let stopping = CancellationToken::new();
@@ -187,6 +191,11 @@ pub async fn run(
     );
     let line = LineFront::new(Arc::clone(&limiter), limits, access.line.clone(), Arc::clone(&memory));
     let bounds = BodyBounds { timeouts: limits.timeouts, memory, expansion: 1 };
+    let sampler = ui.as_ref().map(|_| Sampler::new(Arc::clone(&limiter)));
+    let page = ui.as_ref().zip(sampler.clone()).map(|(ui, sampler)| {
+        let (limiter, stopping) = (Arc::clone(&limiter), stopping.clone());
+        Ui::new(ui, limiter, access.http.clone(), sampler, slots.clone(), limits.max_body, stopping)
+    });
     let http = HttpFront::new(
         Arc::clone(&limiter),
         changes,
@@ -197,6 +206,7 @@ pub async fn run(
         &metrics_path,
         slots,
         Arc::clone(&health),
+        page,
     );
     let grpc = GrpcFront::new(Arc::clone(&limiter), limits, grpc, bounds, access.grpc, health)?;
     let stop = async {
@@ -204,8 +214,14 @@ pub async fn run(
         tokio::time::sleep(drain.delay).await;
         stopping.cancel();
     };
+    let sample = async {
+        if let Some(sampler) = sampler {
+            sampler.run(stopping.clone()).await;
+        }
+    };
     tokio::join!(
         stop,
+        sample,
         acceptor.run(fronts.line, tls.line, line),
         acceptor.run(fronts.resp, tls.resp, resp),
         acceptor.run(fronts.http, tls.http, http),

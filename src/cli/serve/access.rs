@@ -16,6 +16,7 @@ use crate::cli::secret::Secret;
 use crate::files;
 use crate::metrics::Metrics;
 use crate::server::auth::{Access, Guard};
+use crate::server::sessions::Sessions;
 use crate::server::tls::Tls;
 use crate::server::{Fronts, Secured};
 
@@ -102,11 +103,17 @@ impl AccessArgs {
         Ok(Some(AccessUsers { password, file, token_keys }))
     }
 
-    /// Returns the guards of the fronts, and the files to watch with the authority that they belong to.
+    /// Returns the guards of the fronts, and the files to watch with the authority that they belong to. The API over HTTP
+    /// accepts `sessions`, except for hits and checks.
     ///
     /// # Errors
     /// The system provides no random bytes.
-    pub fn guards(&self, users: AccessUsers, metrics: &Metrics) -> anyhow::Result<(Access, Option<WatchedAccess>)> {
+    pub fn guards(
+        &self,
+        users: AccessUsers,
+        sessions: Option<Arc<Sessions>>,
+        metrics: &Metrics,
+    ) -> anyhow::Result<(Access, Option<WatchedAccess>)> {
         let AccessUsers { password, file, token_keys } = users;
         if password.is_none() && file.is_none() {
             return Ok((Access::default(), None));
@@ -116,13 +123,14 @@ impl AccessArgs {
         let authority = Authority::new(users, metrics.access.password_hashes.clone());
         let authority = Arc::new(authority.with_token_keys(token_keys.as_ref().map(|file| file.keys().clone())));
         let has_users = file.is_some();
-        let guard = |front| Some(Arc::new(Guard::new(Arc::clone(&authority), front, has_users, &metrics.access)));
+        let new_guard = |front| Guard::new(Arc::clone(&authority), front, has_users, &metrics.access);
+        let guard = |front| Some(Arc::new(new_guard(front)));
         let unless = |open, front| if self.open.contains(&open) { None } else { guard(front) };
         let access = Access {
             line: unless(Open::Line, "line"),
             resp: guard("resp"),
             grpc: unless(Open::Grpc, "grpc"),
-            http: guard("http"),
+            http: Some(Arc::new(new_guard("http").with_sessions(sessions))),
             hit: unless(Open::Hit, "http"),
             check: unless(Open::Check, "http"),
             metrics: unless(Open::Metrics, "http"),
@@ -168,7 +176,8 @@ pub fn warn_of_open_fronts(fronts: &Fronts, access: &Access, tls: &Secured) {
     }
 }
 
-fn is_loopback(address: IpAddr) -> bool {
+/// Returns whether only this machine can reach the address.
+pub fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 

@@ -5,17 +5,20 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, COOKIE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::error_counts::ErrorCount;
 use super::problem::Problem;
+use super::session_cookie::{self, TOKEN};
 use crate::access::{Category, Forbidden, Given, Identity};
 use crate::server::net::auth::Guard;
 use crate::server::net::origin;
 
+/// Challenge for a client that has to send the password.
+const PASSWORD_CHALLENGE: &str = "Bearer realm=\"divvy\"";
 /// Response to a client without the password (RFC 9457).
 const PASSWORD_NEEDED: &str = "{\"type\":\"about:blank\",\"title\":\"Unauthorized\",\"status\":401,\
                                \"detail\":\"a password is required: send Authorization: Bearer PASSWORD\"}\n";
@@ -30,11 +33,36 @@ const VALID_TOKEN_NEEDED: &str = "{\"type\":\"about:blank\",\"title\":\"Unauthor
 
 /// Middleware that requires a user with this category.
 pub async fn check(State((guard, category)): State<(Arc<Guard>, Category)>, request: Request, next: Next) -> Response {
-    match admit(&guard, request.headers(), peer(&request), category).await {
+    let headers = request.headers();
+    let is_of_page = guard.sessions().is_some() && (headers.contains_key(COOKIE) || headers.contains_key(TOKEN));
+    let mut response = match admit(&guard, headers, peer(&request), category).await {
         Ok(()) => next.run(request).await,
-        Err(Refusal::Unauthenticated) => unauthenticated(&guard),
-        Err(Refusal::InvalidToken) => invalid_token(),
-        Err(Refusal::Forbidden(forbidden)) => Problem::new(StatusCode::FORBIDDEN, describe(forbidden)).into_response(),
+        Err(refusal) if is_of_page => refuse_page(&guard, refusal),
+        Err(refusal) => refuse(&guard, refusal),
+    };
+    if is_of_page {
+        // A browser must keep nothing that the session's user may read.
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    response
+}
+
+/// Returns the response to a refused request of the live page. A browser ignores its challenge, and would otherwise ask for
+/// a password itself.
+pub fn refuse_page(guard: &Guard, refusal: Refusal) -> Response {
+    let mut response = refuse(guard, refusal);
+    if let Some(challenge) = response.headers_mut().get_mut(WWW_AUTHENTICATE) {
+        *challenge = HeaderValue::from_static(PASSWORD_CHALLENGE);
+    }
+    response
+}
+
+/// Returns the response to a refused client.
+fn refuse(guard: &Guard, refusal: Refusal) -> Response {
+    match refusal {
+        Refusal::Unauthenticated => unauthenticated(guard),
+        Refusal::InvalidToken => invalid_token(),
+        Refusal::Forbidden(forbidden) => Problem::new(StatusCode::FORBIDDEN, describe(forbidden)).into_response(),
     }
 }
 
@@ -58,8 +86,26 @@ pub async fn admit(
     peer: Option<SocketAddr>,
     category: Category,
 ) -> Result<(), Refusal> {
+    let by_session = || session_cookie::open_with_token(guard, headers).map(|session| session.identity);
+    let identity = recognize(guard, headers, peer, by_session).await?;
+    let may = check_category(guard, &identity, category);
+    // The audit log needs the name of a refused client, too.
+    origin::identify(identity, guard.authority(), category);
+    may
+}
+
+/// Logs the client of a request in: by the header `Authorization`, or else by a session, or else by a certificate.
+///
+/// # Errors
+/// The credentials are missing or wrong.
+pub async fn recognize(
+    guard: &Guard,
+    headers: &HeaderMap,
+    peer: Option<SocketAddr>,
+    by_session: impl FnOnce() -> Option<Identity>,
+) -> Result<Identity, Refusal> {
     let known = match Authorization::read(headers) {
-        Authorization::Missing => by_certificate(guard),
+        Authorization::Missing => by_session().or_else(|| by_certificate(guard)),
         Authorization::Unusable => None,
         Authorization::Token(token) if guard.authority().is_actor_token(token) => {
             Some(guard.verify_actor_token(token, peer).await.ok_or(Refusal::InvalidToken)?)
@@ -69,11 +115,15 @@ pub async fn admit(
             None => None,
         },
     };
-    let identity = known.ok_or(Refusal::Unauthenticated)?;
-    let may = identity.may(category);
-    // The audit log needs the name of a refused client, too.
-    origin::identify(identity, guard.authority(), category);
-    may.map_err(|forbidden| {
+    known.ok_or(Refusal::Unauthenticated)
+}
+
+/// Checks that the client may send a request of this category. Counts a client that may not.
+///
+/// # Errors
+/// The client lacks the category.
+pub fn check_category(guard: &Guard, identity: &Identity, category: Category) -> Result<(), Refusal> {
+    identity.may(category).map_err(|forbidden| {
         guard.count_forbidden();
         Refusal::Forbidden(forbidden)
     })
@@ -100,7 +150,7 @@ pub fn peer(request: &Request) -> Option<SocketAddr> {
 /// Returns the response to a client whose credentials are missing or wrong.
 pub fn unauthenticated(guard: &Guard) -> Response {
     let (challenge, problem) = match guard.has_users() {
-        false => ("Bearer realm=\"divvy\"", PASSWORD_NEEDED),
+        false => (PASSWORD_CHALLENGE, PASSWORD_NEEDED),
         true => ("Bearer realm=\"divvy\", Basic realm=\"divvy\", charset=\"UTF-8\"", USER_NEEDED),
     };
     challenge_client(challenge, problem)

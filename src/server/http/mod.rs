@@ -1,5 +1,5 @@
-//! The HTTP front: the API for clients and gateways ([`api`]), health checks and metrics for operators, and the connections
-//! ([`transport`]).
+//! The HTTP front: the API for clients and gateways ([`api`]), health checks, metrics and the live page ([`ui`]) for
+//! operators, and the connections ([`transport`]).
 
 pub mod api;
 pub(super) mod auth;
@@ -11,7 +11,9 @@ mod metrics;
 mod metrics_path;
 mod problem;
 mod request_count;
+mod session_cookie;
 mod transport;
+pub mod ui;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -38,6 +40,7 @@ pub(super) use self::transport::reply::Reply;
 pub(super) use self::transport::serve::serve_routes;
 #[cfg(test)]
 pub(super) use self::transport::unsent_replies::{Call, UnsentReplies};
+use self::ui::Ui;
 use super::Limits;
 use super::changes::Changes;
 use super::health::Health;
@@ -78,6 +81,7 @@ impl HttpFront {
         metrics_path: &str,
         slots: WorkSlots,
         health: Arc<Health>,
+        ui: Option<Arc<Ui>>,
     ) -> Self {
         let metrics = Arc::clone(limiter.metrics());
         let requests = metrics.requests.front(Self::NAME);
@@ -100,6 +104,7 @@ impl HttpFront {
             .merge(scrape)
             .route_layer(counted(RequestKind::Server))
             .merge(api::router(Arc::clone(&api), access))
+            .merge(ui.map_or_else(Router::new, |ui| ui::router(ui, &requests)))
             .fallback(problem::not_found.layer(counted(RequestKind::Invalid)))
             .method_not_allowed_fallback(problem::wrong_method)
             .layer(from_fn_with_state(bounds, bound_body))

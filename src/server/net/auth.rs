@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::sessions::Sessions;
 use crate::access::{Authority, Category, Forbidden, Given, Identity, TokenError};
 use crate::clock::Clock;
 use crate::logging::LogThrottle;
@@ -17,6 +18,8 @@ pub struct Guard {
     authority: Arc<Authority>,
     front: &'static str,
     has_users: bool,
+    /// Sessions of the live page; `None` if this front accepts none.
+    sessions: Option<Arc<Sessions>>,
     wrong: Counter,
     invalid_tokens: Counter,
     forbidden: Counter,
@@ -28,7 +31,18 @@ impl Guard {
     pub fn new(authority: Arc<Authority>, front: &'static str, has_users: bool, metrics: &metrics::Access) -> Self {
         let (wrong, forbidden) = (metrics.wrong_passwords(front), metrics.forbidden(front));
         let invalid_tokens = metrics.invalid_tokens(front);
-        Self { authority, front, has_users, wrong, invalid_tokens, forbidden }
+        Self { authority, front, has_users, sessions: None, wrong, invalid_tokens, forbidden }
+    }
+
+    /// Accepts these sessions of the live page, too.
+    #[must_use]
+    pub fn with_sessions(self, sessions: Option<Arc<Sessions>>) -> Self {
+        Self { sessions, ..self }
+    }
+
+    /// Returns the sessions of the live page; `None` if the front accepts none.
+    pub fn sessions(&self) -> Option<&Sessions> {
+        self.sessions.as_deref()
     }
 
     /// Returns the authority.

@@ -3,7 +3,7 @@
 //! | purpose | modules |
 //! |---|---|
 //! | sockets | [`listen`], [`accept`] (the accept loops), [`admission`] (bounds on open connections), [`stream`], [`tls`] |
-//! | clients | [`auth`] (logins), [`origin`] (where requests come from) |
+//! | clients | [`auth`] (logins), [`sessions`] (logins of browsers), [`origin`] (where requests come from) |
 //! | a connection's life | [`connection`] (read, answer, write), [`session`] (the protocol's side), [`progress`] (does the client read its replies?) |
 //! | memory | [`memory`] (the budget of all buffers), [`request_memory`] (requests in work), [`pool`], [`freed_memory`] |
 //! | work | [`workers`] (threads), [`work_slots`] (bound on expensive requests), [`calls_in_flight`] (one call per key) |
@@ -21,6 +21,7 @@ pub mod pool;
 pub mod progress;
 pub mod request_memory;
 pub mod session;
+pub mod sessions;
 pub mod stream;
 pub mod tls;
 pub mod work_slots;

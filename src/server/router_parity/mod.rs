@@ -118,6 +118,7 @@ impl Served {
             "/metrics",
             slots,
             Arc::clone(&health),
+            None,
         );
         let grpc =
             GrpcFront::new(shared(), limits, GrpcSettings { headers, atomic: false }, bounds, access.grpc, health)

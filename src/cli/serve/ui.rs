@@ -1,0 +1,69 @@
+//! Flags of the live page, and the conditions for it.
+
+use std::sync::Arc;
+
+use anyhow::{bail, ensure};
+
+use super::access::is_loopback;
+use crate::cli::units;
+use crate::server::auth::Access;
+use crate::server::sessions::Sessions;
+use crate::server::{DEFAULT_STREAMS, Fronts, UiSettings};
+
+/// Upper bound for open streams.
+const MAX_STREAMS: u64 = 10_000;
+/// Path of the page.
+const PATH: &str = "/ui";
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "HTTP and gateways")]
+pub struct UiArgs {
+    /// Serve the live page at /ui/ on the HTTP listener: rules with their hits, reloads, and the server's health. Without a
+    /// password or users, it is read-only, and only for browsers on this machine
+    #[arg(long, env = "DIVVY_UI", value_parser = clap::builder::BoolishValueParser::new())]
+    ui: bool,
+    /// Maximum number of open live pages, over all browsers [default: 64]
+    #[arg(long, env = "DIVVY_UI_STREAMS", value_name = "N", value_parser = units::count::<usize>(1..=MAX_STREAMS))]
+    ui_streams: Option<usize>,
+}
+
+impl UiArgs {
+    /// Returns the settings of the page; `None` if it is not served.
+    ///
+    /// # Errors
+    /// A flag has no effect, or the metrics have a path of the page.
+    pub fn settings(&self, metrics_path: &str) -> anyhow::Result<Option<UiSettings>> {
+        if !self.ui {
+            ensure!(self.ui_streams.is_none(), "--ui-streams (or DIVVY_UI_STREAMS) has no effect without --ui: add it");
+            return Ok(None);
+        }
+        let is_of_page = metrics_path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        ensure!(!is_of_page, "--metrics-path is {metrics_path:?}, but the live page has this path: choose another one");
+        Ok(Some(UiSettings { max_streams: self.ui_streams.unwrap_or(DEFAULT_STREAMS) }))
+    }
+
+    /// Returns the sessions of the page; `None` if it is not served. `is_secure` says that HTTP is served over TLS.
+    pub fn sessions(&self, is_secure: bool) -> Option<Arc<Sessions>> {
+        self.ui.then(|| Arc::new(Sessions::new(is_secure)))
+    }
+
+    /// Checks that only viewers who may see the page can reach it.
+    ///
+    /// # Errors
+    /// The page has no listener, or anybody in the network could see it.
+    pub fn check(&self, fronts: &Fronts, access: &Access) -> anyhow::Result<()> {
+        if !self.ui {
+            return Ok(());
+        }
+        let Some(listener) = &fronts.http else {
+            bail!("--ui needs the HTTP listener, but --http-listen is `none`");
+        };
+        let address = listener.local_addr()?;
+        ensure!(
+            access.http.is_some() || is_loopback(address.ip()),
+            "--ui on {address} needs users, because other machines can reach it: set --requirepass or --access-file, or \
+             listen on 127.0.0.1 with --http-listen"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! The hits of each rule in the last minute, second by second.
+
+use std::collections::HashMap;
+use std::mem;
+use std::sync::Arc;
+
+use crate::limiter::{Policy, RuleCount};
+use crate::rules::Rule;
+use crate::rules::diff::find_origins;
+
+/// Number of seconds that a history covers.
+pub const SECONDS: usize = 60;
+/// Maximum number of rules with a history. Each takes 480 bytes, and an entry of 24 bytes in a table. Rules without hits in
+/// the last minutes need none.
+const MAX_HISTORIES: usize = 32_768;
+
+/// Hits and denials of a rule in one second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Second {
+    pub hits: u32,
+    pub denied: u32,
+}
+
+/// The counts of all rules in one second.
+#[derive(Debug, Default)]
+pub struct Sample {
+    /// The rules in force.
+    pub policy: Option<Arc<Policy>>,
+    /// Unix time in seconds.
+    pub time: u64,
+    /// The counts in the order of the rules.
+    pub seconds: Vec<Second>,
+}
+
+/// The last minute of all rules.
+#[derive(Debug, Default)]
+pub struct History {
+    policy: Option<Arc<Policy>>,
+    /// The counts at the last sample, in the order of the rules.
+    counted: Vec<RuleCount>,
+    by_rule: HashMap<usize, Box<Minute>>,
+    /// Position of the last second in each minute.
+    position: usize,
+}
+
+/// A rule's last minute. A new second replaces the oldest one.
+#[derive(Debug, Clone)]
+struct Minute {
+    hits: [u32; SECONDS],
+    denied: [u32; SECONDS],
+}
+
+/// A rule's last minute, the oldest second first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleHistory {
+    pub hits: Vec<u32>,
+    pub denied: Vec<u32>,
+}
+
+impl Sample {
+    /// Returns the number of the set of rules; `None` without rules. See [`RuleSet::number`](crate::rules::RuleSet::number).
+    pub fn ruleset(&self) -> Option<u64> {
+        self.policy.as_ref().map(|policy| policy.rules().number())
+    }
+
+    /// Returns the counts of the rule with this index.
+    pub fn second(&self, index: usize) -> Second {
+        self.seconds.get(index).copied().unwrap_or_default()
+    }
+}
+
+impl History {
+    /// Adds a second that ends at `time`, under the rules in force.
+    pub fn add(&mut self, policy: Option<Arc<Policy>>, time: u64) -> Sample {
+        let mut seconds = self.count();
+        if number(&self.policy) != number(&policy) {
+            seconds = self.replace_policy(policy, &seconds);
+            for (second, since) in seconds.iter_mut().zip(self.count()) {
+                second.hits = second.hits.saturating_add(since.hits);
+                second.denied = second.denied.saturating_add(since.denied);
+            }
+        }
+        self.record(&seconds);
+        Sample { policy: self.policy.clone(), time, seconds }
+    }
+
+    /// Returns the last minute of the rule with this index in this set of rules. It is empty if other rules are in force by
+    /// now.
+    pub fn of_rule(&self, ruleset: Option<u64>, index: usize) -> RuleHistory {
+        let minute = self.by_rule.get(&index).filter(|_| number(&self.policy) == ruleset);
+        let in_order = |seconds: &[u32; SECONDS]| {
+            let (newer, older) = seconds.split_at((self.position + 1) % SECONDS);
+            [older, newer].concat()
+        };
+        RuleHistory {
+            hits: minute.map_or_else(|| vec![0; SECONDS], |minute| in_order(&minute.hits)),
+            denied: minute.map_or_else(|| vec![0; SECONDS], |minute| in_order(&minute.denied)),
+        }
+    }
+
+    /// Returns the counts since the last sample.
+    fn count(&mut self) -> Vec<Second> {
+        let Some(policy) = &self.policy else { return Vec::new() };
+        self.counted.resize_with(policy.rules().rules().len(), RuleCount::default);
+        let since = |(last, now): (&mut RuleCount, RuleCount)| {
+            let before = mem::replace(last, now);
+            let difference = |now: u64, before| u32::try_from(now.saturating_sub(before)).unwrap_or(u32::MAX);
+            let denied = difference(now.denied, before.denied);
+            Second { hits: difference(now.allowed, before.allowed).saturating_add(denied), denied }
+        };
+        self.counted.iter_mut().zip(policy.rule_counts()).map(since).collect()
+    }
+
+    /// Puts other rules in force. A rule that stays keeps its history, and its counts of this second, which are returned in
+    /// the new order.
+    fn replace_policy(&mut self, policy: Option<Arc<Policy>>, seconds: &[Second]) -> Vec<Second> {
+        let origins = find_origins(rules(&self.policy), rules(&policy));
+        let mut histories = mem::take(&mut self.by_rule);
+        let kept = |(index, origin): (usize, &Option<usize>)| Some((index, histories.remove(&(*origin)?)?));
+        self.by_rule = origins.iter().enumerate().filter_map(kept).collect();
+        self.counted.clear();
+        self.policy = policy;
+        let second = |origin: &Option<usize>| origin.and_then(|origin| seconds.get(origin)).copied();
+        origins.iter().map(|origin| second(origin).unwrap_or_default()).collect()
+    }
+
+    fn record(&mut self, seconds: &[Second]) {
+        self.position = (self.position + 1) % SECONDS;
+        let position = self.position;
+        for minute in self.by_rule.values_mut() {
+            minute.set(position, Second::default());
+        }
+        for (index, second) in seconds.iter().enumerate().filter(|(_, second)| **second != Second::default()) {
+            if let Some(minute) = self.by_rule.get_mut(&index) {
+                minute.set(position, *second);
+            } else if self.by_rule.len() < MAX_HISTORIES {
+                let mut minute = Box::new(Minute::EMPTY);
+                minute.set(position, *second);
+                self.by_rule.insert(index, minute);
+            }
+        }
+        // Once a minute is often enough to forget rules without hits.
+        if position == 0 {
+            self.by_rule.retain(|_, minute| !minute.is_empty());
+        }
+    }
+}
+
+impl Minute {
+    const EMPTY: Self = Self { hits: [0; SECONDS], denied: [0; SECONDS] };
+
+    fn set(&mut self, position: usize, Second { hits, denied }: Second) {
+        for (seconds, count) in [(&mut self.hits, hits), (&mut self.denied, denied)] {
+            if let Some(second) = seconds.get_mut(position) {
+                *second = count;
+            }
+        }
+    }
+
+    /// Returns whether there were no hits. Each denial is a hit, too.
+    fn is_empty(&self) -> bool {
+        self.hits.iter().all(|hits| *hits == 0)
+    }
+}
+
+fn number(policy: &Option<Arc<Policy>>) -> Option<u64> {
+    policy.as_ref().map(|policy| policy.rules().number())
+}
+
+fn rules(policy: &Option<Arc<Policy>>) -> &[Rule] {
+    policy.as_ref().map_or(&[], |policy| policy.rules().rules())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{self, Format};
+    use crate::limiter::CounterNames;
+    use crate::metrics::Metrics;
+
+    fn policy(metrics: &Metrics, headers: &[&str]) -> Arc<Policy> {
+        let rule = |header: &&str| format!("[{header}]\ncreditLimit = 9\nresetSeconds = 60\n");
+        let text = headers.iter().map(rule).collect::<String>() + "[default]\ncreditLimit = 0\nresetSeconds = 0\n";
+        let rules = config::parse(&text, Format::Ini, "rules.ini").unwrap().rules;
+        Arc::new(Policy::new(rules, metrics, CounterNames::Usual))
+    }
+
+    fn counting() -> Arc<Metrics> {
+        let metrics = Metrics::new();
+        metrics.hits.count_each_rule();
+        metrics
+    }
+
+    #[test]
+    fn seconds_are_in_order_and_old_ones_are_forgotten() {
+        let metrics = counting();
+        let policy = policy(&metrics, &["a=1", "b=1"]);
+        let mut history = History::default();
+        for time in 1..=70 {
+            policy.count_for_test(0, true, time);
+            policy.count_for_test(0, false, 1);
+            let sample = history.add(Some(Arc::clone(&policy)), time);
+            assert_eq!(sample.second(0).denied, 1);
+            assert_eq!(u64::from(sample.second(0).hits), time + 1);
+        }
+        let of = history.of_rule(number(&Some(Arc::clone(&policy))), 0);
+        assert_eq!(of.hits, (12..=71).collect::<Vec<u32>>());
+        assert_eq!(of.denied, vec![1; SECONDS]);
+        assert_eq!(history.of_rule(Some(0), 0).hits, vec![0; SECONDS], "other rules");
+        assert_eq!(history.by_rule.len(), 1, "no history without hits");
+        for time in 71..=200 {
+            history.add(Some(Arc::clone(&policy)), time);
+        }
+        assert!(history.by_rule.is_empty());
+    }
+
+    #[test]
+    fn rule_that_stays_keeps_its_history() {
+        let metrics = counting();
+        let before = policy(&metrics, &["a=1", "b=1", "c=1"]);
+        let mut history = History::default();
+        history.add(Some(Arc::clone(&before)), 1);
+        for (rule, hits) in [(0, 10), (1, 20), (2, 30)] {
+            before.count_for_test(rule, true, hits);
+        }
+        history.add(Some(Arc::clone(&before)), 2);
+        before.count_for_test(2, false, 3);
+        let after = policy(&metrics, &["c=1", "new=1", "a=1"]);
+        after.count_for_test(0, false, 4);
+        let sample = history.add(Some(Arc::clone(&after)), 3);
+        assert_eq!(sample.second(0), Second { hits: 7, denied: 7 }, "hits before and after the reload");
+        let ruleset = number(&Some(after));
+        let last = |rule| history.of_rule(ruleset, rule).hits[SECONDS - 2..].to_vec();
+        assert_eq!([last(0), last(1), last(2)], [vec![30, 7], vec![0, 0], vec![10, 0]]);
+    }
+}

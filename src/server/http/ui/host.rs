@@ -1,0 +1,121 @@
+//! The host that a request names, and whether the request was sent on this machine.
+//!
+//! Without users, the page is for this machine alone. A name that an attacker's name server resolves to a loopback address,
+//! or a proxy that forwards requests of others, would let anybody else look at it.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use axum::http::header::{FORWARDED, HOST, VIA};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode, Uri};
+
+use crate::server::http::problem::Problem;
+
+/// Beginning of the names of headers that proxies add.
+const FORWARDING: &str = "x-forwarded-";
+
+/// Checks that a request was sent on this machine, to one of its loopback names, without a proxy.
+///
+/// # Errors
+/// The problem, and what to do about it.
+pub fn check_local(uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+    if headers.keys().any(|name| *name == FORWARDED || *name == VIA || name.as_str().starts_with(FORWARDING)) {
+        return Err(refused("a proxy forwarded this request"));
+    }
+    let mut hosts = headers.get_all(HOST).iter().map(|host| host.as_bytes()).chain(in_uri(uri)).peekable();
+    if hosts.peek().is_none() || !hosts.all(is_local) {
+        return Err(refused("this request names a host other than localhost, 127.0.0.1 or [::1]"));
+    }
+    Ok(())
+}
+
+fn refused(reason: &str) -> Problem {
+    let remedy = "without users, the page is for this machine alone: set --requirepass or --access-file";
+    Problem::new(StatusCode::FORBIDDEN, format!("{reason}; {remedy}"))
+}
+
+/// Returns the host and port of an origin, as browsers send it.
+pub fn of_origin(origin: &[u8]) -> Option<&[u8]> {
+    origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"))
+}
+
+/// Returns whether the request names this host and port, and no other.
+pub fn is_requested(host: &[u8], uri: &Uri, headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(HOST).iter().map(|host| host.as_bytes()).chain(in_uri(uri)).peekable();
+    hosts.peek().is_some() && hosts.all(|named| named.eq_ignore_ascii_case(host))
+}
+
+/// Returns the host in the URI, which HTTP/2 has in place of the header.
+fn in_uri(uri: &Uri) -> Option<&[u8]> {
+    uri.authority().map(|authority| authority.as_str().as_bytes())
+}
+
+/// Returns whether this is a name of the loopback interface, with any port.
+fn is_local(host: &[u8]) -> bool {
+    let Ok(authority) = Authority::try_from(host) else { return false };
+    let host = authority.host();
+    let is_v4 = host.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback());
+    let v6 = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_v6 = v6.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok_and(|address| address.is_loopback()));
+    !authority.as_str().contains('@') && (is_v4 || is_v6 || host.eq_ignore_ascii_case("localhost"))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn is_refused(uri: &'static str, pairs: &[(&'static str, &'static str)]) -> bool {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        check_local(&Uri::from_static(uri), &headers).is_err()
+    }
+
+    #[test]
+    fn only_names_of_the_loopback_interface_are_local() {
+        for local in ["localhost", "LocalHost:8322", "127.0.0.1", "127.9.9.9:1", "[::1]", "[::1]:8322"] {
+            assert!(!is_refused("/ui/", &[("host", local)]), "{local}");
+        }
+        for other in [
+            "",
+            "divvy.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "128.0.0.1",
+            "0.0.0.0",
+            "127.1",
+            "0x7f.0.0.1",
+            "2130706433",
+            "[::]",
+            "[::ffff:127.0.0.1]",
+            "::1",
+            "localhost@evil.example",
+            "evil.example@localhost",
+            "localhost:80:80",
+            "localhost/",
+            "localhost ",
+            "localhost.",
+        ] {
+            assert!(is_refused("/ui/", &[("host", other)]), "{other}");
+        }
+    }
+
+    #[test]
+    fn every_named_host_must_be_local() {
+        assert!(is_refused("/ui/", &[]));
+        assert!(!is_refused("http://localhost:8322/ui/", &[]));
+        assert!(is_refused("http://evil.example/ui/", &[("host", "localhost")]));
+        assert!(is_refused("http://localhost/ui/", &[("host", "evil.example")]));
+        assert!(is_refused("/ui/", &[("host", "localhost"), ("host", "evil.example")]));
+    }
+
+    #[test]
+    fn forwarded_requests_are_not_local() {
+        for name in ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-x"] {
+            assert!(is_refused("/ui/", &[("host", "localhost"), (name, "127.0.0.1")]), "{name}");
+        }
+    }
+}
