@@ -20,10 +20,16 @@ const VIEWS = [
   { name: 'rules', title: 'Rules', needs: 'read', mount: mountRules },
   { name: 'explain', title: 'Explain', needs: 'read', mount: mountExplain },
   { name: 'actor', title: 'Actor', needs: 'status', mount: mountActor },
-  { name: 'top', title: 'Top actors', needs: 'read', mount: mountTop, isOptional: true },
+  { name: 'top', title: 'Top actors', needs: 'read', mount: mountTop },
   { name: 'reloads', title: 'Reloads', needs: 'read', mount: mountReloads },
   { name: 'health', title: 'Health', needs: 'metrics', mount: mountHealth },
 ];
+
+/** Returns the views that a user may see, and that this server has. */
+function viewsOf(state) {
+  const has = (view) => view.name !== 'top' || state.server.top;
+  return VIEWS.filter((view) => session.may(state, view.needs) && has(view));
+}
 
 /** What the views share. Events of the stream are kept, so that a view shows the last one at once. */
 class App {
@@ -59,11 +65,7 @@ class App {
     this.#current?.view.close?.();
     this.#current = null;
     policy.forget();
-    this.#frame.showSession(
-      state,
-      VIEWS.filter((view) => session.may(state, view.needs)),
-      () => this.#logout(),
-    );
+    this.#frame.showSession(state, viewsOf(state), () => this.#logout());
     this.#route(false);
   }
 
@@ -74,7 +76,7 @@ class App {
       return;
     }
     const { view: name, params } = parse(location.hash);
-    const allowed = VIEWS.filter((view) => session.may(this.session, view.needs));
+    const allowed = viewsOf(this.session);
     const view = allowed.find((candidate) => candidate.name === name) ?? allowed[0];
     if (view) this.#show(view.name, view, params, isMove);
     else
