@@ -24,11 +24,13 @@ export class RuleDetail {
   #past = null;
   #charts = h('div', { class: 'charts' });
   #facts = h('dl', { class: 'facts' });
+  #who = h('div', {});
   #more = h('div', { class: 'parts' });
   #comment = h('p', { class: 'comment', hidden: true });
   #operation = h('code', { class: 'operation whole' });
   #sparks = new Map();
   #closers = [];
+  #isClosed = false;
 
   constructor(name, app, onClose) {
     this.#name = name;
@@ -45,6 +47,7 @@ export class RuleDetail {
       this.#operation,
       this.#comment,
       this.#charts,
+      this.#who,
       this.#facts,
       this.#more,
     );
@@ -52,6 +55,7 @@ export class RuleDetail {
   }
 
   close() {
+    this.#isClosed = true;
     for (const close of this.#closers) close();
   }
 
@@ -125,7 +129,7 @@ export class RuleDetail {
     try {
       const { named } = await policy.load();
       const rule = named.get(this.#name);
-      if (rule) this.#showParts(rule);
+      if (rule && !this.#isClosed) this.#showParts(rule);
     } catch (error) {
       replace(this.#more, h('p', { class: 'error' }, error.message));
     }
@@ -139,8 +143,7 @@ export class RuleDetail {
       this.#closers.push(() => counters.close());
       parts.push(counters.element);
     }
-    if (fields.length > 0 && this.#app.session.server.top) parts.unshift(this.#whom(rule, fields));
-    if (rule.algorithm === 'concurrency') parts.reverse();
+    if (fields.length > 0 && this.#app.session.server.top) replace(this.#who, this.#whom(rule, fields));
     parts.push(disclosure('This rule as text', () => this.#text(rule)));
     replace(this.#more, parts);
   }

@@ -3,17 +3,18 @@
 import * as api from './api.js';
 import { actorLink } from './actor_link.js';
 import { h, refresh, replace } from './dom.js';
-import { number } from './format.js';
+import { number, percent } from './format.js';
 import { meter } from './meter.js';
 
 /** Pause between two questions (ms). */
 const PAUSE = 5000;
+const SPANS = { 60: 'minute', 3600: 'hour' };
 
 /**
  * Returns a list that refreshes itself until it is closed.
- * @param {{rule: string, order: 'denied'|'taken', last: number, count: number, fields: string[]}} options
+ * @param {{rule: string, order: 'denied'|'taken', last: 60|3600, count: number, fields: string[]}} options
  */
-export function topList({ rule, order, last, count, fields, onReply = () => {} }) {
+export function topList({ rule, order, last, count, fields }) {
   const element = h('div', { class: 'top-list' }, h('p', { class: 'hint' }, 'Loading…'));
   const abort = new AbortController();
   let timer;
@@ -29,35 +30,8 @@ export function topList({ rule, order, last, count, fields, onReply = () => {} }
   }
 
   function show(reply) {
-    onReply(reply);
-    const most = reply.top[0]?.count ?? 0;
-    if (reply.top.length === 0) {
-      const span = last === 60 ? 'minute' : 'hour';
-      replace(
-        element,
-        h(
-          'p',
-          { class: 'hint' },
-          order === 'denied' ? `Nobody was denied in the last ${span}.` : `Nobody took anything in the last ${span}.`,
-        ),
-      );
-      return;
-    }
-    const rows = reply.top.map(({ actor, count: times }, at) =>
-      h(
-        'tr',
-        {},
-        h('td', { class: 'place' }, at + 1),
-        h(
-          'td',
-          { class: 'who' },
-          actorLink(fields, actor),
-          meter(times, most, 'share', order === 'denied' ? 'bad' : 'ok'),
-        ),
-        h('td', { class: 'number' }, number(times)),
-      ),
-    );
-    replaceTable(element, rows, order === 'denied' ? 'Denied' : 'Taken');
+    if (reply.top.length > 0) refresh(element, table(reply, fields), notes(reply));
+    else refresh(element, h('p', { class: 'hint' }, nobody(reply)));
   }
 
   load();
@@ -70,24 +44,45 @@ export function topList({ rule, order, last, count, fields, onReply = () => {} }
   };
 }
 
-function replaceTable(element, rows, word) {
-  refresh(
-    element,
+function nobody({ order, last, hasRoom }) {
+  if (hasRoom === false) return 'The memory for ranking actors (--top-memory) is in use by other rules.';
+  return `Nobody ${order === 'denied' ? 'was denied' : 'took credits'} in the last ${SPANS[last]}.`;
+}
+
+function table({ top, order, total }, fields) {
+  const heading = (name, text) => h('th', { scope: 'col', class: name }, text);
+  const columns = [
+    heading('place', '#'),
+    heading('', 'Actor'),
+    heading('number', order === 'denied' ? 'Denied' : 'Credits taken'),
+    total ? heading('number', 'Share') : null,
+  ];
+  const most = top[0].count;
+  const rows = top.map(({ actor, cut, count, error }, at) =>
     h(
-      'table',
-      { class: 'plain' },
+      'tr',
+      {},
+      h('td', { class: 'place' }, at + 1),
       h(
-        'thead',
-        {},
-        h(
-          'tr',
-          {},
-          h('th', { scope: 'col', class: 'place' }, '#'),
-          h('th', { scope: 'col' }, 'Actor'),
-          h('th', { scope: 'col', class: 'number' }, word),
-        ),
+        'td',
+        { class: 'who' },
+        cut ? h('code', { title: 'Only the beginning of the name is known' }, `${actor}…`) : actorLink(fields, actor),
+        meter(count, most, 'share', order === 'denied' ? 'bad' : 'ok'),
       ),
-      h('tbody', {}, rows),
+      h(
+        'td',
+        { class: 'number' },
+        number(count),
+        error > 0 ? h('span', { class: 'more' }, ` ± ${number(error)}`) : null,
+      ),
+      total ? h('td', { class: 'number' }, percent(count, total)) : null,
     ),
   );
+  return h('table', { class: 'plain' }, h('thead', {}, h('tr', {}, columns)), h('tbody', {}, rows));
+}
+
+function notes({ sampled }) {
+  return sampled
+    ? h('p', { class: 'hint' }, 'This server was busy, so these are estimates: ± holds for 95 % of them.')
+    : null;
 }

@@ -17,6 +17,8 @@ export function mount(host, app) {
 
 class TopView {
   #list = null;
+  /** Parameters of the list; null once the view is closed. */
+  #params = null;
   #rule;
   #names = h('datalist', { id: 'rule-names' });
   #form;
@@ -71,6 +73,7 @@ class TopView {
 
   async update(params) {
     this.close();
+    this.#params = params;
     const [order, last] = [
       params.get('order') === 'taken' ? 'taken' : 'denied',
       params.get('last') === '3600' ? 3600 : 60,
@@ -79,6 +82,7 @@ class TopView {
     this.#form.elements.last.value = String(last);
     try {
       const { rules, named } = await policy.load();
+      if (this.#params !== params) return;
       const counting = rules.filter((rule) => actorFields(rule).length > 0);
       this.#suggest(counting);
       const name = params.get('rule') || counting[0]?.name || '';
@@ -90,6 +94,7 @@ class TopView {
   }
 
   close() {
+    this.#params = null;
     this.#list?.close();
     this.#list = null;
   }
