@@ -1,15 +1,18 @@
 """Takes pictures of the live page of a busy server. Arguments: the binary, and the directory for the pictures."""
 
 import hashlib
+import itertools
 import math
 import random
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 import redis
+from PIL import Image
 from playwright.sync_api import expect
 
 from page_driver import live_page
@@ -26,7 +29,7 @@ label = login
 comment = 'passwords are not for guessing'
 
 [path=/api/* tenant=* key=*]
-creditLimit = 900
+creditLimit = 500
 per = 1m
 actorField = tenant, key
 matchPolicy = and
@@ -90,7 +93,7 @@ PICTURES = [
     ("live-page-light", "light", {"width": 1240, "height": 760}, "rules?rule=login"),
     ("live-page-dark", "dark", {"width": 1240, "height": 760}, "rules?rule=login"),
     ("live-page-phone", "light", {"width": 390, "height": 760}, "rules"),
-    ("live-page-explain", "light", {"width": 1240, "height": 560}, "explain?op=path%3D%2Flogin+ip%3D203.0.113.7"),
+    ("live-page-explain", "light", {"width": 1240, "height": 520}, "explain?op=path%3D%2Fapi%2Fcart+tenant%3Dacme+key%3Dk-1"),
 ]
 
 
@@ -134,28 +137,36 @@ def hits(chance, second):
         yield ("path=/wp-login.php",)
 
 
-def load(client, seconds):
+def load(client, has_ended):
+    """Sends hits until an event is set."""
     chance, start = random.Random(1), time.monotonic()
     for user, count in [("ann", 3), ("bob", 1)]:
         for _ in range(count):
             client.execute_command("DIVVY.RESERVE", "job=export", f"user={user}", "AMOUNT", 1, "TTL", 600)
-    for tick in range(seconds * 10):
+    for tick in itertools.count():
         pipeline = client.pipeline(transaction=False)
         for operation in hits(chance, tick / 10):
             pipeline.execute_command("DIVVY.HIT", *operation)
         pipeline.execute()
-        time.sleep(max(0, start + (tick + 1) / 10 - time.monotonic()))
+        if has_ended.wait(max(0, start + (tick + 1) / 10 - time.monotonic())):
+            return
 
 
-def take(port, client, directory):
+def take(port, directory):
     for name, scheme, size, view in PICTURES:
         with live_page(port, color_scheme=scheme, viewport=size, device_scale_factor=1.5) as page:
             page.open(view)
             page.log_in("operator", PASSWORD)
             page.expect_live()
+            expect(page.tab.locator("h1")).to_be_visible()
             expect(page.tab.get_by_text("Loading…")).to_have_count(0)
-            load(client, 3)
-            page.tab.screenshot(path=Path(directory, f"{name}.png"))
+            if view.startswith("explain"):
+                # Each minute begins with hits that are allowed.
+                expect(page.tab.locator("#verdict")).to_contain_text("Denied", timeout=60_000)
+            path = Path(directory, f"{name}.png")
+            page.tab.screenshot(path=path)
+            # Few colors are enough for a page without photographs.
+            Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
 
 
 def main(binary, directory):
@@ -163,9 +174,14 @@ def main(binary, directory):
         server, ports = serve(binary, place)
         try:
             client = redis.Redis(port=ports["RESP"], username="operator", password=PASSWORD)
-            load(client, HISTORY)
-            take(ports["HTTP"], client, directory)
+            has_ended = threading.Event()
+            clients = threading.Thread(target=load, args=(client, has_ended))
+            clients.start()
+            time.sleep(HISTORY)
+            take(ports["HTTP"], directory)
         finally:
+            has_ended.set()
+            clients.join()
             server.terminate()
             server.wait()
 

@@ -78,7 +78,7 @@ function valueRow({ text, used, bound, unit, state }) {
       'td',
       { class: 'number' },
       quantity(used, unit),
-      isBounded && h('span', { class: 'more' }, ` of ${quantity(bound, unit)}`),
+      isBounded && [' ', h('span', { class: 'more' }, `of ${quantity(bound, unit)}`)],
     ),
     h('td', { class: 'number' }, isBounded ? percent(used, bound) : '–'),
     h('td', {}, h('span', { class: `chip ${state}` }, STATES[state])),

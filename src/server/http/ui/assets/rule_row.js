@@ -91,7 +91,8 @@ export class RuleRow {
     setText(this.#hitsSum, `${number(rule.past.sum('hits'))}/min`);
     setText(this.#denied, number(denied));
     setText(this.#deniedSum, `${number(rule.past.sum(series))}/min`);
-    this.#deniedSum.classList.toggle('some', rule.past.sum(series) > 0);
+    const some = rule.canary ? 'canary-some' : 'some';
+    this.#deniedSum.className = rule.past.sum(series) > 0 ? `more ${some}` : 'more';
     this.#hits.className = rule.hits === 0 ? 'none' : '';
     this.#denied.className = denied === 0 ? 'none' : rule.canary ? 'canary-some' : 'some';
     this.#spark.draw({
