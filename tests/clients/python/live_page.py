@@ -51,6 +51,8 @@ def logins(port, operator, dashboard, scoped):
         expect(page.row("a-user")).to_be_visible()
         expect(tab.locator("table.rules tbody tr")).to_have_count(1)
         assert "Health" not in page.titles(), page.titles()
+        page.open("reloads")
+        expect(tab.locator("#reloads")).to_have_text("Only users with all rules in their scope see reloads.")
         tab.click("#logout")
         page.check_errors()
 

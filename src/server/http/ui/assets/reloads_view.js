@@ -14,16 +14,22 @@ export function mount(host) {
     ),
     list,
   );
-  return {
-    receive: (name, data) =>
-      name === 'reloads' &&
-      replace(
-        list,
-        data.length
-          ? data.map(reload)
-          : h('p', { class: 'hint' }, 'The rules have not changed since the server started.'),
-      ),
-  };
+  let seconds = 0;
+  let isShown = false;
+
+  function receive(name, data) {
+    if (name === 'reloads') {
+      isShown = true;
+      const none = h('p', { class: 'hint' }, 'The rules have not changed since the server started.');
+      replace(list, data.length > 0 ? data.map(reload) : none);
+    }
+    // The server sends reloads only to users who may see all of them.
+    seconds += name === 'rules' ? 1 : 0;
+    if (!isShown && seconds === 2)
+      replace(list, h('p', { class: 'hint' }, 'Only users with all rules in their scope see reloads.'));
+  }
+
+  return { receive };
 }
 
 function reload({ time: at, ok, lines }) {
