@@ -112,6 +112,7 @@ mod full {
     pub mod token_bucket;
     pub mod tokens;
     pub mod troubleshooting;
+    pub mod ui;
     pub mod users;
 }
 #[cfg(feature = "rocksdb")]

@@ -60,7 +60,7 @@ use crate::limiter::Limiter;
 use crate::logging;
 use crate::metrics::{Metrics, Statsd};
 use crate::rules::RuleSet;
-use crate::server::{self, Fronts, Health, Limits, Settings};
+use crate::server::{self, Fronts, Health, Limits, ReloadLog, Settings};
 use crate::store::Store;
 
 /// Maximum number of threads that serve connections, far above the number of processors.
@@ -177,8 +177,8 @@ async fn serve(
         logging::dropped_lines,
     );
     let StopSignals { draining, at_once } = StopSignals::on_signal(&metrics)?;
-    let ui = args.ui.settings(&watched.metrics_path)?;
-    if ui.is_some() {
+    let reloads = args.ui.is_on(&watched.metrics_path)?.then(ReloadLog::new);
+    if reloads.is_some() {
         metrics.hits.count_each_rule();
     }
     let reloader = args.tls.load(&metrics)?;
@@ -206,6 +206,7 @@ async fn serve(
     let statsd = watched.statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
     let in_force = |(file, rules): (RulesFile, RuleSet)| (file.put_in_force(rules, &metrics, clock.now()), file);
     let (policy, file) = rules.map(in_force).unzip();
+    let file = file.map(|file: RulesFile| file.with_reloads(reloads.clone()));
     let limiter = Limiter::new(policy, store, clock, metrics).with_max_actor_limits(args.actor_limits.max());
     let limiter = Arc::new(limiter.with_max_reservation_ttl(args.reservations.max_ttl()));
     actor_limits::start(&limiter, draining.clone()).await?;
@@ -218,7 +219,7 @@ async fn serve(
         audit: Arc::clone(&audit),
         tls: secured,
         api: args.http.settings(),
-        ui,
+        ui: reloads.map(|reloads| args.ui.settings(args.config.as_deref(), choice, args.actor_limits.max(), reloads)),
         grpc: args.http.grpc(),
         metrics_path: watched.metrics_path,
         threads: args.threads,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use prometheus::TextEncoder;
 use prometheus::process_collector::ProcessCollector;
-use prometheus::proto::MetricType;
+use prometheus::proto::{MetricFamily, MetricType};
 
 use super::access::Access;
 use super::audit::Audit;
@@ -24,6 +24,8 @@ use super::tasks::Tasks;
 /// The handles of all metrics, one field per theme.
 pub struct Metrics {
     registry: prometheus::Registry,
+    /// The metrics by rule.
+    by_rule: prometheus::Registry,
     /// Wrong passwords and failed handshakes.
     pub access: Access,
     /// The state of the audit log.
@@ -59,18 +61,25 @@ impl Metrics {
         registry.register(ProcessCollector::for_self());
         let build = registry.gauges("divvy_build_info", "1, labeled with the running version.", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let (access, audit, batches) = (Access::new(&registry), Audit::new(&registry), Batches::new(&registry));
+        let (config, connections, errors) =
+            (Config::new(&registry), Connections::new(&registry), Errors::new(&registry));
+        let (hits, limits) = (Hits::new(&registry), Bounds::new(&registry));
+        let (requests, tasks) = (Requests::new(&registry), Tasks::new(&registry));
+        let (registry, by_rule) = registry.into_parts();
         Arc::new(Self {
-            access: Access::new(&registry),
-            audit: Audit::new(&registry),
-            batches: Batches::new(&registry),
-            config: Config::new(&registry),
-            connections: Connections::new(&registry),
-            errors: Errors::new(&registry),
-            hits: Hits::new(&registry),
-            limits: Bounds::new(&registry),
-            requests: Requests::new(&registry),
-            tasks: Tasks::new(&registry),
-            registry: registry.into_inner(),
+            registry,
+            by_rule,
+            access,
+            audit,
+            batches,
+            config,
+            connections,
+            errors,
+            hits,
+            limits,
+            requests,
+            tasks,
         })
     }
 
@@ -85,7 +94,23 @@ impl Metrics {
     /// Returns all counters and gauges, including `others`, with their names and labels as Prometheus writes them.
     /// Leaves out histograms.
     pub fn numbers(&self, others: Vec<Metric>) -> Vec<(String, f64)> {
+        Self::numbers_of(self.gather(), others)
+    }
+
+    /// Returns the numbers of [`Metrics::numbers`] that do not depend on the number of rules.
+    pub fn server_numbers(&self, others: Vec<Metric>) -> Vec<(String, f64)> {
+        Self::numbers_of(self.registry.gather(), others)
+    }
+
+    /// Returns all metrics of the registries, by name.
+    fn gather(&self) -> Vec<MetricFamily> {
         let mut families = self.registry.gather();
+        families.extend(self.by_rule.gather());
+        families.sort_by(|a, b| a.name().cmp(b.name()));
+        families
+    }
+
+    fn numbers_of(mut families: Vec<MetricFamily>, others: Vec<Metric>) -> Vec<(String, f64)> {
         families.extend(others.into_iter().map(Metric::into_family));
         let mut numbers = Vec::new();
         for family in &families {
@@ -109,7 +134,7 @@ impl Metrics {
     /// # Errors
     /// The format cannot represent a metric.
     pub fn render(&self, others: Vec<Metric>) -> Result<String, prometheus::Error> {
-        let mut families = self.registry.gather();
+        let mut families = self.gather();
         families.extend(others.into_iter().map(Metric::into_family));
         TextEncoder::new().encode_to_string(&families)
     }

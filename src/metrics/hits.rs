@@ -47,7 +47,7 @@ pub struct Hits {
 pub struct RuleHits {
     accepted: IntCounter,
     rejected: IntCounter,
-    /// The rule's own counts, which it shares with no other rule and no earlier one. `None` if nobody reads them.
+    /// The rule's own counts, which it shares with no other rule and no earlier one. `None` if the server does not need them.
     own: Option<Arc<OwnHits>>,
     /// Charges counted by this rule.
     pub charges: IntCounter,
@@ -99,7 +99,7 @@ pub struct HitCount {
 impl Hits {
     pub(super) fn new(registry: &Registry) -> Self {
         Self {
-            by_rule: registry.counters(
+            by_rule: registry.counters_by_rule(
                 "divvy_hits_total",
                 "Hits, by the matching rule and its decision.",
                 &["status", "rule_label"],
@@ -115,27 +115,27 @@ impl Hits {
                 "divvy_stacks_denied_total",
                 "Hits that a stack of rules denied, and groups of hits of which one was denied.",
             ),
-            charges: registry.counters(
+            charges: registry.counters_by_rule(
                 "divvy_charges_total",
                 "Charges, by the rule that counted them.",
                 &["rule_label"],
             ),
-            refunds: registry.counters(
+            refunds: registry.counters_by_rule(
                 "divvy_refunds_total",
                 "Refunds, by the rule that gave the credit back.",
                 &["rule_label"],
             ),
-            commits: registry.counters(
+            commits: registry.counters_by_rule(
                 "divvy_commits_total",
                 "Commits of reservations, by outcome (settled, late, repeated) and the rule that counted them.",
                 &["status", "rule_label"],
             ),
-            releases: registry.counters(
+            releases: registry.counters_by_rule(
                 "divvy_releases_total",
                 "Released reservations, by the rule that made them.",
                 &["rule_label"],
             ),
-            replays: registry.counters(
+            replays: registry.counters_by_rule(
                 "divvy_idempotent_replays_total",
                 "Replayed answers to hits, charges and refunds with an idempotency key, by the rule that counted the first request.",
                 &["rule_label"],

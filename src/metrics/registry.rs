@@ -5,18 +5,21 @@ use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
 use super::histogram::{Histogram, RegisteredHistogram, Unit};
 
-/// The library's registry. Names, help texts and labels are constants of this crate.
+/// The library's registries. Names, help texts and labels are constants of this crate.
 pub struct Registry {
     inner: prometheus::Registry,
+    by_rule: prometheus::Registry,
 }
 
 impl Registry {
     pub fn new() -> Self {
-        Self { inner: prometheus::Registry::new() }
+        Self { inner: prometheus::Registry::new(), by_rule: prometheus::Registry::new() }
     }
 
-    pub fn into_inner(self) -> prometheus::Registry {
-        self.inner
+    /// Returns the registry of all metrics but those by rule, and the registry of the latter. With thousands of rules, they
+    /// take most of the time.
+    pub fn into_parts(self) -> (prometheus::Registry, prometheus::Registry) {
+        (self.inner, self.by_rule)
     }
 
     pub fn counter(&self, name: &str, help: &str) -> IntCounter {
@@ -25,6 +28,14 @@ impl Registry {
 
     pub fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
         self.registered(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    /// Creates counters with a label for the rule.
+    #[expect(clippy::expect_used, reason = "names are constants, and every test that starts a server makes them all")]
+    pub fn counters_by_rule(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        let counters = IntCounterVec::new(Opts::new(name, help), labels).expect("a valid name, help and labels");
+        self.by_rule.register(Box::new(counters.clone())).expect("a name that no other metric has");
+        counters
     }
 
     pub fn gauge(&self, name: &str, help: &str) -> IntGauge {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`net`] | everything that does not depend on a protocol: listeners, TLS, logins, connections, bounds on memory and work |
 //! | [`changes`] | the changes that operators make, with their lines in the audit log |
+//! | [`reload_log`] | the last reloads of the rules |
 //! | [`mod@line`] | the front for Divvy's line protocol |
 //! | [`resp`] | the front for Redis clients |
 //! | [`http`] | the HTTP front: `transport` serves connections, `api` answers requests |
@@ -22,6 +23,7 @@ mod keep_running;
 mod limits;
 mod line;
 mod net;
+mod reload_log;
 mod resp;
 mod wrong_port;
 
@@ -46,8 +48,8 @@ use self::changes::Changes;
 use self::grpc::GrpcFront;
 pub use self::grpc::GrpcSettings;
 pub use self::health::Health;
-pub use self::http::ui::{DEFAULT_STREAMS, UiSettings};
-use self::http::ui::{Sampler, Ui};
+pub use self::http::ui::{DEFAULT_STREAMS, StoreBounds, UiSettings};
+use self::http::ui::{PageHealth, Sampler, Ui};
 pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, StreamBounds, check_metrics_path};
 use self::http::{BodyBounds, HttpFront};
 pub use self::keep_running::{keep_running, survive};
@@ -63,6 +65,7 @@ use self::net::work_slots::{MAX_AT_ONCE, WorkSlots};
 use self::net::workers::Workers;
 pub use self::net::workers::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, default_threads};
 pub use self::net::{auth, connection, sessions, tls};
+pub use self::reload_log::{Reload, ReloadLog};
 use self::resp::RespFront;
 use crate::audit::AuditLog;
 use crate::limiter::Limiter;
@@ -115,7 +118,7 @@ pub struct Settings {
     pub tls: Secured,
     /// Settings of the HTTP API.
     pub api: ApiSettings,
-    /// Settings of the live page; `None` if there is none.
+    /// Settings of the live page; `None` if it is not served.
     pub ui: Option<UiSettings>,
     /// Settings of the gRPC front.
     pub grpc: GrpcSettings,
@@ -191,10 +194,14 @@ pub async fn run(
     );
     let line = LineFront::new(Arc::clone(&limiter), limits, access.line.clone(), Arc::clone(&memory));
     let bounds = BodyBounds { timeouts: limits.timeouts, memory, expansion: 1 };
-    let sampler = ui.as_ref().map(|_| Sampler::new(Arc::clone(&limiter)));
-    let page = ui.as_ref().zip(sampler.clone()).map(|(ui, sampler)| {
-        let (limiter, stopping) = (Arc::clone(&limiter), stopping.clone());
-        Ui::new(ui, limiter, access.http.clone(), sampler, slots.clone(), limits.max_body, stopping)
+    let samplers = ui.as_ref().map(|ui| {
+        let (health, settings, slots) = (Arc::clone(&health), ui.clone(), slots.clone());
+        let health = PageHealth::new(Arc::clone(&limiter), health, settings, limits, slots);
+        (Sampler::new(Arc::clone(&limiter)), health)
+    });
+    let page = ui.zip(samplers.clone()).map(|(settings, (sampler, health))| {
+        let (limiter, guard, slots) = (Arc::clone(&limiter), access.http.clone(), slots.clone());
+        Ui::new(settings, limiter, guard, sampler, health, slots, limits.max_body, stopping.clone())
     });
     let http = HttpFront::new(
         Arc::clone(&limiter),
@@ -215,8 +222,8 @@ pub async fn run(
         stopping.cancel();
     };
     let sample = async {
-        if let Some(sampler) = sampler {
-            sampler.run(stopping.clone()).await;
+        if let Some((sampler, health)) = samplers {
+            tokio::join!(sampler.run(stopping.clone()), health.run(stopping.clone()));
         }
     };
     tokio::join!(

@@ -1,17 +1,19 @@
 //! The rules file of a running server: loads it, and logs the changes.
 
+use std::fmt;
 use std::mem;
 use std::path::{self, Path};
 use std::sync::{Arc, Weak};
 
 use super::watch::Watch;
 use crate::audit::{self, Action, AuditLog, Caller, State};
-use crate::clock::Timestamp;
+use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::config::{self, Loaded, Report};
 use crate::limiter::{CounterNames, Limiter, Policy};
 use crate::metrics::Metrics;
 use crate::rules::RuleSet;
 use crate::rules::diff::{Change, CounterChange, diff};
+use crate::server::{Reload, ReloadLog};
 
 /// Maximum number of changes that are logged individually at a load. The summary counts all of them.
 const MAX_LOGGED_CHANGES: usize = 1_000;
@@ -23,6 +25,8 @@ pub struct RulesFile {
     names: CounterNames,
     /// Whether the last load failed.
     has_failed: bool,
+    /// Reloads for the live page.
+    reloads: Option<Arc<ReloadLog>>,
 }
 
 impl RulesFile {
@@ -30,12 +34,18 @@ impl RulesFile {
     /// which are logged.
     pub fn load(path: &Path, names: CounterNames) -> Option<(Self, RuleSet)> {
         // The state is noted before the file is read, so that a write during the read counts as a change.
-        let file = Self { watch: Watch::new(path), names, has_failed: false };
+        let file = Self { watch: Watch::new(path), names, has_failed: false, reloads: None };
         let loaded = file.read();
         log_problems(&loaded);
         let rules = loaded.ok()?.rules;
         log_rules(&rules);
         Some((file, rules))
+    }
+
+    /// Adds each reload to `reloads`, too.
+    #[must_use]
+    pub fn with_reloads(self, reloads: Option<Arc<ReloadLog>>) -> Self {
+        Self { reloads, ..self }
     }
 
     fn read(&self) -> Result<Loaded, Report> {
@@ -89,6 +99,7 @@ impl RulesFile {
             if was_bad || reason == Reason::Asked {
                 let state = Some(describe(before.rules()));
                 audit.pend(reason.caller(), change()).complete(state.clone(), state);
+                self.show(Reload::succeeded(seconds(&limiter), ["unchanged"].iter()));
                 tracing::info!("{file}: reloaded, unchanged");
             }
             return;
@@ -100,6 +111,7 @@ impl RulesFile {
                 limiter.metrics().config.refused(limiter.now().as_nanos());
                 let first = report.errors.first().map(ToString::to_string).unwrap_or_default();
                 audit.pend(reason.caller(), change()).refuse(first);
+                self.show(Reload::refused(seconds(&limiter), report.errors.iter()));
                 return tracing::error!("{file}: not loaded; the previous rules stay in force");
             }
         };
@@ -108,6 +120,7 @@ impl RulesFile {
             Err(error) => {
                 limiter.metrics().config.refused(limiter.now().as_nanos());
                 tracing::error!("{file}: not loaded; the previous rules stay in force: {error}");
+                self.show(Reload::refused(seconds(&limiter), [&error].iter()));
                 self.has_failed = true;
                 return;
             }
@@ -117,6 +130,7 @@ impl RulesFile {
         pending.complete(Some(describe(before.rules())), Some(describe(now.rules())));
         let differences = diff(before.rules().rules(), now.rules().rules(), |rule| self.names.are_apart(rule));
         log_changes(&file, &differences);
+        self.show(Reload::succeeded(seconds(&limiter), differences.iter().map(Signed)));
         let orphaned = limiter.orphaned_limits();
         if orphaned > 0 {
             tracing::warn!(
@@ -126,6 +140,32 @@ impl RulesFile {
             );
         }
         log_rules(now.rules());
+    }
+
+    /// Shows a reload on the live page.
+    fn show(&self, reload: Reload) {
+        if let Some(reloads) = &self.reloads {
+            reloads.add(reload);
+        }
+    }
+}
+
+/// Returns the Unix time in seconds.
+fn seconds(limiter: &Limiter) -> u64 {
+    limiter.now().as_nanos() / NANOS_PER_SECOND
+}
+
+/// A change with a sign, as the lines of a difference have: `+` for a new rule, `-` for a removed one.
+struct Signed<'a>(&'a Change<'a>);
+
+impl fmt::Display for Signed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = match self.0 {
+            Change::Added { .. } => "+ ",
+            Change::Removed(_) => "- ",
+            Change::Changed { .. } | Change::Moved(_) => "",
+        };
+        write!(f, "{sign}{}", self.0)
     }
 }
 

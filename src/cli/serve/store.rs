@@ -15,6 +15,7 @@ use super::redis::{RedisArgs, describe, inherited_url};
 use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::clock::Clock;
 use crate::limiter::CounterNames;
+use crate::server::StoreBounds;
 use crate::store::{
     Backend, Bounds, DEFAULT_DENIAL_CACHE, DEFAULT_LOCAL_BUCKETS, Durability, FailurePolicy, HAS_ROCKSDB, MemoryStore,
     NoRocksDb, RedisOptions, RedisStore, RocksOptions, RocksStore,
@@ -22,6 +23,9 @@ use crate::store::{
 
 /// Default data directory of the rocksdb store.
 const DEFAULT_DATA_DIR: &str = "./divvy-data";
+
+/// Write-ahead log that does not count toward `--max-disk` (bytes).
+const WAL_ALLOWANCE: u64 = 192 << 20;
 
 /// Interval for checking whether another process has released the data directory. There is no notification of that.
 const LOCK_POLL: Duration = Duration::from_millis(20);
@@ -257,6 +261,30 @@ impl StoreChoice {
             Self::Redis { options, .. } if options.are_of_a_cluster() => CounterNames::InSlots,
             Self::Redis { .. } => CounterNames::InRedis,
             Self::Memory { .. } | Self::Rocksdb { .. } => CounterNames::Usual,
+        }
+    }
+
+    /// Returns the bounds that the store's metrics do not show.
+    pub fn bounds(&self) -> StoreBounds {
+        match self {
+            Self::Rocksdb { cache_memory, max_journal, bounds, .. } => StoreBounds {
+                disk: Some(bounds.max_disk.saturating_add(*max_journal).saturating_add(WAL_ALLOWANCE)),
+                journal: Some(*max_journal),
+                hot_table: Some(*cache_memory as u64),
+                ..StoreBounds::default()
+            },
+            Self::Memory { .. } | Self::Redis { .. } => StoreBounds::default(),
+        }
+    }
+
+    /// Describes how durable a hit is, for people.
+    pub fn describe_durability(&self) -> &'static str {
+        match self {
+            Self::Memory { .. } => "none, counters are lost when the server stops",
+            Self::Rocksdb { durability: Durability::Sync, .. } => "sync",
+            Self::Rocksdb { durability: Durability::Wal, .. } => "wal",
+            Self::Rocksdb { durability: Durability::Lazy, .. } => "lazy",
+            Self::Redis { .. } => "as Redis is configured",
         }
     }
 

@@ -1,14 +1,16 @@
 //! Flags of the live page, and the conditions for it.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{bail, ensure};
 
 use super::access::is_loopback;
+use super::store::StoreChoice;
 use crate::cli::units;
 use crate::server::auth::Access;
 use crate::server::sessions::Sessions;
-use crate::server::{DEFAULT_STREAMS, Fronts, UiSettings};
+use crate::server::{DEFAULT_STREAMS, Fronts, ReloadLog, StoreBounds, UiSettings};
 
 /// Upper bound for open streams.
 const MAX_STREAMS: u64 = 10_000;
@@ -28,18 +30,35 @@ pub struct UiArgs {
 }
 
 impl UiArgs {
-    /// Returns the settings of the page; `None` if it is not served.
+    /// Returns whether the page is served.
     ///
     /// # Errors
     /// A flag has no effect, or the metrics have a path of the page.
-    pub fn settings(&self, metrics_path: &str) -> anyhow::Result<Option<UiSettings>> {
+    pub fn is_on(&self, metrics_path: &str) -> anyhow::Result<bool> {
         if !self.ui {
             ensure!(self.ui_streams.is_none(), "--ui-streams (or DIVVY_UI_STREAMS) has no effect without --ui: add it");
-            return Ok(None);
+            return Ok(false);
         }
         let is_of_page = metrics_path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         ensure!(!is_of_page, "--metrics-path is {metrics_path:?}, but the live page has this path: choose another one");
-        Ok(Some(UiSettings { max_streams: self.ui_streams.unwrap_or(DEFAULT_STREAMS) }))
+        Ok(true)
+    }
+
+    /// Returns the settings of the page.
+    pub fn settings(
+        &self,
+        config: Option<&Path>,
+        store: &StoreChoice,
+        actor_limits: usize,
+        reloads: Arc<ReloadLog>,
+    ) -> UiSettings {
+        UiSettings {
+            max_streams: self.ui_streams.unwrap_or(DEFAULT_STREAMS),
+            rules_file: config.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned()),
+            durability: store.describe_durability(),
+            bounds: StoreBounds { actor_limits: actor_limits as u64, ..store.bounds() },
+            reloads,
+        }
     }
 
     /// Returns the sessions of the page; `None` if it is not served. `is_secure` says that HTTP is served over TLS.

@@ -13,7 +13,7 @@ mod problem;
 mod request_count;
 mod session_cookie;
 mod transport;
-pub mod ui;
+pub(super) mod ui;
 
 use std::future::Future;
 use std::net::SocketAddr;

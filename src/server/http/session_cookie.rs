@@ -49,8 +49,8 @@ fn write(sessions: &Sessions, id: &str, max_age: u64, is_secure: bool) -> Option
     HeaderValue::try_from(text).ok()
 }
 
-/// Returns the id in the session's cookie. Several cookies with its name are none, because another site may have set one
-/// of them.
+/// Returns the id in the session's cookie. There is no id if several cookies have its name, because another site may have
+/// set one of them.
 fn read_id<'a>(sessions: &Sessions, headers: &'a HeaderMap) -> Option<&'a [u8]> {
     let pairs = headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b';'));
     single(pairs.filter_map(|pair| {

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::accounted_body::{AccountedBody, refuse};
 use super::bounds::{builder, discard, is_flood};
+use super::endless::{Endless, EndlessResponses};
 use super::fast_routes::{FastRoute, Routes};
 use super::read_budget::ReadBudget;
 use super::timed::TimedStream;
@@ -50,7 +51,8 @@ pub async fn serve_routes(
     let streams = routes.streams;
     let certificate = stream.certificate_name();
     let budget = ReadBudget::default();
-    let stream = TimedStream::new(stream, timeouts, budget.clone(), Arc::clone(&metrics));
+    let endless = EndlessResponses::default();
+    let stream = TimedStream::new(stream, timeouts, budget.clone(), endless.clone(), Arc::clone(&metrics));
     let has_begun = Arc::new(AtomicBool::new(false));
     let begun = Arc::clone(&has_begun);
     let unsent = UnsentReplies::new(memory);
@@ -72,10 +74,13 @@ pub async fn serve_routes(
                 }));
             }
         };
-        let (routes, certificate) = (Arc::clone(&routes), certificate.clone());
+        let (routes, certificate, endless) = (Arc::clone(&routes), certificate.clone(), endless.clone());
         // The future is boxed because the library moves it several times per request, and it is kilobytes large.
         Either::Right(Box::pin(async move {
             let response = origin::scope(peer, certificate, routes.answer(request, peer, &mut call)).await;
+            if response.extensions().get::<Endless>().is_some() {
+                endless.begin();
+            }
             Ok(AccountedBody::respond(call, response))
         }))
     });

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
+use super::endless::{Acknowledgements, EndlessResponses};
 use super::read_budget::ReadBudget;
 use crate::metrics::{Bound, Metrics};
 use crate::server::net::connection::Timeouts;
@@ -20,6 +21,8 @@ pub struct TimedStream {
     stream: Stream,
     timeouts: Timeouts,
     budget: ReadBudget,
+    endless: EndlessResponses,
+    acknowledgements: Acknowledgements,
     metrics: Arc<Metrics>,
     /// Timer for input, while a read waits.
     silence: Option<Pin<Box<Sleep>>>,
@@ -34,8 +37,33 @@ struct PendingWrite {
 }
 
 impl TimedStream {
-    pub fn new(stream: Stream, timeouts: Timeouts, budget: ReadBudget, metrics: Arc<Metrics>) -> Self {
-        Self { stream, timeouts, budget, metrics, silence: None, blocked: None }
+    pub fn new(
+        stream: Stream,
+        timeouts: Timeouts,
+        budget: ReadBudget,
+        endless: EndlessResponses,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let acknowledgements = Acknowledgements::default();
+        Self { stream, timeouts, budget, endless, acknowledgements, metrics, silence: None, blocked: None }
+    }
+
+    /// Checks before a write that the client acknowledges the events of a stream.
+    ///
+    /// # Errors
+    /// It has acknowledged nothing for too long.
+    #[inline]
+    fn check_acknowledged(&mut self) -> io::Result<()> {
+        if self.endless.have_begun() && self.is_unacknowledged() {
+            return Err(passed(&self.metrics, Bound::WriteTimeout));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[expect(clippy::disallowed_methods, reason = "how long a client has acknowledged nothing")]
+    fn is_unacknowledged(&mut self) -> bool {
+        self.acknowledgements.are_overdue(self.stream.unsent(), self.timeouts.write, Instant::now())
     }
 
     /// Is ready when the client has read too little for too long.
@@ -58,6 +86,9 @@ impl TimedStream {
     fn wrote(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match polled {
             Poll::Ready(written) => {
+                if let Ok(bytes) = &written {
+                    self.acknowledgements.add_written(*bytes);
+                }
                 if let (Some(blocked), Ok(bytes)) = (&mut self.blocked, &written) {
                     blocked.progress.add_given(*bytes);
                 }
@@ -100,6 +131,7 @@ impl AsyncRead for TimedStream {
 
 impl AsyncWrite for TimedStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.check_acknowledged()?;
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.wrote(context, written)
     }
@@ -109,6 +141,7 @@ impl AsyncWrite for TimedStream {
         context: &mut Context,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check_acknowledged()?;
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         self.wrote(context, written)
     }

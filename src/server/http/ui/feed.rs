@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
@@ -16,13 +16,16 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 
 use super::history::{RuleHistory, Sample};
-use super::view::{View, ViewQuery, VisibleRules, choose_with_histories};
+use super::rules_event::{self, Histories};
+use super::state::Ui;
+use super::view::{Candidates, Shown, View, ViewQuery};
 use super::viewer::Viewer;
-use super::{Ui, rules_event};
 use crate::access::Category;
 use crate::limiter::Scope;
 use crate::server::http::api::query;
 use crate::server::http::problem::Problem;
+use crate::server::http::transport::endless::Endless;
+use crate::server::reload_log::Reload;
 
 /// Seconds after which a page without a stream may try again.
 const RETRY: HeaderValue = HeaderValue::from_static("5");
@@ -32,7 +35,7 @@ const RECONNECT: &str = "retry: 2000\n";
 /// Opens a stream.
 ///
 /// # Errors
-/// The query is not valid.
+/// The query is not valid, or too many streams are open.
 pub async fn open(
     State(ui): State<Arc<Ui>>,
     Extension(viewer): Extension<Viewer>,
@@ -40,14 +43,13 @@ pub async fn open(
 ) -> Result<Response, Problem> {
     let view = query::parse::<ViewQuery>(&uri)?.check()?;
     let Ok(permit) = Arc::clone(&ui.streams).try_acquire_owned() else {
-        let detail = format!("{} streams are open, which is the maximum (--ui-streams)", ui.max_streams);
+        let max = ui.settings.max_streams;
+        let detail = format!("{max} streams are open, which is the maximum (--ui-streams)");
         let mut response = Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response();
         response.headers_mut().insert(RETRY_AFTER, RETRY);
         return Ok(response);
     };
-    let samples = ui.sampler.samples();
-    let stream = EventStream { ui, viewer, view, samples, visible: None, has_begun: false, _permit: permit };
-    let events = unfold(Some(stream), |stream| async {
+    let events = unfold(Some(EventStream::new(ui, viewer, view, permit)), |stream| async {
         let mut stream = stream?;
         let event = stream.next().await?;
         let rest = (!event.is_last).then_some(stream);
@@ -56,9 +58,9 @@ pub async fn open(
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         // Otherwise nginx would collect events before it passes them on.
-        (axum::http::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+        (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ];
-    Ok((headers, Body::from_stream(events)).into_response())
+    Ok((Extension(Endless), headers, Body::from_stream(events)).into_response())
 }
 
 /// The stream of one page.
@@ -67,16 +69,28 @@ struct EventStream {
     viewer: Viewer,
     view: View,
     samples: watch::Receiver<Arc<Sample>>,
-    /// The rules that the page shows, with the set of rules and the scope that they were chosen under.
-    visible: Option<Chosen>,
+    health: watch::Receiver<Option<Arc<str>>>,
+    reloads: watch::Receiver<Vec<Reload>>,
+    /// Number of the sample in the last event.
+    last: u64,
+    chosen: Option<Chosen>,
     has_begun: bool,
     _permit: OwnedSemaphorePermit,
 }
 
+/// The rules that the page may show, under one set of rules and one scope, and the rules of the last event.
 struct Chosen {
     ruleset: Option<u64>,
     scope: Scope,
-    rules: Arc<VisibleRules>,
+    candidates: Arc<Candidates>,
+    indexes: Vec<usize>,
+}
+
+/// The cause of the next event.
+enum Cause {
+    Sample,
+    Health,
+    Reloads,
 }
 
 struct Event {
@@ -85,48 +99,100 @@ struct Event {
 }
 
 impl EventStream {
-    /// Waits for the next event; `None` if the server stops. Dropping the future loses no event.
+    fn new(ui: Arc<Ui>, viewer: Viewer, view: View, permit: OwnedSemaphorePermit) -> Self {
+        let (samples, health) = (ui.sampler.samples(), ui.health.follow());
+        let mut reloads = ui.settings.reloads.follow();
+        reloads.mark_changed();
+        Self { ui, viewer, view, samples, health, reloads, last: 0, chosen: None, has_begun: false, _permit: permit }
+    }
+
+    /// Waits for the next event; `None` if the server stops.
     #[expect(clippy::disallowed_methods, reason = "when the session was last used")]
     async fn next(&mut self) -> Option<Event> {
-        let stopping = self.ui.stopping.clone();
-        tokio::select! {
-            biased;
-            () = stopping.cancelled() => return None,
-            changed = self.samples.changed() => changed.ok()?,
+        loop {
+            let stopping = self.ui.stopping.clone();
+            let cause = tokio::select! {
+                biased;
+                () = stopping.cancelled() => return None,
+                changed = self.reloads.changed(), if self.last > 0 => changed.map(|()| Cause::Reloads).ok()?,
+                changed = self.health.changed(), if self.last > 0 => changed.map(|()| Cause::Health).ok()?,
+                changed = self.samples.changed() => changed.map(|()| Cause::Sample).ok()?,
+            };
+            // The rights are checked for each event.
+            let Some(identity) = self.viewer.renew(Category::Read, Instant::now()) else {
+                return Some(self.event("end", "{}", true));
+            };
+            let (scope, sees_health) = (identity.scope().clone(), identity.may(Category::Metrics).is_ok());
+            let (name, data) = match cause {
+                Cause::Sample => ("rules", self.rules(scope).await),
+                Cause::Health => ("health", self.health.borrow_and_update().as_deref().map(str::to_owned)),
+                Cause::Reloads => ("reloads", serde_json::to_string(&*self.reloads.borrow_and_update()).ok()),
+            };
+            let is_shown = match cause {
+                Cause::Sample => true,
+                Cause::Health => sees_health,
+                Cause::Reloads => self.chosen.as_ref().is_some_and(|chosen| chosen.scope.covers_everything()),
+            };
+            if let Some(data) = data.filter(|_| is_shown) {
+                return Some(self.event(name, &data, false));
+            }
         }
-        let Some(identity) = self.viewer.renew(Category::Read, Instant::now()) else {
-            return Some(self.event("end", "{}", true));
-        };
-        let scope = identity.scope().clone();
-        self.rules(scope).await
     }
 
-    /// Returns the event `rules`, with all facts about the rules if others are shown than before.
-    async fn rules(&mut self, scope: Scope) -> Option<Event> {
+    /// Returns the data of the event `rules`; `None` if there is no new sample. It has all facts about the rules if others are
+    /// shown than before.
+    async fn rules(&mut self, scope: Scope) -> Option<String> {
         let sample = Arc::clone(&self.samples.borrow_and_update());
-        let ruleset = sample.ruleset();
-        let is_chosen = |chosen: &Chosen| chosen.ruleset == ruleset && chosen.scope.is_same(&scope);
-        let known = self.visible.as_ref().filter(|chosen| is_chosen(chosen)).map(|chosen| Arc::clone(&chosen.rules));
-        let (rules, histories) = match known {
-            Some(rules) => (rules, None),
-            None => {
-                let (rules, histories) = self.choose(&sample, &scope).await?;
-                let rules = Arc::new(rules);
-                self.visible = Some(Chosen { ruleset, scope, rules: Arc::clone(&rules) });
-                (rules, Some(histories))
+        if sample.number <= self.last {
+            return None;
+        }
+        let is_chosen = |chosen: &Chosen| chosen.ruleset == sample.ruleset() && chosen.scope.is_same(&scope);
+        let known = self.chosen.as_ref().filter(|chosen| is_chosen(chosen));
+        let is_known = known.is_some();
+        let candidates = match known {
+            Some(chosen) => Arc::clone(&chosen.candidates),
+            None => self.find_candidates(&sample, &scope).await?,
+        };
+        let shown = self.view.choose(&candidates, &sample);
+        let is_same_list = self.chosen.as_ref().is_some_and(|chosen| is_known && chosen.indexes == shown.indexes);
+        let (sample, shown, histories) = match is_same_list {
+            true => (sample, shown, None),
+            false => {
+                let (sample, shown, histories) = self.with_histories(&candidates, sample.ruleset())?;
+                (sample, shown, Some(histories))
             }
         };
-        let data = rules_event::write(&sample, &self.view, &rules, histories.as_deref()).ok()?;
-        Some(self.event("rules", &data, false))
+        let histories =
+            histories.as_deref().map(|rules| Histories { rules, file: self.ui.settings.rules_file.as_deref() });
+        let data = rules_event::write(&sample, &self.view, &candidates, &shown, histories.as_ref()).ok();
+        self.last = sample.number;
+        self.chosen = Some(Chosen { ruleset: sample.ruleset(), scope, candidates, indexes: shown.indexes });
+        data
     }
 
-    /// Chooses the rules that the page shows, in turn with other expensive requests.
-    async fn choose(&self, sample: &Arc<Sample>, scope: &Scope) -> Option<(VisibleRules, Vec<RuleHistory>)> {
-        let (view, sampler) = (self.view.clone(), Arc::clone(&self.ui.sampler));
-        let (sample, scope) = (Arc::clone(sample), scope.clone());
+    /// Looks at all rules, in turn with other expensive requests.
+    async fn find_candidates(&self, sample: &Arc<Sample>, scope: &Scope) -> Option<Arc<Candidates>> {
+        let (view, sample, scope) = (self.view.clone(), Arc::clone(sample), scope.clone());
         let slot = self.ui.slots.take().await;
-        let choose = tokio::task::spawn_blocking(move || choose_with_histories(&view, &sampler, &sample, &scope));
-        slot.run(choose).await.ok()?.ok()
+        let find = tokio::task::spawn_blocking(move || view.find_candidates(&sample, &scope));
+        slot.run(find).await.ok()?.ok().map(Arc::new)
+    }
+
+    /// Returns the last sample, the rules that the page shows of it, and their histories. `None` if other rules have come into
+    /// force; their sample follows.
+    fn with_histories(
+        &self,
+        candidates: &Candidates,
+        ruleset: Option<u64>,
+    ) -> Option<(Arc<Sample>, Shown, Vec<RuleHistory>)> {
+        let mut shown = None;
+        let (sample, histories) = self.ui.sampler.with_histories(|sample| {
+            let chosen = self.view.choose(candidates, sample);
+            let indexes = chosen.indexes.iter().copied().chain(candidates.selected.flatten()).collect::<Vec<_>>();
+            shown = Some(chosen);
+            indexes
+        });
+        (sample.ruleset() == ruleset).then_some((sample, shown?, histories))
     }
 
     fn event(&mut self, name: &str, data: &str, is_last: bool) -> Event {

@@ -10,13 +10,14 @@ use crate::rules::diff::find_origins;
 
 /// Number of seconds that a history covers.
 pub const SECONDS: usize = 60;
-/// Maximum number of rules with a history. Each takes 480 bytes, and an entry of 24 bytes in a table. Rules without hits in
+/// Maximum number of rules with a history. Each takes 488 bytes, and an entry of 17 bytes in a table. Rules without hits in
 /// the last minutes need none.
 const MAX_HISTORIES: usize = 32_768;
 
 /// Hits and denials of a rule in one second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Second {
+    /// All hits, including those that were denied.
     pub hits: u32,
     pub denied: u32,
 }
@@ -26,10 +27,14 @@ pub struct Second {
 pub struct Sample {
     /// The rules in force.
     pub policy: Option<Arc<Policy>>,
+    /// Number of the sample, from 1.
+    pub number: u64,
     /// Unix time in seconds.
     pub time: u64,
     /// The counts in the order of the rules.
     pub seconds: Vec<Second>,
+    /// Indexes of the rules that denied a hit in the last minute, in order. Canaries are among them.
+    pub denying: Vec<usize>,
 }
 
 /// The last minute of all rules.
@@ -41,6 +46,8 @@ pub struct History {
     by_rule: HashMap<usize, Box<Minute>>,
     /// Position of the last second in each minute.
     position: usize,
+    /// Number of samples.
+    samples: u64,
 }
 
 /// A rule's last minute. A new second replaces the oldest one.
@@ -48,6 +55,8 @@ pub struct History {
 struct Minute {
     hits: [u32; SECONDS],
     denied: [u32; SECONDS],
+    /// Sum of `denied`.
+    all_denied: u64,
 }
 
 /// A rule's last minute, the oldest second first.
@@ -70,24 +79,33 @@ impl Sample {
 }
 
 impl History {
-    /// Adds a second that ends at `time`, under the rules in force.
-    pub fn add(&mut self, policy: Option<Arc<Policy>>, time: u64) -> Sample {
+    /// Returns the rules of the last sample.
+    pub fn policy(&self) -> Option<&Arc<Policy>> {
+        self.policy.as_ref()
+    }
+
+    /// Adds a second that ends at `time`, under the rules in force. `origins` has, for each of the rules, the index that it
+    /// had in the last sample; `None` if the rules are the same. See [`origins`].
+    pub fn add(&mut self, policy: Option<Arc<Policy>>, origins: Option<&[Option<usize>]>, time: u64) -> Sample {
         let mut seconds = self.count();
-        if number(&self.policy) != number(&policy) {
-            seconds = self.replace_policy(policy, &seconds);
+        if let Some(origins) = origins {
+            seconds = self.replace_policy(policy, origins, &seconds);
             for (second, since) in seconds.iter_mut().zip(self.count()) {
                 second.hits = second.hits.saturating_add(since.hits);
                 second.denied = second.denied.saturating_add(since.denied);
             }
         }
         self.record(&seconds);
-        Sample { policy: self.policy.clone(), time, seconds }
+        self.samples += 1;
+        let denying = self.by_rule.iter().filter(|(_, minute)| minute.all_denied > 0);
+        let mut denying: Vec<_> = denying.map(|(index, _)| *index).collect();
+        denying.sort_unstable();
+        Sample { policy: self.policy.clone(), number: self.samples, time, seconds, denying }
     }
 
-    /// Returns the last minute of the rule with this index in this set of rules. It is empty if other rules are in force by
-    /// now.
-    pub fn of_rule(&self, ruleset: Option<u64>, index: usize) -> RuleHistory {
-        let minute = self.by_rule.get(&index).filter(|_| number(&self.policy) == ruleset);
+    /// Returns the last minute of the rule with this index in the last sample.
+    pub fn of_rule(&self, index: usize) -> RuleHistory {
+        let minute = self.by_rule.get(&index);
         let in_order = |seconds: &[u32; SECONDS]| {
             let (newer, older) = seconds.split_at((self.position + 1) % SECONDS);
             [older, newer].concat()
@@ -113,8 +131,12 @@ impl History {
 
     /// Puts other rules in force. A rule that stays keeps its history, and its counts of this second, which are returned in
     /// the new order.
-    fn replace_policy(&mut self, policy: Option<Arc<Policy>>, seconds: &[Second]) -> Vec<Second> {
-        let origins = find_origins(rules(&self.policy), rules(&policy));
+    fn replace_policy(
+        &mut self,
+        policy: Option<Arc<Policy>>,
+        origins: &[Option<usize>],
+        seconds: &[Second],
+    ) -> Vec<Second> {
         let mut histories = mem::take(&mut self.by_rule);
         let kept = |(index, origin): (usize, &Option<usize>)| Some((index, histories.remove(&(*origin)?)?));
         self.by_rule = origins.iter().enumerate().filter_map(kept).collect();
@@ -147,13 +169,13 @@ impl History {
 }
 
 impl Minute {
-    const EMPTY: Self = Self { hits: [0; SECONDS], denied: [0; SECONDS] };
+    const EMPTY: Self = Self { hits: [0; SECONDS], denied: [0; SECONDS], all_denied: 0 };
 
     fn set(&mut self, position: usize, Second { hits, denied }: Second) {
-        for (seconds, count) in [(&mut self.hits, hits), (&mut self.denied, denied)] {
-            if let Some(second) = seconds.get_mut(position) {
-                *second = count;
-            }
+        if let (Some(old_hits), Some(old_denied)) = (self.hits.get_mut(position), self.denied.get_mut(position)) {
+            *old_hits = hits;
+            let before = mem::replace(old_denied, denied);
+            self.all_denied = self.all_denied + u64::from(denied) - u64::from(before);
         }
     }
 
@@ -163,12 +185,16 @@ impl Minute {
     }
 }
 
-fn number(policy: &Option<Arc<Policy>>) -> Option<u64> {
-    policy.as_ref().map(|policy| policy.rules().number())
+/// Returns, for each rule after a change, the index that it had before; `None` if both are the same rules. Takes
+/// milliseconds for thousands of rules.
+pub fn origins(before: Option<&Arc<Policy>>, after: Option<&Arc<Policy>>) -> Option<Vec<Option<usize>>> {
+    let number = |policy: &Arc<Policy>| policy.rules().number();
+    let is_same = before.map(number) == after.map(number);
+    (!is_same).then(|| find_origins(rules(before), rules(after)))
 }
 
-fn rules(policy: &Option<Arc<Policy>>) -> &[Rule] {
-    policy.as_ref().map_or(&[], |policy| policy.rules().rules())
+fn rules(policy: Option<&Arc<Policy>>) -> &[Rule] {
+    policy.map_or(&[], |policy| policy.rules().rules())
 }
 
 #[cfg(test)]
@@ -185,6 +211,11 @@ mod tests {
         Arc::new(Policy::new(rules, metrics, CounterNames::Usual))
     }
 
+    fn add(history: &mut History, policy: &Arc<Policy>, time: u64) -> Sample {
+        let origins = origins(history.policy(), Some(policy));
+        history.add(Some(Arc::clone(policy)), origins.as_deref(), time)
+    }
+
     fn counting() -> Arc<Metrics> {
         let metrics = Metrics::new();
         metrics.hits.count_each_rule();
@@ -196,20 +227,25 @@ mod tests {
         let metrics = counting();
         let policy = policy(&metrics, &["a=1", "b=1"]);
         let mut history = History::default();
+        add(&mut history, &policy, 0);
         for time in 1..=70 {
             policy.count_for_test(0, true, time);
             policy.count_for_test(0, false, 1);
-            let sample = history.add(Some(Arc::clone(&policy)), time);
+            let sample = add(&mut history, &policy, time);
             assert_eq!(sample.second(0).denied, 1);
             assert_eq!(u64::from(sample.second(0).hits), time + 1);
         }
-        let of = history.of_rule(number(&Some(Arc::clone(&policy))), 0);
+        let of = history.of_rule(0);
         assert_eq!(of.hits, (12..=71).collect::<Vec<u32>>());
         assert_eq!(of.denied, vec![1; SECONDS]);
-        assert_eq!(history.of_rule(Some(0), 0).hits, vec![0; SECONDS], "other rules");
+        assert_eq!(history.of_rule(1).hits, vec![0; SECONDS]);
         assert_eq!(history.by_rule.len(), 1, "no history without hits");
-        for time in 71..=200 {
-            history.add(Some(Arc::clone(&policy)), time);
+        for time in 71..=129 {
+            assert_eq!(add(&mut history, &policy, time).denying, [0], "{time}");
+        }
+        assert!(add(&mut history, &policy, 130).denying.is_empty());
+        for time in 131..=200 {
+            add(&mut history, &policy, time);
         }
         assert!(history.by_rule.is_empty());
     }
@@ -219,18 +255,18 @@ mod tests {
         let metrics = counting();
         let before = policy(&metrics, &["a=1", "b=1", "c=1"]);
         let mut history = History::default();
-        history.add(Some(Arc::clone(&before)), 1);
+        add(&mut history, &before, 1);
         for (rule, hits) in [(0, 10), (1, 20), (2, 30)] {
             before.count_for_test(rule, true, hits);
         }
-        history.add(Some(Arc::clone(&before)), 2);
+        add(&mut history, &before, 2);
         before.count_for_test(2, false, 3);
         let after = policy(&metrics, &["c=1", "new=1", "a=1"]);
         after.count_for_test(0, false, 4);
-        let sample = history.add(Some(Arc::clone(&after)), 3);
+        let sample = add(&mut history, &after, 3);
         assert_eq!(sample.second(0), Second { hits: 7, denied: 7 }, "hits before and after the reload");
-        let ruleset = number(&Some(after));
-        let last = |rule| history.of_rule(ruleset, rule).hits[SECONDS - 2..].to_vec();
+        assert_eq!((sample.number, sample.denying), (3, vec![0]));
+        let last = |rule| history.of_rule(rule).hits[SECONDS - 2..].to_vec();
         assert_eq!([last(0), last(1), last(2)], [vec![30, 7], vec![0, 0], vec![10, 0]]);
     }
 }

@@ -5,21 +5,28 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`assets`] | the files of the page, in a fixed table |
+//! | [`settings`], [`state`] | what the page is made of |
+//! | [`assets`], [`pages`] | the files of the page, in a fixed table |
 //! | [`protection`], [`host`] | headers of all responses; requests of other sites, and of proxies |
 //! | [`viewer`] | the user who looks at the page, and its rights |
 //! | [`session`] | logins and logouts |
 //! | [`sampler`], [`history`] | the counts of each rule, once a second |
+//! | [`mod@health`], [`values`] | the state of the server, every few seconds |
 //! | [`feed`], [`view`], [`rules_event`] | the stream of events that a page receives |
 
 mod assets;
 mod feed;
+mod health;
 mod history;
 mod host;
+mod pages;
 mod protection;
 mod rules_event;
 mod sampler;
 mod session;
+mod settings;
+mod state;
+mod values;
 mod view;
 mod viewer;
 
@@ -28,70 +35,24 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, get, post};
-use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
 
-use self::assets::Assets;
+pub use self::health::PageHealth;
 pub use self::sampler::Sampler;
+pub use self::settings::{DEFAULT_STREAMS, StoreBounds, UiSettings};
+pub use self::state::Ui;
 use super::problem::wrong_method;
 use super::request_count::count;
 use crate::access::Category;
-use crate::limiter::Limiter;
 use crate::metrics::{FrontRequests, RequestKind};
-use crate::server::net::auth::Guard;
-use crate::server::net::work_slots::WorkSlots;
-
-/// Default maximum number of open streams of all pages.
-pub const DEFAULT_STREAMS: usize = 64;
-
-/// Settings of the page.
-#[derive(Debug, Clone)]
-pub struct UiSettings {
-    /// Maximum number of open streams of all pages.
-    pub max_streams: usize,
-}
-
-/// The state that all routes of the page share.
-pub struct Ui {
-    limiter: Arc<Limiter>,
-    /// Logs users in. Without a guard, the page is read-only, and for this machine alone.
-    guard: Option<Arc<Guard>>,
-    sampler: Arc<Sampler>,
-    slots: WorkSlots,
-    assets: Assets,
-    max_body: usize,
-    /// A permit for each stream that may still be opened.
-    streams: Arc<Semaphore>,
-    max_streams: usize,
-    /// Cancelled when the server accepts no more connections, so that streams end.
-    stopping: CancellationToken,
-}
-
-impl Ui {
-    /// Creates the page. `max_body` bounds a login (bytes), and `slots` bound the searches at a time.
-    pub fn new(
-        settings: &UiSettings,
-        limiter: Arc<Limiter>,
-        guard: Option<Arc<Guard>>,
-        sampler: Arc<Sampler>,
-        slots: WorkSlots,
-        max_body: usize,
-        stopping: CancellationToken,
-    ) -> Arc<Self> {
-        let (max_streams, assets) = (settings.max_streams, Assets::new());
-        let streams = Arc::new(Semaphore::new(max_streams));
-        Arc::new(Self { limiter, guard, sampler, slots, assets, max_body, streams, max_streams, stopping })
-    }
-}
 
 /// A path, and its methods with the category that each needs.
 type Route = (&'static str, Vec<(Category, MethodRouter<Arc<Ui>>)>);
 
 fn routes() -> Vec<Route> {
     vec![
-        ("/ui", vec![(Category::Connection, get(assets::redirect))]),
-        ("/ui/", vec![(Category::Connection, get(assets::index))]),
-        ("/ui/{*name}", vec![(Category::Connection, get(assets::asset))]),
+        ("/ui", vec![(Category::Connection, get(pages::redirect))]),
+        ("/ui/", vec![(Category::Connection, get(pages::index))]),
+        ("/ui/{*name}", vec![(Category::Connection, get(pages::asset))]),
         ("/ui/api/session", vec![(Category::Connection, get(session::show))]),
         ("/ui/api/login", vec![(Category::Connection, post(session::log_in))]),
         ("/ui/api/logout", vec![(Category::Connection, post(session::log_out))]),

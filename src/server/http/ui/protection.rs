@@ -1,4 +1,4 @@
-//! What protects the page, its viewers and the server: headers of each response, and the refusal of requests that another
+//! Protection of the page, its viewers and the server: headers of each response, and the refusal of requests that another
 //! site or a proxy may have caused.
 
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::{Ui, host};
+use super::host;
+use super::state::Ui;
 use crate::server::http::problem::Problem;
 
 /// Beginning of the paths with data.
@@ -32,7 +33,7 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (X_FRAME_OPTIONS, "DENY"),
 ];
 
-/// Header in which browsers say whether the page that causes a request is of the same site.
+/// Header of browsers: whether the page that causes a request is of the same site.
 const FETCH_SITE: &str = "sec-fetch-site";
 
 /// Refuses requests that another site or a proxy may have caused, and adds the headers. This is a middleware.

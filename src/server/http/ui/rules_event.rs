@@ -5,19 +5,34 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use super::history::{RuleHistory, SECONDS, Sample};
-use super::view::{View, VisibleRules};
+use super::view::{Candidates, Shown, View};
 use crate::rules::{MatchPolicy, Rule};
 
 /// Maximum length of an operation, a comment or a limit (bytes). Rules come from the operator, but an event must stay short.
 const MAX_TEXT: usize = 2_048;
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct RulesEvent<'a> {
     total: usize,
     matching: usize,
     first: usize,
     time: u64,
+    /// Number of rules that denied a hit in the last minute.
+    denying: usize,
+    sum: Sum,
     rules: Vec<RuleEvent<'a>>,
+    /// Left out if the page asks for no rule in detail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selected: Option<Option<RuleEvent<'a>>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Sum {
+    hits: u64,
+    denied: u64,
+    canary_denied: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -37,14 +52,15 @@ struct RuleEvent<'a> {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RuleFacts<'a> {
-    operation: Cow<'a, str>,
-    limit: Cow<'a, str>,
+    operation: String,
+    limit: String,
     algorithm: &'static str,
     actor_field: Option<String>,
     stack: bool,
     canary: bool,
-    comment: Option<Cow<'a, str>>,
+    comment: Option<String>,
     line: usize,
+    file: Option<&'a str>,
     history: HistoryEvent<'a>,
 }
 
@@ -56,41 +72,66 @@ struct HistoryEvent<'a> {
     canary_denied: &'a [u32],
 }
 
-/// Writes the event's data. With `histories`, it has all facts about the rules.
+/// Histories of the rules in an event, which then has all facts about them.
+#[derive(Debug)]
+pub struct Histories<'a> {
+    /// The histories of the shown rules, in order. The history of the rule that the page shows in detail comes last.
+    pub rules: &'a [RuleHistory],
+    /// Name of the rules file.
+    pub file: Option<&'a str>,
+}
+
+/// Writes the event's data.
 ///
 /// # Errors
 /// JSON cannot represent a value.
 pub fn write(
     sample: &Sample,
     view: &View,
-    visible: &VisibleRules,
-    histories: Option<&[RuleHistory]>,
+    candidates: &Candidates,
+    shown: &Shown,
+    histories: Option<&Histories<'_>>,
 ) -> serde_json::Result<String> {
     let rules = sample.policy.as_ref().map_or(&[][..], |policy| policy.rules().rules());
-    let rules = visible.indexes.iter().enumerate().filter_map(|(position, &index)| {
-        let history = histories.and_then(|histories| histories.get(position));
-        Some(describe(sample, rules.get(index)?, index, history))
-    });
-    let (total, matching) = (visible.total, visible.matching);
-    let event = RulesEvent { total, matching, first: view.first, time: sample.time, rules: rules.collect() };
+    let event = |position: usize, index: usize| {
+        let facts = histories.and_then(|histories| Some((histories.rules.get(position)?, histories.file)));
+        Some(describe(sample, rules.get(index)?, index, facts))
+    };
+    let sums = candidates.sum(sample);
+    let event = RulesEvent {
+        total: candidates.total(),
+        matching: shown.matching,
+        first: view.first,
+        time: sample.time,
+        denying: sums.denying,
+        sum: Sum { hits: sums.hits, denied: sums.denied, canary_denied: sums.canary_denied },
+        rules: shown.indexes.iter().enumerate().filter_map(|(position, &index)| event(position, index)).collect(),
+        selected: candidates.selected.map(|selected| event(shown.indexes.len(), selected?)),
+    };
     serde_json::to_string(&event)
 }
 
-fn describe<'a>(sample: &Sample, rule: &'a Rule, index: usize, history: Option<&'a RuleHistory>) -> RuleEvent<'a> {
+fn describe<'a>(
+    sample: &Sample,
+    rule: &'a Rule,
+    index: usize,
+    facts: Option<(&'a RuleHistory, Option<&'a str>)>,
+) -> RuleEvent<'a> {
     let (second, canary) = (sample.second(index), rule.match_policy == MatchPolicy::Canary);
     let (denied, canary_denied) = if canary { (0, second.denied) } else { (second.denied, 0) };
-    let facts = history.map(|history| {
+    let facts = facts.map(|(history, file)| {
         const NONE: &[u32] = &[0; SECONDS];
         let (denied, canary_denied) = if canary { (NONE, &*history.denied) } else { (&*history.denied, NONE) };
         RuleFacts {
-            operation: shorten(rule.to_string().into()),
-            limit: shorten(rule.summary().into()),
+            operation: shorten(rule.to_string()),
+            limit: shorten(rule.settings.to_string()),
             algorithm: rule.settings.algorithm().name(),
             actor_field: rule.actor_field(),
             stack: rule.match_policy == MatchPolicy::And,
             canary,
-            comment: rule.comment.as_deref().map(|comment| shorten(comment.into())),
+            comment: rule.comment.clone().map(shorten),
             line: rule.line,
+            file,
             history: HistoryEvent { hits: &history.hits, denied, canary_denied },
         }
     });
@@ -98,12 +139,10 @@ fn describe<'a>(sample: &Sample, rule: &'a Rule, index: usize, history: Option<&
     RuleEvent { index, name: rule.name(index), label, hits: second.hits, denied, canary_denied, facts }
 }
 
-fn shorten(text: Cow<'_, str>) -> Cow<'_, str> {
-    if text.len() <= MAX_TEXT {
-        return text;
+fn shorten(mut text: String) -> String {
+    if text.len() > MAX_TEXT {
+        text.truncate(text.floor_char_boundary(MAX_TEXT));
+        text.push('…');
     }
-    let mut text = text.into_owned();
-    text.truncate(text.floor_char_boundary(MAX_TEXT));
-    text.push('…');
-    text.into()
+    text
 }

@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::history::{History, Sample};
+use super::history::{History, RuleHistory, Sample, origins};
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::Limiter;
 use crate::metrics::Task;
@@ -58,19 +58,29 @@ impl Sampler {
 
     fn sample(&self) {
         let (policy, time) = (self.limiter.policy(), self.limiter.now().as_nanos() / NANOS_PER_SECOND);
-        let sample = self.history.lock().add(policy, time);
+        // Only this task changes the history, so the rules are compared without the lock.
+        let before = self.history.lock().policy().cloned();
+        let origins = origins(before.as_ref(), policy.as_ref());
+        let mut history = self.history.lock();
+        let sample = history.add(policy, origins.as_deref(), time);
         self.latest.send_replace(Arc::new(sample));
     }
 
-    /// Returns the samples from the last one on.
+    /// Returns the samples, beginning with the last one.
     pub fn samples(&self) -> watch::Receiver<Arc<Sample>> {
         let mut samples = self.latest.subscribe();
         samples.mark_changed();
         samples
     }
 
-    /// Returns the history. Do not hold the lock across an await.
-    pub fn history(&self) -> &Mutex<History> {
-        &self.history
+    /// Returns the last sample with the histories that end with it, of the rules with the indexes that `choose` returns.
+    pub fn with_histories<I: IntoIterator<Item = usize>>(
+        &self,
+        choose: impl FnOnce(&Sample) -> I,
+    ) -> (Arc<Sample>, Vec<RuleHistory>) {
+        let history = self.history.lock();
+        let sample = Arc::clone(&self.latest.borrow());
+        let histories = choose(&sample).into_iter().map(|index| history.of_rule(index)).collect();
+        (sample, histories)
     }
 }

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::Ui;
+use super::state::Ui;
 use crate::access::{Category, DEFAULT_USER, Given, Identity};
 use crate::server::http::api::body;
 use crate::server::http::api::json::Json;
@@ -69,7 +69,7 @@ pub async fn show(State(ui): State<Arc<Ui>>, request: Request) -> Response {
     }
 }
 
-/// `POST /ui/api/login`: begins a session. Each login begins a new one, so an id that somebody else knew is worth nothing.
+/// `POST /ui/api/login`: begins a session. Each login begins a new one, so an id that an attacker knows is worth nothing.
 #[expect(clippy::disallowed_methods, reason = "when the session begins")]
 pub async fn log_in(State(ui): State<Arc<Ui>>, request: Request) -> Result<Response, Problem> {
     let Some((guard, sessions)) = ui.guard.as_ref().and_then(|guard| Some((guard, guard.sessions()?))) else {

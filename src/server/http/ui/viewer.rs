@@ -7,7 +7,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use tokio::time::Instant;
 
-use super::Ui;
+use super::state::Ui;
 use crate::access::{Category, Identity};
 use crate::server::http::{auth, session_cookie};
 use crate::server::net::auth::Guard;

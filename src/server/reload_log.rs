@@ -1,0 +1,101 @@
+//! The last reloads of the rules, for the live page.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use serde::Serialize;
+use tokio::sync::watch;
+
+/// Number of reloads that are kept.
+const MAX_RELOADS: usize = 20;
+/// Number of lines of a reload that are kept. The server's log has all of them.
+const MAX_LINES: usize = 50;
+/// Maximum length of a line (bytes).
+const MAX_LINE: usize = 256;
+
+/// The last reloads. Its text has at most 280 KiB.
+#[derive(Debug)]
+pub struct ReloadLog {
+    reloads: watch::Sender<Vec<Reload>>,
+}
+
+/// A reload of the rules.
+#[derive(Debug, Serialize)]
+pub struct Reload {
+    /// Unix time in seconds.
+    time: u64,
+    /// Whether the new rules are in force.
+    ok: bool,
+    /// The differences, or the mistakes in the file.
+    lines: Vec<String>,
+}
+
+impl Reload {
+    /// Returns a reload that put rules in force, with these differences from the rules before. `time` is Unix time in seconds.
+    pub fn succeeded(time: u64, differences: impl ExactSizeIterator<Item = impl Display>) -> Self {
+        Self { time, ok: true, lines: bounded(differences) }
+    }
+
+    /// Returns a reload that was refused because of these mistakes.
+    pub fn refused(time: u64, mistakes: impl ExactSizeIterator<Item = impl Display>) -> Self {
+        Self { time, ok: false, lines: bounded(mistakes.map(|mistake| format!("problem {mistake}"))) }
+    }
+}
+
+impl ReloadLog {
+    /// Creates a log without reloads.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { reloads: watch::Sender::default() })
+    }
+
+    /// Adds a reload, in place of the oldest one if there are too many.
+    pub fn add(&self, reload: Reload) {
+        self.reloads.send_modify(|reloads| {
+            reloads.insert(0, reload);
+            reloads.truncate(MAX_RELOADS);
+        });
+    }
+
+    /// Returns the reloads, the newest first, and their changes.
+    pub fn follow(&self) -> watch::Receiver<Vec<Reload>> {
+        self.reloads.subscribe()
+    }
+}
+
+fn bounded(lines: impl ExactSizeIterator<Item = impl Display>) -> Vec<String> {
+    let more = lines.len().saturating_sub(MAX_LINES);
+    let mut kept: Vec<_> = lines.take(MAX_LINES).map(|line| shorten(line.to_string())).collect();
+    if more > 0 {
+        kept.push(format!("and {more} more, which the server's log has"));
+    }
+    kept
+}
+
+fn shorten(mut line: String) -> String {
+    if line.len() > MAX_LINE {
+        line.truncate(line.floor_char_boundary(MAX_LINE));
+        line.push('…');
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newest_reloads_are_kept_within_bounds() {
+        let log = ReloadLog::new();
+        for time in 0..100 {
+            log.add(Reload::succeeded(time, (0..1_000).map(|_| "ö".repeat(1_000))));
+        }
+        log.add(Reload::refused(100, ["a mistake"].iter()));
+        let reloads = log.follow();
+        let reloads = reloads.borrow();
+        assert_eq!(reloads.iter().map(|reload| reload.time).collect::<Vec<_>>(), (81..=100).rev().collect::<Vec<_>>());
+        assert_eq!((reloads[0].ok, &reloads[0].lines[..]), (false, &["problem a mistake".to_owned()][..]));
+        assert_eq!(reloads[1].lines.len(), MAX_LINES + 1);
+        assert_eq!(reloads[1].lines[MAX_LINES], "and 950 more, which the server's log has");
+        assert!(serde_json::to_string(&*reloads).unwrap().len() <= 280 << 10);
+    }
+}

@@ -1,0 +1,204 @@
+//! The events of a stream: rules, health, reloads, and what each user sees of them.
+
+use serde_json::{Value, json};
+
+use super::browser::of_each;
+use super::{Browser, RULES, Site, line, open_site};
+use crate::support::{LineClient, Server};
+
+fn hit(server: &Server, pairs: &str, count: usize) {
+    let mut client = LineClient::connect(server.line);
+    for _ in 0..count {
+        client.hit(pairs);
+    }
+}
+
+/// Returns the sum of a member over the rules of events, until it has reached `enough`.
+fn collect(events: &mut super::browser::Events, index: usize, member: &str, enough: u64) -> u64 {
+    let mut sum = 0;
+    while sum < enough {
+        sum += events.next_named("rules")["rules"][index][member].as_u64().unwrap();
+    }
+    sum
+}
+
+#[test]
+fn hits_of_every_rule_are_counted_apart() {
+    let (server, _rules) = open_site(RULES, &[]);
+    let browser = Browser::new(server.http);
+    let mut events = browser.feed("");
+    let first = events.next_named("rules");
+    assert_eq!((&first["total"], &first["matching"], &first["first"]), (&json!(4), &json!(4), &json!(0)));
+    assert_eq!(of_each(&first, "name"), ["search", "rule-2", "try", "default"]);
+    assert_eq!(of_each(&first, "label"), json!(["search", null, "try", null]).as_array().unwrap()[..]);
+    assert_eq!(of_each(&first, "canary"), [false, true, false, false]);
+    assert_eq!(of_each(&first, "line"), [1, 8, 13, 18]);
+    let search = &first["rules"][0];
+    assert_eq!(search["operation"], "api=search");
+    assert_eq!(search["limit"], "allows 2 in 3600 s");
+    assert_eq!((&search["actorField"], &search["stack"]), (&json!("user"), &json!(false)));
+    assert_eq!(search["comment"], "Costly & <b>slow</b>");
+    assert!(search["file"].as_str().unwrap().ends_with("rules.ini"), "{search}");
+    for member in ["hits", "denied", "canaryDenied"] {
+        assert_eq!(search["history"][member].as_array().unwrap().len(), 60, "{member}");
+    }
+    hit(&server, "api=search user=ann", 5);
+    hit(&server, "api=try", 3);
+    let mut sums = [[0_u64; 3]; 4];
+    while sums.iter().map(|sums| sums[0]).sum::<u64>() < 5 + 3 + 3 {
+        let event = events.next_named("rules");
+        assert_eq!(event["rules"][0].get("operation"), None, "facts are sent once");
+        for (index, sums) in sums.iter_mut().enumerate() {
+            for (sum, member) in sums.iter_mut().zip(["hits", "denied", "canaryDenied"]) {
+                *sum += event["rules"][index][member].as_u64().unwrap();
+            }
+        }
+    }
+    assert_eq!(sums, [[5, 3, 0], [3, 0, 2], [3, 0, 0], [0, 0, 0]]);
+    // A page that opens now sees the minute, and the last second of it is the event's.
+    let again = browser.feed("").next_named("rules");
+    let history = &again["rules"][0]["history"];
+    let sum =
+        |member: &str| history[member].as_array().unwrap().iter().map(|count| count.as_u64().unwrap()).sum::<u64>();
+    assert_eq!([sum("hits"), sum("denied"), sum("canaryDenied")], [5, 3, 0]);
+    assert_eq!(history["hits"][59], again["rules"][0]["hits"]);
+    assert_eq!(again["denying"], 1, "canaries do not deny");
+}
+
+#[test]
+fn page_receives_only_the_rules_in_view() {
+    let (server, _rules) = open_site(RULES, &[]);
+    let browser = Browser::new(server.http);
+    let view = |query: &str| {
+        let event = browser.feed(query).next_named("rules");
+        json!([event["total"], event["matching"], event["first"], of_each(&event, "index")])
+    };
+    for (query, expected) in [
+        ("?first=1&count=2", json!([4, 4, 1, [1, 2]])),
+        ("?first=9", json!([4, 4, 9, []])),
+        ("?count=0", json!([4, 4, 0, []])),
+        ("?search=TRY", json!([4, 2, 0, [1, 2]])),
+        ("?search=try&first=1&count=5", json!([4, 2, 1, [2]])),
+        ("?search=%3CB%3Eslow", json!([4, 1, 0, [0]])),
+        ("?search=default", json!([4, 1, 0, [3]])),
+        ("?search=nothing", json!([4, 0, 0, []])),
+        ("?only=denied", json!([4, 0, 0, []])),
+        ("?new=1&only=other", json!([4, 4, 0, [0, 1, 2, 3]])),
+        ("?first=18446744073709551615&count=100", json!([4, 4, u64::MAX, []])),
+    ] {
+        assert_eq!(view(query), expected, "{query}");
+    }
+    for query in ["?count=101", "?count=-1", "?first=x", "?search=%ff", &format!("?search={}", "x".repeat(257))] {
+        assert_eq!(browser.try_feed(query).0, 400, "{query}");
+    }
+    let mut denied = browser.feed("?only=denied&rule=search");
+    assert_eq!(denied.next_named("rules")["selected"]["name"], "search");
+    hit(&server, "api=try", 9);
+    hit(&server, "api=search", 9);
+    let event = denied.rules_until(|event| event["matching"] == 3);
+    assert_eq!(of_each(&event, "index"), [0, 1, 2]);
+    assert!(event["rules"][0]["history"].is_object(), "rules that come into view have their facts");
+    assert_eq!(browser.feed("?rule=none").next_named("rules")["selected"], Value::Null);
+}
+
+#[test]
+fn each_user_sees_its_part() {
+    let users = [
+        line("all", "+@read +@metrics ~*"),
+        line("reader", "+@read ~*"),
+        line("scoped", "+@all ~label:try"),
+        line("hitter", "+@hit +@metrics ~*"),
+    ];
+    let site = Site::start(&users.concat(), &[]);
+    for name in ["all", "reader"] {
+        let mut events = site.logged_in(name).feed("");
+        let names: Vec<_> = (0..4).map(|_| events.next().unwrap().0).collect();
+        assert_eq!(names.iter().any(|event| event == "health"), name == "all", "{name}: {names:?}");
+        assert!(names.iter().any(|event| event == "reloads"), "{name}: {names:?}");
+    }
+    let mut events = site.logged_in("scoped").feed("?rule=search");
+    let first = events.next_named("rules");
+    assert_eq!((&first["total"], of_each(&first, "name")), (&json!(1), vec![json!("try")]));
+    assert_eq!(first["selected"], Value::Null, "a rule out of scope");
+    hit(&site.server, "api=search", 9);
+    for _ in 0..3 {
+        let (name, event) = events.next().unwrap();
+        assert_eq!(name, "rules", "neither health nor reloads");
+        assert_eq!((&event["sum"]["hits"], &event["denying"]), (&json!(0), &json!(0)), "hits out of scope");
+    }
+    assert_eq!(site.logged_in("hitter").try_feed("").0, 403);
+    assert_eq!(site.browser().try_feed("").0, 401);
+}
+
+#[test]
+fn lost_right_ends_the_stream_and_a_new_scope_changes_it() {
+    let site = Site::start(&line("ann", "+@read ~*"), &[]);
+    let ann = site.logged_in("ann");
+    let mut events = ann.feed("");
+    assert_eq!(events.next_named("rules")["total"], 4);
+    site.replace("users.acl", &line("ann", "+@read ~label:try"), "the new users are in force", 1);
+    let event = events.rules_until(|event| event["total"] == 1);
+    assert_eq!(event["rules"][0]["operation"], "api=try", "with all facts");
+    site.replace("users.acl", &line("ann", "+@hit ~*"), "the new users are in force", 2);
+    assert_eq!(events.next_named("end"), json!({}));
+    assert_eq!(events.next(), None);
+    assert_eq!(ann.session()["user"], "ann", "the session goes on");
+}
+
+#[test]
+fn health_has_values_with_their_bounds() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = crate::support::RulesFile::ini(RULES);
+    let data = dir.path().to_str().unwrap();
+    let server = Server::start(&[rules.path(), "--data-dir", data, "--ui", "--max-connections", "123"]);
+    let health = Browser::new(server.http).feed("").next_named("health");
+    assert_eq!(
+        (&health["ready"], &health["store"], &health["durability"]),
+        (&json!(true), &json!("rocksdb"), &json!("wal"))
+    );
+    assert_eq!(health["problems"], json!([]));
+    let value = |name: &str| health["values"].as_array().unwrap().iter().find(|value| value["name"] == name).unwrap();
+    assert_eq!(value("connections")["bound"], 123);
+    assert_eq!(value("counters")["bound"], 100_000_000);
+    assert_eq!(value("journal")["bound"], 256 << 20);
+    for name in ["disk", "resident", "hotTable", "buffers", "files", "reservations", "idempotencyKeys", "actorLimits"] {
+        assert_eq!(value(name)["state"], "ok", "{name}: {health}");
+    }
+    assert!(value("disk")["used"].as_u64() > Some(0) && value("resident")["used"].as_u64() > Some(0), "{health}");
+}
+
+#[test]
+fn reload_shows_its_differences_and_keeps_histories() {
+    let site = Site::start(&line("ann", "+@read ~*"), &[]);
+    let ann = site.logged_in("ann");
+    hit(&site.server, "api=search", 5);
+    let mut events = ann.feed("");
+    assert_eq!(events.next_named("reloads"), json!([]));
+    let sum = |event: &Value, index: usize| {
+        let hits = event["rules"][index]["history"]["hits"].as_array().unwrap();
+        hits.iter().map(|count| count.as_u64().unwrap()).sum::<u64>()
+    };
+    if sum(&ann.feed("").next_named("rules"), 0) == 0 {
+        collect(&mut events, 0, "hits", 5);
+    }
+    let new = RULES.replace("creditLimit = 2", "creditLimit = 4").replace("label = try\n", "");
+    site.replace(
+        "rules.ini",
+        &("[api=new]\ncreditLimit = 1\nresetSeconds = 1\n\n".to_owned() + &new),
+        "rules are in force",
+        1,
+    );
+    let reloads = events.next_named("reloads");
+    assert_eq!((reloads.as_array().unwrap().len(), &reloads[0]["ok"]), (1, &json!(true)));
+    let lines: Vec<_> = reloads[0]["lines"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+    assert!(lines[0].starts_with("+ line 1: added [api=new]"), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("creditLimit from 2 to 4")), "{lines:?}");
+    let event = events.rules_until(|event| event["total"] == 5);
+    assert_eq!(event["rules"][0]["operation"], "api=new");
+    assert_eq!((sum(&event, 0), sum(&event, 1)), (0, 5));
+    site.replace("rules.ini", "[api=search]\ncreditLimit = x\n", "the previous rules stay in force", 1);
+    let reloads = events.next_named("reloads");
+    assert_eq!((reloads.as_array().unwrap().len(), &reloads[0]["ok"]), (2, &json!(false)));
+    assert!(reloads[0]["lines"][0].as_str().unwrap().starts_with("problem "), "{reloads}");
+    assert_eq!(events.next_named("rules")["total"], 5);
+}
