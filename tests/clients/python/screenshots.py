@@ -166,7 +166,7 @@ def take(port, directory):
             path = Path(directory, f"{name}.png")
             page.tab.screenshot(path=path)
             # Few colors are enough for a page without photographs.
-            Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)
+            Image.open(path).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
 
 
 def main(binary, directory):
