@@ -105,6 +105,11 @@ def hits(port, resp):
         summary = re.compile(r"^Last minute: 5 hits, 2 denied, at most \d hits a second$")
         expect(row.locator("svg")).to_have_attribute("aria-label", summary)
         expect(page.tab.locator("aside .figure-chart.denied")).to_contain_text("2 in the last minute (40 %)")
+        expect(page.tab.locator("#sum .denying")).to_have_text("1 rule denies now")
+        page.tab.check("#only-denied")
+        expect(page.row("b-user")).to_have_count(0)
+        expect(row).to_be_visible()
+        expect(page.tab.locator(".found")).to_have_text("1 rule of 3")
 
         page.open("explain?op=api%3Da+user%3Dann")
         expect(page.tab.locator("#verdict")).to_contain_text("Denied")
@@ -280,6 +285,11 @@ def keyboard(port):
         tab.get_by_role("button", name="Close the panel").focus()
         tab.keyboard.press("Enter")
         expect(tab.get_by_role("complementary")).to_have_count(0)
+        expect(page.row("a-user").get_by_role("link")).to_be_focused()
+        tab.keyboard.press("Enter")
+        tab.get_by_role("button", name="Close the panel").focus()
+        tab.keyboard.press("Escape")
+        expect(page.row("a-user").get_by_role("link")).to_be_focused()
 
 
 def texts(port, cases):

@@ -51,6 +51,7 @@ const FILES: &[(&str, &[u8])] = &[
     file!("rule_detail.js"),
     file!("rule_row.js"),
     file!("rules_file.js"),
+    file!("rules_sum.js"),
     file!("rules_table.js"),
     file!("rules_view.js"),
     file!("session.js"),

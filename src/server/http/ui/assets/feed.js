@@ -10,6 +10,8 @@ const FIRST_PAUSE = 500;
 const LAST_PAUSE = 15_000;
 /** Silence after which a connection is given up (ms). An event comes every second. */
 const PATIENCE = 10_000;
+/** Time after which a change to other rules is slow (ms). */
+const SLOW = 1500;
 
 /**
  * @typedef {object} FeedState
@@ -22,6 +24,7 @@ export class Feed {
   #abort = null;
   #timer = null;
   #failures = 0;
+  #isLive = false;
   #onEvent;
   #onState;
 
@@ -59,6 +62,7 @@ export class Feed {
     this.#stop();
     if (this.#query === null) return;
     if (document.hidden) {
+      this.#isLive = false;
       this.#onState({ phase: 'paused' });
       return;
     }
@@ -66,7 +70,11 @@ export class Feed {
   }
 
   async #read(query, abort) {
-    if (this.#failures === 0) this.#onState({ phase: 'connecting' });
+    // A stream that only shows other rules is not worth a word.
+    const slow = setTimeout(
+      () => this.#failures === 0 && this.#onState({ phase: 'connecting' }),
+      this.#isLive ? SLOW : 0,
+    );
     let watchdog;
     const expectMore = () => {
       clearTimeout(watchdog);
@@ -83,7 +91,9 @@ export class Feed {
       for await (const { name, data } of events(response.body)) {
         if (abort !== this.#abort) return;
         expectMore();
+        clearTimeout(slow);
         this.#failures = 0;
+        this.#isLive = true;
         this.#onState({ phase: 'live' });
         this.#onEvent(name, JSON.parse(data || 'null'));
       }
@@ -92,6 +102,7 @@ export class Feed {
       if (abort === this.#abort) this.#wait(error);
     } finally {
       clearTimeout(watchdog);
+      clearTimeout(slow);
     }
   }
 
@@ -107,6 +118,7 @@ export class Feed {
     const pause = Math.max(growing, (error.retryAfter ?? 0) * 1000) * (1 + Math.random() / 4);
     const reason =
       error.status === undefined && error.name === 'TypeError' ? 'The server cannot be reached.' : error.message;
+    this.#isLive = false;
     this.#onState({ phase: 'waiting', reason, until: Date.now() + pause });
     this.#timer = setTimeout(() => this.#start(), pause);
   }

@@ -37,11 +37,15 @@ export class RuleDetail {
     this.#app = app;
     this.element = h(
       'aside',
-      { class: 'card detail', 'aria-labelledby': 'detail-title' },
+      {
+        class: 'card detail',
+        'aria-labelledby': 'detail-title',
+        onkeydown: (event) => event.key === 'Escape' && onClose(),
+      },
       h(
         'div',
         { class: 'detail-head' },
-        h('h2', { id: 'detail-title' }, name),
+        h('h2', { id: 'detail-title', tabindex: -1 }, name),
         h('button', { type: 'button', class: 'quiet', 'aria-label': 'Close the panel', onclick: onClose }, '✕'),
       ),
       this.#operation,
@@ -56,15 +60,25 @@ export class RuleDetail {
 
   close() {
     this.#isClosed = true;
-    for (const close of this.#closers) close();
+    this.#closeParts();
+  }
+
+  focus() {
+    this.element.querySelector('h2').focus();
+  }
+
+  #closeParts() {
+    for (const close of this.#closers.splice(0)) close();
   }
 
   receive(rule) {
     if (!rule) {
-      if (!this.#rule) setText(this.#operation, 'No rule in force has this name, or it is outside your scope.');
+      const gone = 'This rule is no longer in force, or no longer in your scope.';
+      setText(this.#operation, this.#rule ? gone : 'No rule in force has this name, or it is outside your scope.');
       return;
     }
     const isNew = rule.limit !== undefined;
+    if (isNew && this.#rule) this.#loadParts();
     this.#rule = { ...this.#rule, ...rule };
     this.#past = nextHistory(this.#past, rule);
     if (isNew) this.#showFacts(this.#rule);
@@ -136,6 +150,7 @@ export class RuleDetail {
   }
 
   #showParts(rule) {
+    this.#closeParts();
     const fields = actorFields(rule);
     const parts = [];
     if (policy.counts(rule)) {

@@ -93,6 +93,12 @@ export class RulesTable {
     for (const row of this.#rows.values()) row.mark(name);
   }
 
+  /** Moves the focus to a rule, if it is in view. */
+  focus(name) {
+    const link = [...this.#body.querySelectorAll('a')].find((candidate) => candidate.textContent === name);
+    link?.focus({ preventScroll: true });
+  }
+
   scrollTo(position) {
     const top = this.element.getBoundingClientRect().top + window.scrollY;
     const bottom = top + (position + 1) * this.#rowHeight;

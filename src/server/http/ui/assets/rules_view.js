@@ -4,11 +4,23 @@ import { h, replace, setText } from './dom.js';
 import { count, number } from './format.js';
 import { go, link } from './route.js';
 import { RuleDetail } from './rule_detail.js';
+import { RulesSum } from './rules_sum.js';
 import { RulesTable } from './rules_table.js';
 import * as policy from './policy.js';
 
 /** Pause after typing or scrolling before other rules are asked for (ms). */
 const DEBOUNCE = 150;
+
+/** Returns a function that acts once it has not been called for a moment. */
+function debounced(action) {
+  let timer;
+  const later = () => {
+    clearTimeout(timer);
+    timer = setTimeout(action, DEBOUNCE);
+  };
+  later.cancel = () => clearTimeout(timer);
+  return later;
+}
 
 export function mount(host, app) {
   const view = new RulesView(host, app);
@@ -25,10 +37,13 @@ class RulesView {
   #search = '';
   #only = '';
   #rule = '';
-  #timer = null;
+  #searchLater = debounced(() => this.#go({ search: this.#elements.search.value }, true));
+  #watchLater = debounced(() => this.#app.watch(this.query()));
   /** Where the list was scrolled to when the panel took its place. */
   #listScroll = 0;
   #table;
+  #sum = new RulesSum();
+  #isNewSearch = false;
   #detail = null;
   #elements;
 
@@ -40,7 +55,7 @@ class RulesView {
       placeholder: 'Label, operation or comment',
       autocomplete: 'off',
       spellcheck: 'false',
-      oninput: () => this.#later(() => this.#go({ search: search.value, rule: this.#rule }, true)),
+      oninput: this.#searchLater,
     });
     const only = h('input', {
       type: 'checkbox',
@@ -54,16 +69,10 @@ class RulesView {
       search,
       h('label', { class: 'check' }, only, 'Only rules that denied in the last minute'),
     );
-    const [sum, found, side] = [
-      h('div', { class: 'sum', id: 'sum' }),
-      h('p', { class: 'found', role: 'status' }),
-      h('div', { class: 'side' }),
-    ];
-    this.#elements = { search, only, sum, found, side, layout: null };
-    this.#table = new RulesTable(
-      () => this.#later(() => this.#app.watch(this.query())),
-      (name) => this.#href(name),
-    );
+    const said = h('p', { class: 'unseen', role: 'status' });
+    const [found, side] = [h('p', { class: 'found' }), h('div', { class: 'side' })];
+    this.#elements = { search, only, found, said, side, layout: null };
+    this.#table = new RulesTable(this.#watchLater, (name) => this.#href(name));
     const layout = h(
       'div',
       { class: 'split' },
@@ -72,8 +81,8 @@ class RulesView {
     );
     this.#elements.layout = layout;
     host.append(
-      h('div', { class: 'head' }, h('h1', { id: 'rules-title' }, 'Rules'), sum),
-      h('div', { class: 'tools' }, form, found),
+      h('div', { class: 'head' }, h('h1', { id: 'rules-title' }, 'Rules'), this.#sum.element),
+      h('div', { class: 'tools' }, form, found, said),
       layout,
     );
   }
@@ -82,7 +91,10 @@ class RulesView {
     const [search, only, rule] = ['search', 'only', 'rule'].map((name) => params.get(name) ?? '');
     if (this.#elements.search.value !== search) this.#elements.search.value = search;
     this.#elements.only.checked = only === 'denied';
-    if (search !== this.#search || only !== this.#only) this.#table.restart();
+    if (search !== this.#search || only !== this.#only) {
+      this.#table.restart();
+      this.#isNewSearch = true;
+    }
     const isStart = !this.#detail && rule && this.#table.isEmpty();
     if (rule !== this.#rule) this.#select(rule);
     [this.#search, this.#only, this.#rule] = [search, only, rule];
@@ -100,48 +112,27 @@ class RulesView {
   receive(event) {
     this.#table.receive(event);
     this.#detail?.receive(event.selected ?? event.rules.find((rule) => rule.name === this.#rule) ?? null, event);
-    this.#showSum(event);
+    this.#sum.receive(event);
     const { total, matching } = event;
     const isFiltered = this.#search || this.#only;
-    setText(this.#elements.found, isFiltered ? `${count(matching, 'rule')} of ${number(total)}` : count(total, 'rule'));
+    const found = isFiltered ? `${count(matching, 'rule')} of ${number(total)}` : count(total, 'rule');
+    setText(this.#elements.found, found);
+    // Only a new search is announced, because the number of rules that deny changes each second.
+    if (this.#isNewSearch) setText(this.#elements.said, isFiltered ? `${found} found` : '');
+    this.#isNewSearch = false;
   }
 
   close() {
-    clearTimeout(this.#timer);
+    this.#searchLater.cancel();
+    this.#watchLater.cancel();
     this.#table.close();
     this.#detail?.close();
-  }
-
-  #showSum({ sum, denying }) {
-    if (!sum) return;
-    const { sum: element } = this.#elements;
-    if (!element.firstChild) {
-      replace(
-        element,
-        [
-          ['denying', 'rules deny now'],
-          ['denied', 'denied/s'],
-          ['hits', 'hits/s'],
-          ['canary', 'canary denials/s'],
-        ].map(([key, text]) =>
-          h('div', { class: `figure ${key}`, 'data-key': key }, h('b', {}), ' ', h('span', {}, text)),
-        ),
-      );
-    }
-    const values = { denying, denied: sum.denied, hits: sum.hits, canary: sum.canaryDenied };
-    for (const figure of element.children) {
-      const value = values[figure.dataset.key];
-      setText(figure.firstChild, number(value));
-      if (figure.dataset.key === 'canary') figure.hidden = value === 0;
-      figure.classList.toggle('active', value > 0);
-      if (figure.dataset.key === 'denying')
-        setText(figure.lastChild, value === 1 ? 'rule denies now' : 'rules deny now');
-    }
   }
 
   #select(rule) {
     const before = window.scrollY;
     const wasShown = this.#table.isShown();
+    const hadFocus = this.#elements.side.contains(document.activeElement);
     this.#detail?.close();
     this.#detail = rule ? new RuleDetail(rule, this.#app, () => this.#go({ rule: '' })) : null;
     replace(this.#elements.side, this.#detail?.element);
@@ -154,6 +145,8 @@ class RulesView {
     } else if (!wasShown && this.#table.isShown()) {
       window.scrollTo(0, this.#listScroll);
     }
+    if (hadFocus && !rule) this.#table.focus(this.#rule);
+    else if (!this.#table.isShown()) this.#detail?.focus();
     this.#table.measure();
   }
 
@@ -174,10 +167,5 @@ class RulesView {
 
   #go(changes, replaces = false) {
     go(link('rules', { search: this.#search, only: this.#only, rule: this.#rule, ...changes }), { replace: replaces });
-  }
-
-  #later(action) {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(action, DEBOUNCE);
   }
 }
