@@ -13,6 +13,7 @@ use super::info::RespState;
 use super::limit::{self, LimitTarget};
 use super::operate::{self, CounterQuery};
 use super::status::{self, StatusQuery};
+use super::top::{self, TopQuery};
 use crate::limiter::Policy;
 use crate::metrics::Bound;
 use crate::protocol::command::{Command, CommandError};
@@ -113,6 +114,13 @@ fn reply(
             Box::pin(async move {
                 operate::reset(&changes, &operator, &operation, policy, &mut ReplyWriter::new(&mut bytes, version))
                     .await;
+                bytes
+            })
+        }
+        Command::Top(ask) => {
+            let query = TopQuery::new(&ask, max_pairs)?;
+            Box::pin(async move {
+                top::show(&limiter, &query, &operator.scope, &mut ReplyWriter::new(&mut bytes, version));
                 bytes
             })
         }

@@ -25,6 +25,7 @@ mod rules;
 mod settlement;
 mod state;
 mod status;
+mod top;
 mod web_origins;
 
 use std::sync::Arc;
@@ -77,6 +78,7 @@ fn inspection_routes() -> Vec<Route> {
         ("/v1/reservations/{id}/renew", RequestKind::Renew, vec![(Category::Hit, post(reservations::renew))]),
         ("/v1/explain", RequestKind::Explain, vec![(Category::Read, post(explain::explain))]),
         ("/v1/rules", RequestKind::Rules, vec![(Category::Read, get(rules::rules))]),
+        ("/v1/top", RequestKind::Top, vec![(Category::Read, get(top::top))]),
     ]
 }
 
