@@ -8,7 +8,7 @@ import * as api from './api.js';
  * @property {boolean} login whether a login is needed
  * @property {string[]} can categories of requests
  * @property {boolean} readOnly
- * @property {{version: string, store: string, shared: boolean, passwordOnly: boolean}} server
+ * @property {{version: string, store: string, shared: boolean, passwordOnly: boolean, top: boolean}} server
  */
 
 /** @returns {Promise<Session>} */
