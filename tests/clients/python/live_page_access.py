@@ -40,10 +40,7 @@ def visit(page, password, axe, pictures, kind):
     tab.screenshot(path=f"{pictures}/{kind}-login.png")
     page.log_in("operator", password)
     page.expect_live()
-    titles = page.titles()
     for name, view in VIEWS.items():
-        if name == "top" and "Top actors" not in titles:
-            continue
         page.open(view)
         expect(tab.locator("main h1")).to_be_visible()
         expect(tab.get_by_text("Loading…")).to_have_count(0)
