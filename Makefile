@@ -103,6 +103,10 @@ docs: setup ## Regenerate tables and expected reports from the flags and the cod
 	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --lib -- config::tests architecture_page_shows_the_table
 	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --test main -- configuration::
 
+.PHONY: screenshots
+screenshots: build ## Take the pictures of the live page in docs/images
+	@scripts/screenshots
+
 .PHONY: docs-check
 docs-check: build ## Check the links, rules and commands in the documentation
 	@scripts/docs-check --self-test

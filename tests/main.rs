@@ -75,6 +75,7 @@ mod full {
     pub mod language_models;
     pub mod large_replies;
     pub mod listing;
+    pub mod live_page;
     pub mod log_trouble;
     pub mod max_counters;
     pub mod metrics;

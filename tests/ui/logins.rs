@@ -13,8 +13,7 @@ fn user_sees_its_name_and_its_rights() {
     assert_eq!(session["user"], "ann");
     assert_eq!((&session["login"], &session["readOnly"]), (&false.into(), &false.into()));
     assert_eq!(session["can"], json!(["read", "status", "limits", "connection"]));
-    let facts =
-        json!({"version": env!("CARGO_PKG_VERSION"), "store": "memory", "shared": false, "passwordOnly": false});
+    let facts = json!({"version": env!("CARGO_PKG_VERSION"), "store": "memory", "shared": false, "passwordOnly": false, "top": true});
     assert_eq!(session["server"], facts);
     let session = site.logged_in("bob").session();
     assert_eq!((&session["readOnly"], &session["can"]), (&true.into(), &json!(["read", "status", "connection"])));

@@ -40,6 +40,11 @@ pub struct RuleRanking {
 }
 
 impl Limiter {
+    /// Returns whether actors are ranked.
+    pub fn ranks_actors(&self) -> bool {
+        self.top.is_some()
+    }
+
     /// Ranks the actors of a rule, as this server has counted them.
     ///
     /// # Errors

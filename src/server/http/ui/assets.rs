@@ -19,7 +19,48 @@ macro_rules! file {
 }
 
 /// All files: name and content.
-const FILES: &[(&str, &[u8])] = &[file!("index.html")];
+const FILES: &[(&str, &[u8])] = &[
+    file!("actor_link.js"),
+    file!("actor_table.js"),
+    file!("actor_view.js"),
+    file!("api.js"),
+    file!("cards.js"),
+    file!("changes.js"),
+    file!("copy_text.js"),
+    file!("counter_states.js"),
+    file!("dialog.js"),
+    file!("dom.js"),
+    file!("event_stream.js"),
+    file!("explain_list.js"),
+    file!("explain_view.js"),
+    file!("feed.js"),
+    file!("format.js"),
+    file!("frame.js"),
+    file!("health_view.js"),
+    file!("icon.svg"),
+    file!("index.html"),
+    file!("login_view.js"),
+    file!("main.js"),
+    file!("meter.js"),
+    file!("operation.js"),
+    file!("page.css"),
+    file!("policy.js"),
+    file!("reloads_view.js"),
+    file!("route.js"),
+    file!("rule_counters.js"),
+    file!("rule_detail.js"),
+    file!("rule_row.js"),
+    file!("rules_file.js"),
+    file!("rules_sum.js"),
+    file!("rules_table.js"),
+    file!("rules_view.js"),
+    file!("session.js"),
+    file!("spark.js"),
+    file!("theme.css"),
+    file!("top_list.js"),
+    file!("top_view.js"),
+    file!("views.css"),
+];
 
 /// The files with their entity tags.
 pub struct Assets(Vec<Asset>);

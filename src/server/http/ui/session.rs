@@ -45,6 +45,8 @@ struct ServerFacts {
     shared: bool,
     /// Whether there is a password, and no users.
     password_only: bool,
+    /// Whether actors are ranked.
+    top: bool,
 }
 
 /// A user's name and password.
@@ -143,6 +145,7 @@ impl Ui {
                 store: store.name(),
                 shared: store.is_shared(),
                 password_only,
+                top: self.limiter.ranks_actors(),
             },
         })
         .into_response()

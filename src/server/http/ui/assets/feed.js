@@ -1,0 +1,125 @@
+/**
+ * The live stream of figures. Reconnects by itself, each time after a longer pause, and pauses while nobody looks at the page.
+ */
+
+import { headers, problemOf } from './api.js';
+import { events } from './event_stream.js';
+
+/** Pauses before a new connection (ms). */
+const FIRST_PAUSE = 500;
+const LAST_PAUSE = 15_000;
+/** Silence after which a connection is given up (ms). An event comes every second. */
+const PATIENCE = 10_000;
+/** Time after which a change to other rules is slow (ms). */
+const SLOW = 1500;
+
+/**
+ * @typedef {object} FeedState
+ * @property {'connecting'|'live'|'waiting'|'paused'} phase
+ * @property {string} [reason] why there is no connection
+ * @property {number} [until] when the next attempt begins (ms, as `Date.now`)
+ */
+export class Feed {
+  #query = null;
+  #abort = null;
+  #timer = null;
+  #failures = 0;
+  #isLive = false;
+  #onEvent;
+  #onState;
+
+  /**
+   * @param {(name: string, data: any) => void} onEvent
+   * @param {(state: FeedState) => void} onState
+   */
+  constructor(onEvent, onState) {
+    this.#onEvent = onEvent;
+    this.#onState = onState;
+    document.addEventListener('visibilitychange', () => this.#start());
+  }
+
+  /** Asks for these rules from now on; null closes the stream. Asking for the same again changes nothing. */
+  watch(query) {
+    const wanted = query && new URLSearchParams(query).toString();
+    if (wanted === this.#query) return;
+    this.#query = wanted;
+    this.#start();
+  }
+
+  /** Tries again at once. */
+  retry() {
+    this.#failures = 0;
+    this.#start();
+  }
+
+  #stop() {
+    clearTimeout(this.#timer);
+    this.#abort?.abort();
+    this.#abort = null;
+  }
+
+  #start() {
+    this.#stop();
+    if (this.#query === null) return;
+    if (document.hidden) {
+      this.#isLive = false;
+      this.#onState({ phase: 'paused' });
+      return;
+    }
+    this.#read(this.#query, (this.#abort = new AbortController()));
+  }
+
+  async #read(query, abort) {
+    // A stream that only shows other rules is not worth a word.
+    const slow = setTimeout(
+      () => this.#failures === 0 && this.#onState({ phase: 'connecting' }),
+      this.#isLive ? SLOW : 0,
+    );
+    let watchdog;
+    const expectMore = () => {
+      clearTimeout(watchdog);
+      watchdog = setTimeout(() => abort.abort(new Error('The server sent nothing for 10 seconds.')), PATIENCE);
+    };
+    try {
+      expectMore();
+      const response = await fetch(`/ui/api/feed?${query}`, {
+        headers: headers(),
+        signal: abort.signal,
+        cache: 'no-store',
+      });
+      if (!response.ok) throw await problemOf(response);
+      for await (const { name, data } of events(response.body)) {
+        if (abort !== this.#abort) return;
+        expectMore();
+        clearTimeout(slow);
+        this.#failures = 0;
+        this.#isLive = true;
+        this.#onState({ phase: 'live' });
+        this.#onEvent(name, JSON.parse(data || 'null'));
+      }
+      throw new Error('The server closed the connection.');
+    } catch (error) {
+      if (abort === this.#abort) this.#wait(error);
+    } finally {
+      clearTimeout(watchdog);
+      clearTimeout(slow);
+    }
+  }
+
+  #wait(error) {
+    this.#stop();
+    if (error.status === 401) {
+      this.#onEvent('end', null);
+      return;
+    }
+    const growing = Math.min(FIRST_PAUSE * 2 ** this.#failures, LAST_PAUSE);
+    this.#failures += 1;
+    // A little chance keeps the pages of a whole team from coming back in the same instant.
+    const pause = Math.max(growing, (error.retryAfter ?? 0) * 1000) * (1 + Math.random() / 4);
+    const reason =
+      error.status === undefined && error.name === 'TypeError' ? 'The server cannot be reached.' : error.message;
+    this.#isLive = false;
+    this.#onState({ phase: 'waiting', reason, until: Date.now() + pause });
+    this.#timer = setTimeout(() => this.#start(), pause);
+  }
+}

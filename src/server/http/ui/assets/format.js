@@ -1,0 +1,74 @@
+/** Formats numbers, times and sizes for people. */
+
+const WHOLE = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
+const TENTH = new Intl.NumberFormat('en-US', { maximumFractionDigits: 1 });
+const UNITS = [
+  [86400, 'd'],
+  [3600, 'h'],
+  [60, 'min'],
+  [1, 's'],
+];
+
+export function number(value) {
+  return WHOLE.format(value);
+}
+
+/** Returns "1 rule" or "2 rules". */
+export function count(value, noun, plural = `${noun}s`) {
+  return `${number(value)} ${value === 1 ? noun : plural}`;
+}
+
+/** Returns a time span in its two largest units, such as "2 h 5 min". */
+export function duration(seconds) {
+  let rest = Math.max(0, Math.ceil(seconds));
+  const parts = [];
+  for (const [size, name] of UNITS) {
+    const whole = Math.floor(rest / size);
+    if (whole > 0) parts.push(`${WHOLE.format(whole)} ${name}`);
+    else if (parts.length > 0) break;
+    rest -= whole * size;
+    if (parts.length === 2) break;
+  }
+  return parts.join(' ') || '0 s';
+}
+
+export function bytes(value) {
+  let [rest, unit] = [value, 'B'];
+  for (const larger of ['KiB', 'MiB', 'GiB', 'TiB']) {
+    if (rest < 1024) break;
+    [rest, unit] = [rest / 1024, larger];
+  }
+  return `${rest < 10 && unit !== 'B' ? TENTH.format(rest) : WHOLE.format(rest)} ${unit}`;
+}
+
+/** Returns a value of the health panel in its unit. */
+export function quantity(value, unit) {
+  if (unit === 'bytes') return bytes(value);
+  return unit === 'seconds' ? duration(value) : number(value);
+}
+
+/** Returns a share such as "4 %". A share that is neither nothing nor everything never looks like it. */
+export function percent(part, whole) {
+  if (!whole) return '0 %';
+  const share = (part / whole) * 100;
+  if (share > 0 && share < 1) return '< 1 %';
+  return `${Math.min(Math.round(share), part < whole ? 99 : 100)} %`;
+}
+
+/** Returns a time of the server in this browser's time zone: date, time and seconds. */
+export function time(seconds) {
+  const at = new Date(seconds * 1000);
+  const two = (part) => String(part).padStart(2, '0');
+  const date = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  return `${date} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+}
+
+/** Returns the name of a store. */
+export function storeName(store) {
+  return { rocksdb: 'RocksDB', redis: 'Redis' }[store] ?? store;
+}
+
+/** Returns a list as in "a, b and c". */
+export function list(words) {
+  return words.length < 2 ? words.join('') : `${words.slice(0, -1).join(', ')} and ${words[words.length - 1]}`;
+}

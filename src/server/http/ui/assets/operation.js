@@ -1,0 +1,110 @@
+/**
+ * Operations and actors as text: `key=value "another key"="some value"`, as in rules files and on the command line. Mirrors
+ * src/rules/operation_text.rs and src/rules/actor.rs.
+ */
+
+const SPACE = /\s/;
+
+/** A mistake in an operation that a person typed. */
+export class SyntaxMistake extends Error {}
+
+/**
+ * Parses the pairs of an operation. The last of a repeated key wins.
+ * @param {string} text
+ * @param {{escapes?: boolean}} [options] `escapes`: a backslash in quotes protects the next character, as in actors.
+ * @returns {Map<string, string>}
+ */
+export function parse(text, { escapes = false } = {}) {
+  const pairs = new Map();
+  let at = skipSpace(text, 0);
+  while (at < text.length) {
+    const key = readString(text, at, escapes);
+    if (text[key.end] !== '=') {
+      throw new SyntaxMistake(
+        `“${text.slice(at, key.end) || text.slice(at)}” is not followed by = and a value, as in user=ann`,
+      );
+    }
+    const value = readString(text, key.end + 1, escapes);
+    if (value.end < text.length && !SPACE.test(text[value.end])) {
+      throw new SyntaxMistake(
+        `put the value of “${key.text}” in double quotes, because it contains a special character`,
+      );
+    }
+    pairs.set(key.text, value.text);
+    at = skipSpace(text, value.end);
+  }
+  return pairs;
+}
+
+function skipSpace(text, start) {
+  let at = start;
+  while (at < text.length && SPACE.test(text[at])) at += 1;
+  return at;
+}
+
+function readString(text, start, escapes) {
+  if (text[start] !== '"') {
+    let end = start;
+    while (end < text.length && text[end] !== '=' && !SPACE.test(text[end])) end += 1;
+    return { text: text.slice(start, end), end };
+  }
+  let read = '';
+  for (let at = start + 1; at < text.length; at += 1) {
+    if (text[at] === '"') return { text: read, end: at + 1 };
+    if (escapes && text[at] === '\\') at += 1;
+    read += text[at] ?? '';
+  }
+  throw new SyntaxMistake('a double quote is not closed');
+}
+
+/** Writes the pairs of an operation. A value with a quote and spaces has no such form; it is shown nevertheless. */
+export function write(pairs) {
+  const string = (part) => (isBare(part) ? part : `"${part}"`);
+  return [...pairs].map(([key, value]) => `${string(key)}=${string(value)}`).join(' ');
+}
+
+/** Writes the fields of an actor so that [parse] with `escapes` reads them. */
+export function writeActor(pairs) {
+  return [...pairs].map(([key, value]) => `${actorString(key)}=${actorString(value)}`).join(' ');
+}
+
+function actorString(part) {
+  return isBare(part) ? part : `"${part.replace(/["\\]/g, '\\$&')}"`;
+}
+
+function isBare(part) {
+  return !part.startsWith('"') && !/[\s=]/.test(part);
+}
+
+/** Returns the fields of a rule's `actorField`, which may be absent, a name or a list of names. */
+export function actorFields(rule) {
+  if (!rule.actorField) return [];
+  return Array.isArray(rule.actorField) ? rule.actorField : [rule.actorField];
+}
+
+/** Returns the name of the actor that these pairs form under a rule: a value, or `user=a path=/b` if there are several fields. */
+export function actorName(fields, pairs) {
+  if (fields.length === 0) return '';
+  if (fields.length === 1) return pairs.get(fields[0]) ?? '';
+  return writeActor(fields.map((field) => [field, pairs.get(field) ?? '']));
+}
+
+/** Returns the fields of the actor that a counter names, as [parse] reads them. */
+export function actorQuery(fields, name) {
+  return fields.length === 1 ? writeActor([[fields[0], name]]) : name;
+}
+
+/** Returns whether a pattern of a rule, in which * is any text, matches a value. */
+export function matches(pattern, value) {
+  const [first, ...rest] = pattern.split('*');
+  if (rest.length === 0) return value === pattern;
+  if (!value.startsWith(first)) return false;
+  let at = first.length;
+  const last = rest.pop();
+  for (const part of rest) {
+    const found = value.indexOf(part, at);
+    if (found < 0) return false;
+    at = found + part.length;
+  }
+  return value.length - last.length >= at && value.endsWith(last);
+}
