@@ -1,5 +1,6 @@
 //! Tokens for one actor: what they allow over every front, and what makes one invalid.
 
+mod altered;
 mod browsers;
 mod command_line;
 mod rotation;

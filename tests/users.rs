@@ -5,6 +5,7 @@ mod categories;
 mod certificates;
 mod command_line;
 mod gateways;
+mod header_tricks;
 pub mod http2;
 mod logins;
 mod pipelines;

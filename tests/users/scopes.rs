@@ -2,6 +2,7 @@
 
 mod grpc;
 mod http;
+mod ids;
 mod open_connections;
 mod resp;
 
