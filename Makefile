@@ -103,9 +103,14 @@ docs: setup ## Regenerate tables and expected reports from the flags and the cod
 	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --test main -- configuration::
 
 .PHONY: docs-check
-docs-check: build ## Check the links, rules and commands in the documentation
+docs-check: build ## Check the links, rules, commands and pictures in the documentation
 	@scripts/docs-check --self-test
 	@scripts/docs-check
+	@scripts/pictures --check
+
+.PHONY: pictures
+pictures: build ## Draw the pictures in the documentation
+	@scripts/pictures
 
 .PHONY: test-unit
 test-unit: ## The tests that need nothing but cargo: no RocksDB, no other programs
