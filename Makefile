@@ -163,6 +163,14 @@ bench-instructions: setup ## Instructions and cache misses per hit, by valgrind;
 bench: test-setup ## Compare the cost of a hit with Redis's, case by case
 	$(CARGO) bench --locked --bench compare -- $(BENCH_ARGS)
 
+COMPARE = $(CARGO) bench --locked --bench compare -- $(BENCH_ARGS)
+.PHONY: plots
+plots: test-setup ## Measure CPU, latency and memory next to Redis, and draw the plots in docs/performance.md
+	$(COMPARE) --case pipelined --case single --peers --json $(CURDIR)/benches/plots/cpu.json
+	$(COMPARE) --case offered-load --json $(CURDIR)/benches/plots/latency.json
+	$(COMPARE) --case memory --json $(CURDIR)/benches/plots/memory.json
+	scripts/pictures cpu latency memory
+
 .PHONY: bench-redis
 bench-redis: test-setup ## Measure divvy in front of Redis, and what the denial cache saves
 	$(CARGO) bench --locked --bench compare -- --case tier $(BENCH_ARGS)
