@@ -25,6 +25,7 @@ TEST_SLOW_LEASE_KILLS ?= 100
 TEST_SLOW_ONCE_KILLS ?= 100
 TEST_SLOW_OPERATIONS ?= 1000000
 TEST_SLOW_OUTAGES ?= 2
+TEST_SLOW_TOP_HITS ?= 20000000
 TEST_SLOW_OUTAGE_SECONDS ?= 60
 TEST_SEED ?=
 # Schedules that the model checker tries for each property
@@ -126,7 +127,7 @@ model: setup ## Check the commit path on a model checker, thousands of schedules
 
 .PHONY: test-slow
 test-slow: SCHEDULES = $(TEST_SLOW_SCHEDULES)
-test-slow: test-setup model kills power-cuts outages storms attacks ## The long campaigns: kills, power cuts, failing disks, storms, fuzzing
+test-slow: test-setup model kills power-cuts outages storms attacks top ## The long campaigns: kills, power cuts, failing disks, storms, fuzzing
 	@$(MAKE) --no-print-directory fuzz
 
 .PHONY: fuzz
@@ -135,7 +136,7 @@ fuzz: setup ## Run each fuzz target for FUZZ_SECONDS
 
 # One after the other, each alone on the machine, and with its output.
 CAMPAIGN = $(if $(TEST_SEED),DIVVY_TEST_SEED=$(TEST_SEED)) $(CARGO_TEST) --test main --
-.PHONY: kills power-cuts outages storms attacks
+.PHONY: kills power-cuts outages storms attacks top
 kills:
 	DIVVY_TEST_KILLS=$(TEST_SLOW_KILLS) DIVVY_TEST_KILL_LANES=$(TEST_SLOW_KILL_LANES) $(CAMPAIGN) --nocapture kill::
 	DIVVY_TEST_STACK_KILLS=$(TEST_SLOW_STACK_KILLS) $(CAMPAIGN) --nocapture stacks::sigkill
@@ -153,6 +154,8 @@ storms:
 	DIVVY_TEST_STORM_SECONDS=$(TEST_SLOW_STORM_SECONDS) $(CAMPAIGN) --nocapture storms::
 attacks:
 	DIVVY_TEST_EXHAUSTION=full $(CAMPAIGN) --nocapture exhaustion::attacks_at_full_scale_are_answered_in_bounded_memory
+top:
+	DIVVY_TEST_TOP_HITS=$(TEST_SLOW_TOP_HITS) $(CARGO_TEST) --lib -- --nocapture limiter::heavy_hitters::tests::recall
 
 .PHONY: bench-instructions
 bench-instructions: setup ## Instructions and cache misses per hit, by valgrind; fails if one rises by a tenth

@@ -5,7 +5,7 @@
 
 use std::fs::{self, FileType, OpenOptions};
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
@@ -27,6 +27,12 @@ pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is larger than {}", size(max_bytes))));
     }
     Ok(bytes)
+}
+
+/// Returns whether every user of the machine can read the file. False if that is unknown.
+pub fn is_public(path: &Path) -> bool {
+    const OTHERS_MAY_READ: u32 = 0o004;
+    fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & OTHERS_MAY_READ != 0)
 }
 
 fn check_type(found: FileType) -> io::Result<()> {
@@ -66,6 +72,18 @@ mod tests {
         assert_eq!((error.kind(), error.to_string()), (ErrorKind::FileTooLarge, "it is larger than 1 KiB".to_owned()));
         std::os::unix::fs::symlink(&path, dir.path().join("link")).unwrap();
         assert_eq!(read(&dir.path().join("link"), 4096).unwrap().len(), 2048);
+    }
+
+    #[test]
+    fn file_that_others_can_read_is_public() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "secret").unwrap();
+        for (mode, expected) in [(0o600, false), (0o640, false), (0o644, true), (0o604, true)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_public(&path), expected, "{mode:o}");
+        }
+        assert!(!is_public(&dir.path().join("none")));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod admin;
 mod apply;
 mod error;
+mod heavy_hitters;
 mod limit_registry;
 mod plan;
 mod policy;
@@ -19,10 +20,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
-pub use self::admin::{counters, limits, rules, status};
+pub use self::admin::{counters, limits, rules, status, top};
 pub use self::apply::MAX_PART;
 use self::apply::{Applying, applied};
 pub use self::error::{ErrorClass, LimiterError, Remedy};
+pub use self::heavy_hitters::DEFAULT_TOP_MEMORY;
+use self::heavy_hitters::Top;
 pub use self::limit_registry::DEFAULT_MAX_ACTOR_LIMITS;
 use self::limit_registry::LimitRegistry;
 use self::plan::REQUEST_WEIGHT;
@@ -51,6 +54,8 @@ pub struct Limiter {
     clock: Clock,
     metrics: Arc<Metrics>,
     limits: LimitRegistry,
+    /// `None` if the actors of rules are not ranked.
+    top: Option<Arc<Top>>,
     max_reservation_ttl: u32,
 }
 
@@ -59,7 +64,8 @@ impl Limiter {
     pub fn new(policy: Option<Policy>, store: Backend, clock: Clock, metrics: Arc<Metrics>) -> Self {
         let limits = LimitRegistry::new(clock.now());
         let max_reservation_ttl = DEFAULT_MAX_RESERVATION_TTL;
-        let limiter = Self { policy: ArcSwapOption::empty(), store, clock, metrics, limits, max_reservation_ttl };
+        let top = Top::new(DEFAULT_TOP_MEMORY).map(Arc::new);
+        let limiter = Self { policy: ArcSwapOption::empty(), store, clock, metrics, limits, top, max_reservation_ttl };
         if let Some(policy) = policy {
             limiter.replace_policy(policy);
         }
@@ -77,6 +83,17 @@ impl Limiter {
         self
     }
 
+    /// Returns the limiter with another bound on the memory for ranking the actors of rules (bytes). With 0, they are not
+    /// ranked. Nothing may have been applied before.
+    pub fn with_top_memory(mut self, bytes: usize) -> Self {
+        self.top = Top::new(bytes).map(Arc::new);
+        if let Some(mut policy) = self.policy.swap(None).and_then(Arc::into_inner) {
+            policy.forget_tops();
+            self.replace_policy(policy);
+        }
+        self
+    }
+
     /// Returns the rules in force. `None` until the first rules are loaded.
     pub fn policy(&self) -> Option<Arc<Policy>> {
         self.policy.load_full()
@@ -86,6 +103,9 @@ impl Limiter {
     /// policy.
     pub fn replace_policy(&self, mut policy: Policy) {
         policy.set_actor_limits(&self.limits.memory);
+        if self.top.is_some() {
+            policy.set_tops(self.policy.load().as_deref());
+        }
         self.policy.store(Some(Arc::new(policy)));
     }
 
@@ -114,6 +134,7 @@ impl Limiter {
     pub fn store_metrics(&self) -> Vec<Metric> {
         let mut metrics = self.store.metrics();
         metrics.extend(self.limits_metrics());
+        metrics.extend(self.top_metrics());
         metrics.push(Metric::gauge(
             "divvy_calendars",
             "Calendars in memory: those of rules since the start, and of stored reservations.",
@@ -163,7 +184,7 @@ impl Limiter {
         let applied = if plan.batch.is_empty() {
             applied(plan)
         } else {
-            let applied = Applying::new(&self.store, &self.metrics, plan).finish().await;
+            let applied = Applying::new(&self.store, &self.metrics, self.top.as_ref(), plan).finish().await;
             done = self.clock.now();
             batches.store_duration.observe(done.since(begun), 1);
             applied
@@ -176,6 +197,9 @@ impl Limiter {
         let failed = applied.report().count(&self.metrics);
         if failed > 0 {
             batches.store_errors.inc_by(failed);
+        }
+        if let Some(top) = &self.top {
+            applied.report().count_top(top);
         }
         applied
     }

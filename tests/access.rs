@@ -277,7 +277,7 @@ fn invalid_password_is_rejected_and_not_shown() {
 #[test]
 fn wrong_passwords_are_logged_at_a_limited_rate_without_the_password() {
     const CONNECTIONS: usize = 40;
-    const TRIES: usize = 10;
+    const TRIES: usize = 7;
     let mut command = divvy();
     let log = Log::of(&mut command);
     command.env("DIVVY_REQUIREPASS", PASSWORD).env("RUST_LOG", "trace");
@@ -301,6 +301,45 @@ fn wrong_passwords_are_logged_at_a_limited_rate_without_the_password() {
     assert!(log.count("wrong password") < CONNECTIONS * TRIES / 10, "{}", log.count("wrong password"));
     for secret in ["sesame", PASSWORD, "correct"] {
         assert_eq!(log.count(secret), 0, "{secret} is in the log");
+    }
+}
+
+#[test]
+fn connection_is_closed_after_failing_attempts_in_a_row() {
+    let server = guarded(&["--auth-timeout", "60"]);
+    let wrong = encode(&[b"AUTH", b"wrong"]);
+    let client = RespClient::connect(server.resp);
+    let right = encode(&[b"AUTH", PASSWORD.as_bytes()]);
+    let refused = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+    let expected = format!("{}+OK\r\n{}", refused.repeat(7), refused.repeat(8));
+    assert_eq!(replies_until_closed(&client, &[wrong.repeat(7), right, wrong.repeat(50)]), expected);
+
+    let mut line = LineClient::connect(server.line);
+    line.send("AUTH wrong\n".repeat(50).as_bytes());
+    let replies: Vec<_> = std::iter::from_fn(|| Some(line.read_line()).filter(|reply| !reply.is_empty())).collect();
+    assert_eq!(replies, ["ERR unauthenticated \"The password is wrong.\"\n"; 8]);
+
+    // Attempts in a transaction count, too.
+    let mut client = RespClient::connect(server.resp);
+    assert_eq!(auth(&mut client, &["AUTH", PASSWORD]), "OK");
+    let replies = replies_until_closed(&client, &[encode(&[b"MULTI"]), wrong.repeat(50), encode(&[b"EXEC"])]);
+    assert_eq!(replies, format!("+OK\r\n{}*50\r\n{}", "+QUEUED\r\n".repeat(50), refused.repeat(8)));
+}
+
+fn replies_until_closed(client: &RespClient, requests: &[Vec<u8>]) -> String {
+    let (mut stream, mut replies) = (client.stream(), String::new());
+    stream.write_all(&requests.concat()).unwrap();
+    stream.read_to_string(&mut replies).unwrap();
+    replies
+}
+
+#[test]
+fn open_none_excludes_other_values() {
+    for value in ["none,hit", "hit,none", "none,none"] {
+        let output =
+            divvy().args(["serve", "--store", "memory", "--requirepass", "x", "--open", value]).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && message.contains("--open none opens nothing"), "{value}: {message}");
     }
 }
 

@@ -1,14 +1,15 @@
 //! The audit log: every change and every refused attempt, over every front, has its lines.
 
 use std::fs;
+use std::io::Write;
 
 use serde_json::{Value, json};
 
 use crate::support::audit::{Audited, PASSWORD, RULES, hit, send};
 use crate::support::certificates::Certificates;
 use crate::support::log::Log;
-use crate::support::redis::RedisServer;
-use crate::support::{RespClient, RulesFile, Server, divvy, http};
+use crate::support::redis::{RedisServer, until};
+use crate::support::{RespClient, RulesFile, Server, connect, divvy, http};
 
 /// Returns the front, the status, the kind of change, and the states of a line.
 fn essence(line: &Value) -> Value {
@@ -185,6 +186,34 @@ fn refused_attempts_have_one_line_each() {
         assert_eq!((&line["user"], &line["status"]), (&json!("default"), &json!("refused")), "{line}");
         assert!(!line["error"].as_str().unwrap().is_empty());
     }
+}
+
+#[test]
+fn refused_attempt_of_a_client_that_does_not_wait_has_a_line() {
+    let audited = Audited::serving(&["--reload-interval", "0", "--requirepass", PASSWORD]);
+    let mut stream = connect(audited.server.http);
+    let wrong = [("authorization", "Bearer wrong")];
+    stream.write_all(&http::encode("DELETE", "/v1/counters?rule=by-user", &wrong, b"")).unwrap();
+    // The answer takes 100 ms more.
+    until(|| {
+        http::get(audited.server.http, "/metrics").body.contains("divvy_wrong_passwords_total{front=\"http\"} 1\n")
+    });
+    drop(stream);
+    let lines = audited.lines(1);
+    assert_eq!(essence(&lines[0]), json!(["http", "refused", "counters.forget", {"rule": "by-user"}, null, null]));
+    assert_eq!(lines[0]["user"], "-");
+    // A client that has logged in leaves before its request is complete.
+    let mut stream = connect(audited.server.http);
+    let bearer = format!("Bearer {PASSWORD}");
+    let head = [("authorization", &*bearer), ("content-length", "100"), ("content-type", "application/json")];
+    let request = http::encode("PUT", "/v1/limits?rule=by-user&actor=ann", &head, b"");
+    let request = String::from_utf8(request).unwrap().replace("content-length: 0\r\n", "");
+    stream.write_all(request.as_bytes()).unwrap();
+    stream.write_all(b"{").unwrap();
+    drop(stream);
+    let lines = audited.lines(2);
+    assert_eq!((&lines[1]["user"], &lines[1]["what"]), (&json!("default"), &json!("limit.set")));
+    assert_eq!(lines[1]["status"], "refused");
 }
 
 #[test]

@@ -110,6 +110,7 @@ mod full {
     pub mod tls;
     pub mod token_bucket;
     pub mod tokens;
+    pub mod top;
     pub mod troubleshooting;
     pub mod users;
 }

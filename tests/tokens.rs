@@ -6,6 +6,8 @@ mod command_line;
 mod rotation;
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -66,6 +68,7 @@ impl Guarded {
         let text = TokenKeys::generate().unwrap();
         let path = dir.path().join("keys");
         std::fs::write(&path, &text).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         let mut command = divvy();
         let log = Log::of(&mut command);
         command.env("DIVVY_REQUIREPASS", PASSWORD).env("RUST_LOG", "info").env("DIVVY_TOKEN_KEY_FILE", &path);

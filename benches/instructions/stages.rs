@@ -28,7 +28,7 @@ const fn stage(name: &'static str, run: fn(u64)) -> Stage {
     Stage { name, run, has_many_counters: false }
 }
 
-pub const STAGES: [Stage; 14] = [
+pub const STAGES: [Stage; 15] = [
     stage("codec: line protocol", line),
     stage("codec: RESP", resp),
     stage("rights of a user", rights),
@@ -38,6 +38,7 @@ pub const STAGES: [Stage; 14] = [
     stage("three fields: line protocol", line_hits),
     stage("three fields: RESP", |hits| resp_hits(RULES, Scope::EVERYTHING, hits)),
     stage("three fields: RESP, within a scope", |hits| resp_hits(RULES, Scope::new(["*"], []), hits)),
+    stage("three fields: RESP, without ranking", |hits| resp_hits_of(HitBench::without_ranking(RULES), hits)),
     stage("a stack of three: RESP", |hits| resp_hits(STACK, Scope::EVERYTHING, hits)),
     stage("two hits of one bucket, from the limiter on", two_hits),
     stage("reserve and commit next to 10 reservations", |hits| reserve_and_commit(10, hits)),
@@ -80,7 +81,7 @@ fn resp(hits: u64) {
 /// Brings a user's rights up to date, and checks them.
 fn rights(hits: u64) {
     let users =
-        access::parse("user app on cert:app -@all +@hit ~label:*", "users.acl", false).expect("a valid file").users;
+        access::parse("user app on cert:app -@all +@hit ~label:*", "users.acl", None).expect("a valid file").users;
     let authority =
         Authority::new(Users::new(users).expect("random bytes"), Metrics::new().access.password_hashes.clone());
     let mut identity = authority.by_certificate(&"app".into()).expect("a user");
@@ -212,6 +213,12 @@ impl HitBench {
         }
     }
 
+    /// Creates a bench whose limiter does not rank actors.
+    fn without_ranking(rules: &str) -> Self {
+        let bench = Self::new(rules);
+        Self { limiter: bench.limiter.with_top_memory(0), ..bench }
+    }
+
     /// Begins a plan that reuses the buffers of the last one.
     fn begin(&mut self) {
         self.builder.reuse(std::mem::take(&mut self.applied));
@@ -252,6 +259,10 @@ fn line_hits(hits: u64) {
 fn resp_hits(rules: &str, scope: Scope, hits: u64) {
     let mut bench = HitBench::new(rules);
     bench.scope = scope;
+    resp_hits_of(bench, hits);
+}
+
+fn resp_hits_of(mut bench: HitBench, hits: u64) {
     let mut decoder = Decoder::new(Limits::default());
     let bursts = bursts(|actor| {
         format!(

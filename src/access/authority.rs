@@ -1,5 +1,8 @@
 //! The authority: decides who a client is, by the users in force.
 
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,6 +11,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
+use super::check_queue::{CheckQueue, Place, QueueFull};
 use super::credentials::Given;
 use super::identity::Identity;
 use super::tokens::{TokenError, TokenKeys};
@@ -16,13 +20,38 @@ use super::verified::Login;
 use crate::clock::Timestamp;
 use crate::metrics::Counter;
 
-/// Maximum number of threads that compute argon2id at a time. Each needs up to 256 MiB.
-const MAX_CHECKS: usize = 2;
 /// Pause before the answer to a failing attempt.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of failing attempts that pause at a time. Others wait for them, so that the whole server answers a
 /// few hundred failing attempts a second.
 const MAX_PAUSES: usize = 32;
+
+/// Reason why an attempt to log in failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LoginError {
+    /// No user has these credentials.
+    #[error("no user has these credentials")]
+    Wrong,
+    /// The credentials were not verified, because too many others of the same address wait for this.
+    #[error("too many logins from this address are being verified: try again")]
+    QueueFull,
+    /// The client left before its turn.
+    #[error("the client left before its login was verified")]
+    ClientLeft,
+}
+
+impl From<QueueFull> for LoginError {
+    fn from(QueueFull: QueueFull) -> Self {
+        Self::QueueFull
+    }
+}
+
+/// A login in front of the queue of checks.
+struct Attempt<'a> {
+    given: &'a Given<'a>,
+    address: Option<IpAddr>,
+    revision: u64,
+}
 
 /// Decides who a client is. Shared by all fronts.
 #[derive(Debug)]
@@ -32,7 +61,7 @@ pub struct Authority {
     revision: AtomicU64,
     /// Keys of tokens for one actor; `None` if there are no such tokens.
     token_keys: Option<ArcSwap<TokenKeys>>,
-    checks: Arc<Semaphore>,
+    checks: Arc<CheckQueue>,
     pauses: Semaphore,
     pause: Duration,
     /// Number of argon2id hashes that were computed.
@@ -46,7 +75,7 @@ impl Authority {
             users: ArcSwap::from_pointee(users),
             revision: AtomicU64::new(1),
             token_keys: None,
-            checks: Arc::new(Semaphore::new(MAX_CHECKS)),
+            checks: CheckQueue::new(),
             pauses: Semaphore::new(MAX_PAUSES),
             pause: PAUSE,
             computed,
@@ -115,28 +144,30 @@ impl Authority {
         self.users.load().by_certificate(name).map(|login| Identity::new(login, revision))
     }
 
-    /// Verifies credentials. The answer to a failing attempt takes longer, whether the user exists or not. The answer to
-    /// credentials that were verified before waits for nothing. Calls `failed` before the pause, which the client may not
-    /// wait for.
-    pub async fn log_in(&self, given: &Given<'_>, failed: impl FnOnce()) -> Option<Identity> {
+    /// Verifies credentials from this address. The answer to a failing attempt takes longer, whether the user exists or
+    /// not. The answer to credentials that were verified before waits for nothing. Calls `failed` before the pause, which
+    /// the client may not wait for. Stops waiting once `left` ends.
+    ///
+    /// # Errors
+    /// [`LoginError`]
+    pub async fn log_in(
+        &self,
+        given: &Given<'_>,
+        address: Option<IpAddr>,
+        failed: impl FnOnce(),
+        left: impl Future<Output = ()>,
+    ) -> Result<Identity, LoginError> {
         // The revision is read before the users. So if they are replaced in between, the identity is outdated at its first use.
         let revision = self.revision.load(Ordering::Acquire);
         let users = self.users.load_full();
-        match self.verify(&users, given).await {
-            Some(login) => Some(Identity::new(login, revision)),
-            None => {
-                failed();
-                self.pause().await;
-                None
-            }
+        let mut left = pin!(left);
+        let verified = self.verify(&users, Attempt { given, address, revision }, left.as_mut()).await;
+        if verified.as_ref().err() == Some(&LoginError::Wrong) {
+            failed();
+            let _pausing = unless_left(left, self.pauses.acquire()).await?;
+            tokio::time::sleep(self.pause).await;
         }
-    }
-
-    /// Waits before the answer to a failing attempt.
-    async fn pause(&self) {
-        // The semaphore is never closed.
-        let _pausing = self.pauses.acquire().await;
-        tokio::time::sleep(self.pause).await;
+        verified.map(|login| Identity::new(login, revision))
     }
 
     /// Returns whether a bearer token has to be verified as a token for one actor.
@@ -158,34 +189,72 @@ impl Authority {
             Ok(grant) => Some(Identity::of_token(grant, revision)),
             Err(error) => {
                 failed(error);
-                self.pause().await;
+                // The semaphore is never closed.
+                let _pausing = self.pauses.acquire().await;
+                tokio::time::sleep(self.pause).await;
                 None
             }
         }
     }
 
-    async fn verify(&self, users: &Arc<Users>, given: &Given<'_>) -> Option<Login> {
+    async fn verify(
+        &self,
+        users: &Arc<Users>,
+        Attempt { given, address, revision }: Attempt<'_>,
+        mut left: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<Login, LoginError> {
         if let Some(login) = users.recall(given) {
-            return Some(login);
+            return Ok(login);
         }
         let check = match users.check_digests(given) {
-            Ok(login) => return Some(login),
-            Err(check) => check?,
+            Ok(login) => return Ok(login),
+            Err(check) => check.ok_or(LoginError::Wrong)?,
         };
-        let turn = Arc::clone(&self.checks).acquire_owned().await.ok()?;
+        let place = self.checks.enter(address, given, revision)?;
         // Many requests with the same credentials may have waited for their turn.
-        if let Some(login) = users.recall(given) {
-            return Some(login);
+        let known = |place: &Place| match users.recall(given) {
+            Some(login) => Some(Ok(login)),
+            None => place.are_wrong().then_some(Err(LoginError::Wrong)),
+        };
+        let turn = unless_left(left.as_mut(), place.turn()).await?;
+        if let Some(known) = known(&place) {
+            return known;
+        }
+        let thread = unless_left(left, place.thread()).await?;
+        if let Some(known) = known(&place) {
+            return known;
         }
         self.computed.inc_by(check.len() as u64);
         let secret = given.secret().to_vec();
         // The turn ends with the computation, even if the client is gone. Otherwise it ends after the result is remembered,
         // so that the next one finds it.
-        let computing = spawn_blocking(move || (check.run(&secret), turn));
-        let (login, _turn) = computing.await.ok()?;
-        let login = login?;
-        users.remember(given, &login);
-        Some(login)
+        let computing = spawn_blocking(move || (check.run(&secret), (thread, turn, place)));
+        let Ok((login, (_thread, _turn, place))) = computing.await else { return Err(LoginError::Wrong) };
+        match login {
+            Some(login) => {
+                users.remember(given, &login);
+                Ok(login)
+            }
+            None => {
+                place.set_wrong();
+                Err(LoginError::Wrong)
+            }
+        }
+    }
+}
+
+/// Waits for a turn.
+///
+/// # Errors
+/// The client left before.
+async fn unless_left<T>(
+    left: Pin<&mut impl Future<Output = ()>>,
+    turn: impl Future<Output = T>,
+) -> Result<T, LoginError> {
+    tokio::select! {
+        biased;
+        turn = turn => Ok(turn),
+        () = left => Err(LoginError::ClientLeft),
     }
 }
 

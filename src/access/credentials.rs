@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::secret::{Digest, SlowHash};
 
 /// Credentials that a client gives to log in. The debug format hides passwords.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Given<'a> {
     /// A user and its password.
     User {

@@ -25,22 +25,22 @@ pub struct AccessFile {
     pub warnings: Vec<Problem>,
 }
 
-/// Reads and parses the file at `path`.
+/// Reads and parses the file at `path`. See [`parse`].
 ///
 /// # Errors
 /// The file cannot be read, or every mistake in it.
-pub fn load(path: &Path, has_password: bool) -> Result<AccessFile, Report> {
+pub fn load(path: &Path, password: Option<&Digest>) -> Result<AccessFile, Report> {
     let name = path.display().to_string();
     let bytes = files::read(path, MAX_FILE_BYTES).map_err(|error| Report::unreadable(&name, error))?;
     let text = String::from_utf8(bytes).map_err(|_| Report::unreadable(&name, "it is not UTF-8"))?;
-    parse(&text, &name, has_password)
+    parse(&text, &name, password)
 }
 
-/// Parses the text of an access file. `has_password` says that `--requirepass` defines the user `default`.
+/// Parses the text of an access file. `password` is the hash of `--requirepass`, which defines the user `default`.
 ///
 /// # Errors
 /// Every mistake in the text.
-pub fn parse(text: &str, file: &str, has_password: bool) -> Result<AccessFile, Report> {
+pub fn parse(text: &str, file: &str, password: Option<&Digest>) -> Result<AccessFile, Report> {
     let mut problems = Problems::new(file);
     let mut lines: Vec<(usize, User)> = Vec::new();
     let mut is_blank = true;
@@ -57,11 +57,11 @@ pub fn parse(text: &str, file: &str, has_password: bool) -> Result<AccessFile, R
     }
     find_duplicates(&lines, &mut problems);
     for (number, user) in &lines {
-        if has_password && *user.name == *DEFAULT_USER {
+        if password.is_some() && *user.name == *DEFAULT_USER {
             problems.error(*number, "--requirepass defines the user default already", "remove one of the two");
         }
     }
-    warnings::find(&lines, &mut problems);
+    warnings::find(&lines, password, &mut problems);
     let report = problems.into_report();
     if !report.errors.is_empty() {
         return Err(report);
@@ -117,9 +117,15 @@ fn find_duplicates(lines: &[(usize, User)], problems: &mut Problems) {
             problems.error(*number, what, "write all words of a user on one line");
         }
         for digest in &user.digests {
-            if let Some(first) = digests.insert(digest, *number) {
-                let what = format!("this #hash is on line {first} already: a bearer token would have two users");
-                problems.error(*number, what, "give each user its own token");
+            match digests.insert(digest, *number) {
+                Some(first) if first == *number => {
+                    problems.error(*number, "the user has the same #hash twice", "remove one of the two");
+                }
+                Some(first) => {
+                    let what = format!("this #hash is on line {first} already: a bearer token would have two users");
+                    problems.error(*number, what, "give each user its own token");
+                }
+                None => {}
             }
         }
         for name in &user.certificates {

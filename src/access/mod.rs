@@ -12,10 +12,12 @@
 //! | [`active_user`], [`users`], [`verified`], [`credentials`] | the users in force, and the credentials that they have shown |
 //! | [`tokens`] | tokens for one actor, and the keys that make them |
 //! | [`authority`], [`identity`] | logins, reloads, and the check of rights |
+//! | [`check_queue`] | the order of logins that wait for argon2id |
 
 mod active_user;
 mod authority;
 mod category;
+mod check_queue;
 mod credentials;
 mod file;
 mod identity;
@@ -29,7 +31,7 @@ mod verified;
 mod warnings;
 mod words;
 
-pub use self::authority::Authority;
+pub use self::authority::{Authority, LoginError};
 pub use self::category::{Categories, Category};
 pub use self::credentials::{Credential, Given};
 pub use self::file::{AccessFile, load, parse};

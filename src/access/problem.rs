@@ -1,5 +1,6 @@
 //! Problems in an access file or a key file, reported so that the operator can fix them: the line, the problem, and the fix.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -50,16 +51,24 @@ impl Report {
 pub(super) struct Problems {
     file: Arc<str>,
     report: Report,
+    lines_with_errors: HashSet<usize>,
 }
 
 impl Problems {
     pub fn new(file: &str) -> Self {
-        Self { file: file.into(), report: Report { errors: Vec::new(), warnings: Vec::new() } }
+        let report = Report { errors: Vec::new(), warnings: Vec::new() };
+        Self { file: file.into(), report, lines_with_errors: HashSet::new() }
     }
 
     pub fn error(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
         let problem = self.problem(line, what.into(), fix.into());
         self.report.errors.push(problem);
+        self.lines_with_errors.insert(line);
+    }
+
+    /// Returns whether the line has an error.
+    pub fn has_error(&self, line: usize) -> bool {
+        self.lines_with_errors.contains(&line)
     }
 
     /// Adds an error of the file as a whole.

@@ -1,6 +1,7 @@
 //! The users in force, as one value that a reload replaces.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::iter::repeat_n;
 use std::sync::Arc;
 
 use super::active_user::ActiveUser;
@@ -9,14 +10,17 @@ use super::secret::{Digest, MAX_PASSWORD_BYTES, SlowHash};
 use super::user::{DEFAULT_USER, User};
 use super::verified::{Login, Verified};
 
+/// Maximum number of different costs that decoys have. `divvy access check` warns of the second one.
+const MAX_COSTS: usize = 4;
+
 /// The users of one version of the access file, and of `--requirepass`.
 #[derive(Debug)]
 pub struct Users {
     by_name: HashMap<Arc<str>, Arc<ActiveUser>>,
     by_digest: HashMap<Digest, Arc<ActiveUser>>,
     by_certificate: HashMap<Arc<str>, Arc<ActiveUser>>,
-    /// Hashes of unknown passwords, as many as the greatest number of argon2id hashes of a user. Each failing attempt
-    /// checks this number of hashes, whether the user exists or not.
+    /// Hashes of unknown passwords. For each cost, there are as many as the greatest number of hashes that a user has with
+    /// this cost. So each failing attempt checks hashes with the same costs, whether the user exists or not.
     decoys: Vec<Arc<SlowHash>>,
     verified: Verified,
 }
@@ -117,7 +121,13 @@ impl Users {
             return None;
         }
         let own = candidate.map_or(&[][..], |user| &user.slow_hashes);
-        let decoys = self.decoys.iter().skip(own.len()).map(Arc::clone);
+        let mut decoys = self.decoys.clone();
+        for hash in own {
+            // It takes the place of a decoy.
+            if let Some(place) = decoys.iter().position(|decoy| decoy.cost() == hash.cost()) {
+                decoys.swap_remove(place);
+            }
+        }
         let hashes = own.iter().map(|hash| Arc::new(hash.clone())).chain(decoys).collect();
         Some(SlowCheck { hashes, candidate: candidate.map(|user| (Arc::clone(user), own.len())) })
     }
@@ -153,11 +163,28 @@ fn has_digest(user: &User, digest: &Digest) -> bool {
     user.digests.iter().fold(false, |found, own| found | own.matches(digest))
 }
 
-/// Returns as many decoys as the greatest number of argon2id hashes of a user, each with the greatest cost.
-fn decoys<'a>(users: impl Iterator<Item = &'a Arc<ActiveUser>> + Clone) -> Result<Vec<Arc<SlowHash>>, String> {
-    let count = users.clone().map(|user| user.slow_hashes.len()).max().unwrap_or(0);
-    let work = |hash: &&SlowHash| u64::from(hash.cost().0) * u64::from(hash.cost().1);
-    let Some(costliest) = users.flat_map(|user| &user.slow_hashes).max_by_key(work) else { return Ok(Vec::new()) };
-    let decoy = Arc::new(costliest.decoy()?);
-    Ok(vec![decoy; count])
+/// Returns the decoys for the costliest [`MAX_COSTS`] costs.
+fn decoys<'a>(users: impl Iterator<Item = &'a Arc<ActiveUser>>) -> Result<Vec<Arc<SlowHash>>, String> {
+    let mut by_cost = BTreeMap::new();
+    for user in users {
+        let mut own = BTreeMap::new();
+        for hash in &user.slow_hashes {
+            own.entry(hash.cost()).or_insert((hash, 0)).1 += 1;
+        }
+        for (cost, (hash, count)) in own {
+            let most = &mut by_cost.entry(cost).or_insert((hash, 0)).1;
+            *most = count.max(*most);
+        }
+    }
+    let mut all: Vec<(&SlowHash, usize)> = by_cost.into_values().collect();
+    let work = |hash: &SlowHash| u64::from(hash.cost().0) * u64::from(hash.cost().1);
+    all.sort_by_key(|(hash, _)| std::cmp::Reverse(work(hash)));
+    let mut decoys = Vec::new();
+    for (hash, count) in all.into_iter().take(MAX_COSTS) {
+        decoys.extend(repeat_n(Arc::new(hash.decoy()?), count));
+    }
+    Ok(decoys)
 }
+
+#[cfg(test)]
+mod tests;

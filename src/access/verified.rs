@@ -53,13 +53,20 @@ impl Verified {
         self.logins.read().get(&key).cloned()
     }
 
-    /// Remembers a login.
+    /// Remembers a login. If there are too many, one with argon2id replaces one without.
     pub fn insert(&self, given: &Given<'_>, login: &Login) {
         let Some(key) = self.key_of(given) else { return };
         let mut logins = self.logins.write();
-        if logins.len() < MAX_REMEMBERED {
-            logins.insert(key, login.clone());
+        if logins.len() >= MAX_REMEMBERED {
+            // It costs little to verify a SHA-256 hash again.
+            if !is_slow(login) {
+                return;
+            }
+            let replaced = logins.iter().find(|(_, known)| !is_slow(known)).map(|(key, _)| *key);
+            let Some(replaced) = replaced else { return };
+            logins.remove(&replaced);
         }
+        logins.insert(key, login.clone());
     }
 
     fn key_of(&self, given: &Given<'_>) -> Option<u128> {
@@ -78,6 +85,11 @@ impl Verified {
     }
 }
 
+/// Returns whether argon2id verified the login.
+fn is_slow(login: &Login) -> bool {
+    matches!(login.credential, Credential::SlowHash(_))
+}
+
 impl std::fmt::Debug for Verified {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Verified")
@@ -88,6 +100,7 @@ impl std::fmt::Debug for Verified {
 mod tests {
     use super::*;
     use crate::access::User;
+    use crate::access::secret::{Digest, SlowHash};
 
     #[test]
     fn only_equal_credentials_are_remembered() {
@@ -108,6 +121,23 @@ mod tests {
         for number in 0..2 * MAX_REMEMBERED {
             verified.insert(&Given::Token(number.to_string().as_bytes()), &login);
         }
+        assert_eq!(verified.logins.read().len(), MAX_REMEMBERED);
+    }
+
+    #[test]
+    fn tokens_take_no_place_of_passwords() {
+        let verified = Verified::new();
+        let user = Arc::new(ActiveUser::new(User::unrestricted()));
+        let token = Login { user, credential: Credential::Digest(Digest::of(b"token")) };
+        let slow = Arc::new(SlowHash::of("password").unwrap());
+        let password = Login { credential: Credential::SlowHash(slow), ..token.clone() };
+        for number in 0..MAX_REMEMBERED {
+            verified.insert(&Given::Token(number.to_string().as_bytes()), &token);
+        }
+        verified.insert(&Given::Token(b"another"), &token);
+        assert!(verified.get(&Given::Token(b"another")).is_none());
+        verified.insert(&Given::Password(b"password"), &password);
+        assert!(verified.get(&Given::Password(b"password")).is_some());
         assert_eq!(verified.logins.read().len(), MAX_REMEMBERED);
     }
 }

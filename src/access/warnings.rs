@@ -2,7 +2,7 @@
 
 use super::category::Category;
 use super::problem::Problems;
-use super::secret::SlowHash;
+use super::secret::{Digest, SlowHash};
 use super::user::User;
 use super::words::safe;
 
@@ -11,10 +11,18 @@ const SCOPED: [Category; 5] = [Category::Hit, Category::Read, Category::Status, 
 /// Categories that users with a scope never have.
 const UNSCOPED: [Category; 3] = [Category::Metrics, Category::Info, Category::Backup];
 
-/// Reports the warnings for these users, each with its line.
-pub fn find(lines: &[(usize, User)], problems: &mut Problems) {
+/// Reports the warnings for these users, each with its line. `password` is the hash of `--requirepass`.
+pub fn find(lines: &[(usize, User)], password: Option<&Digest>, problems: &mut Problems) {
     for (line, user) in lines {
         let name = safe(&user.name);
+        if password.is_some_and(|password| user.digests.contains(password)) {
+            let what = format!("the #hash of {name} is that of --requirepass: as a bearer token, it logs {name} in");
+            problems.warning(*line, what, "give the user another token");
+        }
+        // A word that is a mistake may be the credential, or the scope, that is missing.
+        if problems.has_error(*line) {
+            continue;
+        }
         if user.is_on && user.digests.is_empty() && user.slow_hashes.is_empty() && user.certificates.is_empty() {
             let what = format!("the user {name} cannot log in: it has no hash and no certificate");
             problems.warning(*line, what, "add what `divvy access hash` prints, or cert:NAME");
@@ -25,11 +33,12 @@ pub fn find(lines: &[(usize, User)], problems: &mut Problems) {
             let what = format!("the user {name} has +@{category}, but no rule in its scope");
             problems.warning(*line, what, "add ~* for everything, or ~label:PATTERN");
         }
-        if user.is_scoped()
-            && let Some(category) = UNSCOPED.into_iter().find(|category| user.granted.contains(*category))
-        {
-            let what = format!("+@{category} has no effect for the user {name}, whose scope is not ~*");
-            problems.warning(*line, what, format!("remove +@{category}, or write ~*"));
+        let idle = UNSCOPED.into_iter().filter(|category| user.is_scoped() && user.granted.contains(*category));
+        let idle: Vec<_> = idle.map(|category| format!("@{category}")).collect();
+        if !idle.is_empty() {
+            let verb = if idle.len() == 1 { "has" } else { "have" };
+            let what = format!("+{} {verb} no effect for the user {name}, whose scope is not ~*", idle.join(", +"));
+            problems.warning(*line, what, format!("withdraw with -{}, or write ~*", idle.join(" -")));
         }
     }
     let costs = |user: &User| user.slow_hashes.iter().map(SlowHash::cost).collect::<Vec<_>>();

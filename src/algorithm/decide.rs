@@ -114,7 +114,7 @@ pub(super) fn decide<A: Algorithm>(
     at: Timestamp,
 ) -> (Outcome, Option<A::State>) {
     let Present { mut state, at, pulled_back } = present(limit, stored, at);
-    let before = if ask == Ask::Show { limit.reserved(&state) } else { limit.left(&state, at) };
+    let before = if matches!(ask, Ask::Show) { limit.reserved(&state) } else { limit.left(&state, at) };
     let mut changed = pulled_back;
     if let Ask::Refund { cost } = ask {
         let used = state.clone();

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -54,7 +54,7 @@ impl AuditFile {
         let file = OpenOptions::new().append(true).create(true).mode(MODE).custom_flags(flags).open(&self.path)?;
         let found = file.metadata()?;
         self.open = Some(OpenFile { file, id: id(&found), is_regular: found.is_file() });
-        self.is_torn = false;
+        self.is_torn = found.is_file() && ends_within_line(&self.path, found.len());
         Ok(())
     }
 
@@ -84,6 +84,14 @@ impl AuditFile {
         }
         if is_synced && open.is_regular { open.file.sync_data() } else { Ok(()) }
     }
+}
+
+/// Returns whether the file ends with a part of a line, which a crash or a full disk left. A file that must not be read
+/// is taken for whole.
+fn ends_within_line(path: &Path, length: u64) -> bool {
+    let Some(last) = length.checked_sub(1) else { return false };
+    let mut byte = [0];
+    File::open(path).and_then(|file| file.read_exact_at(&mut byte, last)).is_ok_and(|()| byte != *b"\n")
 }
 
 fn id(found: &Metadata) -> (u64, u64) {
@@ -148,5 +156,11 @@ mod tests {
         file.is_torn = true;
         file.append(b"next\n", false).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "begun\nnext\n");
+        // Another process continues.
+        fs::write(&path, "whole\nbegun").unwrap();
+        let mut file = AuditFile::new(path.clone());
+        file.append(b"next\n", false).unwrap();
+        file.append(b"last\n", false).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "whole\nbegun\nnext\nlast\n");
     }
 }

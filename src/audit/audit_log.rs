@@ -14,17 +14,15 @@ use super::audit_file::AuditFile;
 use super::caller::Caller;
 use super::change::{Change, State};
 use super::entry::{Entry, Status};
+use super::refusal_throttle::RefusalThrottle;
 use super::writer::Writer;
 use crate::clock::Clock;
-use crate::logging::LogThrottle;
 use crate::metrics::Metrics;
 
 /// Maximum time that a change waits for the line about its attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time that the process waits at its end for the last lines.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-/// Lines per second about strangers, who could otherwise fill the disk.
-const STRANGERS_PER_SECOND: u64 = 10;
 
 /// The audit log is required, and cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -40,7 +38,7 @@ pub struct AuditLog {
     clock: Clock,
     metrics: Arc<Metrics>,
     changes: AtomicU64,
-    strangers: LogThrottle,
+    refusals: RefusalThrottle,
 }
 
 impl AuditLog {
@@ -59,8 +57,8 @@ impl AuditLog {
     }
 
     fn new(writer: Option<Writer>, is_required: bool, clock: Clock, metrics: Arc<Metrics>) -> Arc<Self> {
-        let strangers = LogThrottle::at_rate(STRANGERS_PER_SECOND);
-        Arc::new(Self { writer, is_required, clock, metrics, changes: AtomicU64::new(0), strangers })
+        let (changes, refusals) = (AtomicU64::new(0), RefusalThrottle::new());
+        Arc::new(Self { writer, is_required, clock, metrics, changes, refusals })
     }
 
     /// Begins a change. If the log is required, waits until a line about the attempt is on stable storage.
@@ -68,7 +66,7 @@ impl AuditLog {
     /// # Errors
     /// The log is required, and cannot be written. The change must not be made, and its outcome is recorded.
     pub async fn begin(self: &Arc<Self>, caller: Caller, change: Change) -> Result<PendingChange, Unavailable> {
-        let pending = self.pend(caller, change);
+        let mut pending = self.pend(caller, change);
         let Some(writer) = self.required_writer() else { return Ok(pending) };
         let is_written = match writer.push_attempt(pending.attempt()) {
             None => false,
@@ -88,7 +86,7 @@ impl AuditLog {
     /// # Errors
     /// Same as [`AuditLog::begin`].
     pub fn begin_blocking(self: &Arc<Self>, caller: Caller, change: Change) -> Result<PendingChange, Unavailable> {
-        let pending = self.pend(caller, change);
+        let mut pending = self.pend(caller, change);
         let Some(writer) = self.required_writer() else { return Ok(pending) };
         let is_written = writer.push_attempt(pending.attempt()).map(oneshot::Receiver::blocking_recv);
         pending.proceed_if(is_written == Some(Ok(true)))
@@ -96,20 +94,13 @@ impl AuditLog {
 
     /// Records a change that is not refused even if the log is required, such as one that was made already.
     pub fn pend(self: &Arc<Self>, caller: Caller, change: Change) -> PendingChange {
-        let number = self.changes.fetch_add(1, Relaxed) + 1;
-        PendingChange { log: Arc::clone(self), caller, change, number, is_ended: false }
+        PendingChange { log: Arc::clone(self), caller, change, number: None, is_attempted: false, is_ended: false }
     }
 
-    /// Records an attempt that was refused before it began. Those of [strangers](Caller::is_stranger) are recorded a few times
-    /// a second.
+    /// Records an attempt that was refused before it began. Those of one user, and those of all
+    /// [strangers](Caller::is_stranger) together, are recorded a few times a second.
     pub fn refuse(self: &Arc<Self>, caller: Caller, change: Change, error: impl Display) {
-        if !caller.is_stranger() {
-            return self.pend(caller, change).refuse(error);
-        }
-        self.strangers.say(|omitted| {
-            let mut pending = self.pend(caller, change);
-            pending.end(Status::Refused, None, None, Some(error.to_string()), omitted);
-        });
+        self.pend(caller, change).refuse(error);
     }
 
     /// Waits up to a second for the last lines to be written.
@@ -132,24 +123,46 @@ pub struct PendingChange {
     log: Arc<AuditLog>,
     caller: Caller,
     change: Change,
-    number: u64,
+    /// Number of the change, once it has a line.
+    number: Option<u64>,
+    /// Whether the required log was asked for a line about the attempt.
+    is_attempted: bool,
     is_ended: bool,
 }
 
 impl PendingChange {
     /// Records that the change was made.
     pub fn complete(mut self, before: Option<State>, after: Option<State>) {
-        self.end(Status::Done, before, after, None, None);
+        self.end(Status::Done, before, after, None);
     }
 
-    /// Records that nothing was changed, for this reason.
+    /// Records that nothing was changed, for this reason. See [`AuditLog::refuse`] for how often that is recorded. A line
+    /// about the attempt is always followed by one about its outcome.
     pub fn refuse(mut self, error: impl Display) {
-        self.end(Status::Refused, None, None, Some(error.to_string()), None);
+        let throttle = self.log.refusals.of(&self.caller).filter(|_| !self.is_attempted);
+        let Some(throttle) = throttle else {
+            return self.end(Status::Refused, None, None, Some(error.to_string()));
+        };
+        self.is_ended = true;
+        let log = Arc::clone(&self.log);
+        throttle.say(|omitted| {
+            let entry = Entry { error: Some(error.to_string()), omitted, ..self.entry(Status::Refused) };
+            let is_recorded = match &log.writer {
+                None => {
+                    entry.log();
+                    true
+                }
+                Some(writer) => writer.push_refusal(entry.line(log.clock.now())),
+            };
+            if !is_recorded {
+                throttle.omit(1 + omitted.unwrap_or(0));
+            }
+        });
     }
 
     /// Records that the change failed, and may have been made in part.
     pub fn fail(mut self, before: Option<State>, error: impl Display) {
-        self.end(Status::Failed, before, None, Some(error.to_string()), None);
+        self.end(Status::Failed, before, None, Some(error.to_string()));
     }
 
     fn proceed_if(self, is_written: bool) -> Result<Self, Unavailable> {
@@ -160,37 +173,35 @@ impl PendingChange {
         Err(Unavailable)
     }
 
-    fn attempt(&self) -> Vec<u8> {
-        self.entry(Status::Attempted).line(self.log.clock.now())
+    fn attempt(&mut self) -> Vec<u8> {
+        self.is_attempted = true;
+        let now = self.log.clock.now();
+        self.entry(Status::Attempted).line(now)
     }
 
-    fn entry(&self, status: Status) -> Entry<'_> {
-        let Self { caller, change, number, .. } = self;
-        Entry { number: *number, status, caller, change, before: None, after: None, error: None, omitted: None }
+    /// Returns an entry. The first one gives the change its number, so that refused attempts without a line leave no gaps.
+    fn entry(&mut self, status: Status) -> Entry<'_> {
+        let Self { log, caller, change, number, .. } = self;
+        let number = *number.get_or_insert_with(|| log.changes.fetch_add(1, Relaxed) + 1);
+        Entry { number, status, caller, change, before: None, after: None, error: None, omitted: None }
     }
 
-    fn end(
-        &mut self,
-        status: Status,
-        before: Option<State>,
-        after: Option<State>,
-        error: Option<String>,
-        omitted: Option<u64>,
-    ) {
+    fn end(&mut self, status: Status, before: Option<State>, after: Option<State>, error: Option<String>) {
         if std::mem::replace(&mut self.is_ended, true) {
             return;
         }
-        let entry = Entry { before, after, error, omitted, ..self.entry(status) };
-        match &self.log.writer {
+        let log = Arc::clone(&self.log);
+        let entry = Entry { before, after, error, ..self.entry(status) };
+        match &log.writer {
             None => entry.log(),
-            Some(writer) => writer.push_outcome(entry.line(self.log.clock.now())),
+            Some(writer) => writer.push_outcome(entry.line(log.clock.now())),
         }
     }
 }
 
 impl Drop for PendingChange {
     fn drop(&mut self) {
-        self.end(Status::Failed, None, None, Some("the work was aborted before its outcome was known".into()), None);
+        self.end(Status::Failed, None, None, Some("the work was aborted before its outcome was known".into()));
     }
 }
 

@@ -42,6 +42,11 @@ impl Caller {
         self.is_stranger
     }
 
+    /// Returns whether this is a client, and not a file or a signal.
+    pub fn is_client(&self) -> bool {
+        self.address.is_some() || self.user.is_some()
+    }
+
     /// Returns the user's name, or `-`.
     pub fn user(&self) -> &str {
         self.user.as_deref().unwrap_or(NONE)

@@ -11,6 +11,7 @@ mod audit_log;
 mod caller;
 mod change;
 mod entry;
+mod refusal_throttle;
 mod writer;
 
 pub use self::audit_log::{AuditLog, PendingChange, Unavailable};

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::audit_file::AuditFile;
 use crate::logging::{Escaped, LogThrottle};
@@ -12,11 +12,16 @@ use crate::metrics::Metrics;
 
 /// Maximum number of lines that wait. Lines have at most a few kilobytes.
 const MAX_QUEUED: usize = 1_024;
+/// Places in the queue, in addition to those, for lines about refused attempts. They have no others, so that they never
+/// take the place of a line about a change.
+const MAX_REFUSALS_QUEUED: usize = 128;
 
 /// Work for the thread.
 enum Job {
     /// Append a line about an outcome.
     Outcome(Vec<u8>),
+    /// Append a line about a refused attempt.
+    Refusal(Vec<u8>, #[expect(dead_code, reason = "it is held while the line waits")] OwnedSemaphorePermit),
     /// Put a line about an attempt on stable storage, and report whether it is there.
     Attempt(Vec<u8>, oneshot::Sender<bool>),
     /// Report that all earlier jobs are done.
@@ -27,6 +32,7 @@ enum Job {
 #[derive(Debug)]
 pub struct Writer {
     queue: mpsc::Sender<Job>,
+    refusals: Arc<Semaphore>,
     metrics: Arc<Metrics>,
 }
 
@@ -36,7 +42,7 @@ impl Writer {
     /// # Errors
     /// The system refuses a thread.
     pub fn start(mut file: AuditFile, metrics: Arc<Metrics>) -> io::Result<Self> {
-        let (queue, jobs) = mpsc::channel(MAX_QUEUED);
+        let (queue, jobs) = mpsc::channel(MAX_QUEUED + MAX_REFUSALS_QUEUED);
         let mut health = FileHealth { metrics: Arc::clone(&metrics), is_failing: false };
         let run = move || {
             let opened = file.open();
@@ -44,7 +50,7 @@ impl Writer {
             write_lines(jobs, &mut file, &mut health);
         };
         thread::Builder::new().name("divvy-audit".into()).spawn(run)?;
-        Ok(Self { queue, metrics })
+        Ok(Self { queue, refusals: Arc::new(Semaphore::new(MAX_REFUSALS_QUEUED)), metrics })
     }
 
     /// Queues a line about an outcome. If the queue is full, the line is lost.
@@ -56,6 +62,12 @@ impl Writer {
             self.metrics.audit.set_failing(true);
             lose(&line, &self.metrics);
         }
+    }
+
+    /// Queues a line about a refused attempt. Returns whether there was a place for it.
+    pub fn push_refusal(&self, line: Vec<u8>) -> bool {
+        let Ok(place) = Arc::clone(&self.refusals).try_acquire_owned() else { return false };
+        self.queue.try_send(Job::Refusal(line, place)).is_ok()
     }
 
     /// Queues a line about an attempt. The receiver gets whether it is on stable storage. Returns `None` if the queue is full.
@@ -83,7 +95,7 @@ fn write_lines(mut jobs: mpsc::Receiver<Job>, file: &mut AuditFile, health: &mut
     while let Some(job) = jobs.blocking_recv() {
         // Whoever waited for the result may have left.
         match job {
-            Job::Outcome(line) => {
+            Job::Outcome(line) | Job::Refusal(line, _) => {
                 let written = file.append(&line, false);
                 health.note(file, &written);
                 if written.is_err() {
@@ -133,5 +145,25 @@ impl FileHealth {
                 CHANGED.say(|more| tracing::error!(%file, %error, more, "cannot write the audit log"));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn refusals_take_no_place_of_other_lines() {
+        let (queue, mut jobs) = mpsc::channel(MAX_QUEUED + MAX_REFUSALS_QUEUED);
+        let (refusals, metrics) = (Arc::new(Semaphore::new(MAX_REFUSALS_QUEUED)), Metrics::new());
+        let writer = Writer { queue, refusals, metrics: Arc::clone(&metrics) };
+        let queued = (0..2_000).filter(|_| writer.push_refusal(b"{}\n".to_vec())).count();
+        assert_eq!(queued, MAX_REFUSALS_QUEUED);
+        for _ in 0..MAX_QUEUED {
+            assert!(writer.push_attempt(b"{}\n".to_vec()).is_some());
+        }
+        assert!(writer.push_attempt(b"{}\n".to_vec()).is_none(), "the queue is bounded");
+        drop(jobs.recv().await);
+        assert!(writer.push_refusal(b"{}\n".to_vec()), "its place is free again");
     }
 }

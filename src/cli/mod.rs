@@ -26,6 +26,7 @@ mod output_file;
 mod pairs;
 mod printable;
 mod progress;
+mod public_file;
 mod resp;
 mod restore;
 mod rules_file;
@@ -35,6 +36,7 @@ mod shell;
 mod stats;
 mod test;
 mod token;
+mod top;
 mod units;
 mod users;
 mod verbs;
@@ -97,6 +99,7 @@ enum Command {
     Stats(stats::StatsArgs),
     /// List or forget the counters of a rule on a running server
     Counters(counters::CountersArgs),
+    Top(top::TopArgs),
     Actor(actor::ActorArgs),
     /// Set, get, delete or list limits of single actors on a running server
     Limit(limit::LimitArgs),
@@ -160,6 +163,7 @@ impl Cli {
             Command::Convert(args) => convert::run(args),
             Command::Stats(args) => stats::run(args),
             Command::Counters(args) => counters::run(args),
+            Command::Top(args) => top::run(args),
             Command::Actor(args) => actor::run(&args),
             Command::Limit(args) => limit::run(args),
             Command::Backup(args) => backup::run(args),

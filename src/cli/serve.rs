@@ -24,6 +24,7 @@ mod seal;
 mod store;
 mod tls;
 mod token_key_file;
+mod top;
 mod watch;
 mod watched_access;
 
@@ -52,6 +53,7 @@ use self::reservations::ReservationArgs;
 use self::rules::RulesFile;
 use self::store::{StoreArgs, StoreChoice};
 use self::tls::TlsArgs;
+use self::top::TopArgs;
 use crate::cli::units;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
@@ -75,6 +77,8 @@ pub struct ServeArgs {
     actor_limits: ActorLimitArgs,
     #[command(flatten)]
     reservations: ReservationArgs,
+    #[command(flatten)]
+    top: TopArgs,
     #[command(flatten)]
     listen: ListenArgs,
     /// Threads that serve connections. The other processors do RocksDB's background work
@@ -198,7 +202,8 @@ async fn serve(
     let in_force = |(file, rules): (RulesFile, RuleSet)| (file.put_in_force(rules, &metrics, clock.now()), file);
     let (policy, file) = rules.map(in_force).unzip();
     let limiter = Limiter::new(policy, store, clock, metrics).with_max_actor_limits(args.actor_limits.max());
-    let limiter = Arc::new(limiter.with_max_reservation_ttl(args.reservations.max_ttl()));
+    let limiter = limiter.with_max_reservation_ttl(args.reservations.max_ttl());
+    let limiter = Arc::new(limiter.with_top_memory(args.top.memory()));
     actor_limits::start(&limiter, draining.clone()).await?;
     seal::start(&limiter, draining.clone()).await;
     args.reload.start(file, watched_access, &limiter, &audit, hangups, draining.clone())?;

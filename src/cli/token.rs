@@ -9,6 +9,7 @@ use anyhow::{Context, ensure};
 
 use super::access_problems;
 use super::pairs::Pair;
+use super::public_file;
 use super::units::{self, Time};
 use crate::access::{MAX_TOKEN_TTL, TokenGrant, TokenKeys};
 use crate::clock::Clock;
@@ -76,6 +77,9 @@ fn make(args: &TokenArgs) -> anyhow::Result<Option<String>> {
             return Ok(None);
         }
     };
+    if let Some(warning) = public_file::warning(path) {
+        writeln!(io::stderr(), "warning: {warning}")?;
+    }
     let token =
         TokenGrant::new(actor, args.rules.clone(), Clock::system().now(), ttl.0).and_then(|grant| keys.seal(&grant));
     Ok(Some(token.context("cannot make such a token")?))

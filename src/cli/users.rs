@@ -1,6 +1,6 @@
 //! `divvy access`: checks an access file, and hashes passwords for it.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ enum Action {
     Check(CheckArgs),
     /// Read a password without showing it, and print its hash for an access file
     ///
-    /// Reads the first line of standard input if that is not a terminal.
+    /// Reads standard input, which must be one line, if that is not a terminal.
     Hash(HashArgs),
 }
 
@@ -51,7 +51,7 @@ pub fn run(args: &AccessArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn check(CheckArgs { file }: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let AccessFile { users, warnings } = match access::load(file, false) {
+    let AccessFile { users, warnings } = match access::load(file, None) {
         Ok(loaded) => loaded,
         Err(report) => {
             access_problems::print(&report.errors, "error")?;
@@ -92,6 +92,11 @@ fn read_password() -> anyhow::Result<String> {
     let mut line = String::new();
     let mut input = io::Read::take(io::stdin().lock(), MAX_PASSWORD_BYTES as u64 + 3);
     input.read_line(&mut line).context("cannot read the password from standard input")?;
+    if line.ends_with('\n') {
+        input.set_limit(1);
+        let rest = input.read(&mut [0]).context("cannot read the password from standard input")?;
+        ensure!(rest == 0, "standard input has a second line, but a password is one line");
+    }
     let line = line.strip_suffix('\n').unwrap_or(&line);
     Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
 }

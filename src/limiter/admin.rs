@@ -7,3 +7,4 @@ pub mod limits;
 mod rule_name;
 pub mod rules;
 pub mod status;
+pub mod top;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
+use super::heavy_hitters::Top;
 use super::plan::Plan;
 use super::report::Applied;
 use crate::metrics::Metrics;
@@ -19,14 +20,15 @@ pub const MAX_PART: usize = 4 * 1024 * 1024;
 pub(super) struct Applying<'a> {
     store: &'a Backend,
     metrics: &'a Arc<Metrics>,
+    top: Option<&'a Arc<Top>>,
     plan: Plan,
     /// The part that the store is applying; `None` if it applies the whole batch at once.
     part: Option<Box<Batch>>,
 }
 
 impl<'a> Applying<'a> {
-    pub fn new(store: &'a Backend, metrics: &'a Arc<Metrics>, plan: Plan) -> Self {
-        Self { store, metrics, plan, part: None }
+    pub fn new(store: &'a Backend, metrics: &'a Arc<Metrics>, top: Option<&'a Arc<Top>>, plan: Plan) -> Self {
+        Self { store, metrics, top, plan, part: None }
     }
 
     /// Waits for the store. The caller counts the outcomes.
@@ -67,11 +69,11 @@ impl Drop for Applying<'_> {
         let unfinished = self.part.as_deref_mut().unwrap_or(&mut self.plan.batch);
         let Some(task) = unfinished.unattended.take() else {
             self.adopt_part();
-            count(mem::take(&mut self.plan), self.metrics);
+            count(mem::take(&mut self.plan), self.metrics, self.top);
             return;
         };
         let is_part = self.part.is_some();
-        let (mut plan, metrics) = (mem::take(&mut self.plan), Arc::clone(self.metrics));
+        let (mut plan, metrics, top) = (mem::take(&mut self.plan), Arc::clone(self.metrics), self.top.cloned());
         // There is no runtime if the process is ending.
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(async move {
@@ -81,15 +83,19 @@ impl Drop for Applying<'_> {
             } else {
                 plan.batch = batch;
             }
-            count(plan, &metrics);
+            count(plan, &metrics, top.as_ref());
         });
     }
 }
 
 /// Counts the outcomes of a plan whose caller has left. Entries without an outcome never reached the store.
-fn count(plan: Plan, metrics: &Metrics) {
-    let failed = applied(plan).report().count(metrics);
+fn count(plan: Plan, metrics: &Metrics, top: Option<&Arc<Top>>) {
+    let applied = applied(plan);
+    let failed = applied.report().count(metrics);
     metrics.batches.store_errors.inc_by(failed);
+    if let Some(top) = top {
+        applied.report().count_top(top);
+    }
 }
 
 /// Takes the outcomes out of the plan's batch.

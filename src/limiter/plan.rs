@@ -7,6 +7,7 @@ mod bounds;
 mod builder;
 mod contents;
 mod entries;
+mod fixed_actors;
 mod group;
 mod idempotency;
 mod idempotency_key;

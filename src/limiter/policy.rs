@@ -1,6 +1,7 @@
 //! The policy: rules that are ready to serve. Each has its bucket, its limits of single actors, and its metrics.
 
 mod actor_limits;
+mod tops;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use siphasher::sip128::SipHasher13;
 use self::actor_limits::LabelLimits;
 pub use self::actor_limits::LimitFilter;
 pub(super) use self::actor_limits::{ActorLimits, Cursor};
+use self::tops::Tops;
 use crate::algorithm::{CountBasis, Limit};
 use crate::clock::Timestamp;
 use crate::metrics::{Metrics, RuleHits};
@@ -35,6 +37,7 @@ pub struct Policy {
     pub(super) most_counters: usize,
     /// Metrics of each rule.
     pub(super) hits: Vec<RuleHits>,
+    pub(super) tops: Tops,
 }
 
 /// The naming of counters.
@@ -103,7 +106,8 @@ impl Bucket {
     }
 
     /// Appends the key of the bucket that `operation` takes from. Returns the actor's limit: see [`Bucket::limit_of`].
-    #[inline]
+    // Inlined, because it runs for each rule of each hit.
+    #[inline(always)]
     pub fn write_key(&self, operation: &Operation, now: Timestamp, out: &mut Vec<u8>) -> Option<Limit> {
         out.extend_from_slice(self.prefix.as_bytes());
         let start = out.len();
@@ -112,7 +116,7 @@ impl Bucket {
     }
 
     /// Returns the actor's limit at `now`. `None` if it may take nothing.
-    // Inlined, because it runs for each rule of each hit.
+    // Inlined for the same reason.
     #[inline(always)]
     pub fn limit_of(&self, actor: &[u8], now: Timestamp) -> Option<Limit> {
         match self.own_quota(actor, now) {
@@ -170,7 +174,8 @@ impl Policy {
         let fingerprints: Vec<_> = rules.rules().iter().map(fingerprint).collect();
         let by_fingerprint = fingerprints.iter().enumerate().rev().map(|(index, print)| (*print, index)).collect();
         let most_counters = most_counters(rules.rules());
-        Self { rules, buckets, by_prefix, fingerprints, by_fingerprint, most_counters, hits }
+        let tops = Tops::default();
+        Self { rules, buckets, by_prefix, fingerprints, by_fingerprint, most_counters, hits, tops }
     }
 
     /// Puts the limits of single actors in force, including later changes.
@@ -180,6 +185,16 @@ impl Policy {
                 bucket.of_actors = Some(limits.of_label(label));
             }
         }
+    }
+
+    /// Makes the actors of each rule count. The rules that were in force `before` keep their counts.
+    pub(super) fn set_tops(&mut self, before: Option<&Self>) {
+        self.tops = Tops::new(&self.rules, before.map(|before| (&before.rules, &before.tops)));
+    }
+
+    /// Makes no actor count.
+    pub(super) fn forget_tops(&mut self) {
+        self.tops = Tops::default();
     }
 
     /// Returns the labels of the rules with a counter, as limits of actors use them.

@@ -4,6 +4,7 @@ mod answers;
 mod metrics;
 mod reservations;
 mod standing;
+mod top;
 
 pub use self::answers::{Applied, Report};
 pub use self::reservations::{Reserved, Settled, lasting_seconds};

@@ -11,6 +11,7 @@ mod once;
 mod reservations;
 mod scopes;
 mod stacks;
+mod top;
 
 const RULES: &str = "
 [api=upload user=*]

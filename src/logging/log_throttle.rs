@@ -49,6 +49,11 @@ impl LogThrottle {
         }
     }
 
+    /// Counts messages as omitted, because a message that had its turn was not logged after all.
+    pub fn omit(&self, messages: u64) {
+        self.left_out.fetch_add(messages, Relaxed);
+    }
+
     /// Returns whether a message may be logged in `second`. If so, returns the number of messages omitted before it.
     fn take_turn(&self, second: u64) -> Option<u64> {
         let taken = self.turn.fetch_update(Relaxed, Relaxed, |turn| {
@@ -76,6 +81,14 @@ mod tests {
         let logged = |second| (0..100).filter_map(|_| kind.take_turn(second)).collect::<Vec<_>>();
         assert_eq!(logged(7), [0; MESSAGES_PER_SECOND as usize]);
         assert_eq!(logged(8), [100 - MESSAGES_PER_SECOND, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn message_that_was_not_logged_after_all_is_reported_by_the_next_one() {
+        let kind = LogThrottle::new();
+        kind.take_turn(1);
+        kind.omit(3);
+        assert_eq!(kind.take_turn(1), Some(3));
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub enum RequestKind {
     Rules,
     /// Lists counters, or forgets listed ones.
     Counters,
+    /// Ranks the actors of a rule.
+    Top,
     /// Shows the counters of one actor.
     Status,
     /// Reads or changes limits of single actors.
@@ -49,7 +51,7 @@ pub enum RequestKind {
 
 impl RequestKind {
     /// All kinds. Counters are looked up by position, so the order is the order of declaration.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Hit,
         Self::Peek,
         Self::Charge,
@@ -62,6 +64,7 @@ impl RequestKind {
         Self::Explain,
         Self::Rules,
         Self::Counters,
+        Self::Top,
         Self::Status,
         Self::Limits,
         Self::Bucket,
@@ -84,6 +87,7 @@ impl RequestKind {
             Self::Explain => "explain",
             Self::Rules => "rules",
             Self::Counters => "counters",
+            Self::Top => "top",
             Self::Status => "status",
             Self::Limits => "limits",
             Self::Bucket => "bucket",

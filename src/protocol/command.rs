@@ -21,8 +21,12 @@ mod reservations;
 mod status;
 mod suggestion;
 pub mod table;
+mod top;
 
-pub use ask::{AclAsk, BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk, START, StatusAsk};
+pub use ask::{
+    AclAsk, BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk, START, StatusAsk, TopAsk, TopOrder,
+    TopWindow,
+};
 pub use error::CommandError;
 pub use kinds::{ClientFilter, Command, Credentials, Hello, LibraryInfo, ReplyMode};
 pub use lookup::CommandMatch;

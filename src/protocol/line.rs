@@ -110,6 +110,9 @@ pub enum RequestError {
     /// `AUTH` has another password than the server's.
     #[error("The password is wrong.")]
     WrongPassword,
+    /// The password was not verified.
+    #[error("Too many logins from this address are being verified: try again.")]
+    TooManyLogins,
 }
 
 impl RequestError {
@@ -117,7 +120,7 @@ impl RequestError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::UnknownCommand(_) => ErrorCode::UnknownCommand,
-            Self::Unauthenticated | Self::WrongPassword => ErrorCode::Unauthenticated,
+            Self::Unauthenticated | Self::WrongPassword | Self::TooManyLogins => ErrorCode::Unauthenticated,
             Self::Syntax(_) | Self::NotUtf8 | Self::TooManyPairs { .. } | Self::Forbidden { .. } => ErrorCode::Unknown,
         }
     }

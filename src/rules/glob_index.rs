@@ -72,7 +72,9 @@ impl GlobIndex {
             if let Some(number) = under.bare {
                 found(number);
             }
-            matching(&under.others, value).for_each(&mut found);
+            for number in matching(&under.others, value) {
+                found(number);
+            }
         }
         let Some(automaton) = &self.pieces else { return };
         pieces.clear();
@@ -80,7 +82,9 @@ impl GlobIndex {
         pieces.sort_unstable();
         pieces.dedup();
         for filed in pieces.iter().filter_map(|piece| self.globs.get(*piece)) {
-            matching(filed, value).for_each(&mut found);
+            for number in matching(filed, value) {
+                found(number);
+            }
         }
     }
 }

@@ -14,6 +14,8 @@ pub struct Scope(Option<Arc<Terms>>);
 #[derive(Debug)]
 struct Terms {
     labels: Vec<Pattern>,
+    /// Whether rules without a label, and the label `default`, are in scope, too.
+    covers_unlabeled: bool,
     /// The fields of the only actor in scope, and their values. Empty if every actor is in scope.
     actor: Vec<(Key, Box<str>)>,
     /// The scope under the rules that were last asked for.
@@ -41,16 +43,20 @@ impl Scope {
     pub const EVERYTHING: Self = Self(None);
 
     /// Creates the scope of the rules whose labels match one of these patterns. Rules without a label, and the label
-    /// `default`, need the pattern `*`. With the fields and values of an `actor`, only this actor is in scope, and only
+    /// `default`, need exactly the pattern `*`. With the fields and values of an `actor`, only this actor is in scope, and only
     /// rules whose `actorField`s are exactly these fields.
     pub fn new<'a>(
         labels: impl IntoIterator<Item = &'a str>,
         actor: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Self {
-        let labels = labels.into_iter().map(Pattern::parse).collect();
+        let (mut patterns, mut covers_unlabeled) = (Vec::new(), false);
+        for label in labels {
+            covers_unlabeled |= label == "*";
+            patterns.push(Pattern::parse(label));
+        }
         let actor: Operation = actor.into_iter().collect();
         let actor = actor.iter().map(|(field, value)| (Key::new(field), value.into())).collect();
-        Self(Some(Arc::new(Terms { labels, actor, latest: ArcSwapOption::empty() })))
+        Self(Some(Arc::new(Terms { labels: patterns, covers_unlabeled, actor, latest: ArcSwapOption::empty() })))
     }
 
     /// Returns the scope that covers nothing.
@@ -105,7 +111,10 @@ impl Terms {
 
     fn covers_label(&self, label: Option<&str>) -> bool {
         let label = label.filter(|label| *label != DEFAULT_RULE);
-        self.labels.iter().any(|pattern| *pattern == Pattern::Any || label.is_some_and(|label| pattern.matches(label)))
+        match label {
+            None => self.covers_unlabeled,
+            Some(label) => self.labels.iter().any(|pattern| pattern.matches(label)),
+        }
     }
 
     fn own_actor(&self, rule: &Rule) -> Option<String> {

@@ -25,6 +25,7 @@ use super::resp::RespFront;
 use super::*;
 use crate::clock::Clock;
 use crate::config::{self, Format};
+use crate::limiter::top::{Order, RuleName, TopOf, Window};
 use crate::limiter::{CounterNames, Intent, PlanBuilder, Policy, Scope};
 use crate::metrics::Metrics;
 use crate::protocol::resp::Limits as RespLimits;
@@ -168,7 +169,18 @@ async fn drop_at_every_await(durability: Durability) {
     served.drop_connections(grpc, HTTP_2, "gRPC").await;
 
     drop_changes(&served, &slots, dir.path()).await;
+    assert_ranked(&served.limiter);
     served.limiter.store().close().await.unwrap();
+}
+
+/// Checks that the hits of dropped connections count for their actors, as they do in the metrics.
+fn assert_ranked(limiter: &Limiter) {
+    let of = TopOf { rule: RuleName::Name("users"), order: Order::Taken, window: Window::Hour, count: 10 };
+    let ranking = limiter.top(of, &Scope::EVERYTHING).unwrap().ranking;
+    let hits: u64 = limiter.metrics().hits.counted().iter().map(|count| count.hits).sum();
+    let error: u64 = ranking.actors.iter().map(|actor| actor.error).sum();
+    assert!(ranking.total.abs_diff(hits) <= error, "{hits} hits: {ranking:?}");
+    assert_eq!(ranking.actors.len(), 2);
 }
 
 /// Drops connections that change a limit. The audit log must have each change, once.

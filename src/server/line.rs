@@ -18,7 +18,7 @@ use super::net::request_memory::RequestMemory;
 use super::net::session::{Cut, NextStep, Output, Session};
 use super::net::stream::{AnswerToOthers, Stream};
 use super::wrong_port::Protocol;
-use crate::access::{Category, Forbidden, Given};
+use crate::access::{Category, Forbidden, Given, LoginError};
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, PlanBuilder, Report};
 use crate::metrics::{Bound, Errors, FrontRequests, RequestKind, RequestTally};
@@ -170,7 +170,6 @@ impl Session for LineSession {
     }
 
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Output<'_>) -> NextStep {
-        let output = &mut *output.bytes;
         let mut work: Box<Work> = pool::take();
         let Work { builder, operation, replies } = &mut *work;
         self.limiter.begin(builder, self.gate.identity().scope());
@@ -218,12 +217,21 @@ impl Session for LineSession {
                                 None => self.refuse(error),
                                 // The lines before it are answered first, because a login may take long.
                                 Some(_) if !replies.is_empty() => break (NextStep::Continue, None),
-                                Some(password) if self.gate.open(&Given::Password(password)).await => Reply::Welcome,
-                                Some(_) => Reply::Error(RequestError::WrongPassword),
+                                Some(password) => {
+                                    match self.gate.open(&Given::Password(password), output.client_left()).await {
+                                        Ok(()) => Reply::Welcome,
+                                        Err(LoginError::Wrong) => Reply::Error(RequestError::WrongPassword),
+                                        Err(LoginError::QueueFull) => Reply::Error(RequestError::TooManyLogins),
+                                        Err(LoginError::ClientLeft) => break (NextStep::Close, None),
+                                    }
+                                }
                             }
                         }
                     };
-                    let is_login = matches!(reply, Reply::Welcome | Reply::Error(RequestError::WrongPassword));
+                    let is_login = matches!(
+                        reply,
+                        Reply::Welcome | Reply::Error(RequestError::WrongPassword | RequestError::TooManyLogins)
+                    );
                     match &reply {
                         Reply::Verdict => self.tally.count(RequestKind::Hit),
                         Reply::Welcome => {
@@ -237,19 +245,20 @@ impl Session for LineSession {
                     input.advance(consumed);
                     if is_login {
                         // The next lines have their own batch, and its time.
-                        break (NextStep::Continue, None);
+                        let next = if self.gate.is_exhausted() { NextStep::Close } else { NextStep::Continue };
+                        break (next, None);
                     }
                 }
             }
         };
         let applied = self.limiter.apply(builder.build()).await;
-        work.write_replies(applied.report(), &self.limiter.metrics().errors, output);
+        work.write_replies(applied.report(), &self.limiter.metrics().errors, output.bytes);
         work.builder.reuse(applied);
         pool::give(work);
         self.request_memory.give_back();
         if let Some(error) = too_long {
             self.tally.count(RequestKind::Invalid);
-            write_counted_error(output, &self.limiter.metrics().errors, ErrorCode::Unknown, error);
+            write_counted_error(output.bytes, &self.limiter.metrics().errors, ErrorCode::Unknown, error);
         }
         self.counts.take(&mut self.tally);
         next

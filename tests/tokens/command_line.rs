@@ -1,13 +1,15 @@
 //! `divvy token`, and the flags of `divvy serve` for tokens.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
 
 use divvy::access::{MAX_TOKEN_BYTES, TokenKeys};
 
 use super::Guarded;
-use crate::support::divvy;
+use crate::support::log::Log;
+use crate::support::{Server, divvy};
 
 fn token(arguments: &[&str]) -> Output {
     divvy().arg("token").args(arguments).output().unwrap()
@@ -39,6 +41,28 @@ fn printed_token_reads_the_status() {
     assert_eq!(guarded.status("user=ann&tenant=a%3Db", text(&made.stdout).trim_end()).0, 200);
     let made = divvy().args(["token", "--actor", "user=ann", "--ttl", "1h"]).env("DIVVY_TOKEN_KEY_FILE", file).output();
     assert_eq!(guarded.status("user=ann", text(&made.unwrap().stdout).trim_end()).0, 200);
+}
+
+#[test]
+fn key_file_that_everyone_can_read_is_warned_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("keys");
+    fs::write(&path, TokenKeys::generate().unwrap()).unwrap();
+    let file = path.to_str().unwrap();
+    let warning = format!("{file}: every user of this machine can read it; run `chmod o-r {file}`");
+    for (mode, is_warned_of) in [(0o640, false), (0o644, true)] {
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        let made = token(&["--actor", "user=ann", "--ttl", "1h", "--token-key-file", file]);
+        assert!(made.status.success() && text(&made.stdout).starts_with("v4.local."), "{made:?}");
+        assert_eq!(text(&made.stderr) == format!("warning: {warning}\n"), is_warned_of, "{made:?}");
+
+        let mut command = divvy();
+        let log = Log::of(&mut command);
+        command.env("DIVVY_REQUIREPASS", "x").env("RUST_LOG", "info");
+        let server = Server::start_as(&mut command, &["--store", "memory", "--token-key-file", file]);
+        assert!(server.terminate().success());
+        assert_eq!(log.count(&warning), usize::from(is_warned_of));
+    }
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::thread;
 
 use divvy::access::TokenKeys;
 
-use super::{Guarded, grant};
-use crate::support::http::{HttpClient, get};
+use super::{Guarded, PASSWORD, grant};
+use crate::support::http::HttpClient;
 use crate::support::redis::until;
 
 const IN_FORCE: &str = "the new keys are in force";
@@ -23,7 +23,7 @@ fn reload(guarded: &Guarded, text: &str, outcome: &str, count: usize) {
 
 #[test]
 fn keys_are_replaced_without_an_interruption() {
-    let guarded = Guarded::start(&["--open", "metrics"]);
+    let guarded = Guarded::start(&[]);
     let (old, new) = (std::fs::read_to_string(guarded.key_file()).unwrap(), new_key());
     let of_old = guarded.token(&[("user", "ann")]);
     let of_new = TokenKeys::parse(&new, "new").unwrap().seal(&grant(&[("user", "ann")], &[])).unwrap();
@@ -43,7 +43,8 @@ fn keys_are_replaced_without_an_interruption() {
     for secret in [&old, &new].map(|lines| lines.lines().last().unwrap()) {
         assert!(secret.starts_with("k4.local.") && guarded.log.count(secret) == 0, "no key is logged");
     }
-    assert!(get(guarded.server.http, "/metrics").body.contains("\ndivvy_access_reloads_failed_total 1\n"));
+    let metrics = guarded.request("GET", "/metrics", PASSWORD).body;
+    assert!(metrics.contains("\ndivvy_access_reloads_failed_total 1\n"));
     reload(&guarded, &new, "keys: reloaded, unchanged", 1);
     assert_eq!(statuses(), [401, 200]);
     // The audit log, which is a part of the log here.

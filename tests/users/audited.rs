@@ -75,6 +75,35 @@ fn changes_and_refused_attempts_name_the_user() {
 }
 
 #[test]
+fn flood_of_refused_attempts_is_counted_and_displaces_no_change() {
+    const ATTEMPTS: usize = 5_000;
+    const CHANGES: usize = 20;
+    let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
+    let log = dir.path().join("audit.log");
+    let args = ["--audit-log", log.to_str().unwrap(), "--audit", "required", "--reload-interval", "0"];
+    let guarded = Guarded::with_rules(rules.path(), &file(), &args);
+    let (mut app, mut op) = (guarded.resp("app"), guarded.resp("op"));
+    let reset = "DIVVY.RESET api=a user=ann";
+    app.send(format!("{reset}\r\n").repeat(ATTEMPTS).as_bytes());
+    for number in 1..=CHANGES {
+        assert_eq!(op.command(&format!("DIVVY.LIMIT SET a-user ann {number}")), "OK");
+    }
+    for _ in 0..ATTEMPTS {
+        assert!(app.read_reply().starts_with("-NOPERM"));
+    }
+    // A later line has the number of those that were left out.
+    until(|| {
+        assert!(app.command(reset).starts_with("-NOPERM"));
+        read(&log).iter().any(|line| line.get("omitted").is_some())
+    });
+    let of = |user: &str| read(&log).iter().filter(|line| line["user"] == user).count();
+    until(|| of("op") == 2 * CHANGES);
+    assert!((1..ATTEMPTS / 4).contains(&of("app")), "{}", of("app"));
+    let metrics = guarded.http("GET", "/metrics", Some("op")).body;
+    assert!(metrics.contains("divvy_audit_lines_lost_total 0\n"), "{metrics}");
+}
+
+#[test]
 fn reload_of_the_access_file_names_the_users_that_changed() {
     let change = |guarded: &Guarded| {
         let changed = line("op", "+@all ~*") + &line("a", "+@hit ~label:a-*") + &line("new", "+@hit ~*");

@@ -83,7 +83,10 @@ fn commands_have_the_documented_categories() {
             "divvy.hit,divvy.peek,divvy.charge,divvy.refund,divvy.reserve,divvy.commit,divvy.release,divvy.renew,rl.reduce,\
              rl.preduce,rl.sessionize,rl.psessionize,cl.throttle",
         ),
-        (Category::Read, "divvy.explain,divvy.rules,divvy.counters,divvy.limit get,divvy.limit list,rl.get,rl.pget"),
+        (
+            Category::Read,
+            "divvy.explain,divvy.rules,divvy.counters,divvy.top,divvy.limit get,divvy.limit list,rl.get,rl.pget",
+        ),
         (Category::Status, "divvy.status"),
         (Category::Limits, "divvy.limit set,divvy.limit del"),
         (Category::Forget, "divvy.reset,divvy.forget"),
@@ -109,7 +112,7 @@ pub fn category_of_route(method: &str, path: &str) -> Option<Category> {
     match (path, method) {
         ("/healthz" | "/readyz" | "/openapi.json", _) => None,
         ("/metrics", _) => Some(Category::Metrics),
-        ("/v1/explain" | "/v1/rules", _) | ("/v1/counters" | "/v1/limits", "get") => Some(Category::Read),
+        ("/v1/explain" | "/v1/rules" | "/v1/top", _) | ("/v1/counters" | "/v1/limits", "get") => Some(Category::Read),
         ("/v1/status", _) => Some(Category::Status),
         ("/v1/counters", "delete") => Some(Category::Forget),
         ("/v1/limits", "put" | "delete") => Some(Category::Limits),

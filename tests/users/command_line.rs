@@ -20,9 +20,9 @@ fn output(command: &mut Command, input: &str) -> (bool, String, String) {
 #[test]
 fn hash_of_a_password_is_a_word_of_the_file() {
     for options in [&[][..], &["--sha256"]] {
-        let (is_done, word, errors) = output(divvy().args(["access", "hash"]).args(options), "correct horse\nrest\n");
+        let (is_done, word, errors) = output(divvy().args(["access", "hash"]).args(options), "correct horse\n");
         assert!(is_done, "{errors}");
-        let file = parse(&format!("user a on {word}"), "f", false).unwrap();
+        let file = parse(&format!("user a on {word}"), "f", None).unwrap();
         match options {
             [] => assert_eq!(file.users[0].slow_hashes, [SlowHash::parse(word.trim_end()).unwrap()]),
             _ => assert_eq!(word, "#4104d36f8da2c254349f85836793ebe029e0c957063a34c91c2e9203187b5631\n"),
@@ -31,6 +31,10 @@ fn hash_of_a_password_is_a_word_of_the_file() {
     for input in ["", " x\n", "a\tb\n", &"x".repeat(600)] {
         let (is_done, word, errors) = output(divvy().args(["access", "hash"]), input);
         assert!(!is_done && word.is_empty() && errors.contains("not a valid password"), "{input:?}: {errors}");
+    }
+    for input in ["correct horse\nrest\n", "correct horse\n\n", "correct horse\r\nx"] {
+        let (is_done, word, errors) = output(divvy().args(["access", "hash", "--sha256"]), input);
+        assert!(!is_done && word.is_empty() && errors.contains("has a second line"), "{input:?}: {errors}");
     }
 }
 

@@ -40,6 +40,11 @@ fn resp_clients_log_in_with_user_and_password() {
     assert_eq!(client.command("ACL WHOAMI"), "ann", "a wrong password changes nothing");
     assert_eq!(client.command("RESET"), "RESET");
     assert_eq!(client.command("ACL WHOAMI"), "-NOAUTH Authentication required.");
+    let users = |list: &str| {
+        let user = |line: &str| line.split(' ').find_map(|word| word.strip_prefix("user=")).unwrap().to_owned();
+        list.lines().map(user).collect::<Vec<_>>()
+    };
+    assert_eq!(users(&guarded.resp("ann").command("CLIENT LIST")), ["(none)", "ann"]);
 
     // A login within a transaction takes effect there.
     let mut client = guarded.resp("app");

@@ -1,6 +1,9 @@
+use std::future::{pending, ready};
+
 use futures_util::FutureExt;
 
 use super::super::category::Category;
+use super::super::check_queue::MAX_CHECKS;
 use super::super::file::parse;
 use super::super::secret::{Digest, SlowHash};
 use super::*;
@@ -8,7 +11,7 @@ use crate::access::tokens::TokenGrant;
 use crate::metrics::Metrics;
 
 fn users(text: &str) -> Users {
-    Users::new(parse(text, "users.acl", false).unwrap().users).unwrap()
+    Users::new(parse(text, "users.acl", None).unwrap().users).unwrap()
 }
 
 fn authority(text: &str) -> Authority {
@@ -20,8 +23,13 @@ fn named<'a>(name: &'a str, password: &'a str) -> Given<'a> {
     Given::User { name: name.as_bytes(), password: password.as_bytes() }
 }
 
+/// Logs a client in that waits.
+async fn log_in(authority: &Authority, given: &Given<'_>) -> Result<Identity, LoginError> {
+    authority.log_in(given, None, || {}, pending()).await
+}
+
 async fn name_of(authority: &Authority, given: Given<'_>) -> Option<String> {
-    authority.log_in(&given, || {}).await.and_then(|identity| identity.name().map(str::to_owned))
+    log_in(authority, &given).await.ok().and_then(|identity| identity.name().map(str::to_owned))
 }
 
 /// A hash that takes little time in a test.
@@ -105,33 +113,99 @@ async fn failing_attempts_do_the_same_work_for_known_and_unknown_users() {
         Given::Token(b"wrong"),
     ] {
         let before = authority.computed.get();
-        assert!(authority.log_in(&given, || {}).await.is_none());
+        assert_eq!(log_in(&authority, &given).await.unwrap_err(), LoginError::Wrong);
         assert_eq!(authority.computed.get() - before, 2, "{given:?}");
         // Each one pauses.
         let all = authority.pauses.acquire_many(MAX_PAUSES as u32).await.unwrap();
-        let attempt = authority.log_in(&given, || {});
+        let attempt = log_in(&authority, &given);
         let mut attempt = std::pin::pin!(attempt);
-        while authority.computed.get() - before < 4 || authority.checks.available_permits() < MAX_CHECKS {
+        while authority.computed.get() - before < 4 || authority.checks.threads().available_permits() < MAX_CHECKS {
             assert!(futures_util::poll!(attempt.as_mut()).is_pending(), "{given:?}");
             tokio::task::yield_now().await;
         }
         assert!(futures_util::poll!(attempt.as_mut()).is_pending(), "{given:?}");
         drop(all);
-        assert!(attempt.await.is_none());
+        assert!(attempt.await.is_err());
     }
 }
 
 #[tokio::test]
 async fn verified_credentials_are_neither_computed_again_nor_delayed() {
     let authority = authority(&format!("user app on {} ~*", cheap("slow")));
-    let logins = (0..50).map(|_| async { authority.log_in(&named("app", "slow"), || {}).await.is_some() });
+    let logins = (0..50).map(|_| async { log_in(&authority, &named("app", "slow")).await.is_ok() });
     assert!(futures_util::future::join_all(logins).await.into_iter().all(|is_in| is_in));
-    assert!(authority.computed.get() <= MAX_CHECKS as u64, "requests that waited found the result of the first");
+    assert_eq!(authority.computed.get(), 1, "requests that waited found the result of the first");
     // Failing attempts may occupy the threads and the pauses.
-    let _checks = authority.checks.acquire_many(MAX_CHECKS as u32).await.unwrap();
+    let _checks = authority.checks.threads().acquire_many(MAX_CHECKS as u32).await.unwrap();
     let _pauses = authority.pauses.acquire_many(MAX_PAUSES as u32).await.unwrap();
-    assert!(authority.log_in(&named("app", "slow"), || {}).now_or_never().flatten().is_some());
-    assert!(authority.log_in(&named("app", "wrong"), || {}).now_or_never().is_none(), "it waits");
+    assert!(log_in(&authority, &named("app", "slow")).now_or_never().is_some_and(|known| known.is_ok()));
+    assert!(log_in(&authority, &named("app", "wrong")).now_or_never().is_none(), "it waits");
+}
+
+#[tokio::test]
+async fn wrong_credentials_from_one_address_are_computed_once_at_a_time() {
+    let authority = authority(&format!("user app on {} ~*", cheap("slow")));
+    let attempts = (0..50).map(|_| async { log_in(&authority, &named("app", "wrong")).await.unwrap_err() });
+    let results = futures_util::future::join_all(attempts).await;
+    assert!(results.into_iter().all(|error| error == LoginError::Wrong));
+    assert_eq!(authority.computed.get(), 1);
+}
+
+#[tokio::test]
+async fn credentials_of_a_client_that_left_are_not_computed() {
+    let authority = authority(&format!("user app on {} ~*", cheap("slow")));
+    let all = authority.checks.threads().acquire_many(MAX_CHECKS as u32).await.unwrap();
+    let attempt = |password: &'static str| {
+        let given = named("app", password);
+        let authority = &authority;
+        async move { authority.log_in(&given, None, || panic!("it was not verified"), ready(())).await.unwrap_err() }
+    };
+    assert_eq!(attempt("first").await, LoginError::ClientLeft);
+    {
+        // Another way to leave: the request is dropped.
+        let given = named("app", "second");
+        let mut dropped = std::pin::pin!(log_in(&authority, &given));
+        assert!(futures_util::poll!(dropped.as_mut()).is_pending());
+        assert_eq!(attempt("third").await, LoginError::ClientLeft, "it waited for the turn of its address");
+    }
+    drop(all);
+    assert_eq!(authority.computed.get(), 0);
+    assert_eq!(name_of(&authority, named("app", "slow")).await.as_deref(), Some("app"));
+    assert_eq!(authority.computed.get(), 1);
+    // A client that has closed only its sending side gets an answer if the queue is empty.
+    let given = named("app", "wrong");
+    assert_eq!(authority.log_in(&given, None, || {}, ready(())).await.unwrap_err(), LoginError::Wrong);
+}
+
+#[tokio::test]
+async fn full_queue_refuses_logins_of_its_address_only() {
+    let authority = authority(&format!("user app on {} ~*\nuser fast on {} ~*", cheap("slow"), digest("fast")));
+    let all = authority.checks.threads().acquire_many(MAX_CHECKS as u32).await.unwrap();
+    let from = |last: u8| Some(IpAddr::from([192, 0, 2, last]));
+    let passwords: Vec<_> = (0..1_000).map(|n| n.to_string()).collect();
+    let mut waiting = Vec::new();
+    let mut full = 0;
+    for password in &passwords {
+        let authority = &authority;
+        let mut attempt =
+            Box::pin(async move { authority.log_in(&named("app", password), from(1), || {}, pending()).await });
+        match futures_util::poll!(attempt.as_mut()) {
+            std::task::Poll::Pending => waiting.push(attempt),
+            std::task::Poll::Ready(result) => {
+                assert_eq!(result.unwrap_err(), LoginError::QueueFull);
+                full += 1;
+            }
+        }
+    }
+    assert!(waiting.len() < 100 && full + waiting.len() == 1_000, "{}", waiting.len());
+    let other = named("app", "slow");
+    let mut other = std::pin::pin!(authority.log_in(&other, from(2), || {}, pending()));
+    assert!(futures_util::poll!(other.as_mut()).is_pending());
+    let fast = named("fast", "fast");
+    assert!(authority.log_in(&fast, from(1), || {}, pending()).now_or_never().is_some_and(|login| login.is_ok()));
+    drop(all);
+    assert!(other.await.is_ok());
+    assert_eq!(authority.computed.get(), 1, "the flood is not before it");
 }
 
 #[tokio::test]
@@ -141,7 +215,7 @@ async fn replaced_users_change_the_rights_of_identities_at_once() {
     let given = [named("app", "one"), named("app", "two"), named("app", "slow")];
     let mut identities = Vec::new();
     for given in &given {
-        identities.push(authority.log_in(given, || {}).await.unwrap());
+        identities.push(log_in(&authority, given).await.unwrap());
     }
     identities.push(authority.by_certificate(&"c".into()).unwrap());
     let mut rights = |file: &str, category, remembered: [bool; 3]| -> Vec<bool> {
@@ -227,7 +301,7 @@ async fn token_is_no_password_and_no_bearer_token_of_a_user() {
     let file = format!("user default on {} +@all ~*", digest("p"));
     let authority = authority(&file).with_token_keys(Some(keys));
     for given in [named("default", &token), Given::Password(token.as_bytes()), Given::Token(token.as_bytes())] {
-        assert!(authority.log_in(&given, || {}).await.is_none(), "{given:?}");
+        assert!(log_in(&authority, &given).await.is_err(), "{given:?}");
     }
     let other = self::authority(&file);
     assert!(!other.is_actor_token(token.as_bytes()), "without a key file, it is a bearer token like any other");

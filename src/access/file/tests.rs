@@ -7,11 +7,11 @@ use super::super::user::Grants;
 use super::*;
 
 fn users(text: &str) -> Vec<User> {
-    parse(text, "users.acl", false).map(|file| file.users).unwrap_or_else(|report| panic!("{report:?}"))
+    parse(text, "users.acl", None).map(|file| file.users).unwrap_or_else(|report| panic!("{report:?}"))
 }
 
 fn errors(text: &str) -> Vec<String> {
-    let report = parse(text, "users.acl", true).expect_err(text);
+    let report = parse(text, "users.acl", Some(&Digest::of(b"the password"))).expect_err(text);
     report.errors.iter().map(Problem::to_string).collect()
 }
 
@@ -73,13 +73,13 @@ fn users_with_a_scope_have_neither_metrics_nor_info_nor_backups() {
 
 #[test]
 fn every_mistake_is_reported_with_its_line_and_a_fix() {
-    let hash = digest("t");
+    let (hash, other) = (digest("t"), digest("u"));
     let text = format!(
         "usr a on\nuser\nuser on\nuser a:b on\nuser a\nuser b on off\nuser c on +@hits -@connection\nuser d on >secret\n\
          user e on nopass\nuser f on #12\nuser g on $argon2id$x\nuser h on +ping &* resetkeys nonsense\nuser i on ~keys:*\n\
          user j on ~label: ~actor:x ~actor:=y\nuser k on ~* ~label:x\nuser l on {hash}\nuser l on {hash}\n\
          user default on\nuser m on cert:\nuser n on cert:x\nuser o on cert:x\nuser p on ~actor:a=1 ~actor:b=2\n\
-         user q on ~actor:a=1&a=2"
+         user q on ~actor:a=1&a=2\nuser r on {other} {other} ~*"
     );
     let found = errors(&text);
     for (line, what) in [
@@ -110,6 +110,7 @@ fn every_mistake_is_reported_with_its_line_and_a_fix() {
         (21, "the certificate x is on line 20 already"),
         (22, "two actors"),
         (23, "the field a twice"),
+        (24, "the same #hash twice; remove one of the two"),
     ] {
         let start = format!("users.acl:{line}: ");
         assert!(
@@ -132,7 +133,7 @@ fn status_is_a_part_of_reading() {
         ("+@all -@status", "-@all +@hit +@read +@limits +@forget +@backup +@metrics +@info +@admin -@status"),
         ("+@all", "+@all"),
     ] {
-        let file = parse(&format!("user a on {words}"), "f", false).unwrap();
+        let file = parse(&format!("user a on {words}"), "f", None).unwrap();
         assert_eq!(Grants(file.users[0].granted).to_string(), expected, "{words}");
     }
 }
@@ -146,16 +147,33 @@ fn doubtful_lines_are_warned_of() {
     let text = format!(
         "user a on ~*\nuser b on cert:b +@hit\nuser c on cert:c +@all ~label:x\nuser d on {usual} ~*\nuser e on {cheap} ~*"
     );
-    let warnings: Vec<String> = parse(&text, "f", false).unwrap().warnings.iter().map(Problem::to_string).collect();
+    let warnings: Vec<String> = parse(&text, "f", None).unwrap().warnings.iter().map(Problem::to_string).collect();
     for what in [
         "f:1: the user a cannot log in",
         "f:2: the user b has +@hit, but no rule",
-        "f:3: +@metrics has no effect",
+        "f:3: +@metrics, +@info, +@backup have no effect for the user c, whose scope is not ~*; withdraw with -@metrics \
+         -@info -@backup, or write ~*",
         "f:5: an argon2id hash of e has other costs",
     ] {
         assert!(warnings.iter().any(|warning| warning.starts_with(what)), "{what}: {warnings:#?}");
     }
     assert_eq!(warnings.len(), 4);
+}
+
+#[test]
+fn hash_of_the_password_is_warned_of() {
+    let text = format!("user a on {} ~*\nuser b on {} ~*", digest("other"), digest("secret"));
+    let warnings = parse(&text, "f", Some(&Digest::of(b"secret"))).unwrap().warnings;
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert_eq!((warning.line, warning.what.contains("the #hash of b is that of --requirepass")), (Some(2), true));
+    assert!(parse(&text, "f", Some(&Digest::of(b"x"))).unwrap().warnings.is_empty());
+}
+
+#[test]
+fn user_with_a_malformed_credential_has_one_message() {
+    let report = parse("user a on #12 +@hit ~*\nuser b on +@hit ~*", "f", None).unwrap_err();
+    let lines = |problems: &[Problem]| problems.iter().map(|problem| problem.line.unwrap()).collect::<Vec<_>>();
+    assert_eq!((lines(&report.errors), lines(&report.warnings)), (vec![1], vec![2]), "{report:?}");
 }
 
 fn user() -> impl Strategy<Value = User> {
@@ -188,7 +206,7 @@ fn user() -> impl Strategy<Value = User> {
 proptest! {
     #[test]
     fn any_text_is_parsed_or_reported(text in "(user |on |off |[#$+@~:=&>*a-z0-9 é\n]){0,60}") {
-        match parse(&text, "f", false) {
+        match parse(&text, "f", None) {
             Ok(file) => prop_assert!(file.users.len() <= text.lines().count()),
             Err(report) => prop_assert!(!report.errors.is_empty()),
         }
@@ -200,7 +218,7 @@ proptest! {
         let certificates: String = user.certificates.iter().map(|name| format!(" cert:{name}")).collect();
         let state = if user.is_on { "on" } else { "off" };
         let line = format!("user {} {state}{digests}{certificates} {} {}", user.name, Grants(user.granted), user.scope);
-        match parse(&line, "f", false) {
+        match parse(&line, "f", None) {
             Ok(file) => {
                 let read = &file.users[0];
                 // `+@all` includes the category that every user has.

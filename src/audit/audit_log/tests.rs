@@ -6,6 +6,7 @@ use futures_util::poll;
 use serde_json::Value;
 
 use super::super::change::Action;
+use super::super::refusal_throttle::{STRANGERS_PER_SECOND, USER_PER_SECOND};
 use super::*;
 
 fn in_file(path: &Path, is_required: bool) -> (Arc<AuditLog>, Arc<Metrics>) {
@@ -118,19 +119,68 @@ async fn failing_log_is_counted_and_refuses_changes_only_if_it_is_required() {
 }
 
 #[tokio::test]
-async fn strangers_cannot_fill_the_disk() {
+async fn refused_attempts_cannot_fill_the_disk() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.log");
-    let (log, _) = in_file(&path, false);
+    let (log, metrics) = in_file(&path, false);
     // A flood of one second may fall into two.
-    let most = 2 * STRANGERS_PER_SECOND as usize;
+    let most = |rate: u64| 2 * rate as usize;
+    let mut before = 0;
+    let mut added = || {
+        let count = lines(&path).len();
+        count - std::mem::replace(&mut before, count)
+    };
     (0..500).for_each(|_| {
         log.refuse(stranger(), change(), "NOAUTH");
         log.refuse(customer(), change(), "403");
     });
     log.finish().await;
-    assert!((1..=most).contains(&lines(&path).len()), "{:?}", lines(&path));
-    (0..50).for_each(|_| log.refuse(operator(), change(), "wrong arguments"));
+    let count = added();
+    assert!((1..=most(STRANGERS_PER_SECOND)).contains(&count), "{count}");
+    let user = |name: &str| Caller::client("resp", Some(([127, 0, 0, 1], 5).into()), Some(name.into()));
+    for _ in 0..250 {
+        log.refuse(user("ann"), change(), "NOPERM");
+        log.begin(user("ann"), change()).await.unwrap().refuse("no such rule");
+    }
     log.finish().await;
-    assert!(lines(&path).len() > 50);
+    let count = added();
+    assert!((1..=most(USER_PER_SECOND)).contains(&count), "{count}");
+    log.refuse(user("bob"), change(), "NOPERM");
+    (0..100).for_each(|_| log.pend(user("ann"), change()).complete(None, None));
+    (0..100).for_each(|_| log.refuse(Caller::file(), change(), "a mistake in the file"));
+    log.finish().await;
+    assert_eq!(added(), 201, "another user's attempt, and everything that is not one");
+    let numbers: Vec<_> = lines(&path).into_iter().map(|(number, _)| number).collect();
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "omitted lines leave no gaps");
+    assert_eq!(state(&metrics), (0.0, 0.0));
+}
+
+#[tokio::test]
+async fn omitted_attempts_are_counted_in_a_later_line_of_their_user() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let (log, _) = in_file(&path, false);
+    let throttle = log.refusals.of(&operator()).unwrap();
+    throttle.omit(7);
+    log.refuse(stranger(), change(), "NOAUTH");
+    log.refuse(operator(), change(), "NOPERM");
+    log.finish().await;
+    let text = fs::read_to_string(&path).unwrap();
+    let omitted = |line: &str| serde_json::from_str::<Value>(line).unwrap()["omitted"].as_u64();
+    assert_eq!(text.lines().map(omitted).collect::<Vec<_>>(), [None, Some(7)]);
+}
+
+#[tokio::test]
+async fn required_log_has_the_outcome_of_every_attempt() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let (log, _) = in_file(&path, true);
+    for _ in 0..30 {
+        log.begin(operator(), change()).await.unwrap().refuse("no such rule");
+    }
+    log.finish().await;
+    let mut found = lines(&path);
+    found.sort();
+    let expected: Vec<_> = (1..=30).flat_map(|number| [line(number, "attempted"), line(number, "refused")]).collect();
+    assert_eq!(found, expected);
 }

@@ -74,8 +74,12 @@ impl AccessArgs {
     /// Reads the password, the access file and the token key file. `None` if a file has mistakes, which are logged.
     ///
     /// # Errors
-    /// The password cannot be read, or is not valid. Or there are keys of tokens, but clients need no credentials.
+    /// The password cannot be read, or is not valid. `--open` contradicts itself. Or there are keys of tokens, but clients need no credentials.
     pub fn read(&self) -> anyhow::Result<Option<AccessUsers>> {
+        ensure!(
+            self.open.len() == 1 || !self.open.contains(&Open::None),
+            "--open none opens nothing: remove `none`, or the other values"
+        );
         let password = match (&self.requirepass, &self.requirepass_file) {
             (Some(secret), _) => Some(user(secret.reveal()).context("--requirepass is not a valid password")?),
             (None, Some(path)) => Some(password_in(path).context("--requirepass-file")?),

@@ -9,6 +9,7 @@ use super::rules::Reason;
 use super::watch::Watch;
 use crate::access::{self, Authority, Report, User, Users};
 use crate::audit::{Action, AuditLog, Change, State};
+use crate::cli::public_file;
 use crate::metrics::Metrics;
 
 /// The access file, and the result of the last load.
@@ -31,12 +32,13 @@ impl AccessFile {
         let loaded = file.read();
         log_problems(&loaded);
         let users = loaded.ok()?.users;
+        public_file::log(path);
         file.in_force.clone_from(&users);
         Some((file, users))
     }
 
     fn read(&self) -> Result<access::AccessFile, Report> {
-        access::load(self.watch.path(), self.password.is_some())
+        access::load(self.watch.path(), self.password.as_ref().and_then(|user| user.digests.first()))
     }
 
     /// Loads the file if it has changed.
@@ -89,6 +91,7 @@ impl AccessFile {
             Ok((users, in_force)) => match audit.begin_blocking(reason.caller(), change) {
                 Err(error) => Some(error.to_string()),
                 Ok(pending) => {
+                    public_file::log(self.watch.path());
                     let count = in_force.len();
                     let previous = mem::replace(&mut self.in_force, in_force);
                     authority.replace(users);

@@ -9,6 +9,7 @@ use super::rules::Reason;
 use super::watch::Watch;
 use crate::access::{Authority, Report, TokenKeys};
 use crate::audit::{Action, AuditLog, Change, State};
+use crate::cli::public_file;
 use crate::metrics::Metrics;
 
 /// The key file, and the result of the last load.
@@ -26,7 +27,10 @@ impl TokenKeyFile {
         // Watched before it is read, so that a write during the read is seen as a change.
         let watch = Watch::new(path);
         match TokenKeys::load(path) {
-            Ok(in_force) => Some(Self { watch, in_force, has_failed: false }),
+            Ok(in_force) => {
+                public_file::log(path);
+                Some(Self { watch, in_force, has_failed: false })
+            }
             Err(report) => {
                 log(&report);
                 None
@@ -89,6 +93,7 @@ impl TokenKeyFile {
             Ok(keys) => match audit.begin_blocking(reason.caller(), change) {
                 Err(error) => error.to_string(),
                 Ok(pending) => {
+                    public_file::log(self.watch.path());
                     let count = keys.ids().count();
                     let previous = mem::replace(&mut self.in_force, keys.clone());
                     authority.replace_token_keys(keys);

@@ -41,6 +41,8 @@ pub enum AdminError {
     Full { len: usize, max: usize },
     #[error("unknown cursor: send the one from the previous page")]
     Cursor,
+    #[error("actors are not ranked: start the server with a --top-memory above 0")]
+    NoTop,
     #[error(transparent)]
     Refused(#[from] Refusal),
 }
@@ -48,7 +50,9 @@ pub enum AdminError {
 impl LimiterError for AdminError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::NoSuchName(_) | Self::NoSuchOperation(_) | Self::NoRuleCountsBy(_) => ErrorClass::NotFound,
+            Self::NoSuchName(_) | Self::NoSuchOperation(_) | Self::NoRuleCountsBy(_) | Self::NoTop => {
+                ErrorClass::NotFound
+            }
             Self::NoActors { .. } | Self::OtherActor { .. } => ErrorClass::UnsuitableRule,
             Self::Unlabeled(_)
             | Self::AmbiguousOperation(_)

@@ -34,7 +34,7 @@ impl RuleName<'_> {
     }
 
     /// Finds the index of the rule.
-    fn index(self, policy: &Policy) -> Result<usize, AdminError> {
+    pub(super) fn index(self, policy: &Policy) -> Result<usize, AdminError> {
         match self {
             Self::Name(name) => policy.rules.find_by_name(name).ok_or_else(|| AdminError::NoSuchName(self.shown())),
             Self::Operation(operation) => {

@@ -132,6 +132,7 @@ impl PlanBuilder {
             Err(refusal) => {
                 self.plan.batch.truncate(entries);
                 self.plan.members.truncate(first);
+                self.plan.fixed_actors.truncate(first);
                 Request::Refused(refusal)
             }
         };

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::fixed_actors::FixedActors;
 use super::reservation_id::ReservationId;
 use crate::algorithm::{Limit, Outcome, ReservationAsk};
 use crate::clock::Timestamp;
@@ -22,6 +23,8 @@ pub struct Plan {
     pub(in crate::limiter) requests: Vec<Request>,
     /// The members of all requests, one request after the other.
     pub(in crate::limiter) members: Vec<Member>,
+    /// The actors of members without an entry.
+    pub(in crate::limiter) fixed_actors: FixedActors,
     pub(in crate::limiter) groups: Vec<Group>,
     /// The records that are settled, one request after the other.
     pub(in crate::limiter) settled: Vec<SettledRecord>,
@@ -128,6 +131,7 @@ impl Plan {
         self.batch.begin(now);
         self.requests.clear();
         self.members.clear();
+        self.fixed_actors.clear();
         self.groups.clear();
         self.settled.clear();
         self.hits = 0;
@@ -149,6 +153,7 @@ impl Plan {
         self.batch.truncate(mark.entries);
         self.requests.truncate(mark.requests);
         self.members.truncate(mark.members);
+        self.fixed_actors.truncate(mark.members);
         self.groups.truncate(mark.groups);
         self.hits = mark.hits;
     }
@@ -173,6 +178,7 @@ impl Plan {
         self.batch.memory()
             + self.requests.capacity() * size_of::<Request>()
             + self.members.capacity() * size_of::<Member>()
+            + self.fixed_actors.memory()
             + self.groups.capacity() * size_of::<Group>()
             + self.settled.capacity() * size_of::<SettledRecord>()
     }
@@ -180,7 +186,7 @@ impl Plan {
     /// Returns an upper estimate of the memory that the requests take until they are answered (bytes).
     #[inline]
     pub fn weight(&self) -> usize {
-        self.batch.weight() + self.requests.len() * REQUEST_WEIGHT
+        self.batch.weight() + self.requests.len() * REQUEST_WEIGHT + self.fixed_actors.len()
     }
 
     /// Returns the requests that were refused while the plan was built.

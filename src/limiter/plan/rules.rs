@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use super::builder::PlanBuilder;
 use super::contents::{Group, Member, Part, Plan, Purpose, Source};
 use super::entries::Entries;
+use super::fixed_actors::FixedActors;
 use super::table::{Cost, Counter, Intent, Modes, Objection, RuleKind, Treatment, hit, treatment};
 use super::terms::{Terms, is_client_id, write_client_record_id};
 use crate::algorithm::{Limit, ReservationAsk};
@@ -20,6 +21,12 @@ use crate::store::record_key::{self, RecordSpace};
 
 /// The answer to an actor that may take nothing.
 const NOTHING: Source = Source::Fixed { allowed: false, credit: 0 };
+
+/// The destination of new members.
+struct Members<'a> {
+    list: &'a mut Vec<Member>,
+    fixed_actors: &'a mut FixedActors,
+}
 
 /// A request, and its context while its rules are added.
 struct Context<'a> {
@@ -55,9 +62,10 @@ impl PlanBuilder {
         };
         let (is_idempotent, now) = (key.is_some(), plan.now());
         let context = Context { policy, operation, intent, cost, modes, terms, is_idempotent, now };
-        let Plan { batch, members, groups, .. } = plan;
+        let Plan { batch, members, fixed_actors, groups, .. } = plan;
+        let members = &mut Members { list: members, fixed_actors };
         let mut entries = Entries { batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
-        let first = members.len();
+        let first = members.list.len();
         let mut absent = None;
         let mut answering = 0;
         stack.clear();
@@ -85,7 +93,7 @@ impl PlanBuilder {
             }
         }
         match absent {
-            Some((_, rule)) if answering == 0 && intent == Intent::Charge && members.len() == first => {
+            Some((_, rule)) if answering == 0 && intent == Intent::Charge && members.list.len() == first => {
                 Err(Refusal::NothingToCharge { rule: rule.to_string() })
             }
             Some((part, rule)) if answering == 0 => context.ask(part, rule, members, &mut entries),
@@ -175,17 +183,17 @@ impl Context<'_> {
     fn ask_stack(
         &self,
         stack: &[Part],
-        members: &mut Vec<Member>,
+        members: &mut Members<'_>,
         groups: &mut Vec<Group>,
         entries: &mut Entries<'_>,
     ) -> Result<(), Refusal> {
-        let (first_entry, first_member) = (entries.batch.len(), members.len());
+        let (first_entry, first_member) = (entries.batch.len(), members.list.len());
         for part in stack {
             let Some(rule) = self.policy.rules.rules().get(part.rule) else { continue };
             self.ask(*part, rule, members, entries)?;
         }
         let denies = |member: &Member| matches!(member.source, Source::Fixed { allowed: false, .. });
-        let is_denied = members.iter().skip(first_member).any(denies);
+        let is_denied = members.list.iter().skip(first_member).any(denies);
         if let Some(group) = &mut entries.group {
             group.is_denied |= is_denied;
             return Ok(());
@@ -196,7 +204,7 @@ impl Context<'_> {
         }
         if self.intent.is_hit() {
             entries.batch.group(first_entry);
-            groups.push(Group { members: first_member..members.len(), requests: 0..0 });
+            groups.push(Group { members: first_member..members.list.len(), requests: 0..0 });
         }
         Ok(())
     }
@@ -207,7 +215,7 @@ impl Context<'_> {
         &self,
         part: Part,
         rule: &Rule,
-        members: &mut Vec<Member>,
+        members: &mut Members<'_>,
         entries: &mut Entries<'_>,
     ) -> Result<(), Refusal> {
         let Part { rule: index, action, .. } = part;
@@ -224,7 +232,11 @@ impl Context<'_> {
                 entry.map_or(NOTHING, Source::Entry)
             }
         };
-        members.push(Member { rule: index, is_canary, purpose: self.purpose(action), source });
+        if let (Source::Fixed { .. }, Some(of_rule)) = (source, self.policy.tops.get(index)) {
+            let write_actor = |out: &mut Vec<u8>| of_rule.actor.write(self.operation, out);
+            members.fixed_actors.push(members.list.len(), write_actor);
+        }
+        members.list.push(Member { rule: index, is_canary, purpose: self.purpose(action), source });
         Ok(())
     }
 
@@ -267,7 +279,7 @@ impl Context<'_> {
     fn write_key(&self, bucket: &Bucket, action: Action, key: &mut Vec<u8>) -> Option<Limit> {
         match bucket.write_key(self.operation, self.now, key) {
             // Usage counts, and can be forgotten, even if the actor may take nothing more.
-            None if action == Action::Forget || action.is_settlement() => Some(bucket.limit_at(self.now)),
+            None if matches!(action, Action::Forget) || action.is_settlement() => Some(bucket.limit_at(self.now)),
             limit => limit,
         }
     }

@@ -60,6 +60,11 @@ impl Report<'_> {
         }
     }
 
+    /// Returns whether the group was denied.
+    pub(super) fn is_denied(self, group: &Group) -> bool {
+        self.denial(group).is_some()
+    }
+
     /// Returns the kind of the group's denial, if it was denied.
     fn denial(self, group: &Group) -> Option<Denial> {
         let requests = self.plan.requests.get(group.requests.clone()).unwrap_or_default();

@@ -100,6 +100,11 @@ fn patterns_cover_labels_and_the_star_covers_rules_without_one() {
     assert_eq!(by(&["upload-hour", "upload-minute"]), [true, false, false, false, false, false]);
     assert_eq!(by(&["search"]), [false; 6], "a canary that matches counts, too");
     assert_eq!(by(&["search", "tri*l"]), [false, false, true, false, false, false]);
+    assert_eq!(
+        by(&["**"]),
+        [true, true, true, false, false, false],
+        "only the exact text `*` covers rules without a label"
+    );
     assert_eq!(by(&["d*", "default", "rule-*", "*t", ""]), [false; 6], "neither the label `default` nor [default]");
 }
 

@@ -56,6 +56,48 @@ pub enum NamedRule<'a> {
     Operation(Pairs<'a>),
 }
 
+/// A request for the actors of a rule that take the most: `rule [DENIED | TAKEN] [LAST 60 | 3600] [COUNT n]`.
+#[derive(Debug, Clone, Copy)]
+pub struct TopAsk<'a> {
+    /// The rule.
+    pub rule: NamedRule<'a>,
+    /// The order of the actors.
+    pub order: TopOrder,
+    /// The time over which they are counted.
+    pub window: TopWindow,
+    /// Wanted number of actors, at least 1. `None` for the default.
+    pub count: Option<usize>,
+}
+
+/// The order of a ranking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TopOrder {
+    /// Denied requests.
+    Denied,
+    /// Credits that were taken.
+    Taken,
+}
+
+/// The time over which a ranking counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TopWindow {
+    /// The last minute.
+    Minute,
+    /// The last hour.
+    Hour,
+}
+
+impl TopWindow {
+    /// Parses its length in seconds.
+    pub(super) fn parse(seconds: &[u8]) -> Option<Self> {
+        match seconds {
+            b"60" => Some(Self::Minute),
+            b"3600" => Some(Self::Hour),
+            _ => None,
+        }
+    }
+}
+
 /// A request for the status of an actor: `field=value… [CURSOR cursor] [COUNT count]`.
 #[derive(Debug, Clone, Copy)]
 pub struct StatusAsk<'a> {

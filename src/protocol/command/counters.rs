@@ -21,14 +21,19 @@ pub(super) fn backup(arguments: Arguments<'_>) -> Result<Command<'_>, CommandErr
 }
 
 fn ask(arguments: Arguments<'_>) -> Result<CountersAsk<'_>, CommandError> {
-    let pairs = arguments.iter().take_while(|argument| argument.contains(&b'=')).count();
-    let (rule, named_by) = match pairs {
-        0 => (NamedRule::Name(text(arguments.get(0).unwrap_or_default())?), 1),
-        _ => (NamedRule::Operation(Pairs(arguments.first(pairs))), pairs),
-    };
+    let (rule, named_by) = named_rule(arguments)?;
     let options = Options { filter: Some(b"ACTOR"), unknown: CommandError::not_an_option };
     let ListOptions { filter: actor, cursor, count } = options.read(arguments.skip(named_by))?;
     Ok(CountersAsk { rule, actor, cursor, count })
+}
+
+/// Reads the rule that the arguments begin with. Returns it, and the number of its arguments.
+pub(super) fn named_rule(arguments: Arguments<'_>) -> Result<(NamedRule<'_>, usize), CommandError> {
+    let pairs = arguments.iter().take_while(|argument| argument.contains(&b'=')).count();
+    Ok(match pairs {
+        0 => (NamedRule::Name(text(arguments.get(0).unwrap_or_default())?), 1),
+        _ => (NamedRule::Operation(Pairs(arguments.first(pairs))), pairs),
+    })
 }
 
 /// The options of commands that list: a filter, a cursor, and a count.

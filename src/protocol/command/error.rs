@@ -81,6 +81,21 @@ pub enum CommandError {
         /// The option, truncated.
         argument: String,
     },
+    /// `DIVVY.TOP` has an unknown or repeated option, or one without a value.
+    #[error(
+        "ERR '{argument}' is not an option here; DIVVY.TOP takes a rule's label or pairs, then DENIED or TAKEN, LAST, and COUNT, \
+         each once"
+    )]
+    NotATopOption {
+        /// The option, truncated.
+        argument: String,
+    },
+    /// `DIVVY.TOP` has no such window.
+    #[error("ERR LAST is '{argument}', but must be 60 or 3600, the seconds of a minute or an hour")]
+    NotAWindow {
+        /// The value, truncated.
+        argument: String,
+    },
     /// `DIVVY.STATUS` has an unknown or repeated option, or one without a value.
     #[error(
         "ERR '{argument}' is not an option here; DIVVY.STATUS takes field=value pairs, then CURSOR and COUNT, each once and \
@@ -220,6 +235,14 @@ impl CommandError {
 
     pub(super) fn not_an_option(argument: &[u8]) -> Self {
         Self::NotAnOption { argument: echo(argument, MAX_ECHOED) }
+    }
+
+    pub(super) fn not_a_top_option(argument: &[u8]) -> Self {
+        Self::NotATopOption { argument: echo(argument, MAX_ECHOED) }
+    }
+
+    pub(super) fn not_a_window(argument: &[u8]) -> Self {
+        Self::NotAWindow { argument: echo(argument, MAX_ECHOED) }
     }
 
     pub(super) fn not_a_status_option(argument: &[u8]) -> Self {

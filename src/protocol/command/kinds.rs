@@ -1,6 +1,6 @@
 //! The commands, one variant each.
 
-use super::ask::{AclAsk, BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk, StatusAsk};
+use super::ask::{AclAsk, BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk, StatusAsk, TopAsk};
 use super::error::CommandError;
 use super::integer::client_id;
 use super::pairs::{Pairs, PricedOperation};
@@ -52,6 +52,8 @@ pub enum Command<'a> {
     Counters(CountersAsk<'a>),
     /// `DIVVY.FORGET rule …`: forgets a page of a rule's counters.
     ForgetCounters(CountersAsk<'a>),
+    /// `DIVVY.TOP rule …`: ranks the actors of a rule.
+    Top(TopAsk<'a>),
     /// `DIVVY.STATUS field=value…`: shows a page of an actor's counters.
     Status(StatusAsk<'a>),
     /// `DIVVY.BACKUP name`
@@ -252,7 +254,9 @@ impl Command<'_> {
             | Self::Forget(pairs)
             | Self::Explain(pairs) => pairs.check_count(max_pairs),
             Self::Status(ask) => ask.actor.check_count(max_pairs),
-            Self::Counters(ask) | Self::ForgetCounters(ask) => match ask.rule {
+            Self::Counters(CountersAsk { rule, .. })
+            | Self::ForgetCounters(CountersAsk { rule, .. })
+            | Self::Top(TopAsk { rule, .. }) => match rule {
                 NamedRule::Operation(pairs) => pairs.check_count(max_pairs),
                 NamedRule::Name(_) => Ok(()),
             },

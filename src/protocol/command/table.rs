@@ -6,7 +6,7 @@ use super::ask::AclAsk;
 use super::error::CommandError;
 use super::kinds::Command;
 use super::pairs::Pairs;
-use super::{acl, bucket, counters, limits, parse, reservations, status};
+use super::{acl, bucket, counters, limits, parse, reservations, status, top};
 use crate::access::Category;
 use crate::metrics::RequestKind;
 use crate::protocol::resp::Arguments;
@@ -298,6 +298,16 @@ pub static COMMANDS: &[Spec] = &[
         summary: "Forgets a rule's counters, one page at a time: the next cursor, and the number of forgotten counters.",
         parse: counters::forget,
         ..Spec::usual(Category::Forget)
+    },
+    Spec {
+        name: "divvy.top",
+        kind: RequestKind::Top,
+        arity: -2,
+        flags: &["readonly"],
+        group: "divvy",
+        summary: "Ranks a rule's actors by denials or by credits taken, in the last minute or hour.",
+        parse: top::parse,
+        ..Spec::usual(Category::Read)
     },
     Spec {
         name: "divvy.status",

@@ -8,7 +8,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use tonic::Status;
 
-use crate::access::Category;
+use crate::access::{Category, LoginError};
 use crate::protocol::rpc::Rpc;
 use crate::server::http::ErrorCount;
 use crate::server::http::auth::{Refusal, admit, describe, invalid_token, peer, unauthenticated};
@@ -29,6 +29,11 @@ async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
         Ok(()) => next.run(request).await,
         Err(Refusal::Unauthenticated) => unauthenticated(&guard),
         Err(Refusal::InvalidToken) => invalid_token(),
+        Err(Refusal::TooManyLogins) => {
+            let mut response = Status::unavailable(LoginError::QueueFull.to_string()).into_http();
+            response.extensions_mut().insert(ErrorCount::Problem(None));
+            response
+        }
         Err(Refusal::Forbidden(forbidden)) => {
             let mut response = Status::permission_denied(describe(forbidden)).into_http();
             response.extensions_mut().insert(ErrorCount::Problem(None));

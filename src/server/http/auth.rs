@@ -1,5 +1,6 @@
 //! Logins over HTTP and gRPC: a bearer token, a user and a password, or a client certificate; and the check of categories.
 
+use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::error_counts::ErrorCount;
 use super::problem::Problem;
-use crate::access::{Category, Forbidden, Given, Identity};
+use crate::access::{Category, Forbidden, Given, Identity, LoginError};
 use crate::server::net::auth::Guard;
 use crate::server::net::origin;
 
@@ -34,6 +35,10 @@ pub async fn check(State((guard, category)): State<(Arc<Guard>, Category)>, requ
         Ok(()) => next.run(request).await,
         Err(Refusal::Unauthenticated) => unauthenticated(&guard),
         Err(Refusal::InvalidToken) => invalid_token(),
+        Err(Refusal::TooManyLogins) => {
+            let detail = LoginError::QueueFull.to_string();
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).with_retry().into_response()
+        }
         Err(Refusal::Forbidden(forbidden)) => Problem::new(StatusCode::FORBIDDEN, describe(forbidden)).into_response(),
     }
 }
@@ -44,6 +49,8 @@ pub enum Refusal {
     Unauthenticated,
     /// The token for one actor is not valid.
     InvalidToken,
+    /// The credentials were not verified, because too many others of the same address wait for this.
+    TooManyLogins,
     /// The user lacks the category.
     Forbidden(Forbidden),
 }
@@ -65,7 +72,12 @@ pub async fn admit(
             Some(guard.verify_actor_token(token, peer).await.ok_or(Refusal::InvalidToken)?)
         }
         authorization => match authorization.given() {
-            Some(given) => guard.log_in(&given, peer).await,
+            // The server drops the request of a client that leaves.
+            Some(given) => match guard.log_in(&given, peer, pending()).await {
+                Ok(identity) => Some(identity),
+                Err(LoginError::QueueFull) => return Err(Refusal::TooManyLogins),
+                Err(LoginError::Wrong | LoginError::ClientLeft) => None,
+            },
             None => None,
         },
     };

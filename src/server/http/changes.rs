@@ -1,15 +1,17 @@
 //! Changes over HTTP: their caller, and the record of attempts that are refused before they begin.
 
+use std::fmt::Display;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{Extensions, Method, Uri};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use url::form_urlencoded;
 
-use super::error_counts::ErrorCount;
 use crate::audit::{Action, AuditLog, Caller, Change};
 use crate::server::changes::Operator;
 use crate::server::net::origin;
@@ -17,49 +19,86 @@ use crate::server::net::origin;
 /// Name of the front.
 pub const FRONT: &str = "http";
 
-/// Marks the response to a change whose outcome has been recorded.
-#[derive(Debug, Clone, Copy)]
-struct Recorded;
+/// Whether the change that a request asks for has begun, and records its outcome.
+#[derive(Debug, Clone, Default)]
+struct Begun(Arc<AtomicBool>);
 
-impl<S: Sync> FromRequestParts<S> for Operator {
+/// The operator of a request whose change has not begun.
+pub struct PendingOperator {
+    caller: Caller,
+    begun: Option<Begun>,
+}
+
+impl<S: Sync> FromRequestParts<S> for PendingOperator {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
-        Ok(Self { caller: caller(&parts.extensions, true), scope: origin::user_scope() })
+        let caller = caller(peer(&parts.extensions), true);
+        Ok(Self { caller, begun: parts.extensions.get().cloned() })
     }
 }
 
-impl Operator {
-    /// Returns the operator with the rights that its user has now. Call it right before the change.
+impl PendingOperator {
+    /// Returns the operator with the rights that its user has now. Call it right before the change, which records its own
+    /// outcome.
     #[must_use]
-    pub fn up_to_date(self) -> Self {
-        Self { scope: origin::user_scope(), ..self }
+    pub fn begin(self) -> Operator {
+        if let Some(Begun(begun)) = self.begun {
+            begun.store(true, Relaxed);
+        }
+        Operator { caller: self.caller, scope: origin::user_scope() }
     }
 }
 
-fn caller(extensions: &Extensions, is_admitted: bool) -> Caller {
-    let peer = extensions.get().map(|ConnectInfo(peer)| *peer);
+fn peer(extensions: &Extensions) -> Option<SocketAddr> {
+    extensions.get().map(|ConnectInfo(peer)| *peer)
+}
+
+fn caller(peer: Option<SocketAddr>, is_admitted: bool) -> Caller {
     let caller = Caller::client(FRONT, peer, is_admitted.then(origin::caller_name).flatten());
     if origin::has_actor_token() { caller.as_stranger() } else { caller }
 }
 
-/// Marks the response to a change that has begun.
-pub fn recorded(response: impl IntoResponse) -> Response {
-    let mut response = response.into_response();
-    response.extensions_mut().insert(Recorded);
-    response
+/// The audit log for refused attempts. `has_guard` says that clients have to log in.
+#[derive(Clone)]
+pub struct Refusals {
+    pub audit: Arc<AuditLog>,
+    pub has_guard: bool,
+}
+
+/// A request that asks for a change. If it is dropped before the change begins, because its client left, that is recorded.
+struct Attempt {
+    refusals: Refusals,
+    peer: Option<SocketAddr>,
+    change: Option<Change>,
+    begun: Begun,
+}
+
+impl Attempt {
+    /// Records that the change was refused, unless it has begun.
+    fn refuse(&mut self, error: impl Display) {
+        if let Some(change) = self.change.take().filter(|_| !self.begun.0.load(Relaxed)) {
+            let is_admitted = !self.refusals.has_guard || origin::has_passed();
+            self.refusals.audit.refuse(caller(self.peer, is_admitted), change, error);
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.refuse("the request was aborted before its answer");
+    }
 }
 
 /// Middleware that records attempts that were refused before they began: without a login, without the category, or with
-/// a mistake in the request.
-pub async fn record_refusals(State(audit): State<Arc<AuditLog>>, request: Request, next: Next) -> Response {
+/// a mistake in the request. Also if the client does not wait for the answer.
+pub async fn record_refusals(State(refusals): State<Refusals>, mut request: Request, next: Next) -> Response {
     let Some(change) = change_of(request.method(), request.uri()) else { return next.run(request).await };
-    let extensions = request.extensions().clone();
+    let begun = Begun::default();
+    request.extensions_mut().insert(begun.clone());
+    let mut attempt = Attempt { refusals, peer: peer(request.extensions()), change: Some(change), begun };
     let response = next.run(request).await;
-    if response.extensions().get::<Recorded>().is_none() {
-        let is_admitted = !matches!(response.extensions().get(), Some(ErrorCount::Unauthenticated));
-        audit.refuse(caller(&extensions, is_admitted), change, response.status());
-    }
+    attempt.refuse(response.status());
     response
 }
 

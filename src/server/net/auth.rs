@@ -2,14 +2,19 @@
 //!
 //! How credentials are sent depends on the protocol.
 
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::access::{Authority, Category, Forbidden, Given, Identity, TokenError};
+use super::admission::network;
+use crate::access::{Authority, Category, Forbidden, Given, Identity, LoginError, TokenError};
 use crate::clock::Clock;
 use crate::logging::LogThrottle;
 use crate::metrics;
 use crate::metrics::Counter;
+
+/// Number of failing attempts in a row after which a connection of RESP or the line protocol is closed.
+pub const MAX_FAILED_LOGINS: u8 = 8;
 
 /// Logs the clients of one front in. Failing attempts are counted and logged.
 #[derive(Debug)]
@@ -41,15 +46,30 @@ impl Guard {
         self.has_users
     }
 
-    /// Verifies credentials. Counts and logs a failing attempt, and delays the answer to it.
-    pub async fn log_in(&self, given: &Given<'_>, peer: Option<SocketAddr>) -> Option<Identity> {
+    /// Verifies credentials. Counts and logs a failing attempt, and delays the answer to it. Stops waiting once `left` ends.
+    ///
+    /// # Errors
+    /// [`LoginError`]
+    pub async fn log_in(
+        &self,
+        given: &Given<'_>,
+        peer: Option<SocketAddr>,
+        left: impl Future<Output = ()>,
+    ) -> Result<Identity, LoginError> {
+        let front = self.front;
         let failed = || {
             static WRONG: LogThrottle = LogThrottle::new();
             self.wrong.inc();
-            let (front, peer) = (self.front, peer.map(tracing::field::display));
+            let peer = peer.map(tracing::field::display);
             WRONG.say(|more| tracing::warn!(front, peer, more, "wrong password"));
         };
-        self.authority.log_in(given, failed).await
+        let login = self.authority.log_in(given, peer.map(|peer| network(peer.ip())), failed, left).await;
+        if let Err(LoginError::QueueFull) = login {
+            static FULL: LogThrottle = LogThrottle::new();
+            let peer = peer.map(tracing::field::display);
+            FULL.say(|more| tracing::warn!(front, peer, more, "too many logins from one address are being verified"));
+        }
+        login
     }
 
     /// Verifies a token for one actor. Counts and logs an invalid one, and delays the answer to it.
@@ -98,13 +118,15 @@ pub struct Gate {
     identity: Identity,
     /// Whether the client has sent credentials. They count instead of the certificate until the gate is reset.
     has_logged_in: bool,
+    /// Number of failing attempts to log in since the last one that succeeded.
+    failed: u8,
 }
 
 impl Gate {
     /// Creates a gate for a connection from `peer`. It is open if there is no `guard`, or if the certificate is that of
     /// a user.
     pub fn new(guard: Option<Arc<Guard>>, peer: SocketAddr, certificate: Option<Arc<str>>) -> Self {
-        let mut gate = Self { guard, peer, certificate, identity: Identity::OPEN, has_logged_in: false };
+        let mut gate = Self { guard, peer, certificate, identity: Identity::OPEN, has_logged_in: false, failed: 0 };
         gate.reset();
         gate
     }
@@ -152,18 +174,31 @@ impl Gate {
         self.guard.as_deref()
     }
 
-    /// Opens the gate for the right credentials. Wrong ones change nothing.
-    pub async fn open(&mut self, given: &Given<'_>) -> bool {
-        let Some(guard) = self.guard.clone() else { return false };
+    /// Opens the gate for the right credentials. Wrong ones change nothing. Stops waiting once `left` ends.
+    ///
+    /// # Errors
+    /// [`LoginError`]. It is `Wrong` if there is no guard.
+    pub async fn open(&mut self, given: &Given<'_>, left: impl Future<Output = ()>) -> Result<(), LoginError> {
+        let Some(guard) = self.guard.clone() else { return Err(LoginError::Wrong) };
         // Boxed: a login is rare, and each request's future would include its size.
-        match Box::pin(guard.log_in(given, Some(self.peer))).await {
-            Some(identity) => {
+        let login = Box::pin(guard.log_in(given, Some(self.peer), left)).await;
+        match login {
+            Ok(identity) => {
                 self.identity = identity;
                 self.has_logged_in = true;
-                true
+                self.failed = 0;
+                Ok(())
             }
-            None => false,
+            Err(error) => {
+                self.failed = self.failed.saturating_add(1);
+                Err(error)
+            }
         }
+    }
+
+    /// Returns whether the client has failed to log in so often that its connection must be closed.
+    pub fn is_exhausted(&self) -> bool {
+        self.failed >= MAX_FAILED_LOGINS
     }
 
     /// Restores the state of a new connection.
@@ -181,6 +216,8 @@ impl Gate {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use super::*;
     use crate::access::{User, Users};
 
@@ -197,9 +234,9 @@ mod tests {
         let guard = guard();
         let wrong = guard.wrong.clone();
         let mut gate = Gate::new(Some(Arc::new(guard)), peer, None);
-        assert!(!gate.is_open() && !gate.open(&Given::Password(b"wrong")).await && !gate.is_open());
-        assert!(gate.open(&Given::Password(b"secret")).await && gate.is_open());
-        assert!(!gate.open(&Given::Password(b"wrong")).await && gate.is_open());
+        assert!(!gate.is_open() && gate.open(&Given::Password(b"wrong"), pending()).await.is_err() && !gate.is_open());
+        assert!(gate.open(&Given::Password(b"secret"), pending()).await.is_ok() && gate.is_open());
+        assert!(gate.open(&Given::Password(b"wrong"), pending()).await.is_err() && gate.is_open());
         gate.reset();
         assert!(!gate.is_open());
         assert!(Gate::new(None, peer, None).is_open());
@@ -207,8 +244,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn gate_is_exhausted_by_failing_attempts_in_a_row() {
+        let mut gate = Gate::new(Some(Arc::new(guard())), SocketAddr::from(([127, 0, 0, 1], 1)), None);
+        gate.failed = MAX_FAILED_LOGINS - 2;
+        assert_eq!(gate.open(&Given::Password(b"wrong"), pending()).await, Err(LoginError::Wrong));
+        assert!(!gate.is_exhausted());
+        assert_eq!(gate.open(&Given::Password(b"secret"), pending()).await, Ok(()));
+        gate.failed += MAX_FAILED_LOGINS - 1;
+        assert_eq!(gate.open(&Given::Password(b"wrong"), pending()).await, Err(LoginError::Wrong));
+        assert!(gate.is_exhausted() && gate.is_open());
+    }
+
+    #[tokio::test]
     async fn lost_login_is_not_replaced_by_the_certificate() {
-        let users = |file: &str| Users::new(crate::access::parse(file, "users.acl", false).unwrap().users).unwrap();
+        let users = |file: &str| Users::new(crate::access::parse(file, "users.acl", None).unwrap().users).unwrap();
         let up = "user up on cert:up +@all ~*\n";
         let app = format!("user app on {} +@hit ~*\n", crate::access::Digest::of(b"secret").to_word());
         let metrics = metrics::Metrics::new();
@@ -216,7 +265,7 @@ mod tests {
         let guard = Arc::new(Guard::new(Arc::new(authority), "resp", true, &metrics.access));
         let mut gate = Gate::new(Some(Arc::clone(&guard)), SocketAddr::from(([127, 0, 0, 1], 1)), Some("up".into()));
         assert_eq!(gate.identity().name(), Some("up"));
-        assert!(gate.open(&Given::User { name: b"app", password: b"secret" }).await);
+        assert!(gate.open(&Given::User { name: b"app", password: b"secret" }, pending()).await.is_ok());
         guard.authority().replace(users(up));
         gate.refresh();
         assert!(!gate.is_open(), "{:?}", gate.identity());

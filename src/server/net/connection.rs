@@ -76,7 +76,7 @@ pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts
         stream,
         input: BytesMut::new(),
         output: Vec::new(),
-        admitted_by: Instant::now() + timeouts.auth,
+        admitted_by: None,
         unfinished: None,
         was_unreadable: false,
         worked: 0,
@@ -101,8 +101,8 @@ struct Connection {
     input: BytesMut,
     /// Output buffer, borrowed from the pool while it is not empty.
     output: Vec<u8>,
-    /// Deadline for the client to give the password, if there is one.
-    admitted_by: Instant,
+    /// Deadline for the client to log in; `None` while it is admitted.
+    admitted_by: Option<Instant>,
     /// Deadline for the unfinished request in `input`.
     unfinished: Option<Instant>,
     /// Whether the last poll found nothing to read.
@@ -133,6 +133,8 @@ enum Received {
 enum Flow {
     On,
     Over,
+    /// The client has not logged in, and its time for this is over.
+    Overdue,
 }
 
 impl Connection {
@@ -142,20 +144,16 @@ impl Connection {
         mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
     ) -> io::Result<()> {
         loop {
-            let admitted_by = (!session.is_admitted()).then_some(self.admitted_by);
-            match self.receive(admitted_by, closing.as_mut()).await? {
-                Received::Bytes => {
-                    let flow = self.answer(session).await?;
-                    // An unauthenticated client that never stops sending is not idle.
-                    let is_overdue = !session.is_admitted() && Instant::now() >= self.admitted_by;
-                    if flow == Flow::Over {
-                        return Ok(());
-                    }
-                    if is_overdue {
+            self.note_admission(session);
+            match self.receive(closing.as_mut()).await? {
+                Received::Bytes => match self.answer(session).await? {
+                    Flow::On => {}
+                    Flow::Over => return Ok(()),
+                    Flow::Overdue => {
                         self.metrics.limits.reached(Bound::AuthTimeout);
                         return Ok(());
                     }
-                }
+                },
                 Received::End => return Ok(()),
                 Received::Silence(limit) => {
                     self.metrics.limits.reached(limit);
@@ -173,18 +171,24 @@ impl Connection {
         }
     }
 
-    async fn receive(
-        &mut self,
-        admitted_by: Option<Instant>,
-        mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
-    ) -> io::Result<Received> {
+    /// Begins the client's time to log in, or ends it. Returns whether it is over.
+    fn note_admission(&mut self, session: &impl Session) -> bool {
+        if session.is_admitted() {
+            self.admitted_by = None;
+            return false;
+        }
+        let now = Instant::now();
+        now >= *self.admitted_by.get_or_insert_with(|| now + self.timeouts.auth)
+    }
+
+    async fn receive(&mut self, mut closing: Pin<&mut WaitForCancellationFuture<'_>>) -> io::Result<Received> {
         if !self.input.is_empty() {
             self.input.reserve(READ_SIZE);
         }
         if self.account().is_err() {
             return Ok(Received::Cut(Cut::NoMemory));
         }
-        let silence = silence(self.timeouts, self.unfinished, admitted_by);
+        let silence = silence(self.timeouts, self.unfinished, self.admitted_by);
         tokio::select! {
             biased;
             received = poll_fn(|context| self.poll_receive(closing.as_mut(), context)) => received,
@@ -251,12 +255,27 @@ impl Connection {
                 self.output = pool::take();
             }
             let mut output = Output::new(&mut self.output, self.input.capacity(), &mut self.memory, &self.stream);
-            let next = session.answer(&mut self.input, &mut output).await;
+            let next = {
+                let mut answering = pin!(session.answer(&mut self.input, &mut output));
+                match self.admitted_by {
+                    None => answering.await,
+                    // The time includes the wait for the check of a password. Boxed: most requests need no timer.
+                    Some(deadline) => tokio::select! {
+                        biased;
+                        next = answering.as_mut() => next,
+                        () = Box::pin(sleep_until(deadline)) => return Ok(Flow::Overdue),
+                    },
+                }
+            };
             self.write_all().await?;
             if next == NextStep::Continue || self.worked >= TURN {
                 self.worked = 0;
                 self.is_turn_over = true;
                 tokio::task::yield_now().await;
+            }
+            // A client that never stops sending is not idle.
+            if self.admitted_by.is_some() && self.note_admission(session) {
+                return Ok(if next == NextStep::Close { Flow::Over } else { Flow::Overdue });
             }
             match next {
                 NextStep::Continue => continue,
@@ -285,7 +304,7 @@ impl Connection {
             // Unconstrained: when the scheduler makes a task yield, that must not look like an empty socket.
             let read = poll!(unconstrained(poll_fn(|context| self.poll_read(context))));
             let has_more = matches!(read, Poll::Ready(Ok(1..))) && self.account().is_ok();
-            if !has_more || self.answer(session).await? == Flow::Over {
+            if !has_more || self.answer(session).await? != Flow::On {
                 break;
             }
         }

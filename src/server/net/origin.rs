@@ -79,6 +79,11 @@ pub fn identify(identity: Identity, authority: &Arc<Authority>, category: Catego
     let _ = ORIGIN.try_with(|origin| origin.client.replace(client));
 }
 
+/// Returns whether the credentials of the client in scope were verified by a guard.
+pub fn has_passed() -> bool {
+    ORIGIN.try_with(|origin| origin.client.borrow().passed.is_some()).unwrap_or(false)
+}
+
 /// Returns the name of the client in scope for the audit log. See [`caller_name`](changes::caller_name).
 pub fn caller_name() -> Option<Arc<str>> {
     ORIGIN.try_with(|origin| changes::caller_name(&origin.client.borrow().identity)).ok().flatten()

@@ -1,8 +1,10 @@
 //! The state of a connection's client, and the commands about the connection.
 
+use std::future::Future;
+
 use super::clients::{Profile, Registration};
 use super::info::REDIS_VERSION;
-use crate::access::{DEFAULT_USER, Given};
+use crate::access::{DEFAULT_USER, Given, LoginError};
 use crate::audit::Caller;
 use crate::limiter::Scope;
 use crate::protocol::command::{Command, CommandMatch, Credentials, Hello, LibraryInfo, ReplyMode};
@@ -17,10 +19,28 @@ const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user i
 const HELLO_WITHOUT_PASSWORD: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
                                       HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client \
                                       and select the RESP protocol version at the same time";
+const TOO_MANY_LOGINS: &str = "ERR too many logins from this address are being verified: try again";
+const CLIENT_LEFT: &str = "ERR the connection was closed before the login was verified";
 /// The reply to a client that has not logged in.
 pub const NO_AUTH: &str = "NOAUTH Authentication required.";
+/// Stands in `CLIENT LIST` for the user of a client that has not logged in. No user has such a name.
+const NO_USER: &str = "(none)";
 /// Name of the front.
 pub const FRONT: &str = "resp";
+
+/// Result of an attempt to log in.
+#[derive(Debug, Clone, Copy)]
+pub struct Login {
+    result: Result<(), &'static str>,
+    /// After an attempt that failed, or that opened the gate, the client has its reply before the next request is looked at. So
+    /// each attempt takes a turn of the connection, and the client's departure is noticed.
+    next: NextStep,
+}
+
+impl Login {
+    /// The result for a command without credentials.
+    pub const NONE: Self = Self { result: Ok(()), next: NextStep::Read };
+}
 
 /// A client of a connection.
 #[derive(Debug)]
@@ -42,9 +62,13 @@ impl Client {
 
     /// Records the client's user for `CLIENT LIST`.
     fn record_user(&self) {
-        if let Some(name) = self.gate.identity().name() {
-            self.registration.update(|profile| profile.user = Some(name.into()));
-        }
+        let user = match self.gate.identity().name() {
+            // A new profile has no user, either.
+            None if self.gate.is_open() => return,
+            None => NO_USER,
+            Some(name) => name,
+        };
+        self.registration.update(|profile| profile.user = Some(user.into()));
     }
 
     /// Records the client's activity for `CLIENT LIST`.
@@ -79,12 +103,9 @@ impl Client {
         self.replies == ReplyMode::Off
     }
 
-    /// Answers a command about the connection.
-    pub async fn answer(&mut self, command: Command<'_>, output: &mut Vec<u8>) -> NextStep {
-        let login = match command.credentials() {
-            Some(credentials) => self.log_in(credentials).await,
-            None => Ok(()),
-        };
+    /// Answers a command about the connection. `login` is the result of [`Client::log_in`].
+    pub fn answer(&mut self, command: Command<'_>, login: Login, output: &mut Vec<u8>) -> NextStep {
+        let Login { result: login, next } = login;
         let mut reply = ReplyWriter::new(output, self.version);
         match command {
             Command::Ping(None) => reply.simple("PONG"),
@@ -127,7 +148,7 @@ impl Client {
             }
             _ => reply.error("ERR this command is not about the connection"),
         }
-        NextStep::Read
+        next
     }
 
     fn id(&self) -> i64 {
@@ -149,20 +170,32 @@ impl Client {
         self.replies = mode;
     }
 
-    /// Opens the gate for the right credentials.
-    async fn log_in(&mut self, Credentials { user, password }: Credentials<'_>) -> Result<(), &'static str> {
+    /// Opens the gate if the command has the right credentials. Stops waiting once `left` ends.
+    pub async fn log_in(&mut self, command: &Command<'_>, left: impl Future<Output = ()>) -> Login {
+        let Some(Credentials { user, password }) = command.credentials() else { return Login::NONE };
         if self.gate.guard().is_none() {
-            return Err(NO_PASSWORD);
+            return Login { result: Err(NO_PASSWORD), ..Login::NONE };
         }
         let given = match user {
             Some(name) => Given::User { name, password },
             None => Given::Password(password),
         };
-        if !self.gate.open(&given).await {
-            return Err(WRONG_PASSWORD);
-        }
-        self.record_user();
-        Ok(())
+        let was_open = self.gate.is_open();
+        let error = match self.gate.open(&given, left).await {
+            Ok(()) => {
+                self.record_user();
+                let next = if was_open { NextStep::Read } else { NextStep::Continue };
+                return Login { result: Ok(()), next };
+            }
+            Err(error) => error,
+        };
+        let is_over = error == LoginError::ClientLeft || self.gate.is_exhausted();
+        let message = match error {
+            LoginError::Wrong => WRONG_PASSWORD,
+            LoginError::QueueFull => TOO_MANY_LOGINS,
+            LoginError::ClientLeft => CLIENT_LEFT,
+        };
+        Login { result: Err(message), next: if is_over { NextStep::Close } else { NextStep::Continue } }
     }
 
     /// Returns the rules and the actor that the client may use.

@@ -8,14 +8,15 @@ use std::sync::Arc;
 use super::changes::change_of;
 use super::client::Client;
 use super::counts;
-use super::error::count_limit;
+use super::error::{count_limit, refuse};
 use super::info::RespState;
 use super::limit::{self, LimitTarget};
 use super::operate::{self, CounterQuery};
 use super::status::{self, StatusQuery};
+use super::top::{self, TopQuery};
 use crate::limiter::Policy;
 use crate::metrics::Bound;
-use crate::protocol::command::{Command, CommandError};
+use crate::protocol::command::{Command, CommandError, CommandMatch};
 use crate::protocol::resp::{ReplyWriter, Version};
 use crate::rules::Operation;
 use crate::server::net::memory::BudgetExceeded;
@@ -25,14 +26,16 @@ use crate::server::net::work_slots::{WorkSlot, WorkSlots};
 /// The future reply to a command.
 type Reply = Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
 
-/// Answers a large command. `policy` has the rules for it, or `None` for those in force. The reply is written to the client before the next request is answered.
+/// Answers a large command. `policy` has the rules for it, or `None` for those in force. `row` is its row in the table of
+/// commands. The reply is written to the client before the next request is answered.
 ///
 /// # Errors
 /// There is no memory for the replies in `output`.
 pub async fn answer(
     shared: &Arc<RespState>,
-    client: &Client,
+    client: &mut Client,
     policy: Option<Arc<Policy>>,
+    row: Option<CommandMatch>,
     command: Command<'_>,
     output: &mut Output<'_>,
 ) -> Result<NextStep, BudgetExceeded> {
@@ -43,6 +46,18 @@ pub async fn answer(
         slot = take_slot(&shared.slots, &command) => slot,
         () = output.client_left() => return Ok(NextStep::Close),
     };
+    // The user may have lost the right while the command waited.
+    client.gate.refresh();
+    if let Some(found) = row
+        && client.gate.may(found.spec.category).is_err()
+    {
+        let refusal = client.refusal(found);
+        if let Some(change) = change_of(&command) {
+            shared.changes.audit().refuse(client.caller(), change, &refusal);
+        }
+        refuse(&shared.limiter, version, &refusal, false, output.bytes);
+        return Ok(NextStep::Continue);
+    }
     let start = output.bytes.len();
     match reply(shared, client, policy, command) {
         Ok(reply) => match slot.run(reply).await {
@@ -116,6 +131,13 @@ fn reply(
                 bytes
             })
         }
+        Command::Top(ask) => {
+            let query = TopQuery::new(&ask, max_pairs)?;
+            Box::pin(async move {
+                top::show(&limiter, &query, &operator.scope, &mut ReplyWriter::new(&mut bytes, version));
+                bytes
+            })
+        }
         Command::Status(ask) => {
             let query = StatusQuery::new(&ask, max_pairs)?;
             Box::pin(async move {
@@ -180,3 +202,6 @@ pub fn refuse_for_memory(version: Version, output: &mut Vec<u8>) {
     ReplyWriter::new(output, version)
         .error("ERR the server has no memory left for a reply of this size: try again later");
 }
+
+#[cfg(test)]
+mod tests;

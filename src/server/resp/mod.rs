@@ -8,7 +8,8 @@
 //! | [`large`] | commands that take long or have long replies: they wait for a work slot |
 //! | [`changes`] | commands as the audit log sees them |
 //! | [`operate`], [`limit`] | operators' commands about counters, and about limits of single actors |
-//! | [`status`] | the counters of one actor |
+//! | [`status`], [`top`] | the counters of one actor; the actors of one rule that take the most |
+//! | [`rule_selector`] | the rule that a command is about |
 //! | [`multi`], [`transaction`] | `MULTI`, `EXEC` and the requests between them |
 //! | [`acl`] | `ACL`: the users, as clients see them |
 //! | [`client`], [`clients`] | one client's state; all clients, for `CLIENT LIST` |
@@ -27,8 +28,10 @@ mod limit;
 mod multi;
 mod operate;
 mod reservations;
+mod rule_selector;
 mod session;
 mod status;
+mod top;
 mod transaction;
 mod unbatched;
 

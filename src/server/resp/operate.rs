@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::error::write_limiter_error;
+use super::rule_selector::RuleSelector;
 use crate::clock::ceil_seconds;
-use crate::limiter::counters::{CountersOf, DEFAULT_PAGE, RuleName};
+use crate::limiter::counters::{CountersOf, DEFAULT_PAGE};
 use crate::limiter::{Limiter, Policy, Scope};
-use crate::protocol::command::{CommandError, CountersAsk, NamedRule, START};
+use crate::protocol::command::{CommandError, CountersAsk, START};
 use crate::protocol::resp::ReplyWriter;
 use crate::rules::Operation;
 use crate::server::changes::{Changes, Operator};
@@ -19,27 +20,14 @@ pub struct CounterQuery {
     count: usize,
 }
 
-enum RuleSelector {
-    Name(String),
-    Operation(Operation),
-}
-
 impl CounterQuery {
     /// Copies the request.
     ///
     /// # Errors
     /// The pairs that name the rule are invalid.
     pub fn new(ask: &CountersAsk<'_>, max_pairs: usize) -> Result<Self, CommandError> {
-        let rule = match ask.rule {
-            NamedRule::Name(name) => RuleSelector::Name(name.to_owned()),
-            NamedRule::Operation(pairs) => {
-                let mut operation = Operation::new();
-                pairs.read_into(&mut operation, max_pairs)?;
-                RuleSelector::Operation(operation)
-            }
-        };
         Ok(Self {
-            rule,
+            rule: RuleSelector::new(ask.rule, max_pairs)?,
             actor: ask.actor.map(str::to_owned),
             cursor: ask.cursor.map(str::to_owned),
             count: ask.count.unwrap_or(DEFAULT_PAGE),
@@ -47,11 +35,12 @@ impl CounterQuery {
     }
 
     fn counters(&self) -> CountersOf<'_> {
-        let rule = match &self.rule {
-            RuleSelector::Name(name) => RuleName::Name(name),
-            RuleSelector::Operation(operation) => RuleName::Operation(operation),
-        };
-        CountersOf { rule, actor: self.actor.as_deref(), cursor: self.cursor.as_deref(), count: self.count }
+        CountersOf {
+            rule: self.rule.name(),
+            actor: self.actor.as_deref(),
+            cursor: self.cursor.as_deref(),
+            count: self.count,
+        }
     }
 }
 

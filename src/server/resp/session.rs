@@ -167,7 +167,7 @@ impl RespSession {
         Ok(next)
     }
 
-    /// Answers the requests before a large one, and waits until there is memory for it.
+    /// Waits for the memory of a large request, after the answers before it. A queued one needs it only at `EXEC`.
     #[cold]
     async fn wait_for_memory(
         &mut self,
@@ -176,10 +176,10 @@ impl RespSession {
         output: &mut Output<'_>,
     ) -> Result<(), BudgetExceeded> {
         let limiter = &self.shared.limiter;
-        // A queued request needs the memory only at EXEC.
         if self.transaction.is_none() && !self.request_memory.admits(limiter, batch.weight(), bytes) {
             batch.settle(limiter, &mut self.request_memory, output).await?;
             self.request_memory.wait_for_request(limiter, bytes).await;
+            self.client.gate.refresh();
         }
         Ok(())
     }
@@ -278,7 +278,7 @@ impl RespSession {
                     *transaction = None;
                 }
                 let is_heard = command.ends_silence();
-                let next = answer_alone(shared, batch, client, command, output).await?;
+                let next = answer_alone(shared, batch, client, row, command, output).await?;
                 *turn += output.bytes.len().saturating_sub(start) + BYTES_OF_A_COMMAND;
                 (next, is_heard)
             }
@@ -336,6 +336,7 @@ impl RespSession {
             }
             let command = found.and_then(|found| Command::parse_as(found, request));
             tally.count(counts::kind(request, row, &command));
+            let mut after = NextStep::Read;
             match command.and_then(|command| {
                 batch.push(command, limiter, client.scope(), limits.max_pairs, client.version, is_muted)
             }) {
@@ -346,15 +347,15 @@ impl RespSession {
                         // The requests before it belong to another user.
                         batch.settle(limiter, request_memory, output).await?;
                     }
+                    let login = client.log_in(&command, output.client_left()).await;
                     let mut text = Vec::new();
-                    // No command that can be queued ends the connection.
-                    answer_client(shared, client, command, &mut text).await;
+                    after = answer_client(shared, client, command, login, &mut text);
                     batch.push_text(is_muted, |texts| texts.append(&mut text));
                 }
                 Ok(Some(command)) => {
                     batch.settle(limiter, request_memory, output).await?;
                     let start = output.bytes.len();
-                    let next = answer_alone(shared, batch, client, command, output).await?;
+                    let next = answer_alone(shared, batch, client, row, command, output).await?;
                     *turn += output.bytes.len().saturating_sub(start) + BYTES_OF_A_COMMAND;
                     if is_muted {
                         output.bytes.truncate(start);
@@ -375,10 +376,10 @@ impl RespSession {
                     batch.push_text(is_muted, |texts| write_error(shared, client, request, error, texts));
                 }
             }
-            if batch.has_long_replies(limits.max_output) {
+            if after != NextStep::Read || batch.has_long_replies(limits.max_output) {
                 batch.settle(limiter, request_memory, output).await?;
                 *executing = Some(execution);
-                return Ok(NextStep::Continue);
+                return Ok(if after == NextStep::Close { after } else { NextStep::Continue });
             }
             if !request_memory.fits(batch.weight()) {
                 batch.settle(limiter, request_memory, output).await?;

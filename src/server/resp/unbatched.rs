@@ -4,31 +4,33 @@ use std::sync::Arc;
 
 use super::acl;
 use super::batch::Batch;
-use super::client::Client;
+use super::client::{Client, Login};
 use super::error::write_limiter_error;
 use super::info::RespState;
 use super::{counts, large};
 use crate::limiter::rules::listed;
 use crate::limiter::{Limiter, Refusal, Scope};
-use crate::protocol::command::{Command, Pairs, describe};
+use crate::protocol::command::{Command, CommandMatch, Pairs, describe};
 use crate::protocol::resp::ReplyWriter;
 use crate::server::net::memory::BudgetExceeded;
 use crate::server::net::session::{NextStep, Output};
 
-/// Answers a command about the connection, and counts the reply if it is an error.
-pub async fn answer_client(
+/// Answers a command about the connection, and counts the reply if it is an error. `login` is the result of
+/// [`Client::log_in`].
+pub fn answer_client(
     shared: &RespState,
     client: &mut Client,
     command: Command<'_>,
+    login: Login,
     output: &mut Vec<u8>,
 ) -> NextStep {
     let start = output.len();
-    let next = client.answer(command, output).await;
+    let next = client.answer(command, login, output);
     counts::count_error_reply(&shared.limiter.metrics().errors, output, start);
     next
 }
 
-/// Answers a command that does not belong in a batch.
+/// Answers a command that does not belong in a batch. `row` is its row in the table of commands.
 ///
 /// # Errors
 /// There is no memory for the replies in `output`.
@@ -36,11 +38,13 @@ pub async fn answer_alone(
     shared: &Arc<RespState>,
     batch: &mut Batch,
     client: &mut Client,
+    row: Option<CommandMatch>,
     command: Command<'_>,
     output: &mut Output<'_>,
 ) -> Result<NextStep, BudgetExceeded> {
     if command.is_about_connection() {
-        return Ok(answer_client(shared, client, command, output.bytes).await);
+        let login = client.log_in(&command, output.client_left()).await;
+        return Ok(answer_client(shared, client, command, login, output.bytes));
     }
     let start = output.bytes.len();
     let mut reply = ReplyWriter::new(output.bytes, client.version);
@@ -52,7 +56,7 @@ pub async fn answer_alone(
         Command::Role => write_role(&mut reply),
         Command::Acl(ask) => acl::write(client, ask, &mut reply),
         Command::Describe(question) => describe::write(&mut reply, question),
-        command => return large::answer(shared, client, batch.pinned(), command, output).await,
+        command => return large::answer(shared, client, batch.pinned(), row, command, output).await,
     }
     counts::count_error_reply(&shared.limiter.metrics().errors, output.bytes, start);
     Ok(NextStep::Read)

@@ -99,7 +99,7 @@ impl CounterBudget {
     /// Returns the policy's answer for a counter that does not exist. Returns `None` if there is room for it, or the
     /// entry creates no counter.
     pub fn refusal(&self, entry: &Entry) -> Option<Result<Outcome, StoreError>> {
-        (self.is_full() && !entry.action.gives_back() && entry.action != SHOW).then(|| self.refuse(entry))
+        (self.is_full() && !entry.action.gives_back() && !matches!(entry.action, SHOW)).then(|| self.refuse(entry))
     }
 
     /// Returns the policy's answer, or an error if no policy may answer.

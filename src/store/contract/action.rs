@@ -29,7 +29,7 @@ const _: () = assert!(size_of::<Action>() == 24);
 impl Action {
     /// Returns whether the action reports what has already happened: a charge, a refund or a release.
     pub fn is_settlement(self) -> bool {
-        self == Self::Reservation(ReservationAsk::Release)
+        matches!(self, Self::Reservation(ReservationAsk::Release))
             || matches!(self.ask(), Some(Ask::Charge { .. } | Ask::Refund { .. }))
     }
 
@@ -63,7 +63,7 @@ impl Action {
 
     /// Returns whether only the store may answer the action, and no policy.
     pub(in crate::store) fn needs_store(self) -> bool {
-        self.is_settlement() || self.is_about_reservation() || self.ask() == Some(Ask::Show)
+        self.is_settlement() || self.is_about_reservation() || matches!(self.ask(), Some(Ask::Show))
     }
 
     /// Returns whether the bucket may have more credits left after the action than before.

@@ -110,7 +110,7 @@ impl Entry {
 
     /// Looks for the entry's credits without taking any. This changes the state only if the clock was set back.
     pub(in crate::store) fn look(&self, state: Option<&State>) -> (Outcome, Change) {
-        if self.action == Action::Forget {
+        if matches!(self.action, Action::Forget) {
             return (self.decide(state).0, Change::Keep);
         }
         let cost = self.action.wanted().unwrap_or(0);

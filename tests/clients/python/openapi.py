@@ -102,6 +102,14 @@ for method in ("GET", "DELETE"):
     drive(SERVED, method, "/v1/counters?rule=x", 404)
     drive(RULELESS, method, "/v1/counters?rule=x", 500)
 
+for query in ("rule=sliding-window", "rule=default&order=taken&last=3600&count=1000"):
+    assert drive(SERVED, "GET", "/v1/top?" + query, 200).json()["hasRoom"]
+drive(SERVED, "GET", "/v1/top?rule=default&last=61", 400)
+drive(SERVED, "GET", "/v1/top", 400)
+drive(SERVED, "GET", "/v1/top?rule=x", 404)
+drive(RULELESS, "GET", "/v1/top?rule=x", 500)
+drive(LOCKED, "GET", "/v1/top?rule=x", 401)
+
 status = drive(SERVED, "GET", "/v1/status?user=ann", 200).json()
 assert status["rules"] and status["next"] is None, status
 assert drive(SERVED, "GET", "/v1/status?user=nobody", 200).json() == {"rules": [], "next": None}

@@ -44,6 +44,7 @@ fn requests(method: &str, path: &str, id: &str) -> Vec<(String, String)> {
         ("put", "/v1/limits") => vec![(target("rule=b-user&actor=ACTOR").0, r#"{"credits":5}"#.to_owned())],
         ("get" | "delete", "/v1/limits") => vec![target("rule=b-user&actor=ACTOR")],
         ("get", "/v1/status") => vec![target("tenant=ACTOR"), target("user=ACTOR&tenant=ACTOR")],
+        ("get", "/v1/top") => ["b-tenant", "default", "no-such"].map(|rule| target(&format!("rule={rule}"))).to_vec(),
         ("get", "/v1/rules") => Vec::new(),
         (_, check) if check.starts_with("/v1/check") => {
             let path = path.replace("{path}", "x");

@@ -29,6 +29,9 @@ fn requests(command: &str, actor: &str, id: &str) -> Vec<String> {
             let rules = ["b-user", "b-second", "c-canary", "rule-8", "default", "api=b user=*", "no-such"];
             rules.iter().map(|rule| format!("{command} {rule} ACTOR {actor}")).collect()
         }
+        "divvy.top" => ["b-tenant", "default", "no-such", "api=tenants tenant=*"]
+            .map(|rule| format!("{command} {rule} TAKEN"))
+            .to_vec(),
         "divvy.status" => vec![format!("{command} tenant={actor}"), format!("{command} user={actor} tenant={actor}")],
         "divvy.limit|set" => {
             vec![format!("DIVVY.LIMIT SET b-user {actor} 5"), format!("DIVVY.LIMIT SET no-such {actor} 5")]
@@ -135,6 +138,12 @@ fn listings_have_what_is_in_scope() {
     assert!(list("all", "DIVVY.COUNTERS b-user").contains("bob"));
     let counters = list("ann", "DIVVY.COUNTERS b-user");
     assert!(counters.contains("ann") && !counters.contains("bob"), "{counters}");
+    let (top, other) = ("DIVVY.TOP b-user TAKEN", "DIVVY.TOP a-user TAKEN");
+    assert!(list("all", top).contains("bob"));
+    let own = list("ann", top);
+    assert!(own.contains("ann") && !own.contains("bob"), "{own}");
+    assert!(list("a", other).contains("bob"));
+    assert_eq!(list("a", top), format!("-NOPERM {REFUSED}"));
     let explained = list("a", "DIVVY.EXPLAIN api=a user=ann");
     assert_eq!(labels_in(&explained), ["a-user"]);
 }

@@ -13,8 +13,7 @@ use super::query;
 use super::state::Api;
 use crate::clock::ceil_seconds;
 use crate::limiter::counters::{CountersOf, RuleName};
-use crate::server::changes::Operator;
-use crate::server::http::changes::recorded;
+use crate::server::http::changes::PendingOperator;
 use crate::server::http::problem::Problem;
 use crate::server::net::origin;
 
@@ -66,14 +65,14 @@ pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Pro
     Ok(Json(CounterList { counters: counters.collect(), next: page.next }).into_response())
 }
 
-pub async fn forget(State(api): State<Arc<Api>>, operator: Operator, uri: Uri) -> Result<Response, Problem> {
+pub async fn forget(State(api): State<Arc<Api>>, operator: PendingOperator, uri: Uri) -> Result<Response, Problem> {
     let query: CounterQuery = query::parse(&uri)?;
     let count = query::page_size(query.count.as_deref())?;
     let (slot, changes) = (api.slots.take().await, api.changes.clone());
-    let operator = operator.up_to_date();
+    let operator = operator.begin();
     let page = slot.run(async move { Ok(changes.forget_counters(&operator, query.counters(count)).await?) });
     let page: Result<_, Problem> = page.await.map_err(broken).flatten();
-    Ok(recorded(page.map(|page| Json(ForgetResponse { forgotten: page.forgotten, next: page.next }))))
+    Ok(page.map(|page| Json(ForgetResponse { forgotten: page.forgotten, next: page.next })).into_response())
 }
 
 /// Describes work that panicked, or that the shutdown ended.

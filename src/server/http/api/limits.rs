@@ -16,8 +16,7 @@ use super::state::Api;
 use crate::clock::ceil_seconds;
 use crate::json::WholeNumber;
 use crate::limiter::limits::{LimitFilter, ListedLimit};
-use crate::server::changes::Operator;
-use crate::server::http::changes::recorded;
+use crate::server::http::changes::PendingOperator;
 use crate::server::http::problem::Problem;
 use crate::server::net::origin;
 
@@ -78,21 +77,25 @@ struct RemoveResponse {
     removed: bool,
 }
 
-pub async fn set(State(api): State<Arc<Api>>, operator: Operator, request: Request) -> Result<Response, Problem> {
+pub async fn set(
+    State(api): State<Arc<Api>>,
+    operator: PendingOperator,
+    request: Request,
+) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let of: LimitTarget = query::parse(&head.uri)?;
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
     let NewLimit { credits: WholeNumber(credits), expires_in } = body::parse(&body)?;
     let (slot, limiter, changes) = (api.slots.take().await, Arc::clone(&api.limiter), api.changes.clone());
     let lasts = expires_in.map(|WholeNumber(seconds)| Duration::from_secs(seconds));
-    let operator = operator.up_to_date();
+    let operator = operator.begin();
     let limit = slot.run(async move {
         changes.set_limit(&operator, &of.rule, &of.actor, credits, lasts).await?;
         // Another client may have removed it since.
         limiter.limit_of(&of.rule, &of.actor, &operator.scope)?.ok_or_else(none)
     });
     let limit = limit.await.map_err(broken).flatten();
-    Ok(recorded(limit.map(|limit| Json(ActorLimit::from(limit)))))
+    Ok(limit.map(|limit| Json(ActorLimit::from(limit))).into_response())
 }
 
 pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
@@ -112,13 +115,13 @@ pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Prob
     Ok(Json(LimitList { limits, next: page.next }).into_response())
 }
 
-pub async fn remove(State(api): State<Arc<Api>>, operator: Operator, uri: Uri) -> Result<Response, Problem> {
+pub async fn remove(State(api): State<Arc<Api>>, operator: PendingOperator, uri: Uri) -> Result<Response, Problem> {
     let of: LimitTarget = query::parse(&uri)?;
     let (slot, changes) = (api.slots.take().await, api.changes.clone());
-    let operator = operator.up_to_date();
+    let operator = operator.begin();
     let removed = slot.run(async move { Ok(changes.remove_limit(&operator, &of.rule, &of.actor).await?) });
     let removed: Result<_, Problem> = removed.await.map_err(broken).flatten();
-    Ok(recorded(removed.map(|removed| Json(RemoveResponse { removed }))))
+    Ok(removed.map(|removed| Json(RemoveResponse { removed })).into_response())
 }
 
 fn none() -> Problem {

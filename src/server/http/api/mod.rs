@@ -25,6 +25,7 @@ mod rules;
 mod settlement;
 mod state;
 mod status;
+mod top;
 mod web_origins;
 
 use std::sync::Arc;
@@ -38,7 +39,7 @@ pub use self::hit_route::HitRoute;
 pub use self::state::{Api, ApiSettings, DEFAULT_MAX_HITS};
 pub use self::web_origins::{InvalidOrigin, WebOrigin, WebOrigins};
 use super::auth::check as check_access;
-use super::changes::record_refusals;
+use super::changes::{Refusals, record_refusals};
 use super::problem::wrong_method;
 use super::request_count::count;
 use crate::access::Category;
@@ -77,6 +78,7 @@ fn inspection_routes() -> Vec<Route> {
         ("/v1/reservations/{id}/renew", RequestKind::Renew, vec![(Category::Hit, post(reservations::renew))]),
         ("/v1/explain", RequestKind::Explain, vec![(Category::Read, post(explain::explain))]),
         ("/v1/rules", RequestKind::Rules, vec![(Category::Read, get(rules::rules))]),
+        ("/v1/top", RequestKind::Top, vec![(Category::Read, get(top::top))]),
     ]
 }
 
@@ -118,7 +120,8 @@ pub fn router(api: Arc<Api>, access: &Access) -> Router {
         })
     };
     // Outside the check of the category, so that it sees refused requests.
-    let refusals = from_fn_with_state(Arc::clone(api.changes.audit()), record_refusals);
+    let refusals = Refusals { audit: Arc::clone(api.changes.audit()), has_guard: access.http.is_some() };
+    let refusals = from_fn_with_state(refusals, record_refusals);
     let operators = add(Router::new(), operator_routes(), access.http.as_ref()).route_layer(refusals);
     let router = add(Router::new(), public_routes(), None);
     let router = add(router, hit_routes(), access.hit.as_ref());

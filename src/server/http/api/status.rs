@@ -65,7 +65,8 @@ impl From<RuleStatus> for ActorStatus {
 
 pub async fn status(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
     let StatusQuery { actor, cursor, count } = StatusQuery::parse(&uri, api.limits.max_pairs)?;
-    let (slot, limiter, scope) = (api.slots.take().await, Arc::clone(&api.limiter), origin::user_scope());
+    let slot = if origin::has_actor_token() { api.slots.take_for_customer().await } else { api.slots.take().await };
+    let (limiter, scope) = (Arc::clone(&api.limiter), origin::user_scope());
     let page = slot
         .run(async move { limiter.status(&actor, cursor.as_deref(), count, &scope).await })
         .await

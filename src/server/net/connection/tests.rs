@@ -1,4 +1,4 @@
-//! A greedy client must not keep others waiting.
+//! A greedy client must not keep others waiting, and a client that does not log in must not stay.
 
 use std::io::Write;
 use std::net::TcpStream as Client;
@@ -26,6 +26,52 @@ impl Session for CountingSession {
     }
 
     fn cut(&mut self, _: Cut, _: &mut Vec<u8>) {}
+}
+
+/// A session of a client that never logs in.
+struct LoginSession {
+    asked: Arc<AtomicUsize>,
+    /// Whether the first attempt is still being checked. Otherwise each one fails, and another one follows.
+    is_checked: bool,
+}
+
+impl Session for LoginSession {
+    async fn answer(&mut self, _: &mut BytesMut, _: &mut Output<'_>) -> NextStep {
+        self.asked.fetch_add(1, Relaxed);
+        if self.is_checked {
+            std::future::pending::<()>().await;
+        }
+        NextStep::Continue
+    }
+
+    fn is_admitted(&self) -> bool {
+        false
+    }
+
+    fn cut(&mut self, _: Cut, _: &mut Vec<u8>) {}
+}
+
+#[tokio::test]
+async fn time_to_log_in_ends_while_attempts_wait_or_follow_each_other() {
+    for is_checked in [true, false] {
+        let metrics = Metrics::new();
+        let memory = BufferMemory::new(0, Arc::clone(&metrics));
+        let (limit, auth) = (Duration::from_secs(30), Duration::from_millis(300));
+        let timeouts = Timeouts { idle: None, request: limit, write: limit, auth, handshake: limit };
+        let context = ConnectionContext {
+            closing: CancellationToken::new(),
+            memory: memory.share(),
+            metrics: Arc::clone(&metrics),
+        };
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (stream, mut client) = connected().await;
+        client.write_all(b"attempts").unwrap();
+        drop(client);
+        serve(stream, LoginSession { asked: Arc::clone(&asked), is_checked }, timeouts, context).await;
+        let (_, reached) =
+            metrics.numbers(Vec::new()).into_iter().find(|(name, _)| name.contains("auth-timeout")).unwrap();
+        assert_eq!((asked.load(Relaxed) == 1, reached), (is_checked, 1.0));
+    }
 }
 
 async fn connected() -> (Stream, Client) {

@@ -1,0 +1,150 @@
+//! The answer to `DIVVY.TOP`, and its text.
+
+use serde_json::{Value, json};
+
+use crate::cli::printable::printable;
+use crate::cli::resp::{number, parts, text};
+use crate::protocol::resp::client::Frame;
+
+/// The actors of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ranking {
+    rule: String,
+    order: String,
+    last: u64,
+    canary: bool,
+    sampled: bool,
+    has_room: bool,
+    total: Option<u64>,
+    top: Vec<Actor>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Actor {
+    actor: String,
+    count: u64,
+    error: u64,
+    cut: bool,
+}
+
+impl Ranking {
+    /// Reads a reply; `None` if it is not a ranking.
+    pub fn read(reply: &Frame) -> Option<Self> {
+        let words = parts(reply)?;
+        let value = |name: &str| {
+            let mut pairs = words.chunks_exact(2).filter_map(|pair| Some((pair.first()?, pair.get(1)?)));
+            pairs.find(|(key, _)| text(key).as_deref() == Some(name)).map(|(_, value)| value)
+        };
+        let flag = |name| Some(number(value(name)?)? == 1);
+        let actor = |frame: &Frame| {
+            let [actor, count, error, cut] = parts(frame)? else { return None };
+            let (actor, count, error) = (text(actor)?, number(count)?, number(error)?);
+            Some(Actor { actor, count, error, cut: number(cut)? == 1 })
+        };
+        Some(Self {
+            rule: text(value("rule")?)?,
+            order: text(value("order")?)?,
+            last: number(value("last")?)?,
+            canary: flag("canary")?,
+            sampled: flag("sampled")?,
+            has_room: flag("hasRoom")?,
+            total: number(value("total")?),
+            top: parts(value("top")?)?.iter().map(actor).collect::<Option<_>>()?,
+        })
+    }
+
+    /// Returns the object that `GET /v1/top` would return.
+    pub fn to_json(&self) -> Value {
+        let Self { rule, order, last, canary, sampled, has_room, total, top } = self;
+        let top: Vec<_> = top
+            .iter()
+            .map(|Actor { actor, count, error, cut }| json!({ "actor": actor, "cut": cut, "count": count, "error": error }))
+            .collect();
+        json!({ "rule": rule, "order": order, "last": last, "canary": canary, "sampled": sampled, "hasRoom": has_room,
+                "total": total, "top": top })
+    }
+
+    /// Returns a title, a header, and a line for each actor, without control characters.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = vec![self.title()];
+        if !self.has_room {
+            lines.push("the server has no memory left for the actors of this rule: raise its --top-memory".to_owned());
+            return lines;
+        }
+        lines.push(format!("{:>12} {:>12} {:>7}  actor", "count", "error", "share"));
+        lines.extend(self.top.iter().map(|actor| self.line(actor)));
+        lines
+    }
+
+    fn title(&self) -> String {
+        let window = if self.last == 3_600 { "hour" } else { "minute" };
+        let what = match (self.order.as_str(), self.canary) {
+            ("taken", _) => "credits taken",
+            (_, true) => "requests that the canary would deny",
+            (_, false) => "denied requests",
+        };
+        let total = self.total.map(|total| format!(", {total} in all")).unwrap_or_default();
+        let estimated = if self.sampled { " (estimates)" } else { "" };
+        format!("{}: {what}, last {window}{total}{estimated}", printable(&self.rule).replace('\n', "\\n"))
+    }
+
+    fn line(&self, Actor { actor, count, error, cut }: &Actor) -> String {
+        let share = match self.total {
+            Some(total) if total > 0 => format!("{:.1} %", *count as f64 * 100.0 / total as f64),
+            _ => String::new(),
+        };
+        let name = printable(actor).replace('\n', "\\n");
+        format!("{count:>12} {error:>12} {share:>7}  {name}{}", if *cut { "…" } else { "" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::resp::Version;
+    use crate::protocol::resp::client::decode_reply;
+
+    fn bulk(text: &str) -> String {
+        format!("${}\r\n{text}\r\n", text.len())
+    }
+
+    fn ranking(total: &str, has_room: u8) -> Ranking {
+        let reply = format!(
+            "*16\r\n{}{}{}{}{}:60\r\n{}:0\r\n{}:1\r\n{}:{has_room}\r\n{}{total}\r\n{}*2\r\n*4\r\n{}:30\r\n:5\r\n:0\r\n*4\r\n{}:10\r\n:5\r\n:1\r\n",
+            bulk("rule"),
+            bulk("by-ip"),
+            bulk("order"),
+            bulk("denied"),
+            bulk("last"),
+            bulk("canary"),
+            bulk("sampled"),
+            bulk("hasRoom"),
+            bulk("total"),
+            bulk("top"),
+            bulk("a\u{1b}[2J"),
+            bulk("b\nc"),
+        );
+        Ranking::read(&decode_reply(reply.as_bytes(), Version::Resp2).unwrap().unwrap().0).unwrap()
+    }
+
+    #[test]
+    fn reply_becomes_a_table_without_control_characters() {
+        let expected = "by-ip: denied requests, last minute, 60 in all (estimates)
+       count        error   share  actor
+          30            5  50.0 %  a\\u{1b}[2J
+          10            5  16.7 %  b\\nc…";
+        assert_eq!(ranking(":60", 1).lines().join("\n"), expected);
+        assert!(ranking("$-1", 1).lines()[0].ends_with("last minute (estimates)"));
+        assert!(ranking(":0", 0).lines()[1].contains("--top-memory"));
+    }
+
+    #[test]
+    fn reply_becomes_the_object_of_the_http_api() {
+        let json = ranking(":60", 1).to_json();
+        assert_eq!(
+            (json["total"].as_u64(), json["hasRoom"].as_bool(), json["last"].as_u64()),
+            (Some(60), Some(true), Some(60))
+        );
+        assert_eq!(json["top"][1], json!({ "actor": "b\nc", "cut": true, "count": 10, "error": 5 }));
+    }
+}

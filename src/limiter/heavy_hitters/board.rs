@@ -1,0 +1,373 @@
+//! A board: the actors of one rule that have the largest counts in a window, in a table of fixed size.
+//!
+//! The table is the one of "Randomized Admission Policy for Efficient Top-k and Frequency Estimation" (Ben Basat, Einziger,
+//! Friedman, Kassner; INFOCOM 2017), in its set-associative form, with weights. An actor in the table is counted exactly. If
+//! another one with the amount `v` finds its set full, it replaces the actor with the smallest score `s` of the set, with the
+//! probability `v / (s + v)`, and takes over the score. So actors that come once rarely replace anyone: after `n` of them, the
+//! scores of `m` places have risen to about the square root of `2n / m`, whereas the count of a real actor grows with `n`.
+//!
+//! The paper counts since the start. Here an actor has a count for each slice of the window, and loses the oldest one when a
+//! slice begins. Scores that were taken over fade at the same pace.
+
+use super::budget::Grant;
+use super::event::{Event, MAX_NAME, Window};
+use super::random::Random;
+use super::slices::{SLICES, Slices};
+use crate::clock::Timestamp;
+
+/// Number of places in a set.
+const WAYS: usize = 8;
+/// The hash of a free place.
+const FREE: u64 = 0;
+/// A table doubles only if it then takes at most this share of the free memory, so that later rules have room, too.
+const GROWTH_SHARE: usize = 8;
+/// Maximum of a count in units. A larger one makes the unit larger.
+const MAX_UNITS: u32 = 1 << 30;
+/// Maximum of the numbers in an answer, because JSON readers round larger ones.
+const MAX_SHOWN: u64 = (1 << 53) - 1;
+/// Maximum amount of an event, so that no count overflows within an hour.
+const MAX_AMOUNT: u64 = 1 << 48;
+/// Binary digits that all counts lose when the unit becomes larger.
+const UNIT_STEP: u32 = 8;
+
+/// The counts of a rule's actors in one window.
+#[derive(Debug)]
+pub struct Board {
+    slices: Slices,
+    /// Sum of all amounts, per slice.
+    totals: [u64; SLICES],
+    /// Variance of these sums, which is caused by sampling.
+    variances: [f64; SLICES],
+    /// All counts are multiples of this power of two.
+    unit_bits: u32,
+    /// The table. The number of sets is a power of two.
+    sets: Box<[Set]>,
+    grant: Grant,
+}
+
+/// The places of actors whose hashes have the same lowest bits.
+#[derive(Debug, Default)]
+struct Set {
+    hashes: [u64; WAYS],
+    places: [Place; WAYS],
+}
+
+/// An actor, and its counts in units.
+#[derive(Debug, Default)]
+struct Place {
+    /// The name, or the start of a long one.
+    name: Box<[u8]>,
+    counts: [u32; SLICES],
+    /// Sum of `counts`.
+    sum: u32,
+    /// The score that the actor took over: an estimate of its count before it was in the table.
+    before: u32,
+    is_cut: bool,
+}
+
+/// The meaning of a board's counts.
+#[derive(Debug, Clone, Copy)]
+struct Scale {
+    unit_bits: u32,
+    /// Variance of the total by its size. The variance of an actor's count is taken to be in the same proportion.
+    variance_per_count: f64,
+}
+
+/// An actor's count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ranked {
+    /// The actor, or the first [`MAX_NAME`] bytes of a longer one.
+    pub actor: Box<[u8]>,
+    /// Whether `actor` is only the start of its name.
+    pub is_cut: bool,
+    /// Number of denials, or of credits.
+    pub count: u64,
+    /// With a probability of 95 %, the true count differs by at most this much.
+    pub error: u64,
+}
+
+// A place and its hash fill a cache line.
+const _: () = assert!(size_of::<Set>() == 64 * WAYS);
+
+impl Board {
+    /// Memory of a board without actors, apart from the struct (bytes).
+    pub const MIN_MEMORY: usize = size_of::<Set>();
+
+    /// Creates a board. The grant is of [`Board::MIN_MEMORY`].
+    pub fn new(window: Window, now: Timestamp, grant: Grant) -> Self {
+        let slices = Slices::new(window, now);
+        Self { slices, totals: [0; SLICES], variances: [0.0; SLICES], unit_bits: 0, sets: free_sets(1), grant }
+    }
+
+    /// Counts an event. `hash` is the hash of its actor.
+    pub fn count(&mut self, event: &Event<'_>, hash: u64, now: Timestamp, random: &mut Random) {
+        self.advance(now);
+        let (hash, slice) = (hash.max(FREE + 1), self.slices.index_at(now));
+        let amount = event.amount.saturating_mul(event.weight).min(MAX_AMOUNT);
+        self.add_to_totals(event, amount, slice);
+        let units = self.round_to_units(amount, random);
+        if units == 0 {
+            return;
+        }
+        if let Some(place) = self.find(hash) {
+            if place.add(units, slice) > MAX_UNITS {
+                self.enlarge_unit();
+            }
+        } else if let Some((way, before)) = self.admit(hash, units, random) {
+            let mut new = Place { before, ..Place::default() };
+            new.add(units, slice);
+            self.put((hash, way), event.actor, new);
+        }
+    }
+
+    fn add_to_totals(&mut self, event: &Event<'_>, amount: u64, slice: usize) {
+        if let (Some(total), Some(variance)) = (self.totals.get_mut(slice), self.variances.get_mut(slice)) {
+            *total = total.saturating_add(amount);
+            // The estimate of Horvitz and Thompson: an event of weight w was chosen with the probability 1 / w.
+            *variance += amount as f64 * event.amount as f64 * (event.weight - 1) as f64;
+        }
+    }
+
+    /// Returns the number of units that make up `amount`, rounded up or down at random. Enlarges the unit if necessary.
+    fn round_to_units(&mut self, amount: u64, random: &mut Random) -> u32 {
+        while amount >> self.unit_bits >= u64::from(MAX_UNITS) {
+            self.enlarge_unit();
+        }
+        let units = u32::try_from(amount >> self.unit_bits).unwrap_or(MAX_UNITS);
+        let rest = amount & ((1 << self.unit_bits) - 1);
+        units + u32::from(rest > 0 && random.is_within(rest, 1 << self.unit_bits))
+    }
+
+    #[inline]
+    fn set_index(&self, hash: u64) -> usize {
+        hash as usize & (self.sets.len() - 1)
+    }
+
+    #[inline]
+    fn set(&mut self, hash: u64) -> Option<&mut Set> {
+        let index = self.set_index(hash);
+        self.sets.get_mut(index)
+    }
+
+    #[inline]
+    fn find(&mut self, hash: u64) -> Option<&mut Place> {
+        let set = self.set(hash)?;
+        let way = set.way_of(hash)?;
+        set.places.get_mut(way)
+    }
+
+    /// Returns a place for a new actor, and the score that it takes over there. `None` if the actor is not admitted.
+    #[inline(never)]
+    fn admit(&mut self, hash: u64, units: u32, random: &mut Random) -> Option<(usize, u32)> {
+        loop {
+            let set = self.set(hash)?;
+            if let Some(way) = set.way_of(FREE) {
+                return Some((way, 0));
+            }
+            let (way, score) = set.lowest()?;
+            if !self.grow() {
+                let is_admitted = random.is_within(units.into(), u64::from(score) + u64::from(units));
+                return is_admitted.then_some((way, score));
+            }
+        }
+    }
+
+    /// Puts an actor in a place, unless there is no memory for its name.
+    fn put(&mut self, (hash, way): (u64, usize), actor: &[u8], new: Place) {
+        let name = start(actor);
+        let index = self.set_index(hash);
+        let Some(set) = self.sets.get_mut(index) else { return };
+        let (Some(place), Some(place_hash)) = (set.places.get_mut(way), set.hashes.get_mut(way)) else { return };
+        let (old, needed) = (weight(&place.name), weight(name));
+        if needed > old && !self.grant.grow(needed - old) {
+            return;
+        }
+        self.grant.shrink(old.saturating_sub(needed));
+        (*place_hash, *place) = (hash, Place { name: name.into(), is_cut: name.len() < actor.len(), ..new });
+    }
+
+    /// Doubles the table, if there is memory.
+    fn grow(&mut self) -> bool {
+        let (count, old_bytes) = (self.sets.len() * 2, size_of_val(&*self.sets));
+        if old_bytes * 2 > self.grant.free() / GROWTH_SHARE || !self.grant.grow(old_bytes * 2) {
+            return false;
+        }
+        let old = std::mem::replace(&mut self.sets, free_sets(count));
+        for set in old {
+            for (hash, moved) in set.hashes.into_iter().zip(set.places).filter(|(hash, _)| *hash != FREE) {
+                // Each set is divided in two, so there is a free place.
+                let Some(set) = self.set(hash) else { continue };
+                let Some(way) = set.way_of(FREE) else { continue };
+                if let (Some(place_hash), Some(place)) = (set.hashes.get_mut(way), set.places.get_mut(way)) {
+                    (*place_hash, *place) = (hash, moved);
+                }
+            }
+        }
+        self.grant.shrink(old_bytes);
+        true
+    }
+
+    /// Moves on to the slice of `now`, and drops the counts that are too old.
+    pub fn advance(&mut self, now: Timestamp) {
+        let passed = self.slices.advance(now);
+        if passed == SLICES {
+            self.clear();
+        }
+        for _ in 0..passed {
+            self.begin_slice();
+        }
+    }
+
+    /// Removes all actors, and returns the memory for them.
+    fn clear(&mut self) {
+        let names: usize = self.sets.iter().flat_map(|set| &set.places).map(|place| weight(&place.name)).sum();
+        let bytes = size_of_val(&*self.sets) + names;
+        self.sets = free_sets(1);
+        self.grant.shrink(bytes - Self::MIN_MEMORY);
+        (self.totals, self.variances, self.unit_bits) = ([0; SLICES], [0.0; SLICES], 0);
+    }
+
+    #[inline(never)]
+    fn begin_slice(&mut self) {
+        let index = self.slices.begin_next();
+        if let (Some(total), Some(variance)) = (self.totals.get_mut(index), self.variances.get_mut(index)) {
+            (*total, *variance) = (0, 0.0);
+        }
+        self.update_places(|place| {
+            place.sum -= place.counts.get_mut(index).map_or(0, std::mem::take);
+            place.before -= place.before.div_ceil(SLICES as u32 - 1);
+        });
+    }
+
+    /// Makes all counts multiples of a larger unit.
+    #[cold]
+    fn enlarge_unit(&mut self) {
+        self.unit_bits += UNIT_STEP;
+        self.update_places(|place| {
+            place.counts = place.counts.map(|count| count >> UNIT_STEP);
+            place.sum = place.counts.iter().sum();
+            place.before >>= UNIT_STEP;
+        });
+    }
+
+    /// Changes all actors, and removes those whose counts are 0 afterwards.
+    fn update_places(&mut self, change: impl Fn(&mut Place)) {
+        for set in &mut self.sets {
+            for (hash, place) in set.hashes.iter_mut().zip(&mut set.places).filter(|(hash, _)| **hash != FREE) {
+                change(place);
+                if place.sum == 0 {
+                    self.grant.shrink(weight(&place.name));
+                    (*hash, *place) = (FREE, Place::default());
+                }
+            }
+        }
+    }
+
+    /// Returns whether all counts are too old at `now`.
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        self.slices.are_over(now)
+    }
+
+    /// Returns the sum of all amounts in the window, including those of actors that are not in the table.
+    pub fn total(&self) -> u64 {
+        self.totals.iter().fold(0_u64, |sum, total| sum.saturating_add(*total)).min(MAX_SHOWN)
+    }
+
+    /// Returns whether some of the events were sampled.
+    pub fn is_sampled(&self) -> bool {
+        self.variances.iter().any(|variance| *variance > 0.0)
+    }
+
+    /// Returns the actors with the largest counts, at most `max`, in descending order.
+    pub fn highest(&self, max: usize) -> Vec<Ranked> {
+        let places = self.sets.iter().flat_map(|set| &set.places).filter(|place| place.sum > 0);
+        let mut places: Vec<&Place> = places.collect();
+        let order = |one: &&Place, other: &&Place| other.sum.cmp(&one.sum).then_with(|| one.name.cmp(&other.name));
+        if max < places.len() {
+            // The others need no order.
+            places.select_nth_unstable_by(max, order);
+            places.truncate(max);
+        }
+        places.sort_unstable_by(order);
+        let scale = self.scale();
+        places.into_iter().map(|place| place.ranked(scale)).collect()
+    }
+
+    /// Returns the count of the actor with this hash; `None` if it is not in the table.
+    pub fn find_actor(&mut self, hash: u64) -> Option<Ranked> {
+        let scale = self.scale();
+        Some(self.find(hash.max(FREE + 1))?.ranked(scale))
+    }
+
+    fn scale(&self) -> Scale {
+        let variance: f64 = self.variances.iter().sum();
+        Scale { unit_bits: self.unit_bits, variance_per_count: variance / self.total().max(1) as f64 }
+    }
+
+    /// Returns the memory that the board really has, apart from the struct (bytes).
+    #[cfg(test)]
+    pub fn measured_memory(&self) -> usize {
+        let names = self.sets.iter().flat_map(|set| &set.places).map(|place| place.name.len()).sum::<usize>();
+        assert!(size_of_val(&*self.sets) + names <= self.grant.bytes());
+        size_of_val(&*self.sets) + names
+    }
+}
+
+impl Set {
+    #[inline]
+    fn way_of(&self, hash: u64) -> Option<usize> {
+        self.hashes.iter().position(|known| *known == hash)
+    }
+
+    /// Returns the place with the smallest score, and the score.
+    fn lowest(&self) -> Option<(usize, u32)> {
+        self.places.iter().map(Place::score).enumerate().min_by_key(|(_, score)| *score)
+    }
+}
+
+impl Place {
+    fn score(&self) -> u32 {
+        self.sum.saturating_add(self.before)
+    }
+
+    /// Adds to the count, and returns the sum.
+    #[inline]
+    fn add(&mut self, units: u32, slice: usize) -> u32 {
+        if let Some(count) = self.counts.get_mut(slice) {
+            // A sum of two numbers up to `MAX_UNITS`.
+            *count += units;
+            self.sum += units;
+        }
+        self.sum
+    }
+
+    fn ranked(&self, Scale { unit_bits, variance_per_count }: Scale) -> Ranked {
+        let scaled = |units: u32| u64::try_from(u128::from(units) << unit_bits).unwrap_or(u64::MAX).min(MAX_SHOWN);
+        let count = scaled(self.sum);
+        let deviation = (count as f64 * variance_per_count).sqrt();
+        // Each amount is rounded by less than a unit, and each slice when the unit becomes larger.
+        let rounding_units = 2.0 * f64::from(self.sum).sqrt() + SLICES as f64;
+        let rounding = if unit_bits > 0 { scaled(rounding_units as u32) } else { 0 };
+        let error = ((2.0 * deviation).ceil() as u64)
+            .saturating_add(scaled(self.before))
+            .saturating_add(rounding)
+            .min(MAX_SHOWN);
+        Ranked { actor: self.name.clone(), is_cut: self.is_cut, count, error }
+    }
+}
+
+fn free_sets(count: usize) -> Box<[Set]> {
+    (0..count).map(|_| Set::default()).collect()
+}
+
+/// Returns the part of a name that is kept. It does not end within a character.
+fn start(actor: &[u8]) -> &[u8] {
+    let is_inside = |end: &usize| actor.get(*end).is_some_and(|byte| byte & 0xc0 == 0x80);
+    let end = (0..=MAX_NAME.min(actor.len())).rev().find(|end| !is_inside(end));
+    actor.get(..end.unwrap_or_default()).unwrap_or_default()
+}
+
+/// Returns the memory that a name takes (bytes).
+fn weight(name: &[u8]) -> usize {
+    name.len().next_multiple_of(16)
+}

@@ -1,0 +1,67 @@
+"""Runs `divvy top` in a pseudoterminal, presses keys, and checks what it shows: press_keys.py DIVVY
+
+The environment names the server. Exits with 0 if every screen is as expected and the terminal is restored.
+"""
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import termios
+import time
+
+PATIENCE = 60
+
+
+class Terminal:
+    def __init__(self, program):
+        self.descriptor, self.inside = pty.openpty()
+        termios.tcsetwinsize(self.descriptor, (24, 100))
+        self.modes = termios.tcgetattr(self.inside)
+        ends = {"stdin": self.inside, "stdout": self.inside, "stderr": self.inside}
+        self.process = subprocess.Popen([program, "top", "--interval", "1"], **ends)
+        self.output = ""
+
+    def expect(self, text):
+        """Reads until the output contains the text, and forgets the output up to it."""
+        deadline = time.monotonic() + PATIENCE
+        while text not in self.output:
+            assert time.monotonic() < deadline, (text, self.output)
+            if select.select([self.descriptor], [], [], 1)[0]:
+                self.output += os.read(self.descriptor, 65536).decode()
+        self.output = self.output.partition(text)[2]
+
+    def press(self, keys):
+        os.write(self.descriptor, keys.encode())
+
+
+terminal = Terminal(sys.argv[1])
+terminal.expect("\x1b[?1049h")
+terminal.expect("calls: denied requests, last minute, 3 in all")
+terminal.expect("ann")
+for keys, title in (
+    ("o", "calls: credits taken, last minute"),
+    ("w", "calls: credits taken, last hour"),
+    ("n", "trial: credits taken, last hour"),
+    ("o", "trial: requests that the canary would deny, last hour"),
+    ("\x1b[C", "default: denied requests, last hour"),
+    ("n", "calls: denied requests, last hour"),
+    ("p", "default: denied requests, last hour"),
+    ("p", "trial: requests that the canary would deny, last hour"),
+    ("x", "trial: requests that the canary would deny, last hour"),
+):
+    terminal.press(keys)
+    terminal.expect(title)
+# Control characters of an actor never reach the terminal.
+terminal.press("p")
+terminal.press("o")
+terminal.expect("calls: credits taken")
+terminal.expect("<img src=x>\\r\\n\\u{1b}[2J")
+terminal.press("q")
+terminal.expect("\x1b[?1049l")
+assert terminal.process.wait(PATIENCE) == 0
+after = termios.tcgetattr(terminal.inside)
+# The input speed may be given, and equal to the output speed, where it was left out before.
+after[2] &= ~(0o17 << 16)
+assert after == terminal.modes, (after, terminal.modes)

@@ -1,0 +1,141 @@
+//! Actors ranked by denials and by credits: over RESP and HTTP, with `divvy top`, and under the rights of users.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::clients::{PYTHON, installed};
+use crate::support::{RespClient, RulesFile, Server, divvy, http};
+
+const RULES: &str = "
+[api=* user=*]
+creditLimit = 10
+resetSeconds = 3600
+actorField = user
+label = calls
+
+[page=* tenant=* user=*]
+creditLimit = 1
+resetSeconds = 3600
+actorField = tenant, user
+matchPolicy = canary
+label = trial
+
+[default]
+creditLimit = 1000000
+resetSeconds = 3600
+";
+
+/// A server with some hits: ann's are denied twice, bob's once.
+fn served(options: &[&str]) -> (Server, RulesFile) {
+    let rules = RulesFile::ini(RULES);
+    let server = Server::start(&[&[rules.path(), "--store", "memory"], options].concat());
+    let mut client = RespClient::connect(server.resp);
+    for (user, hits) in [("ann", 12), ("bob", 11), ("<img src=x>\r\n\u{1b}[2J", 3)] {
+        let pair = format!("user={user}");
+        for _ in 0..hits {
+            client.command_of(&[b"DIVVY.HIT", b"api=x", pair.as_bytes()]);
+        }
+    }
+    client.command_of(&[b"DIVVY.HIT", b"page=1", b"tenant=a b", b"user=ann", b"COST", b"2"]);
+    (server, rules)
+}
+
+fn top(server: &Server, query: &str) -> Value {
+    let response = http::get(server.http, &format!("/v1/top?{query}"));
+    assert_eq!(response.status, 200, "{query}: {}", response.body);
+    assert_eq!(response.header("cache-control"), Some("no-store"));
+    response.json()
+}
+
+fn actor(actor: &str, count: u64) -> Value {
+    json!({ "actor": actor, "cut": false, "count": count, "error": 0 })
+}
+
+/// Runs `divvy top`. Returns its output.
+fn run(server: &Server, args: &[&str]) -> Result<String, String> {
+    let output = divvy().arg("top").args(args).env("DIVVY_SERVER", server.resp.to_string()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+#[test]
+fn ranking_is_the_same_over_http_and_resp_and_on_the_command_line() {
+    let (server, _rules) = served(&[]);
+    let denied = top(&server, "rule=calls");
+    let expected = json!({
+        "rule": "calls", "order": "denied", "last": 60, "canary": false, "sampled": false, "hasRoom": true, "total": 3,
+        "top": [actor("ann", 2), actor("bob", 1)],
+    });
+    assert_eq!(denied, expected);
+    let taken = top(&server, "rule=calls&order=taken&last=3600&count=2");
+    assert_eq!((&taken["total"], &taken["top"]), (&json!(23), &json!([actor("ann", 10), actor("bob", 10)])));
+    let trial = top(&server, "rule=trial&order=denied");
+    assert_eq!((&trial["canary"], &trial["top"]), (&json!(true), &json!([actor("tenant=\"a b\" user=ann", 1)])));
+    assert_eq!(top(&server, "rule=default&order=taken")["top"], json!([actor("", 2)]));
+
+    let reply = RespClient::connect(server.resp).command("DIVVY.TOP calls");
+    let words = ["rule", "calls", "order", "denied", "last", "60", "hasRoom", "ann"];
+    assert!(words.iter().all(|word| reply.contains(word)), "{reply}");
+    for (args, query) in [
+        (&["--rule", "calls", "--json"][..], "rule=calls"),
+        (&["--json"], "rule=calls"),
+        (&["--rule", "trial", "--last", "1h", "--json"], "rule=trial&last=3600"),
+        (
+            &["--operation", "user=*", "api=*", "--order", "taken", "--count", "1", "--json"],
+            "rule=calls&order=taken&count=1",
+        ),
+    ] {
+        let printed: Value = serde_json::from_str(&run(&server, args).unwrap()).unwrap();
+        assert_eq!(printed, top(&server, query), "{args:?}");
+    }
+}
+
+#[test]
+fn table_is_printed_once_without_a_terminal() {
+    let (server, _rules) = served(&[]);
+    let expected = "calls: denied requests, last minute, 3 in all
+       count        error   share  actor
+           2            0  66.7 %  ann
+           1            0  33.3 %  bob
+";
+    assert_eq!(run(&server, &[]).unwrap(), expected);
+    let taken = run(&server, &["--order", "taken"]).unwrap();
+    assert!(taken.ends_with("<img src=x>\\r\\n\\u{1b}[2J\n"), "{taken:?}");
+    for (args, error) in [
+        (&["--rule", "none"][..], "no rule is called 'none'"),
+        (&["--rule", "calls", "--last", "61"], "61"),
+        (&["--count", "0"], "from 1 to 1000"),
+    ] {
+        let message = run(&server, args).unwrap_err();
+        assert!(message.contains(error), "{args:?}: {message}");
+    }
+}
+
+/// Keys are pressed in a pseudoterminal, and the screen is read after each.
+#[test]
+fn table_on_a_terminal_obeys_keys() {
+    let (server, _rules) = served(&[]);
+    let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
+    command.arg(Path::new(PYTHON).join("press_keys.py")).arg(env!("CARGO_BIN_EXE_divvy"));
+    let output = command.env("DIVVY_SERVER", server.resp.to_string()).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+}
+
+#[test]
+fn server_without_memory_for_actors_says_so() {
+    let (off, _rules) = served(&["--top-memory", "0"]);
+    let answer = http::get(off.http, "/v1/top?rule=calls");
+    assert_eq!(answer.status, 404);
+    assert!(answer.body.contains("start the server with a --top-memory above 0"), "{}", answer.body);
+    assert!(!http::get(off.http, "/metrics").body.contains("divvy_top_"));
+    let (full, _rules) = served(&["--top-memory", "2Ki"]);
+    assert_eq!(top(&full, "rule=calls")["hasRoom"], json!(false));
+    assert!(run(&full, &[]).unwrap().contains("raise its --top-memory"));
+    let metrics = http::get(full.http, "/metrics").body;
+    assert!(metrics.contains("\ndivvy_top_rules_without_room 3\n"), "{metrics}");
+    let used = metrics.lines().find_map(|line| line.strip_prefix("divvy_top_memory_bytes ")).unwrap();
+    assert!((1..=2_048).contains(&used.parse::<u64>().unwrap()), "{used}");
+}
