@@ -108,9 +108,14 @@ screenshots: build ## Take the pictures of the live page in docs/images
 	@scripts/screenshots
 
 .PHONY: docs-check
-docs-check: build ## Check the links, rules and commands in the documentation
+docs-check: build ## Check the links, rules, commands and pictures in the documentation
 	@scripts/docs-check --self-test
 	@scripts/docs-check
+	@scripts/pictures --check
+
+.PHONY: pictures
+pictures: build ## Draw the pictures in the documentation
+	@scripts/pictures
 
 .PHONY: test-unit
 test-unit: ## The tests that need nothing but cargo: no RocksDB, no other programs
@@ -164,6 +169,14 @@ bench-instructions: setup ## Instructions and cache misses per hit, by valgrind;
 .PHONY: bench
 bench: test-setup ## Compare the cost of a hit with Redis's, case by case
 	$(CARGO) bench --locked --bench compare -- $(BENCH_ARGS)
+
+COMPARE = $(CARGO) bench --locked --bench compare -- $(BENCH_ARGS)
+.PHONY: plots
+plots: test-setup ## Measure CPU, latency and memory next to Redis, and draw the plots in docs/performance.md
+	$(COMPARE) --case pipelined --case single --peers --json $(CURDIR)/benches/plots/cpu.json
+	$(COMPARE) --case offered-load --json $(CURDIR)/benches/plots/latency.json
+	$(COMPARE) --case memory --json $(CURDIR)/benches/plots/memory.json
+	scripts/pictures cpu latency memory
 
 .PHONY: bench-redis
 bench-redis: test-setup ## Measure divvy in front of Redis, and what the denial cache saves

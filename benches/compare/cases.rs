@@ -6,6 +6,8 @@
 mod actors;
 mod builds;
 mod gateways;
+mod memory;
+mod offered_load;
 mod tier;
 
 use std::path::PathBuf;
@@ -47,13 +49,19 @@ const fn case(name: &'static str, about: &'static str, run: fn(&Setting, &mut Ta
     Case { name, about, run, is_long: false }
 }
 
-pub const CASES: [Case; 8] = [
+pub const CASES: [Case; 10] = [
     case("pipelined", "32 requests in flight on each connection", pipelined),
     case("single", "one request in flight on each connection", single),
     case("sync", "every hit on stable storage before its reply", sync),
     case("denied", "every hit is denied", denied),
     case("actors", "many live counters: filling, hits, memory, disk, open loop, restart", actors::run),
     Case { is_long: true, ..case("hundred-million", "ten times as many", actors::run_tenfold) },
+    case(
+        "offered-load",
+        "latency of an open loop, from a tenth to nine tenths of the highest throughput",
+        offered_load::run,
+    ),
+    case("memory", "resident memory with 10,000 actors and more, up to --actors", memory::run),
     case("gateways", "HTTP and gRPC compared with RESP", gateways::run),
     case("tier", "divvy in front of redis", tier::run),
 ];
@@ -168,6 +176,10 @@ fn load(target: Target, command: &str, pipeline: u32) -> Load {
         rate: None,
         generator: Generator::DivvyBench,
     }
+}
+
+fn over(load: Load, actors: u64, distribution: &'static str) -> Load {
+    Load { actors, distribution, ..load }
 }
 
 fn compare(

@@ -66,8 +66,12 @@ impl Load {
     /// Runs part number `part` of `parts` (from 0) of [`Load::fill`].
     pub fn fill_part(&self, part: u32, parts: u32) -> anyhow::Result<Sample> {
         let first = |part: u32| self.actors * u64::from(part) / u64::from(parts);
-        let (from, count) = (first(part), first(part + 1) - first(part));
-        let (from, count) = (from.to_string(), count.to_string());
+        self.fill_range(first(part), first(part + 1))
+    }
+
+    /// Hits the actors with the numbers from `first` to `end - 1` once.
+    pub fn fill_range(&self, first: u64, end: u64) -> anyhow::Result<Sample> {
+        let (from, count) = (first.to_string(), (end - first).to_string());
         self.generate(&["--requests", &count, "--distribution", "sequential", "--first-key", &from])
     }
 

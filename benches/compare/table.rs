@@ -23,6 +23,9 @@ pub struct Table {
 struct Row {
     case: &'static str,
     subject: String,
+    actors: u64,
+    /// Requests that were due each second, in an open loop.
+    offered_per_second: Option<f64>,
     requests_per_second: f64,
     p50: f64,
     p99: f64,
@@ -63,6 +66,8 @@ impl Table {
             Row {
                 case,
                 subject: subject.name.clone(),
+                actors: subject.load.actors,
+                offered_per_second: subject.load.rate,
                 requests_per_second: samples.median(|sample| sample.requests_per_second),
                 p50: samples.median(|sample| sample.latency_us.p50),
                 p99: samples.median(|sample| sample.latency_us.p99),

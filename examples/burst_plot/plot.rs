@@ -25,10 +25,11 @@ const DENIED_HEIGHT: f64 = 10.0;
 const WIDTH: f64 = 940.0;
 const SECONDS: u64 = 180;
 
-const GRANTED: &str = "#0b62c4";
-const DENIED: &str = "#b3bac5";
-const TEXT: &str = "#1f2328";
-const GRID: &str = "#e3e6ea";
+/// Colors, in light mode and in dark mode: those of `scripts/drawing/svg.py`.
+const STYLE: &str = "<style>svg{fill:#1f2328}.background{fill:#ffffff}.granted{fill:#0b62c4}.denied{fill:#b3bac5}\
+.line{stroke:#b3bac5}.grid{stroke:#e3e6ea}
+@media (prefers-color-scheme:dark){svg{fill:#e6edf3}.background{fill:#0d1117}.granted{fill:#58a6ff}\
+.denied{fill:#59626d}.line{stroke:#59626d}.grid{stroke:#262c34}}</style>";
 
 /// One hit: seconds after the start, and whether it was granted.
 struct Hit {
@@ -88,9 +89,9 @@ fn plot(limits: &[Limit]) -> Result<String, fmt::Error> {
     let mut svg = String::new();
     writeln!(
         svg,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" font-family="system-ui, sans-serif" font-size="13" fill="{TEXT}" role="img" aria-label="Hits granted and denied over three minutes, one row per algorithm">"#
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" font-family="system-ui, sans-serif" font-size="13" role="img" aria-label="Hits granted and denied over three minutes, one row per algorithm">"#
     )?;
-    writeln!(svg, r##"<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>"##)?;
+    writeln!(svg, r#"{STYLE}<rect width="{WIDTH}" height="{height}" class="background"/>"#)?;
     legend(&mut svg)?;
     axis(&mut svg, bottom)?;
     for (index, limit) in limits.iter().enumerate() {
@@ -104,12 +105,12 @@ fn legend(svg: &mut String) -> fmt::Result {
     writeln!(svg, r#"<text x="12" y="24" font-weight="600">{CREDITS} credits per minute</text>"#)?;
     writeln!(
         svg,
-        r#"<rect x="{LEFT}" y="36" width="3" height="12" fill="{GRANTED}"/><text x="{}" y="47">granted</text>"#,
+        r#"<rect x="{LEFT}" y="36" width="3" height="12" class="granted"/><text x="{}" y="47">granted</text>"#,
         LEFT + 9.0
     )?;
     writeln!(
         svg,
-        r#"<rect x="{}" y="40" width="3" height="8" fill="{DENIED}"/><text x="{}" y="47">denied</text>"#,
+        r#"<rect x="{}" y="40" width="3" height="8" class="denied"/><text x="{}" y="47">denied</text>"#,
         LEFT + 72.0,
         LEFT + 81.0
     )?;
@@ -119,7 +120,7 @@ fn legend(svg: &mut String) -> fmt::Result {
 fn axis(svg: &mut String, bottom: f64) -> fmt::Result {
     for seconds in (0..=SECONDS).step_by(30) {
         let x = x(seconds as f64);
-        writeln!(svg, r#"<line x1="{x:.1}" y1="{TOP}" x2="{x:.1}" y2="{bottom}" stroke="{GRID}"/>"#)?;
+        writeln!(svg, r#"<line x1="{x:.1}" y1="{TOP}" x2="{x:.1}" y2="{bottom}" class="grid"/>"#)?;
         writeln!(svg, r#"<text x="{x:.1}" y="{}" text-anchor="middle">{seconds} s</text>"#, bottom + 18.0)?;
     }
     Ok(())
@@ -129,11 +130,11 @@ fn row(svg: &mut String, limit: &Limit, base: f64) -> fmt::Result {
     let hits = ask_all(limit);
     let end = x(SECONDS as f64);
     writeln!(svg, r#"<text x="12" y="{:.1}">{}</text>"#, base - 8.0, limit.name())?;
-    writeln!(svg, r#"<line x1="{LEFT}" y1="{base}" x2="{end}" y2="{base}" stroke="{DENIED}"/>"#)?;
+    writeln!(svg, r#"<line x1="{LEFT}" y1="{base}" x2="{end}" y2="{base}" class="line"/>"#)?;
     for hit in &hits {
-        let (height, color) = if hit.granted { (GRANTED_HEIGHT, GRANTED) } else { (DENIED_HEIGHT, DENIED) };
+        let (height, class) = if hit.granted { (GRANTED_HEIGHT, "granted") } else { (DENIED_HEIGHT, "denied") };
         let (x, y) = (x(hit.seconds) - 0.7, base - height);
-        writeln!(svg, r#"<rect x="{x:.1}" y="{y:.1}" width="1.4" height="{height}" fill="{color}"/>"#)?;
+        writeln!(svg, r#"<rect x="{x:.1}" y="{y:.1}" width="1.4" height="{height}" class="{class}"/>"#)?;
     }
     writeln!(
         svg,

@@ -4,7 +4,7 @@
 use anyhow::Context;
 
 use super::builds::{Build, Builds};
-use super::{FEW_RULES, INCR, PIPELINE, RESP_HIT, Setting, compare, load, serve};
+use super::{FEW_RULES, INCR, PIPELINE, RESP_HIT, Setting, compare, load, over, serve};
 use crate::bars;
 use crate::divvy::{Divvy, Home, PLENTY, rules};
 use crate::load::Load;
@@ -77,10 +77,6 @@ pub fn run_tenfold(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
     table.add_figure("tenfold", "bytes on disk per actor: divvy, its journal included", bytes / actors as f64, None);
     drop(redis);
     restart("tenfold", table, Build { home, divvy }, actors)
-}
-
-fn over(load: Load, actors: u64, distribution: &'static str) -> Load {
-    Load { actors, distribution, ..load }
 }
 
 fn add_memory(actors: u64, table: &mut Table, redis: [&Samples; 2], divvy: [&Samples; 2]) {
