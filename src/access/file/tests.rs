@@ -58,10 +58,10 @@ fn actor_without_labels_is_in_scope_in_all_rules() {
 }
 
 #[test]
-fn users_with_a_scope_have_neither_metrics_nor_info_nor_backups() {
+fn users_with_a_scope_have_neither_metrics_nor_info_nor_backups_nor_other_users() {
     for (scope, expected) in [("~*", Categories::ALL), ("~label:*", Categories::ALL), ("", Categories::ALL)] {
         let user = users(&format!("user a on +@all {scope}")).remove(0);
-        let all_rules = [Category::Metrics, Category::Info, Category::Backup];
+        let all_rules = [Category::Metrics, Category::Info, Category::Backup, Category::Admin];
         let expected = match scope {
             "~*" => expected,
             _ => all_rules.into_iter().fold(expected, Categories::without),
@@ -151,8 +151,8 @@ fn doubtful_lines_are_warned_of() {
     for what in [
         "f:1: the user a cannot log in",
         "f:2: the user b has +@hit, but no rule",
-        "f:3: +@metrics, +@info, +@backup have no effect for the user c, whose scope is not ~*; withdraw with -@metrics \
-         -@info -@backup, or write ~*",
+        "f:3: +@metrics, +@info, +@backup, +@admin have no effect for the user c, whose scope is not ~*; withdraw with \
+         -@metrics -@info -@backup -@admin, or write ~*",
         "f:5: an argon2id hash of e has other costs",
     ] {
         assert!(warnings.iter().any(|warning| warning.starts_with(what)), "{what}: {warnings:#?}");
