@@ -123,6 +123,18 @@ fn every_mistake_is_reported_with_its_line_and_a_fix() {
 }
 
 #[test]
+fn name_with_invisible_characters_is_a_mistake() {
+    for hidden in ['\u{202e}', '\u{200b}', '\u{2066}', '\u{ad}', '\u{feff}', '\u{e000}'] {
+        let found = errors(&format!("user ann on ~*\nuser an{hidden}n on ~*"));
+        assert!(found[0].starts_with("users.acl:2: ") && found[0].contains("cannot be seen; "), "{hidden:?} {found:?}");
+        assert!(!found[0].contains(hidden));
+    }
+    let names = ["zoë", "e\u{301}va", "नमस्ते", "山田", "o'neil", "dom\\user", "a\"b"];
+    let text: String = names.iter().map(|name| format!("user {name} on ~*\n")).collect();
+    assert_eq!(users(&text).iter().map(|user| &*user.name).collect::<Vec<_>>(), names);
+}
+
+#[test]
 fn status_is_a_part_of_reading() {
     for (words, expected) in [
         ("+@read", "-@all +@read"),
