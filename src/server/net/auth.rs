@@ -23,6 +23,8 @@ pub struct Guard {
     front: &'static str,
     has_users: bool,
     wrong: Counter,
+    /// Counts logins that found no place in the queue.
+    refused: Counter,
     invalid_tokens: Counter,
     forbidden: Counter,
 }
@@ -32,8 +34,8 @@ impl Guard {
     /// besides `default`.
     pub fn new(authority: Arc<Authority>, front: &'static str, has_users: bool, metrics: &metrics::Access) -> Self {
         let (wrong, forbidden) = (metrics.wrong_passwords(front), metrics.forbidden(front));
-        let invalid_tokens = metrics.invalid_tokens(front);
-        Self { authority, front, has_users, wrong, invalid_tokens, forbidden }
+        let (invalid_tokens, refused) = (metrics.invalid_tokens(front), metrics.logins_refused(front));
+        Self { authority, front, has_users, wrong, refused, invalid_tokens, forbidden }
     }
 
     /// Returns the authority.
@@ -66,8 +68,9 @@ impl Guard {
         let login = self.authority.log_in(given, peer.map(|peer| network(peer.ip())), failed, left).await;
         if let Err(LoginError::QueueFull) = login {
             static FULL: LogThrottle = LogThrottle::new();
+            self.refused.inc();
             let peer = peer.map(tracing::field::display);
-            FULL.say(|more| tracing::warn!(front, peer, more, "too many logins from one address are being verified"));
+            FULL.say(|more| tracing::warn!(front, peer, more, "too many logins are being verified"));
         }
         login
     }
@@ -241,6 +244,30 @@ mod tests {
         assert!(!gate.is_open());
         assert!(Gate::new(None, peer, None).is_open());
         assert_eq!(wrong.get(), 2);
+    }
+
+    #[tokio::test]
+    async fn logins_without_a_place_in_the_queue_are_counted() {
+        let file = format!("user app on {} +@hit ~*\n", crate::access::SlowHash::of("secret").unwrap());
+        let users = Users::new(crate::access::parse(&file, "users.acl", None).unwrap().users).unwrap();
+        let metrics = metrics::Metrics::new();
+        let authority = Authority::new(users, metrics.access.password_hashes.clone());
+        let guard = Guard::new(Arc::new(authority), "resp", true, &metrics.access);
+        let peer = Some(SocketAddr::from(([127, 0, 0, 1], 1)));
+        let passwords: Vec<_> = (0..100).map(|number| number.to_string()).collect();
+        let attempts = passwords.iter().map(|password| {
+            let given = Given::User { name: b"app", password: password.as_bytes() };
+            let guard = &guard;
+            Box::pin(async move { guard.log_in(&given, peer, pending()).await })
+        });
+        let mut attempts: Vec<_> = attempts.collect();
+        let mut full = 0;
+        for attempt in &mut attempts {
+            let result = futures_util::poll!(attempt.as_mut());
+            full += u64::from(matches!(result, std::task::Poll::Ready(Err(LoginError::QueueFull))));
+        }
+        assert!(full > 0 && guard.refused.get() == full, "{full}");
+        assert_eq!(metrics.access.logins_refused("resp").get(), full);
     }
 
     #[tokio::test]

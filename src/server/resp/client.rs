@@ -19,7 +19,7 @@ const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user i
 const HELLO_WITHOUT_PASSWORD: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
                                       HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client \
                                       and select the RESP protocol version at the same time";
-const TOO_MANY_LOGINS: &str = "ERR too many logins from this address are being verified: try again";
+const TOO_MANY_LOGINS: &str = "ERR too many logins are being verified: try again";
 const CLIENT_LEFT: &str = "ERR the connection was closed before the login was verified";
 /// The reply to a client that has not logged in.
 pub const NO_AUTH: &str = "NOAUTH Authentication required.";
