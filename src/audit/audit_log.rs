@@ -13,10 +13,10 @@ use tokio::time::timeout;
 use super::audit_file::AuditFile;
 use super::caller::Caller;
 use super::change::{Change, State};
-use super::entry::{Entry, Status};
-use super::refusal_throttle::RefusalThrottle;
+use super::entry::{Entry, Status, truncate_error};
+use super::refusal_throttle::{OmittedAttempt, RefusalThrottle};
 use super::writer::Writer;
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::metrics::Metrics;
 
 /// Maximum time that a change waits for the line about its attempt.
@@ -103,8 +103,24 @@ impl AuditLog {
         self.pend(caller, change).refuse(error);
     }
 
-    /// Waits up to a second for the last lines to be written.
-    pub async fn finish(&self) {
+    /// Adds a line about the refused attempts of each user that have none, unless one may follow in this second. Call it
+    /// once a second.
+    pub fn report_omitted(self: &Arc<Self>, now: Timestamp) {
+        for throttle in self.refusals.all() {
+            let Some((OmittedAttempt { caller, change, error }, before)) = throttle.take_omitted(now) else { continue };
+            let mut pending = self.pend(caller, change);
+            pending.is_ended = true;
+            let omitted = (before > 0).then_some(before);
+            if !pending.record_refusal(error.clone(), omitted) {
+                let (caller, change) = (pending.caller.clone(), pending.change.clone());
+                throttle.put_back(OmittedAttempt { caller, change, error }, before);
+            }
+        }
+    }
+
+    /// Adds lines about the refused attempts that have none, then waits up to a second for the last lines to be written.
+    pub async fn finish(self: &Arc<Self>) {
+        self.report_omitted(Timestamp::MAX);
         if let Some(writer) = &self.writer {
             // Lines that are not written by then are lost.
             let _ = timeout(FLUSH_TIMEOUT, writer.flush()).await;
@@ -144,20 +160,30 @@ impl PendingChange {
             return self.end(Status::Refused, None, None, Some(error.to_string()));
         };
         self.is_ended = true;
-        let log = Arc::clone(&self.log);
-        throttle.say(|omitted| {
-            let entry = Entry { error: Some(error.to_string()), omitted, ..self.entry(Status::Refused) };
-            let is_recorded = match &log.writer {
-                None => {
-                    entry.log();
-                    true
-                }
-                Some(writer) => writer.push_refusal(entry.line(log.clock.now())),
-            };
+        let (now, mut is_recorded) = (self.log.clock.now(), false);
+        throttle.lines.say_at(now, |omitted| {
+            is_recorded = self.record_refusal(error.to_string(), omitted);
             if !is_recorded {
-                throttle.omit(1 + omitted.unwrap_or(0));
+                throttle.lines.omit(1 + omitted.unwrap_or(0));
             }
         });
+        if !is_recorded {
+            let (caller, change) = (self.caller.clone(), self.change.clone());
+            throttle.remember(OmittedAttempt { caller, change, error: truncate_error(&error.to_string()).to_owned() });
+        }
+    }
+
+    /// Adds a line about a refused attempt. Returns false if there is no place for it.
+    fn record_refusal(&mut self, error: String, omitted: Option<u64>) -> bool {
+        let log = Arc::clone(&self.log);
+        let entry = Entry { error: Some(error), omitted, ..self.entry(Status::Refused) };
+        match &log.writer {
+            None => {
+                entry.log();
+                true
+            }
+            Some(writer) => writer.push_refusal(entry.line(log.clock.now())),
+        }
     }
 
     /// Records that the change failed, and may have been made in part.

@@ -180,6 +180,7 @@ async fn serve(
     let (access, watched_access) = args.access.guards(users, &metrics)?;
     let clock = Clock::system();
     let audit = args.audit.start(clock, &metrics)?;
+    audit::report_omitted(Arc::clone(&audit), clock, draining.clone());
     let reloader = args.tls.load(&metrics)?;
     let secured = args.tls.secured(reloader.as_ref());
     let hangups = reload::hangups()?;
