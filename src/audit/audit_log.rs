@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -68,28 +70,39 @@ impl AuditLog {
     pub async fn begin(self: &Arc<Self>, caller: Caller, change: Change) -> Result<PendingChange, Unavailable> {
         let mut pending = self.pend(caller, change);
         let Some(writer) = self.required_writer() else { return Ok(pending) };
-        let is_written = match writer.push_attempt(pending.attempt()) {
-            None => false,
-            Some(is_written) => match timeout(ATTEMPT_TIMEOUT, is_written).await {
-                Ok(is_written) => is_written == Ok(true),
-                Err(_) => {
-                    self.metrics.audit.set_failing(true);
-                    false
-                }
-            },
-        };
-        pending.proceed_if(is_written)
+        let (report, is_written) = oneshot::channel();
+        writer.push_attempt(pending.attempt(), |is_written| _ = report.send(is_written));
+        let is_written = timeout(ATTEMPT_TIMEOUT, is_written).await;
+        if is_written.is_err() {
+            self.metrics.audit.set_failing(true);
+        }
+        pending.proceed_if(is_written == Ok(Ok(true)))
     }
 
-    /// Same as [`AuditLog::begin`], for threads. It waits as long as the disk takes.
+    /// Same as [`AuditLog::begin`], for threads.
     ///
     /// # Errors
     /// Same as [`AuditLog::begin`].
     pub fn begin_blocking(self: &Arc<Self>, caller: Caller, change: Change) -> Result<PendingChange, Unavailable> {
         let mut pending = self.pend(caller, change);
         let Some(writer) = self.required_writer() else { return Ok(pending) };
-        let is_written = writer.push_attempt(pending.attempt()).map(oneshot::Receiver::blocking_recv);
-        pending.proceed_if(is_written == Some(Ok(true)))
+        let (report, is_written) = mpsc::channel();
+        writer.push_attempt(pending.attempt(), move |is_written| _ = report.send(is_written));
+        pending.proceed_if(await_line(&is_written, &self.metrics))
+    }
+
+    /// Begins a change that must not wait for the log, such as one that takes rights away. A required log has a line about
+    /// the attempt as soon as it can be written.
+    pub fn begin_at_once(self: &Arc<Self>, caller: Caller, change: Change) -> PendingChange {
+        let mut pending = self.pend(caller, change);
+        if let Some(writer) = self.required_writer() {
+            let ((report, is_written), metrics) = (mpsc::channel(), Arc::clone(&self.metrics));
+            writer.push_attempt(pending.attempt(), move |is_written| _ = report.send(is_written));
+            // The thread only reports a disk that hangs. If the system refuses it, the next change that waits reports the disk.
+            let watch = move || _ = await_line(&is_written, &metrics);
+            let _ = thread::Builder::new().name("divvy-attempt".into()).spawn(watch);
+        }
+        pending
     }
 
     /// Records a change that is not refused even if the log is required, such as one that was made already.
@@ -130,6 +143,25 @@ impl AuditLog {
     fn required_writer(&self) -> Option<&Writer> {
         self.writer.as_ref().filter(|_| self.is_required)
     }
+
+    /// Holds up the thread that writes the file until the sender is dropped.
+    #[cfg(test)]
+    pub fn hold_up(&self) -> mpsc::Sender<()> {
+        let (hold, held) = mpsc::channel();
+        if let Some(writer) = &self.writer {
+            writer.push_attempt(Vec::new(), move |_| _ = held.recv());
+        }
+        hold
+    }
+}
+
+/// Waits until a line about an attempt is on stable storage. Returns false if it is not, or if that takes too long.
+fn await_line(is_written: &mpsc::Receiver<bool>, metrics: &Metrics) -> bool {
+    let result = is_written.recv_timeout(ATTEMPT_TIMEOUT);
+    if result == Err(mpsc::RecvTimeoutError::Timeout) {
+        metrics.audit.set_failing(true);
+    }
+    result == Ok(true)
 }
 
 /// A change that is being made. Its outcome is recorded once: if it is dropped, for example by a panic, it has failed.

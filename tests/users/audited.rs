@@ -120,14 +120,23 @@ fn reload_of_the_access_file_names_the_users_that_changed() {
 }
 
 #[test]
-fn required_audit_log_refuses_a_reload_of_the_access_file() {
+fn required_audit_log_that_fails_does_not_keep_rights_alive() {
     let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
     let log = dir.path().join("missing/audit.log");
     let args = ["--audit-log", log.to_str().unwrap(), "--audit", "required", "--reload-interval", "0"];
     let guarded = Guarded::with_rules(rules.path(), &file(), &args);
-    guarded.reload(&line("app", "+@read ~*"), "not loaded; the previous users stay in force", 1);
-    assert!(guarded.resp("app").command("DIVVY.HIT api=a user=ann").starts_with("[1 "));
+    let mut app = guarded.resp("app");
+    assert!(app.command("DIVVY.HIT api=a user=ann").starts_with("[1 "));
+    let op = line("op", "+@all ~*");
+    guarded.reload(&(line("app", "+@read ~*") + &op), "the new users are in force", 1);
+    assert!(app.command("DIVVY.HIT api=a user=ann").starts_with("-NOPERM"));
+    // The lines about the attempt and the outcome are lost.
+    until(|| guarded.http("GET", "/metrics", Some("op")).body.contains("divvy_audit_lines_lost_total 2\n"));
+    let metrics = guarded.http("GET", "/metrics", Some("op")).body;
+    assert!(metrics.contains("divvy_audit_log_failing 1\n"), "{metrics}");
     std::fs::create_dir(dir.path().join("missing")).unwrap();
-    guarded.reload(&line("app", "+@read ~*"), "the new users are in force", 1);
-    assert!(guarded.resp("app").command("DIVVY.HIT api=a user=ann").starts_with("-NOPERM"));
+    guarded.reload(&(line("app", "+@hit ~*") + &op), "the new users are in force", 2);
+    until(|| read(&log).len() == 2);
+    let statuses: Vec<_> = read(&log).into_iter().map(|line| line["status"].clone()).collect();
+    assert_eq!(statuses, ["attempted", "done"]);
 }

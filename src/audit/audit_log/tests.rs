@@ -199,6 +199,20 @@ async fn omitted_attempts_are_reported_even_if_no_line_follows() {
 }
 
 #[tokio::test]
+async fn changes_that_must_not_wait_have_their_lines_when_the_log_can_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let (log, metrics) = in_file(&path, true);
+    let hold = log.hold_up();
+    log.begin_at_once(Caller::file(), change()).complete(None, None);
+    assert_eq!(lines(&path), []);
+    drop(hold);
+    log.finish().await;
+    assert_eq!(lines(&path), [line(1, "attempted"), line(1, "done")]);
+    assert_eq!(state(&metrics), (0.0, 0.0));
+}
+
+#[tokio::test]
 async fn required_log_has_the_outcome_of_every_attempt() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.log");
