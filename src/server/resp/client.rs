@@ -1,15 +1,16 @@
 //! The state of a connection's client, and the commands about the connection.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use super::clients::{Profile, Registration};
 use super::info::REDIS_VERSION;
-use crate::access::{DEFAULT_USER, Given, LoginError};
+use crate::access::{Category, DEFAULT_USER, Given, LoginError};
 use crate::audit::Caller;
 use crate::limiter::Scope;
 use crate::protocol::command::{Command, CommandMatch, Credentials, Hello, LibraryInfo, ReplyMode};
 use crate::protocol::resp::{ReplyWriter, Version};
-use crate::server::changes::{Operator, caller_name};
+use crate::server::changes::{Admission, Operator, caller_name};
 use crate::server::net::auth::Gate;
 use crate::server::net::session::NextStep;
 
@@ -76,9 +77,15 @@ impl Client {
         self.registration.record_activity(command, queued);
     }
 
-    /// Returns the client as the operator of a change.
-    pub fn operator(&self) -> Operator {
-        Operator { caller: self.caller(), scope: self.scope().clone() }
+    /// Returns the client as the operator of a change of this category.
+    pub fn operator(&self, category: Option<Category>) -> Operator {
+        let admission = |authority, category| Admission { authority, identity: self.gate.identity().clone(), category };
+        let authority = self.gate.guard().map(|guard| Arc::clone(guard.authority()));
+        Operator {
+            caller: self.caller(),
+            scope: self.scope().clone(),
+            admission: authority.zip(category).map(|(authority, category)| admission(authority, category)),
+        }
     }
 
     /// Returns the client as the caller of a change.
