@@ -123,3 +123,6 @@ fn changed<'a>(before: &'a TokenKeys, after: &'a TokenKeys) -> Vec<&'a str> {
 fn log(report: &Report) {
     log_first(&report.errors, |problem| tracing::error!("{problem}"));
 }
+
+#[cfg(test)]
+mod tests;
