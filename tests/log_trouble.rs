@@ -22,7 +22,10 @@ fn dropped_lines(server: &Server) -> u64 {
 }
 
 fn metric(server: &Server, name: &str) -> u64 {
-    let body = http::get(server.http, "/metrics").body;
+    value(&http::get(server.http, "/metrics").body, name)
+}
+
+fn value(body: &str, name: &str) -> u64 {
     let value = body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     value.unwrap_or_else(|| panic!("no {name} in:\n{body}")).parse().unwrap()
 }
@@ -61,7 +64,7 @@ fn log_on_a_full_disk_stops_neither_connections_nor_reloads_nor_shutdown() {
 /// Returns `None` while the server still counts the previous connection.
 fn dropped_lines_if_admitted(server: &Server) -> Option<u64> {
     let response = http::get(server.http, "/metrics");
-    (response.status == 200).then(|| dropped_lines(server))
+    (response.status == 200).then(|| value(&response.body, "divvy_log_lines_dropped_total"))
 }
 
 /// Both ends of a small pipe for a server's standard error. Calling `fill` fills it except for `room` bytes.

@@ -32,8 +32,8 @@ pub enum LoginError {
     /// No user has these credentials.
     #[error("no user has these credentials")]
     Wrong,
-    /// The credentials were not verified, because too many others of the same address wait for this.
-    #[error("too many logins from this address are being verified: try again")]
+    /// The credentials were not verified, because too many others wait for this.
+    #[error("too many logins are being verified: try again")]
     QueueFull,
     /// The client left before its turn.
     #[error("the client left before its login was verified")]

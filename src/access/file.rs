@@ -3,6 +3,7 @@
 //! `docs/security.md` has the whole grammar. The file is valid as a whole, or every mistake in it is reported.
 
 use std::collections::HashMap;
+use std::iter;
 use std::path::Path;
 
 use super::problem::{Problem, Problems, Report};
@@ -101,9 +102,21 @@ fn check_name(name: &str, number: usize, problems: &mut Problems) {
     } else if name.contains(':') || name.chars().any(char::is_control) {
         // HTTP's Basic authentication ends the name at the first colon.
         problems.error(number, "the user's name contains a colon or a control character", "choose another name");
+    } else if has_invisible_characters(name) {
+        // Such a name looks like another one.
+        problems.error(number, "the user's name contains a character that cannot be seen", "choose another name");
     } else if name.len() > MAX_NAME_BYTES {
         problems.error(number, format!("the user's name is longer than {MAX_NAME_BYTES} bytes"), "shorten it");
     }
+}
+
+/// Returns whether the name has characters that the standard library does not print, such as marks for the direction of
+/// text, and spaces without a width.
+fn has_invisible_characters(name: &str) -> bool {
+    // These are escaped for other reasons, and an accent is only at the start.
+    let others = name.chars().filter(|character| !matches!(character, '\\' | '\'' | '"'));
+    let text: String = iter::once('a').chain(others).collect();
+    text.escape_debug().any(|character| character == '\\')
 }
 
 /// Reports users, tokens and certificates that occur twice: they would be ambiguous.

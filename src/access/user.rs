@@ -10,6 +10,9 @@ use super::secret::{Digest, SlowHash};
 /// Name of the user that a password without a name belongs to.
 pub const DEFAULT_USER: &str = "default";
 
+/// Categories that users with a scope never have.
+pub const UNSCOPED: [Category; 4] = [Category::Metrics, Category::Info, Category::Backup, Category::Admin];
+
 /// A user of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
@@ -58,13 +61,13 @@ impl User {
         !self.scope.covers_everything
     }
 
-    /// Returns the categories of requests that the user may send. Metrics, `INFO` and backups concern all rules, so
-    /// users with a scope never have them.
+    /// Returns the categories of requests that the user may send. Metrics, `INFO`, backups and the list of users concern all
+    /// rules, so users with a scope never have them.
     pub fn rights(&self) -> Categories {
         let granted = self.granted.with(Category::Connection);
         match self.is_scoped() {
             false => granted,
-            true => granted.without(Category::Metrics).without(Category::Info).without(Category::Backup),
+            true => UNSCOPED.into_iter().fold(granted, Categories::without),
         }
     }
 }

@@ -3,13 +3,11 @@
 use super::category::{Categories, Category};
 use super::problem::Problems;
 use super::secret::{Digest, SlowHash};
-use super::user::User;
+use super::user::{UNSCOPED, User};
 use super::words::safe;
 
 /// Categories that have an effect only on rules in scope.
 const SCOPED: [Category; 5] = [Category::Hit, Category::Read, Category::Status, Category::Limits, Category::Forget];
-/// Categories that users with a scope never have.
-const UNSCOPED: [Category; 3] = [Category::Metrics, Category::Info, Category::Backup];
 
 /// Kinds of names that tools print before the name in a certificate.
 const CERTIFICATE_KINDS: [&str; 3] = ["CN=", "DNS:", "URI:"];

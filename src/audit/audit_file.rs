@@ -17,6 +17,8 @@ pub struct AuditFile {
     open: Option<OpenFile>,
     /// Whether the file ends with a part of a line that failed.
     is_torn: bool,
+    /// Whether the file was created, and its directory is not on stable storage.
+    is_new: bool,
 }
 
 #[derive(Debug)]
@@ -31,7 +33,7 @@ struct OpenFile {
 impl AuditFile {
     /// Creates the handle, and opens nothing.
     pub fn new(path: PathBuf) -> Self {
-        Self { path, open: None, is_torn: false }
+        Self { path, open: None, is_torn: false, is_new: false }
     }
 
     /// Returns the path.
@@ -53,6 +55,7 @@ impl AuditFile {
         let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
         let file = OpenOptions::new().append(true).create(true).mode(MODE).custom_flags(flags).open(&self.path)?;
         let found = file.metadata()?;
+        self.is_new |= at_path.is_none();
         self.open = Some(OpenFile { file, id: id(&found), is_regular: found.is_file() });
         self.is_torn = found.is_file() && ends_within_line(&self.path, found.len());
         Ok(())
@@ -82,8 +85,22 @@ impl AuditFile {
                 Err(error) => return Err(error),
             }
         }
-        if is_synced && open.is_regular { open.file.sync_data() } else { Ok(()) }
+        if !is_synced || !open.is_regular {
+            return Ok(());
+        }
+        open.file.sync_data()?;
+        if self.is_new {
+            // Otherwise the file itself may be gone after a crash.
+            File::open(directory(&self.path))?.sync_all()?;
+            self.is_new = false;
+        }
+        Ok(())
     }
+}
+
+/// Returns the directory of the file.
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Returns whether the file ends with a part of a line, which a crash or a full disk left. A file that must not be read
@@ -145,6 +162,24 @@ mod tests {
         let fifo = dir.path().join("fifo");
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         assert!(AuditFile::new(fifo).append(b"one\n", true).is_err(), "nobody reads it");
+    }
+
+    #[test]
+    fn directory_of_a_new_file_is_on_stable_storage_with_its_first_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let mut file = AuditFile::new(path.clone());
+        file.append(b"one\n", false).unwrap();
+        assert!(file.is_new, "this line need not be there");
+        file.append(b"two\n", true).unwrap();
+        assert!(!file.is_new);
+        fs::remove_file(&path).unwrap();
+        file.open().unwrap();
+        assert!(file.is_new);
+        let mut known = AuditFile::new(path);
+        known.open().unwrap();
+        assert!(!known.is_new);
+        assert_eq!(directory(Path::new("audit.log")), Path::new("."));
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -13,10 +15,10 @@ use tokio::time::timeout;
 use super::audit_file::AuditFile;
 use super::caller::Caller;
 use super::change::{Change, State};
-use super::entry::{Entry, Status};
-use super::refusal_throttle::RefusalThrottle;
+use super::entry::{Entry, Status, truncate_error};
+use super::refusal_throttle::{OmittedAttempt, RefusalThrottle};
 use super::writer::Writer;
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::metrics::Metrics;
 
 /// Maximum time that a change waits for the line about its attempt.
@@ -68,28 +70,39 @@ impl AuditLog {
     pub async fn begin(self: &Arc<Self>, caller: Caller, change: Change) -> Result<PendingChange, Unavailable> {
         let mut pending = self.pend(caller, change);
         let Some(writer) = self.required_writer() else { return Ok(pending) };
-        let is_written = match writer.push_attempt(pending.attempt()) {
-            None => false,
-            Some(is_written) => match timeout(ATTEMPT_TIMEOUT, is_written).await {
-                Ok(is_written) => is_written == Ok(true),
-                Err(_) => {
-                    self.metrics.audit.set_failing(true);
-                    false
-                }
-            },
-        };
-        pending.proceed_if(is_written)
+        let (report, is_written) = oneshot::channel();
+        writer.push_attempt(pending.attempt(), |is_written| _ = report.send(is_written));
+        let is_written = timeout(ATTEMPT_TIMEOUT, is_written).await;
+        if is_written.is_err() {
+            self.metrics.audit.set_failing(true);
+        }
+        pending.proceed_if(is_written == Ok(Ok(true)))
     }
 
-    /// Same as [`AuditLog::begin`], for threads. It waits as long as the disk takes.
+    /// Same as [`AuditLog::begin`], for threads.
     ///
     /// # Errors
     /// Same as [`AuditLog::begin`].
     pub fn begin_blocking(self: &Arc<Self>, caller: Caller, change: Change) -> Result<PendingChange, Unavailable> {
         let mut pending = self.pend(caller, change);
         let Some(writer) = self.required_writer() else { return Ok(pending) };
-        let is_written = writer.push_attempt(pending.attempt()).map(oneshot::Receiver::blocking_recv);
-        pending.proceed_if(is_written == Some(Ok(true)))
+        let (report, is_written) = mpsc::channel();
+        writer.push_attempt(pending.attempt(), move |is_written| _ = report.send(is_written));
+        pending.proceed_if(await_line(&is_written, &self.metrics))
+    }
+
+    /// Begins a change that must not wait for the log, such as one that takes rights away. A required log has a line about
+    /// the attempt as soon as it can be written.
+    pub fn begin_at_once(self: &Arc<Self>, caller: Caller, change: Change) -> PendingChange {
+        let mut pending = self.pend(caller, change);
+        if let Some(writer) = self.required_writer() {
+            let ((report, is_written), metrics) = (mpsc::channel(), Arc::clone(&self.metrics));
+            writer.push_attempt(pending.attempt(), move |is_written| _ = report.send(is_written));
+            // The thread only reports a disk that hangs. If the system refuses it, the next change that waits reports the disk.
+            let watch = move || _ = await_line(&is_written, &metrics);
+            let _ = thread::Builder::new().name("divvy-attempt".into()).spawn(watch);
+        }
+        pending
     }
 
     /// Records a change that is not refused even if the log is required, such as one that was made already.
@@ -103,8 +116,24 @@ impl AuditLog {
         self.pend(caller, change).refuse(error);
     }
 
-    /// Waits up to a second for the last lines to be written.
-    pub async fn finish(&self) {
+    /// Adds a line about the refused attempts of each user that have none, unless one may follow in this second. Call it
+    /// once a second.
+    pub fn report_omitted(self: &Arc<Self>, now: Timestamp) {
+        for throttle in self.refusals.all() {
+            let Some((OmittedAttempt { caller, change, error }, before)) = throttle.take_omitted(now) else { continue };
+            let mut pending = self.pend(caller, change);
+            pending.is_ended = true;
+            let omitted = (before > 0).then_some(before);
+            if !pending.record_refusal(error.clone(), omitted) {
+                let (caller, change) = (pending.caller.clone(), pending.change.clone());
+                throttle.put_back(OmittedAttempt { caller, change, error }, before);
+            }
+        }
+    }
+
+    /// Adds lines about the refused attempts that have none, then waits up to a second for the last lines to be written.
+    pub async fn finish(self: &Arc<Self>) {
+        self.report_omitted(Timestamp::MAX);
         if let Some(writer) = &self.writer {
             // Lines that are not written by then are lost.
             let _ = timeout(FLUSH_TIMEOUT, writer.flush()).await;
@@ -114,6 +143,25 @@ impl AuditLog {
     fn required_writer(&self) -> Option<&Writer> {
         self.writer.as_ref().filter(|_| self.is_required)
     }
+
+    /// Holds up the thread that writes the file until the sender is dropped.
+    #[cfg(test)]
+    pub fn hold_up(&self) -> mpsc::Sender<()> {
+        let (hold, held) = mpsc::channel();
+        if let Some(writer) = &self.writer {
+            writer.push_attempt(Vec::new(), move |_| _ = held.recv());
+        }
+        hold
+    }
+}
+
+/// Waits until a line about an attempt is on stable storage. Returns false if it is not, or if that takes too long.
+fn await_line(is_written: &mpsc::Receiver<bool>, metrics: &Metrics) -> bool {
+    let result = is_written.recv_timeout(ATTEMPT_TIMEOUT);
+    if result == Err(mpsc::RecvTimeoutError::Timeout) {
+        metrics.audit.set_failing(true);
+    }
+    result == Ok(true)
 }
 
 /// A change that is being made. Its outcome is recorded once: if it is dropped, for example by a panic, it has failed.
@@ -144,20 +192,30 @@ impl PendingChange {
             return self.end(Status::Refused, None, None, Some(error.to_string()));
         };
         self.is_ended = true;
-        let log = Arc::clone(&self.log);
-        throttle.say(|omitted| {
-            let entry = Entry { error: Some(error.to_string()), omitted, ..self.entry(Status::Refused) };
-            let is_recorded = match &log.writer {
-                None => {
-                    entry.log();
-                    true
-                }
-                Some(writer) => writer.push_refusal(entry.line(log.clock.now())),
-            };
+        let (now, mut is_recorded) = (self.log.clock.now(), false);
+        throttle.lines.say_at(now, |omitted| {
+            is_recorded = self.record_refusal(error.to_string(), omitted);
             if !is_recorded {
-                throttle.omit(1 + omitted.unwrap_or(0));
+                throttle.lines.omit(1 + omitted.unwrap_or(0));
             }
         });
+        if !is_recorded {
+            let (caller, change) = (self.caller.clone(), self.change.clone());
+            throttle.remember(OmittedAttempt { caller, change, error: truncate_error(&error.to_string()).to_owned() });
+        }
+    }
+
+    /// Adds a line about a refused attempt. Returns false if there is no place for it.
+    fn record_refusal(&mut self, error: String, omitted: Option<u64>) -> bool {
+        let log = Arc::clone(&self.log);
+        let entry = Entry { error: Some(error), omitted, ..self.entry(Status::Refused) };
+        match &log.writer {
+            None => {
+                entry.log();
+                true
+            }
+            Some(writer) => writer.push_refusal(entry.line(log.clock.now())),
+        }
     }
 
     /// Records that the change failed, and may have been made in part.

@@ -113,9 +113,13 @@ impl Entry<'_> {
     }
 
     fn error(&self) -> Option<&str> {
-        let error = self.error.as_deref()?;
-        error.get(..error.floor_char_boundary(MAX_ERROR))
+        self.error.as_deref().map(truncate_error)
     }
+}
+
+/// Returns as much of an error as a line has.
+pub fn truncate_error(error: &str) -> &str {
+    error.get(..error.floor_char_boundary(MAX_ERROR)).unwrap_or_default()
 }
 
 /// Returns the value as JSON. All values in an entry can be written as such.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::caller::Caller;
+use super::change::Change;
+use crate::clock::Timestamp;
 use crate::logging::LogThrottle;
 
 /// Lines per second about refused attempts of all strangers together.
@@ -15,25 +17,72 @@ pub const USER_PER_SECOND: u64 = 25;
 /// Maximum number of users with a throttle of their own. Others share one.
 const MAX_USERS: usize = 1_024;
 
+/// A refused attempt without a line.
+#[derive(Debug, Clone)]
+pub struct OmittedAttempt {
+    pub caller: Caller,
+    pub change: Change,
+    pub error: String,
+}
+
+/// The throttle of one user, or of several together.
+#[derive(Debug)]
+pub struct UserThrottle {
+    pub lines: LogThrottle,
+    /// The last attempt without a line. It stands for the others if no line follows.
+    last_omitted: Mutex<Option<OmittedAttempt>>,
+}
+
+impl UserThrottle {
+    fn at_rate(rate: u64) -> Arc<Self> {
+        Arc::new(Self { lines: LogThrottle::at_rate(rate), last_omitted: Mutex::default() })
+    }
+
+    /// Remembers an attempt without a line.
+    pub fn remember(&self, attempt: OmittedAttempt) {
+        *self.last_omitted.lock() = Some(attempt);
+    }
+
+    /// Returns the last attempt without a line, and the number of those before it, and forgets them. Returns `None` if
+    /// every attempt has a line, or if another line may follow in this second.
+    pub fn take_omitted(&self, now: Timestamp) -> Option<(OmittedAttempt, u64)> {
+        let count = self.lines.take_omitted(now)?;
+        match self.last_omitted.lock().take() {
+            Some(last) => Some((last, count.saturating_sub(1))),
+            None => {
+                // It has been counted, and not been remembered yet.
+                self.lines.omit(count);
+                None
+            }
+        }
+    }
+
+    /// Takes omitted attempts back, because they could not be reported.
+    pub fn put_back(&self, attempt: OmittedAttempt, before: u64) {
+        self.lines.omit(1 + before);
+        self.last_omitted.lock().get_or_insert(attempt);
+    }
+}
+
 /// Throttles for the lines about refused attempts.
 #[derive(Debug)]
 pub struct RefusalThrottle {
-    strangers: Arc<LogThrottle>,
-    users: Mutex<HashMap<Box<str>, Arc<LogThrottle>>>,
+    strangers: Arc<UserThrottle>,
+    users: Mutex<HashMap<Box<str>, Arc<UserThrottle>>>,
     /// Throttle that users beyond [`MAX_USERS`] share.
-    other_users: Arc<LogThrottle>,
+    other_users: Arc<UserThrottle>,
 }
 
 impl RefusalThrottle {
     /// Creates throttles without omitted lines.
     pub fn new() -> Self {
-        let throttle = |rate| Arc::new(LogThrottle::at_rate(rate));
-        let (strangers, other_users) = (throttle(STRANGERS_PER_SECOND), throttle(USER_PER_SECOND));
+        let (strangers, other_users) =
+            (UserThrottle::at_rate(STRANGERS_PER_SECOND), UserThrottle::at_rate(USER_PER_SECOND));
         Self { strangers, users: Mutex::default(), other_users }
     }
 
     /// Returns the throttle for this caller; `None` if it is not a client.
-    pub fn of(&self, caller: &Caller) -> Option<Arc<LogThrottle>> {
+    pub fn of(&self, caller: &Caller) -> Option<Arc<UserThrottle>> {
         if caller.is_stranger() {
             return Some(Arc::clone(&self.strangers));
         }
@@ -47,9 +96,15 @@ impl RefusalThrottle {
         if users.len() >= MAX_USERS {
             return Some(Arc::clone(&self.other_users));
         }
-        let new = Arc::new(LogThrottle::at_rate(USER_PER_SECOND));
+        let new = UserThrottle::at_rate(USER_PER_SECOND);
         users.insert(caller.user().into(), Arc::clone(&new));
         Some(new)
+    }
+
+    /// Returns all throttles.
+    pub fn all(&self) -> Vec<Arc<UserThrottle>> {
+        let users = self.users.lock();
+        users.values().chain([&self.strangers, &self.other_users]).map(Arc::clone).collect()
     }
 }
 

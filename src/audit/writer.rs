@@ -16,6 +16,9 @@ const MAX_QUEUED: usize = 1_024;
 /// take the place of a line about a change.
 const MAX_REFUSALS_QUEUED: usize = 128;
 
+/// Receives whether a line is on stable storage.
+type Report = Box<dyn FnOnce(bool) + Send>;
+
 /// Work for the thread.
 enum Job {
     /// Append a line about an outcome.
@@ -23,7 +26,7 @@ enum Job {
     /// Append a line about a refused attempt.
     Refusal(Vec<u8>, #[expect(dead_code, reason = "it is held while the line waits")] OwnedSemaphorePermit),
     /// Put a line about an attempt on stable storage, and report whether it is there.
-    Attempt(Vec<u8>, oneshot::Sender<bool>),
+    Attempt(Vec<u8>, Report),
     /// Report that all earlier jobs are done.
     Flush(oneshot::Sender<()>),
 }
@@ -70,15 +73,12 @@ impl Writer {
         self.queue.try_send(Job::Refusal(line, place)).is_ok()
     }
 
-    /// Queues a line about an attempt. The receiver gets whether it is on stable storage. Returns `None` if the queue is full.
-    pub fn push_attempt(&self, line: Vec<u8>) -> Option<oneshot::Receiver<bool>> {
-        let (written, is_written) = oneshot::channel();
-        if self.queue.try_send(Job::Attempt(line, written)).is_ok() {
-            return Some(is_written);
+    /// Queues a line about an attempt. `report` receives whether it is on stable storage, and is dropped if the queue is full.
+    pub fn push_attempt(&self, line: Vec<u8>, report: impl FnOnce(bool) + Send + 'static) {
+        if self.queue.try_send(Job::Attempt(line, Box::new(report))).is_err() {
+            self.metrics.audit.set_failing(true);
+            self.metrics.audit.lines_lost.inc();
         }
-        self.metrics.audit.set_failing(true);
-        self.metrics.audit.lines_lost.inc();
-        None
     }
 
     /// Waits until all queued lines are written or lost.
@@ -102,13 +102,13 @@ fn write_lines(mut jobs: mpsc::Receiver<Job>, file: &mut AuditFile, health: &mut
                     lose(&line, &health.metrics);
                 }
             }
-            Job::Attempt(line, is_written) => {
+            Job::Attempt(line, report) => {
                 let written = file.append(&line, true);
                 health.note(file, &written);
                 if written.is_err() {
                     health.metrics.audit.lines_lost.inc();
                 }
-                let _ = is_written.send(written.is_ok());
+                report(written.is_ok());
             }
             Job::Flush(done) => _ = done.send(()),
         }
@@ -160,9 +160,11 @@ mod tests {
         let queued = (0..2_000).filter(|_| writer.push_refusal(b"{}\n".to_vec())).count();
         assert_eq!(queued, MAX_REFUSALS_QUEUED);
         for _ in 0..MAX_QUEUED {
-            assert!(writer.push_attempt(b"{}\n".to_vec()).is_some());
+            writer.push_attempt(b"{}\n".to_vec(), |_| ());
         }
-        assert!(writer.push_attempt(b"{}\n".to_vec()).is_none(), "the queue is bounded");
+        assert_eq!(metrics.audit.lines_lost.get(), 0);
+        writer.push_attempt(b"{}\n".to_vec(), |_| ());
+        assert_eq!(metrics.audit.lines_lost.get(), 1, "the queue is bounded");
         drop(jobs.recv().await);
         assert!(writer.push_refusal(b"{}\n".to_vec()), "its place is free again");
     }

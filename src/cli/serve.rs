@@ -191,6 +191,7 @@ async fn serve(
     let (access, watched_access) = args.access.guards(users, args.ui.sessions(secured.http.is_some()), &metrics)?;
     let clock = Clock::system();
     let audit = args.audit.start(clock, &metrics)?;
+    audit::report_omitted(Arc::clone(&audit), clock, draining.clone());
     let hangups = reload::hangups()?;
     // Bound before the store is opened. So connections wait, instead of being refused, while another process still uses
     // the store.

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::clock::{Clock, NANOS_PER_SECOND};
+use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 
 /// Messages of one kind that are logged per second. Further ones are counted, and the next logged message reports their
 /// number.
@@ -44,9 +44,23 @@ impl LogThrottle {
     /// the last logged one, if any.
     pub fn say(&self, log: impl FnOnce(Option<u64>)) {
         static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::system);
-        if let Some(left_out) = self.take_turn(CLOCK.now().as_nanos() / NANOS_PER_SECOND) {
+        self.say_at(CLOCK.now(), log);
+    }
+
+    /// Same as [`LogThrottle::say`], at this time. Returns whether the message had its turn.
+    pub fn say_at(&self, now: Timestamp, log: impl FnOnce(Option<u64>)) -> bool {
+        let turn = self.take_turn(second_of(now));
+        if let Some(left_out) = turn {
             log((left_out > 0).then_some(left_out));
         }
+        turn.is_some()
+    }
+
+    /// Returns the number of messages omitted since the last logged one, if any, and forgets them. Returns `None` in the
+    /// second of the last logged message: another one may follow.
+    pub fn take_omitted(&self, now: Timestamp) -> Option<u64> {
+        let is_over = self.turn.load(Relaxed) >> LOGGED_BITS != second_of(now);
+        is_over.then(|| self.left_out.swap(0, Relaxed)).filter(|left_out| *left_out > 0)
     }
 
     /// Counts messages as omitted, because a message that had its turn was not logged after all.
@@ -71,6 +85,10 @@ impl LogThrottle {
     }
 }
 
+fn second_of(now: Timestamp) -> u64 {
+    now.as_nanos() / NANOS_PER_SECOND
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +107,18 @@ mod tests {
         kind.take_turn(1);
         kind.omit(3);
         assert_eq!(kind.take_turn(1), Some(3));
+    }
+
+    #[test]
+    fn omitted_messages_can_be_reported_without_another_one() {
+        let at = |second| Timestamp::from_nanos(second * NANOS_PER_SECOND);
+        let kind = LogThrottle::new();
+        assert_eq!(kind.take_omitted(at(7)), None, "there are none");
+        let logged = (0..100).filter(|_| kind.say_at(at(7), |_| ())).count() as u64;
+        assert_eq!(logged, MESSAGES_PER_SECOND);
+        assert_eq!(kind.take_omitted(at(7)), None, "the second is not over");
+        assert_eq!(kind.take_omitted(at(8)), Some(100 - MESSAGES_PER_SECOND));
+        assert_eq!((kind.take_omitted(at(8)), kind.take_turn(8)), (None, Some(0)), "they are reported once");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::registry::Registry;
 /// Wrong passwords, invalid tokens, forbidden requests, and the files of TLS and of users.
 pub struct Access {
     wrong_passwords: IntCounterVec,
+    logins_refused: IntCounterVec,
     invalid_tokens: IntCounterVec,
     forbidden: IntCounterVec,
     /// Number of argon2id hashes that were computed for logins.
@@ -23,6 +24,11 @@ impl Access {
     pub(super) fn new(registry: &Registry) -> Self {
         Self {
             wrong_passwords: registry.counters("divvy_wrong_passwords_total", "Wrong passwords.", &["front"]),
+            logins_refused: registry.counters(
+                "divvy_logins_refused_total",
+                "Logins that were not verified, because too many others waited for this.",
+                &["front"],
+            ),
             invalid_tokens: registry.counters(
                 "divvy_invalid_tokens_total",
                 "Tokens for one actor that were altered, expired, or made with an unknown key.",
@@ -52,6 +58,11 @@ impl Access {
     /// Returns the counter of a front, whose name must be a constant of this crate.
     pub fn wrong_passwords(&self, front: &'static str) -> IntCounter {
         self.wrong_passwords.with_label_values(&[front])
+    }
+
+    /// Returns the counter of logins of a front that were not verified. The front's name must be a word of this crate.
+    pub fn logins_refused(&self, front: &'static str) -> IntCounter {
+        self.logins_refused.with_label_values(&[front])
     }
 
     /// Returns the counter of invalid tokens of a front, whose name must be a word of this crate.

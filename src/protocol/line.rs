@@ -111,7 +111,7 @@ pub enum RequestError {
     #[error("The password is wrong.")]
     WrongPassword,
     /// The password was not verified.
-    #[error("Too many logins from this address are being verified: try again.")]
+    #[error("Too many logins are being verified: try again.")]
     TooManyLogins,
 }
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 
 use super::error_text;
-use crate::access::{DEFAULT_USER, Identity};
+use crate::access::{Authority, Category, DEFAULT_USER, Identity};
 use crate::audit::{Action, AuditLog, Caller, Change, PendingChange, State, Unavailable};
 use crate::clock::ceil_seconds;
 use crate::limiter::counters::{CountersOf, ForgottenPage, RuleName};
 use crate::limiter::limits::ListedLimit;
-use crate::limiter::{ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Policy, Remedy, Scope};
+use crate::limiter::{ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Policy, Refusal, Remedy, Scope};
 use crate::rules::Operation;
 
 /// Carries out changes. Clones share the limiter and the audit log.
@@ -33,6 +33,34 @@ pub struct Operator {
     pub caller: Caller,
     /// The rules and the actor that its user may use.
     pub scope: Scope,
+    /// The check that its request passed; `None` if the front is open to all clients.
+    pub admission: Option<Admission>,
+}
+
+/// A check of rights that a request passed.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    /// The authority that knows the rights of all users.
+    pub authority: Arc<Authority>,
+    /// The identity of the client.
+    pub identity: Identity,
+    /// The category of the request.
+    pub category: Category,
+}
+
+impl Operator {
+    /// Returns the rules and the actor that its user may use now. The change may have waited for the audit log since its
+    /// request was admitted.
+    ///
+    /// # Errors
+    /// The user has lost the right to make the change.
+    fn current_scope(&self) -> Result<Scope, Refusal> {
+        let Some(Admission { authority, identity, category }) = &self.admission else { return Ok(self.scope.clone()) };
+        let mut identity = identity.clone();
+        authority.refresh(&mut identity);
+        identity.may(*category).map_err(|_| Refusal::OutOfScope)?;
+        Ok(identity.scope().clone())
+    }
 }
 
 /// Returns the name for the audit log of a client with this identity. `None` if the client has not logged in.
@@ -93,8 +121,9 @@ impl Changes {
         let change = of_limit(Action::LimitSet, rule, actor).with_limit(credits, seconds);
         let pending = self.audit.begin(operator.caller.clone(), change).await?;
         let _alone = self.limits.lock().await;
+        let (pending, scope) = check_again(operator, pending)?;
         let before = self.limit(rule, actor);
-        match self.limiter.set_limit(rule, actor, credits, lasts, &operator.scope).await {
+        match self.limiter.set_limit(rule, actor, credits, lasts, &scope).await {
             Ok(()) => pending.complete(before, Some(State::limit(credits, seconds))),
             Err(error) => return Err(failed(pending, before, error)),
         }
@@ -108,8 +137,9 @@ impl Changes {
     pub async fn remove_limit(&self, operator: &Operator, rule: &str, actor: &str) -> Result<bool, ChangeError> {
         let pending = self.audit.begin(operator.caller.clone(), of_limit(Action::LimitDelete, rule, actor)).await?;
         let _alone = self.limits.lock().await;
+        let (pending, scope) = check_again(operator, pending)?;
         let before = self.limit(rule, actor);
-        match self.limiter.remove_limit(rule, actor, &operator.scope).await {
+        match self.limiter.remove_limit(rule, actor, &scope).await {
             Ok(was_there) => {
                 // Another server that shares the store may have set the limit a moment ago.
                 pending.complete(before.or_else(|| was_there.then(State::default)), None);
@@ -131,7 +161,8 @@ impl Changes {
         };
         let change = if let Some(actor) = of.actor { change.with_actor(actor) } else { change };
         let pending = self.audit.begin(operator.caller.clone(), change).await?;
-        match self.limiter.forget_counters(of, &operator.scope).await {
+        let (pending, scope) = check_again(operator, pending)?;
+        match self.limiter.forget_counters(of, &scope).await {
             Ok(page) => {
                 pending.complete(Some(State::counters(page.forgotten)), Some(State::counters(0)));
                 Ok(page)
@@ -152,10 +183,11 @@ impl Changes {
     ) -> Result<u64, ChangeError> {
         let change = with_operation(Change::new(Action::CountersReset), operation);
         let pending = self.audit.begin(operator.caller.clone(), change).await?;
+        let (pending, scope) = check_again(operator, pending)?;
         let mut builder = PlanBuilder::default();
         match policy {
-            Some(policy) => self.limiter.begin_under(&mut builder, Some(policy), &operator.scope),
-            None => self.limiter.begin(&mut builder, &operator.scope),
+            Some(policy) => self.limiter.begin_under(&mut builder, Some(policy), &scope),
+            None => self.limiter.begin(&mut builder, &scope),
         }
         builder.add(operation, Intent::Forget, None);
         match self.limiter.apply(builder.build()).await.report().forgotten(0) {
@@ -172,9 +204,10 @@ impl Changes {
     ///
     /// # Errors
     /// Explains to the client why there is no backup.
-    pub async fn back_up(&self, operator: &Operator, name: &str) -> Result<PathBuf, String> {
+    pub async fn back_up(&self, operator: &Operator, name: &str) -> Result<PathBuf, ChangeError> {
         let change = Change::new(Action::Backup).with_name(name);
-        let pending = self.audit.begin(operator.caller.clone(), change).await.map_err(|error| error.to_string())?;
+        let pending = self.audit.begin(operator.caller.clone(), change).await?;
+        let (pending, _) = check_again(operator, pending)?;
         match self.limiter.store().backup(name).await {
             Ok(path) => {
                 pending.complete(None, Some(State::path(&path)));
@@ -182,11 +215,12 @@ impl Changes {
             }
             Err(error) if error.is_the_client_s() => {
                 pending.refuse(&error);
-                Err(error.to_string())
+                Err(ChangeError { class: ErrorClass::BadRequest, remedy: None, text: error.to_string() })
             }
             Err(error) => {
                 pending.fail(None, &error);
-                Err(error_text::hide_paths(&error))
+                let text = error_text::hide_paths(&error);
+                Err(ChangeError { class: ErrorClass::StoreFailure, remedy: None, text })
             }
         }
     }
@@ -207,6 +241,14 @@ fn with_operation(change: Change, operation: &Operation) -> Change {
     change.with_operation(operation.iter().map(|(key, value)| format!("{key}={value}")))
 }
 
+/// Checks the operator's rights right before the change is carried out. Returns the scope for it.
+fn check_again(operator: &Operator, pending: PendingChange) -> Result<(PendingChange, Scope), ChangeError> {
+    match operator.current_scope() {
+        Ok(scope) => Ok((pending, scope)),
+        Err(refusal) => Err(failed(pending, None, refusal)),
+    }
+}
+
 /// Records why a change was not made.
 fn failed(pending: PendingChange, before: Option<State>, error: impl LimiterError) -> ChangeError {
     match error.class() {
@@ -215,3 +257,6 @@ fn failed(pending: PendingChange, before: Option<State>, error: impl LimiterErro
     }
     ChangeError { class: error.class(), remedy: error.remedy(), text: error.to_string() }
 }
+
+#[cfg(test)]
+mod tests;

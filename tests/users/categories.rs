@@ -211,10 +211,10 @@ fn line_protocol_serves_the_user_default_with_the_category_hit() {
 }
 
 #[test]
-fn users_with_a_scope_have_neither_metrics_nor_info_nor_backups() {
+fn users_with_a_scope_have_neither_metrics_nor_info_nor_backups_nor_other_users() {
     let guarded = Guarded::start(&line("all", "+@all ~label:*"), &["--open", "none"]);
     let mut client = guarded.resp("all");
-    for command in ["INFO", "CLIENT LIST", "DBSIZE", "DIVVY.BACKUP x"] {
+    for command in ["INFO", "CLIENT LIST", "DBSIZE", "DIVVY.BACKUP x", "ACL LIST", "ACL GETUSER all"] {
         assert!(client.command(command).starts_with(NOPERM), "{command}");
     }
     assert_eq!(guarded.http("GET", "/metrics", Some("all")).status, 403);

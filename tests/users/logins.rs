@@ -58,12 +58,12 @@ fn resp_clients_log_in_with_user_and_password() {
 
 #[test]
 fn acl_commands_describe_users_without_their_hashes() {
-    let file = slow("admin", "+@admin") + &line("app", "+@hit ~label:api* cert:app.example");
+    let file = slow("admin", "+@admin ~*") + &line("app", "+@hit ~label:api* cert:app.example");
     let guarded = Guarded::start(&file, &[]);
     let mut client = guarded.resp("admin");
     assert_eq!(
         client.command("ACL LIST"),
-        "[user admin on (argon2id) -@all +@admin user app on (sha256) cert:app.example -@all +@hit ~label:api*]"
+        "[user admin on (argon2id) -@all +@admin ~* user app on (sha256) cert:app.example -@all +@hit ~label:api*]"
     );
     assert_eq!(
         client.command("ACL GETUSER app"),

@@ -58,10 +58,10 @@ fn actor_without_labels_is_in_scope_in_all_rules() {
 }
 
 #[test]
-fn users_with_a_scope_have_neither_metrics_nor_info_nor_backups() {
+fn users_with_a_scope_have_neither_metrics_nor_info_nor_backups_nor_other_users() {
     for (scope, expected) in [("~*", Categories::ALL), ("~label:*", Categories::ALL), ("", Categories::ALL)] {
         let user = users(&format!("user a on +@all {scope}")).remove(0);
-        let all_rules = [Category::Metrics, Category::Info, Category::Backup];
+        let all_rules = [Category::Metrics, Category::Info, Category::Backup, Category::Admin];
         let expected = match scope {
             "~*" => expected,
             _ => all_rules.into_iter().fold(expected, Categories::without),
@@ -135,6 +135,18 @@ fn every_mistake_is_reported_with_its_line_and_a_fix() {
 }
 
 #[test]
+fn name_with_invisible_characters_is_a_mistake() {
+    for hidden in ['\u{202e}', '\u{200b}', '\u{2066}', '\u{ad}', '\u{feff}', '\u{e000}'] {
+        let found = errors(&format!("user ann on ~*\nuser an{hidden}n on ~*"));
+        assert!(found[0].starts_with("users.acl:2: ") && found[0].contains("cannot be seen; "), "{hidden:?} {found:?}");
+        assert!(!found[0].contains(hidden));
+    }
+    let names = ["zoë", "e\u{301}va", "नमस्ते", "山田", "o'neil", "dom\\user", "a\"b"];
+    let text: String = names.iter().map(|name| format!("user {name} on ~*\n")).collect();
+    assert_eq!(users(&text).iter().map(|user| &*user.name).collect::<Vec<_>>(), names);
+}
+
+#[test]
 fn status_is_a_part_of_reading() {
     for (words, expected) in [
         ("+@read", "-@all +@read"),
@@ -164,8 +176,8 @@ fn doubtful_lines_are_warned_of() {
     for what in [
         "f:1: the user a cannot log in",
         "f:2: the user b has +@hit, but no rule",
-        "f:3: +@metrics, +@info, +@backup have no effect for the user c, whose scope is not ~*; withdraw with -@metrics \
-         -@info -@backup, or write ~*",
+        "f:3: +@metrics, +@info, +@backup, +@admin have no effect for the user c, whose scope is not ~*; withdraw with \
+         -@metrics -@info -@backup -@admin, or write ~*",
         "f:5: an argon2id hash of e has other costs",
         "f:6: the user f has no category: it can log in, and do nothing else; grant one",
         "f:7: cert:CN=g is compared with a name without its kind; write cert:g",

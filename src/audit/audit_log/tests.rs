@@ -161,13 +161,55 @@ async fn omitted_attempts_are_counted_in_a_later_line_of_their_user() {
     let path = dir.path().join("audit.log");
     let (log, _) = in_file(&path, false);
     let throttle = log.refusals.of(&operator()).unwrap();
-    throttle.omit(7);
+    throttle.lines.omit(7);
     log.refuse(stranger(), change(), "NOAUTH");
     log.refuse(operator(), change(), "NOPERM");
     log.finish().await;
     let text = fs::read_to_string(&path).unwrap();
     let omitted = |line: &str| serde_json::from_str::<Value>(line).unwrap()["omitted"].as_u64();
     assert_eq!(text.lines().map(omitted).collect::<Vec<_>>(), [None, Some(7)]);
+}
+
+#[tokio::test]
+async fn omitted_attempts_are_reported_even_if_no_line_follows() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let (log, _) = in_file(&path, false);
+    let found = || {
+        let parse = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+        fs::read_to_string(&path).unwrap().lines().map(parse).collect::<Vec<_>>()
+    };
+    // Attempts with a line, and those that a line counts.
+    let told = |lines: &[Value]| lines.iter().map(|line| 1 + line["omitted"].as_u64().unwrap_or(0)).sum::<u64>();
+    for _ in 0..500 {
+        log.refuse(operator(), change(), "NOPERM");
+        log.refuse(stranger(), change(), "NOAUTH");
+    }
+    log.report_omitted(log.clock.now().plus(5_000_000_000));
+    log.writer.as_ref().unwrap().flush().await;
+    let lines = found();
+    assert_eq!(told(&lines), 1_000);
+    let last = lines.iter().rev().find(|line| line["user"] == "default").unwrap();
+    assert_eq!((&last["status"], &last["request"]["actor"]), (&"refused".into(), &"ann".into()));
+    log.report_omitted(log.clock.now().plus(9_000_000_000));
+    (0..300).for_each(|_| log.refuse(operator(), change(), "NOPERM"));
+    log.finish().await;
+    let lines = found();
+    assert_eq!(told(&lines), 1_300, "at the shutdown, too");
+}
+
+#[tokio::test]
+async fn changes_that_must_not_wait_have_their_lines_when_the_log_can_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let (log, metrics) = in_file(&path, true);
+    let hold = log.hold_up();
+    log.begin_at_once(Caller::file(), change()).complete(None, None);
+    assert_eq!(lines(&path), []);
+    drop(hold);
+    log.finish().await;
+    assert_eq!(lines(&path), [line(1, "attempted"), line(1, "done")]);
+    assert_eq!(state(&metrics), (0.0, 0.0));
 }
 
 #[tokio::test]

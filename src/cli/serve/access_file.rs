@@ -1,16 +1,20 @@
 //! The access file of a running server: loads it, and logs mistakes.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt::Display;
 use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::rules::Reason;
-use super::watch::Watch;
-use crate::access::{self, Authority, Report, User, Users};
+use super::watch::{self, Watch};
+use crate::access::{self, Authority, Problem, Report, User, Users};
 use crate::audit::{Action, AuditLog, Change, State};
 use crate::cli::public_file;
 use crate::metrics::Metrics;
+
+/// Maximum number of mistakes, and of warnings, that are logged at a load.
+const MAX_LOGGED_PROBLEMS: usize = 100;
 
 /// The access file, and the result of the last load.
 #[derive(Debug)]
@@ -53,15 +57,21 @@ impl AccessFile {
         }
     }
 
-    /// Loads the file even if it has not changed.
+    /// Loads the file even if it has not changed, once it is not being written.
     pub fn reload(&mut self, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
-        self.watch.note();
-        let loaded = self.read();
-        self.take(loaded, authority, audit, metrics, Reason::Asked);
+        let password = self.password.as_ref().and_then(|user| user.digests.first());
+        match self.watch.read_at_rest(|path| access::load(path, password), watch::pause) {
+            Some(loaded) => self.take(loaded, authority, audit, metrics, Reason::Asked),
+            None => {
+                self.has_failed = true;
+                metrics.access.access_reloads_failed.inc();
+                let file = self.watch.path().display();
+                tracing::error!("{file}: not loaded, because it is being written; the previous users stay in force");
+            }
+        }
     }
 
-    /// Puts the result of a load in force, or logs why it failed. A load that the audit log refuses is not tried again
-    /// until the file changes, or an operator asks for it.
+    /// Puts the result of a load in force, or logs why it failed.
     fn take(
         &mut self,
         loaded: Result<access::AccessFile, Report>,
@@ -82,28 +92,26 @@ impl AccessFile {
             return;
         }
         log_problems(&loaded);
-        let refused = match self.prepare(loaded) {
+        match self.prepare(loaded) {
+            Ok((users, in_force)) => {
+                // A user may lose rights, so this does not wait for the audit log, even if it is required.
+                let pending = audit.begin_at_once(reason.caller(), change);
+                let count = in_force.len();
+                let previous = mem::replace(&mut self.in_force, in_force);
+                authority.replace(users);
+                let names = changed(&previous, &self.in_force);
+                pending.complete(Some(before), Some(State::users(count).with_changed(names.into_iter())));
+                public_file::log(self.watch.path());
+                tracing::info!(users = count, "{file}: reloaded; the new users are in force");
+            }
             // The mistakes in the file are logged already.
             Err(error) => {
                 audit.pend(reason.caller(), change).refuse(error);
-                None
+                self.has_failed = true;
+                metrics.access.access_reloads_failed.inc();
+                tracing::error!("{file}: not loaded; the previous users stay in force");
             }
-            Ok((users, in_force)) => match audit.begin_blocking(reason.caller(), change) {
-                Err(error) => Some(error.to_string()),
-                Ok(pending) => {
-                    public_file::log(self.watch.path());
-                    let count = in_force.len();
-                    let previous = mem::replace(&mut self.in_force, in_force);
-                    authority.replace(users);
-                    let names = changed(&previous, &self.in_force);
-                    pending.complete(Some(before), Some(State::users(count).with_changed(names.into_iter())));
-                    return tracing::info!(users = count, "{file}: reloaded; the new users are in force");
-                }
-            },
-        };
-        self.has_failed = true;
-        metrics.access.access_reloads_failed.inc();
-        tracing::error!(reason = refused, "{file}: not loaded; the previous users stay in force");
+        }
     }
 
     /// Prepares the users of a load.
@@ -126,16 +134,25 @@ fn changed<'a>(before: &'a [User], after: &'a [User]) -> BTreeSet<&'a str> {
     names.filter(|name| before.get(name) != after.get(name)).collect()
 }
 
-/// Logs each error and warning on its own line, as `divvy access check` prints them.
+/// Logs the first errors and warnings, each on its own line, as `divvy access check` prints them.
 fn log_problems(loaded: &Result<access::AccessFile, Report>) {
     let (errors, warnings) = match loaded {
         Ok(loaded) => (&[][..], &loaded.warnings),
         Err(report) => (&report.errors[..], &report.warnings),
     };
-    for problem in errors {
-        tracing::error!("{problem}");
-    }
-    for problem in warnings {
-        tracing::warn!("{problem}");
+    log_first(errors, |problem| tracing::error!("{problem}"));
+    log_first(warnings, |problem| tracing::warn!("{problem}"));
+}
+
+/// Logs the first problems with `log`, and the number of the others.
+pub fn log_first(problems: &[Problem], log: impl Fn(&dyn Display)) {
+    problems.iter().take(MAX_LOGGED_PROBLEMS).for_each(|problem| log(problem));
+    if let Some((problem, more)) =
+        problems.get(MAX_LOGGED_PROBLEMS..).and_then(|rest| Some((rest.first()?, rest.len())))
+    {
+        log(&format_args!("{}: and {more} more like these; `divvy access check` shows all", problem.file));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::ValueEnum;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
 
 use crate::audit::AuditLog;
 use crate::clock::Clock;
@@ -28,6 +31,23 @@ enum Need {
     Optional,
     /// They cannot. Each change waits until a line about it is on disk. Needs --audit-log
     Required,
+}
+
+/// How often refused attempts without a line are reported.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Reports refused attempts that have no line, a second after the last one, until `draining` is cancelled.
+pub fn report_omitted(audit: Arc<AuditLog>, clock: Clock, draining: CancellationToken) {
+    tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(REPORT_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => audit.report_omitted(clock.now()),
+                () = draining.cancelled() => return,
+            }
+        }
+    });
 }
 
 impl AuditArgs {

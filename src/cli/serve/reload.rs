@@ -114,21 +114,22 @@ struct Files {
 impl Files {
     /// Loads the files that have changed.
     fn reload_if_changed(&mut self, metrics: &Metrics) {
-        if let Some(rules) = &mut self.rules {
-            survive(Task::Rules, metrics, || rules.reload_if_changed(&self.limiter, &self.audit));
-        }
+        // First: a user who loses rights must not keep them while new rules wait for the audit log.
         if let Some(access) = &mut self.access {
             survive(Task::Rules, metrics, || access.reload_if_changed(&self.audit, metrics));
+        }
+        if let Some(rules) = &mut self.rules {
+            survive(Task::Rules, metrics, || rules.reload_if_changed(&self.limiter, &self.audit));
         }
     }
 
     /// Loads all files even if they have not changed.
     fn reload(&mut self, metrics: &Metrics) {
-        if let Some(rules) = &mut self.rules {
-            survive(Task::Rules, metrics, || rules.reload(&self.limiter, &self.audit));
-        }
         if let Some(access) = &mut self.access {
             survive(Task::Rules, metrics, || access.reload(&self.audit, metrics));
+        }
+        if let Some(rules) = &mut self.rules {
+            survive(Task::Rules, metrics, || rules.reload(&self.limiter, &self.audit));
         }
     }
 }

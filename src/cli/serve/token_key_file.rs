@@ -5,8 +5,9 @@ use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::access_file::log_first;
 use super::rules::Reason;
-use super::watch::Watch;
+use super::watch::{self, Watch};
 use crate::access::{Authority, Report, TokenKeys};
 use crate::audit::{Action, AuditLog, Change, State};
 use crate::cli::public_file;
@@ -55,15 +56,20 @@ impl TokenKeyFile {
         }
     }
 
-    /// Loads the file even if it has not changed.
+    /// Loads the file even if it has not changed, once it is not being written.
     pub fn reload(&mut self, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
-        self.watch.note();
-        let loaded = TokenKeys::load(self.watch.path());
-        self.take(loaded, authority, audit, metrics, Reason::Asked);
+        match self.watch.read_at_rest(TokenKeys::load, watch::pause) {
+            Some(loaded) => self.take(loaded, authority, audit, metrics, Reason::Asked),
+            None => {
+                self.has_failed = true;
+                metrics.access.access_reloads_failed.inc();
+                let file = self.watch.path().display();
+                tracing::error!("{file}: not loaded, because it is being written; the previous keys stay in force");
+            }
+        }
     }
 
-    /// Puts the result of a load in force, or logs why it failed. A load that the audit log refuses is not tried again
-    /// until the file changes, or an operator asks for it.
+    /// Puts the result of a load in force, or logs why it failed.
     fn take(
         &mut self,
         loaded: Result<TokenKeys, Report>,
@@ -83,29 +89,27 @@ impl TokenKeyFile {
             }
             return;
         }
-        let refused = match loaded {
+        match loaded {
+            Ok(keys) => {
+                // A customer may lose a right, so this does not wait for the audit log, even if it is required.
+                let pending = audit.begin_at_once(reason.caller(), change);
+                let count = keys.ids().count();
+                let previous = mem::replace(&mut self.in_force, keys.clone());
+                authority.replace_token_keys(keys);
+                let ids = changed(&previous, &self.in_force);
+                pending.complete(Some(before), Some(State::keys(count).with_changed(ids.into_iter())));
+                public_file::log(self.watch.path());
+                tracing::info!(keys = count, "{file}: reloaded; the new keys are in force");
+            }
             Err(report) => {
                 log(&report);
                 let error = report.errors.first().map(ToString::to_string).unwrap_or_default();
                 audit.pend(reason.caller(), change).refuse(&error);
-                error
+                self.has_failed = true;
+                metrics.access.access_reloads_failed.inc();
+                tracing::error!(reason = error, "{file}: not loaded; the previous keys stay in force");
             }
-            Ok(keys) => match audit.begin_blocking(reason.caller(), change) {
-                Err(error) => error.to_string(),
-                Ok(pending) => {
-                    public_file::log(self.watch.path());
-                    let count = keys.ids().count();
-                    let previous = mem::replace(&mut self.in_force, keys.clone());
-                    authority.replace_token_keys(keys);
-                    let ids = changed(&previous, &self.in_force);
-                    pending.complete(Some(before), Some(State::keys(count).with_changed(ids.into_iter())));
-                    return tracing::info!(keys = count, "{file}: reloaded; the new keys are in force");
-                }
-            },
-        };
-        self.has_failed = true;
-        metrics.access.access_reloads_failed.inc();
-        tracing::error!(reason = refused, "{file}: not loaded; the previous keys stay in force");
+        }
     }
 }
 
@@ -115,9 +119,10 @@ fn changed<'a>(before: &'a TokenKeys, after: &'a TokenKeys) -> Vec<&'a str> {
     before.symmetric_difference(&after).copied().collect()
 }
 
-/// Logs each mistake on its own line.
+/// Logs the first mistakes, each on its own line.
 fn log(report: &Report) {
-    for problem in &report.errors {
-        tracing::error!("{problem}");
-    }
+    log_first(&report.errors, |problem| tracing::error!("{problem}"));
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,13 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+/// Pause between two looks at a file that has changed.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Maximum number of pauses for a file that is being written.
+const MAX_PAUSES: usize = 25;
 
 /// The state of a file: enough to detect any change, regardless of how it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,10 +67,35 @@ impl Watch {
         self.changes.noted == FileState::at(&self.path)
     }
 
+    /// Reads the file once it is not being written, and records its state. A file that has changed must stay as it is for a
+    /// `pause`. Returns `None` if it never does: a later check will notice the end of that.
+    pub fn read_at_rest<T>(&mut self, read: impl Fn(&Path) -> T, pause: impl Fn()) -> Option<T> {
+        let mut is_known = self.is_at_rest();
+        for _ in 0..MAX_PAUSES {
+            if !is_known {
+                self.note();
+                pause();
+            }
+            if self.is_at_rest() {
+                let read = read(&self.path);
+                if self.is_at_rest() {
+                    return Some(read);
+                }
+            }
+            is_known = false;
+        }
+        None
+    }
+
     /// Records the current state of the file.
     pub fn note(&mut self) {
         self.changes = ChangeDetector::new(FileState::at(&self.path));
     }
+}
+
+/// Waits for the next look at a file that has changed.
+pub fn pause() {
+    thread::sleep(PAUSE);
 }
 
 /// Finds changes in a sequence of states. A change counts once two consecutive states are equal, because until then the
@@ -95,6 +127,8 @@ impl<T: PartialEq> ChangeDetector<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     fn seen(looks: &str) -> Vec<usize> {
@@ -109,6 +143,44 @@ mod tests {
         assert_eq!(seen("abcdee"), [5], "the file is being written until then");
         assert!(seen("abab").is_empty(), "back to the earlier value");
         assert_eq!(seen("bbaabb"), [1, 3, 5]);
+    }
+
+    #[test]
+    fn file_is_read_when_it_is_not_being_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("users.acl");
+        let parts = ["o", "on", "one"];
+        fs::write(&path, "").unwrap();
+        let mut watch = Watch::new(&path);
+        let read = |path: &Path| fs::read_to_string(path).unwrap();
+        assert_eq!(watch.read_at_rest(read, || panic!("it has not changed")).as_deref(), Some(""));
+        fs::write(&path, parts[0]).unwrap();
+        let pauses = Cell::new(0);
+        let write_on = || {
+            pauses.set(pauses.get() + 1);
+            if let Some(part) = parts.get(pauses.get()) {
+                fs::write(&path, part).unwrap();
+            }
+        };
+        assert_eq!(watch.read_at_rest(read, write_on).as_deref(), Some("one"));
+        assert_eq!(pauses.get(), 3);
+        // Written without an end.
+        let longer = || fs::write(&path, read(&path) + "!").unwrap();
+        longer();
+        assert_eq!(watch.read_at_rest(read, longer), None);
+        longer();
+        assert!(!watch.has_changed() && watch.has_changed(), "the next checks notice the end");
+        // Written while it is read.
+        let reads = Cell::new(0);
+        let during = |path: &Path| {
+            let text = read(path);
+            reads.set(reads.get() + 1);
+            if reads.get() == 1 {
+                fs::write(path, "whole").unwrap();
+            }
+            text
+        };
+        assert_eq!(watch.read_at_rest(during, || ()).as_deref(), Some("whole"));
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl PendingOperator {
         if let Some(Begun(begun)) = self.begun {
             begun.store(true, Relaxed);
         }
-        Operator { caller: self.caller, scope: origin::user_scope() }
+        Operator { caller: self.caller, scope: origin::user_scope(), admission: origin::admission() }
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Guard {
     /// Sessions of the live page; `None` if this front accepts none.
     sessions: Option<Arc<Sessions>>,
     wrong: Counter,
+    /// Counts logins that found no place in the queue.
+    refused: Counter,
     invalid_tokens: Counter,
     forbidden: Counter,
 }
@@ -36,7 +38,8 @@ impl Guard {
     pub fn new(authority: Arc<Authority>, front: &'static str, has_users: bool, metrics: &metrics::Access) -> Self {
         let (wrong, forbidden) = (metrics.wrong_passwords(front), metrics.forbidden(front));
         let invalid_tokens = metrics.invalid_tokens(front);
-        Self { authority, front, has_users, sessions: None, wrong, invalid_tokens, forbidden }
+        let refused = metrics.logins_refused(front);
+        Self { authority, front, has_users, sessions: None, wrong, refused, invalid_tokens, forbidden }
     }
 
     /// Accepts these sessions of the live page, too.
@@ -80,8 +83,9 @@ impl Guard {
         let login = self.authority.log_in(given, peer.map(|peer| network(peer.ip())), failed, left).await;
         if let Err(LoginError::QueueFull) = login {
             static FULL: LogThrottle = LogThrottle::new();
+            self.refused.inc();
             let peer = peer.map(tracing::field::display);
-            FULL.say(|more| tracing::warn!(front, peer, more, "too many logins from one address are being verified"));
+            FULL.say(|more| tracing::warn!(front, peer, more, "too many logins are being verified"));
         }
         login
     }
@@ -255,6 +259,30 @@ mod tests {
         assert!(!gate.is_open());
         assert!(Gate::new(None, peer, None).is_open());
         assert_eq!(wrong.get(), 2);
+    }
+
+    #[tokio::test]
+    async fn logins_without_a_place_in_the_queue_are_counted() {
+        let file = format!("user app on {} +@hit ~*\n", crate::access::SlowHash::of("secret").unwrap());
+        let users = Users::new(crate::access::parse(&file, "users.acl", None).unwrap().users).unwrap();
+        let metrics = metrics::Metrics::new();
+        let authority = Authority::new(users, metrics.access.password_hashes.clone());
+        let guard = Guard::new(Arc::new(authority), "resp", true, &metrics.access);
+        let peer = Some(SocketAddr::from(([127, 0, 0, 1], 1)));
+        let passwords: Vec<_> = (0..100).map(|number| number.to_string()).collect();
+        let attempts = passwords.iter().map(|password| {
+            let given = Given::User { name: b"app", password: password.as_bytes() };
+            let guard = &guard;
+            Box::pin(async move { guard.log_in(&given, peer, pending()).await })
+        });
+        let mut attempts: Vec<_> = attempts.collect();
+        let mut full = 0;
+        for attempt in &mut attempts {
+            let result = futures_util::poll!(attempt.as_mut());
+            full += u64::from(matches!(result, std::task::Poll::Ready(Err(LoginError::QueueFull))));
+        }
+        assert!(full > 0 && guard.refused.get() == full, "{full}");
+        assert_eq!(metrics.access.logins_refused("resp").get(), full);
     }
 
     #[tokio::test]

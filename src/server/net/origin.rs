@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::admission::network;
 use crate::access::{Authority, Category, Identity};
 use crate::limiter::{Limiter, Origin, PlanBuilder, Scope};
-use crate::server::changes;
+use crate::server::changes::{self, Admission};
 
 /// Where a request over HTTP or gRPC comes from.
 struct RequestOrigin {
@@ -92,6 +92,16 @@ pub fn caller_name() -> Option<Arc<str>> {
 /// Returns whether the client in scope has a token for one actor.
 pub fn has_actor_token() -> bool {
     ORIGIN.try_with(|origin| origin.client.borrow().identity.has_actor_token()).unwrap_or(false)
+}
+
+/// Returns the check that the request in scope passed; `None` if no guard asked for one.
+pub fn admission() -> Option<Admission> {
+    let admission = |origin: &RequestOrigin| {
+        let client = origin.client();
+        let (authority, category) = client.passed.clone()?;
+        Some(Admission { authority, identity: client.identity.clone(), category })
+    };
+    ORIGIN.try_with(admission).ok().flatten()
 }
 
 /// Returns the rules and the actor that the client in scope may use now. Call it right before they are used.

@@ -1,15 +1,16 @@
 //! The state of a connection's client, and the commands about the connection.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use super::clients::{Profile, Registration};
 use super::info::REDIS_VERSION;
-use crate::access::{DEFAULT_USER, Given, LoginError};
+use crate::access::{Category, DEFAULT_USER, Given, LoginError};
 use crate::audit::Caller;
 use crate::limiter::Scope;
 use crate::protocol::command::{Command, CommandMatch, Credentials, Hello, LibraryInfo, ReplyMode};
 use crate::protocol::resp::{ReplyWriter, Version};
-use crate::server::changes::{Operator, caller_name};
+use crate::server::changes::{Admission, Operator, caller_name};
 use crate::server::net::auth::Gate;
 use crate::server::net::session::NextStep;
 
@@ -19,7 +20,7 @@ const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user i
 const HELLO_WITHOUT_PASSWORD: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
                                       HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client \
                                       and select the RESP protocol version at the same time";
-const TOO_MANY_LOGINS: &str = "ERR too many logins from this address are being verified: try again";
+const TOO_MANY_LOGINS: &str = "ERR too many logins are being verified: try again";
 const CLIENT_LEFT: &str = "ERR the connection was closed before the login was verified";
 /// The reply to a client that has not logged in.
 pub const NO_AUTH: &str = "NOAUTH Authentication required.";
@@ -76,9 +77,15 @@ impl Client {
         self.registration.record_activity(command, queued);
     }
 
-    /// Returns the client as the operator of a change.
-    pub fn operator(&self) -> Operator {
-        Operator { caller: self.caller(), scope: self.scope().clone() }
+    /// Returns the client as the operator of a change of this category.
+    pub fn operator(&self, category: Option<Category>) -> Operator {
+        let admission = |authority, category| Admission { authority, identity: self.gate.identity().clone(), category };
+        let authority = self.gate.guard().map(|guard| Arc::clone(guard.authority()));
+        Operator {
+            caller: self.caller(),
+            scope: self.scope().clone(),
+            admission: authority.zip(category).map(|(authority, category)| admission(authority, category)),
+        }
     }
 
     /// Returns the client as the caller of a change.

@@ -19,6 +19,7 @@ use crate::metrics::Bound;
 use crate::protocol::command::{Command, CommandError, CommandMatch};
 use crate::protocol::resp::{ReplyWriter, Version};
 use crate::rules::Operation;
+use crate::server::changes::Operator;
 use crate::server::net::memory::BudgetExceeded;
 use crate::server::net::session::{NextStep, Output};
 use crate::server::net::work_slots::{WorkSlot, WorkSlots};
@@ -59,7 +60,8 @@ pub async fn answer(
         return Ok(NextStep::Continue);
     }
     let start = output.bytes.len();
-    match reply(shared, client, policy, command) {
+    let operator = client.operator(row.map(|found| found.spec.category));
+    match reply(shared, client.version, operator, policy, command) {
         Ok(reply) => match slot.run(reply).await {
             Ok(reply) => output.bytes.extend_from_slice(&reply),
             Err(error) => ReplyWriter::new(output.bytes, version).error(format_args!("ERR {error}")),
@@ -98,11 +100,11 @@ async fn take_slot(slots: &WorkSlots, command: &Command<'_>) -> WorkSlot {
 /// The arguments are invalid.
 fn reply(
     shared: &Arc<RespState>,
-    client: &Client,
+    version: Version,
+    operator: Operator,
     policy: Option<Arc<Policy>>,
     command: Command<'_>,
 ) -> Result<Reply, CommandError> {
-    let (version, operator) = (client.version, client.operator());
     let shared = Arc::clone(shared);
     let (limiter, changes) = (Arc::clone(&shared.limiter), shared.changes.clone());
     let max_pairs = shared.limits.max_pairs;

@@ -93,7 +93,7 @@ pub async fn reset(
 pub async fn back_up(changes: &Changes, operator: &Operator, name: &str, reply: &mut ReplyWriter<'_>) {
     match changes.back_up(operator, name).await {
         Ok(path) => reply.bulk(path.to_string_lossy().as_bytes()),
-        Err(error) => reply.error(format_args!("ERR {error}")),
+        Err(error) => write_limiter_error(&error, reply),
     }
 }
 

@@ -80,7 +80,11 @@ fn state(client: &mut RespClient) -> String {
     ["DIVVY.COUNTERS a-shop", "DIVVY.COUNTERS b-shop", "DIVVY.COUNTERS default", "DBSIZE"]
         .map(|ask| client.command(ask))
         .join("\n")
-        .replace(" 86399]", " 86400]")
+        // Without the seconds at the end of each row, which pass.
+        .split(']')
+        .map(|row| row.trim_end_matches(|byte: char| byte.is_ascii_digit()))
+        .collect::<Vec<_>>()
+        .join("]")
 }
 
 #[test]
