@@ -36,11 +36,15 @@ fn other_hosts_and_proxies_do_not_reach_a_page_without_users() {
             ("x-forwarded-proto", "https"),
             ("forwarded", "for=127.0.0.1"),
             ("via", "1.1 proxy"),
+            ("X-Real-IP", "192.0.2.1"),
         ] {
             assert_eq!(browser.send("GET", path, &[(name, value)], "").status, 403, "{path} with {name}");
         }
-        let without_host = format!("GET {path} HTTP/1.0\r\n\r\n");
-        assert_eq!(http::request(server.http, without_host).status, 403, "{path}");
+        // By default, nginx forwards requests in this form.
+        for headers in ["", "Host: 127.0.0.1:8322\r\nConnection: close\r\n"] {
+            let old = format!("GET {path} HTTP/1.0\r\n{headers}\r\n");
+            assert_eq!(http::request(server.http, old).status, 403, "{path} {headers:?}");
+        }
     }
     for host in ["localhost", "LOCALHOST:1", "127.0.0.1:9", "[::1]:8322"] {
         assert_eq!(browser.send("GET", "/ui/api/session", &[("host", host)], "").status, 200, "{host}");

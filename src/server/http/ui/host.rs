@@ -5,21 +5,25 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use axum::http::header::{FORWARDED, HOST, VIA};
+use axum::http::header::{FORWARDED, HOST, HeaderName, VIA};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri, Version};
 
 use crate::server::http::problem::Problem;
 
 /// Beginning of the names of headers that proxies add.
 const FORWARDING: &str = "x-forwarded-";
+/// Other headers that proxies add.
+const OF_PROXIES: [&str; 6] =
+    ["x-real-ip", "x-client-ip", "client-ip", "true-client-ip", "cf-connecting-ip", "x-envoy-external-address"];
 
 /// Checks that a request was sent on this machine, to one of its loopback names, without a proxy.
 ///
 /// # Errors
 /// The problem, and what to do about it.
-pub fn check_local(uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
-    if headers.keys().any(|name| *name == FORWARDED || *name == VIA || name.as_str().starts_with(FORWARDING)) {
+pub fn check_local(version: Version, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+    // No browser has sent HTTP/1.0 for decades, but nginx does by default, with a loopback host and no header of its own.
+    if version < Version::HTTP_11 || headers.keys().any(is_of_proxy) {
         return Err(refused("a proxy forwarded this request"));
     }
     let mut hosts = headers.get_all(HOST).iter().map(|host| host.as_bytes()).chain(in_uri(uri)).peekable();
@@ -27,6 +31,10 @@ pub fn check_local(uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
         return Err(refused("this request names a host other than localhost, 127.0.0.1 or [::1]"));
     }
     Ok(())
+}
+
+fn is_of_proxy(name: &HeaderName) -> bool {
+    *name == FORWARDED || *name == VIA || name.as_str().starts_with(FORWARDING) || OF_PROXIES.contains(&name.as_str())
 }
 
 fn refused(reason: &str) -> Problem {
@@ -54,6 +62,11 @@ fn in_uri(uri: &Uri) -> Option<&[u8]> {
 fn is_local(host: &[u8]) -> bool {
     let Ok(authority) = Authority::try_from(host) else { return false };
     let host = authority.host();
+    // The parser accepts text after a bracket, as in `[::1]evil`.
+    let port = authority.as_str().strip_prefix(host);
+    if !port.is_some_and(|port| port.is_empty() || port.starts_with(':')) {
+        return false;
+    }
     let is_v4 = host.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback());
     let v6 = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let is_v6 = v6.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok_and(|address| address.is_loopback()));
@@ -71,7 +84,7 @@ mod tests {
         for (name, value) in pairs {
             headers.append(*name, HeaderValue::from_static(value));
         }
-        check_local(&Uri::from_static(uri), &headers).is_err()
+        check_local(Version::HTTP_11, &Uri::from_static(uri), &headers).is_err()
     }
 
     #[test]
@@ -98,6 +111,8 @@ mod tests {
             "localhost/",
             "localhost ",
             "localhost.",
+            "[::1]evil",
+            "[::1].evil.example",
         ] {
             assert!(is_refused("/ui/", &[("host", other)]), "{other}");
         }
@@ -114,8 +129,13 @@ mod tests {
 
     #[test]
     fn forwarded_requests_are_not_local() {
-        for name in ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-x"] {
+        let names = ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-x"];
+        for name in names.into_iter().chain(OF_PROXIES) {
             assert!(is_refused("/ui/", &[("host", "localhost"), (name, "127.0.0.1")]), "{name}");
         }
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, HeaderValue::from_static("localhost"));
+        let of_version = |version| check_local(version, &Uri::from_static("/ui/"), &headers).is_ok();
+        assert_eq!([Version::HTTP_10, Version::HTTP_11, Version::HTTP_2].map(of_version), [false, true, true]);
     }
 }

@@ -39,7 +39,7 @@ const FETCH_SITE: &str = "sec-fetch-site";
 /// Refuses requests that another site or a proxy may have caused, and adds the headers. This is a middleware.
 pub async fn protect(State(ui): State<Arc<Ui>>, request: Request, next: Next) -> Response {
     let is_data = request.uri().path().starts_with(DATA);
-    let mut response = match check(&ui, request.uri(), request.headers(), is_data) {
+    let mut response = match check(&ui, &request, is_data) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     };
@@ -53,9 +53,10 @@ pub async fn protect(State(ui): State<Arc<Ui>>, request: Request, next: Next) ->
     response
 }
 
-fn check(ui: &Ui, uri: &Uri, headers: &HeaderMap, is_data: bool) -> Result<(), Problem> {
+fn check(ui: &Ui, request: &Request, is_data: bool) -> Result<(), Problem> {
+    let (uri, headers) = (request.uri(), request.headers());
     if ui.guard.is_none() {
-        host::check_local(uri, headers)?;
+        host::check_local(request.version(), uri, headers)?;
     }
     // A link on another site may lead to the page, but not to its data.
     if is_data && !is_of_this_origin(uri, headers) {
