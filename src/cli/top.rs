@@ -5,6 +5,7 @@
 mod question;
 mod ranking;
 mod screen;
+mod stop_signal;
 mod view;
 
 use std::io::{self, IsTerminal, Write};

@@ -32,6 +32,15 @@ class Terminal:
                 self.output += os.read(self.descriptor, 65536).decode()
         self.output = self.output.partition(text)[2]
 
+    def expect_end(self):
+        """Waits for the end of the program, and checks that the terminal is restored."""
+        self.expect("\x1b[?1049l")
+        assert self.process.wait(PATIENCE) == 0
+        after = termios.tcgetattr(self.inside)
+        # The input speed may be given, and equal to the output speed, where it was left out before.
+        after[2] &= ~(0o17 << 16)
+        assert after == self.modes, (after, self.modes)
+
     def press(self, keys):
         os.write(self.descriptor, keys.encode())
 
@@ -58,10 +67,14 @@ terminal.press("p")
 terminal.press("o")
 terminal.expect("calls: credits taken")
 terminal.expect("<img src=x>\\r\\n\\u{1b}[2J")
+# A key without a meaning does not quit.
+terminal.press("\x1b[6~\x1bOPo")
+terminal.expect("calls: denied requests")
 terminal.press("q")
-terminal.expect("\x1b[?1049l")
-assert terminal.process.wait(PATIENCE) == 0
-after = termios.tcgetattr(terminal.inside)
-# The input speed may be given, and equal to the output speed, where it was left out before.
-after[2] &= ~(0o17 << 16)
-assert after == terminal.modes, (after, terminal.modes)
+terminal.expect_end()
+
+# A signal leaves the terminal as it was, too.
+terminal = Terminal(sys.argv[1])
+terminal.expect("calls: denied requests")
+terminal.process.terminate()
+terminal.expect_end()
