@@ -2,9 +2,12 @@
 
 use std::borrow::Cow;
 
-/// Returns `text` with its control characters escaped, except line feeds. A terminal would obey them.
+/// Returns `text` with the characters escaped that a terminal would obey: control characters except line feeds, and those that
+/// change the direction of the text around them.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    let is_obeyed = |c: char| c.is_control() && c != '\n';
+    let turns =
+        |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_obeyed = |c: char| (c.is_control() && c != '\n') || turns(c);
     if !text.contains(is_obeyed) {
         return Cow::Borrowed(text);
     }
@@ -20,5 +23,6 @@ mod tests {
     fn control_characters_are_escaped() {
         assert_eq!(printable("a\nb \u{fc}"), "a\nb \u{fc}");
         assert_eq!(printable("[a=\u{1b}[2J]\t\u{9b}\r"), "[a=\\u{1b}[2J]\\t\\u{9b}\\r");
+        assert_eq!(printable("\u{202e}nna\u{202c} שלום"), "\\u{202e}nna\\u{202c} שלום");
     }
 }
