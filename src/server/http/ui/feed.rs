@@ -12,12 +12,13 @@ use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::history::{RuleHistory, Sample};
 use super::rules_event::{self, Histories};
 use super::state::Ui;
+use super::streams::StreamPlace;
 use super::view::{Candidates, Shown, View, ViewQuery};
 use super::viewer::Viewer;
 use crate::access::Category;
@@ -42,14 +43,15 @@ pub async fn open(
     uri: Uri,
 ) -> Result<Response, Problem> {
     let view = query::parse::<ViewQuery>(&uri)?.check()?;
-    let Ok(permit) = Arc::clone(&ui.streams).try_acquire_owned() else {
-        let max = ui.settings.max_streams;
-        let detail = format!("{max} streams are open, which is the maximum (--ui-streams)");
-        let mut response = Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response();
-        response.headers_mut().insert(RETRY_AFTER, RETRY);
-        return Ok(response);
+    let place = match ui.streams.open(viewer.account()) {
+        Ok(place) => place,
+        Err(refusal) => {
+            let mut response = Problem::new(StatusCode::SERVICE_UNAVAILABLE, refusal.to_string()).into_response();
+            response.headers_mut().insert(RETRY_AFTER, RETRY);
+            return Ok(response);
+        }
     };
-    let events = unfold(Some(EventStream::new(ui, viewer, view, permit)), |stream| async {
+    let events = unfold(Some(EventStream::new(ui, viewer, view, place)), |stream| async {
         let mut stream = stream?;
         let event = stream.next().await?;
         let rest = (!event.is_last).then_some(stream);
@@ -75,7 +77,7 @@ struct EventStream {
     last: u64,
     chosen: Option<Chosen>,
     has_begun: bool,
-    _permit: OwnedSemaphorePermit,
+    _place: StreamPlace,
 }
 
 /// The rules that the page may show, under one set of rules and one scope, and the rules of the last event.
@@ -99,11 +101,11 @@ struct Event {
 }
 
 impl EventStream {
-    fn new(ui: Arc<Ui>, viewer: Viewer, view: View, permit: OwnedSemaphorePermit) -> Self {
+    fn new(ui: Arc<Ui>, viewer: Viewer, view: View, place: StreamPlace) -> Self {
         let (samples, health) = (ui.sampler.samples(), ui.health.follow());
         let mut reloads = ui.settings.reloads.follow();
         reloads.mark_changed();
-        Self { ui, viewer, view, samples, health, reloads, last: 0, chosen: None, has_begun: false, _permit: permit }
+        Self { ui, viewer, view, samples, health, reloads, last: 0, chosen: None, has_begun: false, _place: place }
     }
 
     /// Waits for the next event; `None` if the server stops.

@@ -26,6 +26,7 @@ mod sampler;
 mod session;
 mod settings;
 mod state;
+mod streams;
 mod values;
 mod view;
 mod viewer;

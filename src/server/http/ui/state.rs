@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::assets::Assets;
 use super::health::PageHealth;
 use super::sampler::Sampler;
 use super::settings::UiSettings;
+use super::streams::Streams;
 use crate::limiter::Limiter;
 use crate::server::net::auth::Guard;
 use crate::server::net::work_slots::WorkSlots;
@@ -25,8 +25,7 @@ pub struct Ui {
     pub assets: Assets,
     /// Maximum length of a login (bytes).
     pub max_body: usize,
-    /// A permit for each stream that may still be opened.
-    pub streams: Arc<Semaphore>,
+    pub streams: Arc<Streams>,
     /// Cancelled when the server accepts no more connections, so that streams end.
     pub stopping: CancellationToken,
 }
@@ -44,7 +43,7 @@ impl Ui {
         max_body: usize,
         stopping: CancellationToken,
     ) -> Arc<Self> {
-        let streams = Arc::new(Semaphore::new(settings.max_streams));
+        let streams = Streams::new(settings.max_streams);
         let assets = Assets::new();
         Arc::new(Self { limiter, settings, guard, sampler, health, slots, assets, max_body, streams, stopping })
     }

@@ -23,6 +23,11 @@ pub struct Viewer {
 }
 
 impl Viewer {
+    /// Returns the name of the user; `None` if the server has no users of their own, so that all viewers share one account.
+    pub fn account(&self) -> Option<&str> {
+        self.guard.as_ref().filter(|guard| guard.has_users()).and_then(|_| self.identity.name())
+    }
+
     /// Returns the user with the rights that it has now; `None` if it has lost the category. Records a use of its session.
     pub fn renew(&mut self, category: Category, now: Instant) -> Option<&Identity> {
         if let Some(guard) = &self.guard {
