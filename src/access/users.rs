@@ -51,8 +51,8 @@ impl Users {
         Ok(Self { by_name, by_digest, by_certificate, decoys, verified: Verified::new() })
     }
 
-    /// Takes over the verified credentials of an earlier version that users still have. So a new file makes nobody compute
-    /// argon2id again.
+    /// Takes over the verified credentials of an earlier version that users still have. So argon2id is not computed again
+    /// after a reload.
     #[must_use]
     pub fn after(mut self, earlier: &Self) -> Self {
         self.verified = earlier.verified.filtered(|login| {

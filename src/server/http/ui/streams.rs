@@ -24,10 +24,10 @@ struct Open {
 /// No further stream may be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum TooManyStreams {
-    /// By anybody.
+    /// All places are taken.
     #[error("{0} streams are open, which is the maximum (--ui-streams)")]
     OfAll(usize),
-    /// By this user.
+    /// The user has its share of the places.
     #[error("this user has {0} open streams, which is the share of one user (half of --ui-streams)")]
     OfUser(usize),
 }
@@ -53,7 +53,7 @@ impl Streams {
     /// Takes a place. Without a `user`, all viewers share one account, and there is no share.
     ///
     /// # Errors
-    /// All places, or those of the user, are taken.
+    /// All places are taken, or the user has its share of them.
     pub fn open(self: &Arc<Self>, user: Option<&str>) -> Result<StreamPlace, TooManyStreams> {
         let mut open = self.open.lock();
         if open.all >= self.max {
