@@ -24,7 +24,7 @@ pub struct UiArgs {
     /// password or users, it is read-only, and only for browsers on this machine
     #[arg(long, env = "DIVVY_UI", value_parser = clap::builder::BoolishValueParser::new())]
     ui: bool,
-    /// Maximum number of open live pages, over all browsers [default: 64]
+    /// Maximum number of open live pages, over all browsers. One user may open half of them [default: 64]
     #[arg(long, env = "DIVVY_UI_STREAMS", value_name = "N", value_parser = units::count::<usize>(1..=MAX_STREAMS))]
     ui_streams: Option<usize>,
 }
