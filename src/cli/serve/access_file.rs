@@ -33,7 +33,7 @@ impl AccessFile {
     pub fn load(path: &Path, password: Option<User>) -> Option<(Self, Vec<User>)> {
         // Watched before it is read, so that a write during the read is seen as a change.
         let mut file = Self { watch: Watch::new(path), password, in_force: Vec::new(), has_failed: false };
-        let loaded = file.read();
+        let loaded = read(path, file.password.as_ref());
         log_problems(&loaded);
         let users = loaded.ok()?.users;
         public_file::log(path);
@@ -41,26 +41,18 @@ impl AccessFile {
         Some((file, users))
     }
 
-    fn read(&self) -> Result<access::AccessFile, Report> {
-        access::load(self.watch.path(), self.password.as_ref().and_then(|user| user.digests.first()))
-    }
-
     /// Loads the file if it has changed.
     pub fn reload_if_changed(&mut self, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
-        if !self.watch.has_changed() {
-            return;
-        }
-        let loaded = self.read();
-        // Otherwise the file was written while it was read. Later checks will notice when that is over.
-        if self.watch.is_at_rest() {
+        let password = self.password.as_ref();
+        if let Some(loaded) = self.watch.read_if_changed(|path| read(path, password)) {
             self.take(loaded, authority, audit, metrics, Reason::Changed);
         }
     }
 
     /// Loads the file even if it has not changed, once it is not being written.
     pub fn reload(&mut self, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
-        let password = self.password.as_ref().and_then(|user| user.digests.first());
-        match self.watch.read_at_rest(|path| access::load(path, password), watch::pause) {
+        let password = self.password.as_ref();
+        match self.watch.read_at_rest(|path| read(path, password), watch::pause) {
             Some(loaded) => self.take(loaded, authority, audit, metrics, Reason::Asked),
             None => {
                 self.has_failed = true;
@@ -124,6 +116,11 @@ impl AccessFile {
         let users = Users::new(all).inspect_err(|error| tracing::error!("{error}"))?;
         Ok((users, loaded.users))
     }
+}
+
+/// Reads the file. `password` is the user of `--requirepass`.
+fn read(path: &Path, password: Option<&User>) -> Result<access::AccessFile, Report> {
+    access::load(path, password.and_then(|user| user.digests.first()))
 }
 
 /// Returns the names of users that are only in one of the files, or different, in order.

@@ -35,7 +35,7 @@ impl RulesFile {
     pub fn load(path: &Path, names: CounterNames) -> Option<(Self, RuleSet)> {
         // The state is noted before the file is read, so that a write during the read counts as a change.
         let file = Self { watch: Watch::new(path), names, has_failed: false, reloads: None };
-        let loaded = file.read();
+        let loaded = read(path, names);
         log_problems(&loaded);
         let rules = loaded.ok()?.rules;
         log_rules(&rules);
@@ -46,13 +46,6 @@ impl RulesFile {
     #[must_use]
     pub fn with_reloads(self, reloads: Option<Arc<ReloadLog>>) -> Self {
         Self { reloads, ..self }
-    }
-
-    fn read(&self) -> Result<Loaded, Report> {
-        match self.names {
-            CounterNames::Usual | CounterNames::InRedis => config::load(self.path()),
-            CounterNames::InSlots => config::load_for_redis_cluster(self.path()),
-        }
     }
 
     /// Returns the policy for these rules, and publishes them in the metrics.
@@ -68,12 +61,8 @@ impl RulesFile {
 
     /// Loads the file if it has changed.
     pub fn reload_if_changed(&mut self, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
-        if !self.watch.has_changed() {
-            return;
-        }
-        let loaded = self.read();
-        // If it is not at rest, the file was written while it was read. A later check will notice the end of that.
-        if self.watch.is_at_rest() {
+        let names = self.names;
+        if let Some(loaded) = self.watch.read_if_changed(|path| read(path, names)) {
             self.take(loaded, limiter, audit, Reason::Changed);
         }
     }
@@ -81,7 +70,7 @@ impl RulesFile {
     /// Loads the file even if it has not changed.
     pub fn reload(&mut self, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
         self.watch.note();
-        let loaded = self.read();
+        let loaded = read(self.path(), self.names);
         self.take(loaded, limiter, audit, Reason::Asked);
     }
 
@@ -147,6 +136,14 @@ impl RulesFile {
         if let Some(reloads) = &self.reloads {
             reloads.add(reload);
         }
+    }
+}
+
+/// Reads the file, for counters with these names.
+fn read(path: &Path, names: CounterNames) -> Result<Loaded, Report> {
+    match names {
+        CounterNames::Usual | CounterNames::InRedis => config::load(path),
+        CounterNames::InSlots => config::load_for_redis_cluster(path),
     }
 }
 

@@ -46,12 +46,7 @@ impl TokenKeyFile {
 
     /// Loads the file if it has changed.
     pub fn reload_if_changed(&mut self, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
-        if !self.watch.has_changed() {
-            return;
-        }
-        let loaded = TokenKeys::load(self.watch.path());
-        // Otherwise the file was written while it was read. Later checks will notice when that is over.
-        if self.watch.is_at_rest() {
+        if let Some(loaded) = self.watch.read_if_changed(TokenKeys::load) {
             self.take(loaded, authority, audit, metrics, Reason::Changed);
         }
     }

@@ -58,12 +58,19 @@ impl Watch {
     }
 
     /// Checks the file. Returns true if it has changed since the last `note`, and is not being written.
-    pub fn has_changed(&mut self) -> bool {
+    fn has_changed(&mut self) -> bool {
         self.changes.see(FileState::at(&self.path))
     }
 
+    /// Reads the file if it has changed and is not being written. Returns `None` also if it was written while it was read:
+    /// a later check will notice the end of that.
+    pub fn read_if_changed<T>(&mut self, read: impl FnOnce(&Path) -> T) -> Option<T> {
+        let read = self.has_changed().then(|| read(&self.path));
+        read.filter(|_| self.is_at_rest())
+    }
+
     /// Returns whether the file's state is still the recorded one.
-    pub fn is_at_rest(&self) -> bool {
+    fn is_at_rest(&self) -> bool {
         self.changes.noted == FileState::at(&self.path)
     }
 
