@@ -28,7 +28,6 @@ use crate::config::{self, Format};
 use crate::limiter::top::{Order, RuleName, TopOf, Window};
 use crate::limiter::{CounterNames, Intent, PlanBuilder, Policy, Scope};
 use crate::metrics::Metrics;
-use crate::protocol::resp::Limits as RespLimits;
 use crate::rules::Operation;
 use crate::store::{Backend, Durability, RocksOptions, RocksStore, Store};
 
@@ -54,19 +53,7 @@ impl Served {
         let second = Duration::from_secs(1);
         let timeouts =
             Timeouts { idle: None, request: 30 * second, write: 30 * second, auth: second, handshake: second };
-        let limits = Limits {
-            max_connections: 10,
-            max_connections_per_address: None,
-            max_line: 1000,
-            max_pairs: 10,
-            max_output: DEFAULT_MAX_OUTPUT,
-            max_buffer_memory: DEFAULT_MAX_BUFFER_MEMORY,
-            max_body: DEFAULT_MAX_BODY,
-            resp: RespLimits::default(),
-            http_streams: StreamBounds::HTTP,
-            grpc_streams: StreamBounds::GRPC,
-            timeouts,
-        };
+        let limits = Limits::for_tests(timeouts);
         let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(limiter.metrics()));
         Self { limiter: Arc::new(limiter), limits, memory }
     }

@@ -30,3 +30,23 @@ pub struct Limits {
     /// Timeouts of all connections.
     pub timeouts: Timeouts,
 }
+
+#[cfg(test)]
+impl Limits {
+    /// Returns small bounds for tests, with these timeouts.
+    pub(super) fn for_tests(timeouts: Timeouts) -> Self {
+        Self {
+            max_connections: 10,
+            max_connections_per_address: None,
+            max_line: 1000,
+            max_pairs: 10,
+            max_output: super::DEFAULT_MAX_OUTPUT,
+            max_buffer_memory: super::DEFAULT_MAX_BUFFER_MEMORY,
+            max_body: super::DEFAULT_MAX_BODY,
+            resp: RespLimits::default(),
+            http_streams: StreamBounds::HTTP,
+            grpc_streams: StreamBounds::GRPC,
+            timeouts,
+        }
+    }
+}

@@ -27,7 +27,6 @@ use crate::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::
     Entry, RateLimitOverride,
 };
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::protocol::resp::Limits as RespLimits;
 use crate::server::grpc::GrpcFront;
 use crate::server::health::Health;
 use crate::server::http::{
@@ -77,19 +76,7 @@ impl Served {
         let store = Backend::Memory(MemoryStore::default());
         let limiter = Arc::new(Limiter::new(Some(policy), store, Clock::system(), metrics));
         let timeouts = Timeouts { idle: None, request: PATIENCE, write: PATIENCE, auth: PATIENCE, handshake: PATIENCE };
-        let limits = Limits {
-            max_connections: 10,
-            max_connections_per_address: None,
-            max_line: 1000,
-            max_pairs: MAX_PAIRS,
-            max_output: DEFAULT_MAX_OUTPUT,
-            max_buffer_memory: DEFAULT_MAX_BUFFER_MEMORY,
-            max_body: MAX_BODY,
-            resp: RespLimits::default(),
-            http_streams: StreamBounds::HTTP,
-            grpc_streams: StreamBounds::GRPC,
-            timeouts,
-        };
+        let limits = Limits { max_pairs: MAX_PAIRS, max_body: MAX_BODY, ..Limits::for_tests(timeouts) };
         let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(limiter.metrics()));
         let bounds = BodyBounds { timeouts, memory: Arc::clone(&memory), expansion: 1 };
         let headers: RateLimitHeaders = "draft,x".parse().unwrap();

@@ -16,15 +16,13 @@ use crate::config::{self, Format};
 use crate::limiter::{CounterNames, Limiter, Scope};
 use crate::metrics::Metrics;
 use crate::protocol::command::ClientFilter;
-use crate::protocol::resp::Limits as RespLimits;
 use crate::server::changes::Changes;
-use crate::server::http::StreamBounds;
 use crate::server::net::accept::Front;
 use crate::server::net::auth::Guard;
 use crate::server::net::connection::{ConnectionContext, Timeouts};
 use crate::server::net::memory::BufferMemory;
 use crate::server::net::stream::{Greeting, Plain, Stream};
-use crate::server::{DEFAULT_MAX_BODY, DEFAULT_MAX_BUFFER_MEMORY, DEFAULT_MAX_OUTPUT, Limits};
+use crate::server::{DEFAULT_MAX_BUFFER_MEMORY, Limits};
 use crate::store::{Backend, MemoryStore};
 
 const RULES: &str = "[user=*]\ncreditLimit = 9\nper = 1h\nactorField = user\nlabel = users\n\n\
@@ -39,19 +37,7 @@ fn users(words: &str) -> Users {
 
 fn limits() -> Limits {
     let timeouts = Timeouts { idle: None, request: PATIENCE, write: PATIENCE, auth: PATIENCE, handshake: PATIENCE };
-    Limits {
-        max_connections: 10,
-        max_connections_per_address: None,
-        max_line: 1000,
-        max_pairs: 10,
-        max_output: DEFAULT_MAX_OUTPUT,
-        max_buffer_memory: DEFAULT_MAX_BUFFER_MEMORY,
-        max_body: DEFAULT_MAX_BODY,
-        resp: RespLimits::default(),
-        http_streams: StreamBounds::HTTP,
-        grpc_streams: StreamBounds::GRPC,
-        timeouts,
-    }
+    Limits::for_tests(timeouts)
 }
 
 fn limiter(metrics: &Arc<Metrics>) -> Arc<Limiter> {
