@@ -45,6 +45,7 @@ const FILES: &[(&str, &[u8])] = &[
     file!("operation.js"),
     file!("page.css"),
     file!("policy.js"),
+    file!("question.js"),
     file!("reloads_view.js"),
     file!("route.js"),
     file!("rule_counters.js"),
@@ -59,6 +60,7 @@ const FILES: &[(&str, &[u8])] = &[
     file!("theme.css"),
     file!("top_list.js"),
     file!("top_view.js"),
+    file!("view_head.js"),
     file!("views.css"),
 ];
 

@@ -5,7 +5,9 @@ import { actorTable, otherRules } from './actor_table.js';
 import { h, refresh, setText } from './dom.js';
 import { parse, SyntaxMistake, writeActor } from './operation.js';
 import * as policy from './policy.js';
+import { questionForm } from './question.js';
 import { go, link } from './route.js';
+import { viewHead } from './view_head.js';
 
 /** Pause between two looks (ms). */
 const PAUSE = 3000;
@@ -35,32 +37,18 @@ class ActorView {
 
   constructor(host, app) {
     this.#app = app;
-    this.#input = h('input', {
+    const { form, input } = questionForm({
       id: 'actor',
-      class: 'code',
-      autocomplete: 'off',
-      autocapitalize: 'none',
-      spellcheck: 'false',
+      label: 'Actor',
       placeholder: 'user=ann',
-      required: true,
+      button: 'Show',
+      onsubmit: (event) => this.#submit(event),
     });
-    const form = h(
-      'form',
-      { class: 'ask', onsubmit: (event) => this.#submit(event) },
-      h('label', { for: 'actor' }, 'Actor'),
-      this.#input,
-      h('button', { class: 'primary' }, 'Show'),
-    );
+    this.#input = input;
     host.append(
-      h(
-        'div',
-        { class: 'head' },
-        h('h1', {}, 'Actor'),
-        h(
-          'p',
-          { class: 'lead' },
-          'What one actor has used and has left, under each rule. Give all fields of the rules’ actorField, and no others.',
-        ),
+      viewHead(
+        'Actor',
+        'What one actor has used and has left, under each rule. Give all fields of the rules’ actorField, and no others.',
       ),
       form,
       this.#said,

@@ -7,8 +7,10 @@ import { counterStates } from './counter_states.js';
 import { count, duration, list, number } from './format.js';
 import { parse } from './operation.js';
 import * as policy from './policy.js';
+import { questionForm } from './question.js';
 import { go, link } from './route.js';
 import { may } from './session.js';
+import { viewHead } from './view_head.js';
 
 /** Pause between two looks at the counters (ms). */
 const PAUSE = 2000;
@@ -39,32 +41,18 @@ class ExplainView {
 
   constructor(host, app) {
     this.#app = app;
-    this.#input = h('input', {
+    const { form, input } = questionForm({
       id: 'operation',
-      class: 'code',
-      autocomplete: 'off',
-      autocapitalize: 'none',
-      spellcheck: 'false',
+      label: 'Operation',
       placeholder: 'method=GET path=/status ip=192.0.2.7',
-      required: true,
+      button: 'Explain',
+      onsubmit: (event) => this.#submit(event),
     });
-    const form = h(
-      'form',
-      { class: 'ask', onsubmit: (event) => this.#submit(event) },
-      h('label', { for: 'operation' }, 'Operation'),
-      this.#input,
-      h('button', { class: 'primary' }, 'Explain'),
-    );
+    this.#input = input;
     host.append(
-      h(
-        'div',
-        { class: 'head' },
-        h('h1', {}, 'Explain'),
-        h(
-          'p',
-          { class: 'lead' },
-          'Which rule answers a request, why the others do not, and what is left now. Nothing is taken.',
-        ),
+      viewHead(
+        'Explain',
+        'Which rule answers a request, why the others do not, and what is left now. Nothing is taken.',
       ),
       form,
       this.#said,

@@ -3,18 +3,14 @@
 import { h, replace } from './dom.js';
 import { number, percent, quantity, storeName } from './format.js';
 import { meter } from './meter.js';
+import { viewHead } from './view_head.js';
 
 const STATES = { ok: 'OK', warning: 'Warning', bad: 'Bad' };
 
 export function mount(host) {
   const result = h('div', { id: 'health' }, h('p', { class: 'hint' }, 'Loading…'));
   host.append(
-    h(
-      'div',
-      { class: 'head' },
-      h('h1', {}, 'Health'),
-      h('p', { class: 'lead' }, 'What this server uses, and the bounds that it has.'),
-    ),
+    viewHead('Health', 'What this server uses, and the bounds that it has.'),
     result,
   );
   return { receive: (name, data) => name === 'health' && replace(result, health(data)) };

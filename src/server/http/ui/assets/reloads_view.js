@@ -2,16 +2,12 @@
 
 import { h, replace } from './dom.js';
 import { duration, time } from './format.js';
+import { viewHead } from './view_head.js';
 
 export function mount(host) {
   const list = h('div', { class: 'reloads', id: 'reloads' }, h('p', { class: 'hint' }, 'Loading…'));
   host.append(
-    h(
-      'div',
-      { class: 'head' },
-      h('h1', {}, 'Reloads'),
-      h('p', { class: 'lead' }, 'The last 20 loads of the rules file since the server started, newest first.'),
-    ),
+    viewHead('Reloads', 'The last 20 loads of the rules file since the server started, newest first.'),
     list,
   );
   let seconds = 0;

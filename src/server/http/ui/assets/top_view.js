@@ -5,6 +5,7 @@ import { actorFields } from './operation.js';
 import * as policy from './policy.js';
 import { go, link } from './route.js';
 import { topList } from './top_list.js';
+import { viewHead } from './view_head.js';
 
 const COUNT = 50;
 /** Names that the field for the rule suggests. */
@@ -60,12 +61,7 @@ class TopView {
       ),
     );
     host.append(
-      h(
-        'div',
-        { class: 'head' },
-        h('h1', {}, 'Top actors'),
-        h('p', { class: 'lead' }, 'Who is denied the most, and who takes the most, under one rule.'),
-      ),
+      viewHead('Top actors', 'Who is denied the most, and who takes the most, under one rule.'),
       this.#form,
       this.#result,
     );
