@@ -62,7 +62,7 @@ impl Watch {
         self.changes.see(FileState::at(&self.path))
     }
 
-    /// Reads the file if it has changed and is not being written. Returns `None` also if it was written while it was read:
+    /// Reads the file if it has changed and is not being written. If it was written while it was read, returns `None`, too:
     /// a later check will notice the end of that.
     pub fn read_if_changed<T>(&mut self, read: impl FnOnce(&Path) -> T) -> Option<T> {
         let read = self.has_changed().then(|| read(&self.path));
