@@ -18,10 +18,10 @@ const MAPPED: u128 = 0xffff;
 pub struct Address(IpAddr);
 
 impl Address {
-    /// Parses an address as gateways write it; `None` if the text is none.
+    /// Parses an address as gateways write it; `None` if the text is not an address.
     pub fn parse(text: &str) -> Option<Self> {
-        // An IPv4 address has no colon, and contains a dot among its first four bytes.
-        if text.bytes().take(4).any(|byte| byte == b'.') {
+        // Only an IPv4 address begins with digits and a dot.
+        if text.bytes().find(|byte| !byte.is_ascii_digit()) == Some(b'.') {
             let (address, port) = text.split_once(':').map_or((text, None), |(address, port)| (address, Some(port)));
             return (port.is_none_or(is_port)).then(|| address.parse().ok().map(|v4| Self(IpAddr::V4(v4))))?;
         }
@@ -38,6 +38,11 @@ impl Address {
         let is_possible = |first: &u8| first.is_ascii_hexdigit() || matches!(first, b':' | b'[');
         (value.len() <= MAX_LENGTH && value.first().is_some_and(is_possible))
             .then(|| str::from_utf8(value).ok().and_then(Self::parse))?
+    }
+
+    /// Returns an IPv6 address as it is, even if it contains an IPv4 address: the first address of a network.
+    pub(super) fn from_v6(address: Ipv6Addr) -> Self {
+        Self(IpAddr::V6(address))
     }
 
     /// Returns whether it is an IPv4 address.
@@ -141,6 +146,7 @@ mod tests {
             assert_eq!(address(text).as_deref(), Some("2001:db8::1"), "{text}");
         }
         assert_eq!(address("::").as_deref(), Some("::"));
+        assert_eq!(address("::1.2.3.4").as_deref(), Some("::102:304"));
         assert_eq!(address("::1:80").as_deref(), Some("::1:80"), "without brackets it is no port");
         assert_eq!(address("64:ff9b:1::c000:201").as_deref(), Some("64:ff9b:1::c000:201"), "another prefix");
     }

@@ -4,6 +4,9 @@ use std::fmt;
 
 use super::Address;
 
+/// The length of the prefixes of IPv4 addresses that are written as IPv6.
+const TRANSLATED_BITS: u8 = 96;
+
 /// A network in its canonical form: no bit is set after its prefix. A single address is a network, too. Displays as
 /// `10.0.0.0/8`, or as the address alone if the prefix has all bits.
 ///
@@ -59,13 +62,13 @@ impl NetworkError {
 }
 
 impl Network {
-    /// Returns the network of `address` with this number of bits, at most those of the address.
+    /// Returns the network of `address` with this number of bits. An address has no more than [`Address::length`].
     pub fn of(address: Address, prefix: u8) -> Self {
         let prefix = prefix.min(address.length());
         Self { first: address.with_bits(address.bits() & !host_mask(address, prefix)), prefix }
     }
 
-    /// Parses a network or an address, which is a network by itself.
+    /// Parses a network. An address is a network of one address.
     ///
     /// # Errors
     /// The text is not a network, or not in its canonical form.
@@ -79,13 +82,17 @@ impl Network {
             let network = Self::of(address, address.length());
             return if is_plain(address_text) { Ok(network) } else { Err(NetworkError::NotPlain { plain: network }) };
         };
-        let is_translated = address.is_v4() && address_text.matches(':').count() > 1;
-        if is_translated {
-            return Err(NetworkError::ContainsV4);
-        }
+        let prefix = parse_prefix(prefix_text);
+        let is_written_as_v6 = address.is_v4() && address_text.matches(':').count() > 1;
+        // A shorter prefix than that of translated addresses is an ordinary IPv6 network.
+        let as_v6 = address_text.parse().ok().map(Address::from_v6);
+        let address = match as_v6.filter(|_| is_written_as_v6) {
+            Some(as_v6) if prefix.is_some_and(|prefix| prefix < TRANSLATED_BITS) => as_v6,
+            _ if is_written_as_v6 => return Err(NetworkError::ContainsV4),
+            _ => address,
+        };
         let max = address.length();
-        let prefix = parse_prefix(prefix_text).filter(|prefix| *prefix <= max);
-        let prefix = prefix.ok_or(NetworkError::InvalidPrefix { max })?;
+        let prefix = prefix.filter(|prefix| *prefix <= max).ok_or(NetworkError::InvalidPrefix { max })?;
         let network = Self::of(address, prefix);
         if !is_plain(address_text) {
             return Err(NetworkError::NotPlain { plain: network });
@@ -196,6 +203,7 @@ mod tests {
         assert!(error("2001:db8::/129").contains("0 to 128"));
         assert_eq!(error("10.1.2.3:80"), "its address has a port, brackets or a zone: write 10.1.2.3");
         assert_eq!(error("[2001:db8::1]/64"), "its address has a port, brackets or a zone: write 2001:db8::/64");
+        assert_eq!(network("64:ff9b::/64").to_string(), "64:ff9b::/64", "more than translated addresses");
         for text in ["::ffff:10.0.0.0/104", "64:ff9b::/96", "::ffff:0:0/96", "0:0:0:0:0:ffff:a00:0/104"] {
             assert!(error(text).starts_with("divvy reads addresses of this network as the IPv4"), "{text}");
         }

@@ -1,11 +1,12 @@
 //! The top of each rule of a policy, and what it takes over from the policy before it.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
 use crate::limiter::heavy_hitters::RuleTop;
-use crate::rules::{ActorFields, MatchPolicy, Rule, RuleSet};
+use crate::rules::{ActorFields, ActorPrefix, MatchPolicy, Rule, RuleSet};
 
 /// The top of one rule.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub struct Tops(Vec<TopOfRule>);
 
 /// The part of a rule that determines whether it keeps its top: what it matches, how it names its actors, and whether its
 /// denials are real.
-type TopIdentity<'a> = (Vec<(&'a str, &'a str)>, &'a [String], bool);
+type TopIdentity<'a> = (Vec<(&'a str, Cow<'a, str>)>, &'a [String], Option<&'a ActorPrefix>, bool);
 
 impl Tops {
     /// Creates the tops of these rules. A rule that was in force `before` keeps its top, even if its limit has changed.
@@ -34,7 +35,7 @@ impl Tops {
         let mut tops = Vec::with_capacity(rules.rules().len());
         for rule in rules.rules() {
             let kept = known.get_mut(&identity(rule)).and_then(VecDeque::pop_front);
-            let actor = ActorFields::new(&rule.actor_fields);
+            let actor = ActorFields::of(rule);
             tops.push(TopOfRule { top: kept.cloned().unwrap_or_default(), actor });
         }
         Self(tops)
@@ -58,7 +59,5 @@ impl Tops {
 }
 
 fn identity(rule: &Rule) -> TopIdentity<'_> {
-    let mut operation: Vec<_> = rule.pairs().collect();
-    operation.sort_unstable();
-    (operation, &rule.actor_fields, rule.match_policy == MatchPolicy::Canary)
+    (rule.match_pairs(), &rule.actor_fields, rule.actor_prefix.as_ref(), rule.match_policy == MatchPolicy::Canary)
 }
