@@ -1,4 +1,4 @@
-//! Output whose reader has closed the pipe, as in `divvy counters … | head`. That is no error.
+//! Output to a pipe that its reader has closed, as in `divvy counters … | head`.
 
 use std::error::Error;
 use std::io;

@@ -225,6 +225,34 @@ fn health_has_values_with_their_bounds() {
     assert!(value("disk")["used"].as_u64() > Some(0) && value("resident")["used"].as_u64() > Some(0), "{health}");
 }
 
+/// Every page compares and searches all rules after such a reload, while clients go on.
+#[test]
+fn reload_of_thousands_of_rules_reaches_open_pages() {
+    let rules = |rules: std::ops::Range<usize>, limit: usize| {
+        let rule =
+            |number| format!("[api=a{number}]\ncreditLimit = {limit}\nresetSeconds = 3600\nlabel = a{number}\n\n");
+        rules.map(rule).collect::<String>() + "[default]\ncreditLimit = 0\nresetSeconds = 0\n"
+    };
+    let site = Site::start(&line("ann", "+@all ~*"), &["--threads", "1"]);
+    site.replace("rules.ini", &rules(0..10_000, 2), "rules are in force", 1);
+    let ann = site.logged_in("ann");
+    let mut events = ann.feed("?search=a9999&rule=a5000");
+    events.rules_until(|event| event["total"] == 10_001);
+    hit(&site.server, "api=a9999", 5);
+    events.rules_until(|event| event["rules"][0]["hits"].as_u64() > Some(0));
+    // All rules move, and all limits change.
+    site.replace("rules.ini", &rules(1..10_001, 3), "rules are in force", 2);
+    let event = events.rules_until(|event| event["rules"][0]["index"] == 9_998);
+    assert_eq!((&event["matching"], &event["rules"][0]["limit"]), (&json!(1), &json!("allows 3 in 3600 s")));
+    let kept = event["rules"][0]["history"]["hits"].as_array().unwrap().iter().map(|hits| hits.as_u64().unwrap());
+    assert_eq!(kept.sum::<u64>(), 5, "{event}");
+    assert_eq!(event["selected"]["index"], 4_999);
+    let reloads = ann.feed("?count=0").next_named("reloads");
+    let lines = reloads[0]["lines"].as_array().unwrap();
+    assert!((2..1_000).contains(&lines.len()), "{} lines", lines.len());
+    assert!(LineClient::connect(site.server.line).hit("api=a9999").0);
+}
+
 #[test]
 fn reload_shows_its_differences_and_keeps_histories() {
     let site = Site::start(&line("ann", "+@read ~*"), &[]);

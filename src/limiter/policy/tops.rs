@@ -51,8 +51,8 @@ impl Tops {
     }
 }
 
-/// Returns whether the counts of one rule are those of the other: both name their actors in the same way, and the denials of
-/// both are real, or those of neither.
+/// Returns whether the rules' counts have the same meaning: both name their actors in the same way, and both or none of them
+/// is a canary.
 fn counts_alike(old: &Rule, new: &Rule) -> bool {
     let is_canary = |rule: &Rule| rule.match_policy == MatchPolicy::Canary;
     old.actor_fields == new.actor_fields && is_canary(old) == is_canary(new)

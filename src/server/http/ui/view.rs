@@ -127,7 +127,7 @@ impl View {
             matching.skip(self.first).take(self.count).collect::<Vec<usize>>()
         };
         let (matching, indexes) = match &candidates.matching {
-            // Which rules denied a hit is a fact about all actors, too.
+            // With hidden counts, the list of rules that denied a hit would reveal some of them.
             matching if self.only_denied && !candidates.hides_counts => {
                 let is_candidate =
                     |index: &&usize| matching.as_ref().is_none_or(|matching| matching.binary_search(index).is_ok());

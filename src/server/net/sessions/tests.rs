@@ -42,6 +42,17 @@ async fn session_ends_when_it_is_idle_or_old() {
     assert!(sessions.open.lock().is_empty());
 }
 
+/// Requests on several threads may come with times in any order. The system's clock may jump, and sessions do not use it.
+#[tokio::test]
+async fn session_survives_an_earlier_time() {
+    let authority = authority(&line("ann", "secret"));
+    let sessions = Sessions::new(8322, false, true);
+    let start = Instant::now();
+    let ann = sessions.begin(identity(&authority, "ann", "secret").await, start + MAX_AGE).unwrap();
+    assert!(sessions.find(ann.id.as_bytes(), &authority, start).is_some());
+    assert!(sessions.find(ann.id.as_bytes(), &authority, start + MAX_IDLE / 2).is_some());
+}
+
 #[tokio::test]
 async fn sessions_of_a_user_and_of_all_users_are_bounded() {
     let names: Vec<_> = (0..=MAX_SESSIONS / MAX_PER_USER).map(|number| format!("user-{number}")).collect();
