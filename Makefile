@@ -65,7 +65,7 @@ run-memory: ## A first look, without RocksDB and not optimized: counters are in 
 
 .PHONY: check
 check: ## What CI runs: formatting, lints, features, dependencies, tests, docs, instructions
-	@MAKE="$(MAKE)" scripts/check fmt-check clippy features rustdoc deny test docs-check bench-instructions
+	@MAKE="$(MAKE)" scripts/check fmt-check clippy features rustdoc deny crates test docs-check bench-instructions
 
 .PHONY: fmt-check
 fmt-check: setup
@@ -200,13 +200,37 @@ install: package-files ## Install the binary, manual pages, completions and syst
 	install -D -m 644 $(TARGET)/package/divvy.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/divvy.fish
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/divvy.service packaging/systemd/divvy.socket
 
+# The notices go with every binary that others get. Where the git repository is missing, the time is that of the archive.
+NOTICES = THIRD-PARTY-NOTICES.txt
+COMMIT_TIME = $(shell git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)
+
+.PHONY: notices
+notices: ## Write the licenses of all code in the binary to THIRD-PARTY-NOTICES.txt
+	@scripts/setup notices
+	scripts/notices $(NOTICES)
+
 .PHONY: deb
-deb: package-files ## Build the Debian package
+deb: package-files notices ## Build the Debian package
 	@[ -z "$(ROCKSDB_LIB_DIR)" ] || { echo "a package never links the system's RocksDB: unset ROCKSDB_LIB_DIR" >&2; exit 1; }
 	@scripts/setup deb
-	$(CARGO) deb --no-build --no-strip --locked --output $(DEB)
+	SOURCE_DATE_EPOCH=$(COMMIT_TIME) $(CARGO) deb --no-build --no-strip --locked --output $(DEB)
 	@echo $(DEB)
 
 .PHONY: test-deb
 test-deb: deb ## Install the Debian package with dpkg, use it and purge it (as root)
 	packaging/debian/try $(DEB)
+
+# A release: see docs/releasing.md.
+DIST = $(TARGET)/../dist
+
+.PHONY: dist
+dist: deb ## Make the files of a release: sources, the binary, the Debian package, and their checksums
+	MAKE="$(MAKE)" scripts/dist $(DEB) $(DIST)
+
+.PHONY: test-dist
+test-dist: dist ## Unpack the files of a release, check them, and serve a hit with the binary
+	packaging/archives/try $(DIST)
+
+.PHONY: crates
+crates: setup ## Package the crates as for crates.io, without a warning, and check that they compile
+	scripts/crates

@@ -1,10 +1,10 @@
 """Tries the Dockerfile's final stage without a container engine: `container_check.py DIVVY`, where DIVVY is the binary.
 
-Each COPY copies its source into a scratch directory (the binary stands for the build stage's output), and fails if the
-source does not exist or .dockerignore excludes it. useradd creates the user in the scratch directory. Every library that
-the binary needs must come from a package that the stage installs. Then the image's command runs with the stage's
-environment, the health check runs, and SIGTERM ends the server. Only the ports differ, and root's paths are in the
-scratch directory.
+hadolint must accept the Dockerfile. Each COPY copies its sources into a scratch directory (the binary stands for the build
+stage's output), and fails if a source does not exist or .dockerignore excludes it. useradd creates the user in the scratch
+directory. Every library that the binary needs must come from a package that the stage installs. Then the image's command
+runs with the stage's environment, the health check runs, and the stop signal ends the server. Only the ports differ, and
+root's paths are in the scratch directory.
 """
 
 import fnmatch
@@ -24,6 +24,7 @@ TOP = pathlib.Path(__file__).resolve().parent.parent
 # Packages that debian:*-slim has.
 BASE = {"libc6", "libgcc-s1"}
 FRONTS = {"DIVVY_LISTEN": "line protocol", "DIVVY_RESP_LISTEN": "RESP", "DIVVY_HTTP_LISTEN": "HTTP", "DIVVY_GRPC_LISTEN": "gRPC"}
+LABELS = {"title", "description", "version", "licenses", "base.name"}
 PATIENCE = 60
 
 
@@ -51,14 +52,19 @@ def copy(rest, binary, root):
     words = shlex.split(rest)
     stage = words.pop(0) if words[0].startswith("--from=") else None
     *sources, target = words
+    to = root / target.lstrip("/")
+    (to if target.endswith("/") else to.parent).mkdir(parents=True, exist_ok=True)
     for source in sources:
         if stage:
             assert source.endswith("/target/release/divvy"), f"what makes {source}?"
+            shutil.copy(binary, to)
+        elif "*" in source:
+            # Nothing may match.
+            for path in TOP.glob(source):
+                shutil.copy(path, to)
         else:
             assert in_context(source), f"COPY {source}: the build context has no such file"
-        to = root / target.lstrip("/")
-        to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(binary if stage else TOP / source, to)
+            shutil.copy(TOP / source, to)
 
 
 def run(rest, root):
@@ -90,11 +96,13 @@ def libraries_come_from(binary, packages):
 
 
 def main(binary):
+    hadolint = pathlib.Path(sys.executable).parent / "hadolint"
+    subprocess.run([hadolint, "--failure-threshold", "style", TOP / "Dockerfile"], check=True)
     final = stages()[-1]
     with tempfile.TemporaryDirectory() as scratch:
         root = pathlib.Path(scratch)
         packages, env, here, user = set(BASE), {"PATH": f"{root}/usr/local/bin:/usr/bin:/bin"}, root, None
-        entrypoint, cmd, health, exposed = [], [], None, set()
+        entrypoint, cmd, health, exposed, stop, labels = [], [], None, set(), None, {}
         for word, rest in final:
             if word == "RUN":
                 packages |= run(rest, root)
@@ -106,7 +114,7 @@ def main(binary):
                 here = root / rest.lstrip("/")
                 here.mkdir(parents=True, exist_ok=True)
             elif word == "USER":
-                user = int(rest)
+                user, group = map(int, rest.split(":"))
             elif word == "ENTRYPOINT":
                 entrypoint = json.loads(rest)
             elif word == "CMD":
@@ -115,18 +123,26 @@ def main(binary):
                 health = json.loads(rest.split(" CMD ", 1)[1])
             elif word == "EXPOSE":
                 exposed = set(map(int, rest.split()))
+            elif word == "STOPSIGNAL":
+                stop = signal.Signals[rest]
+            elif word == "LABEL":
+                labels |= dict(pair.split("=", 1) for pair in shlex.split(rest))
+            elif word == "FROM":
+                base = rest
             else:
-                assert word in ("FROM", "VOLUME"), f"{word}: not tried here"
+                assert word == "VOLUME", f"{word}: not tried here"
+        assert labels.keys() == {f"org.opencontainers.image.{name}" for name in LABELS}, labels
+        assert labels["org.opencontainers.image.base.name"].endswith(f"/{base}"), base
         libraries_come_from(root / "usr/local/bin/divvy", packages)
         assert exposed == {int(env[name].rsplit(":", 1)[1]) for name in FRONTS}, exposed
         if os.getuid() == 0:
-            assert (root / "etc/passwd").read_text().count(f":{user}:") == 1
-            os.chown(here, user, user)
+            assert (root / "etc/passwd").read_text().count(f":{user}:{group}:") == 1
+            os.chown(here, user, group)
             root.chmod(0o755)
         http = env["DIVVY_HTTP_LISTEN"].rsplit(":", 1)[1]
         env |= {name: "127.0.0.1:0" for name in FRONTS}
         env["DIVVY_CONFIG"] = str(root) + env["DIVVY_CONFIG"]
-        identity = {"user": user, "group": user, "extra_groups": []} if os.getuid() == 0 else {}
+        identity = {"user": user, "group": group, "extra_groups": []} if os.getuid() == 0 else {}
         server = subprocess.Popen(entrypoint + cmd, cwd=here, env=env, stdout=subprocess.PIPE, text=True, **identity)
         try:
             ports = {}
@@ -144,7 +160,7 @@ def main(binary):
             hit = ["divvy", "hit", "--server", f"127.0.0.1:{ports['RESP']}", "method=GET", "path=/status"]
             answer = subprocess.run(hit, env=env, check=True, capture_output=True, text=True).stdout
             assert answer.startswith("OK true 999 "), answer
-            server.send_signal(signal.SIGTERM)
+            server.send_signal(stop)
             assert server.wait(PATIENCE) == 0
             # The stopped server no longer answers, so the check must fail.
             assert subprocess.run(asked, env=env, stderr=subprocess.DEVNULL).returncode != 0

@@ -57,6 +57,7 @@ impl Shown {
             line("operator", "+@all ~*"),
             line("dashboard", "-@all +@read +@metrics ~*"),
             line("scoped", "-@all +@read ~label:a-*"),
+            line("ann", "-@all +@read ~actor:user=ann"),
         ];
         let file = RulesFile::new("users.acl", &users.concat());
         Self::to_all(RULES, &["--access-file", file.path()])
@@ -75,7 +76,7 @@ impl Shown {
 
 #[test]
 fn users_see_what_they_have_rights_to() {
-    Shown::to_users().browse("logins", &["operator", "dashboard", "scoped"]);
+    Shown::to_users().browse("logins", &["operator", "dashboard", "scoped", "ann"]);
 }
 
 #[test]

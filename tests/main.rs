@@ -34,6 +34,7 @@ mod rule_names;
 mod rule_tests;
 mod transactions;
 mod verbs;
+mod version;
 
 /// These tests need RocksDB, or programs such as redis-server. `make test` runs them, too.
 #[cfg(feature = "rocksdb")]

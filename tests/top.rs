@@ -113,6 +113,19 @@ fn table_is_printed_once_without_a_terminal() {
     }
 }
 
+#[test]
+fn reader_that_leaves_is_no_error() {
+    let (server, _rules) = served(&[]);
+    for format in [&[][..], &["--json"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = divvy();
+        command.arg("top").args(format).env("DIVVY_SERVER", server.resp.to_string()).stdout(writer);
+        let output = command.output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    }
+}
+
 /// Keys are pressed in a pseudoterminal, and the screen is read after each.
 #[test]
 fn table_on_a_terminal_obeys_keys() {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde_json::json;
 
+use super::closed_pipe::accept_closed_pipe;
 use super::pairs::Pair;
 use super::resp::{RespClient, ServerArgs, integer, number, parts, text};
 use crate::protocol::command::START;
@@ -49,11 +50,7 @@ pub fn run(args: &ActorArgs) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
     let shown = match print_all(args, &mut client, &mut out).and_then(|shown| Ok((shown, out.flush()?))) {
         Ok((shown, ())) => shown,
-        // The reader has closed the pipe.
-        Err(error) if error.downcast_ref().is_some_and(|e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe) => {
-            return Ok(ExitCode::SUCCESS);
-        }
-        Err(error) => return Err(error),
+        Err(error) => return accept_closed_pipe(Err(error)),
     };
     if shown > 0 {
         return Ok(ExitCode::SUCCESS);

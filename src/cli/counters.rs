@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use super::closed_pipe::accept_closed_pipe;
 use super::confirm::confirm;
 use super::pairs::Pair;
 use super::progress::Progress;
@@ -57,11 +58,7 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
     let mut client = args.server.connect(PATIENCE)?;
     let mut out = BufWriter::new(io::stdout().lock());
     let printed = if args.delete { delete(&args, &mut client, &mut out) } else { list(&args, &mut client, &mut out) };
-    match printed.and_then(|()| Ok(out.flush()?)) {
-        // The reader has closed the pipe, as in `divvy counters … | head`.
-        Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
-        result => result.map(|()| ExitCode::SUCCESS),
-    }
+    accept_closed_pipe(printed.and_then(|()| Ok(out.flush()?)).map(|()| ExitCode::SUCCESS))
 }
 
 /// Returns the rule as the operator named it.
@@ -158,8 +155,4 @@ fn request(args: &CountersArgs, command: &str, cursor: &str) -> Vec<String> {
     }
     request.extend(["CURSOR", cursor, "COUNT", COUNT].map(str::to_owned));
     request
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

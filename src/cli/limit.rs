@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use super::closed_pipe::accept_closed_pipe;
 use super::resp::{RespClient, ServerArgs, number, parts, text};
 use super::units::{self, Time};
 use crate::limiter::limits::MAX_LASTS_SECONDS;
@@ -125,13 +126,8 @@ fn report_missing(args: &ActorArgs) -> io::Result<ExitCode> {
 fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let mut client = args.server.connect(PATIENCE)?;
     let mut out = BufWriter::new(io::stdout().lock());
-    match print_all(args, &mut client, &mut out).and_then(|()| Ok(out.flush()?)) {
-        // The reader has closed the pipe.
-        Err(error) if error.downcast_ref().is_some_and(|e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe) => {
-            Ok(ExitCode::SUCCESS)
-        }
-        result => result.map(|()| ExitCode::SUCCESS),
-    }
+    let printed = print_all(args, &mut client, &mut out).and_then(|()| Ok(out.flush()?));
+    accept_closed_pipe(printed.map(|()| ExitCode::SUCCESS))
 }
 
 fn print_all(args: &ListArgs, client: &mut RespClient, out: &mut impl Write) -> anyhow::Result<()> {

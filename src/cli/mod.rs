@@ -11,6 +11,7 @@ mod backup;
 #[cfg(feature = "bench")]
 mod bench;
 mod check;
+mod closed_pipe;
 mod completions;
 mod confirm;
 mod convert;

@@ -188,7 +188,6 @@ async fn serve(
     }
     let reloader = args.tls.load(&metrics)?;
     let secured = args.tls.secured(reloader.as_ref());
-    let (access, watched_access) = args.access.guards(users, args.ui.sessions(secured.http.is_some()), &metrics)?;
     let clock = Clock::system();
     let audit = args.audit.start(clock, &metrics)?;
     audit::report_omitted(Arc::clone(&audit), clock, draining.clone());
@@ -196,6 +195,8 @@ async fn serve(
     // Bound before the store is opened. So connections wait, instead of being refused, while another process still uses
     // the store.
     let fronts = addresses.bind(inherited).await?;
+    let sessions = args.ui.sessions(&fronts, secured.http.is_some(), users.has_users())?;
+    let (access, watched_access) = args.access.guards(users, sessions, &metrics)?;
     args.ui.check(&fronts, &access)?;
     tokio::select! {
         () = choice.wait_for_lock() => {}

@@ -17,6 +17,7 @@ use clap::ValueEnum;
 
 use self::question::{Question, rule_names};
 use self::view::View;
+use super::closed_pipe::accept_closed_pipe;
 use super::pairs::Pair;
 use super::resp::ServerArgs;
 use super::units::{self, Time};
@@ -114,14 +115,8 @@ pub fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let ranking = question.ask(&mut client, args.count.unwrap_or(DEFAULT_COUNT))?;
+    let text = if args.json { ranking.to_json().to_string() } else { ranking.lines().join("\n") };
     let mut out = io::stdout().lock();
-    if args.json {
-        writeln!(out, "{}", ranking.to_json())?;
-    } else {
-        for line in ranking.lines() {
-            writeln!(out, "{line}")?;
-        }
-    }
-    out.flush()?;
-    Ok(ExitCode::SUCCESS)
+    let printed = writeln!(out, "{text}").and_then(|()| out.flush());
+    accept_closed_pipe(printed.map(|()| ExitCode::SUCCESS).map_err(Into::into))
 }

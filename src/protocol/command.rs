@@ -32,6 +32,7 @@ pub use kinds::{ClientFilter, Command, Credentials, Hello, LibraryInfo, ReplyMod
 pub use lookup::CommandMatch;
 pub use pairs::{Pairs, PricedOperation};
 pub use question::Question;
+pub use top::MAX_TOP;
 
 #[cfg(test)]
 mod tests;

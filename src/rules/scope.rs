@@ -84,6 +84,11 @@ impl Scope {
         self.0.is_none()
     }
 
+    /// Returns whether only one actor is in scope. Then sums over all actors are not.
+    pub fn has_one_actor(&self) -> bool {
+        self.0.as_ref().is_some_and(|terms| !terms.actor.is_empty())
+    }
+
     /// Returns whether both are the scope of one user, or cover everything.
     pub fn is_same(&self, other: &Self) -> bool {
         self.0.as_ref().map(Arc::as_ptr) == other.0.as_ref().map(Arc::as_ptr)

@@ -85,13 +85,23 @@ fn page_receives_only_the_rules_in_view() {
         ("?search=default", json!([4, 1, 0, [3]])),
         ("?search=nothing", json!([4, 0, 0, []])),
         ("?only=denied", json!([4, 0, 0, []])),
-        ("?new=1&only=other", json!([4, 4, 0, [0, 1, 2, 3]])),
         ("?first=18446744073709551615&count=100", json!([4, 4, u64::MAX, []])),
     ] {
         assert_eq!(view(query), expected, "{query}");
     }
-    for query in ["?count=101", "?count=-1", "?first=x", "?search=%ff", &format!("?search={}", "x".repeat(257))] {
-        assert_eq!(browser.try_feed(query).0, 400, "{query}");
+    for (query, detail) in [
+        ("?count=101", "count is 101, but must be at most 100"),
+        ("?count=-1", "the query is not valid"),
+        ("?first=x", "the query is not valid"),
+        ("?search=%ff", "'search' is not valid UTF-8"),
+        (&format!("?search={}", "x".repeat(257)), "longer than 256 bytes"),
+        ("?new=1", "unknown parameter 'new'"),
+        ("?only=other", "only is 'other', but must be denied"),
+        ("?first=1&first=2", "'first' is given twice"),
+    ] {
+        let refused = browser.get(&format!("/ui/api/feed{query}"));
+        assert_eq!(refused.status, 400, "{query}");
+        assert!(refused.body.contains(detail), "{query}: {}", refused.body);
     }
     let mut denied = browser.feed("?only=denied&rule=search");
     assert_eq!(denied.next_named("rules")["selected"]["name"], "search");
@@ -134,6 +144,50 @@ fn each_user_sees_its_part() {
     assert_eq!(site.browser().try_feed("").0, 401);
 }
 
+/// The counts of a rule are those of all actors, and only one of them is in this user's scope.
+#[test]
+fn user_with_one_actor_sees_no_counts_of_others() {
+    let users = line("all", "+@all ~*") + &line("ann", "+@all ~actor:user=ann");
+    let site = Site::start(&users, &[]);
+    let (all, ann) = (site.logged_in("all"), site.logged_in("ann"));
+    hit(&site.server, "api=search user=bob", 9);
+    let mut of_all = all.feed("?only=denied");
+    of_all.rules_until(|event| event["matching"] == 1);
+    for query in ["?rule=search", "?only=denied&rule=search"] {
+        let mut events = ann.feed(query);
+        for is_first in [true, false, false] {
+            let (name, event) = events.next().unwrap();
+            assert_eq!(
+                (name.as_str(), &event["total"], &event["matching"]),
+                ("rules", &json!(1), &json!(1)),
+                "{query}"
+            );
+            assert_eq!((event.get("sum"), event.get("denying")), (None, None), "{event}");
+            for rule in [&event["rules"][0], &event["selected"]] {
+                assert_eq!((&rule["name"], rule.get("limit").is_some()), (&json!("search"), is_first), "{rule}");
+                for count in ["hits", "denied", "canaryDenied", "history"] {
+                    assert_eq!(rule.get(count), None, "{count} in {rule}");
+                }
+            }
+        }
+    }
+    // The rest of the page does not show them either.
+    let top = ann.api("GET", "/v1/top?rule=search", "").json();
+    assert_eq!((&top["total"], &top["top"]), (&json!(null), &json!([])));
+    assert_eq!(ann.api("GET", "/v1/counters?rule=search", "").json()["counters"], json!([]));
+    let rules = ann.api("GET", "/v1/rules", "").json()["rules"].clone();
+    assert_eq!(rules.as_array().unwrap().iter().map(|rule| rule["name"].clone()).collect::<Vec<_>>(), ["search"]);
+    let explain = |user: &str| {
+        let body = json!({"operation": {"api": "search", "user": user}}).to_string();
+        let response = ann.api("POST", "/v1/explain", &body);
+        (response.status, response.body)
+    };
+    let (of_ann, of_bob) = (explain("ann"), explain("bob"));
+    assert!(of_ann.0 == 200 && of_ann.1.contains("allows 2 in 3600 s"), "{of_ann:?}");
+    assert_eq!(of_bob.0, 403, "{of_bob:?}");
+    assert!(!ann.session()["can"].as_array().unwrap().contains(&json!("metrics")));
+}
+
 #[test]
 fn lost_right_ends_the_stream_and_a_new_scope_changes_it() {
     let site = Site::start(&line("ann", "+@read ~*"), &[]);
@@ -169,6 +223,34 @@ fn health_has_values_with_their_bounds() {
         assert_eq!(value(name)["state"], "ok", "{name}: {health}");
     }
     assert!(value("disk")["used"].as_u64() > Some(0) && value("resident")["used"].as_u64() > Some(0), "{health}");
+}
+
+/// Every page compares and searches all rules after such a reload, while clients go on.
+#[test]
+fn reload_of_thousands_of_rules_reaches_open_pages() {
+    let rules = |rules: std::ops::Range<usize>, limit: usize| {
+        let rule =
+            |number| format!("[api=a{number}]\ncreditLimit = {limit}\nresetSeconds = 3600\nlabel = a{number}\n\n");
+        rules.map(rule).collect::<String>() + "[default]\ncreditLimit = 0\nresetSeconds = 0\n"
+    };
+    let site = Site::start(&line("ann", "+@all ~*"), &["--threads", "1"]);
+    site.replace("rules.ini", &rules(0..10_000, 2), "rules are in force", 1);
+    let ann = site.logged_in("ann");
+    let mut events = ann.feed("?search=a9999&rule=a5000");
+    events.rules_until(|event| event["total"] == 10_001);
+    hit(&site.server, "api=a9999", 5);
+    events.rules_until(|event| event["rules"][0]["hits"].as_u64() > Some(0));
+    // All rules move, and all limits change.
+    site.replace("rules.ini", &rules(1..10_001, 3), "rules are in force", 2);
+    let event = events.rules_until(|event| event["rules"][0]["index"] == 9_998);
+    assert_eq!((&event["matching"], &event["rules"][0]["limit"]), (&json!(1), &json!("allows 3 in 3600 s")));
+    let kept = event["rules"][0]["history"]["hits"].as_array().unwrap().iter().map(|hits| hits.as_u64().unwrap());
+    assert_eq!(kept.sum::<u64>(), 5, "{event}");
+    assert_eq!(event["selected"]["index"], 4_999);
+    let reloads = ann.feed("?count=0").next_named("reloads");
+    let lines = reloads[0]["lines"].as_array().unwrap();
+    assert!((2..1_000).contains(&lines.len()), "{} lines", lines.len());
+    assert!(LineClient::connect(site.server.line).hit("api=a9999").0);
 }
 
 #[test]

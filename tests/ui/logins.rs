@@ -1,10 +1,11 @@
 //! Logins and logouts, and the ends of sessions.
 
+use divvy::access::TokenKeys;
 use serde_json::json;
 
 use super::browser::set_cookie;
 use super::{Browser, RULES, Site, line, open_site, password};
-use crate::support::http;
+use crate::support::{RulesFile, divvy, http};
 
 #[test]
 fn user_sees_its_name_and_its_rights() {
@@ -58,7 +59,8 @@ fn login_makes_an_earlier_id_worthless() {
     let site = Site::start(&(line("ann", "+@all ~*") + &line("eve", "+@read ~*")), &[]);
     // Eve made the victim's browser use an id of hers, or any id.
     let eve = site.logged_in("eve");
-    for planted in [eve.cookie.clone().unwrap(), format!("divvy_session={}", "A".repeat(43))] {
+    let name = format!("divvy_session_{}", site.server.http.port());
+    for planted in [eve.cookie.clone().unwrap(), format!("{name}={}", "A".repeat(43))] {
         let mut victim = site.browser();
         victim.cookie = Some(planted.clone());
         assert_eq!(victim.log_in("ann", &password("ann")).status, 200);
@@ -71,6 +73,22 @@ fn login_makes_an_earlier_id_worthless() {
     let attributes = site.browser().log_in("ann", &password("ann"));
     let attributes = attributes.header("set-cookie").unwrap().split_once(';').unwrap().1;
     assert_eq!(attributes, " HttpOnly; SameSite=Strict; Path=/; Max-Age=43200");
+}
+
+/// A browser sends the cookies of a host to all of its ports.
+#[test]
+fn logins_to_two_servers_on_one_host_leave_each_other_alone() {
+    let sites = [Site::start(&line("ann", "+@all ~*"), &[]), Site::start(&line("ann", "+@all ~*"), &[])];
+    let mut of_each = [sites[0].logged_in("ann"), sites[1].logged_in("ann")];
+    let both = of_each.each_ref().map(|browser| browser.cookie.clone().unwrap()).join("; ");
+    for browser in &mut of_each {
+        browser.cookie = Some(both.clone());
+    }
+    let users = of_each.each_ref().map(|browser| browser.session()["user"].clone());
+    assert_eq!(users, ["ann", "ann"]);
+    of_each[0].send("POST", "/ui/api/logout", &[], "");
+    let users = of_each.each_ref().map(|browser| browser.session()["user"].clone());
+    assert_eq!(users, [json!(null), json!("ann")]);
 }
 
 #[test]
@@ -127,4 +145,37 @@ fn sessions_of_a_user_are_bounded() {
     let open = browsers.iter().filter(|browser| browser.session()["user"] == "ann").count();
     assert_eq!(open, 16);
     assert_eq!(browsers[0].session()["user"], json!(null), "the oldest one has ended");
+}
+
+#[test]
+fn people_who_share_a_password_do_not_log_each_other_out() {
+    let (server, _rules) = open_site(RULES, &["--requirepass", "secret"]);
+    let mut browsers = vec![Browser::new(server.http); 17];
+    for browser in &mut browsers {
+        assert_eq!(browser.log_in("default", "secret").status, 200);
+    }
+    assert!(browsers.iter().all(|browser| browser.session()["user"] == "default"));
+}
+
+/// A customer's token is for the status of an actor, and the page is for operators.
+#[test]
+fn token_for_an_actor_opens_no_page() {
+    let file = RulesFile::new("tokens.keys", &TokenKeys::generate().unwrap());
+    let site = Site::start(&line("ann", "+@all ~*"), &["--token-key-file", file.path()]);
+    let made = divvy().args(["token", "--token-key-file", file.path(), "--actor", "user=ann", "--ttl", "1h"]).output();
+    let made = made.unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let bearer = format!("Bearer {}", String::from_utf8(made.stdout).unwrap().trim());
+    let headers = [("authorization", bearer.as_str())];
+    let browser = site.browser();
+    assert_eq!(browser.send("GET", "/v1/status?user=ann", &headers, "").status, 200);
+    assert_eq!(browser.send("GET", "/ui/api/feed", &headers, "").status, 403);
+    let session = browser.send("GET", "/ui/api/session", &headers, "").json();
+    assert_eq!(
+        (&session["can"], &session["readOnly"], &session["token"]),
+        (&json!(["status"]), &json!(true), &json!(null))
+    );
+    let login = json!({"user": "token:user=ann", "password": bearer}).to_string();
+    let response = browser.send("POST", "/ui/api/login", &[("content-type", "application/json")], &login);
+    assert_eq!((response.status, response.header("set-cookie")), (401, None));
 }

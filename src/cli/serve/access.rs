@@ -72,6 +72,13 @@ pub struct AccessUsers {
     token_keys: Option<TokenKeyFile>,
 }
 
+impl AccessUsers {
+    /// Returns whether there are users besides `default`.
+    pub fn has_users(&self) -> bool {
+        self.file.is_some()
+    }
+}
+
 impl AccessArgs {
     /// Reads the password, the access file and the token key file. `None` if a file has mistakes, which are logged.
     ///

@@ -61,9 +61,14 @@ impl UiArgs {
         }
     }
 
-    /// Returns the sessions of the page; `None` if it is not served. `is_secure` says that HTTP is served over TLS.
-    pub fn sessions(&self, is_secure: bool) -> Option<Arc<Sessions>> {
-        self.ui.then(|| Arc::new(Sessions::new(is_secure)))
+    /// Returns the sessions of the page; `None` if it is not served. `is_secure` says that HTTP is served over TLS. `has_users`
+    /// says that there are users besides `default`.
+    ///
+    /// # Errors
+    /// The system does not know the listener's address.
+    pub fn sessions(&self, fronts: &Fronts, is_secure: bool, has_users: bool) -> anyhow::Result<Option<Arc<Sessions>>> {
+        let Some(listener) = fronts.http.as_ref().filter(|_| self.ui) else { return Ok(None) };
+        Ok(Some(Arc::new(Sessions::new(listener.local_addr()?.port(), is_secure, has_users))))
     }
 
     /// Checks that only viewers who may see the page can reach it.

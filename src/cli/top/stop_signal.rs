@@ -13,9 +13,14 @@ use tokio::signal::unix::{SignalKind, signal};
 /// The system refuses it.
 pub fn stop_signal() -> io::Result<UnixStream> {
     let runtime = Builder::new_current_thread().enable_io().build()?;
-    let (mut terminate, mut interrupt, mut hang_up) = {
+    let [mut terminate, mut interrupt, mut quit, mut hang_up] = {
         let _within = runtime.enter();
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?)
+        [
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::quit())?,
+            signal(SignalKind::hangup())?,
+        ]
     };
     let (stream, end) = UnixStream::pair()?;
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
@@ -23,6 +28,7 @@ pub fn stop_signal() -> io::Result<UnixStream> {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
+                _ = quit.recv() => {}
                 _ = hang_up.recv() => {}
             }
         });

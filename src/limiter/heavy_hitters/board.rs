@@ -19,8 +19,11 @@ use crate::clock::Timestamp;
 const WAYS: usize = 8;
 /// The hash of a free place.
 const FREE: u64 = 0;
-/// A table doubles only if it then takes at most this share of the free memory, so that later rules have room, too.
+/// A table doubles only if it then takes at most this share of the free memory, so that later rules have room, too. The same
+/// share bounds the names of its actors.
 const GROWTH_SHARE: usize = 8;
+/// Length of a name that is kept even if the names of the board have their share of the memory (bytes).
+const SHORT_NAME: usize = 32;
 /// Maximum of a count in units. A larger one makes the unit larger.
 const MAX_UNITS: u32 = 1 << 30;
 /// Maximum of the numbers in an answer, because JSON readers round larger ones.
@@ -42,6 +45,8 @@ pub struct Board {
     unit_bits: u32,
     /// The table. The number of sets is a power of two.
     sets: Box<[Set]>,
+    /// Memory of all names (bytes).
+    names: usize,
     grant: Grant,
 }
 
@@ -76,7 +81,7 @@ struct Scale {
 /// An actor's count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranked {
-    /// The actor, or the first [`MAX_NAME`] bytes of a longer one.
+    /// The actor, or the beginning of a long name.
     pub actor: Box<[u8]>,
     /// Whether `actor` is only the start of its name.
     pub is_cut: bool,
@@ -96,7 +101,15 @@ impl Board {
     /// Creates a board. The grant is of [`Board::MIN_MEMORY`].
     pub fn new(window: Window, now: Timestamp, grant: Grant) -> Self {
         let slices = Slices::new(window, now);
-        Self { slices, totals: [0; SLICES], variances: [0.0; SLICES], unit_bits: 0, sets: free_sets(1), grant }
+        Self {
+            slices,
+            totals: [0; SLICES],
+            variances: [0.0; SLICES],
+            unit_bits: 0,
+            sets: free_sets(1),
+            names: 0,
+            grant,
+        }
     }
 
     /// Counts an event. `hash` is the hash of its actor.
@@ -174,15 +187,19 @@ impl Board {
 
     /// Puts an actor in a place, unless there is no memory for its name.
     fn put(&mut self, (hash, way): (u64, usize), actor: &[u8], new: Place) {
-        let name = start(actor);
         let index = self.set_index(hash);
         let Some(set) = self.sets.get_mut(index) else { return };
         let (Some(place), Some(place_hash)) = (set.places.get_mut(way), set.hashes.get_mut(way)) else { return };
-        let (old, needed) = (weight(&place.name), weight(name));
+        let old = weight(&place.name);
+        let others = self.names - old;
+        let share = self.grant.free() / GROWTH_SHARE;
+        let name = start(actor, share.saturating_sub(others).clamp(old.max(SHORT_NAME), MAX_NAME));
+        let needed = weight(name);
         if needed > old && !self.grant.grow(needed - old) {
             return;
         }
         self.grant.shrink(old.saturating_sub(needed));
+        self.names = others + needed;
         (*place_hash, *place) = (hash, Place { name: name.into(), is_cut: name.len() < actor.len(), ..new });
     }
 
@@ -220,8 +237,7 @@ impl Board {
 
     /// Removes all actors, and returns the memory for them.
     fn clear(&mut self) {
-        let names: usize = self.sets.iter().flat_map(|set| &set.places).map(|place| weight(&place.name)).sum();
-        let bytes = size_of_val(&*self.sets) + names;
+        let bytes = size_of_val(&*self.sets) + std::mem::take(&mut self.names);
         self.sets = free_sets(1);
         self.grant.shrink(bytes - Self::MIN_MEMORY);
         (self.totals, self.variances, self.unit_bits) = ([0; SLICES], [0.0; SLICES], 0);
@@ -256,7 +272,9 @@ impl Board {
             for (hash, place) in set.hashes.iter_mut().zip(&mut set.places).filter(|(hash, _)| **hash != FREE) {
                 change(place);
                 if place.sum == 0 {
-                    self.grant.shrink(weight(&place.name));
+                    let name = weight(&place.name);
+                    self.grant.shrink(name);
+                    self.names -= name;
                     (*hash, *place) = (FREE, Place::default());
                 }
             }
@@ -360,10 +378,10 @@ fn free_sets(count: usize) -> Box<[Set]> {
     (0..count).map(|_| Set::default()).collect()
 }
 
-/// Returns the part of a name that is kept. It does not end within a character.
-fn start(actor: &[u8]) -> &[u8] {
+/// Returns the part of a name that is kept, at most `max` bytes. It does not end within a character.
+fn start(actor: &[u8], max: usize) -> &[u8] {
     let is_inside = |end: &usize| actor.get(*end).is_some_and(|byte| byte & 0xc0 == 0x80);
-    let end = (0..=MAX_NAME.min(actor.len())).rev().find(|end| !is_inside(end));
+    let end = (0..=max.min(actor.len())).rev().find(|end| !is_inside(end));
     actor.get(..end.unwrap_or_default()).unwrap_or_default()
 }
 

@@ -136,6 +136,39 @@ fn long_names_are_cut_between_characters_and_still_told_apart() {
     assert!(ranked.iter().all(|ranked| one.as_bytes().starts_with(&ranked.actor)));
 }
 
+/// A client invents actors with long names for one rule. The rule still ranks as many actors as with short names, and the
+/// rules that come later have room.
+#[test]
+fn flood_of_long_names_leaves_room_for_actors_and_rules() {
+    let top = Top::new(DEFAULT_TOP_MEMORY).unwrap();
+    let mut sampler = Sampler::of(Random::seeded(1));
+    let flooded = RuleTop::default();
+    let tail = "x".repeat(MAX_NAME);
+    let real = |number: usize| format!("real-{number:020}-{tail}");
+    for number in 0..200_000 {
+        for order in Order::ALL {
+            assert!(top.count(&flooded, event(order, &format!("{number:020}-{tail}"), 1), at(50), &mut sampler));
+            if number % 100 == 0 {
+                for number in 0..100 {
+                    top.count(&flooded, event(order, &real(number), 1), at(50), &mut sampler);
+                }
+            }
+        }
+    }
+    for order in Order::ALL {
+        let ranked = top.rank(&flooded, (order, Window::Minute), at(50), 100, None).actors;
+        let found = ranked.iter().filter(|ranked| ranked.actor.starts_with(b"real-")).count();
+        assert!(found >= 95, "{found} of 100");
+        assert!(ranked.iter().all(|ranked| ranked.is_cut && ranked.actor.len() >= 32));
+        let places = top.rank(&flooded, (order, Window::Minute), at(50), usize::MAX, None).actors.len();
+        println!("{order:?}: {places} actors, {} bytes", top.memory());
+        assert!(places >= 15_000, "{places}");
+    }
+    let rules: Vec<_> = (0..1_000).map(|_| RuleTop::default()).collect();
+    let has_room = |rule: &RuleTop| top.count(rule, event(Order::Denied, "ann", 1), at(50), &mut sampler.clone());
+    assert_eq!(rules.iter().filter(|rule| has_room(rule)).count(), rules.len());
+}
+
 #[test]
 fn rules_that_come_after_the_budget_is_spent_say_so() {
     let top = Top::new(64 * 1_024).unwrap();

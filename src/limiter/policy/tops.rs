@@ -1,12 +1,11 @@
 //! The top of each rule of a policy, and what it takes over from the policy before it.
 
-use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
 use crate::limiter::heavy_hitters::RuleTop;
-use crate::rules::{ActorFields, ActorPrefix, MatchPolicy, Rule, RuleSet};
+use crate::rules::diff::find_origins;
+use crate::rules::{ActorFields, MatchPolicy, Rule, RuleSet};
 
 /// The top of one rule.
 #[derive(Debug)]
@@ -20,25 +19,19 @@ pub struct TopOfRule {
 #[derive(Debug, Default)]
 pub struct Tops(Vec<TopOfRule>);
 
-/// The part of a rule that determines whether it keeps its top: what it matches, how it names its actors, and whether its
-/// denials are real.
-type TopIdentity<'a> = (Vec<(&'a str, Cow<'a, str>)>, &'a [String], Option<&'a ActorPrefix>, bool);
-
 impl Tops {
     /// Creates the tops of these rules. A rule that was in force `before` keeps its top, even if its limit has changed.
     pub fn new(rules: &RuleSet, before: Option<(&RuleSet, &Self)>) -> Self {
-        let mut known: HashMap<TopIdentity<'_>, VecDeque<&Arc<RuleTop>>> = HashMap::new();
-        let of_before = before.into_iter().flat_map(|(rules, tops)| rules.rules().iter().zip(&tops.0));
-        for (rule, of_rule) in of_before {
-            known.entry(identity(rule)).or_default().push_back(&of_rule.top);
-        }
-        let mut tops = Vec::with_capacity(rules.rules().len());
-        for rule in rules.rules() {
-            let kept = known.get_mut(&identity(rule)).and_then(VecDeque::pop_front);
-            let actor = ActorFields::of(rule);
-            tops.push(TopOfRule { top: kept.cloned().unwrap_or_default(), actor });
-        }
-        Self(tops)
+        let (old, tops) = before.map_or((&[][..], &[][..]), |(rules, tops)| (rules.rules(), &tops.0[..]));
+        let kept = |rule: &Rule, origin: usize| {
+            let of_rule = tops.get(origin)?;
+            old.get(origin).filter(|old| counts_alike(old, rule)).map(|_| Arc::clone(&of_rule.top))
+        };
+        let top = |(rule, origin): (&Rule, Option<usize>)| TopOfRule {
+            top: origin.and_then(|origin| kept(rule, origin)).unwrap_or_default(),
+            actor: ActorFields::of(rule),
+        };
+        Self(rules.rules().iter().zip(find_origins(old, rules.rules())).map(top).collect())
     }
 
     /// Returns the top of the rule with this index; `None` if nothing is counted.
@@ -58,6 +51,9 @@ impl Tops {
     }
 }
 
-fn identity(rule: &Rule) -> TopIdentity<'_> {
-    (rule.match_pairs(), &rule.actor_fields, rule.actor_prefix.as_ref(), rule.match_policy == MatchPolicy::Canary)
+/// Returns whether the rules' counts have the same meaning: both name their actors in the same way, and both or none of them
+/// is a canary.
+fn counts_alike(old: &Rule, new: &Rule) -> bool {
+    let is_canary = |rule: &Rule| rule.match_policy == MatchPolicy::Canary;
+    old.actor_fields == new.actor_fields && old.actor_prefix == new.actor_prefix && is_canary(old) == is_canary(new)
 }

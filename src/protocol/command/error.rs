@@ -141,6 +141,14 @@ pub enum CommandError {
         /// The value, truncated.
         argument: String,
     },
+    /// `COUNT` of a command without pages is 0, too large, or not a number.
+    #[error("ERR COUNT is '{argument}', but must be a whole number from 1 to {max}")]
+    NotACount {
+        /// The value, truncated.
+        argument: String,
+        /// The maximum.
+        max: usize,
+    },
     /// An option or its value is missing, repeated, or unknown, in a command with Redis's generic error.
     #[error("ERR syntax error")]
     Syntax,
@@ -263,6 +271,10 @@ impl CommandError {
 
     pub(super) fn not_positive(what: &'static str, argument: &[u8]) -> Self {
         Self::NotPositive { what, argument: echo(argument, MAX_ECHOED) }
+    }
+
+    pub(super) fn not_a_count(argument: &[u8], max: usize) -> Self {
+        Self::NotACount { argument: echo(argument, MAX_ECHOED), max }
     }
 
     pub(super) fn not_utf8(argument: &[u8]) -> Self {

@@ -1,10 +1,14 @@
 //! The arguments of `DIVVY.TOP`.
 
 use super::ask::{TopAsk, TopOrder, TopWindow};
-use super::counters::{named_rule, positive};
+use super::counters::named_rule;
 use super::error::CommandError;
+use super::integer::integer;
 use super::kinds::Command;
 use crate::protocol::resp::Arguments;
+
+/// Maximum of `COUNT`. A ranking has no pages, so a larger number is an error.
+pub const MAX_TOP: usize = 1_000;
 
 /// `rule [DENIED | TAKEN] [LAST 60 | 3600] [COUNT n]`. The options come in any order, each at most once.
 pub(super) fn parse(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
@@ -24,7 +28,7 @@ pub(super) fn parse(arguments: Arguments<'_>) -> Result<Command<'_>, CommandErro
             window.replace(TopWindow::parse(seconds).ok_or_else(|| CommandError::not_a_window(seconds))?).is_some()
         } else if is(b"COUNT") {
             let value = words.next().ok_or_else(unknown)?;
-            count.replace(usize::try_from(positive("COUNT", value)?).unwrap_or(usize::MAX)).is_some()
+            count.replace(parse_count(value).ok_or_else(|| CommandError::not_a_count(value, MAX_TOP))?).is_some()
         } else {
             true
         };
@@ -34,6 +38,11 @@ pub(super) fn parse(arguments: Arguments<'_>) -> Result<Command<'_>, CommandErro
     }
     let (order, window) = (order.unwrap_or(TopOrder::Denied), window.unwrap_or(TopWindow::Minute));
     Ok(Command::Top(TopAsk { rule, order, window, count }))
+}
+
+fn parse_count(value: &[u8]) -> Option<usize> {
+    let count = usize::try_from(integer(value)?).ok()?;
+    (1..=MAX_TOP).contains(&count).then_some(count)
 }
 
 #[cfg(test)]
@@ -77,7 +86,9 @@ mod tests {
             ("DIVVY.TOP a LAST", "'LAST' is not an option here"),
             ("DIVVY.TOP a LAST 61", "LAST is '61', but must be 60 or 3600"),
             ("DIVVY.TOP a COUNT 1 COUNT 2", "'COUNT' is not an option here"),
-            ("DIVVY.TOP a COUNT 0", "COUNT is '0', but must be a whole number from 1 to"),
+            ("DIVVY.TOP a COUNT 0", "COUNT is '0', but must be a whole number from 1 to 1000"),
+            ("DIVVY.TOP a COUNT 1001", "COUNT is '1001', but must be a whole number from 1 to 1000"),
+            ("DIVVY.TOP a COUNT 1e2", "COUNT is '1e2', but must be a whole number from 1 to 1000"),
         ] {
             let message = parsed(request).unwrap_err();
             assert!(message.contains(error), "{request}: {message}");

@@ -77,37 +77,37 @@ mod tests {
 
     #[test]
     fn id_is_read_from_the_only_cookie_with_the_name() {
-        let plain = Sessions::new(false);
+        let plain = Sessions::new(8322, false, true);
         for (cookies, expected) in [
-            (&["divvy_session=abc"][..], Some("abc")),
-            (&["a=b; divvy_session=abc;c=d"], Some("abc")),
-            (&["a=b", "divvy_session=abc"], Some("abc")),
-            (&["divvy_session="], Some("")),
-            (&["divvy_session"], None),
-            (&["divvy_sessions=abc"], None),
+            (&["divvy_session_8322=abc"][..], Some("abc")),
+            (&["a=b; divvy_session_8322=abc;c=d"], Some("abc")),
+            (&["a=b", "divvy_session_8322=abc"], Some("abc")),
+            (&["divvy_session_8322="], Some("")),
+            (&["divvy_session_8322"], None),
+            (&["divvy_session_83220=abc"], None),
             (&["Divvy_session=abc"], None),
-            (&["__Host-divvy_session=abc"], None),
-            (&["divvy_session=abc; divvy_session=abc"], None),
-            (&["divvy_session=abc", "divvy_session=d"], None),
+            (&["__Host-divvy_session_8322=abc"], None),
+            (&["divvy_session_8322=abc; divvy_session_8322=abc"], None),
+            (&["divvy_session_8322=abc", "divvy_session_8322=d"], None),
             (&[""], None),
             (&[], None),
         ] {
             assert_eq!(id(&plain, cookies).as_deref(), expected, "{cookies:?}");
         }
-        let secure = Sessions::new(true);
-        assert_eq!(id(&secure, &["divvy_session=a; __Host-divvy_session=b"]).as_deref(), Some("b"));
-        assert_eq!(id(&secure, &["divvy_session=a"]), None);
+        let secure = Sessions::new(8322, true, true);
+        assert_eq!(id(&secure, &["divvy_session_8322=a; __Host-divvy_session_8322=b"]).as_deref(), Some("b"));
+        assert_eq!(id(&secure, &["divvy_session_8322=a"]), None);
     }
 
     #[test]
     fn cookie_is_hidden_from_scripts_and_other_sites() {
         let session = NewSession { id: "abc".to_owned(), token: "def".into() };
-        let (plain, secure) = (Sessions::new(false), Sessions::new(true));
+        let (plain, secure) = (Sessions::new(8322, false, true), Sessions::new(8322, true, true));
         let rest = "HttpOnly; SameSite=Strict; Path=/; Max-Age=43200";
-        assert_eq!(set(&plain, &session, false).unwrap(), format!("divvy_session=abc; {rest}"));
-        assert_eq!(set(&plain, &session, true).unwrap(), format!("divvy_session=abc; {rest}; Secure"));
-        assert_eq!(set(&secure, &session, false).unwrap(), format!("__Host-divvy_session=abc; {rest}; Secure"));
-        let cleared = "__Host-divvy_session=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0; Secure";
+        assert_eq!(set(&plain, &session, false).unwrap(), format!("divvy_session_8322=abc; {rest}"));
+        assert_eq!(set(&plain, &session, true).unwrap(), format!("divvy_session_8322=abc; {rest}; Secure"));
+        assert_eq!(set(&secure, &session, false).unwrap(), format!("__Host-divvy_session_8322=abc; {rest}; Secure"));
+        let cleared = "__Host-divvy_session_8322=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0; Secure";
         assert_eq!(clear(&secure).unwrap(), cleared);
     }
 }

@@ -16,7 +16,8 @@ use crate::access::{Authority, Digest, Identity};
 
 /// Maximum number of sessions. Beyond, a login ends the session that was unused for the longest time.
 const MAX_SESSIONS: usize = 1_024;
-/// Maximum number of sessions of one user. Beyond, a login ends the user's session that was unused for the longest time.
+/// Maximum number of sessions of one user, if there are users. Beyond, a login ends the user's session that was unused for the
+/// longest time.
 const MAX_PER_USER: usize = 16;
 /// Time without a request after which a session ends. An open stream counts as requests.
 const MAX_IDLE: Duration = Duration::from_mins(30);
@@ -27,15 +28,17 @@ const SECRET_BYTES: usize = 32;
 /// Length of such a secret as text.
 const SECRET_TEXT: usize = (SECRET_BYTES * 8).div_ceil(6);
 
-/// Name of the cookie on a connection without TLS.
-const COOKIE: &str = "divvy_session";
-/// Name of the cookie over TLS. Browsers accept this prefix only from the host itself, over TLS.
-const SECURE_COOKIE: &str = "__Host-divvy_session";
+/// Beginning of the cookie's name. The port of the listener follows, because browsers send a cookie to all ports of a host.
+const COOKIE: &str = "divvy_session_";
+/// Beginning of the cookie's name over TLS. Browsers accept this prefix only from the host itself, over TLS.
+const SECURE_COOKIE: &str = "__Host-divvy_session_";
 
 /// The sessions of a server.
 #[derive(Debug)]
 pub struct Sessions {
     is_secure: bool,
+    cookie_name: String,
+    max_per_user: usize,
     open: Mutex<HashMap<SessionKey, Session>>,
 }
 
@@ -72,9 +75,12 @@ pub struct OpenSession {
 }
 
 impl Sessions {
-    /// Creates the sessions of a server without any. `is_secure` says that all browsers connect over TLS.
-    pub fn new(is_secure: bool) -> Self {
-        Self { is_secure, open: Mutex::default() }
+    /// Creates the sessions of the listener with this port. `is_secure` says that all browsers connect over TLS. `has_users`
+    /// says that there are users besides `default`. Otherwise all people share this user, so it has all sessions.
+    pub fn new(port: u16, is_secure: bool, has_users: bool) -> Self {
+        let prefix = if is_secure { SECURE_COOKIE } else { COOKIE };
+        let max_per_user = if has_users { MAX_PER_USER } else { MAX_SESSIONS };
+        Self { is_secure, cookie_name: format!("{prefix}{port}"), max_per_user, open: Mutex::default() }
     }
 
     /// Returns whether all browsers connect over TLS.
@@ -83,8 +89,8 @@ impl Sessions {
     }
 
     /// Returns the name of the cookie with the id of a session.
-    pub fn cookie_name(&self) -> &'static str {
-        if self.is_secure { SECURE_COOKIE } else { COOKIE }
+    pub fn cookie_name(&self) -> &str {
+        &self.cookie_name
     }
 
     /// Begins a session of a user who has logged in.
@@ -96,7 +102,7 @@ impl Sessions {
         let mut open = self.open.lock();
         open.retain(|_, session| !session.has_ended(now));
         let is_own = |session: &Session| session.identity.name() == identity.name();
-        if open.values().filter(|session| is_own(session)).count() >= MAX_PER_USER {
+        if open.values().filter(|session| is_own(session)).count() >= self.max_per_user {
             end_least_used(&mut open, is_own);
         }
         if open.len() >= MAX_SESSIONS {

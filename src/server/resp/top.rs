@@ -2,10 +2,13 @@
 
 use super::error::write_limiter_error;
 use super::rule_selector::RuleSelector;
-use crate::limiter::top::{DEFAULT_COUNT, Order, Ranked, RuleRanking, TopOf, Window};
+use crate::limiter::top::{DEFAULT_COUNT, MAX_COUNT, Order, Ranked, RuleRanking, TopOf, Window};
 use crate::limiter::{Limiter, Scope};
-use crate::protocol::command::{CommandError, TopAsk, TopOrder, TopWindow};
+use crate::protocol::command::{CommandError, MAX_TOP, TopAsk, TopOrder, TopWindow};
 use crate::protocol::resp::ReplyWriter;
+
+// The parser refuses what the limiter would not return.
+const _: () = assert!(MAX_TOP == MAX_COUNT);
 
 /// A request for the actors of a rule, owned, so that a task can keep it.
 pub struct TopQuery {

@@ -15,7 +15,7 @@ UNAUTHORIZED = "status of 401"
 UNAVAILABLE = "status of 503"
 
 
-def logins(port, operator, dashboard, scoped):
+def logins(port, operator, dashboard, scoped, ann):
     """Users log in and out, and see the views and actions that they have rights to."""
     with live_page(port) as page:
         tab = page.tab
@@ -46,13 +46,32 @@ def logins(port, operator, dashboard, scoped):
         expect(tab.get_by_role("button", name="Set limit")).to_have_count(0)
         tab.click("#logout")
 
+        # The session ends on the server, as with a restart.
+        page.log_in("dashboard", dashboard)
+        page.expect_live()
+        tab.context.clear_cookies()
+        page.open("actor?q=user%3Dann")
+        expect(tab.locator("#login-note")).to_contain_text("Your session has ended")
+        page.check_errors(UNAUTHORIZED)
+
         page.log_in("scoped", scoped)
+        expect(tab.locator("#login-note")).to_have_count(0)
         page.open("rules")
         expect(page.row("a-user")).to_be_visible()
         expect(tab.locator("table.rules tbody tr")).to_have_count(1)
         assert "Health" not in page.titles(), page.titles()
         page.open("reloads")
         expect(tab.locator("#reloads")).to_have_text("Only users with all rules in their scope see reloads.")
+        tab.click("#logout")
+        expect(tab.locator("#login-note")).to_have_count(0)
+
+        page.log_in("ann", ann)
+        page.open("rules?rule=a-user")
+        expect(page.row("a-user")).to_be_visible()
+        expect(tab.locator("#no-counts")).to_contain_text("Your scope has one actor")
+        for hidden in ("#sum", "#only-denied", "aside .charts", "table.rules th.hits", "table.rules td.chart"):
+            expect(tab.locator(hidden).first).to_be_hidden()
+        expect(tab.get_by_text("Your actor was not denied in the last minute.")).to_be_visible()
         tab.click("#logout")
         page.check_errors()
 

@@ -6,6 +6,7 @@ The environment names the server. Exits with 0 if every screen is as expected an
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import termios
@@ -74,7 +75,8 @@ terminal.press("q")
 terminal.expect_end()
 
 # A signal leaves the terminal as it was, too.
-terminal = Terminal(sys.argv[1])
-terminal.expect("calls: denied requests")
-terminal.process.terminate()
-terminal.expect_end()
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    terminal = Terminal(sys.argv[1])
+    terminal.expect("calls: denied requests")
+    terminal.process.send_signal(number)
+    terminal.expect_end()

@@ -251,6 +251,19 @@ mod tests {
     }
 
     #[test]
+    fn clock_that_jumps_changes_no_history() {
+        let metrics = counting();
+        let policy = policy(&metrics, &["a=1"]);
+        let mut history = History::default();
+        for (number, time) in [(1, 5_000), (2, 5_001), (3, 9), (4, 9), (5, 90_000_000)] {
+            let sample = add(&mut history, &policy, time);
+            assert_eq!((sample.number, sample.time), (number, time));
+            policy.count_for_test(0, true, number);
+        }
+        assert_eq!(history.of_rule(0).hits[SECONDS - 4..], [1, 2, 3, 4]);
+    }
+
+    #[test]
     fn rule_that_stays_keeps_its_history() {
         let metrics = counting();
         let before = policy(&metrics, &["a=1", "b=1", "c=1"]);

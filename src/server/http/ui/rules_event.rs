@@ -18,9 +18,12 @@ struct RulesEvent<'a> {
     matching: usize,
     first: usize,
     time: u64,
-    /// Number of rules that denied a hit in the last minute.
-    denying: usize,
-    sum: Sum,
+    /// Number of rules that denied a hit in the last minute. Counts are left out for a user whose scope has one actor, because
+    /// they are those of all actors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    denying: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sum: Option<Sum>,
     rules: Vec<RuleEvent<'a>>,
     /// Left out if the page asks for no rule in detail.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,14 +44,21 @@ struct RuleEvent<'a> {
     index: usize,
     name: Cow<'a, str>,
     label: Option<&'a str>,
-    hits: u32,
-    denied: u32,
-    canary_denied: u32,
+    #[serde(flatten)]
+    counts: Option<Counts>,
     #[serde(flatten)]
     facts: Option<RuleFacts<'a>>,
 }
 
-/// The part of a rule that changes only with the rules.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Counts {
+    hits: u32,
+    denied: u32,
+    canary_denied: u32,
+}
+
+/// The part of a rule that changes only with the rules, and the last minute.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RuleFacts<'a> {
@@ -64,7 +74,8 @@ struct RuleFacts<'a> {
     comment: Option<String>,
     line: usize,
     file: Option<&'a str>,
-    history: HistoryEvent<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history: Option<HistoryEvent<'a>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -98,7 +109,7 @@ pub fn write(
     let rules = sample.policy.as_ref().map_or(&[][..], |policy| policy.rules().rules());
     let event = |position: usize, index: usize| {
         let facts = histories.and_then(|histories| Some((histories.rules.get(position)?, histories.file)));
-        Some(describe(sample, rules.get(index)?, index, facts))
+        Some(describe(sample, rules.get(index)?, index, candidates.hides_counts, facts))
     };
     let sums = candidates.sum(sample);
     let event = RulesEvent {
@@ -106,8 +117,8 @@ pub fn write(
         matching: shown.matching,
         first: view.first,
         time: sample.time,
-        denying: sums.denying,
-        sum: Sum { hits: sums.hits, denied: sums.denied, canary_denied: sums.canary_denied },
+        denying: sums.as_ref().map(|sums| sums.denying),
+        sum: sums.map(|sums| Sum { hits: sums.hits, denied: sums.denied, canary_denied: sums.canary_denied }),
         rules: shown.indexes.iter().enumerate().filter_map(|(position, &index)| event(position, index)).collect(),
         selected: candidates.selected.map(|selected| event(shown.indexes.len(), selected?)),
     };
@@ -118,6 +129,7 @@ fn describe<'a>(
     sample: &Sample,
     rule: &'a Rule,
     index: usize,
+    hides_counts: bool,
     facts: Option<(&'a RuleHistory, Option<&'a str>)>,
 ) -> RuleEvent<'a> {
     let (second, canary) = (sample.second(index), rule.match_policy == MatchPolicy::Canary);
@@ -137,11 +149,11 @@ fn describe<'a>(
             comment: rule.comment.clone().map(shorten),
             line: rule.line,
             file,
-            history: HistoryEvent { hits: &history.hits, denied, canary_denied },
+            history: (!hides_counts).then_some(HistoryEvent { hits: &history.hits, denied, canary_denied }),
         }
     });
-    let label = rule.label.as_deref();
-    RuleEvent { index, name: rule.name(index), label, hits: second.hits, denied, canary_denied, facts }
+    let counts = (!hides_counts).then_some(Counts { hits: second.hits, denied, canary_denied });
+    RuleEvent { index, name: rule.name(index), label: rule.label.as_deref(), counts, facts }
 }
 
 fn shorten(mut text: String) -> String {

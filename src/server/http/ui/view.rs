@@ -20,14 +20,14 @@ const DENIED: &str = "denied";
 
 /// The query of a stream.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ViewQuery {
     #[serde(default)]
     first: usize,
     count: Option<usize>,
     #[serde(default)]
     search: String,
-    #[serde(default)]
-    only: String,
+    only: Option<String>,
     rule: Option<String>,
 }
 
@@ -53,6 +53,8 @@ pub struct Candidates {
     matching: Option<Vec<usize>>,
     /// Number of rules.
     rules: usize,
+    /// Whether the scope has one actor. The counts of a rule are those of all actors, so none of them is in scope.
+    pub hides_counts: bool,
     /// The rule that the page shows in detail, if it is in scope. `None` if the page asks for none.
     pub selected: Option<Option<usize>>,
 }
@@ -86,10 +88,13 @@ impl ViewQuery {
         if count > MAX_COUNT {
             return Err(Problem::bad_request(format!("count is {count}, but must be at most {MAX_COUNT}")));
         }
+        if let Some(only) = only.as_ref().filter(|only| *only != DENIED) {
+            return Err(Problem::bad_request(format!("only is '{only}', but must be {DENIED}")));
+        }
         if search.len() > MAX_TEXT || rule.as_ref().is_some_and(|rule| rule.len() > MAX_TEXT) {
             return Err(Problem::bad_request(format!("a search or a rule's name is longer than {MAX_TEXT} bytes")));
         }
-        Ok(View { first, count, search: search.to_lowercase(), only_denied: only == DENIED, rule })
+        Ok(View { first, count, search: search.to_lowercase(), only_denied: only.is_some(), rule })
     }
 }
 
@@ -111,6 +116,7 @@ impl View {
             matching: if self.search.is_empty() { own.clone() } else { Some(with_text().collect()) },
             in_scope: own,
             rules: rules.rules().len(),
+            hides_counts: scope.has_one_actor(),
             selected: self.rule.as_ref().map(select),
         }
     }
@@ -121,7 +127,8 @@ impl View {
             matching.skip(self.first).take(self.count).collect::<Vec<usize>>()
         };
         let (matching, indexes) = match &candidates.matching {
-            matching if self.only_denied => {
+            // With hidden counts, the list of rules that denied a hit would reveal some of them.
+            matching if self.only_denied && !candidates.hides_counts => {
                 let is_candidate =
                     |index: &&usize| matching.as_ref().is_none_or(|matching| matching.binary_search(index).is_ok());
                 let denying = || sample.denying.iter().filter(is_candidate).copied();
@@ -140,8 +147,11 @@ impl Candidates {
         self.in_scope.as_ref().map_or(self.rules, Vec::len)
     }
 
-    /// Adds the counts of all rules in scope.
-    pub fn sum(&self, sample: &Sample) -> Sums {
+    /// Adds the counts of all rules in scope; `None` if they are hidden.
+    pub fn sum(&self, sample: &Sample) -> Option<Sums> {
+        if self.hides_counts {
+            return None;
+        }
         let rules = sample.policy.as_ref().map_or(&[][..], |policy| policy.rules().rules());
         let is_canary = |index: usize| rules.get(index).is_some_and(|rule| rule.match_policy == MatchPolicy::Canary);
         let is_in_scope =
@@ -159,7 +169,7 @@ impl Candidates {
             None => (0..self.rules).for_each(&mut add),
             Some(in_scope) => in_scope.iter().copied().for_each(&mut add),
         }
-        sums
+        Some(sums)
     }
 }
 

@@ -26,7 +26,7 @@ async fn identity(authority: &Authority, name: &str, password: &str) -> Identity
 #[tokio::test]
 async fn session_ends_when_it_is_idle_or_old() {
     let authority = authority(&line("ann", "secret"));
-    let sessions = Sessions::new(false);
+    let sessions = Sessions::new(8322, false, true);
     let start = Instant::now();
     let ann = identity(&authority, "ann", "secret").await;
     let idle = sessions.begin(ann.clone(), start).unwrap();
@@ -42,11 +42,22 @@ async fn session_ends_when_it_is_idle_or_old() {
     assert!(sessions.open.lock().is_empty());
 }
 
+/// Requests on several threads may come with times in any order. The system's clock may jump, and sessions do not use it.
+#[tokio::test]
+async fn session_survives_an_earlier_time() {
+    let authority = authority(&line("ann", "secret"));
+    let sessions = Sessions::new(8322, false, true);
+    let start = Instant::now();
+    let ann = sessions.begin(identity(&authority, "ann", "secret").await, start + MAX_AGE).unwrap();
+    assert!(sessions.find(ann.id.as_bytes(), &authority, start).is_some());
+    assert!(sessions.find(ann.id.as_bytes(), &authority, start + MAX_IDLE / 2).is_some());
+}
+
 #[tokio::test]
 async fn sessions_of_a_user_and_of_all_users_are_bounded() {
     let names: Vec<_> = (0..=MAX_SESSIONS / MAX_PER_USER).map(|number| format!("user-{number}")).collect();
     let authority = authority(&names.iter().map(|name| line(name, name)).collect::<String>());
-    let sessions = Sessions::new(false);
+    let sessions = Sessions::new(8322, false, true);
     let mut now = Instant::now();
     let mut begun = Vec::new();
     for name in &names {
@@ -67,11 +78,30 @@ async fn sessions_of_a_user_and_of_all_users_are_bounded() {
     assert!(open.ends_with(&[true; MAX_PER_USER]));
 }
 
+/// Everybody who knows the password is the user `default`, so its share would be one for all.
+#[tokio::test]
+async fn people_who_share_a_password_have_all_sessions() {
+    let authority = Authority::new(
+        Users::new([User::with_password("secret")]).unwrap(),
+        Metrics::new().access.password_hashes.clone(),
+    );
+    let sessions = Sessions::new(8322, false, false);
+    let identity = identity(&authority, "default", "secret").await;
+    let start = Instant::now();
+    let at = |number: usize| start + Duration::from_millis(number as u64);
+    let begun: Vec<_> =
+        (0..=MAX_SESSIONS).map(|number| sessions.begin(identity.clone(), at(number)).unwrap()).collect();
+    let now = at(MAX_SESSIONS);
+    let is_open = |session: &NewSession| sessions.find(session.id.as_bytes(), &authority, now).is_some();
+    assert_eq!(begun.iter().map(is_open).position(|is_open| is_open), Some(1), "only the oldest one has ended");
+    assert_eq!(sessions.open.lock().len(), MAX_SESSIONS);
+}
+
 #[tokio::test]
 async fn session_ends_with_its_user_and_with_its_credential() {
     let both = line("ann", "secret") + &line("bob", "other");
     let authority = authority(&both);
-    let sessions = Sessions::new(false);
+    let sessions = Sessions::new(8322, false, true);
     let now = Instant::now();
     let ann = sessions.begin(identity(&authority, "ann", "secret").await, now).unwrap();
     let bob = sessions.begin(identity(&authority, "bob", "other").await, now).unwrap();
@@ -91,7 +121,7 @@ async fn session_is_found_by_its_id_only() {
         Users::new([User::with_password("secret")]).unwrap(),
         Metrics::new().access.password_hashes.clone(),
     );
-    let sessions = Sessions::new(true);
+    let sessions = Sessions::new(8322, true, false);
     let now = Instant::now();
     let session = sessions.begin(identity(&authority, "default", "secret").await, now).unwrap();
     let open = sessions.find(session.id.as_bytes(), &authority, now).unwrap();

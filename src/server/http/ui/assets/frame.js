@@ -51,12 +51,12 @@ export class Frame {
     replace(byId('foot'), session.login ? null : `divvy ${version}, counters in ${storeName(store)}`);
   }
 
-  #account(session, onLogout) {
-    if (!session.user) return session.readOnly ? h('span', { class: 'chip', id: 'read-only' }, 'Read-only') : null;
-    const [mark] = session.readOnly ? [h('span', { class: 'chip', id: 'read-only' }, 'Read-only')] : [null];
+  #account({ user, readOnly }, onLogout) {
+    const mark = readOnly ? h('span', { class: 'chip', id: 'read-only' }, 'Read-only') : null;
+    if (!user) return mark;
     return [
       mark,
-      h('span', { class: 'user', id: 'user' }, session.user),
+      h('span', { class: 'user', id: 'user' }, user),
       h('button', { type: 'button', class: 'quiet', id: 'logout', onclick: onLogout }, 'Log out'),
     ];
   }

@@ -3,6 +3,10 @@
 import { h, setText } from './dom.js';
 import { login } from './session.js';
 
+const LOST_SESSION =
+  'Your session has ended. It was unused for too long, the server was restarted, the password was changed, ' +
+  'or the same user has logged in too many times since.';
+
 export function mount(host, app) {
   const { passwordOnly } = app.session.server;
   const user = h('input', {
@@ -51,6 +55,7 @@ export function mount(host, app) {
       'form',
       { class: 'card narrow login', onsubmit: submit, 'aria-labelledby': 'login-title' },
       h('h1', { id: 'login-title' }, 'Log in to divvy'),
+      app.hasLostSession ? h('p', { class: 'note', id: 'login-note', role: 'status' }, LOST_SESSION) : null,
       passwordOnly ? null : h('div', { class: 'field' }, h('label', { for: 'login-user' }, 'User'), user),
       h('div', { class: 'field' }, h('label', { for: 'login-password' }, 'Password'), password),
       error,

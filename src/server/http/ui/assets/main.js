@@ -36,6 +36,8 @@ class App {
   session = null;
   /** Name of the rules file: its ending says in which syntax changes are written. */
   rulesFile = null;
+  /** Whether the last session has ended without a logout. */
+  hasLostSession = false;
   latest = {};
   #current = null;
   #frame = new Frame();
@@ -114,7 +116,8 @@ class App {
   }
 
   /** Shows the form again, after the session has ended. */
-  async #end() {
+  async #end(isLogout = false) {
+    this.hasLostSession = !isLogout;
     this.#feed.watch(null);
     try {
       const state = await session.load();
@@ -130,7 +133,7 @@ class App {
     try {
       await session.logout();
     } finally {
-      await this.#end();
+      await this.#end(true);
     }
   }
 

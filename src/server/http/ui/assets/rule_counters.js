@@ -46,19 +46,14 @@ export class RuleCounters {
 
   async #refresh(element, isConcurrency) {
     try {
-      const page = await api.get('/v1/counters', { rule: this.#rule.name, count: PAGE }, this.#abort.signal);
-      refresh(element, isConcurrency ? this.#leases(page, await this.#ownLimits()) : this.#shared(page));
+      if (!document.hidden) {
+        const page = await api.get('/v1/counters', { rule: this.#rule.name, count: PAGE }, this.#abort.signal);
+        refresh(element, isConcurrency ? this.#leases(page, await this.#ownLimits()) : this.#shared(page));
+      }
     } catch (error) {
       if (error.name === 'AbortError') return;
       replace(element, h('p', { class: 'error' }, error.message));
     }
-    this.#timer = setTimeout(
-      () => (document.hidden ? this.#later(element, isConcurrency) : this.#refresh(element, isConcurrency)),
-      PAUSE,
-    );
-  }
-
-  #later(element, isConcurrency) {
     this.#timer = setTimeout(() => this.#refresh(element, isConcurrency), PAUSE);
   }
 

@@ -108,6 +108,8 @@ export class RuleDetail {
   }
 
   #showCharts() {
+    this.#charts.hidden = this.#rule.hits === undefined;
+    if (this.#charts.hidden) return;
     const past = this.#past;
     const denials = this.#rule.canary ? ['canaryDenied', 'Would be denied'] : ['denied', 'Denied'];
     for (const [series, title] of [['hits', 'Hits'], denials]) {

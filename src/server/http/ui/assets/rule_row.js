@@ -79,12 +79,14 @@ export class RuleRow {
       ...[
         rule.canary && h('span', { class: 'chip canary', title: 'Counts, and denies nothing' }, 'canary'),
         rule.stack && h('span', { class: 'chip', title: 'The next rule that matches must allow, too' }, 'and'),
-        rule.algorithm === 'concurrency' && h('span', { class: 'chip', title: 'Limits requests in flight' }, 'leases'),
+        rule.algorithm === 'concurrency' && h('span', { class: 'chip', title: 'Limits requests in flight. Select the rule to see the leases in use.' }, 'leases'),
       ].filter(Boolean),
     );
   }
 
+  /** Shows the counts, unless the user may not see those of all actors. */
   #showFigures(rule) {
+    if (rule.hits === undefined) return;
     const series = rule.canary ? 'canaryDenied' : 'denied';
     const denied = rule[series] ?? 0;
     setText(this.#hits, number(rule.hits));

@@ -17,7 +17,10 @@ export class RulesSum {
     this.element = h('div', { class: 'sum', id: 'sum' });
   }
 
+  /** Shows the sums; nothing without them. */
   receive({ sum, denying }) {
+    this.element.hidden = !sum;
+    if (!sum) return;
     this.#show('denying', denying, denying === 1 ? 'rule denies now' : 'rules deny now');
     this.#show('denied', sum.denied);
     this.#show('hits', sum.hits);

@@ -62,16 +62,22 @@ class RulesView {
       id: 'only-denied',
       onchange: () => this.#go({ only: only.checked ? 'denied' : '' }),
     });
+    const onlyLabel = h('label', { class: 'check' }, only, 'Only rules that denied in the last minute');
+    const hidden = h(
+      'p',
+      { class: 'note', id: 'no-counts', hidden: true },
+      'Your scope has one actor. The hits and denials of a rule are those of all actors, so they are not shown.',
+    );
     const form = h(
       'form',
       { class: 'filters', role: 'search', onsubmit: (event) => event.preventDefault() },
       h('label', { for: 'search', class: 'unseen' }, 'Search rules'),
       search,
-      h('label', { class: 'check' }, only, 'Only rules that denied in the last minute'),
+      onlyLabel,
     );
     const said = h('p', { class: 'unseen', role: 'status' });
     const [found, side] = [h('p', { class: 'found' }), h('div', { class: 'side' })];
-    this.#elements = { search, only, found, said, side, layout: null };
+    this.#elements = { search, only, onlyLabel, hidden, found, said, side, layout: null };
     this.#table = new RulesTable(this.#watchLater, (name) => this.#href(name));
     const layout = h(
       'div',
@@ -82,6 +88,7 @@ class RulesView {
     this.#elements.layout = layout;
     host.append(
       h('div', { class: 'head' }, h('h1', { id: 'rules-title' }, 'Rules'), this.#sum.element),
+      hidden,
       h('div', { class: 'tools' }, form, found, said),
       layout,
     );
@@ -113,6 +120,7 @@ class RulesView {
     this.#table.receive(event);
     this.#detail?.receive(event.selected ?? event.rules.find((rule) => rule.name === this.#rule) ?? null, event);
     this.#sum.receive(event);
+    this.#showWhetherCounted(Boolean(event.sum));
     const { total, matching } = event;
     const isFiltered = this.#search || this.#only;
     const found = isFiltered ? `${count(matching, 'rule')} of ${number(total)}` : count(total, 'rule');
@@ -120,6 +128,13 @@ class RulesView {
     // Only a new search is announced, because the number of rules that deny changes each second.
     if (this.#isNewSearch) setText(this.#elements.said, isFiltered ? `${found} found` : '');
     this.#isNewSearch = false;
+  }
+
+  /** Leaves out the columns of counts if the server does. */
+  #showWhetherCounted(isCounted) {
+    this.#elements.layout.classList.toggle('uncounted', !isCounted);
+    this.#elements.onlyLabel.hidden = !isCounted;
+    this.#elements.hidden.hidden = isCounted;
   }
 
   close() {

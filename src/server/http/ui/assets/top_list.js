@@ -44,9 +44,12 @@ export function topList({ rule, order, last, count, fields }) {
   };
 }
 
-function nobody({ order, last, hasRoom }) {
+function nobody({ order, last, hasRoom, total }) {
   if (hasRoom === false) return 'The memory for ranking actors (--top-memory) is in use by other rules.';
-  return `Nobody ${order === 'denied' ? 'was denied' : 'took credits'} in the last ${SPANS[last]}.`;
+  const span = `in the last ${SPANS[last]}`;
+  // Without a total, only one actor is in the user's scope.
+  if (total === null) return `Your actor ${order === 'denied' ? 'was not denied' : 'took no credits'} ${span}.`;
+  return `Nobody ${order === 'denied' ? 'was denied' : 'took credits'} ${span}.`;
 }
 
 function table({ top, order, total }, fields) {
