@@ -263,7 +263,7 @@ fn check_limit(change: &Value, actor: &str, rule: &Rule) {
     }
     assert!(rule.matches(&operation), "{change}");
     let mut name = Vec::new();
-    ActorFields::new(&rule.actor_fields).write(&operation, &mut name);
+    ActorFields::of(rule).write(&operation, &mut name);
     assert_eq!(name, actor.as_bytes(), "{change}");
     for field in &rule.actor_fields {
         let mut other = operation.clone();

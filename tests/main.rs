@@ -82,6 +82,7 @@ mod full {
     pub mod metrics;
     pub mod middlewares;
     pub mod monitoring;
+    pub mod networks;
     pub mod nginx;
     pub mod openapi;
     pub mod ops;

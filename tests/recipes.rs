@@ -71,7 +71,7 @@ fn every_recipe_works_as_the_page_shows() {
 fn every_recipe_has_rules_and_commands_and_is_in_the_contents() {
     let page = page();
     let recipes = recipes(&page);
-    assert_eq!(recipes.len(), 13);
+    assert_eq!(recipes.len(), 14);
     for Recipe { title, steps } in &recipes {
         assert!(matches!(steps.first(), Some(Step::Rules(_))), "{title} begins with its rules");
         assert!(steps.iter().any(|step| matches!(step, Step::Command { .. })), "{title} has commands");

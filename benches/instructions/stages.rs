@@ -28,7 +28,7 @@ const fn stage(name: &'static str, run: fn(u64)) -> Stage {
     Stage { name, run, has_many_counters: false }
 }
 
-pub const STAGES: [Stage; 15] = [
+pub const STAGES: [Stage; 17] = [
     stage("codec: line protocol", line),
     stage("codec: RESP", resp),
     stage("rights of a user", rights),
@@ -39,6 +39,8 @@ pub const STAGES: [Stage; 15] = [
     stage("three fields: RESP", |hits| resp_hits(RULES, Scope::EVERYTHING, hits)),
     stage("three fields: RESP, within a scope", |hits| resp_hits(RULES, Scope::new(["*"], []), hits)),
     stage("three fields: RESP, without ranking", |hits| resp_hits_of(HitBench::without_ranking(RULES), hits)),
+    stage("three fields: RESP, addresses", |hits| address_hits(0, hits)),
+    stage("three fields: RESP, addresses and 100,000 networks", |hits| address_hits(100_000, hits)),
     stage("a stack of three: RESP", |hits| resp_hits(STACK, Scope::EVERYTHING, hits)),
     stage("two hits of one bucket, from the limiter on", two_hits),
     stage("reserve and commit next to 10 reservations", |hits| reserve_and_commit(10, hits)),
@@ -194,8 +196,15 @@ const ACTORS: u64 = 1_024;
 
 impl HitBench {
     fn new(rules: &str) -> Self {
+        Self::with_list(rules, "")
+    }
+
+    /// Creates a bench whose rules may name the list `networks.txt`.
+    fn with_list(rules: &str, list: &str) -> Self {
         let (clock, dir) = (Clock::system(), tempfile::tempdir().expect("a temporary directory"));
-        let rules = config::parse(rules, Format::Ini, "bench.ini").expect("valid rules").rules;
+        let files = tempfile::tempdir().expect("a temporary directory");
+        std::fs::write(files.path().join("networks.txt"), list).expect("a list");
+        let rules = config::parse_as(rules, Format::Ini, &files.path().join("bench.ini")).expect("valid rules").rules;
         let bounds = Bounds { max_reservations: u64::MAX, ..Bounds::default() };
         let options = RocksOptions { clock, bounds, ..RocksOptions::default() };
         let store = Backend::Rocks(RocksStore::open(dir.path(), options).expect("a new directory"));
@@ -262,12 +271,36 @@ fn resp_hits(rules: &str, scope: Scope, hits: u64) {
     resp_hits_of(bench, hits);
 }
 
-fn resp_hits_of(mut bench: HitBench, hits: u64) {
+fn resp_hits_of(bench: HitBench, hits: u64) {
+    resp_hits_from(bench, |actor| format!("{actor:012}"), hits);
+}
+
+/// Hits by addresses, half of them IPv4. If there are networks, a rule denies the addresses in them: none of these.
+fn address_hits(networks: u64, hits: u64) {
+    // Every other network, so that they do not merge.
+    let network = |n: u64| match n % 2 {
+        0 => format!("{}.{}.{}.0/25\n", 100 + (n >> 16), n >> 8 & 255, n & 255),
+        _ => format!("2001:{:x}:{:x}::/48\n", n >> 16, n & 0xffff),
+    };
+    let rule = "[ip=*]\nlist=ip: networks.txt\ncreditLimit=0\nlabel=blocked\n";
+    let rules = if networks == 0 { RULES.to_owned() } else { rule.to_owned() + RULES };
+    let list: String = (0..networks).map(network).collect();
+    let ip = |actor: u64| match actor % 2 {
+        0 => format!("100.{}.{}.200", actor >> 8, actor & 255),
+        _ => format!("2001:0:{:x}::1", actor & 0xfffe),
+    };
+    resp_hits_from(HitBench::with_list(&rules, &list), ip, hits);
+}
+
+/// Hits by actors whose `ip` is this text.
+fn resp_hits_from(mut bench: HitBench, ip: impl Fn(u64) -> String, hits: u64) {
     let mut decoder = Decoder::new(Limits::default());
     let bursts = bursts(|actor| {
+        let ip = format!("ip={}", ip(actor));
+        let length = ip.len();
         format!(
             "*4\r\n$9\r\nDIVVY.HIT\r\n$11\r\nmethod=POST\r\n$21\r\npath=/v1/search/items\r\n\
-             $15\r\nip={actor:012}\r\n"
+             ${length}\r\n{ip}\r\n"
         )
     });
     for burst in bursts.iter().cycle().take((hits / BATCH) as usize) {

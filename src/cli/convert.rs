@@ -49,7 +49,8 @@ pub fn run(args: ConvertArgs) -> anyhow::Result<ExitCode> {
         anyhow::bail!("{} is not written: with --strict, everything must be converted", args.output.display());
     }
     let text = config::write(&converted.rules, format).with_context(|| names(&args.inputs))?;
-    config::parse(&text, format, &names(&args.inputs)).context("these rules cannot be served")?;
+    // Lists are found from the directory of the output.
+    config::parse_as(&text, format, &args.output).context("these rules cannot be served")?;
     output_file::write(&args.output, &text, args.force)?;
     Ok(if converted.is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

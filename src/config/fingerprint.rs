@@ -6,12 +6,15 @@ use std::hash::Hasher;
 use super::{Format, write};
 use crate::rules::Rule;
 
-/// Returns 32 hexadecimal digits that depend only on the rules and their order, not on the file's format or the
+/// Returns 32 hexadecimal digits that depend only on the rules, their lists and their order, not on the file's format or the
 /// machine. They are not secret, and deliberate collisions are possible.
 pub fn fingerprint(rules: &[Rule]) -> String {
     let mut hasher = SipHasher13::new();
     // Every rule can be written as JSON.
     hasher.write(write(rules, Format::Json).unwrap_or_default().as_bytes());
+    for list in rules.iter().filter_map(|rule| rule.list.as_ref()?.list()) {
+        hasher.write(format!("\n{:032x}", list.digest()).as_bytes());
+    }
     format!("{:032x}", hasher.finish128().as_u128())
 }
 

@@ -4,6 +4,7 @@
 //! configuration of envoyproxy/ratelimit can be converted to rules. [`crate::rules`] defines what rules mean and how
 //! they are matched.
 
+mod conditions;
 mod document;
 mod fingerprint;
 mod foreign_pattern;
@@ -11,6 +12,7 @@ mod format;
 mod header_syntax;
 mod ini;
 mod json;
+mod lists;
 mod nearest;
 mod number;
 mod original;
@@ -24,7 +26,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use fingerprint::fingerprint;
 pub use format::Format;
@@ -36,6 +38,7 @@ pub use validate::to_label;
 pub use write::{Unwritable, write};
 
 use crate::rules::RuleSet;
+use lists::Lists;
 use problem::Problems;
 use text::read_text;
 
@@ -48,6 +51,8 @@ pub struct Loaded {
     pub warnings: Vec<Problem>,
     /// Differences in how Button's Divvy 1.7.1 reads the file, by line. They matter if both programs use the file.
     pub differences: Vec<Problem>,
+    /// The list files that the rules name.
+    pub lists: Vec<PathBuf>,
 }
 
 /// Reads a rules file as [`load`] does, for a server whose counters are in a Redis Cluster. Rules of a stack whose
@@ -62,7 +67,7 @@ pub fn load_for_redis_cluster(path: &Path) -> Result<Loaded, Report> {
     if !problems.has_errors() {
         return Ok(loaded);
     }
-    Err(Report { warnings: loaded.warnings, ..Report::from(problems) })
+    Err(Report { warnings: loaded.warnings, lists: loaded.lists, ..Report::from(problems) })
 }
 
 /// Reads the rules file at `path`. Its extension selects the format.
@@ -79,26 +84,38 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
     }
     let text = read_text(path, &mut problems);
     match (format, text) {
-        (Some(format), Some(text)) => parse(&text, format, &file_name),
+        (Some(format), Some(text)) => read(&text, format, &file_name, Lists::of(path)),
         _ => Err(Report::from(problems)),
     }
 }
 
-/// Reads rules from `text`. Messages contain `file_name`.
+/// Reads rules from `text`, which have no lists. Messages contain `file_name`.
 ///
 /// # Errors
 /// See [`load`].
 pub fn parse(text: &str, format: Format, file_name: &str) -> Result<Loaded, Report> {
+    read(text, format, file_name, Lists::none())
+}
+
+/// Reads rules from `text` as if it was the file at `path`: list files are found from there.
+///
+/// # Errors
+/// See [`load`].
+pub fn parse_as(text: &str, format: Format, path: &Path) -> Result<Loaded, Report> {
+    read(text, format, &path.display().to_string(), Lists::of(path))
+}
+
+fn read(text: &str, format: Format, file_name: &str, mut lists: Lists) -> Result<Loaded, Report> {
     let mut problems = Problems::new(file_name);
     let document = match format {
         Format::Ini => Some(ini::read(text, &mut problems)),
         Format::Json => json::read(text, &mut problems),
     };
-    let rules = document.and_then(|document| ruleset::compile(&document, &mut problems));
+    let rules = document.and_then(|document| ruleset::compile(&document, &mut lists, &mut problems));
     match rules {
         Some(rules) if !problems.has_errors() => {
-            let differences = problems.take_differences();
-            Ok(Loaded { rules, warnings: problems.into_sorted().1, differences })
+            let (differences, lists) = (problems.take_differences(), problems.take_lists());
+            Ok(Loaded { rules, warnings: problems.into_sorted().1, differences, lists })
         }
         _ => Err(Report::from(problems)),
     }

@@ -1,6 +1,7 @@
 //! Problems in a rules file, reported so that the operator can fix them: where, what, and how to fix it.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// One error or warning. Displays as `file:line: [operation] what is wrong; what to do`.
@@ -38,6 +39,8 @@ pub struct Report {
     pub errors: Vec<Problem>,
     /// Warnings, which do not make the file unusable.
     pub warnings: Vec<Problem>,
+    /// The list files that the rules name, even if they cannot be read.
+    pub lists: Vec<PathBuf>,
 }
 
 impl fmt::Display for Report {
@@ -50,9 +53,10 @@ impl fmt::Display for Report {
 impl std::error::Error for Report {}
 
 impl From<Problems> for Report {
-    fn from(problems: Problems) -> Self {
+    fn from(mut problems: Problems) -> Self {
+        let lists = problems.take_lists();
         let (errors, warnings) = problems.into_sorted();
-        Self { errors, warnings }
+        Self { errors, warnings, lists }
     }
 }
 
@@ -76,11 +80,12 @@ pub(super) struct Problems {
     errors: Vec<Problem>,
     warnings: Vec<Problem>,
     differences: Vec<Problem>,
+    lists: Vec<PathBuf>,
 }
 
 impl Problems {
     pub fn new(file: &str) -> Self {
-        Self { file: file.into(), errors: Vec::new(), warnings: Vec::new(), differences: Vec::new() }
+        Self { file: file.into(), errors: Vec::new(), warnings: Vec::new(), differences: Vec::new(), lists: Vec::new() }
     }
 
     /// Reports a problem with the file as a whole.
@@ -92,6 +97,22 @@ impl Problems {
     pub fn error(&mut self, place: Location<'_>, what: impl Into<String>, fix: impl Into<String>) {
         let problem = self.problem(Some(place.line), place.operation, what.into(), fix.into());
         self.errors.push(problem);
+    }
+
+    /// Reports an error on a line of another file than the rules file. Line 0 stands for the file as a whole.
+    pub fn error_in(&mut self, file: &str, line: usize, what: impl Into<String>, fix: impl Into<String>) {
+        let problem = self.problem(Some(line).filter(|line| *line > 0), None, what.into(), fix.into());
+        self.errors.push(Problem { file: file.into(), ..problem });
+    }
+
+    /// Adds a list file that the rules name.
+    pub fn add_list(&mut self, path: PathBuf) {
+        self.lists.push(path);
+    }
+
+    /// Returns the list files so far.
+    pub fn take_lists(&mut self) -> Vec<PathBuf> {
+        std::mem::take(&mut self.lists)
     }
 
     pub fn warning(&mut self, place: Location<'_>, what: impl Into<String>, fix: impl Into<String>) {
@@ -121,7 +142,8 @@ impl Problems {
 
     /// Returns the errors and the warnings, each by line. Problems of the whole file come first.
     pub fn into_sorted(mut self) -> (Vec<Problem>, Vec<Problem>) {
-        self.errors.sort_by_key(|problem| problem.line);
+        // Problems of other files come last.
+        self.errors.sort_by_key(|problem| (problem.file != self.file, problem.line));
         self.warnings.sort_by_key(|problem| problem.line);
         (self.errors, self.warnings)
     }

@@ -1,8 +1,10 @@
 //! Validates the rules of a document together: the default rule, unreachable rules, labels and shared counters.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use super::document::Document;
+use super::lists::Lists;
 use super::problem::{Location, Problems};
 use super::validate;
 use crate::rules::{
@@ -10,8 +12,8 @@ use crate::rules::{
 };
 
 /// Returns the compiled rules of `document`. Use them only if no errors were reported.
-pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<RuleSet> {
-    let mut rules: Vec<_> = document.rules.iter().filter_map(|raw| validate::rule(raw, problems)).collect();
+pub(super) fn compile(document: &Document, lists: &mut Lists, problems: &mut Problems) -> Option<RuleSet> {
+    let mut rules: Vec<_> = document.rules.iter().filter_map(|raw| validate::rule(raw, lists, problems)).collect();
     check_default(&rules, problems);
     check_labels(document, problems);
     check_actor_fields(document, &rules, problems);
@@ -107,7 +109,9 @@ fn check_shared_counters(document: &Document, rules: &[Rule], problems: &mut Pro
         let fields: Vec<_> = rule
             .operation
             .iter()
-            .filter(|(key, pattern)| *pattern == Pattern::Any && !is_value_of_request(rule, key))
+            .filter(|(key, pattern)| {
+                *pattern == Pattern::Any && !is_value_of_request(rule, key) && !has_condition(rule, key)
+            })
             .map(|(key, _)| key.as_str())
             .collect();
         let header = rule.to_string();
@@ -130,6 +134,10 @@ fn check_shared_counters(document: &Document, rules: &[Rule], problems: &mut Pro
 /// Returns whether a field naturally has another value in each request: a cost, or the name of a lease.
 fn is_value_of_request(rule: &Rule, key: &str) -> bool {
     [&rule.cost_field, &rule.hold_field].into_iter().any(|field| field.as_deref() == Some(key))
+}
+
+fn has_condition(rule: &Rule, key: &str) -> bool {
+    rule.conditions().any(|condition| condition.field == key)
 }
 
 /// Reports limits that a client can evade by sending another field.
@@ -155,9 +163,7 @@ fn check_reachability(rules: &RuleSet, problems: &mut Problems) {
         let (Some(rule), Some(by)) = (rules.rules().get(masked.rule), rules.rules().get(masked.by)) else { continue };
         if !rule.is_default() {
             let what = format!("unreachable: [{by}] on line {} answers every request that this rule matches", by.line);
-            let fix = if rule.operation.len() == by.operation.len()
-                && rule.operation.iter().all(|pair| by.operation.contains(pair))
-            {
+            let fix = if rule.operation.len() == by.operation.len() && rule.match_pairs() == by.match_pairs() {
                 "remove one of them, or add `matchPolicy = and` to the first: then both must allow the request"
             } else {
                 "move this rule above that one, or remove it"
@@ -169,11 +175,10 @@ fn check_reachability(rules: &RuleSet, problems: &mut Problems) {
 
 /// Checks canaries and stacks. After a stop rule, a rule with the same operation is unreachable.
 fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
-    let mut canaries: HashMap<Vec<(&str, &str)>, &Rule> = HashMap::new();
+    let mut canaries: HashMap<Vec<(&str, Cow<'_, str>)>, &Rule> = HashMap::new();
     let mut stacked: HashMap<Identity<'_>, &Rule> = HashMap::new();
     for rule in rules {
-        let mut operation: Vec<_> = rule.pairs().collect();
-        operation.sort_unstable();
+        let operation = rule.match_pairs();
         if rule.match_policy != MatchPolicy::Canary {
             // The operation is part of the identity.
             let identity = rule.identity().filter(|_| rule.counter.is_none());

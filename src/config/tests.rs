@@ -1,6 +1,6 @@
 //! Whole files: the reports on broken files, the content of the examples, and lossless writing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::ToSpan;
@@ -11,7 +11,8 @@ use super::*;
 use crate::algorithm::{Kind, MAX_LOG_CREDITS};
 use crate::calendar::{Calendar, Unit};
 use crate::rules::{
-    MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Quota, Rule, Seconds, Settings, setting_name,
+    ActorPrefix, Condition, MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Members, Network, NetworkSet, Overrun,
+    Pattern, PrefixLengths, Quota, Rule, Seconds, Settings, setting_name,
 };
 
 /// Returns the rules without their line numbers, which differ from file to file.
@@ -299,10 +300,17 @@ fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
             .prop_filter("a name that INI can write", |s| !s.is_empty() && !s.contains(',') && s.trim() == s),
         0..3,
     );
-    let fields = (actor_fields, text());
+    let prefix = prop::option::of((0..=32_u8, 0..=128_u8));
+    let fields = (actor_fields, text(), prefix);
     let rule = (operation, valid_settings(), fields, any::<(bool, bool)>(), text());
-    let rule = rule.prop_map(|(pairs, settings, (actor_fields, cost_field), (canary, debt), comment)| Rule {
+    let rule = rule.prop_map(|(pairs, settings, (actor_fields, cost_field, prefix), (canary, debt), comment)| Rule {
         operation: pairs.into_iter().map(|(key, value)| (key, Pattern::parse(&value))).collect(),
+        networks: None,
+        list: None,
+        actor_prefix: prefix.and_then(|(v4, v6)| {
+            let field = actor_fields.iter().find(|field| !field.contains(':'))?.clone();
+            Some(ActorPrefix { field, lengths: PrefixLengths { v4, v6 } })
+        }),
         settings,
         quota: settings.quota().unwrap(),
         actor_fields: actor_fields.iter().cloned().collect(),
@@ -324,12 +332,19 @@ fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
     prop::collection::vec(rule, 1..6).prop_map(|mut rules| {
         for (index, rule) in rules.iter_mut().enumerate() {
             rule.operation.push((format!("rule{index}"), Pattern::Any));
+            let networks = ["10.0.0.0/8", "2001:db8::/32"].map(|network| Network::parse(network).unwrap());
+            rule.networks = (index % 3 == 1).then(|| Condition {
+                field: format!("rule{index}"),
+                is_inverted: index % 2 == 0,
+                members: Members::Networks(NetworkSet::new(networks.to_vec())),
+            });
             rule.label = (index % 2 == 0).then(|| format!("label-{index}"));
             let may_have_counter = rule.settings.algorithm() != Kind::SlidingLog;
             rule.counter = (index % 3 == 0 && may_have_counter).then(|| format!("counter-{index}"));
         }
         let default = rules.last_mut().unwrap();
         default.operation.clear();
+        default.networks = None;
         default.match_policy = MatchPolicy::Stop;
         rules
     })
@@ -501,4 +516,136 @@ fn rules_that_count_a_request_twice_are_rejected() {
         assert!(!never.contains("from one counter"), "{never}");
     }
     assert_eq!(report(&[rule("user=* a=1", ""), rule("user=*", "")]), "");
+}
+
+/// Writes rules with these settings, and the list `office.txt`, to a directory.
+fn write_rules(settings: &str, list: &[u8]) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rules.ini");
+    let rules = format!("[path=/login]\n{settings}\ncreditLimit = 5\nper = 1m\n\n[default]\ncreditLimit = 0\n");
+    std::fs::write(&path, rules).unwrap();
+    std::fs::write(dir.path().join("office.txt"), list).unwrap();
+    (dir, path)
+}
+
+#[test]
+fn conditions_are_read_from_both_formats() {
+    let settings = "networks = ip: not 10.0.0.0/8,2001:db8::/32\nlist = user: office.txt\nactorField = ip\nactorPrefix = ip: 32, 56";
+    let (dir, path) = write_rules(settings, b"# people\nalice\n");
+    let loaded = load(&path).unwrap();
+    assert_eq!(loaded.lists, [dir.path().join("office.txt")]);
+    let rule = &loaded.rules.rules()[0];
+    assert_eq!(rule.to_string(), "path=/login ip=* user=*", "the fields are added");
+    assert_eq!(rule.networks.as_ref().unwrap().to_string(), "ip: not 10.0.0.0/8, 2001:db8::/32");
+    assert_eq!(rule.list.as_ref().unwrap().to_string(), "user: office.txt");
+    assert_eq!(rule.actor_prefix.as_ref().unwrap().to_string(), "ip: 32, 56");
+    assert_eq!(loaded.differences.len(), 3);
+    for format in [Format::Ini, Format::Json] {
+        let written = write(loaded.rules.rules(), format).unwrap();
+        let again = parse_as(&written, format, &path).unwrap();
+        assert_eq!(rules_of(&again), rules_of(&loaded), "{written}");
+    }
+    let json = r#"{ "overrides": [{ "operation": { "path": "/login" }, "networks": { "ip": ["10.0.0.0/8", "::1"] },
+        "actorField": "ip", "actorPrefix": { "ip": [24, 64] }, "creditLimit": 5, "per": "1m" }],
+        "default": { "creditLimit": 0 } }"#;
+    let loaded = parse(json, Format::Json, "rules.json").unwrap();
+    let rule = &loaded.rules.rules()[0];
+    assert_eq!(rule.networks.as_ref().unwrap().to_string(), "ip: 10.0.0.0/8, ::1");
+    assert_eq!(rule.actor_prefix.as_ref().unwrap().to_string(), "ip: 24, 64");
+}
+
+#[test]
+fn mistakes_in_conditions_are_reported() {
+    let report = |settings: &str, list: &[u8]| {
+        let (dir, path) = write_rules(settings, list);
+        let text = load(&path).map_or_else(|report| report.to_string(), |_| "no errors".to_owned());
+        text.replace(&dir.path().display().to_string(), "DIR")
+    };
+    let many = vec!["::1"; 65].join(", ");
+    for (settings, expected) in [
+        (
+            "networks = ip",
+            "DIR/rules.ini:2: [path=/login] `networks` is not a field with a text: ip; write `ip: 10.0.0.0/8, 2001:db8::/32`, or in JSON {\"ip\": \"10.0.0.0/8, 2001:db8::/32\"}",
+        ),
+        (
+            "networks = ip: 10.0.0.1/8",
+            "DIR/rules.ini:2: [path=/login] \"10.0.0.1/8\" is not a network: its address has bits after the prefix; write 10.0.0.0/8",
+        ),
+        (
+            &format!("networks = ip: {many}"),
+            "DIR/rules.ini:2: [path=/login] `networks` has 65 networks, but at most 64; write them to a file, one a line, and name it in `list`",
+        ),
+        (
+            "list = ip: none.txt",
+            "DIR/rules.ini:2: [path=/login] cannot read the list DIR/none.txt: No such file or directory (os error 2); check its path, which begins at the directory of the rules file, and its permissions",
+        ),
+        (
+            "actorPrefix = ip: 32, 56",
+            "DIR/rules.ini:2: [path=/login] `actorPrefix` is about \"ip\", which is not in `actorField`; add `actorField = ip`, or remove it",
+        ),
+        (
+            "actorField = ip\nactorPrefix = ip: 33, 56",
+            "DIR/rules.ini:3: [path=/login] `actorPrefix` is not two numbers of bits: \"33, 56\"; write the bits of IPv4 networks, up to 32, and of IPv6 networks, up to 128: `ip: 32, 56`",
+        ),
+    ] {
+        assert_eq!(report(settings, b""), expected);
+    }
+    let lines = "10.0.0.0/8\n10.0.0.1/8\n\n300.1.1.1\n".to_owned() + &"1.1.1.1/33\n".repeat(20);
+    let text = report("list = ip: office.txt", lines.as_bytes());
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(
+        lines[1],
+        "DIR/office.txt:2: \"10.0.0.1/8\" is not a network: its address has bits after the prefix; write 10.0.0.0/8"
+    );
+    assert!(lines[0].starts_with("DIR/office.txt: 2 more lines are wrong") && lines.len() == 21, "{text}");
+    assert!(report("list = ip: office.txt", b"a\n\xff\n").starts_with("DIR/office.txt:2: the line is not UTF-8"));
+    let default = "[default]\ncreditLimit = 0\nnetworks = ip: ::1\n";
+    let report = parse(default, Format::Ini, "rules.ini").unwrap_err().to_string();
+    assert!(report.contains("the default rule answers every request, so it cannot have `networks`"), "{report}");
+    let in_memory = "[ip=*]\ncreditLimit = 0\nlist = ip: office.txt\n[default]\ncreditLimit = 0\n";
+    let report = parse(in_memory, Format::Ini, "rules.ini").unwrap_err().to_string();
+    assert!(report.contains("the rules are not in a file"), "{report}");
+}
+
+#[test]
+fn entries_of_lists_are_bounded() {
+    let list = "::1\n".repeat(lists::MAX_LIST_ENTRIES + 1);
+    let (_dir, path) = write_rules("list = ip: office.txt", list.as_bytes());
+    let report = load(&path).unwrap_err().to_string();
+    assert!(report.contains("office.txt:1000001: the lists of the rules have more than 1000000 entries"), "{report}");
+}
+
+#[test]
+fn containment_of_networks_is_reported() {
+    let rule = |networks: &str| format!("[ip=*]\nnetworks = ip: {networks}\ncreditLimit = 5\nper = 1m\n\n");
+    let check = |first: &str, second: &str| {
+        let text = rule(first) + &rule(second) + "[default]\ncreditLimit = 0\n";
+        parse(&text, Format::Ini, "r.ini").map_or_else(|report| report.to_string(), |_| String::new())
+    };
+    let unreachable = "r.ini:6: [ip=*] unreachable: [ip=*] on line 1 answers every request that this rule matches; move \
+        this rule above that one, or remove it";
+    assert_eq!(check("10.0.0.0/8, ::/0", "10.1.0.0/16, 10.2.0.0/16"), unreachable);
+    assert_eq!(check("10.0.0.0/9, 10.128.0.0/9", "10.0.0.0/8"), unreachable);
+    assert_eq!(check("not 10.1.0.0/16", "not 10.0.0.0/8"), unreachable);
+    assert_eq!(check("not 11.0.0.0/8", "10.0.0.0/8"), unreachable);
+    for (first, second) in
+        [("10.1.0.0/16", "10.0.0.0/8"), ("10.0.0.0/8", "not 11.0.0.0/8"), ("not 10.0.0.0/8", "10.0.0.0/7")]
+    {
+        assert_eq!(check(first, second), "", "{first} before {second}");
+    }
+    let twice = check("10.0.0.0/8, ::1", "::1, 10.0.0.0/8");
+    assert!(twice.contains("remove one of them, or add `matchPolicy = and` to the first"), "{twice}");
+    let globs =
+        "[ip=10.*]\ncreditLimit = 5\nper = 1m\n".to_owned() + &rule("10.0.0.0/8") + "[default]\ncreditLimit = 0\n";
+    assert!(parse(&globs, Format::Ini, "r.ini").is_ok(), "nothing is said about networks and globs");
+    let literal = rule("10.0.0.0/8") + "[ip=10.1.2.3]\ncreditLimit = 5\nper = 1m\n[default]\ncreditLimit = 0\n";
+    assert!(parse(&literal, Format::Ini, "r.ini").unwrap_err().to_string().contains("unreachable"));
+}
+
+#[test]
+fn network_in_the_operation_is_a_literal_value() {
+    let text = "[user=@alice ip=cidr:10.0.0.0/8]\ncreditLimit = 5\nper = 1m\n[default]\ncreditLimit = 0\n";
+    let loaded = parse(text, Format::Ini, "rules.ini").unwrap();
+    let operation = [("user", "@alice"), ("ip", "cidr:10.0.0.0/8")].into_iter().collect();
+    assert!(loaded.rules.rules()[0].matches(&operation));
 }

@@ -4,8 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use jiff::civil::Time;
 
+use super::conditions::FieldSetting;
 use super::document::{DEFAULT, RawRule, RawSetting, RawValue};
 use super::foreign_pattern;
+use super::lists::Lists;
 use super::nearest::{advice, nearest};
 use super::number::{self, InvalidNumber};
 use super::original;
@@ -14,27 +16,36 @@ use crate::algorithm::Kind;
 use crate::algorithm::reservation::LONGEST_SECONDS;
 use crate::calendar::{self, Calendar, Unit};
 use crate::rules::setting_name::{
-    ACTOR_FIELD, ALGORITHM, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, MATCH_POLICY,
-    OVERRUN, PER, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UTC, WINDOW,
+    ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIST,
+    MATCH_POLICY, NETWORKS, OVERRUN, PER, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UTC,
+    WINDOW,
 };
 use crate::rules::{
-    MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Quota, QuotaError, Rule, Seconds, Settings, setting_name,
+    Condition, MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Quota, QuotaError, Rule, Seconds, Settings,
+    setting_name,
 };
 
 pub(super) const MAX_LABEL_LENGTH: usize = 255;
 /// Seconds of a day.
 const DAY: u64 = 24 * 60 * 60;
 
-/// Returns the rule that `raw` describes; `None` if its operation could not be read.
+/// Returns the rule that `raw` describes; `None` if its operation or one of its conditions could not be read.
 ///
 /// An invalid setting is reported and replaced by a valid one, so that the rule can still be compared with others. The
 /// rules are used only if nothing was reported.
-pub(super) fn rule(raw: &RawRule, problems: &mut Problems) -> Option<Rule> {
+pub(super) fn rule(raw: &RawRule, lists: &mut Lists, problems: &mut Problems) -> Option<Rule> {
     let mut checker = Checker { raw, settings: HashMap::new(), misspelled: HashSet::new(), problems };
     checker.index_settings();
     let settings = checker.quota_settings();
     let actor_fields = checker.actor_fields();
-    Some(Rule {
+    let networks = checker.field_setting(NETWORKS).and_then(|setting| setting.networks(checker.problems));
+    let list = checker.field_setting(LIST).and_then(|setting| setting.list(lists, checker.problems));
+    let actor_prefix = checker.field_setting(ACTOR_PREFIX);
+    let actor_prefix = actor_prefix.and_then(|setting| setting.actor_prefix(&actor_fields, checker.problems));
+    let is_missing = |key: &str, is_valid: bool| !is_valid && checker.field_setting(key).is_some();
+    // Without its conditions, the rule would make others unreachable.
+    let is_complete = !is_missing(NETWORKS, networks.is_some()) && !is_missing(LIST, list.is_some());
+    let rule = Rule {
         settings,
         quota: checker.quota(settings),
         cost_field: checker.text(COST_FIELD),
@@ -45,9 +56,13 @@ pub(super) fn rule(raw: &RawRule, problems: &mut Problems) -> Option<Rule> {
         match_policy: checker.match_policy(),
         label: checker.label(),
         comment: checker.text(COMMENT),
-        operation: checker.operation()?,
+        operation: checker.operation([&networks, &list].into_iter().flatten())?,
+        networks,
+        list,
+        actor_prefix,
         line: raw.line,
-    })
+    };
+    is_complete.then_some(rule)
 }
 
 /// Returns the line of a rule's setting, or the line of the rule if it has no such setting.
@@ -438,8 +453,9 @@ impl<'a> Checker<'a> {
     }
 
     /// Returns the rule's keys with their patterns; `None` if they could not be read. Reports a repeated key, a value that looks
-    /// like a pattern of another program, and a pattern that Button's Divvy reads differently.
-    fn operation(&mut self) -> Option<Vec<(String, Pattern)>> {
+    /// like a pattern of another program, and a pattern that Button's Divvy reads differently. Fields of conditions that are
+    /// missing are added.
+    fn operation<'c>(&mut self, conditions: impl Iterator<Item = &'c Condition>) -> Option<Vec<(String, Pattern)>> {
         let raw = self.raw;
         let mut operation: Vec<(String, Pattern)> = Vec::new();
         let mut seen = HashSet::new();
@@ -467,7 +483,22 @@ impl<'a> Checker<'a> {
                 self.error(raw.line, format!("the operation names {key:?} twice"), "keep one of them");
             }
         }
+        for condition in conditions {
+            if operation.is_empty() {
+                let what =
+                    format!("the default rule answers every request, so it cannot have `{}`", condition.setting());
+                let line = setting_line(raw, condition.setting());
+                self.error(line, what, format!("write a rule [{}=*] with it", condition.field));
+            } else if operation.iter().all(|(key, _)| *key != condition.field) {
+                operation.push((condition.field.clone(), Pattern::Any));
+            }
+        }
         Some(operation)
+    }
+
+    /// Returns a setting that is about one field, if it is given.
+    fn field_setting(&self, key: &str) -> Option<FieldSetting<'a>> {
+        Some(FieldSetting { setting: self.setting(key)?, header: &self.raw.header })
     }
 
     fn error(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {

@@ -1,9 +1,12 @@
 //! Writes rules as a rules file. Reading the file returns the same rules.
 
+use std::collections::HashMap;
+
 use serde::ser::{Error, Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::conditions::split_field;
 use super::document::DEFAULT;
 use super::original::is_escaped;
 use super::{Format, ini};
@@ -15,7 +18,8 @@ pub enum Unwritable {
     /// A key, value or actor field of this rule has no INI notation.
     #[error(
         "line {line}: [{rule}] cannot be written as INI: a key or value contains a double quote or a line \
-         feed, and characters that need quotes, or an actor field's name contains a comma; keep these rules in a JSON file"
+         feed, and characters that need quotes, or an actor field's name contains a comma, \
+         or the name of a field with a condition contains a colon and a space; keep these rules in a JSON file"
     )]
     Ini {
         /// Line of the rule in the file that it was read from.
@@ -87,6 +91,9 @@ impl Serialize for JsonRule<'_> {
             match value {
                 SettingValue::Text(text) => rule.serialize_entry(key, &text)?,
                 SettingValue::Fields(list) => rule.serialize_entry(key, &list)?,
+                SettingValue::OfField(field, text) => {
+                    rule.serialize_entry(key, &HashMap::from([(field, text)]))?;
+                }
                 SettingValue::Number(digits) => {
                     let as_written = RawValue::from_string(digits).map_err(S::Error::custom)?;
                     rule.serialize_entry(key, &as_written)?;
@@ -116,6 +123,13 @@ fn ini_section(rule: &Rule) -> Result<String, Unwritable> {
         let value = match value {
             SettingValue::Number(digits) => digits,
             SettingValue::Fields(_) => return Err(unwritable()),
+            SettingValue::OfField(field, text) => {
+                let written = format!("{field}: {text}");
+                if split_field(&written) != Some((&*field, &*text)) {
+                    return Err(unwritable());
+                }
+                Value::String(written).to_string()
+            }
             SettingValue::Text(text) if text != "null" && text.bytes().all(is_plain) => text,
             // In double quotes, INI reads a JSON string.
             SettingValue::Text(text) => Value::String(text).to_string(),

@@ -95,13 +95,16 @@ impl Bucket {
     /// Creates a bucket. `limit` is the rule's limit on a counter that other rules may share.
     fn new(rule: &Rule, limit: Limit, space: Space) -> Self {
         let (limit, prefix) = match &rule.counter {
-            None => (limit, Prefix::new(space, rule.pairs(), &limit)),
+            None => {
+                let pairs = rule.match_pairs();
+                (limit, Prefix::new(space, pairs.iter().map(|(key, text)| (*key, &**text)), &limit))
+            }
             Some(counter) => {
                 let refill = rule.settings.refill_credits;
                 (limit.counting(CountBasis::Used), Prefix::named(space, counter, &rule.actor_fields, &limit, refill))
             }
         };
-        let actor = ActorFields::new(&rule.actor_fields);
+        let actor = ActorFields::of(rule);
         Self { limit, prefix, actor, settings: rule.settings, of_actors: None }
     }
 
@@ -170,7 +173,11 @@ impl Policy {
                 by_prefix.entry(prefix.as_bytes().into()).or_default().push(index);
             }
         }
-        let fingerprint = |rule: &Rule| SipHasher13::new_with_keys(0, 0).hash(rule.to_string().as_bytes()).h1 as u32;
+        let fingerprint = |rule: &Rule| {
+            let conditions: Vec<_> = rule.conditions().map(|condition| format!("\n{condition}")).collect();
+            let text = rule.to_string() + &conditions.concat();
+            SipHasher13::new_with_keys(0, 0).hash(text.as_bytes()).h1 as u32
+        };
         let fingerprints: Vec<_> = rules.rules().iter().map(fingerprint).collect();
         let by_fingerprint = fingerprints.iter().enumerate().rev().map(|(index, print)| (*print, index)).collect();
         let most_counters = most_counters(rules.rules());
@@ -231,7 +238,8 @@ impl Policy {
         self.rules.rules().get(by_bucket.or_else(|| self.by_fingerprint.get(&fingerprint).copied())?)
     }
 
-    /// Returns the fingerprint of the rule with this index. It depends only on the rule's operation.
+    /// Returns the fingerprint of the rule with this index. It depends only on the rule's operation and
+    /// conditions.
     pub(super) fn fingerprint(&self, rule: usize) -> u32 {
         self.fingerprints.get(rule).copied().unwrap_or_default()
     }

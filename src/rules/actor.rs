@@ -5,7 +5,7 @@
 //! in the rule's order. The text form includes the names, so two combinations of values never form the same actor. A
 //! missing field counts as empty.
 
-use super::{Key, Operation, operation_text};
+use super::{Key, Operation, PrefixLengths, Rule, operation_text};
 
 /// The fields of a rule that counts by actor, prepared for every hit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,31 +14,65 @@ pub enum ActorFields {
     None,
     /// One field. Its value is the actor.
     One(Key),
-    /// The fields in the rule's order, each with the text that precedes its value.
-    Several(Box<[(Box<[u8]>, Key)]>),
+    /// One field. The network of its value is the actor.
+    OneNetwork(Key, PrefixLengths),
+    /// The fields in the rule's order.
+    Several(Box<[FieldOfSeveral]>),
+}
+
+/// A field of an actor with several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldOfSeveral {
+    /// The text that precedes the value.
+    before: Box<[u8]>,
+    field: Key,
+    /// The lengths of the networks that replace addresses.
+    prefix: Option<PrefixLengths>,
 }
 
 impl ActorFields {
-    /// Prepares the fields. An empty list means that the rule does not count by actor.
-    pub fn new(fields: &[String]) -> Self {
-        match fields {
+    /// Prepares the fields of a rule.
+    pub fn of(rule: &Rule) -> Self {
+        let prefix = |field: &str| {
+            rule.actor_prefix.as_ref().filter(|prefix| prefix.field == field).map(|prefix| prefix.lengths)
+        };
+        match rule.actor_fields.as_slice() {
             [] => Self::None,
-            [field] => Self::One(Key::new(field)),
-            several => Self::Several(
-                several.iter().enumerate().map(|(at, field)| (field_prefix(at, field), Key::new(field))).collect(),
-            ),
+            [field] => match prefix(field) {
+                None => Self::One(Key::new(field)),
+                Some(lengths) => Self::OneNetwork(Key::new(field), lengths),
+            },
+            several => {
+                let field = |(at, field): (usize, &String)| FieldOfSeveral {
+                    before: text_before(at, field),
+                    field: Key::new(field),
+                    prefix: prefix(field),
+                };
+                Self::Several(several.iter().enumerate().map(field).collect())
+            }
         }
     }
 
     /// Rewrites an actor that a person has typed in the form that hits give it: fields in the rule's order, quotes only
-    /// where needed. Returns `None` if the text does not name exactly the rule's fields.
+    /// where needed, networks in place of their addresses. Returns `None` if the text does not name exactly the rule's fields,
+    /// or names a network of another length.
     pub fn canonical(&self, actor: &str) -> Option<String> {
-        let Self::Several(fields) = self else { return Some(actor.to_owned()) };
-        let operation = parse_pairs(actor)?;
-        let is_whole = fields.iter().all(|(_, field)| operation.value(field).is_some());
+        let fields = match self {
+            Self::None | Self::One(_) => return Some(actor.to_owned()),
+            Self::OneNetwork(_, lengths) => return lengths.canonical(actor),
+            Self::Several(fields) => fields,
+        };
+        let mut operation = parse_pairs(actor)?;
+        for field in fields {
+            let value = operation.get(field.field.as_str())?;
+            if let Some(lengths) = field.prefix {
+                let network = lengths.canonical(value)?;
+                operation.set(field.field.as_str(), &network);
+            }
+        }
         let mut canonical = Vec::new();
         self.write(&operation, &mut canonical);
-        (is_whole && operation.iter().len() == fields.len()).then(|| String::from_utf8(canonical).ok())?
+        (operation.iter().len() == fields.len()).then(|| String::from_utf8(canonical).ok())?
     }
 
     /// Appends the actor of `operation` to `out`.
@@ -47,10 +81,18 @@ impl ActorFields {
         match self {
             Self::None => {}
             Self::One(field) => out.extend_from_slice(value(field)),
+            Self::OneNetwork(field, lengths) => lengths.write(value(field), out),
             Self::Several(fields) => {
-                for (before, field) in fields {
+                for FieldOfSeveral { before, field, prefix } in fields {
                     out.extend_from_slice(before);
-                    write_string(value(field), out);
+                    match prefix {
+                        None => write_string(value(field), out),
+                        Some(lengths) => {
+                            let mut network = Vec::new();
+                            lengths.write(value(field), &mut network);
+                            write_string(&network, out);
+                        }
+                    }
                 }
             }
         }
@@ -95,7 +137,7 @@ fn read_string(from: &mut &str) -> Option<String> {
 }
 
 /// Returns the text that precedes the value of field number `at`.
-fn field_prefix(at: usize, field: &str) -> Box<[u8]> {
+fn text_before(at: usize, field: &str) -> Box<[u8]> {
     let mut before = Vec::new();
     if at > 0 {
         before.push(b' ');
@@ -124,12 +166,31 @@ fn write_string(string: &[u8], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::ActorPrefix;
+    use crate::rules::testing::rule;
     use proptest::prelude::*;
+
+    fn by(fields: &[String]) -> Rule {
+        Rule { actor_fields: fields.to_vec(), ..rule("") }
+    }
+
+    #[test]
+    fn network_is_part_of_an_actor_of_several_fields() {
+        let prefix = ActorPrefix { field: "ip".to_owned(), lengths: PrefixLengths { v4: 24, v6: 56 } };
+        let rule = Rule { actor_prefix: Some(prefix), ..by(&["path".to_owned(), "ip".to_owned()]) };
+        let (fields, mut actor) = (ActorFields::of(&rule), Vec::new());
+        fields.write(&[("ip", "10.1.2.3:80"), ("path", "/a")].into_iter().collect(), &mut actor);
+        assert_eq!(String::from_utf8(actor).unwrap(), "path=/a ip=10.1.2.0/24");
+        for text in ["ip=10.1.2.3 path=/a", "path=/a ip=10.1.2.0/24"] {
+            assert_eq!(fields.canonical(text).as_deref(), Some("path=/a ip=10.1.2.0/24"));
+        }
+        assert_eq!(fields.canonical("path=/a ip=10.1.0.0/16"), None);
+    }
 
     fn actor(fields: &[&str], pairs: &[(&str, &str)]) -> String {
         let fields: Vec<_> = fields.iter().map(|field| (*field).to_owned()).collect();
         let mut out = Vec::new();
-        ActorFields::new(&fields).write(&pairs.iter().copied().collect(), &mut out);
+        ActorFields::of(&by(&fields)).write(&pairs.iter().copied().collect(), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -146,7 +207,7 @@ mod tests {
 
     #[test]
     fn actor_is_recognized_in_any_notation() {
-        let fields = ActorFields::new(&["user".to_owned(), "path".to_owned()]);
+        let fields = ActorFields::of(&by(&["user".to_owned(), "path".to_owned()]));
         let canonical = |actor: &str| fields.canonical(actor);
         assert_eq!(canonical(r#" path="/b"  "user"=a "#).as_deref(), Some("user=a path=/b"));
         assert_eq!(canonical(r#"user="a \"b\" \\" path="#).as_deref(), Some(r#"user="a \"b\" \\" path="#));
@@ -162,7 +223,7 @@ mod tests {
         fn actors_written_by_hits_are_canonical(one in "[a\"\\\\ =é]{0,6}", other in "[a\"\\\\ =]{0,6}") {
             let fields = ["k".to_owned(), "a key".to_owned()];
             let actor = actor(&["k", "a key"], &[("k", &one), ("a key", &other)]);
-            prop_assert_eq!(ActorFields::new(&fields).canonical(&actor), Some(actor));
+            prop_assert_eq!(ActorFields::of(&by(&fields)).canonical(&actor), Some(actor));
         }
 
         /// Tests values that quotes, backslashes and separators could make indistinguishable.

@@ -1,6 +1,6 @@
 //! The rules that count an actor, which is given by its fields and their values.
 
-use super::{Operation, Rule, RuleSet};
+use super::{Condition, Network, Operation, Rule, RuleSet};
 
 impl RuleSet {
     /// Returns the rules that count by exactly the fields of `actor`, in any order, with their indexes.
@@ -20,9 +20,19 @@ impl Rule {
         fields.len() == actor.iter().len() && fields.iter().all(|field| actor.get(field).is_some())
     }
 
-    /// Returns whether the patterns match the values of the actor's fields. Other keys of a request may have any value.
+    /// Returns whether the patterns and the conditions match the values of the actor's fields. Other keys of a request may have any value.
     fn can_match(&self, actor: &Operation) -> bool {
         self.operation.iter().all(|(key, pattern)| actor.get(key).is_none_or(|value| pattern.matches(value)))
+            && self.conditions().all(|condition| {
+                let meets = |value: &str| condition.is_met_by(value.as_bytes()) || self.may_be_met_in(condition, value);
+                actor.get(&condition.field).is_none_or(meets)
+            })
+    }
+
+    /// Returns whether the actor is named as a network, some of whose addresses may meet the condition.
+    fn may_be_met_in(&self, condition: &Condition, actor: &str) -> bool {
+        let is_network = || Network::parse(actor).is_ok_and(|network| !network.is_address());
+        self.actor_prefix.as_ref().is_some_and(|prefix| prefix.field == condition.field) && is_network()
     }
 }
 

@@ -42,7 +42,10 @@ fn is_limit_on_a_value(rule: &Rule) -> bool {
 }
 
 fn is_satisfied_by_any_values(rule: &Rule) -> bool {
-    !rule.is_default() && rule.operation.iter().all(|(_, pattern)| *pattern == Pattern::Any)
+    // A client cannot choose its networks.
+    !rule.is_default()
+        && rule.conditions().next().is_none()
+        && rule.operation.iter().all(|(_, pattern)| *pattern == Pattern::Any)
 }
 
 /// Returns whether `by` requires a key that `rule` does not.

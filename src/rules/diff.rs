@@ -8,7 +8,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::hash::Hash;
 
-use super::Rule;
+use super::setting_name::LIST;
+use super::{List, Members, Rule};
 
 /// A difference. Displays as one line, which starts with the line number in the new rules file, if there is one.
 #[derive(Debug, PartialEq, Eq)]
@@ -103,12 +104,15 @@ pub fn find_origins(old: &[Rule], new: &[Rule]) -> Vec<Option<usize>> {
         free.entry(operation(rule)).or_default().push_back(index);
     }
     let mut origins = vec![None; new.len()];
-    for needs_same_policy in [true, false] {
+    // Several rules may have the same operation: those that match the same requests are paired first.
+    for is_alike in [
+        |old: &Rule, new: &Rule| old.match_policy == new.match_policy && old.match_pairs() == new.match_pairs(),
+        |old: &Rule, new: &Rule| old.match_policy == new.match_policy,
+        |_: &Rule, _: &Rule| true,
+    ] {
         for (rule, origin) in new.iter().zip(&mut origins).filter(|(_, origin)| origin.is_none()) {
             let Some(candidates) = free.get_mut(&operation(rule)) else { continue };
-            let fits = |index: &usize| {
-                !needs_same_policy || old.get(*index).is_some_and(|old| old.match_policy == rule.match_policy)
-            };
+            let fits = |index: &usize| old.get(*index).is_some_and(|old| is_alike(old, rule));
             *origin = candidates.iter().position(fits).and_then(|place| candidates.remove(place));
         }
     }
@@ -145,17 +149,41 @@ fn longest_in_order(origins: &[Option<usize>]) -> std::iter::Peekable<impl Itera
 }
 
 /// Compares settings. Ignores the header, because the same pairs in another order are the same operation.
-fn compare_settings(old: &Rule, new: &Rule) -> Vec<SettingChange> {
-    let (old, new) = (old.describe(), new.describe());
+fn compare_settings(old_rule: &Rule, new_rule: &Rule) -> Vec<SettingChange> {
+    let (old, new) = (old_rule.describe(), new_rule.describe());
     let value = |settings: &[(&'static str, String)], name: &str| {
         settings.iter().find(|(candidate, _)| *candidate == name).map(|(_, value)| value.clone())
     };
     let added = old.iter().filter(|(name, _)| value(&new, name).is_none());
     let names = new.iter().chain(added).map(|(name, _)| *name).filter(|name| *name != Rule::HEADER);
+    let list = compare_lists(old_rule, new_rule);
     names
         .map(|name| SettingChange { name, old: value(&old, name), new: value(&new, name) })
         .filter(|change| change.old != change.new)
+        .chain(list)
         .collect()
+}
+
+/// Compares the entries of two rules' list, if it has the same name.
+fn compare_lists(old: &Rule, new: &Rule) -> Option<SettingChange> {
+    let (old_condition, new_condition) = (old.list.as_ref()?, new.list.as_ref()?);
+    let is_renamed = old_condition.to_string() != new_condition.to_string();
+    let (Members::List(old), Members::List(new)) = (&old_condition.members, &new_condition.members) else {
+        return None;
+    };
+    if is_renamed || old == new {
+        return None;
+    }
+    let entries = |list: &List| list.entries().map(|(_, entry)| entry.clone()).collect::<HashSet<_>>();
+    let (old, new) = (entries(old), entries(new));
+    let (added, removed) = (new.difference(&old).count(), old.difference(&new).count());
+    let words = if added + removed == 0 {
+        "the same entries on other lines".to_owned()
+    } else {
+        format!("{added} entries added, {removed} removed")
+    };
+    let name = old_condition.to_string();
+    Some(SettingChange { name: LIST, new: Some(format!("{name} ({words})")), old: Some(name) })
 }
 
 impl fmt::Display for Change<'_> {

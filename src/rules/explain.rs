@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{MatchPolicy, Operation, Rule, RuleSet, Settings};
+use super::{MatchPolicy, NOT, Operation, Rule, RuleSet, Settings};
 
 /// The text of [`Finding::Answers`], up to what is granted.
 const ANSWERS: &str = "matches and answers: ";
@@ -66,6 +66,23 @@ pub enum Finding {
         /// The first missing key, in the rule's order.
         key: String,
     },
+    /// The value is not in the rule's networks or list, or it is and must not be.
+    ConditionFails {
+        /// The key.
+        key: String,
+        /// The setting of the condition: `networks` or `list`.
+        setting: &'static str,
+        /// Its entries, or the name of the list, as written in the rules file.
+        entries: String,
+        /// The operation's value.
+        value: String,
+        /// The entry that the value matches, if it must not match any.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        entry: Option<String>,
+        /// The line of the entry in the list.
+        #[serde(rename = "lineInList", skip_serializing_if = "Option::is_none")]
+        line_in_list: Option<u32>,
+    },
     /// The value does not match the rule's pattern.
     ValueDiffers {
         /// The key.
@@ -88,6 +105,24 @@ pub struct Grants {
     /// The credits that the operation takes, if the rule has a `costField`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<u64>,
+    /// The entries of `networks` and of `list` that the operation's values match.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<FoundMember>,
+}
+
+/// An entry that a value matches. Displays as `ip is in office.txt, line 3: 10.0.0.0/8`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FoundMember {
+    /// The key.
+    pub key: String,
+    /// The name of the list, if the entry is in one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub list: Option<String>,
+    /// The line of the entry in the list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// The entry.
+    pub entry: String,
 }
 
 /// Explains how `rules` answer `operation`. `own_credits` returns the operation's actor's own limit, if it has one
@@ -125,12 +160,26 @@ fn find(rule: &Rule, operation: &Operation, own_credits: impl FnOnce() -> Option
             Some(_) => {}
         }
     }
+    let mut members = Vec::new();
+    for condition in rule.conditions() {
+        let key = condition.field.clone();
+        let Some(value) = operation.get(&key) else { return Finding::KeyMissing { key } };
+        let found = condition.find(value.as_bytes());
+        if found.is_some() == condition.is_inverted {
+            let (entry, line_in_list) = found.map_or((None, None), |found| (Some(found.entry), found.line));
+            let (setting, entries, value) = (condition.setting(), condition.entries(), value.to_owned());
+            return Finding::ConditionFails { key, setting, entries, value, entry, line_in_list };
+        }
+        let list = condition.list().map(|list| list.name().to_owned());
+        members.extend(found.map(|found| FoundMember { key, list, line: found.line, entry: found.entry }));
+    }
     let cost = match rule.cost(operation, None) {
         Ok(cost) => cost,
         Err(error) => return Finding::Refuses { reason: error.to_string() },
     };
     let own = own_credits().map(|credits| Settings { credit_limit: credits, ..rule.settings }.to_string());
-    let grants = Grants { limit: rule.summary(), actor_limit: own, cost: (!rule.takes_given_cost()).then_some(cost) };
+    let grants =
+        Grants { limit: rule.summary(), actor_limit: own, cost: (!rule.takes_given_cost()).then_some(cost), members };
     match rule.match_policy {
         MatchPolicy::Stop => Finding::Answers { grants },
         MatchPolicy::Canary => Finding::Canary { grants },
@@ -192,6 +241,17 @@ impl fmt::Display for Finding {
             Self::MustAllow { grants } => write!(f, "{MUST_ALLOW}{grants}; matching continues"),
             Self::Refuses { reason } => write!(f, "matches, but the answer is an error: {reason}"),
             Self::KeyMissing { key } => write!(f, "{DIFFERS}the field {key:?} is missing"),
+            Self::ConditionFails { key, entries, value, entry, line_in_list, .. } => {
+                write!(f, "{DIFFERS}{key:?} is {value:?}, ")?;
+                match (entry, line_in_list) {
+                    (None, _) => write!(f, "but must be in {entries}"),
+                    (Some(entry), None) => write!(f, "but must not be in {entry}"),
+                    (Some(entry), Some(line)) => {
+                        let list = entries.strip_prefix(NOT).unwrap_or(entries);
+                        write!(f, "but must not be in {list}, line {line}: {entry}")
+                    }
+                }
+            }
             Self::ValueDiffers { key, pattern, value } => {
                 write!(f, "{DIFFERS}{key:?} is {value:?}, but must be {pattern:?}")
             }
@@ -205,9 +265,19 @@ impl fmt::Display for Grants {
         if let Some(cost) = self.cost {
             write!(f, ": {cost}")?;
         }
-        match &self.actor_limit {
-            Some(own) => write!(f, "; this actor has a limit of its own: {own}"),
-            None => Ok(()),
+        if let Some(own) = &self.actor_limit {
+            write!(f, "; this actor has a limit of its own: {own}")?;
+        }
+        self.members.iter().try_for_each(|member| write!(f, "; {member}"))
+    }
+}
+
+impl fmt::Display for FoundMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, list, line, entry } = self;
+        match (list, line) {
+            (Some(list), Some(line)) => write!(f, "{key} is in {list}, line {line}: {entry}"),
+            _ => write!(f, "{key} is in {entry}"),
         }
     }
 }
@@ -215,8 +285,8 @@ impl fmt::Display for Grants {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::testing::{canary, operation, rule};
-    use crate::rules::{Seconds, Settings};
+    use crate::rules::testing::{canary, networks, operation, rule};
+    use crate::rules::{Condition, List, ListEntry, Members, Network, Pattern, Seconds, Settings};
 
     fn rules() -> RuleSet {
         let labelled = Rule { label: Some("by-ip".into()), ..rule("method=GET ip=*") };
@@ -248,6 +318,46 @@ mod tests {
         assert_eq!(read("user=ann"), ["[user=*] (by-ip)", "[user=*] (rule-4)", "[default]"]);
         assert_eq!(read("path=/a"), ["[path=/a] (rule-1)"]);
         assert_eq!(read("path=\"]: matches and answers: x\""), ["[default]"]);
+    }
+
+    #[test]
+    fn explanation_names_the_entry_that_matches() {
+        let list = |is_inverted| {
+            let entries = ["office", "10.0.0.0/8"].map(|text| match Network::parse(text) {
+                Ok(network) => ListEntry::Network(network),
+                Err(_) => ListEntry::Pattern(Pattern::parse(text)),
+            });
+            let members = Members::List(List::new("office.txt", (4..).zip(entries).collect()));
+            Rule { list: Some(Condition { field: "ip".to_owned(), is_inverted, members }), ..rule("ip=*") }
+        };
+        let of_networks = |text| Rule { networks: Some(networks(text)), ..rule("ip=*") };
+        let rules = vec![
+            of_networks("ip: 192.0.2.0/24, ::1"),
+            of_networks("ip: not ::1, 10.0.0.0/8"),
+            list(true),
+            canary("ip=*"),
+            list(false),
+            rule(""),
+        ];
+        let rules = RuleSet::new(rules).unwrap();
+        let explanation = explain(&rules, &operation("ip=10.1.2.3:80"), |_| None);
+        let findings: Vec<_> = explanation.rules.iter().map(|rule| rule.finding.to_string()).collect();
+        assert_eq!(
+            findings,
+            [
+                "does not match: \"ip\" is \"10.1.2.3:80\", but must be in 192.0.2.0/24, ::1",
+                "does not match: \"ip\" is \"10.1.2.3:80\", but must not be in 10.0.0.0/8",
+                "does not match: \"ip\" is \"10.1.2.3:80\", but must not be in office.txt, line 5: 10.0.0.0/8",
+                "matches as a canary: always denies; takes credit, and matching continues",
+                "matches and answers: always denies, for ip in office.txt; ip is in office.txt, line 5: 10.0.0.0/8",
+            ]
+        );
+        let json = serde_json::to_value(&explanation).unwrap();
+        assert_eq!(json["rules"][2]["lineInList"], 5);
+        assert_eq!(
+            json["rules"][4]["grants"]["members"],
+            serde_json::json!([{ "key": "ip", "list": "office.txt", "line": 5, "entry": "10.0.0.0/8" }])
+        );
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //! counters, and a changed rule keeps its counters if its identity stays the same. The identity does not depend on how
 //! counters are stored.
 
-use super::{Quota, Rule, Seconds, Settings};
+use std::borrow::Cow;
+
+use super::{ActorPrefix, Quota, Rule, Seconds, Settings};
 use std::num::NonZeroU32;
 
 use crate::algorithm::{CalendarId, Concurrency, Kind, Limit};
@@ -12,12 +14,14 @@ use crate::algorithm::{CalendarId, Concurrency, Kind, Limit};
 pub enum Identity<'a> {
     /// Counters that belong to the rule. A change of its limit starts new ones.
     Unnamed {
-        /// The pairs of the rule, sorted, because their order has no meaning.
-        operation: Vec<(&'a str, &'a str)>,
+        /// The pairs of the rule and its conditions: see [`Rule::match_pairs`].
+        operation: Vec<(&'a str, Cow<'a, str>)>,
         /// The limit. A concurrency limit has its numbers cleared.
         limit: Limit,
         /// Fields whose names are part of the actors. Empty if there is at most one field.
         names_in_actors: &'a [String],
+        /// The networks that name actors.
+        actor_prefix: Option<&'a ActorPrefix>,
     },
     /// Counters with a name of their own. They record usage, so their identity does not include the number of credits.
     Named {
@@ -27,6 +31,8 @@ pub enum Identity<'a> {
         rhythm: Rhythm,
         /// The fields that separate the counters, in the rule's order.
         actor_fields: &'a [String],
+        /// The networks that name actors.
+        actor_prefix: Option<&'a ActorPrefix>,
     },
 }
 
@@ -61,17 +67,15 @@ impl Rule {
         let Quota::Limited(limit) = self.quota else { return None };
         Some(match &self.counter {
             Some(counter) => {
-                Identity::Named { counter, rhythm: self.settings.rhythm(), actor_fields: &self.actor_fields }
+                let (rhythm, actor_fields) = (self.settings.rhythm(), &self.actor_fields);
+                Identity::Named { counter, rhythm, actor_fields, actor_prefix: self.actor_prefix.as_ref() }
             }
-            None => {
-                let mut operation: Vec<_> = self.pairs().collect();
-                operation.sort_unstable();
-                Identity::Unnamed {
-                    operation,
-                    limit: clear_lease_numbers(limit),
-                    names_in_actors: self.names_in_actors(),
-                }
-            }
+            None => Identity::Unnamed {
+                operation: self.match_pairs(),
+                limit: clear_lease_numbers(limit),
+                names_in_actors: self.names_in_actors(),
+                actor_prefix: self.actor_prefix.as_ref(),
+            },
         })
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::Rule;
+use super::condition_index::ConditionIndex;
 use super::glob_index::GlobIndex;
 use super::key::Key;
 use super::pattern::{Glob, Pattern};
@@ -22,6 +23,8 @@ pub const INDEXED_KEYS: usize = 32;
 pub struct Matcher {
     /// Key indexes. The key that leaves the fewest rules is first, so that an empty intersection is found early.
     keys: Vec<KeyIndex>,
+    /// Indexes of conditions.
+    conditions: Vec<ConditionIndex>,
     /// The set of rules that mention no rare key, and the index of rare keys; `None` if there are no rare keys.
     rare: Option<(SetId, RareKeys)>,
     sets: Vec<RuleBits>,
@@ -46,26 +49,27 @@ struct KeyIndex {
 /// Collects the sets that a request picks: for each key, a union of sets.
 trait PickedSets {
     fn pick(&mut self, set: SetId);
-    /// Ends the union of one key. Returns whether any rule is left. Further keys never add one.
-    fn end_key(&mut self) -> bool;
+    /// Ends the union of one key, and exchanges the rules of `inverted`: those that were picked are left out, and the
+    /// others are in. Returns whether any rule is left. Further keys never add one.
+    fn end_key(&mut self, inverted: Option<SetId>) -> bool;
 }
 
 /// The sets that a request has picked. Reused from request to request.
 #[derive(Debug, Default)]
 pub struct Selection {
     picked: Vec<SetId>,
-    /// The end of each key's sets in `picked`.
-    ends: Vec<usize>,
+    /// The end of each key's sets in `picked`, and the key's inverted set.
+    ends: Vec<(usize, Option<SetId>)>,
     pieces: Vec<usize>,
 }
 
-impl PickedSets for (&mut Vec<SetId>, &mut Vec<usize>) {
+impl PickedSets for (&mut Vec<SetId>, &mut Vec<(usize, Option<SetId>)>) {
     fn pick(&mut self, set: SetId) {
         self.0.push(set);
     }
 
-    fn end_key(&mut self) -> bool {
-        self.1.push(self.0.len());
+    fn end_key(&mut self, inverted: Option<SetId>) -> bool {
+        self.1.push((self.0.len(), inverted));
         true
     }
 }
@@ -83,8 +87,10 @@ impl PickedSets for WordIntersection<'_> {
         self.union |= self.sets.get(set as usize).copied().unwrap_or_default();
     }
 
-    fn end_key(&mut self) -> bool {
-        self.common &= self.union;
+    #[inline]
+    fn end_key(&mut self, inverted: Option<SetId>) -> bool {
+        let inverted = inverted.and_then(|set| self.sets.get(set as usize)).copied().unwrap_or_default();
+        self.common &= self.union ^ inverted;
         self.union = 0;
         self.common != 0
     }
@@ -111,9 +117,10 @@ impl Matcher {
             let without = builder.add(&rare_keys::rules_without(&rare, rules));
             (without, RareKeys::new(rules, &rare, |rule| builder.add(&[rule])))
         });
+        let conditions = ConditionIndex::all(rules, &mut |rules| builder.add(rules))?;
         let is_one_word = rules.len() <= rule_bits::RULES_PER_WORD;
         let words = is_one_word.then(|| builder.sets.iter().map(|set| set.word(0, 0)).collect());
-        Ok(Self { keys, rare, words, sets: builder.sets, blocks: rule_bits::block_count(rules.len()) })
+        Ok(Self { keys, conditions, rare, words, sets: builder.sets, blocks: rule_bits::block_count(rules.len()) })
     }
 
     /// Picks the sets for a request.
@@ -146,14 +153,25 @@ impl Matcher {
                     index.globs.for_each_match(value, pieces, |set| picks.pick(set));
                 }
             }
-            if !picks.end_key() {
+            if !picks.end_key(None) {
+                return;
+            }
+        }
+        for index in &self.conditions {
+            picks.pick(index.without);
+            let value = values.value_for(&index.key, index.setting);
+            if let Some(value) = &value {
+                index.for_each_match(value, pieces, |set| picks.pick(set));
+            }
+            // A request without the field never meets a condition.
+            if !picks.end_key(index.inverted.filter(|_| value.is_some())) {
                 return;
             }
         }
         if let Some((without, rare)) = &self.rare {
             picks.pick(*without);
             rare.for_each_match(values, |set| picks.pick(set));
-            picks.end_key();
+            picks.end_key(None);
         }
     }
 
@@ -163,21 +181,29 @@ impl Matcher {
 
     /// Returns the words of `block` that may hold a selected rule.
     pub fn summary(&self, selection: &Selection, block: usize) -> u64 {
-        self.intersect(selection, |set| set.summary(block))
+        // Words of a picked set and of an inverted one may cancel each other out, or not.
+        self.intersect(selection, |set| set.summary(block), |picked, inverted| picked | inverted)
     }
 
     /// Returns the selected rules of one word of `block`.
     pub fn word(&self, selection: &Selection, block: usize, word: u32) -> u64 {
-        self.intersect(selection, |set| set.word(block, word))
+        self.intersect(selection, |set| set.word(block, word), |picked, inverted| picked ^ inverted)
     }
 
-    fn intersect(&self, selection: &Selection, bits_of: impl Fn(&RuleBits) -> u64) -> u64 {
+    fn intersect(
+        &self,
+        selection: &Selection,
+        bits_of: impl Fn(&RuleBits) -> u64,
+        invert: impl Fn(u64, u64) -> u64,
+    ) -> u64 {
         let mut common = u64::MAX;
         let mut start = 0;
-        for end in &selection.ends {
+        for (end, inverted) in &selection.ends {
             let union = selection.picked.get(start..*end).unwrap_or_default();
             let sets = union.iter().filter_map(|set| self.sets.get(*set as usize));
-            common &= sets.fold(0, |bits, set| bits | bits_of(set));
+            let picked = sets.fold(0, |bits, set| bits | bits_of(set));
+            let inverted = inverted.and_then(|set| self.sets.get(set as usize)).map_or(0, &bits_of);
+            common &= invert(picked, inverted);
             if common == 0 {
                 break;
             }

@@ -4,15 +4,23 @@
 //! matching does not grow with their number. Nothing here reads files, counts hits or depends on a store.
 
 mod actor;
+mod actor_prefix;
 mod actor_rules;
+mod address;
 pub mod bypass;
+mod condition;
+mod condition_index;
 mod cost;
 pub mod diff;
 pub mod explain;
 mod glob_index;
 mod identity;
 mod key;
+mod list;
 mod matcher;
+mod most_general;
+mod network;
+mod network_table;
 pub mod operation;
 pub mod operation_text;
 mod overlaps;
@@ -37,9 +45,14 @@ pub(crate) mod testing;
 mod values;
 
 pub use actor::ActorFields;
+pub use actor_prefix::{ActorPrefix, PrefixLengths};
+pub use address::Address;
+pub use condition::{Condition, Member, Members, NOT, NetworkSet};
 pub use cost::BadCost;
 pub use identity::{Identity, Rhythm};
 pub use key::Key;
+pub use list::{List, ListEntry};
+pub use network::{Network, NetworkError};
 pub use operation::Operation;
 pub use pattern::{Glob, Pattern};
 pub use quota::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, Quota, QuotaError, Settings};

@@ -3,9 +3,7 @@
 //! A rule masks another if it matches every operation that the other matches. Containment of their patterns decides
 //! this exactly. Rules that mask another rule only in combination are not found.
 
-use super::key::Key;
-use super::values::Values;
-use super::{MatchPolicy, Rule, RuleSet, Scratch};
+use super::{MatchPolicy, RuleSet, Scratch};
 
 /// An unreachable rule, and the rule that masks it, by their indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,38 +21,18 @@ pub struct MaskedRule {
 pub fn find_masked_rules(rules: &RuleSet) -> Vec<MaskedRule> {
     let mut scratch = Scratch::default();
     let masked = rules.rules().iter().enumerate().filter_map(|(index, rule)| {
-        let mut containing =
-            rules.matches_values(&MostGeneralOperation::of(rule), &mut scratch).take_while(|(by, _)| *by < index);
+        let mut containing = rules.matches_all_of(rule, &mut scratch).take_while(|(by, _)| *by < index);
         let (by, _) = containing.find(|(_, by)| by.match_policy == MatchPolicy::Stop)?;
         Some(MaskedRule { rule: index, by })
     });
     masked.collect()
 }
 
-/// The most general operation that a rule matches.
-pub(super) struct MostGeneralOperation<'a>(Vec<(&'a str, Vec<u8>)>);
-
-impl<'a> MostGeneralOperation<'a> {
-    pub(super) fn of(rule: &'a Rule) -> Self {
-        Self(rule.operation.iter().map(|(key, pattern)| (key.as_str(), pattern.most_general_value())).collect())
-    }
-}
-
-impl Values for MostGeneralOperation<'_> {
-    fn keys(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(key, _)| *key)
-    }
-
-    fn value(&self, key: &Key) -> Option<&[u8]> {
-        self.0.iter().find(|(candidate, _)| *candidate == key.as_str()).map(|(_, value)| value.as_slice())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::Pattern;
     use crate::rules::testing::{canary, rule, rules_strategy};
+    use crate::rules::{Pattern, Rule};
     use proptest::prelude::*;
 
     fn masked(rules: Vec<Rule>) -> Vec<(usize, usize)> {
@@ -88,7 +66,7 @@ mod tests {
         let contains = |general: &Rule, special: &Rule| {
             let asks_more =
                 |(key, asked): &(String, _)| special.pattern(key).is_some_and(|p| Pattern::contains(asked, p));
-            general.operation.iter().all(asks_more)
+            general.operation.iter().all(asks_more) && general.conditions_contain(special)
         };
         let first_mask = |(index, special): (usize, &Rule)| {
             let earlier = &rules[..index];

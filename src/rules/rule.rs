@@ -1,8 +1,9 @@
 //! A rule: a validated section of the rules file.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use super::{Operation, Pattern, Quota, Settings, operation_text};
+use super::{ActorPrefix, Condition, NOT, Operation, Pattern, Quota, Settings, operation_text};
 use crate::algorithm::Limit;
 
 /// A `costField` that names no field: every hit takes one credit, regardless of the cost that the request gives.
@@ -63,6 +64,10 @@ impl MatchPolicy {
 pub struct Rule {
     /// The keys that a request must have, each once, and the patterns of their values. Empty for the default rule.
     pub operation: Vec<(String, Pattern)>,
+    /// The networks that a field's value must be in, or must not.
+    pub networks: Option<Condition>,
+    /// The list that a field's value must be in, or must not.
+    pub list: Option<Condition>,
     /// The settings as written. `quota` is their meaning.
     pub settings: Settings,
     /// The credits that a match grants.
@@ -70,6 +75,8 @@ pub struct Rule {
     /// Each value of this field, or each combination of these fields' values, has its own counter. If empty, the rule
     /// has one counter.
     pub actor_fields: Vec<String>,
+    /// The actor field whose addresses are counted by their networks.
+    pub actor_prefix: Option<ActorPrefix>,
     /// The field that holds the cost of a request. Requests without it cost 1, as all do if this is `None` or
     /// [`NO_COST_FIELD`].
     pub cost_field: Option<String>,
@@ -94,9 +101,12 @@ impl Rule {
     pub fn new(operation: Vec<(String, Pattern)>, settings: Settings, quota: Quota, line: usize) -> Self {
         Self {
             operation,
+            networks: None,
+            list: None,
             settings,
             quota,
             actor_fields: Vec::new(),
+            actor_prefix: None,
             cost_field: None,
             overrun: Overrun::default(),
             hold_field: None,
@@ -121,6 +131,37 @@ impl Rule {
     /// Returns whether `operation` has every key that this rule names, with a matching value.
     pub fn matches(&self, operation: &Operation) -> bool {
         self.operation.iter().all(|(key, pattern)| operation.get(key).is_some_and(|value| pattern.matches(value)))
+            && self.conditions().all(|condition| {
+                operation.get(&condition.field).is_some_and(|value| condition.is_met_by(value.as_bytes()))
+            })
+    }
+
+    /// Returns its conditions: `networks`, then `list`. Their fields are in its operation.
+    pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
+        self.networks.iter().chain(&self.list)
+    }
+
+    /// Returns the fields and texts that determine which requests it matches, sorted: its pairs, and for each condition
+    /// another pair with the same key, which no operation has.
+    pub fn match_pairs(&self) -> Vec<(&str, Cow<'_, str>)> {
+        let conditions = self.conditions().map(|condition| (condition.field.as_str(), condition.key_text().into()));
+        let mut pairs: Vec<_> = self.pairs().map(|(key, text)| (key, text.into())).chain(conditions).collect();
+        pairs.sort_unstable();
+        pairs
+    }
+
+    /// Returns whether every request that `other` matches meets this rule's conditions. Only checks whether a condition or
+    /// an exact value of `other` implies each of them.
+    pub(super) fn conditions_contain(&self, other: &Self) -> bool {
+        self.conditions().all(|condition| other.implies(condition))
+    }
+
+    /// Returns whether one of the rule's conditions, or an exact value, implies the condition.
+    pub(super) fn implies(&self, condition: &Condition) -> bool {
+        match self.pattern(&condition.field) {
+            Some(Pattern::Literal(text)) => condition.is_met_by(text.as_bytes()),
+            _ => self.conditions().any(|own| condition.contains(own)),
+        }
     }
 
     /// Describes the grant for people: `allows 10 in 60 s, by ip, at the cost in bytes, with debt, from the counter
@@ -129,6 +170,14 @@ impl Rule {
         let mut text = self.settings.to_string();
         if !self.actor_fields.is_empty() {
             text.push_str(&format!(", by {}", self.actor_fields.join(" and ")));
+        }
+        if let Some(prefix) = &self.actor_prefix {
+            text.push_str(&format!(", with {} as /{} and /{}", prefix.field, prefix.lengths.v4, prefix.lengths.v6));
+        }
+        for condition in self.conditions() {
+            let (word, entries) = (if condition.is_inverted { "not in" } else { "in" }, condition.entries());
+            let entries = entries.strip_prefix(NOT).unwrap_or(&entries);
+            text.push_str(&format!(", for {} {word} {entries}", condition.field));
         }
         for words in self.cost_words() {
             text.push_str(&format!(", {words}"));

@@ -4,6 +4,7 @@ use std::iter::FusedIterator;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::matcher::{INDEXED_KEYS, Matcher, Selection};
+use super::most_general::MostGeneralOperation;
 use super::ruleset_error::RuleSetError;
 use super::values::Values;
 use super::{MatchPolicy, Operation, Rule, rule_bits};
@@ -58,14 +59,19 @@ impl RuleSet {
     }
 
     #[inline]
-    pub(super) fn matches_values<'a>(&'a self, values: &impl Values, scratch: &'a mut Scratch) -> Matches<'a> {
+    fn matches_values<'a>(&'a self, values: &impl Values, scratch: &'a mut Scratch) -> Matches<'a> {
         let word = self.matcher.select_word(&mut scratch.selection, values);
         if word.is_none() {
             self.matcher.select(&mut scratch.selection, values);
         }
         let next_block = usize::from(word.is_some());
         let selection = &scratch.selection;
-        Matches { rules: self, selection, next_block, words: 0, word: 0, bits: word.unwrap_or_default() }
+        Matches { rules: self, selection, next_block, words: 0, word: 0, bits: word.unwrap_or_default(), special: None }
+    }
+
+    /// Returns the rules that apply to every operation that `rule` matches, like [`RuleSet::matches`].
+    pub(super) fn matches_all_of<'a>(&'a self, rule: &'a Rule, scratch: &'a mut Scratch) -> Matches<'a> {
+        Matches { special: Some(rule), ..self.matches_values(&MostGeneralOperation::of(rule), scratch) }
     }
 }
 
@@ -81,6 +87,8 @@ pub struct Matches<'a> {
     word: u32,
     /// Rules of the current word that have not been returned.
     bits: u64,
+    /// A rule whose conditions the returned rules must contain.
+    special: Option<&'a Rule>,
 }
 
 impl<'a> Iterator for Matches<'a> {
@@ -88,13 +96,19 @@ impl<'a> Iterator for Matches<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        while self.bits == 0 {
-            self.advance()?;
-        }
-        let index = rule_bits::rule_index(self.next_block - 1, self.word, self.bits.trailing_zeros());
-        self.bits &= self.bits - 1;
-        // If no rule has a key, every bit is set, even those past the last rule.
-        let found = self.rules.rules.get(index);
+        let (index, found) = loop {
+            while self.bits == 0 {
+                self.advance()?;
+            }
+            let index = rule_bits::rule_index(self.next_block - 1, self.word, self.bits.trailing_zeros());
+            self.bits &= self.bits - 1;
+            // If no rule has a key, every bit is set, even those past the last rule.
+            let found = self.rules.rules.get(index);
+            let is_special = |special: &Rule| found.is_some_and(|found| !found.conditions_contain(special));
+            if !self.special.is_some_and(is_special) {
+                break (index, found);
+            }
+        };
         if found.is_none_or(|rule| rule.match_policy == MatchPolicy::Stop) {
             self.finish();
         }

@@ -11,6 +11,12 @@ pub enum RuleSetError {
         /// The key.
         key: String,
     },
+    /// Conditions are about too many fields.
+    #[error("`networks` and `list` are about more than {max} fields; use fewer fields")]
+    TooManyConditionFields {
+        /// The maximum.
+        max: usize,
+    },
     /// The number of rules does not fit the index.
     #[error("more than {} rules", u32::MAX)]
     TooManyRules,

@@ -120,7 +120,7 @@ impl Terms {
         let fields = &rule.actor_fields;
         let has_field = |(own, _): &(Key, Box<str>)| fields.iter().any(|field| field == own.as_str());
         let has_fields = self.actor.len() == fields.len() && self.actor.iter().all(has_field);
-        let is_own = |actor| ActorFields::new(fields).canonical(actor) == self.own_actor(rule);
+        let is_own = |actor| ActorFields::of(rule).canonical(actor) == self.own_actor(rule);
         self.covers_label(rule.label.as_deref()) && (self.actor.is_empty() || (has_fields && actor.is_none_or(is_own)))
     }
 
@@ -135,7 +135,7 @@ impl Terms {
     fn own_actor(&self, rule: &Rule) -> Option<String> {
         let operation: Operation = self.actor.iter().map(|(field, value)| (field.as_str(), &**value)).collect();
         let mut actor = Vec::new();
-        ActorFields::new(&rule.actor_fields).write(&operation, &mut actor);
+        ActorFields::of(rule).write(&operation, &mut actor);
         (!self.actor.is_empty()).then(|| String::from_utf8(actor).ok())?
     }
 }

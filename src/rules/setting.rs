@@ -3,10 +3,11 @@
 use std::fmt;
 
 use super::setting_name::{
-    ACTOR_FIELD, ALGORITHM, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, MATCH_POLICY,
-    MIDNIGHT, OVERRUN, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UTC, WINDOW,
+    ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIST,
+    MATCH_POLICY, MIDNIGHT, NETWORKS, OVERRUN, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UTC,
+    WINDOW,
 };
-use super::{MatchPolicy, Overrun, Rule};
+use super::{ActorPrefix, Condition, MatchPolicy, Overrun, Rule};
 use crate::calendar;
 
 /// A setting of a rule.
@@ -29,6 +30,8 @@ pub enum SettingValue {
     Number(String),
     /// Names of fields, at least one.
     Fields(Vec<String>),
+    /// A field, and a text about it. Displays as `field: text`.
+    OfField(String, String),
 }
 
 impl fmt::Display for SettingValue {
@@ -36,6 +39,7 @@ impl fmt::Display for SettingValue {
         match self {
             Self::Text(text) | Self::Number(text) => f.write_str(text),
             Self::Fields(fields) => f.write_str(&fields.join(", ")),
+            Self::OfField(field, text) => write!(f, "{field}: {text}"),
         }
     }
 }
@@ -56,6 +60,8 @@ impl Rule {
     pub fn named_settings(&self) -> impl Iterator<Item = NamedSetting> {
         let text = |text: &Option<String>| text.clone().map(SettingValue::Text);
         let word = |word: &str| SettingValue::Text(word.to_owned());
+        let condition = |condition: &Condition| SettingValue::OfField(condition.field.clone(), condition.entries());
+        let prefix = |prefix: &ActorPrefix| SettingValue::OfField(prefix.field.clone(), prefix.lengths.to_string());
         let number = |number: &dyn ToString| SettingValue::Number(number.to_string());
         let (numbers, calendar) = (&self.settings, self.settings.calendar);
         let reset_at = calendar.filter(|calendar| calendar.unit().has_time_of_day());
@@ -69,10 +75,13 @@ impl Rule {
             (REFILL_CREDITS, numbers.refill_credits.map(|credits| number(&credits))),
             (REFILL_SECONDS, numbers.refill_seconds.map(|seconds| number(&seconds))),
             (BURST, numbers.burst.map(|credits| number(&credits))),
+            (NETWORKS, self.networks.as_ref().map(condition)),
+            (LIST, self.list.as_ref().map(condition)),
             (
                 ACTOR_FIELD,
                 Some(self.actor_fields.clone()).filter(|fields| !fields.is_empty()).map(SettingValue::Fields),
             ),
+            (ACTOR_PREFIX, self.actor_prefix.as_ref().map(prefix)),
             (COST_FIELD, text(&self.cost_field)),
             (OVERRUN, (self.overrun != Overrun::default()).then(|| word(self.overrun.as_str()))),
             (HOLD_FIELD, text(&self.hold_field)),

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use super::overlaps::Overlaps;
-use super::reachability::MostGeneralOperation;
 pub use super::stack_words::describe_stack;
 use super::{MatchPolicy, Overrun, Pattern, Quota, Rule, RuleSet, Scratch};
 use crate::algorithm::Limit;
@@ -19,7 +18,7 @@ fn members(rules: &RuleSet, index: usize, scratch: &mut Scratch) -> Vec<usize> {
     let Some(rule) = rules.rules().get(index).filter(|rule| rule.match_policy != MatchPolicy::Canary) else {
         return Vec::new();
     };
-    let matched = rules.matches_values(&MostGeneralOperation::of(rule), scratch);
+    let matched = rules.matches_all_of(rule, scratch);
     let members: Vec<_> =
         matched.filter(|(_, rule)| rule.match_policy != MatchPolicy::Canary).map(|(index, _)| index).collect();
     if members.contains(&index) { members } else { Vec::new() }
@@ -113,12 +112,14 @@ fn matches_all_of_both(stop: &Rule, one: &Rule, other: &Rule) -> bool {
         [one, other].into_iter().filter_map(|rule| rule.pattern(key)).any(|special| pattern.contains(special))
     };
     stop.operation.iter().all(is_implied)
+        && stop.conditions().all(|condition| one.implies(condition) || other.implies(condition))
 }
 
 /// Returns whether there is a request that both match.
 fn may_overlap(one: &Rule, other: &Rule) -> bool {
     count_comparison();
     one.operation.iter().all(|(key, pattern)| other.pattern(key).is_none_or(|other| pattern.overlaps(other)))
+        && !one.conditions().any(|condition| other.conditions().any(|other| condition.excludes(other)))
 }
 
 /// Finds two rules, by their indexes, that can be in a stack and whose counters a Redis Cluster would keep in different
@@ -176,10 +177,17 @@ fn covers((one, limit): (&Rule, &Limit), (other, other_limit): (&Rule, &Limit)) 
     let takes_as_much = other.counter.is_none()
         && one.costs_the_same(other)
         && (one.overrun == Overrun::Refuse || other.overrun == Overrun::Debt)
-        && one.actor_fields.iter().all(|field| other.actor_fields.contains(field));
+        && one
+            .actor_fields
+            .iter()
+            .all(|field| other.actor_fields.contains(field) && has_wider_actors(one, other, field));
     let is_same_operation = one.operation.len() == other.operation.len()
-        && one.operation.iter().all(|(key, pattern)| other.pattern(key) == Some(pattern));
-    let begins_alike = is_same_operation && one.actor_fields.len() == other.actor_fields.len();
+        && one.operation.iter().all(|(key, pattern)| other.pattern(key) == Some(pattern))
+        && one.networks == other.networks
+        && one.list == other.list;
+    let begins_alike = is_same_operation
+        && one.actor_fields.len() == other.actor_fields.len()
+        && one.actor_prefix == other.actor_prefix;
     let (least, factor) = match (limit, other_limit) {
         (Limit::FixedWindow(_), Limit::FixedWindow(_)) | (Limit::TokenBucket(_), Limit::TokenBucket(_)) => {
             // Such windows begin with a hit. Unless both windows begin with the same hits, two windows of one rule may
@@ -199,6 +207,17 @@ fn covers((one, limit): (&Rule, &Limit), (other, other_limit): (&Rule, &Limit)) 
         }
     };
     takes_as_much && is_same_kind && is_same_rate && other_limit.capacity() >= least.saturating_mul(factor)
+}
+
+/// Returns whether all values of the field that `other` counts together are counted together by `one`, too.
+fn has_wider_actors(one: &Rule, other: &Rule, field: &str) -> bool {
+    let lengths =
+        |rule: &Rule| rule.actor_prefix.as_ref().filter(|prefix| prefix.field == field).map(|prefix| prefix.lengths);
+    match (lengths(one), lengths(other)) {
+        (_, None) => true,
+        (None, Some(_)) => false,
+        (Some(one), Some(other)) => one.are_at_most(other),
+    }
 }
 
 /// Counts comparisons of rules, for a test.

@@ -5,7 +5,7 @@ use std::mem;
 use std::path::{self, Path};
 use std::sync::{Arc, Weak};
 
-use super::watch::Watch;
+use super::watch::{self, Watch};
 use crate::audit::{self, Action, AuditLog, Caller, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::config::{self, Loaded, Report};
@@ -17,6 +17,8 @@ use crate::server::{Reload, ReloadLog};
 
 /// Maximum number of changes that are logged individually at a load. The summary counts all of them.
 const MAX_LOGGED_CHANGES: usize = 1_000;
+/// Maximum number of reads in a row, if each names other lists than the one before.
+const MAX_READS: usize = 3;
 
 /// The rules file, and the result of the last load.
 #[derive(Debug)]
@@ -34,8 +36,8 @@ impl RulesFile {
     /// which are logged.
     pub fn load(path: &Path, names: CounterNames) -> Option<(Self, RuleSet)> {
         // The state is noted before the file is read, so that a write during the read counts as a change.
-        let file = Self { watch: Watch::new(path), names, has_failed: false, reloads: None };
-        let loaded = read(path, names);
+        let mut file = Self { watch: Watch::new(path), names, has_failed: false, reloads: None };
+        let loaded = file.read().unwrap_or_else(|| read(path, names));
         log_problems(&loaded);
         let rules = loaded.ok()?.rules;
         log_rules(&rules);
@@ -63,15 +65,57 @@ impl RulesFile {
     pub fn reload_if_changed(&mut self, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
         let names = self.names;
         if let Some(loaded) = self.watch.read_if_changed(|path| read(path, names)) {
-            self.take(loaded, limiter, audit, Reason::Changed);
+            // New lists are read again at the next look, when they are known not to be changing.
+            if !self.follow_lists(&loaded) {
+                self.take(loaded, limiter, audit, Reason::Changed);
+            }
         }
     }
 
-    /// Loads the file even if it has not changed.
-    pub fn reload(&mut self, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
+    /// Watches the lists that the rules name. Returns whether they are others than before.
+    fn follow_lists(&mut self, loaded: &Result<Loaded, Report>) -> bool {
+        match loaded {
+            Ok(loaded) => self.watch.follow(&loaded.lists),
+            // A file that cannot be read names nothing.
+            Err(report) => !report.lists.is_empty() && self.watch.follow(&report.lists),
+        }
+    }
+
+    /// Reads the file, and waits if lists are being written. Returns `None` if they always are.
+    fn read(&mut self) -> Option<Result<Loaded, Report>> {
+        if self.watch.follows_others() {
+            return self.read_at_rest();
+        }
         self.watch.note();
         let loaded = read(self.path(), self.names);
-        self.take(loaded, limiter, audit, Reason::Asked);
+        if self.follow_lists(&loaded) { self.read_at_rest() } else { Some(loaded) }
+    }
+
+    /// Reads the file and its lists once they are not being written. Returns `None` if they always are.
+    fn read_at_rest(&mut self) -> Option<Result<Loaded, Report>> {
+        for _ in 0..MAX_READS {
+            let names = self.names;
+            let loaded = self.watch.read_at_rest(|path| read(path, names), watch::pause)?;
+            if !self.follow_lists(&loaded) {
+                return Some(loaded);
+            }
+        }
+        None
+    }
+
+    /// Loads the file even if it has not changed. Lists must not be being written, because half a list is a valid list.
+    pub fn reload(&mut self, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
+        match self.read() {
+            Some(loaded) => self.take(loaded, limiter, audit, Reason::Asked),
+            None => {
+                self.has_failed = true;
+                if let Some(limiter) = limiter.upgrade() {
+                    limiter.metrics().config.refused(limiter.now().as_nanos());
+                }
+                let file = self.path().display();
+                tracing::error!("{file}: not loaded, because it is being written; the previous rules stay in force");
+            }
+        }
     }
 
     /// Puts the result of a load in force, or logs why it failed. A load that the audit log refuses is not tried again until

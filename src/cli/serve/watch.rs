@@ -40,17 +40,40 @@ impl FileState {
     }
 }
 
-/// A file, and its last known states.
+/// A file and the files that it names, and their last known states.
 #[derive(Debug)]
 pub struct Watch {
     path: PathBuf,
-    changes: ChangeDetector<FileState>,
+    /// The files that it names.
+    others: Vec<PathBuf>,
+    changes: ChangeDetector<Vec<FileState>>,
 }
 
 impl Watch {
     /// Starts with the current state of the file.
     pub fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), changes: ChangeDetector::new(FileState::at(path)) }
+        Self { path: path.to_owned(), others: Vec::new(), changes: ChangeDetector::new(vec![FileState::at(path)]) }
+    }
+
+    /// Watches the files that the file names, in place of those that it named before. Returns whether they are others: then
+    /// the file counts as changed, because the others may have been read while they were being written.
+    pub fn follow(&mut self, others: &[PathBuf]) -> bool {
+        let is_other = self.others != others;
+        if is_other {
+            self.others = others.to_vec();
+            // No file has this state.
+            self.changes = ChangeDetector { noted: Vec::new(), fresh: Some(self.states()) };
+        }
+        is_other
+    }
+
+    /// Returns whether the file names other files.
+    pub fn follows_others(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    fn states(&self) -> Vec<FileState> {
+        std::iter::once(&self.path).chain(&self.others).map(|path| FileState::at(path)).collect()
     }
 
     pub fn path(&self) -> &Path {
@@ -59,7 +82,8 @@ impl Watch {
 
     /// Checks the file. Returns true if it has changed since the last `note`, and is not being written.
     fn has_changed(&mut self) -> bool {
-        self.changes.see(FileState::at(&self.path))
+        let states = self.states();
+        self.changes.see(states)
     }
 
     /// Reads the file if it has changed and is not being written. If it was written while it was read, returns `None`, too:
@@ -71,7 +95,7 @@ impl Watch {
 
     /// Returns whether the file's state is still the recorded one.
     fn is_at_rest(&self) -> bool {
-        self.changes.noted == FileState::at(&self.path)
+        self.changes.noted == self.states()
     }
 
     /// Reads the file once it is not being written, and records its state. A file that has changed must stay as it is for a
@@ -96,7 +120,7 @@ impl Watch {
 
     /// Records the current state of the file.
     pub fn note(&mut self) {
-        self.changes = ChangeDetector::new(FileState::at(&self.path));
+        self.changes = ChangeDetector::new(self.states());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::limiter::error::{ErrorClass, LimiterError, Remedy};
 use crate::limiter::refusal::Refusal;
-use crate::rules::{MAX_RESET_SECONDS, QuotaError};
+use crate::rules::{ActorPrefix, MAX_RESET_SECONDS, QuotaError};
 use crate::store::StoreError;
 
 /// Maximum lifetime of a limit: 100 years (seconds).
@@ -31,6 +31,10 @@ pub enum AdminError {
     NoActors { rule: String },
     #[error("rule '{rule}' counts by {}: write the actor as '{}'", .fields.join(" and "), example(.fields))]
     OtherActor { rule: String, fields: Vec<String> },
+    #[error(
+        "the actors of the rule {rule:?} are networks of other lengths: `actorPrefix = {prefix}`; name an address, or its network"
+    )]
+    OtherNetwork { rule: String, prefix: ActorPrefix },
     #[error("the actor is longer than {MAX_ACTOR} bytes")]
     LongActor,
     #[error("{0}")]
@@ -53,7 +57,7 @@ impl LimiterError for AdminError {
             Self::NoSuchName(_) | Self::NoSuchOperation(_) | Self::NoRuleCountsBy(_) | Self::NoTop => {
                 ErrorClass::NotFound
             }
-            Self::NoActors { .. } | Self::OtherActor { .. } => ErrorClass::UnsuitableRule,
+            Self::NoActors { .. } | Self::OtherActor { .. } | Self::OtherNetwork { .. } => ErrorClass::UnsuitableRule,
             Self::Unlabeled(_)
             | Self::AmbiguousOperation(_)
             | Self::Uncounted(_)

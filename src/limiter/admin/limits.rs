@@ -324,15 +324,17 @@ fn canonical(label: &str, rule: &Rule, actor: &str) -> Result<String, AdminError
 /// Returns the actor in the form that hits give it, for the rule with this name.
 ///
 /// # Errors
-/// The rule has no actors, or the actor has other fields.
+/// The rule has no actors, or the actor has other fields or is a network of another length.
 pub(super) fn canonical_actor(name: &str, rule: &Rule, actor: &str) -> Result<String, AdminError> {
     match rule.actor_fields.as_slice() {
         [] if actor.is_empty() => Ok(String::new()),
         [] => Err(AdminError::NoActors { rule: name.to_owned() }),
-        [_] => Ok(actor.to_owned()),
-        fields => ActorFields::new(fields)
-            .canonical(actor)
-            .ok_or_else(|| AdminError::OtherActor { rule: name.to_owned(), fields: fields.to_vec() }),
+        fields => ActorFields::of(rule).canonical(actor).ok_or_else(|| match &rule.actor_prefix {
+            Some(prefix) if fields.len() == 1 => {
+                AdminError::OtherNetwork { rule: name.to_owned(), prefix: prefix.clone() }
+            }
+            _ => AdminError::OtherActor { rule: name.to_owned(), fields: fields.to_vec() },
+        }),
     }
 }
 

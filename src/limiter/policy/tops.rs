@@ -29,7 +29,7 @@ impl Tops {
         };
         let top = |(rule, origin): (&Rule, Option<usize>)| TopOfRule {
             top: origin.and_then(|origin| kept(rule, origin)).unwrap_or_default(),
-            actor: ActorFields::new(&rule.actor_fields),
+            actor: ActorFields::of(rule),
         };
         Self(rules.rules().iter().zip(find_origins(old, rules.rules())).map(top).collect())
     }
@@ -55,5 +55,5 @@ impl Tops {
 /// is a canary.
 fn counts_alike(old: &Rule, new: &Rule) -> bool {
     let is_canary = |rule: &Rule| rule.match_policy == MatchPolicy::Canary;
-    old.actor_fields == new.actor_fields && is_canary(old) == is_canary(new)
+    old.actor_fields == new.actor_fields && old.actor_prefix == new.actor_prefix && is_canary(old) == is_canary(new)
 }

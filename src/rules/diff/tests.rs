@@ -1,8 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::rules::testing::{canary, rule, rules_strategy};
-use crate::rules::{MatchPolicy, Seconds, Settings};
+use crate::rules::testing::{canary, networks, rule, rules_strategy};
+use crate::rules::{
+    ActorPrefix, Condition, List, ListEntry, MatchPolicy, Members, Pattern, PrefixLengths, Seconds, Settings,
+};
 
 /// Returns a rule that allows `credits` in 60 s.
 fn limited(header: &str, credits: u64) -> Rule {
@@ -154,4 +156,43 @@ proptest! {
         prop_assert!(changes.iter().all(expected), "{:?}", changes);
         prop_assert_eq!(changes.is_empty(), old.iter().eq(new.iter()));
     }
+}
+
+#[test]
+fn networks_are_part_of_the_counters_and_entries_of_a_list_are_not() {
+    let of_networks = |text: &str| Rule { networks: Some(networks(text)), ..limited("ip=*", 5) };
+    let rules = [of_networks("ip: 10.0.0.0/8"), of_networks("ip: 11.0.0.0/8"), rule("")];
+    let [first, second, default] = rules.clone();
+    assert_eq!(
+        shown(&rules, &[second.clone(), of_networks("ip: 12.0.0.0/8"), default.clone()]),
+        [
+            "line 1: moved [ip=*]",
+            "line 1: changed [ip=*] networks from ip: 10.0.0.0/8 to ip: 12.0.0.0/8; its counters start afresh"
+        ]
+    );
+    let same = of_networks("ip: 11.0.0.0/8, 11.0.0.0/8");
+    assert_eq!(
+        shown(&rules, &[first, same, default]),
+        ["line 1: changed [ip=*] networks from ip: 11.0.0.0/8 to ip: 11.0.0.0/8, 11.0.0.0/8; its counters are kept"]
+    );
+    let with_list = |entries: &[&str]| {
+        let entries = entries.iter().map(|text| ListEntry::Pattern(Pattern::parse(text)));
+        let members = Members::List(List::new("office.txt", (1..).zip(entries).collect()));
+        let list = Condition { field: "ip".to_owned(), is_inverted: false, members };
+        [Rule { list: Some(list), ..limited("ip=*", 5) }, rule("")]
+    };
+    assert_eq!(
+        shown(&with_list(&["a", "b"]), &with_list(&["b", "c", "d"])),
+        [
+            "line 1: changed [ip=*] list from ip: office.txt to ip: office.txt (2 entries added, 1 removed); its counters are kept"
+        ]
+    );
+    let prefix = |v4| {
+        let prefix = ActorPrefix { field: "ip".to_owned(), lengths: PrefixLengths { v4, v6: 56 } };
+        [Rule { actor_fields: vec!["ip".to_owned()], actor_prefix: Some(prefix), ..limited("ip=*", 5) }, rule("")]
+    };
+    assert_eq!(
+        shown(&prefix(32), &prefix(24)),
+        ["line 1: changed [ip=*] actorPrefix from ip: 32, 56 to ip: 24, 56; its counters start afresh"]
+    );
 }

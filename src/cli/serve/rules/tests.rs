@@ -130,3 +130,42 @@ fn optional_audit_log_refuses_no_load() {
     fixture.reload();
     assert_eq!(fixture.credits(), 2);
 }
+
+#[test]
+fn change_of_a_list_is_put_in_force_once_it_stops_changing() {
+    let fixture = Fixture::new();
+    let list = fixture.dir.path().join("office.txt");
+    let write_list = |text: &str| {
+        fs::write(fixture.dir.path().join("list"), text).unwrap();
+        fs::rename(fixture.dir.path().join("list"), &list).unwrap();
+    };
+    let rules_with_list = format!("[ip=*]\nlist = ip: office.txt\ncreditLimit = 5\nper = 1m\n\n{}", rules(1));
+    write_list("10.0.0.0/8\n");
+    fixture.write(&rules_with_list);
+    let limiter = Arc::clone(&fixture.limiter);
+    let matches = |ip: &str| {
+        let policy = limiter.policy().unwrap();
+        let operation = [("ip", ip)].into_iter().collect();
+        policy.rules().matches(&operation, &mut Default::default()).next().is_some_and(|(index, _)| index == 0)
+    };
+    let looks = |file: &mut RulesFile, audit: &Arc<AuditLog>, number: usize| {
+        (0..number).for_each(|_| file.reload_if_changed(&Arc::downgrade(&limiter), audit));
+    };
+    let (mut file, audit) = (fixture.file, fixture.audit);
+    looks(&mut file, &audit, 3);
+    assert_eq!((matches("10.1.2.3"), matches("11.1.2.3")), (true, false));
+    write_list("11.0.0.0/8\n");
+    looks(&mut file, &audit, 1);
+    assert!(!matches("11.1.2.3"), "the list is being written");
+    looks(&mut file, &audit, 1);
+    assert_eq!((matches("10.1.2.3"), matches("11.1.2.3")), (false, true));
+    write_list("12.0.0.0/33\n");
+    looks(&mut file, &audit, 2);
+    assert!(matches("11.1.2.3"), "a wrong list changes nothing");
+    fs::remove_file(&list).unwrap();
+    looks(&mut file, &audit, 2);
+    assert!(matches("11.1.2.3"), "nor does a missing one");
+    write_list("12.0.0.0/8\n");
+    file.reload(&Arc::downgrade(&limiter), &audit);
+    assert_eq!((matches("11.1.2.3"), matches("12.1.2.3")), (false, true), "on request");
+}

@@ -1,5 +1,6 @@
 //! `GET /v1/rules`: the rules in force, in order.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -34,6 +35,9 @@ impl Serialize for RuleDescription<'_> {
             match &setting.value {
                 SettingValue::Text(text) => object.serialize_entry(setting.name, text)?,
                 SettingValue::Number(digits) => object.serialize_entry(setting.name, &number(digits))?,
+                SettingValue::OfField(field, text) => {
+                    object.serialize_entry(setting.name, &HashMap::from([(field, text)]))?;
+                }
                 // One field, or several. Each combination of their values has its own counter.
                 SettingValue::Fields(fields) => match fields.as_slice() {
                     [field] => object.serialize_entry(setting.name, field)?,

@@ -66,6 +66,9 @@ struct RuleFacts<'a> {
     limit: String,
     algorithm: &'static str,
     actor_field: Option<String>,
+    /// The settings `networks` and `list`.
+    conditions: Vec<String>,
+    actor_prefix: Option<String>,
     stack: bool,
     canary: bool,
     comment: Option<String>,
@@ -139,6 +142,8 @@ fn describe<'a>(
             limit: shorten(rule.settings.to_string()),
             algorithm: rule.settings.algorithm().name(),
             actor_field: rule.actor_field(),
+            conditions: rule.conditions().map(|condition| shorten(condition.to_string())).collect(),
+            actor_prefix: rule.actor_prefix.as_ref().map(ToString::to_string),
             stack: rule.match_policy == MatchPolicy::And,
             canary,
             comment: rule.comment.clone().map(shorten),

@@ -46,6 +46,7 @@ function row(rule, definition, state, denies) {
       'Rule',
       h('a', { href: link('rules', { rule: rule.name }), class: 'name' }, rule.name),
       h('span', { class: 'more' }, limit, cost),
+      ...(rule.grants?.members ?? []).map((member) => h('span', { class: 'more' }, memberText(member))),
     ),
     cell(
       '',
@@ -71,6 +72,11 @@ function row(rule, definition, state, denies) {
     ),
     cell('number', 'More in', state && state.reset > 0 ? duration(state.reset) : '–'),
   );
+}
+
+/** Says which entry of the rule's networks or list a value matches. */
+function memberText({ key, list, line, entry }) {
+  return list ? `${key} is in ${list}, line ${number(line)}: ${entry}` : `${key} is in ${entry}`;
 }
 
 /** The rules above the answer that do not match, each with the first reason. */
@@ -102,6 +108,13 @@ function part(rules, start) {
   return [list, more].reduce((box, child) => (box.append(child), box), h('div', {}));
 }
 
+/** Says why a value does not meet the condition of `networks` or `list`. */
+function conditionText({ entries, entry, lineInList }) {
+  if (!entry) return [', but must be in ', h('code', {}, entries)];
+  if (!lineInList) return [', but must not be in ', h('code', {}, entry)];
+  return [`, but must not be in ${entries.replace(/^not /, '')}, line ${number(lineInList)}: `, h('code', {}, entry)];
+}
+
 function reason(rule) {
   if (rule.finding === 'key-missing') return h('span', {}, 'the field ', h('code', {}, rule.key), ' is missing');
   return h(
@@ -110,7 +123,6 @@ function reason(rule) {
     h('code', {}, rule.key),
     ' is ',
     h('code', {}, rule.value || '(empty)'),
-    ', but must be ',
-    h('code', {}, rule.pattern),
+    ...(rule.setting ? conditionText(rule) : [', but must be ', h('code', {}, rule.pattern)]),
   );
 }

@@ -12,6 +12,9 @@ import { go, link } from './route.js';
 import { may } from './session.js';
 import { viewHead } from './view_head.js';
 
+/** Findings about rules that do not match. */
+const MISMATCHES = ['key-missing', 'value-differs', 'condition-fails'];
+
 /** Pause between two looks at the counters (ms). */
 const PAUSE = 2000;
 /** Age after which the rules are explained again (ms). An explanation of many rules is long, and changes only with the rules. */
@@ -150,7 +153,7 @@ class ExplainView {
       return;
     }
     const { found, named, states, answer } = result;
-    const matching = found.filter(({ finding }) => finding !== 'key-missing' && finding !== 'value-differs');
+    const matching = found.filter(({ finding }) => !MISMATCHES.includes(finding));
     refresh(this.#verdict, verdict(result, matching));
     refresh(this.#matching, explained(matching, named, states, denyingOf(answer)));
     const others = found.filter((rule) => !matching.includes(rule));

@@ -95,7 +95,9 @@ export class RuleDetail {
       this.#facts,
       [
         ['Limit', rule.limit],
+        ['Only for', rule.conditions.join('; ')],
         ['Counts by', rule.actorField ?? 'one counter for all requests'],
+        ['Networks of', rule.actorPrefix],
         ['Algorithm', rule.algorithm],
         ['Policy', POLICIES[match]],
         ['Place', `rule ${number(rule.index + 1)}${where ? ` · ${where}` : ''}`],

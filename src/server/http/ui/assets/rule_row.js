@@ -73,7 +73,7 @@ export class RuleRow {
     this.#operation.title = operation;
     setText(this.#limit, rule.limit ?? '');
     this.#limit.title = rule.limit ?? '';
-    setText(this.#actor, rule.actorField ? `by ${rule.actorField}` : 'one counter for all');
+    setText(this.#actor, rule.actorField ? `by ${rule.actorField}${rule.actorPrefix ? `, networks of ${rule.actorPrefix}` : ''}` : 'one counter for all');
     this.#actor.hidden = /^always/.test(rule.limit ?? '');
     this.#chips.replaceChildren(
       ...[

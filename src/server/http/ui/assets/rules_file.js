@@ -12,7 +12,10 @@ const SETTINGS = [
   ['window'],
   ['timezone', 'UTC'],
   ['resetAt', '00:00'],
+  ['networks'],
+  ['list'],
   ['actorField'],
+  ['actorPrefix'],
   ['matchPolicy', 'stop'],
   ['algorithm', 'fixed-window'],
   ['refillCredits'],
@@ -49,10 +52,15 @@ export function ruleForActor(rule, pairs, credits) {
   const operation = { ...rule.operation };
   for (const field of fields) operation[field] = pairs.get(field) ?? '';
   const values = fields.map((field) => operation[field]);
+  // An actor that is a network, or an address in any notation.
+  const field = Object.keys(rule.actorPrefix ?? {})[0];
+  const networks = field && /[.:]/.test(operation[field]) ? { [field]: operation[field] } : rule.networks;
+  if (networks !== rule.networks) operation[field] = '*';
   const { name, ...settings } = rule;
   return {
     ...settings,
     operation,
+    networks,
     creditLimit: credits,
     label: newLabel(rule.label ?? name, values),
     comment: undefined,
@@ -95,6 +103,10 @@ function headerString(part) {
 function iniValue(value) {
   if (Array.isArray(value)) {
     return value.some((field) => /[,]|^\s|\s$/.test(field)) ? null : iniValue(value.join(', '));
+  }
+  if (typeof value === 'object') {
+    const [[field, text]] = Object.entries(value);
+    return /: |^\s|\s$/.test(field) ? null : JSON.stringify(`${field}: ${text}`);
   }
   const text = String(value);
   return text !== 'null' && /^[a-zA-Z0-9_.\/:*-]+$/.test(text) ? text : JSON.stringify(text);

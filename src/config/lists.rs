@@ -1,0 +1,248 @@
+//! Reads list files for rules: one entry a line, which is a text, a pattern or a network.
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::problem::{Location, Problems};
+use super::text::MAX_FILE_BYTES;
+use crate::files;
+use crate::rules::{Address, List, ListEntry, Network, NetworkError, Pattern};
+
+/// Maximum number of entries of all lists of a rules file.
+pub(super) const MAX_LIST_ENTRIES: usize = 1_000_000;
+/// Maximum number of list files of a rules file. A server looks at each of them every second.
+pub(super) const MAX_LISTS: usize = 64;
+/// Maximum number of problems that are reported for one list.
+const MAX_PROBLEMS: usize = 20;
+
+/// The list files of a rules file. Each is read once.
+#[derive(Debug)]
+pub(super) struct Lists {
+    /// The directory of the rules file; `None` if the rules are not in a file, and have no lists.
+    directory: Option<PathBuf>,
+    /// The lists by their names in the rules file; `None` if they could not be read.
+    known: HashMap<String, Option<Arc<List>>>,
+    /// The number of entries of all lists.
+    entries: usize,
+}
+
+impl Lists {
+    /// Prepares the lists of a rules file, which may name other files.
+    pub fn of(rules_file: &Path) -> Self {
+        let directory = Some(rules_file.parent().unwrap_or(Path::new("")).to_owned());
+        Self { directory, ..Self::none() }
+    }
+
+    /// Prepares for rules that are not in a file.
+    pub fn none() -> Self {
+        Self { directory: None, known: HashMap::new(), entries: 0 }
+    }
+
+    /// Returns the list with this name, and reads it if that is the first time. Problems of the file are reported with their
+    /// lines in it, and others at `place`.
+    pub fn get(&mut self, name: &str, place: Location<'_>, problems: &mut Problems) -> Option<Arc<List>> {
+        if let Some(known) = self.known.get(name) {
+            return known.clone();
+        }
+        let list = self.read(name, place, problems);
+        self.known.insert(name.to_owned(), list.clone());
+        list
+    }
+
+    fn read(&mut self, name: &str, place: Location<'_>, problems: &mut Problems) -> Option<Arc<List>> {
+        let Some(directory) = &self.directory else {
+            problems.error(
+                place,
+                "the rules are not in a file, so they cannot have lists",
+                "write the rules to a file",
+            );
+            return None;
+        };
+        if self.known.len() >= MAX_LISTS {
+            problems.error(place, format!("the rules have more than {MAX_LISTS} lists"), "merge some of the lists");
+            return None;
+        }
+        let path = directory.join(name);
+        let shown = path.display().to_string();
+        problems.add_list(path.clone());
+        let bytes = match files::read(&path, MAX_FILE_BYTES) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let fix = match error.kind() {
+                    ErrorKind::FileTooLarge => "use networks or patterns instead of single values",
+                    _ => "check its path, which begins at the directory of the rules file, and its permissions",
+                };
+                problems.error(place, format!("cannot read the list {shown}: {error}"), fix);
+                return None;
+            }
+        };
+        let entries = read_entries(&bytes, &shown, MAX_LIST_ENTRIES - self.entries, problems)?;
+        self.entries += entries.len();
+        if entries.is_empty() {
+            let fix = "add entries to it, one a line";
+            problems.warning(place, format!("the list {shown} has no entries, so no value is in it"), fix);
+        }
+        Some(List::new(name, entries))
+    }
+}
+
+/// Returns the entries with their lines; `None` after reporting what is wrong with them.
+fn read_entries(
+    bytes: &[u8],
+    file: &str,
+    max_entries: usize,
+    problems: &mut Problems,
+) -> Option<Vec<(u32, ListEntry)>> {
+    let (mut entries, mut wrong) = (Vec::new(), 0_usize);
+    let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+    for (line, bytes) in (1_usize..).zip(text.split(|byte| *byte == b'\n')) {
+        let entry = match str::from_utf8(bytes) {
+            Ok(text) => read_entry(text),
+            Err(_) => Err(("the line is not UTF-8".to_owned(), "save the list as UTF-8".to_owned())),
+        };
+        match entry {
+            Ok(None) => {}
+            Ok(Some(_)) if entries.len() >= max_entries => {
+                let what = format!("the lists of the rules have more than {MAX_LIST_ENTRIES} entries");
+                problems.error_in(file, line, what, "use networks or patterns instead of single values");
+                return None;
+            }
+            Ok(Some(entry)) => entries.push((u32::try_from(line).unwrap_or(u32::MAX), entry)),
+            Err((what, fix)) => {
+                wrong += 1;
+                if wrong <= MAX_PROBLEMS {
+                    problems.error_in(file, line, what, fix);
+                }
+            }
+        }
+    }
+    if let Some(more) = wrong.checked_sub(MAX_PROBLEMS).filter(|more| *more > 0) {
+        problems.error_in(file, 0, format!("{more} more lines are wrong"), "correct the ones above first");
+    }
+    (wrong == 0).then_some(entries)
+}
+
+/// Reads a line. Returns `None` for an empty one or a comment. An error says what is wrong, and what to do.
+fn read_entry(line: &str) -> Result<Option<ListEntry>, (String, String)> {
+    let line = line.trim();
+    if line.starts_with('"') {
+        let (text, rest) = read_quoted(line)?;
+        if !rest.is_empty() && !rest.starts_with('#') {
+            return Err((format!("there is text after the quotes: {rest:?}"), "write one entry a line".to_owned()));
+        }
+        return Ok(Some(ListEntry::Pattern(Pattern::Literal(text))));
+    }
+    let entry = match line.split_once(" #").or(line.split_once("\t#")) {
+        _ if line.starts_with('#') => "",
+        Some((entry, _)) => entry.trim_end(),
+        None => line,
+    };
+    if entry.is_empty() {
+        return Ok(None);
+    }
+    let describe = |error: &NetworkError| (format!("{entry:?} is not a network: {error}"), error.fix());
+    let first = entry.split_whitespace().next().unwrap_or_default();
+    if first != entry && Network::parse(first.trim_end_matches([',', ';'])).is_ok() {
+        let what = format!("there is text after the network: {entry:?}");
+        return Err((what, "write one entry a line, and `#` before a comment".to_owned()));
+    }
+    match Network::parse(entry) {
+        Ok(network) => return Ok(Some(ListEntry::Network(network))),
+        Err(NetworkError::NoAddress) => {}
+        Err(error) => return Err(describe(&error)),
+    }
+    if entry
+        .split_once('-')
+        .is_some_and(|(first, last)| Address::parse(first).is_some() && Address::parse(last).is_some())
+    {
+        return Err((
+            format!("{entry:?} is a range of addresses"),
+            "write it as networks, such as 10.0.0.0/8".to_owned(),
+        ));
+    }
+    if looks_like_v4(entry) {
+        let (what, fix) = describe(&NetworkError::NoAddress);
+        return Err((what, format!("{fix}, or put it in quotes if it is a text")));
+    }
+    Ok(Some(ListEntry::Pattern(Pattern::parse(entry))))
+}
+
+/// Reads a JSON string. Returns it with the text after it.
+fn read_quoted(line: &str) -> Result<(String, &str), (String, String)> {
+    let mut strings = serde_json::Deserializer::from_str(line).into_iter::<String>();
+    match strings.next() {
+        Some(Ok(text)) => {
+            let rest = line.get(strings.byte_offset()..).unwrap_or_default();
+            Ok((text, rest.trim_start()))
+        }
+        _ => Err((
+            format!("{line} is not a text in quotes"),
+            "write \\\" for a quote, and \\\\ for a backslash".to_owned(),
+        )),
+    }
+}
+
+/// Returns whether a text that is no network was probably meant to be one: four numbers, or numbers and a prefix.
+fn looks_like_v4(text: &str) -> bool {
+    let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let numbers = address.split('.').count();
+    address.split('.').all(is_number)
+        && prefix.is_none_or(is_number)
+        && (numbers == 4 || (numbers > 1 && prefix.is_some()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(line: &str) -> String {
+        match read_entry(line) {
+            Ok(None) => "nothing".to_owned(),
+            Ok(Some(ListEntry::Network(network))) => format!("network {network}"),
+            Ok(Some(ListEntry::Pattern(pattern))) => format!("{pattern:?}"),
+            Err((what, fix)) => format!("{what}; {fix}"),
+        }
+    }
+
+    #[test]
+    fn line_is_a_text_a_pattern_or_a_network() {
+        for (line, expected) in [
+            ("", "nothing"),
+            ("  # office", "nothing"),
+            ("10.0.0.0/8 # office\r", "network 10.0.0.0/8"),
+            ("\t::ffff:10.1.2.3\t# mapped", "network 10.1.2.3"),
+            ("alice", "Literal(\"alice\")"),
+            ("alice smith#1", "Literal(\"alice smith#1\")"),
+            ("*", "Any"),
+            ("*.example.org", "Glob(Glob(\"*.example.org\"))"),
+            ("\"10.1.2.3\" # as text", "Literal(\"10.1.2.3\")"),
+            ("\"a \\\" # *\"", "Literal(\"a \\\" # *\")"),
+            ("1.2.3", "Literal(\"1.2.3\")"),
+            ("/a/8", "Literal(\"/a/8\")"),
+        ] {
+            assert_eq!(entry(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn line_that_looks_like_a_network_is_one_or_an_error() {
+        for (line, expected) in [
+            ("10.0.0.1/8", "\"10.0.0.1/8\" is not a network: its address has bits after the prefix; write 10.0.0.0/8"),
+            ("10.0.0.0/33", "its prefix is not a number of bits from 0 to 32; write the number of bits"),
+            ("10.0.0/8", "is neither an address nor a network; write an address, or a network such as"),
+            ("300.1.2.3", "or put it in quotes if it is a text"),
+            ("10.0.0.1:80", "write 10.0.0.1"),
+            ("10.0.0.1 - 10.0.0.9", "there is text after the network"),
+            ("10.0.0.1-10.0.0.9", "is a range of addresses; write it as networks"),
+            ("10.0.0.0/8 ; SBL1", "there is text after the network: \"10.0.0.0/8 ; SBL1\"; write one entry a line"),
+            ("\"a\" b", "there is text after the quotes: \"b\""),
+            ("\"a", "\"a is not a text in quotes"),
+        ] {
+            let message = entry(line);
+            assert!(message.contains(expected), "{line}: {message}");
+        }
+    }
+}
