@@ -8,10 +8,10 @@ mod admin;
 mod apply;
 mod error;
 mod heavy_hitters;
-mod limit_registry;
 mod plan;
 mod policy;
 mod refusal;
+mod registry;
 mod report;
 mod sealing;
 mod verdict;
@@ -26,8 +26,6 @@ use self::apply::{Applying, applied};
 pub use self::error::{ErrorClass, LimiterError, Remedy};
 pub use self::heavy_hitters::DEFAULT_TOP_MEMORY;
 use self::heavy_hitters::Top;
-pub use self::limit_registry::DEFAULT_MAX_ACTOR_LIMITS;
-use self::limit_registry::LimitRegistry;
 use self::plan::REQUEST_WEIGHT;
 pub use self::plan::table::{Intent, Settlement};
 pub use self::plan::{
@@ -36,6 +34,8 @@ pub use self::plan::{
 };
 pub use self::policy::{CounterNames, Policy};
 pub use self::refusal::{Refusal, RefusedMember};
+pub use self::registry::DEFAULT_MAX_ACTOR_LIMITS;
+use self::registry::Registry;
 pub use self::report::{Applied, Report, Reserved, Settled, Standing, lasting_seconds};
 pub use self::verdict::Verdict;
 pub use crate::algorithm::{Limit, Outcome, Resolution};
@@ -45,7 +45,7 @@ pub use crate::metrics::RuleCount;
 use crate::metrics::{Metric, Metrics};
 pub use crate::rules::Scope;
 pub use crate::store::key::Space;
-use crate::store::{Backend, ENTRY_WEIGHT, Store};
+use crate::store::{ActorLimit, Backend, ENTRY_WEIGHT, Store};
 pub use crate::store::{Origin, StoreError};
 
 /// The rules in force, a store, a clock, and metrics.
@@ -54,7 +54,7 @@ pub struct Limiter {
     store: Backend,
     clock: Clock,
     metrics: Arc<Metrics>,
-    limits: LimitRegistry,
+    limits: Registry<ActorLimit>,
     /// `None` if the actors of rules are not ranked.
     top: Option<Arc<Top>>,
     max_reservation_ttl: u32,
@@ -63,7 +63,7 @@ pub struct Limiter {
 impl Limiter {
     /// Creates a limiter. Without a policy, it answers only requests with their own limit.
     pub fn new(policy: Option<Policy>, store: Backend, clock: Clock, metrics: Arc<Metrics>) -> Self {
-        let limits = LimitRegistry::new(clock.now());
+        let limits = Registry::new(DEFAULT_MAX_ACTOR_LIMITS, clock.now());
         let max_reservation_ttl = DEFAULT_MAX_RESERVATION_TTL;
         let top = Top::new(DEFAULT_TOP_MEMORY).map(Arc::new);
         let limiter = Self { policy: ArcSwapOption::empty(), store, clock, metrics, limits, top, max_reservation_ttl };
@@ -121,6 +121,22 @@ impl Limiter {
     /// The store's error.
     pub async fn check_store(&self) -> Result<(), StoreError> {
         self.store.check().await
+    }
+
+    /// Follows the changes of exceptions for single actors in the store since the last call.
+    ///
+    /// # Errors
+    /// The store's error. The exceptions in memory stay in force.
+    pub async fn follow_exceptions(&self) -> Result<(), StoreError> {
+        self.limits.follow(&self.store, self.clock).await
+    }
+
+    /// Drops some of the expired exceptions for single actors from memory, and from a store that no other server writes to.
+    ///
+    /// # Errors
+    /// The store's error. Expired exceptions are not in force, and are dropped later, or after the next start.
+    pub async fn drop_expired_exceptions(&self) -> Result<(), StoreError> {
+        self.limits.drop_expired(&self.store, self.clock).await
     }
 
     /// Returns the number of counters in the store, as exactly as the store knows it.

@@ -1,6 +1,6 @@
 //! The policy: rules that are ready to serve. Each has its bucket, its limits of single actors, and its metrics.
 
-mod actor_limits;
+mod exceptions;
 mod tops;
 
 use std::collections::HashMap;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use siphasher::sip128::SipHasher13;
 
-use self::actor_limits::LabelLimits;
-pub use self::actor_limits::LimitFilter;
-pub(super) use self::actor_limits::{ActorLimits, Cursor};
+pub use self::exceptions::ExceptionFilter;
+use self::exceptions::OwnerExceptions;
+pub(super) use self::exceptions::{Cursor, Exceptions};
 use self::tops::Tops;
 use crate::algorithm::{CountBasis, Limit};
 use crate::clock::Timestamp;
@@ -19,6 +19,7 @@ use crate::metrics::{Metrics, RuleCount, RuleHits};
 use crate::rules::{
     ActorFields, DEFAULT_RULE, MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule, RuleSet, Settings, stacks,
 };
+use crate::store::ActorLimit;
 use crate::store::key::{self, Prefix, Space};
 
 /// The rules with their buckets, ready to serve.
@@ -88,7 +89,7 @@ pub(super) struct Bucket {
     /// The rule's settings. Limits of single actors differ from them in the credits.
     settings: Settings,
     /// The limits of single actors, once they are loaded.
-    of_actors: Option<Arc<LabelLimits>>,
+    of_actors: Option<Arc<OwnerExceptions<ActorLimit>>>,
 }
 
 impl Bucket {
@@ -179,10 +180,10 @@ impl Policy {
     }
 
     /// Puts the limits of single actors in force, including later changes.
-    pub(super) fn set_actor_limits(&mut self, limits: &ActorLimits) {
+    pub(super) fn set_actor_limits(&mut self, limits: &Exceptions<ActorLimit>) {
         for (label, bucket) in labels(self.rules.rules()).zip(&mut self.buckets) {
             if let (Some(label), Some(bucket)) = (label, bucket) {
-                bucket.of_actors = Some(limits.of_label(label));
+                bucket.of_actors = Some(limits.of_owner(label));
             }
         }
     }

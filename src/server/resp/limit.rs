@@ -6,7 +6,7 @@ use super::error::write_limiter_error;
 use super::operate::write_cursor;
 use crate::clock::ceil_seconds;
 use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
-use crate::limiter::limits::{LimitFilter, ListedLimit};
+use crate::limiter::limits::{ExceptionFilter, ListedLimit};
 use crate::limiter::{Limiter, Scope};
 use crate::protocol::command::{LimitAsk, LimitsAsk};
 use crate::protocol::resp::ReplyWriter;
@@ -79,7 +79,7 @@ pub async fn remove(changes: &Changes, operator: &Operator, of: &LimitTarget, re
 /// Writes the cursor of the next page. For each limit, writes its rule, actor, credits, the seconds until it expires,
 /// and whether it is an orphan.
 pub fn list(limiter: &Limiter, query: &LimitQuery, scope: &Scope, reply: &mut ReplyWriter<'_>) {
-    let of = LimitFilter { rule: query.rule.as_deref(), actor: None };
+    let of = ExceptionFilter { owner: query.rule.as_deref(), actor: None };
     match limiter.limits(of, query.cursor.as_deref(), query.count, scope) {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {

@@ -20,14 +20,14 @@ const MAX_ACTOR_LIMITS: u64 = 100_000_000;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Rules")]
-pub struct ActorLimitArgs {
+pub struct ExceptionArgs {
     /// Maximum number of limits of single actors (`divvy limit`), about 150 bytes of memory each
     #[arg(long, env = "DIVVY_MAX_ACTOR_LIMITS", value_name = "N", default_value_t = DEFAULT_MAX_ACTOR_LIMITS,
           value_parser = units::count::<usize>(0..=MAX_ACTOR_LIMITS))]
     max_actor_limits: usize,
 }
 
-impl ActorLimitArgs {
+impl ExceptionArgs {
     pub fn max(&self) -> usize {
         self.max_actor_limits
     }
@@ -38,7 +38,7 @@ impl ActorLimitArgs {
 /// # Errors
 /// The data directory cannot be read. Redis may become available later: until then, the rules' limits apply.
 pub async fn start(limiter: &Arc<Limiter>, draining: CancellationToken) -> anyhow::Result<()> {
-    let loaded = limiter.follow_limits().await;
+    let loaded = limiter.follow_exceptions().await;
     let is_behind = loaded.is_err();
     match loaded {
         Err(error) if limiter.store().is_shared() => {
@@ -66,7 +66,7 @@ async fn follow_changes(limiter: &Limiter, mut is_behind: bool) {
     loop {
         ticks.tick().await;
         if limiter.store().is_shared() {
-            let followed = limiter.follow_limits().await;
+            let followed = limiter.follow_exceptions().await;
             match &followed {
                 Ok(()) if is_behind => tracing::info!("the limits of actors are read from Redis again"),
                 Err(error) if !is_behind => {
@@ -80,7 +80,7 @@ async fn follow_changes(limiter: &Limiter, mut is_behind: bool) {
             }
             is_behind = followed.is_err();
         }
-        if let Err(error) = limiter.drop_expired_limits().await {
+        if let Err(error) = limiter.drop_expired_exceptions().await {
             tracing::debug!(%error, "cannot remove expired limits of actors; the next start will");
         }
     }
