@@ -5,6 +5,7 @@
 
 mod actor;
 mod actor_rules;
+mod address;
 pub mod bypass;
 mod cost;
 pub mod diff;
@@ -13,6 +14,7 @@ mod glob_index;
 mod identity;
 mod key;
 mod matcher;
+mod network;
 pub mod operation;
 pub mod operation_text;
 mod overlaps;
@@ -37,9 +39,11 @@ pub(crate) mod testing;
 mod values;
 
 pub use actor::ActorFields;
+pub use address::Address;
 pub use cost::BadCost;
 pub use identity::{Identity, Rhythm};
 pub use key::Key;
+pub use network::{Network, NetworkError};
 pub use operation::Operation;
 pub use pattern::{Glob, Pattern};
 pub use quota::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, Quota, QuotaError, Settings};

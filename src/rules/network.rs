@@ -1,0 +1,262 @@
+//! Networks: the addresses that begin with the same bits.
+
+use std::fmt;
+
+use super::Address;
+
+/// A network in its canonical form: no bit is set after its prefix. A single address is a network, too. Displays as
+/// `10.0.0.0/8`, or as the address alone if the prefix has all bits.
+///
+/// IPv4 addresses are in IPv4 networks only, because an [`Address`] that contains one is that one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Network {
+    first: Address,
+    prefix: u8,
+}
+
+/// The reason why a text is no network. Displays as a sentence that says what is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NetworkError {
+    /// The text before the slash is no address.
+    #[error("it is neither an address nor a network")]
+    NoAddress,
+    /// The address has a port, brackets or a zone.
+    #[error("its address has a port, brackets or a zone")]
+    NotPlain {
+        /// The network without them.
+        plain: Network,
+    },
+    /// The prefix is not a number of bits.
+    #[error("its prefix is not a number of bits from 0 to {max}")]
+    InvalidPrefix {
+        /// The number of bits of the address.
+        max: u8,
+    },
+    /// Bits are set after the prefix.
+    #[error("its address has bits after the prefix")]
+    HostBits {
+        /// The network without these bits.
+        masked: Network,
+    },
+    /// The network consists of IPv4 addresses that are written as IPv6.
+    #[error("divvy reads addresses of this network as the IPv4 addresses that they contain")]
+    ContainsV4,
+}
+
+impl NetworkError {
+    /// Returns advice: the text to write instead.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::NoAddress => "write an address, or a network such as 10.0.0.0/8 or 2001:db8::/32".to_owned(),
+            Self::NotPlain { plain: network } | Self::HostBits { masked: network } => format!("write {network}"),
+            Self::InvalidPrefix { max } => {
+                let example = if *max == 32 { "10.0.0.0/8" } else { "2001:db8::/32" };
+                format!("write the number of bits after the slash, as in {example}")
+            }
+            Self::ContainsV4 => "write an IPv4 network, such as 10.0.0.0/8".to_owned(),
+        }
+    }
+}
+
+impl Network {
+    /// Returns the network of `address` with this number of bits, at most those of the address.
+    pub fn of(address: Address, prefix: u8) -> Self {
+        let prefix = prefix.min(address.length());
+        Self { first: address.with_bits(address.bits() & !host_mask(address, prefix)), prefix }
+    }
+
+    /// Parses a network or an address, which is a network by itself.
+    ///
+    /// # Errors
+    /// The text is not a network, or not in its canonical form.
+    pub fn parse(text: &str) -> Result<Self, NetworkError> {
+        let (address_text, prefix_text) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address = Address::parse(address_text).ok_or(NetworkError::NoAddress)?;
+        let Some(prefix_text) = prefix_text else {
+            let network = Self::of(address, address.length());
+            return if is_plain(address_text) { Ok(network) } else { Err(NetworkError::NotPlain { plain: network }) };
+        };
+        let is_translated = address.is_v4() && address_text.matches(':').count() > 1;
+        if is_translated {
+            return Err(NetworkError::ContainsV4);
+        }
+        let max = address.length();
+        let prefix = parse_prefix(prefix_text).filter(|prefix| *prefix <= max);
+        let prefix = prefix.ok_or(NetworkError::InvalidPrefix { max })?;
+        let network = Self::of(address, prefix);
+        if !is_plain(address_text) {
+            return Err(NetworkError::NotPlain { plain: network });
+        }
+        if network.first != address {
+            return Err(NetworkError::HostBits { masked: network });
+        }
+        Ok(network)
+    }
+
+    /// Returns its lowest address.
+    pub fn first(self) -> Address {
+        self.first
+    }
+
+    /// Returns its highest address.
+    pub fn last(self) -> Address {
+        self.first.with_bits(self.first.bits() | host_mask(self.first, self.prefix))
+    }
+
+    /// Returns the number of bits that its addresses share.
+    pub fn prefix(self) -> u8 {
+        self.prefix
+    }
+
+    /// Returns whether it is a single address.
+    pub fn is_address(self) -> bool {
+        self.prefix == self.first.length()
+    }
+
+    /// Returns whether the address is in this network.
+    pub fn contains(self, address: Address) -> bool {
+        address.is_v4() == self.first.is_v4()
+            && (address.bits() ^ self.first.bits()) & !host_mask(self.first, self.prefix) == 0
+    }
+
+    /// Returns whether every address of `other` is in this network.
+    pub fn covers(self, other: Self) -> bool {
+        self.prefix <= other.prefix && self.contains(other.first)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.first.fmt(f)?;
+        if self.is_address() { Ok(()) } else { write!(f, "/{}", self.prefix) }
+    }
+}
+
+/// Returns the bits of the address after the prefix.
+fn host_mask(address: Address, prefix: u8) -> u128 {
+    let host_bits = u32::from(address.length().saturating_sub(prefix));
+    1_u128.checked_shl(host_bits).map_or(u128::MAX, |bit| bit - 1)
+}
+
+/// Returns whether a valid address has no port, brackets or zone.
+fn is_plain(address: &str) -> bool {
+    address.parse::<std::net::IpAddr>().is_ok()
+}
+
+/// Parses digits without a sign or a leading zero.
+pub(crate) fn parse_prefix(text: &str) -> Option<u8> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    is_number.then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn network(text: &str) -> Network {
+        Network::parse(text).unwrap()
+    }
+
+    fn address(text: &str) -> Address {
+        Address::parse(text).unwrap()
+    }
+
+    #[test]
+    fn network_has_one_written_form() {
+        for text in ["10.0.0.0/8", "0.0.0.0/0", "10.1.2.3", "2001:db8::/32", "::/0", "::1", "fe80::/10"] {
+            assert_eq!(network(text).to_string(), text);
+        }
+        assert_eq!(network("10.1.2.3/32").to_string(), "10.1.2.3");
+        assert_eq!(network("2001:DB8:0::1/128").to_string(), "2001:db8::1");
+        assert_eq!(network("::ffff:10.1.2.3").to_string(), "10.1.2.3");
+        assert_eq!(network("64:ff9b::a01:203").to_string(), "10.1.2.3");
+    }
+
+    #[test]
+    fn text_that_is_no_network_is_explained() {
+        let error = |text: &str| {
+            let error = Network::parse(text).unwrap_err();
+            format!("{error}: {}", error.fix())
+        };
+        let no_address = "it is neither an address nor a network: write an address, or a network such as 10.0.0.0/8 or 2001:db8::/32";
+        for text in ["", "office", "10.0.0/8", "/8", "2001:db8/32", "10.0.0.0.0/8", "10.0.0.0-10.0.0.9"] {
+            assert_eq!(error(text), no_address, "{text}");
+        }
+        assert_eq!(error("10.1.2.3/8"), "its address has bits after the prefix: write 10.0.0.0/8");
+        assert_eq!(error("2001:db8::1/64"), "its address has bits after the prefix: write 2001:db8::/64");
+        for prefix in ["33", "-1", "", "8/8", "08", "+8", " 8", "255.0.0.0", "999999"] {
+            let text = format!("10.0.0.0/{prefix}");
+            let expected = "its prefix is not a number of bits from 0 to 32: write the number of bits after the slash, as in 10.0.0.0/8";
+            assert_eq!(error(&text), expected, "{text}");
+        }
+        assert!(error("2001:db8::/129").contains("0 to 128"));
+        assert_eq!(error("10.1.2.3:80"), "its address has a port, brackets or a zone: write 10.1.2.3");
+        assert_eq!(error("[2001:db8::1]/64"), "its address has a port, brackets or a zone: write 2001:db8::/64");
+        for text in ["::ffff:10.0.0.0/104", "64:ff9b::/96", "::ffff:0:0/96", "0:0:0:0:0:ffff:a00:0/104"] {
+            assert!(error(text).starts_with("divvy reads addresses of this network as the IPv4"), "{text}");
+        }
+    }
+
+    #[test]
+    fn network_contains_its_addresses() {
+        assert!(network("10.0.0.0/8").contains(address("10.255.0.1:443")));
+        assert!(network("10.0.0.0/8").contains(address("::ffff:10.0.0.1")));
+        assert!(!network("10.0.0.0/8").contains(address("11.0.0.0")));
+        assert!(!network("::/0").contains(address("10.0.0.1")) && !network("0.0.0.0/0").contains(address("::1")));
+        assert!(!network("::/0").contains(address("::ffff:10.0.0.1")), "it is an IPv4 address");
+        assert_eq!(network("10.0.0.0/8").last(), address("10.255.255.255"));
+        assert_eq!(network("::/0").last(), address("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"));
+        assert_eq!(Network::of(address("2001:db8:1:2::3"), 56).to_string(), "2001:db8:1::/56");
+        assert_eq!(Network::of(address("10.1.2.3"), 200).to_string(), "10.1.2.3");
+    }
+
+    /// Few bits at both ends, so that networks often contain one another.
+    fn address_strategy() -> impl Strategy<Value = Address> {
+        let bits = (0..4_u128, 0..4_u128);
+        (prop::bool::ANY, bits).prop_map(|(v4, (high, low))| {
+            if v4 {
+                address("0.0.0.0").with_bits(high << 30 | low)
+            } else {
+                // Not in the networks of addresses that contain IPv4.
+                address("::").with_bits(1 << 125 | high << 126 | low)
+            }
+        })
+    }
+
+    fn network_strategy() -> impl Strategy<Value = Network> {
+        (address_strategy(), prop::sample::select(vec![0, 1, 2, 3, 30, 31, 32, 126, 127, 128]))
+            .prop_map(|(address, prefix)| Network::of(address, prefix))
+    }
+
+    proptest! {
+        #[test]
+        fn network_is_the_range_from_its_first_to_its_last_address(network in network_strategy(), address in address_strategy()) {
+            let is_between = network.first().is_v4() == address.is_v4()
+                && (network.first().bits()..=network.last().bits()).contains(&address.bits());
+            prop_assert_eq!(network.contains(address), is_between);
+            prop_assert_eq!(Network::parse(&network.to_string()), Ok(network));
+        }
+
+        #[test]
+        fn network_covers_those_whose_ends_it_contains(one in network_strategy(), other in network_strategy()) {
+            prop_assert_eq!(one.covers(other), one.contains(other.first()) && one.contains(other.last()));
+            let share_addresses = one.contains(other.first()) || other.contains(one.first());
+            prop_assert_eq!(one.covers(other) || other.covers(one), share_addresses, "networks never cross");
+        }
+
+        #[test]
+        fn masked_form_of_an_address_is_accepted(address in address_strategy(), prefix in 0..=128_u8) {
+            let prefix = prefix.min(address.length());
+            let text = format!("{address}/{prefix}");
+            match Network::parse(&text) {
+                Ok(network) => prop_assert_eq!(network, Network::of(address, prefix)),
+                Err(NetworkError::HostBits { masked }) => prop_assert_eq!(masked, Network::of(address, prefix)),
+                Err(error) => prop_assert!(false, "{}: {}", text, error),
+            }
+        }
+    }
+}
