@@ -7,13 +7,16 @@ use divvy::access::{self, Authority, Category, Users};
 use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::{Clock, NANOS_PER_SECOND, ceil_seconds};
 use divvy::config::{self, Format};
-use divvy::limiter::{Applied, CounterNames, Intent, Limiter, PlanBuilder, Policy, Reserve, Scope, Settlement};
+use divvy::limiter::blocks::OverrideTarget;
+use divvy::limiter::{
+    Applied, CounterNames, Intent, Limiter, OverrideKind, PlanBuilder, Policy, Reserve, Scope, Settlement,
+};
 use divvy::metrics::Metrics;
 use divvy::protocol::command;
 use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
 use divvy::protocol::resp::{Decoder, Limits, ReplyWriter, Version};
 use divvy::rules::{Operation, RuleSet, Scratch};
-use divvy::store::{Action, Backend, Batch, Bounds, RocksOptions, RocksStore, Store};
+use divvy::store::{Action, Backend, Batch, Bounds, MemoryStore, RocksOptions, RocksStore, Store};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -28,7 +31,7 @@ const fn stage(name: &'static str, run: fn(u64)) -> Stage {
     Stage { name, run, has_many_counters: false }
 }
 
-pub const STAGES: [Stage; 15] = [
+pub const STAGES: [Stage; 18] = [
     stage("codec: line protocol", line),
     stage("codec: RESP", resp),
     stage("rights of a user", rights),
@@ -39,6 +42,9 @@ pub const STAGES: [Stage; 15] = [
     stage("three fields: RESP", |hits| resp_hits(RULES, Scope::EVERYTHING, hits)),
     stage("three fields: RESP, within a scope", |hits| resp_hits(RULES, Scope::new(["*"], []), hits)),
     stage("three fields: RESP, without ranking", |hits| resp_hits_of(HitBench::without_ranking(RULES), hits)),
+    stage("three fields: RESP, in memory", |hits| blocked_hits("by-ip", 0, hits)),
+    stage("three fields: RESP, in memory, 100,000 blocks of a rule", |hits| blocked_hits("by-ip", 100_000, hits)),
+    stage("three fields: RESP, in memory, 100,000 blocks of all rules", |hits| blocked_hits("*", 100_000, hits)),
     stage("a stack of three: RESP", |hits| resp_hits(STACK, Scope::EVERYTHING, hits)),
     stage("two hits of one bucket, from the limiter on", two_hits),
     stage("reserve and commit next to 10 reservations", |hits| reserve_and_commit(10, hits)),
@@ -176,7 +182,7 @@ struct HitBench {
     operation: Operation,
     scope: Scope,
     output: Vec<u8>,
-    _dir: TempDir,
+    _dir: Option<TempDir>,
 }
 
 /// Two fields that the first rule names, one of them with a `*`, and the actor.
@@ -194,22 +200,26 @@ const ACTORS: u64 = 1_024;
 
 impl HitBench {
     fn new(rules: &str) -> Self {
-        let (clock, dir) = (Clock::system(), tempfile::tempdir().expect("a temporary directory"));
-        let rules = config::parse(rules, Format::Ini, "bench.ini").expect("valid rules").rules;
+        let dir = tempfile::tempdir().expect("a temporary directory");
         let bounds = Bounds { max_reservations: u64::MAX, ..Bounds::default() };
-        let options = RocksOptions { clock, bounds, ..RocksOptions::default() };
+        let options = RocksOptions { clock: Clock::system(), bounds, ..RocksOptions::default() };
         let store = Backend::Rocks(RocksStore::open(dir.path(), options).expect("a new directory"));
+        Self { _dir: Some(dir), ..Self::on(store, rules) }
+    }
+
+    fn on(store: Backend, rules: &str) -> Self {
+        let rules = config::parse(rules, Format::Ini, "bench.ini").expect("valid rules").rules;
         let metrics = Metrics::new();
+        let policy = Policy::new(rules, &metrics, CounterNames::Usual);
         Self {
-            limiter: Limiter::new(Some(Policy::new(rules, &metrics, CounterNames::Usual)), store, clock, metrics)
-                .with_max_reservation_ttl(u32::MAX),
+            limiter: Limiter::new(Some(policy), store, Clock::system(), metrics).with_max_reservation_ttl(u32::MAX),
             runtime: runtime(),
             builder: PlanBuilder::default(),
             applied: Applied::default(),
             operation: Operation::new(),
             scope: Scope::EVERYTHING,
             output: Vec::new(),
-            _dir: dir,
+            _dir: None,
         }
     }
 
@@ -262,12 +272,32 @@ fn resp_hits(rules: &str, scope: Scope, hits: u64) {
     resp_hits_of(bench, hits);
 }
 
-fn resp_hits_of(mut bench: HitBench, hits: u64) {
+/// Hits by addresses that are not blocked, next to `count` blocks of other addresses. Counters are in memory, because storing the
+/// blocks would take more than the hits.
+fn blocked_hits(rule: &str, count: u32, hits: u64) {
+    let labeled = RULES.replacen("actorField=ip\n", "actorField=ip\nlabel=by-ip\n", 1);
+    let bench = HitBench::on(Backend::Memory(MemoryStore::default()), &labeled);
+    for number in 0..count {
+        let address = std::net::Ipv4Addr::from_bits(0xc000_0000 + number);
+        let actor = if rule == "*" { format!("ip={address}") } else { address.to_string() };
+        let of = OverrideTarget { kind: OverrideKind::Block, rule, actor: &actor };
+        bench.runtime.block_on(bench.limiter.set_override(of, None, None, &Scope::EVERYTHING)).expect("a block");
+    }
+    resp_hits_by(bench, hits, |actor| format!("10.0.{}.{}", 100 + actor / 150, 100 + actor % 150));
+}
+
+fn resp_hits_of(bench: HitBench, hits: u64) {
+    resp_hits_by(bench, hits, |actor| format!("{actor:012}"));
+}
+
+/// Hits by clients whose `ip`, of twelve characters, `name` returns.
+fn resp_hits_by(mut bench: HitBench, hits: u64, name: impl Fn(u64) -> String) {
     let mut decoder = Decoder::new(Limits::default());
     let bursts = bursts(|actor| {
         format!(
             "*4\r\n$9\r\nDIVVY.HIT\r\n$11\r\nmethod=POST\r\n$21\r\npath=/v1/search/items\r\n\
-             $15\r\nip={actor:012}\r\n"
+             $15\r\nip={}\r\n",
+            name(actor)
         )
     });
     for burst in bursts.iter().cycle().take((hits / BATCH) as usize) {

@@ -7,7 +7,6 @@ mod bounds;
 mod cache;
 mod drain;
 mod exceptions;
-mod exceptions;
 mod files;
 mod http;
 mod inherited_sockets;
@@ -215,6 +214,7 @@ async fn serve(
     let (policy, file) = rules.map(in_force).unzip();
     let file = file.map(|file: RulesFile| file.with_reloads(reloads.clone()));
     let limiter = Limiter::new(policy, store, clock, metrics).with_max_actor_limits(args.exceptions.max());
+    let limiter = limiter.with_max_overrides(args.exceptions.max_blocks());
     let limiter = limiter.with_max_reservation_ttl(args.reservations.max_ttl());
     let limiter = Arc::new(limiter.with_top_memory(args.top.memory()));
     exceptions::start(&limiter, draining.clone()).await?;

@@ -1,6 +1,5 @@
 //! The policy: rules that are ready to serve. Each has its bucket, its limits of single actors, and its metrics.
 
-mod exceptions;
 mod tops;
 
 use std::collections::HashMap;
@@ -9,10 +8,9 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use siphasher::sip128::SipHasher13;
 
-pub use self::exceptions::ExceptionFilter;
-use self::exceptions::OwnerExceptions;
-pub(super) use self::exceptions::{Cursor, Exceptions};
 use self::tops::Tops;
+use super::exceptions::{Exceptions, OwnerExceptions};
+use super::overrides::{Applicable, Overrides, RuleOverrides};
 use crate::algorithm::{CountBasis, Limit};
 use crate::clock::Timestamp;
 use crate::metrics::{Metrics, RuleCount, RuleHits};
@@ -90,6 +88,8 @@ pub(super) struct Bucket {
     settings: Settings,
     /// The limits of single actors, once they are loaded.
     of_actors: Option<Arc<OwnerExceptions<ActorLimit>>>,
+    /// Blocks and allows of the rule, once they are loaded.
+    overrides: Option<RuleOverrides>,
 }
 
 impl Bucket {
@@ -103,17 +103,24 @@ impl Bucket {
             }
         };
         let actor = ActorFields::new(&rule.actor_fields);
-        Self { limit, prefix, actor, settings: rule.settings, of_actors: None }
+        Self { limit, prefix, actor, settings: rule.settings, of_actors: None, overrides: None }
     }
 
     /// Appends the key of the bucket that `operation` takes from. Returns the actor's limit: see [`Bucket::limit_of`].
     // Inlined, because it runs for each rule of each hit.
     #[inline(always)]
     pub fn write_key(&self, operation: &Operation, now: Timestamp, out: &mut Vec<u8>) -> Option<Limit> {
+        let start = self.write_actor(operation, out);
+        self.limit_of(out.get(start..).unwrap_or_default(), now)
+    }
+
+    /// Appends the same key. Returns the place where the actor begins.
+    #[inline(always)]
+    pub fn write_actor(&self, operation: &Operation, out: &mut Vec<u8>) -> usize {
         out.extend_from_slice(self.prefix.as_bytes());
         let start = out.len();
         self.actor.write(operation, out);
-        self.limit_of(out.get(start..).unwrap_or_default(), now)
+        start
     }
 
     /// Returns the actor's limit at `now`. `None` if it may take nothing.
@@ -127,6 +134,29 @@ impl Bucket {
             Some((_, Quota::Never)) => None,
             Some((_, Quota::Always { .. })) | None => Some(self.limit_at(now)),
         }
+    }
+
+    /// Returns whether the actor may have a block or an allow of this rule.
+    #[inline]
+    pub fn may_override(&self, actor: &[u8]) -> bool {
+        self.overrides.as_ref().is_some_and(|overrides| overrides.contains(actor))
+    }
+
+    /// Returns the override that decides about the actor of `operation`: one of this rule's, or `everywhere`. `actor` is a
+    /// buffer.
+    pub fn find_override(
+        &self,
+        operation: &Operation,
+        everywhere: Option<&Applicable>,
+        now: Timestamp,
+        actor: &mut Vec<u8>,
+    ) -> Option<Applicable> {
+        let Some(overrides) = self.overrides.as_ref().filter(|overrides| !overrides.is_empty()) else {
+            return everywhere.cloned();
+        };
+        actor.clear();
+        self.actor.write(operation, actor);
+        overrides.find(actor, everywhere, now)
     }
 
     /// Returns the credits that the actor has in place of the rule's, and the resulting quota. `None` if it has none,
@@ -179,11 +209,12 @@ impl Policy {
         Self { rules, buckets, by_prefix, fingerprints, by_fingerprint, most_counters, hits, tops }
     }
 
-    /// Puts the limits of single actors in force, including later changes.
-    pub(super) fn set_actor_limits(&mut self, limits: &Exceptions<ActorLimit>) {
+    /// Puts the exceptions for single actors in force, including later changes.
+    pub(super) fn set_exceptions(&mut self, limits: &Exceptions<ActorLimit>, overrides: &Overrides) {
         for (label, bucket) in labels(self.rules.rules()).zip(&mut self.buckets) {
             if let (Some(label), Some(bucket)) = (label, bucket) {
                 bucket.of_actors = Some(limits.of_owner(label));
+                bucket.overrides = Some(overrides.of_rule(label));
             }
         }
     }
@@ -210,6 +241,21 @@ impl Policy {
         let mut actor = Vec::new();
         bucket.actor.write(operation, &mut actor);
         Some(bucket.own_quota(&actor, now)?.0)
+    }
+
+    /// Returns the override that decides about the actor of `operation` at the rule with this index: one of the rule's, or
+    /// `everywhere`.
+    pub(super) fn find_override(
+        &self,
+        index: usize,
+        operation: &Operation,
+        everywhere: Option<&Applicable>,
+        now: Timestamp,
+    ) -> Option<Applicable> {
+        match self.bucket(index) {
+            Some(bucket) => bucket.find_override(operation, everywhere, now, &mut Vec::new()),
+            None => everywhere.cloned(),
+        }
     }
 
     /// Finds a rule by its bucket's key. Returns it with its bucket. If several rules match, it is the one with this

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
-use super::policy::Exceptions;
+use super::exceptions::Exceptions;
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use crate::store::{Backend, Exception, ExceptionChange, ExceptionCursor, Store, StoreError};
 

@@ -10,8 +10,9 @@ use super::error::{AdminError, MAX_ACTOR};
 use super::rule_name::{RuleName, lasting_name};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::limiter::Limiter;
-pub use crate::limiter::policy::ExceptionFilter;
-use crate::limiter::policy::{Cursor, Policy, labels};
+use crate::limiter::exceptions::Cursor;
+pub use crate::limiter::exceptions::ExceptionFilter;
+use crate::limiter::policy::{Policy, labels};
 use crate::limiter::refusal::Refusal;
 use crate::metrics::Metric;
 use crate::rules::{ActorFields, Rule, Scope, Settings};
@@ -205,7 +206,7 @@ impl Limiter {
 }
 
 /// Returns a filter by a scope for limits of actors, by the label and the actor of each.
-fn filter_by(scope: &Scope, policy: Option<&Policy>) -> impl Fn(&str, &str) -> bool {
+pub(super) fn filter_by(scope: &Scope, policy: Option<&Policy>) -> impl Fn(&str, &str) -> bool {
     let rules = policy.map_or(&[][..], |policy| policy.rules.rules());
     let in_scope = labels(rules).zip(rules).filter(|(_, rule)| scope.covers(Some(rule), None, None));
     let own: HashMap<_, _> =
@@ -214,7 +215,7 @@ fn filter_by(scope: &Scope, policy: Option<&Policy>) -> impl Fn(&str, &str) -> b
 }
 
 /// Returns the actor in the form that hits give it, for a limit of the rule with this label.
-fn canonical(label: &str, rule: &Rule, actor: &str) -> Result<String, AdminError> {
+pub(super) fn canonical(label: &str, rule: &Rule, actor: &str) -> Result<String, AdminError> {
     if actor.len() > MAX_ACTOR { Err(AdminError::LongActor) } else { canonical_actor(label, rule, actor) }
 }
 

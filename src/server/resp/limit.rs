@@ -13,12 +13,12 @@ use crate::protocol::resp::ReplyWriter;
 use crate::server::changes::{Changes, Operator};
 
 /// Redis's TTL of a key that does not expire.
-const NEVER: i64 = -1;
+pub(super) const NEVER: i64 = -1;
 
-/// The rule and actor of a limit. The strings are owned, so that a task can keep them.
+/// The rule and actor of a limit, a block or an allow. The strings are owned, so that a task can keep them.
 pub struct LimitTarget {
-    rule: String,
-    actor: String,
+    pub rule: String,
+    pub actor: String,
 }
 
 impl From<LimitAsk<'_>> for LimitTarget {
@@ -27,11 +27,11 @@ impl From<LimitAsk<'_>> for LimitTarget {
     }
 }
 
-/// A request for a page of limits. The strings are owned, so that a task can keep them.
+/// A request for a page of limits, blocks or allows. The strings are owned, so that a task can keep them.
 pub struct LimitQuery {
-    rule: Option<String>,
-    cursor: Option<String>,
-    count: usize,
+    pub rule: Option<String>,
+    pub cursor: Option<String>,
+    pub count: usize,
 }
 
 impl From<LimitsAsk<'_>> for LimitQuery {

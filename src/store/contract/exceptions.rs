@@ -3,6 +3,7 @@
 //! A store keeps exceptions and reports changes. Hits find them in the memory of the [limiter](crate::limiter).
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use crate::clock::Timestamp;
 
@@ -34,6 +35,8 @@ pub trait Exception: Debug + Clone + PartialEq + Send + Sync + 'static {
 pub enum Register {
     /// Limits of single actors.
     Limits,
+    /// Blocks and allows.
+    Overrides,
 }
 
 /// The credits that one actor has in place of its rule's.
@@ -66,6 +69,47 @@ impl Exception for ActorLimit {
 
     fn from_text(text: &str, expires: Option<Timestamp>) -> Option<Self> {
         Some(Self { credits: text.parse().ok()?, expires })
+    }
+}
+
+/// A block or an allow of one actor. Its owner says which.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Override {
+    /// The operator's reason.
+    pub reason: Option<Arc<str>>,
+    /// The override's end. `None` if it lasts until it is removed.
+    pub expires: Option<Timestamp>,
+}
+
+/// First word of an override's text: the version of its layout.
+const OVERRIDE_VERSION: &str = "1";
+
+impl Exception for Override {
+    const REGISTER: Register = Register::Overrides;
+
+    fn expires(&self) -> Option<Timestamp> {
+        self.expires
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        self.to_text().into_bytes()
+    }
+
+    fn from_bytes(bytes: &[u8], expires: Option<Timestamp>) -> Option<Self> {
+        Self::from_text(std::str::from_utf8(bytes).ok()?, expires)
+    }
+
+    fn to_text(&self) -> String {
+        self.reason.as_ref().map_or(OVERRIDE_VERSION.to_owned(), |reason| format!("{OVERRIDE_VERSION} {reason}"))
+    }
+
+    fn from_text(text: &str, expires: Option<Timestamp>) -> Option<Self> {
+        let reason = match text.split_once(' ') {
+            None if text == OVERRIDE_VERSION => None,
+            Some((OVERRIDE_VERSION, reason)) => Some(reason.into()),
+            _ => return None,
+        };
+        Some(Self { reason, expires })
     }
 }
 

@@ -21,7 +21,9 @@ pub(in crate::store) use self::entry::generation;
 pub use self::entry::{Change, Entry};
 pub use self::error::StoreError;
 pub(in crate::store) use self::exceptions::EXCEPTIONS_PER_PAGE;
-pub use self::exceptions::{ActorLimit, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Register};
+pub use self::exceptions::{
+    ActorLimit, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Override, Register,
+};
 pub(in crate::store) use self::listing::invalid_cursor;
 pub use self::listing::{ListedBucket, Listing, Page, SHOW};
 pub use self::origin::Origin;

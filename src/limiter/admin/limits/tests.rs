@@ -6,7 +6,7 @@ use super::*;
 use crate::clock::Timestamp;
 use crate::config::{self, Format};
 use crate::limiter::CounterNames;
-use crate::limiter::policy::Exceptions;
+use crate::limiter::exceptions::Exceptions;
 use crate::limiter::registry::FORGOTTEN_AT_ONCE;
 use crate::metrics::Metrics;
 use crate::store::{Backend, MemoryStore};

@@ -29,6 +29,12 @@ impl Keys {
                 ends: "divvy.limits:{limits}:ends",
                 born: "divvy.limits:{limits}:born",
             },
+            Register::Overrides => Self {
+                exceptions: "divvy.overrides:{overrides}",
+                changes: "divvy.overrides:{overrides}:changes",
+                ends: "divvy.overrides:{overrides}:ends",
+                born: "divvy.overrides:{overrides}:born",
+            },
         }
     }
 }
@@ -88,7 +94,7 @@ fn read_change<E: Exception>(of: &str, value: &str) -> Option<ExceptionChange<E>
     Some(ExceptionChange { owner: owner.into(), actor: actor.into(), value: read_value(value)? })
 }
 
-/// Reads `exception expires`. Either may be missing. Without the text of an exception, there is none.
+/// Reads `exception expires`. Either may be missing. An empty text stands for a removed exception.
 fn read_value<E: Exception>(text: &str) -> Option<Option<E>> {
     let (exception, expires) = text.rsplit_once(' ')?;
     if exception.is_empty() {

@@ -1,7 +1,7 @@
 //! The RocksDB database: opening, reading, writing, and its column families.
 //!
 //! - `default`: limits of single actors. RocksDB requires this family, so every version of divvy can open it.
-//! - `counters`: bucket key → stored value; expired ones are dropped by compactions.
+//! - `counters`: bucket key → stored value; blocks and allows; expired ones are dropped by compactions.
 //! - `journal`: commit number → journal record; write-backs drop the oldest.
 
 use std::io;
@@ -160,11 +160,11 @@ impl Database {
         Ok(stored.map(|stored| read(&stored)))
     }
 
-    /// Returns the key and the record of every counter at the time of the call, without those of reservations and
-    /// answers.
+    /// Returns the key and the record of every counter at the time of the call, without the records of reservations,
+    /// answers and overrides.
     pub fn records(&self) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> + use<'_> {
         let is_counter =
-            |record: &Result<KeyAndValue, _>| record.as_ref().map_or(true, |(key, _)| !record_key::is_record(key));
+            |record: &Result<KeyAndValue, _>| record.as_ref().map_or(true, |(key, _)| record_key::is_counter(key));
         self.entries(&[], None).filter(is_counter)
     }
 
@@ -208,6 +208,7 @@ impl Database {
     fn family_of(&self, register: Register) -> &ColumnFamily {
         match register {
             Register::Limits => self.family(LIMITS),
+            Register::Overrides => self.counters(),
         }
     }
 

@@ -1,13 +1,17 @@
 //! Records of exceptions for single actors in the database.
 //!
+//! Limits are in a family of their own. Overrides are among the counters' records, under a tag of their own, so that earlier
+//! versions can open the database, and compactions drop the expired ones.
+//!
 //! A key consists of the register's prefix, the exception's owner, a zero byte and the actor. A value consists of the
 //! exception's expiry (nanoseconds since 1970, little-endian; all bits set means never) and its bytes.
 
 use super::database::Database;
 use crate::clock::Timestamp;
 use crate::store::contract::{
-    EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Register, StoreError,
+    EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Override, Register, StoreError,
 };
+use crate::store::record_key;
 
 /// First byte of every limit's key: the version of the layout of keys and values.
 const LIMITS_VERSION: u8 = 1;
@@ -16,7 +20,13 @@ const LIMITS_VERSION: u8 = 1;
 fn prefix(register: Register) -> &'static [u8] {
     match register {
         Register::Limits => &[LIMITS_VERSION],
+        Register::Overrides => record_key::OVERRIDES,
     }
+}
+
+/// Returns whether the override with this key and value can be read.
+pub fn is_readable_override(key: &[u8], value: &[u8]) -> bool {
+    decode::<Override>(key, value).is_some()
 }
 
 /// Stores the changes, on stable storage if `sync` is set. Otherwise, a removed exception may return after a power cut.
@@ -41,7 +51,7 @@ pub fn read<E: Exception>(database: &Database, known: &ExceptionCursor) -> Resul
     let mut stored = database.exceptions(E::REGISTER, prefix(E::REGISTER), after);
     let changes = stored.by_ref().take(EXCEPTIONS_PER_PAGE).map(|record| {
         let (key, value) = record?;
-        decode(&key, &value).ok_or_else(|| StoreError::new("the record of an actor's limit is malformed"))
+        decode(&key, &value).ok_or_else(|| StoreError::new("the record of an actor's limit or block is malformed"))
     });
     let changes: Vec<_> = changes.collect::<Result<_, _>>()?;
     let is_last = stored.next().is_none();

@@ -7,7 +7,8 @@
 use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use foldhash::fast::FixedState;
 use hashbrown::hash_table::Entry;
@@ -34,6 +35,7 @@ pub struct ExceptionFilter<'a> {
 pub struct Exceptions<E> {
     shards: Arc<Shards<E>>,
     owners: RwLock<HashMap<String, Arc<OwnerExceptions<E>>, FixedState>>,
+    owner_count: AtomicUsize,
 }
 
 /// The exceptions of one owner.
@@ -84,6 +86,11 @@ impl<E> Shards<E> {
 }
 
 impl<E: Exception> OwnerExceptions<E> {
+    /// Returns the owner.
+    pub(in crate::limiter) fn owner(&self) -> &str {
+        &self.owner
+    }
+
     /// Returns whether there are any exceptions, in force or expired.
     #[inline]
     pub(in crate::limiter) fn is_empty(&self) -> bool {
@@ -95,6 +102,16 @@ impl<E: Exception> OwnerExceptions<E> {
     pub(in crate::limiter) fn get(&self, actor: &[u8], now: Timestamp) -> Option<E> {
         // Fast path: very few rules have exceptions.
         if self.is_empty() { None } else { self.find(actor).filter(|exception| !is_over(exception, now)) }
+    }
+
+    /// Returns whether there is an exception for the actor, in force or expired.
+    #[inline]
+    pub(in crate::limiter) fn contains(&self, actor: &[u8]) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let hash = self.hash(actor);
+        self.shards.of(hash).is_some_and(|shard| shard.read().find(hash, |known| known.is_of(self, actor)).is_some())
     }
 
     /// Returns the exception for the actor, even if it has expired.
@@ -112,7 +129,7 @@ impl<E: Exception> OwnerExceptions<E> {
 impl<E> Default for Exceptions<E> {
     fn default() -> Self {
         let shards = Shards((0..SHARDS).map(|_| RwLock::default()).collect());
-        Self { shards: Arc::new(shards), owners: RwLock::default() }
+        Self { shards: Arc::new(shards), owners: RwLock::default(), owner_count: AtomicUsize::new(0) }
     }
 }
 
@@ -123,7 +140,7 @@ impl<E: Exception> Exceptions<E> {
     /// Returns the number of exceptions of owners that `is_meant` accepts. Expired ones count until they are dropped.
     pub(in crate::limiter) fn count(&self, is_meant: impl Fn(&str) -> bool) -> usize {
         let owners = self.owners.read();
-        owners.values().filter(|of| is_meant(&of.owner)).map(|of| of.len.load(Relaxed)).sum()
+        owners.values().filter(|of| !of.is_empty() && is_meant(&of.owner)).map(|of| of.len.load(Relaxed)).sum()
     }
 
     /// Returns the number of all exceptions.
@@ -146,6 +163,16 @@ impl<E: Exception> Exceptions<E> {
         self.owners.read().get(&change.owner).is_some_and(|of| of.find(change.actor.as_bytes()).is_some())
     }
 
+    /// Returns the number of owners so far, with and without exceptions.
+    pub(in crate::limiter) fn owner_count(&self) -> usize {
+        self.owner_count.load(Acquire)
+    }
+
+    /// Returns all owners so far.
+    pub(in crate::limiter) fn all_owners(&self) -> Vec<Arc<OwnerExceptions<E>>> {
+        self.owners.read().values().cloned().collect()
+    }
+
     /// Returns the owner's exceptions, including later ones.
     pub(in crate::limiter) fn of_owner(&self, owner: &str) -> Arc<OwnerExceptions<E>> {
         if let Some(known) = self.owners.read().get(owner) {
@@ -158,7 +185,10 @@ impl<E: Exception> Exceptions<E> {
             len: AtomicUsize::new(0),
             shards: Arc::clone(&self.shards),
         };
-        Arc::clone(self.owners.write().entry_ref(owner).or_insert_with(|| Arc::new(new())))
+        let mut owners = self.owners.write();
+        let of = Arc::clone(owners.entry_ref(owner).or_insert_with(|| Arc::new(new())));
+        self.owner_count.store(owners.len(), Release);
+        of
     }
 
     /// Puts the change in force. `reading` is the number of the latest reading of all exceptions.
