@@ -7,11 +7,14 @@
 mod admin;
 mod apply;
 mod error;
+mod exceptions;
 mod heavy_hitters;
-mod limit_registry;
+mod overrides;
 mod plan;
 mod policy;
+mod precedence;
 mod refusal;
+mod registry;
 mod report;
 mod sealing;
 mod verdict;
@@ -20,14 +23,14 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
-pub use self::admin::{counters, limits, rules, status, top};
+pub use self::admin::{counters, limits, overrides as blocks, rules, status, top};
 pub use self::apply::MAX_PART;
 use self::apply::{Applying, applied};
 pub use self::error::{ErrorClass, LimiterError, Remedy};
 pub use self::heavy_hitters::DEFAULT_TOP_MEMORY;
 use self::heavy_hitters::Top;
-pub use self::limit_registry::DEFAULT_MAX_ACTOR_LIMITS;
-use self::limit_registry::LimitRegistry;
+use self::overrides::Overrides;
+pub use self::overrides::{ALL_RULES, DEFAULT_MAX_OVERRIDES};
 use self::plan::REQUEST_WEIGHT;
 pub use self::plan::table::{Intent, Settlement};
 pub use self::plan::{
@@ -36,6 +39,8 @@ pub use self::plan::{
 };
 pub use self::policy::{CounterNames, Policy};
 pub use self::refusal::{Refusal, RefusedMember};
+pub use self::registry::DEFAULT_MAX_ACTOR_LIMITS;
+use self::registry::Registry;
 pub use self::report::{Applied, Report, Reserved, Settled, Standing, lasting_seconds};
 pub use self::verdict::Verdict;
 pub use crate::algorithm::{Limit, Outcome, Resolution};
@@ -43,9 +48,9 @@ use crate::calendar::Calendar;
 use crate::clock::{Clock, Timestamp};
 pub use crate::metrics::RuleCount;
 use crate::metrics::{Metric, Metrics};
-pub use crate::rules::Scope;
+pub use crate::rules::{OverrideKind, Scope};
 pub use crate::store::key::Space;
-use crate::store::{Backend, ENTRY_WEIGHT, Store};
+use crate::store::{ActorLimit, Backend, ENTRY_WEIGHT, Store};
 pub use crate::store::{Origin, StoreError};
 
 /// The rules in force, a store, a clock, and metrics.
@@ -54,7 +59,8 @@ pub struct Limiter {
     store: Backend,
     clock: Clock,
     metrics: Arc<Metrics>,
-    limits: LimitRegistry,
+    limits: Registry<ActorLimit>,
+    overrides: Overrides,
     /// `None` if the actors of rules are not ranked.
     top: Option<Arc<Top>>,
     max_reservation_ttl: u32,
@@ -63,10 +69,11 @@ pub struct Limiter {
 impl Limiter {
     /// Creates a limiter. Without a policy, it answers only requests with their own limit.
     pub fn new(policy: Option<Policy>, store: Backend, clock: Clock, metrics: Arc<Metrics>) -> Self {
-        let limits = LimitRegistry::new(clock.now());
+        let (limits, overrides) = (Registry::new(DEFAULT_MAX_ACTOR_LIMITS, clock.now()), Overrides::new(clock.now()));
         let max_reservation_ttl = DEFAULT_MAX_RESERVATION_TTL;
         let top = Top::new(DEFAULT_TOP_MEMORY).map(Arc::new);
-        let limiter = Self { policy: ArcSwapOption::empty(), store, clock, metrics, limits, top, max_reservation_ttl };
+        let limiter =
+            Self { policy: ArcSwapOption::empty(), store, clock, metrics, limits, overrides, top, max_reservation_ttl };
         if let Some(policy) = policy {
             limiter.replace_policy(policy);
         }
@@ -81,6 +88,12 @@ impl Limiter {
     /// Returns the limiter with another bound on the number of limits of single actors.
     pub fn with_max_actor_limits(mut self, max: usize) -> Self {
         self.limits.max = max;
+        self
+    }
+
+    /// Returns the limiter with another bound on the number of blocks and allows.
+    pub fn with_max_overrides(mut self, max: usize) -> Self {
+        self.overrides.registry.max = max;
         self
     }
 
@@ -103,7 +116,7 @@ impl Limiter {
     /// Puts `policy` in force for every batch that begins from now on. Batches under way keep their
     /// policy.
     pub fn replace_policy(&self, mut policy: Policy) {
-        policy.set_actor_limits(&self.limits.memory);
+        policy.set_exceptions(&self.limits.memory, &self.overrides);
         if self.top.is_some() {
             policy.set_tops(self.policy.load().as_deref());
         }
@@ -123,6 +136,24 @@ impl Limiter {
         self.store.check().await
     }
 
+    /// Follows the changes of exceptions for single actors in the store since the last call.
+    ///
+    /// # Errors
+    /// The store's error. The exceptions in memory stay in force.
+    pub async fn follow_exceptions(&self) -> Result<(), StoreError> {
+        let limits = self.limits.follow(&self.store, self.clock).await;
+        limits.and(self.overrides.registry.follow(&self.store, self.clock).await)
+    }
+
+    /// Drops some of the expired exceptions for single actors from memory, and from a store that no other server writes to.
+    ///
+    /// # Errors
+    /// The store's error. Expired exceptions are not in force, and are dropped later, or after the next start.
+    pub async fn drop_expired_exceptions(&self) -> Result<(), StoreError> {
+        let limits = self.limits.drop_expired(&self.store, self.clock).await;
+        limits.and(self.overrides.registry.drop_expired(&self.store, self.clock).await)
+    }
+
     /// Returns the number of counters in the store, as exactly as the store knows it.
     ///
     /// # Errors
@@ -135,6 +166,7 @@ impl Limiter {
     pub fn store_metrics(&self) -> Vec<Metric> {
         let mut metrics = self.store.metrics();
         metrics.extend(self.limits_metrics());
+        metrics.extend(self.overrides_metrics());
         metrics.extend(self.top_metrics());
         metrics.push(Metric::gauge(
             "divvy_calendars",
@@ -172,6 +204,7 @@ impl Limiter {
     fn begin_dated(&self, builder: &mut PlanBuilder, policy: Option<Arc<Policy>>, scope: &Scope, now: Timestamp) {
         let has_seal = self.store.seal().is_known();
         builder.begin(policy, scope, now, self.max_reservation_ttl, has_seal);
+        builder.set_overrides(self.overrides.everywhere());
     }
 
     /// Applies the plan to the store, and counts the answers.

@@ -395,6 +395,7 @@ fn any_sequence_agrees_with_the_bare_algorithms(open: &dyn Fn() -> StoreFixture)
         2 => Just(Action::Ask(Ask::Show)),
         1 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Overdraw { cost })),
         1 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Charge { cost })),
+        1 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Count { cost })),
         2 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Refund { cost })),
         2 => (0u64..4, any::<bool>()).prop_map(|(cost, strict)| Action::Ask(Ask::Drain { cost, strict })),
         1 => (0u64..4, any::<bool>()).prop_map(|(cost, strict)| Action::Ask(Ask::Replay { cost, strict })),
@@ -555,6 +556,7 @@ fn any_sequence_of_groups_agrees_with_the_bare_algorithms(open: &dyn Fn() -> Sto
             3 => Action::Idempotent { ask: Ask::Take { cost }, fingerprint },
             4 if cost > 0 => Action::Idempotent { ask: Ask::Look { cost }, fingerprint },
             5 => Action::Idempotent { ask: Ask::Overdraw { cost }, fingerprint },
+            0 if id == 0 => Action::Ask(Ask::Count { cost }),
             0 => Action::Ask(Ask::Overdraw { cost }),
             1 if cost > 0 => Action::Ask(Ask::Look { cost }),
             2 if cost > 0 => Action::Reservation(ReservationAsk::Reserve { credits: cost, ttl_seconds }),
@@ -635,6 +637,7 @@ fn expected_together(model: &mut Model, group: Vec<(String, Limit, Action)>, now
             _ if !decided.allowed => return decided,
             Action::Ask(Ask::Take { cost } | Ask::Look { cost }) => (cost, None),
             Action::Ask(Ask::Overdraw { .. }) => (1, None),
+            Action::Ask(Ask::Count { .. }) => (0, None),
             Action::Reservation(ReservationAsk::Reserve { credits, .. }) => (credits, None),
             Action::Idempotent { ask: Ask::Overdraw { .. }, fingerprint } => (1, Some(fingerprint)),
             Action::Idempotent { ask: Ask::Take { cost } | Ask::Look { cost }, fingerprint } => {

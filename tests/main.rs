@@ -46,6 +46,7 @@ mod full {
     pub mod address_share;
     pub mod audit;
     pub mod audit_trouble;
+    pub mod blocks;
     pub mod buckets;
     pub mod calendar;
     pub mod campaigns;

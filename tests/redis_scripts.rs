@@ -108,6 +108,7 @@ impl Step {
             7 | 8 => Action::Ask(Ask::Replay { cost, strict: false }),
             9 => Action::Ask(Ask::Replay { cost, strict: true }),
             10 => Action::Ask(Ask::Overdraw { cost }),
+            11 if cost > 1 => Action::Ask(Ask::Count { cost }),
             11 => Action::Ask(Ask::Charge { cost }),
             12 | 13 => Action::Ask(Ask::Refund { cost }),
             14 => Action::Forget,

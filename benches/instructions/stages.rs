@@ -7,13 +7,16 @@ use divvy::access::{self, Authority, Category, Users};
 use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::{Clock, NANOS_PER_SECOND, ceil_seconds};
 use divvy::config::{self, Format};
-use divvy::limiter::{Applied, CounterNames, Intent, Limiter, PlanBuilder, Policy, Reserve, Scope, Settlement};
+use divvy::limiter::blocks::OverrideTarget;
+use divvy::limiter::{
+    Applied, CounterNames, Intent, Limiter, OverrideKind, PlanBuilder, Policy, Reserve, Scope, Settlement,
+};
 use divvy::metrics::Metrics;
 use divvy::protocol::command;
 use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
 use divvy::protocol::resp::{Decoder, Limits, ReplyWriter, Version};
 use divvy::rules::{Operation, RuleSet, Scratch};
-use divvy::store::{Action, Backend, Batch, Bounds, RocksOptions, RocksStore, Store};
+use divvy::store::{Action, Backend, Batch, Bounds, MemoryStore, RocksOptions, RocksStore, Store};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -28,7 +31,7 @@ const fn stage(name: &'static str, run: fn(u64)) -> Stage {
     Stage { name, run, has_many_counters: false }
 }
 
-pub const STAGES: [Stage; 17] = [
+pub const STAGES: [Stage; 20] = [
     stage("codec: line protocol", line),
     stage("codec: RESP", resp),
     stage("rights of a user", rights),
@@ -41,6 +44,9 @@ pub const STAGES: [Stage; 17] = [
     stage("three fields: RESP, without ranking", |hits| resp_hits_of(HitBench::without_ranking(RULES), hits)),
     stage("three fields: RESP, addresses", |hits| address_hits(0, hits)),
     stage("three fields: RESP, addresses and 100,000 networks", |hits| address_hits(100_000, hits)),
+    stage("three fields: RESP, in memory", |hits| blocked_hits("by-ip", 0, hits)),
+    stage("three fields: RESP, in memory, 100,000 blocks of a rule", |hits| blocked_hits("by-ip", 100_000, hits)),
+    stage("three fields: RESP, in memory, 100,000 blocks of all rules", |hits| blocked_hits("*", 100_000, hits)),
     stage("a stack of three: RESP", |hits| resp_hits(STACK, Scope::EVERYTHING, hits)),
     stage("two hits of one bucket, from the limiter on", two_hits),
     stage("reserve and commit next to 10 reservations", |hits| reserve_and_commit(10, hits)),
@@ -178,7 +184,7 @@ struct HitBench {
     operation: Operation,
     scope: Scope,
     output: Vec<u8>,
-    _dir: TempDir,
+    _dir: Option<TempDir>,
 }
 
 /// Two fields that the first rule names, one of them with a `*`, and the actor.
@@ -201,24 +207,28 @@ impl HitBench {
 
     /// Creates a bench whose rules may name the list `networks.txt`.
     fn with_list(rules: &str, list: &str) -> Self {
-        let (clock, dir) = (Clock::system(), tempfile::tempdir().expect("a temporary directory"));
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let bounds = Bounds { max_reservations: u64::MAX, ..Bounds::default() };
+        let options = RocksOptions { clock: Clock::system(), bounds, ..RocksOptions::default() };
+        let store = Backend::Rocks(RocksStore::open(dir.path(), options).expect("a new directory"));
+        Self { _dir: Some(dir), ..Self::on(store, rules, list) }
+    }
+
+    fn on(store: Backend, rules: &str, list: &str) -> Self {
         let files = tempfile::tempdir().expect("a temporary directory");
         std::fs::write(files.path().join("networks.txt"), list).expect("a list");
         let rules = config::parse_as(rules, Format::Ini, &files.path().join("bench.ini")).expect("valid rules").rules;
-        let bounds = Bounds { max_reservations: u64::MAX, ..Bounds::default() };
-        let options = RocksOptions { clock, bounds, ..RocksOptions::default() };
-        let store = Backend::Rocks(RocksStore::open(dir.path(), options).expect("a new directory"));
         let metrics = Metrics::new();
+        let policy = Policy::new(rules, &metrics, CounterNames::Usual);
         Self {
-            limiter: Limiter::new(Some(Policy::new(rules, &metrics, CounterNames::Usual)), store, clock, metrics)
-                .with_max_reservation_ttl(u32::MAX),
+            limiter: Limiter::new(Some(policy), store, Clock::system(), metrics).with_max_reservation_ttl(u32::MAX),
             runtime: runtime(),
             builder: PlanBuilder::default(),
             applied: Applied::default(),
             operation: Operation::new(),
             scope: Scope::EVERYTHING,
             output: Vec::new(),
-            _dir: dir,
+            _dir: None,
         }
     }
 
@@ -269,6 +279,20 @@ fn resp_hits(rules: &str, scope: Scope, hits: u64) {
     let mut bench = HitBench::new(rules);
     bench.scope = scope;
     resp_hits_of(bench, hits);
+}
+
+/// Hits by addresses that are not blocked, next to `count` blocks of other addresses. Counters are in memory, because storing the
+/// blocks would take more than the hits.
+fn blocked_hits(rule: &str, count: u32, hits: u64) {
+    let labeled = RULES.replacen("actorField=ip\n", "actorField=ip\nlabel=by-ip\n", 1);
+    let bench = HitBench::on(Backend::Memory(MemoryStore::default()), &labeled, "");
+    for number in 0..count {
+        let address = std::net::Ipv4Addr::from_bits(0xc000_0000 + number);
+        let actor = if rule == "*" { format!("ip={address}") } else { address.to_string() };
+        let of = OverrideTarget { kind: OverrideKind::Block, rule, actor: &actor };
+        bench.runtime.block_on(bench.limiter.set_override(of, None, None, &Scope::EVERYTHING)).expect("a block");
+    }
+    resp_hits_from(bench, |actor| format!("10.0.{}.{}", 100 + actor / 150, 100 + actor % 150), hits);
 }
 
 fn resp_hits_of(bench: HitBench, hits: u64) {

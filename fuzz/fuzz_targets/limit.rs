@@ -39,7 +39,7 @@ pub fn read_number(input: &mut Unstructured) -> Result<u64> {
 
 /// Reads a request to a counter.
 pub fn read_ask(input: &mut Unstructured) -> Result<Ask> {
-    let (kind, cost, strict) = (input.int_in_range(0..=7_u8)?, read_number(input)?, input.arbitrary()?);
+    let (kind, cost, strict) = (input.int_in_range(0..=8_u8)?, read_number(input)?, input.arbitrary()?);
     Ok(match kind {
         0 => Ask::Look { cost },
         1 => Ask::Take { cost },
@@ -48,6 +48,7 @@ pub fn read_ask(input: &mut Unstructured) -> Result<Ask> {
         4 => Ask::Refund { cost },
         5 => Ask::Drain { cost, strict },
         6 => Ask::Show,
+        7 => Ask::Count { cost },
         _ => Ask::Replay { cost, strict },
     })
 }

@@ -13,6 +13,8 @@ pub enum Category {
     Status,
     /// Changes of limits of single actors.
     Limits,
+    /// Blocks and allows of single actors.
+    Block,
     /// Forgetting of counters.
     Forget,
     /// Backups.
@@ -29,11 +31,12 @@ pub enum Category {
 
 impl Category {
     /// All categories, in the order of lists.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Hit,
         Self::Read,
         Self::Status,
         Self::Limits,
+        Self::Block,
         Self::Forget,
         Self::Backup,
         Self::Metrics,
@@ -49,6 +52,7 @@ impl Category {
             Self::Read => "read",
             Self::Status => "status",
             Self::Limits => "limits",
+            Self::Block => "block",
             Self::Forget => "forget",
             Self::Backup => "backup",
             Self::Metrics => "metrics",

@@ -7,7 +7,8 @@ use super::user::{UNSCOPED, User};
 use super::words::safe;
 
 /// Categories that have an effect only on rules in scope.
-const SCOPED: [Category; 5] = [Category::Hit, Category::Read, Category::Status, Category::Limits, Category::Forget];
+const SCOPED: [Category; 6] =
+    [Category::Hit, Category::Read, Category::Status, Category::Limits, Category::Block, Category::Forget];
 
 /// Kinds of names that tools print before the name in a certificate.
 const CERTIFICATE_KINDS: [&str; 3] = ["CN=", "DNS:", "URI:"];

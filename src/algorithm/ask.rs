@@ -23,6 +23,11 @@ pub enum Ask {
         /// Credits to take.
         cost: u64,
     },
+    /// Takes `cost` credits, or as many as are left, and is always granted. So the balance never falls below 0.
+    Count {
+        /// Credits to take.
+        cost: u64,
+    },
     /// Counts `cost` credits that were used already, even if none are left. `allowed` says whether at least one was
     /// left before.
     Charge {
@@ -60,7 +65,7 @@ impl Ask {
         match self {
             Ask::Look { cost } | Ask::Take { cost } => cost,
             Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 1,
-            Ask::Show | Ask::Refund { .. } => 0,
+            Ask::Show | Ask::Count { .. } | Ask::Refund { .. } => 0,
         }
     }
 }

@@ -125,7 +125,7 @@ pub(super) fn decide<A: Algorithm>(
     let taken = match ask {
         Ask::Take { cost } | Ask::Overdraw { cost } if is_allowed => cost,
         Ask::Charge { cost } => cost,
-        Ask::Drain { cost, .. } | Ask::Replay { cost, .. } => cost.min(before),
+        Ask::Count { cost } | Ask::Drain { cost, .. } | Ask::Replay { cost, .. } => cost.min(before),
         Ask::Look { .. } | Ask::Show | Ask::Take { .. } | Ask::Overdraw { .. } | Ask::Refund { .. } => 0,
     };
     if taken > 0 {

@@ -142,6 +142,7 @@ impl Algorithm for TokenBucket {
             | Ask::Show
             | Ask::Take { .. }
             | Ask::Overdraw { .. }
+            | Ask::Count { .. }
             | Ask::Charge { .. }
             | Ask::Refund { .. } => return decide::decide(self, stored.copied(), ask, at),
         };

@@ -17,6 +17,14 @@ pub enum Action {
     LimitSet,
     /// Removes the limit of an actor.
     LimitDelete,
+    /// Blocks an actor.
+    BlockSet,
+    /// Removes the block of an actor.
+    BlockDelete,
+    /// Allows an actor.
+    AllowSet,
+    /// Removes the allow of an actor.
+    AllowDelete,
     /// Forgets a page of a rule's counters.
     CountersForget,
     /// Forgets the counters of an operation.
@@ -39,6 +47,10 @@ impl Action {
         match self {
             Self::LimitSet => "limit.set",
             Self::LimitDelete => "limit.delete",
+            Self::BlockSet => "block.set",
+            Self::BlockDelete => "block.delete",
+            Self::AllowSet => "allow.set",
+            Self::AllowDelete => "allow.delete",
             Self::CountersForget => "counters.forget",
             Self::CountersReset => "counters.reset",
             Self::Backup => "backup",
@@ -67,6 +79,8 @@ pub struct Change {
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_in: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
@@ -75,8 +89,8 @@ pub struct Change {
 impl Change {
     /// Creates a change of this kind, without details.
     pub fn new(action: Action) -> Self {
-        let (rule, operation, actor, name, file) = (None, None, None, None, None);
-        Self { action, rule, operation, actor, credits: None, expires_in: None, name, file }
+        let (rule, operation, actor, reason, name, file) = (None, None, None, None, None, None);
+        Self { action, rule, operation, actor, credits: None, expires_in: None, reason, name, file }
     }
 
     /// Returns the kind.
@@ -114,6 +128,11 @@ impl Change {
         Self { credits: Some(credits), expires_in, ..self }
     }
 
+    /// Adds the requested block or allow: the seconds that it lasts, if it ends, and the reason.
+    pub fn with_override(self, expires_in: Option<u64>, reason: Option<&str>) -> Self {
+        Self { expires_in, reason: reason.map(truncate), ..self }
+    }
+
     /// Adds the name of a backup.
     pub fn with_name(self, name: &str) -> Self {
         Self { name: Some(truncate(name)), ..self }
@@ -134,6 +153,8 @@ pub struct State {
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_in: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     counters: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rules: Option<usize>,
@@ -153,6 +174,11 @@ impl State {
     /// Describes the limit of an actor: its credits, and the seconds until it ends, if it does.
     pub fn limit(credits: u64, expires_in: Option<u64>) -> Self {
         Self { credits: Some(credits), expires_in, ..Self::default() }
+    }
+
+    /// Describes a block or an allow: the seconds until it ends, if it does, and the reason.
+    pub fn overriding(expires_in: Option<u64>, reason: Option<&str>) -> Self {
+        Self { expires_in, reason: reason.map(truncate), ..Self::default() }
     }
 
     /// Describes counters by their number.

@@ -27,7 +27,11 @@ pub fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let operation: Operation = args.operation.iter().map(Pair::as_strs).collect();
     let Some(rules) = rules_file::load(&args.config)? else { return Ok(ExitCode::FAILURE) };
     let mut out = io::stdout().lock();
-    write!(out, "{}", printable(&explain::explain(&rules, &operation, |_| None).to_string()))?;
+    write!(
+        out,
+        "{}",
+        printable(&explain::explain(&rules, &operation, |_| explain::ActorExceptions::default()).to_string())
+    )?;
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }

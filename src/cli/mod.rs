@@ -24,6 +24,7 @@ mod init;
 mod limit;
 mod man;
 mod output_file;
+mod overrides;
 mod pairs;
 mod printable;
 mod progress;
@@ -47,6 +48,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::limiter::OverrideKind;
 
 /// Quotas and rate limits as a service.
 #[derive(Debug, Parser)]
@@ -104,6 +107,10 @@ enum Command {
     Actor(actor::ActorArgs),
     /// Set, get, delete or list limits of single actors on a running server
     Limit(limit::LimitArgs),
+    /// Set, get, delete or list blocks of single actors on a running server: blocked actors are always denied
+    Block(overrides::OverrideArgs),
+    /// Set, get, delete or list allows of single actors on a running server: allowed actors are never denied
+    Allow(overrides::OverrideArgs),
     /// Back up the counters of a running server
     Backup(backup::BackupArgs),
     /// Create a data directory from a backup
@@ -167,6 +174,8 @@ impl Cli {
             Command::Top(args) => top::run(args),
             Command::Actor(args) => actor::run(&args),
             Command::Limit(args) => limit::run(args),
+            Command::Block(args) => overrides::run(OverrideKind::Block, args),
+            Command::Allow(args) => overrides::run(OverrideKind::Allow, args),
             Command::Backup(args) => backup::run(args),
             Command::Restore(args) => restore::run(args),
             Command::Completions(args) => completions::run(args, Self::command()),

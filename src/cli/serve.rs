@@ -2,11 +2,11 @@
 
 mod access;
 mod access_file;
-mod actor_limits;
 mod audit;
 mod bounds;
 mod cache;
 mod drain;
+mod exceptions;
 mod files;
 mod http;
 mod inherited_sockets;
@@ -40,9 +40,9 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 
 use self::access::{AccessArgs, AccessUsers, warn_of_open_fronts};
-use self::actor_limits::ActorLimitArgs;
 use self::audit::AuditArgs;
 use self::drain::{DrainArgs, StopSignals};
+use self::exceptions::ExceptionArgs;
 use self::http::HttpArgs;
 use self::inherited_sockets::InheritedSockets;
 use self::limits::LimitArgs;
@@ -76,7 +76,7 @@ pub struct ServeArgs {
     #[command(flatten)]
     reload: ReloadArgs,
     #[command(flatten)]
-    actor_limits: ActorLimitArgs,
+    exceptions: ExceptionArgs,
     #[command(flatten)]
     reservations: ReservationArgs,
     #[command(flatten)]
@@ -214,10 +214,11 @@ async fn serve(
     let in_force = |(file, rules): (RulesFile, RuleSet)| (file.put_in_force(rules, &metrics, clock.now()), file);
     let (policy, file) = rules.map(in_force).unzip();
     let file = file.map(|file: RulesFile| file.with_reloads(reloads.clone()));
-    let limiter = Limiter::new(policy, store, clock, metrics).with_max_actor_limits(args.actor_limits.max());
+    let limiter = Limiter::new(policy, store, clock, metrics).with_max_actor_limits(args.exceptions.max());
+    let limiter = limiter.with_max_overrides(args.exceptions.max_blocks());
     let limiter = limiter.with_max_reservation_ttl(args.reservations.max_ttl());
     let limiter = Arc::new(limiter.with_top_memory(args.top.memory()));
-    actor_limits::start(&limiter, draining.clone()).await?;
+    exceptions::start(&limiter, draining.clone()).await?;
     seal::start(&limiter, draining.clone()).await;
     args.reload.start(file, watched_access, &limiter, &audit, hangups, draining.clone())?;
     let settings = Settings {
@@ -227,7 +228,7 @@ async fn serve(
         audit: Arc::clone(&audit),
         tls: secured,
         api: args.http.settings(),
-        ui: reloads.map(|reloads| args.ui.settings(args.config.as_deref(), choice, args.actor_limits.max(), reloads)),
+        ui: reloads.map(|reloads| args.ui.settings(args.config.as_deref(), choice, args.exceptions.max(), reloads)),
         grpc: args.http.grpc(),
         metrics_path: watched.metrics_path,
         threads: args.threads,

@@ -41,6 +41,8 @@ pub enum Remedy {
     RaiseMaxTtl,
     /// Raise the maximum number of limits for single actors.
     RaiseMaxActorLimits,
+    /// Raise the maximum number of blocks and allows.
+    RaiseMaxBlocks,
 }
 
 /// An error in the limiter's answer.

@@ -21,7 +21,7 @@ mod terms;
 pub use self::bounds::{DEFAULT_MAX_RESERVATION_TTL, MAX_CLIENT_ID, MAX_IDEMPOTENCY_KEY, MAX_TOGETHER};
 pub use self::builder::PlanBuilder;
 pub use self::contents::Plan;
-pub(super) use self::contents::{Group, Member, Purpose, REQUEST_WEIGHT, Request, Source};
+pub(super) use self::contents::{Block, Group, Member, Purpose, REQUEST_WEIGHT, Request, Source};
 pub use self::entries::Together;
 pub use self::idempotency::Payload;
 pub use self::reservation::Reserve;

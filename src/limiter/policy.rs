@@ -1,6 +1,5 @@
 //! The policy: rules that are ready to serve. Each has its bucket, its limits of single actors, and its metrics.
 
-mod actor_limits;
 mod tops;
 
 use std::collections::HashMap;
@@ -9,16 +8,16 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use siphasher::sip128::SipHasher13;
 
-use self::actor_limits::LabelLimits;
-pub use self::actor_limits::LimitFilter;
-pub(super) use self::actor_limits::{ActorLimits, Cursor};
 use self::tops::Tops;
+use super::exceptions::{Exceptions, OwnerExceptions};
+use super::overrides::{Applicable, Overrides, RuleOverrides};
 use crate::algorithm::{CountBasis, Limit};
 use crate::clock::Timestamp;
 use crate::metrics::{Metrics, RuleCount, RuleHits};
 use crate::rules::{
     ActorFields, DEFAULT_RULE, MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule, RuleSet, Settings, stacks,
 };
+use crate::store::ActorLimit;
 use crate::store::key::{self, Prefix, Space};
 
 /// The rules with their buckets, ready to serve.
@@ -88,7 +87,9 @@ pub(super) struct Bucket {
     /// The rule's settings. Limits of single actors differ from them in the credits.
     settings: Settings,
     /// The limits of single actors, once they are loaded.
-    of_actors: Option<Arc<LabelLimits>>,
+    of_actors: Option<Arc<OwnerExceptions<ActorLimit>>>,
+    /// Blocks and allows of the rule, once they are loaded.
+    overrides: Option<RuleOverrides>,
 }
 
 impl Bucket {
@@ -105,17 +106,24 @@ impl Bucket {
             }
         };
         let actor = ActorFields::of(rule);
-        Self { limit, prefix, actor, settings: rule.settings, of_actors: None }
+        Self { limit, prefix, actor, settings: rule.settings, of_actors: None, overrides: None }
     }
 
     /// Appends the key of the bucket that `operation` takes from. Returns the actor's limit: see [`Bucket::limit_of`].
     // Inlined, because it runs for each rule of each hit.
     #[inline(always)]
     pub fn write_key(&self, operation: &Operation, now: Timestamp, out: &mut Vec<u8>) -> Option<Limit> {
+        let start = self.write_actor(operation, out);
+        self.limit_of(out.get(start..).unwrap_or_default(), now)
+    }
+
+    /// Appends the same key. Returns the place where the actor begins.
+    #[inline(always)]
+    pub fn write_actor(&self, operation: &Operation, out: &mut Vec<u8>) -> usize {
         out.extend_from_slice(self.prefix.as_bytes());
         let start = out.len();
         self.actor.write(operation, out);
-        self.limit_of(out.get(start..).unwrap_or_default(), now)
+        start
     }
 
     /// Returns the actor's limit at `now`. `None` if it may take nothing.
@@ -129,6 +137,29 @@ impl Bucket {
             Some((_, Quota::Never)) => None,
             Some((_, Quota::Always { .. })) | None => Some(self.limit_at(now)),
         }
+    }
+
+    /// Returns whether the actor may have a block or an allow of this rule.
+    #[inline]
+    pub fn may_override(&self, actor: &[u8]) -> bool {
+        self.overrides.as_ref().is_some_and(|overrides| overrides.contains(actor))
+    }
+
+    /// Returns the override that decides about the actor of `operation`: one of this rule's, or `everywhere`. `actor` is a
+    /// buffer.
+    pub fn find_override(
+        &self,
+        operation: &Operation,
+        everywhere: Option<&Applicable>,
+        now: Timestamp,
+        actor: &mut Vec<u8>,
+    ) -> Option<Applicable> {
+        let Some(overrides) = self.overrides.as_ref().filter(|overrides| !overrides.is_empty()) else {
+            return everywhere.cloned();
+        };
+        actor.clear();
+        self.actor.write(operation, actor);
+        overrides.find(actor, everywhere, now)
     }
 
     /// Returns the credits that the actor has in place of the rule's, and the resulting quota. `None` if it has none,
@@ -185,11 +216,12 @@ impl Policy {
         Self { rules, buckets, by_prefix, fingerprints, by_fingerprint, most_counters, hits, tops }
     }
 
-    /// Puts the limits of single actors in force, including later changes.
-    pub(super) fn set_actor_limits(&mut self, limits: &ActorLimits) {
+    /// Puts the exceptions for single actors in force, including later changes.
+    pub(super) fn set_exceptions(&mut self, limits: &Exceptions<ActorLimit>, overrides: &Overrides) {
         for (label, bucket) in labels(self.rules.rules()).zip(&mut self.buckets) {
             if let (Some(label), Some(bucket)) = (label, bucket) {
-                bucket.of_actors = Some(limits.of_label(label));
+                bucket.of_actors = Some(limits.of_owner(label));
+                bucket.overrides = Some(overrides.of_rule(label));
             }
         }
     }
@@ -216,6 +248,21 @@ impl Policy {
         let mut actor = Vec::new();
         bucket.actor.write(operation, &mut actor);
         Some(bucket.own_quota(&actor, now)?.0)
+    }
+
+    /// Returns the override that decides about the actor of `operation` at the rule with this index: one of the rule's, or
+    /// `everywhere`.
+    pub(super) fn find_override(
+        &self,
+        index: usize,
+        operation: &Operation,
+        everywhere: Option<&Applicable>,
+        now: Timestamp,
+    ) -> Option<Applicable> {
+        match self.bucket(index) {
+            Some(bucket) => bucket.find_override(operation, everywhere, now, &mut Vec::new()),
+            None => everywhere.cloned(),
+        }
     }
 
     /// Finds a rule by its bucket's key. Returns it with its bucket. If several rules match, it is the one with this

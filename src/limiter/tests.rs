@@ -8,6 +8,7 @@ use crate::rules::Operation;
 use crate::store::{Bounds, MemoryStore};
 
 mod once;
+mod overrides;
 mod reservations;
 mod scopes;
 mod stacks;

@@ -23,6 +23,11 @@ impl Verdict {
         Self { allowed, credit, reset_ns: 0, owed: 0, retry_ns: None }
     }
 
+    /// Returns the answer to a blocked actor. `ends_ns` is the time until its block ends, if it does.
+    pub(super) fn blocked(ends_ns: Option<u64>) -> Self {
+        Self { reset_ns: ends_ns.unwrap_or(0), retry_ns: ends_ns, ..Self::uncounted(false, 0) }
+    }
+
     /// Returns the balance: credits left, negative if more were used than there were. Capped to 64 bits.
     pub fn balance(&self) -> i64 {
         let balance = i128::from(self.credit) - i128::from(self.owed);

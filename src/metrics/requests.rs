@@ -39,6 +39,8 @@ pub enum RequestKind {
     Status,
     /// Reads or changes limits of single actors.
     Limits,
+    /// Reads or changes blocks and allows of single actors.
+    Blocks,
     /// A command with its own limit: `RL.*`, `CL.THROTTLE`.
     Bucket,
     /// A command about the connection: `PING`, `HELLO`, …
@@ -51,7 +53,7 @@ pub enum RequestKind {
 
 impl RequestKind {
     /// All kinds. Counters are looked up by position, so the order is the order of declaration.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Hit,
         Self::Peek,
         Self::Charge,
@@ -67,6 +69,7 @@ impl RequestKind {
         Self::Top,
         Self::Status,
         Self::Limits,
+        Self::Blocks,
         Self::Bucket,
         Self::Connection,
         Self::Server,
@@ -90,6 +93,7 @@ impl RequestKind {
             Self::Top => "top",
             Self::Status => "status",
             Self::Limits => "limits",
+            Self::Blocks => "blocks",
             Self::Bucket => "bucket",
             Self::Connection => "connection",
             Self::Server => "server",

@@ -14,6 +14,7 @@ mod integer;
 mod kinds;
 mod limits;
 mod lookup;
+mod overrides;
 mod pairs;
 mod parse;
 mod question;
@@ -24,8 +25,8 @@ pub mod table;
 mod top;
 
 pub use ask::{
-    AclAsk, BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk, START, StatusAsk, TopAsk, TopOrder,
-    TopWindow,
+    AclAsk, BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, OverrideAsk, ReserveAsk, START, StatusAsk, TopAsk,
+    TopOrder, TopWindow,
 };
 pub use error::CommandError;
 pub use kinds::{ClientFilter, Command, Credentials, Hello, LibraryInfo, ReplyMode};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{MatchPolicy, NOT, Operation, Rule, RuleSet, Settings};
+use super::{MatchPolicy, NOT, Operation, OverrideKind, Rule, RuleSet, Settings};
 
 /// The text of [`Finding::Answers`], up to what is granted.
 const ANSWERS: &str = "matches and answers: ";
@@ -102,6 +102,9 @@ pub struct Grants {
     /// The grant that replaces the rule's, if the operation's actor has a limit of its own.
     #[serde(rename = "actorLimit", skip_serializing_if = "Option::is_none")]
     pub actor_limit: Option<String>,
+    /// The block or the allow that decides in place of both.
+    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
+    pub overriding: Option<Overriding>,
     /// The credits that the operation takes, if the rule has a `costField`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<u64>,
@@ -125,12 +128,33 @@ pub struct FoundMember {
     pub entry: String,
 }
 
-/// Explains how `rules` answer `operation`. `own_credits` returns the operation's actor's own limit, if it has one
-/// under the rule with the given index.
-pub fn explain(rules: &RuleSet, operation: &Operation, own_credits: impl Fn(usize) -> Option<u64>) -> Explanation {
+/// A block or an allow of the operation's actor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Overriding {
+    /// Whether it is a block or an allow.
+    pub kind: OverrideKind,
+    /// Seconds until it ends, rounded up. `None` if it lasts until it is removed.
+    #[serde(rename = "endsIn")]
+    pub ends_in: Option<u64>,
+    /// The operator's reason.
+    pub reason: Option<String>,
+}
+
+/// The exceptions for the operation's actor at a rule.
+#[derive(Debug, Clone, Default)]
+pub struct ActorExceptions {
+    /// The credits that the actor has in place of the rule's.
+    pub credits: Option<u64>,
+    /// The block or the allow that decides.
+    pub overriding: Option<Overriding>,
+}
+
+/// Explains how `rules` answer `operation`. `exceptions` returns the exceptions for the operation's actor under the
+/// rule with the given index.
+pub fn explain(rules: &RuleSet, operation: &Operation, exceptions: impl Fn(usize) -> ActorExceptions) -> Explanation {
     let mut explanation = Explanation { rules: Vec::new() };
     for (index, rule) in rules.rules().iter().enumerate() {
-        let finding = find(rule, operation, || own_credits(index));
+        let finding = find(rule, operation, || exceptions(index));
         let ends = finding.ends();
         explanation.rules.push(ExplainedRule {
             name: rule.name(index).into_owned(),
@@ -146,7 +170,7 @@ pub fn explain(rules: &RuleSet, operation: &Operation, own_credits: impl Fn(usiz
     explanation
 }
 
-fn find(rule: &Rule, operation: &Operation, own_credits: impl FnOnce() -> Option<u64>) -> Finding {
+fn find(rule: &Rule, operation: &Operation, exceptions: impl FnOnce() -> ActorExceptions) -> Finding {
     for (key, pattern) in &rule.operation {
         match operation.get(key) {
             None => return Finding::KeyMissing { key: key.clone() },
@@ -177,9 +201,10 @@ fn find(rule: &Rule, operation: &Operation, own_credits: impl FnOnce() -> Option
         Ok(cost) => cost,
         Err(error) => return Finding::Refuses { reason: error.to_string() },
     };
-    let own = own_credits().map(|credits| Settings { credit_limit: credits, ..rule.settings }.to_string());
-    let grants =
-        Grants { limit: rule.summary(), actor_limit: own, cost: (!rule.takes_given_cost()).then_some(cost), members };
+    let ActorExceptions { credits, overriding } = exceptions();
+    let actor_limit = credits.map(|credits| Settings { credit_limit: credits, ..rule.settings }.to_string());
+    let cost = (!rule.takes_given_cost()).then_some(cost);
+    let grants = Grants { limit: rule.summary(), actor_limit, overriding, cost, members };
     match rule.match_policy {
         MatchPolicy::Stop => Finding::Answers { grants },
         MatchPolicy::Canary => Finding::Canary { grants },
@@ -268,7 +293,27 @@ impl fmt::Display for Grants {
         if let Some(own) = &self.actor_limit {
             write!(f, "; this actor has a limit of its own: {own}")?;
         }
+        if let Some(overriding) = &self.overriding {
+            write!(f, "; {overriding}")?;
+        }
         self.members.iter().try_for_each(|member| write!(f, "; {member}"))
+    }
+}
+
+impl fmt::Display for Overriding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.kind {
+            OverrideKind::Block => "blocked",
+            OverrideKind::Allow => "always allowed",
+        };
+        write!(f, "this actor is {state}")?;
+        if let Some(seconds) = self.ends_in {
+            write!(f, " for another {seconds} s")?;
+        }
+        match &self.reason {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -295,7 +340,7 @@ mod tests {
 
     #[test]
     fn explanation_covers_every_rule_up_to_the_answer() {
-        let explanation = explain(&rules(), &operation("method=GET path=/b"), |_| None);
+        let explanation = explain(&rules(), &operation("method=GET path=/b"), |_| ActorExceptions::default());
         assert_eq!(
             explanation.to_string(),
             "line 1: [method=GET ip=*] (by-ip): does not match: the field \"ip\" is missing\n\
@@ -312,7 +357,7 @@ mod tests {
         let named = Rule { label: Some("by-ip".into()), ..and.clone() };
         let rules = RuleSet::new(vec![rule("path=/a"), named, canary("user=*"), and, rule("")]).unwrap();
         let read = |text| {
-            let lines = explain(&rules, &operation(text), |_| None).to_string();
+            let lines = explain(&rules, &operation(text), |_| ActorExceptions::default()).to_string();
             lines.lines().filter_map(rule_that_may_deny).map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(read("user=ann"), ["[user=*] (by-ip)", "[user=*] (rule-4)", "[default]"]);
@@ -340,7 +385,7 @@ mod tests {
             rule(""),
         ];
         let rules = RuleSet::new(rules).unwrap();
-        let explanation = explain(&rules, &operation("ip=10.1.2.3:80"), |_| None);
+        let explanation = explain(&rules, &operation("ip=10.1.2.3:80"), |_| ActorExceptions::default());
         let findings: Vec<_> = explanation.rules.iter().map(|rule| rule.finding.to_string()).collect();
         assert_eq!(
             findings,
@@ -362,7 +407,9 @@ mod tests {
 
     #[test]
     fn explanation_serializes_flat() {
-        let explanation = explain(&RuleSet::new(vec![rule("path=/a")]).unwrap(), &operation("path=/b"), |_| None);
+        let explanation = explain(&RuleSet::new(vec![rule("path=/a")]).unwrap(), &operation("path=/b"), |_| {
+            ActorExceptions::default()
+        });
         assert_eq!(
             serde_json::to_value(&explanation).unwrap(),
             serde_json::json!({ "rules": [
@@ -380,7 +427,7 @@ mod tests {
             Rule { cost_field: Some("bytes".into()), settings, ..rule(header) }
         };
         let rules = RuleSet::new(vec![by_size("bytes=*"), by_size("")]).unwrap();
-        let lines = |text| explain(&rules, &operation(text), |_| None).to_string();
+        let lines = |text| explain(&rules, &operation(text), |_| ActorExceptions::default()).to_string();
         assert_eq!(
             lines("bytes=512"),
             "line 1: [bytes=*] (rule-1): matches and answers: allows 9 in 60 s, at the cost in bytes: 512\n"
@@ -391,7 +438,11 @@ mod tests {
         );
         assert_eq!(refused.lines().count(), 1, "{refused}");
         assert!(lines("a=b").ends_with("matches and answers: allows 9 in 60 s, at the cost in bytes: 1\n"));
-        let own = explain(&rules, &operation("a=b"), |index| (index == 1).then_some(7)).to_string();
+        let own = explain(&rules, &operation("a=b"), |index| ActorExceptions {
+            credits: (index == 1).then_some(7),
+            overriding: None,
+        })
+        .to_string();
         assert!(
             own.ends_with(" at the cost in bytes: 1; this actor has a limit of its own: allows 7 in 60 s\n"),
             "{own}"

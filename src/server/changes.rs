@@ -12,9 +12,12 @@ use super::error_text;
 use crate::access::{Authority, Category, DEFAULT_USER, Identity};
 use crate::audit::{Action, AuditLog, Caller, Change, PendingChange, State, Unavailable};
 use crate::clock::ceil_seconds;
+use crate::limiter::blocks::{ListedOverride, OverrideTarget};
 use crate::limiter::counters::{CountersOf, ForgottenPage, RuleName};
 use crate::limiter::limits::ListedLimit;
-use crate::limiter::{ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Policy, Refusal, Remedy, Scope};
+use crate::limiter::{
+    ErrorClass, Intent, Limiter, LimiterError, OverrideKind, PlanBuilder, Policy, Refusal, Remedy, Scope,
+};
 use crate::rules::Operation;
 
 /// Carries out changes. Clones share the limiter and the audit log.
@@ -22,7 +25,8 @@ use crate::rules::Operation;
 pub struct Changes {
     limiter: Arc<Limiter>,
     audit: Arc<AuditLog>,
-    /// Held from reading an actor's limit until it is changed, so that the audit log has the limit before the change.
+    /// Held from reading an actor's limit until it is changed, so that the audit log has the limit before the change. The same applies to
+    /// blocks and allows.
     limits: Arc<Mutex<()>>,
 }
 
@@ -149,6 +153,50 @@ impl Changes {
         }
     }
 
+    /// Blocks or allows an actor: see [`Limiter::set_override`].
+    ///
+    /// # Errors
+    /// The limiter's, or the audit log cannot be written.
+    pub async fn set_override(
+        &self,
+        operator: &Operator,
+        of: OverrideTarget<'_>,
+        reason: Option<&str>,
+        lasts: Option<Duration>,
+    ) -> Result<(), ChangeError> {
+        let seconds = lasts.map(|lasts| lasts.as_secs());
+        let change = of_limit(override_action(of.kind, false), of.rule, of.actor).with_override(seconds, reason);
+        let pending = self.audit.begin(operator.caller.clone(), change).await?;
+        let _alone = self.limits.lock().await;
+        let (pending, scope) = check_again(operator, pending)?;
+        let before = self.overriding(of);
+        match self.limiter.set_override(of, reason, lasts, &scope).await {
+            Ok(()) => pending.complete(before, Some(State::overriding(seconds, reason))),
+            Err(error) => return Err(failed(pending, before, error)),
+        }
+        Ok(())
+    }
+
+    /// Removes the block or the allow of an actor: see [`Limiter::remove_override`].
+    ///
+    /// # Errors
+    /// The limiter's, or the audit log cannot be written.
+    pub async fn remove_override(&self, operator: &Operator, of: OverrideTarget<'_>) -> Result<bool, ChangeError> {
+        let change = of_limit(override_action(of.kind, true), of.rule, of.actor);
+        let pending = self.audit.begin(operator.caller.clone(), change).await?;
+        let _alone = self.limits.lock().await;
+        let (pending, scope) = check_again(operator, pending)?;
+        let before = self.overriding(of);
+        match self.limiter.remove_override(of, &scope).await {
+            Ok(was_there) => {
+                // Another server that shares the store may have set it a moment ago.
+                pending.complete(before.or_else(|| was_there.then(State::default)), None);
+                Ok(was_there)
+            }
+            Err(error) => Err(failed(pending, before, error)),
+        }
+    }
+
     /// Forgets a page of a rule's counters: see [`Limiter::forget_counters`].
     ///
     /// # Errors
@@ -230,9 +278,25 @@ impl Changes {
         let ListedLimit { credits, ends_ns, .. } = self.limiter.limit_of(rule, actor, &Scope::EVERYTHING).ok()??;
         Some(State::limit(credits, ends_ns.map(ceil_seconds)))
     }
+
+    /// Returns the block or the allow of the actor, as far as this server knows.
+    fn overriding(&self, of: OverrideTarget<'_>) -> Option<State> {
+        let ListedOverride { ends_ns, reason, .. } = self.limiter.override_of(of, &Scope::EVERYTHING).ok()??;
+        Some(State::overriding(ends_ns.map(ceil_seconds), reason.as_deref()))
+    }
 }
 
-/// Returns a change of the limit of an actor.
+/// Returns the kind of a change that sets or removes a block or an allow.
+pub fn override_action(kind: OverrideKind, removes: bool) -> Action {
+    match (kind, removes) {
+        (OverrideKind::Block, false) => Action::BlockSet,
+        (OverrideKind::Block, true) => Action::BlockDelete,
+        (OverrideKind::Allow, false) => Action::AllowSet,
+        (OverrideKind::Allow, true) => Action::AllowDelete,
+    }
+}
+
+/// Returns a change of the limit, the block or the allow of an actor.
 pub fn of_limit(action: Action, rule: &str, actor: &str) -> Change {
     Change::new(action).with_rule(rule).with_actor(actor)
 }

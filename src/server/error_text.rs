@@ -26,6 +26,7 @@ impl Terms {
             Remedy::LoadRules => Some("start the server with a rules file: divvy serve CONFIG"),
             Remedy::RaiseMaxTtl => Some("--max-reservation-ttl"),
             Remedy::RaiseMaxActorLimits => Some("--max-actor-limits"),
+            Remedy::RaiseMaxBlocks => Some("--max-blocks"),
             Remedy::TakeLease => self.take_lease,
             Remedy::ListRules => self.list_rules,
         }

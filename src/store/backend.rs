@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::contract::{BackupError, Batch, LimitChange, LimitCursor, LimitPage, Listing, Page, Store, StoreError};
+use super::contract::{
+    BackupError, Batch, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store, StoreError,
+};
 use super::layers::{FailurePolicy, LayeredStore};
 use super::memory::MemoryStore;
 use super::redis::RedisStore;
@@ -115,16 +117,20 @@ impl Store for Backend {
         call_store!(self, store => store.check().await)
     }
 
-    async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<Option<bool>, StoreError> {
-        call_store!(self, store => store.change_limit(change, now).await)
+    async fn change_exception<E: Exception>(
+        &self,
+        change: ExceptionChange<E>,
+        now: Timestamp,
+    ) -> Result<Option<bool>, StoreError> {
+        call_store!(self, store => store.change_exception(change, now).await)
     }
 
-    async fn forget_limits(&self, over: Vec<LimitChange>) -> Result<(), StoreError> {
-        call_store!(self, store => store.forget_limits(over).await)
+    async fn forget_exceptions<E: Exception>(&self, over: Vec<ExceptionChange<E>>) -> Result<(), StoreError> {
+        call_store!(self, store => store.forget_exceptions(over).await)
     }
 
-    async fn follow_limits(&self, known: LimitCursor) -> Result<LimitPage, StoreError> {
-        call_store!(self, store => store.follow_limits(known).await)
+    async fn follow_exceptions<E: Exception>(&self, known: ExceptionCursor) -> Result<ExceptionPage<E>, StoreError> {
+        call_store!(self, store => store.follow_exceptions(known).await)
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -85,10 +85,12 @@ fn commands_have_the_documented_categories() {
         ),
         (
             Category::Read,
-            "divvy.explain,divvy.rules,divvy.counters,divvy.top,divvy.limit get,divvy.limit list,rl.get,rl.pget",
+            "divvy.explain,divvy.rules,divvy.counters,divvy.top,divvy.limit get,divvy.limit list,divvy.block get,divvy.block list,\
+             divvy.allow get,divvy.allow list,rl.get,rl.pget",
         ),
         (Category::Status, "divvy.status"),
         (Category::Limits, "divvy.limit set,divvy.limit del"),
+        (Category::Block, "divvy.block set,divvy.block del,divvy.allow set,divvy.allow del"),
         (Category::Forget, "divvy.reset,divvy.forget"),
         (Category::Backup, "divvy.backup"),
         (Category::Info, "info,client list,dbsize,config get"),
@@ -112,10 +114,12 @@ pub fn category_of_route(method: &str, path: &str) -> Option<Category> {
     match (path, method) {
         ("/healthz" | "/readyz" | "/openapi.json", _) => None,
         ("/metrics", _) => Some(Category::Metrics),
-        ("/v1/explain" | "/v1/rules" | "/v1/top", _) | ("/v1/counters" | "/v1/limits", "get") => Some(Category::Read),
+        ("/v1/explain" | "/v1/rules" | "/v1/top", _)
+        | ("/v1/counters" | "/v1/limits" | "/v1/blocks" | "/v1/allows", "get") => Some(Category::Read),
         ("/v1/status", _) => Some(Category::Status),
         ("/v1/counters", "delete") => Some(Category::Forget),
         ("/v1/limits", "put" | "delete") => Some(Category::Limits),
+        ("/v1/blocks" | "/v1/allows", "put" | "delete") => Some(Category::Block),
         (
             "/v1/hit"
             | "/v1/hits"

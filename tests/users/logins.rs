@@ -70,7 +70,7 @@ fn acl_commands_describe_users_without_their_hashes() {
         "[flags [on] passwords [sha256] commands -@all +@hit keys ~label:api* channels  selectors []]"
     );
     assert_eq!(client.command("ACL GETUSER nobody"), "nil");
-    assert_eq!(client.command("ACL CAT"), "[hit read status limits forget backup metrics info admin connection]");
+    assert_eq!(client.command("ACL CAT"), "[hit read status limits block forget backup metrics info admin connection]");
     assert_eq!(client.command("ACL CAT admin"), "[acl|list acl|getuser]");
     assert_eq!(client.command("ACL CAT x"), "-ERR Unknown category 'x'");
     assert!(client.command("ACL HELP").contains("WHOAMI"));

@@ -36,7 +36,7 @@ fn line_is_read_from_left_to_right() {
     assert_eq!(
         app.to_string(),
         "user app on (sha256) (argon2id) cert:spiffe://prod/app -@all +@hit +@read +@limits \
-                                 +@backup +@metrics +@info +@admin ~label:api* ~label:web"
+                                 +@block +@backup +@metrics +@info +@admin ~label:api* ~label:web"
     );
 }
 
@@ -153,8 +153,8 @@ fn status_is_a_part_of_reading() {
         ("+@status", "-@all +@status"),
         ("+@read -@status", "-@all +@read -@status"),
         ("+@read +@status -@read", "-@all"),
-        ("+@all -@read", "-@all +@hit +@limits +@forget +@backup +@metrics +@info +@admin"),
-        ("+@all -@status", "-@all +@hit +@read +@limits +@forget +@backup +@metrics +@info +@admin -@status"),
+        ("+@all -@read", "-@all +@hit +@limits +@block +@forget +@backup +@metrics +@info +@admin"),
+        ("+@all -@status", "-@all +@hit +@read +@limits +@block +@forget +@backup +@metrics +@info +@admin -@status"),
         ("+@all", "+@all"),
     ] {
         let file = parse(&format!("user a on {words}"), "f", None).unwrap();

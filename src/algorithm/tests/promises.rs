@@ -55,6 +55,15 @@ proptest! {
     }
 
     #[test]
+    fn count_is_always_granted_and_owes_nothing(limit in small_limit(), past in hits(0..40), cost in 0..15u64, later in 0..60u64) {
+        let (mut bucket, now) = used_bucket(limit, &past);
+        let outcome = bucket.ask(Ask::Count { cost }, now + later);
+        prop_assert!(outcome.allowed && outcome.retry_ns.is_none());
+        prop_assert_eq!((outcome.left, outcome.owed), (outcome.before.saturating_sub(cost), 0));
+        prop_assert_eq!(bucket.look(0, now + later).left, outcome.left);
+    }
+
+    #[test]
     fn ask_is_granted_after_its_retry_time_and_not_before(
         limit in small_limit(), past in hits(0..40), ask in ask(), later in 0..60u64,
     ) {
@@ -64,7 +73,7 @@ proptest! {
         let wanted = match ask {
             Ask::Look { cost } | Ask::Take { cost } => cost,
             Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 1,
-            Ask::Show | Ask::Refund { .. } => 0,
+            Ask::Show | Ask::Count { .. } | Ask::Refund { .. } => 0,
         };
         prop_assert_eq!(outcome.retry_ns.is_some(), !outcome.allowed && wanted <= limit.capacity());
         if let Some(retry_ns) = outcome.retry_ns {

@@ -2,13 +2,17 @@
 
 use crate::limiter::error::{ErrorClass, LimiterError, Remedy};
 use crate::limiter::refusal::Refusal;
-use crate::rules::{ActorPrefix, MAX_RESET_SECONDS, QuotaError};
+use crate::rules::{ActorPrefix, MAX_RESET_SECONDS, NetworkError, QuotaError};
 use crate::store::StoreError;
 
 /// Maximum lifetime of a limit: 100 years (seconds).
 pub const MAX_LASTS_SECONDS: u64 = MAX_RESET_SECONDS;
 /// Maximum length of an actor with a limit of its own (bytes).
 pub(super) const MAX_ACTOR: usize = 4_096;
+/// Maximum length of the field's name in a block or an allow of all rules (bytes).
+pub(super) const MAX_FIELD: usize = 256;
+/// Maximum length of the reason for a block or an allow (bytes).
+pub(super) const MAX_REASON: usize = 256;
 
 /// A reason why counters or limits of actors cannot be listed or changed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -43,12 +47,31 @@ pub enum AdminError {
     Lasts,
     #[error("there are {len} limits of actors, and the maximum is {max}: remove some")]
     Full { len: usize, max: usize },
+    #[error("{0}")]
+    BadBlock(BadBlock),
+    #[error("there are {len} blocks and allows, and the maximum is {max}: remove some")]
+    FullOfBlocks { len: usize, max: usize },
     #[error("unknown cursor: send the one from the previous page")]
     Cursor,
     #[error("actors are not ranked: start the server with a --top-memory above 0")]
     NoTop,
     #[error(transparent)]
     Refused(#[from] Refusal),
+}
+
+/// A reason why a block or an allow is not valid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadBlock {
+    #[error("with the rule *, write the actor as field=value or field=network, such as ip=10.0.0.0/8")]
+    NoField,
+    #[error("the field's name is empty, has more than {MAX_FIELD} bytes, or has spaces or control characters")]
+    Field,
+    #[error("{value} is not a network in its usual form: {error}; {}", .error.fix())]
+    Network { value: String, error: NetworkError },
+    #[error("it lasts from 1 to {MAX_LASTS_SECONDS} seconds")]
+    Lasts,
+    #[error("the reason has more than {MAX_REASON} bytes, or control characters")]
+    Reason,
 }
 
 impl LimiterError for AdminError {
@@ -64,8 +87,9 @@ impl LimiterError for AdminError {
             | Self::LongActor
             | Self::Credits(_)
             | Self::Lasts
+            | Self::BadBlock(_)
             | Self::Cursor => ErrorClass::BadRequest,
-            Self::Full { .. } => ErrorClass::Full,
+            Self::Full { .. } | Self::FullOfBlocks { .. } => ErrorClass::Full,
             Self::Refused(refusal) => refusal.class(),
         }
     }
@@ -74,6 +98,7 @@ impl LimiterError for AdminError {
         match self {
             Self::NoSuchName(_) | Self::NoRuleCountsBy(_) => Some(Remedy::ListRules),
             Self::Full { .. } => Some(Remedy::RaiseMaxActorLimits),
+            Self::FullOfBlocks { .. } => Some(Remedy::RaiseMaxBlocks),
             Self::Refused(refusal) => refusal.remedy(),
             _ => None,
         }

@@ -1,35 +1,22 @@
 //! Limits of single actors: operators and their programs set, show, remove and list them. A server also follows the
 //! changes of the limits in its store.
-//!
-//! A limit is stored before it is in force, and is in force before it is acknowledged.
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-
-use tokio::task::yield_now;
 
 pub use super::error::MAX_LASTS_SECONDS;
 use super::error::{AdminError, MAX_ACTOR};
 use super::rule_name::{RuleName, lasting_name};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::limiter::Limiter;
-pub use crate::limiter::policy::LimitFilter;
-use crate::limiter::policy::{ActorLimits, Cursor, Policy, labels};
+use crate::limiter::exceptions::Cursor;
+pub use crate::limiter::exceptions::ExceptionFilter;
+use crate::limiter::policy::{Policy, labels};
 use crate::limiter::refusal::Refusal;
 use crate::metrics::Metric;
 use crate::rules::{ActorFields, Rule, Scope, Settings};
-use crate::store::{ActorLimit, LimitChange, LimitCursor, Store, StoreError};
-
-/// A server that has not followed the store for longer reads all limits again, because the store may have forgotten
-/// removals by then.
-const TOO_LONG_NS: u64 = 30 * 60 * NANOS_PER_SECOND;
-/// Maximum number of expired limits that are dropped at once. Setting a limit waits for at most one such batch.
-const FORGOTTEN_AT_ONCE: usize = 1_000;
-/// Time between two readings of all limits. A replica that takes over may have lost changes, and only a complete
-/// reading finds them.
-const READ_ALL_EVERY_NS: u64 = 60 * 60 * NANOS_PER_SECOND;
+use crate::store::{ActorLimit, ExceptionChange};
 
 /// A limit of a single actor, under the rules in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,14 +87,12 @@ impl Limiter {
         let limits = &self.limits;
         let _alone = limits.known.lock().await;
         let now = self.now();
-        if limits.memory.len() >= limits.max && limits.memory.find(&rule, &actor, now).is_none() {
-            self.drop_from_memory(ActorLimits::ALL, now);
-            if limits.memory.len() >= limits.max {
-                return Err(AdminError::Full { len: limits.memory.len(), max: limits.max });
-            }
+        if limits.memory.find(&rule, &actor, now).is_none() && !limits.has_room(&self.store, now) {
+            return Err(AdminError::Full { len: limits.memory.len(), max: limits.max });
         }
         let expires = lasts.map(|lasts| now.plus(lasts.as_secs() * NANOS_PER_SECOND));
-        self.change_limit(LimitChange { rule, actor, limit: Some(ActorLimit { credits, expires }) }).await?;
+        let change = ExceptionChange { owner: rule, actor, value: Some(ActorLimit { credits, expires }) };
+        limits.change(change, &self.store, now).await?;
         Ok(())
     }
 
@@ -132,9 +117,12 @@ impl Limiter {
     /// Same as [`Limiter::limit_of`], the rule has no label, or the store fails. The limit may be removed anyway.
     pub async fn remove_limit(&self, rule: &str, actor: &str, scope: &Scope) -> Result<bool, AdminError> {
         let (rule, actor) = self.owner(rule, actor, scope)?;
-        let _alone = self.limits.known.lock().await;
-        let is_known = self.limits.memory.find(&rule, &actor, self.now()).is_some();
-        let was_there = self.change_limit(LimitChange { rule, actor, limit: None }).await?;
+        let limits = &self.limits;
+        let _alone = limits.known.lock().await;
+        let now = self.now();
+        let is_known = limits.memory.find(&rule, &actor, now).is_some();
+        let change = ExceptionChange { owner: rule, actor, value: None };
+        let was_there = limits.change(change, &self.store, now).await?;
         Ok(was_there.unwrap_or(is_known))
     }
 
@@ -144,110 +132,28 @@ impl Limiter {
     /// The cursor is invalid, no rule and no limit has the label, or the label is out of scope.
     pub fn limits(
         &self,
-        of: LimitFilter<'_>,
+        of: ExceptionFilter<'_>,
         cursor: Option<&str>,
         count: usize,
         scope: &Scope,
     ) -> Result<LimitsPage, AdminError> {
         let cursor = cursor.map(|cursor| Cursor::parse(cursor).ok_or(AdminError::Cursor)).transpose()?;
         let policy = self.policy();
-        if let Some(rule) = of.rule {
+        if let Some(rule) = of.owner {
             RuleName::Name(rule).check(policy.as_deref(), of.actor, scope)?;
         }
-        if let (Some(rule), Some(policy)) = (of.rule, &policy)
-            && !self.limits.memory.has_label(rule)
+        if let (Some(rule), Some(policy)) = (of.owner, &policy)
+            && !self.limits.memory.has_owner(rule)
         {
             RuleName::Name(rule).find(policy)?;
         }
         let now = self.now();
         let is_in_scope = filter_by(scope, policy.as_deref());
         let (found, next) = self.limits.memory.page(of, is_in_scope, cursor.as_ref(), count, now);
-        let listed = found.into_iter().filter_map(|LimitChange { rule, actor, limit }| {
-            Some(ListedLimit::new(rule, actor, limit?, policy.as_deref(), now))
+        let listed = found.into_iter().filter_map(|ExceptionChange { owner, actor, value }| {
+            Some(ListedLimit::new(owner, actor, value?, policy.as_deref(), now))
         });
         Ok(LimitsPage { limits: listed.collect(), next: next.map(|next| next.to_string()) })
-    }
-
-    /// Follows the changes of limits in the store since the last call.
-    ///
-    /// # Errors
-    /// The store's error. The limits in memory stay in force.
-    pub async fn follow_limits(&self) -> Result<(), StoreError> {
-        let limits = &self.limits;
-        let mut known = limits.known.lock().await;
-        let begun = self.now();
-        let followed = Timestamp::from_nanos(limits.followed.load(Relaxed));
-        let is_due = self.store.is_shared() && begun.since(known.read_all) > READ_ALL_EVERY_NS;
-        if begun.since(followed) > TOO_LONG_NS || (is_due && !known.starts_over) {
-            known.followed = LimitCursor::Nothing;
-        }
-        loop {
-            let page = self.store.follow_limits(known.followed.clone()).await;
-            let page = page.inspect_err(|_| _ = limits.failures.fetch_add(1, Relaxed))?;
-            if page.starts_over {
-                known.starts_over = true;
-                limits.readings.fetch_add(1, Relaxed);
-            }
-            for change in &page.changes {
-                limits.apply(change);
-            }
-            known.followed = page.known;
-            if page.is_last {
-                break;
-            }
-        }
-        if std::mem::take(&mut known.starts_over) {
-            limits.memory.keep_read(limits.readings.load(Relaxed));
-            known.read_all = begun;
-        }
-        limits.followed.store(begun.as_nanos(), Relaxed);
-        Ok(())
-    }
-
-    /// Drops some of the expired limits from memory, and from a store that no other server writes to. Limits can be set
-    /// in between. A limit that is set again stays.
-    ///
-    /// # Errors
-    /// The store's error. Expired limits are not in force, and are dropped later, or after the next start.
-    pub async fn drop_expired_limits(&self) -> Result<(), StoreError> {
-        let shards = ActorLimits::next_shards(self.limits.looked_through.load(Relaxed));
-        self.limits.looked_through.store(shards.end, Relaxed);
-        for shard in shards {
-            // One shard at a time, so that no caller waits for more than one.
-            self.drop_from_memory(shard..shard + 1, self.now());
-            yield_now().await;
-        }
-        while self.forget_some().await? {
-            yield_now().await;
-        }
-        Ok(())
-    }
-
-    /// Drops from memory some of the limits in these shards that have expired by `now`, if there are any.
-    fn drop_from_memory(&self, shards: Range<usize>, now: Timestamp) {
-        let dropped = self.limits.memory.drop_expired(shards, FORGOTTEN_AT_ONCE, now);
-        if !self.store.is_shared() && !dropped.is_empty() {
-            self.limits.over.lock().extend(dropped);
-        }
-    }
-
-    /// Makes the store forget some of the limits that were dropped from memory. Returns whether there may be more.
-    async fn forget_some(&self) -> Result<bool, StoreError> {
-        let limits = &self.limits;
-        // A limit that is set during this write must reach the store after it.
-        let _alone = limits.known.lock().await;
-        // Limits leave the queue once the store has forgotten them, so nothing is lost if the caller stops waiting.
-        let oldest: Vec<_> = limits.over.lock().iter().take(FORGOTTEN_AT_ONCE).cloned().collect();
-        if oldest.is_empty() {
-            return Ok(false);
-        }
-        let count = oldest.len();
-        let forgotten: Vec<_> = oldest.into_iter().filter(|change| !limits.memory.has(change)).collect();
-        if !forgotten.is_empty() {
-            self.store.forget_limits(forgotten).await?;
-        }
-        limits.over.lock().drain(..count);
-        Ok(true)
     }
 
     /// Returns the number of limits whose rule is gone or has no counter.
@@ -264,7 +170,7 @@ impl Limiter {
             Metric::gauge("divvy_actor_limits_orphaned", "Limits of actors whose rule is gone.", orphaned),
         ];
         if self.store.is_shared() {
-            let age_ns = self.now().since(Timestamp::from_nanos(self.limits.followed.load(Relaxed)));
+            let age_ns = self.limits.age_ns(self.now());
             metrics.extend([
                 Metric::counter(
                     "divvy_actor_limits_failures_total",
@@ -281,14 +187,6 @@ impl Limiter {
         metrics
     }
 
-    /// Stores the change, then puts it in force. The caller has locked out other changes. Returns whether there was a
-    /// limit before. `None` if the store does not say.
-    async fn change_limit(&self, change: LimitChange) -> Result<Option<bool>, StoreError> {
-        let was_there = self.store.change_limit(change.clone(), self.now()).await?;
-        self.limits.apply(&change);
-        Ok(was_there)
-    }
-
     /// Returns the label and the actor under which the actor's limit is stored. Limits can be removed even if their
     /// rule is gone.
     fn owner(&self, rule: &str, actor: &str, scope: &Scope) -> Result<(String, String), AdminError> {
@@ -301,14 +199,14 @@ impl Limiter {
         let found = RuleName::Name(rule).find(&policy);
         match found.and_then(|(found, _)| Ok((found, lasting_name(rule, found)?))) {
             Ok((found, label)) => Ok((label.to_owned(), canonical(label, found, actor)?)),
-            Err(_) if memory.has_label(rule) => Ok((rule.to_owned(), actor.to_owned())),
+            Err(_) if memory.has_owner(rule) => Ok((rule.to_owned(), actor.to_owned())),
             Err(error) => Err(error),
         }
     }
 }
 
 /// Returns a filter by a scope for limits of actors, by the label and the actor of each.
-fn filter_by(scope: &Scope, policy: Option<&Policy>) -> impl Fn(&str, &str) -> bool {
+pub(super) fn filter_by(scope: &Scope, policy: Option<&Policy>) -> impl Fn(&str, &str) -> bool {
     let rules = policy.map_or(&[][..], |policy| policy.rules.rules());
     let in_scope = labels(rules).zip(rules).filter(|(_, rule)| scope.covers(Some(rule), None, None));
     let own: HashMap<_, _> =
@@ -317,7 +215,7 @@ fn filter_by(scope: &Scope, policy: Option<&Policy>) -> impl Fn(&str, &str) -> b
 }
 
 /// Returns the actor in the form that hits give it, for a limit of the rule with this label.
-fn canonical(label: &str, rule: &Rule, actor: &str) -> Result<String, AdminError> {
+pub(super) fn canonical(label: &str, rule: &Rule, actor: &str) -> Result<String, AdminError> {
     if actor.len() > MAX_ACTOR { Err(AdminError::LongActor) } else { canonical_actor(label, rule, actor) }
 }
 

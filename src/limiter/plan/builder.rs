@@ -10,6 +10,7 @@ use super::table::{Intent, hit};
 use super::terms::Terms;
 use crate::algorithm::{Ask, Limit, Outcome};
 use crate::clock::Timestamp;
+use crate::limiter::overrides::Everywhere;
 use crate::limiter::policy::Policy;
 use crate::limiter::refusal::Refusal;
 use crate::rules::{Operation, ResolvedScope, RuleSet, Scope, Scratch};
@@ -35,6 +36,10 @@ pub struct PlanBuilder {
     pub(super) stack: Vec<Part>,
     /// Buffer for the record id of a reservation.
     pub(super) record_id: Vec<u8>,
+    /// The blocks and allows of all rules, if there are any.
+    pub(super) everywhere: Option<Arc<Everywhere>>,
+    /// Buffer for looking up blocks and allows of an actor.
+    pub(super) actor: Vec<u8>,
     pub(super) scratch: Scratch,
 }
 
@@ -55,6 +60,11 @@ impl PlanBuilder {
         self.key = None;
         self.max_reservation_ttl = max_reservation_ttl;
         self.has_seal = has_seal;
+    }
+
+    /// Sets the blocks and allows of all rules.
+    pub(in crate::limiter) fn set_overrides(&mut self, everywhere: Option<Arc<Everywhere>>) {
+        self.everywhere = everywhere;
     }
 
     /// Sets the client of this plan and of later ones. The records that clients of one address may create are bounded.
@@ -86,6 +96,7 @@ impl PlanBuilder {
     pub fn release(&mut self) {
         self.plan.begin(None, Timestamp::EPOCH);
         self.scope = None;
+        self.everywhere = None;
     }
 
     /// Returns the plan as it is so far.
@@ -95,7 +106,8 @@ impl PlanBuilder {
 
     /// Returns the memory that its buffers hold, used or not (bytes).
     pub fn memory(&self) -> usize {
-        self.plan.memory() + self.stack.capacity() * size_of::<Part>() + self.record_id.capacity()
+        let buffers = self.record_id.capacity() + self.actor.capacity();
+        self.plan.memory() + self.stack.capacity() * size_of::<Part>() + buffers
     }
 
     /// Adds a request about `operation`. `cost` replaces the cost by the rules' `costField`s. A hit of cost 0 takes nothing, and

@@ -25,6 +25,8 @@ pub struct Plan {
     pub(in crate::limiter) members: Vec<Member>,
     /// The actors of members without an entry.
     pub(in crate::limiter) fixed_actors: FixedActors,
+    /// The blocks that deny members.
+    pub(in crate::limiter) blocks: Vec<Block>,
     pub(in crate::limiter) groups: Vec<Group>,
     /// The records that are settled, one request after the other.
     pub(in crate::limiter) settled: Vec<SettledRecord>,
@@ -94,6 +96,17 @@ pub(in crate::limiter) enum Source {
     Fixed { allowed: bool, credit: u64 },
     /// The outcome of this entry.
     Entry(usize),
+    /// The actor is blocked: the index of its block in the plan.
+    Blocked(usize),
+}
+
+/// A block that denies a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// Nanoseconds until it ends. `None` if it lasts until it is removed.
+    pub ends_ns: Option<u64>,
+    /// The operator's reason.
+    pub reason: Option<Arc<str>>,
 }
 
 /// Requests, or the rules of one request, that take effect together or not at all.
@@ -132,6 +145,7 @@ impl Plan {
         self.requests.clear();
         self.members.clear();
         self.fixed_actors.clear();
+        self.blocks.clear();
         self.groups.clear();
         self.settled.clear();
         self.hits = 0;
@@ -179,6 +193,7 @@ impl Plan {
             + self.requests.capacity() * size_of::<Request>()
             + self.members.capacity() * size_of::<Member>()
             + self.fixed_actors.memory()
+            + self.blocks.capacity() * size_of::<Block>()
             + self.groups.capacity() * size_of::<Group>()
             + self.settled.capacity() * size_of::<SettledRecord>()
     }

@@ -112,6 +112,8 @@ impl OpenGroup {
 
 fn merge(one: Action, other: Action, together: Together) -> Action {
     match (one, other) {
+        // Another rule that shares the counter decides.
+        (Action::Ask(Ask::Count { .. }), other) if together == Together::AsOne => other,
         (Action::Ask(one), Action::Ask(other)) if together == Together::Summed => Action::Ask(sum(one, other)),
         (Action::Idempotent { ask, fingerprint }, Action::Idempotent { ask: other, .. })
             if together == Together::Summed =>
@@ -134,6 +136,9 @@ fn merge(one: Action, other: Action, together: Together) -> Action {
 fn sum(one: Ask, other: Ask) -> Ask {
     match (one, other) {
         (Ask::Look { cost }, Ask::Look { cost: other }) => Ask::Look { cost: cost.max(other) },
+        (Ask::Count { cost }, Ask::Count { cost: more }) => Ask::Count { cost: cost.saturating_add(more) },
+        // Another rule that shares the counter decides.
+        (Ask::Count { .. }, other) | (other, Ask::Count { .. }) => other,
         (Ask::Overdraw { cost }, Ask::Overdraw { cost: more }) => Ask::Overdraw { cost: cost.saturating_add(more) },
         // A limit without debt takes precedence.
         (Ask::Take { cost } | Ask::Overdraw { cost }, Ask::Take { cost: more } | Ask::Overdraw { cost: more }) => {

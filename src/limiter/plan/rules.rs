@@ -4,18 +4,20 @@
 //! must all allow the request get a group.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use super::builder::PlanBuilder;
-use super::contents::{Group, Member, Part, Plan, Purpose, Source};
+use super::contents::{Block, Group, Member, Part, Plan, Purpose, Source};
 use super::entries::Entries;
 use super::fixed_actors::FixedActors;
 use super::table::{Cost, Counter, Intent, Modes, Objection, RuleKind, Treatment, hit, treatment};
 use super::terms::{Terms, is_client_id, write_client_record_id};
-use crate::algorithm::{Limit, ReservationAsk};
+use crate::algorithm::{Ask, Limit, ReservationAsk};
 use crate::clock::Timestamp;
+use crate::limiter::overrides::Applicable;
 use crate::limiter::policy::{Bucket, Policy};
 use crate::limiter::refusal::Refusal;
-use crate::rules::{MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule, Scratch};
+use crate::rules::{MAX_STACK, MatchPolicy, Operation, OverrideKind, Overrun, Quota, Rule, Scratch};
 use crate::store::Action;
 use crate::store::record_key::{self, RecordSpace};
 
@@ -26,6 +28,9 @@ const NOTHING: Source = Source::Fixed { allowed: false, credit: 0 };
 struct Members<'a> {
     list: &'a mut Vec<Member>,
     fixed_actors: &'a mut FixedActors,
+    blocks: &'a mut Vec<Block>,
+    /// Buffer for an actor.
+    actor: &'a mut Vec<u8>,
 }
 
 /// A request, and its context while its rules are added.
@@ -39,6 +44,8 @@ struct Context<'a> {
     terms: Option<&'a Terms>,
     is_idempotent: bool,
     now: Timestamp,
+    /// The override of all rules that decides about the request, if there is one.
+    everywhere: Option<Applicable>,
 }
 
 impl PlanBuilder {
@@ -55,15 +62,16 @@ impl PlanBuilder {
         cost: Option<u64>,
         terms: Option<&Terms>,
     ) -> Result<(), Refusal> {
-        let Self { plan, group, key, stack, scratch, scope, .. } = self;
+        let Self { plan, group, key, stack, scratch, scope, everywhere, actor, .. } = self;
         let modes = match intent {
             Intent::EnterOrCharge | Intent::Leave => modes(policy, operation, intent, cost, scratch),
             _ => Modes::default(),
         };
         let (is_idempotent, now) = (key.is_some(), plan.now());
-        let context = Context { policy, operation, intent, cost, modes, terms, is_idempotent, now };
-        let Plan { batch, members, fixed_actors, groups, .. } = plan;
-        let members = &mut Members { list: members, fixed_actors };
+        let everywhere = everywhere.as_ref().and_then(|everywhere| everywhere.find(operation, now));
+        let context = Context { policy, operation, intent, cost, modes, terms, is_idempotent, now, everywhere };
+        let Plan { batch, members, fixed_actors, blocks, groups, .. } = plan;
+        let members = &mut Members { list: members, fixed_actors, blocks, actor };
         let mut entries = Entries { batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
         let first = members.list.len();
         let mut absent = None;
@@ -192,7 +200,8 @@ impl Context<'_> {
             let Some(rule) = self.policy.rules.rules().get(part.rule) else { continue };
             self.ask(*part, rule, members, entries)?;
         }
-        let denies = |member: &Member| matches!(member.source, Source::Fixed { allowed: false, .. });
+        let denies =
+            |member: &Member| matches!(member.source, Source::Fixed { allowed: false, .. } | Source::Blocked(_));
         let is_denied = members.list.iter().skip(first_member).any(denies);
         if let Some(group) = &mut entries.group {
             group.is_denied |= is_denied;
@@ -220,9 +229,58 @@ impl Context<'_> {
     ) -> Result<(), Refusal> {
         let Part { rule: index, action, .. } = part;
         let is_canary = rule.match_policy == MatchPolicy::Canary;
+        if self.everywhere.is_some() {
+            return self.ask_overridden(part, rule, members, entries);
+        }
+        // Whether the actor may have a block or an allow of this rule. Its name is in the key, so it is looked up there.
+        let may_override = Cell::new(false);
         let source = match self.policy.bucket(index) {
             None => fixed(rule),
             Some(bucket) => {
+                let write_key = |key: &mut Vec<u8>| {
+                    let start = bucket.write_actor(self.operation, key);
+                    let actor = key.get(start..).unwrap_or_default();
+                    if bucket.may_override(actor) {
+                        may_override.set(true);
+                        return None;
+                    }
+                    self.limit(bucket, action, actor)
+                };
+                let entry = if self.terms.is_some() || entries.group.is_some() || action.is_about_reservation() {
+                    self.add_with_terms(action, rule, is_canary, write_key, entries)?
+                } else {
+                    entries.add(action, self.now, is_canary, write_key)
+                };
+                if may_override.get() {
+                    return self.ask_overridden(part, rule, members, entries);
+                }
+                entry.map_or(NOTHING, Source::Entry)
+            }
+        };
+        self.push_member(index, is_canary, action, source, members);
+        Ok(())
+    }
+
+    /// Does the same as [`Context::ask`], for an actor that may have a block or an allow.
+    #[inline(never)]
+    fn ask_overridden(
+        &self,
+        part: Part,
+        rule: &Rule,
+        members: &mut Members<'_>,
+        entries: &mut Entries<'_>,
+    ) -> Result<(), Refusal> {
+        let Part { rule: index, action, .. } = part;
+        let is_canary = rule.match_policy == MatchPolicy::Canary;
+        let bucket = self.policy.bucket(index);
+        let source = match (self.find_override(bucket, action, members.actor), bucket) {
+            (Some(Applicable { rank, reason }), _) if rank.kind == OverrideKind::Block => {
+                members.blocks.push(Block { ends_ns: rank.ends.map(|ends| ends.since(self.now)), reason });
+                Source::Blocked(members.blocks.len() - 1)
+            }
+            (Some(_), _) => return self.ask_allowed(part, rule, members, entries),
+            (None, None) => fixed(rule),
+            (None, Some(bucket)) => {
                 let write_key = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
                 let entry = if self.terms.is_some() || entries.group.is_some() || action.is_about_reservation() {
                     self.add_with_terms(action, rule, is_canary, write_key, entries)?
@@ -232,11 +290,62 @@ impl Context<'_> {
                 entry.map_or(NOTHING, Source::Entry)
             }
         };
-        if let (Source::Fixed { .. }, Some(of_rule)) = (source, self.policy.tops.get(index)) {
+        self.push_member(index, is_canary, action, source, members);
+        Ok(())
+    }
+
+    #[inline]
+    fn push_member(&self, index: usize, is_canary: bool, action: Action, source: Source, members: &mut Members<'_>) {
+        if let (Source::Fixed { .. } | Source::Blocked(_), Some(of_rule)) = (source, self.policy.tops.get(index)) {
             let write_actor = |out: &mut Vec<u8>| of_rule.actor.write(self.operation, out);
             members.fixed_actors.push(members.list.len(), write_actor);
         }
         members.list.push(Member { rule: index, is_canary, purpose: self.purpose(action), source });
+    }
+
+    /// Returns the block or the allow that decides about the action on the rule. Neither prevents usage from being counted,
+    /// nor counters from being forgotten.
+    #[inline(never)]
+    fn find_override(&self, bucket: Option<&Bucket>, action: Action, actor: &mut Vec<u8>) -> Option<Applicable> {
+        if matches!(action, Action::Forget) || action.is_settlement() {
+            return None;
+        }
+        match bucket {
+            Some(bucket) => bucket.find_override(self.operation, self.everywhere.as_ref(), self.now, actor),
+            None => self.everywhere.clone(),
+        }
+    }
+
+    /// Adds the rule's entry, and its member, for an actor that is never denied. Credits are counted at once, even if they are
+    /// reserved.
+    #[inline(never)]
+    fn ask_allowed(
+        &self,
+        part: Part,
+        rule: &Rule,
+        members: &mut Members<'_>,
+        entries: &mut Entries<'_>,
+    ) -> Result<(), Refusal> {
+        let is_canary = rule.match_policy == MatchPolicy::Canary;
+        let cost = match part.action {
+            Action::Ask(Ask::Take { cost } | Ask::Overdraw { cost }) => cost,
+            Action::Reservation(ReservationAsk::Reserve { credits, .. }) => credits,
+            _ => 0,
+        };
+        let action = Action::Ask(Ask::Count { cost });
+        let source = match self.policy.bucket(part.rule) {
+            Some(bucket) => {
+                let write_key = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
+                let entry = entries.add(action, self.now, is_canary, write_key);
+                // An actor whose own limit is 0 has nothing to count.
+                entry.map_or(Source::Fixed { allowed: true, credit: 0 }, Source::Entry)
+            }
+            None => match fixed(rule) {
+                Source::Fixed { credit, .. } => Source::Fixed { allowed: true, credit },
+                source => source,
+            },
+        };
+        self.push_member(part.rule, is_canary, action, source, members);
         Ok(())
     }
 
@@ -277,7 +386,14 @@ impl Context<'_> {
     /// Appends the key of the rule's counter. Returns its limit, unless the actor may take nothing.
     #[inline]
     fn write_key(&self, bucket: &Bucket, action: Action, key: &mut Vec<u8>) -> Option<Limit> {
-        match bucket.write_key(self.operation, self.now, key) {
+        let start = bucket.write_actor(self.operation, key);
+        self.limit(bucket, action, key.get(start..).unwrap_or_default())
+    }
+
+    /// Returns the limit of the actor at the rule's counter, unless the actor may take nothing.
+    #[inline]
+    fn limit(&self, bucket: &Bucket, action: Action, actor: &[u8]) -> Option<Limit> {
+        match bucket.limit_of(actor, self.now) {
             // Usage counts, and can be forgotten, even if the actor may take nothing more.
             None if matches!(action, Action::Forget) || action.is_settlement() => Some(bucket.limit_at(self.now)),
             limit => limit,

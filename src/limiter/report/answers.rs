@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::algorithm::{Outcome, Resolution};
 use crate::clock::Timestamp;
-use crate::limiter::plan::{Member, Plan, Purpose, Request, Source};
+use crate::limiter::plan::{Block, Member, Plan, Purpose, Request, Source};
 use crate::limiter::policy::Policy;
 use crate::limiter::refusal::Refusal;
 use crate::limiter::verdict::Verdict;
@@ -84,7 +84,7 @@ impl<'a> Report<'a> {
     pub fn forgotten(self, index: usize) -> Result<usize, Refusal> {
         self.members(index)?.iter().try_fold(0, |count, member| match member.source {
             Source::Entry(entry) => Ok(count + usize::from(self.entry(entry)?.allowed)),
-            Source::Fixed { .. } => Ok(count),
+            Source::Fixed { .. } | Source::Blocked(_) => Ok(count),
         })
     }
 
@@ -132,6 +132,7 @@ impl<'a> Report<'a> {
     pub(super) fn answer(self, member: &Member) -> Result<Verdict, Refusal> {
         match member.source {
             Source::Fixed { allowed, credit } => Ok(Verdict::uncounted(allowed, credit)),
+            Source::Blocked(_) => Ok(Verdict::blocked(self.block(member).and_then(|block| block.ends_ns))),
             Source::Entry(entry) => {
                 let outcome = self.entry(entry)?;
                 if outcome.resolution == Resolution::Different && !member.is_canary {
@@ -154,6 +155,7 @@ impl<'a> Report<'a> {
     pub(super) fn allowed(self, member: &Member) -> Option<bool> {
         match member.source {
             Source::Fixed { allowed, .. } => Some(allowed),
+            Source::Blocked(_) => Some(false),
             Source::Entry(entry) => Some(self.outcomes.get(entry)?.as_ref().ok()?.allowed),
         }
     }
@@ -162,6 +164,12 @@ impl<'a> Report<'a> {
     pub(super) fn resolution(self, member: &Member) -> Option<Resolution> {
         let Source::Entry(entry) = member.source else { return None };
         self.outcomes.get(entry)?.as_ref().ok().map(|outcome| outcome.resolution)
+    }
+
+    /// Returns the block that denies the member, if there is one.
+    pub(super) fn block(self, member: &Member) -> Option<&'a Block> {
+        let Source::Blocked(index) = member.source else { return None };
+        self.plan.blocks.get(index)
     }
 
     pub(super) fn policy(self) -> Option<&'a Arc<Policy>> {

@@ -2,7 +2,7 @@
 
 use super::answers::Report;
 use crate::algorithm::Limit;
-use crate::limiter::plan::Member;
+use crate::limiter::plan::{Block, Member};
 use crate::limiter::refusal::Refusal;
 use crate::limiter::verdict::Verdict;
 use crate::rules::Rule;
@@ -20,6 +20,8 @@ pub struct Standing<'a> {
     pub limit: Option<&'a Limit>,
     /// Maximum number of credits that can be left.
     pub capacity: u64,
+    /// The block that denies the request, if the actor is blocked.
+    pub block: Option<&'a Block>,
 }
 
 impl<'a> Report<'a> {
@@ -70,7 +72,8 @@ impl<'a> Report<'a> {
     fn standing_of(self, member: &Member, verdict: Verdict) -> Result<Standing<'a>, Refusal> {
         let rule = self.policy().and_then(|policy| policy.rules.rules().get(member.rule)).ok_or(Refusal::NoRules)?;
         let capacity = self.capacity(member, &verdict);
-        Ok(Standing { verdict, rule, place: member.rule, limit: self.plan.limit(member), capacity })
+        let block = self.block(member);
+        Ok(Standing { verdict, rule, place: member.rule, limit: self.plan.limit(member), capacity, block })
     }
 
     fn capacity(self, member: &Member, verdict: &Verdict) -> u64 {

@@ -74,7 +74,7 @@ impl Report<'_> {
         }
         let entry = match member.source {
             Source::Entry(entry) => Some(entry),
-            Source::Fixed { .. } => None,
+            Source::Fixed { .. } | Source::Blocked(_) => None,
         };
         let of_rule = |order, amount| Some(Amount { rule: member.rule, order, amount, entry });
         let allowed = self.allowed(member)?;
@@ -127,11 +127,12 @@ impl Report<'_> {
     }
 
     /// Returns the credits that an entry takes if it is allowed.
-    fn credits(self, entry: usize) -> Option<u64> {
-        let entry = self.plan.batch.entry(entry)?;
+    fn credits(self, index: usize) -> Option<u64> {
+        let entry = self.plan.batch.entry(index)?;
         Some(match (entry.action, &entry.limit) {
             (Action::Reservation(ReservationAsk::Reserve { .. }), Limit::Concurrency(_)) => 1,
             (action, _) => match action.ask()? {
+                Ask::Count { cost } => cost.min(self.entry(index).ok()?.before),
                 Ask::Take { cost } | Ask::Overdraw { cost } | Ask::Charge { cost } => cost,
                 // Only commands with a limit of their own drain a bucket.
                 Ask::Look { .. } | Ask::Show | Ask::Refund { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 0,

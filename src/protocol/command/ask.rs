@@ -1,9 +1,10 @@
-//! Arguments of commands about buckets, reservations, counters and limits.
+//! Arguments of commands about buckets, reservations, counters, limits, blocks and allows.
 
 use super::pairs::Pairs;
 use crate::access::Category;
 use crate::algorithm::{Ask, Limit};
 use crate::clock::Timestamp;
+use crate::rules::OverrideKind;
 
 /// A request for a bucket with the client's own limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,6 +128,19 @@ pub struct LimitsAsk<'a> {
     pub cursor: Option<&'a str>,
     /// Wanted size of the page, at least 1. `None` for the default.
     pub count: Option<usize>,
+}
+
+/// A block or an allow, as `DIVVY.BLOCK SET` and `DIVVY.ALLOW SET` ask for it.
+#[derive(Debug, Clone, Copy)]
+pub struct OverrideAsk<'a> {
+    /// A block or an allow.
+    pub kind: OverrideKind,
+    /// The rule and the actor.
+    pub of: LimitAsk<'a>,
+    /// Seconds until it ends. `None`: it lasts until it is removed.
+    pub seconds: Option<u64>,
+    /// The operator's reason.
+    pub reason: Option<&'a str>,
 }
 
 /// A question about users.

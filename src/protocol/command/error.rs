@@ -113,6 +113,15 @@ pub enum CommandError {
         /// The option, truncated.
         argument: String,
     },
+    /// A `DIVVY.BLOCK` or `DIVVY.ALLOW` subcommand has an unknown or repeated option.
+    #[error(
+        "ERR '{argument}' is not an option here; SET takes EX and REASON, and LIST takes RULE, CURSOR and COUNT, each once \
+         and with its value"
+    )]
+    NotABlockOption {
+        /// The option, truncated.
+        argument: String,
+    },
     /// `DIVVY.RESERVE` has an unknown or repeated option, or one without a value.
     #[error(
         "ERR '{argument}' is not an option here; DIVVY.RESERVE takes key=value pairs, then AMOUNT, and TTL and ID if wanted, \
@@ -259,6 +268,10 @@ impl CommandError {
 
     pub(super) fn not_a_limit_option(argument: &[u8]) -> Self {
         Self::NotALimitOption { argument: echo(argument, MAX_ECHOED) }
+    }
+
+    pub(super) fn not_a_block_option(argument: &[u8]) -> Self {
+        Self::NotABlockOption { argument: echo(argument, MAX_ECHOED) }
     }
 
     pub(super) fn not_a_reserve_option(argument: &[u8]) -> Self {

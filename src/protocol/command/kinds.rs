@@ -1,11 +1,14 @@
 //! The commands, one variant each.
 
-use super::ask::{AclAsk, BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk, StatusAsk, TopAsk};
+use super::ask::{
+    AclAsk, BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, OverrideAsk, ReserveAsk, StatusAsk, TopAsk,
+};
 use super::error::CommandError;
 use super::integer::client_id;
 use super::pairs::{Pairs, PricedOperation};
 use super::question::Question;
 use crate::protocol::resp::{Arguments, Version};
+use crate::rules::OverrideKind;
 
 /// A request that names a known command and has valid arguments.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +76,14 @@ pub enum Command<'a> {
     RemoveLimit(LimitAsk<'a>),
     /// `DIVVY.LIMIT LIST …`: lists a page of actors' limits.
     ListLimits(LimitsAsk<'a>),
+    /// `DIVVY.BLOCK SET rule actor [EX seconds] [REASON text]`, and `DIVVY.ALLOW SET`
+    SetOverride(OverrideAsk<'a>),
+    /// `DIVVY.BLOCK GET rule actor`, and `DIVVY.ALLOW GET`
+    GetOverride(OverrideKind, LimitAsk<'a>),
+    /// `DIVVY.BLOCK DEL rule actor`, and `DIVVY.ALLOW DEL`
+    RemoveOverride(OverrideKind, LimitAsk<'a>),
+    /// `DIVVY.BLOCK LIST …`, and `DIVVY.ALLOW LIST`: lists a page.
+    ListOverrides(OverrideKind, LimitsAsk<'a>),
     /// `PING [message]`: returns the message, or `PONG` without one.
     Ping(Option<&'a [u8]>),
     /// `ECHO message`

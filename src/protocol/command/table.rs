@@ -6,7 +6,7 @@ use super::ask::AclAsk;
 use super::error::CommandError;
 use super::kinds::Command;
 use super::pairs::Pairs;
-use super::{acl, bucket, counters, limits, parse, reservations, status, top};
+use super::{acl, bucket, counters, limits, overrides, parse, reservations, status, top};
 use crate::access::Category;
 use crate::metrics::RequestKind;
 use crate::protocol::resp::Arguments;
@@ -97,6 +97,22 @@ impl Spec {
 
     /// Columns of commands that read a token bucket.
     const TOKENS: Self = Self { flags: &["readonly", "fast"], category: Category::Read, ..Self::TOKEN_BUCKET };
+
+    /// Columns of the subcommands of `DIVVY.BLOCK` and `DIVVY.ALLOW`.
+    const SET_OVERRIDE: Self =
+        Self { name: "set", arity: -4, flags: &["write"], category: Category::Block, ..Self::GET_OVERRIDE };
+    const GET_OVERRIDE: Self = Self {
+        name: "get",
+        kind: RequestKind::Blocks,
+        arity: 4,
+        flags: &["readonly"],
+        group: "divvy",
+        since: "0.2.0",
+        ..Self::usual(Category::Read)
+    };
+    const REMOVE_OVERRIDE: Self =
+        Self { name: "del", flags: &["write"], category: Category::Block, ..Self::GET_OVERRIDE };
+    const LIST_OVERRIDES: Self = Self { name: "list", arity: -2, ..Self::GET_OVERRIDE };
 
     /// Columns of commands about transactions.
     const TRANSACTION: Self = Self {
@@ -325,6 +341,22 @@ pub static COMMANDS: &[Spec] = &[
         group: "divvy",
         summary: "Commands about limits of single actors.",
         subcommands: LIMIT,
+        ..Spec::usual(Category::Connection)
+    },
+    Spec {
+        name: "divvy.block",
+        arity: -2,
+        group: "divvy",
+        summary: "Commands about blocks of single actors.",
+        subcommands: BLOCK,
+        ..Spec::usual(Category::Connection)
+    },
+    Spec {
+        name: "divvy.allow",
+        arity: -2,
+        group: "divvy",
+        summary: "Commands about allows of single actors.",
+        subcommands: ALLOW,
         ..Spec::usual(Category::Connection)
     },
     Spec {
@@ -585,6 +617,54 @@ static LIMIT: &[Spec] = &[
                   or -1, and 1 if its rule is gone.",
         parse: limits::list,
         ..Spec::usual(Category::Read)
+    },
+];
+
+static BLOCK: &[Spec] = &[
+    Spec {
+        summary: "Denies every hit of one actor of a rule, or of all rules (*), for some seconds with EX. Returns OK.",
+        parse: overrides::set::<{ overrides::BLOCK }>,
+        ..Spec::SET_OVERRIDE
+    },
+    Spec {
+        summary: "Returns the seconds until an actor's block ends or -1, and its reason or null; null without a block.",
+        parse: overrides::get::<{ overrides::BLOCK }>,
+        ..Spec::GET_OVERRIDE
+    },
+    Spec {
+        summary: "Removes an actor's block. Returns 1, or 0 if there was none.",
+        parse: overrides::remove::<{ overrides::BLOCK }>,
+        ..Spec::REMOVE_OVERRIDE
+    },
+    Spec {
+        summary: "Lists blocks, one page at a time: the next cursor; rule, actor, seconds until the end or -1, reason or \
+                  null, and 1 if its rule is gone.",
+        parse: overrides::list::<{ overrides::BLOCK }>,
+        ..Spec::LIST_OVERRIDES
+    },
+];
+
+static ALLOW: &[Spec] = &[
+    Spec {
+        summary: "Never denies a hit of one actor of a rule, or of all rules (*), for some seconds with EX. Returns OK.",
+        parse: overrides::set::<{ overrides::ALLOW }>,
+        ..Spec::SET_OVERRIDE
+    },
+    Spec {
+        summary: "Returns the seconds until an actor's allow ends or -1, and its reason or null; null without an allow.",
+        parse: overrides::get::<{ overrides::ALLOW }>,
+        ..Spec::GET_OVERRIDE
+    },
+    Spec {
+        summary: "Removes an actor's allow. Returns 1, or 0 if there was none.",
+        parse: overrides::remove::<{ overrides::ALLOW }>,
+        ..Spec::REMOVE_OVERRIDE
+    },
+    Spec {
+        summary: "Lists allows, one page at a time: the next cursor; rule, actor, seconds until the end or -1, reason or \
+                  null, and 1 if its rule is gone.",
+        parse: overrides::list::<{ overrides::ALLOW }>,
+        ..Spec::LIST_OVERRIDES
     },
 ];
 

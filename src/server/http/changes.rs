@@ -107,6 +107,10 @@ fn change_of(method: &Method, uri: &Uri) -> Option<Change> {
     let action = match (method, uri.path()) {
         (&Method::PUT, "/v1/limits") => Action::LimitSet,
         (&Method::DELETE, "/v1/limits") => Action::LimitDelete,
+        (&Method::PUT, "/v1/blocks") => Action::BlockSet,
+        (&Method::DELETE, "/v1/blocks") => Action::BlockDelete,
+        (&Method::PUT, "/v1/allows") => Action::AllowSet,
+        (&Method::DELETE, "/v1/allows") => Action::AllowDelete,
         (&Method::DELETE, "/v1/counters") => Action::CountersForget,
         _ => return None,
     };

@@ -8,9 +8,9 @@ use super::error::count_limit;
 use super::info::RespState;
 use crate::audit::{Action, Change};
 use crate::metrics::Bound;
-use crate::protocol::command::{Command, CommandError, CountersAsk, LimitAsk, NamedRule, Pairs};
+use crate::protocol::command::{Command, CommandError, CountersAsk, LimitAsk, NamedRule, OverrideAsk, Pairs};
 use crate::protocol::resp::{Arguments, ReplyWriter};
-use crate::server::changes::of_limit;
+use crate::server::changes::{of_limit, override_action};
 
 /// Records a refused request, if it asks for a change.
 pub fn record_refusal(shared: &RespState, client: &Client, request: Arguments, error: impl Display) {
@@ -38,6 +38,10 @@ pub fn change_of(command: &Command<'_>) -> Option<Change> {
             of_limit(Action::LimitSet, rule, actor).with_limit(*credits, *seconds)
         }
         Command::RemoveLimit(LimitAsk { rule, actor }) => of_limit(Action::LimitDelete, rule, actor),
+        Command::SetOverride(OverrideAsk { kind, of: LimitAsk { rule, actor }, seconds, reason }) => {
+            of_limit(override_action(*kind, false), rule, actor).with_override(*seconds, *reason)
+        }
+        Command::RemoveOverride(kind, LimitAsk { rule, actor }) => of_limit(override_action(*kind, true), rule, actor),
         Command::Forget(pairs) => with_pairs(Change::new(Action::CountersReset), pairs),
         Command::ForgetCounters(CountersAsk { rule, actor, .. }) => {
             let change = Change::new(Action::CountersForget);
@@ -59,15 +63,22 @@ fn with_pairs(change: Change, pairs: &Pairs<'_>) -> Change {
 /// Returns the kind of change that a request asks for by its name, even if its arguments are wrong.
 fn action_of(request: Arguments) -> Option<Action> {
     let is = |place, name: &str| request.get(place).is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()));
-    let limits = [("set", Action::LimitSet), ("del", Action::LimitDelete)];
+    let of_actors = [
+        ("divvy.limit", "set", Action::LimitSet),
+        ("divvy.limit", "del", Action::LimitDelete),
+        ("divvy.block", "set", Action::BlockSet),
+        ("divvy.block", "del", Action::BlockDelete),
+        ("divvy.allow", "set", Action::AllowSet),
+        ("divvy.allow", "del", Action::AllowDelete),
+    ];
     let others = [
         ("divvy.reset", Action::CountersReset),
         ("divvy.forget", Action::CountersForget),
         ("divvy.backup", Action::Backup),
     ];
-    let limits = limits.into_iter().filter(|(name, _)| is(0, "divvy.limit") && is(1, name));
-    let mut found = limits.chain(others.into_iter().filter(|(name, _)| is(0, name)));
-    found.next().map(|(_, action)| action)
+    let of_actors = of_actors.into_iter().filter(|(name, subcommand, _)| is(0, name) && is(1, subcommand));
+    let others = others.into_iter().filter(|(name, _)| is(0, name)).map(|(_, action)| action);
+    of_actors.map(|(.., action)| action).chain(others).next()
 }
 
 #[cfg(test)]

@@ -12,11 +12,12 @@ use super::error::{count_limit, refuse};
 use super::info::RespState;
 use super::limit::{self, LimitTarget};
 use super::operate::{self, CounterQuery};
+use super::overrides;
 use super::status::{self, StatusQuery};
 use super::top::{self, TopQuery};
 use crate::limiter::Policy;
 use crate::metrics::Bound;
-use crate::protocol::command::{Command, CommandError, CommandMatch};
+use crate::protocol::command::{Command, CommandError, CommandMatch, OverrideAsk};
 use crate::protocol::resp::{ReplyWriter, Version};
 use crate::rules::Operation;
 use crate::server::changes::Operator;
@@ -175,6 +176,29 @@ fn reply(
         }
         Command::ListLimits(ask) => {
             limit::list(&limiter, &ask.into(), &operator.scope, &mut ReplyWriter::new(&mut bytes, version));
+            Box::pin(std::future::ready(bytes))
+        }
+        Command::SetOverride(OverrideAsk { kind, of, seconds, reason }) => {
+            let (of, reason) = (LimitTarget::from(of), reason.map(str::to_owned));
+            Box::pin(async move {
+                let reply = &mut ReplyWriter::new(&mut bytes, version);
+                overrides::set(&changes, &operator, (kind, &of), reason.as_deref(), seconds, reply).await;
+                bytes
+            })
+        }
+        Command::RemoveOverride(kind, of) => {
+            let of = LimitTarget::from(of);
+            Box::pin(async move {
+                overrides::remove(&changes, &operator, kind, &of, &mut ReplyWriter::new(&mut bytes, version)).await;
+                bytes
+            })
+        }
+        Command::GetOverride(kind, of) => {
+            overrides::get(&limiter, kind, &of.into(), &operator.scope, &mut ReplyWriter::new(&mut bytes, version));
+            Box::pin(std::future::ready(bytes))
+        }
+        Command::ListOverrides(kind, ask) => {
+            overrides::list(&limiter, kind, &ask.into(), &operator.scope, &mut ReplyWriter::new(&mut bytes, version));
             Box::pin(std::future::ready(bytes))
         }
         Command::Info(sections) => {

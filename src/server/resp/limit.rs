@@ -6,19 +6,19 @@ use super::error::write_limiter_error;
 use super::operate::write_cursor;
 use crate::clock::ceil_seconds;
 use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
-use crate::limiter::limits::{LimitFilter, ListedLimit};
+use crate::limiter::limits::{ExceptionFilter, ListedLimit};
 use crate::limiter::{Limiter, Scope};
 use crate::protocol::command::{LimitAsk, LimitsAsk};
 use crate::protocol::resp::ReplyWriter;
 use crate::server::changes::{Changes, Operator};
 
 /// Redis's TTL of a key that does not expire.
-const NEVER: i64 = -1;
+pub(super) const NEVER: i64 = -1;
 
-/// The rule and actor of a limit. The strings are owned, so that a task can keep them.
+/// The rule and actor of a limit, a block or an allow. The strings are owned, so that a task can keep them.
 pub struct LimitTarget {
-    rule: String,
-    actor: String,
+    pub rule: String,
+    pub actor: String,
 }
 
 impl From<LimitAsk<'_>> for LimitTarget {
@@ -27,11 +27,11 @@ impl From<LimitAsk<'_>> for LimitTarget {
     }
 }
 
-/// A request for a page of limits. The strings are owned, so that a task can keep them.
+/// A request for a page of limits, blocks or allows. The strings are owned, so that a task can keep them.
 pub struct LimitQuery {
-    rule: Option<String>,
-    cursor: Option<String>,
-    count: usize,
+    pub rule: Option<String>,
+    pub cursor: Option<String>,
+    pub count: usize,
 }
 
 impl From<LimitsAsk<'_>> for LimitQuery {
@@ -79,7 +79,7 @@ pub async fn remove(changes: &Changes, operator: &Operator, of: &LimitTarget, re
 /// Writes the cursor of the next page. For each limit, writes its rule, actor, credits, the seconds until it expires,
 /// and whether it is an orphan.
 pub fn list(limiter: &Limiter, query: &LimitQuery, scope: &Scope, reply: &mut ReplyWriter<'_>) {
-    let of = LimitFilter { rule: query.rule.as_deref(), actor: None };
+    let of = ExceptionFilter { owner: query.rule.as_deref(), actor: None };
     match limiter.limits(of, query.cursor.as_deref(), query.count, scope) {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {

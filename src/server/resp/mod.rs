@@ -7,7 +7,7 @@
 //! | [`unbatched`] | commands that are answered alone: about the connection, the rules, the server |
 //! | [`large`] | commands that take long or have long replies: they wait for a work slot |
 //! | [`changes`] | commands as the audit log sees them |
-//! | [`operate`], [`limit`] | operators' commands about counters, and about limits of single actors |
+//! | [`operate`], [`limit`], [`overrides`] | operators' commands about counters, and about limits, blocks and allows of single actors |
 //! | [`status`], [`top`] | the counters of one actor; the actors of one rule that take the most |
 //! | [`rule_selector`] | the rule that a command is about |
 //! | [`multi`], [`transaction`] | `MULTI`, `EXEC` and the requests between them |
@@ -27,6 +27,7 @@ mod large;
 mod limit;
 mod multi;
 mod operate;
+mod overrides;
 mod reservations;
 mod rule_selector;
 mod session;

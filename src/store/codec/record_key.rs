@@ -36,6 +36,22 @@ pub fn write<T>(space: RecordSpace, id: &[u8], out: &mut Vec<u8>, write_bucket: 
     written
 }
 
+/// The tag of overrides, in place of the algorithm in a bucket's key. Never reuse it.
+const OVERRIDE: u8 = 9;
+
+/// The beginning of every override's key.
+pub const OVERRIDES: &[u8] = &[VERSION, OVERRIDE];
+
+/// Returns whether this is the key of a counter, and not of a record or an override.
+pub fn is_counter(key: &[u8]) -> bool {
+    !is_record(key) && !is_override(key)
+}
+
+/// Returns whether this is the key of an override: a block or an allow.
+pub fn is_override(key: &[u8]) -> bool {
+    key.starts_with(OVERRIDES)
+}
+
 /// Returns whether this is the key of a record.
 #[inline]
 pub fn is_record(key: &[u8]) -> bool {

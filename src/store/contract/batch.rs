@@ -115,7 +115,7 @@ impl Batch {
     }
 
     /// Makes the entries from index `first` on a group: they take effect together or not at all (see [`Store`]). Their
-    /// buckets must be different. Each entry must be an [`Ask::Look`], an [`Ask::Take`] or an [`Ask::Overdraw`],
+    /// buckets must be different. Each entry must be an [`Ask::Look`], an [`Ask::Take`], an [`Ask::Overdraw`] or an [`Ask::Count`],
     /// idempotent or not, or a [`ReservationAsk::Reserve`]. Alternatively, all entries settle reservations. Settlements
     /// are never denied, so they always take effect.
     ///

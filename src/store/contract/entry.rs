@@ -123,7 +123,11 @@ impl Entry {
     }
 
     /// Returns a denial with nothing left for a second, for an operator who denies hits that cannot be counted.
+    /// Nobody may deny [`Ask::Count`].
     pub(in crate::store) fn denied(&self) -> Outcome {
+        if let Some(Ask::Count { .. }) = self.action.ask() {
+            return self.uncounted();
+        }
         Outcome {
             allowed: false,
             before: 0,

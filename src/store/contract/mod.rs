@@ -1,11 +1,11 @@
 //! The contract between the limiter and the stores: actions, outcomes, and the promises of a store.
 
 mod action;
-mod actor_limits;
 mod backup_error;
 mod batch;
 mod entry;
 mod error;
+mod exceptions;
 pub mod listing;
 mod origin;
 mod outcomes;
@@ -13,8 +13,6 @@ mod store;
 mod unit;
 
 pub use self::action::Action;
-pub(in crate::store) use self::actor_limits::LIMITS_PER_PAGE;
-pub use self::actor_limits::{ActorLimit, LimitChange, LimitCursor, LimitPage};
 pub use self::backup_error::BackupError;
 #[cfg(feature = "rocksdb")]
 pub(in crate::store) use self::backup_error::MAX_BACKUP_NAME;
@@ -22,6 +20,10 @@ pub use self::batch::{Batch, ENTRY_WEIGHT, append_key};
 pub(in crate::store) use self::entry::generation;
 pub use self::entry::{Change, Entry};
 pub use self::error::StoreError;
+pub(in crate::store) use self::exceptions::EXCEPTIONS_PER_PAGE;
+pub use self::exceptions::{
+    ActorLimit, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Override, Register,
+};
 pub(in crate::store) use self::listing::invalid_cursor;
 pub use self::listing::{ListedBucket, Listing, Page, SHOW};
 pub use self::origin::Origin;

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use super::{Batch, LimitChange, LimitCursor, LimitPage, Listing, Page, StoreError};
+use super::{Batch, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, StoreError};
 use crate::clock::Timestamp;
 use crate::metrics::Metric;
 
@@ -39,27 +39,33 @@ pub trait Store: Send + Sync {
         async { self.approximate_len().await.map(drop) }
     }
 
-    /// Stores a change of an actor's limit, as durably as hits. `now` is the server's time. If other servers also
-    /// change the store, returns whether there was a limit before. Otherwise, the limiter knows whether there was one.
+    /// Stores a change of an actor's exception, as durably as hits. `now` is the server's time. If other servers also
+    /// change the store, returns whether there was one before. Otherwise, the limiter knows whether there was one.
     ///
-    /// The default is for a store in memory. It stores no limits, because the limiter has them in memory.
-    fn change_limit(
+    /// The default is for a store in memory. It stores no exceptions, because the limiter has them in memory.
+    fn change_exception<E: Exception>(
         &self,
-        _change: LimitChange,
+        _change: ExceptionChange<E>,
         _now: Timestamp,
     ) -> impl Future<Output = Result<Option<bool>, StoreError>> + Send {
         async { Ok(None) }
     }
 
-    /// Forgets expired limits by these changes, unless the store drops them on its own. The limits may return after a
+    /// Forgets expired exceptions by these changes, unless the store drops them on its own. They may return after a
     /// crash.
-    fn forget_limits(&self, _over: Vec<LimitChange>) -> impl Future<Output = Result<(), StoreError>> + Send {
+    fn forget_exceptions<E: Exception>(
+        &self,
+        _over: Vec<ExceptionChange<E>>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send {
         async { Ok(()) }
     }
 
-    /// Returns the next page of changes of actors' limits since `known`.
-    fn follow_limits(&self, _known: LimitCursor) -> impl Future<Output = Result<LimitPage, StoreError>> + Send {
-        async { Ok(LimitPage::nothing(LimitCursor::All)) }
+    /// Returns the next page of changes of a register since `known`.
+    fn follow_exceptions<E: Exception>(
+        &self,
+        _known: ExceptionCursor,
+    ) -> impl Future<Output = Result<ExceptionPage<E>, StoreError>> + Send {
+        async { Ok(ExceptionPage::nothing(ExceptionCursor::All)) }
     }
 
     /// Returns the store's metrics. This may take a few system calls.

@@ -11,7 +11,9 @@ use super::fallback::{FailurePolicy, Fallback};
 use super::uninterrupted::{Uninterrupted, Work};
 use crate::clock::{Clock, Timestamp};
 use crate::metrics::Metric;
-use crate::store::contract::{Batch, LimitChange, LimitCursor, LimitPage, Listing, Page, Store, StoreError};
+use crate::store::contract::{
+    Batch, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store, StoreError,
+};
 
 /// A store, its cached denials, and the policy for its failures. Calls are completed even if their futures are dropped.
 pub struct LayeredStore<S>(pub(super) Arc<Layers<S>>);
@@ -66,12 +68,16 @@ impl<S: Store + 'static> Store for LayeredStore<S> {
         self.finish(|layers| async move { layers.fallback.check(layers.store.check().await) }).await
     }
 
-    async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<Option<bool>, StoreError> {
-        self.finish(|layers| async move { layers.store.change_limit(change, now).await }).await
+    async fn change_exception<E: Exception>(
+        &self,
+        change: ExceptionChange<E>,
+        now: Timestamp,
+    ) -> Result<Option<bool>, StoreError> {
+        self.finish(|layers| async move { layers.store.change_exception(change, now).await }).await
     }
 
-    async fn follow_limits(&self, known: LimitCursor) -> Result<LimitPage, StoreError> {
-        self.finish(|layers| async move { layers.store.follow_limits(known).await }).await
+    async fn follow_exceptions<E: Exception>(&self, known: ExceptionCursor) -> Result<ExceptionPage<E>, StoreError> {
+        self.finish(|layers| async move { layers.store.follow_exceptions(known).await }).await
     }
 
     fn metrics(&self) -> Vec<Metric> {

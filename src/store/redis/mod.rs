@@ -32,7 +32,7 @@ pub use self::invalid_target::InvalidRedisTarget;
 pub use self::options::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel};
 use self::scan::scan;
 pub use self::scripts::window_script;
-use self::scripts::{actor_limits, make_call, plan_calls, read_outcomes};
+use self::scripts::{exceptions, make_call, plan_calls, read_outcomes};
 use self::topology::Target;
 pub use self::wire::RedisTls;
 use self::wire::{Call, Failure, Reply};
@@ -40,7 +40,8 @@ use super::seal::Seal;
 use crate::clock::Timestamp;
 use crate::metrics::Metric;
 use crate::store::contract::{
-    Batch, LimitChange, LimitCursor, LimitPage, ListedBucket, Listing, Page, SHOW, Store, StoreError,
+    Batch, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, ListedBucket, Listing, Page, SHOW, Store,
+    StoreError,
 };
 
 /// The store of buckets in Redis.
@@ -138,14 +139,18 @@ impl Store for RedisStore {
         self.target.check(self.deadline()).await.map_err(|failure| self.describe(&failure))
     }
 
-    async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<Option<bool>, StoreError> {
-        let reply = self.ask(actor_limits::change(&change, now)).await?;
-        actor_limits::was_there(&reply).map(Some).map_err(|failure| self.describe(&failure))
+    async fn change_exception<E: Exception>(
+        &self,
+        change: ExceptionChange<E>,
+        now: Timestamp,
+    ) -> Result<Option<bool>, StoreError> {
+        let reply = self.ask(exceptions::change(&change, now)).await?;
+        exceptions::was_there(&reply).map(Some).map_err(|failure| self.describe(&failure))
     }
 
-    async fn follow_limits(&self, known: LimitCursor) -> Result<LimitPage, StoreError> {
-        let reply = self.ask(actor_limits::follow(&known)).await?;
-        actor_limits::page(&known, &reply).map_err(|failure| self.describe(&failure))
+    async fn follow_exceptions<E: Exception>(&self, known: ExceptionCursor) -> Result<ExceptionPage<E>, StoreError> {
+        let reply = self.ask(exceptions::follow::<E>(&known)).await?;
+        exceptions::page(&known, &reply).map_err(|failure| self.describe(&failure))
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -1,9 +1,9 @@
 //! The Lua scripts that decide in Redis: their texts, keys and arguments, and their replies.
 
-pub mod actor_limits;
 mod bucket;
 mod bucket_name;
 mod call_plan;
+pub mod exceptions;
 mod records;
 mod script_call;
 mod script_text;

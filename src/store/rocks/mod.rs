@@ -26,7 +26,7 @@ pub use self::commit::journal;
 use self::disk::backup::Backups;
 pub use self::disk::open_error::OpenError;
 pub use self::disk::restore::{RestoreError, restore};
-use self::disk::{actor_limits, directory};
+use self::disk::{directory, exceptions};
 use self::store_core::{StoreCore, Threads};
 use self::table::ActionResult;
 use self::table::lookups::Lookups;
@@ -36,7 +36,7 @@ use crate::clock::Timestamp;
 use crate::metrics::Metric;
 use crate::store::bounds::Shares;
 use crate::store::contract::{
-    BackupError, Batch, LimitChange, LimitCursor, LimitPage, Listing, Page, Store, StoreError,
+    BackupError, Batch, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store, StoreError,
 };
 
 /// Bytes of keys beyond which a batch waits for due disk work before it is applied.
@@ -188,26 +188,32 @@ impl Store for RocksStore {
         self.core.engine.check().await
     }
 
-    async fn change_limit(&self, change: LimitChange, _now: Timestamp) -> Result<Option<bool>, StoreError> {
-        self.blocking("change a limit", move |core| {
+    async fn change_exception<E: Exception>(
+        &self,
+        change: ExceptionChange<E>,
+        _now: Timestamp,
+    ) -> Result<Option<bool>, StoreError> {
+        self.blocking("change an exception", move |core| {
             let sync = core.engine.durability == Durability::Sync;
-            core.engine.with_disk(|database| actor_limits::write(database, &[change], sync))
+            core.engine.with_disk(|database| exceptions::write(database, &[change], sync))
         })
         .await
         .map(|()| None)
     }
 
-    async fn forget_limits(&self, over: Vec<LimitChange>) -> Result<(), StoreError> {
-        self.blocking("forget limits", move |core| {
-            // An expired limit stays expired, so this does not wait for stable storage.
-            core.engine.with_disk(|database| actor_limits::write(database, &over, false))
+    async fn forget_exceptions<E: Exception>(&self, over: Vec<ExceptionChange<E>>) -> Result<(), StoreError> {
+        self.blocking("forget exceptions", move |core| {
+            // An expired exception stays expired, so this does not wait for stable storage.
+            core.engine.with_disk(|database| exceptions::write(database, &over, false))
         })
         .await
     }
 
-    async fn follow_limits(&self, known: LimitCursor) -> Result<LimitPage, StoreError> {
-        self.blocking("read limits", move |core| core.engine.with_disk(|database| actor_limits::read(database, &known)))
-            .await
+    async fn follow_exceptions<E: Exception>(&self, known: ExceptionCursor) -> Result<ExceptionPage<E>, StoreError> {
+        self.blocking("read exceptions", move |core| {
+            core.engine.with_disk(|database| exceptions::read(database, &known))
+        })
+        .await
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -43,6 +43,12 @@ fn requests(method: &str, path: &str, id: &str) -> Vec<(String, String)> {
             .to_vec(),
         ("put", "/v1/limits") => vec![(target("rule=b-user&actor=ACTOR").0, r#"{"credits":5}"#.to_owned())],
         ("get" | "delete", "/v1/limits") => vec![target("rule=b-user&actor=ACTOR")],
+        ("put", "/v1/blocks" | "/v1/allows") => ["rule=b-user&actor=ACTOR", "rule=*&actor=user=ACTOR"]
+            .map(|query| (target(query).0, r#"{"reason":"x"}"#.to_owned()))
+            .to_vec(),
+        ("get" | "delete", "/v1/blocks" | "/v1/allows") => {
+            vec![target("rule=b-user&actor=ACTOR"), target("rule=*&actor=user=ACTOR")]
+        }
         ("get", "/v1/status") => vec![target("tenant=ACTOR"), target("user=ACTOR&tenant=ACTOR")],
         ("get", "/v1/top") => ["b-tenant", "default", "no-such"].map(|rule| target(&format!("rule={rule}"))).to_vec(),
         ("get", "/v1/rules") => Vec::new(),
@@ -79,7 +85,7 @@ fn scoped_routes(guarded: &Guarded) -> Vec<(String, String)> {
     let all = paths
         .iter()
         .flat_map(|(path, described)| methods(described).into_iter().map(move |method| (method, path.clone())));
-    let scoped = [Category::Hit, Category::Read, Category::Status, Category::Limits, Category::Forget];
+    let scoped = [Category::Hit, Category::Read, Category::Status, Category::Limits, Category::Block, Category::Forget];
     all.filter(|(method, _)| method != "parameters")
         .filter(|(method, path)| category_of_route(method, path).is_some_and(|category| scoped.contains(&category)))
         .collect()

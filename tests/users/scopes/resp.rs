@@ -38,7 +38,12 @@ fn requests(command: &str, actor: &str, id: &str) -> Vec<String> {
         }
         "divvy.limit|get" => vec![format!("DIVVY.LIMIT GET b-user {actor}")],
         "divvy.limit|del" => vec![format!("DIVVY.LIMIT DEL b-user {actor}")],
-        "divvy.limit|list" | "divvy.rules" => Vec::new(),
+        "divvy.block|set" | "divvy.allow|set" | "divvy.block|get" | "divvy.allow|get" | "divvy.block|del"
+        | "divvy.allow|del" => {
+            let command = command.replace('|', " ");
+            vec![format!("{command} b-user {actor}"), format!("{command} * user={actor}")]
+        }
+        "divvy.limit|list" | "divvy.block|list" | "divvy.allow|list" | "divvy.rules" => Vec::new(),
         "rl.reduce" | "rl.get" | "rl.sessionize" | "rl.preduce" | "rl.pget" | "rl.psessionize" => {
             vec![format!("{command} {actor} 10 60")]
         }
@@ -52,7 +57,7 @@ const RESTRICTED: [&str; 3] = ["a", "ann", "nothing"];
 
 /// Returns the names of the commands that have an effect only on rules in scope.
 fn scoped_commands() -> Vec<String> {
-    let scoped = [Category::Hit, Category::Read, Category::Status, Category::Limits, Category::Forget];
+    let scoped = [Category::Hit, Category::Read, Category::Status, Category::Limits, Category::Block, Category::Forget];
     let nested = offered(COMMANDS).flat_map(|spec| offered(spec.subcommands).map(move |sub| (Some(spec), sub)));
     let rows = offered(COMMANDS).map(|spec| (None, spec)).chain(nested);
     rows.filter(|(_, spec)| scoped.contains(&spec.category)).map(|(parent, spec)| spec.full_name(parent)).collect()

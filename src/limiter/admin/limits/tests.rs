@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::clock::Timestamp;
 use crate::config::{self, Format};
 use crate::limiter::CounterNames;
+use crate::limiter::exceptions::Exceptions;
+use crate::limiter::registry::FORGOTTEN_AT_ONCE;
 use crate::metrics::Metrics;
 use crate::store::{Backend, MemoryStore};
 
@@ -36,6 +39,11 @@ fn later(limiter: &Limiter) -> Timestamp {
     limiter.now().plus(2 * LASTS.as_secs() * NANOS_PER_SECOND)
 }
 
+/// Drops expired limits from memory.
+fn drop_all(limiter: &Limiter) {
+    limiter.limits.drop_from_memory(Exceptions::<ActorLimit>::ALL, &limiter.store, later(limiter));
+}
+
 #[tokio::test]
 async fn expired_limits_are_dropped_in_bounded_steps() {
     let limiter = limiter_on(Backend::Memory(MemoryStore::default()));
@@ -44,12 +52,12 @@ async fn expired_limits_are_dropped_in_bounded_steps() {
     }
     let mut left = Vec::new();
     for _ in 0..3 {
-        limiter.drop_from_memory(ActorLimits::ALL, later(&limiter));
+        drop_all(&limiter);
         left.push(limiter.limits.memory.len());
     }
     assert_eq!(left, [FORGOTTEN_AT_ONCE + 5, 5, 0]);
     let mut over = Vec::new();
-    while limiter.forget_some().await.unwrap() {
+    while limiter.limits.forget_some(&limiter.store).await.unwrap() {
         over.push(limiter.limits.over.lock().len());
     }
     assert_eq!(over, [FORGOTTEN_AT_ONCE + 5, 5, 0]);
@@ -58,11 +66,11 @@ async fn expired_limits_are_dropped_in_bounded_steps() {
 #[cfg(all(feature = "rocksdb", not(feature = "model")))]
 mod on_disk {
     use super::*;
-    use crate::store::{RocksOptions, RocksStore};
+    use crate::store::{ExceptionCursor, RocksOptions, RocksStore, Store};
 
     /// Returns the actors whose limits are in the store.
     async fn stored(limiter: &Limiter) -> Vec<String> {
-        let page = limiter.store.follow_limits(LimitCursor::Nothing).await.unwrap();
+        let page = limiter.store.follow_exceptions::<ActorLimit>(ExceptionCursor::Nothing).await.unwrap();
         page.changes.into_iter().map(|change| change.actor).collect()
     }
 
@@ -74,7 +82,7 @@ mod on_disk {
         for actor in ["a", "b", "c", "d"] {
             set(&limiter, actor).await;
         }
-        limiter.drop_from_memory(ActorLimits::ALL, later(&limiter));
+        drop_all(&limiter);
         assert_eq!(
             (limiter.limits.memory.len(), stored(&limiter).await),
             (0, ["a", "b", "c", "d"].map(Into::into).into())
@@ -82,12 +90,12 @@ mod on_disk {
         set(&limiter, "b").await;
         limiter.set_limit("user", "c", 9, None, &Scope::EVERYTHING).await.unwrap();
         assert!(!limiter.remove_limit("user", "d", &Scope::EVERYTHING).await.unwrap());
-        assert!(limiter.forget_some().await.unwrap());
+        assert!(limiter.limits.forget_some(&limiter.store).await.unwrap());
         assert_eq!(stored(&limiter).await, ["b", "c"]);
         assert_eq!(limiter.limit_of("user", "c", &Scope::EVERYTHING).unwrap().unwrap().credits, 9);
-        limiter.drop_from_memory(ActorLimits::ALL, later(&limiter));
-        assert!(limiter.forget_some().await.unwrap());
-        assert!(!limiter.forget_some().await.unwrap());
+        drop_all(&limiter);
+        assert!(limiter.limits.forget_some(&limiter.store).await.unwrap());
+        assert!(!limiter.limits.forget_some(&limiter.store).await.unwrap());
         assert_eq!(stored(&limiter).await, ["c"]);
         limiter.store.close().await.unwrap();
     }

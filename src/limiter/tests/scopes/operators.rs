@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limiter::counters::{CountersOf, RuleName};
-use crate::limiter::limits::LimitFilter;
+use crate::limiter::limits::ExceptionFilter;
 use crate::limiter::rules::listed;
 
 const UPLOADS: &[&str] = &["upload-*"];
@@ -120,7 +120,7 @@ fn limits_in_scope_are_changed_and_others_are_refused() {
 fn listed_limits(limiter: &Limiter, scope: &Scope) -> (Vec<String>, String) {
     let (mut found, mut cursors, mut cursor) = (Vec::new(), String::new(), None::<String>);
     loop {
-        let page = limiter.limits(LimitFilter::default(), cursor.as_deref(), 1, scope).unwrap();
+        let page = limiter.limits(ExceptionFilter::default(), cursor.as_deref(), 1, scope).unwrap();
         found.extend(page.limits.into_iter().map(|limit| format!("{} {}", limit.rule, limit.actor)));
         let Some(next) = page.next else { break };
         cursors.push_str(&next);
@@ -154,7 +154,7 @@ fn listings_of_limits_and_their_cursors_have_no_limits_out_of_scope() {
     assert_eq!(found, ["upload-hour ann", "upload-minute ann"], "a limit without a rule has no fields");
     assert!(!cursors.contains("secret") && !cursors.contains("bob"));
     for (rule, is_covered) in [("gone", true), ("upload-hour", false), ("nothing", false)] {
-        let of = LimitFilter { rule: Some(rule), actor: None };
+        let of = ExceptionFilter { owner: Some(rule), actor: None };
         assert_eq!(limiter.limits(of, None, 9, &scope(&["g*"])).is_ok(), is_covered, "{rule}");
     }
     assert!(run(limiter.remove_limit("gone", "bob", &scope(&["g*"]))).unwrap());

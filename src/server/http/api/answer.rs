@@ -36,6 +36,9 @@ pub struct Answer<'a> {
     /// Names of all rules of a stack that deny.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     violated_policies: Vec<Cow<'a, str>>,
+    /// Why the request is denied, if the actor is blocked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<Blocked<'a>>,
     #[serde(skip)]
     window_seconds: Option<u64>,
     #[serde(skip)]
@@ -43,6 +46,13 @@ pub struct Answer<'a> {
     /// The answers of all limits of a stack. Empty if only one limit answers.
     #[serde(skip)]
     limits: Vec<Answer<'a>>,
+}
+
+/// The block of an actor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Blocked<'a> {
+    /// The operator's reason.
+    pub reason: Option<&'a str>,
 }
 
 impl<'a> Answer<'a> {
@@ -73,10 +83,11 @@ impl<'a> Answer<'a> {
     }
 
     /// Returns the answer of one rule.
-    fn by(&Standing { verdict, rule, place, limit, capacity }: &Standing<'a>) -> Self {
+    fn by(&Standing { verdict, rule, place, limit, capacity, block }: &Standing<'a>) -> Self {
         Self {
             window_seconds: limit.and_then(window_seconds),
             unit: limit.and_then(unit),
+            blocked: block.map(|block| Blocked { reason: block.reason.as_deref() }),
             ..Self::new(rule.name(place), capacity, verdict)
         }
     }
@@ -91,6 +102,7 @@ impl<'a> Answer<'a> {
             retry_after: verdict.retry_ns.map(ceil_seconds),
             rule,
             violated_policies: Vec::new(),
+            blocked: None,
             window_seconds: None,
             unit: None,
             limits: Vec::new(),
@@ -131,6 +143,10 @@ impl<'a> Answer<'a> {
         if !self.violated_policies.is_empty() {
             out.extend_from_slice(b",\"violatedPolicies\":");
             let _ = serde_json::to_writer(&mut *out, &self.violated_policies);
+        }
+        if let Some(blocked) = &self.blocked {
+            out.extend_from_slice(b",\"blocked\":");
+            let _ = serde_json::to_writer(&mut *out, blocked);
         }
         out.extend_from_slice(b"}\n");
     }
@@ -180,6 +196,7 @@ mod tests {
         ] {
             let (limit, remaining, reset) = (number, number / 3, number / 7);
             let rule = Cow::Borrowed(rule);
+            let blocked = (!allowed).then_some(Blocked { reason: retry_after.map(|_| "a \"b\"") });
             let violated_policies = if allowed { Vec::new() } else { vec![rule.clone(), "b".into()] };
             let answer = Answer {
                 allowed,
@@ -190,6 +207,7 @@ mod tests {
                 retry_after,
                 rule,
                 violated_policies,
+                blocked,
                 window_seconds: None,
                 unit: None,
                 limits: Vec::new(),

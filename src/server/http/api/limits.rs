@@ -15,7 +15,7 @@ use super::query;
 use super::state::Api;
 use crate::clock::ceil_seconds;
 use crate::json::WholeNumber;
-use crate::limiter::limits::{LimitFilter, ListedLimit};
+use crate::limiter::limits::{ExceptionFilter, ListedLimit};
 use crate::server::http::changes::PendingOperator;
 use crate::server::http::problem::Problem;
 use crate::server::net::origin;
@@ -107,7 +107,7 @@ pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Prob
     let count = query::page_size(count.as_deref())?;
     let (slot, limiter, scope) = (api.slots.take().await, Arc::clone(&api.limiter), origin::user_scope());
     let page = slot.run(async move {
-        let of = LimitFilter { rule: rule.as_deref(), actor: actor.as_deref() };
+        let of = ExceptionFilter { owner: rule.as_deref(), actor: actor.as_deref() };
         limiter.limits(of, cursor.as_deref(), count, &scope)
     });
     let page = page.await.map_err(broken)??;

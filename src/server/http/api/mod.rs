@@ -17,6 +17,7 @@ mod limits;
 mod number;
 mod openapi;
 mod operation;
+mod overrides;
 mod peek;
 pub mod query;
 pub mod ratelimit;
@@ -43,6 +44,7 @@ use super::changes::{Refusals, record_refusals};
 use super::problem::wrong_method;
 use super::request_count::count;
 use crate::access::Category;
+use crate::limiter::OverrideKind;
 use crate::metrics::RequestKind;
 use crate::server::net::auth::{Access, Guard};
 
@@ -82,7 +84,7 @@ fn inspection_routes() -> Vec<Route> {
     ]
 }
 
-/// Returns the routes that operators use to change counters and limits, and to list them.
+/// Returns the routes that operators use to change counters, limits, blocks and allows, and to list them.
 fn operator_routes() -> Vec<Route> {
     vec![
         (
@@ -96,6 +98,8 @@ fn operator_routes() -> Vec<Route> {
             RequestKind::Limits,
             vec![(Category::Read, get(limits::get)), (Category::Limits, put(limits::set).delete(limits::remove))],
         ),
+        ("/v1/blocks", RequestKind::Blocks, overrides::methods(OverrideKind::Block)),
+        ("/v1/allows", RequestKind::Blocks, overrides::methods(OverrideKind::Allow)),
     ]
 }
 

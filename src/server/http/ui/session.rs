@@ -20,7 +20,7 @@ use crate::server::http::problem::Problem;
 use crate::server::http::session_cookie;
 
 /// Categories that change something. Without users, the page is read-only.
-const CHANGES: [Category; 3] = [Category::Limits, Category::Forget, Category::Backup];
+const CHANGES: [Category; 4] = [Category::Limits, Category::Block, Category::Forget, Category::Backup];
 
 /// The user, and the facts about the server that every page shows.
 #[derive(Debug, Serialize)]

@@ -119,13 +119,14 @@ fn judge(used: u64, bound: u64) -> State {
 }
 
 /// Gauges that are not 0 while something is wrong.
-const PROBLEMS: [(&str, &str); 6] = [
+const PROBLEMS: [(&str, &str); 7] = [
     ("divvy_commits_failing", "commits to the disk fail"),
     ("divvy_full", "the store has no room for a new counter"),
     ("divvy_rocksdb_writes_stopped", "RocksDB accepts no writes, because its compactions are behind"),
     ("divvy_rocksdb_delayed_write_bytes_per_second", "RocksDB slows down writes, because its compactions are behind"),
     ("divvy_redis_outage", "Redis fails; --on-store-error decides"),
     ("divvy_actor_limits_orphaned", "limits of single actors belong to rules that are gone"),
+    ("divvy_blocks_orphaned", "blocks or allows of single actors belong to rules that are gone"),
 ];
 
 /// Returns what is wrong.

@@ -92,6 +92,7 @@ fn ask_text(ask: Ask, at: &str) -> String {
         Ask::Show => ("show", 0),
         Ask::Take { cost } => ("take", cost),
         Ask::Overdraw { cost } => ("overdraw", cost),
+        Ask::Count { cost } => ("count", cost),
         Ask::Charge { cost } => ("charge", cost),
         Ask::Refund { cost } => ("refund", cost),
         Ask::Drain { cost, strict: false } => ("drain", cost),

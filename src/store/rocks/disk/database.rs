@@ -1,7 +1,7 @@
 //! The RocksDB database: opening, reading, writing, and its column families.
 //!
 //! - `default`: limits of single actors. RocksDB requires this family, so every version of divvy can open it.
-//! - `counters`: bucket key → stored value; expired ones are dropped by compactions.
+//! - `counters`: bucket key → stored value; blocks and allows; expired ones are dropped by compactions.
 //! - `journal`: commit number → journal record; write-backs drop the oldest.
 
 use std::io;
@@ -24,7 +24,7 @@ use super::tuning::{counters_options, database_options, journal_options, limits_
 use super::wal;
 use crate::clock::Clock;
 use crate::store::bounds::CounterCount;
-use crate::store::contract::StoreError;
+use crate::store::contract::{Register, StoreError};
 use crate::store::record_key;
 use crate::store::rocks::commit::journal;
 
@@ -160,38 +160,56 @@ impl Database {
         Ok(stored.map(|stored| read(&stored)))
     }
 
-    /// Returns the key and the record of every counter at the time of the call, without those of reservations and
-    /// answers.
+    /// Returns the key and the record of every counter at the time of the call, without the records of reservations,
+    /// answers and overrides.
     pub fn records(&self) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> + use<'_> {
         let is_counter =
-            |record: &Result<KeyAndValue, _>| record.as_ref().map_or(true, |(key, _)| !record_key::is_record(key));
+            |record: &Result<KeyAndValue, _>| record.as_ref().map_or(true, |(key, _)| record_key::is_counter(key));
         self.entries(&[], None).filter(is_counter)
     }
 
-    /// Stores limits of single actors, or removes those without a value, in one write, with `sync` on
-    /// stable storage.
+    /// Stores exceptions of a register, or removes those without a value, in one write, with `sync` on stable storage.
     ///
     /// # Errors
     /// Fails if RocksDB refuses the write.
-    pub fn write_limits(
+    pub fn write_exceptions(
         &self,
-        limits: impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)>,
+        register: Register,
+        exceptions: impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)>,
         sync: bool,
     ) -> Result<(), StoreError> {
-        let mut batch = WriteBatch::default();
-        limits.for_each(|(key, value)| match value {
-            Some(value) => batch.put_cf(self.family(LIMITS), key, value),
-            None => batch.delete_cf(self.family(LIMITS), key),
+        let (mut batch, family) = (WriteBatch::default(), self.family_of(register));
+        exceptions.for_each(|(key, value)| match value {
+            Some(value) => batch.put_cf(family, key, value),
+            None => batch.delete_cf(family, key),
         });
         let mut options = WriteOptions::default();
         options.set_sync(sync);
-        self.db.write_opt(batch, &options).map_err(|e| store_error("write limits of actors", &e))
+        self.db.write_opt(batch, &options).map_err(|e| store_error("write exceptions", &e))
     }
 
-    /// Iterates over the actors' limits in the order of their keys. Begins after the key `after`.
-    pub fn limits<'a>(&'a self, after: Option<&'a [u8]>) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> {
-        let start = after.map_or(IteratorMode::Start, |after| IteratorMode::From(after, Direction::Forward));
-        read_after(self.db.iterator_cf(self.family(LIMITS), start), after)
+    /// Iterates over the exceptions of a register, whose keys begin with `prefix`, in the order of their keys. Begins
+    /// after the key `after`.
+    pub fn exceptions<'a>(
+        &'a self,
+        register: Register,
+        prefix: &'a [u8],
+        after: Option<&'a [u8]>,
+    ) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> + use<'a> {
+        let start = IteratorMode::From(after.unwrap_or(prefix), Direction::Forward);
+        let mut options = ReadOptions::default();
+        // A key of limits with another first byte is malformed, and must not be overlooked.
+        if register != Register::Limits {
+            options.set_iterate_range(PrefixRange(prefix));
+        }
+        read_after(self.db.iterator_cf_opt(self.family_of(register), options, start), after)
+    }
+
+    fn family_of(&self, register: Register) -> &ColumnFamily {
+        match register {
+            Register::Limits => self.family(LIMITS),
+            Register::Overrides => self.counters(),
+        }
     }
 
     /// Returns whether a compaction is running. Records that it drops can be read until it ends.

@@ -61,9 +61,11 @@ impl CompactionFilter for ExpiryFilter {
     fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> CompactionDecision {
         match value::expiry(value) {
             Ok(expires) if expires <= self.now => {
-                // Records of reservations and answers are not counters.
-                self.swept.expired.fetch_add(u64::from(!record_key::is_record(key)), Relaxed);
-                (self.swept.on_drop)(key, value);
+                // Records of reservations and answers are not counters, and neither are overrides.
+                self.swept.expired.fetch_add(u64::from(record_key::is_counter(key)), Relaxed);
+                if !record_key::is_override(key) {
+                    (self.swept.on_drop)(key, value);
+                }
                 CompactionDecision::Remove
             }
             Ok(_) => CompactionDecision::Keep,

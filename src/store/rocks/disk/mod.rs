@@ -1,12 +1,12 @@
 //! The disk: the interface that the engine needs of a database. RocksDB implements it in production, and a simulated
 //! disk in the model checker.
 
-pub mod actor_limits;
 pub mod backup;
 pub mod counter_record;
 pub mod database;
 pub mod directory;
 mod engine_disk;
+pub mod exceptions;
 pub mod expiry_filter;
 mod format;
 pub mod open_error;

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::Disk;
 use super::database::Database;
 use super::directory::{self, BACKUP_FILE, FORMAT_FILE, LOCK_FILE};
+use super::exceptions;
 use super::expiry_filter::Swept;
 use super::format::{self, FORMAT};
 use super::open_error::OpenError;
@@ -122,6 +123,10 @@ fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
         if record_key::is_record(&key) {
             let read = value::decode_record(&stored);
             return read.map(drop).map_err(|_| StoreError::new("a reservation or an answer cannot be read"));
+        }
+        if record_key::is_override(&key) {
+            let is_readable = exceptions::is_readable_override(&key, &stored);
+            return if is_readable { Ok(()) } else { Err(StoreError::new("a block or an allow cannot be read")) };
         }
         counters += 1;
         match (key::decode(&key), value::expiry(&stored)) {

@@ -6,6 +6,7 @@ local function decide_ask(action, cost, left, fits)
   if action == 'take' then return fits, fits and cost or 0, cost end
   if action == 'look' or action == 'show' then return fits, 0, cost end
   if action == 'refund' then return true, 0, 0 end
+  if action == 'count' then return true, fits and cost or left, 0 end
   local allowed = left ~= 0
   if action == 'charge' then return allowed, cost, 1 end
   if action == 'overdraw' then return allowed, allowed and cost or 0, 1 end

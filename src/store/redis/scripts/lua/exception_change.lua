@@ -1,14 +1,14 @@
--- Changes an actor's limit. KEYS: the limits, the times of their changes, the times of their ends, and the number of
--- the first change. ARGV: the rule and the actor, the credits (empty: the limit is removed), and the milliseconds until
--- it expires (empty: never). Returns whether the actor had a limit before.
+-- Changes an actor's exception. KEYS: the exceptions, the times of their changes, the times of their ends, and the number of
+-- the first change. ARGV: the owner and the actor, the exception's text (empty: it is removed), and the milliseconds until
+-- it expires (empty: never). Returns whether the actor had an exception before.
 
-local limits, changes, ends, born = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local of, credits, lasts_ms = ARGV[1], ARGV[2], ARGV[3]
+local exceptions, changes, ends, born = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local of, text, lasts_ms = ARGV[1], ARGV[2], ARGV[3]
 
--- An expired limit is kept for this time, for servers that have not read its change. Each change forgets a few expired
--- limits.
+-- An expired exception is kept for this time, for servers that have not read its change. Each change forgets a few expired
+-- ones.
 local REMEMBERED_MS, FORGOTTEN_AT_ONCE = 3600 * 1000, 10
--- A server that has not read the changes for this time reads all limits again.
+-- A server that has not read the changes for this time reads all exceptions again.
 local FOLLOWED_US = 1800 * 1000000
 
 local time = redis.call('TIME')
@@ -18,14 +18,14 @@ local newest = redis.call('ZREVRANGE', changes, 0, 0, 'WITHSCORES')[2]
 -- FLUSHALL.
 local number = math.max(time[1] * 1000000 + time[2], newest and newest + 1 or 0)
 
-local before = redis.call('HGET', limits, of)
-if credits == '' and not before then return 0 end
--- A removed limit has no credits.
-local ended_ms = (before or ''):match('^%d+ (%d*)$')
+local before = redis.call('HGET', exceptions, of)
+if text == '' and not before then return 0 end
+-- A removed exception has no text.
+local ended_ms = (before or ''):match('^.+ (%d*)$')
 local was_there = ended_ms and (ended_ms == '' or tonumber(ended_ms) > now_ms)
 
 local expires_ms = ''
-if credits == '' then lasts_ms = '0' end
+if text == '' then lasts_ms = '0' end
 if lasts_ms ~= '' then
   expires_ms = string.format('%.0f', now_ms + lasts_ms)
   redis.call('ZADD', ends, expires_ms, of)
@@ -34,7 +34,7 @@ else
 end
 -- A new number shows the servers that this Redis was emptied.
 if not redis.call('GET', born) then redis.call('SET', born, string.format('%.0f', number)) end
-redis.call('HSET', limits, of, credits .. ' ' .. expires_ms)
+redis.call('HSET', exceptions, of, text .. ' ' .. expires_ms)
 redis.call('ZADD', changes, string.format('%.0f', number), of)
 
 local long_ended = string.format('%.0f', now_ms - REMEMBERED_MS)
@@ -42,10 +42,10 @@ local followed = string.format('%.0f', number - FOLLOWED_US)
 for _, ended in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', long_ended, 'LIMIT', 0, FORGOTTEN_AT_ONCE)) do
   local changed = redis.call('ZSCORE', changes, ended)
   -- A server that has read no change for a long time still has the last change before that as its position. That change
-  -- stays, because without it, each such server would read all limits again.
+  -- stays, because without it, each such server would read all exceptions again.
   local after = changed and string.format('(%.0f', changed)
   if not changed or redis.call('ZRANGEBYSCORE', changes, after, followed, 'LIMIT', 0, 1)[1] then
-    redis.call('HDEL', limits, ended)
+    redis.call('HDEL', exceptions, ended)
     redis.call('ZREM', changes, ended)
     redis.call('ZREM', ends, ended)
   end

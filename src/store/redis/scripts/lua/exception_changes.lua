@@ -1,10 +1,10 @@
--- Returns the changes of actors' limits after the last one that the server has read (the known change). KEYS: the
--- limits, the times of their changes, and the number of the first change. ARGV: that number when the known change was
--- read, the number of the known change, its rule and actor (empty: no change is known), and the maximum number of
--- changes to return. Returns the number of the first change, whether the answer starts over with all limits, whether
--- this is the last page, and a list: for each change its number, its rule and actor, and the limit.
+-- Returns the changes of actors' exceptions after the last one that the server has read (the known change). KEYS: the
+-- exceptions, the times of their changes, and the number of the first change. ARGV: that number when the known change was
+-- read, the number of the known change, its owner and actor (empty: no change is known), and the maximum number of
+-- changes to return. Returns the number of the first change, whether the answer starts over with all exceptions, whether
+-- this is the last page, and a list: for each change its number, its owner and actor, and the exception.
 
-local limits, changes, born = KEYS[1], KEYS[2], redis.call('GET', KEYS[3]) or '0'
+local exceptions, changes, born = KEYS[1], KEYS[2], redis.call('GET', KEYS[3]) or '0'
 local known_born, known, of, most = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 -- If the known change is missing, it was lost: another Redis has taken over, or this one was emptied.
@@ -17,6 +17,6 @@ for place = 1, #found, 2 do
   local of_whom = found[place]
   table.insert(changed, string.format('%.0f', found[place + 1]))
   table.insert(changed, of_whom)
-  table.insert(changed, redis.call('HGET', limits, of_whom) or ' ')
+  table.insert(changed, redis.call('HGET', exceptions, of_whom) or ' ')
 end
 return { born, starts_over and 1 or 0, #found < 2 * most and 1 or 0, changed }

@@ -1,0 +1,429 @@
+//! Exceptions for single actors in memory, such as the credits that an actor has in place of its rule's. Hits look them
+//! up by hash. Stores keep them beyond the process.
+//!
+//! They belong to an owner, such as a rule's label. So they outlive a removed rule, and apply again to the next rule with
+//! its label.
+
+use std::hash::BuildHasher;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use foldhash::fast::FixedState;
+use hashbrown::hash_table::Entry;
+use hashbrown::{HashMap, HashTable};
+use parking_lot::RwLock;
+
+use crate::clock::Timestamp;
+use crate::store::{Exception, ExceptionChange};
+
+/// Number of shards, each with its own lock.
+const SHARDS: usize = 1_024;
+
+/// A filter for exceptions.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ExceptionFilter<'a> {
+    /// The owner, such as the rule's label.
+    pub owner: Option<&'a str>,
+    /// The actor; `None` for the exceptions of all actors.
+    pub actor: Option<&'a str>,
+}
+
+/// All exceptions of a register.
+#[derive(Debug)]
+pub struct Exceptions<E> {
+    shards: Arc<Shards<E>>,
+    owners: RwLock<HashMap<String, Arc<OwnerExceptions<E>>, FixedState>>,
+    owner_count: AtomicUsize,
+}
+
+/// The exceptions of one owner.
+#[derive(Debug)]
+pub(in crate::limiter) struct OwnerExceptions<E> {
+    owner: Box<str>,
+    hasher: FixedState,
+    len: AtomicUsize,
+    shards: Arc<Shards<E>>,
+}
+
+#[derive(Debug)]
+struct Shards<E>(Box<[RwLock<HashTable<Known<E>>>]>);
+
+/// One exception.
+#[derive(Debug)]
+struct Known<E> {
+    of: Arc<OwnerExceptions<E>>,
+    actor: Box<str>,
+    value: E,
+    /// Number of the latest complete reading that contained this exception.
+    reading: u32,
+}
+
+impl<E: Exception> Known<E> {
+    fn is_of(&self, of: &OwnerExceptions<E>, actor: &[u8]) -> bool {
+        std::ptr::eq(&*self.of, of) && self.actor.as_bytes() == actor
+    }
+
+    fn change(&self) -> ExceptionChange<E> {
+        ExceptionChange {
+            owner: self.of.owner.to_string(),
+            actor: self.actor.to_string(),
+            value: Some(self.value.clone()),
+        }
+    }
+}
+
+fn is_over(exception: &impl Exception, now: Timestamp) -> bool {
+    exception.expires().is_some_and(|expires| expires <= now)
+}
+
+impl<E> Shards<E> {
+    fn of(&self, hash: u64) -> Option<&RwLock<HashTable<Known<E>>>> {
+        // Hash tables use the lower bits.
+        self.0.get(usize::try_from(hash >> 32).unwrap_or_default() % SHARDS)
+    }
+}
+
+impl<E: Exception> OwnerExceptions<E> {
+    /// Returns the owner.
+    pub(in crate::limiter) fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// Returns whether there are any exceptions, in force or expired.
+    #[inline]
+    pub(in crate::limiter) fn is_empty(&self) -> bool {
+        self.len.load(Relaxed) == 0
+    }
+
+    /// Returns the exception for the actor.
+    #[inline]
+    pub(in crate::limiter) fn get(&self, actor: &[u8], now: Timestamp) -> Option<E> {
+        // Fast path: very few rules have exceptions.
+        if self.is_empty() { None } else { self.find(actor).filter(|exception| !is_over(exception, now)) }
+    }
+
+    /// Returns whether there is an exception for the actor, in force or expired.
+    #[inline]
+    pub(in crate::limiter) fn contains(&self, actor: &[u8]) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let hash = self.hash(actor);
+        self.shards.of(hash).is_some_and(|shard| shard.read().find(hash, |known| known.is_of(self, actor)).is_some())
+    }
+
+    /// Returns the exception for the actor, even if it has expired.
+    fn find(&self, actor: &[u8]) -> Option<E> {
+        let hash = self.hash(actor);
+        let shard = self.shards.of(hash)?.read();
+        Some(shard.find(hash, |known| known.is_of(self, actor))?.value.clone())
+    }
+
+    fn hash(&self, actor: &[u8]) -> u64 {
+        self.hasher.hash_one(actor)
+    }
+}
+
+impl<E> Default for Exceptions<E> {
+    fn default() -> Self {
+        let shards = Shards((0..SHARDS).map(|_| RwLock::default()).collect());
+        Self { shards: Arc::new(shards), owners: RwLock::default(), owner_count: AtomicUsize::new(0) }
+    }
+}
+
+impl<E: Exception> Exceptions<E> {
+    /// All shards.
+    pub(in crate::limiter) const ALL: Range<usize> = 0..SHARDS;
+
+    /// Returns the number of exceptions of owners that `is_meant` accepts. Expired ones count until they are dropped.
+    pub(in crate::limiter) fn count(&self, is_meant: impl Fn(&str) -> bool) -> usize {
+        let owners = self.owners.read();
+        owners.values().filter(|of| !of.is_empty() && is_meant(&of.owner)).map(|of| of.len.load(Relaxed)).sum()
+    }
+
+    /// Returns the number of all exceptions.
+    pub(in crate::limiter) fn len(&self) -> usize {
+        self.count(|_| true)
+    }
+
+    /// Returns whether the owner has exceptions.
+    pub(in crate::limiter) fn has_owner(&self, owner: &str) -> bool {
+        self.owners.read().get(owner).is_some_and(|of| !of.is_empty())
+    }
+
+    /// Returns the owner's exception for the actor, if it is in force.
+    pub(in crate::limiter) fn find(&self, owner: &str, actor: &str, now: Timestamp) -> Option<E> {
+        self.owners.read().get(owner)?.get(actor.as_bytes(), now)
+    }
+
+    /// Returns whether the change is about an exception in memory, in force or expired.
+    pub(in crate::limiter) fn has(&self, change: &ExceptionChange<E>) -> bool {
+        self.owners.read().get(&change.owner).is_some_and(|of| of.find(change.actor.as_bytes()).is_some())
+    }
+
+    /// Returns the number of owners so far, with and without exceptions.
+    pub(in crate::limiter) fn owner_count(&self) -> usize {
+        self.owner_count.load(Acquire)
+    }
+
+    /// Returns all owners so far.
+    pub(in crate::limiter) fn all_owners(&self) -> Vec<Arc<OwnerExceptions<E>>> {
+        self.owners.read().values().cloned().collect()
+    }
+
+    /// Returns the owner's exceptions, including later ones.
+    pub(in crate::limiter) fn of_owner(&self, owner: &str) -> Arc<OwnerExceptions<E>> {
+        if let Some(known) = self.owners.read().get(owner) {
+            return Arc::clone(known);
+        }
+        let seed = FixedState::default().hash_one(owner);
+        let new = || OwnerExceptions {
+            owner: owner.into(),
+            hasher: FixedState::with_seed(seed),
+            len: AtomicUsize::new(0),
+            shards: Arc::clone(&self.shards),
+        };
+        let mut owners = self.owners.write();
+        let of = Arc::clone(owners.entry_ref(owner).or_insert_with(|| Arc::new(new())));
+        self.owner_count.store(owners.len(), Release);
+        of
+    }
+
+    /// Puts the change in force. `reading` is the number of the latest reading of all exceptions.
+    pub(in crate::limiter) fn apply(&self, change: &ExceptionChange<E>, reading: u32) {
+        let of = self.of_owner(&change.owner);
+        let actor = change.actor.as_bytes();
+        let hash = of.hash(actor);
+        let Some(shard) = self.shards.of(hash) else { return };
+        let mut shard = shard.write();
+        let entry = shard.entry(hash, |known| known.is_of(&of, actor), |known| known.of.hash(known.actor.as_bytes()));
+        match (entry, change.value.clone()) {
+            (Entry::Occupied(mut known), Some(value)) => {
+                let known = known.get_mut();
+                (known.value, known.reading) = (value, reading);
+            }
+            (Entry::Occupied(known), None) => {
+                known.remove();
+                of.len.fetch_sub(1, Relaxed);
+            }
+            (Entry::Vacant(place), Some(value)) => {
+                of.len.fetch_add(1, Relaxed);
+                place.insert(Known { of, actor: change.actor.as_str().into(), value, reading });
+            }
+            (Entry::Vacant(_), None) => {}
+        }
+    }
+
+    /// Drops every exception that was not in the complete reading with this number.
+    pub(in crate::limiter) fn keep_read(&self, reading: u32) {
+        self.retain(Self::ALL, |known| known.reading == reading);
+    }
+
+    /// Drops at most `most` of the expired exceptions in these shards, and returns them.
+    pub(in crate::limiter) fn drop_expired(
+        &self,
+        shards: Range<usize>,
+        most: usize,
+        now: Timestamp,
+    ) -> Vec<ExceptionChange<E>> {
+        let mut dropped = Vec::new();
+        self.retain(shards, |known| {
+            let stays = dropped.len() >= most || !is_over(&known.value, now);
+            if !stays {
+                dropped.push(ExceptionChange { value: None, ..known.change() });
+            }
+            stays
+        });
+        dropped
+    }
+
+    fn retain(&self, shards: Range<usize>, mut stays: impl FnMut(&Known<E>) -> bool) {
+        for shard in self.shards.0.get(shards).unwrap_or_default() {
+            shard.write().retain(|known| {
+                let stays = stays(known);
+                if !stays {
+                    known.of.len.fetch_sub(1, Relaxed);
+                }
+                stays
+            });
+        }
+    }
+
+    /// Returns the next sixteenth of the shards. `after` is the end of the previous range.
+    pub(in crate::limiter) fn next_shards(after: usize) -> Range<usize> {
+        let start = after % SHARDS;
+        start..(start + SHARDS / 16).min(SHARDS)
+    }
+
+    /// Returns at most `count` of the exceptions that are in force at `now` and in scope by their owner and actor, from the
+    /// cursor on, and the next cursor if others follow.
+    pub(in crate::limiter) fn page(
+        &self,
+        of: ExceptionFilter<'_>,
+        is_in_scope: impl Fn(&str, &str) -> bool,
+        cursor: Option<&Cursor>,
+        count: usize,
+        now: Timestamp,
+    ) -> (Vec<ExceptionChange<E>>, Option<Cursor>) {
+        /// Maximum number of exceptions that a page examines, listed or not.
+        const MOST_LOOKED_AT: usize = 100_000;
+        let mut looked_at = 0;
+        let first = cursor.map_or(0, |cursor| cursor.shard);
+        let mut page = Vec::new();
+        for (shard, table) in (first..).zip(self.shards.0.get(first..).unwrap_or_default()) {
+            if looked_at >= MOST_LOOKED_AT {
+                return (page, Some(Cursor { shard, after: None }));
+            }
+            let after = cursor.filter(|cursor| cursor.shard == shard).and_then(|cursor| cursor.after.as_ref());
+            let is_meant = |known: &&Known<E>| {
+                let is_later = after.is_none_or(|(owner, actor)| (&*known.of.owner, &*known.actor) > (owner, actor));
+                is_later
+                    && !is_over(&known.value, now)
+                    && of.owner.is_none_or(|owner| owner == &*known.of.owner)
+                    && of.actor.is_none_or(|actor| actor == &*known.actor)
+                    && is_in_scope(&known.of.owner, &known.actor)
+            };
+            let table = table.read();
+            looked_at += table.len();
+            let mut found: Vec<_> = table.iter().filter(is_meant).map(Known::change).collect();
+            drop(table);
+            found.sort_unstable_by(|one, other| (&one.owner, &one.actor).cmp(&(&other.owner, &other.actor)));
+            let room = count.saturating_sub(page.len());
+            let is_cut = found.len() > room;
+            found.truncate(room);
+            page.extend(found);
+            if is_cut || page.len() == count {
+                let after = page.last().map(|last| (last.owner.clone(), last.actor.clone()));
+                return (page, Some(Cursor { shard, after }));
+            }
+        }
+        (page, None)
+    }
+}
+
+/// A position in a listing of exceptions. The next page continues there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::limiter) struct Cursor {
+    shard: usize,
+    /// The owner and the actor of the last listed exception of the shard.
+    after: Option<(String, String)>,
+}
+
+impl Cursor {
+    pub(in crate::limiter) fn parse(text: &str) -> Option<Self> {
+        let mut words = text.splitn(3, ' ');
+        let shard = words.next()?.parse().ok()?;
+        let after = words.next().map(|owner| (owner.to_owned(), words.next().unwrap_or_default().to_owned()));
+        Some(Self { shard, after })
+    }
+}
+
+impl std::fmt::Display for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.after {
+            None => write!(f, "{}", self.shard),
+            Some((owner, actor)) => write!(f, "{} {owner} {actor}", self.shard),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::store::ActorLimit;
+    use proptest::prelude::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_secs(seconds).unwrap()
+    }
+
+    fn change(rule: &str, actor: &str, limit: Option<(u64, Option<u64>)>) -> ExceptionChange<ActorLimit> {
+        let value = limit.map(|(credits, ends)| ActorLimit { credits, expires: ends.map(at) });
+        ExceptionChange { owner: rule.into(), actor: actor.into(), value }
+    }
+
+    fn all(
+        limits: &Exceptions<ActorLimit>,
+        owner: Option<&str>,
+        count: usize,
+        now: Timestamp,
+    ) -> Vec<ExceptionChange<ActorLimit>> {
+        let (mut found, mut place) = (Vec::new(), None);
+        loop {
+            let (page, next) =
+                limits.page(ExceptionFilter { owner, actor: None }, |_, _| true, place.as_ref(), count, now);
+            assert!(page.len() <= count);
+            found.extend(page);
+            let Some(next) = next else { return found };
+            let read = Cursor::parse(&next.to_string());
+            assert_eq!(read.as_ref(), Some(&next));
+            place = read;
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_plain_map(
+            changes in prop::collection::vec(("[ab]", "[a-d ]{0,2}", prop::option::of((0..9u64, prop::option::of(0..20u64)))), 0..60),
+            now in 0..20u64, count in 1..9usize,
+        ) {
+            let limits = Exceptions::default();
+            let mut model = BTreeMap::new();
+            for (rule, actor, limit) in &changes {
+                let change = change(rule, actor, *limit);
+                limits.apply(&change, 1);
+                match change.value {
+                    Some(limit) => model.insert((rule.clone(), actor.clone()), limit),
+                    None => model.remove(&(rule.clone(), actor.clone())),
+                };
+                prop_assert_eq!(limits.len(), model.len());
+                prop_assert_eq!(limits.has(&change), change.value.is_some());
+            }
+            prop_assert_eq!(limits.count(|label| label == "b"), model.keys().filter(|(rule, _)| rule == "b").count());
+            let in_force: Vec<_> = model.iter().filter(|(_, limit)| !is_over(*limit, at(now))).collect();
+            for ((rule, actor), limit) in &model {
+                prop_assert_eq!(limits.find(rule, actor, at(now)), (!is_over(limit, at(now))).then_some(*limit));
+            }
+            prop_assert_eq!(limits.find("c", "a", at(0)), None);
+            let mut listed = all(&limits, None, count, at(now));
+            listed.sort_by(|one, other| (&one.owner, &one.actor).cmp(&(&other.owner, &other.actor)));
+            let told = |((rule, actor), limit): (&(String, String), &ActorLimit)| {
+                ExceptionChange { owner: rule.clone(), actor: actor.clone(), value: Some(*limit) }
+            };
+            prop_assert_eq!(&listed, &in_force.iter().map(|kept| told(*kept)).collect::<Vec<_>>());
+            prop_assert_eq!(all(&limits, Some("a"), count, at(now)).len(), in_force.iter().filter(|((rule, _), _)| rule == "a").count());
+            let over = model.len() - in_force.len();
+            prop_assert_eq!(limits.drop_expired(0..SHARDS, count, at(now)).len(), over.min(count));
+            prop_assert_eq!(limits.drop_expired(0..SHARDS, 60, at(now)).len(), over - over.min(count));
+            prop_assert_eq!(limits.len(), in_force.len());
+        }
+    }
+
+    #[test]
+    fn limits_that_the_latest_reading_lacks_are_dropped() {
+        let limits = Exceptions::default();
+        for (actor, reading) in [("a", 1), ("b", 1), ("a", 2), ("c", 2)] {
+            limits.apply(&change("r", actor, Some((5, None))), reading);
+        }
+        limits.keep_read(2);
+        let left = ["a", "b", "c"].map(|actor| limits.find("r", actor, at(0)).is_some());
+        assert_eq!((left, limits.len()), ([true, false, true], 2));
+    }
+
+    #[test]
+    fn shards_are_searched_in_turn() {
+        let mut seen = Vec::new();
+        let mut after = 0;
+        for _ in 0..16 {
+            let shards = Exceptions::<ActorLimit>::next_shards(after);
+            after = shards.end;
+            seen.extend(shards);
+        }
+        assert_eq!(seen, (0..SHARDS).collect::<Vec<_>>());
+        assert_eq!(Exceptions::<ActorLimit>::next_shards(SHARDS).start, 0);
+    }
+}

@@ -1,0 +1,181 @@
+//! A register of exceptions for single actors in a server's memory, and how far it has followed the store's.
+//!
+//! An exception is stored before it is in force, and is in force before it is acknowledged.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use tokio::sync::Mutex;
+use tokio::task::yield_now;
+
+use super::exceptions::Exceptions;
+use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
+use crate::store::{Backend, Exception, ExceptionChange, ExceptionCursor, Store, StoreError};
+
+/// Default for the maximum number of limits of actors.
+pub const DEFAULT_MAX_ACTOR_LIMITS: usize = 1_000_000;
+
+/// A server that has not followed the store for longer reads all exceptions again, because the store may have forgotten
+/// removals by then.
+const TOO_LONG_NS: u64 = 30 * 60 * NANOS_PER_SECOND;
+/// Maximum number of expired exceptions that are dropped at once. Setting an exception waits for at most one such batch.
+pub(super) const FORGOTTEN_AT_ONCE: usize = 1_000;
+/// Time between two readings of all exceptions. A replica that takes over may have lost changes, and only a complete
+/// reading finds them.
+const READ_ALL_EVERY_NS: u64 = 60 * 60 * NANOS_PER_SECOND;
+
+/// All exceptions of a register.
+#[derive(Debug)]
+pub struct Registry<E> {
+    pub memory: Exceptions<E>,
+    /// Maximum number of exceptions.
+    pub max: usize,
+    /// The state of following the store. Its lock admits one change or reading at a time.
+    pub known: Mutex<FollowState>,
+    /// Expired exceptions that have left memory, and that the store has yet to forget.
+    pub over: parking_lot::Mutex<VecDeque<ExceptionChange<E>>>,
+    /// Index of the first shard that the search for expired exceptions has not reached yet.
+    looked_through: AtomicUsize,
+    /// Number of complete readings of all exceptions.
+    readings: AtomicU32,
+    /// Time when the store's exceptions were last read, or the server started (nanoseconds since 1970).
+    followed: AtomicU64,
+    pub failures: AtomicU64,
+}
+
+/// Progress in following a register in the store.
+#[derive(Debug, Default)]
+pub struct FollowState {
+    followed: ExceptionCursor,
+    /// Whether all exceptions are being read from the start.
+    starts_over: bool,
+    /// Time when all exceptions were last read.
+    read_all: Timestamp,
+}
+
+impl<E: Exception> Registry<E> {
+    pub fn new(max: usize, now: Timestamp) -> Self {
+        Self {
+            memory: Exceptions::default(),
+            max,
+            known: Mutex::default(),
+            over: parking_lot::Mutex::default(),
+            looked_through: AtomicUsize::new(0),
+            readings: AtomicU32::new(0),
+            followed: AtomicU64::new(now.as_nanos()),
+            failures: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns whether there is room for another exception, once expired ones have been dropped.
+    pub fn has_room(&self, store: &Backend, now: Timestamp) -> bool {
+        if self.memory.len() >= self.max {
+            self.drop_from_memory(Exceptions::<E>::ALL, store, now);
+        }
+        self.memory.len() < self.max
+    }
+
+    /// Stores the change, then puts it in force. The caller has locked out other changes. Returns whether there was an
+    /// exception before. `None` if the store does not say.
+    pub async fn change(
+        &self,
+        change: ExceptionChange<E>,
+        store: &Backend,
+        now: Timestamp,
+    ) -> Result<Option<bool>, StoreError> {
+        let was_there = store.change_exception(change.clone(), now).await?;
+        self.apply(&change);
+        Ok(was_there)
+    }
+
+    /// Puts the change in force.
+    fn apply(&self, change: &ExceptionChange<E>) {
+        self.memory.apply(change, self.readings.load(Relaxed));
+    }
+
+    /// Follows the changes in the store since the last call.
+    ///
+    /// # Errors
+    /// The store's error. The exceptions in memory stay in force.
+    pub async fn follow(&self, store: &Backend, clock: Clock) -> Result<(), StoreError> {
+        let mut known = self.known.lock().await;
+        let begun = clock.now();
+        let followed = Timestamp::from_nanos(self.followed.load(Relaxed));
+        let is_due = store.is_shared() && begun.since(known.read_all) > READ_ALL_EVERY_NS;
+        if begun.since(followed) > TOO_LONG_NS || (is_due && !known.starts_over) {
+            known.followed = ExceptionCursor::Nothing;
+        }
+        loop {
+            let page = store.follow_exceptions(known.followed.clone()).await;
+            let page = page.inspect_err(|_| _ = self.failures.fetch_add(1, Relaxed))?;
+            if page.starts_over {
+                known.starts_over = true;
+                self.readings.fetch_add(1, Relaxed);
+            }
+            for change in &page.changes {
+                self.apply(change);
+            }
+            known.followed = page.known;
+            if page.is_last {
+                break;
+            }
+        }
+        if std::mem::take(&mut known.starts_over) {
+            self.memory.keep_read(self.readings.load(Relaxed));
+            known.read_all = begun;
+        }
+        self.followed.store(begun.as_nanos(), Relaxed);
+        Ok(())
+    }
+
+    /// Returns the nanoseconds since the store's exceptions were last read, or since the start.
+    pub fn age_ns(&self, now: Timestamp) -> u64 {
+        now.since(Timestamp::from_nanos(self.followed.load(Relaxed)))
+    }
+
+    /// Drops some of the expired exceptions from memory, and from a store that no other server writes to. Exceptions can be
+    /// set in between. One that is set again stays.
+    ///
+    /// # Errors
+    /// The store's error. Expired exceptions are not in force, and are dropped later, or after the next start.
+    pub async fn drop_expired(&self, store: &Backend, clock: Clock) -> Result<(), StoreError> {
+        let shards = Exceptions::<E>::next_shards(self.looked_through.load(Relaxed));
+        self.looked_through.store(shards.end, Relaxed);
+        for shard in shards {
+            // One shard at a time, so that no caller waits for more than one.
+            self.drop_from_memory(shard..shard + 1, store, clock.now());
+            yield_now().await;
+        }
+        while self.forget_some(store).await? {
+            yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Drops from memory some of the exceptions in these shards that have expired by `now`, if there are any.
+    pub(super) fn drop_from_memory(&self, shards: Range<usize>, store: &Backend, now: Timestamp) {
+        let dropped = self.memory.drop_expired(shards, FORGOTTEN_AT_ONCE, now);
+        if !store.is_shared() && !dropped.is_empty() {
+            self.over.lock().extend(dropped);
+        }
+    }
+
+    /// Makes the store forget some of the exceptions that were dropped from memory. Returns whether there may be more.
+    pub(super) async fn forget_some(&self, store: &Backend) -> Result<bool, StoreError> {
+        // An exception that is set during this write must reach the store after it.
+        let _alone = self.known.lock().await;
+        // Exceptions leave the queue once the store has forgotten them, so nothing is lost if the caller stops waiting.
+        let oldest: Vec<_> = self.over.lock().iter().take(FORGOTTEN_AT_ONCE).cloned().collect();
+        if oldest.is_empty() {
+            return Ok(false);
+        }
+        let count = oldest.len();
+        let forgotten: Vec<_> = oldest.into_iter().filter(|change| !self.memory.has(change)).collect();
+        if !forgotten.is_empty() {
+            store.forget_exceptions(forgotten).await?;
+        }
+        self.over.lock().drain(..count);
+        Ok(true)
+    }
+}

@@ -1,0 +1,232 @@
+//! Blocks and allows of single actors.
+
+use std::time::Duration;
+
+use super::*;
+use crate::limiter::blocks::OverrideTarget;
+use crate::limiter::limits::ExceptionFilter;
+use crate::rules::OverrideKind::{self, Allow, Block};
+
+const API: &str = "
+[api=* ip=*]
+creditLimit = 5
+resetSeconds = 3600
+actorField = ip
+matchPolicy = and
+label = api
+
+[api=* user=*]
+creditLimit = 50
+resetSeconds = 3600
+actorField = user
+label = user
+
+[free=yes]
+creditLimit = 9
+resetSeconds = 0
+label = free
+
+[default]
+creditLimit = 0
+";
+
+fn set(limiter: &Limiter, kind: OverrideKind, rule: &str, actor: &str) {
+    let of = OverrideTarget { kind, rule, actor };
+    run(limiter.set_override(of, Some(&format!("{kind} {rule}")), None, &Scope::EVERYTHING)).unwrap();
+}
+
+fn remove(limiter: &Limiter, kind: OverrideKind, rule: &str, actor: &str) {
+    let of = OverrideTarget { kind, rule, actor };
+    assert!(run(limiter.remove_override(of, &Scope::EVERYTHING)).unwrap());
+}
+
+/// Returns whether a hit is allowed, the credits left at the rule that answers, and the reason of the block, if there is
+/// one.
+fn answer(limiter: &Limiter, pairs: &str) -> (bool, u64, Option<String>) {
+    let requests = apply(limiter, &[(pairs, Intent::Hit)]);
+    let standing = requests.report().standing(0).unwrap();
+    let reason = standing.block.and_then(|block| block.reason.as_deref().map(str::to_owned));
+    (standing.verdict.allowed, standing.verdict.credit, reason)
+}
+
+/// An allow wins over a block, a block over the actor's own limit, and the limit over the rule. Of two overrides of one
+/// kind, the rule's own wins.
+#[test]
+fn precedence_holds_for_every_combination() {
+    const PAIRS: &str = "api=a user=ann";
+    for combination in 0..1_u32 << 5 {
+        let has = |bit: u32| combination & (1 << bit) != 0;
+        let limiter = limiter_of(API);
+        let entries =
+            [(Allow, "user", "ann"), (Allow, "*", "user=ann"), (Block, "user", "ann"), (Block, "*", "user=ann")];
+        for (_, (kind, rule, actor)) in (0..).zip(entries).filter(|(bit, _)| has(*bit)) {
+            set(&limiter, kind, rule, actor);
+        }
+        if has(4) {
+            run(limiter.set_limit("user", "ann", 1, None, &Scope::EVERYTHING)).unwrap();
+        }
+        let (is_allowed, block) = (has(0) || has(1), (2..4).find(|bit| has(*bit)));
+        let reason =
+            block.filter(|_| !is_allowed).map(|bit| if bit == 2 { "block user" } else { "block *" }.to_owned());
+        let limit = if has(4) { 1 } else { 50 };
+        let expected = match reason {
+            Some(reason) => (false, 0, Some(reason)),
+            None => (true, limit - 1, None),
+        };
+        assert_eq!(answer(&limiter, PAIRS), expected, "{combination:b}");
+        // An allowed actor is counted up to its limit, and never below zero.
+        let used = last(&limiter, &[(PAIRS, Intent::Hit), (PAIRS, Intent::Hit), (PAIRS, Intent::Peek)]).unwrap();
+        let after = if limit == 1 { (is_allowed, 0) } else { (true, limit - 3) };
+        assert_eq!(used, if expected.0 { after } else { (false, 0) }, "{combination:b}");
+        assert_eq!(answer(&limiter, "api=a user=bob"), (true, 49, None), "no other actor is affected");
+    }
+}
+
+#[test]
+fn blocked_actor_is_denied_and_its_counters_do_not_change() {
+    let limiter = limiter_of(API);
+    let left = |limiter: &Limiter| peek(limiter, "api=a ip=1.2.3.4 user=ann").unwrap();
+    assert_eq!(answer(&limiter, "api=a ip=1.2.3.4 user=ann"), (true, 4, None));
+    set(&limiter, Block, "user", "ann");
+    for _ in 0..3 {
+        assert_eq!(answer(&limiter, "api=a ip=1.2.3.4 user=ann"), (false, 0, Some("block user".to_owned())));
+    }
+    assert_eq!(answer(&limiter, "api=a ip=1.2.3.4 user=bob"), (true, 3, None), "the stack took nothing before");
+    // Usage that has already happened counts.
+    let charged = apply(&limiter, &[("api=a user=ann", Intent::Charge)]);
+    assert!(charged.report().verdict(0).is_ok());
+    remove(&limiter, Block, "user", "ann");
+    assert_eq!(left(&limiter), (true, 3));
+    assert_eq!(answer(&limiter, "api=a user=ann"), (true, 47, None));
+    set(&limiter, Block, "*", "ip=1.2.3.0/24");
+    assert!(!answer(&limiter, "free=yes ip=1.2.3.4").0, "rules without a counter deny, too");
+    assert_eq!(answer(&limiter, "free=yes ip=1.2.4.4"), (true, 9, None));
+    assert_eq!(left(&limiter), (false, 0));
+}
+
+#[test]
+fn entry_of_a_rule_concerns_that_rule_only() {
+    let limiter = limiter_of(API);
+    set(&limiter, Allow, "user", "ann");
+    for left in (0..5).rev() {
+        assert_eq!(answer(&limiter, "api=a ip=1.2.3.4 user=ann"), (true, left, None));
+    }
+    assert_eq!(answer(&limiter, "api=a ip=1.2.3.4 user=ann"), (false, 0, None), "the other rule denies");
+    set(&limiter, Allow, "*", "ip=1.2.3.4");
+    assert!(answer(&limiter, "api=a ip=1.2.3.4 user=ann").0, "both rules allow");
+    set(&limiter, Block, "user", "eve");
+    assert!(answer(&limiter, "api=a ip=1.2.3.4 user=eve").0, "an allow of all rules wins over a block of one");
+    assert!(hit(&limiter, "nothing=here").is_ok_and(|(allowed, _)| !allowed));
+    set(&limiter, Allow, "*", "nothing=here");
+    assert_eq!(hit(&limiter, "nothing=here"), Ok((true, 0)), "even at a rule that never allows");
+}
+
+#[test]
+fn allowed_actor_is_never_denied_by_any_request() {
+    let limiter = limiter_of(API);
+    set(&limiter, Allow, "api", "1.2.3.4");
+    const PAIRS: &str = "api=a ip=1.2.3.4 user=ann";
+    let mut builder = PlanBuilder::default();
+    limiter.begin(&mut builder, &Scope::EVERYTHING);
+    builder.add(&operation(PAIRS), Intent::Hit, Some(20));
+    builder.add_reservation(&operation(PAIRS), Reserve { credits: 20, ttl_seconds: Some(30), id: None });
+    let applied = run(limiter.apply(builder.build()));
+    let report = applied.report();
+    assert_eq!(report.verdict(0).map(|verdict| (verdict.allowed, verdict.credit)).unwrap(), (true, 0));
+    let reserved = report.reserved(1).unwrap();
+    assert!(
+        reserved.verdict.allowed && reserved.ends_ns.is_some(),
+        "the other rule has set credits aside: {reserved:?}"
+    );
+    assert_eq!(peek(&limiter, "api=a ip=1.2.3.4 user=bob"), Ok((true, 0)));
+    remove(&limiter, Allow, "api", "1.2.3.4");
+    assert_eq!(peek(&limiter, "api=a ip=1.2.3.4 user=bob"), Ok((false, 0)), "nothing is owed, and nothing is left");
+}
+
+#[test]
+fn block_ends_at_its_time() {
+    let limiter = limiter_of(API);
+    let of = OverrideTarget { kind: Block, rule: "user", actor: "ann" };
+    run(limiter.set_override(of, None, Some(Duration::from_secs(900)), &Scope::EVERYTHING)).unwrap();
+    let begun = limiter.now();
+    let hit_at = |seconds: u64| {
+        let mut builder = PlanBuilder::default();
+        limiter.begin_at(&mut builder, begun.plus(seconds * NANOS_PER_SECOND));
+        builder.add(&operation("api=a user=ann"), Intent::Hit, None);
+        let applied = run(limiter.apply(builder.build()));
+        let verdict = applied.report().verdict(0).unwrap();
+        (verdict.allowed, verdict.reset_ns.div_ceil(NANOS_PER_SECOND), verdict.retry_ns == Some(verdict.reset_ns))
+    };
+    assert_eq!([hit_at(0), hit_at(600), hit_at(899)], [(false, 900, true), (false, 300, true), (false, 1, true)]);
+    assert!(hit_at(900).0);
+    run(limiter.set_override(of, None, None, &Scope::EVERYTHING)).unwrap();
+    assert_eq!(hit_at(1_000_000), (false, 0, false), "waiting does not help");
+}
+
+#[test]
+fn entries_are_listed_and_invalid_ones_are_refused() {
+    let limiter = limiter_of(API).with_max_overrides(4);
+    let all = Scope::EVERYTHING;
+    let try_set = |rule: &str, actor: &str, reason: Option<&str>| {
+        let of = OverrideTarget { kind: Block, rule, actor };
+        run(limiter.set_override(of, reason, None, &all)).map_err(|error| error.to_string())
+    };
+    for (rule, actor, reason, text) in [
+        ("nobody", "a", None, "no rule is called 'nobody'"),
+        ("free", "a", None, "counts nothing"),
+        ("*", "ann", None, "field=value or field=network"),
+        ("*", "=ann", None, "the field's name is empty"),
+        ("*", "a b=ann", None, "the field's name is empty"),
+        ("*", "ip=10.0.0.1/8", None, "write 10.0.0.0/8"),
+        ("user", "ann", Some("a\nb"), "the reason has more than 256 bytes, or control characters"),
+    ] {
+        let error = try_set(rule, actor, reason).unwrap_err();
+        assert!(error.contains(text), "{error}");
+    }
+    assert!(try_set("user", "ann", Some(&"x".repeat(257))).is_err());
+    set(&limiter, Block, "user", "ann");
+    set(&limiter, Block, "*", "ip=::ffff:10.0.0.1");
+    set(&limiter, Allow, "*", "user=ann");
+    set(&limiter, Allow, "api", "1.2.3.4");
+    assert!(try_set("user", "bob", None).unwrap_err().contains("there are 4 blocks and allows, and the maximum is 4"));
+    assert_eq!(try_set("user", "ann", None), Ok(()), "a known one may change");
+    let list = |kind, owner: Option<&str>, scope: &Scope| {
+        let page = limiter.overrides(kind, ExceptionFilter { owner, actor: None }, None, 100, scope);
+        let mut listed: Vec<_> = page
+            .map_err(|error| error.to_string())?
+            .entries
+            .into_iter()
+            .map(|entry| entry.rule + " " + &entry.actor)
+            .collect();
+        listed.sort();
+        Ok::<_, String>(listed)
+    };
+    assert_eq!(list(Block, None, &all).unwrap(), ["* ip=10.0.0.1", "user ann"]);
+    assert_eq!(list(Allow, Some("*"), &all).unwrap(), ["* user=ann"]);
+    assert_eq!(list(Allow, Some("api"), &all).unwrap(), ["api 1.2.3.4"]);
+    assert!(list(Allow, Some("nobody"), &all).is_err());
+    // A user of one rule sees and changes nothing else.
+    let scope = Scope::new(["user"], []);
+    assert_eq!(list(Block, None, &scope).unwrap(), ["user ann"]);
+    assert!(list(Block, Some("*"), &scope).is_err() && list(Allow, Some("api"), &scope).is_err());
+    for (rule, actor) in [("*", "user=bob"), ("api", "1.2.3.4")] {
+        let of = OverrideTarget { kind: Allow, rule, actor };
+        let error = run(limiter.remove_override(of, &scope)).unwrap_err();
+        assert_eq!(error.to_string(), Refusal::OutOfScope.to_string());
+        assert!(limiter.override_of(of, &scope).is_err());
+        assert!(run(limiter.set_override(of, None, None, &scope)).is_err());
+    }
+}
+
+#[test]
+fn explanation_names_the_entry_that_decides() {
+    let limiter = limiter_of(API);
+    set(&limiter, Block, "user", "ann");
+    set(&limiter, Allow, "*", "ip=10.0.0.0/8");
+    let explained = |pairs: &str| limiter.explain(&operation(pairs), &Scope::EVERYTHING).unwrap().to_string();
+    let blocked = explained("api=a user=ann");
+    assert!(blocked.contains("; this actor is blocked: block user"), "{blocked}");
+    let allowed = explained("api=a user=ann ip=10.1.2.3");
+    assert_eq!(allowed.matches("; this actor is always allowed: allow *").count(), 2, "{allowed}");
+    assert!(!explained("api=a user=bob").contains("this actor is"));
+}

@@ -1,0 +1,158 @@
+//! Exceptions for single actors in Redis, where several servers change and follow them: calls and replies.
+//!
+//! For each register, a hash holds the exceptions. A sorted set holds the actors by the times of their changes, so that
+//! each server can read the changes after its last one. Another sorted set holds the actors whose exceptions expire. They
+//! stay for an hour after that. A number identifies the history of changes. All keys are in one slot of a cluster.
+
+use std::sync::LazyLock;
+
+use crate::clock::{NANOS_PER_MILLI, Timestamp};
+use crate::store::contract::{
+    EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Register,
+};
+use crate::store::redis::wire::{Call, Failure, Reply, Script};
+
+/// The keys of a register.
+struct Keys {
+    exceptions: &'static str,
+    changes: &'static str,
+    ends: &'static str,
+    born: &'static str,
+}
+
+impl Keys {
+    const fn of(register: Register) -> Self {
+        match register {
+            Register::Limits => Self {
+                exceptions: "divvy.limits:{limits}",
+                changes: "divvy.limits:{limits}:changes",
+                ends: "divvy.limits:{limits}:ends",
+                born: "divvy.limits:{limits}:born",
+            },
+            Register::Overrides => Self {
+                exceptions: "divvy.overrides:{overrides}",
+                changes: "divvy.overrides:{overrides}:changes",
+                ends: "divvy.overrides:{overrides}:ends",
+                born: "divvy.overrides:{overrides}:born",
+            },
+        }
+    }
+}
+
+static CHANGE: LazyLock<Script> =
+    LazyLock::new(|| Script::new("exception-change", include_str!("lua/exception_change.lua")));
+static FOLLOW: LazyLock<Script> =
+    LazyLock::new(|| Script::new("exception-changes", include_str!("lua/exception_changes.lua")));
+
+/// Returns the call that makes the change. The exception lasts as long after the change, by Redis's clock, as from `now`
+/// to its end.
+pub fn change<E: Exception>(change: &ExceptionChange<E>, now: Timestamp) -> Call {
+    let of = format!("{} {}", change.owner, change.actor);
+    let value = change.value.as_ref();
+    let lasts_ms = value.and_then(E::expires).map(|expires| expires.since(now).div_ceil(NANOS_PER_MILLI));
+    let lasts_ms = lasts_ms.map(|lasts_ms| lasts_ms.to_string()).unwrap_or_default();
+    let Keys { exceptions, changes, ends, born } = Keys::of(E::REGISTER);
+    call(&CHANGE, &[exceptions, changes, ends, born], [of, value.map(E::to_text).unwrap_or_default(), lasts_ms])
+}
+
+/// Returns whether the actor had an exception before, according to this reply to [`change`].
+pub fn was_there(reply: &Reply) -> Result<bool, Failure> {
+    reply.decode("the reply to a changed exception is not in the format of divvy's script")
+}
+
+/// Returns the call that asks for the next page.
+pub fn follow<E: Exception>(known: &ExceptionCursor) -> Call {
+    let (born, number, of) = match known {
+        ExceptionCursor::Change { born, number, of } => (*born, *number, of.as_str()),
+        ExceptionCursor::Nothing | ExceptionCursor::Key(_) | ExceptionCursor::All => (0, 0, ""),
+    };
+    let arguments = [born.to_string(), number.to_string(), of.to_owned(), EXCEPTIONS_PER_PAGE.to_string()];
+    let Keys { exceptions, changes, born, .. } = Keys::of(E::REGISTER);
+    call(&FOLLOW, &[exceptions, changes, born], arguments)
+}
+
+fn call<const N: usize>(script: &'static Script, keys: &[&str], arguments: [String; N]) -> Call {
+    let keys = keys.iter().map(|key| key.as_bytes().to_vec()).collect();
+    Call::script(script, keys, arguments.map(String::into_bytes).into(), 1)
+}
+
+/// Returns the page in this reply to [`follow`].
+pub fn page<E: Exception>(known: &ExceptionCursor, reply: &Reply) -> Result<ExceptionPage<E>, Failure> {
+    const WRONG: &str = "the limits or blocks of actors in Redis are not in divvy's format";
+    let (born, starts_over, is_last, changed): (u64, bool, bool, Vec<(u64, String, String)>) = reply.decode(WRONG)?;
+    let changes: Option<_> = changed.iter().map(|(_, of, value)| read_change(of, value)).collect();
+    let known = match changed.into_iter().next_back() {
+        Some((number, of, _)) => ExceptionCursor::Change { born, number, of },
+        None if starts_over => ExceptionCursor::Nothing,
+        None => known.clone(),
+    };
+    Ok(ExceptionPage { changes: changes.ok_or(Failure::Foreign(WRONG))?, known, starts_over, is_last })
+}
+
+fn read_change<E: Exception>(of: &str, value: &str) -> Option<ExceptionChange<E>> {
+    let (owner, actor) = of.split_once(' ')?;
+    Some(ExceptionChange { owner: owner.into(), actor: actor.into(), value: read_value(value)? })
+}
+
+/// Reads `exception expires`. Either may be missing. An empty text stands for a removed exception.
+fn read_value<E: Exception>(text: &str) -> Option<Option<E>> {
+    let (exception, expires) = text.rsplit_once(' ')?;
+    if exception.is_empty() {
+        return Some(None);
+    }
+    let expires = match expires {
+        "" => None,
+        millis => Some(Timestamp::from_nanos(millis.parse::<u64>().ok()?.saturating_mul(NANOS_PER_MILLI))),
+    };
+    E::from_text(exception, expires).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::contract::ActorLimit;
+
+    #[test]
+    fn page_is_read_in_full_or_refused() {
+        let known = ExceptionCursor::Change { born: 3, number: 7, of: "r a".into() };
+        let reply = |head: [&str; 3], changes: &[&str]| {
+            let [born, starts_over, is_last] = head.map(|text| format!("${}\r\n{text}\r\n", text.len()));
+            Reply::list(&[born, starts_over, is_last, Reply::of_texts(changes).to_line()])
+        };
+        let nothing = page::<ActorLimit>(&known, &reply(["3", "0", "1"], &[])).unwrap();
+        assert_eq!(nothing, ExceptionPage::nothing(known.clone()));
+        let texts = ["8", "r a b", "5 ", "9", "r c", " 77", "10", "r d", "0 1500"];
+        let ExceptionPage { changes, known, starts_over, is_last } =
+            page(&known, &reply(["4", "1", "0"], &texts)).unwrap();
+        let change =
+            |owner: &str, actor: &str, value| ExceptionChange { owner: owner.into(), actor: actor.into(), value };
+        let ends = Some(Timestamp::from_nanos(1_500 * NANOS_PER_MILLI));
+        assert_eq!(
+            changes,
+            [
+                change("r", "a b", Some(ActorLimit { credits: 5, expires: None })),
+                change("r", "c", None),
+                change("r", "d", Some(ActorLimit { credits: 0, expires: ends })),
+            ]
+        );
+        assert_eq!(
+            (known, starts_over, is_last),
+            (ExceptionCursor::Change { born: 4, number: 10, of: "r d".into() }, true, false)
+        );
+        let head = ["3", "0", "1"];
+        let foreign = [
+            Reply::of_texts(&[]),
+            Reply::of_texts(&["1"]),
+            Reply::of_texts(&head),
+            reply(head, &["x", "r a", "5 "]),
+            reply(head, &["8", "ra", "5 "]),
+            reply(head, &["8", "r a", "x "]),
+            reply(head, &["8", "r a"]),
+            reply(["x", "0", "1"], &[]),
+            reply(["3", "2", "1"], &[]),
+        ];
+        for reply in foreign {
+            assert!(page::<ActorLimit>(&ExceptionCursor::Nothing, &reply).is_err(), "{reply:?}");
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Blocks and allows of single actors: on every store and on every front; through restarts, backups and reloads, and on
+//! several servers that share a Redis.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::http::{self, HttpClient};
+use crate::support::log::Log;
+use crate::support::redis::{RedisCluster, RedisServer, until};
+use crate::support::{LineClient, RespClient, RulesFile, Server, divvy, metrics};
+
+const RULES: &str = "
+[api=* ip=*]
+creditLimit = 5
+resetSeconds = 2592000
+actorField = ip
+label = by-ip
+
+[api=* user=*]
+creditLimit = 5
+algorithm = token-bucket
+resetSeconds = 2592000
+actorField = user
+label = by-user
+
+[default]
+creditLimit = 0
+";
+
+fn resp(server: &Server, command: &str) -> String {
+    RespClient::connect(server.resp).command(command)
+}
+
+/// Returns all listed entries, sorted: rule, actor, reason, and whether it ends.
+fn listed(server: &Server, list: &str) -> Vec<(String, String, Option<String>, bool)> {
+    let (mut entries, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = http::get(server.http, &format!("/v1/{list}?count=1{cursor}"));
+        assert_eq!(page.status, 200, "{}", page.body);
+        let page = page.json();
+        for entry in page[list].as_array().unwrap() {
+            let text = |key: &str| entry[key].as_str().map(str::to_owned);
+            entries.push((
+                text("rule").unwrap(),
+                text("actor").unwrap(),
+                text("reason"),
+                entry["expiresIn"].as_u64().is_some(),
+            ));
+        }
+        let Some(next) = page["next"].as_str() else { break };
+        let next: String = url_encoded(next);
+        cursor = format!("&cursor={next}");
+    }
+    entries.sort();
+    entries
+}
+
+fn url_encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02x}")).collect()
+}
+
+fn entry(rule: &str, actor: &str, reason: Option<&str>, ends: bool) -> (String, String, Option<String>, bool) {
+    (rule.to_owned(), actor.to_owned(), reason.map(str::to_owned), ends)
+}
+
+/// Checks that blocks and allows decide, and that counters stay as they are.
+fn blocks_and_allows_decide(server: &Server) {
+    let command = |command: &str| resp(server, command);
+    assert!(command("DIVVY.HIT api=a user=ann").starts_with("[1 4 "));
+    assert_eq!(command("DIVVY.BLOCK SET by-user ann EX 900 REASON scraping"), "OK");
+    for _ in 0..3 {
+        assert_eq!(command("DIVVY.HIT api=a user=ann"), "[0 0 900]");
+    }
+    assert_eq!(command("DIVVY.BLOCK GET by-user ann"), "[900 scraping]");
+    assert_eq!(command("DIVVY.ALLOW SET by-user ann"), "OK");
+    assert_eq!(command("DIVVY.ALLOW GET by-user ann"), "[-1 nil]");
+    assert!(
+        command("DIVVY.HIT api=a user=ann").starts_with("[1 3 "),
+        "an allow wins, and the blocked hits took nothing"
+    );
+    assert!(command("DIVVY.HIT api=a user=ann COST 100").starts_with("[1 0 "), "counted up to the limit");
+    assert!(command("DIVVY.HIT api=a user=ann").starts_with("[1 0 "));
+    assert_eq!(command("DIVVY.ALLOW DEL by-user ann"), "1");
+    assert_eq!(command("DIVVY.ALLOW DEL by-user ann"), "0");
+    assert_eq!(command("DIVVY.BLOCK DEL by-user ann"), "1");
+    assert!(command("DIVVY.HIT api=a user=ann").starts_with("[0 0 "), "all credits are used");
+    assert!(command("DIVVY.REFUND api=a user=ann COST 2").starts_with("[2 "), "and nothing is owed");
+    assert_eq!(command("DIVVY.BLOCK SET * ip=2001:db8::/32"), "OK");
+    assert_eq!(command("DIVVY.HIT api=a ip=2001:db8:1::9"), "[0 0 0]", "permanently");
+    assert!(command("DIVVY.HIT api=a ip=2001:db9::9").starts_with("[1 4 "));
+    assert_eq!(command("DIVVY.BLOCK DEL * ip=2001:db8::/32"), "1");
+    assert!(command("DIVVY.HIT api=a ip=2001:db8:1::9").starts_with("[1 4 "));
+    assert_eq!((listed(server, "blocks"), listed(server, "allows")), (vec![], vec![]));
+}
+
+#[test]
+fn blocks_and_allows_decide_on_every_store() {
+    let rules = RulesFile::ini(RULES);
+    let data = tempfile::tempdir().unwrap();
+    for server in Server::on_each_store(rules.path(), data.path()) {
+        blocks_and_allows_decide(&server);
+    }
+    let (redis, cluster) = (RedisServer::start(), RedisCluster::start());
+    for urls in [redis.url(), cluster.urls().join(",")] {
+        let store = [rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &urls];
+        blocks_and_allows_decide(&Server::start(&store));
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
+fn blocks_survive_a_sigkill_and_a_restored_backup() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("rules.ini"), RULES).unwrap();
+    let serve =
+        |data: &str| Server::start(&[&path("rules.ini"), "--data-dir", &path(data), "--backup-dir", &path("backups")]);
+    let server = serve("data");
+    for command in [
+        "DIVVY.BLOCK SET by-user ann REASON first",
+        "DIVVY.BLOCK SET * ip=10.0.0.0/8 EX 1000",
+        "DIVVY.BLOCK SET * user=gone",
+        "DIVVY.ALLOW SET * ip=10.1.2.3",
+    ] {
+        assert_eq!(resp(&server, command), "OK", "{command}");
+    }
+    assert_eq!(resp(&server, "DIVVY.BLOCK DEL * user=gone"), "1");
+    assert!(resp(&server, "DIVVY.HIT api=a user=bob").starts_with("[1 4 "));
+    assert!(resp(&server, "DIVVY.BACKUP first").contains("first"));
+    assert_eq!(resp(&server, "DIVVY.BLOCK SET by-ip 10.9.9.9"), "OK");
+    server.kill();
+
+    let blocks = [entry("*", "ip=10.0.0.0/8", None, true), entry("by-user", "ann", Some("first"), false)];
+    let server = serve("data");
+    assert_eq!(
+        listed(&server, "blocks"),
+        [&blocks[..1], &[entry("by-ip", "10.9.9.9", None, false)], &blocks[1..]].concat()
+    );
+    assert_eq!(listed(&server, "allows"), [entry("*", "ip=10.1.2.3", None, false)]);
+    assert!(resp(&server, "DIVVY.HIT api=a ip=10.9.9.8").starts_with("[0 0 "));
+    assert!(resp(&server, "DIVVY.HIT api=a ip=10.1.2.3").starts_with("[1 4 "));
+    server.kill();
+
+    let restored = path("restored");
+    let backup = Path::new(&path("backups")).join("first");
+    let done = divvy().arg("restore").arg(backup).args(["--data-dir", &restored]).output().unwrap();
+    let text = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{text}");
+    let server = serve("restored");
+    assert_eq!(listed(&server, "blocks"), blocks);
+    let counters = metrics::scrape(server.http).value("divvy_live_counters", &[]);
+    assert!(counters <= 2.0, "blocks are no counters: {counters}");
+}
+
+#[test]
+fn blocks_outlive_their_rule_and_a_reload() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rules.ini");
+    fs::write(&path, RULES).unwrap();
+    let mut command = divvy();
+    let log = Log::of(&mut command);
+    let args = [path.to_str().unwrap(), "--reload-interval", "0", "--store", "memory"];
+    let server = Server::start_as(&mut command, &args);
+    assert_eq!(resp(&server, "DIVVY.BLOCK SET by-user ann"), "OK");
+    assert_eq!(resp(&server, "DIVVY.BLOCK SET * user=bob"), "OK");
+    let reload = |rules: &str, count| {
+        fs::write(&path, rules).unwrap();
+        server.signal("-HUP");
+        log.await_count(count, "the new rules are in force");
+    };
+    let hits = || ["ann", "bob"].map(|user| resp(&server, &format!("DIVVY.HIT api=a user={user} COST 0")));
+    let orphaned = || metrics::scrape(server.http).value("divvy_blocks_orphaned", &[]);
+    assert_eq!(hits(), ["[0 0 0]", "[0 0 0]"]);
+    reload(&RULES.replace("by-user", "other"), 1);
+    assert_eq!(hits(), ["[1 5 0]", "[0 0 0]"]);
+    assert_eq!((orphaned(), metrics::scrape(server.http).value("divvy_blocks", &[])), (1.0, 2.0));
+    assert!(resp(&server, "DIVVY.BLOCK SET by-user ann").contains("no rule is called"));
+    reload(RULES, 2);
+    assert_eq!((hits(), orphaned()), (["[0 0 0]".to_owned(), "[0 0 0]".to_owned()], 0.0));
+    reload(&RULES.replace("by-user", "other"), 3);
+    assert_eq!(resp(&server, "DIVVY.BLOCK DEL by-user ann"), "1", "an orphan can be removed");
+}
+
+#[test]
+fn block_ends_by_itself() {
+    let rules = RulesFile::ini(RULES);
+    let data = tempfile::tempdir().unwrap();
+    for server in Server::on_each_store(rules.path(), data.path()) {
+        assert_eq!(resp(&server, "DIVVY.BLOCK SET by-user ann EX 1"), "OK");
+        assert_eq!(resp(&server, "DIVVY.HIT api=a user=ann"), "[0 0 1]");
+        until(|| resp(&server, "DIVVY.HIT api=a user=ann").starts_with("[1 4 "));
+        assert_eq!(resp(&server, "DIVVY.BLOCK GET by-user ann"), "nil");
+        until(|| metrics::scrape(server.http).value("divvy_blocks", &[]) == 0.0);
+    }
+}
+
+#[test]
+fn servers_that_share_a_redis_follow_each_others_blocks() {
+    let redis = RedisServer::start();
+    let rules = RulesFile::ini(RULES);
+    let url = redis.url();
+    let serve = || Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url]);
+    let (one, other) = (serve(), serve());
+    assert_eq!(resp(&one, "DIVVY.BLOCK SET by-user ann EX 900 REASON two words 7").split(' ').next(), Some("-ERR"));
+    let mut client = RespClient::connect(one.resp);
+    let words: [&[u8]; 8] = [b"DIVVY.BLOCK", b"SET", b"by-user", b"ann", b"EX", b"900", b"REASON", b"two words 7"];
+    assert_eq!(client.command_of(&words), "OK");
+    assert_eq!(resp(&one, "DIVVY.BLOCK SET * ip=10.0.0.0/8"), "OK");
+    until(|| resp(&other, "DIVVY.HIT api=a user=ann COST 0").starts_with("[0 0 "));
+    until(|| resp(&other, "DIVVY.HIT api=a ip=10.1.1.1 COST 0") == "[0 0 0]");
+    let blocks = [entry("*", "ip=10.0.0.0/8", None, false), entry("by-user", "ann", Some("two words 7"), true)];
+    assert_eq!(listed(&other, "blocks"), blocks);
+    assert_eq!(resp(&other, "DIVVY.BLOCK DEL by-user ann"), "1");
+    until(|| resp(&one, "DIVVY.HIT api=a user=ann COST 0") == "[1 5 0]");
+    let third = serve();
+    assert_eq!(listed(&third, "blocks"), blocks[..1], "known before the first hit");
+    redis.cli(&["FLUSHALL"]);
+    until(|| listed(&one, "blocks").is_empty() && listed(&third, "blocks").is_empty());
+}
+
+#[test]
+fn http_api_sets_returns_lists_and_removes_blocks() {
+    let rules = RulesFile::ini(RULES);
+    let server = Server::in_memory(rules.path());
+    let client = &mut HttpClient::connect(server.http);
+    let put = |client: &mut HttpClient, path: &str, body: &Value| {
+        let json = [("content-type", "application/json")];
+        client.send(&http::encode("PUT", path, &json, body.to_string().as_bytes()));
+        client.read_response()
+    };
+    let new = put(client, "/v1/blocks?rule=by-user&actor=ann", &json!({"reason": "scraping", "expiresIn": 60}));
+    assert_eq!(new.status, 200, "{}", new.body);
+    let block = json!({"rule": "by-user", "actor": "ann", "reason": "scraping", "expiresIn": 60, "orphan": false});
+    assert_eq!(new.json(), block);
+    assert_eq!(client.get("/v1/blocks?rule=by-user&actor=ann", &[]).json(), block);
+    assert_eq!(client.get("/v1/blocks?rule=by-user", &[]).json()["blocks"], json!([block]));
+    assert_eq!(client.get("/v1/allows", &[]).json()["allows"], json!([]));
+    let denied = client.post("/v1/hit", r#"{"operation":{"api":"a","user":"ann"}}"#);
+    assert_eq!((denied.status, &denied.json()["blocked"]), (429, &json!({"reason": "scraping"})), "{}", denied.body);
+    assert_eq!((&denied.json()["retryAfter"], denied.header("retry-after")), (&json!(60), Some("60")));
+    let allowed = client.post("/v1/hit", r#"{"operation":{"api":"a","user":"bob"}}"#);
+    assert_eq!((allowed.status, &allowed.json()["blocked"]), (200, &Value::Null));
+    let explained = client.post("/v1/explain", r#"{"operation":{"api":"a","user":"ann"}}"#).json();
+    assert_eq!(explained["rules"][1]["grants"]["override"]["reason"], "scraping", "{explained}");
+    for (path, body, status) in [
+        ("/v1/blocks?rule=nobody&actor=a", json!({}), 404),
+        ("/v1/blocks?rule=by-user", json!({}), 400),
+        ("/v1/blocks?rule=*&actor=a", json!({}), 400),
+        ("/v1/blocks?rule=*&actor=ip=10.0.0.1/8", json!({}), 400),
+        ("/v1/allows?rule=by-user&actor=a", json!({"expiresIn": 0}), 400),
+        ("/v1/allows?rule=by-user&actor=a", json!({"reason": "a\nb"}), 400),
+        ("/v1/allows?rule=by-user&actor=a", json!({"more": 1}), 400),
+    ] {
+        let refused = put(client, path, &body);
+        assert_eq!(refused.status, status, "{path} {body}: {}", refused.body);
+    }
+    assert_eq!(client.get("/v1/allows?rule=by-user&actor=ann", &[]).status, 404);
+    let remove = |client: &mut HttpClient| {
+        client.send(&http::encode("DELETE", "/v1/blocks?rule=by-user&actor=ann", &[], b""));
+        client.read_response().json()["removed"].clone()
+    };
+    assert_eq!([remove(client), remove(client)], [json!(true), json!(false)]);
+}
+
+#[test]
+fn command_line_sets_returns_lists_and_removes_blocks() {
+    let rules = RulesFile::ini(RULES);
+    let server = Server::in_memory(rules.path());
+    let run = |args: &[&str]| {
+        let output = divvy().args(args).env("DIVVY_SERVER", server.resp.to_string()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+        (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+    };
+    let done = |out: &str| (0, out.to_owned(), String::new());
+    assert_eq!(run(&["block", "set", "by-user", "ann", "--reason", "too fast"]), done(""));
+    assert_eq!(run(&["allow", "set", "*", "ip=10.0.0.0/8", "--expires", "7d"]), done(""));
+    assert_eq!(run(&["block", "get", "by-user", "ann"]), done("until it is deleted: too fast"));
+    assert_eq!(run(&["allow", "get", "*", "ip=10.0.0.0/8"]), done("for another 604800 s"));
+    let (_, list, _) = run(&["block", "list"]);
+    assert_eq!(list.lines().count(), 2, "{list}");
+    assert_eq!(
+        run(&["block", "list", "--json", "--rule", "by-user"]),
+        done(r#"{"rule":"by-user","actor":"ann","reason":"too fast","expiresIn":null,"orphan":false}"#)
+    );
+    assert_eq!(run(&["block", "delete", "by-user", "ann"]), done(""));
+    let none = (1, String::new(), "ann has no block".to_owned());
+    assert_eq!(
+        [run(&["block", "delete", "by-user", "ann"]), run(&["block", "get", "by-user", "ann"])],
+        [none.clone(), none]
+    );
+    let (status, _, error) = run(&["block", "set", "nobody", "a"]);
+    assert!(status != 0 && error.contains("no rule is called 'nobody'"), "{error}");
+}
+
+/// Hits on every front are denied at once.
+#[test]
+fn every_front_uses_the_block() {
+    let rules = RulesFile::ini(RULES);
+    let server = Server::in_memory(rules.path());
+    assert_eq!(resp(&server, "DIVVY.BLOCK SET by-user ann EX 60"), "OK");
+    assert_eq!(LineClient::connect(server.line).hit("api=a user=ann"), (false, 0, 60));
+    let check = http::get(server.http, "/v1/check?api=a&user=ann");
+    assert_eq!((check.status, check.header("retry-after")), (429, Some("60")), "{}", check.body);
+    let both = HttpClient::connect(server.http).post(
+        "/v1/hits",
+        r#"{"hits":[{"operation":{"api":"a","user":"ann"}},{"operation":{"api":"a","user":"bob"}}],"atomic":true}"#,
+    );
+    assert_eq!(both.json()["allowed"], false, "{}", both.body);
+    let free = HttpClient::connect(server.http).post("/v1/peek", r#"{"operation":{"api":"a","user":"bob"}}"#);
+    assert_eq!(free.json()["remaining"], 5, "the group took nothing");
+    let reserved = resp(&server, "DIVVY.RESERVE api=a user=ann AMOUNT 2 TTL 30");
+    assert!(reserved.starts_with("[0 "), "{reserved}");
+}
