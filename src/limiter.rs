@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
-pub use self::admin::{counters, limits, overrides as blocks, rules, status, top};
+pub use self::admin::{address_blocks, counters, limits, overrides as blocks, rules, status, top};
 pub use self::apply::MAX_PART;
 use self::apply::{Applying, applied};
 pub use self::error::{ErrorClass, LimiterError, Remedy};
@@ -121,6 +121,8 @@ impl Limiter {
             policy.set_tops(self.policy.load().as_deref());
         }
         self.policy.store(Some(Arc::new(policy)));
+        // A rule says whether its blocks are about addresses.
+        self.overrides.registry.memory.count_change();
     }
 
     /// Returns the store, for callers that need its own features.

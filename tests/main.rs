@@ -57,6 +57,7 @@ mod full {
     pub mod configuration;
     pub mod conformance;
     pub mod cost;
+    pub mod crowdsec;
     pub mod damage;
     pub mod debt;
     pub mod drain;

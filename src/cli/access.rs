@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, crypto};
+use rustls::{ClientConfig, ClientConnection, ConfigBuilder, RootCertStore, StreamOwned, crypto};
 
 use super::secret::Secret;
 
@@ -147,9 +148,7 @@ impl TlsArgs {
     }
 
     fn config(&self) -> anyhow::Result<ClientConfig> {
-        let builder = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(self.authorities()?);
+        let builder = config_builder(authorities(self.tls_ca.as_deref(), "--tls-ca")?)?;
         let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else {
             return Ok(builder.with_no_client_auth());
         };
@@ -157,23 +156,40 @@ impl TlsArgs {
         let config = builder.with_client_auth_cert(certificates(certificate).context("--tls-cert")?, key_der);
         config.with_context(|| format!("cannot use {} with {}", certificate.display(), key.display()))
     }
+}
 
-    fn authorities(&self) -> anyhow::Result<RootCertStore> {
-        let mut authorities = RootCertStore::empty();
-        match &self.tls_ca {
-            Some(path) => {
-                for certificate in certificates(path).context("--tls-ca")? {
-                    authorities.add(certificate).with_context(|| path.display().to_string())?;
-                }
-            }
-            None => {
-                // Many systems have a few unusable certificates. The others suffice.
-                authorities.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+/// Returns the configuration of a TLS client without a certificate.
+///
+/// # Errors
+/// The library supports no version of TLS.
+pub fn client_config(authorities: RootCertStore) -> anyhow::Result<ClientConfig> {
+    Ok(config_builder(authorities)?.with_no_client_auth())
+}
+
+fn config_builder(authorities: RootCertStore) -> anyhow::Result<ConfigBuilder<ClientConfig, WantsClientCert>> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()));
+    Ok(builder.with_safe_default_protocol_versions()?.with_root_certificates(authorities))
+}
+
+/// Returns the authorities in the file that `flag` names, or else those that this machine trusts.
+///
+/// # Errors
+/// The file cannot be used, or there are no authorities.
+pub fn authorities(file: Option<&Path>, flag: &'static str) -> anyhow::Result<RootCertStore> {
+    let mut authorities = RootCertStore::empty();
+    match file {
+        Some(path) => {
+            for certificate in certificates(path).context(flag)? {
+                authorities.add(certificate).with_context(|| path.display().to_string())?;
             }
         }
-        ensure!(!authorities.is_empty(), "this machine trusts no certificate authority: name one with --tls-ca");
-        Ok(authorities)
+        None => {
+            // Many systems have a few unusable certificates. The others suffice.
+            authorities.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
     }
+    ensure!(!authorities.is_empty(), "this machine trusts no certificate authority: name one with {flag}");
+    Ok(authorities)
 }
 
 /// First byte of a TLS record with an alert (RFC 8446, section 5.1), which a TLS server sends to a client without TLS.

@@ -5,6 +5,7 @@ mod access_file;
 mod audit;
 mod bounds;
 mod cache;
+mod crowdsec;
 mod drain;
 mod exceptions;
 mod files;
@@ -41,6 +42,7 @@ use tokio::net::TcpListener;
 
 use self::access::{AccessArgs, AccessUsers, warn_of_open_fronts};
 use self::audit::AuditArgs;
+use self::crowdsec::CrowdsecArgs;
 use self::drain::{DrainArgs, StopSignals};
 use self::exceptions::ExceptionArgs;
 use self::http::HttpArgs;
@@ -62,6 +64,7 @@ use crate::limiter::Limiter;
 use crate::logging;
 use crate::metrics::{Metrics, Statsd};
 use crate::rules::RuleSet;
+use crate::server::crowdsec::Upstream;
 use crate::server::{self, Fronts, Health, Limits, ReloadLog, Settings};
 use crate::store::Store;
 
@@ -101,6 +104,8 @@ pub struct ServeArgs {
     #[command(flatten)]
     access: AccessArgs,
     #[command(flatten)]
+    crowdsec: CrowdsecArgs,
+    #[command(flatten)]
     metrics: MetricsArgs,
     #[command(flatten)]
     log: LogArgs,
@@ -138,6 +143,7 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
     args.access.warn_of_unused_certificates(&users, &args.tls);
     let addresses = args.listen.addresses()?;
     let watched = args.metrics.read(variable)?;
+    let upstream = args.crowdsec.read()?;
     let limits = args.limits.limits();
     files::raise_open_files_limit(limits.max_connections);
     minimize_kept_memory();
@@ -148,7 +154,7 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
         .thread_keep_alive(server::BLOCKING_KEEP_ALIVE)
         .build()
         .context("cannot start")?;
-    let served = runtime.block_on(serve(args, limits, rules, users, &store, &addresses, inherited, watched));
+    let served = runtime.block_on(serve(args, limits, rules, users, &store, &addresses, inherited, watched, upstream));
     // A pending name lookup for statsd must not delay the exit.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
@@ -174,6 +180,7 @@ async fn serve(
     addresses: &Addresses,
     inherited: InheritedSockets,
     watched: MonitoringConfig,
+    upstream: Option<Upstream>,
 ) -> anyhow::Result<()> {
     let metrics = Metrics::new();
     metrics.show(
@@ -220,6 +227,7 @@ async fn serve(
     let limiter = Arc::new(limiter.with_top_memory(args.top.memory()));
     exceptions::start(&limiter, draining.clone()).await?;
     seal::start(&limiter, draining.clone()).await;
+    args.crowdsec.start(upstream, &limiter, draining.clone());
     args.reload.start(file, watched_access, &limiter, &audit, hangups, draining.clone())?;
     let settings = Settings {
         limits,
@@ -227,7 +235,7 @@ async fn serve(
         access,
         audit: Arc::clone(&audit),
         tls: secured,
-        api: args.http.settings(),
+        api: args.http.settings(args.crowdsec.field()),
         ui: reloads.map(|reloads| args.ui.settings(args.config.as_deref(), choice, args.exceptions.max(), reloads)),
         grpc: args.http.grpc(),
         metrics_path: watched.metrics_path,

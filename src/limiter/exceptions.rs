@@ -7,8 +7,8 @@
 use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use foldhash::fast::FixedState;
 use hashbrown::hash_table::Entry;
@@ -36,6 +36,7 @@ pub struct Exceptions<E> {
     shards: Arc<Shards<E>>,
     owners: RwLock<HashMap<String, Arc<OwnerExceptions<E>>, FixedState>>,
     owner_count: AtomicUsize,
+    revision: AtomicU64,
 }
 
 /// The exceptions of one owner.
@@ -129,7 +130,12 @@ impl<E: Exception> OwnerExceptions<E> {
 impl<E> Default for Exceptions<E> {
     fn default() -> Self {
         let shards = Shards((0..SHARDS).map(|_| RwLock::default()).collect());
-        Self { shards: Arc::new(shards), owners: RwLock::default(), owner_count: AtomicUsize::new(0) }
+        Self {
+            shards: Arc::new(shards),
+            owners: RwLock::default(),
+            owner_count: AtomicUsize::new(0),
+            revision: AtomicU64::new(0),
+        }
     }
 }
 
@@ -161,6 +167,16 @@ impl<E: Exception> Exceptions<E> {
     /// Returns whether the change is about an exception in memory, in force or expired.
     pub(in crate::limiter) fn has(&self, change: &ExceptionChange<E>) -> bool {
         self.owners.read().get(&change.owner).is_some_and(|of| of.find(change.actor.as_bytes()).is_some())
+    }
+
+    /// Returns a number that changes whenever exceptions change.
+    pub(in crate::limiter) fn revision(&self) -> u64 {
+        self.revision.load(Acquire)
+    }
+
+    /// Counts a change, after it is in force.
+    pub(in crate::limiter) fn count_change(&self) {
+        self.revision.fetch_add(1, Release);
     }
 
     /// Returns the number of owners so far, with and without exceptions.
@@ -214,11 +230,14 @@ impl<E: Exception> Exceptions<E> {
             }
             (Entry::Vacant(_), None) => {}
         }
+        drop(shard);
+        self.count_change();
     }
 
     /// Drops every exception that was not in the complete reading with this number.
     pub(in crate::limiter) fn keep_read(&self, reading: u32) {
         self.retain(Self::ALL, |known| known.reading == reading);
+        self.count_change();
     }
 
     /// Drops at most `most` of the expired exceptions in these shards, and returns them.

@@ -203,7 +203,23 @@ impl Overrides {
     }
 }
 
+impl Overrides {
+    /// Returns whether one allow for all rules covers every address of the network.
+    pub(in crate::limiter) fn allows_all_of(&self, field: &str, network: Network, now: Timestamp) -> bool {
+        self.everywhere().is_some_and(|everywhere| everywhere.allows_all_of(&Key::new(field), network, now))
+    }
+}
+
 impl Everywhere {
+    fn allows_all_of(&self, field: &Key, network: Network, now: Timestamp) -> bool {
+        let allows = self.places.iter().filter(|place| place.kind == OverrideKind::Allow && place.field == *field);
+        allows.filter(|place| !place.values.is_empty()).any(|place| {
+            let prefix = place.prefix.filter(|prefix| *prefix <= network.prefix());
+            let outer = prefix.map(|prefix| Digits::of(Network::of(network.first(), prefix).first()));
+            outer.is_some_and(|outer| place.values.get(outer.as_bytes(), now).is_some())
+        })
+    }
+
     fn new(memory: &Exceptions<Override>) -> Self {
         // Read first, so that the next request finds an owner that is added during this function.
         let owners = memory.owner_count();

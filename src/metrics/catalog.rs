@@ -12,6 +12,7 @@ use super::audit::Audit;
 use super::batches::Batches;
 use super::config::Config;
 use super::connections::Connections;
+use super::crowdsec::Crowdsec;
 use super::errors::Errors;
 use super::external_counter::ExternalCounter;
 use super::hits::Hits;
@@ -36,6 +37,8 @@ pub struct Metrics {
     pub config: Config,
     /// Connections of all fronts.
     pub connections: Connections,
+    /// Requests to a CrowdSec.
+    pub crowdsec: Crowdsec,
     /// Error replies, by code.
     pub errors: Errors,
     /// Hits, by rule and decision.
@@ -62,8 +65,8 @@ impl Metrics {
         let build = registry.gauges("divvy_build_info", "1, labeled with the running version.", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         let (access, audit, batches) = (Access::new(&registry), Audit::new(&registry), Batches::new(&registry));
-        let (config, connections, errors) =
-            (Config::new(&registry), Connections::new(&registry), Errors::new(&registry));
+        let (config, connections) = (Config::new(&registry), Connections::new(&registry));
+        let (crowdsec, errors) = (Crowdsec::new(&registry), Errors::new(&registry));
         let (hits, limits) = (Hits::new(&registry), Bounds::new(&registry));
         let (requests, tasks) = (Requests::new(&registry), Tasks::new(&registry));
         let (registry, by_rule) = registry.into_parts();
@@ -75,6 +78,7 @@ impl Metrics {
             batches,
             config,
             connections,
+            crowdsec,
             errors,
             hits,
             limits,

@@ -41,6 +41,8 @@ pub enum RequestKind {
     Limits,
     /// Reads or changes blocks and allows of single actors.
     Blocks,
+    /// A request of a CrowdSec bouncer.
+    Bouncer,
     /// A command with its own limit: `RL.*`, `CL.THROTTLE`.
     Bucket,
     /// A command about the connection: `PING`, `HELLO`, …
@@ -53,7 +55,7 @@ pub enum RequestKind {
 
 impl RequestKind {
     /// All kinds. Counters are looked up by position, so the order is the order of declaration.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Hit,
         Self::Peek,
         Self::Charge,
@@ -70,6 +72,7 @@ impl RequestKind {
         Self::Status,
         Self::Limits,
         Self::Blocks,
+        Self::Bouncer,
         Self::Bucket,
         Self::Connection,
         Self::Server,
@@ -94,6 +97,7 @@ impl RequestKind {
             Self::Status => "status",
             Self::Limits => "limits",
             Self::Blocks => "blocks",
+            Self::Bouncer => "bouncer",
             Self::Bucket => "bucket",
             Self::Connection => "connection",
             Self::Server => "server",

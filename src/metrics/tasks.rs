@@ -14,6 +14,8 @@ pub struct Tasks {
 pub enum Task {
     /// Accepts connections. Each front has one.
     Accept,
+    /// Follows the decisions of a CrowdSec.
+    Crowdsec,
     /// Keeps the limits of single actors up to date.
     Limits,
     /// Samples the counts of the rules for the live page.
@@ -31,13 +33,23 @@ pub enum Task {
 }
 
 impl Task {
-    const ALL: [Self; 8] =
-        [Self::Accept, Self::Limits, Self::Page, Self::Probe, Self::Rules, Self::Seal, Self::Signals, Self::Tls];
+    const ALL: [Self; 9] = [
+        Self::Accept,
+        Self::Crowdsec,
+        Self::Limits,
+        Self::Page,
+        Self::Probe,
+        Self::Rules,
+        Self::Seal,
+        Self::Signals,
+        Self::Tls,
+    ];
 
     /// Returns the label of the metric.
     pub fn name(self) -> &'static str {
         match self {
             Self::Accept => "accept",
+            Self::Crowdsec => "crowdsec",
             Self::Limits => "limits",
             Self::Page => "page",
             Self::Probe => "probe",

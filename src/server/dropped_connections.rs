@@ -132,6 +132,7 @@ async fn drop_at_every_await(durability: Durability) {
         },
         max_hits: 10,
         origins: WebOrigins::default(),
+        crowdsec_field: "ip".into(),
     };
     let access = Access::default();
     let health = Health::start(&served.limiter, CancellationToken::new()).unwrap();

@@ -8,6 +8,7 @@
 //! | [`mod@line`] | the front for Divvy's line protocol |
 //! | [`resp`] | the front for Redis clients |
 //! | [`http`] | the HTTP front: `transport` serves connections, `api` answers requests |
+//! | [`crowdsec`] | decisions for CrowdSec's bouncers, and the decisions of a CrowdSec |
 //! | [`grpc`] | the gRPC front, on the HTTP front's transport |
 //!
 //! Each front is an accept loop ([`net::accept`]) that passes connections to its protocol. The line protocol and RESP
@@ -15,6 +16,7 @@
 //! decides nothing about requests, and does not depend on rules.
 
 mod changes;
+pub mod crowdsec;
 mod error_text;
 mod grpc;
 mod health;

@@ -114,7 +114,10 @@ pub fn category_of_route(method: &str, path: &str) -> Option<Category> {
     match (path, method) {
         ("/healthz" | "/readyz" | "/openapi.json", _) => None,
         ("/metrics", _) => Some(Category::Metrics),
-        ("/v1/explain" | "/v1/rules" | "/v1/top", _)
+        (
+            "/v1/explain" | "/v1/rules" | "/v1/top" | "/v1/decisions" | "/v1/decisions/stream" | "/v1/usage-metrics",
+            _,
+        )
         | ("/v1/counters" | "/v1/limits" | "/v1/blocks" | "/v1/allows", "get") => Some(Category::Read),
         ("/v1/status", _) => Some(Category::Status),
         ("/v1/counters", "delete") => Some(Category::Forget),

@@ -87,12 +87,15 @@ fn own_clients_log_in_as_a_user() {
 fn example_is_valid_and_served() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config/users.acl");
     let (is_valid, out, errors) = output(divvy().args(["access", "check", example]), "");
-    assert!(is_valid && errors.is_empty() && out.contains("4 users"), "{out}{errors}");
+    assert!(is_valid && errors.is_empty() && out.contains("5 users"), "{out}{errors}");
     let server = Server::start(&["--store", "memory", "--access-file", example]);
     let mut client = RespClient::connect(server.resp);
-    for (user, password) in
-        [("application", "application-token"), ("operator", "operator-password"), ("dashboard", "dashboard-token")]
-    {
+    for (user, password) in [
+        ("application", "application-token"),
+        ("operator", "operator-password"),
+        ("dashboard", "dashboard-token"),
+        ("firewall", "bouncer-token"),
+    ] {
         assert_eq!(client.command(&format!("AUTH {user} {password}")), "OK");
         assert_eq!(client.command("ACL WHOAMI"), user);
     }

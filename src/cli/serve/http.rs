@@ -1,5 +1,7 @@
 //! Flags of the HTTP API.
 
+use std::sync::Arc;
+
 use axum::http::StatusCode;
 
 use crate::cli::units;
@@ -53,7 +55,8 @@ impl HttpArgs {
         GrpcSettings { headers: self.grpc_rate_limit_headers, atomic: self.grpc_atomic }
     }
 
-    pub fn settings(&self) -> ApiSettings {
+    /// Returns the settings of the API. `crowdsec_field` contains the clients' addresses.
+    pub fn settings(&self, crowdsec_field: Arc<str>) -> ApiSettings {
         ApiSettings {
             headers: self.rate_limit_headers,
             check: CheckSettings {
@@ -63,6 +66,7 @@ impl HttpArgs {
             },
             max_hits: self.max_hits,
             origins: self.cors_origin.iter().cloned().collect(),
+            crowdsec_field,
         }
     }
 }

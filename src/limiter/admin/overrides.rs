@@ -256,7 +256,7 @@ impl Limiter {
     }
 }
 
-fn owner_of(kind: OverrideKind, label: &str) -> String {
+pub(super) fn owner_of(kind: OverrideKind, label: &str) -> String {
     OverrideOwner { kind, of: OwnerName::Rule(label.to_owned()) }.to_text()
 }
 

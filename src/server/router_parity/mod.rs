@@ -82,7 +82,8 @@ impl Served {
         let headers: RateLimitHeaders = "draft,x".parse().unwrap();
         let operation = CheckOperation::DEFAULT.parse().unwrap();
         let check = CheckSettings { operation, trusted_hops: 0, deny_status: StatusCode::TOO_MANY_REQUESTS };
-        let api = ApiSettings { headers, check, max_hits: 10, origins: WebOrigins::default() };
+        let (origins, crowdsec_field) = (WebOrigins::default(), "ip".into());
+        let api = ApiSettings { headers, check, max_hits: 10, origins, crowdsec_field };
         let guard = |front| {
             let users = Users::new([User::with_password(password?)]).unwrap();
             let metrics = &limiter.metrics().access;

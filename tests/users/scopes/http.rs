@@ -52,6 +52,9 @@ fn requests(method: &str, path: &str, id: &str) -> Vec<(String, String)> {
         ("get", "/v1/status") => vec![target("tenant=ACTOR"), target("user=ACTOR&tenant=ACTOR")],
         ("get", "/v1/top") => ["b-tenant", "default", "no-such"].map(|rule| target(&format!("rule={rule}"))).to_vec(),
         ("get", "/v1/rules") => Vec::new(),
+        // Decisions are about all rules.
+        ("get", "/v1/decisions" | "/v1/decisions/stream") => vec![(path.to_owned(), String::new())],
+        ("post", "/v1/usage-metrics") => vec![(path.to_owned(), "{}".to_owned())],
         (_, check) if check.starts_with("/v1/check") => {
             let path = path.replace("{path}", "x");
             ["api=b&user", "api=both&user", "api=watched&user", "other"]

@@ -7,6 +7,7 @@ pub mod answer;
 pub mod body;
 pub mod check;
 mod counters;
+mod decisions;
 mod explain;
 pub mod hit;
 mod hit_route;
@@ -32,7 +33,7 @@ mod web_origins;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, any, delete, get, post, put};
 use tower_http::cors::CorsLayer;
 
@@ -103,6 +104,15 @@ fn operator_routes() -> Vec<Route> {
     ]
 }
 
+/// Returns the routes of CrowdSec's bouncers, which may send their key in a header of their own.
+fn bouncer_routes() -> Vec<Route> {
+    vec![
+        ("/v1/decisions", RequestKind::Bouncer, vec![(Category::Read, get(decisions::list))]),
+        ("/v1/decisions/stream", RequestKind::Bouncer, vec![(Category::Read, get(decisions::stream))]),
+        ("/v1/usage-metrics", RequestKind::Bouncer, vec![(Category::Read, post(decisions::usage_metrics))]),
+    ]
+}
+
 /// Returns the routes that are open to all clients.
 fn public_routes() -> Vec<Route> {
     vec![("/openapi.json", RequestKind::Server, vec![(Category::Connection, get(openapi::describe))])]
@@ -127,10 +137,12 @@ pub fn router(api: Arc<Api>, access: &Access) -> Router {
     let refusals = Refusals { audit: Arc::clone(api.changes.audit()), has_guard: access.http.is_some() };
     let refusals = from_fn_with_state(refusals, record_refusals);
     let operators = add(Router::new(), operator_routes(), access.http.as_ref()).route_layer(refusals);
+    let bouncers = add(Router::new(), bouncer_routes(), access.http.as_ref());
+    let bouncers = bouncers.route_layer(from_fn(decisions::accept_api_key));
     let router = add(Router::new(), public_routes(), None);
     let router = add(router, hit_routes(), access.hit.as_ref());
     let router = add(router, check_routes(), access.check.as_ref());
-    add(router, inspection_routes(), access.http.as_ref()).merge(operators).with_state(api)
+    add(router, inspection_routes(), access.http.as_ref()).merge(operators).merge(bouncers).with_state(api)
 }
 
 /// Lets web pages of other origins use these methods. Answers preflight requests, which have no credentials.

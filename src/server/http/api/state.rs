@@ -9,6 +9,7 @@ use crate::limiter::{Limiter, Policy, Refusal};
 use crate::metrics::FrontRequests;
 use crate::server::Limits;
 use crate::server::changes::Changes;
+use crate::server::crowdsec::Decisions;
 use crate::server::net::calls_in_flight::CallsInFlight;
 use crate::server::net::memory::BufferMemory;
 use crate::server::net::request_memory::{RequestMemory, SMALL};
@@ -28,6 +29,8 @@ pub struct ApiSettings {
     pub max_hits: usize,
     /// Web pages that may read the status of an actor.
     pub origins: WebOrigins,
+    /// Field of the blocks that are decisions for CrowdSec's bouncers.
+    pub crowdsec_field: Arc<str>,
 }
 
 /// The state that all endpoints share.
@@ -40,6 +43,8 @@ pub struct Api {
     pub(super) slots: WorkSlots,
     /// Requests with idempotency keys.
     pub(super) calls: CallsInFlight,
+    /// Decisions for CrowdSec's bouncers.
+    pub(super) decisions: Arc<Decisions>,
     memory: Arc<BufferMemory>,
 }
 
@@ -55,7 +60,18 @@ impl Api {
         slots: WorkSlots,
         memory: Arc<BufferMemory>,
     ) -> Self {
-        Self { limiter, changes, settings, limits, requests, slots, calls: CallsInFlight::default(), memory }
+        let decisions = Decisions::new(Arc::clone(&limiter), Arc::clone(&settings.crowdsec_field));
+        Self {
+            limiter,
+            changes,
+            settings,
+            limits,
+            requests,
+            slots,
+            calls: CallsInFlight::default(),
+            decisions: Arc::new(decisions),
+            memory,
+        }
     }
 
     /// Waits for the memory of a request of this length with at most `count` operations; returns `None` if it needs none.

@@ -9,7 +9,8 @@ use crate::server::http::DEFAULT_METRICS_PATH;
 fn every_route_is_described() {
     let described: serde_json::Value = serde_json::from_str(openapi::DESCRIPTION).unwrap();
     let described: BTreeSet<_> = described["paths"].as_object().unwrap().keys().cloned().collect();
-    let routes = [hit_routes(), check_routes(), inspection_routes(), operator_routes(), public_routes()];
+    let routes =
+        [hit_routes(), check_routes(), inspection_routes(), operator_routes(), bouncer_routes(), public_routes()];
     let mut served: BTreeSet<_> = routes.iter().flatten().map(|(path, ..)| path.replace("{*", "{")).collect();
     served.extend(["/healthz", "/readyz", DEFAULT_METRICS_PATH].map(str::to_owned));
     assert_eq!(described, served);

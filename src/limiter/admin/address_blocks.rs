@@ -1,0 +1,114 @@
+//! Blocks of addresses and networks, for programs that enforce them elsewhere, such as firewalls.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::error::AdminError;
+use super::overrides::owner_of;
+use super::rule_name::RuleName;
+use crate::clock::Timestamp;
+use crate::limiter::Limiter;
+use crate::limiter::exceptions::{Cursor, ExceptionFilter};
+use crate::limiter::overrides::{ALL_RULES, OverrideOwner, OwnerName};
+use crate::limiter::policy::Policy;
+use crate::rules::{Network, NetworkError, OverrideKind};
+use crate::store::{ExceptionChange, Override};
+
+/// A block of an address or a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddressBlock {
+    /// The address or network.
+    pub network: Network,
+    /// The rule's label, or [`ALL_RULES`].
+    pub rule: String,
+    /// The reason that was given.
+    pub reason: Option<Arc<str>>,
+    /// Its end; `None` if it lasts until it is removed.
+    pub ends: Option<Timestamp>,
+}
+
+/// A page of blocks, in no particular order. Even an empty page need not be the last one.
+#[derive(Debug, Clone, Default)]
+pub struct AddressBlockPage {
+    /// The blocks of the page.
+    pub blocks: Vec<AddressBlock>,
+    /// The cursor of the next page; `None` on the last page.
+    pub next: Option<String>,
+}
+
+impl Limiter {
+    /// Returns a number that changes whenever blocks, allows or the rules change.
+    pub fn blocks_revision(&self) -> u64 {
+        self.overrides.registry.memory.revision()
+    }
+
+    /// Returns the maximum number of blocks and allows.
+    pub fn max_blocks(&self) -> usize {
+        self.overrides.registry.max
+    }
+
+    /// Returns a page of at most `count` blocks of addresses and networks: those of all rules for this field, and those of
+    /// rules whose actors are this field alone. Leaves out blocks that an allow covers.
+    ///
+    /// # Errors
+    /// The cursor is invalid.
+    pub fn address_blocks(
+        &self,
+        field: &str,
+        cursor: Option<&str>,
+        count: usize,
+    ) -> Result<AddressBlockPage, AdminError> {
+        let cursor = cursor.map(|cursor| Cursor::parse(cursor).ok_or(AdminError::Cursor)).transpose()?;
+        let (policy, memory, now) = (self.policy(), &self.overrides.registry.memory, self.now());
+        let owners = memory.all_owners();
+        let owners = owners.iter().map(|of| of.owner());
+        let owners: HashSet<_> = owners.filter(|owner| has_addresses(owner, field, policy.as_deref())).collect();
+        let is_meant = |owner: &str, _: &str| owners.contains(owner);
+        let (found, next) = memory.page(ExceptionFilter::default(), is_meant, cursor.as_ref(), count, now);
+        let blocks = found.into_iter().filter_map(|change| self.address_block(change, field, now));
+        Ok(AddressBlockPage { blocks: blocks.collect(), next: next.map(|next| next.to_string()) })
+    }
+
+    fn address_block(
+        &self,
+        ExceptionChange { owner, actor, value }: ExceptionChange<Override>,
+        field: &str,
+        now: Timestamp,
+    ) -> Option<AddressBlock> {
+        let (owner, Override { reason, expires: ends }) = (OverrideOwner::parse(&owner)?, value?);
+        let network = match Network::parse(&owner.shown(&actor)?) {
+            // The actors of rules are as gateways write them.
+            Ok(network) | Err(NetworkError::NotPlain { plain: network }) => network,
+            Err(_) => return None,
+        };
+        if self.overrides.allows_all_of(field, network, now) {
+            return None;
+        }
+        let rule = match owner.of {
+            OwnerName::Field(..) => ALL_RULES.to_owned(),
+            OwnerName::Rule(label) => {
+                let allows = owner_of(OverrideKind::Allow, &label);
+                if self.overrides.registry.memory.find(&allows, &actor, now).is_some() {
+                    return None;
+                }
+                label
+            }
+        };
+        Some(AddressBlock { network, rule, reason, ends })
+    }
+}
+
+/// Returns whether the owner has blocks of values of this field.
+fn has_addresses(owner: &str, field: &str, policy: Option<&Policy>) -> bool {
+    let Some(OverrideOwner { kind: OverrideKind::Block, of }) = OverrideOwner::parse(owner) else { return false };
+    match of {
+        OwnerName::Field(name, prefix) => name == field && prefix.is_some(),
+        OwnerName::Rule(label) => policy.is_some_and(|policy| {
+            let rule = RuleName::Name(&label).find(policy);
+            rule.is_ok_and(|(rule, _)| rule.lasting_name() == Some(&label) && rule.actor_fields == [field])
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,315 @@
+//! The decisions in force, and those that have ended, in the order of their changes. A bouncer that names the last change it
+//! knows gets the later ones.
+//!
+//! There is one decision for each address or network, however many blocks it has: the one that ends last. Memory is bounded
+//! by the number of blocks (`--max-blocks`) and by [`MAX_ENDED`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hasher;
+use std::ops::Bound::{Excluded, Included};
+
+use siphasher::sip::SipHasher13;
+
+use crate::clock::{NANOS_PER_SECOND, Timestamp, ceil_seconds};
+use crate::protocol::crowdsec::{BAN, Decision, DecisionFilter, DecisionList, Scope, write_duration};
+use crate::rules::{Address, Network};
+
+/// Maximum number of ended decisions that are remembered.
+const MAX_ENDED: usize = 50_000;
+/// Maximum time that an ended decision is remembered.
+const REMEMBER_ENDED_NS: u64 = 24 * 3_600 * NANOS_PER_SECOND;
+/// Maximum duration in an answer. The sets of Linux's firewall take 24 days at most.
+const MAX_DURATION_NS: u64 = 7 * 24 * 3_600 * NANOS_PER_SECOND;
+/// Time after which a decision is announced again, before bouncers drop it.
+const ANNOUNCE_AGAIN_NS: u64 = MAX_DURATION_NS / 2;
+/// Time between two searches for decisions to announce again.
+const SEARCH_EVERY_NS: u64 = 3_600 * NANOS_PER_SECOND;
+/// Ids are whole numbers in every language.
+const MAX_ID: u64 = (1 << 53) - 1;
+/// Number of lengths of prefixes, from 0 to 128.
+const PREFIXES: usize = 129;
+
+/// A network, in the order of addresses.
+pub type Place = (Address, u8);
+
+/// The decisions.
+#[derive(Debug)]
+pub struct Journal {
+    entries: BTreeMap<Place, Entry>,
+    /// The decisions in force, by their last changes.
+    in_force: BTreeMap<u64, Place>,
+    /// The ended decisions, by their last changes.
+    ended: BTreeMap<u64, Place>,
+    ends: BTreeSet<(Timestamp, Place)>,
+    /// Number of entries with each length of prefix. IPv4 and IPv6 share it.
+    lengths: [usize; PREFIXES],
+    last_change: u64,
+    /// The latest change that is not remembered anymore.
+    forgotten: u64,
+    next_search: Timestamp,
+}
+
+/// The decision about one network.
+#[derive(Debug)]
+pub struct Entry {
+    network: Network,
+    change: u64,
+    /// Time of the change.
+    since: Timestamp,
+    is_in_force: bool,
+    reason: Reason,
+    /// The block that ends last among those that the current update has found.
+    found: Option<Reason>,
+}
+
+/// The reason for a decision, and its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// Its end; `None` if it is permanent.
+    pub ends: Option<Timestamp>,
+    /// The program that decided.
+    pub origin: &'static str,
+    /// The scenario.
+    pub scenario: Box<str>,
+}
+
+impl Default for Journal {
+    fn default() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            in_force: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            lengths: [0; PREFIXES],
+            last_change: 0,
+            forgotten: 0,
+            next_search: Timestamp::EPOCH,
+        }
+    }
+}
+
+impl Journal {
+    /// Takes note of blocks that an update finds.
+    pub fn note_all(&mut self, blocks: impl IntoIterator<Item = (Network, Reason)>) {
+        for (network, reason) in blocks {
+            self.note(network, reason);
+        }
+    }
+
+    fn note(&mut self, network: Network, reason: Reason) {
+        let entry = self.entries.entry(place(network)).or_insert_with(|| {
+            if let Some(count) = self.lengths.get_mut(usize::from(network.prefix())) {
+                *count += 1;
+            }
+            // Not in force until the update is complete.
+            Entry {
+                network,
+                change: 0,
+                since: Timestamp::EPOCH,
+                is_in_force: false,
+                reason: reason.clone(),
+                found: None,
+            }
+        });
+        if entry.found.as_ref().is_none_or(|found| is_later(reason.ends, found.ends)) {
+            entry.found = Some(reason);
+        }
+    }
+
+    /// Completes an update for the next `count` entries after `from`: decisions without a block end, and the others get the
+    /// block that ends last. Returns the place to go on after; `None` at the end.
+    pub fn settle(&mut self, from: Option<Place>, count: usize, now: Timestamp) -> Option<Place> {
+        let range = match from {
+            None => self.entries.range(..),
+            Some(from) => self.entries.range((Excluded(from), std::ops::Bound::Unbounded)),
+        };
+        let places: Vec<Place> = range.map(|(place, _)| *place).take(count).collect();
+        for place in &places {
+            let Some(entry) = self.entries.get_mut(place) else { continue };
+            match entry.found.take().filter(|found| found.ends.is_none_or(|ends| ends > now)) {
+                Some(found) if entry.is_in_force && entry.reason == found => {}
+                Some(found) => self.put_in_force(*place, found, now),
+                None if entry.is_in_force => self.end(*place, now),
+                // Its only block ended before it was put in force.
+                None if entry.change == 0 => self.remove(*place),
+                None => {}
+            }
+        }
+        places.last().copied().filter(|_| places.len() == count)
+    }
+
+    /// Ends decisions whose time has come, forgets old ones, and announces others again. Call it before a listing.
+    pub fn advance(&mut self, now: Timestamp) {
+        while let Some(&(ends, place)) = self.ends.first().filter(|(ends, _)| *ends <= now) {
+            self.ends.remove(&(ends, place));
+            self.end(place, now);
+        }
+        while let Some(first) = self.ended.first_entry() {
+            let since = self.entries.get(first.get()).map_or(Timestamp::EPOCH, |entry| entry.since);
+            let is_old = now.since(since) > REMEMBER_ENDED_NS;
+            if !is_old && self.ended.len() <= MAX_ENDED {
+                break;
+            }
+            self.forget_first_ended();
+        }
+        if now >= self.next_search {
+            self.next_search = now.plus(SEARCH_EVERY_NS);
+            self.announce_again(now);
+        }
+    }
+
+    /// Returns the last change.
+    pub fn last_change(&self) -> u64 {
+        self.last_change
+    }
+
+    /// Returns whether all decisions that ended after this change are remembered.
+    pub fn remembers_since(&self, change: u64) -> bool {
+        change == 0 || change >= self.forgotten
+    }
+
+    /// Returns the number of decisions in force.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.in_force.len()
+    }
+
+    /// Returns the decisions of a list whose last change is after `after` and not after `through`, with their changes.
+    pub fn changes(&self, list: DecisionList, after: u64, through: u64) -> impl Iterator<Item = (u64, &Entry)> {
+        let by_change = match list {
+            DecisionList::New => &self.in_force,
+            DecisionList::Deleted => &self.ended,
+        };
+        let range = (after < through).then(|| by_change.range((Excluded(after), Included(through))));
+        range.into_iter().flatten().filter_map(|(change, place)| Some((*change, self.entries.get(place)?)))
+    }
+
+    /// Returns the decisions in force about networks that contain all of this one.
+    pub fn covering(&self, network: Network) -> impl Iterator<Item = &Entry> {
+        let lengths = (0..=network.prefix()).filter(|length| self.lengths.get(usize::from(*length)) > Some(&0));
+        let entries = lengths.filter_map(move |length| self.entries.get(&place(Network::of(network.first(), length))));
+        entries.filter(|entry| entry.is_in_force)
+    }
+
+    /// Returns the decisions in force about networks in this one, or about any, after `after`.
+    pub fn within(&self, network: Option<Network>, after: Option<Place>) -> impl Iterator<Item = (Place, &Entry)> {
+        let first = network.map(place);
+        let last = network.map(|network| (network.last(), u8::MAX));
+        let start = match (after, first) {
+            (Some(after), _) => Excluded(after),
+            (None, Some(first)) => Included(first),
+            (None, None) => std::ops::Bound::Unbounded,
+        };
+        let entries = self.entries.range((start, std::ops::Bound::Unbounded));
+        let entries = entries.take_while(move |(place, _)| last.is_none_or(|last| **place <= last));
+        entries.filter(|(_, entry)| entry.is_in_force).map(|(place, entry)| (*place, entry))
+    }
+
+    fn put_in_force(&mut self, place: Place, reason: Reason, now: Timestamp) {
+        let change = self.next_change(place);
+        let Some(entry) = self.entries.get_mut(&place) else { return };
+        if let Some(ends) = reason.ends {
+            self.ends.insert((ends, place));
+        }
+        (entry.change, entry.since, entry.is_in_force, entry.reason) = (change, now, true, reason);
+        self.in_force.insert(change, place);
+    }
+
+    fn end(&mut self, place: Place, now: Timestamp) {
+        let change = self.next_change(place);
+        let Some(entry) = self.entries.get_mut(&place) else { return };
+        (entry.change, entry.since, entry.is_in_force) = (change, now, false);
+        self.ended.insert(change, place);
+    }
+
+    /// Begins a change of this entry: removes it from the lists.
+    fn next_change(&mut self, place: Place) -> u64 {
+        if let Some(entry) = self.entries.get(&place) {
+            self.in_force.remove(&entry.change);
+            self.ended.remove(&entry.change);
+            if let Some(ends) = entry.reason.ends {
+                self.ends.remove(&(ends, place));
+            }
+        }
+        self.last_change += 1;
+        self.last_change
+    }
+
+    fn forget_first_ended(&mut self) {
+        let Some((change, place)) = self.ended.pop_first() else { return };
+        self.forgotten = change;
+        self.remove(place);
+    }
+
+    fn remove(&mut self, place: Place) {
+        let (_, prefix) = place;
+        if self.entries.remove(&place).is_some()
+            && let Some(count) = self.lengths.get_mut(usize::from(prefix))
+        {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    fn announce_again(&mut self, now: Timestamp) {
+        let is_due = |entry: &Entry| now.since(entry.since) >= ANNOUNCE_AGAIN_NS;
+        let due = self.in_force.values().filter(|place| self.entries.get(place).is_some_and(is_due));
+        for place in due.copied().collect::<Vec<_>>() {
+            if let Some(reason) = self.entries.get(&place).map(|entry| entry.reason.clone()) {
+                self.put_in_force(place, reason, now);
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// Returns whether the bouncer wants this decision.
+    pub fn is_wanted(&self, filter: &DecisionFilter) -> bool {
+        filter.admits(self.network, self.reason.origin, &self.reason.scenario)
+    }
+
+    /// Appends the decision to `out`, after a comma unless it is the first.
+    pub fn write(&self, now: Timestamp, is_first: bool, out: &mut Vec<u8>) {
+        let remaining = match (self.is_in_force, self.reason.ends) {
+            (false, _) => 0,
+            (true, Some(ends)) => ends.since(now).min(MAX_DURATION_NS),
+            (true, None) => MAX_DURATION_NS,
+        };
+        let decision = Decision {
+            duration: write_duration(ceil_seconds(remaining)),
+            id: id(self.network),
+            origin: self.reason.origin,
+            scenario: &self.reason.scenario,
+            scope: Scope::of(self.network),
+            kind: BAN,
+            value: self.network.to_string(),
+        };
+        if !is_first {
+            out.push(b',');
+        }
+        // Writing to memory never fails.
+        let _ = serde_json::to_writer(out, &decision);
+    }
+}
+
+fn place(network: Network) -> Place {
+    (network.first(), network.prefix())
+}
+
+/// Returns the id of the decision about a network: the same one on every server, and after a restart.
+fn id(network: Network) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(network.to_string().as_bytes());
+    hasher.finish() & MAX_ID | 1
+}
+
+/// Returns whether the first end is later. A permanent block never ends.
+fn is_later(ends: Option<Timestamp>, than: Option<Timestamp>) -> bool {
+    match (ends, than) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(ends), Some(than)) => ends > than,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! Answers to bouncers, written piece by piece, so that a long answer takes little memory however slowly it is read.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::bouncers::{Bouncer, Bouncers};
+use super::journal::{Journal, Place};
+use crate::clock::Timestamp;
+use crate::protocol::crowdsec::{DecisionFilter, DecisionList, NetworkFilter};
+
+/// Maximum number of decisions that are looked at for a piece. The journal is locked for that long.
+const PIECE: usize = 256;
+
+/// The answer to `GET /v1/decisions/stream`: the decisions since the last answer. The bouncer is taken to have them once its
+/// connection has accepted the whole answer.
+pub struct StreamAnswer {
+    journal: Arc<Mutex<Journal>>,
+    bouncers: Arc<Mutex<Bouncers>>,
+    bouncer: Bouncer,
+    filter: DecisionFilter,
+    now: Timestamp,
+    /// The changes that the answer has.
+    after: u64,
+    through: u64,
+    step: Step,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Start,
+    /// Within a list, after the change at this position.
+    List {
+        list: DecisionList,
+        at: u64,
+        is_first: bool,
+    },
+    /// Everything is written.
+    Written,
+    /// The last piece was accepted.
+    Accepted,
+}
+
+impl StreamAnswer {
+    /// Creates the answer with the changes after the start of the range, up to its end.
+    pub fn new(
+        journal: Arc<Mutex<Journal>>,
+        bouncers: Arc<Mutex<Bouncers>>,
+        bouncer: Bouncer,
+        filter: DecisionFilter,
+        now: Timestamp,
+        changes: Range<u64>,
+    ) -> Self {
+        let Range { start: after, end: through } = changes;
+        Self { journal, bouncers, bouncer, filter, now, after, through, step: Step::Start }
+    }
+
+    /// Writes decisions of a list after `at`. Returns the step after them.
+    fn write(&self, list: DecisionList, at: u64, mut is_first: bool, out: &mut Vec<u8>) -> Step {
+        let journal = self.journal.lock();
+        let (mut last, mut count) = (at, 0);
+        for (change, entry) in journal.changes(list, at, self.through).take(PIECE) {
+            (last, count) = (change, count + 1);
+            if entry.is_wanted(&self.filter) {
+                entry.write(self.now, is_first, out);
+                is_first = false;
+            }
+        }
+        match list {
+            _ if count == PIECE => Step::List { list, at: last, is_first },
+            DecisionList::New => {
+                out.extend_from_slice(b"],\"deleted\":[");
+                Step::List { list: DecisionList::Deleted, at: self.after, is_first: true }
+            }
+            DecisionList::Deleted => {
+                out.extend_from_slice(b"]}");
+                Step::Written
+            }
+        }
+    }
+}
+
+impl Iterator for StreamAnswer {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let mut out = Vec::new();
+        // A filter may want none of many decisions.
+        while out.is_empty() {
+            self.step = match self.step {
+                Step::Start => {
+                    out.extend_from_slice(b"{\"new\":[");
+                    self.write(DecisionList::New, self.after, true, &mut out)
+                }
+                Step::List { list, at, is_first } => self.write(list, at, is_first, &mut out),
+                Step::Written => {
+                    self.bouncers.lock().advance(self.bouncer.clone(), self.through);
+                    Step::Accepted
+                }
+                Step::Accepted => return None,
+            };
+            if matches!(self.step, Step::Accepted) {
+                return None;
+            }
+        }
+        Some(out.into())
+    }
+}
+
+/// The answer to `GET /v1/decisions`: the decisions in force.
+pub struct ListAnswer {
+    journal: Arc<Mutex<Journal>>,
+    filter: DecisionFilter,
+    now: Timestamp,
+    after: Option<Place>,
+    is_first: bool,
+    is_written: bool,
+}
+
+impl ListAnswer {
+    /// Creates the answer with the decisions that the filter wants.
+    pub fn new(journal: Arc<Mutex<Journal>>, filter: DecisionFilter, now: Timestamp) -> Self {
+        Self { journal, filter, now, after: None, is_first: true, is_written: false }
+    }
+
+    /// Returns whether everything is written.
+    pub fn is_written(&self) -> bool {
+        self.is_written
+    }
+
+    fn write(&mut self, out: &mut Vec<u8>) {
+        let journal = self.journal.lock();
+        let network = match self.filter.network {
+            // One for each length of a prefix at most.
+            Some(NetworkFilter::Covering(network)) => {
+                for entry in journal.covering(network).filter(|entry| entry.is_wanted(&self.filter)) {
+                    out.extend_from_slice(if self.is_first { b"[" } else { b"" });
+                    entry.write(self.now, self.is_first, out);
+                    self.is_first = false;
+                }
+                self.is_written = true;
+                return;
+            }
+            Some(NetworkFilter::Within(network)) => Some(network),
+            None => None,
+        };
+        let mut count = 0;
+        for (place, entry) in journal.within(network, self.after).take(PIECE) {
+            (self.after, count) = (Some(place), count + 1);
+            if entry.is_wanted(&self.filter) {
+                out.extend_from_slice(if self.is_first { b"[" } else { b"" });
+                entry.write(self.now, self.is_first, out);
+                self.is_first = false;
+            }
+        }
+        self.is_written = count < PIECE;
+    }
+}
+
+impl Iterator for ListAnswer {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if self.is_written {
+            return None;
+        }
+        let mut out = Vec::new();
+        while out.is_empty() && !self.is_written {
+            self.write(&mut out);
+        }
+        if self.is_written {
+            // Bouncers in Lua look for exactly this text.
+            out.extend_from_slice(if self.is_first { b"null" } else { b"]" });
+        }
+        Some(out.into())
+    }
+}
+
+#[cfg(test)]
+mod tests;

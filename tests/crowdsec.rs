@@ -1,0 +1,535 @@
+//! CrowdSec: its bouncers with divvy in place of a CrowdSec, and divvy as a bouncer of a CrowdSec.
+
+mod fake;
+mod lapi;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use self::fake::{Fake, answer, ban};
+use self::lapi::{Lapi, program};
+use crate::clients::{PYTHON, installed};
+use crate::support::certificates::Certificates;
+use crate::support::http::{HttpClient, encode, request};
+use crate::support::log::Log;
+use crate::support::metrics::scrape;
+use crate::support::redis::{RedisServer, cli, until};
+use crate::support::{RulesFile, Server, divvy};
+
+/// Token of the user whose key bouncers have.
+const KEY: &str = "0123456789abcdef0123456789abcdef";
+const PASSWORD: &str = "correct horse";
+const RULES: &str = "[ip=*]\ncreditLimit = 1000000\nresetSeconds = 60\nactorField = ip\nlabel = by-ip\n
+[user=*]\ncreditLimit = 1000000\nresetSeconds = 60\nactorField = user\nlabel = by-user\n
+[default]\ncreditLimit = 1000000\nresetSeconds = 60\n";
+
+/// A server with a user for bouncers.
+struct Guarded {
+    server: Server,
+    _rules: RulesFile,
+    _directory: tempfile::TempDir,
+}
+
+impl Guarded {
+    fn start() -> Self {
+        let (rules, directory) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
+        let hash = |token: &str| {
+            let mut command = divvy();
+            command.args(["access", "hash", "--sha256"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            writeln!(child.stdin.take().unwrap(), "{token}").unwrap();
+            String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+        };
+        let users = directory.path().join("users.acl");
+        let text = format!(
+            "user bouncer on {} +@read ~*\nuser narrow on {} +@read ~label:by-ip\nuser hitter on {} +@hit ~*\n",
+            hash(KEY).trim(),
+            hash("narrow").trim(),
+            hash("hitter").trim()
+        );
+        fs::write(&users, text).unwrap();
+        fs::set_permissions(&users, fs::Permissions::from_mode(0o600)).unwrap();
+        let mut command = divvy();
+        command.env("DIVVY_REQUIREPASS", PASSWORD);
+        let server = Server::start_as(
+            &mut command,
+            &[rules.path(), "--store", "memory", "--access-file", users.to_str().unwrap()],
+        );
+        Self { server, _rules: rules, _directory: directory }
+    }
+
+    /// Sends a command, as the operator.
+    fn command(&self, words: &[&str]) -> String {
+        let login = ["--no-auth-warning", "--pass", PASSWORD];
+        cli(self.server.resp.port(), &[&login, words].concat()).trim().to_owned()
+    }
+
+    /// Returns the answer to a request with this key. Its body is not in chunks.
+    fn get(&self, path: &str, key: &str) -> (u16, String) {
+        let answer =
+            request(self.server.http, format!("GET {path} HTTP/1.0\r\nx-api-key: {key}\r\nuser-agent: test\r\n\r\n"));
+        (answer.status, answer.body)
+    }
+
+    /// Asks for the changes, as the bouncer, until there are some.
+    fn changes(&self) -> (Vec<String>, Vec<String>) {
+        let mut found = (Vec::new(), Vec::new());
+        until(|| {
+            let (status, body) = self.get("/v1/decisions/stream", KEY);
+            assert_eq!(status, 200, "{body}");
+            let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+            let values = |list: &str| {
+                let decisions = body[list].as_array().unwrap().iter();
+                decisions.map(|decision| decision["value"].as_str().unwrap().to_owned()).collect()
+            };
+            found = (values("new"), values("deleted"));
+            !found.0.is_empty() || !found.1.is_empty()
+        });
+        found
+    }
+}
+
+#[test]
+fn bouncer_gets_the_blocks_of_addresses_as_decisions() {
+    let guarded = Guarded::start();
+    assert_eq!(guarded.get("/v1/decisions/stream?startup=true", KEY), (200, "{\"new\":[],\"deleted\":[]}".to_owned()));
+    assert_eq!(guarded.get("/v1/decisions", KEY), (200, "null".to_owned()));
+    guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.7", "EX", "3600", "REASON", "scans"]);
+    assert_eq!(guarded.changes(), (vec!["192.0.2.7".to_owned()], vec![]));
+    guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=2001:db8::/32"]);
+    guarded.command(&["DIVVY.BLOCK", "SET", "by-ip", "198.51.100.9", "EX", "60"]);
+    // Neither is about the address of a client.
+    guarded.command(&["DIVVY.BLOCK", "SET", "*", "user=203.0.113.1"]);
+    guarded.command(&["DIVVY.BLOCK", "SET", "by-user", "203.0.113.2"]);
+    until(|| guarded.get("/v1/decisions", KEY).1.matches("\"ban\"").count() == 3);
+    let (_, all) = guarded.get("/v1/decisions", KEY);
+    for (value, scope, duration, scenario) in [
+        ("192.0.2.7", "Ip", "59m", "divvy/*: scans"),
+        ("198.51.100.9", "Ip", "59s", "divvy/by-ip"),
+        ("2001:db8::/32", "Range", "168h0m0s", "divvy/*"),
+    ] {
+        let decisions: serde_json::Value = serde_json::from_str(&all).unwrap();
+        let found = decisions.as_array().unwrap().iter().find(|decision| decision["value"] == value).unwrap();
+        let expected = [("scope", scope), ("scenario", scenario), ("origin", "divvy"), ("type", "ban")];
+        assert!(expected.iter().all(|(name, text)| found[*name] == *text), "{found}");
+        let rest = found["duration"].as_str().unwrap();
+        assert!(rest.starts_with(duration) || rest == "1h0m0s" || rest == "1m0s", "{found}");
+        assert!(found["id"].as_u64().unwrap() > 0, "{found}");
+    }
+    assert!(guarded.get("/v1/decisions?ip=2001:db8:5::1", KEY).1.contains("2001:db8::/32"));
+    assert_eq!(guarded.get("/v1/decisions?ip=192.0.2.8", KEY).1, "null");
+    assert!(guarded.get("/v1/decisions?ip=x", KEY).1.contains("ip is 'x', but it is neither an address nor a network"));
+    guarded.command(&["DIVVY.BLOCK", "DEL", "*", "ip=192.0.2.7"]);
+    until(|| guarded.get("/v1/decisions?ip=192.0.2.7", KEY).1 == "null");
+    let (mut new, deleted) = guarded.changes();
+    new.sort();
+    assert_eq!((new, deleted), (vec!["198.51.100.9".into(), "2001:db8::/32".into()], vec!["192.0.2.7".to_owned()]));
+}
+
+#[test]
+fn allowed_address_is_no_decision() {
+    let guarded = Guarded::start();
+    guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.7"]);
+    guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=198.51.100.7"]);
+    guarded.command(&["DIVVY.ALLOW", "SET", "*", "ip=192.0.2.0/24"]);
+    assert_eq!(guarded.changes(), (vec!["198.51.100.7".to_owned()], vec![]));
+    guarded.command(&["DIVVY.ALLOW", "DEL", "*", "ip=192.0.2.0/24"]);
+    assert_eq!(guarded.changes(), (vec!["192.0.2.7".to_owned()], vec![]));
+    guarded.command(&["DIVVY.ALLOW", "SET", "*", "ip=192.0.2.7"]);
+    assert_eq!(guarded.changes(), (vec![], vec!["192.0.2.7".to_owned()]));
+}
+
+#[test]
+fn keys_are_those_of_users_who_may_read_everything() {
+    let guarded = Guarded::start();
+    for path in ["/v1/decisions", "/v1/decisions/stream", "/v1/decisions/stream?startup=true"] {
+        for (key, expected) in
+            [(KEY, 200), (PASSWORD, 200), ("narrow", 403), ("hitter", 403), ("wrong", 401), (&format!("{KEY}0"), 401)]
+        {
+            assert_eq!(guarded.get(path, key).0, expected, "{path} {key}");
+        }
+    }
+    let both = format!("GET /v1/decisions HTTP/1.0\r\nx-api-key: {KEY}\r\nauthorization: Bearer {KEY}\r\n\r\n");
+    let twice = format!("GET /v1/decisions HTTP/1.0\r\nx-api-key: {KEY}\r\nx-api-key: {KEY}\r\n\r\n");
+    let bearer = format!("GET /v1/decisions HTTP/1.0\r\nauthorization: Bearer {KEY}\r\n\r\n");
+    let statuses = [both, twice, bearer].map(|text| request(guarded.server.http, text).status);
+    assert_eq!(statuses, [401, 401, 200]);
+    assert_eq!(guarded.get("/v1/rules", KEY).0, 401, "the header is for bouncers' requests only");
+    let mut client = HttpClient::connect(guarded.server.http);
+    let json = ("content-type", "application/json");
+    let metrics = br#"{"remediation_components":[{"type":"x","metrics":[]}],"log_processors":null}"#;
+    client.send(&encode("POST", "/v1/usage-metrics", &[("x-api-key", KEY), json], metrics));
+    assert_eq!(client.read_response().status, 201);
+    client.send(&encode("POST", "/v1/usage-metrics", &[("x-api-key", KEY), json], b"[]"));
+    assert_eq!(client.read_response().status, 400);
+}
+
+#[test]
+fn interrupted_answer_is_sent_again() {
+    let guarded = Guarded::start();
+    guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.7"]);
+    // A HEAD request has no answer to read.
+    let head = format!("HEAD /v1/decisions/stream HTTP/1.0\r\nx-api-key: {KEY}\r\nuser-agent: test\r\n\r\n");
+    assert_eq!(request(guarded.server.http, head).status, 200);
+    assert_eq!(guarded.changes(), (vec!["192.0.2.7".to_owned()], vec![]));
+    assert_eq!(guarded.get("/v1/decisions/stream", KEY).1, "{\"new\":[],\"deleted\":[]}");
+}
+
+/// Debian's custom bouncer, which calls a script for each change.
+struct CustomBouncer {
+    process: Child,
+    directory: tempfile::TempDir,
+}
+
+impl CustomBouncer {
+    fn start(server: &Server) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (script, calls) = (directory.path().join("script"), directory.path().join("calls"));
+        fs::write(&script, format!("#!/bin/sh\necho \"$1 $2 $3 $4\" >>{}\n", calls.display())).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();
+        let (script, place) = (script.display(), directory.path().display());
+        let config = format!(
+            "bin_path: {script}\nfeed_via_stdin: false\npiddir: {place}\nupdate_frequency: 1s\n\
+             cache_retention_duration: 10s\ndaemonize: false\nlog_mode: stdout\nlog_dir: {place}\nlog_level: info\n\
+             api_url: http://{}/\napi_key: {KEY}\nprometheus: {{enabled: false}}\n",
+            server.http
+        );
+        fs::write(directory.path().join("config.yaml"), config).unwrap();
+        let mut command = program("crowdsec-custom-bouncer");
+        command.arg("-c").arg(directory.path().join("config.yaml"));
+        let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Self { process, directory }
+    }
+
+    fn await_call(&self, call: &str) {
+        let calls = self.directory.path().join("calls");
+        until(|| fs::read_to_string(&calls).unwrap_or_default().lines().any(|line| line.starts_with(call)));
+    }
+}
+
+impl Drop for CustomBouncer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn custom_bouncer_of_debian_adds_and_deletes_blocked_addresses() {
+    let guarded = Guarded::start();
+    guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.7", "EX", "3600", "REASON", "scans"]);
+    let bouncer = CustomBouncer::start(&guarded.server);
+    bouncer.await_call("add 192.0.2.7 3");
+    guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=2001:db8::/32"]);
+    bouncer.await_call("add 2001:db8::/32 604800 divvy/*");
+    guarded.command(&["DIVVY.BLOCK", "DEL", "*", "ip=192.0.2.7"]);
+    bouncer.await_call("del 192.0.2.7 0 divvy/*: scans");
+    guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.8", "EX", "3"]);
+    bouncer.await_call("add 192.0.2.8");
+    bouncer.await_call("del 192.0.2.8");
+}
+
+/// A bouncer with pycrowdsec.
+struct PyCrowdsec {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl PyCrowdsec {
+    fn start(server: &Server) -> Self {
+        let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
+        command.arg(Path::new(PYTHON).join("crowdsec_bouncer.py")).arg(format!("http://{}/", server.http)).arg(KEY);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
+        Self { process, input, output }
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        writeln!(self.input, "{line}").unwrap();
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).unwrap();
+        answer.trim().to_owned()
+    }
+}
+
+impl Drop for PyCrowdsec {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn pycrowdsec_knows_the_blocked_addresses() {
+    let guarded = Guarded::start();
+    guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.7"]);
+    let mut bouncer = PyCrowdsec::start(&guarded.server);
+    assert_eq!(bouncer.ask(""), r#"{"192.0.2.7/32": "ban"}"#);
+    guarded.command(&["DIVVY.BLOCK", "SET", "*", "ip=198.51.100.0/24"]);
+    guarded.command(&["DIVVY.BLOCK", "DEL", "*", "ip=192.0.2.7"]);
+    until(|| bouncer.ask("") == r#"{"198.51.100.0/24": "ban"}"#);
+    assert!(bouncer.ask("198.51.100.7").contains("198.51.100.0/24"));
+    assert_eq!(bouncer.ask("192.0.2.7"), "null");
+}
+
+/// A server that follows a CrowdSec.
+struct Following {
+    server: Server,
+    log: Log,
+    _rules: RulesFile,
+    _directory: tempfile::TempDir,
+}
+
+impl Following {
+    fn start(url: &str) -> Self {
+        Self::start_with(url, &[])
+    }
+
+    fn start_with(url: &str, args: &[&str]) -> Self {
+        let (rules, directory) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
+        let key = directory.path().join("key");
+        fs::write(&key, format!("{}\n", Lapi::KEY)).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        let mut command = divvy();
+        let log = Log::of(&mut command);
+        let follow = ["--crowdsec-url", url, "--crowdsec-key-file", key.to_str().unwrap(), "--crowdsec-interval", "1"];
+        let server =
+            Server::start_as(&mut command, &[&[rules.path(), "--store", "memory"], &follow[..], args].concat());
+        Self { server, log, _rules: rules, _directory: directory }
+    }
+
+    fn is_allowed(&self, pair: &str) -> bool {
+        let hit = format!(r#"{{"operation":{{"{}"}}}}"#, pair.replace('=', "\":\""));
+        let answer = HttpClient::connect(self.server.http).post("/v1/hit", &hit);
+        assert!([200, 429].contains(&answer.status), "{answer:?}");
+        answer.status == 200
+    }
+
+    fn command(&self, words: &[&str]) -> String {
+        cli(self.server.resp.port(), words).trim().to_owned()
+    }
+
+    fn count(&self, effect: &str) -> f64 {
+        scrape(self.server.http).value("divvy_crowdsec_decisions_total", &[("effect", effect)])
+    }
+}
+
+#[test]
+fn bans_of_crowdsec_deny_hits_until_it_deletes_them() {
+    let mut lapi = Lapi::start();
+    lapi.cscli(&["decisions", "add", "--ip", "192.0.2.7", "--duration", "1h", "--reason", "crowdsecurity/ssh-bf"]);
+    lapi.cscli(&["decisions", "add", "--range", "2001:db8::/48", "--duration", "1h"]);
+    lapi.cscli(&["decisions", "add", "--ip", "192.0.2.9", "--duration", "1h", "--type", "captcha"]);
+    let following = Following::start(&lapi.url());
+    until(|| !following.is_allowed("ip=192.0.2.7"));
+    until(|| !following.is_allowed("ip=2001:db8::7"));
+    for allowed in ["ip=192.0.2.8", "ip=192.0.2.9", "user=192.0.2.7", "ip=2001:db9::7"] {
+        assert!(following.is_allowed(allowed), "{allowed}");
+    }
+    let block = following.command(&["DIVVY.BLOCK", "GET", "*", "ip=192.0.2.7"]);
+    assert!(block.contains("crowdsec: crowdsecurity/ssh-bf"), "{block}");
+    lapi.cscli(&["decisions", "delete", "--ip", "192.0.2.7"]);
+    until(|| following.is_allowed("ip=192.0.2.7"));
+    lapi.cscli(&["decisions", "add", "--ip", "192.0.2.10", "--duration", "3s"]);
+    until(|| !following.is_allowed("ip=192.0.2.10"));
+    until(|| following.is_allowed("ip=192.0.2.10"));
+    // Its blocks outlive the CrowdSec, and the changes in the meantime are found afterwards.
+    lapi.stop();
+    following.log.await_line(&["cannot follow the decisions of CrowdSec", "cannot connect"]);
+    assert!(!following.is_allowed("ip=2001:db8::7"));
+    assert_eq!(scrape(following.server.http).value("divvy_crowdsec_failing", &[]), 1.0);
+    lapi.restart();
+    lapi.cscli(&["decisions", "delete", "--range", "2001:db8::/48"]);
+    lapi.cscli(&["decisions", "add", "--ip", "192.0.2.11", "--duration", "1h"]);
+    until(|| following.is_allowed("ip=2001:db8::7") && !following.is_allowed("ip=192.0.2.11"));
+    assert_eq!(scrape(following.server.http).value("divvy_crowdsec_failing", &[]), 0.0);
+    // divvy is listed by its name and version.
+    until(|| following.log.count("following the decisions of CrowdSec") == 2);
+}
+
+#[test]
+fn blocks_of_operators_are_never_touched() {
+    let decisions =
+        std::sync::Arc::new(parking_lot::Mutex::new(format!(r#"{{"new":[{}],"deleted":null}}"#, ban("192.0.2.8"))));
+    let body = std::sync::Arc::clone(&decisions);
+    let fake = Fake::start(move |_, stream| answer(stream, &body.lock()));
+    let following = Following::start(&fake.url());
+    until(|| !following.is_allowed("ip=192.0.2.8"));
+    following.command(&["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.7", "REASON", "by hand"]);
+    following.command(&["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.9"]);
+    *decisions.lock() = format!(r#"{{"new":[{},{}],"deleted":null}}"#, ban("192.0.2.7"), ban("192.0.2.8"));
+    until(|| following.count("kept") >= 1.0);
+    let block = following.command(&["DIVVY.BLOCK", "GET", "*", "ip=192.0.2.7"]);
+    assert!(block.contains("by hand"), "{block}");
+    let all = [ban("192.0.2.7"), ban("192.0.2.8"), ban("192.0.2.9")].join(",");
+    *decisions.lock() = format!(r#"{{"new":null,"deleted":[{all}]}}"#);
+    until(|| following.is_allowed("ip=192.0.2.8"));
+    assert!(!following.is_allowed("ip=192.0.2.7") && !following.is_allowed("ip=192.0.2.9"));
+    // Twice the same ban is one change.
+    assert_eq!((following.count("set"), following.count("removed")), (1.0, 1.0));
+}
+
+#[test]
+fn bans_take_no_more_room_than_there_is() {
+    let bans: Vec<_> = (0..50).map(|last| ban(&format!("192.0.2.{last}"))).collect();
+    let body = format!(r#"{{"new":[{}],"deleted":null}}"#, bans.join(","));
+    let fake = Fake::start(move |_, stream| answer(stream, &body));
+    let following = Following::start_with(&fake.url(), &["--max-blocks", "20"]);
+    following.log.await_line(&["no room for blocks of CrowdSec", "full=30"]);
+    let denied = (0..50).filter(|last| !following.is_allowed(&format!("ip=192.0.2.{last}"))).count();
+    assert_eq!(denied, 20);
+}
+
+#[test]
+fn answer_that_was_lost_leads_to_a_request_for_all_decisions() {
+    let requests = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let seen = std::sync::Arc::clone(&requests);
+    let fake = Fake::start(move |line, stream| {
+        seen.lock().push(line.to_owned());
+        let count = seen.lock().len();
+        answer(stream, if count == 2 { r#"{"new":[{"dura"# } else { r#"{"new":null,"deleted":null}"# })
+    });
+    let _following = Following::start(&fake.url());
+    until(|| requests.lock().len() >= 4);
+    let startups: Vec<_> = requests.lock().iter().map(|line| line.contains("startup=true")).take(4).collect();
+    assert_eq!(startups, [true, false, true, false]);
+}
+
+#[test]
+fn servers_that_share_a_redis_share_the_decisions() {
+    let redis = RedisServer::start();
+    let rules = RulesFile::ini(RULES);
+    let start = |args: &[&str]| Server::start(&[&[rules.path(), "--redis-url", &redis.url()], args].concat());
+    let one = start(&[]);
+    let fake = Fake::start(|_, stream| answer(stream, &format!(r#"{{"new":[{}],"deleted":null}}"#, ban("192.0.2.8"))));
+    let directory = tempfile::tempdir().unwrap();
+    let key = directory.path().join("key");
+    fs::write(&key, Lapi::KEY).unwrap();
+    let _following = start(&["--crowdsec-url", &fake.url(), "--crowdsec-key-file", key.to_str().unwrap()]);
+    let decisions = || {
+        let answer = request(one.http, "GET /v1/decisions HTTP/1.0\r\n\r\n").body;
+        answer.matches("\"value\":\"192.0.2.").count()
+    };
+    until(|| decisions() == 1);
+    cli(one.resp.port(), &["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.7"]);
+    until(|| decisions() == 2);
+}
+
+/// The other divvy is the CrowdSec here.
+#[test]
+fn certificate_of_the_upstream_is_checked() {
+    let (certificates, rules) = (Certificates::new(), RulesFile::ini(RULES));
+    let mut command = divvy();
+    command.env("DIVVY_REQUIREPASS", Lapi::KEY);
+    command
+        .env("DIVVY_TLS_CERT", certificates.path("server.pem"))
+        .env("DIVVY_TLS_KEY", certificates.path("server.key"));
+    let other = Server::start_as(&mut command, &[rules.path(), "--store", "memory", "--tls-fronts", "http"]);
+    let login = ["--no-auth-warning", "--pass", Lapi::KEY];
+    let block = ["DIVVY.BLOCK", "SET", "*", "ip=192.0.2.7", "REASON", "scans"];
+    assert_eq!(cli(other.resp.port(), &[&login[..], &block].concat()).trim(), "OK");
+    let url = format!("https://{}", other.http);
+    let following = Following::start_with(&url, &["--crowdsec-ca", &certificates.path("ca.pem")]);
+    until(|| !following.is_allowed("ip=192.0.2.7"));
+    assert!(following.command(&["DIVVY.BLOCK", "GET", "*", "ip=192.0.2.7"]).contains("crowdsec: divvy/*: scans"));
+    let refusing = Following::start_with(&url, &["--crowdsec-ca", &certificates.path("foreign-ca.pem")]);
+    refusing.log.await_line(&["cannot follow the decisions of CrowdSec", "invalid peer certificate"]);
+    assert!(refusing.is_allowed("ip=192.0.2.7"));
+}
+
+/// Whatever the CrowdSec does, hits are answered at once, and the memory is bounded.
+#[test]
+fn bad_upstream_does_not_delay_hits() {
+    type Behavior = fn(&str, &mut std::net::TcpStream) -> std::io::Result<()>;
+    const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+    let behaviors: [(&str, Behavior, &str); 6] = [
+        // It reads until the client leaves.
+        ("silent", |_, stream| std::io::Read::read(stream, &mut [0]).map(drop), ""),
+        (
+            "endless decisions",
+            |_, stream| {
+                stream.write_all(&[HEAD, b"8\r\n{\"new\":[\r\n"].concat())?;
+                let mut last = 0_u32;
+                loop {
+                    let decision = format!("{},", ban(&std::net::Ipv4Addr::from_bits(last).to_string()));
+                    stream.write_all(format!("{:x}\r\n{decision}\r\n", decision.len()).as_bytes())?;
+                    last = last.wrapping_add(1);
+                }
+            },
+            "",
+        ),
+        (
+            "an endless text",
+            |_, stream| {
+                stream.write_all(&[HEAD, b"e\r\n{\"new\":[{\"a\":\"\r\n"].concat())?;
+                loop {
+                    stream.write_all(&[b"10000\r\n", &[b'x'; 0x10000][..], b"\r\n"].concat())?;
+                }
+            },
+            "a decision in the answer is longer than 16384 bytes",
+        ),
+        (
+            "a huge answer",
+            |_, stream| stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n{"),
+            "the answer is longer than 256 MiB",
+        ),
+        ("no JSON", |_, stream| answer(stream, "<html></html>"), "the answer is not JSON"),
+        ("nothing", |_, _| Ok(()), "connection closed before message completed"),
+    ];
+    for (name, behavior, logged) in behaviors {
+        let fake = Fake::start(behavior);
+        let following = Following::start(&fake.url());
+        until(|| fake.requests() > 0);
+        let before = following.server.resident();
+        let mut client = HttpClient::connect(following.server.http);
+        let (begun, mut slowest) = (Instant::now(), Duration::ZERO);
+        while begun.elapsed() < Duration::from_secs(2) {
+            let sent = Instant::now();
+            let status = client.post("/v1/hit", r#"{"operation":{"user":"ann"}}"#).status;
+            assert_eq!(status, 200, "{name}");
+            slowest = slowest.max(sent.elapsed());
+        }
+        assert!(slowest < Duration::from_millis(500), "{name}: {slowest:?}");
+        let grown = following.server.resident().saturating_sub(before);
+        assert!(grown < 256 << 20, "{name}: {grown} bytes");
+        if !logged.is_empty() {
+            following.log.await_line(&["cannot follow the decisions of CrowdSec", logged]);
+        }
+        assert!(following.server.terminate().success(), "{name}");
+    }
+}
+
+#[test]
+fn wrong_settings_are_explained_at_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (key, empty) = (file("key", "abc\n"), file("empty", "\n"));
+    let url = "http://127.0.0.1:8080";
+    for (args, expected) in [
+        (&["--crowdsec-url", url][..], "--crowdsec-url needs --crowdsec-key-file"),
+        (
+            &["--crowdsec-key-file", &key],
+            "--crowdsec-key-file (or its DIVVY_ variable) has no effect without --crowdsec-url",
+        ),
+        (&["--crowdsec-url", "127.0.0.1", "--crowdsec-key-file", &key], "--crowdsec-url: it is not a URL"),
+        (&["--crowdsec-url", "redis://a", "--crowdsec-key-file", &key], "write a URL such as http://127.0.0.1:8080"),
+        (&["--crowdsec-url", url, "--crowdsec-key-file", &empty], "the key must be the only line"),
+        (&["--crowdsec-url", url, "--crowdsec-key-file", "/none"], "--crowdsec-key-file: cannot read /none"),
+        (&["--crowdsec-url", url, "--crowdsec-key-file", &key, "--crowdsec-ca", &key], "--crowdsec-ca has no effect"),
+        (&["--crowdsec-field", "a b"], "must be the name of a field"),
+    ] {
+        let output =
+            divvy().args(["serve", "--store", "memory", "--http-listen", "127.0.0.1:0"]).args(args).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(expected), "{args:?}: {error}");
+    }
+}
