@@ -6,10 +6,13 @@
 
 mod admin;
 mod apply;
+mod denials;
 mod error;
 mod exceptions;
 mod heavy_hitters;
 mod overrides;
+mod penalize;
+mod penalties;
 mod plan;
 mod policy;
 mod precedence;
@@ -25,12 +28,14 @@ use arc_swap::ArcSwapOption;
 
 pub use self::admin::{address_blocks, counters, limits, overrides as blocks, rules, status, top};
 pub use self::apply::MAX_PART;
-use self::apply::{Applying, applied};
+use self::apply::{Applying, Observers, applied};
+use self::denials::Denials;
 pub use self::error::{ErrorClass, LimiterError, Remedy};
 pub use self::heavy_hitters::DEFAULT_TOP_MEMORY;
 use self::heavy_hitters::Top;
 use self::overrides::Overrides;
 pub use self::overrides::{ALL_RULES, DEFAULT_MAX_OVERRIDES};
+use self::penalties::Penalties;
 use self::plan::REQUEST_WEIGHT;
 pub use self::plan::table::{Intent, Settlement};
 pub use self::plan::{
@@ -48,7 +53,7 @@ use crate::calendar::Calendar;
 use crate::clock::{Clock, Timestamp};
 pub use crate::metrics::RuleCount;
 use crate::metrics::{Metric, Metrics};
-pub use crate::rules::{OverrideKind, Scope};
+pub use crate::rules::{Jitter, OverrideKind, Scope};
 pub use crate::store::key::Space;
 use crate::store::{ActorLimit, Backend, ENTRY_WEIGHT, Store};
 pub use crate::store::{Origin, StoreError};
@@ -58,11 +63,10 @@ pub struct Limiter {
     policy: ArcSwapOption<Policy>,
     store: Backend,
     clock: Clock,
-    metrics: Arc<Metrics>,
+    observers: Observers,
     limits: Registry<ActorLimit>,
     overrides: Overrides,
-    /// `None` if the actors of rules are not ranked.
-    top: Option<Arc<Top>>,
+    penalties: Penalties,
     max_reservation_ttl: u32,
 }
 
@@ -70,10 +74,17 @@ impl Limiter {
     /// Creates a limiter. Without a policy, it answers only requests with their own limit.
     pub fn new(policy: Option<Policy>, store: Backend, clock: Clock, metrics: Arc<Metrics>) -> Self {
         let (limits, overrides) = (Registry::new(DEFAULT_MAX_ACTOR_LIMITS, clock.now()), Overrides::new(clock.now()));
-        let max_reservation_ttl = DEFAULT_MAX_RESERVATION_TTL;
         let top = Top::new(DEFAULT_TOP_MEMORY).map(Arc::new);
-        let limiter =
-            Self { policy: ArcSwapOption::empty(), store, clock, metrics, limits, overrides, top, max_reservation_ttl };
+        let limiter = Self {
+            policy: ArcSwapOption::empty(),
+            store,
+            clock,
+            observers: Observers { metrics, top, denials: Arc::new(Denials::default()) },
+            limits,
+            overrides,
+            penalties: Penalties::default(),
+            max_reservation_ttl: DEFAULT_MAX_RESERVATION_TTL,
+        };
         if let Some(policy) = policy {
             limiter.replace_policy(policy);
         }
@@ -97,10 +108,16 @@ impl Limiter {
         self
     }
 
+    /// Returns the limiter with blocks of another length, for tests.
+    pub fn with_jitter(mut self, jitter: Jitter) -> Self {
+        self.penalties.jitter = jitter;
+        self
+    }
+
     /// Returns the limiter with another bound on the memory for ranking the actors of rules (bytes). With 0, they are not
     /// ranked. Nothing may have been applied before.
     pub fn with_top_memory(mut self, bytes: usize) -> Self {
-        self.top = Top::new(bytes).map(Arc::new);
+        self.observers.top = Top::new(bytes).map(Arc::new);
         if let Some(mut policy) = self.policy.swap(None).and_then(Arc::into_inner) {
             policy.forget_tops();
             self.replace_policy(policy);
@@ -117,7 +134,7 @@ impl Limiter {
     /// policy.
     pub fn replace_policy(&self, mut policy: Policy) {
         policy.set_exceptions(&self.limits.memory, &self.overrides);
-        if self.top.is_some() {
+        if self.observers.top.is_some() {
             policy.set_tops(self.policy.load().as_deref());
         }
         self.policy.store(Some(Arc::new(policy)));
@@ -169,6 +186,7 @@ impl Limiter {
         let mut metrics = self.store.metrics();
         metrics.extend(self.limits_metrics());
         metrics.extend(self.overrides_metrics());
+        metrics.extend(self.penalties.metrics(self.observers.denials.lost()));
         metrics.extend(self.top_metrics());
         metrics.push(Metric::gauge(
             "divvy_calendars",
@@ -185,7 +203,7 @@ impl Limiter {
 
     /// Returns the metrics that the limiter shares with its callers.
     pub fn metrics(&self) -> &Arc<Metrics> {
-        &self.metrics
+        &self.observers.metrics
     }
 
     /// Begins a new plan under the rules in force, dated now. It refuses requests outside of the scope.
@@ -214,13 +232,13 @@ impl Limiter {
         if plan.is_empty() {
             return applied(plan);
         }
-        let Metrics { batches, hits, .. } = &*self.metrics;
+        let Metrics { batches, hits, .. } = &*self.observers.metrics;
         let begun = self.clock.now();
         let mut done = begun;
         let applied = if plan.batch.is_empty() {
             applied(plan)
         } else {
-            let applied = Applying::new(&self.store, &self.metrics, self.top.as_ref(), plan).finish().await;
+            let applied = Applying::new(&self.store, &self.observers, plan).finish().await;
             done = self.clock.now();
             batches.store_duration.observe(done.since(begun), 1);
             applied
@@ -230,13 +248,7 @@ impl Limiter {
         if plan.hits > 0 {
             hits.duration.observe(done.since(plan.now()), plan.hits);
         }
-        let failed = applied.report().count(&self.metrics);
-        if failed > 0 {
-            batches.store_errors.inc_by(failed);
-        }
-        if let Some(top) = &self.top {
-            applied.report().count_top(top);
-        }
+        self.observers.count(&applied);
         applied
     }
 

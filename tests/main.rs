@@ -106,6 +106,7 @@ mod full {
     pub mod reload;
     pub mod reservations;
     pub mod rocks;
+    pub mod rule_blocks;
     pub mod sockets;
     pub mod stacks;
     pub mod statsd;

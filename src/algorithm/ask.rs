@@ -91,6 +91,8 @@ pub struct Outcome {
     pub session: Timestamp,
     /// The resolution of a reservation or an idempotent request.
     pub resolution: Resolution,
+    /// Whether this server answered without asking its distant store.
+    pub is_local: bool,
 }
 
 /// The resolution of an ask about a reservation, or of an idempotent request. If a reservation covers several buckets,

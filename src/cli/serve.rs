@@ -17,6 +17,7 @@ mod log;
 mod mask;
 mod metrics;
 mod notify;
+mod penalties;
 mod redis;
 mod reload;
 mod reservations;
@@ -226,6 +227,7 @@ async fn serve(
     let limiter = limiter.with_max_reservation_ttl(args.reservations.max_ttl());
     let limiter = Arc::new(limiter.with_top_memory(args.top.memory()));
     exceptions::start(&limiter, draining.clone()).await?;
+    penalties::start(&limiter, draining.clone());
     seal::start(&limiter, draining.clone()).await;
     args.crowdsec.start(upstream, &limiter, draining.clone());
     args.reload.start(file, watched_access, &limiter, &audit, hangups, draining.clone())?;

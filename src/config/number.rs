@@ -55,6 +55,11 @@ pub(super) fn period(value: &RawValue) -> Result<Seconds, InvalidNumber> {
     Ok(Seconds::whole(count.parse().unwrap_or(u64::MAX).saturating_mul(seconds)))
 }
 
+/// Parses a whole number of seconds, with or without a unit: `900` or `15m`.
+pub(super) fn whole_seconds(value: &RawValue) -> Result<u64, InvalidNumber> {
+    whole(value).or_else(|error| period(value).map(|period| period.0.as_secs()).map_err(|_| error))
+}
+
 struct Decimal {
     /// Digits before the point. Numbers that do not fit 64 bits become the largest that does.
     whole: u64,

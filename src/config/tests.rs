@@ -12,7 +12,7 @@ use crate::algorithm::{Kind, MAX_LOG_CREDITS};
 use crate::calendar::{Calendar, Unit};
 use crate::rules::{
     ActorPrefix, Condition, MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Members, Network, NetworkSet, Overrun,
-    Pattern, PrefixLengths, Quota, Rule, Seconds, Settings, setting_name,
+    Pattern, Penalty, PrefixLengths, Quota, Rule, Seconds, Settings, setting_name,
 };
 
 /// Returns the rules without their line numbers, which differ from file to file.
@@ -324,6 +324,7 @@ fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
             .clone()
             .filter(|field| settings.algorithm() == Kind::Concurrency && !actor_fields.contains(field)),
         counter: None,
+        penalty: None,
         match_policy: if canary { MatchPolicy::Canary } else { MatchPolicy::Stop },
         label: None,
         comment,
@@ -648,4 +649,92 @@ fn network_in_the_operation_is_a_literal_value() {
     let loaded = parse(text, Format::Ini, "rules.ini").unwrap();
     let operation = [("user", "@alice"), ("ip", "cidr:10.0.0.0/8")].into_iter().collect();
     assert!(loaded.rules.rules()[0].matches(&operation));
+}
+
+/// Returns a file with one rule that has these settings, on lines 2 and below.
+fn rule_with(settings: &str) -> String {
+    format!("[path=/login ip=*]\n{settings}\ncreditLimit = 5\nper = 1m\n[default]\ncreditLimit = 0\n")
+}
+
+#[test]
+fn penalty_is_read_from_both_formats() {
+    let settings = "actorField = ip\nlabel = login\nblockAfter = 5\nblockWindow = 300\nblockSeconds = 15m\n\
+        blockFactor = 3\nblockMax = 12h\nblockForget = 2w";
+    let loaded = parse(&rule_with(settings), Format::Ini, "rules.ini").unwrap();
+    let penalty = Penalty {
+        after: 5,
+        window: Some(300),
+        seconds: 900,
+        factor: Some(3),
+        max: Some(12 * 3600),
+        forget: Some(14 * 86_400),
+    };
+    assert_eq!(loaded.rules.rules()[0].penalty, Some(penalty));
+    assert_eq!((loaded.warnings.len(), loaded.differences.len()), (0, 1));
+    for format in [Format::Ini, Format::Json] {
+        let written = write(loaded.rules.rules(), format).unwrap();
+        assert_eq!(rules_of(&parse(&written, format, "rules").unwrap()), rules_of(&loaded), "{written}");
+    }
+    let least = "actorField = ip\nlabel = login\nblockAfter = 5\nblockSeconds = 900";
+    let loaded = parse(&rule_with(least), Format::Ini, "rules.ini").unwrap();
+    let written = write(loaded.rules.rules(), Format::Ini).unwrap();
+    assert!(written.contains("blockAfter") && !written.contains("blockMax"), "only what was given: {written}");
+    assert!(loaded.rules.rules()[0].summary().ends_with(", and blocks for 900 s after 5 denials in 60 s"));
+    let on_default = "[default]\ncreditLimit = 5\nper = 1m\nactorField = ip\nblockAfter = 1\nblockSeconds = 1\n";
+    assert!(parse(on_default, Format::Ini, "rules.ini").is_ok(), "the default rule needs no label");
+}
+
+#[test]
+fn mistakes_in_a_penalty_are_reported() {
+    let report = |settings: &str| {
+        let text = rule_with(settings);
+        parse(&text, Format::Ini, "r.ini")
+            .map_or_else(|report| report.to_string(), |loaded| format!("{:?}", loaded.warnings))
+    };
+    let who = "actorField = ip\nlabel = login\n";
+    for (settings, expected) in [
+        (
+            "actorField = ip\nblockAfter = 5\nblockSeconds = 60".to_owned(),
+            "r.ini:3: [path=/login ip=*] `blockAfter` needs a `label`: blocks belong to it; add a name, for example `label = logins`",
+        ),
+        (
+            "label = login\nblockAfter = 5\nblockSeconds = 60".to_owned(),
+            "r.ini:3: [path=/login ip=*] `blockAfter` blocks single actors, and the rule has no `actorField`; add `actorField`, for example `actorField = ip`",
+        ),
+        (
+            format!("{who}blockAfter = 5"),
+            "r.ini:4: [path=/login ip=*] `blockAfter` needs `blockSeconds`, the length of the first block; add it, for example `blockSeconds = 15m`",
+        ),
+        (
+            format!("{who}blockSeconds = 15m"),
+            "r.ini:4: [path=/login ip=*] `blockSeconds` has no meaning without `blockAfter`; add `blockAfter = 5`, or remove it",
+        ),
+        (
+            format!("{who}blockAfter = 1001\nblockSeconds = 60"),
+            "r.ini:4: [path=/login ip=*] `blockAfter` is 1001, but must be from 1 to 1000; write the number of denials that lead to a block",
+        ),
+        (
+            format!("{who}blockAfter = 5\nblockSeconds = 0.5"),
+            "r.ini:5: [path=/login ip=*] `blockSeconds` is not a whole number: \"0.5\"; write the length of the first block in seconds, for example `900` or `15m`",
+        ),
+        (
+            format!("{who}blockAfter = 5\nblockSeconds = 15m\nblockMax = 60"),
+            "r.ini:6: [path=/login ip=*] `blockMax` is 60, but must be from 900 to 3155760000; write the length of the longest block in seconds",
+        ),
+        (
+            format!("{who}blockAfter = 5\nblockSeconds = 15m\nblockFactor = 0"),
+            "r.ini:6: [path=/login ip=*] `blockFactor` is 0, but must be from 1 to 100; write how many times as long as the one before each block is",
+        ),
+        (
+            format!("{who}blockAftr = 5\nblockSeconds = 15m"),
+            "r.ini:4: [path=/login ip=*] unknown setting `blockAftr`; did you mean `blockAfter`?",
+        ),
+    ] {
+        assert_eq!(report(&settings), expected);
+    }
+    let never =
+        format!("[ip=*]\n{who}creditLimit = 0\nblockAfter = 5\nblockSeconds = 60\n[default]\ncreditLimit = 0\n");
+    let loaded = parse(&never, Format::Ini, "r.ini").unwrap();
+    let warnings: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
+    assert!(warnings[0].contains("`blockAfter` has no effect: the rule counts nothing"), "{warnings:?}");
 }

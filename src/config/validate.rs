@@ -1,5 +1,7 @@
 //! Validates one rule of a document, its settings and its operation. Each problem has its line.
 
+mod penalty;
+
 use std::collections::{HashMap, HashSet};
 
 use jiff::civil::Time;
@@ -53,6 +55,7 @@ pub(super) fn rule(raw: &RawRule, lists: &mut Lists, problems: &mut Problems) ->
         hold_field: checker.hold_field(settings, &actor_fields),
         actor_fields,
         counter: checker.counter(settings),
+        penalty: checker.penalty(settings),
         match_policy: checker.match_policy(),
         label: checker.label(),
         comment: checker.text(COMMENT),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
+use super::denials::Denials;
 use super::heavy_hitters::Top;
 use super::plan::Plan;
 use super::report::Applied;
@@ -16,19 +17,42 @@ use crate::store::{Backend, Batch, Store};
 /// applied in parts, and other batches run between them.
 pub const MAX_PART: usize = 4 * 1024 * 1024;
 
+/// Everything that counts the outcomes of plans.
+#[derive(Debug, Clone)]
+pub(super) struct Observers {
+    pub metrics: Arc<Metrics>,
+    /// `None` if the actors of rules are not ranked.
+    pub top: Option<Arc<Top>>,
+    pub denials: Arc<Denials>,
+}
+
+impl Observers {
+    /// Counts the outcomes of a plan. Entries without an outcome never reached the store.
+    pub fn count(&self, applied: &Applied) {
+        let report = applied.report();
+        let failed = report.count(&self.metrics);
+        if failed > 0 {
+            self.metrics.batches.store_errors.inc_by(failed);
+        }
+        if let Some(top) = &self.top {
+            report.count_top(top);
+        }
+        report.note_denials(&self.denials);
+    }
+}
+
 /// A plan whose batch the store is applying. If it is dropped before the end, its outcomes are still counted.
 pub(super) struct Applying<'a> {
     store: &'a Backend,
-    metrics: &'a Arc<Metrics>,
-    top: Option<&'a Arc<Top>>,
+    observers: &'a Observers,
     plan: Plan,
     /// The part that the store is applying; `None` if it applies the whole batch at once.
     part: Option<Box<Batch>>,
 }
 
 impl<'a> Applying<'a> {
-    pub fn new(store: &'a Backend, metrics: &'a Arc<Metrics>, top: Option<&'a Arc<Top>>, plan: Plan) -> Self {
-        Self { store, metrics, top, plan, part: None }
+    pub fn new(store: &'a Backend, observers: &'a Observers, plan: Plan) -> Self {
+        Self { store, observers, plan, part: None }
     }
 
     /// Waits for the store. The caller counts the outcomes.
@@ -69,11 +93,11 @@ impl Drop for Applying<'_> {
         let unfinished = self.part.as_deref_mut().unwrap_or(&mut self.plan.batch);
         let Some(task) = unfinished.unattended.take() else {
             self.adopt_part();
-            count(mem::take(&mut self.plan), self.metrics, self.top);
+            self.observers.count(&applied(mem::take(&mut self.plan)));
             return;
         };
         let is_part = self.part.is_some();
-        let (mut plan, metrics, top) = (mem::take(&mut self.plan), Arc::clone(self.metrics), self.top.cloned());
+        let (mut plan, observers) = (mem::take(&mut self.plan), self.observers.clone());
         // There is no runtime if the process is ending.
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(async move {
@@ -83,18 +107,8 @@ impl Drop for Applying<'_> {
             } else {
                 plan.batch = batch;
             }
-            count(plan, &metrics, top.as_ref());
+            observers.count(&applied(plan));
         });
-    }
-}
-
-/// Counts the outcomes of a plan whose caller has left. Entries without an outcome never reached the store.
-fn count(plan: Plan, metrics: &Metrics, top: Option<&Arc<Top>>) {
-    let applied = applied(plan);
-    let failed = applied.report().count(metrics);
-    metrics.batches.store_errors.inc_by(failed);
-    if let Some(top) = top {
-        applied.report().count_top(top);
     }
 }
 

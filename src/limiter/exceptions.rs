@@ -75,7 +75,13 @@ impl<E: Exception> Known<E> {
     }
 }
 
+/// Returns whether the exception is no longer in force.
 fn is_over(exception: &impl Exception, now: Timestamp) -> bool {
+    exception.ends().is_some_and(|ends| ends <= now)
+}
+
+/// Returns whether the exception need not be remembered.
+fn is_forgotten(exception: &impl Exception, now: Timestamp) -> bool {
     exception.expires().is_some_and(|expires| expires <= now)
 }
 
@@ -164,6 +170,12 @@ impl<E: Exception> Exceptions<E> {
         self.owners.read().get(owner)?.get(actor.as_bytes(), now)
     }
 
+    /// Returns the owner's exception for the actor, if it is in force or remembered.
+    pub(in crate::limiter) fn find_remembered(&self, owner: &str, actor: &str, now: Timestamp) -> Option<E> {
+        let found = self.owners.read().get(owner)?.find(actor.as_bytes());
+        found.filter(|exception| !is_forgotten(exception, now))
+    }
+
     /// Returns whether the change is about an exception in memory, in force or expired.
     pub(in crate::limiter) fn has(&self, change: &ExceptionChange<E>) -> bool {
         self.owners.read().get(&change.owner).is_some_and(|of| of.find(change.actor.as_bytes()).is_some())
@@ -249,7 +261,7 @@ impl<E: Exception> Exceptions<E> {
     ) -> Vec<ExceptionChange<E>> {
         let mut dropped = Vec::new();
         self.retain(shards, |known| {
-            let stays = dropped.len() >= most || !is_over(&known.value, now);
+            let stays = dropped.len() >= most || !is_forgotten(&known.value, now);
             if !stays {
                 dropped.push(ExceptionChange { value: None, ..known.change() });
             }

@@ -258,12 +258,12 @@ impl Everywhere {
                     })
                 }
             };
-            let Some(Override { reason, expires }) = found else { continue };
+            let Some(Override { reason, ends, .. }) = found else { continue };
             let prefix = match (place.prefix, latest) {
                 (Some(prefix), Some((_, Some(address)))) if prefix < address.length() => prefix,
                 _ => WHOLE,
             };
-            let rank = Rank { kind: place.kind, prefix, is_for_rule: false, ends: expires };
+            let rank = Rank { kind: place.kind, prefix, is_for_rule: false, ends };
             if first.as_ref().is_none_or(|known| comes_before(&rank, &known.rank)) {
                 first = Some(Applicable { rank, reason });
             }
@@ -290,8 +290,8 @@ impl RuleOverrides {
     pub fn find(&self, actor: &[u8], everywhere: Option<&Applicable>, now: Timestamp) -> Option<Applicable> {
         let mut first = everywhere.cloned();
         for (kind, values) in &self.0 {
-            let Some(Override { reason, expires }) = values.get(actor, now) else { continue };
-            let rank = Rank { kind: *kind, prefix: prefix_of(actor), is_for_rule: true, ends: expires };
+            let Some(Override { reason, ends, .. }) = values.get(actor, now) else { continue };
+            let rank = Rank { kind: *kind, prefix: prefix_of(actor), is_for_rule: true, ends };
             if first.as_ref().is_none_or(|known| comes_before(&rank, &known.rank)) {
                 first = Some(Applicable { rank, reason });
             }
@@ -317,7 +317,7 @@ mod tests {
         for (kind, field, value) in entries {
             let (owner, actor) = place_of(*kind, field, value).unwrap();
             let reason = Some(format!("{kind} {value}").into());
-            let value = Some(Override { reason, expires: None });
+            let value = Some(Override { reason, ends: None, repetition: None });
             overrides.registry.memory.apply(&ExceptionChange { owner: owner.to_text(), actor, value }, 0);
         }
         overrides
@@ -407,7 +407,7 @@ mod tests {
         assert!(of_rule.is_empty());
         for actor in ["2001:db8::/56", "ann"] {
             let owner = OverrideOwner { kind: OverrideKind::Block, of: OwnerName::Rule("r".to_owned()) }.to_text();
-            let value = Some(Override { reason: Some("rule".into()), expires: None });
+            let value = Some(Override { reason: Some("rule".into()), ends: None, repetition: None });
             all.registry.memory.apply(&ExceptionChange { owner, actor: actor.to_owned(), value }, 0);
         }
         let decides = |actor: &str, pair: (&str, &str)| {

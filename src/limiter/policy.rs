@@ -1,5 +1,6 @@
 //! The policy: rules that are ready to serve. Each has its bucket, its limits of single actors, and its metrics.
 
+mod penalties;
 mod tops;
 
 use std::collections::HashMap;
@@ -8,6 +9,8 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use siphasher::sip128::SipHasher13;
 
+use self::penalties::Penalties;
+pub(super) use self::penalties::RulePenalty;
 use self::tops::Tops;
 use super::exceptions::{Exceptions, OwnerExceptions};
 use super::overrides::{Applicable, Overrides, RuleOverrides};
@@ -37,6 +40,7 @@ pub struct Policy {
     /// Metrics of each rule.
     pub(super) hits: Vec<RuleHits>,
     pub(super) tops: Tops,
+    pub(super) penalties: Penalties,
 }
 
 /// The naming of counters.
@@ -212,8 +216,8 @@ impl Policy {
         let fingerprints: Vec<_> = rules.rules().iter().map(fingerprint).collect();
         let by_fingerprint = fingerprints.iter().enumerate().rev().map(|(index, print)| (*print, index)).collect();
         let most_counters = most_counters(rules.rules());
-        let tops = Tops::default();
-        Self { rules, buckets, by_prefix, fingerprints, by_fingerprint, most_counters, hits, tops }
+        let (tops, penalties) = (Tops::default(), Penalties::new(rules.rules(), labels(rules.rules())));
+        Self { rules, buckets, by_prefix, fingerprints, by_fingerprint, most_counters, hits, tops, penalties }
     }
 
     /// Puts the exceptions for single actors in force, including later changes.

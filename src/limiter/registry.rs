@@ -68,12 +68,13 @@ impl<E: Exception> Registry<E> {
         }
     }
 
-    /// Returns whether there is room for another exception, once expired ones have been dropped.
-    pub fn has_room(&self, store: &Backend, now: Timestamp) -> bool {
-        if self.memory.len() >= self.max {
+    /// Returns whether there is room for another exception, and for `others` after it, once expired ones have been dropped.
+    pub fn has_room(&self, others: usize, store: &Backend, now: Timestamp) -> bool {
+        let max = self.max.saturating_sub(others);
+        if self.memory.len() >= max {
             self.drop_from_memory(Exceptions::<E>::ALL, store, now);
         }
-        self.memory.len() < self.max
+        self.memory.len() < max
     }
 
     /// Stores the change, then puts it in force. The caller has locked out other changes. Returns whether there was an

@@ -1,6 +1,7 @@
 //! The answers to a plan's requests, derived from the store's outcomes. Nothing here changes the plan or the outcomes.
 
 mod answers;
+mod denials;
 mod metrics;
 mod reservations;
 mod standing;

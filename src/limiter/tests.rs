@@ -9,6 +9,7 @@ use crate::store::{Bounds, MemoryStore};
 
 mod once;
 mod overrides;
+mod penalties;
 mod reservations;
 mod scopes;
 mod stacks;

@@ -20,6 +20,8 @@ pub enum Task {
     Limits,
     /// Samples the counts of the rules for the live page.
     Page,
+    /// Counts denials, and blocks actors that a rule keeps denying.
+    Penalties,
     /// Checks whether the store can answer hits.
     Probe,
     /// Reloads the rules.
@@ -33,11 +35,12 @@ pub enum Task {
 }
 
 impl Task {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Accept,
         Self::Crowdsec,
         Self::Limits,
         Self::Page,
+        Self::Penalties,
         Self::Probe,
         Self::Rules,
         Self::Seal,
@@ -52,6 +55,7 @@ impl Task {
             Self::Crowdsec => "crowdsec",
             Self::Limits => "limits",
             Self::Page => "page",
+            Self::Penalties => "penalties",
             Self::Probe => "probe",
             Self::Rules => "rules",
             Self::Seal => "seal",

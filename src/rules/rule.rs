@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::{ActorPrefix, Condition, NOT, Operation, Pattern, Quota, Settings, operation_text};
+use super::{ActorPrefix, Condition, NOT, Operation, Pattern, Penalty, Quota, Settings, operation_text};
 use crate::algorithm::Limit;
 
 /// A `costField` that names no field: every hit takes one credit, regardless of the cost that the request gives.
@@ -86,6 +86,8 @@ pub struct Rule {
     pub hold_field: Option<String>,
     /// The name under which usage is kept, so that other rules may share it and the limit may change.
     pub counter: Option<String>,
+    /// The blocks of actors that the rule keeps denying.
+    pub penalty: Option<Penalty>,
     /// The effect of a match on later rules.
     pub match_policy: MatchPolicy,
     /// A name for metrics and commands, unique among the rules.
@@ -111,6 +113,7 @@ impl Rule {
             overrun: Overrun::default(),
             hold_field: None,
             counter: None,
+            penalty: None,
             match_policy: MatchPolicy::default(),
             label: None,
             comment: None,
@@ -187,6 +190,9 @@ impl Rule {
         }
         if let Some(counter) = &self.counter {
             text.push_str(&format!(", from the counter {counter}"));
+        }
+        if let Some(penalty) = &self.penalty {
+            text.push_str(&format!(", and {penalty}"));
         }
         text
     }

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::setting_name::{
-    ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIST,
-    MATCH_POLICY, MIDNIGHT, NETWORKS, OVERRUN, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UTC,
-    WINDOW,
+    ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, BLOCK_AFTER, BLOCK_FACTOR, BLOCK_FORGET, BLOCK_MAX, BLOCK_SECONDS,
+    BLOCK_WINDOW, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIST, MATCH_POLICY, MIDNIGHT,
+    NETWORKS, OVERRUN, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UTC, WINDOW,
 };
 use super::{ActorPrefix, Condition, MatchPolicy, Overrun, Rule};
 use crate::calendar;
@@ -56,7 +56,7 @@ impl Rule {
     }
 
     /// Returns its settings in the order of the documentation. The algorithm, the match policy and all settings of a
-    /// calendar are always included, others only if they were given.
+    /// calendar and of a penalty are always included, others only if they were given.
     pub fn named_settings(&self) -> impl Iterator<Item = NamedSetting> {
         let text = |text: &Option<String>| text.clone().map(SettingValue::Text);
         let word = |word: &str| SettingValue::Text(word.to_owned());
@@ -86,6 +86,12 @@ impl Rule {
             (OVERRUN, (self.overrun != Overrun::default()).then(|| word(self.overrun.as_str()))),
             (HOLD_FIELD, text(&self.hold_field)),
             (COUNTER, text(&self.counter)),
+            (BLOCK_AFTER, self.penalty.map(|penalty| number(&penalty.after))),
+            (BLOCK_WINDOW, self.penalty.map(|penalty| number(&penalty.window_seconds()))),
+            (BLOCK_SECONDS, self.penalty.map(|penalty| number(&penalty.seconds))),
+            (BLOCK_FACTOR, self.penalty.map(|penalty| number(&penalty.growth()))),
+            (BLOCK_MAX, self.penalty.map(|penalty| number(&penalty.max_seconds()))),
+            (BLOCK_FORGET, self.penalty.map(|penalty| number(&penalty.forget_seconds()))),
             (MATCH_POLICY, Some(word(self.match_policy.as_str()))),
             (LABEL, text(&self.label)),
             (COMMENT, text(&self.comment)),
@@ -100,6 +106,10 @@ impl Rule {
         match (name, value) {
             (ALGORITHM, _) => self.settings.algorithm.is_none(),
             (MATCH_POLICY, _) => self.match_policy == MatchPolicy::default(),
+            (BLOCK_WINDOW, _) => self.penalty.is_some_and(|penalty| penalty.window.is_none()),
+            (BLOCK_FACTOR, _) => self.penalty.is_some_and(|penalty| penalty.factor.is_none()),
+            (BLOCK_MAX, _) => self.penalty.is_some_and(|penalty| penalty.max.is_none()),
+            (BLOCK_FORGET, _) => self.penalty.is_some_and(|penalty| penalty.forget.is_none()),
             (TIMEZONE, SettingValue::Text(zone)) => zone == UTC,
             (RESET_AT, SettingValue::Text(time)) => time == MIDNIGHT,
             _ => false,

@@ -8,7 +8,7 @@ use super::case::{Action, Step};
 use super::format::StepKeyword;
 use crate::clock::{Clock, Timestamp};
 use crate::limiter::{
-    Applied, Intent, Limiter, LimiterError, PlanBuilder, Policy, ReservationId, Reserve, Scope, Settlement,
+    Applied, Intent, Jitter, Limiter, LimiterError, PlanBuilder, Policy, ReservationId, Reserve, Scope, Settlement,
 };
 use crate::metrics::Metrics;
 use crate::server::http;
@@ -25,7 +25,7 @@ impl<'a> Simulation<'a> {
     /// Starts at `start` with an empty store.
     pub fn new(policy: Policy, metrics: &Arc<Metrics>, start: Timestamp) -> Self {
         let store = Backend::Memory(MemoryStore::default());
-        let limiter = Limiter::new(Some(policy), store, Clock::system(), Arc::clone(metrics));
+        let limiter = Limiter::new(Some(policy), store, Clock::system(), Arc::clone(metrics)).with_jitter(Jitter::Off);
         Self { limiter, start, reservations: HashMap::new() }
     }
 
@@ -97,7 +97,10 @@ impl<'a> Simulation<'a> {
         let mut builder = PlanBuilder::default();
         self.limiter.begin_at(&mut builder, now);
         add(&mut builder);
-        self.limiter.apply(builder.build()).await
+        let applied = self.limiter.apply(builder.build()).await;
+        // A server does this right after its answer.
+        self.limiter.count_denials().await;
+        applied
     }
 }
 

@@ -75,7 +75,7 @@ impl Limiter {
         field: &str,
         now: Timestamp,
     ) -> Option<AddressBlock> {
-        let (owner, Override { reason, expires: ends }) = (OverrideOwner::parse(&owner)?, value?);
+        let (owner, Override { reason, ends, .. }) = (OverrideOwner::parse(&owner)?, value?);
         let network = match Network::parse(&owner.shown(&actor)?) {
             // The actors of rules are as gateways write them.
             Ok(network) | Err(NetworkError::NotPlain { plain: network }) => network,

@@ -8,7 +8,7 @@ use crate::store::StoreError;
 /// Maximum lifetime of a limit: 100 years (seconds).
 pub const MAX_LASTS_SECONDS: u64 = MAX_RESET_SECONDS;
 /// Maximum length of an actor with a limit of its own (bytes).
-pub(super) const MAX_ACTOR: usize = 4_096;
+pub const MAX_ACTOR: usize = 4_096;
 /// Maximum length of the field's name in a block or an allow of all rules (bytes).
 pub(super) const MAX_FIELD: usize = 256;
 /// Maximum length of the reason for a block or an allow (bytes).

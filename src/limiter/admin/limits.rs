@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-pub use super::error::MAX_LASTS_SECONDS;
-use super::error::{AdminError, MAX_ACTOR};
+use super::error::AdminError;
+pub use super::error::{MAX_ACTOR, MAX_LASTS_SECONDS};
 use super::rule_name::{RuleName, lasting_name};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::limiter::Limiter;
@@ -87,7 +87,7 @@ impl Limiter {
         let limits = &self.limits;
         let _alone = limits.known.lock().await;
         let now = self.now();
-        if limits.memory.find(&rule, &actor, now).is_none() && !limits.has_room(&self.store, now) {
+        if limits.memory.find(&rule, &actor, now).is_none() && !limits.has_room(0, &self.store, now) {
             return Err(AdminError::Full { len: limits.memory.len(), max: limits.max });
         }
         let expires = lasts.map(|lasts| now.plus(lasts.as_secs() * NANOS_PER_SECOND));

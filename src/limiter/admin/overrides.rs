@@ -82,11 +82,12 @@ impl Limiter {
         let registry = &self.overrides.registry;
         let _alone = registry.known.lock().await;
         let now = self.now();
-        if registry.memory.find(&owner, &actor, now).is_none() && !registry.has_room(&self.store, now) {
+        if registry.memory.find_remembered(&owner, &actor, now).is_none() && !registry.has_room(0, &self.store, now) {
             return Err(AdminError::FullOfBlocks { len: registry.memory.len(), max: registry.max });
         }
-        let expires = lasts.map(|lasts| now.plus(lasts.as_secs() * NANOS_PER_SECOND));
-        let value = Override { reason: reason.filter(|reason| !reason.is_empty()).map(Into::into), expires };
+        let ends = lasts.map(|lasts| now.plus(lasts.as_secs() * NANOS_PER_SECOND));
+        let reason = reason.filter(|reason| !reason.is_empty()).map(Into::into);
+        let value = Override { reason, ends, repetition: None };
         registry.change(ExceptionChange { owner, actor, value: Some(value) }, &self.store, now).await?;
         Ok(())
     }
@@ -114,7 +115,7 @@ impl Limiter {
         let registry = &self.overrides.registry;
         let _alone = registry.known.lock().await;
         let now = self.now();
-        let is_known = registry.memory.find(&owner, &actor, now).is_some();
+        let is_known = registry.memory.find_remembered(&owner, &actor, now).is_some();
         let was_there = registry.change(ExceptionChange { owner, actor, value: None }, &self.store, now).await?;
         Ok(was_there.unwrap_or(is_known))
     }
@@ -188,7 +189,7 @@ impl Limiter {
             }
         };
         let reason = found.reason.map(|reason| reason.to_string());
-        let ends_ns = found.expires.map(|expires| expires.since(self.now()));
+        let ends_ns = found.ends.map(|ends| ends.since(self.now()));
         Some(ListedOverride { rule, actor, reason, ends_ns, is_orphan })
     }
 

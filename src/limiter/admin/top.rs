@@ -42,7 +42,7 @@ pub struct RuleRanking {
 impl Limiter {
     /// Returns whether actors are ranked.
     pub fn ranks_actors(&self) -> bool {
-        self.top.is_some()
+        self.observers.top.is_some()
     }
 
     /// Ranks the actors of a rule, as this server has counted them.
@@ -53,7 +53,7 @@ impl Limiter {
         let policy = self.policy().ok_or(Refusal::NoRules)?;
         of.rule.check(Some(&policy), None, scope)?;
         let index = of.rule.index(&policy)?;
-        let top = self.top.as_ref().ok_or(AdminError::NoTop)?;
+        let top = self.observers.top.as_ref().ok_or(AdminError::NoTop)?;
         let found = policy.rules.rules().get(index).zip(policy.tops.get(index));
         let (rule, of_rule) = found.ok_or(AdminError::NoTop)?;
         let own = scope.own_actor(rule);
@@ -70,7 +70,7 @@ impl Limiter {
 
     /// Returns the metrics of the memory for ranking actors.
     pub(in crate::limiter) fn top_metrics(&self) -> Vec<Metric> {
-        let Some(top) = &self.top else { return Vec::new() };
+        let Some(top) = &self.observers.top else { return Vec::new() };
         let without_room = self.policy().map_or(0, |policy| policy.tops.without_room());
         vec![
             Metric::gauge("divvy_top_memory_bytes", "Bytes of --top-memory in use.", top.memory() as u64),

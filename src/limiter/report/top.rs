@@ -26,7 +26,7 @@ struct Amount {
     entry: Option<usize>,
 }
 
-impl Report<'_> {
+impl<'a> Report<'a> {
     /// Counts a sample of the plan's members and settlements.
     pub(in crate::limiter) fn count_top(self, top: &Top) {
         let Some(policy) = self.policy() else { return };
@@ -55,7 +55,7 @@ impl Report<'_> {
     }
 
     /// Returns the actor in the key of an entry.
-    fn actor_of_entry(&self, policy: &Policy, rule: usize, entry: usize) -> Option<&'_ [u8]> {
+    pub(super) fn actor_of_entry(self, policy: &Policy, rule: usize, entry: usize) -> Option<&'a [u8]> {
         let prefix = policy.bucket(rule)?.prefix.as_bytes();
         record_key::bucket(self.plan.batch.key_at(entry)?).strip_prefix(prefix)
     }
@@ -121,7 +121,7 @@ impl Report<'_> {
         }
     }
 
-    fn is_charge(self, entry: usize) -> bool {
+    pub(super) fn is_charge(self, entry: usize) -> bool {
         let ask = self.plan.batch.entry(entry).and_then(|entry| entry.action.ask());
         matches!(ask, Some(Ask::Charge { .. }))
     }

@@ -89,7 +89,8 @@ pub fn encode_record(record: &Record, out: &mut Vec<u8>) {
             out.push(COMMITTED);
         }
         Content::Answer { fingerprint, is_held_back, outcome } => {
-            let Outcome { allowed, before, left, owed, reset_ns, retry_ns, session, resolution: _ } = outcome;
+            let Outcome { allowed, before, left, owed, reset_ns, retry_ns, session, resolution: _, is_local: _ } =
+                outcome;
             let flag = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
             let flags = flag(allowed, ALLOWED) | flag(is_held_back, HELD_BACK) | flag(retry_ns.is_some(), HAS_RETRY);
             write_words(out, [until, fingerprint, flags, before, left, owed, reset_ns]);
@@ -132,6 +133,7 @@ fn read_record(bytes: &[u8]) -> Option<Record> {
                 retry_ns: is_set(HAS_RETRY).then_some(retry_ns),
                 session: Timestamp::from_nanos(session),
                 resolution: Resolution::Done,
+                is_local: false,
             };
             (until, Content::Answer { fingerprint, is_held_back: is_set(HELD_BACK), outcome })
         }
@@ -322,7 +324,7 @@ mod tests {
             let [fingerprint, until, before, left, owed, reset_ns, retry] = numbers;
             let [allowed, is_held_back, has_retry] = bits;
             let (until, retry_ns) = (Timestamp::from_nanos(until), has_retry.then_some(retry));
-            let outcome = Outcome { allowed, before, left, owed, reset_ns, retry_ns, session: until, resolution: Resolution::Done };
+            let outcome = Outcome { allowed, before, left, owed, reset_ns, retry_ns, session: until, ..Outcome::default() };
             let record = Record { until, content: Content::Answer { fingerprint, is_held_back, outcome } };
             let mut bytes = Vec::new();
             encode_record(&record, &mut bytes);

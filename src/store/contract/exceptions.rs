@@ -14,16 +14,21 @@ pub trait Exception: Debug + Clone + PartialEq + Send + Sync + 'static {
     /// The register that the exception is in.
     const REGISTER: Register;
 
-    /// Returns the exception's end. `None` if it lasts until it is removed.
+    /// Returns the time until which stores keep the exception. `None` if they keep it until it is removed.
     fn expires(&self) -> Option<Timestamp>;
 
-    /// Returns the exception without its end, as bytes.
+    /// Returns the time until which the exception is in force. An exception that has ended may still be remembered.
+    fn ends(&self) -> Option<Timestamp> {
+        self.expires()
+    }
+
+    /// Returns the exception without [`Exception::expires`], as bytes.
     fn to_bytes(&self) -> Vec<u8>;
 
     /// Reads what [`Exception::to_bytes`] returned. `None` for other bytes.
     fn from_bytes(bytes: &[u8], expires: Option<Timestamp>) -> Option<Self>;
 
-    /// Returns the exception without its end, as a text of at least one character.
+    /// Returns the exception without [`Exception::expires`], as a text of at least one character.
     fn to_text(&self) -> String;
 
     /// Reads what [`Exception::to_text`] returned. `None` for another text.
@@ -75,20 +80,38 @@ impl Exception for ActorLimit {
 /// A block or an allow of one actor. Its owner says which.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Override {
-    /// The operator's reason.
+    /// The reason that was given.
     pub reason: Option<Arc<str>>,
     /// The override's end. `None` if it lasts until it is removed.
-    pub expires: Option<Timestamp>,
+    pub ends: Option<Timestamp>,
+    /// The number of a block that a rule set. `None` for an override by an operator or a program.
+    pub repetition: Option<Repetition>,
 }
 
-/// First word of an override's text: the version of its layout.
-const OVERRIDE_VERSION: &str = "1";
+/// How often a rule has blocked an actor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Repetition {
+    /// Number of the latest block, from 1.
+    pub number: u32,
+    /// The time when the blocks are forgotten, not before the block's end.
+    pub forgotten: Timestamp,
+}
+
+/// First word of the text of an override by an operator or a program: the version of its layout. The reason may follow.
+const SET_BY_HAND: &str = "1";
+/// First word of the text of a block that a rule set. The number of the block, its end in nanoseconds since 1970, and the
+/// reason follow.
+const SET_BY_RULE: &str = "2";
 
 impl Exception for Override {
     const REGISTER: Register = Register::Overrides;
 
     fn expires(&self) -> Option<Timestamp> {
-        self.expires
+        self.repetition.map_or(self.ends, |repetition| Some(repetition.forgotten))
+    }
+
+    fn ends(&self) -> Option<Timestamp> {
+        self.ends
     }
 
     fn to_bytes(&self) -> Vec<u8> {
@@ -100,17 +123,36 @@ impl Exception for Override {
     }
 
     fn to_text(&self) -> String {
-        self.reason.as_ref().map_or(OVERRIDE_VERSION.to_owned(), |reason| format!("{OVERRIDE_VERSION} {reason}"))
+        let mut text = match (self.repetition, self.ends) {
+            (Some(repetition), Some(ends)) => format!("{SET_BY_RULE} {} {}", repetition.number, ends.as_nanos()),
+            _ => SET_BY_HAND.to_owned(),
+        };
+        if let Some(reason) = &self.reason {
+            text.push(' ');
+            text.push_str(reason);
+        }
+        text
     }
 
     fn from_text(text: &str, expires: Option<Timestamp>) -> Option<Self> {
-        let reason = match text.split_once(' ') {
-            None if text == OVERRIDE_VERSION => None,
-            Some((OVERRIDE_VERSION, reason)) => Some(reason.into()),
+        let (version, rest) = split_word(text);
+        let (ends, repetition, reason) = match version {
+            SET_BY_HAND => (expires, None, rest),
+            SET_BY_RULE => {
+                let (number, rest) = split_word(rest?);
+                let (ends, reason) = split_word(rest?);
+                let repetition = Repetition { number: number.parse().ok()?, forgotten: expires? };
+                (Some(Timestamp::from_nanos(ends.parse().ok()?)), Some(repetition), reason)
+            }
             _ => return None,
         };
-        Some(Self { reason, expires })
+        Some(Self { reason: reason.map(Into::into), ends, repetition })
     }
+}
+
+/// Splits the first word off. A space ends it.
+fn split_word(text: &str) -> (&str, Option<&str>) {
+    text.split_once(' ').map_or((text, None), |(word, rest)| (word, Some(rest)))
 }
 
 /// A change of an actor's exception.
@@ -169,3 +211,35 @@ impl<E> ExceptionPage<E> {
 
 /// Maximum number of exceptions in a page.
 pub const EXCEPTIONS_PER_PAGE: usize = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_secs(seconds).unwrap()
+    }
+
+    #[test]
+    fn override_reads_back() {
+        for reason in [None, Some("a reason with spaces"), Some(" ")] {
+            let reason = reason.map(Arc::from);
+            let by_hand = |ends| Override { reason: reason.clone(), ends, repetition: None };
+            let repetition = Some(Repetition { number: 3, forgotten: at(90) });
+            let by_rule = Override { reason: reason.clone(), ends: Some(at(60)), repetition };
+            for kept in [by_hand(None), by_hand(Some(at(60))), by_rule] {
+                assert_eq!(Override::from_text(&kept.to_text(), kept.expires()), Some(kept.clone()));
+                assert_eq!(Override::from_bytes(&kept.to_bytes(), kept.expires()), Some(kept));
+            }
+        }
+        assert_eq!(Override::from_text("1 scraping", Some(at(5))).unwrap().ends, Some(at(5)));
+    }
+
+    #[test]
+    fn unknown_override_is_not_read() {
+        for text in ["", "3", "2", "2 1", "2 x 5", "2 1 x", "10 reason"] {
+            assert_eq!(Override::from_text(text, Some(at(5))), None, "{text:?}");
+        }
+        assert_eq!(Override::from_text("2 1 5", None), None, "a block by a rule is forgotten sometime");
+    }
+}

@@ -117,7 +117,7 @@ impl DenialCache {
             return None;
         }
         let window = State::FixedWindow(limit.used_up(until, owed));
-        Some(entry.limit.decide(Some(&window), ask, now).outcome)
+        Some(Outcome { is_local: true, ..entry.limit.decide(Some(&window), ask, now).outcome })
     }
 
     /// Caches the windows that are used up according to the store's outcomes, and drops those that got credits back.

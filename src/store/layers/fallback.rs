@@ -116,8 +116,10 @@ impl Fallback {
             FailurePolicy::Allow => part.answer_each(|entry| Ok(entry.uncounted())),
             FailurePolicy::Local { .. } => self.local.apply(&mut part).await,
         }
-        let answered = part.answers().filter(|(_, _, outcome)| outcome.is_ok()).count();
-        self.stood_in.fetch_add(answered as u64, Relaxed);
+        for outcome in part.outcomes.iter_mut().flatten() {
+            outcome.is_local = true;
+            self.stood_in.fetch_add(1, Relaxed);
+        }
         batch.adopt(part, &failed);
     }
 

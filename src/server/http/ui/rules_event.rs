@@ -69,6 +69,8 @@ struct RuleFacts<'a> {
     /// The settings `networks` and `list`.
     conditions: Vec<String>,
     actor_prefix: Option<String>,
+    /// The blocks of actors that the rule keeps denying.
+    penalty: Option<String>,
     stack: bool,
     canary: bool,
     comment: Option<String>,
@@ -144,6 +146,7 @@ fn describe<'a>(
             actor_field: rule.actor_field(),
             conditions: rule.conditions().map(|condition| shorten(condition.to_string())).collect(),
             actor_prefix: rule.actor_prefix.as_ref().map(ToString::to_string),
+            penalty: rule.penalty.as_ref().map(ToString::to_string),
             stack: rule.match_policy == MatchPolicy::And,
             canary,
             comment: rule.comment.clone().map(shorten),

@@ -17,6 +17,17 @@ fn hit(store: &impl Store, seconds: u64, key: &str) -> Result<(bool, u64, u64), 
 }
 
 #[test]
+fn answer_in_place_of_the_store_is_local() {
+    for policy in [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Local { buckets: 9 }] {
+        let store = fallback(policy);
+        let is_local = || outcomes(&store, at(0), &[("a", window(3, 60), TAKE)]).remove(0).unwrap().is_local;
+        assert!(!is_local());
+        store.inner().is_down.store(true, Relaxed);
+        assert!(is_local(), "{policy:?}");
+    }
+}
+
+#[test]
 fn store_that_works_answers_under_any_policy() {
     for policy in [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Error, FailurePolicy::Local { buckets: 9 }]
     {

@@ -129,6 +129,7 @@ pub fn read_outcome(entry: &Entry, text: &str) -> Option<Outcome> {
             Some(_) => return None,
             None => Resolution::Done,
         },
+        is_local: false,
     };
     words.next().is_none().then_some(outcome)
 }
@@ -195,6 +196,7 @@ mod tests {
             retry_ns: None,
             session: Timestamp::from_nanos(7),
             resolution: Resolution::Done,
+            is_local: false,
         };
         assert_eq!(read(&["1 9 6 50 - 7", "0 0 0 0 - -"]).unwrap(), [taken, Outcome::default()]);
         let foreign: [&[&str]; 4] =

@@ -99,6 +99,7 @@ export class RuleDetail {
         ['Counts by', rule.actorField ?? 'one counter for all requests'],
         ['Networks of', rule.actorPrefix],
         ['Algorithm', rule.algorithm],
+        ['Penalty', rule.penalty],
         ['Policy', POLICIES[match]],
         ['Place', `rule ${number(rule.index + 1)}${where ? ` · ${where}` : ''}`],
       ]

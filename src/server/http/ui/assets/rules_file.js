@@ -25,6 +25,12 @@ const SETTINGS = [
   ['holdField'],
   ['overrun', 'refuse'],
   ['counter'],
+  ['blockAfter'],
+  ['blockWindow', 60],
+  ['blockSeconds'],
+  ['blockFactor', 2],
+  ['blockMax'],
+  ['blockForget', 86_400],
   ['label'],
   ['comment'],
 ];

@@ -1,0 +1,190 @@
+//! Blocks that rules set, each longer than the one before: through crashes, backups and reloads, and on servers that share a
+//! Redis. The servers' clocks start when the block before has ended.
+
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+
+use crate::fake_time::divvy_at_unix_time;
+use crate::support::http::{self, HttpClient};
+use crate::support::log::Log;
+use crate::support::redis::{RedisCluster, RedisServer, until};
+use crate::support::{RespClient, RulesFile, Server, divvy, metrics};
+
+const MINUTE: u64 = 60;
+const RULES: &str = "
+[path=/login user=*]
+creditLimit = 1
+resetSeconds = 2592000
+algorithm = token-bucket
+actorField = user
+blockAfter = 3
+blockSeconds = 15m
+blockMax = 1h
+label = login
+
+[default]
+creditLimit = 0
+";
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+fn hit(server: &Server) -> String {
+    RespClient::connect(server.resp).command("DIVVY.HIT path=/login user=eve")
+}
+
+/// Returns the seconds until the block ends, and its reason.
+fn block(server: &Server) -> Option<(u64, String)> {
+    let found = http::get(server.http, "/v1/blocks?rule=login&actor=eve");
+    let block = (found.status == 200).then(|| found.json())?;
+    Some((block["expiresIn"].as_u64().unwrap(), block["reason"].as_str().unwrap().to_owned()))
+}
+
+/// Sends three hits, which are denied, and checks that they lead to the block with this number. It may be a tenth shorter than
+/// its full length in minutes, and a few seconds of it may have passed.
+fn is_blocked(servers: [&Server; 2], number: u32, minutes: u64) {
+    let [one, other] = servers;
+    assert_eq!(block(one), None, "the block before has ended");
+    for server in [one, other, one] {
+        assert!(hit(server).starts_with("[0 "));
+    }
+    let length: RangeInclusive<u64> = minutes * MINUTE * 9 / 10 - 30..=minutes * MINUTE;
+    for server in servers {
+        until(|| block(server).is_some());
+        let (seconds, reason) = block(server).unwrap();
+        assert!(length.contains(&seconds), "block {number}: {seconds} s, expected {length:?}");
+        assert_eq!(reason, format!("3 denials in 60 s, block {number}"));
+        let denied = hit(server);
+        let wait: u64 = denied.trim_end_matches(']').rsplit(' ').next().unwrap().parse().unwrap();
+        assert!(denied.starts_with("[0 0 ") && length.contains(&wait), "{denied}");
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
+fn blocks_grow_through_sigkill_backup_restore_and_reload() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("rules.ini"), RULES).unwrap();
+    let serve_at = |time: u64, data: &str| {
+        let mut command = divvy_at_unix_time(time);
+        let log = Log::of(&mut command);
+        let args = [&path("rules.ini"), "--data-dir", &path(data), "--backup-dir", &path("backups")];
+        (Server::start_as(&mut command, &[&args[..], &["--reload-interval", "0"]].concat()), log)
+    };
+    let start = now();
+    let (server, _) = serve_at(start, "data");
+    assert!(hit(&server).starts_with("[1 "));
+    is_blocked([&server; 2], 1, 15);
+    server.kill();
+
+    let (server, log) = serve_at(start + MINUTE, "data");
+    assert!(block(&server).is_some(), "still blocked");
+    fs::write(path("rules.ini"), RULES.replace("creditLimit = 0", "creditLimit = 0\ncomment = nobody else")).unwrap();
+    server.signal("-HUP");
+    log.await_count(1, "the new rules are in force");
+    assert!(block(&server).is_some(), "after a reload, too");
+    server.kill();
+
+    let (server, _) = serve_at(start + 16 * MINUTE, "data");
+    is_blocked([&server; 2], 2, 30);
+    assert!(RespClient::connect(server.resp).command("DIVVY.BACKUP second").contains("second"));
+    server.kill();
+    let restored = path("restored");
+    let backup = Path::new(&path("backups")).join("second");
+    let done = divvy().arg("restore").arg(backup).args(["--data-dir", &restored]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+
+    let (server, _) = serve_at(start + 20 * MINUTE, "restored");
+    assert!(block(&server).is_some(), "restored with its end");
+    server.kill();
+    let (server, _) = serve_at(start + 50 * MINUTE, "restored");
+    is_blocked([&server; 2], 3, 60);
+    server.kill();
+    let (server, _) = serve_at(start + 2 * 24 * 60 * MINUTE + 60 * MINUTE, "restored");
+    is_blocked([&server; 2], 1, 15);
+}
+
+#[test]
+fn two_servers_on_one_redis_count_and_block_together() {
+    let redis = RedisServer::start();
+    let rules = RulesFile::ini(RULES);
+    let url = redis.url();
+    let serve_at = |time: u64| {
+        let args = [rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url];
+        Server::start_as(&mut divvy_at_unix_time(time), &args)
+    };
+    let start = now();
+    for (number, (after, minutes)) in (1..).zip([(0, 15), (16, 30), (50, 60)]) {
+        let (one, other) = (serve_at(start + after * MINUTE), serve_at(start + after * MINUTE));
+        if number == 1 {
+            assert!(hit(&one).starts_with("[1 "));
+        }
+        is_blocked([&one, &other], number, minutes);
+    }
+}
+
+#[test]
+fn blocks_grow_in_a_cluster() {
+    let cluster = RedisCluster::start();
+    let rules = RulesFile::ini(RULES);
+    let urls = cluster.urls().join(",");
+    let serve_at = |time: u64| {
+        let args = [rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &urls];
+        Server::start_as(&mut divvy_at_unix_time(time), &args)
+    };
+    let start = now();
+    for (number, (after, minutes)) in (1..).zip([(0, 15), (16, 30), (50, 60)]) {
+        let server = serve_at(start + after * MINUTE);
+        if number == 1 {
+            assert!(hit(&server).starts_with("[1 "));
+        }
+        is_blocked([&server; 2], number, minutes);
+    }
+}
+
+/// The denial cache answers most of a flood. A denial counts when the store is asked, which is once a second.
+#[test]
+fn flood_of_hits_on_a_cached_denial_is_blocked() {
+    let redis = RedisServer::start();
+    let rules = RulesFile::ini(&RULES.replace("algorithm = token-bucket\n", ""));
+    let url = redis.url();
+    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url]);
+    let mut client = RespClient::connect(server.resp);
+    let mut hits = 0;
+    until(|| {
+        hits += 100;
+        (0..100).for_each(|_| drop(client.command("DIVVY.HIT path=/login user=eve")));
+        block(&server).is_some()
+    });
+    let metrics = metrics::scrape(server.http);
+    assert_eq!(metrics.value("divvy_rule_blocks_total", &[]), 1.0);
+    assert!(hits > 100 && metrics.value("divvy_denial_cache_answers_total", &[]) > 50.0, "{hits} hits");
+}
+
+/// Blocks of addresses by a rule are decisions for firewalls, and operators can list and remove them.
+#[test]
+fn operators_see_and_remove_blocks_by_rules() {
+    let rules = RulesFile::ini(&RULES.replace("user", "ip"));
+    let server = Server::in_memory(rules.path());
+    let mut client = RespClient::connect(server.resp);
+    for _ in 0..4 {
+        client.command("DIVVY.HIT path=/login ip=192.0.2.7");
+    }
+    until(|| client.command("DIVVY.BLOCK LIST").contains("192.0.2.7"));
+    let listed = http::get(server.http, "/v1/blocks").json();
+    assert_eq!(listed["blocks"][0]["reason"], "3 denials in 60 s, block 1", "{listed}");
+    let denied =
+        HttpClient::connect(server.http).post("/v1/hit", r#"{"operation":{"path":"/login","ip":"192.0.2.7"}}"#);
+    assert_eq!(denied.json()["blocked"], json!({"reason": "3 denials in 60 s, block 1"}));
+    let decisions = http::get(server.http, "/v1/decisions?ip=192.0.2.7").json();
+    assert_eq!(decisions[0]["value"], "192.0.2.7", "{decisions}");
+    assert_eq!(client.command("DIVVY.BLOCK DEL login 192.0.2.7"), "1");
+    until(|| http::get(server.http, "/v1/decisions?ip=192.0.2.7").body.trim() == "null");
+    assert_eq!(client.command("DIVVY.BLOCK DEL login 192.0.2.7"), "0");
+}
