@@ -14,7 +14,7 @@
 //! | [`config`] | parsing of rules files (INI, JSON) into validated rules, or a report of every problem with its line; conversion of ratelimit's YAML | counting |
 //! | [`server`] | sockets: accept, TLS, logins, read, write, timeouts, shutdown; a session per protocol, the HTTP API, decisions from and for CrowdSec; `net` has the parts that no protocol owns | policy |
 //! | [`protocol`] | conversion between bytes and requests or replies: Divvy's line protocol, RESP and its commands, Envoy's, Kuadrant's and CrowdSec's messages | sockets |
-//! | [`limiter`] | planning of requests by the rules; reports from the store's outcomes; rankings of the actors of each rule | protocols, files |
+//! | [`limiter`] | planning of requests by the rules; reports from the store's outcomes; rankings of the actors of each rule; blocks of actors that a rule keeps denying | protocols, files |
 //! | [`access`] | users and tokens: the access file, the key file, logins, the categories and the scope of each user | sockets |
 //! | [`rules`] | the operator's rules, compiled: the limits that apply to an operation | time, counters |
 //! | [`store`] | storage of counters in RocksDB, Redis or memory, behind one contract; keys and values as bytes, bounds, and layers in front of a distant store | rules |

@@ -243,7 +243,8 @@ fn http_api_sets_returns_lists_and_removes_blocks() {
     let allowed = client.post("/v1/hit", r#"{"operation":{"api":"a","user":"bob"}}"#);
     assert_eq!((allowed.status, &allowed.json()["blocked"]), (200, &Value::Null));
     let explained = client.post("/v1/explain", r#"{"operation":{"api":"a","user":"ann"}}"#).json();
-    assert_eq!(explained["rules"][1]["grants"]["override"]["reason"], "scraping", "{explained}");
+    let decides = json!({"kind": "block", "endsIn": 60, "reason": "scraping", "entry": null});
+    assert_eq!(explained["rules"][1]["grants"]["override"], decides, "{explained}");
     for (path, body, status) in [
         ("/v1/blocks?rule=nobody&actor=a", json!({}), 404),
         ("/v1/blocks?rule=by-user", json!({}), 400),

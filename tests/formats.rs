@@ -121,7 +121,9 @@ fn ask(client: &mut RespClient, question: &str) -> String {
 /// Splits a reply into the words that do not change while time passes, and the seconds until something happens, which
 /// decrease. Remembered replies have no such seconds, and their ids may change.
 fn parts<'a>(question: &str, reply: &'a str) -> (Vec<&'a str>, Option<u64>) {
-    let mut words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').map(|word| word.trim_matches('"')).collect();
+    // A comma in a reason is a space in the record.
+    let words = reply.trim_matches(['[', ']']).split([' ', ',']).filter(|word| !word.is_empty());
+    let mut words: Vec<_> = words.map(|word| word.trim_matches('"')).collect();
     let has_seconds = match question.split(' ').next() {
         Some("DIVVY.PEEK" | "CL.THROTTLE") => true,
         Some("DIVVY.RESERVE") => {
@@ -129,6 +131,10 @@ fn parts<'a>(question: &str, reply: &'a str) -> (Vec<&'a str>, Option<u64>) {
             true
         }
         Some("DIVVY.LIMIT") => words.last() != Some(&"-1"),
+        Some("DIVVY.BLOCK" | "DIVVY.ALLOW") => {
+            words.rotate_left(1);
+            words.last() != Some(&"-1")
+        }
         _ => false,
     };
     let seconds = if has_seconds { words.pop() } else { None };

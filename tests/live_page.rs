@@ -49,8 +49,8 @@ impl Shown {
         Self { server, rules }
     }
 
-    /// Serves [`RULES`] to users. Each has its name as its password.
-    fn to_users() -> Self {
+    /// Serves these rules to users. Each has its name as its password.
+    fn to_users(rules: &str) -> Self {
         let line =
             |name: &str, words: &str| format!("user {name} on {} {words}\n", Digest::of(name.as_bytes()).to_word());
         let users = [
@@ -60,7 +60,7 @@ impl Shown {
             line("ann", "-@all +@read ~actor:user=ann"),
         ];
         let file = RulesFile::new("users.acl", &users.concat());
-        Self::to_all(RULES, &["--access-file", file.path()])
+        Self::to_all(rules, &["--access-file", file.path()])
     }
 
     /// Runs a scenario of live_page.py with the server's port and these arguments.
@@ -76,7 +76,7 @@ impl Shown {
 
 #[test]
 fn users_see_what_they_have_rights_to() {
-    Shown::to_users().browse("logins", &["operator", "dashboard", "scoped", "ann"]);
+    Shown::to_users(RULES).browse("logins", &["operator", "dashboard", "scoped", "ann"]);
 }
 
 #[test]
@@ -103,8 +103,15 @@ fn hits_and_denials_appear() {
 
 #[test]
 fn changes_on_the_page_are_in_force_on_every_front() {
-    let shown = Shown::to_users();
+    let shown = Shown::to_users(RULES);
     shown.browse("changes", &[&shown.resp(), "operator"]);
+}
+
+#[test]
+fn blocks_and_allows_on_the_page_are_in_force_on_every_front() {
+    let unnamed = "[page=*]\ncreditLimit = 7\nresetSeconds = 3600\nactorField = page\n\n[default]";
+    let shown = Shown::to_users(&RULES.replace("[default]", unnamed));
+    shown.browse("overrides", &[&shown.resp(), "operator", "dashboard"]);
 }
 
 #[test]
@@ -155,12 +162,14 @@ fn page_works_with_the_keyboard() {
 /// The pictures are in the target directory, for people to look at.
 #[test]
 fn every_view_is_accessible_and_fits_a_phone() {
-    let shown = Shown::to_users();
+    let shown = Shown::to_users(RULES);
     let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("live-page");
     fs::create_dir_all(&pictures).unwrap();
     let mut client = RespClient::connect(shown.server.resp);
     assert_eq!(client.command("AUTH operator operator"), "OK");
     client.command("DIVVY.HIT api=a user=ann");
+    assert_eq!(client.command("DIVVY.BLOCK SET a-user ann EX 3600 REASON scraping"), "OK");
+    assert_eq!(client.command("DIVVY.BLOCK SET * user=eve"), "OK");
     let axe = installed(Path::new(NODE).join("node_modules/axe-core/axe.min.js"));
     let port = shown.server.http.port().to_string();
     browse("live_page_access.py", &[&port, "operator", axe.to_str().unwrap(), pictures.to_str().unwrap()]);

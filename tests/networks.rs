@@ -13,10 +13,11 @@ use divvy::rules::{Address, Network};
 use serde_json::json;
 
 use crate::support::gateway::{Gateway, application, changed, free_address};
-use crate::support::http::HttpClient;
+use crate::support::http::{self, HttpClient};
 use crate::support::log::Log;
+use crate::support::redis::until;
 use crate::support::seed::{seed, setting};
-use crate::support::{LineClient, PATIENCE, RulesFile, Server, divvy};
+use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server, divvy};
 
 #[test]
 fn addresses_and_networks_are_read_as_by_python() {
@@ -50,11 +51,12 @@ fn addresses_and_networks_are_read_as_by_python() {
     assert!(valid > count / 2 && valid < count && inside > count / 20);
 }
 
-/// Returns rules that allow two requests from this machine, whose address is in this field. They compare no text.
+/// Returns rules that allow two requests from this machine, whose address is in this field, and block it after three denials.
+/// They compare no text.
 fn rules(operation: &str, field: &str) -> String {
     format!(
         "[{operation}]\nnetworks = {field}: 127.0.0.0/8\ncreditLimit = 2\nper = 1h\nactorField = {field}\n\
-         actorPrefix = {field}: 32, 56\nlabel = local\n\n[default]\ncreditLimit = 0\n"
+         actorPrefix = {field}: 32, 56\nlabel = local\nblockAfter = 3\nblockSeconds = 15m\n\n[default]\ncreditLimit = 0\n"
     )
 }
 
@@ -63,10 +65,25 @@ fn divvy_for_checks() -> (Server, RulesFile) {
     (Server::start(&[rules.path(), "--store", "memory", "--deny-status", "403"]), rules)
 }
 
-/// Sends three requests through a gateway. All count for the same actor, and divvy denies the last.
-fn check(gateway: &Gateway, server: &Server, denied: u16, operation: &str) {
-    assert_eq!([(); 3].map(|()| gateway.post("/").status), [200, 200, denied]);
+/// Sends requests through a gateway. All count for the same actor, and divvy denies the third. Blocks and allows of the
+/// address in this field decide, and the rule blocks it at last.
+fn check(gateway: &Gateway, server: &Server, denied: u16, operation: &str, field: &str) {
+    let mut client = RespClient::connect(server.resp);
+    let mut command = |command: &str, reply: &str| assert_eq!(client.command(command), reply, "{command}");
+    let post = || gateway.post("/").status;
+    command(&format!("DIVVY.BLOCK SET * {field}=127.0.0.0/8 EX 900"), "OK");
+    assert_eq!(post(), denied, "blocked");
+    command(&format!("DIVVY.BLOCK DEL * {field}=127.0.0.0/8"), "1");
+    assert_eq!([(); 3].map(|()| post()), [200, 200, denied]);
     assert_eq!(LineClient::connect(server.line).hit(operation), (false, 0, 3600));
+    command(&format!("DIVVY.ALLOW SET * {field}=127.0.0.1"), "OK");
+    assert_eq!(post(), 200, "allowed");
+    command(&format!("DIVVY.ALLOW DEL * {field}=127.0.0.1"), "1");
+    assert_eq!(post(), denied);
+    until(|| http::get(server.http, "/v1/blocks?rule=local&actor=127.0.0.1").status == 200);
+    let (is_allowed, _, reset) = LineClient::connect(server.line).hit(operation);
+    assert!(!is_allowed && (700..=900).contains(&reset), "{reset}");
+    assert_eq!(post(), denied, "by the block of the rule");
 }
 
 #[test]
@@ -91,7 +108,7 @@ fn address_that_nginx_passes_is_matched() {
             .args(["-g", "daemon off; master_process off; pid nginx.pid; error_log stderr crit;"])
             .spawn()
             .unwrap_or_else(|error| panic!("nginx: {error}; run `make test-setup` first"));
-        check(&Gateway::new(child, address, directory), &server, 429, "ip=127.0.0.1");
+        check(&Gateway::new(child, address, directory), &server, 429, "ip=127.0.0.1", "ip");
     }
 }
 
@@ -117,7 +134,7 @@ fn address_that_haproxy_passes_is_matched() {
             .arg(&path)
             .spawn()
             .unwrap_or_else(|error| panic!("haproxy: {error}; run `make test-setup` first"));
-        check(&Gateway::new(child, address, directory), &server, 403, "ip=127.0.0.1");
+        check(&Gateway::new(child, address, directory), &server, 403, "ip=127.0.0.1", "ip");
     }
 }
 
@@ -126,7 +143,7 @@ fn address_that_envoy_passes_is_matched() {
     let rules = RulesFile::ini(&rules("domain=edge remote_address=*", "remote_address"));
     let server = Server::in_memory(rules.path());
     let gateway = crate::full::envoy::start("envoy.yaml", ("8323", server.grpc), application(), &[]);
-    check(&gateway, &server, 429, "domain=edge remote_address=[::ffff:127.0.0.1]:80");
+    check(&gateway, &server, 429, "domain=edge remote_address=[::ffff:127.0.0.1]:80", "remote_address");
 }
 
 /// Writes a list as a slow program does: in pieces, with pauses. Its first and last line are the two addresses, if it

@@ -9,14 +9,17 @@ use divvy::algorithm::{
     ReservationAsk, State, TokenBucket,
 };
 use divvy::calendar::{Calendar, Unit, time_of_day};
-use divvy::clock::Timestamp;
+use divvy::clock::{Clock, Timestamp};
 use divvy::store::key::{Prefix, Space};
-use divvy::store::{Action, Batch, RedisOptions, RedisStore, Store, record_key};
+use divvy::store::{
+    Action, Batch, Changed, ExceptionChange, ExceptionCursor, Override, RedisOptions, RedisStore, Repetition, Store,
+    record_key,
+};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
 use crate::support::PATIENCE;
-use crate::support::redis::RedisServer;
+use crate::support::redis::{RedisServer, until};
 
 /// Generates numbers of 3 to 63 bits. All lengths are equally frequent.
 fn number() -> impl Strategy<Value = u64> {
@@ -435,4 +438,33 @@ impl Case<'_> {
         prop_assert_eq!(outcomes, wanted);
         Ok(())
     }
+}
+
+/// A server may not know of an operator's block yet. A rule's block never replaces it, but follows one that has ended.
+#[test]
+fn block_by_a_rule_does_not_replace_one_by_an_operator() {
+    let redis = RedisServer::start();
+    let runtime = Runtime::new().unwrap();
+    let _entered = runtime.enter();
+    let store =
+        RedisStore::open(RedisOptions { urls: vec![redis.url()], timeout: PATIENCE, ..RedisOptions::default() })
+            .unwrap();
+    let now = Clock::system().now();
+    let set = |lasts_ms: u64, repetition| {
+        let value = Override { reason: Some("one".into()), ends: Some(now.plus(lasts_ms * 1_000_000)), repetition };
+        let change = ExceptionChange { owner: "block:r".into(), actor: "eve".into(), value: Some(value) };
+        runtime.block_on(store.change_exception(change, now)).unwrap()
+    };
+    let by_rule = |number| Some(Repetition { number, remembered_seconds: 60 });
+    assert_eq!(set(60_000, by_rule(1)), Changed::Added);
+    assert_eq!(set(60_000, by_rule(2)), Changed::Replaced);
+    assert_eq!(set(300, None), Changed::Replaced, "an operator's block");
+    assert_eq!(set(60_000, by_rule(3)), Changed::Kept);
+    let kept = || {
+        let page = runtime.block_on(store.follow_exceptions::<Override>(ExceptionCursor::Nothing, now)).unwrap();
+        page.changes[0].value.clone().unwrap().repetition
+    };
+    assert_eq!(kept(), None);
+    until(|| set(60_000, by_rule(3)) != Changed::Kept);
+    assert_eq!(kept(), by_rule(3));
 }

@@ -110,22 +110,26 @@ fn blocks_grow_through_sigkill_backup_restore_and_reload() {
     is_blocked([&server; 2], 1, 15);
 }
 
+/// Moves the ends of all blocks in Redis to this many minutes earlier, as if Redis's clock had gone on. Redis's clock decides
+/// when a block ends, and servers read that when they start.
+const AGE: &str = "for _, of in ipairs(redis.call('HKEYS', KEYS[1])) do \
+    local text, ends = redis.call('HGET', KEYS[1], of):match('^(.*) (%d+)$') \
+    redis.call('HSET', KEYS[1], of, text .. ' ' .. string.format('%.0f', ends - ARGV[1] * 60000)) end";
+const OVERRIDES: &str = "divvy.overrides:{overrides}";
+
 #[test]
 fn two_servers_on_one_redis_count_and_block_together() {
     let redis = RedisServer::start();
     let rules = RulesFile::ini(RULES);
     let url = redis.url();
-    let serve_at = |time: u64| {
-        let args = [rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url];
-        Server::start_as(&mut divvy_at_unix_time(time), &args)
-    };
-    let start = now();
-    for (number, (after, minutes)) in (1..).zip([(0, 15), (16, 30), (50, 60)]) {
-        let (one, other) = (serve_at(start + after * MINUTE), serve_at(start + after * MINUTE));
+    let serve = || Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url]);
+    for (number, minutes) in (1..).zip([15, 30, 60]) {
+        let (one, other) = (serve(), serve());
         if number == 1 {
             assert!(hit(&one).starts_with("[1 "));
         }
         is_blocked([&one, &other], number, minutes);
+        redis.cli(&["EVAL", AGE, "1", OVERRIDES, &minutes.to_string()]);
     }
 }
 
@@ -134,25 +138,24 @@ fn blocks_grow_in_a_cluster() {
     let cluster = RedisCluster::start();
     let rules = RulesFile::ini(RULES);
     let urls = cluster.urls().join(",");
-    let serve_at = |time: u64| {
-        let args = [rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &urls];
-        Server::start_as(&mut divvy_at_unix_time(time), &args)
-    };
-    let start = now();
-    for (number, (after, minutes)) in (1..).zip([(0, 15), (16, 30), (50, 60)]) {
-        let server = serve_at(start + after * MINUTE);
+    let serve = || Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &urls]);
+    for (number, minutes) in (1..).zip([15, 30, 60]) {
+        let server = serve();
         if number == 1 {
             assert!(hit(&server).starts_with("[1 "));
         }
         is_blocked([&server; 2], number, minutes);
+        cluster.cli(&["EVAL", AGE, "1", OVERRIDES, &minutes.to_string()]);
     }
 }
 
-/// The denial cache answers most of a flood. A denial counts when the store is asked, which is once a second.
+/// The denial cache answers most of a flood. Its denials are counted together, once a second, so that even more of them than the
+/// window has seconds lead to a block.
 #[test]
 fn flood_of_hits_on_a_cached_denial_is_blocked() {
     let redis = RedisServer::start();
-    let rules = RulesFile::ini(&RULES.replace("algorithm = token-bucket\n", ""));
+    let rules = RULES.replace("algorithm = token-bucket\n", "").replace("blockAfter = 3", "blockAfter = 500");
+    let rules = RulesFile::ini(&(rules.replace("blockSeconds", "blockWindow = 20\nblockSeconds")));
     let url = redis.url();
     let server = Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url]);
     let mut client = RespClient::connect(server.resp);
@@ -165,6 +168,28 @@ fn flood_of_hits_on_a_cached_denial_is_blocked() {
     let metrics = metrics::scrape(server.http);
     assert_eq!(metrics.value("divvy_rule_blocks_total", &[]), 1.0);
     assert!(hits > 100 && metrics.value("divvy_denial_cache_answers_total", &[]) > 50.0, "{hits} hits");
+}
+
+/// The end of a block is kept by Redis's clock, and each server reads it by its own.
+#[test]
+fn servers_with_different_clocks_agree_about_a_block() {
+    let redis = RedisServer::start();
+    let rules = RulesFile::ini(RULES);
+    let url = redis.url();
+    let serve_at = |time: u64| {
+        let args = [rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url];
+        Server::start_as(&mut divvy_at_unix_time(time), &args)
+    };
+    let (right, ahead) = (serve_at(now()), serve_at(now() + 60 * MINUTE));
+    assert!(hit(&ahead).starts_with("[1 "));
+    is_blocked([&right, &ahead], 1, 15);
+    assert_eq!(RespClient::connect(ahead.resp).command("DIVVY.BLOCK SET login ann EX 900"), "OK");
+    until(|| {
+        http::get(right.http, "/v1/blocks?rule=login&actor=ann").json()["expiresIn"].as_u64().is_some_and(|s| s > 800)
+    });
+    drop(ahead);
+    let behind = serve_at(now() - 60 * MINUTE);
+    assert!((700..=900).contains(&block(&behind).unwrap().0));
 }
 
 /// Blocks of addresses by a rule are decisions for firewalls, and operators can list and remove them.

@@ -87,7 +87,7 @@ fn rules(server: &Server, query: &str) -> Value {
 fn used(rule: &str, used: u64, limit: u64) -> Value {
     json!({
         "rule": rule, "limit": limit, "used": used, "reserved": 0, "inFlight": 0,
-        "remaining": limit - used, "balance": limit - used, "ownLimit": null,
+        "remaining": limit - used, "balance": limit - used, "ownLimit": null, "override": null,
     })
 }
 
@@ -137,15 +137,15 @@ fn status_covers_the_rules_with_exactly_these_fields() {
         assert!(resp(server, "DIVVY.RESERVE api=a user=ann AMOUNT 5 TTL 600").starts_with("[1 2 "), "{store}");
         let calls = json!({
             "rule": "calls", "limit": 10, "used": 3, "reserved": 5, "inFlight": 0, "remaining": 2, "balance": 2,
-            "ownLimit": null,
+            "ownLimit": null, "override": null,
         });
         let jobs = json!({
             "rule": "jobs", "limit": 3, "used": 0, "reserved": 0, "inFlight": 2, "remaining": 1, "balance": 1,
-            "ownLimit": null,
+            "ownLimit": null, "override": null,
         });
         let uploads = json!({
             "rule": "uploads", "limit": 100, "used": 130, "reserved": 0, "inFlight": 0, "remaining": 0, "balance": -30,
-            "ownLimit": null,
+            "ownLimit": null, "override": null,
         });
         let own_limit = |rule: &str, credits: u64| {
             let mut status = used(rule, 0, credits);
@@ -172,16 +172,64 @@ fn status_covers_the_rules_with_exactly_these_fields() {
         assert_eq!(resp(server, "DIVVY.HIT plan=free user=bob"), "[1 4 86400]");
         assert_eq!(rules(server, "user=bob"), json!([used("free", 1, 5), own_limit("jobs", 2)]), "{store}");
         let replied = resp(server, "DIVVY.STATUS user=bob");
-        let jobs = "[rule jobs limit 2 used 0 reserved 0 inFlight 0 remaining 2 reset 0 balance 2 ownLimit 2]";
+        let jobs =
+            "[rule jobs limit 2 used 0 reserved 0 inFlight 0 remaining 2 reset 0 balance 2 ownLimit 2 override nil]";
         assert!(replied.starts_with("[0 [[rule free limit 5 used 1 ") && replied.contains(jobs), "{store}: {replied}");
         // Usage under a limit of nothing.
         assert_eq!(resp(server, "DIVVY.LIMIT SET free bob 0"), "OK");
         let banned = json!({
             "rule": "free", "limit": 0, "used": 1, "reserved": 0, "inFlight": 0, "remaining": 0, "balance": -1,
-            "ownLimit": 0,
+            "ownLimit": 0, "override": null,
         });
         assert_eq!(rules(server, "user=bob")[0], banned, "{store}");
     });
+}
+
+#[test]
+fn block_or_allow_that_decides_is_shown() {
+    let rules = RulesFile::ini(RULES);
+    let server = Server::in_memory(rules.path());
+    for command in [
+        "DIVVY.HIT api=a user=ann",
+        "DIVVY.HIT page=/a",
+        "DIVVY.BLOCK SET calls ann EX 3600 REASON scraping",
+        "DIVVY.BLOCK SET * user=eve REASON stolen",
+        "DIVVY.ALLOW SET calls eve",
+        "DIVVY.BLOCK SET * ip=192.0.2.0/24",
+    ] {
+        assert!(!resp(&server, command).starts_with('-'), "{command}");
+    }
+    let with = |mut status: Value, kind: &str, ends_in: Value, reason: Value, entry: Value| {
+        status["override"] = json!({"kind": kind, "endsIn": ends_in, "reason": reason, "entry": entry});
+        status
+    };
+    let (nil, scraping, eve) = (Value::Null, json!("scraping"), json!("user=eve"));
+    let blocked = with(used("calls", 1, 10), "block", json!(3600), scraping, nil.clone());
+    assert_eq!(self::rules(&server, "user=ann"), json!([blocked]));
+    let everywhere = |rule, limit| with(used(rule, 0, limit), "block", Value::Null, json!("stolen"), eve.clone());
+    let allowed = with(used("calls", 0, 10), "allow", nil.clone(), nil.clone(), nil.clone());
+    assert_eq!(self::rules(&server, "user=eve"), json!([allowed, everywhere("free", 5), everywhere("jobs", 3)]));
+    assert_eq!(self::rules(&server, "page=%2Fa"), json!([used("rule-6", 1, 7)]));
+    // The rule has no counter.
+    assert_eq!(self::rules(&server, "ip=192.0.2.1"), json!([]));
+
+    let status = |actor: &str| resp(&server, &format!("DIVVY.STATUS {actor}"));
+    let block = "override [kind block endsIn 3600 reason scraping entry nil]]]]";
+    assert!(status("user=ann").ends_with(block), "{}", status("user=ann"));
+    let permanent = "override [kind block endsIn -1 reason stolen entry user=eve]";
+    assert_eq!(status("user=eve").matches(permanent).count(), 2, "{}", status("user=eve"));
+
+    let printed = |args: &[&str]| {
+        let (code, out, error) = actor(&server, args);
+        assert_eq!((code, error.as_str()), (0, ""));
+        out
+    };
+    assert!(printed(&["user=ann"]).ends_with("  calls  blocked for another 3600 s: scraping\n"));
+    let table = printed(&["user=eve"]);
+    assert!(table.contains("  calls  always allowed\n"), "{table}");
+    assert!(table.contains("  free  blocked under all rules, as user=eve: stolen\n"), "{table}");
+    let line: Value = serde_json::from_str(printed(&["user=ann", "--json"]).trim()).unwrap();
+    assert_eq!(line["override"], blocked["override"]);
 }
 
 #[test]
@@ -379,7 +427,7 @@ fn command_line_prints_a_table_or_json() {
 
     for args in [&["user=bob"][..], &["user=bob", "--json"]] {
         let (code, out, error) = actor(&server, args);
-        let expected = "user=bob is unknown: it has all credits of every rule, and no limit of its own\n";
+        let expected = "user=bob is unknown: it has all credits of every rule, and neither a limit of its own nor a block or an allow\n";
         assert_eq!((code, out.as_str(), error.as_str()), (1, "", expected));
     }
     assert!(actor(&server, &["user=ann", "user=bob"]).2.contains("the field \"user\" twice"));

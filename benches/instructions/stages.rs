@@ -31,7 +31,7 @@ const fn stage(name: &'static str, run: fn(u64)) -> Stage {
     Stage { name, run, has_many_counters: false }
 }
 
-pub const STAGES: [Stage; 20] = [
+pub const STAGES: [Stage; 21] = [
     stage("codec: line protocol", line),
     stage("codec: RESP", resp),
     stage("rights of a user", rights),
@@ -44,9 +44,10 @@ pub const STAGES: [Stage; 20] = [
     stage("three fields: RESP, without ranking", |hits| resp_hits_of(HitBench::without_ranking(RULES), hits)),
     stage("three fields: RESP, addresses", |hits| address_hits(0, hits)),
     stage("three fields: RESP, addresses and 100,000 networks", |hits| address_hits(100_000, hits)),
-    stage("three fields: RESP, in memory", |hits| blocked_hits("by-ip", 0, hits)),
-    stage("three fields: RESP, in memory, 100,000 blocks of a rule", |hits| blocked_hits("by-ip", 100_000, hits)),
-    stage("three fields: RESP, in memory, 100,000 blocks of all rules", |hits| blocked_hits("*", 100_000, hits)),
+    stage("three fields: RESP, in memory", |hits| blocked_hits("by-ip", 0, "", hits)),
+    stage("three fields: RESP, in memory, 100,000 blocks of a rule", |hits| blocked_hits("by-ip", 100_000, "", hits)),
+    stage("three fields: RESP, in memory, 100,000 blocks of all rules", |hits| blocked_hits("*", 100_000, "", hits)),
+    stage("three fields: RESP, in memory, 100,000 blocks of networks", |hits| blocked_hits("*", 100_000, "/24", hits)),
     stage("a stack of three: RESP", |hits| resp_hits(STACK, Scope::EVERYTHING, hits)),
     stage("two hits of one bucket, from the limiter on", two_hits),
     stage("reserve and commit next to 10 reservations", |hits| reserve_and_commit(10, hits)),
@@ -281,14 +282,16 @@ fn resp_hits(rules: &str, scope: Scope, hits: u64) {
     resp_hits_of(bench, hits);
 }
 
-/// Hits by addresses that are not blocked, next to `count` blocks of other addresses. Counters are in memory, because storing the
-/// blocks would take more than the hits.
-fn blocked_hits(rule: &str, count: u32, hits: u64) {
+/// Hits by addresses that are not blocked, next to `count` blocks of other addresses, or of networks with this prefix. Counters
+/// are in memory, because storing the blocks would take more than the hits.
+fn blocked_hits(rule: &str, count: u32, prefix: &str, hits: u64) {
     let labeled = RULES.replacen("actorField=ip\n", "actorField=ip\nlabel=by-ip\n", 1);
     let bench = HitBench::on(Backend::Memory(MemoryStore::default()), &labeled, "");
     for number in 0..count {
+        let number = if prefix.is_empty() { number } else { number << 8 };
         let address = std::net::Ipv4Addr::from_bits(0xc000_0000 + number);
-        let actor = if rule == "*" { format!("ip={address}") } else { address.to_string() };
+        let field = if rule == "*" { "ip=" } else { "" };
+        let actor = format!("{field}{address}{prefix}");
         let of = OverrideTarget { kind: OverrideKind::Block, rule, actor: &actor };
         bench.runtime.block_on(bench.limiter.set_override(of, None, None, &Scope::EVERYTHING)).expect("a block");
     }

@@ -91,8 +91,20 @@ pub struct Outcome {
     pub session: Timestamp,
     /// The resolution of a reservation or an idempotent request.
     pub resolution: Resolution,
-    /// Whether this server answered without asking its distant store.
-    pub is_local: bool,
+    /// The part of the program that answered.
+    pub source: OutcomeSource,
+}
+
+/// The part of the program that answered an ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OutcomeSource {
+    /// The store.
+    #[default]
+    Store,
+    /// This server, which remembered that a window of its distant store has nothing left.
+    DenialCache,
+    /// The policy for failures of a distant store.
+    FailurePolicy,
 }
 
 /// The resolution of an ask about a reservation, or of an idempotent request. If a reservation covers several buckets,

@@ -1,6 +1,6 @@
 //! The parts that all algorithms share: the trait that each implements, and the decision that is built on it.
 
-use super::ask::{Ask, Outcome, Resolution};
+use super::ask::{Ask, Outcome, OutcomeSource, Resolution};
 use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
 
 /// How far a bucket's time may be ahead of an ask's. Beyond that, the clock was set back. Asks are dated when they are
@@ -151,7 +151,7 @@ pub(super) fn outcome<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, befor
         retry_ns: (!allowed && wanted <= capacity).then(|| limit.wait_ns(state, wanted, at)),
         session: limit.session(state),
         resolution: Resolution::Done,
-        is_local: false,
+        source: OutcomeSource::Store,
     }
 }
 

@@ -36,7 +36,7 @@ mod tests;
 pub mod token_bucket;
 mod window;
 
-pub use ask::{Ask, Outcome, Resolution};
+pub use ask::{Ask, Outcome, OutcomeSource, Resolution};
 pub use calendar_window::{CalendarId, CalendarWindow};
 pub use concurrency::Concurrency;
 pub use count_basis::CountBasis;

@@ -10,9 +10,12 @@ use serde_json::json;
 
 use super::closed_pipe::accept_closed_pipe;
 use super::pairs::Pair;
+use super::printable::printable;
 use super::resp::{RespClient, ServerArgs, integer, number, parts, text};
 use crate::protocol::command::START;
 use crate::protocol::resp::client::Frame;
+use crate::rules::OverrideKind;
+use crate::rules::explain::ActorOverride;
 
 /// Maximum time for a page.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,7 +26,7 @@ const FOREIGN: &str = "the server's answer is not the status of an actor";
 /// Show what one actor has used and has left on a running server, under each rule.
 ///
 /// Give all fields of a rule's actorField, and no others. A rule is shown if the actor has used some of its credits lately, has
-/// reserved some, or has a limit of its own. Takes no credit. Exits with 1 if there is no such rule.
+/// reserved some, has a limit of its own, or is blocked or allowed. Takes no credit. Exits with 1 if there is no such rule.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  divvy actor user=ann\n  divvy actor tenant=acme user=ann --json")]
 pub struct ActorArgs {
@@ -56,7 +59,10 @@ pub fn run(args: &ActorArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let actor = args.actor.iter().map(|pair| pair.to_string().escape_debug().to_string()).collect::<Vec<_>>().join(" ");
-    writeln!(io::stderr(), "{actor} is unknown: it has all credits of every rule, and no limit of its own")?;
+    writeln!(
+        io::stderr(),
+        "{actor} is unknown: it has all credits of every rule, and neither a limit of its own nor a block or an allow"
+    )?;
     Ok(ExitCode::FAILURE)
 }
 
@@ -100,16 +106,13 @@ struct RuleStatus {
     /// In seconds.
     reset: u64,
     own_limit: Option<u64>,
+    actor_override: Option<ActorOverride>,
 }
 
 impl RuleStatus {
-    /// Reads a map, which is an array of names and values in RESP2. Names that a later server may add are ignored.
+    /// Reads the map of a rule. Names that a later server may add are ignored.
     fn read(rule: &Frame) -> Option<Self> {
-        let pairs = parts(rule)?.chunks_exact(2).filter_map(|pair| match pair {
-            [name, value] => Some((text(name)?, value)),
-            _ => None,
-        });
-        let pairs: HashMap<_, _> = pairs.collect();
+        let pairs = named(rule)?;
         let count = |name| number(pairs.get(name)?);
         Some(Self {
             rule: text(pairs.get("rule")?)?,
@@ -121,6 +124,20 @@ impl RuleStatus {
             balance: integer(pairs.get("balance")?)?,
             reset: count("reset")?,
             own_limit: count("ownLimit"),
+            // Earlier servers do not send it.
+            actor_override: pairs.get("override").and_then(|found| Self::read_override(found)),
+        })
+    }
+
+    /// Reads a block or an allow.
+    fn read_override(entry: &Frame) -> Option<ActorOverride> {
+        let pairs = named(entry)?;
+        let kind = text(pairs.get("kind")?)?;
+        Some(ActorOverride {
+            kind: OverrideKind::ALL.into_iter().find(|known| known.name() == kind)?,
+            ends_in: number(pairs.get("endsIn")?),
+            reason: text(pairs.get("reason")?),
+            entry: text(pairs.get("entry")?),
         })
     }
 
@@ -131,20 +148,93 @@ impl RuleStatus {
     }
 
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let Self { rule, limit, used, reserved, in_flight, balance, reset, .. } = self;
+        let Self { rule, limit, used, reserved, in_flight, balance, reset, actor_override, .. } = self;
+        let actor_override = actor_override.as_ref().map_or_else(String::new, |found| format!("  {found}"));
         let own = self.own_limit.map_or_else(|| "-".to_owned(), |credits| credits.to_string());
         writeln!(
             out,
-            "{limit:>12} {own:>12} {used:>12} {reserved:>12} {in_flight:>12} {balance:>12} {reset:>12}  {rule}"
+            "{limit:>12} {own:>12} {used:>12} {reserved:>12} {in_flight:>12} {balance:>12} {reset:>12}  {rule}{}",
+            printable(&actor_override)
         )
     }
 
     fn print_json(&self, out: &mut impl Write) -> io::Result<()> {
-        let Self { rule, limit, used, reserved, in_flight, remaining, balance, reset, own_limit } = self;
+        let Self { rule, limit, used, reserved, in_flight, remaining, balance, reset, own_limit, actor_override } =
+            self;
         let status = json!({
             "rule": rule, "limit": limit, "used": used, "reserved": reserved, "inFlight": in_flight,
             "remaining": remaining, "balance": balance, "resetSeconds": reset, "ownLimit": own_limit,
+            "override": actor_override,
         });
         writeln!(out, "{status}")
+    }
+}
+
+/// Reads a map, which is an array of names and values in RESP2.
+fn named(map: &Frame) -> Option<HashMap<String, &Frame>> {
+    let pairs = parts(map)?.chunks_exact(2).filter_map(|pair| match pair {
+        [name, value] => Some((text(name)?, value)),
+        _ => None,
+    });
+    Some(pairs.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(text: &str) -> Frame {
+        Frame::BlobString { data: text.as_bytes().to_vec(), attributes: None }
+    }
+
+    fn number(data: i64) -> Frame {
+        Frame::Number { data, attributes: None }
+    }
+
+    fn array(data: Vec<Frame>) -> Frame {
+        Frame::Array { data, attributes: None }
+    }
+
+    /// Returns the map of a rule as servers of the first version with this command send it, and these names and values.
+    fn rule(more: Vec<Frame>) -> Frame {
+        let numbers = ["limit", "used", "reserved", "inFlight", "remaining", "reset", "balance", "ownLimit"];
+        let mut pairs = vec![word("rule"), word("calls")];
+        pairs.extend(numbers.into_iter().zip(1..).flat_map(|(name, value)| [word(name), number(value)]));
+        pairs.extend(more);
+        array(pairs)
+    }
+
+    #[test]
+    fn status_of_an_earlier_server_is_read() {
+        let status = RuleStatus::read(&rule(Vec::new())).unwrap();
+        assert_eq!((status.limit, status.own_limit, status.actor_override), (1, Some(8), None));
+    }
+
+    #[test]
+    fn override_is_read_by_its_names() {
+        let override_of =
+            |pairs: Vec<Frame>| RuleStatus::read(&rule(vec![word("override"), array(pairs)])).unwrap().actor_override;
+        let block = |ends| {
+            let [kind, reason, entry] = ["kind", "reason", "entry"].map(word);
+            vec![
+                word("later"),
+                number(1),
+                kind,
+                word("block"),
+                word("endsIn"),
+                number(ends),
+                reason,
+                Frame::Null,
+                entry,
+                word("a=b"),
+            ]
+        };
+        let expected = |ends_in| {
+            let entry = Some("a=b".to_owned());
+            Some(ActorOverride { kind: OverrideKind::Block, ends_in, reason: None, entry })
+        };
+        assert_eq!(override_of(block(5)), expected(Some(5)));
+        assert_eq!(override_of(block(-1)), expected(None));
+        assert_eq!(RuleStatus::read(&rule(vec![word("override"), Frame::Null])).unwrap().actor_override, None);
     }
 }

@@ -12,6 +12,8 @@ use crate::rules::{Address, List, ListEntry, Network, NetworkError, Pattern};
 
 /// Maximum number of entries of all lists of a rules file.
 pub(super) const MAX_LIST_ENTRIES: usize = 1_000_000;
+/// Maximum number of patterns that begin with `*` in all lists of a rules file. Compiling 10,000 takes 0.3 s, and 100,000 17 s.
+pub(super) const MAX_LEADING_STARS: usize = 10_000;
 /// Maximum number of list files of a rules file. A server looks at each of them every second.
 pub(super) const MAX_LISTS: usize = 64;
 /// Maximum number of problems that are reported for one list.
@@ -26,6 +28,8 @@ pub(super) struct Lists {
     known: HashMap<String, Option<Arc<List>>>,
     /// The number of entries of all lists.
     entries: usize,
+    /// The number of those that are patterns that begin with `*`.
+    leading_stars: usize,
 }
 
 impl Lists {
@@ -37,7 +41,7 @@ impl Lists {
 
     /// Prepares for rules that are not in a file.
     pub fn none() -> Self {
-        Self { directory: None, known: HashMap::new(), entries: 0 }
+        Self { directory: None, known: HashMap::new(), entries: 0, leading_stars: 0 }
     }
 
     /// Returns the list with this name, and reads it if that is the first time. Problems of the file are reported with their
@@ -80,12 +84,25 @@ impl Lists {
         };
         let entries = read_entries(&bytes, &shown, MAX_LIST_ENTRIES - self.entries, problems)?;
         self.entries += entries.len();
+        for (line, _) in entries.iter().filter(|(_, entry)| begins_with_star(entry)) {
+            self.leading_stars += 1;
+            if self.leading_stars > MAX_LEADING_STARS {
+                let what =
+                    format!("the lists of the rules have more than {MAX_LEADING_STARS} patterns that begin with `*`");
+                problems.error_in(&shown, *line as usize, what, "write the values, or the texts that they begin with");
+                return None;
+            }
+        }
         if entries.is_empty() {
             let fix = "add entries to it, one a line";
             problems.warning(place, format!("the list {shown} has no entries, so no value is in it"), fix);
         }
         Some(List::new(name, entries))
     }
+}
+
+fn begins_with_star(entry: &ListEntry) -> bool {
+    matches!(entry, ListEntry::Pattern(pattern @ Pattern::Glob(_)) if pattern.as_str().starts_with('*'))
 }
 
 /// Returns the entries with their lines; `None` after reporting what is wrong with them.

@@ -614,6 +614,12 @@ fn entries_of_lists_are_bounded() {
     let (_dir, path) = write_rules("list = ip: office.txt", list.as_bytes());
     let report = load(&path).unwrap_err().to_string();
     assert!(report.contains("office.txt:1000001: the lists of the rules have more than 1000000 entries"), "{report}");
+    let list: String =
+        (0..=lists::MAX_LEADING_STARS).map(|number| format!("*.{number}.example.org\nu{number}*\n")).collect();
+    let (_dir, path) = write_rules("list = ip: office.txt", list.as_bytes());
+    let report = load(&path).unwrap_err().to_string();
+    let expected = "office.txt:20001: the lists of the rules have more than 10000 patterns that begin with `*`";
+    assert!(report.contains(expected), "{report}");
 }
 
 #[test]
@@ -680,8 +686,6 @@ fn penalty_is_read_from_both_formats() {
     let written = write(loaded.rules.rules(), Format::Ini).unwrap();
     assert!(written.contains("blockAfter") && !written.contains("blockMax"), "only what was given: {written}");
     assert!(loaded.rules.rules()[0].summary().ends_with(", and blocks for 900 s after 5 denials in 60 s"));
-    let on_default = "[default]\ncreditLimit = 5\nper = 1m\nactorField = ip\nblockAfter = 1\nblockSeconds = 1\n";
-    assert!(parse(on_default, Format::Ini, "rules.ini").is_ok(), "the default rule needs no label");
 }
 
 #[test]

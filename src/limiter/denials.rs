@@ -15,16 +15,30 @@ use crate::clock::Timestamp;
 
 /// Maximum number of actors whose denials are noted at a time. Denials of others are lost: they did not count.
 const MAX_NOTED: usize = 10_000;
+/// Maximum length of an actor that a rule blocks (bytes). Clients choose the names, and blocks stay in memory for long.
+const MAX_ACTOR: usize = 256;
 /// Maximum length of the keys of all notes (bytes).
 const MAX_NOTED_BYTES: usize = 4 * 1024 * 1024;
 
 /// Denials that are not counted yet.
 #[derive(Debug, Default)]
 pub(super) struct Denials {
+    /// Denials by the store.
     notes: Mutex<Notes>,
+    /// Denials by the denial cache, which are counted later, many at once: the cache saves the store from a flood.
+    cached: Mutex<Notes>,
     has_notes: Notify,
-    /// Number of denials that were lost, because there was no room for a note.
+    /// Number of denials that did not count.
     lost: AtomicU64,
+}
+
+/// A denial of an actor by a rule with a penalty.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Denial<'a> {
+    pub penalty: &'a Arc<RulePenalty>,
+    pub actor: &'a [u8],
+    /// Whether the denial cache denied.
+    pub is_cached: bool,
 }
 
 #[derive(Debug, Default)]
@@ -54,43 +68,50 @@ pub(super) struct DeniedActor {
 }
 
 impl DeniedActor {
-    /// Returns the actor.
-    pub fn actor(&self) -> Option<&str> {
-        let actor = self.counter.strip_prefix(self.penalty.counters.as_bytes())?;
-        std::str::from_utf8(actor).ok()
+    /// Returns the actor, which is always text.
+    pub fn actor(&self) -> &str {
+        let actor = self.counter.strip_prefix(self.penalty.counters.as_bytes());
+        std::str::from_utf8(actor.unwrap_or_default()).unwrap_or_default()
     }
 }
 
 impl Denials {
-    /// Notes that the rule with this penalty denied the actors, once each, at `at`.
-    pub fn note<'a>(&self, denied: impl Iterator<Item = (&'a Arc<RulePenalty>, &'a [u8])>, at: Timestamp) {
-        let mut denied = denied.peekable();
-        if denied.peek().is_none() {
-            return;
-        }
-        let mut notes = self.notes.lock();
-        for (penalty, actor) in denied {
-            if !notes.add(penalty, actor, at) {
-                self.lost.fetch_add(1, Relaxed);
+    /// Notes denials at `at`.
+    pub fn note<'a>(&self, denials: impl Iterator<Item = Denial<'a>>, at: Timestamp) {
+        let mut is_new = false;
+        for denial in denials.filter(|denial| denial.actor.len() <= MAX_ACTOR) {
+            let notes = if denial.is_cached { &self.cached } else { &self.notes };
+            is_new |= !denial.is_cached;
+            if !notes.lock().add(&denial, at) {
+                self.lose(1);
             }
         }
-        drop(notes);
-        self.has_notes.notify_one();
+        if is_new {
+            self.has_notes.notify_one();
+        }
     }
 
-    /// Waits until something is noted.
+    /// Waits until the store has denied.
     pub async fn wait(&self) {
         self.has_notes.notified().await;
     }
 
-    /// Takes all notes.
+    /// Takes the notes of denials by the store.
     pub fn take(&self) -> Vec<DeniedActor> {
-        let notes = std::mem::take(&mut *self.notes.lock());
-        let of_note = |(counter, Note { penalty, count, at })| DeniedActor { penalty, counter, count, at };
-        notes.by_counter.into_iter().map(of_note).collect()
+        std::mem::take(&mut *self.notes.lock()).into_actors()
     }
 
-    /// Returns the number of denials that were lost.
+    /// Takes the notes of denials by the denial cache.
+    pub fn take_cached(&self) -> Vec<DeniedActor> {
+        std::mem::take(&mut *self.cached.lock()).into_actors()
+    }
+
+    /// Records that denials did not count, because the store failed.
+    pub fn lose(&self, count: u64) {
+        self.lost.fetch_add(count, Relaxed);
+    }
+
+    /// Returns the number of denials that did not count.
     pub fn lost(&self) -> u64 {
         self.lost.load(Relaxed)
     }
@@ -98,7 +119,7 @@ impl Denials {
 
 impl Notes {
     /// Notes a denial. Returns whether there is room for it.
-    fn add(&mut self, penalty: &Arc<RulePenalty>, actor: &[u8], at: Timestamp) -> bool {
+    fn add(&mut self, Denial { penalty, actor, .. }: &Denial<'_>, at: Timestamp) -> bool {
         let counter = [penalty.counters.as_bytes(), actor].concat();
         if let Some(note) = self.by_counter.get_mut(counter.as_slice()) {
             (note.count, note.at) = (note.count + 1, note.at.max(at));
@@ -110,5 +131,10 @@ impl Notes {
         self.bytes += counter.len();
         self.by_counter.insert(counter.into(), Note { penalty: Arc::clone(penalty), count: 1, at });
         true
+    }
+
+    fn into_actors(self) -> Vec<DeniedActor> {
+        let of_note = |(counter, Note { penalty, count, at })| DeniedActor { penalty, counter, count, at };
+        self.by_counter.into_iter().map(of_note).collect()
     }
 }

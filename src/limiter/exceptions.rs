@@ -4,13 +4,14 @@
 //! They belong to an owner, such as a rule's label. So they outlive a removed rule, and apply again to the next rule with
 //! its label.
 
-use std::hash::BuildHasher;
+use std::borrow::Cow;
+use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
-use foldhash::fast::FixedState;
+use foldhash::fast::{FixedState, RandomState};
 use hashbrown::hash_table::Entry;
 use hashbrown::{HashMap, HashTable};
 use parking_lot::RwLock;
@@ -30,40 +31,56 @@ pub struct ExceptionFilter<'a> {
     pub actor: Option<&'a str>,
 }
 
-/// All exceptions of a register.
+/// Turns the text of an actor in stores into the bytes for look-ups by requests.
+pub(in crate::limiter) type Sought = fn(&str) -> Cow<'_, [u8]>;
+
+/// All exceptions of a register. Actors are given as stores keep them, except where requests look them up.
 #[derive(Debug)]
 pub struct Exceptions<E> {
     shards: Arc<Shards<E>>,
-    owners: RwLock<HashMap<String, Arc<OwnerExceptions<E>>, FixedState>>,
-    owner_count: AtomicUsize,
+    owners: RwLock<Owners<E>>,
+    owners_revision: AtomicU64,
     revision: AtomicU64,
+    /// Returns how requests look up the actors of an owner.
+    sought: fn(&str) -> Sought,
 }
 
 /// The exceptions of one owner.
 #[derive(Debug)]
 pub(in crate::limiter) struct OwnerExceptions<E> {
     owner: Box<str>,
-    hasher: FixedState,
+    /// Clients choose the names of actors that rules block. The seed is random, so that they cannot choose names that collide.
+    hasher: RandomState,
     len: AtomicUsize,
     shards: Arc<Shards<E>>,
+    sought: Sought,
+    /// Whether it stays without exceptions, because a policy has it.
+    is_kept: AtomicBool,
 }
 
+type Owners<E> = HashMap<String, Arc<OwnerExceptions<E>>, FixedState>;
+
 #[derive(Debug)]
-struct Shards<E>(Box<[RwLock<HashTable<Known<E>>>]>);
+struct Shards<E>([RwLock<HashTable<Known<E>>>; SHARDS]);
 
 /// One exception.
 #[derive(Debug)]
 struct Known<E> {
     of: Arc<OwnerExceptions<E>>,
     actor: Box<str>,
+    /// The hash of the bytes for look-ups by requests.
+    hash: u64,
     value: E,
     /// Number of the latest complete reading that contained this exception.
     reading: u32,
 }
 
 impl<E: Exception> Known<E> {
-    fn is_of(&self, of: &OwnerExceptions<E>, actor: &[u8]) -> bool {
-        std::ptr::eq(&*self.of, of) && self.actor.as_bytes() == actor
+    /// Returns whether requests look it up by these bytes, which have this hash.
+    #[inline]
+    fn is_of(&self, of: &OwnerExceptions<E>, hash: u64, actor: &[u8]) -> bool {
+        // The hashes are compared first, because the bytes may have to be written.
+        self.hash == hash && std::ptr::eq(&*self.of, of) && *(of.sought)(&self.actor) == *actor
     }
 
     fn change(&self) -> ExceptionChange<E> {
@@ -85,10 +102,20 @@ fn is_forgotten(exception: &impl Exception, now: Timestamp) -> bool {
     exception.expires().is_some_and(|expires| expires <= now)
 }
 
+/// Returns the hash of an actor.
+#[inline]
+fn hash(hasher: &impl BuildHasher, actor: &[u8]) -> u64 {
+    // Fewer instructions than `hash_one`, which hashes the length, too.
+    let mut hasher = hasher.build_hasher();
+    hasher.write(actor);
+    hasher.finish()
+}
+
 impl<E> Shards<E> {
-    fn of(&self, hash: u64) -> Option<&RwLock<HashTable<Known<E>>>> {
-        // Hash tables use the lower bits.
-        self.0.get(usize::try_from(hash >> 32).unwrap_or_default() % SHARDS)
+    /// Returns the actor's shard. It is the same one in every process, so that a listing can continue at another server.
+    #[inline]
+    fn of(&self, actor: &[u8]) -> Option<&RwLock<HashTable<Known<E>>>> {
+        self.0.get(hash(&FixedState::with_seed(0), actor) as usize % SHARDS)
     }
 }
 
@@ -104,43 +131,53 @@ impl<E: Exception> OwnerExceptions<E> {
         self.len.load(Relaxed) == 0
     }
 
-    /// Returns the exception for the actor.
+    /// Returns the exception for the actor that a request names.
     #[inline]
     pub(in crate::limiter) fn get(&self, actor: &[u8], now: Timestamp) -> Option<E> {
         // Fast path: very few rules have exceptions.
         if self.is_empty() { None } else { self.find(actor).filter(|exception| !is_over(exception, now)) }
     }
 
-    /// Returns whether there is an exception for the actor, in force or expired.
-    #[inline]
+    /// Returns whether there is an exception for the actor that a request names, in force or expired.
+    // Inlined, because a call costs as much as half of the rest.
+    #[inline(always)]
     pub(in crate::limiter) fn contains(&self, actor: &[u8]) -> bool {
         if self.is_empty() {
             return false;
         }
-        let hash = self.hash(actor);
-        self.shards.of(hash).is_some_and(|shard| shard.read().find(hash, |known| known.is_of(self, actor)).is_some())
+        let hash = hash(&self.hasher, actor);
+        let Some(shard) = self.shards.of(actor) else { return false };
+        shard.read().find(hash, |known| known.is_of(self, hash, actor)).is_some()
     }
 
-    /// Returns the exception for the actor, even if it has expired.
+    /// Returns the exception for the actor that a request names, even if it has expired.
     fn find(&self, actor: &[u8]) -> Option<E> {
-        let hash = self.hash(actor);
-        let shard = self.shards.of(hash)?.read();
-        Some(shard.find(hash, |known| known.is_of(self, actor))?.value.clone())
+        let hash = hash(&self.hasher, actor);
+        let shard = self.shards.of(actor)?.read();
+        Some(shard.find(hash, |known| known.is_of(self, hash, actor))?.value.clone())
     }
 
-    fn hash(&self, actor: &[u8]) -> u64 {
-        self.hasher.hash_one(actor)
+    fn find_stored(&self, actor: &str) -> Option<E> {
+        self.find(&(self.sought)(actor))
     }
 }
 
 impl<E> Default for Exceptions<E> {
     fn default() -> Self {
-        let shards = Shards((0..SHARDS).map(|_| RwLock::default()).collect());
+        Self::new(|_| |actor| actor.as_bytes().into())
+    }
+}
+
+impl<E> Exceptions<E> {
+    /// Creates a register without exceptions. `sought` returns how requests look up the actors of an owner.
+    pub(in crate::limiter) fn new(sought: fn(&str) -> Sought) -> Self {
+        let shards = Shards(std::array::from_fn(|_| RwLock::default()));
         Self {
             shards: Arc::new(shards),
             owners: RwLock::default(),
-            owner_count: AtomicUsize::new(0),
+            owners_revision: AtomicU64::new(0),
             revision: AtomicU64::new(0),
+            sought,
         }
     }
 }
@@ -167,18 +204,19 @@ impl<E: Exception> Exceptions<E> {
 
     /// Returns the owner's exception for the actor, if it is in force.
     pub(in crate::limiter) fn find(&self, owner: &str, actor: &str, now: Timestamp) -> Option<E> {
-        self.owners.read().get(owner)?.get(actor.as_bytes(), now)
+        let found = self.owners.read().get(owner)?.find_stored(actor);
+        found.filter(|exception| !is_over(exception, now))
     }
 
     /// Returns the owner's exception for the actor, if it is in force or remembered.
     pub(in crate::limiter) fn find_remembered(&self, owner: &str, actor: &str, now: Timestamp) -> Option<E> {
-        let found = self.owners.read().get(owner)?.find(actor.as_bytes());
+        let found = self.owners.read().get(owner)?.find_stored(actor);
         found.filter(|exception| !is_forgotten(exception, now))
     }
 
     /// Returns whether the change is about an exception in memory, in force or expired.
     pub(in crate::limiter) fn has(&self, change: &ExceptionChange<E>) -> bool {
-        self.owners.read().get(&change.owner).is_some_and(|of| of.find(change.actor.as_bytes()).is_some())
+        self.owners.read().get(&change.owner).is_some_and(|of| of.find_stored(&change.actor).is_some())
     }
 
     /// Returns a number that changes whenever exceptions change.
@@ -191,42 +229,62 @@ impl<E: Exception> Exceptions<E> {
         self.revision.fetch_add(1, Release);
     }
 
-    /// Returns the number of owners so far, with and without exceptions.
-    pub(in crate::limiter) fn owner_count(&self) -> usize {
-        self.owner_count.load(Acquire)
+    /// Returns a number that changes whenever owners come or go.
+    pub(in crate::limiter) fn owners_revision(&self) -> u64 {
+        self.owners_revision.load(Acquire)
     }
 
-    /// Returns all owners so far.
+    /// Returns all owners with exceptions, and those that are kept.
     pub(in crate::limiter) fn all_owners(&self) -> Vec<Arc<OwnerExceptions<E>>> {
         self.owners.read().values().cloned().collect()
     }
 
     /// Returns the owner's exceptions, including later ones.
     pub(in crate::limiter) fn of_owner(&self, owner: &str) -> Arc<OwnerExceptions<E>> {
-        if let Some(known) = self.owners.read().get(owner) {
-            return Arc::clone(known);
-        }
-        let seed = FixedState::default().hash_one(owner);
+        let of = self.of_owner_among(&mut self.owners.write(), owner);
+        of.is_kept.store(true, Relaxed);
+        of
+    }
+
+    fn of_owner_among(&self, owners: &mut Owners<E>, owner: &str) -> Arc<OwnerExceptions<E>> {
         let new = || OwnerExceptions {
             owner: owner.into(),
-            hasher: FixedState::with_seed(seed),
+            hasher: RandomState::default(),
             len: AtomicUsize::new(0),
             shards: Arc::clone(&self.shards),
+            sought: (self.sought)(owner),
+            is_kept: AtomicBool::new(false),
         };
-        let mut owners = self.owners.write();
-        let of = Arc::clone(owners.entry_ref(owner).or_insert_with(|| Arc::new(new())));
-        self.owner_count.store(owners.len(), Release);
-        of
+        let of = owners.entry_ref(owner).or_insert_with(|| {
+            self.owners_revision.fetch_add(1, Release);
+            Arc::new(new())
+        });
+        Arc::clone(of)
+    }
+
+    /// Drops an owner without exceptions, unless it is kept. So the names of fields in blocks of all rules do not pile up.
+    fn drop_if_empty(&self, owners: &mut Owners<E>, of: &Arc<OwnerExceptions<E>>) {
+        let is_in_use = |known: &Arc<_>| !Arc::ptr_eq(known, of) || of.is_kept.load(Relaxed) || !of.is_empty();
+        if !owners.get(&*of.owner).is_none_or(is_in_use) {
+            owners.remove(&*of.owner);
+            self.owners_revision.fetch_add(1, Release);
+        }
     }
 
     /// Puts the change in force. `reading` is the number of the latest reading of all exceptions.
     pub(in crate::limiter) fn apply(&self, change: &ExceptionChange<E>, reading: u32) {
-        let of = self.of_owner(&change.owner);
-        let actor = change.actor.as_bytes();
-        let hash = of.hash(actor);
-        let Some(shard) = self.shards.of(hash) else { return };
+        // Locked until the exception is there, so that its owner is not dropped before.
+        let mut owners = self.owners.write();
+        if change.value.is_none() && !owners.contains_key(&change.owner) {
+            return;
+        }
+        let of = self.of_owner_among(&mut owners, &change.owner);
+        let sought = (of.sought)(&change.actor);
+        let hash = hash(&of.hasher, &sought);
+        let Some(shard) = self.shards.of(&sought) else { return };
         let mut shard = shard.write();
-        let entry = shard.entry(hash, |known| known.is_of(&of, actor), |known| known.of.hash(known.actor.as_bytes()));
+        let is_same = |known: &Known<E>| known.is_of(&of, hash, &sought);
+        let entry = shard.entry(hash, is_same, |known| known.hash);
         match (entry, change.value.clone()) {
             (Entry::Occupied(mut known), Some(value)) => {
                 let known = known.get_mut();
@@ -238,11 +296,14 @@ impl<E: Exception> Exceptions<E> {
             }
             (Entry::Vacant(place), Some(value)) => {
                 of.len.fetch_add(1, Relaxed);
-                place.insert(Known { of, actor: change.actor.as_str().into(), value, reading });
+                let of = Arc::clone(&of);
+                place.insert(Known { of, actor: change.actor.as_str().into(), hash, value, reading });
             }
             (Entry::Vacant(_), None) => {}
         }
         drop(shard);
+        self.drop_if_empty(&mut owners, &of);
+        drop(owners);
         self.count_change();
     }
 
@@ -259,9 +320,23 @@ impl<E: Exception> Exceptions<E> {
         most: usize,
         now: Timestamp,
     ) -> Vec<ExceptionChange<E>> {
+        self.drop_some(shards, most, |exception| is_forgotten(exception, now))
+    }
+
+    /// Drops at most `most` of the exceptions in these shards that are no longer in force, and returns them.
+    pub(in crate::limiter) fn drop_ended(
+        &self,
+        shards: Range<usize>,
+        most: usize,
+        now: Timestamp,
+    ) -> Vec<ExceptionChange<E>> {
+        self.drop_some(shards, most, |exception| is_over(exception, now))
+    }
+
+    fn drop_some(&self, shards: Range<usize>, most: usize, is_meant: impl Fn(&E) -> bool) -> Vec<ExceptionChange<E>> {
         let mut dropped = Vec::new();
         self.retain(shards, |known| {
-            let stays = dropped.len() >= most || !is_forgotten(&known.value, now);
+            let stays = dropped.len() >= most || !is_meant(&known.value);
             if !stays {
                 dropped.push(ExceptionChange { value: None, ..known.change() });
             }
@@ -271,14 +346,19 @@ impl<E: Exception> Exceptions<E> {
     }
 
     fn retain(&self, shards: Range<usize>, mut stays: impl FnMut(&Known<E>) -> bool) {
+        let mut emptied = Vec::new();
         for shard in self.shards.0.get(shards).unwrap_or_default() {
             shard.write().retain(|known| {
                 let stays = stays(known);
-                if !stays {
-                    known.of.len.fetch_sub(1, Relaxed);
+                if !stays && known.of.len.fetch_sub(1, Relaxed) == 1 {
+                    emptied.push(Arc::clone(&known.of));
                 }
                 stays
             });
+        }
+        if !emptied.is_empty() {
+            let mut owners = self.owners.write();
+            emptied.iter().for_each(|of| self.drop_if_empty(&mut owners, of));
         }
     }
 

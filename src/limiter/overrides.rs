@@ -1,15 +1,18 @@
 //! Overrides: blocks and allows of single actors, of one rule or of all rules.
 //!
 //! An override of one rule belongs to its label, as limits of single actors do. An override of all rules (`*`) belongs to a
-//! field and to the length of a prefix, so that a request finds it with one look-up for each length that is in use.
+//! field and to the length of a prefix, so that a request finds it with one look-up for each length that is in use. Most are
+//! for single values or IPv4 addresses. Requests find these by their text, which takes fewer instructions than reading an
+//! address.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::exceptions::{Exceptions, OwnerExceptions};
+use super::exceptions::{Exceptions, OwnerExceptions, Sought};
 use super::precedence::{Rank, WHOLE, comes_before};
 use super::registry::Registry;
 use crate::clock::Timestamp;
@@ -37,9 +40,15 @@ pub(in crate::limiter) struct RuleOverrides([(OverrideKind, Arc<OwnerExceptions<
 /// The overrides of all rules.
 #[derive(Debug, Default)]
 pub(in crate::limiter) struct Everywhere {
-    /// Number of owners of overrides when this was made. Owners are never removed.
-    owners: usize,
-    /// Sorted by field.
+    /// The revision of the owners when this was made.
+    revision: u64,
+    fields: Vec<FieldOverrides>,
+}
+
+/// The overrides of all rules about one field.
+#[derive(Debug)]
+struct FieldOverrides {
+    field: Key,
     places: Vec<Place>,
 }
 
@@ -47,7 +56,6 @@ pub(in crate::limiter) struct Everywhere {
 #[derive(Debug)]
 struct Place {
     kind: OverrideKind,
-    field: Key,
     /// `None` for values that are no addresses.
     prefix: Option<u8>,
     values: Arc<OwnerExceptions<Override>>,
@@ -107,7 +115,10 @@ impl OverrideOwner {
 /// The value is a network that is not in canonical form.
 pub fn place_of(kind: OverrideKind, field: &str, value: &str) -> Result<(OverrideOwner, String), NetworkError> {
     let (prefix, value) = match Network::parse(value) {
-        Ok(network) => (Some(network.prefix()), Digits::of(network.first()).as_str().to_owned()),
+        Ok(network) => {
+            let (bits, digits) = (network.first().bits(), usize::from(network.first().length()) / 4);
+            (Some(network.prefix()), format!("{bits:0digits$x}"))
+        }
         Err(NetworkError::NoAddress) => (None, value.to_owned()),
         Err(error) => return Err(error),
     };
@@ -118,66 +129,61 @@ impl OverrideOwner {
     /// Returns the value or the network for people, for an actor that is stored under this owner.
     pub fn shown<'a>(&self, actor: &'a str) -> Option<Cow<'a, str>> {
         let OwnerName::Field(_, Some(prefix)) = self.of else { return Some(Cow::Borrowed(actor)) };
-        let address = match actor.len() {
-            8 => IpAddr::from(Ipv4Addr::from_bits(u32::from_str_radix(actor, 16).ok()?)),
-            _ => IpAddr::from(Ipv6Addr::from_bits(u128::from_str_radix(actor, 16).ok()?)),
-        };
-        Some(Network::of(address.into(), prefix).to_string().into())
+        Some(Network::of(first_address(actor)?.into(), prefix).to_string().into())
     }
 }
 
-/// The bits of an address in hexadecimal digits: 8 for IPv4, 32 for IPv6.
-struct Digits {
-    text: [u8; 32],
-    len: usize,
-}
+/// The prefix of a single IPv4 address. Networks of IPv6 can have the same one.
+const IPV4: u8 = 32;
 
-impl Digits {
-    fn of(address: Address) -> Self {
-        let (mut text, len) = ([b'0'; 32], usize::from(address.length()) / 4);
-        let mut bits = address.bits();
-        for digit in text.iter_mut().take(len).rev() {
-            *digit = b"0123456789abcdef".get((bits & 15) as usize).copied().unwrap_or_default();
-            bits >>= 4;
-        }
-        Self { text, len }
-    }
-
-    fn as_bytes(&self) -> &[u8] {
-        self.text.get(..self.len).unwrap_or_default()
-    }
-
-    fn as_str(&self) -> &str {
-        str::from_utf8(self.as_bytes()).unwrap_or_default()
+/// Returns how requests look up the actors of an owner: single IPv4 addresses by their usual text, networks by their bits, and
+/// others as they are stored.
+fn sought(owner: &str) -> Sought {
+    match OverrideOwner::parse(owner) {
+        Some(OverrideOwner { of: OwnerName::Field(_, Some(IPV4)), .. }) => |actor| match first_address(actor) {
+            Some(IpAddr::V4(address)) => address.to_string().into_bytes().into(),
+            Some(IpAddr::V6(address)) => address.octets().to_vec().into(),
+            None => actor.as_bytes().into(),
+        },
+        Some(OverrideOwner { of: OwnerName::Field(_, Some(_)), .. }) => |actor| match first_address(actor) {
+            Some(IpAddr::V4(address)) => address.octets().to_vec().into(),
+            Some(IpAddr::V6(address)) => address.octets().to_vec().into(),
+            None => actor.as_bytes().into(),
+        },
+        _ => |actor| actor.as_bytes().into(),
     }
 }
 
-/// Reads an address. Most are IPv4 in the usual form, which is read first, because that is quick.
-fn read_address(value: &[u8]) -> Option<Address> {
-    let (mut bits, mut byte, mut digits, mut dots) = (0_u32, 0_u32, 0, 0);
-    for character in value {
-        match character {
-            b'0'..=b'9' if digits == 0 || (byte > 0 && digits < 3) => {
-                byte = byte * 10 + u32::from(character - b'0');
-                digits += 1;
-            }
-            b'.' if digits > 0 && byte < 256 && dots < 3 => {
-                (bits, byte, digits, dots) = (bits << 8 | byte, 0, 0, dots + 1);
-            }
-            _ => return Address::parse_bytes(value),
-        }
+/// Returns the first address of a network, from its digits.
+fn first_address(digits: &str) -> Option<IpAddr> {
+    match digits.len() {
+        8 => Some(Ipv4Addr::from_bits(u32::from_str_radix(digits, 16).ok()?).into()),
+        32 => Some(Ipv6Addr::from_bits(u128::from_str_radix(digits, 16).ok()?).into()),
+        _ => None,
     }
-    let is_whole = dots == 3 && digits > 0 && byte < 256;
-    if is_whole {
-        Some(IpAddr::from(Ipv4Addr::from_bits(bits << 8 | byte)).into())
-    } else {
-        Address::parse_bytes(value)
+}
+
+/// Returns whether the value is an IPv4 address in its usual text, if it is an address at all: a port or IPv6 would need a
+/// colon.
+#[inline]
+fn is_usual_text(value: &[u8]) -> bool {
+    const LONGEST: usize = "255.255.255.255".len();
+    let has_colon = |bytes: &[u8; 8]| {
+        let differences = u64::from_ne_bytes(*bytes) ^ u64::from_ne_bytes([b':'; 8]);
+        // The trick that C libraries use: only a byte of 0 borrows from its highest bit.
+        differences.wrapping_sub(u64::from_ne_bytes([1; 8])) & !differences & u64::from_ne_bytes([128; 8]) != 0
+    };
+    match (value.first_chunk(), value.last_chunk()) {
+        (Some(first), Some(last)) => value.len() <= LONGEST && !has_colon(first) && !has_colon(last),
+        _ => !value.contains(&b':'),
     }
 }
 
 impl Overrides {
     pub fn new(now: Timestamp) -> Self {
-        Self { registry: Registry::new(DEFAULT_MAX_OVERRIDES, now), everywhere: ArcSwap::default() }
+        let mut registry = Registry::new(DEFAULT_MAX_OVERRIDES, now);
+        registry.memory = Exceptions::new(sought);
+        Self { registry, everywhere: ArcSwap::default() }
     }
 
     /// Returns the overrides of the rule with this label, including later ones.
@@ -189,11 +195,21 @@ impl Overrides {
         RuleOverrides(OverrideKind::ALL.map(of_kind))
     }
 
+    /// Returns the fields that overrides of all rules are about.
+    pub(in crate::limiter) fn fields(&self) -> BTreeSet<String> {
+        let owners = self.registry.memory.all_owners();
+        let field = |values: &Arc<OwnerExceptions<Override>>| match OverrideOwner::parse(values.owner())?.of {
+            OwnerName::Field(field, _) => Some(field),
+            OwnerName::Rule(_) => None,
+        };
+        owners.iter().filter_map(field).collect()
+    }
+
     /// Returns the overrides of all rules, if there are any.
     pub(in crate::limiter) fn everywhere(&self) -> Option<Arc<Everywhere>> {
         let memory = &self.registry.memory;
         let known = self.everywhere.load();
-        if known.owners == memory.owner_count() {
+        if known.revision == memory.owners_revision() {
             return known.is_in_use().then(|| Arc::clone(&known));
         }
         drop(known);
@@ -212,63 +228,124 @@ impl Overrides {
 
 impl Everywhere {
     fn allows_all_of(&self, field: &Key, network: Network, now: Timestamp) -> bool {
-        let allows = self.places.iter().filter(|place| place.kind == OverrideKind::Allow && place.field == *field);
-        allows.filter(|place| !place.values.is_empty()).any(|place| {
+        let places = self.fields.iter().filter(|of| of.field == *field).flat_map(|of| &of.places);
+        places.filter(|place| place.kind == OverrideKind::Allow && !place.values.is_empty()).any(|place| {
             let prefix = place.prefix.filter(|prefix| *prefix <= network.prefix());
-            let outer = prefix.map(|prefix| Digits::of(Network::of(network.first(), prefix).first()));
-            outer.is_some_and(|outer| place.values.get(outer.as_bytes(), now).is_some())
+            let outer = prefix.and_then(|_| place.look_up(network.first(), |sought| place.values.get(sought, now)));
+            outer.flatten().is_some()
         })
     }
 
     fn new(memory: &Exceptions<Override>) -> Self {
         // Read first, so that the next request finds an owner that is added during this function.
-        let owners = memory.owner_count();
-        let place = |values: Arc<OwnerExceptions<Override>>| {
-            let OverrideOwner { kind, of: OwnerName::Field(field, prefix) } = OverrideOwner::parse(values.owner())?
-            else {
-                return None;
-            };
-            Some((field.clone(), Place { kind, field: Key::new(&field), prefix, values }))
-        };
-        let mut places: Vec<_> = memory.all_owners().into_iter().filter_map(place).collect();
-        places.sort_by(|(one, _), (other, _)| one.cmp(other));
-        Self { owners, places: places.into_iter().map(|(_, place)| place).collect() }
+        let revision = memory.owners_revision();
+        let mut by_field: BTreeMap<String, Vec<Place>> = BTreeMap::new();
+        for values in memory.all_owners() {
+            if let Some(OverrideOwner { kind, of: OwnerName::Field(field, prefix) }) =
+                OverrideOwner::parse(values.owner())
+            {
+                by_field.entry(field).or_default().push(Place { kind, prefix, values });
+            }
+        }
+        let fields = by_field.into_iter().map(|(field, places)| FieldOverrides { field: Key::new(&field), places });
+        Self { revision, fields: fields.collect() }
     }
 
     fn is_in_use(&self) -> bool {
-        self.places.iter().any(|place| !place.values.is_empty())
+        self.fields.iter().flat_map(|of| &of.places).any(|place| !place.values.is_empty())
     }
 
     /// Returns the override of all rules that decides about the operation, if there is one.
+    #[inline]
     pub(in crate::limiter) fn find(&self, operation: &Operation, now: Timestamp) -> Option<Applicable> {
-        let mut first: Option<Applicable> = None;
-        let mut latest: Option<(&Key, Option<Address>)> = None;
-        for place in self.places.iter().filter(|place| !place.values.is_empty()) {
-            let Some(value) = operation.value(&place.field) else { continue };
-            let found = match place.prefix {
-                None => place.values.get(value, now),
-                Some(prefix) => {
-                    let address = match latest {
-                        Some((field, address)) if *field == place.field => address,
-                        _ => read_address(value),
-                    };
-                    latest = Some((&place.field, address));
-                    address.filter(|address| prefix <= address.length()).and_then(|address| {
-                        place.values.get(Digits::of(Network::of(address, prefix).first()).as_bytes(), now)
-                    })
-                }
-            };
-            let Some(Override { reason, ends, .. }) = found else { continue };
-            let prefix = match (place.prefix, latest) {
-                (Some(prefix), Some((_, Some(address)))) if prefix < address.length() => prefix,
-                _ => WHOLE,
-            };
-            let rank = Rank { kind: place.kind, prefix, is_for_rule: false, ends };
-            if first.as_ref().is_none_or(|known| comes_before(&rank, &known.rank)) {
-                first = Some(Applicable { rank, reason });
+        // Fast path: most requests have none.
+        if self.contains(operation) { self.find_first(operation, now) } else { None }
+    }
+
+    /// Returns whether there is an override for the operation, in force or expired.
+    #[inline(never)]
+    fn contains(&self, operation: &Operation) -> bool {
+        self.fields.iter().any(|of| operation.value(&of.field).is_some_and(|value| of.contains(value)))
+    }
+
+    #[inline(never)]
+    fn find_first(&self, operation: &Operation, now: Timestamp) -> Option<Applicable> {
+        let mut first = None;
+        for of in &self.fields {
+            if let Some(value) = operation.value(&of.field) {
+                of.find(value, now, &mut first);
             }
         }
         first
+    }
+}
+
+impl FieldOverrides {
+    #[inline]
+    fn contains(&self, value: &[u8]) -> bool {
+        let is_usual = is_usual_text(value);
+        let mut has_networks = false;
+        for place in &self.places {
+            if !place.is_by_text(is_usual) {
+                has_networks |= !place.values.is_empty();
+            } else if place.values.contains(value) {
+                return true;
+            }
+        }
+        has_networks && self.contains_network(value, is_usual)
+    }
+
+    /// Returns whether there is an override for an address that is not found by its text.
+    #[inline(never)]
+    fn contains_network(&self, value: &[u8], is_usual: bool) -> bool {
+        let Some(address) = Address::parse_bytes(value) else { return false };
+        let mut networks = self.places.iter().filter(|place| !place.is_by_text(is_usual));
+        networks.any(|place| place.look_up(address, |sought| place.values.contains(sought)) == Some(true))
+    }
+
+    /// Finds the override for the value that decides, unless `first` does.
+    fn find(&self, value: &[u8], now: Timestamp, first: &mut Option<Applicable>) {
+        let (is_usual, address) = (is_usual_text(value), Address::parse_bytes(value));
+        for place in &self.places {
+            let found = match address {
+                _ if place.is_by_text(is_usual) => place.values.get(value, now),
+                Some(address) => place.look_up(address, |sought| place.values.get(sought, now)).flatten(),
+                None => None,
+            };
+            if let Some(Override { reason, ends, .. }) = found {
+                let is_whole = |prefix: &u8| address.is_some_and(|address| *prefix == address.length());
+                let prefix = place.prefix.filter(|prefix| !is_whole(prefix)).unwrap_or(WHOLE);
+                let rank = Rank { kind: place.kind, prefix, is_for_rule: false, ends };
+                choose(first, Applicable { rank, reason });
+            }
+        }
+    }
+}
+
+impl Place {
+    /// Returns whether a value is found by its text. `is_usual` is [`is_usual_text`].
+    #[inline]
+    fn is_by_text(&self, is_usual: bool) -> bool {
+        self.prefix.is_none() || (is_usual && self.prefix == Some(IPV4))
+    }
+
+    /// Looks up the address's network with the place's prefix. `None` if there is no such network.
+    #[inline]
+    fn look_up<T>(&self, address: Address, look_up: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let prefix = self.prefix.filter(|prefix| *prefix <= address.length())?;
+        let bits = Network::of(address, prefix).first().bits();
+        match address.is_v4() {
+            true if prefix == IPV4 => Some(look_up(Ipv4Addr::from_bits(bits as u32).to_string().as_bytes())),
+            true => Some(look_up(&(bits as u32).to_be_bytes())),
+            false => Some(look_up(&bits.to_be_bytes())),
+        }
+    }
+}
+
+/// Puts the override in the place of `first` if it takes precedence.
+fn choose(first: &mut Option<Applicable>, found: Applicable) {
+    if first.as_ref().is_none_or(|known| comes_before(&found.rank, &known.rank)) {
+        *first = Some(found);
     }
 }
 
@@ -282,6 +359,12 @@ impl RuleOverrides {
     /// Returns whether there is an override of the actor, in force or expired.
     #[inline]
     pub fn contains(&self, actor: &[u8]) -> bool {
+        // Fast path: very few rules have overrides.
+        !self.is_empty() && self.has(actor)
+    }
+
+    #[inline(never)]
+    fn has(&self, actor: &[u8]) -> bool {
         let [(_, blocks), (_, allows)] = &self.0;
         blocks.contains(actor) || allows.contains(actor)
     }
@@ -292,9 +375,7 @@ impl RuleOverrides {
         for (kind, values) in &self.0 {
             let Some(Override { reason, ends, .. }) = values.get(actor, now) else { continue };
             let rank = Rank { kind: *kind, prefix: prefix_of(actor), is_for_rule: true, ends };
-            if first.as_ref().is_none_or(|known| comes_before(&rank, &known.rank)) {
-                first = Some(Applicable { rank, reason });
-            }
+            choose(&mut first, Applicable { rank, reason });
         }
         first
     }
@@ -377,11 +458,98 @@ mod tests {
         }
     }
 
-    proptest! {
-        #[test]
-        fn address_is_read_as_everywhere_else(text in "[0-9.:a]{0,16}|[0-9]{1,3}[.][0-9]{1,3}[.][0-9]{1,3}[.][0-9]{1,3}") {
-            prop_assert_eq!(read_address(text.as_bytes()), Address::parse_bytes(text.as_bytes()), "{}", text);
+    /// Returns an address in the notations that requests use.
+    fn notations(address: &str) -> Vec<String> {
+        if address.contains(':') {
+            vec![address.to_owned(), address.to_uppercase(), format!("[{address}]:443"), format!("{address}%eth0")]
+        } else {
+            vec![
+                address.to_owned(),
+                format!("{address}:1"),
+                format!("::ffff:{address}"),
+                format!("[64:ff9b::{address}]"),
+            ]
         }
+    }
+
+    proptest! {
+        /// The definition: a search through all entries.
+        #[test]
+        fn look_ups_find_what_a_search_finds(
+            entries in prop::collection::vec((prop::bool::ANY, prop::sample::select(vec![
+                "10.0.0.0", "10.0.0.1", "10.0.0.3", "10.0.0.0/31", "10.0.0.0/30", "10.0.0.0/8", "0.0.0.0/0", "200.100.150.250",
+                "2001:db8::", "2001:db8::1", "2001:db8::/127", "2001:db8::/32", "2001::/16", "eve", "a long name, no address", "::/0",
+            ])), 0..6),
+        ) {
+            let kind = |allows: bool| if allows { OverrideKind::Allow } else { OverrideKind::Block };
+            let entries: Vec<_> = entries.into_iter().map(|(allows, value)| (kind(allows), "ip", value)).collect();
+            let all = overrides(&entries);
+            let addresses = ["10.0.0.0", "10.0.0.1", "10.0.0.2", "11.0.0.0", "200.100.150.250", "2001:db8::", "2001:db8::1", "2001:db9::"];
+            let others = ["eve", "", ":", "0a000000", "20010db8000000000000000000000000", "a long name, no address", "10.0.0.01"];
+            let values = addresses.into_iter().flat_map(notations).chain(others.map(str::to_owned));
+            for value in values {
+                let bits = |entry: &str| match Network::parse(entry) {
+                    Ok(network) if Address::parse(&value).is_some_and(|address| network.contains(address)) => {
+                        Some(if network.is_address() { WHOLE } else { network.prefix() })
+                    }
+                    Ok(_) => None,
+                    Err(_) => (entry == value).then_some(WHOLE),
+                };
+                let expected = entries.iter().filter_map(|(kind, _, entry)| Some((*kind, bits(entry)?, *entry))).max();
+                let expected = expected.map(|(kind, _, entry)| format!("{kind} {entry}"));
+                prop_assert_eq!(found(&all, &[("ip", &value)]), expected, "{}", value);
+            }
+        }
+    }
+
+    fn remove(overrides: &Overrides, field: &str, value: &str) {
+        let (owner, actor) = place_of(OverrideKind::Block, field, value).unwrap();
+        overrides.registry.memory.apply(&ExceptionChange { owner: owner.to_text(), actor, value: None }, 0);
+    }
+
+    #[test]
+    fn fields_without_overrides_are_dropped() {
+        let names: Vec<_> = (0..100).map(|number| format!("field-{number}")).collect();
+        let entries: Vec<_> = names.iter().map(|name| (OverrideKind::Block, name.as_str(), "10.0.0.0/8")).collect();
+        let all = overrides(&entries);
+        let memory = &all.registry.memory;
+        assert_eq!(memory.all_owners().len(), 100);
+        names.iter().skip(1).for_each(|name| remove(&all, name, "10.0.0.0/8"));
+        remove(&all, "never there", "x");
+        assert_eq!(memory.all_owners().len(), 1, "an owner goes with its last entry");
+        assert!(found(&all, &[("field-1", "10.0.0.1")]).is_none());
+        assert!(found(&all, &[("field-0", "10.0.0.1")]).is_some());
+
+        // One comes and another one goes, so their number stays the same.
+        remove(&all, "field-0", "10.0.0.0/8");
+        let (owner, actor) = place_of(OverrideKind::Block, "field-1", "10.0.0.1").unwrap();
+        let ends = Timestamp::from_secs(5);
+        let value = Some(Override { reason: Some("again".into()), ends, repetition: None });
+        memory.apply(&ExceptionChange { owner: owner.to_text(), actor, value }, 0);
+        assert_eq!(found(&all, &[("field-1", "10.0.0.1")]).as_deref(), Some("again"));
+
+        let dropped = memory.drop_expired(Exceptions::<Override>::ALL, 10, Timestamp::from_secs(5).unwrap());
+        assert_eq!((dropped.len(), memory.all_owners().len()), (1, 0));
+        assert!(all.everywhere().is_none());
+    }
+
+    #[test]
+    fn rule_finds_later_overrides_even_if_all_were_removed() {
+        let all = overrides(&[]);
+        let of_rule = all.of_rule("r");
+        let owner = || OverrideOwner { kind: OverrideKind::Block, of: OwnerName::Rule("r".to_owned()) }.to_text();
+        for value in [Some(Override { reason: None, ends: None, repetition: None }), None] {
+            let is_there = value.is_some();
+            for _ in 0..2 {
+                all.registry
+                    .memory
+                    .apply(&ExceptionChange { owner: owner(), actor: "ann".to_owned(), value: value.clone() }, 0);
+                assert_eq!(of_rule.contains(b"ann"), is_there);
+            }
+        }
+        let value = Some(Override { reason: None, ends: None, repetition: None });
+        all.registry.memory.apply(&ExceptionChange { owner: owner(), actor: "ann".to_owned(), value }, 0);
+        assert!(of_rule.contains(b"ann"));
     }
 
     #[test]

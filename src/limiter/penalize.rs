@@ -2,15 +2,19 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use futures_util::future::join_all;
+use tokio::task::yield_now;
+
 use super::Limiter;
-use super::admin::limits::MAX_ACTOR;
 use super::denials::DeniedActor;
-use crate::algorithm::Ask;
+use crate::algorithm::{Ask, OutcomeSource};
 use crate::logging::{Escaped, LogThrottle};
-use crate::store::{Action, Batch, ExceptionChange, Override, Repetition, Store, StoreError, outcome_at};
+use crate::store::{Action, Batch, Changed, ExceptionChange, Override, Repetition, Store, StoreError, outcome_at};
 
 /// Maximum number of actors whose denials are counted in one batch.
 const COUNTED_AT_ONCE: usize = 1_000;
+/// Maximum number of blocks that are stored at a time. An operator's change waits for them.
+const STORED_AT_ONCE: usize = 64;
 /// One of this many blocks and allows is left to operators. Rules can use the others.
 const OPERATORS_SHARE: usize = 10;
 
@@ -32,10 +36,19 @@ impl Limiter {
         self.observers.denials.wait().await;
     }
 
-    /// Counts the denials that were noted, and blocks the actors that a rule has denied too often. If the store fails, the
-    /// denials do not count, and the actor's next denial leads to the block that could not be set.
+    /// Counts the store's denials that were noted, and blocks the actors that a rule has denied too often. If the store fails,
+    /// the denials do not count, and the actor's next denial leads to the block that could not be set.
     pub async fn count_denials(&self) {
-        let denied = self.observers.denials.take();
+        self.count_all(self.observers.denials.take()).await;
+    }
+
+    /// Does the same for the denials of the denial cache. If this is called once a second, a flood that the cache answers costs
+    /// the store little.
+    pub async fn count_cached_denials(&self) {
+        self.count_all(self.observers.denials.take_cached()).await;
+    }
+
+    async fn count_all(&self, denied: Vec<DeniedActor>) {
         for denied in denied.chunks(COUNTED_AT_ONCE) {
             let due = self.count(denied).await;
             if !due.is_empty() {
@@ -53,8 +66,16 @@ impl Limiter {
             batch.push(penalty.limit, count, batch.now(), |key| key.extend_from_slice(counter));
         }
         self.store.apply(&mut batch).await;
-        let is_due = |index| outcome_at(&batch.outcomes, index).is_ok_and(|outcome| outcome.left == 0);
-        denied.iter().enumerate().filter(|(index, _)| is_due(*index)).map(|(_, denied)| denied).collect()
+        let mut due = Vec::new();
+        for (index, denied) in denied.iter().enumerate() {
+            match outcome_at(&batch.outcomes, index) {
+                Ok(outcome) if outcome.source != OutcomeSource::Store => self.observers.denials.lose(denied.count),
+                Ok(outcome) if outcome.left == 0 => due.push(denied),
+                Ok(_) => {}
+                Err(_) => self.observers.denials.lose(denied.count),
+            }
+        }
+        due
     }
 
     /// Blocks the actors, and forgets their denials.
@@ -67,28 +88,30 @@ impl Limiter {
         }
         let mut batch = Batch::default();
         batch.begin(due.iter().map(|denied| denied.at).max().unwrap_or_default());
-        for denied in due {
-            let Some(actor) = denied.actor().filter(|actor| actor.len() <= MAX_ACTOR) else { continue };
-            let blocked = self.block(denied, actor).await;
-            self.report_block(denied, actor, &blocked);
-            if blocked.is_ok() {
-                let write_key = |key: &mut Vec<u8>| key.extend_from_slice(&denied.counter);
-                batch.push(denied.penalty.limit, Action::Forget, batch.now(), write_key);
+        for due in due.chunks(STORED_AT_ONCE) {
+            for (denied, blocked) in due.iter().zip(self.block(due).await) {
+                self.report_block(denied, &blocked);
+                if blocked.is_ok() {
+                    let write_key = |key: &mut Vec<u8>| key.extend_from_slice(&denied.counter);
+                    batch.push(denied.penalty.limit, Action::Forget, batch.now(), write_key);
+                }
             }
+            // Many blocks at once must not keep hits waiting.
+            yield_now().await;
         }
         if !batch.is_empty() {
             self.store.apply(&mut batch).await;
         }
     }
 
-    /// Counts and logs the result of [`Limiter::block`].
-    fn report_block(&self, denied: &DeniedActor, actor: &str, blocked: &Result<Option<u32>, NotBlocked>) {
+    /// Counts and logs the result for an actor of [`Limiter::block`].
+    fn report_block(&self, denied: &DeniedActor, blocked: &Result<Option<u32>, NotBlocked>) {
         let rule = &denied.penalty.label;
         match blocked {
             Ok(None) => {}
             Ok(Some(number)) => {
                 self.penalties.blocked.fetch_add(1, Relaxed);
-                let actor = Escaped::new(actor.as_bytes());
+                let actor = Escaped::new(denied.actor().as_bytes());
                 BLOCKED.say(|more| tracing::info!(rule, %actor, number, more, "a rule blocked an actor"));
             }
             Err(error) => {
@@ -100,25 +123,57 @@ impl Limiter {
         }
     }
 
-    /// Blocks the actor, unless it is blocked already. Returns the number of the block.
-    async fn block(&self, denied: &DeniedActor, actor: &str) -> Result<Option<u32>, NotBlocked> {
-        let (registry, DeniedActor { penalty, at, .. }) = (&self.overrides.registry, denied);
+    /// Blocks the actors, unless they are blocked already. Returns the number of each block. They are stored together, because each
+    /// takes a round trip to a distant store.
+    async fn block(&self, due: &[&DeniedActor]) -> Vec<Result<Option<u32>, NotBlocked>> {
+        let registry = &self.overrides.registry;
         let _alone = registry.known.lock().await;
-        let known = registry.memory.find_remembered(&penalty.owner, actor, *at);
+        let mut room = self.room_for_blocks(due);
+        let stored = due.iter().map(|denied| {
+            let next = self.next_block(denied, &mut room);
+            async {
+                let Some((number, change)) = next? else { return Ok(None) };
+                // Another server may know of a block by an operator.
+                let changed = registry.change(change, &self.store, denied.at).await?;
+                Ok((changed != Changed::Kept).then_some(number))
+            }
+        });
+        join_all(stored.collect::<Vec<_>>()).await
+    }
+
+    /// Returns the number of actors that rules may still block.
+    fn room_for_blocks(&self, due: &[&DeniedActor]) -> usize {
+        let registry = &self.overrides.registry;
+        let room = || (registry.max - registry.max / OPERATORS_SHARE).saturating_sub(registry.memory.len());
+        let now = due.iter().map(|denied| denied.at).max().unwrap_or_default();
+        if room() < due.len() && self.penalties.may_search(now) {
+            registry.drop_ended(&self.store, now);
+        }
+        room()
+    }
+
+    /// Returns the actor's next block and its number, unless the actor is blocked already.
+    fn next_block(
+        &self,
+        denied: &DeniedActor,
+        room: &mut usize,
+    ) -> Result<Option<(u32, ExceptionChange<Override>)>, NotBlocked> {
+        let (DeniedActor { penalty, at, .. }, actor) = (denied, denied.actor());
+        let known = self.overrides.registry.memory.find_remembered(&penalty.owner, actor, *at);
         if known.as_ref().is_some_and(|known| known.ends.is_none_or(|ends| ends > *at)) {
             return Ok(None);
         }
-        if known.is_none() && !registry.has_room(registry.max / OPERATORS_SHARE, &self.store, *at) {
-            return Err(NotBlocked::Full);
+        if known.is_none() {
+            *room = room.checked_sub(1).ok_or(NotBlocked::Full)?;
         }
         let number = known.and_then(|known| known.repetition).map_or(1, |before| before.number.saturating_add(1));
-        let times = penalty.terms.block_times(actor, number, *at, self.penalties.jitter);
-        let reason =
-            format!("{} denials in {} s, block {number}", penalty.terms.after, penalty.terms.window_seconds(),);
-        let repetition = Some(Repetition { number, forgotten: times.forgotten });
-        let value = Override { reason: Some(reason.into()), ends: Some(times.ends), repetition };
+        let (after, window) = (penalty.terms.after, penalty.terms.window_seconds());
+        let value = Override {
+            reason: Some(format!("{after} denials in {window} s, block {number}").into()),
+            ends: Some(penalty.terms.end_of_block(actor, number, *at, self.penalties.jitter)),
+            repetition: Some(Repetition { number, remembered_seconds: penalty.terms.forget_seconds() }),
+        };
         let change = ExceptionChange { owner: penalty.owner.clone(), actor: actor.to_owned(), value: Some(value) };
-        registry.change(change, &self.store, *at).await?;
-        Ok(Some(number))
+        Ok(Some((number, change)))
     }
 }

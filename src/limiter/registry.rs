@@ -11,7 +11,7 @@ use tokio::task::yield_now;
 
 use super::exceptions::Exceptions;
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
-use crate::store::{Backend, Exception, ExceptionChange, ExceptionCursor, Store, StoreError};
+use crate::store::{Backend, Changed, Exception, ExceptionChange, ExceptionCursor, Store, StoreError};
 
 /// Default for the maximum number of limits of actors.
 pub const DEFAULT_MAX_ACTOR_LIMITS: usize = 1_000_000;
@@ -68,26 +68,43 @@ impl<E: Exception> Registry<E> {
         }
     }
 
-    /// Returns whether there is room for another exception, and for `others` after it, once expired ones have been dropped.
-    pub fn has_room(&self, others: usize, store: &Backend, now: Timestamp) -> bool {
-        let max = self.max.saturating_sub(others);
-        if self.memory.len() >= max {
+    /// Returns whether there is room for another exception, once expired ones have been dropped.
+    pub fn has_room(&self, store: &Backend, now: Timestamp) -> bool {
+        if self.memory.len() >= self.max {
             self.drop_from_memory(Exceptions::<E>::ALL, store, now);
         }
-        self.memory.len() < max
+        if self.memory.len() >= self.max {
+            self.drop_ended(store, now);
+        }
+        self.memory.len() < self.max
     }
 
-    /// Stores the change, then puts it in force. The caller has locked out other changes. Returns whether there was an
-    /// exception before. `None` if the store does not say.
+    /// Drops some of the exceptions that have ended by `now` and are only remembered, because there is no room for others. They
+    /// may return with the next reading of all exceptions.
+    pub fn drop_ended(&self, store: &Backend, now: Timestamp) {
+        let dropped = self.memory.drop_ended(Exceptions::<E>::ALL, FORGOTTEN_AT_ONCE, now);
+        self.forget_later(dropped, store);
+    }
+
+    /// Lets the store forget exceptions that were dropped from memory, unless other servers write to it.
+    fn forget_later(&self, dropped: Vec<ExceptionChange<E>>, store: &Backend) {
+        if !store.is_shared() && !dropped.is_empty() {
+            self.over.lock().extend(dropped);
+        }
+    }
+
+    /// Stores the change, then puts it in force. The caller has locked out other changes.
     pub async fn change(
         &self,
         change: ExceptionChange<E>,
         store: &Backend,
         now: Timestamp,
-    ) -> Result<Option<bool>, StoreError> {
-        let was_there = store.change_exception(change.clone(), now).await?;
-        self.apply(&change);
-        Ok(was_there)
+    ) -> Result<Changed, StoreError> {
+        let changed = store.change_exception(change.clone(), now).await?;
+        if changed != Changed::Kept {
+            self.apply(&change);
+        }
+        Ok(changed)
     }
 
     /// Puts the change in force.
@@ -108,7 +125,7 @@ impl<E: Exception> Registry<E> {
             known.followed = ExceptionCursor::Nothing;
         }
         loop {
-            let page = store.follow_exceptions(known.followed.clone()).await;
+            let page = store.follow_exceptions(known.followed.clone(), clock.now()).await;
             let page = page.inspect_err(|_| _ = self.failures.fetch_add(1, Relaxed))?;
             if page.starts_over {
                 known.starts_over = true;
@@ -157,9 +174,7 @@ impl<E: Exception> Registry<E> {
     /// Drops from memory some of the exceptions in these shards that have expired by `now`, if there are any.
     pub(super) fn drop_from_memory(&self, shards: Range<usize>, store: &Backend, now: Timestamp) {
         let dropped = self.memory.drop_expired(shards, FORGOTTEN_AT_ONCE, now);
-        if !store.is_shared() && !dropped.is_empty() {
-            self.over.lock().extend(dropped);
-        }
+        self.forget_later(dropped, store);
     }
 
     /// Makes the store forget some of the exceptions that were dropped from memory. Returns whether there may be more.

@@ -26,10 +26,14 @@ impl Address {
     /// Like [`Address::parse`], for a value of a request.
     // The standard library's parser takes several times as many instructions.
     pub fn parse_bytes(value: &[u8]) -> Option<Self> {
-        // Only an IPv4 address begins with digits and a dot.
-        if value.iter().find(|byte| !byte.is_ascii_digit()) == Some(&b'.') {
-            let (address, port) = split_once(value, b':');
-            return port.is_none_or(is_port).then(|| parse_v4(address).map(|bits| Self(IpAddr::V4(bits.into()))))?;
+        // No IPv6 address begins with an IPv4 address.
+        if let Some((bits, after)) = split_v4(value) {
+            let is_valid_end = match after {
+                [] => true,
+                [b':', port @ ..] => is_port(port),
+                _ => false,
+            };
+            return is_valid_end.then_some(Self(IpAddr::V4(bits.into())));
         }
         let Some(bracketed) = value.strip_prefix(b"[") else { return parse_v6_with_zone(value) };
         let (address, after) = split_once(bracketed, b']');
@@ -100,24 +104,36 @@ fn parse_v6_with_zone(value: &[u8]) -> Option<Address> {
 
 /// Parses four decimal numbers without leading zeros.
 fn parse_v4(text: &[u8]) -> Option<u32> {
-    let (mut bits, mut dots, mut number) = (0, 0, None);
-    for byte in text {
-        match (byte, number) {
-            (b'0'..=b'9', None) => number = Some(u32::from(byte - b'0')),
-            (b'0'..=b'9', Some(0)) => return None,
-            (b'0'..=b'9', Some(before)) => {
-                number = Some(before * 10 + u32::from(byte - b'0')).filter(|number| *number <= 255);
-                number?;
-            }
-            (b'.', Some(whole)) => {
-                bits = bits << 8 | whole;
-                dots += 1;
-                number = None;
-            }
-            _ => return None,
-        }
+    split_v4(text).filter(|(_, after)| after.is_empty()).map(|(bits, _)| bits)
+}
+
+/// Parses the four decimal numbers at the start of a text. Returns the text after them, too.
+fn split_v4(text: &[u8]) -> Option<(u32, &[u8])> {
+    let (first, rest) = split_octet(text)?;
+    let (second, rest) = split_octet(rest.strip_prefix(b".")?)?;
+    let (third, rest) = split_octet(rest.strip_prefix(b".")?)?;
+    let (fourth, rest) = split_octet(rest.strip_prefix(b".")?)?;
+    Some((u32::from_be_bytes([first, second, third, fourth]), rest))
+}
+
+/// Parses the number at the start of a text: up to three digits, at most 255, and no leading zero.
+// Written out, because a loop takes one and a half times as many instructions.
+#[inline(always)]
+fn split_octet(text: &[u8]) -> Option<(u8, &[u8])> {
+    let digit = |byte: u8| Some(u32::from(byte.wrapping_sub(b'0'))).filter(|digit| *digit < 10);
+    let (ones, rest) = text.split_first()?;
+    let first = digit(*ones)?;
+    let Some((second, after)) = rest.split_first().and_then(|(byte, after)| Some((digit(*byte)?, after))) else {
+        return Some((first as u8, rest));
+    };
+    if first == 0 {
+        return None;
     }
-    if dots == 3 { Some(bits << 8 | number?) } else { None }
+    let number = first * 10 + second;
+    let Some((third, after_third)) = after.split_first().and_then(|(byte, after)| Some((digit(*byte)?, after))) else {
+        return Some((number as u8, after));
+    };
+    u8::try_from(number * 10 + third).ok().map(|number| (number, after_third))
 }
 
 /// Parses groups of up to four hexadecimal digits. The last two groups may be an IPv4 address.

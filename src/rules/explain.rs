@@ -104,7 +104,7 @@ pub struct Grants {
     pub actor_limit: Option<String>,
     /// The block or the allow that decides in place of both.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
-    pub overriding: Option<Overriding>,
+    pub actor_override: Option<ActorOverride>,
     /// The credits that the operation takes, if the rule has a `costField`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<u64>,
@@ -128,16 +128,18 @@ pub struct FoundMember {
     pub entry: String,
 }
 
-/// A block or an allow of the operation's actor.
+/// A block or an allow of an actor. Displays as `blocked for another 60 s: scraping`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Overriding {
+pub struct ActorOverride {
     /// Whether it is a block or an allow.
     pub kind: OverrideKind,
     /// Seconds until it ends, rounded up. `None` if it lasts until it is removed.
     #[serde(rename = "endsIn")]
     pub ends_in: Option<u64>,
-    /// The operator's reason.
+    /// The reason that was given.
     pub reason: Option<String>,
+    /// The entry for all rules that it comes from: `field=value` or `field=network`. `None` if it is for the rule alone.
+    pub entry: Option<String>,
 }
 
 /// The exceptions for the operation's actor at a rule.
@@ -146,7 +148,7 @@ pub struct ActorExceptions {
     /// The credits that the actor has in place of the rule's.
     pub credits: Option<u64>,
     /// The block or the allow that decides.
-    pub overriding: Option<Overriding>,
+    pub actor_override: Option<ActorOverride>,
 }
 
 /// Explains how `rules` answer `operation`. `exceptions` returns the exceptions for the operation's actor under the
@@ -201,10 +203,10 @@ fn find(rule: &Rule, operation: &Operation, exceptions: impl FnOnce() -> ActorEx
         Ok(cost) => cost,
         Err(error) => return Finding::Refuses { reason: error.to_string() },
     };
-    let ActorExceptions { credits, overriding } = exceptions();
+    let ActorExceptions { credits, actor_override } = exceptions();
     let actor_limit = credits.map(|credits| Settings { credit_limit: credits, ..rule.settings }.to_string());
     let cost = (!rule.takes_given_cost()).then_some(cost);
-    let grants = Grants { limit: rule.summary(), actor_limit, overriding, cost, members };
+    let grants = Grants { limit: rule.summary(), actor_limit, actor_override, cost, members };
     match rule.match_policy {
         MatchPolicy::Stop => Finding::Answers { grants },
         MatchPolicy::Canary => Finding::Canary { grants },
@@ -293,22 +295,25 @@ impl fmt::Display for Grants {
         if let Some(own) = &self.actor_limit {
             write!(f, "; this actor has a limit of its own: {own}")?;
         }
-        if let Some(overriding) = &self.overriding {
-            write!(f, "; {overriding}")?;
+        if let Some(actor_override) = &self.actor_override {
+            write!(f, "; this actor is {actor_override}")?;
         }
         self.members.iter().try_for_each(|member| write!(f, "; {member}"))
     }
 }
 
-impl fmt::Display for Overriding {
+impl fmt::Display for ActorOverride {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.kind {
             OverrideKind::Block => "blocked",
             OverrideKind::Allow => "always allowed",
         };
-        write!(f, "this actor is {state}")?;
+        f.write_str(state)?;
         if let Some(seconds) = self.ends_in {
             write!(f, " for another {seconds} s")?;
+        }
+        if let Some(entry) = &self.entry {
+            write!(f, " under all rules, as {entry}")?;
         }
         match &self.reason {
             Some(reason) => write!(f, ": {reason}"),
@@ -440,7 +445,7 @@ mod tests {
         assert!(lines("a=b").ends_with("matches and answers: allows 9 in 60 s, at the cost in bytes: 1\n"));
         let own = explain(&rules, &operation("a=b"), |index| ActorExceptions {
             credits: (index == 1).then_some(7),
-            overriding: None,
+            actor_override: None,
         })
         .to_string();
         assert!(

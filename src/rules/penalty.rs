@@ -46,15 +46,6 @@ pub enum Jitter {
     Off,
 }
 
-/// The times of an actor's block by its rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlockTimes {
-    /// Its end.
-    pub ends: Timestamp,
-    /// The time when the actor's blocks are forgotten.
-    pub forgotten: Timestamp,
-}
-
 impl fmt::Display for Penalty {
     /// Describes it for people: `blocks for 900 s after 5 denials in 60 s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,15 +81,14 @@ impl Penalty {
         self.seconds.saturating_mul(growth).min(self.max_seconds())
     }
 
-    /// Returns the times of the actor's block with this number, from 1, that begins at `begin`.
-    pub fn block_times(&self, actor: &str, number: u32, begin: Timestamp, jitter: Jitter) -> BlockTimes {
+    /// Returns the end of the actor's block with this number, from 1, that begins at `begin`.
+    pub fn end_of_block(&self, actor: &str, number: u32, begin: Timestamp, jitter: Jitter) -> Timestamp {
         let length = self.length_seconds(number).saturating_mul(NANOS_PER_SECOND);
         let shorter = match jitter {
             Jitter::ByActor => length / 10_000 * (hash(actor, number) % 1_000),
             Jitter::Off => 0,
         };
-        let ends = begin.plus(length - shorter);
-        BlockTimes { ends, forgotten: ends.plus(self.forget_seconds().saturating_mul(NANOS_PER_SECOND)) }
+        begin.plus(length - shorter)
     }
 }
 
@@ -139,21 +129,20 @@ mod tests {
         ) {
             let penalty = penalty(seconds, factor, MAX_RESET_SECONDS);
             let begin = Timestamp::from_secs(1_800_000_000).unwrap();
-            let full = penalty.block_times(&actor, number, begin, Jitter::Off);
-            let length = full.ends.since(begin);
+            let full = penalty.end_of_block(&actor, number, begin, Jitter::Off);
+            let length = full.since(begin);
             prop_assert_eq!(length, penalty.length_seconds(number) * NANOS_PER_SECOND);
-            let shorter = penalty.block_times(&actor, number, begin, Jitter::ByActor);
-            prop_assert!(shorter.ends <= full.ends && shorter.ends.since(begin) >= length - length / 10);
-            prop_assert_eq!(shorter.forgotten.since(shorter.ends), DAY * NANOS_PER_SECOND);
+            let shorter = penalty.end_of_block(&actor, number, begin, Jitter::ByActor);
+            prop_assert!(shorter <= full && shorter.since(begin) >= length - length / 10);
             prop_assert!(penalty.length_seconds(number + 1) >= penalty.length_seconds(number));
-            prop_assert_eq!(shorter, penalty.block_times(&actor, number, begin, Jitter::ByActor));
+            prop_assert_eq!(shorter, penalty.end_of_block(&actor, number, begin, Jitter::ByActor));
         }
     }
 
     #[test]
     fn actors_that_are_blocked_together_return_one_after_the_other() {
         let begin = Timestamp::from_secs(1_800_000_000).unwrap();
-        let ends = |actor: u32| penalty(900, 2, DAY).block_times(&actor.to_string(), 1, begin, Jitter::ByActor).ends;
+        let ends = |actor: u32| penalty(900, 2, DAY).end_of_block(&actor.to_string(), 1, begin, Jitter::ByActor);
         let different: std::collections::HashSet<_> = (0..100).map(ends).collect();
         assert!(different.len() > 80, "{} different ends", different.len());
     }

@@ -94,7 +94,8 @@ pub struct Matches<'a> {
 impl<'a> Iterator for Matches<'a> {
     type Item = (usize, &'a Rule);
 
-    #[inline]
+    // Inlined, because it runs for each rule of each hit.
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let (index, found) = loop {
             while self.bits == 0 {
@@ -120,6 +121,7 @@ impl FusedIterator for Matches<'_> {}
 
 impl Matches<'_> {
     /// Advances to the next word that may hold a rule, or to the next block; `None` at the end.
+    #[inline(never)]
     fn advance(&mut self) -> Option<()> {
         let matcher = &self.rules.matcher;
         if self.words != 0 {

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use super::contract::{
-    BackupError, Batch, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store, StoreError,
+    BackupError, Batch, Changed, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store,
+    StoreError,
 };
 use super::layers::{FailurePolicy, LayeredStore};
 use super::memory::MemoryStore;
@@ -121,7 +122,7 @@ impl Store for Backend {
         &self,
         change: ExceptionChange<E>,
         now: Timestamp,
-    ) -> Result<Option<bool>, StoreError> {
+    ) -> Result<Changed, StoreError> {
         call_store!(self, store => store.change_exception(change, now).await)
     }
 
@@ -129,8 +130,12 @@ impl Store for Backend {
         call_store!(self, store => store.forget_exceptions(over).await)
     }
 
-    async fn follow_exceptions<E: Exception>(&self, known: ExceptionCursor) -> Result<ExceptionPage<E>, StoreError> {
-        call_store!(self, store => store.follow_exceptions(known).await)
+    async fn follow_exceptions<E: Exception>(
+        &self,
+        known: ExceptionCursor,
+        now: Timestamp,
+    ) -> Result<ExceptionPage<E>, StoreError> {
+        call_store!(self, store => store.follow_exceptions(known, now).await)
     }
 
     fn metrics(&self) -> Vec<Metric> {

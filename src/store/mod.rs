@@ -34,9 +34,9 @@ pub use self::bounds::{
 };
 pub use self::codec::{key, record_key, value};
 pub use self::contract::{
-    Action, ActorLimit, BackupError, Batch, Change, ENTRY_WEIGHT, Entry, Exception, ExceptionChange, ExceptionCursor,
-    ExceptionPage, ListedBucket, Listing, Origin, Outcomes, Override, Page, Register, Repetition, Store, StoreError,
-    append_key, listing, outcome_at,
+    Action, ActorLimit, BackupError, Batch, Change, Changed, ENTRY_WEIGHT, Entry, Exception, ExceptionChange,
+    ExceptionCursor, ExceptionPage, ListedBucket, Listing, Origin, Outcomes, Override, Page, Register, Repetition,
+    Store, StoreError, append_key, listing, outcome_at,
 };
 pub use self::layers::{DEFAULT_DENIAL_CACHE, DEFAULT_LOCAL_BUCKETS, FailurePolicy, LayeredStore};
 pub use self::memory::MemoryStore;

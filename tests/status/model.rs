@@ -76,6 +76,7 @@ impl Counter {
             json!({
                 "rule": label, "limit": limit, "used": used, "reserved": reserved, "inFlight": in_flight,
                 "remaining": self.left(), "balance": limit as i64 - used as i64 - held as i64, "ownLimit": self.own_limit,
+                "override": null,
             })
         })
     }

@@ -59,8 +59,7 @@ impl Checker<'_> {
             let what = format!("`{BLOCK_AFTER}` blocks single actors, and the rule has no `{ACTOR_FIELD}`");
             self.error(line, what, format!("add `{ACTOR_FIELD}`, for example `{ACTOR_FIELD} = ip`"));
         }
-        let is_default = self.raw.operation.as_ref().is_none_or(Vec::is_empty);
-        if self.setting(LABEL).is_none() && !is_default && !self.misspelled.contains(LABEL) {
+        if self.setting(LABEL).is_none() && !self.misspelled.contains(LABEL) {
             let what = format!("`{BLOCK_AFTER}` needs a `{LABEL}`: blocks belong to it");
             self.error(line, what, format!("add a name, for example `{LABEL} = logins`"));
         }

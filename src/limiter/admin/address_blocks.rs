@@ -11,7 +11,7 @@ use crate::limiter::Limiter;
 use crate::limiter::exceptions::{Cursor, ExceptionFilter};
 use crate::limiter::overrides::{ALL_RULES, OverrideOwner, OwnerName};
 use crate::limiter::policy::Policy;
-use crate::rules::{Network, NetworkError, OverrideKind};
+use crate::rules::{Address, MatchPolicy, Network, OverrideKind, Rule};
 use crate::store::{ExceptionChange, Override};
 
 /// A block of an address or a network.
@@ -76,10 +76,12 @@ impl Limiter {
         now: Timestamp,
     ) -> Option<AddressBlock> {
         let (owner, Override { reason, ends, .. }) = (OverrideOwner::parse(&owner)?, value?);
-        let network = match Network::parse(&owner.shown(&actor)?) {
-            // The actors of rules are as gateways write them.
-            Ok(network) | Err(NetworkError::NotPlain { plain: network }) => network,
-            Err(_) => return None,
+        let network = match &owner.of {
+            OwnerName::Field(..) => Network::parse(&owner.shown(&actor)?).ok()?,
+            OwnerName::Rule(label) => {
+                let policy = self.policy()?;
+                actor_network(RuleName::Name(label).find(&policy).ok()?.0, &actor)?
+            }
         };
         if self.overrides.allows_all_of(field, network, now) {
             return None;
@@ -105,9 +107,24 @@ fn has_addresses(owner: &str, field: &str, policy: Option<&Policy>) -> bool {
         OwnerName::Field(name, prefix) => name == field && prefix.is_some(),
         OwnerName::Rule(label) => policy.is_some_and(|policy| {
             let rule = RuleName::Name(&label).find(policy);
-            rule.is_ok_and(|(rule, _)| rule.lasting_name() == Some(&label) && rule.actor_fields == [field])
+            // Blocks by a canary deny no hit, and a bouncer must not, either.
+            rule.is_ok_and(|(rule, _)| {
+                rule.lasting_name() == Some(&label)
+                    && rule.actor_fields == [field]
+                    && rule.match_policy != MatchPolicy::Canary
+            })
         }),
     }
+}
+
+/// Returns the network that an actor of the rule is: an address in any notation, or a network of the lengths in the rule's
+/// `actorPrefix`. Another text is no network, even if it is written like one, because a client may have chosen it.
+fn actor_network(rule: &Rule, actor: &str) -> Option<Network> {
+    if let Some(address) = Address::parse(actor) {
+        return Some(Network::of(address, address.length()));
+    }
+    let lengths = rule.actor_prefix.as_ref()?.lengths;
+    Network::parse(actor).ok().filter(|network| lengths.canonical(actor).as_deref() == Some(&*network.to_string()))
 }
 
 #[cfg(test)]

@@ -7,8 +7,10 @@ use crate::store::StoreError;
 
 /// Maximum lifetime of a limit: 100 years (seconds).
 pub const MAX_LASTS_SECONDS: u64 = MAX_RESET_SECONDS;
+/// Maximum number of fields that blocks and allows for all rules are about. Each request looks for them all.
+pub(super) const MAX_FIELDS: usize = 32;
 /// Maximum length of an actor with a limit of its own (bytes).
-pub const MAX_ACTOR: usize = 4_096;
+pub(super) const MAX_ACTOR: usize = 4_096;
 /// Maximum length of the field's name in a block or an allow of all rules (bytes).
 pub(super) const MAX_FIELD: usize = 256;
 /// Maximum length of the reason for a block or an allow (bytes).
@@ -66,6 +68,8 @@ pub enum BadBlock {
     NoField,
     #[error("the field's name is empty, has more than {MAX_FIELD} bytes, or has spaces or control characters")]
     Field,
+    #[error("there are blocks and allows for all rules about {MAX_FIELDS} fields, and the maximum is {MAX_FIELDS}")]
+    ManyFields,
     #[error("{value} is not a network in its usual form: {error}; {}", .error.fix())]
     Network { value: String, error: NetworkError },
     #[error("it lasts from 1 to {MAX_LASTS_SECONDS} seconds")]

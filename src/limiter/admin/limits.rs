@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::error::AdminError;
-pub use super::error::{MAX_ACTOR, MAX_LASTS_SECONDS};
+pub use super::error::MAX_LASTS_SECONDS;
+use super::error::{AdminError, MAX_ACTOR};
 use super::rule_name::{RuleName, lasting_name};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::limiter::Limiter;
@@ -16,7 +16,7 @@ use crate::limiter::policy::{Policy, labels};
 use crate::limiter::refusal::Refusal;
 use crate::metrics::Metric;
 use crate::rules::{ActorFields, Rule, Scope, Settings};
-use crate::store::{ActorLimit, ExceptionChange};
+use crate::store::{ActorLimit, Changed, ExceptionChange};
 
 /// A limit of a single actor, under the rules in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Limiter {
         let limits = &self.limits;
         let _alone = limits.known.lock().await;
         let now = self.now();
-        if limits.memory.find(&rule, &actor, now).is_none() && !limits.has_room(0, &self.store, now) {
+        if limits.memory.find(&rule, &actor, now).is_none() && !limits.has_room(&self.store, now) {
             return Err(AdminError::Full { len: limits.memory.len(), max: limits.max });
         }
         let expires = lasts.map(|lasts| now.plus(lasts.as_secs() * NANOS_PER_SECOND));
@@ -122,8 +122,8 @@ impl Limiter {
         let now = self.now();
         let is_known = limits.memory.find(&rule, &actor, now).is_some();
         let change = ExceptionChange { owner: rule, actor, value: None };
-        let was_there = limits.change(change, &self.store, now).await?;
-        Ok(was_there.unwrap_or(is_known))
+        let changed = limits.change(change, &self.store, now).await?;
+        Ok(was_there(changed, is_known))
     }
 
     /// Returns a page of at most `count` limits, including orphans.
@@ -202,6 +202,15 @@ impl Limiter {
             Err(_) if memory.has_owner(rule) => Ok((rule.to_owned(), actor.to_owned())),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// Returns whether there was an exception before a change. `is_known` says whether there was one in memory.
+pub(super) fn was_there(changed: Changed, is_known: bool) -> bool {
+    match changed {
+        Changed::Replaced | Changed::Kept => true,
+        Changed::Added => false,
+        Changed::Made => is_known,
     }
 }
 

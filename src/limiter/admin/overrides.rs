@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::error::{AdminError, BadBlock, MAX_ACTOR, MAX_FIELD, MAX_LASTS_SECONDS, MAX_REASON};
-use super::limits::{canonical, filter_by};
+use super::error::{AdminError, BadBlock, MAX_ACTOR, MAX_FIELD, MAX_FIELDS, MAX_LASTS_SECONDS, MAX_REASON};
+use super::limits::{canonical, filter_by, was_there};
 use super::rule_name::{RuleName, SHOWN, lasting_name};
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::Limiter;
@@ -82,7 +82,13 @@ impl Limiter {
         let registry = &self.overrides.registry;
         let _alone = registry.known.lock().await;
         let now = self.now();
-        if registry.memory.find_remembered(&owner, &actor, now).is_none() && !registry.has_room(0, &self.store, now) {
+        if let Some(OwnerName::Field(field, _)) = OverrideOwner::parse(&owner).map(|owner| owner.of) {
+            let known = self.overrides.fields();
+            if known.len() >= MAX_FIELDS && !known.contains(&field) {
+                return Err(AdminError::BadBlock(BadBlock::ManyFields));
+            }
+        }
+        if registry.memory.find_remembered(&owner, &actor, now).is_none() && !registry.has_room(&self.store, now) {
             return Err(AdminError::FullOfBlocks { len: registry.memory.len(), max: registry.max });
         }
         let ends = lasts.map(|lasts| now.plus(lasts.as_secs() * NANOS_PER_SECOND));
@@ -116,8 +122,8 @@ impl Limiter {
         let _alone = registry.known.lock().await;
         let now = self.now();
         let is_known = registry.memory.find_remembered(&owner, &actor, now).is_some();
-        let was_there = registry.change(ExceptionChange { owner, actor, value: None }, &self.store, now).await?;
-        Ok(was_there.unwrap_or(is_known))
+        let changed = registry.change(ExceptionChange { owner, actor, value: None }, &self.store, now).await?;
+        Ok(was_there(changed, is_known))
     }
 
     /// Returns a page of at most `count` blocks or allows, including orphans: those of all rules, or of one, or those for

@@ -1,10 +1,10 @@
 //! The rules in force: explained for an operation, and listed.
 
-use crate::clock::ceil_seconds;
+use super::actor_override::{NetworkValue, actor_override};
 use crate::limiter::Limiter;
 use crate::limiter::policy::Policy;
 use crate::limiter::refusal::Refusal;
-use crate::rules::explain::{ActorExceptions, Explanation, Overriding, explain};
+use crate::rules::explain::{ActorExceptions, Explanation, explain};
 use crate::rules::{Operation, Rule, Scope};
 
 impl Limiter {
@@ -16,18 +16,11 @@ impl Limiter {
         let (policy, now) = (self.policy().ok_or(Refusal::NoRules)?, self.now());
         let plan_scope = scope.resolve(&policy.rules);
         let is_out_of_scope = |index| plan_scope.as_ref().is_some_and(|scope| !scope.covers(index, operation));
-        let mut explanation = {
-            let everywhere = self.overrides.everywhere();
-            let everywhere = everywhere.and_then(|everywhere| everywhere.find(operation, now));
-            explain(policy.rules(), operation, |index| ActorExceptions {
-                credits: policy.own_credits(index, operation, now),
-                overriding: policy.find_override(index, operation, everywhere.as_ref(), now).map(|found| Overriding {
-                    kind: found.rank.kind,
-                    ends_in: found.rank.ends.map(|ends| ceil_seconds(ends.since(now))),
-                    reason: found.reason.map(|reason| reason.to_string()),
-                }),
-            })
-        };
+        let everywhere = self.everywhere_entry(operation, NetworkValue::Text, now);
+        let mut explanation = explain(policy.rules(), operation, |index| ActorExceptions {
+            credits: policy.own_credits(index, operation, now),
+            actor_override: actor_override(&policy, index, operation, everywhere.as_ref(), now),
+        });
         let mut rules = policy.rules().rules().iter().enumerate().take(explanation.rules.len());
         if rules.clone().any(|(index, rule)| is_out_of_scope(index) && rule.matches(operation)) {
             return Err(Refusal::OutOfScope);

@@ -1,13 +1,16 @@
 //! The status of one actor: its counters under all rules that count by its fields, a page at a time. Asking changes nothing.
 
+use super::actor_override::{EverywhereEntry, NetworkValue, actor_override};
 use super::counters::MAX_PAGE;
 use super::error::AdminError;
 use super::rule_name::SHOWN;
 use crate::algorithm::Outcome;
+use crate::clock::Timestamp;
 use crate::limiter::apply::MAX_PART;
 use crate::limiter::policy::Policy;
 use crate::limiter::refusal::Refusal;
 use crate::limiter::{Limit, Limiter, Verdict};
+use crate::rules::explain::{ActorExceptions, ActorOverride};
 use crate::rules::{Operation, Rule, Scope};
 use crate::store::listing::SHOW;
 use crate::store::{Batch, Store};
@@ -29,12 +32,14 @@ pub struct RuleStatus {
     pub verdict: Verdict,
     /// The credits that the actor has in place of the rule's.
     pub own_limit: Option<u64>,
+    /// The block or the allow that decides about the actor in place of the counter. The other fields are the counter's.
+    pub actor_override: Option<ActorOverride>,
 }
 
 /// A page of an actor's status, in the order of the rules. It may be empty and not the last one.
 #[derive(Debug, Clone, Default)]
 pub struct StatusPage {
-    /// The rules under which the actor has a counter that is not full, or a limit of its own.
+    /// The rules under which the actor has a counter that is not full, a limit of its own, a block or an allow.
     pub rules: Vec<RuleStatus>,
     /// The cursor of the next page; `None` on the last page.
     pub next: Option<String>,
@@ -66,6 +71,7 @@ impl Limiter {
         }
         let first = cursor.map_or(Some(0), |cursor| resume(&policy, cursor).filter(|index| is_in_scope(*index)));
         let first = first.ok_or(AdminError::Cursor)?;
+        let everywhere = EverywhereEntries::new(self, actor, self.now());
         let (now, mut batch, mut asked, mut page) = (self.now(), Batch::default(), Vec::new(), StatusPage::default());
         batch.begin(now);
         for (index, rule) in
@@ -78,15 +84,20 @@ impl Limiter {
             }
             // The usage of an actor that may take nothing is shown, too.
             batch.push_if(SHOW, now, |key| bucket.write_key(actor, now, key).or(Some(bucket.limit_at(now))));
-            asked.push((index, rule, policy.own_credits(index, actor, now)));
+            let exceptions = ActorExceptions {
+                credits: policy.own_credits(index, actor, now),
+                actor_override: actor_override(&policy, index, actor, everywhere.at(rule), now),
+            };
+            asked.push((index, rule, exceptions));
         }
         if !batch.is_empty() {
             self.store.apply(&mut batch).await;
         }
-        for (place, (index, rule, own_limit)) in asked.into_iter().enumerate() {
+        for (place, (index, rule, exceptions)) in asked.into_iter().enumerate() {
             let outcome = batch.outcome(place)?;
-            if let Some(entry) = batch.entry(place).filter(|_| outcome.reset_ns > 0 || own_limit.is_some()) {
-                page.rules.push(RuleStatus::new((index, rule), entry.limit, own_limit, outcome));
+            let is_shown = outcome.reset_ns > 0 || exceptions.credits.is_some() || exceptions.actor_override.is_some();
+            if let Some(entry) = batch.entry(place).filter(|_| is_shown) {
+                page.rules.push(RuleStatus::new((index, rule), entry.limit, exceptions, outcome));
             }
         }
         Ok(page)
@@ -95,7 +106,8 @@ impl Limiter {
 
 impl RuleStatus {
     /// `read_limit` is the limit of the entry that read the counter.
-    fn new((index, rule): (usize, &Rule), read_limit: Limit, own_limit: Option<u64>, outcome: Outcome) -> Self {
+    fn new((index, rule): (usize, &Rule), read_limit: Limit, exceptions: ActorExceptions, outcome: Outcome) -> Self {
+        let ActorExceptions { credits: own_limit, actor_override } = exceptions;
         let taken = read_limit.capacity().saturating_sub(outcome.left).saturating_add(outcome.owed);
         let (used, held) = (taken.saturating_sub(outcome.before), outcome.before);
         let (reserved, in_flight) = if rule.is_concurrency_limit() { (0, held) } else { (held, 0) };
@@ -103,7 +115,33 @@ impl RuleStatus {
             Some(0) => (0, Outcome { left: 0, owed: taken, ..outcome }),
             _ => (read_limit.capacity(), outcome),
         };
-        Self { rule: rule.name(index).into(), limit, used, reserved, in_flight, verdict: outcome.into(), own_limit }
+        let (rule, verdict) = (rule.name(index).into(), outcome.into());
+        Self { rule, limit, used, reserved, in_flight, verdict, own_limit, actor_override }
+    }
+}
+
+/// The entries for all rules that apply to an actor.
+struct EverywhereEntries {
+    of_value: Option<EverywhereEntry>,
+    /// The entry for all addresses of an actor that is a network.
+    of_addresses: Option<EverywhereEntry>,
+}
+
+impl EverywhereEntries {
+    fn new(limiter: &Limiter, actor: &Operation, now: Timestamp) -> Self {
+        let of_value = limiter.everywhere_entry(actor, NetworkValue::Text, now);
+        let is_network =
+            |(_, value): (&str, &str)| NetworkValue::Addresses.read(value) != NetworkValue::Text.read(value);
+        let of_addresses = match actor.iter().any(is_network) {
+            true => limiter.everywhere_entry(actor, NetworkValue::Addresses, now),
+            false => of_value.clone(),
+        };
+        Self { of_value, of_addresses }
+    }
+
+    /// Returns the entry that applies at the rule.
+    fn at(&self, rule: &Rule) -> Option<&EverywhereEntry> {
+        if rule.actor_prefix.is_some() { self.of_addresses.as_ref() } else { self.of_value.as_ref() }
     }
 }
 

@@ -38,12 +38,16 @@ pub(super) struct Entries<'a> {
 }
 
 impl Entries<'_> {
+    /// Returns whether new entries belong neither to a group nor to an idempotency key.
+    #[inline]
+    pub fn are_alone(&self) -> bool {
+        self.group.is_none() && self.key.is_none()
+    }
+
     /// Adds an action on the counter or record whose key and limit `write_key` writes. Returns the index of its entry, or `None`
     /// if there is no limit.
     ///
     /// In a group, actions on one counter become one. The lowest of their limits decides.
-    // Inlined, because it runs for each rule of each hit.
-    #[inline(always)]
     pub fn add(
         &mut self,
         action: Action,

@@ -228,42 +228,29 @@ impl Context<'_> {
         entries: &mut Entries<'_>,
     ) -> Result<(), Refusal> {
         let Part { rule: index, action, .. } = part;
-        let is_canary = rule.match_policy == MatchPolicy::Canary;
-        if self.everywhere.is_some() {
-            return self.ask_overridden(part, rule, members, entries);
-        }
-        // Whether the actor may have a block or an allow of this rule. Its name is in the key, so it is looked up there.
-        let may_override = Cell::new(false);
-        let source = match self.policy.bucket(index) {
-            None => fixed(rule),
-            Some(bucket) => {
-                let write_key = |key: &mut Vec<u8>| {
-                    let start = bucket.write_actor(self.operation, key);
-                    let actor = key.get(start..).unwrap_or_default();
-                    if bucket.may_override(actor) {
-                        may_override.set(true);
-                        return None;
-                    }
-                    self.limit(bucket, action, actor)
-                };
-                let entry = if self.terms.is_some() || entries.group.is_some() || action.is_about_reservation() {
-                    self.add_with_terms(action, rule, is_canary, write_key, entries)?
-                } else {
-                    entries.add(action, self.now, is_canary, write_key)
-                };
-                if may_override.get() {
-                    return self.ask_overridden(part, rule, members, entries);
-                }
-                entry.map_or(NOTHING, Source::Entry)
+        let is_plain = self.everywhere.is_none() && self.terms.is_none() && !action.is_about_reservation();
+        // Fast path: an entry alone, for an actor without a block or an allow. Its key is written in one place only, so that
+        // it needs no call.
+        if let Some(bucket) = self.policy.bucket(index).filter(|_| is_plain && entries.are_alone()) {
+            let may_override = Cell::new(false);
+            let entry = entries.batch.push_if(action, self.now, |key| {
+                let start = bucket.write_actor(self.operation, key);
+                let actor = key.get(start..).unwrap_or_default();
+                may_override.set(bucket.may_override(actor));
+                if may_override.get() { None } else { self.limit(bucket, action, actor) }
+            });
+            if !may_override.get() {
+                let is_canary = rule.match_policy == MatchPolicy::Canary;
+                self.push_member(index, is_canary, action, entry.map_or(NOTHING, Source::Entry), members);
+                return Ok(());
             }
-        };
-        self.push_member(index, is_canary, action, source, members);
-        Ok(())
+        }
+        self.ask_with_care(part, rule, members, entries)
     }
 
-    /// Does the same as [`Context::ask`], for an actor that may have a block or an allow.
+    /// Does the same as [`Context::ask`], for every request and every actor.
     #[inline(never)]
-    fn ask_overridden(
+    fn ask_with_care(
         &self,
         part: Part,
         rule: &Rule,
@@ -391,7 +378,7 @@ impl Context<'_> {
     }
 
     /// Returns the limit of the actor at the rule's counter, unless the actor may take nothing.
-    #[inline]
+    #[inline(always)]
     fn limit(&self, bucket: &Bucket, action: Action, actor: &[u8]) -> Option<Limit> {
         match bucket.limit_of(actor, self.now) {
             // Usage counts, and can be forgotten, even if the actor may take nothing more.

@@ -5,7 +5,10 @@ use std::time::Duration;
 use super::*;
 use crate::limiter::blocks::OverrideTarget;
 use crate::limiter::limits::ExceptionFilter;
+use crate::limiter::overrides::{OverrideOwner, OwnerName};
+use crate::limiter::status::RuleStatus;
 use crate::rules::OverrideKind::{self, Allow, Block};
+use crate::store::{ExceptionChange, Override, Repetition};
 
 const API: &str = "
 [api=* ip=*]
@@ -219,6 +222,27 @@ fn entries_are_listed_and_invalid_ones_are_refused() {
 }
 
 #[test]
+fn fields_of_entries_for_all_rules_are_bounded_and_unused_ones_are_forgotten() {
+    let limiter = limiter_of(API);
+    let field = |number: usize| format!("field{number}=x");
+    let try_set = |number: usize| {
+        let actor = field(number);
+        let of = OverrideTarget { kind: Block, rule: "*", actor: &actor };
+        run(limiter.set_override(of, None, None, &Scope::EVERYTHING)).map_err(|error| error.to_string())
+    };
+    for number in 0..1_000 {
+        let of = OverrideTarget { kind: Block, rule: "*", actor: &field(number) };
+        assert!(!run(limiter.remove_override(of, &Scope::EVERYTHING)).unwrap(), "there is none to remove");
+    }
+    assert_eq!(limiter.overrides.fields().len(), 0);
+    assert!((0..32).all(|number| try_set(number).is_ok()));
+    assert!(try_set(32).unwrap_err().contains("about 32 fields"));
+    assert_eq!(try_set(5), Ok(()), "a known field");
+    remove(&limiter, Block, "*", "field7=x");
+    assert_eq!(try_set(32), Ok(()));
+}
+
+#[test]
 fn explanation_names_the_entry_that_decides() {
     let limiter = limiter_of(API);
     set(&limiter, Block, "user", "ann");
@@ -227,6 +251,67 @@ fn explanation_names_the_entry_that_decides() {
     let blocked = explained("api=a user=ann");
     assert!(blocked.contains("; this actor is blocked: block user"), "{blocked}");
     let allowed = explained("api=a user=ann ip=10.1.2.3");
-    assert_eq!(allowed.matches("; this actor is always allowed: allow *").count(), 2, "{allowed}");
+    assert_eq!(
+        allowed.matches("; this actor is always allowed under all rules, as ip=10.0.0.0/8: allow *").count(),
+        2,
+        "{allowed}"
+    );
     assert!(!explained("api=a user=bob").contains("this actor is"));
+}
+
+/// Returns what the status says about the actor's overrides: for each rule, the kind, the end, the reason and the entry.
+fn status(limiter: &Limiter, actor: &str) -> Vec<String> {
+    let page = run(limiter.status(&operation(actor), None, 100, &Scope::EVERYTHING)).unwrap();
+    let shown = |status: RuleStatus| {
+        let shown = status.actor_override.map_or_else(|| "nothing".to_owned(), |found| found.to_string());
+        format!("{} {}/{}: {shown}", status.rule, status.verdict.credit, status.limit)
+    };
+    page.rules.into_iter().map(shown).collect()
+}
+
+#[test]
+fn status_shows_the_entry_that_decides() {
+    let limiter = limiter_of(API);
+    assert_eq!(status(&limiter, "user=ann"), [""; 0]);
+    set(&limiter, Block, "*", "user=ann");
+    assert_eq!(status(&limiter, "user=ann"), ["user 50/50: blocked under all rules, as user=ann: block *"]);
+    set(&limiter, Block, "user", "ann");
+    assert_eq!(status(&limiter, "user=ann"), ["user 50/50: blocked: block user"]);
+    assert!(answer(&limiter, "api=a user=bob").0);
+    assert_eq!(status(&limiter, "user=bob"), ["user 49/50: nothing"]);
+    let of = OverrideTarget { kind: Allow, rule: "user", actor: "ann" };
+    run(limiter.set_override(of, None, Some(Duration::from_secs(60)), &Scope::EVERYTHING)).unwrap();
+    assert_eq!(status(&limiter, "user=ann"), ["user 50/50: always allowed for another 60 s"]);
+    remove(&limiter, Allow, "user", "ann");
+    remove(&limiter, Block, "user", "ann");
+    remove(&limiter, Block, "*", "user=ann");
+    assert_eq!(status(&limiter, "user=ann"), [""; 0]);
+}
+
+#[test]
+fn status_of_an_address_shows_the_network() {
+    let limiter = limiter_of(API);
+    set(&limiter, Block, "*", "ip=1.2.3.0/24");
+    let blocked = "api 5/5: blocked under all rules, as ip=1.2.3.0/24: block *";
+    assert_eq!(status(&limiter, "ip=1.2.3.4"), [blocked]);
+    assert_eq!(status(&limiter, "ip=1.2.4.4"), [""; 0]);
+    // Without actorPrefix, this is the text of an actor.
+    assert_eq!(status(&limiter, "ip=1.2.3.0/25"), [""; 0]);
+    let prefixed = limiter_of(&API.replace("actorField = ip\n", "actorField = ip\nactorPrefix = ip: 25, 56\n"));
+    set(&prefixed, Block, "*", "ip=1.2.3.0/24");
+    assert_eq!(status(&prefixed, "ip=1.2.3.0/25"), [blocked]);
+    assert_eq!(status(&prefixed, "ip=1.2.3.4"), [blocked]);
+}
+
+#[test]
+fn status_leaves_out_an_override_that_has_ended() {
+    let limiter = limiter_of(API);
+    for (kind, ends) in [(Block, 5), (Allow, 9)] {
+        let owner = OverrideOwner { kind, of: OwnerName::Rule("user".to_owned()) }.to_text();
+        let repetition = Some(Repetition { number: 1, remembered_seconds: 10_000_000_000 });
+        let value = Some(Override { reason: None, ends: Timestamp::from_secs(ends), repetition });
+        let actor = "ann".to_owned();
+        limiter.overrides.registry.memory.apply(&ExceptionChange { owner, actor, value }, 0);
+    }
+    assert_eq!(status(&limiter, "user=ann"), [""; 0]);
 }

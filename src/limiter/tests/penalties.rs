@@ -1,9 +1,11 @@
 //! Blocks that rules set.
 
 use super::*;
+use crate::algorithm::OutcomeSource;
 use crate::limiter::blocks::OverrideTarget;
 use crate::limiter::overrides::{OverrideOwner, OwnerName};
 use crate::rules::OverrideKind::{self, Allow, Block};
+use crate::store::Override;
 
 const MINUTE: u64 = 60;
 const LOGIN: &str = "
@@ -63,7 +65,7 @@ impl Scene {
         panic!("never blocked");
     }
 
-    fn block_of(&self, label: &str, actor: &str) -> Option<crate::store::Override> {
+    fn block_of(&self, label: &str, actor: &str) -> Option<Override> {
         let owner = OverrideOwner { kind: Block, of: OwnerName::Rule(label.to_owned()) };
         self.limiter.overrides.registry.memory.find(&owner.to_text(), actor, self.now)
     }
@@ -150,15 +152,17 @@ fn repeated_answers_to_one_request_count_once() {
 }
 
 #[test]
-fn only_denials_by_the_store_count() {
+fn denials_are_noted_by_what_denied() {
     let scene = Scene::new(LOGIN);
-    for (is_local, noted) in [(true, 0), (false, 1)] {
+    use OutcomeSource::{DenialCache, FailurePolicy, Store};
+    for (source, noted, cached) in [(Store, 1, 0), (DenialCache, 0, 1), (FailurePolicy, 0, 0)] {
         let mut builder = PlanBuilder::default();
         scene.limiter.begin_at(&mut builder, scene.now);
         builder.add(&operation("path=/login user=eve"), Intent::Hit, None);
-        let outcomes = vec![Ok(Outcome { is_local, ..Outcome::default() })];
+        let outcomes = vec![Ok(Outcome { source, ..Outcome::default() })];
         Applied { plan: builder.build(), outcomes }.report().note_denials(&scene.limiter.observers.denials);
-        assert_eq!(scene.limiter.observers.denials.take().len(), noted, "is_local: {is_local}");
+        let denials = &scene.limiter.observers.denials;
+        assert_eq!((denials.take().len(), denials.take_cached().len()), (noted, cached), "{source:?}");
     }
 }
 
@@ -232,6 +236,28 @@ creditLimit = 0
     assert_eq!(scene.block_of("wide", "/"), None);
 }
 
+/// Otherwise a blocked client could get others blocked, by hits that name them.
+#[test]
+fn denials_of_a_request_that_a_block_denies_do_not_count() {
+    let rules = LOGIN.replace("label = login", "matchPolicy = and\nlabel = login").replace(
+        "[default]",
+        "[path=/login ip=*]\ncreditLimit = 100\nper = 1h\nactorField = ip\nlabel = address\n\n[default]",
+    );
+    let scene = Scene::new(&rules);
+    let hit = |ip: &str| scene.ask(&format!("path=/login user=eve ip={ip}"), Intent::Hit, None);
+    assert!(hit("192.0.2.1").allowed);
+    let of = OverrideTarget { kind: Block, rule: "address", actor: "192.0.2.6" };
+    run(scene.limiter.set_override(of, None, None, &Scope::EVERYTHING)).unwrap();
+    for _ in 0..5 {
+        assert!(!hit("192.0.2.6").allowed);
+    }
+    assert_eq!(scene.block_of("login", "eve"), None);
+    for _ in 0..3 {
+        hit("192.0.2.1");
+    }
+    assert!(scene.block_of("login", "eve").is_some());
+}
+
 #[test]
 fn rules_leave_a_tenth_of_the_blocks_to_operators() {
     let limiter = limiter_of(LOGIN).with_jitter(Jitter::Off).with_max_overrides(10);
@@ -249,19 +275,36 @@ fn rules_leave_a_tenth_of_the_blocks_to_operators() {
     let number = |name: &str| numbers.iter().find(|(known, _)| known == name).map(|(_, number)| *number);
     let numbers = ["divvy_rule_blocks_total", "divvy_rule_blocks_failed_total"].map(number);
     assert_eq!(numbers, [Some(9.0), Some(3.0)]);
-    // Forgotten blocks make room.
-    scene.wait(15 * MINUTE + 3 * 60 * MINUTE);
+    // Blocks that have ended, and are only remembered, give way to others.
+    scene.wait(15 * MINUTE);
     assert!(be_blocked(&scene, 20));
 }
 
 #[test]
-fn actor_that_no_block_can_name_is_not_blocked() {
+fn actor_with_a_long_name_is_not_blocked() {
     let scene = Scene::new(LOGIN);
-    let long = "a".repeat(5_000);
+    let be_denied = |actor: &str| {
+        for _ in 0..5 {
+            scene.ask(&format!("path=/login user={actor}"), Intent::Hit, None);
+        }
+        scene.block_of("login", actor).is_some()
+    };
+    assert!(be_denied(&"a".repeat(256)) && !be_denied(&"a".repeat(257)));
+}
+
+#[test]
+fn denial_that_the_store_cannot_count_is_lost_and_counted() {
+    let rules = config::parse(LOGIN, Format::Ini, "rules.ini").unwrap().rules;
+    let metrics = Metrics::new();
+    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+    let store = MemoryStore::new(Bounds { max_counters: 1, ..Bounds::default() });
+    let limiter = Limiter::new(Some(policy), Backend::Memory(store), Clock::system(), metrics);
+    let scene = Scene { limiter, ..Scene::new(LOGIN) };
+    assert!(scene.hit().allowed);
     for _ in 0..5 {
-        scene.ask(&format!("path=/login user={long}"), Intent::Hit, None);
+        assert!(!scene.hit().allowed);
     }
-    assert_eq!(scene.block_of("login", &long), None);
+    assert_eq!((scene.limiter.observers.denials.lost(), scene.block_of("login", "eve")), (5, None));
 }
 
 #[test]

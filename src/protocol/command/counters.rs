@@ -7,6 +7,7 @@ use super::integer::integer;
 use super::kinds::Command;
 use super::pairs::Pairs;
 use crate::protocol::resp::Arguments;
+use crate::rules::MAX_RESET_SECONDS;
 
 pub(super) fn list(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
     ask(arguments).map(Command::Counters)
@@ -85,6 +86,13 @@ pub(super) fn text(argument: &[u8]) -> Result<&str, CommandError> {
 pub(super) fn positive(what: &'static str, value: &[u8]) -> Result<u64, CommandError> {
     let number = integer(value).and_then(|number| u64::try_from(number).ok()).filter(|number| *number > 0);
     number.ok_or_else(|| CommandError::not_positive(what, value))
+}
+
+/// Parses the value of `EX`: a number of seconds from 1 to 100 years.
+pub(super) fn lifetime(value: &[u8]) -> Result<u64, CommandError> {
+    let seconds = integer(value).and_then(|seconds| u64::try_from(seconds).ok());
+    let is_valid = |seconds: &u64| (1..=MAX_RESET_SECONDS).contains(seconds);
+    seconds.filter(is_valid).ok_or_else(|| CommandError::not_a_lifetime(value))
 }
 
 #[cfg(test)]

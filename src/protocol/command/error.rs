@@ -1,7 +1,7 @@
 //! Errors of requests that are not commands: texts that begin with an error code, as in RESP, in Redis's words.
 
 use crate::protocol::resp::Arguments;
-use crate::rules::MAX_CREDIT_LIMIT;
+use crate::rules::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS};
 
 /// Maximum number of bytes of a name, and of all arguments, that an error repeats.
 const MAX_ECHOED: usize = 128;
@@ -150,6 +150,14 @@ pub enum CommandError {
         /// The value, truncated.
         argument: String,
     },
+    /// `EX` is 0, too long, or not a number.
+    #[error(
+        "ERR EX is '{argument}', but must be a whole number of seconds from 1 to {MAX_RESET_SECONDS}, which is 100 years"
+    )]
+    NotALifetime {
+        /// The value, truncated.
+        argument: String,
+    },
     /// `COUNT` of a command without pages is 0, too large, or not a number.
     #[error("ERR COUNT is '{argument}', but must be a whole number from 1 to {max}")]
     NotACount {
@@ -284,6 +292,10 @@ impl CommandError {
 
     pub(super) fn not_positive(what: &'static str, argument: &[u8]) -> Self {
         Self::NotPositive { what, argument: echo(argument, MAX_ECHOED) }
+    }
+
+    pub(super) fn not_a_lifetime(argument: &[u8]) -> Self {
+        Self::NotALifetime { argument: echo(argument, MAX_ECHOED) }
     }
 
     pub(super) fn not_a_count(argument: &[u8], max: usize) -> Self {

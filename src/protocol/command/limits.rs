@@ -1,7 +1,7 @@
 //! The arguments of `DIVVY.LIMIT` and its subcommands: limits of single actors.
 
 use super::ask::{LimitAsk, LimitsAsk};
-use super::counters::{ListOptions, Options, text};
+use super::counters::{ListOptions, Options, lifetime, text};
 use super::error::CommandError;
 use super::integer::integer;
 use super::kinds::Command;
@@ -12,10 +12,7 @@ pub(super) fn set(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError>
     let word = |place| arguments.get(place).unwrap_or_default();
     let seconds = match (arguments.get(3), arguments.len()) {
         (None, _) => None,
-        (Some(option), 5) if option.eq_ignore_ascii_case(b"EX") => {
-            // The limiter refuses 0, and times that are too long.
-            Some(whole(word(4)).ok_or_else(|| CommandError::not_positive("EX", word(4)))?)
-        }
+        (Some(option), 5) if option.eq_ignore_ascii_case(b"EX") => Some(lifetime(word(4))?),
         (Some(option), _) => return Err(CommandError::not_a_limit_option(option)),
     };
     let credits = whole(word(2)).ok_or_else(|| CommandError::not_credits(word(2)))?;
@@ -78,7 +75,9 @@ mod tests {
                 r#"LimitsAsk { rule: Some("r"), cursor: Some("7"), count: Some(5) }"#.to_owned(),
             ),
             ("DIVVY.LIMIT SET r a -1", CommandError::not_credits(b"-1").to_string()),
-            ("DIVVY.LIMIT SET r a 5 EX x", CommandError::not_positive("EX", b"x").to_string()),
+            ("DIVVY.LIMIT SET r a 5 EX x", CommandError::not_a_lifetime(b"x").to_string()),
+            ("DIVVY.LIMIT SET r a 5 EX 0", CommandError::not_a_lifetime(b"0").to_string()),
+            ("DIVVY.LIMIT SET r a 5 EX 3155760001", CommandError::not_a_lifetime(b"3155760001").to_string()),
             ("DIVVY.LIMIT SET r a 5 EX", CommandError::not_a_limit_option(b"EX").to_string()),
             ("DIVVY.LIMIT SET r a 5 PX 6", CommandError::not_a_limit_option(b"PX").to_string()),
             ("DIVVY.LIMIT LIST COUNT 0", CommandError::not_positive("COUNT", b"0").to_string()),

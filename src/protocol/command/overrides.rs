@@ -1,7 +1,7 @@
 //! The arguments of `DIVVY.BLOCK`, `DIVVY.ALLOW` and their subcommands: blocks and allows of single actors.
 
 use super::ask::{LimitAsk, LimitsAsk, OverrideAsk};
-use super::counters::{ListOptions, Options, positive, text};
+use super::counters::{ListOptions, Options, lifetime, text};
 use super::error::CommandError;
 use super::kinds::Command;
 use crate::protocol::resp::Arguments;
@@ -24,8 +24,7 @@ pub(super) fn set<const ALLOWS: bool>(arguments: Arguments<'_>) -> Result<Comman
         let unknown = || CommandError::not_a_block_option(option);
         let value = words.next().ok_or_else(unknown)?;
         if option.eq_ignore_ascii_case(b"EX") && seconds.is_none() {
-            // The limiter refuses times that are too long.
-            seconds = Some(positive("EX", value)?);
+            seconds = Some(lifetime(value)?);
         } else if option.eq_ignore_ascii_case(b"REASON") && reason.is_none() {
             reason = Some(text(value)?);
         } else {
@@ -102,9 +101,16 @@ mod tests {
         ] {
             assert_eq!(parsed(request), CommandError::not_a_block_option(option.as_bytes()).to_string(), "{request:?}");
         }
-        assert_eq!(
-            parsed(&["DIVVY.BLOCK", "SET", "r", "a", "EX", "0"]),
-            CommandError::not_positive("EX", b"0").to_string()
-        );
+        for command in ["DIVVY.BLOCK", "DIVVY.ALLOW"] {
+            for seconds in ["0", "-1", "3155760001", "9223372036854775808", "x"] {
+                assert_eq!(
+                    parsed(&[command, "SET", "r", "a", "EX", seconds]),
+                    format!(
+                        "ERR EX is '{seconds}', but must be a whole number of seconds from 1 to 3155760000, which is 100 years"
+                    )
+                );
+            }
+        }
+        assert_eq!(parsed(&["DIVVY.BLOCK", "SET", "r", "a", "EX", "3155760000"]), "block r a Some(3155760000) None");
     }
 }

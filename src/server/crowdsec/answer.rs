@@ -87,9 +87,16 @@ impl Answer {
         self.ended.retain(|network| !bans.contains_key(network));
     }
 
-    /// Returns the scenario's name, whose memory all its decisions share.
+    /// Returns the scenario's name, whose memory all its decisions share. A reason for a block has no control characters.
     fn share(&mut self, scenario: &str) -> Arc<str> {
         let scenario = scenario.get(..scenario.floor_char_boundary(MAX_SCENARIO)).unwrap_or_default();
+        let plain;
+        let scenario = if scenario.contains(char::is_control) {
+            plain = scenario.replace(char::is_control, "?");
+            &plain
+        } else {
+            scenario
+        };
         if let Some(known) = self.scenarios.get(scenario) {
             return Arc::clone(known);
         }

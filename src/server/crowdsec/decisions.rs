@@ -86,20 +86,28 @@ impl Decisions {
         self.has_updated.store(true, Relaxed);
     }
 
-    /// Returns the answer with the decisions in force.
-    pub fn list(&self, filter: DecisionFilter) -> ListAnswer {
+    /// Brings the journal to the present, which may take long if many blocks have ended. Other tasks run in between. Returns the
+    /// time.
+    async fn advance(&self) -> Timestamp {
         let now = self.limiter.now();
-        self.journal.lock().advance(now);
+        while !self.journal.lock().advance(PAGE, now) {
+            yield_now().await;
+        }
+        now
+    }
+
+    /// Returns the answer with the decisions in force.
+    pub async fn list(&self, filter: DecisionFilter) -> ListAnswer {
+        let now = self.advance().await;
         ListAnswer::new(Arc::clone(&self.journal), filter, now)
     }
 
     /// Returns the answer with the decisions that have changed since the bouncer's last request, or with all of them if it
     /// starts or is not known.
-    pub fn stream(&self, bouncer: Bouncer, is_startup: bool, filter: DecisionFilter) -> StreamAnswer {
-        let now = self.limiter.now();
+    pub async fn stream(&self, bouncer: Bouncer, is_startup: bool, filter: DecisionFilter) -> StreamAnswer {
+        let now = self.advance().await;
         let after = if is_startup { 0 } else { self.bouncers.lock().position(&bouncer) };
-        let mut journal = self.journal.lock();
-        journal.advance(now);
+        let journal = self.journal.lock();
         if !journal.remembers_since(after) {
             static LATE: LogThrottle = LogThrottle::new();
             let user = bouncer.user().unwrap_or("-").to_owned();

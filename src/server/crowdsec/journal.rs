@@ -22,8 +22,6 @@ const REMEMBER_ENDED_NS: u64 = 24 * 3_600 * NANOS_PER_SECOND;
 const MAX_DURATION_NS: u64 = 7 * 24 * 3_600 * NANOS_PER_SECOND;
 /// Time after which a decision is announced again, before bouncers drop it.
 const ANNOUNCE_AGAIN_NS: u64 = MAX_DURATION_NS / 2;
-/// Time between two searches for decisions to announce again.
-const SEARCH_EVERY_NS: u64 = 3_600 * NANOS_PER_SECOND;
 /// Ids are whole numbers in every language.
 const MAX_ID: u64 = (1 << 53) - 1;
 /// Number of lengths of prefixes, from 0 to 128.
@@ -46,7 +44,6 @@ pub struct Journal {
     last_change: u64,
     /// The latest change that is not remembered anymore.
     forgotten: u64,
-    next_search: Timestamp,
 }
 
 /// The decision about one network.
@@ -83,7 +80,6 @@ impl Default for Journal {
             lengths: [0; PREFIXES],
             last_change: 0,
             forgotten: 0,
-            next_search: Timestamp::EPOCH,
         }
     }
 }
@@ -138,24 +134,31 @@ impl Journal {
         places.last().copied().filter(|_| places.len() == count)
     }
 
-    /// Ends decisions whose time has come, forgets old ones, and announces others again. Call it before a listing.
-    pub fn advance(&mut self, now: Timestamp) {
-        while let Some(&(ends, place)) = self.ends.first().filter(|(ends, _)| *ends <= now) {
+    /// Ends decisions whose time has come, forgets old ones, and announces others again: at most `count` of them. Returns whether
+    /// none is left. Call it until then before a listing.
+    pub fn advance(&mut self, count: usize, now: Timestamp) -> bool {
+        (0..count).any(|_| !self.advance_one(now))
+    }
+
+    /// Returns whether there was one.
+    fn advance_one(&mut self, now: Timestamp) -> bool {
+        if let Some(&(ends, place)) = self.ends.first().filter(|(ends, _)| *ends <= now) {
             self.ends.remove(&(ends, place));
             self.end(place, now);
+            return true;
         }
-        while let Some(first) = self.ended.first_entry() {
-            let since = self.entries.get(first.get()).map_or(Timestamp::EPOCH, |entry| entry.since);
-            let is_old = now.since(since) > REMEMBER_ENDED_NS;
-            if !is_old && self.ended.len() <= MAX_ENDED {
-                break;
-            }
+        let age = |place: &Place| self.entries.get(place).map_or(u64::MAX, |entry| now.since(entry.since));
+        if let Some((_, oldest)) = self.ended.first_key_value()
+            && (self.ended.len() > MAX_ENDED || age(oldest) > REMEMBER_ENDED_NS)
+        {
             self.forget_first_ended();
+            return true;
         }
-        if now >= self.next_search {
-            self.next_search = now.plus(SEARCH_EVERY_NS);
-            self.announce_again(now);
-        }
+        // Changes are in the order of time.
+        let Some((_, oldest)) = self.in_force.first_key_value() else { return false };
+        let Some(entry) = self.entries.get(oldest).filter(|_| age(oldest) >= ANNOUNCE_AGAIN_NS) else { return false };
+        self.put_in_force(*oldest, entry.reason.clone(), now);
+        true
     }
 
     /// Returns the last change.
@@ -247,16 +250,6 @@ impl Journal {
             && let Some(count) = self.lengths.get_mut(usize::from(prefix))
         {
             *count = count.saturating_sub(1);
-        }
-    }
-
-    fn announce_again(&mut self, now: Timestamp) {
-        let is_due = |entry: &Entry| now.since(entry.since) >= ANNOUNCE_AGAIN_NS;
-        let due = self.in_force.values().filter(|place| self.entries.get(place).is_some_and(is_due));
-        for place in due.copied().collect::<Vec<_>>() {
-            if let Some(reason) = self.entries.get(&place).map(|entry| entry.reason.clone()) {
-                self.put_in_force(place, reason, now);
-            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The status of one actor: `DIVVY.STATUS`.
 
 use super::error::write_limiter_error;
+use super::limit::NEVER;
 use super::operate::write_cursor;
 use crate::clock::ceil_seconds;
 use crate::limiter::counters::DEFAULT_PAGE;
@@ -9,6 +10,7 @@ use crate::limiter::{Limiter, Scope};
 use crate::protocol::command::{CommandError, StatusAsk};
 use crate::protocol::resp::ReplyWriter;
 use crate::rules::Operation;
+use crate::rules::explain::ActorOverride;
 
 /// A request for a page of an actor's status, owned, so that a task can keep it.
 pub struct StatusQuery {
@@ -43,7 +45,7 @@ pub async fn show(limiter: &Limiter, query: &StatusQuery, scope: &Scope, reply: 
 }
 
 fn write_rule(status: &RuleStatus, reply: &mut ReplyWriter<'_>) {
-    reply.map(9);
+    reply.map(10);
     reply.bulk(b"rule");
     reply.bulk(status.rule.as_bytes());
     for (name, number) in [
@@ -63,5 +65,28 @@ fn write_rule(status: &RuleStatus, reply: &mut ReplyWriter<'_>) {
     match status.own_limit {
         Some(credits) => reply.unsigned(credits),
         None => reply.null(),
+    }
+    reply.bulk(b"override");
+    match &status.actor_override {
+        Some(actor_override) => write_override(actor_override, reply),
+        None => reply.null(),
+    }
+}
+
+fn write_override(actor_override: &ActorOverride, reply: &mut ReplyWriter<'_>) {
+    reply.map(4);
+    reply.bulk(b"kind");
+    reply.bulk(actor_override.kind.name().as_bytes());
+    reply.bulk(b"endsIn");
+    match actor_override.ends_in {
+        Some(seconds) => reply.unsigned(seconds),
+        None => reply.integer(NEVER),
+    }
+    for (name, text) in [("reason", &actor_override.reason), ("entry", &actor_override.entry)] {
+        reply.bulk(name.as_bytes());
+        match text {
+            Some(text) => reply.bulk(text.as_bytes()),
+            None => reply.null(),
+        }
     }
 }

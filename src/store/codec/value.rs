@@ -8,8 +8,8 @@
 use crate::algorithm::record::{Content, Reservation};
 use crate::algorithm::reservation::groups::{BucketClock, ExpiryGroup, ExpiryGroups};
 use crate::algorithm::{
-    Limit, MAX_LOG_CREDITS, Outcome, Record, ReservedState, Resolution, State, concurrency, fixed_window, leaky_bucket,
-    sliding_log, sliding_window, token_bucket,
+    Limit, MAX_LOG_CREDITS, Outcome, OutcomeSource, Record, ReservedState, Resolution, State, concurrency,
+    fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket,
 };
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 
@@ -89,7 +89,7 @@ pub fn encode_record(record: &Record, out: &mut Vec<u8>) {
             out.push(COMMITTED);
         }
         Content::Answer { fingerprint, is_held_back, outcome } => {
-            let Outcome { allowed, before, left, owed, reset_ns, retry_ns, session, resolution: _, is_local: _ } =
+            let Outcome { allowed, before, left, owed, reset_ns, retry_ns, session, resolution: _, source: _ } =
                 outcome;
             let flag = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
             let flags = flag(allowed, ALLOWED) | flag(is_held_back, HELD_BACK) | flag(retry_ns.is_some(), HAS_RETRY);
@@ -133,7 +133,7 @@ fn read_record(bytes: &[u8]) -> Option<Record> {
                 retry_ns: is_set(HAS_RETRY).then_some(retry_ns),
                 session: Timestamp::from_nanos(session),
                 resolution: Resolution::Done,
-                is_local: false,
+                source: OutcomeSource::Store,
             };
             (until, Content::Answer { fingerprint, is_held_back: is_set(HELD_BACK), outcome })
         }

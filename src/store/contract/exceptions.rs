@@ -5,7 +5,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use crate::clock::Timestamp;
+use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// An exception for a single actor.
 ///
@@ -33,6 +33,24 @@ pub trait Exception: Debug + Clone + PartialEq + Send + Sync + 'static {
 
     /// Reads what [`Exception::to_text`] returned. `None` for another text.
     fn from_text(text: &str, expires: Option<Timestamp>) -> Option<Self>;
+
+    /// Returns how the texts of exceptions begin that this one never replaces as long as they last. Empty if it replaces any.
+    fn yields_to(&self) -> &'static str {
+        ""
+    }
+}
+
+/// The outcome of a change of an actor's exception.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changed {
+    /// The change was made. There was an exception before.
+    Replaced,
+    /// The change was made. The actor had no exception before.
+    Added,
+    /// The change was made. The store does not know whether there was one before.
+    Made,
+    /// No change was made, because there is an exception that this one [yields to](Exception::yields_to).
+    Kept,
 }
 
 /// A register of exceptions. Stores keep each register apart.
@@ -93,21 +111,22 @@ pub struct Override {
 pub struct Repetition {
     /// Number of the latest block, from 1.
     pub number: u32,
-    /// The time when the blocks are forgotten, not before the block's end.
-    pub forgotten: Timestamp,
+    /// Seconds after the block's end until the blocks are forgotten.
+    pub remembered_seconds: u64,
 }
 
 /// First word of the text of an override by an operator or a program: the version of its layout. The reason may follow.
 const SET_BY_HAND: &str = "1";
-/// First word of the text of a block that a rule set. The number of the block, its end in nanoseconds since 1970, and the
-/// reason follow.
+/// First word of the text of a block that a rule set. The number of the block, the seconds from its end until it is forgotten,
+/// and the reason follow.
 const SET_BY_RULE: &str = "2";
 
 impl Exception for Override {
     const REGISTER: Register = Register::Overrides;
 
     fn expires(&self) -> Option<Timestamp> {
-        self.repetition.map_or(self.ends, |repetition| Some(repetition.forgotten))
+        let remembered_ns = self.repetition.map_or(0, |repetition| repetition.remembered_seconds * NANOS_PER_SECOND);
+        self.ends.map(|ends| ends.plus(remembered_ns))
     }
 
     fn ends(&self) -> Option<Timestamp> {
@@ -123,9 +142,9 @@ impl Exception for Override {
     }
 
     fn to_text(&self) -> String {
-        let mut text = match (self.repetition, self.ends) {
-            (Some(repetition), Some(ends)) => format!("{SET_BY_RULE} {} {}", repetition.number, ends.as_nanos()),
-            _ => SET_BY_HAND.to_owned(),
+        let mut text = match self.repetition {
+            Some(Repetition { number, remembered_seconds }) => format!("{SET_BY_RULE} {number} {remembered_seconds}"),
+            None => SET_BY_HAND.to_owned(),
         };
         if let Some(reason) = &self.reason {
             text.push(' ');
@@ -140,13 +159,18 @@ impl Exception for Override {
             SET_BY_HAND => (expires, None, rest),
             SET_BY_RULE => {
                 let (number, rest) = split_word(rest?);
-                let (ends, reason) = split_word(rest?);
-                let repetition = Repetition { number: number.parse().ok()?, forgotten: expires? };
-                (Some(Timestamp::from_nanos(ends.parse().ok()?)), Some(repetition), reason)
+                let (remembered, reason) = split_word(rest?);
+                let remembered_seconds: u64 = remembered.parse().ok()?;
+                let ends = expires?.minus(remembered_seconds.checked_mul(NANOS_PER_SECOND)?);
+                (Some(ends), Some(Repetition { number: number.parse().ok()?, remembered_seconds }), reason)
             }
             _ => return None,
         };
         Some(Self { reason: reason.map(Into::into), ends, repetition })
+    }
+
+    fn yields_to(&self) -> &'static str {
+        if self.repetition.is_some() { SET_BY_HAND } else { "" }
     }
 }
 
@@ -225,7 +249,7 @@ mod tests {
         for reason in [None, Some("a reason with spaces"), Some(" ")] {
             let reason = reason.map(Arc::from);
             let by_hand = |ends| Override { reason: reason.clone(), ends, repetition: None };
-            let repetition = Some(Repetition { number: 3, forgotten: at(90) });
+            let repetition = Some(Repetition { number: 3, remembered_seconds: 30 });
             let by_rule = Override { reason: reason.clone(), ends: Some(at(60)), repetition };
             for kept in [by_hand(None), by_hand(Some(at(60))), by_rule] {
                 assert_eq!(Override::from_text(&kept.to_text(), kept.expires()), Some(kept.clone()));

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use super::{Batch, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, StoreError};
+use super::{Batch, Changed, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, StoreError};
 use crate::clock::Timestamp;
 use crate::metrics::Metric;
 
@@ -39,16 +39,17 @@ pub trait Store: Send + Sync {
         async { self.approximate_len().await.map(drop) }
     }
 
-    /// Stores a change of an actor's exception, as durably as hits. `now` is the server's time. If other servers also
-    /// change the store, returns whether there was one before. Otherwise, the limiter knows whether there was one.
+    /// Stores a change of an actor's exception, as durably as hits. `now` is the server's time. A store that other
+    /// servers also change says whether there was one before, and keeps one that the new one
+    /// [yields to](Exception::yields_to). Otherwise, the limiter knows that.
     ///
     /// The default is for a store in memory. It stores no exceptions, because the limiter has them in memory.
     fn change_exception<E: Exception>(
         &self,
         _change: ExceptionChange<E>,
         _now: Timestamp,
-    ) -> impl Future<Output = Result<Option<bool>, StoreError>> + Send {
-        async { Ok(None) }
+    ) -> impl Future<Output = Result<Changed, StoreError>> + Send {
+        async { Ok(Changed::Made) }
     }
 
     /// Forgets expired exceptions by these changes, unless the store drops them on its own. They may return after a
@@ -64,6 +65,7 @@ pub trait Store: Send + Sync {
     fn follow_exceptions<E: Exception>(
         &self,
         _known: ExceptionCursor,
+        _now: Timestamp,
     ) -> impl Future<Output = Result<ExceptionPage<E>, StoreError>> + Send {
         async { Ok(ExceptionPage::nothing(ExceptionCursor::All)) }
     }

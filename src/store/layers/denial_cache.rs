@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::denials::{Denials, UsedUp};
-use crate::algorithm::{Limit, Outcome, State};
+use crate::algorithm::{Limit, Outcome, OutcomeSource, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
 use crate::store::contract::{Action, Batch, Entry, Store, StoreError, Unit};
@@ -117,7 +117,7 @@ impl DenialCache {
             return None;
         }
         let window = State::FixedWindow(limit.used_up(until, owed));
-        Some(Outcome { is_local: true, ..entry.limit.decide(Some(&window), ask, now).outcome })
+        Some(Outcome { source: OutcomeSource::DenialCache, ..entry.limit.decide(Some(&window), ask, now).outcome })
     }
 
     /// Caches the windows that are used up according to the store's outcomes, and drops those that got credits back.

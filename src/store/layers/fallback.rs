@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
+use crate::algorithm::OutcomeSource;
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use crate::logging::{Escaped, LogThrottle};
 use crate::metrics::Metric;
@@ -117,7 +118,7 @@ impl Fallback {
             FailurePolicy::Local { .. } => self.local.apply(&mut part).await,
         }
         for outcome in part.outcomes.iter_mut().flatten() {
-            outcome.is_local = true;
+            outcome.source = OutcomeSource::FailurePolicy;
             self.stood_in.fetch_add(1, Relaxed);
         }
         batch.adopt(part, &failed);

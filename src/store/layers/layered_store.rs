@@ -12,7 +12,7 @@ use super::uninterrupted::{Uninterrupted, Work};
 use crate::clock::{Clock, Timestamp};
 use crate::metrics::Metric;
 use crate::store::contract::{
-    Batch, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store, StoreError,
+    Batch, Changed, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store, StoreError,
 };
 
 /// A store, its cached denials, and the policy for its failures. Calls are completed even if their futures are dropped.
@@ -72,12 +72,16 @@ impl<S: Store + 'static> Store for LayeredStore<S> {
         &self,
         change: ExceptionChange<E>,
         now: Timestamp,
-    ) -> Result<Option<bool>, StoreError> {
+    ) -> Result<Changed, StoreError> {
         self.finish(|layers| async move { layers.store.change_exception(change, now).await }).await
     }
 
-    async fn follow_exceptions<E: Exception>(&self, known: ExceptionCursor) -> Result<ExceptionPage<E>, StoreError> {
-        self.finish(|layers| async move { layers.store.follow_exceptions(known).await }).await
+    async fn follow_exceptions<E: Exception>(
+        &self,
+        known: ExceptionCursor,
+        now: Timestamp,
+    ) -> Result<ExceptionPage<E>, StoreError> {
+        self.finish(|layers| async move { layers.store.follow_exceptions(known, now).await }).await
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -40,8 +40,8 @@ use super::seal::Seal;
 use crate::clock::Timestamp;
 use crate::metrics::Metric;
 use crate::store::contract::{
-    Batch, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, ListedBucket, Listing, Page, SHOW, Store,
-    StoreError,
+    Batch, Changed, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, ListedBucket, Listing, Page, SHOW,
+    Store, StoreError,
 };
 
 /// The store of buckets in Redis.
@@ -143,14 +143,18 @@ impl Store for RedisStore {
         &self,
         change: ExceptionChange<E>,
         now: Timestamp,
-    ) -> Result<Option<bool>, StoreError> {
+    ) -> Result<Changed, StoreError> {
         let reply = self.ask(exceptions::change(&change, now)).await?;
-        exceptions::was_there(&reply).map(Some).map_err(|failure| self.describe(&failure))
+        exceptions::changed(&reply).map_err(|failure| self.describe(&failure))
     }
 
-    async fn follow_exceptions<E: Exception>(&self, known: ExceptionCursor) -> Result<ExceptionPage<E>, StoreError> {
+    async fn follow_exceptions<E: Exception>(
+        &self,
+        known: ExceptionCursor,
+        now: Timestamp,
+    ) -> Result<ExceptionPage<E>, StoreError> {
         let reply = self.ask(exceptions::follow::<E>(&known)).await?;
-        exceptions::page(&known, &reply).map_err(|failure| self.describe(&failure))
+        exceptions::page(&known, &reply, now).map_err(|failure| self.describe(&failure))
     }
 
     fn metrics(&self) -> Vec<Metric> {

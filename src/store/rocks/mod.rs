@@ -36,7 +36,8 @@ use crate::clock::Timestamp;
 use crate::metrics::Metric;
 use crate::store::bounds::Shares;
 use crate::store::contract::{
-    BackupError, Batch, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store, StoreError,
+    BackupError, Batch, Changed, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store,
+    StoreError,
 };
 
 /// Bytes of keys beyond which a batch waits for due disk work before it is applied.
@@ -192,13 +193,13 @@ impl Store for RocksStore {
         &self,
         change: ExceptionChange<E>,
         _now: Timestamp,
-    ) -> Result<Option<bool>, StoreError> {
+    ) -> Result<Changed, StoreError> {
         self.blocking("change an exception", move |core| {
             let sync = core.engine.durability == Durability::Sync;
             core.engine.with_disk(|database| exceptions::write(database, &[change], sync))
         })
         .await
-        .map(|()| None)
+        .map(|()| Changed::Made)
     }
 
     async fn forget_exceptions<E: Exception>(&self, over: Vec<ExceptionChange<E>>) -> Result<(), StoreError> {
@@ -209,7 +210,11 @@ impl Store for RocksStore {
         .await
     }
 
-    async fn follow_exceptions<E: Exception>(&self, known: ExceptionCursor) -> Result<ExceptionPage<E>, StoreError> {
+    async fn follow_exceptions<E: Exception>(
+        &self,
+        known: ExceptionCursor,
+        _now: Timestamp,
+    ) -> Result<ExceptionPage<E>, StoreError> {
         self.blocking("read exceptions", move |core| {
             core.engine.with_disk(|database| exceptions::read(database, &known))
         })

@@ -188,6 +188,124 @@ def changes(port, resp, operator):
         assert [hit(), hit(), hit(), hit()] == [1, 1, 1, 0]
 
 
+def overrides(port, resp, operator, dashboard):
+    """Blocks and allows that are set on the page are in force over RESP, and so is their removal. Their reasons are text."""
+    client = redis.Redis(port=int(resp), username="operator", password=operator)
+
+    def hit(user="ann"):
+        return client.execute_command("DIVVY.HIT", "api=a", f"user={user}")[0]
+
+    with live_page(port) as page:
+        tab = page.tab
+        page.open("actor?q=user%3Dann")
+        page.log_in("operator", operator)
+        dialog = tab.get_by_role("dialog")
+        row = tab.locator('[data-rule="a-user"]')
+
+        # Under one rule, from the list of rules with all credits
+        tab.click("#actor-others summary")
+        tab.get_by_role("button", name="Block under a-user").click()
+        expect(tab.get_by_label("Reason")).to_be_focused()
+        tab.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        assert hit() == 1, "a cancelled dialog changes nothing"
+        row.get_by_role("button", name="Block under a-user").click()
+        expect(tab.get_by_label("It concerns")).to_have_value("0")
+        tab.get_by_label("It lasts").fill("2")
+        tab.get_by_label("Reason").fill(MARKUP)
+        dialog.get_by_role("button", name="Block").click()
+        expect(tab.locator("#toast")).to_contain_text("user=ann is blocked under a-user, for 2 h.")
+        assert hit() == 0, "the block denies over RESP"
+        expect(row).to_contain_text("blocked for another")
+        expect(row).to_contain_text(MARKUP)
+        expect(row.locator("img")).to_have_count(0)
+        expect(row).to_contain_text("2 / 3")
+        expect(row.locator(".chip")).to_have_text("blocked")
+
+        page.open("explain?op=api%3Da+user%3Dann")
+        expect(tab.locator("#verdict")).to_contain_text("a-user denies it: the actor is blocked for another")
+        expect(tab.locator("#verdict")).to_contain_text(MARKUP)
+        expect(row).to_contain_text("blocked for another")
+        expect(row.locator(".chip").first).to_have_text("blocked")
+
+        page.open("rules?rule=a-user")
+        tab.get_by_text("Blocked actors", exact=True).click()
+        expect(tab.locator("aside .disclosed tbody tr")).to_contain_text(MARKUP)
+        tab.locator("aside .disclosed").get_by_role("link", name="ann", exact=True).click()
+
+        # A permanent one in its place
+        row.get_by_role("button", name="Change block").click()
+        expect(tab.get_by_label("Reason")).to_have_value(MARKUP)
+        tab.get_by_label("It lasts").fill("")
+        tab.get_by_label("Reason").fill("")
+        dialog.get_by_role("button", name="Block").click()
+        expect(row).to_contain_text("blocked until someone removes it")
+
+        # An allow wins over it
+        row.get_by_role("button", name="Allow under a-user").click()
+        dialog.get_by_role("button", name="Allow").click()
+        expect(row.locator(".chip")).to_have_text("allowed")
+        assert [hit() for _ in range(5)] == [1] * 5
+        expect(row).to_contain_text("0 / 3")
+        row.get_by_role("button", name="Remove allow").click()
+        expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+        dialog.get_by_role("button", name="Remove allow").click()
+        expect(row.locator(".chip")).to_have_text("blocked")
+        row.get_by_role("button", name="Remove block").click()
+        dialog.get_by_role("button", name="Remove block").click()
+        expect(row.locator(".chip")).to_have_text("denied now")
+
+        # Under all rules
+        page.open("actor?q=user%3Deve")
+        expect(tab.locator("#actor-result")).to_contain_text("user=eve has all credits")
+        tab.click("#actor-others summary")
+        tab.get_by_role("button", name="Block under a-user").click()
+        tab.get_by_label("It concerns").select_option("all rules, as user=eve")
+        tab.get_by_label("Reason").fill("stolen card")
+        dialog.get_by_role("button", name="Block").click()
+        expect(tab.locator("#toast")).to_contain_text("user=eve is blocked under all rules, for 1 h.")
+        assert hit("eve") == 0
+        expect(row).to_contain_text("under all rules, as user=eve: stolen card")
+        expect(tab.locator('[data-rule="b-user"]')).to_contain_text("stolen card")
+        row.get_by_role("button", name="Set limit").click()
+        tab.keyboard.press("Escape")
+
+        # A rule without a label, under which only all rules can be meant
+        page.open("actor?q=page%3D%2Fa")
+        tab.click("#actor-others summary")
+        tab.get_by_role("button", name="Allow under rule-3").click()
+        expect(tab.get_by_label("It concerns").locator("option")).to_have_text(["all rules, as page=/a"])
+        tab.get_by_label("It lasts").fill("")
+        dialog.get_by_role("button", name="Allow").click()
+        unnamed = tab.locator('[data-rule="rule-3"]')
+        expect(unnamed).to_contain_text("allowed until someone removes it, under all rules, as page=/a")
+        expect(unnamed).to_contain_text("Other changes need a label.")
+        unnamed.get_by_role("button", name="Remove allow").click()
+        dialog.get_by_role("button", name="Remove allow").click()
+        expect(tab.locator("#actor-result")).to_contain_text("page=/a has all credits")
+        page.open("actor?q=user%3Deve")
+
+        # Users without the right see it, and change nothing
+        tab.click("#logout")
+        page.log_in("dashboard", dashboard)
+        expect(row).to_contain_text("under all rules, as user=eve: stolen card")
+        expect(row.get_by_role("button")).to_have_count(0)
+        page.open("actor")
+        tab.get_by_text("Blocked actors", exact=True).click()
+        expect(tab.locator("#actor-overrides tbody tr")).to_have_count(1)
+        expect(tab.locator("#actor-overrides")).to_contain_text("stolen card")
+        expect(tab.locator("#actor-overrides").get_by_role("button", name="Remove")).to_have_count(0)
+
+        tab.click("#logout")
+        page.log_in("operator", operator)
+        tab.get_by_text("Blocked actors", exact=True).click()
+        tab.get_by_role("button", name="Remove the block of user=eve under all rules").click()
+        expect(dialog).to_contain_text("It may concern other actors, too.")
+        dialog.get_by_role("button", name="Remove block").click()
+        expect(tab.locator("#actor-overrides")).to_contain_text("No actor is blocked.")
+        assert hit("eve") == 1
+
+
 def reload(port, rules):
     """A changed rules file shows its difference, and a broken one its problem."""
     file = Path(rules)

@@ -53,6 +53,18 @@ def visit(page, password, axe, pictures, kind):
     tab.get_by_text("The same as a rule, to copy").click()
     check(page, f"{kind}, dialog")
     tab.screenshot(path=f"{pictures}/{kind}-dialog.png")
+    tab.keyboard.press("Escape")
+    tab.locator('[data-rule="a-user"]').get_by_role("button", name="Change block").click()
+    check(page, f"{kind}, dialog of a block")
+    tab.screenshot(path=f"{pictures}/{kind}-block.png")
+    tab.keyboard.press("Escape")
+    page.open("actor")
+    tab.get_by_text("Blocked actors", exact=True).click()
+    expect(tab.locator("#actor-overrides tbody tr")).to_have_count(2)
+    check(page, f"{kind}, blocked actors")
+    width = tab.evaluate("document.documentElement.scrollWidth")
+    assert width <= tab.viewport_size["width"], f"{kind}, blocked actors are {width} pixels wide"
+    tab.screenshot(path=f"{pictures}/{kind}-blocked.png")
 
 
 def main(port, password, axe, pictures):

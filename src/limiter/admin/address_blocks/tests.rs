@@ -118,3 +118,41 @@ async fn allowed_networks_are_left_out() {
     limiter.remove_override(target, &Scope::EVERYTHING).await.unwrap();
     assert_eq!(listed(&limiter).len(), all.len() - 1);
 }
+
+/// A client chose the text of an actor. Only an address, or a network of the rule's own lengths, is a decision about a network.
+#[tokio::test]
+async fn texts_that_look_like_networks_and_blocks_by_canaries_are_left_out() {
+    let rules = RULES.to_owned()
+        + "
+[ip=* net=*]
+creditLimit = 5
+resetSeconds = 60
+actorField = ip
+actorPrefix = ip: 24, 56
+label = nets
+
+[ip=*]
+creditLimit = 5
+resetSeconds = 60
+actorField = ip
+matchPolicy = canary
+label = trial
+";
+    let (before, default) = rules.split_once("[default]\ncreditLimit = 0\n").unwrap();
+    let metrics = Metrics::new();
+    let policy = policy(&format!("{before}{default}\n[default]\ncreditLimit = 0\n"), &metrics);
+    let limiter = Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics);
+    for (rule, actor) in [
+        ("login", "0.0.0.0/0"),
+        ("login", "10.1.2.3/8"),
+        ("login", "[192.0.2.1]:80"),
+        ("login", "192.0.2.2:80"),
+        ("nets", "198.51.100.0/24"),
+        ("nets", "2001:db8::/56"),
+        ("nets", "somebody"),
+        ("trial", "192.0.2.9"),
+    ] {
+        set(&limiter, OverrideKind::Block, rule, actor).await;
+    }
+    assert_eq!(listed(&limiter), ["login 192.0.2.2", "nets 198.51.100.0/24", "nets 2001:db8::/56"]);
+}

@@ -70,7 +70,8 @@ mod on_disk {
 
     /// Returns the actors whose limits are in the store.
     async fn stored(limiter: &Limiter) -> Vec<String> {
-        let page = limiter.store.follow_exceptions::<ActorLimit>(ExceptionCursor::Nothing).await.unwrap();
+        let page =
+            limiter.store.follow_exceptions::<ActorLimit>(ExceptionCursor::Nothing, limiter.now()).await.unwrap();
         page.changes.into_iter().map(|change| change.actor).collect()
     }
 

@@ -61,7 +61,8 @@ proptest! {
         let capacity = own_limit.filter(|credits| *credits > 0).unwrap_or(30);
         let (left, owed) = (capacity.saturating_sub(used + held), (used + held).saturating_sub(capacity));
         let outcome = Outcome { allowed: true, before: held, left, owed, reset_ns: 5, ..Outcome::default() };
-        let status = RuleStatus::new((0, &rule), window(capacity, 60), own_limit, outcome);
+        let exceptions = ActorExceptions { credits: own_limit, actor_override: None };
+        let status = RuleStatus::new((0, &rule), window(capacity, 60), exceptions, outcome);
         let limit = own_limit.unwrap_or(30);
         let (reserved, in_flight) = if is_lease { (0, held) } else { (held, 0) };
         prop_assert_eq!((status.limit, status.used, status.reserved, status.in_flight), (limit, used, reserved, in_flight));

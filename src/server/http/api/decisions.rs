@@ -49,7 +49,7 @@ fn bearer(key: &[u8]) -> Option<HeaderValue> {
 pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
     let filter = query::parse::<DecisionQuery>(&uri)?.filter().map_err(invalid)?;
     update(&api).await?;
-    let mut answer = api.decisions.list(filter);
+    let mut answer = api.decisions.list(filter).await;
     let first = answer.next().unwrap_or_default();
     // A short answer has its length in its head.
     if answer.is_written() {
@@ -64,7 +64,7 @@ pub async fn stream(State(api): State<Arc<Api>>, request: Request) -> Result<Res
     let (is_startup, filter) = (query.is_startup().map_err(invalid)?, query.filter().map_err(invalid)?);
     let bouncer = bouncer(&request);
     update(&api).await?;
-    let answer = api.decisions.stream(bouncer, is_startup, filter);
+    let answer = api.decisions.stream(bouncer, is_startup, filter).await;
     Ok(json(body_of(answer)))
 }
 

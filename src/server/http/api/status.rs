@@ -17,6 +17,7 @@ use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
 use crate::limiter::status::RuleStatus;
 use crate::metrics::Bound;
 use crate::rules::Operation;
+use crate::rules::explain::ActorOverride;
 use crate::server::http::problem::Problem;
 use crate::server::net::origin;
 
@@ -53,13 +54,17 @@ struct ActorStatus {
     /// Seconds, rounded up.
     reset: u64,
     own_limit: Option<u64>,
+    #[serde(rename = "override")]
+    actor_override: Option<ActorOverride>,
 }
 
 impl From<RuleStatus> for ActorStatus {
-    fn from(RuleStatus { rule, limit, used, reserved, in_flight, verdict, own_limit }: RuleStatus) -> Self {
+    fn from(
+        RuleStatus { rule, limit, used, reserved, in_flight, verdict, own_limit, actor_override }: RuleStatus,
+    ) -> Self {
         let (remaining, balance) = (verdict.credit, verdict.balance());
         let reset = ceil_seconds(verdict.reset_ns);
-        Self { rule, limit, used, reserved, in_flight, remaining, balance, reset, own_limit }
+        Self { rule, limit, used, reserved, in_flight, remaining, balance, reset, own_limit, actor_override }
     }
 }
 

@@ -23,7 +23,7 @@ fn hit_of(cache: &LayeredStore<ScriptedStore>, now: Timestamp, key: &str, limit:
     let outcome = outcomes(cache, now, &[(key, limit, TAKE)]).remove(0).unwrap();
     let answer = (outcome.allowed, outcome.left, outcome.reset_ns / NANOS_PER_SECOND);
     let was_asked = cache.inner().asked.load(Relaxed) != before;
-    assert_eq!(outcome.is_local, !was_asked);
+    assert_eq!(outcome.source == OutcomeSource::Store, was_asked);
     (answer, was_asked)
 }
 
@@ -272,7 +272,7 @@ proptest! {
                 (["a", "b", "c"][key], window(3, 6), action)
             }).collect();
             let of = |outcomes: Vec<Result<Outcome, StoreError>>| {
-                outcomes.into_iter().map(|outcome| Outcome { is_local: false, ..outcome.unwrap() }).collect::<Vec<_>>()
+                outcomes.into_iter().map(|outcome| Outcome { source: OutcomeSource::Store, ..outcome.unwrap() }).collect::<Vec<_>>()
             };
             prop_assert_eq!(of(outcomes(&cache, after_ms(millis), &batch)), of(outcomes(&plain, after_ms(millis), &batch)));
         }

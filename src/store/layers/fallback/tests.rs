@@ -17,13 +17,13 @@ fn hit(store: &impl Store, seconds: u64, key: &str) -> Result<(bool, u64, u64), 
 }
 
 #[test]
-fn answer_in_place_of_the_store_is_local() {
+fn answer_in_place_of_the_store_says_so() {
     for policy in [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Local { buckets: 9 }] {
         let store = fallback(policy);
-        let is_local = || outcomes(&store, at(0), &[("a", window(3, 60), TAKE)]).remove(0).unwrap().is_local;
-        assert!(!is_local());
+        let source = || outcomes(&store, at(0), &[("a", window(3, 60), TAKE)]).remove(0).unwrap().source;
+        assert_eq!(source(), OutcomeSource::Store);
         store.inner().is_down.store(true, Relaxed);
-        assert!(is_local(), "{policy:?}");
+        assert_eq!(source(), OutcomeSource::FailurePolicy, "{policy:?}");
     }
 }
 

@@ -15,7 +15,7 @@
 
 use super::call_plan::BucketActions;
 use super::records;
-use crate::algorithm::{Ask, CalendarId, CountBasis, Limit, Outcome, Resolution};
+use crate::algorithm::{Ask, CalendarId, CountBasis, Limit, Outcome, OutcomeSource, Resolution};
 use crate::calendar::Calendar;
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 use crate::store::contract::{Action, Batch, Entry, generation};
@@ -129,7 +129,7 @@ pub fn read_outcome(entry: &Entry, text: &str) -> Option<Outcome> {
             Some(_) => return None,
             None => Resolution::Done,
         },
-        is_local: false,
+        source: OutcomeSource::Store,
     };
     words.next().is_none().then_some(outcome)
 }
@@ -196,7 +196,7 @@ mod tests {
             retry_ns: None,
             session: Timestamp::from_nanos(7),
             resolution: Resolution::Done,
-            is_local: false,
+            source: OutcomeSource::Store,
         };
         assert_eq!(read(&["1 9 6 50 - 7", "0 0 0 0 - -"]).unwrap(), [taken, Outcome::default()]);
         let foreign: [&[&str]; 4] =

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 use crate::store::contract::{
-    EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Register,
+    Changed, EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Register,
 };
 use crate::store::redis::wire::{Call, Failure, Reply, Script};
 
@@ -52,12 +52,19 @@ pub fn change<E: Exception>(change: &ExceptionChange<E>, now: Timestamp) -> Call
     let lasts_ms = value.and_then(E::expires).map(|expires| expires.since(now).div_ceil(NANOS_PER_MILLI));
     let lasts_ms = lasts_ms.map(|lasts_ms| lasts_ms.to_string()).unwrap_or_default();
     let Keys { exceptions, changes, ends, born } = Keys::of(E::REGISTER);
-    call(&CHANGE, &[exceptions, changes, ends, born], [of, value.map(E::to_text).unwrap_or_default(), lasts_ms])
+    let (text, yields_to) = value.map(|value| (value.to_text(), value.yields_to().to_owned())).unwrap_or_default();
+    call(&CHANGE, &[exceptions, changes, ends, born], [of, text, lasts_ms, yields_to])
 }
 
-/// Returns whether the actor had an exception before, according to this reply to [`change`].
-pub fn was_there(reply: &Reply) -> Result<bool, Failure> {
-    reply.decode("the reply to a changed exception is not in the format of divvy's script")
+/// Returns the outcome of the change in this reply to [`change`].
+pub fn changed(reply: &Reply) -> Result<Changed, Failure> {
+    const WRONG: &str = "the reply to a changed exception is not in the format of divvy's script";
+    match reply.decode::<i64>(WRONG)? {
+        0 => Ok(Changed::Added),
+        1 => Ok(Changed::Replaced),
+        2 => Ok(Changed::Kept),
+        _ => Err(Failure::Foreign(WRONG)),
+    }
 }
 
 /// Returns the call that asks for the next page.
@@ -76,11 +83,17 @@ fn call<const N: usize>(script: &'static Script, keys: &[&str], arguments: [Stri
     Call::script(script, keys, arguments.map(String::into_bytes).into(), 1)
 }
 
-/// Returns the page in this reply to [`follow`].
-pub fn page<E: Exception>(known: &ExceptionCursor, reply: &Reply) -> Result<ExceptionPage<E>, Failure> {
+/// Returns the page in this reply to [`follow`]. The ends of exceptions are converted from Redis's clock to the server's, by
+/// which it is `now`.
+pub fn page<E: Exception>(known: &ExceptionCursor, reply: &Reply, now: Timestamp) -> Result<ExceptionPage<E>, Failure> {
     const WRONG: &str = "the limits or blocks of actors in Redis are not in divvy's format";
-    let (born, starts_over, is_last, changed): (u64, bool, bool, Vec<(u64, String, String)>) = reply.decode(WRONG)?;
-    let changes: Option<_> = changed.iter().map(|(_, of, value)| read_change(of, value)).collect();
+    type Changes = Vec<(u64, String, String)>;
+    let (born, starts_over, is_last, changed, now_ms): (u64, bool, bool, Changes, u64) = reply.decode(WRONG)?;
+    let of_server = |expires_ms: u64| match expires_ms.checked_sub(now_ms) {
+        Some(left_ms) => now.plus(left_ms.saturating_mul(NANOS_PER_MILLI)),
+        None => now.minus((now_ms - expires_ms).saturating_mul(NANOS_PER_MILLI)),
+    };
+    let changes: Option<_> = changed.iter().map(|(_, of, value)| read_change(of, value, of_server)).collect();
     let known = match changed.into_iter().next_back() {
         Some((number, of, _)) => ExceptionCursor::Change { born, number, of },
         None if starts_over => ExceptionCursor::Nothing,
@@ -89,20 +102,24 @@ pub fn page<E: Exception>(known: &ExceptionCursor, reply: &Reply) -> Result<Exce
     Ok(ExceptionPage { changes: changes.ok_or(Failure::Foreign(WRONG))?, known, starts_over, is_last })
 }
 
-fn read_change<E: Exception>(of: &str, value: &str) -> Option<ExceptionChange<E>> {
+fn read_change<E: Exception>(
+    of: &str,
+    value: &str,
+    of_server: impl Fn(u64) -> Timestamp,
+) -> Option<ExceptionChange<E>> {
     let (owner, actor) = of.split_once(' ')?;
-    Some(ExceptionChange { owner: owner.into(), actor: actor.into(), value: read_value(value)? })
+    Some(ExceptionChange { owner: owner.into(), actor: actor.into(), value: read_value(value, of_server)? })
 }
 
 /// Reads `exception expires`. Either may be missing. An empty text stands for a removed exception.
-fn read_value<E: Exception>(text: &str) -> Option<Option<E>> {
+fn read_value<E: Exception>(text: &str, of_server: impl Fn(u64) -> Timestamp) -> Option<Option<E>> {
     let (exception, expires) = text.rsplit_once(' ')?;
     if exception.is_empty() {
         return Some(None);
     }
     let expires = match expires {
         "" => None,
-        millis => Some(Timestamp::from_nanos(millis.parse::<u64>().ok()?.saturating_mul(NANOS_PER_MILLI))),
+        millis => Some(of_server(millis.parse().ok()?)),
     };
     E::from_text(exception, expires).map(Some)
 }
@@ -115,18 +132,21 @@ mod tests {
     #[test]
     fn page_is_read_in_full_or_refused() {
         let known = ExceptionCursor::Change { born: 3, number: 7, of: "r a".into() };
+        // It is 1 s by Redis's clock, and 5 s by the server's.
+        let now = Timestamp::from_secs(5).unwrap();
         let reply = |head: [&str; 3], changes: &[&str]| {
-            let [born, starts_over, is_last] = head.map(|text| format!("${}\r\n{text}\r\n", text.len()));
-            Reply::list(&[born, starts_over, is_last, Reply::of_texts(changes).to_line()])
+            let line = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+            let [born, starts_over, is_last] = head.map(line);
+            Reply::list(&[born, starts_over, is_last, Reply::of_texts(changes).to_line(), line("1000")])
         };
-        let nothing = page::<ActorLimit>(&known, &reply(["3", "0", "1"], &[])).unwrap();
+        let nothing = page::<ActorLimit>(&known, &reply(["3", "0", "1"], &[]), now).unwrap();
         assert_eq!(nothing, ExceptionPage::nothing(known.clone()));
         let texts = ["8", "r a b", "5 ", "9", "r c", " 77", "10", "r d", "0 1500"];
         let ExceptionPage { changes, known, starts_over, is_last } =
-            page(&known, &reply(["4", "1", "0"], &texts)).unwrap();
+            page(&known, &reply(["4", "1", "0"], &texts), now).unwrap();
         let change =
             |owner: &str, actor: &str, value| ExceptionChange { owner: owner.into(), actor: actor.into(), value };
-        let ends = Some(Timestamp::from_nanos(1_500 * NANOS_PER_MILLI));
+        let ends = Some(now.plus(500 * NANOS_PER_MILLI));
         assert_eq!(
             changes,
             [
@@ -152,7 +172,7 @@ mod tests {
             reply(["3", "2", "1"], &[]),
         ];
         for reply in foreign {
-            assert!(page::<ActorLimit>(&ExceptionCursor::Nothing, &reply).is_err(), "{reply:?}");
+            assert!(page::<ActorLimit>(&ExceptionCursor::Nothing, &reply, now).is_err(), "{reply:?}");
         }
     }
 }

@@ -7,10 +7,13 @@ import { h, replace } from './dom.js';
 import { count, duration, number } from './format.js';
 import { meter } from './meter.js';
 import { actorFields, actorName } from './operation.js';
-import { capacity, isNamed } from './policy.js';
+import { removeOverride, setOverride } from './override_dialogs.js';
+import { ALL_RULES, overrideChip, overrideDetails } from './overrides.js';
+import { capacity, hasLastingName, isNamed } from './policy.js';
 import { link } from './route.js';
 import { mayChange } from './session.js';
 
+const VERBS = { block: 'Block', allow: 'Allow' };
 /** Rules with all credits that are listed. */
 const OTHERS = 50;
 const COLUMNS = [
@@ -29,9 +32,9 @@ export function actorTable(actor, { rules, next }, session, onChange) {
       'p',
       { class: 'card quiet-card' },
       h('code', {}, actor.shown),
-      ' has all credits of every rule, and no limit of its own.',
+      ' has all credits of every rule, and neither a limit of its own nor a block or an allow.',
     );
-  const changes = mayChange(session, 'limits') || mayChange(session, 'forget');
+  const changes = ['limits', 'forget', 'block'].some((category) => mayChange(session, category));
   return [
     cards(
       `Counters of ${actor.shown}`,
@@ -45,10 +48,12 @@ export function actorTable(actor, { rules, next }, session, onChange) {
 function row(actor, status, session, onChange, changes) {
   const definition = actor.rules.find((rule) => rule.name === status.rule);
   const isOwn = status.ownLimit !== null;
+  const isCanary = definition?.matchPolicy === 'canary';
   const isEmpty = status.remaining === 0;
+  const denies = status.override ? status.override.kind === 'block' : isEmpty;
   const some = (value) => (value > 0 ? number(value) : '–');
   return card(
-    { rule: status.rule, denies: isEmpty },
+    { rule: status.rule, denies },
     cell(
       '',
       'Rule',
@@ -56,14 +61,17 @@ function row(actor, status, session, onChange, changes) {
       h(
         'span',
         { class: 'chips' },
-        isEmpty &&
+        status.override && overrideChip(status.override, isCanary),
+        !status.override &&
+          isEmpty &&
           h(
             'span',
-            { class: `chip ${definition?.matchPolicy === 'canary' ? 'canary' : 'bad'}` },
-            definition?.matchPolicy === 'canary' ? 'would be denied' : 'denied now',
+            { class: `chip ${isCanary ? 'canary' : 'bad'}` },
+            isCanary ? 'would be denied' : 'denied now',
           ),
         isOwn && h('span', { class: 'chip own' }, 'own limit'),
       ),
+      status.override && overrideDetails(status.override),
       definition?.comment && h('span', { class: 'more' }, definition.comment),
     ),
     cell(
@@ -78,7 +86,7 @@ function row(actor, status, session, onChange, changes) {
     cell('number', 'In flight', some(status.inFlight)),
     cell('number', 'More in', status.reset > 0 ? duration(status.reset) : '–'),
     changes &&
-      cell('actions', '', actions(target(actor, status.rule, status.limit, definition), isOwn, session, onChange)),
+      cell('actions', '', actions(target(actor, status.rule, status.limit, definition), status, session, onChange)),
   );
 }
 
@@ -95,48 +103,63 @@ function target(actor, rule, limit, definition) {
   };
 }
 
-function actions(of, isOwn, session, onChange) {
-  if (/^rule-\d+$/.test(of.rule) && !(of.definition && isNamed(of.definition)))
-    return h('span', { class: 'hint' }, 'needs a label');
-  const button = (text, act) =>
-    h(
-      'button',
-      { type: 'button', class: 'small', onclick: () => act(of, onChange) },
-      text,
-      h('span', { class: 'unseen' }, ` under ${of.rule}`),
-    );
+function actions(of, status, session, onChange) {
+  const isOwn = status.ownLimit !== null;
+  const overrides = mayChange(session, 'block') ? overrideActions(of, status.override, onChange) : [];
+  if (!hasLastingName(of.rule, of.definition))
+    return [overrides, h('span', { class: 'hint' }, 'Other changes need a label.')];
   return [
-    mayChange(session, 'limits') && button(isOwn ? 'Change limit' : 'Set limit', setLimit),
-    mayChange(session, 'limits') && isOwn && button('Remove limit', removeLimit),
-    mayChange(session, 'forget') && button('Forget counter', forgetCounter),
+    mayChange(session, 'limits') &&
+      button(of, isOwn ? 'Change limit' : 'Set limit', () => setLimit(of, onChange)),
+    mayChange(session, 'limits') && isOwn && button(of, 'Remove limit', () => removeLimit(of, onChange)),
+    mayChange(session, 'forget') && button(of, 'Forget counter', () => forgetCounter(of, onChange)),
+    overrides,
   ];
 }
 
-/** The rules that the actor has not used, in which it may be given a limit, too. */
+/** What may be changed about the block or the allow of an actor. An allow wins over a block, and so ends its effect. */
+function overrideActions(of, override, onChange) {
+  const set = (kind, before = null) => setOverride(kind, of, before, onChange);
+  if (!override) return ['block', 'allow'].map((kind) => button(of, VERBS[kind], () => set(kind)));
+  const { kind, entry } = override;
+  const place =
+    entry === null
+      ? { rule: of.rule, actor: of.actor, shown: of.shown }
+      : { rule: ALL_RULES, actor: entry, shown: entry };
+  return [
+    entry === null && button(of, `Change ${kind}`, () => set(kind, override)),
+    button(of, `Remove ${kind}`, () => removeOverride(kind, place, onChange)),
+    kind === 'block' && button(of, VERBS.allow, () => set('allow')),
+  ];
+}
+
+function button({ rule }, text, onclick) {
+  return h(
+    'button',
+    { type: 'button', class: 'small', onclick },
+    text,
+    h('span', { class: 'unseen' }, ` under ${rule}`),
+  );
+}
+
+/** The rules that the actor has not used, in which it may be limited, blocked and allowed, too. */
 export function otherRules(actor, { rules }, session, onChange, open) {
   const used = new Set(rules.map((status) => status.rule));
   const others = actor.rules.filter((rule) => !used.has(rule.name));
   if (others.length === 0) return null;
   const mayLimit = mayChange(session, 'limits');
-  const item = (rule) =>
-    h(
+  const mayBlock = mayChange(session, 'block');
+  const item = (rule) => {
+    const of = target(actor, rule.name, rule.creditLimit, rule);
+    return h(
       'li',
       {},
       h('a', { class: 'name', href: link('rules', { rule: rule.name }) }, rule.name),
       ` ${number(capacity(rule))} left `,
-      mayLimit &&
-        isNamed(rule) &&
-        h(
-          'button',
-          {
-            type: 'button',
-            class: 'small',
-            onclick: () => setLimit(target(actor, rule.name, rule.creditLimit, rule), onChange),
-          },
-          'Set limit',
-          h('span', { class: 'unseen' }, ` under ${rule.name}`),
-        ),
+      mayLimit && isNamed(rule) && [button(of, 'Set limit', () => setLimit(of, onChange)), ' '],
+      mayBlock && overrideActions(of, null, onChange).map((element) => [element, ' ']),
     );
+  };
   return disclosure(`All credits left under ${count(others.length, 'other rule')}`, () => filtered(others, item), {
     open,
   });

@@ -2,11 +2,13 @@
 
 import * as api from './api.js';
 import { actorTable, otherRules } from './actor_table.js';
-import { h, refresh, setText } from './dom.js';
-import { parse, SyntaxMistake, writeActor } from './operation.js';
+import { h, refresh, replace, setText } from './dom.js';
+import { actorFields, parse, SyntaxMistake, writeActor } from './operation.js';
+import { overrideLists } from './override_lists.js';
 import * as policy from './policy.js';
 import { questionForm } from './question.js';
 import { go, link } from './route.js';
+import { may } from './session.js';
 import { viewHead } from './view_head.js';
 
 /** Pause between two looks (ms). */
@@ -30,6 +32,9 @@ class ActorView {
   #error = h('p', { class: 'error', role: 'alert', id: 'actor-error' });
   #result = h('div', { id: 'actor-result' });
   #others = h('div', { id: 'actor-others' });
+  /** The actors that are blocked or allowed, while no actor is asked for. */
+  #overrides = h('div', { id: 'actor-overrides', class: 'parts' });
+  #lists = null;
   #abort = null;
   #timer = null;
   /** The actor and the rules of the list of other rules. */
@@ -55,6 +60,7 @@ class ActorView {
       this.#error,
       this.#result,
       this.#others,
+      this.#overrides,
     );
   }
 
@@ -66,6 +72,7 @@ class ActorView {
     if (text === '') this.#input.focus({ preventScroll: true });
     this.#shown = '';
     this.#load(true);
+    this.#showOverrides();
   }
 
   receive(name) {
@@ -73,8 +80,25 @@ class ActorView {
   }
 
   close() {
+    this.#stop();
+    this.#lists?.abort();
+  }
+
+  #stop() {
     clearTimeout(this.#timer);
     this.#abort?.abort();
+  }
+
+  /** Lists the actors that are blocked or allowed, to users who may read them. */
+  async #showOverrides() {
+    this.#lists?.abort();
+    replace(this.#overrides);
+    if (this.#text || !may(this.#app.session, 'read')) return;
+    const lists = (this.#lists = new AbortController());
+    const { named } = await policy.load().catch(() => ({ named: new Map() }));
+    if (lists.signal.aborted) return;
+    const fieldsOf = (rule) => (named.has(rule) ? actorFields(named.get(rule)) : null);
+    replace(this.#overrides, overrideLists({ fieldsOf, session: this.#app.session, signal: lists.signal }));
   }
 
   #submit(event) {
@@ -85,7 +109,7 @@ class ActorView {
   }
 
   async #load(isNew) {
-    this.close();
+    this.#stop();
     if (isNew) {
       setText(this.#error, '');
       for (const element of [this.#result, this.#others]) element.replaceChildren();

@@ -7,6 +7,7 @@ import { h } from './dom.js';
 import { count, duration, number } from './format.js';
 import { meter } from './meter.js';
 import { actorFields } from './operation.js';
+import { overrideChip, overrideDetails } from './overrides.js';
 import { link } from './route.js';
 
 const ROLES = {
@@ -46,6 +47,7 @@ function row(rule, definition, state, denies) {
       'Rule',
       h('a', { href: link('rules', { rule: rule.name }), class: 'name' }, rule.name),
       h('span', { class: 'more' }, limit, cost),
+      rule.grants?.override && overrideDetails(rule.grants.override),
       ...(rule.grants?.members ?? []).map((member) => h('span', { class: 'more' }, memberText(member))),
     ),
     cell(
@@ -54,6 +56,7 @@ function row(rule, definition, state, denies) {
       h(
         'span',
         { class: 'chips' },
+        rule.grants?.override && overrideChip(rule.grants.override, rule.finding === 'canary'),
         denies && h('span', { class: 'chip bad' }, 'denies'),
         h('span', { class: `chip ${rule.finding}` }, ROLES[rule.finding]),
       ),

@@ -17,7 +17,7 @@ const MISMATCHES = ['key-missing', 'value-differs', 'condition-fails'];
 
 /** Pause between two looks at the counters (ms). */
 const PAUSE = 2000;
-/** Age after which the rules are explained again (ms). An explanation of many rules is long, and changes only with the rules. */
+/** Age after which the rules are explained again (ms). An explanation of many rules is long, and seldom changes. */
 const MAX_AGE = 30_000;
 
 export function mount(host, app) {
@@ -121,14 +121,18 @@ class ExplainView {
   }
 
   async #explain(operation, signal, isNew) {
-    if (isNew || !this.#known || Date.now() - this.#known.at > MAX_AGE) {
+    if (isNew || !this.#known || Date.now() >= this.#known.until) {
       const [{ rules: found }, { named }] = await Promise.all([
         api.post('/v1/explain', { operation }, signal),
         policy.load(),
       ]);
-      this.#known = { found, named, at: Date.now() };
+      const now = Date.now();
+      // The explanation is wrong once an override has ended.
+      const ends = found.map(({ grants }) => grants?.override?.endsIn).filter((seconds) => typeof seconds === 'number');
+      this.#known = { found, named, at: now, until: now + Math.min(MAX_AGE, ...ends.map((seconds) => seconds * 1000)) };
     }
-    return this.#known;
+    const { found, named, at } = this.#known;
+    return { found: found.map((rule) => later(rule, (Date.now() - at) / 1000)), named };
   }
 
   #again() {
@@ -184,6 +188,7 @@ function verdict({ answer }, matching) {
     return [h('span', { class: 'pill ok' }, 'Allowed'), h('p', {}, words, left, more(answer), '.')];
   }
   const deny = [...denyingOf(answer)];
+  if (answer.blocked) return blockedVerdict(answer, deny);
   const wait =
     answer.retryAfter === null
       ? ' Waiting does not help.'
@@ -192,6 +197,30 @@ function verdict({ answer }, matching) {
     h('span', { class: 'pill bad' }, 'Denied'),
     h('p', {}, h('b', {}, list(deny)), deny.length > 1 ? ' deny it' : ' denies it', left, '.', wait),
   ];
+}
+
+/** Says why a blocked actor is denied, and for how long. */
+function blockedVerdict({ blocked, retryAfter }, deny) {
+  return [
+    h('span', { class: 'pill bad' }, 'Denied'),
+    h(
+      'p',
+      {},
+      h('b', {}, list(deny)),
+      deny.length > 1 ? ' deny it: the actor is blocked' : ' denies it: the actor is blocked',
+      retryAfter === null ? ' until someone removes the block' : ` for another ${duration(retryAfter)}`,
+      blocked.reason !== null && [', because of “', h('bdi', {}, blocked.reason), '”'],
+      '.',
+    ),
+  ];
+}
+
+/** Returns a rule of an explanation, as it is after some seconds: a block or an allow ends sooner. */
+function later(rule, seconds) {
+  const override = rule.grants?.override;
+  if (!override || override.endsIn === null) return rule;
+  const endsIn = Math.max(0, override.endsIn - seconds);
+  return { ...rule, grants: { ...rule.grants, override: { ...override, endsIn } } };
 }
 
 /** Returns the rules that deny. */

@@ -49,3 +49,8 @@ export function rulesOfActor(rules, pairs) {
 export function isNamed(rule) {
   return Boolean(rule.label) || rule.name === 'default';
 }
+
+/** Returns the same for a rule with this name, whose definition only some users may read. */
+export function hasLastingName(name, definition) {
+  return definition ? isNamed(definition) : !/^rule-\d+$/.test(name);
+}

@@ -6,6 +6,8 @@ import { disclosure } from './copy_text.js';
 import { h, refresh, replace } from './dom.js';
 import { count, duration, number } from './format.js';
 import { actorFields } from './operation.js';
+import { overrideLists } from './override_lists.js';
+import { pagedList } from './paged_list.js';
 import * as policy from './policy.js';
 
 const PAGE = 20;
@@ -35,6 +37,12 @@ export class RuleCounters {
     if (policy.isNamed(rule) && app.session.can.includes('read')) {
       this.element.append(
         disclosure('Limits of single actors', () => [this.#pages('/v1/limits', 'limits', limitRow(this.#fields))]),
+        ...overrideLists({
+          rule: rule.name,
+          fieldsOf: () => this.#fields,
+          session: app.session,
+          signal: this.#abort.signal,
+        }),
       );
     }
   }
@@ -95,46 +103,19 @@ export class RuleCounters {
     ];
   }
 
-  /** A list that grows by a page at a time. */
   #pages(path, member, row) {
-    const body = h('tbody', {});
-    const note = h('p', { class: 'hint' }, 'Loading…');
-    const more = h('button', { type: 'button', class: 'small', hidden: true }, 'More');
-    const list = h(
-      'div',
-      { hidden: true },
-      h('table', { class: 'plain' }, h('thead', {}, h('tr', {}, row.columns.map(heading))), body),
-    );
-    const load = async (cursor) => {
-      more.disabled = true;
-      try {
-        const page = await api.get(
-          path,
-          { rule: this.#rule.name, count: PAGE, ...(cursor ? { cursor } : {}) },
-          this.#abort.signal,
-        );
-        body.append(...page[member].map(row.of));
-        list.hidden = !body.firstChild;
-        note.hidden = Boolean(body.firstChild);
-        note.textContent = page.next ? 'None on this page.' : row.none;
-        more.hidden = !page.next;
-        more.onclick = () => load(page.next);
-      } catch (error) {
-        if (error.name !== 'AbortError') replace(note, error.message);
-        note.hidden = false;
-      } finally {
-        more.disabled = false;
-      }
-    };
-    load(null);
-    return h('div', {}, list, note, more);
+    return pagedList({ path, query: { rule: this.#rule.name }, member, row, signal: this.#abort.signal });
   }
 }
 
 function counterRow(fields, rule) {
   const whole = policy.capacity(rule);
   return {
-    columns: ['Actor', 'Left', 'More in'],
+    columns: [
+      ['', 'Actor'],
+      ['number', 'Left'],
+      ['number', 'More in'],
+    ],
     none: 'Every actor has all of its credits.',
     of: ({ actor, balance, remaining, reset }) =>
       h(
@@ -154,7 +135,11 @@ function counterRow(fields, rule) {
 
 function limitRow(fields) {
   return {
-    columns: ['Actor', 'Credits', 'Ends in'],
+    columns: [
+      ['', 'Actor'],
+      ['number', 'Credits'],
+      ['number', 'Ends in'],
+    ],
     none: 'No actor has a limit of its own under this rule.',
     of: ({ actor, credits, expiresIn }) =>
       h(

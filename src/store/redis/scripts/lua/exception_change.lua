@@ -1,9 +1,10 @@
 -- Changes an actor's exception. KEYS: the exceptions, the times of their changes, the times of their ends, and the number of
--- the first change. ARGV: the owner and the actor, the exception's text (empty: it is removed), and the milliseconds until
--- it expires (empty: never). Returns whether the actor had an exception before.
+-- the first change. ARGV: the owner and the actor, the exception's text (empty: it is removed), the milliseconds until
+-- it expires (empty: never), and how the texts of exceptions begin that are not replaced. Returns 0 if the actor had no exception
+-- before, 1 if it had one, and 2 if that one was kept.
 
 local exceptions, changes, ends, born = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local of, text, lasts_ms = ARGV[1], ARGV[2], ARGV[3]
+local of, text, lasts_ms, kept = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 -- An expired exception is kept for this time, for servers that have not read its change. Each change forgets a few expired
 -- ones.
@@ -23,6 +24,7 @@ if text == '' and not before then return 0 end
 -- A removed exception has no text.
 local ended_ms = (before or ''):match('^.+ (%d*)$')
 local was_there = ended_ms and (ended_ms == '' or tonumber(ended_ms) > now_ms)
+if was_there and kept ~= '' and before:sub(1, #kept) == kept then return 2 end
 
 local expires_ms = ''
 if text == '' then lasts_ms = '0' end

@@ -111,7 +111,7 @@ fn read(batch: &Batch, reply: &str) -> Result<Vec<Result<Outcome, Failure>>, Fai
 
 /// Returns the text that a script writes for this outcome of a bucket.
 fn text_of(outcome: &Outcome) -> String {
-    let Outcome { allowed, before, left, owed, reset_ns, retry_ns, session, resolution, is_local: _ } = outcome;
+    let Outcome { allowed, before, left, owed, reset_ns, retry_ns, session, resolution, source: _ } = outcome;
     let balance = if *owed > 0 { format!("-{owed}") } else { left.to_string() };
     let retry = retry_ns.map_or("-".to_owned(), |ns| ns.to_string());
     let session = if *session == Timestamp::EPOCH { "-".to_owned() } else { session.as_nanos().to_string() };
