@@ -25,7 +25,7 @@ RUN cargo build --release --locked $CARGO_FLAGS && strip target/release/divvy
 FROM debian:12.15-slim
 LABEL org.opencontainers.image.title="divvy" \
       org.opencontainers.image.description="Quotas and rate limits as a service, over HTTP, gRPC, RESP and plain TCP" \
-      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.version="0.2.0" \
       org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.base.name="docker.io/library/debian:12.15-slim"
 # hadolint ignore=DL3008
