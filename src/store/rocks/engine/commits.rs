@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Engine;
+use crate::clock::NANOS_PER_MILLI;
 use crate::store::contract::StoreError;
 use crate::store::rocks::commit::group_commit::Leader;
 use crate::store::rocks::disk::{Disk, Patience};
@@ -12,6 +13,9 @@ use crate::store::rocks_options::Durability;
 
 /// Maximum number of turns of the leader's event loop that a commit waits for.
 const GATHERING_TURNS: usize = 8;
+/// Time after which a commit waits for no more connections. A turn takes milliseconds while a flood is being denied, and the few
+/// hits that it adds are not worth the wait.
+const GATHERING_NS: u64 = NANOS_PER_MILLI / 4;
 /// Number of connections beyond which a commit does not become cheaper for each of them. If a thread serves this
 /// number, one turn takes milliseconds.
 const ENOUGH_WAITERS: usize = 256;
@@ -37,13 +41,15 @@ impl<D: Disk> Engine<D> {
     }
 
     /// Waits so that other connections of this thread get their changes into the next commit. Ends when a turn adds no
-    /// more of them, or when there are enough.
+    /// more of them, when there are enough, or after [`GATHERING_NS`].
     async fn gather(&self) {
+        let begun = self.timings.now();
         let mut waiting = self.admission.commits.waiting();
         for _ in 0..GATHERING_TURNS {
             yield_now().await;
             let before = std::mem::replace(&mut waiting, self.admission.commits.waiting());
-            if waiting <= before || waiting >= ENOUGH_WAITERS {
+            let has_enough = waiting <= before || waiting >= ENOUGH_WAITERS;
+            if has_enough || self.timings.now().since(begun) >= GATHERING_NS {
                 return;
             }
         }
