@@ -41,12 +41,12 @@ struct SetArgs {
     /// Label of the rule, `default`, or `*` for all rules
     #[arg(value_name = "LABEL")]
     rule: String,
-    /// The actor, as in `divvy limit set`; with `*`, field=value or field=network, such as ip=10.0.0.0/8
+    /// The actor: with a rule, its value alone, as in 203.0.113.7; with `*`, field=value or field=network, as in ip=10.0.0.0/8
     actor: String,
     /// How long it lasts, in seconds or as in 7d [default: until it is deleted]
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds(1..=MAX_LASTS_SECONDS))]
     expires: Option<Time>,
-    /// Why, for people: denied clients of HTTP see it
+    /// Why, for people. Clients that a block denies see it over HTTP
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]

@@ -68,7 +68,7 @@ impl FieldSetting<'_> {
         let length = |text: &str, max: u8| text.trim().parse::<u8>().ok().filter(|length| *length <= max);
         let lengths = text.split_once(',').and_then(|(v4, v6)| Some((length(v4, 32)?, length(v6, 128)?)));
         let Some((v4, v6)) = lengths else {
-            let what = format!("`{ACTOR_PREFIX}` is not two numbers of bits: {text:?}");
+            let what = format!("`{ACTOR_PREFIX}` is not two lengths: {text:?}");
             let fix =
                 format!("write the bits of IPv4 networks, up to 32, and of IPv6 networks, up to 128: `{EXAMPLE}`");
             problems.error(self.place(), what, fix);
@@ -86,8 +86,7 @@ impl FieldSetting<'_> {
         };
         let parts = parts.filter(|(field, text)| !field.is_empty() && !text.is_empty());
         if parts.is_none() {
-            let what =
-                format!("`{}` is not a field with a text: {}", self.setting.key, self.setting.value.as_written());
+            let what = format!("`{}` has no field with a colon: {}", self.setting.key, self.setting.value.as_written());
             let in_json = example.split_once(": ").map(|(field, text)| format!("{{\"{field}\": \"{text}\"}}"));
             let fix = format!("write `{example}`, or in JSON {}", in_json.unwrap_or_default());
             problems.error(self.place(), what, fix);

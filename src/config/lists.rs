@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::problem::{Location, Problems};
 use super::text::MAX_FILE_BYTES;
 use crate::files;
-use crate::rules::{Address, List, ListEntry, Network, NetworkError, Pattern};
+use crate::rules::{List, ListEntry, Network, NetworkError, Pattern, network};
 
 /// Maximum number of entries of all lists of a rules file.
 pub(super) const MAX_LIST_ENTRIES: usize = 1_000_000;
@@ -170,16 +170,13 @@ fn read_entry(line: &str) -> Result<Option<ListEntry>, (String, String)> {
         Err(NetworkError::NoAddress) => {}
         Err(error) => return Err(describe(&error)),
     }
-    if entry
-        .split_once('-')
-        .is_some_and(|(first, last)| Address::parse(first).is_some() && Address::parse(last).is_some())
-    {
+    if network::is_range(entry) {
         return Err((
             format!("{entry:?} is a range of addresses"),
             "write it as networks, such as 10.0.0.0/8".to_owned(),
         ));
     }
-    if looks_like_v4(entry) {
+    if network::looks_like_v4(entry) {
         let (what, fix) = describe(&NetworkError::NoAddress);
         return Err((what, format!("{fix}, or put it in quotes if it is a text")));
     }
@@ -199,16 +196,6 @@ fn read_quoted(line: &str) -> Result<(String, &str), (String, String)> {
             "write \\\" for a quote, and \\\\ for a backslash".to_owned(),
         )),
     }
-}
-
-/// Returns whether a text that is no network was probably meant to be one: four numbers, or numbers and a prefix.
-fn looks_like_v4(text: &str) -> bool {
-    let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let numbers = address.split('.').count();
-    address.split('.').all(is_number)
-        && prefix.is_none_or(is_number)
-        && (numbers == 4 || (numbers > 1 && prefix.is_some()))
 }
 
 #[cfg(test)]

@@ -566,7 +566,7 @@ fn mistakes_in_conditions_are_reported() {
     for (settings, expected) in [
         (
             "networks = ip",
-            "DIR/rules.ini:2: [path=/login] `networks` is not a field with a text: ip; write `ip: 10.0.0.0/8, 2001:db8::/32`, or in JSON {\"ip\": \"10.0.0.0/8, 2001:db8::/32\"}",
+            "DIR/rules.ini:2: [path=/login] `networks` has no field with a colon: ip; write `ip: 10.0.0.0/8, 2001:db8::/32`, or in JSON {\"ip\": \"10.0.0.0/8, 2001:db8::/32\"}",
         ),
         (
             "networks = ip: 10.0.0.1/8",
@@ -586,7 +586,7 @@ fn mistakes_in_conditions_are_reported() {
         ),
         (
             "actorField = ip\nactorPrefix = ip: 33, 56",
-            "DIR/rules.ini:3: [path=/login] `actorPrefix` is not two numbers of bits: \"33, 56\"; write the bits of IPv4 networks, up to 32, and of IPv6 networks, up to 128: `ip: 32, 56`",
+            "DIR/rules.ini:3: [path=/login] `actorPrefix` is not two lengths: \"33, 56\"; write the bits of IPv4 networks, up to 32, and of IPv6 networks, up to 128: `ip: 32, 56`",
         ),
     ] {
         assert_eq!(report(settings, b""), expected);

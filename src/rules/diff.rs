@@ -180,7 +180,8 @@ fn compare_lists(old: &Rule, new: &Rule) -> Option<SettingChange> {
     let words = if added + removed == 0 {
         "the same entries on other lines".to_owned()
     } else {
-        format!("{added} entries added, {removed} removed")
+        let word = if added == 1 { "entry" } else { "entries" };
+        format!("{added} {word} added, {removed} removed")
     };
     let name = old_condition.to_string();
     Some(SettingChange { name: LIST, new: Some(format!("{name} ({words})")), old: Some(name) })

@@ -19,7 +19,7 @@ mod key;
 mod list;
 mod matcher;
 mod most_general;
-mod network;
+pub mod network;
 mod network_table;
 pub mod operation;
 pub mod operation_text;

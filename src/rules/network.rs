@@ -159,6 +159,22 @@ pub(crate) fn parse_prefix(text: &str) -> Option<u8> {
     is_number.then(|| text.parse().ok())?
 }
 
+/// Returns whether a text is a range of addresses, such as `10.0.0.1-10.0.0.9`.
+pub fn is_range(text: &str) -> bool {
+    let is_address = |text: &str| Address::parse(text).is_some();
+    text.split_once('-').is_some_and(|(first, last)| is_address(first) && is_address(last))
+}
+
+/// Returns whether a text that is no network was probably meant to be one: four numbers, or numbers and a prefix.
+pub fn looks_like_v4(text: &str) -> bool {
+    let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let numbers = address.split('.').count();
+    address.split('.').all(is_number)
+        && prefix.is_none_or(is_number)
+        && (numbers == 4 || (numbers > 1 && prefix.is_some()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,7 +15,7 @@ use crate::server::keep_running;
 
 /// Interval for reading changes from a store that other servers may also change.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
-/// Maximum number of limits, and of blocks and allows, which take about 200 bytes each.
+/// Maximum number of limits, and of blocks and allows, which take up to 300 bytes each.
 const MAX_ACTOR_LIMITS: u64 = 100_000_000;
 
 #[derive(Debug, clap::Args)]
@@ -25,7 +25,7 @@ pub struct ExceptionArgs {
     #[arg(long, env = "DIVVY_MAX_ACTOR_LIMITS", value_name = "N", default_value_t = DEFAULT_MAX_ACTOR_LIMITS,
           value_parser = units::count::<usize>(0..=MAX_ACTOR_LIMITS))]
     max_actor_limits: usize,
-    /// Maximum number of blocks and allows of single actors (`divvy block`, `divvy allow`), about 200 bytes of memory each
+    /// Maximum number of blocks and allows of single actors (`divvy block`, `divvy allow`), about 300 bytes of memory each
     #[arg(long, env = "DIVVY_MAX_BLOCKS", value_name = "N", default_value_t = DEFAULT_MAX_OVERRIDES,
           value_parser = units::count::<usize>(0..=MAX_ACTOR_LIMITS))]
     max_blocks: usize,

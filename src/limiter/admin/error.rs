@@ -68,6 +68,8 @@ pub enum BadBlock {
     NoField,
     #[error("the field's name is empty, has more than {MAX_FIELD} bytes, or has spaces or control characters")]
     Field,
+    #[error("blocks and allows have no patterns; write a network, such as ip=10.0.0.0/8, or one value")]
+    Pattern,
     #[error("there are blocks and allows for all rules about {MAX_FIELDS} fields, and the maximum is {MAX_FIELDS}")]
     ManyFields,
     #[error("{value} is not a network in its usual form: {error}; {}", .error.fix())]

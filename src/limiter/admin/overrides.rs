@@ -13,7 +13,8 @@ use crate::limiter::exceptions::{Cursor, ExceptionFilter};
 use crate::limiter::overrides::{ALL_RULES, OverrideOwner, OwnerName, place_of};
 use crate::limiter::refusal::Refusal;
 use crate::metrics::Metric;
-use crate::rules::{OverrideKind, Scope};
+use crate::rules::network::{is_range, looks_like_v4};
+use crate::rules::{Network, NetworkError, OverrideKind, Scope};
 use crate::store::{ExceptionChange, Override};
 
 /// A block or an allow of an actor, under the rules in force.
@@ -78,6 +79,14 @@ impl Limiter {
         }
         if lasts.is_some_and(|lasts| !(1..=MAX_LASTS_SECONDS).contains(&lasts.as_secs())) {
             return Err(AdminError::BadBlock(BadBlock::Lasts));
+        }
+        let (_, value) = of.actor.split_once('=').unwrap_or_default();
+        if of.rule == ALL_RULES && value.contains('*') {
+            return Err(AdminError::BadBlock(BadBlock::Pattern));
+        }
+        if of.rule == ALL_RULES && Network::parse(value).is_err() && (looks_like_v4(value) || is_range(value)) {
+            // It would never match.
+            return Err(bad_network(value, NetworkError::NoAddress));
         }
         let registry = &self.overrides.registry;
         let _alone = registry.known.lock().await;
@@ -285,9 +294,11 @@ fn everywhere(
     if value.len() > MAX_ACTOR {
         return Err(AdminError::LongActor);
     }
-    let (owner, value) = place_of(kind, field, value).map_err(|error| {
-        let value = value.chars().take(SHOWN).collect();
-        AdminError::BadBlock(BadBlock::Network { value, error })
-    })?;
+    let (owner, value) = place_of(kind, field, value).map_err(|error| bad_network(value, error))?;
     Ok((owner.to_text(), value))
+}
+
+fn bad_network(value: &str, error: NetworkError) -> AdminError {
+    let value = value.chars().take(SHOWN).collect();
+    AdminError::BadBlock(BadBlock::Network { value, error })
 }

@@ -181,6 +181,15 @@ fn entries_are_listed_and_invalid_ones_are_refused() {
         ("*", "=ann", None, "the field's name is empty"),
         ("*", "a b=ann", None, "the field's name is empty"),
         ("*", "ip=10.0.0.1/8", None, "write 10.0.0.0/8"),
+        (
+            "*",
+            "ip=10.0.0/8",
+            None,
+            "10.0.0/8 is not a network in its usual form: it is neither an address nor a network",
+        ),
+        ("*", "ip=203.0.113.300", None, "neither an address nor a network; write an address"),
+        ("*", "ip=10.0.0.1-10.0.0.9", None, "neither an address nor a network"),
+        ("*", "ip=10.0.0.*", None, "have no patterns"),
         ("user", "ann", Some("a\nb"), "the reason has more than 256 bytes, or control characters"),
     ] {
         let error = try_set(rule, actor, reason).unwrap_err();
