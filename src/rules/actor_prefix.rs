@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::Write;
 
-use super::{Address, Network, NetworkError};
+use super::{Address, Network};
 
 /// The setting. Displays as in a rules file: `ip: 32, 56`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -29,16 +29,11 @@ impl PrefixLengths {
     }
 
     /// Appends the network of an address. A single address is written without a length, and a value that is no address
-    /// as it is. A value that is written like a network is put in quotes, because it must not count for the network's addresses.
+    /// as it is.
     pub fn write(self, value: &[u8], out: &mut Vec<u8>) {
         match Address::parse_bytes(value) {
             // Writing to a vector never fails.
             Some(address) => drop(write!(out, "{}", self.network(address))),
-            None if value.contains(&b'/') && str::from_utf8(value).is_ok_and(is_network) => {
-                out.push(b'"');
-                out.extend_from_slice(value);
-                out.push(b'"');
-            }
             None => out.extend_from_slice(value),
         }
     }
@@ -60,10 +55,6 @@ impl PrefixLengths {
     pub fn are_at_most(self, other: Self) -> bool {
         self.v4 <= other.v4 && self.v6 <= other.v6
     }
-}
-
-fn is_network(text: &str) -> bool {
-    matches!(Network::parse(text), Ok(_) | Err(NetworkError::NotPlain { .. }))
 }
 
 impl fmt::Display for PrefixLengths {
@@ -99,9 +90,7 @@ mod tests {
             ("[2001:db8:1:200::]:443", "2001:db8:1:200::/56"),
             ("unknown", "unknown"),
             ("", ""),
-            ("192.0.2.0/24", "\"192.0.2.0/24\""),
-            ("2001:db8:1:200::/56", "\"2001:db8:1:200::/56\""),
-            ("a/b", "a/b"),
+            ("192.0.2.0/24", "192.0.2.0/24"),
         ] {
             assert_eq!(name(lengths, value), expected, "{value}");
         }
@@ -120,6 +109,5 @@ mod tests {
         assert_eq!(lengths.canonical("192.0.2.0/24"), None);
         assert_eq!(lengths.canonical("192.0.2.1:80").as_deref(), Some("192.0.2.1"));
         assert_eq!(lengths.canonical("unknown").as_deref(), Some("unknown"));
-        assert_eq!(lengths.canonical("\"192.0.2.0/32\"").as_deref(), Some("\"192.0.2.0/32\""), "the text of a client");
     }
 }
