@@ -4,6 +4,8 @@
 //! They belong to an owner, such as a rule's label. So they outlive a removed rule, and apply again to the next rule with
 //! its label.
 
+mod filter;
+
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
@@ -16,6 +18,7 @@ use hashbrown::hash_table::Entry;
 use hashbrown::{HashMap, HashTable};
 use parking_lot::RwLock;
 
+use self::filter::CountingFilter;
 use crate::clock::Timestamp;
 use crate::store::{Exception, ExceptionChange};
 
@@ -60,8 +63,13 @@ pub(in crate::limiter) struct OwnerExceptions<E> {
 
 type Owners<E> = HashMap<String, Arc<OwnerExceptions<E>>, FixedState>;
 
+/// The exceptions of all owners, by actor.
 #[derive(Debug)]
-struct Shards<E>([RwLock<HashTable<Known<E>>>; SHARDS]);
+struct Shards<E> {
+    tables: [RwLock<HashTable<Known<E>>>; SHARDS],
+    /// The hashes of all exceptions.
+    filter: CountingFilter,
+}
 
 /// One exception.
 #[derive(Debug)]
@@ -115,7 +123,7 @@ impl<E> Shards<E> {
     /// Returns the actor's shard. It is the same one in every process, so that a listing can continue at another server.
     #[inline]
     fn of(&self, actor: &[u8]) -> Option<&RwLock<HashTable<Known<E>>>> {
-        self.0.get(hash(&FixedState::with_seed(0), actor) as usize % SHARDS)
+        self.tables.get(hash(&FixedState::with_seed(0), actor) as usize % SHARDS)
     }
 }
 
@@ -146,19 +154,39 @@ impl<E: Exception> OwnerExceptions<E> {
             return false;
         }
         let hash = hash(&self.hasher, actor);
-        let Some(shard) = self.shards.of(actor) else { return false };
-        shard.read().find(hash, |known| known.is_of(self, hash, actor)).is_some()
+        self.shards.filter.may_contain(hash) && self.has(actor, hash)
+    }
+
+    #[inline(never)]
+    fn has(&self, actor: &[u8], hash: u64) -> bool {
+        let shard = self.shards.of(actor);
+        shard.is_some_and(|shard| shard.read().find(hash, |known| known.is_of(self, hash, actor)).is_some())
     }
 
     /// Returns the exception for the actor that a request names, even if it has expired.
     fn find(&self, actor: &[u8]) -> Option<E> {
         let hash = hash(&self.hasher, actor);
+        if !self.shards.filter.may_contain(hash) {
+            return None;
+        }
         let shard = self.shards.of(actor)?.read();
         Some(shard.find(hash, |known| known.is_of(self, hash, actor))?.value.clone())
     }
 
     fn find_stored(&self, actor: &str) -> Option<E> {
         self.find(&(self.sought)(actor))
+    }
+
+    /// Counts an exception with this hash, before it is there.
+    fn count_added(&self, hash: u64) {
+        self.shards.filter.add(hash);
+        self.len.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a removed exception. Returns whether it was the last one.
+    fn count_removed(&self, hash: u64) -> bool {
+        self.shards.filter.remove(hash);
+        self.len.fetch_sub(1, Relaxed) == 1
     }
 }
 
@@ -171,9 +199,9 @@ impl<E> Default for Exceptions<E> {
 impl<E> Exceptions<E> {
     /// Creates a register without exceptions. `sought` returns how requests look up the actors of an owner.
     pub(in crate::limiter) fn new(sought: fn(&str) -> Sought) -> Self {
-        let shards = Shards(std::array::from_fn(|_| RwLock::default()));
+        let tables = std::array::from_fn(|_| RwLock::default());
         Self {
-            shards: Arc::new(shards),
+            shards: Arc::new(Shards { tables, filter: CountingFilter::default() }),
             owners: RwLock::default(),
             owners_revision: AtomicU64::new(0),
             revision: AtomicU64::new(0),
@@ -292,10 +320,10 @@ impl<E: Exception> Exceptions<E> {
             }
             (Entry::Occupied(known), None) => {
                 known.remove();
-                of.len.fetch_sub(1, Relaxed);
+                of.count_removed(hash);
             }
             (Entry::Vacant(place), Some(value)) => {
-                of.len.fetch_add(1, Relaxed);
+                of.count_added(hash);
                 let of = Arc::clone(&of);
                 place.insert(Known { of, actor: change.actor.as_str().into(), hash, value, reading });
             }
@@ -347,10 +375,10 @@ impl<E: Exception> Exceptions<E> {
 
     fn retain(&self, shards: Range<usize>, mut stays: impl FnMut(&Known<E>) -> bool) {
         let mut emptied = Vec::new();
-        for shard in self.shards.0.get(shards).unwrap_or_default() {
+        for shard in self.shards.tables.get(shards).unwrap_or_default() {
             shard.write().retain(|known| {
                 let stays = stays(known);
-                if !stays && known.of.len.fetch_sub(1, Relaxed) == 1 {
+                if !stays && known.of.count_removed(known.hash) {
                     emptied.push(Arc::clone(&known.of));
                 }
                 stays
@@ -383,7 +411,7 @@ impl<E: Exception> Exceptions<E> {
         let mut looked_at = 0;
         let first = cursor.map_or(0, |cursor| cursor.shard);
         let mut page = Vec::new();
-        for (shard, table) in (first..).zip(self.shards.0.get(first..).unwrap_or_default()) {
+        for (shard, table) in (first..).zip(self.shards.tables.get(first..).unwrap_or_default()) {
             if looked_at >= MOST_LOOKED_AT {
                 return (page, Some(Cursor { shard, after: None }));
             }
