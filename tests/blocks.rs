@@ -286,13 +286,17 @@ fn command_line_sets_returns_lists_and_removes_blocks() {
         done(r#"{"rule":"by-user","actor":"ann","reason":"too fast","expiresIn":null,"orphan":false}"#)
     );
     assert_eq!(run(&["block", "delete", "by-user", "ann"]), done(""));
-    let none = (1, String::new(), "ann has no block".to_owned());
+    let missing = "there is no block of ann for the rule by-user; `divvy block list` prints them all";
+    let none = (1, String::new(), missing.to_owned());
     assert_eq!(
         [run(&["block", "delete", "by-user", "ann"]), run(&["block", "get", "by-user", "ann"])],
         [none.clone(), none]
     );
     let (status, _, error) = run(&["block", "set", "nobody", "a"]);
     assert!(status != 0 && error.contains("no rule is called 'nobody'"), "{error}");
+    let (status, _, error) = run(&["block", "set", "by-user", "user=ann"]);
+    let told = "the rule 'by-user' counts by user: write the actor as 'ann', without 'user='";
+    assert!(status != 0 && error.contains(told), "{error}");
 }
 
 /// Hits on every front are denied at once.

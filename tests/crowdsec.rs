@@ -1,4 +1,4 @@
-//! CrowdSec: its bouncers with divvy in place of a CrowdSec, and divvy as a bouncer of a CrowdSec.
+//! CrowdSec: its bouncers with divvy in place of a CrowdSec server, and divvy as a bouncer of a CrowdSec server.
 
 mod fake;
 mod lapi;
@@ -277,7 +277,7 @@ fn pycrowdsec_knows_the_blocked_addresses() {
     assert_eq!(bouncer.ask("192.0.2.7"), "null");
 }
 
-/// A server that follows a CrowdSec.
+/// A divvy that follows a CrowdSec server.
 struct Following {
     server: Server,
     log: Log,

@@ -427,7 +427,8 @@ fn command_line_prints_a_table_or_json() {
 
     for args in [&["user=bob"][..], &["user=bob", "--json"]] {
         let (code, out, error) = actor(&server, args);
-        let expected = "user=bob is unknown: it has all credits of every rule, and neither a limit of its own nor a block or an allow\n";
+        let expected = "user=bob is unknown: under every rule that counts by it, it has all credits, no limit of its own, and no block or allow\n\
+                        a block of another field may still deny its requests: to see that, send DIVVY.EXPLAIN with a whole request\n";
         assert_eq!((code, out.as_str(), error.as_str()), (1, "", expected));
     }
     assert!(actor(&server, &["user=ann", "user=bob"]).2.contains("the field \"user\" twice"));

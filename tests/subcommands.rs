@@ -166,6 +166,12 @@ fn denial_on_a_terminal_names_the_rule() {
     let by_stack = "denied by one or more of [team=*] (rule-1), [user=*] (by-user)\n";
     assert!(to_resp("hit", &["--cost", "2", "team=a", "user=ann"]).ends_with(by_stack));
 
+    let block = ["block", "set", "by-user", "eve", "--reason", "stolen\u{1b}card", "--server", &resp];
+    assert_eq!(run(&block).0, 1, "a reason has no control characters");
+    assert_eq!(run(&block.map(|word| if word.starts_with("stolen") { "stolen card" } else { word })).0, 0);
+    let by_block = "denied by [user=*] (by-user): this actor is blocked: stolen card\n";
+    assert!(to_resp("hit", &["team=b", "user=eve"]).ends_with(by_block));
+
     let json = to_resp("hit", &["--json", "api=serch"]);
     assert_eq!(json, "{\"allowed\":false,\"credit\":0,\"resetSeconds\":0}\n");
     let over_line = shown(&["hit", "--addr", &line, "api=serch"]);

@@ -61,7 +61,8 @@ pub fn run(args: &ActorArgs) -> anyhow::Result<ExitCode> {
     let actor = args.actor.iter().map(|pair| pair.to_string().escape_debug().to_string()).collect::<Vec<_>>().join(" ");
     writeln!(
         io::stderr(),
-        "{actor} is unknown: it has all credits of every rule, and neither a limit of its own nor a block or an allow"
+        "{actor} is unknown: under every rule that counts by it, it has all credits, no limit of its own, and no block or allow\n\
+         a block of another field may still deny its requests: to see that, send DIVVY.EXPLAIN with a whole request"
     )?;
     Ok(ExitCode::FAILURE)
 }

@@ -10,6 +10,9 @@ use super::rules_file;
 use crate::rules::{Operation, explain};
 
 /// Show which rules match an operation, which one answers, and why each earlier one does not match.
+///
+/// This reads the file alone. A server also knows blocks, allows and limits of single actors: `DIVVY.EXPLAIN` and /v1/explain
+/// show those, too.
 #[derive(Debug, clap::Args)]
 pub struct ExplainArgs {
     /// Rules file (.ini or .json)

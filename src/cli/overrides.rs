@@ -8,8 +8,8 @@ use anyhow::Context;
 
 use super::resp::{RespClient, ServerArgs, number, parts, text};
 use super::units::{self, Time};
-use crate::limiter::OverrideKind;
 use crate::limiter::limits::MAX_LASTS_SECONDS;
+use crate::limiter::{ALL_RULES, OverrideKind};
 use crate::protocol::command::START;
 use crate::protocol::resp::client::Frame;
 
@@ -46,7 +46,7 @@ struct SetArgs {
     /// How long it lasts, in seconds or as in 7d [default: until it is deleted]
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds(1..=MAX_LASTS_SECONDS))]
     expires: Option<Time>,
-    /// Why, for people. Clients that a block denies see it over HTTP
+    /// Why, for people. Clients see the reason of a block over HTTP
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]
@@ -130,7 +130,13 @@ fn ask(kind: OverrideKind, args: &ActorArgs, action: &str) -> anyhow::Result<Fra
 }
 
 fn report_missing(kind: OverrideKind, args: &ActorArgs) -> io::Result<ExitCode> {
-    writeln!(io::stderr(), "{} has no {kind}", args.actor.escape_debug())?;
+    let ActorArgs { rule, actor, .. } = args;
+    writeln!(
+        io::stderr(),
+        "there is no {kind} of {} for {}; `divvy {kind} list` prints them all",
+        actor.escape_debug(),
+        if rule == ALL_RULES { "all rules".to_owned() } else { format!("the rule {}", rule.escape_debug()) }
+    )?;
     Ok(ExitCode::FAILURE)
 }
 

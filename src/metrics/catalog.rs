@@ -37,7 +37,7 @@ pub struct Metrics {
     pub config: Config,
     /// Connections of all fronts.
     pub connections: Connections,
-    /// Requests to a CrowdSec.
+    /// Requests to a CrowdSec server.
     pub crowdsec: Crowdsec,
     /// Error replies, by code.
     pub errors: Errors,

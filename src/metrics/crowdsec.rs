@@ -1,10 +1,10 @@
-//! The decisions of a CrowdSec that the server follows.
+//! The decisions of a CrowdSec server that divvy follows.
 
 use prometheus::{IntCounter, IntGauge};
 
 use super::registry::Registry;
 
-/// Requests to a CrowdSec, and their effects.
+/// Requests to a CrowdSec server, and their effects.
 pub struct Crowdsec {
     polls: IntCounter,
     failures: IntCounter,

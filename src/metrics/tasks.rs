@@ -14,7 +14,7 @@ pub struct Tasks {
 pub enum Task {
     /// Accepts connections. Each front has one.
     Accept,
-    /// Follows the decisions of a CrowdSec.
+    /// Follows the decisions of a CrowdSec server.
     Crowdsec,
     /// Keeps the limits of single actors up to date.
     Limits,

@@ -10,6 +10,12 @@ use super::{MatchPolicy, NOT, Operation, OverrideKind, Rule, RuleSet, Settings};
 const ANSWERS: &str = "matches and answers: ";
 /// The text of [`Finding::MustAllow`], up to what is granted.
 const MUST_ALLOW: &str = "matches and must allow: ";
+/// The text after a [`Finding::MustAllow`].
+const CONTINUES: &str = "; matching continues";
+/// The text in front of an [`ActorOverride`].
+const THIS_ACTOR_IS: &str = "; this actor is ";
+/// The state of an actor with a block.
+const BLOCKED: &str = "blocked";
 /// The text of a rule that does not match, up to the reason.
 const DIFFERS: &str = "does not match: ";
 
@@ -214,14 +220,26 @@ fn find(rule: &Rule, operation: &Operation, exceptions: impl FnOnce() -> ActorEx
     }
 }
 
-/// Returns the rule in a line of an explanation, as in `[api=search user=*] (search)`, if the rule may deny the operation: it
-/// answers, or it must allow the operation together with others.
-pub fn rule_that_may_deny(line: &str) -> Option<&str> {
-    let text_before = |text: &str| line.split_once(&format!(": {text}")).map(|(before, _)| before);
-    let before = text_before(ANSWERS).or_else(|| text_before(MUST_ALLOW))?;
-    // A value may contain any text.
-    let rule = before.split_once(": ")?.1;
-    (!rule.contains(&format!(": {DIFFERS}"))).then_some(rule)
+/// A rule in an explanation that may deny the operation: it answers, or it must allow the operation together with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PossibleDenier<'a> {
+    /// The rule, as in `[api=search user=*] (search)`.
+    pub rule: &'a str,
+    /// The block of the operation's actor, if it has one: the text of its [`ActorOverride`].
+    pub block: Option<&'a str>,
+}
+
+impl<'a> PossibleDenier<'a> {
+    /// Reads a line of an explanation. `None` if the line is about another rule.
+    pub fn read(line: &'a str) -> Option<Self> {
+        let split = |text: &str| line.split_once(&format!(": {text}"));
+        let (before, grants) = split(ANSWERS).or_else(|| split(MUST_ALLOW))?;
+        // A value may contain any text.
+        let rule = before.split_once(": ")?.1;
+        let state = grants.strip_suffix(CONTINUES).unwrap_or(grants).split_once(THIS_ACTOR_IS).map(|(_, state)| state);
+        let block = state.filter(|state| state.starts_with(BLOCKED));
+        (!rule.contains(&format!(": {DIFFERS}"))).then_some(Self { rule, block })
+    }
 }
 
 impl Explanation {
@@ -265,7 +283,7 @@ impl fmt::Display for Finding {
             Self::Canary { grants } => {
                 write!(f, "matches as a canary: {grants}; takes credit, and matching continues")
             }
-            Self::MustAllow { grants } => write!(f, "{MUST_ALLOW}{grants}; matching continues"),
+            Self::MustAllow { grants } => write!(f, "{MUST_ALLOW}{grants}{CONTINUES}"),
             Self::Refuses { reason } => write!(f, "matches, but the answer is an error: {reason}"),
             Self::KeyMissing { key } => write!(f, "{DIFFERS}the field {key:?} is missing"),
             Self::ConditionFails { key, entries, value, entry, line_in_list, .. } => {
@@ -295,17 +313,18 @@ impl fmt::Display for Grants {
         if let Some(own) = &self.actor_limit {
             write!(f, "; this actor has a limit of its own: {own}")?;
         }
-        if let Some(actor_override) = &self.actor_override {
-            write!(f, "; this actor is {actor_override}")?;
+        self.members.iter().try_for_each(|member| write!(f, "; {member}"))?;
+        match &self.actor_override {
+            Some(actor_override) => write!(f, "{THIS_ACTOR_IS}{actor_override}"),
+            None => Ok(()),
         }
-        self.members.iter().try_for_each(|member| write!(f, "; {member}"))
     }
 }
 
 impl fmt::Display for ActorOverride {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.kind {
-            OverrideKind::Block => "blocked",
+            OverrideKind::Block => BLOCKED,
             OverrideKind::Allow => "always allowed",
         };
         f.write_str(state)?;
@@ -363,11 +382,31 @@ mod tests {
         let rules = RuleSet::new(vec![rule("path=/a"), named, canary("user=*"), and, rule("")]).unwrap();
         let read = |text| {
             let lines = explain(&rules, &operation(text), |_| ActorExceptions::default()).to_string();
-            lines.lines().filter_map(rule_that_may_deny).map(str::to_owned).collect::<Vec<_>>()
+            let deniers: Vec<_> = lines.lines().filter_map(PossibleDenier::read).collect();
+            assert!(deniers.iter().all(|denier| denier.block.is_none()), "{text}");
+            deniers.iter().map(|denier| denier.rule.to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(read("user=ann"), ["[user=*] (by-ip)", "[user=*] (rule-4)", "[default]"]);
         assert_eq!(read("path=/a"), ["[path=/a] (rule-1)"]);
         assert_eq!(read("path=\"]: matches and answers: x\""), ["[default]"]);
+    }
+
+    #[test]
+    fn blocks_are_read_from_their_lines() {
+        let and = Rule { match_policy: MatchPolicy::And, networks: Some(networks("ip: 10.0.0.0/8")), ..rule("ip=*") };
+        let rules = RuleSet::new(vec![and, rule("")]).unwrap();
+        for (kind, reason, expected) in [
+            (OverrideKind::Block, Some("a; b: c"), Some("blocked for another 60 s: a; b: c")),
+            (OverrideKind::Block, None, Some("blocked for another 60 s")),
+            (OverrideKind::Allow, Some("blocked"), None),
+        ] {
+            let reason = reason.map(str::to_owned);
+            let actor_override = Some(ActorOverride { kind, ends_in: Some(60), reason, entry: None });
+            let exceptions = |_| ActorExceptions { credits: Some(5), actor_override: actor_override.clone() };
+            let lines = explain(&rules, &operation("ip=10.0.0.1"), exceptions).to_string();
+            let blocks: Vec<_> = lines.lines().filter_map(PossibleDenier::read).map(|denier| denier.block).collect();
+            assert_eq!(blocks, [expected, expected], "{lines}");
+        }
     }
 
     #[test]

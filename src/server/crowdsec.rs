@@ -1,7 +1,7 @@
-//! CrowdSec: divvy as a Local API for bouncers, and as a bouncer of a CrowdSec.
+//! CrowdSec: divvy as a Local API for bouncers, and as a bouncer of a CrowdSec server.
 //!
 //! [`decisions`] answers bouncers: [`journal`] has the decisions in the order of their changes, [`mod@bouncers`] the last change
-//! that each bouncer knows, and [`listing`] writes the answers. [`follower`] puts the bans of a CrowdSec in force as blocks:
+//! that each bouncer knows, and [`listing`] writes the answers. [`follower`] puts the bans of a CrowdSec server in force as blocks:
 //! [`upstream`] asks for its decisions, and [`answer`] has the bans of one answer. [`blocks`] is the way to the limiter's blocks.
 
 mod answer;

@@ -8,7 +8,7 @@
 //! | [`mod@line`] | the front for Divvy's line protocol |
 //! | [`resp`] | the front for Redis clients |
 //! | [`http`] | the HTTP front: `transport` serves connections, `api` answers requests |
-//! | [`crowdsec`] | decisions for CrowdSec's bouncers, and the decisions of a CrowdSec |
+//! | [`crowdsec`] | decisions for CrowdSec's bouncers, and the decisions of a CrowdSec server |
 //! | [`grpc`] | the gRPC front, on the HTTP front's transport |
 //!
 //! Each front is an accept loop ([`net::accept`]) that passes connections to its protocol. The line protocol and RESP

@@ -1,4 +1,4 @@
-//! A server in place of a CrowdSec that answers badly.
+//! A server in place of a CrowdSec server that answers badly.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -17,7 +17,7 @@ pub fn program(name: &str) -> Command {
     Command::new(if unpacked.exists() { unpacked } else { on_path().unwrap_or_else(|| installed(unpacked)) })
 }
 
-/// A CrowdSec that ends when this is dropped.
+/// A CrowdSec server that ends when this is dropped.
 pub struct Lapi {
     directory: tempfile::TempDir,
     process: Option<Child>,

@@ -1,4 +1,4 @@
-//! CrowdSec: the flags, and the task that follows the decisions of a CrowdSec.
+//! CrowdSec: the flags, and the task that follows the decisions of a CrowdSec server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

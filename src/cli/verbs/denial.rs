@@ -3,9 +3,10 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use crate::cli::printable::printable;
 use crate::cli::resp::{RespClient, parts, text};
 use crate::cli::shell::quote;
-use crate::rules::explain::rule_that_may_deny;
+use crate::rules::explain::PossibleDenier;
 
 /// The default rule in an explanation.
 const DEFAULT: &str = "[default]";
@@ -15,13 +16,13 @@ pub fn is_explained(as_json: bool) -> bool {
     !as_json && io::stderr().is_terminal()
 }
 
-/// Prints the rule that denied the operation. Prints nothing if the server does not explain it.
+/// Prints the rule that denied the operation, and the block if there is one. Prints nothing if the server does not explain it.
 pub fn explain(client: &mut RespClient, pairs: &[String]) {
     let request: Vec<_> = std::iter::once("DIVVY.EXPLAIN").chain(pairs.iter().map(String::as_str)).collect();
     let Ok(reply) = client.ask(&request) else { return };
     let lines: Vec<_> = parts(&reply).unwrap_or_default().iter().filter_map(text).collect();
-    let rules: Vec<_> = lines.iter().filter_map(|line| rule_that_may_deny(line)).collect();
-    print_on_stderr(&describe(&rules, pairs));
+    let deniers: Vec<_> = lines.iter().filter_map(|line| PossibleDenier::read(line)).collect();
+    print_on_stderr(&printable(&describe(&deniers, pairs)));
 }
 
 /// Prints that the line protocol does not name the rule.
@@ -34,9 +35,13 @@ fn print_on_stderr(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Describes the denial. `rules` are all rules that had to allow the operation.
-fn describe(rules: &[&str], pairs: &[String]) -> String {
-    match rules {
+/// Describes the denial. `deniers` are all rules that had to allow the operation.
+fn describe(deniers: &[PossibleDenier<'_>], pairs: &[String]) -> String {
+    if let Some((rule, block)) = deniers.iter().find_map(|denier| Some((denier.rule, denier.block?))) {
+        return format!("denied by {rule}: this actor is {block}\n");
+    }
+    let rules: Vec<_> = deniers.iter().map(|denier| denier.rule).collect();
+    match rules.as_slice() {
         [] => String::new(),
         [rule] if rule.starts_with(DEFAULT) => {
             let operation: Vec<_> = pairs.iter().map(|pair| quote(pair)).collect();
@@ -56,7 +61,8 @@ mod tests {
     use super::*;
 
     fn described(rules: &[&str], pairs: &[&str]) -> String {
-        describe(rules, &pairs.iter().map(ToString::to_string).collect::<Vec<_>>())
+        let deniers: Vec<_> = rules.iter().map(|rule| PossibleDenier { rule, block: None }).collect();
+        describe(&deniers, &pairs.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
 
     #[test]
@@ -65,6 +71,16 @@ mod tests {
         let stack = ["[key=*] (burst)", "[default]"];
         assert_eq!(described(&stack, &["key=a"]), "denied by one or more of [key=*] (burst), [default]\n");
         assert_eq!(described(&[], &["key=a"]), "");
+    }
+
+    #[test]
+    fn denial_names_the_block() {
+        let burst = PossibleDenier { rule: "[key=*] (burst)", block: None };
+        let day = PossibleDenier { rule: "[key=*] (day)", block: Some("blocked for another 60 s: scraping") };
+        assert_eq!(
+            describe(&[burst, day], &[]),
+            "denied by [key=*] (day): this actor is blocked for another 60 s: scraping\n"
+        );
     }
 
     #[test]

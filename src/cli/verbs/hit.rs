@@ -24,7 +24,7 @@ const DEFAULT_LINE_ADDRESS: &str = "127.0.0.1:8321";
 ///
 /// The answer is `OK`, whether the hit is allowed, the credits left, and the seconds until there are more, as in `OK
 /// true 999 60`. Exits with 1 when there is no answer, and with 0 for any answer unless --exit-code is given. On a terminal, a
-/// denial also names the rule.
+/// denial also names the rule, and the block if there is one.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  divvy hit --cost 5 api=search user=ann")]
 pub struct HitArgs {

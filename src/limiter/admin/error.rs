@@ -66,6 +66,8 @@ pub enum AdminError {
 pub enum BadBlock {
     #[error("with the rule *, write the actor as field=value or field=network, such as ip=10.0.0.0/8")]
     NoField,
+    #[error("the rule '{rule}' counts by {field}: write the actor as '{actor}', without '{field}='")]
+    NamesField { rule: String, field: String, actor: String },
     #[error("the field's name is empty, has more than {MAX_FIELD} bytes, or has spaces or control characters")]
     Field,
     #[error("blocks and allows have no patterns; write a network, such as ip=10.0.0.0/8, or one value")]

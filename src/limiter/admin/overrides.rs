@@ -14,7 +14,7 @@ use crate::limiter::overrides::{ALL_RULES, OverrideOwner, OwnerName, place_of};
 use crate::limiter::refusal::Refusal;
 use crate::metrics::Metric;
 use crate::rules::network::{is_range, looks_like_v4};
-use crate::rules::{Network, NetworkError, OverrideKind, Scope};
+use crate::rules::{Network, NetworkError, OverrideKind, Rule, Scope};
 use crate::store::{ExceptionChange, Override};
 
 /// A block or an allow of an actor, under the rules in force.
@@ -71,6 +71,7 @@ impl Limiter {
                 RuleName::Name(rule).check(Some(&policy), Some(of.actor), scope)?;
                 let (found, _) = RuleName::Name(rule).find(&policy)?;
                 let label = lasting_name(rule, found)?;
+                check_value_alone(label, found, of.actor)?;
                 (owner_of(of.kind, label), canonical(label, found, of.actor)?)
             }
         };
@@ -269,6 +270,19 @@ impl Limiter {
             ]);
         }
         metrics
+    }
+}
+
+/// Checks that an actor of one field does not name the field. Such an entry would never apply.
+fn check_value_alone(rule: &str, found: &Rule, actor: &str) -> Result<(), AdminError> {
+    let [field] = found.actor_fields.as_slice() else { return Ok(()) };
+    match actor.strip_prefix(field.as_str()).and_then(|rest| rest.strip_prefix('=')) {
+        None => Ok(()),
+        Some(value) => {
+            let (rule, field) = (rule.to_owned(), field.clone());
+            let actor = value.chars().take(SHOWN).collect();
+            Err(AdminError::BadBlock(BadBlock::NamesField { rule, field, actor }))
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Follows the decisions of a CrowdSec: its bans are blocks for all rules, and end when CrowdSec says so.
+//! Follows the decisions of a CrowdSec server: its bans are blocks for all rules, and end when CrowdSec says so.
 //!
 //! Nothing waits for the CrowdSec. If it does not answer, its blocks stay in force until they end. Blocks that operators set
 //! are never touched.

@@ -1,4 +1,4 @@
-//! Requests for decisions to a CrowdSec. Each has a connection of its own, because there is one every few seconds.
+//! Requests for decisions to a CrowdSec server. Each has a connection of its own, because there is one every few seconds.
 //!
 //! The server at the other end is not trusted to be quick, honest or there: every wait and every length has a bound.
 
@@ -42,7 +42,7 @@ const MAX_ANSWER: u64 = 256 << 20;
 /// Maximum length of the answer's head, and of a piece (bytes).
 const MAX_BUFFER: usize = 64 << 10;
 
-/// A CrowdSec whose decisions divvy follows.
+/// A CrowdSec server whose decisions divvy follows.
 #[derive(Debug, Clone)]
 pub struct Upstream {
     address: String,

@@ -32,7 +32,7 @@ export function actorTable(actor, { rules, next }, session, onChange) {
       'p',
       { class: 'card quiet-card' },
       h('code', {}, actor.shown),
-      ' has all credits of every rule, and neither a limit of its own nor a block or an allow.',
+      ' has all credits, no limit of its own, and no block or allow, under every rule that counts by it. A block of another field may still deny its requests: explain a whole request to see that.',
     );
   const changes = ['limits', 'forget', 'block'].some((category) => mayChange(session, category));
   return [
