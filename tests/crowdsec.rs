@@ -338,7 +338,7 @@ fn bans_of_crowdsec_deny_hits_until_it_deletes_them() {
     lapi.cscli(&["decisions", "add", "--ip", "192.0.2.10", "--duration", "3s"]);
     until(|| !following.is_allowed("ip=192.0.2.10"));
     until(|| following.is_allowed("ip=192.0.2.10"));
-    // Its blocks outlive the CrowdSec, and the changes in the meantime are found afterwards.
+    // Its blocks outlive the CrowdSec server, and the changes in the meantime are found afterwards.
     lapi.stop();
     following.log.await_line(&["cannot follow the decisions of CrowdSec", "cannot connect"]);
     assert!(!following.is_allowed("ip=2001:db8::7"));
@@ -420,7 +420,7 @@ fn servers_that_share_a_redis_share_the_decisions() {
     until(|| decisions() == 2);
 }
 
-/// The other divvy is the CrowdSec here.
+/// The other divvy is the CrowdSec server here.
 #[test]
 fn certificate_of_the_upstream_is_checked() {
     let (certificates, rules) = (Certificates::new(), RulesFile::ini(RULES));
@@ -442,7 +442,7 @@ fn certificate_of_the_upstream_is_checked() {
     assert!(refusing.is_allowed("ip=192.0.2.7"));
 }
 
-/// Whatever the CrowdSec does, hits are answered at once, and the memory is bounded.
+/// Whatever the CrowdSec server does, hits are answered at once, and the memory is bounded.
 #[test]
 fn bad_upstream_does_not_delay_hits() {
     type Behavior = fn(&str, &mut std::net::TcpStream) -> std::io::Result<()>;

@@ -1,4 +1,4 @@
-//! A server in place of a CrowdSec server that answers badly.
+//! A stand-in for a CrowdSec server, which answers badly.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -49,7 +49,7 @@ impl CrowdsecArgs {
         self.crowdsec_field.as_str().into()
     }
 
-    /// Reads the key, and returns the CrowdSec to follow, if any.
+    /// Reads the key, and returns the CrowdSec server to follow, if any.
     ///
     /// # Errors
     /// The URL or a file cannot be used, or a flag has no effect.
@@ -83,7 +83,7 @@ impl CrowdsecArgs {
         }
     }
 
-    /// Follows the decisions of this CrowdSec until `draining` is cancelled.
+    /// Follows the decisions of this CrowdSec server until `draining` is cancelled.
     pub fn start(&self, upstream: Option<Upstream>, limiter: &Arc<Limiter>, draining: CancellationToken) {
         let Some(upstream) = upstream else { return };
         let interval = self.crowdsec_interval.map_or(DEFAULT_INTERVAL, |Time(interval)| interval);

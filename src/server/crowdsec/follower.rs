@@ -1,6 +1,6 @@
 //! Follows the decisions of a CrowdSec server: its bans are blocks for all rules, and end when CrowdSec says so.
 //!
-//! Nothing waits for the CrowdSec. If it does not answer, its blocks stay in force until they end. Blocks that operators set
+//! Nothing waits for that server. If it does not answer, its blocks stay in force until they end. Blocks that operators set
 //! are never touched.
 
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl Follower {
         Self { upstream, blocks: Blocks::new(Arc::clone(&limiter), field), limiter, interval }
     }
 
-    /// Follows the CrowdSec, and never returns.
+    /// Follows the CrowdSec server, and never returns.
     pub async fn run(&self) {
         let mut progress = Progress { needs_all: true, had_all: Timestamp::EPOCH, failures: 0, is_followed: false };
         loop {
