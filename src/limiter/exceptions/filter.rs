@@ -17,30 +17,30 @@ impl CountingFilter {
     /// Returns whether there may be an entry with this hash.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
-        let counter = self.0.get().and_then(|counters| counters.get(index(hash)));
-        counter.is_some_and(|counter| counter.load(Relaxed) > 0)
+        self.counter(hash).is_some_and(|counter| counter.load(Relaxed) > 0)
     }
 
     /// Adds an entry. Call this before the table has it.
     pub fn add(&self, hash: u64) {
-        let counters = self.0.get_or_init(|| std::iter::repeat_with(AtomicU8::default).take(COUNTERS).collect());
-        if let Some(counter) = counters.get(index(hash)) {
+        self.0.get_or_init(|| std::iter::repeat_with(AtomicU8::default).take(COUNTERS).collect());
+        if let Some(counter) = self.counter(hash) {
             counter.update(Relaxed, Relaxed, |count| count.saturating_add(1));
         }
     }
 
-    /// Removes an entry. Call this after the table has lost it.
+    /// Removes an entry, which is no longer to be found.
     pub fn remove(&self, hash: u64) {
-        if let Some(counter) = self.0.get().and_then(|counters| counters.get(index(hash))) {
+        if let Some(counter) = self.counter(hash) {
             // A full counter does not know the number of its entries anymore.
             counter.update(Relaxed, Relaxed, |count| if count == u8::MAX { count } else { count.saturating_sub(1) });
         }
     }
-}
 
-#[inline]
-fn index(hash: u64) -> usize {
-    hash as usize % COUNTERS
+    /// Returns the counter of this hash. `None` if there has never been an entry.
+    #[inline]
+    fn counter(&self, hash: u64) -> Option<&AtomicU8> {
+        self.0.get()?.get(hash as usize % COUNTERS)
+    }
 }
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ mod tests {
                     filter.remove(hash);
                 }
                 for low in 0..4 {
-                    let is_there = entries.iter().any(|hash| index(*hash) as u64 == low);
+                    let is_there = entries.iter().any(|hash| hash % COUNTERS as u64 == low);
                     prop_assert_eq!(filter.may_contain(low), is_there);
                 }
             }
