@@ -1,7 +1,6 @@
 //! Actors that are networks: `actorPrefix` replaces an address by its network, so that all its addresses share a counter.
 
 use std::fmt;
-use std::io::Write;
 
 use super::{Address, Network};
 
@@ -32,8 +31,7 @@ impl PrefixLengths {
     /// as it is.
     pub fn write(self, value: &[u8], out: &mut Vec<u8>) {
         match Address::parse_bytes(value) {
-            // Writing to a vector never fails.
-            Some(address) => drop(write!(out, "{}", self.network(address))),
+            Some(address) => self.network(address).write(out),
             None => out.extend_from_slice(value),
         }
     }

@@ -85,8 +85,8 @@ impl Network {
         let prefix = parse_prefix(prefix_text);
         let is_written_as_v6 = address.is_v4() && address_text.matches(':').count() > 1;
         // A shorter prefix than that of translated addresses is an ordinary IPv6 network.
-        let as_v6 = address_text.parse().ok().map(Address::from_v6);
-        let address = match as_v6.filter(|_| is_written_as_v6) {
+        let as_v6 = || address_text.parse().ok().map(Address::from_v6);
+        let address = match is_written_as_v6.then(as_v6).flatten() {
             Some(as_v6) if prefix.is_some_and(|prefix| prefix < TRANSLATED_BITS) => as_v6,
             _ if is_written_as_v6 => return Err(NetworkError::ContainsV4),
             _ => address,
@@ -135,6 +135,17 @@ impl Network {
     }
 }
 
+impl Network {
+    /// Appends the text that [`Display`](fmt::Display) shows.
+    pub fn write(self, out: &mut Vec<u8>) {
+        self.first.write(out);
+        if !self.is_address() {
+            out.push(b'/');
+            out.extend_from_slice(itoa::Buffer::new().format(self.prefix).as_bytes());
+        }
+    }
+}
+
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.first.fmt(f)?;
@@ -150,7 +161,11 @@ fn host_mask(address: Address, prefix: u8) -> u128 {
 
 /// Returns whether a valid address has no port, brackets or zone.
 fn is_plain(address: &str) -> bool {
-    address.parse::<std::net::IpAddr>().is_ok()
+    match address.find(['.', ':', '[']).and_then(|first| address.as_bytes().get(first)) {
+        Some(b'.') => !address.contains(':'),
+        Some(b':') => !address.contains('%'),
+        _ => false,
+    }
 }
 
 /// Parses digits without a sign or a leading zero.
@@ -263,6 +278,16 @@ mod tests {
                 && (network.first().bits()..=network.last().bits()).contains(&address.bits());
             prop_assert_eq!(network.contains(address), is_between);
             prop_assert_eq!(Network::parse(&network.to_string()), Ok(network));
+            let mut written = Vec::new();
+            network.write(&mut written);
+            prop_assert_eq!(String::from_utf8(written).unwrap(), network.to_string());
+        }
+
+        #[test]
+        fn plain_addresses_are_those_of_the_standard_library(text in "[\\[]?[0-9a-f:.]{2,20}(%e0)?[\\]]?(:80)?") {
+            if Address::parse(&text).is_some() {
+                prop_assert_eq!(is_plain(&text), text.parse::<std::net::IpAddr>().is_ok(), "{}", text);
+            }
         }
 
         #[test]
