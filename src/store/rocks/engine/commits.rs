@@ -3,22 +3,12 @@
 use std::sync::Arc;
 
 use super::Engine;
-use crate::clock::NANOS_PER_MILLI;
 use crate::store::contract::StoreError;
 use crate::store::rocks::commit::group_commit::Leader;
 use crate::store::rocks::disk::{Disk, Patience};
-use crate::store::rocks::sync::{run_blocking, yield_now};
+use crate::store::rocks::sync::run_blocking;
 use crate::store::rocks::upkeep::health::Condition;
 use crate::store::rocks_options::Durability;
-
-/// Maximum number of turns of the leader's event loop that a commit waits for.
-const GATHERING_TURNS: usize = 8;
-/// Time after which a commit waits for no more connections. A turn takes milliseconds while a flood is being denied, and the few
-/// hits that it adds are not worth the wait.
-const GATHERING_NS: u64 = NANOS_PER_MILLI / 4;
-/// Number of connections beyond which a commit does not become cheaper for each of them. If a thread serves this
-/// number, one turn takes milliseconds.
-const ENOUGH_WAITERS: usize = 256;
 
 impl<D: Disk> Engine<D> {
     /// Waits until commit `number` is durable, and makes it unless another caller does.
@@ -27,7 +17,7 @@ impl<D: Disk> Engine<D> {
     /// The commit fails. The change stays in the table, and may become durable later.
     pub async fn settle(self: &Arc<Self>, number: u64) -> Result<(), StoreError> {
         let Some(leader) = self.admission.commits.wait_for(number).await? else { return Ok(()) };
-        self.gather().await;
+        self.gathering.wait(&self.admission.commits, &self.timings).await;
         let number = leader.begin();
         if let Some(result) = self.commit_quickly(number) {
             leader.finish(number, &result);
@@ -38,21 +28,6 @@ impl<D: Disk> Engine<D> {
         let engine = Arc::clone(self);
         let committed = run_blocking(move || engine.finish(&leader, number)).await;
         committed.unwrap_or_else(|| Err(StoreError::new("the commit was aborted")))
-    }
-
-    /// Waits so that other connections of this thread get their changes into the next commit. Ends when a turn adds no
-    /// more of them, when there are enough, or after [`GATHERING_NS`].
-    async fn gather(&self) {
-        let begun = self.timings.now();
-        let mut waiting = self.admission.commits.waiting();
-        for _ in 0..GATHERING_TURNS {
-            yield_now().await;
-            let before = std::mem::replace(&mut waiting, self.admission.commits.waiting());
-            let has_enough = waiting <= before || waiting >= ENOUGH_WAITERS;
-            if has_enough || self.timings.now().since(begun) >= GATHERING_NS {
-                return;
-            }
-        }
     }
 
     /// Waits until every change before this call is durable.

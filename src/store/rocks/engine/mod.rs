@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
+use super::commit::gathering::Gathering;
 use super::commit::group_commit::GroupCommit;
 use super::commit::journal::Packer;
 use super::commit::segments::Segments;
@@ -43,6 +44,7 @@ pub struct Engine<D> {
     disk: RwLock<Option<D>>,
     pub table: Arc<Table>,
     pub admission: Admission,
+    gathering: Gathering,
     /// Time of the last sweep of records (nanoseconds).
     records_swept_at: AtomicU64,
     pub damage: Damage,
@@ -93,6 +95,7 @@ impl<D: Disk> Engine<D> {
         Self {
             disk: RwLock::new(Some(disk)),
             admission: Admission { commits, health: Health::default(), counters, records },
+            gathering: Gathering::default(),
             records_swept_at: AtomicU64::new(0),
             damage: Damage::default(),
             segments: Mutex::new(Segments::new(journal.max_bytes, table.memory() as u64, &table.marks)),

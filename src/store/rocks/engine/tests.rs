@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
 use std::task::{Context, Waker};
 
+use futures_util::FutureExt;
 use parking_lot::Mutex as RealMutex;
 
 use super::*;
@@ -126,6 +127,16 @@ async fn hit(engine: &TestEngine, key: &str) -> Result<u64, StoreError> {
 
 fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
+}
+
+/// Regression test: a commit waited a turn of the event loop for others, even if there had been none. While a flood was
+/// being denied, that turn was most of the time that a hit took.
+#[test]
+fn lone_hit_is_committed_at_once() {
+    wait(async {
+        let (engine, _) = engine(Durability::Wal, MEMORY);
+        assert!(matches!(hit(&engine, "alice").now_or_never(), Some(Ok(999))));
+    });
 }
 
 /// Regression test: when the future of a commit was dropped, the commit's blocking part continued, but leadership
