@@ -133,9 +133,7 @@ impl Network {
     pub fn covers(self, other: Self) -> bool {
         self.prefix <= other.prefix && self.contains(other.first)
     }
-}
 
-impl Network {
     /// Appends the text that [`Display`](fmt::Display) shows.
     pub fn write(self, out: &mut Vec<u8>) {
         self.first.write(out);

@@ -25,7 +25,7 @@ const DEFAULT_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "CrowdSec")]
 pub struct CrowdsecArgs {
-    /// Block the addresses that this CrowdSec bans: the URL of its Local API, such as http://127.0.0.1:8080
+    /// Block the addresses that this CrowdSec server bans: the URL of its Local API, such as http://127.0.0.1:8080
     #[arg(long, env = "DIVVY_CROWDSEC_URL", value_name = "URL")]
     crowdsec_url: Option<String>,
     /// File that contains the key of --crowdsec-url and nothing else. `cscli bouncers add divvy` makes one

@@ -71,6 +71,26 @@ mod tests {
     }
 
     #[test]
+    fn entry_is_found_while_another_of_its_counter_comes_and_goes() {
+        let filter = CountingFilter::default();
+        let (entry, other) = (7, 7 + COUNTERS as u64);
+        filter.add(entry);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..100_000 {
+                        filter.add(other);
+                        filter.remove(other);
+                    }
+                });
+            }
+            for _ in 0..100_000 {
+                assert!(filter.may_contain(entry));
+            }
+        });
+    }
+
+    #[test]
     fn full_counter_stays_full() {
         let filter = CountingFilter::default();
         assert!(!filter.may_contain(7));
