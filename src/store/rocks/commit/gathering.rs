@@ -20,7 +20,7 @@ const ENOUGH_WAITERS: usize = 256;
 /// If a commit follows another one within this time, hits arrive faster than they can be committed one by one.
 const CLOSE_NS: u64 = NANOS_PER_MILLI / 40;
 
-/// The state of the waits.
+/// Remembers whether commits found others to wait for.
 ///
 /// A lone hit does not wait, because even a single turn takes long while a flood is being denied.
 #[derive(Debug, Default)]
