@@ -282,9 +282,17 @@ mod tests {
         }
 
         #[test]
-        fn plain_addresses_are_those_of_the_standard_library(text in "[\\[]?[0-9a-f:.]{2,20}(%e0)?[\\]]?(:80)?") {
-            if Address::parse(&text).is_some() {
-                prop_assert_eq!(is_plain(&text), text.parse::<std::net::IpAddr>().is_ok(), "{}", text);
+        fn plain_addresses_are_those_of_the_standard_library(v6: u128, zeros in 0..=7_u32, v4: u32, decoration in 0..6_usize) {
+            let v6 = std::net::Ipv6Addr::from_bits(v6 >> (16 * zeros));
+            let v4 = std::net::Ipv4Addr::from_bits(v4);
+            for text in [v6.to_string(), v4.to_string(), format!("::ffff:{v4}"), format!("64:ff9b::{v4}")] {
+                let decorated = [
+                    format!("[{text}]"), format!("[{text}]:80"), format!("{text}:80"), format!("{text}%eth0.1"), format!("[{text}%e]"), text,
+                ];
+                let text = &decorated[decoration];
+                if Address::parse(text).is_some() {
+                    prop_assert_eq!(is_plain(text), text.parse::<std::net::IpAddr>().is_ok(), "{}", text);
+                }
             }
         }
 
