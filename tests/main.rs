@@ -12,7 +12,7 @@
     reason = "a test may panic"
 )]
 
-#[cfg_attr(not(feature = "rocksdb"), allow(dead_code, reason = "most of it is for tests that need RocksDB"))]
+#[cfg_attr(not(feature = "full"), allow(dead_code, reason = "most of it is for the tests below"))]
 mod support;
 
 // These tests need nothing but cargo. `make test-unit` runs them.
@@ -26,7 +26,6 @@ mod http_check;
 mod limits;
 mod line_protocol;
 mod logs;
-mod manual;
 mod mistakes;
 mod resp;
 mod robustness;
@@ -36,8 +35,8 @@ mod transactions;
 mod verbs;
 mod version;
 
-/// These tests need RocksDB, or programs such as redis-server. `make test` runs them, too.
-#[cfg(feature = "rocksdb")]
+/// These tests need the whole program, or others such as redis-server. `make test` runs them, too.
+#[cfg(feature = "full")]
 #[path = "."]
 mod full {
     pub mod access;
@@ -80,6 +79,7 @@ mod full {
     pub mod listing;
     pub mod live_page;
     pub mod log_trouble;
+    pub mod manual;
     pub mod max_counters;
     pub mod metrics;
     pub mod middlewares;
@@ -121,5 +121,5 @@ mod full {
     pub mod ui;
     pub mod users;
 }
-#[cfg(feature = "rocksdb")]
+#[cfg(feature = "full")]
 use self::full::*;

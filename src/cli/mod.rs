@@ -12,6 +12,7 @@ mod backup;
 mod bench;
 mod check;
 mod closed_pipe;
+#[cfg(feature = "packaging")]
 mod completions;
 mod confirm;
 mod convert;
@@ -22,6 +23,7 @@ mod explain;
 mod flag_hints;
 mod init;
 mod limit;
+#[cfg(feature = "packaging")]
 mod man;
 mod output_file;
 mod overrides;
@@ -115,8 +117,10 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Create a data directory from a backup
     Restore(restore::RestoreArgs),
+    #[cfg(feature = "packaging")]
     /// Print a script that completes divvy's commands and flags in a shell
     Completions(completions::CompletionsArgs),
+    #[cfg(feature = "packaging")]
     /// Print the manual page
     Man(man::ManArgs),
     #[cfg(feature = "bench")]
@@ -178,7 +182,9 @@ impl Cli {
             Command::Allow(args) => overrides::run(OverrideKind::Allow, args),
             Command::Backup(args) => backup::run(args),
             Command::Restore(args) => restore::run(args),
+            #[cfg(feature = "packaging")]
             Command::Completions(args) => completions::run(args, Self::command()),
+            #[cfg(feature = "packaging")]
             Command::Man(args) => man::run(args, Self::command()),
             #[cfg(feature = "bench")]
             Command::Bench(args) => bench::run(args),

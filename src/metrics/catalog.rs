@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use prometheus::TextEncoder;
-use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::{MetricFamily, MetricType};
 
 use super::access::Access;
@@ -18,6 +17,7 @@ use super::external_counter::ExternalCounter;
 use super::hits::Hits;
 use super::limits::Bounds;
 use super::metric::Metric;
+use super::process::Process;
 use super::registry::Registry;
 use super::requests::Requests;
 use super::tasks::Tasks;
@@ -61,7 +61,7 @@ impl Metrics {
     /// Creates all metrics, at 0.
     pub fn new() -> Arc<Self> {
         let registry = Registry::new();
-        registry.register(ProcessCollector::for_self());
+        registry.register(Process::new());
         let build = registry.gauges("divvy_build_info", "1, labeled with the running version.", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         let (access, audit, batches) = (Access::new(&registry), Audit::new(&registry), Batches::new(&registry));

@@ -22,6 +22,7 @@ mod histogram;
 mod hits;
 mod limits;
 mod metric;
+mod process;
 mod registry;
 mod requests;
 mod shard;

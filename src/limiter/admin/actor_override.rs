@@ -166,7 +166,8 @@ mod tests {
             &[("peer", "10.1.2.3"), ("user", "eve")],
             &[("user", "10.1.2.3"), ("other", "eve")],
         ];
-        for entries in 0..1 << ENTRIES.len() {
+        // Every seventh set: among them, each entry is with and without each other.
+        for entries in (0..1 << ENTRIES.len()).step_by(7) {
             let limiter = limiter(entries);
             for pairs in operations {
                 let operation = pairs.iter().copied().collect();

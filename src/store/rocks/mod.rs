@@ -9,7 +9,7 @@
 mod commit;
 mod disk;
 mod engine;
-#[cfg(all(test, feature = "model"))]
+#[cfg(test)]
 mod model;
 mod opening;
 mod store_core;

@@ -15,6 +15,7 @@ use super::commit::journal;
 use super::commit::sorted_changes::SortedChanges;
 use super::disk::{Disk, EachCounter, EachRecord, Patience, Reach};
 use super::engine::{Engine, Journal};
+use super::sync::model;
 use super::table::Table;
 use super::table::lookups::Lookups;
 use super::upkeep::timings::Timings;
@@ -377,12 +378,12 @@ fn schedules() -> usize {
 
 /// Runs `check` under random schedules.
 fn random(check: impl Fn() + Send + Sync + 'static) {
-    shuttle::check_random(check, schedules());
+    model(|| shuttle::check_random(check, schedules()));
 }
 
 /// Runs `check` under schedules that may pause a thread for a long time while others run.
 fn with_pauses(check: impl Fn() + Send + Sync + 'static) {
-    shuttle::check_pct(check, schedules(), 3);
+    model(|| shuttle::check_pct(check, schedules(), 3));
 }
 
 #[test]

@@ -1,17 +1,17 @@
-//! Synchronization primitives: the real ones, or the model checker's (feature `model` in tests). The checker takes
-//! control at each of them.
+//! Synchronization primitives. In tests, those that are created under the model checker are the checker's, and it takes
+//! control at each of them. All others are the real ones.
 //!
 //! tokio's channel is used in both cases. For the model checker its operations are single steps, and the wakers are the
 //! checker's.
 
 pub use tokio::sync::oneshot;
 
-#[cfg(all(test, feature = "model"))]
-pub use self::model::*;
-#[cfg(not(all(test, feature = "model")))]
+#[cfg(not(test))]
 pub use self::real::*;
+#[cfg(test)]
+pub use self::tested::*;
 
-#[cfg(not(all(test, feature = "model")))]
+#[cfg(not(test))]
 mod real {
     pub use std::sync::atomic;
 
@@ -23,56 +23,187 @@ mod real {
     pub async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         tokio::task::spawn_blocking(work).await.ok()
     }
+
+    /// Returns whether the model checker runs this code.
+    pub const fn is_modeled() -> bool {
+        false
+    }
 }
 
-#[cfg(all(test, feature = "model"))]
-mod model {
-    pub use shuttle::future::yield_now;
-    use shuttle::sync;
-    pub use shuttle::sync::{MutexGuard, atomic};
+#[cfg(test)]
+mod tested {
+    use std::cell::Cell;
+    use std::ops::{Deref, DerefMut};
 
     use super::oneshot;
 
-    /// A mutex that, like parking_lot's, is not poisoned by a panic.
-    #[derive(Debug, Default)]
-    pub struct Mutex<T>(sync::Mutex<T>);
-
-    impl<T> Mutex<T> {
-        pub fn new(value: T) -> Self {
-            Self(sync::Mutex::new(value))
-        }
-
-        pub fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().unwrap()
-        }
+    thread_local! {
+        /// Whether the model checker runs on this thread, as it does with all threads of a schedule.
+        static IS_MODELED: Cell<bool> = const { Cell::new(false) };
     }
 
-    #[derive(Debug, Default)]
-    pub struct RwLock<T>(sync::RwLock<T>);
+    /// Returns whether the model checker runs this code.
+    pub fn is_modeled() -> bool {
+        IS_MODELED.get()
+    }
 
-    pub use shuttle::sync::{RwLockReadGuard, RwLockWriteGuard};
-
-    impl<T> RwLock<T> {
-        pub fn new(value: T) -> Self {
-            Self(sync::RwLock::new(value))
+    /// Runs the model checker. Primitives created within are the checker's.
+    pub fn model(check: impl FnOnce()) {
+        struct Reset;
+        impl Drop for Reset {
+            fn drop(&mut self) {
+                IS_MODELED.set(false);
+            }
         }
+        IS_MODELED.set(true);
+        let _reset = Reset;
+        check();
+    }
 
-        pub fn read(&self) -> RwLockReadGuard<'_, T> {
-            self.0.read().unwrap()
-        }
-
-        pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
-            self.0.try_read().ok()
-        }
-
-        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-            self.0.write().unwrap()
-        }
+    pub async fn yield_now() {
+        if is_modeled() { shuttle::future::yield_now().await } else { tokio::task::yield_now().await }
     }
 
     pub async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        if !is_modeled() {
+            return tokio::task::spawn_blocking(work).await.ok();
+        }
         let (done, worked) = oneshot::channel();
         shuttle::thread::spawn(move || drop(done.send(work())));
         worked.await.ok()
+    }
+
+    /// Declares a primitive that is one of two, with the methods that both have.
+    macro_rules! either {
+        ($name:ident $(<$value:ident>)?, $real:ty, $modeled:ty, $of:ty,
+         $(fn $method:ident(&self $(, $arg:ident: $type:ty)*) $(-> $returned:ty)?;)*) => {
+            #[derive(Debug)]
+            pub enum $name$(<$value>)? {
+                Real($real),
+                Modeled($modeled),
+            }
+
+            #[allow(dead_code, reason = "all atomics have the same methods")]
+            impl$(<$value>)? $name$(<$value>)? {
+                pub fn new(value: $of) -> Self {
+                    if is_modeled() { Self::Modeled(<$modeled>::new(value)) } else { Self::Real(<$real>::new(value)) }
+                }
+
+                $(
+                    pub fn $method(&self $(, $arg: $type)*) $(-> $returned)? {
+                        match self {
+                            Self::Real(real) => real.$method($($arg),*),
+                            Self::Modeled(modeled) => modeled.$method($($arg),*),
+                        }
+                    }
+                )*
+            }
+
+            impl$(<$value: Default>)? Default for $name$(<$value>)? {
+                fn default() -> Self {
+                    Self::new(Default::default())
+                }
+            }
+        };
+    }
+
+    /// Declares a guard that is one of two.
+    macro_rules! either_guard {
+        ($name:ident, $real:ident, $modeled:ident $(, $is_mutable:ident)?) => {
+            pub enum $name<'a, T> {
+                Real(parking_lot::$real<'a, T>),
+                Modeled(shuttle::sync::$modeled<'a, T>),
+            }
+
+            impl<T> Deref for $name<'_, T> {
+                type Target = T;
+
+                fn deref(&self) -> &T {
+                    match self {
+                        Self::Real(guard) => guard,
+                        Self::Modeled(guard) => guard,
+                    }
+                }
+            }
+
+            $(
+                impl<T> DerefMut for $name<'_, T> {
+                    fn deref_mut(&mut self) -> &mut T {
+                        let $is_mutable = self;
+                        match $is_mutable {
+                            Self::Real(guard) => guard,
+                            Self::Modeled(guard) => guard,
+                        }
+                    }
+                }
+            )?
+        };
+    }
+
+    either!(Mutex<T>, parking_lot::Mutex<T>, shuttle::sync::Mutex<T>, T,);
+    either!(RwLock<T>, parking_lot::RwLock<T>, shuttle::sync::RwLock<T>, T,);
+    either_guard!(MutexGuard, MutexGuard, MutexGuard, guard);
+    either_guard!(RwLockReadGuard, RwLockReadGuard, RwLockReadGuard);
+    either_guard!(RwLockWriteGuard, RwLockWriteGuard, RwLockWriteGuard, guard);
+
+    // Like parking_lot's, locks are not poisoned by a panic.
+    impl<T> Mutex<T> {
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            match self {
+                Self::Real(mutex) => MutexGuard::Real(mutex.lock()),
+                Self::Modeled(mutex) => MutexGuard::Modeled(mutex.lock().unwrap()),
+            }
+        }
+    }
+
+    impl<T> RwLock<T> {
+        pub fn read(&self) -> RwLockReadGuard<'_, T> {
+            match self {
+                Self::Real(lock) => RwLockReadGuard::Real(lock.read()),
+                Self::Modeled(lock) => RwLockReadGuard::Modeled(lock.read().unwrap()),
+            }
+        }
+
+        pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+            match self {
+                Self::Real(lock) => lock.try_read().map(RwLockReadGuard::Real),
+                Self::Modeled(lock) => lock.try_read().ok().map(RwLockReadGuard::Modeled),
+            }
+        }
+
+        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+            match self {
+                Self::Real(lock) => RwLockWriteGuard::Real(lock.write()),
+                Self::Modeled(lock) => RwLockWriteGuard::Modeled(lock.write().unwrap()),
+            }
+        }
+    }
+
+    pub mod atomic {
+        use std::sync::atomic as real;
+        pub use std::sync::atomic::Ordering;
+
+        use shuttle::sync::atomic as modeled;
+
+        use super::is_modeled;
+
+        macro_rules! either_atomic {
+            ($name:ident, $of:ty $(, $method:ident)*) => {
+                either!(
+                    $name, real::$name, modeled::$name, $of,
+                    fn load(&self, order: Ordering) -> $of;
+                    fn store(&self, value: $of, order: Ordering);
+                    fn swap(&self, value: $of, order: Ordering) -> $of;
+                    fn compare_exchange(&self, from: $of, to: $of, order: Ordering, failed: Ordering) -> Result<$of, $of>;
+                    $(fn $method(&self, value: $of, order: Ordering) -> $of;)*
+                );
+            };
+        }
+
+        either_atomic!(AtomicBool, bool);
+        either_atomic!(AtomicU8, u8);
+        either_atomic!(AtomicU32, u32, fetch_add, fetch_max);
+        either_atomic!(AtomicU64, u64, fetch_add, fetch_or);
+        either_atomic!(AtomicUsize, usize, fetch_add, fetch_sub);
     }
 }

@@ -63,7 +63,7 @@ async fn expired_limits_are_dropped_in_bounded_steps() {
     assert_eq!(over, [FORGOTTEN_AT_ONCE + 5, 5, 0]);
 }
 
-#[cfg(all(feature = "rocksdb", not(feature = "model")))]
+#[cfg(feature = "rocksdb")]
 mod on_disk {
     use super::*;
     use crate::store::{ExceptionCursor, RocksOptions, RocksStore, Store};

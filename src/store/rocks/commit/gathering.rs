@@ -58,7 +58,7 @@ impl Gathering {
     }
 }
 
-#[cfg(all(test, not(feature = "model")))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -254,5 +254,5 @@ fn closed() -> StoreError {
     StoreError::new("the store is closed")
 }
 
-#[cfg(all(test, not(feature = "model")))]
+#[cfg(test)]
 mod tests;

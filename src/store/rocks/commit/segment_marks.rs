@@ -68,7 +68,7 @@ impl SegmentMarks {
     }
 }
 
-#[cfg(all(test, not(feature = "model")))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -83,7 +83,7 @@ fn word_at(key: &[u8], start: usize) -> u64 {
     }
 }
 
-#[cfg(all(test, not(feature = "model")))]
+#[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 

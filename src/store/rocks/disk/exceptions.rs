@@ -81,7 +81,7 @@ fn decode<E: Exception>(key: &[u8], value: &[u8]) -> Option<ExceptionChange<E>> 
     Some(ExceptionChange { owner: text(owner)?, actor: text(actor.get(1..)?)?, value: Some(exception) })
 }
 
-#[cfg(all(test, not(feature = "model")))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::store::contract::ActorLimit;

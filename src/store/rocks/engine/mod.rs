@@ -193,5 +193,5 @@ impl<D: Disk> Engine<D> {
     }
 }
 
-#[cfg(all(test, not(feature = "model")))]
+#[cfg(test)]
 mod tests;

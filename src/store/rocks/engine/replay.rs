@@ -15,7 +15,7 @@ use crate::store::rocks::commit::sorted_changes::SortedChanges;
 use crate::store::rocks::disk::Disk;
 use crate::store::rocks::disk::counter_record::Decoder;
 use crate::store::rocks::table::loading::{ReplayedChange, ReplayedValue};
-use crate::store::rocks::table::{STRIPES, Table};
+use crate::store::rocks::table::{Table, stripes};
 use crate::store::{record_key, value};
 
 /// Maximum number of records that wait for each thread. A record may have a megabyte.
@@ -23,8 +23,8 @@ const AHEAD: usize = 4;
 /// Maximum number of threads. More would have nothing to do, because one thread reads the journal for all.
 const MAX_THREADS: usize = 4;
 
-/// Changes that a thread collects before it makes them: with two threads 256 per stripe, about 10 MB.
-const AT_ONCE: usize = STRIPES * 128;
+/// Changes a stripe that a thread collects before it makes them: with two threads about 10 MB.
+const AT_ONCE: usize = 128;
 
 /// A journal record and the number of its segment.
 type SegmentRecord = (u32, Arc<[u8]>);
@@ -88,7 +88,7 @@ struct Replay<'a> {
 
 impl<'a> Replay<'a> {
     fn new(table: &'a Table, part: usize, parts: usize) -> Self {
-        let pending = (0..STRIPES).map(|_| Vec::new()).collect();
+        let pending = (0..stripes()).map(|_| Vec::new()).collect();
         Self { table, part, parts, decoder: Decoder::default(), pending, count: 0, undecoded: Vec::new() }
     }
 
@@ -115,7 +115,7 @@ impl<'a> Replay<'a> {
             }
             Ok::<_, StoreError>(())
         })?;
-        if self.count >= AT_ONCE {
+        if self.count >= AT_ONCE * stripes() {
             self.load();
         }
         Ok(())

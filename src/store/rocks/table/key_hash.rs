@@ -5,9 +5,12 @@ use std::hash::{BuildHasher, RandomState};
 use siphasher::sip128::SipHasher13;
 
 use crate::store::record_key;
+use crate::store::rocks::sync::is_modeled;
 
-/// Number of stripes, a power of two. The model checker finds more with only a few of them.
-pub const STRIPES: usize = if cfg!(all(test, feature = "model")) { 2 } else { 1024 };
+/// Returns the number of stripes, a power of two. The model checker finds more with only a few of them.
+pub fn stripes() -> usize {
+    if is_modeled() { 2 } else { 1024 }
+}
 
 /// A hash that stands for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,7 +22,7 @@ pub struct KeyHash {
 impl KeyHash {
     /// Returns the number of the counter's stripe.
     pub fn stripe(self) -> usize {
-        self.low as usize % STRIPES
+        self.low as usize % stripes()
     }
 }
 
@@ -30,8 +33,7 @@ impl KeyHasher {
     /// Draws a secret. The model checker needs the same one in each run.
     pub fn new() -> Self {
         let random = RandomState::new();
-        let is_model = cfg!(all(test, feature = "model"));
-        let [low, high] = if is_model { [0, 1] } else { [random.hash_one(0), random.hash_one(1)] };
+        let [low, high] = if is_modeled() { [0, 1] } else { [random.hash_one(0), random.hash_one(1)] };
         Self(SipHasher13::new_with_keys(low, high))
     }
 

@@ -107,7 +107,7 @@ impl Lookups {
     }
 }
 
-#[cfg(all(test, not(feature = "model")))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::clock::Clock;

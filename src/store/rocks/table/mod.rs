@@ -25,7 +25,7 @@ use std::borrow::Cow;
 
 use self::admission::Admission;
 use self::key_hash::KeyHasher;
-pub use self::key_hash::{KeyHash, STRIPES};
+pub use self::key_hash::{KeyHash, stripes};
 use self::slot::Tags;
 use self::stripe::Stripe;
 use super::commit::group_commit::GroupCommit;
@@ -77,8 +77,8 @@ impl Table {
     /// current.
     pub fn new(memory: usize) -> Self {
         Self {
-            stripes: (0..STRIPES).map(|_| Mutex::new(Stripe::new(memory / STRIPES))).collect(),
-            pending: (0..STRIPES.div_ceil(WORD_BITS)).map(|_| AtomicU64::new(0)).collect(),
+            stripes: (0..stripes()).map(|_| Mutex::new(Stripe::new(memory / stripes()))).collect(),
+            pending: (0..stripes().div_ceil(WORD_BITS)).map(|_| AtomicU64::new(0)).collect(),
             gate: RwLock::default(),
             marks: SegmentMarks::new(),
             knows_records: AtomicBool::new(false),

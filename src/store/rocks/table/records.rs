@@ -6,7 +6,7 @@ use super::{KeyHash, Table};
 use crate::algorithm::Record;
 use crate::clock::Timestamp;
 use crate::store::bounds::RecordBudgets;
-#[cfg(all(test, not(feature = "model")))]
+#[cfg(test)]
 use crate::store::bounds::RecordCount;
 
 impl Table {
@@ -28,7 +28,7 @@ impl Table {
         self.stripes.iter().for_each(|stripe| stripe.lock().records.share(|record| budgets.found(record)));
     }
 
-    #[cfg(all(test, not(feature = "model")))]
+    #[cfg(test)]
     pub fn records(&self) -> RecordCount {
         let mut count = RecordCount::default();
         self.stripes.iter().for_each(|stripe| count += stripe.lock().records.count());
@@ -36,5 +36,5 @@ impl Table {
     }
 }
 
-#[cfg(all(test, not(feature = "model")))]
+#[cfg(test)]
 mod tests;

@@ -110,7 +110,7 @@ impl Slot {
     }
 }
 
-#[cfg(all(test, not(feature = "model")))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -200,7 +200,7 @@ fn reversed(number: usize, power: usize) -> usize {
     number.reverse_bits().checked_shr(usize::BITS - power.trailing_zeros()).unwrap_or(0)
 }
 
-#[cfg(all(test, not(feature = "model")))]
+#[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 

@@ -284,5 +284,5 @@ fn heap_bytes(state: &State) -> usize {
     }
 }
 
-#[cfg(all(test, not(feature = "model")))]
+#[cfg(test)]
 mod tests;

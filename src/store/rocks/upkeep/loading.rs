@@ -14,12 +14,11 @@ use crate::store::contract::StoreError;
 use crate::store::outage::Outage;
 use crate::store::rocks::disk::counter_record::Decoder;
 use crate::store::rocks::store_core::StoreCore;
-use crate::store::rocks::table::STRIPES;
 
 /// Pause between checks whether counters have to be loaded.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Number of records that are noted at once, while there is no write-back: 64 per stripe, about 5 MB.
-const AT_ONCE: usize = 64 * STRIPES;
+/// Number of records that are noted at once, while there is no write-back: 64 a stripe, about 5 MB.
+const AT_ONCE: usize = 64 << 10;
 
 impl StoreCore {
     pub fn load_loop(&self) {
