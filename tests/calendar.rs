@@ -35,7 +35,7 @@ fn boundaries_equal_those_of_pythons_zoneinfo() {
     assert!(compared.status.success() && output.contains("1 passed"), "{output}{errors}");
 }
 
-/// Compares 31 zones over 60 years, around every change of their clocks.
+/// Compares 8 zones over 60 years, around every change of their clocks. With `DIVVY_TEST_ZONES=all`, 31 zones.
 #[test]
 #[ignore = "another test runs it, with the zone data of Python's package"]
 fn boundaries_match_with_the_same_zone_data() {
@@ -53,5 +53,6 @@ fn boundaries_match_with_the_same_zone_data() {
         compared += 1;
     }
     assert!(reference.wait().unwrap().success());
-    assert!(compared > 500_000, "{compared} windows");
+    let expected = if std::env::var("DIVVY_TEST_ZONES").as_deref() == Ok("all") { 500_000 } else { 100_000 };
+    assert!(compared > expected, "{compared} windows");
 }
