@@ -1,16 +1,13 @@
 # divvy: targets for people. `make` alone lists them.
 #
-# Everything is built with one cargo profile (release), so RocksDB is compiled once; ccache, where it is installed,
-# keeps even that for the next checkout. CARGO_TARGET_DIR may point to a directory shared by several checkouts.
+# Everything is built with one cargo profile (release). scripts/libraries compiles RocksDB once a machine.
 
 SHELL := /bin/bash
-export PATH := /usr/lib/ccache:$(PATH)
 
 CARGO ?= cargo
-# Tests panic if divvy's own code overflows an integer or breaks a debug_assert; the binary that `make build` makes and the
-# benches do not check. See docs/testing.md.
-CHECKED = --config profile.release.overflow-checks=true --config profile.release.debug-assertions=true
-CARGO_TEST = $(CARGO) test --release --locked $(CHECKED)
+# See docs/testing.md.
+CHECKED = RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/rustc-for-tests $(CARGO)
+CARGO_TEST = $(CHECKED) test --release --locked --features full
 CONFIG ?= config/example.ini
 # What `make test-slow` does: see docs/testing.md. TEST_SEED= gives it the seed that an earlier run printed.
 TEST_SLOW_KILLS ?= 1000
@@ -28,11 +25,16 @@ TEST_SLOW_OUTAGES ?= 2
 TEST_SLOW_TOP_HITS ?= 20000000
 TEST_SLOW_OUTAGE_SECONDS ?= 60
 TEST_SEED ?=
+# Which tests `make test` runs, all by default, and how many of the slowest it prints
+ONLY ?=
+SLOWEST ?= 10
 # Schedules that the model checker tries for each property
 SCHEDULES ?= 2000
 FUZZ_SECONDS ?= 60
-# Features of the build, such as --no-default-features: without RocksDB there is no C++ to compile
+# Features of the build, such as --no-default-features: without RocksDB there is no C++ to compile. `make run` builds what
+# serving needs, and `make build` what packages contain.
 CARGO_FLAGS ?=
+BUILD_FLAGS = $(or $(CARGO_FLAGS),--features full)
 # Where `make install` installs, below DESTDIR
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -47,16 +49,20 @@ help: ## List the targets
 setup: ## Install what the build needs (Debian and Ubuntu)
 	@scripts/setup build
 
+.PHONY: libraries
+libraries: setup ## Compile RocksDB and the other libraries, once a machine
+	$(if $(findstring --no-default-features,$(CARGO_FLAGS)),,@scripts/libraries)
+
 .PHONY: test-setup
-test-setup: setup ## Install what the tests need besides: Redis's tools, Chromium, Node and Python clients
+test-setup: libraries ## Install what the tests need besides: Redis's tools, Chromium, Node and Python clients
 	@scripts/setup test
 
 .PHONY: build
-build: setup ## Build the binary
-	$(CARGO) build --release --locked $(CARGO_FLAGS)
+build: libraries ## Build the binary
+	$(CARGO) build --release --locked $(BUILD_FLAGS)
 
 .PHONY: run
-run: setup ## Build, then serve CONFIG (config/example.ini)
+run: libraries ## Build, then serve CONFIG (config/example.ini)
 	$(CARGO) run --release --locked $(CARGO_FLAGS) -- serve $(CONFIG)
 
 .PHONY: run-memory
@@ -65,41 +71,44 @@ run-memory: ## A first look, without RocksDB and not optimized: counters are in 
 
 .PHONY: check
 check: ## What CI runs: formatting, lints, features, dependencies, tests, docs, instructions
-	@MAKE="$(MAKE)" scripts/check fmt-check clippy features rustdoc deny crates test docs-check bench-instructions
+	@MAKE="$(MAKE)" scripts/check fmt-check clippy features rustdoc deny crates rocksdb-check test docs-check bench-instructions
 
 .PHONY: fmt-check
-fmt-check: setup
+fmt-check:
 	$(CARGO) fmt --all --check
 
 .PHONY: clippy
-clippy: setup
-	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
+clippy: libraries
+	$(CARGO) clippy --release --locked --workspace --all-targets --features full -- -D warnings
 	$(CARGO) clippy --release --locked --workspace --all-targets --no-default-features -- -D warnings
 	$(CARGO) clippy --release --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 
 # `make clippy` checks the build without any feature.
 .PHONY: features
-features: setup ## Check that each feature compiles alone
+features: libraries ## Check that each feature compiles alone
 	$(CARGO) clippy --release --locked --no-default-features --features bench -- -D warnings
+	$(CARGO) clippy --release --locked --no-default-features --features packaging -- -D warnings
 	$(CARGO) clippy --release --locked --no-default-features --features rocksdb -- -D warnings
-	$(CARGO) clippy --release --locked --no-default-features --features model -- -D warnings
 
 .PHONY: rustdoc
-rustdoc: setup ## Check the documentation in the code: its links and its Markdown
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --locked --workspace --no-deps --document-private-items
+rustdoc: libraries ## Check the documentation in the code: its links and its Markdown
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --locked --workspace --features full --no-deps --document-private-items
 
 .PHONY: deny
-deny: setup ## Check the licenses and sources of dependencies, and that there are no duplicates
+deny: ## Check the licenses and sources of dependencies, and that there are no duplicates
 	@scripts/setup deny
 	tests/clients/tools/cargo-deny --locked --workspace check --deny warnings licenses bans sources
 
+.PHONY: rocksdb-check
+rocksdb-check: libraries ## Check that RocksDB is as its crate compiles it, with checksums in hardware
+	@scripts/libraries check
+
 .PHONY: test
-test: test-setup ## All tests but the long campaigns
-	$(CARGO_TEST) --workspace
-	@$(MAKE) --no-print-directory model
+test: test-setup ## All tests but the long campaigns, or those whose path contains ONLY; prints the SLOWEST (10)
+	@CARGO_TEST="$(CARGO_TEST)" scripts/test --slowest $(SLOWEST) $(ONLY)
 
 .PHONY: docs
-docs: setup ## Regenerate tables and expected reports from the flags and the code
+docs: libraries ## Regenerate tables and expected reports from the flags and the code
 	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --lib -- config::tests architecture_page_shows_the_table
 	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --test main -- configuration::
 
@@ -119,28 +128,28 @@ pictures: build ## Draw the pictures in the documentation
 
 .PHONY: test-unit
 test-unit: ## The tests that need nothing but cargo: no RocksDB, no other programs
-	$(CARGO_TEST) --workspace --no-default-features
+	$(CHECKED) test --release --locked --workspace --no-default-features
 
 .PHONY: circles
-circles: setup ## List circles of files that import each other
+circles: libraries ## List circles of files that import each other
 	$(CARGO_TEST) --test main -- --nocapture architecture::no_files_import_each_other_in_circles
 
 .PHONY: model
-model: setup ## Check the commit path on a model checker, thousands of schedules
-	DIVVY_TEST_SCHEDULES=$(SCHEDULES) $(CARGO_TEST) --features model --lib store::rocks::model
+model: libraries ## Check the commit path on a model checker, thousands of schedules
+	DIVVY_TEST_SCHEDULES=$(SCHEDULES) $(CARGO_TEST) --lib store::rocks::model
 
 .PHONY: test-slow
 test-slow: SCHEDULES = $(TEST_SLOW_SCHEDULES)
-test-slow: test-setup model kills power-cuts outages storms attacks top ## The long campaigns: kills, power cuts, failing disks, storms, fuzzing
+test-slow: test-setup model kills power-cuts outages storms attacks top calendars ## The long campaigns: kills, power cuts, failing disks, storms, fuzzing
 	@$(MAKE) --no-print-directory fuzz
 
 .PHONY: fuzz
-fuzz: setup ## Run each fuzz target for FUZZ_SECONDS
+fuzz: libraries ## Run each fuzz target for FUZZ_SECONDS
 	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
 
 # One after the other, each alone on the machine, and with its output.
 CAMPAIGN = $(if $(TEST_SEED),DIVVY_TEST_SEED=$(TEST_SEED)) $(CARGO_TEST) --test main --
-.PHONY: kills power-cuts outages storms attacks top
+.PHONY: kills power-cuts outages storms attacks top calendars
 kills:
 	DIVVY_TEST_KILLS=$(TEST_SLOW_KILLS) DIVVY_TEST_KILL_LANES=$(TEST_SLOW_KILL_LANES) $(CAMPAIGN) --nocapture kill::
 	DIVVY_TEST_STACK_KILLS=$(TEST_SLOW_STACK_KILLS) $(CAMPAIGN) --nocapture stacks::sigkill
@@ -158,19 +167,21 @@ storms:
 	DIVVY_TEST_STORM_SECONDS=$(TEST_SLOW_STORM_SECONDS) $(CAMPAIGN) --nocapture storms::
 attacks:
 	DIVVY_TEST_EXHAUSTION=full $(CAMPAIGN) --nocapture exhaustion::attacks_at_full_scale_are_answered_in_bounded_memory
+calendars:
+	DIVVY_TEST_ZONES=all $(CAMPAIGN) --nocapture calendar::boundaries_equal
 top:
 	DIVVY_TEST_TOP_HITS=$(TEST_SLOW_TOP_HITS) $(CARGO_TEST) --lib -- --nocapture limiter::heavy_hitters::tests::recall
 
 .PHONY: bench-instructions
-bench-instructions: setup ## Instructions and cache misses per hit, by valgrind; fails if one rises by a tenth
+bench-instructions: libraries ## Instructions and cache misses per hit, by valgrind; fails if one rises by a tenth
 	@scripts/setup valgrind
 	$(CARGO) bench --locked --bench instructions
 
 .PHONY: bench
 bench: test-setup ## Compare the cost of a hit with Redis's, case by case
-	$(CARGO) bench --locked --bench compare -- $(BENCH_ARGS)
+	$(CARGO) bench --locked --features bench --bench compare -- $(BENCH_ARGS)
 
-COMPARE = $(CARGO) bench --locked --bench compare -- $(BENCH_ARGS)
+COMPARE = $(CARGO) bench --locked --features bench --bench compare -- $(BENCH_ARGS)
 .PHONY: plots
 plots: test-setup ## Measure CPU, latency and memory next to Redis, and draw the plots in docs/performance.md
 	$(COMPARE) --case pipelined --case single --peers --json $(CURDIR)/benches/plots/cpu.json
@@ -180,7 +191,7 @@ plots: test-setup ## Measure CPU, latency and memory next to Redis, and draw the
 
 .PHONY: bench-redis
 bench-redis: test-setup ## Measure divvy in front of Redis, and what the denial cache saves
-	$(CARGO) bench --locked --bench compare -- --case tier $(BENCH_ARGS)
+	$(CARGO) bench --locked --features bench --bench compare -- --case tier $(BENCH_ARGS)
 
 # Where cargo builds, and the package that `make deb` makes.
 TARGET = $(or $(CARGO_TARGET_DIR),target)/release
@@ -211,7 +222,7 @@ notices: ## Write the licenses of all code in the binary to THIRD-PARTY-NOTICES.
 
 .PHONY: deb
 deb: package-files notices ## Build the Debian package
-	@[ -z "$(ROCKSDB_LIB_DIR)" ] || { echo "a package never links the system's RocksDB: unset ROCKSDB_LIB_DIR" >&2; exit 1; }
+	@scripts/libraries release
 	@scripts/setup deb
 	SOURCE_DATE_EPOCH=$(COMMIT_TIME) $(CARGO) deb --no-build --no-strip --locked --output $(DEB)
 	@echo $(DEB)
@@ -232,5 +243,5 @@ test-dist: dist ## Unpack the files of a release, check them, and serve a hit wi
 	packaging/archives/try $(DIST)
 
 .PHONY: crates
-crates: setup ## Package the crates as for crates.io, without a warning, and check that they compile
+crates: libraries ## Package the crates as for crates.io, without a warning, and check that they compile
 	scripts/crates
