@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 CARGO ?= cargo
 # See docs/testing.md.
-CHECKED = RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/rustc-for-tests $(CARGO)
+CHECKED = RUSTC_WORKSPACE_WRAPPER='$(CURDIR)/scripts/rustc-for-tests' $(CARGO)
 CARGO_TEST = $(CHECKED) test --release --locked --features full
 CONFIG ?= config/example.ini
 # What `make test-slow` does: see docs/testing.md. TEST_SEED= gives it the seed that an earlier run printed.
@@ -34,7 +34,7 @@ FUZZ_SECONDS ?= 60
 # Features of the build, such as --no-default-features: without RocksDB there is no C++ to compile. `make run` builds what
 # serving needs, and `make build` what packages contain.
 CARGO_FLAGS ?=
-BUILD_FLAGS = $(or $(CARGO_FLAGS),--features full)
+BUILD_FLAGS = $(if $(CARGO_FLAGS),$(CARGO_FLAGS) --features packaging,--features full)
 # Where `make install` installs, below DESTDIR
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -51,7 +51,7 @@ setup: ## Install what the build needs (Debian and Ubuntu)
 
 .PHONY: libraries
 libraries: setup ## Compile RocksDB and the other libraries, once a machine
-	$(if $(findstring --no-default-features,$(CARGO_FLAGS)),,@scripts/libraries)
+	$(if $(filter --no-default-features,$(CARGO_FLAGS)),$(if $(findstring rocksdb,$(CARGO_FLAGS)),@scripts/libraries),@scripts/libraries)
 
 .PHONY: test-setup
 test-setup: libraries ## Install what the tests need besides: Redis's tools, Chromium, Node and Python clients
@@ -105,7 +105,7 @@ rocksdb-check: libraries ## Check that RocksDB is as its crate compiles it, with
 
 .PHONY: test
 test: test-setup ## All tests but the long campaigns, or those whose path contains ONLY; prints the SLOWEST (10)
-	@CARGO_TEST="$(CARGO_TEST)" scripts/test --slowest $(SLOWEST) $(ONLY)
+	@DIVVY_TEST_SCHEDULES=$(SCHEDULES) CARGO_TEST="$(CARGO_TEST)" scripts/test --slowest $(SLOWEST) $(ONLY)
 
 .PHONY: docs
 docs: libraries ## Regenerate tables and expected reports from the flags and the code

@@ -20,6 +20,7 @@ const BYTES: [&str; 6] = [
 
 fn main() -> Result<(), Box<dyn error::Error>> {
     println!("cargo:rerun-if-changed=proto");
+    check_rocksdb()?;
     let mut descriptors = protox::compile(["envoy/service/ratelimit/v3/rls.proto", "kuadrantrls.proto"], ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
@@ -35,6 +36,25 @@ fn main() -> Result<(), Box<dyn error::Error>> {
         .codec_path("crate::protocol::envoy::codec::SmallCodec")
         .include_file("messages.rs")
         .compile_fds(descriptors)?;
+    Ok(())
+}
+
+/// Fails if `ROCKSDB_LIB_DIR` has an archive of another version than the one in Cargo.lock, as after a `git pull`.
+fn check_rocksdb() -> Result<(), Box<dyn error::Error>> {
+    println!("cargo:rerun-if-env-changed=ROCKSDB_LIB_DIR");
+    println!("cargo:rerun-if-changed=Cargo.lock");
+    let Some(dir) = env::var_os("ROCKSDB_LIB_DIR").filter(|_| env::var_os("CARGO_FEATURE_ROCKSDB").is_some()) else {
+        return Ok(());
+    };
+    let (Ok(stamp), Ok(lock)) = (fs::read_to_string(PathBuf::from(dir).join("stamp")), fs::read_to_string("Cargo.lock"))
+    else {
+        return Ok(());
+    };
+    let locked = lock.split("[[package]]").find(|package| package.contains("name = \"librocksdb-sys\""));
+    let version = stamp.split_whitespace().nth(2).unwrap_or_default();
+    if locked.is_some_and(|package| !package.contains(&format!("version = \"{version}\""))) {
+        return Err("this RocksDB is not the version in Cargo.lock: run `make libraries`".into());
+    }
     Ok(())
 }
 

@@ -17,9 +17,8 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 
 use self::queue::Queue;
 use self::stderr::Stderr;
@@ -73,24 +72,23 @@ pub fn dropped_lines() -> u64 {
 /// Starts the log of this process on standard error. Standard output is for answers. Panics are logged, too. Call it
 /// once.
 ///
-/// `filter` is a list of directives `TARGET=LEVEL` as in `RUST_LOG`. A later directive for the same target takes precedence.
+/// `filter` is a list of directives as in `RUST_LOG`. A later directive for the same target takes precedence.
 ///
 /// # Errors
 /// `filter` is invalid, or the system refuses a thread.
 pub fn begin(format: Format, filter: &str) -> Result<Log, BeginError> {
-    let filter: Targets = filter.parse()?;
+    let filter = EnvFilter::builder().parse(filter)?;
     let queue = Arc::clone(QUEUE.get_or_init(Arc::default));
     queue.start_writer(Stderr::open()?, report_dropped)?;
     let lines = Arc::clone(&queue);
     let log = tracing_subscriber::fmt()
-        // The filter decides.
-        .with_max_level(LevelFilter::TRACE)
+        .with_env_filter(filter)
         // Internal errors would go to standard error, and panic if that fails.
         .log_internal_errors(false)
         .with_writer(move || QueuedLine(Arc::clone(&lines)));
     match format {
-        Format::Human { is_coloured } => log.with_ansi(is_coloured).finish().with(filter).init(),
-        Format::Json => log.json().flatten_event(true).finish().with(filter).init(),
+        Format::Human { is_coloured } => log.with_ansi(is_coloured).init(),
+        Format::Json => log.json().flatten_event(true).init(),
     }
     panics::log_panics();
     Ok(Log { queue })

@@ -62,9 +62,9 @@ impl Collector for Process {
     }
 }
 
-/// Returns the text of a file, or an empty text if it cannot be read.
+/// Returns the text of a file, or an empty text if it cannot be read. A program's name may be cut within a character.
 fn read(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default()
+    fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
 }
 
 fn boot_time(stat: &str) -> Option<u64> {

@@ -15,7 +15,7 @@ Asia/Gaza Asia/Kathmandu Asia/Kolkata Asia/Pyongyang Asia/Shanghai Asia/Tehran A
 Australia/Lord_Howe Australia/Sydney Europe/Berlin Europe/Dublin Europe/London Europe/Moscow Pacific/Apia
 Pacific/Chatham Pacific/Kwajalein UTC
 """.split()
-# Half-hour offsets, changes by half an hour, by a day, at midnight and twice a year in winter, and none at all.
+# Offsets of a half hour, changes by a half hour, by a day, at midnight and twice in a winter, and no changes at all.
 FEW_ZONES = """
 Africa/Casablanca America/Havana America/New_York Asia/Kathmandu Australia/Lord_Howe Europe/Dublin Pacific/Apia UTC
 """.split()
@@ -68,11 +68,7 @@ def moments(zone):
             changed = change(zone, at, at + DAY)
             changes.append(changed)
             found.update(changed + step for step in (-DAY, -3601, -1801, -1, 0, 1, 1799, 1800, 3600, 5400, DAY))
-    for year in range(# Half-hour offsets, changes by half an hour, by a day, at midnight and twice a year in winter, and none at all.
-FEW_ZONES = """
-Africa/Casablanca America/Havana America/New_York Asia/Kathmandu Australia/Lord_Howe Europe/Dublin Pacific/Apia UTC
-""".split()
-FIRST, LAST):
+    for year in range(FIRST, LAST):
         for month, day in ((1, 1), (2, 28), (3, 1), (6, 17), (12, 31)):
             midnight = utc_seconds(datetime.datetime(year, month, day, tzinfo=zone))
             found.update(midnight + step for step in (-1, 0, 6 * 3600 - 1, 6 * 3600, 12 * 3600))

@@ -3,32 +3,21 @@
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
-use x509_cert::Certificate;
-use x509_cert::der::asn1::ObjectIdentifier;
-use x509_cert::der::{Decode, Tag, Tagged};
-use x509_cert::ext::pkix::SubjectAltName;
-use x509_cert::ext::pkix::name::GeneralName;
-
-const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
+use x509_parser::extensions::GeneralName;
+use x509_parser::parse_x509_certificate;
 
 /// Returns the first DNS name or URI among the alternative names, or else the common name. `None` if the certificate has
 /// none of them, or the name is no plain text.
 pub fn certificate_name(certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
-    let certificate = Certificate::from_der(certificate).ok()?;
-    let certificate = certificate.tbs_certificate();
-    // An error: the extension is there twice, or cannot be decoded.
-    let alternatives = certificate.get_extension::<SubjectAltName>().ok()?;
-    let names = alternatives.iter().flat_map(|(_, names)| &names.0);
+    let (_, certificate) = parse_x509_certificate(certificate).ok()?;
+    // An error: the extension is there twice.
+    let alternatives = certificate.subject_alternative_name().ok()?;
+    let names = alternatives.iter().flat_map(|names| &names.value.general_names);
     let alternative = names.filter_map(|name| match name {
-        GeneralName::DnsName(name) | GeneralName::UniformResourceIdentifier(name) => Some(name.as_str()),
+        GeneralName::DNSName(name) | GeneralName::URI(name) => Some(*name),
         _ => None,
     });
-    let subject = certificate.subject().as_ref().iter().flat_map(|names| names.iter());
-    let common = subject.filter(|name| name.oid == COMMON_NAME).filter_map(|name| {
-        let is_text =
-            matches!(name.value.tag(), Tag::NumericString | Tag::PrintableString | Tag::Utf8String | Tag::Ia5String);
-        str::from_utf8(name.value.value()).ok().filter(|_| is_text)
-    });
+    let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
     let name = alternative.chain(common).next()?;
     let is_plain = !name.is_empty() && !name.chars().any(|c| c.is_control() || c.is_whitespace());
     is_plain.then(|| name.into())
