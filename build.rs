@@ -46,7 +46,8 @@ fn check_rocksdb() -> Result<(), Box<dyn error::Error>> {
     let Some(dir) = env::var_os("ROCKSDB_LIB_DIR").filter(|_| env::var_os("CARGO_FEATURE_ROCKSDB").is_some()) else {
         return Ok(());
     };
-    let (Ok(stamp), Ok(lock)) = (fs::read_to_string(PathBuf::from(dir).join("stamp")), fs::read_to_string("Cargo.lock"))
+    let (Ok(stamp), Ok(lock)) =
+        (fs::read_to_string(PathBuf::from(dir).join("stamp")), fs::read_to_string("Cargo.lock"))
     else {
         return Ok(());
     };

@@ -338,3 +338,16 @@ fn every_front_shares_the_same_counter() {
     }
     assert_eq!(left, (88..100).rev().collect::<Vec<_>>());
 }
+
+/// A descriptor that takes its last credit has as few credits left as one that is denied.
+#[test]
+fn headers_are_about_the_denied_descriptor() {
+    let rules = RulesFile::ini("[key=*]\ncreditLimit = 1\nresetSeconds = 3600\nactorField = key\n");
+    let server = server(&rules);
+    let mut caller = Caller::new(&server);
+    assert_eq!(caller.should_rate_limit(&descriptors_request(&["key=used"]))["overall_code"], "OK");
+    let reply = caller.should_rate_limit(&descriptors_request(&["key=new", "key=used"]));
+    let codes = [0, 1].map(|index| reply["statuses"][index]["code"].clone());
+    assert_eq!(codes, ["OK", "OVER_LIMIT"], "{reply}");
+    assert!(headers_of(&reply).iter().any(|header| header.starts_with("retry-after: ")), "{reply}");
+}

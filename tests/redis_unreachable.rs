@@ -8,7 +8,7 @@ use divvy::store::{RedisStore, StoreError};
 
 use crate::conformance::{TAKE, wait};
 use crate::redis::{apply, one, open, take, window};
-use crate::support::redis::{RedisServer, TIMEOUT, free_port};
+use crate::support::redis::{Proxy, RedisServer, TIMEOUT, free_port};
 
 const SECOND: u64 = 1_000_000_000;
 /// How much longer than its timeout a batch may take on a machine that runs all tests at once.
@@ -61,6 +61,21 @@ fn connection_that_breaks_while_idle_causes_no_error() {
             // Gives the end of the connection time to be noticed.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+    });
+}
+
+/// Redis may have carried the batch out, so it is not sent again.
+#[test]
+fn hit_whose_answer_is_lost_counts_once() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port);
+    let store = open(vec![proxy.url()]);
+    wait(async {
+        let limit = window(10, 600 * SECOND);
+        assert_eq!(one(&store, "a", limit, TAKE).await.unwrap().left, 9);
+        proxy.lose_next_answer();
+        assert!(one(&store, "a", limit, TAKE).await.is_err());
+        assert_eq!(recover(&store, limit).await.left, 7);
     });
 }
 

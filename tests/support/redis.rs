@@ -2,7 +2,7 @@
 //! are dropped.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::SeqCst};
@@ -219,6 +219,7 @@ impl RedisCluster {
 pub struct Proxy {
     port: u16,
     round_trips: Arc<AtomicUsize>,
+    loses_answer: Arc<AtomicBool>,
 }
 
 impl Proxy {
@@ -227,6 +228,8 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         let round_trips = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&round_trips);
+        let loses_answer = Arc::new(AtomicBool::new(false));
+        let loses = Arc::clone(&loses_answer);
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let server = TcpStream::connect(("127.0.0.1", redis)).unwrap();
@@ -236,12 +239,24 @@ impl Proxy {
                 thread::spawn(move || {
                     pass_on(from, to, || {
                         counted.fetch_add(usize::from(answered.swap(false, SeqCst)), SeqCst);
+                        true
                     });
                 });
-                thread::spawn(move || pass_on(server, client, || has_answered.store(true, SeqCst)));
+                let loses = Arc::clone(&loses);
+                thread::spawn(move || {
+                    pass_on(server, client, || {
+                        has_answered.store(true, SeqCst);
+                        !loses.swap(false, SeqCst)
+                    });
+                });
             }
         });
-        Self { port, round_trips }
+        Self { port, round_trips, loses_answer }
+    }
+
+    /// Closes the connection in place of the next answer, which Redis has then given.
+    pub fn lose_next_answer(&self) {
+        self.loses_answer.store(true, SeqCst);
     }
 
     pub fn url(&self) -> String {
@@ -253,10 +268,14 @@ impl Proxy {
     }
 }
 
-fn pass_on(mut from: TcpStream, mut to: TcpStream, mut seen: impl FnMut()) {
+/// Passes bytes on while `may_pass` is true, and then closes both connections.
+fn pass_on(mut from: TcpStream, mut to: TcpStream, mut may_pass: impl FnMut() -> bool) {
     let mut bytes = [0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut bytes) {
-        seen();
+        if !may_pass() {
+            let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+            return;
+        }
         if to.write_all(&bytes[..length]).is_err() {
             return;
         }
