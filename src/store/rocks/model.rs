@@ -48,6 +48,8 @@ enum Write {
     Clear(u64),
 }
 
+/// For each counter what `World::acknowledged` says.
+type Acknowledged = HashMap<&'static [u8], (u64, u64)>;
 type Counters = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The storage, which outlives a database. The first `synced` writes of the log are on stable storage, and so are all
@@ -190,7 +192,7 @@ struct World {
     engine: Arc<Engine<SimulatedDisk>>,
     medium: Arc<Mutex<Medium>>,
     /// For each key, the fewest credits left in an acknowledged answer, and the number of acknowledged hits.
-    acknowledged: Arc<Mutex<HashMap<&'static [u8], (u64, u64)>>>,
+    acknowledged: Arc<Mutex<Acknowledged>>,
     /// The last acknowledged request for each reservation, by its id.
     settled: Arc<Mutex<HashMap<u8, ReservationAsk>>>,
     /// The credit left in each counter, according to the first answer, by the name of the idempotent hit.
