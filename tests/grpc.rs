@@ -342,7 +342,9 @@ fn every_front_shares_the_same_counter() {
 /// A descriptor that takes its last credit has as few credits left as one that is denied.
 #[test]
 fn headers_are_about_the_denied_descriptor() {
-    let rules = RulesFile::ini("[key=*]\ncreditLimit = 1\nresetSeconds = 3600\nactorField = key\n");
+    let rules = RulesFile::ini(
+        "[key=*]\ncreditLimit = 1\nresetSeconds = 3600\nactorField = key\n[default]\ncreditLimit = 0\nresetSeconds = 0\n",
+    );
     let server = server(&rules);
     let mut caller = Caller::new(&server);
     assert_eq!(caller.should_rate_limit(&descriptors_request(&["key=used"]))["overall_code"], "OK");
