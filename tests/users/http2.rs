@@ -35,7 +35,10 @@ impl Http2Client {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let requests = runtime.block_on(async {
             let stream = TcpStream::connect(address).await.unwrap();
-            let (requests, connection) = h2::client::handshake(stream).await.unwrap();
+            let mut builder = h2::client::Builder::new();
+            // A busy client may read hundreds of replies at once.
+            builder.data_frame_budget(usize::MAX);
+            let (requests, connection) = builder.handshake(stream).await.unwrap();
             tokio::spawn(connection);
             requests
         });
