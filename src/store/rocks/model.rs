@@ -48,7 +48,7 @@ enum Write {
     Clear(u64),
 }
 
-/// For each counter what `World::acknowledged` says.
+/// For each key, the fewest credits left in an acknowledged answer, and the number of acknowledged hits.
 type Acknowledged = HashMap<&'static [u8], (u64, u64)>;
 type Counters = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -191,7 +191,6 @@ impl Disk for SimulatedDisk {
 struct World {
     engine: Arc<Engine<SimulatedDisk>>,
     medium: Arc<Mutex<Medium>>,
-    /// For each key, the fewest credits left in an acknowledged answer, and the number of acknowledged hits.
     acknowledged: Arc<Mutex<Acknowledged>>,
     /// The last acknowledged request for each reservation, by its id.
     settled: Arc<Mutex<HashMap<u8, ReservationAsk>>>,
