@@ -271,7 +271,9 @@ impl Calls<'_> {
                             };
                             let mut body = response.into_body();
                             // Nothing is read unless the window is open.
-                            while let Some(Ok(_)) = body.data().await {}
+                            while let Some(Ok(read)) = body.data().await {
+                                let _ = body.flow_control().release_capacity(read.len());
+                            }
                             0
                         });
                     }

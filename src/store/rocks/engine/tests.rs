@@ -266,6 +266,26 @@ fn changes_after_the_last_good_fsync_are_committed_again() {
     });
 }
 
+/// Memory keeps the change of a commit that failed, and answers later hits from it. So the disk gets it, too, even if no
+/// hit changes its counter again.
+#[test]
+fn changes_of_a_failed_commit_are_committed_again() {
+    for durability in [Durability::Wal, Durability::Sync, Durability::Lazy] {
+        wait(async {
+            let (engine, disk) = engine(durability, MEMORY);
+            disk.fails.store(true, SeqCst);
+            assert!(hit(&engine, "failed").await.is_err());
+            // The disk returns without the change.
+            let mended = Arc::new(TestDisk::default());
+            engine.heal(|| true, || Ok(Arc::clone(&mended)));
+            assert_eq!(hit(&engine, "other").await.unwrap(), 999);
+            assert_eq!(act(&engine, "failed", LOOK).unwrap().outcome.left, 999);
+            let journaled = journaled(&mended);
+            assert_eq!(journaled.get("failed".as_bytes()), Some(&999), "{durability:?}");
+        });
+    }
+}
+
 /// A counter that is written back may leave the table, and returns unchanged. Other counters stay even if the table is
 /// full.
 #[test]

@@ -66,20 +66,21 @@ proptest! {
 
 #[test]
 fn excess_memory_of_dirty_counters_is_freed() {
+    const COUNTERS: u32 = 5_000;
     for kind in [Kind::Window, Kind::Bucket, Kind::Log(20)] {
         let (mut stripe, marks) = (Stripe::new(MEMORY), SegmentMarks::new());
-        for counter in 0..20_000u64 {
+        for counter in 0..u64::from(COUNTERS) {
             add(&mut stripe, counter << 48, kind, &marks, false);
         }
-        assert_eq!(stripe.slots.len(), 20_000, "no counter may be evicted");
+        assert_eq!(stripe.slots.len(), COUNTERS as usize, "no counter may be evicted");
         assert!(stripe.excess() > MEMORY);
         stripe.give_back(&marks);
-        assert_eq!(stripe.slots.len(), 20_000);
+        assert_eq!(stripe.slots.len(), COUNTERS as usize);
         marks.set_clean(marks.close());
         stripe.give_back(&marks);
         assert!(stripe.bytes() <= MEMORY && stripe.excess() == 0, "{kind:?}: {}", stripe.bytes());
         assert!(stripe.least_bytes() > MEMORY * 9 / 10, "{kind:?}: {}", stripe.least_bytes());
-        let kept = (0..20_000u64).filter_map(|counter| stripe.slots.find(counter << 48));
+        let kept = (0..u64::from(COUNTERS)).filter_map(|counter| stripe.slots.find(counter << 48));
         assert!(kept.into_iter().all(|index| stripe.state(Some(index)).as_deref() == Some(&state(kind))), "{kind:?}");
     }
 }
