@@ -303,7 +303,8 @@ fn command_line_sets_returns_lists_and_removes_blocks() {
 #[test]
 fn every_front_uses_the_block() {
     let rules = RulesFile::ini(RULES);
-    let server = Server::in_memory(rules.path());
+    let flags = ["--store", "memory", "--check-operation", "api=query:api user=query:user"];
+    let server = Server::start(&[&[rules.path()], &flags[..]].concat());
     assert_eq!(resp(&server, "DIVVY.BLOCK SET by-user ann EX 60"), "OK");
     assert_eq!(LineClient::connect(server.line).hit("api=a user=ann"), (false, 0, 60));
     let check = http::get(server.http, "/v1/check?api=a&user=ann");

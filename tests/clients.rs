@@ -27,6 +27,15 @@ pub fn installed(path: PathBuf) -> PathBuf {
     path
 }
 
+/// Returns a program from a package: the system's, or the one that `make test-setup` unpacked.
+pub fn tool(name: &str) -> Command {
+    let unpacked = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/tools")).join(name);
+    let on_path = || {
+        std::env::split_paths(&std::env::var_os("PATH").unwrap()).map(|dir| dir.join(name)).find(|path| path.exists())
+    };
+    Command::new(if unpacked.exists() { unpacked } else { on_path().unwrap_or_else(|| installed(unpacked)) })
+}
+
 /// Runs a Node client against a new server. The client sends `unknown` unknown commands.
 fn node(client: &str, unknown: f64) {
     let server = Server::in_memory(COMPAT_RULES);

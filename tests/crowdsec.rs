@@ -11,7 +11,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use self::fake::{Fake, answer, ban};
-use self::lapi::{Lapi, program};
+use self::lapi::Lapi;
+use crate::clients::tool;
 use crate::clients::{PYTHON, installed};
 use crate::support::certificates::Certificates;
 use crate::support::http::{HttpClient, encode, request};
@@ -199,7 +200,7 @@ impl CustomBouncer {
             server.http
         );
         fs::write(directory.path().join("config.yaml"), config).unwrap();
-        let mut command = program("crowdsec-custom-bouncer");
+        let mut command = tool("crowdsec-custom-bouncer");
         command.arg("-c").arg(directory.path().join("config.yaml"));
         let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         Self { process, directory }

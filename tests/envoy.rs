@@ -268,7 +268,8 @@ fn failure_mode_deny_applies_while_divvys_store_fails() {
 #[test]
 fn ext_authz_works_over_http() {
     let rules = Path::new(EXAMPLE).join("ext-authz.ini");
-    let server = Server::in_memory(rules.to_str().unwrap());
+    let flags = ["--store", "memory", "--check-from", "envoy", "--check-final-slash", "drop"];
+    let server = Server::start(&[&[rules.to_str().unwrap()], &flags[..]].concat());
     let gateway = start("ext-authz.yaml", ("8322", server.http), application(), &[]);
     for left in (0..3).rev() {
         let response = gateway.post_lying("/login?service=none");
@@ -280,4 +281,12 @@ fn ext_authz_works_over_http() {
     assert!(denied.header("ratelimit").unwrap().starts_with("\"login\";r=0;t="));
     assert!((1..=60).contains(&denied.header("retry-after").unwrap().parse().unwrap()));
     assert_eq!(gateway.post("/elsewhere").status, 200);
+}
+
+#[test]
+fn ext_authz_has_one_limit_for_every_spelling() {
+    let rules = Path::new(EXAMPLE).join("ext-authz.ini");
+    let flags = ["--store", "memory", "--check-from", "envoy", "--check-final-slash", "drop"];
+    let server = Server::start(&[&[rules.to_str().unwrap()], &flags[..]].concat());
+    start("ext-authz.yaml", ("8322", server.http), application(), &[]).admit_no_login_beyond(3);
 }

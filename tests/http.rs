@@ -197,7 +197,8 @@ fn peek_takes_nothing() {
 
 #[test]
 fn json_body_is_one_line() {
-    let (_server, mut client, _rules) = served(&["--requirepass", "secret", "--open", "hit"]);
+    let (_server, mut client, _rules) =
+        served(&["--requirepass", "secret", "--open", "hit", "--check-operation", "api=query:api"]);
     let asked = r#"{"operation":{"api":"drip","user":"a"}}"#;
     let bearer = ("authorization", "Bearer secret");
     for (method, path, body) in [

@@ -42,8 +42,8 @@ fn standing(response: &Response) -> String {
 }
 
 #[test]
-fn query_names_pairs_and_the_answer_is_a_status() {
-    let (_server, mut client, _rules) = served(&[]);
+fn named_parameters_are_pairs_and_the_answer_is_a_status() {
+    let (_server, mut client, _rules) = served(&["--check-operation", "+service=query:service user=query:user"]);
     let path = "/v1/check?service=shop&user=ann%20lee";
     let first = client.get(path, &[]);
     assert_eq!((first.status, first.body.as_str()), (200, ""));
@@ -113,7 +113,11 @@ fn operator_chooses_the_source_of_pairs() {
 
 #[test]
 fn invalid_check_is_a_problem() {
-    let (_server, mut client, _rules) = served(&["--max-pairs", "3"]);
+    let operation = "a=query:a b=query:b c=query:c d=query:d";
+    let (_server, mut client, _rules) = served(&["--max-pairs", "3", "--check-operation", operation]);
+    let repeated = client.get("/v1/check?a=1&a=2", &[]);
+    let twice = "the check's parameter 'a' is given twice";
+    assert_eq!((repeated.status, repeated.json()["detail"].as_str()), (400, Some(twice)));
     let crowded = client.get("/v1/check?a=1&b=2&c=3&d=4", &[]);
     assert_eq!((crowded.status, crowded.json()["detail"].as_str()), (400, Some("more than 3 pairs")));
     client.send(b"GET /v1/check HTTP/1.1\r\nhost: divvy\r\nX-Original-Method: \xff\r\n\r\n");
@@ -126,6 +130,8 @@ fn invalid_check_is_a_problem() {
 fn invalid_flag_is_rejected_at_the_start() {
     for (flag, value, message) in [
         ("--check-operation", "a=verb", "\"verb\" is not a source"),
+        ("--check-operation", "*=query", "name each parameter, such as service=query:service"),
+        ("--check-id", "header:X-Request-Id", "--check-from"),
         ("--deny-status", "200", "must be a status from 400 to 599"),
         ("--rate-limit-headers", "ietf", "\"ietf\" is unknown: expected draft, triple, or x"),
     ] {

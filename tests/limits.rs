@@ -240,7 +240,8 @@ fn reached(metrics: &http::Response, limit: &str) -> u64 {
 
 #[test]
 fn limit_that_is_reached_is_counted_under_its_name() {
-    let flags = ["--max-pairs", "2", "--max-hits", "1", "--max-body", "100"];
+    let check = ["--check-operation", "a=query:a b=query:b c=query:c"];
+    let flags = [&["--max-pairs", "2", "--max-hits", "1", "--max-body", "100"], &check[..]].concat();
     let server = Server::start(&[&[COMPAT_RULES, "--store", "memory"], &flags[..]].concat());
     let post =
         |path: &str, body: &str| http::encode("POST", path, &[("content-type", "application/json")], body.as_bytes());

@@ -47,9 +47,11 @@ mod full {
     pub mod audit_trouble;
     pub mod blocks;
     pub mod buckets;
+    pub mod caddy;
     pub mod calendar;
     pub mod campaigns;
     pub mod cancellation;
+    pub mod check_evasion;
     pub mod cli;
     pub mod clients;
     pub mod concurrency;

@@ -39,7 +39,49 @@ fn lenient_nginx(application: SocketAddr, divvy: SocketAddr) -> Gateway {
 }
 
 fn divvy() -> Server {
-    Server::start(&[rules().as_str(), "--store", "memory", "--deny-status", "403"])
+    divvy_with(&rules(), &[])
+}
+
+/// Starts divvy as the example says.
+fn divvy_with(rules: &str, more: &[&str]) -> Server {
+    let flags =
+        ["--store", "memory", "--deny-status", "403", "--check-from", "original", "--check-final-slash", "drop"];
+    Server::start(&[&[rules], &flags[..], more].concat())
+}
+
+#[test]
+fn login_has_one_limit_however_it_is_spelled() {
+    let server = divvy_with(&rules(), &["--check-id", "header:X-Request-Id"]);
+    let gateway = nginx(application(), server.http, &[]);
+    gateway.admit_no_login_beyond(3);
+    // nginx passes a fragment on, and many applications drop it.
+    assert_eq!(gateway.post("/login#top").status, 429);
+    let directory = tempfile::tempdir().unwrap();
+    let template = directory.path().join("rules.ini");
+    let output = crate::support::divvy().args(["init", "--template", "gateway"]).arg(&template).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let server = divvy_with(template.to_str().unwrap(), &[]);
+    nginx(application(), server.http, &[]).admit_no_login_beyond(5);
+}
+
+/// nginx asks again after an internal redirect.
+#[test]
+fn internal_redirects_count_once_with_an_id() {
+    let rules = RulesFile::ini(
+        "[ip=*]\ncreditLimit = 100\nper = 1h\nactorField = ip\nlabel = by-ip\n[default]\ncreditLimit = 0\n",
+    );
+    let redirects = "location /try/ { auth_request /divvy; error_page 404 = /found; try_files /none =404; }\n        location /divvy-once {";
+    for (flags, taken) in [(&["--check-id", "header:X-Request-Id"][..], 1), (&[], 2)] {
+        let server = divvy_with(rules.path(), flags);
+        let gateway = nginx(
+            application(),
+            server.http,
+            &[("location = /divvy {", format!("{redirects} return 404; }}\n        location = /divvy {{"))],
+        );
+        assert_eq!(gateway.get("/try/x").status, 200);
+        let left = LineClient::connect(server.line).hit("ip=127.0.0.1").1;
+        assert_eq!(left, 99 - taken, "{flags:?}");
+    }
 }
 
 fn rules() -> String {
@@ -73,7 +115,7 @@ fn headers_show_a_stack_of_limits_and_a_denial_takes_from_none() {
         "[ip=* path=*]\ncreditLimit = 2\nper = 1m\nactorField = ip, path\nmatchPolicy = and\nlabel = by-path\n
          [ip=*]\ncreditLimit = 100\nper = 1h\nactorField = ip\nlabel = by-ip\n[default]\ncreditLimit = 0\n",
     );
-    let server = Server::start(&[rules.path(), "--store", "memory", "--deny-status", "403"]);
+    let server = divvy_with(rules.path(), &[]);
     let gateway = nginx(application(), server.http, &[]);
     let allowed = gateway.post("/a");
     assert_eq!(allowed.header("ratelimit-policy"), Some("\"by-path\";q=2;w=60, \"by-ip\";q=100;w=3600"));

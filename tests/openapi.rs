@@ -1,6 +1,7 @@
 //! /openapi.json compared with the server: by its routes, by answers of each kind, and by Schemathesis, which generates
 //! requests from it.
 
+use std::fmt::Display;
 use std::path::Path;
 use std::process::Command;
 
@@ -36,11 +37,12 @@ fn every_path_accepts_its_documented_methods() {
 
 #[test]
 fn answers_of_each_kind_match_their_schema() {
-    let served = Server::in_memory(RULES);
+    let served =
+        Server::start(&[RULES, "--store", "memory", "--check-operation", &from_query(["api", "user", "bytes"])]);
     let ruleless = Server::start(&["--store", "memory"]);
     let locked = Server::start(&["--store", "memory", "--requirepass", "secret"]);
     let stack = too_many_rules();
-    let stacked = Server::in_memory(stack.path());
+    let stacked = stacked(&stack);
     let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
     command.arg(Path::new(PYTHON).join("openapi.py"));
     command.args([served.http, ruleless.http, locked.http, stacked.http].map(|address| format!("http://{address}")));
@@ -53,10 +55,21 @@ fn too_many_rules() -> RulesFile {
     RulesFile::ini(&((1..=17).map(rule).collect::<String>() + "[default]\ncreditLimit = 9\nresetSeconds = 60\n"))
 }
 
+/// Returns a server whose checks have the fields of [`too_many_rules`].
+fn stacked(rules: &RulesFile) -> Server {
+    let operation = from_query((1..=17).map(|key| format!("k{key}")));
+    Server::start(&[rules.path(), "--store", "memory", "--check-operation", &operation])
+}
+
+/// Returns a check's operation that takes these pairs from its query.
+fn from_query<T: Display>(keys: impl IntoIterator<Item = T>) -> String {
+    keys.into_iter().map(|key| format!("{key}=query:{key} ")).collect()
+}
+
 #[test]
 fn request_that_matches_too_many_rules_is_an_operator_error() {
     let stack = too_many_rules();
-    let server = Server::in_memory(stack.path());
+    let server = stacked(&stack);
     let fields: Vec<_> = (1..=17).map(|key| format!("\"k{key}\": \"x\"")).collect();
     let operation = format!("\"operation\": {{{}}}", fields.join(", "));
     let query: Vec<_> = (1..=17).map(|key| format!("k{key}=x")).collect();

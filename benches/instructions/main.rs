@@ -3,7 +3,7 @@
 //!
 //! `make bench-instructions` counts them, prints them next to `benches/instructions.txt`, and fails if a stage needs
 //! over a tenth more. `cargo bench --bench instructions -- --write` updates that file, for changes that justify it.
-//! `stages` does the work, and `valgrind` counts it.
+//! `stages` does the work, `served` has a whole server do it, and `valgrind` counts it.
 
 #![allow(
     clippy::disallowed_methods,
@@ -15,6 +15,7 @@
     reason = "a benchmark may panic, and measures"
 )]
 
+mod served;
 mod stages;
 mod valgrind;
 
@@ -22,6 +23,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use served::SERVED;
 use stages::STAGES;
 
 const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
@@ -37,7 +39,9 @@ fn main() -> ExitCode {
         (STAGES[stage].run)(hits.parse().expect("a number of hits"));
         return ExitCode::SUCCESS;
     }
-    let counts: BTreeMap<_, _> = STAGES.iter().enumerate().flat_map(|(at, stage)| valgrind::count(at, stage)).collect();
+    let stages = STAGES.iter().enumerate().flat_map(|(at, stage)| valgrind::count(at, stage));
+    let counts: BTreeMap<_, _> =
+        stages.chain(SERVED.iter().map(|served| (served.name.to_owned(), served::count(served)))).collect();
     if args.iter().any(|arg| arg == "--write") {
         let lines = counts.iter().fold(String::new(), |mut lines, (name, count)| {
             let _ = writeln!(lines, "{name}\t{count}");

@@ -9,6 +9,8 @@ const HITS: u64 = 20_000;
 /// Caches of a common server, fixed so that counts do not depend on the machine.
 const CACHES: [&str; 4] = ["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64", "--LL=8388608,16,64"];
 
+pub const CALLGRIND: [&str; 2] = ["--tool=callgrind", "--callgrind-out-file=/dev/null"];
+
 /// Returns the named counts of a stage per hit.
 pub fn count(at: usize, stage: &Stage) -> Vec<(String, u64)> {
     if stage.has_many_counters {
@@ -42,14 +44,19 @@ fn with_caches(at: usize, name: &str) -> Vec<(String, u64)> {
 fn callgrind(stage: usize, hits: u64, options: &[&str]) -> Vec<u64> {
     let own = std::env::current_exe().expect("this program's path");
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .args(CALLGRIND)
         .args(options)
         .arg(own)
         .args(["run", &stage.to_string(), &hits.to_string()])
         .stdout(Stdio::null())
         .output()
         .expect("valgrind is installed (Debian: apt-get install valgrind)");
-    let report = String::from_utf8_lossy(&output.stderr);
+    collected(&output.stderr)
+}
+
+/// Returns the events in callgrind's report.
+pub fn collected(report: &[u8]) -> Vec<u64> {
+    let report = String::from_utf8_lossy(report);
     let collected = report.lines().find_map(|line| line.split_once("Collected :")).expect("callgrind's count");
     collected.1.split_whitespace().map(|count| count.parse().expect("a number")).collect()
 }

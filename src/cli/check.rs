@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use super::count_of::count_of;
 use super::printable::printable;
 use super::rules_file::{self, ExtraChecks};
+use crate::config::Serving;
 use crate::rules::{MatchPolicy, Rule, stacks};
+use crate::server::http::CheckOperation;
 
 /// Validate a rules file: print a summary of its rules, or every problem in it.
 #[derive(Debug, clap::Args)]
@@ -34,8 +36,8 @@ enum Compat {
 /// # Errors
 /// Standard output cannot be written.
 pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
-    let checks =
-        ExtraChecks { redis_cluster: args.redis_cluster, buttons_divvy: args.compat == Some(Compat::ButtonDivvy) };
+    let serving = Serving { redis_cluster: args.redis_cluster, spellings: CheckOperation::default().spellings() };
+    let checks = ExtraChecks { serving, buttons_divvy: args.compat == Some(Compat::ButtonDivvy) };
     let Some(rules) = rules_file::load_with(&args.config, checks)? else {
         return Ok(ExitCode::FAILURE);
     };

@@ -4,14 +4,14 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::printable::printable;
-use crate::config::{self, Loaded, Problem, Report};
+use crate::config::{self, Loaded, Problem, Report, Serving};
 use crate::rules::RuleSet;
 
 /// Checks that only some rules files need.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ExtraChecks {
-    /// Report stacks that do not work with counters in a Redis Cluster.
-    pub redis_cluster: bool,
+    /// Report what does not work on this server.
+    pub serving: Serving,
     /// Report where Button's Divvy 1.7.1 reads the file differently.
     pub buttons_divvy: bool,
 }
@@ -29,8 +29,7 @@ pub fn load(path: &Path) -> io::Result<Option<RuleSet>> {
 /// # Errors
 /// See [`load`].
 pub fn load_with(path: &Path, checks: ExtraChecks) -> io::Result<Option<RuleSet>> {
-    let load = if checks.redis_cluster { config::load_for_redis_cluster } else { config::load };
-    let loaded = printed(load(path))?;
+    let loaded = printed(config::load_for(path, &checks.serving))?;
     if let Some(loaded) = loaded.as_ref().filter(|_| checks.buttons_divvy) {
         print(&loaded.differences, "warning")?;
     }

@@ -135,7 +135,7 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
     // Loaded before the store is opened, so that a mistake in the rules leaves no data directory behind.
     let rules = match &args.config {
         None => None,
-        Some(path) => match RulesFile::load(path, store.counter_names()) {
+        Some(path) => match RulesFile::load(path, store.counter_names(), args.http.spellings()) {
             None => return Ok(ExitCode::FAILURE),
             loaded => loaded,
         },

@@ -37,7 +37,7 @@ pub use text::MAX_FILE_BYTES;
 pub use validate::to_label;
 pub use write::{Unwritable, write};
 
-use crate::rules::RuleSet;
+use crate::rules::{RuleSet, Spellings};
 use lists::Lists;
 use problem::Problems;
 use text::read_text;
@@ -55,19 +55,29 @@ pub struct Loaded {
     pub lists: Vec<PathBuf>,
 }
 
-/// Reads a rules file as [`load`] does, for a server whose counters are in a Redis Cluster. Rules of a stack whose
-/// counters would be in different slots are errors.
+/// What a server does with rules, which decides whether they make sense.
+#[derive(Debug, Clone, Default)]
+pub struct Serving {
+    /// Whether the counters are in a Redis Cluster. Rules of a stack whose counters would be in different slots are errors.
+    pub redis_cluster: bool,
+    /// The keys that checks normalize. Patterns that no check matches are errors.
+    pub spellings: Spellings,
+}
+
+/// Reads a rules file as [`load`] does, for a server.
 ///
 /// # Errors
 /// See [`load`].
-pub fn load_for_redis_cluster(path: &Path) -> Result<Loaded, Report> {
-    let loaded = load(path)?;
+pub fn load_for(path: &Path, serving: &Serving) -> Result<Loaded, Report> {
+    let Loaded { rules, warnings, differences, lists } = load(path)?;
     let mut problems = Problems::new(&path.display().to_string());
-    ruleset::check_slots(&loaded.rules, &mut problems);
-    if !problems.has_errors() {
-        return Ok(loaded);
+    if serving.redis_cluster {
+        ruleset::check_slots(&rules, &mut problems);
     }
-    Err(Report { warnings: loaded.warnings, lists: loaded.lists, ..Report::from(problems) })
+    match ruleset::spell(rules, &serving.spellings, &mut problems) {
+        Some(rules) if !problems.has_errors() => Ok(Loaded { rules, warnings, differences, lists }),
+        _ => Err(Report { warnings, lists, ..Report::from(problems) }),
+    }
 }
 
 /// Reads the rules file at `path`. Its extension selects the format.

@@ -8,7 +8,8 @@ use super::lists::Lists;
 use super::problem::{Location, Problems};
 use super::validate;
 use crate::rules::{
-    self, Identity, MAX_STACK, MatchPolicy, Pattern, Quota, Rule, RuleSet, bypass, reachability, setting_name, stacks,
+    self, Identity, MAX_STACK, MatchPolicy, Pattern, Quota, Rule, RuleSet, RuleSetError, Spellings, UnknownSpelling,
+    bypass, reachability, setting_name, stacks,
 };
 
 /// Returns the compiled rules of `document`. Use them only if no errors were reported.
@@ -322,6 +323,23 @@ pub(super) fn check_slots(rules: &RuleSet, problems: &mut Problems) {
         );
         let fix = "begin the `actorField` of both with the same field";
         problems.error(place(rule, &rule.to_string()), what, fix);
+    }
+}
+
+/// Returns the rules with the spellings of checks.
+pub(super) fn spell(rules: RuleSet, spellings: &Spellings, problems: &mut Problems) -> Option<RuleSet> {
+    match rules.with_spellings(spellings) {
+        Ok(rules) => Some(rules),
+        Err(RuleSetError::UnknownSpellings(unknown)) => {
+            for UnknownSpelling { line, rule, what, fix } in unknown {
+                problems.error(Location { line, operation: Some(&rule) }, what, fix);
+            }
+            None
+        }
+        Err(error) => {
+            problems.file_error(error.to_string(), "then load the file again");
+            None
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::network_table::NetworkTable;
 use super::pattern::Glob;
-use super::{Address, Network, Pattern};
+use super::{Address, Network, Pattern, Spelling};
 
 /// An entry of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -88,6 +88,20 @@ impl List {
         let network =
             is_asked.then(|| Address::parse_bytes(value)).flatten().and_then(|address| self.networks.get(address));
         [text, glob, network, self.any].into_iter().flatten().min()
+    }
+
+    /// Returns the list with the entries that normalized values match; `None` if none differs. An entry that no normalized
+    /// value matches stays.
+    pub(super) fn normalize(&self, spelling: Spelling) -> Option<Arc<Self>> {
+        let normalize = |(line, entry): &(u32, ListEntry)| match entry {
+            ListEntry::Pattern(pattern) => {
+                let patterns = spelling.of_pattern(pattern).unwrap_or_else(|_| vec![pattern.clone()]);
+                patterns.into_iter().map(|pattern| (*line, ListEntry::Pattern(pattern))).collect()
+            }
+            ListEntry::Network(_) => vec![(*line, entry.clone())],
+        };
+        let entries: Vec<_> = self.entries.iter().flat_map(normalize).collect();
+        (entries != self.entries).then(|| Self::new(&self.name, entries))
     }
 
     /// Returns the entry on this line.

@@ -220,7 +220,7 @@ struct Builder {
 
 impl Builder {
     /// Builds the index of one key. `patterns` has the rules that mention the key, in ascending order, with their
-    /// patterns.
+    /// patterns. A rule may have several, of which a value matches any.
     fn key_index(&mut self, key: &str, patterns: &[(u32, &Pattern)]) -> Result<KeyIndex, RuleSetError> {
         let mut by_pattern: HashMap<&Pattern, Vec<u32>> = HashMap::new();
         for (rule, pattern) in patterns {
@@ -253,9 +253,17 @@ impl Builder {
         (self.sets.len() - 1) as SetId
     }
 
-    /// Returns the rules that are not in `rules`, which must ascend.
+    /// Returns the rules that are not in `rules`, which must not descend.
     fn complement(&self, rules: impl Iterator<Item = u32>) -> Vec<u32> {
         let mut rules = rules.peekable();
-        (0..self.rules as u32).filter(|rule| rules.next_if_eq(rule).is_none()).collect()
+        (0..self.rules as u32)
+            .filter(|rule| {
+                let mut is_named = false;
+                while rules.next_if_eq(rule).is_some() {
+                    is_named = true;
+                }
+                !is_named
+            })
+            .collect()
     }
 }

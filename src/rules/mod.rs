@@ -40,6 +40,8 @@ mod scope;
 mod seconds;
 mod setting;
 pub(crate) mod setting_name;
+mod spelling;
+mod spellings;
 mod stack_words;
 pub mod stacks;
 #[cfg(test)]
@@ -67,3 +69,5 @@ pub use ruleset_error::RuleSetError;
 pub use scope::{ResolvedScope, Scope};
 pub use seconds::Seconds;
 pub use setting::{NamedSetting, SettingValue};
+pub use spelling::{FinalSlash, Spelling};
+pub use spellings::{Spellings, UnknownSpelling};

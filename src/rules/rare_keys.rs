@@ -17,8 +17,8 @@ pub struct RareKeys {
 
 #[derive(Debug)]
 struct FiledRule {
-    /// The rule's rare keys and their patterns.
-    patterns: Vec<(Key, Pattern)>,
+    /// The rule's rare keys and their patterns, of which a value matches any.
+    patterns: Vec<(Key, Vec<Pattern>)>,
     /// The set that contains only this rule.
     set: SetId,
 }
@@ -31,8 +31,15 @@ impl RareKeys {
         for (index, rule) in (0..).zip(rules) {
             let rare = rule.operation.iter().filter_map(|pair| Some((*ranks.get(pair.0.as_str())?, pair)));
             let Some((_, (key, _))) = rare.clone().min_by_key(|(rank, _)| *rank) else { continue };
-            let patterns = rare.map(|(_, (key, pattern))| (Key::new(key), pattern.clone())).collect();
-            filed.entry(key.clone()).or_default().push(FiledRule { patterns, set: singleton(index) });
+            let key = key.clone();
+            let mut patterns: Vec<(Key, Vec<Pattern>)> = Vec::new();
+            for (_, (key, pattern)) in rare {
+                match patterns.iter_mut().find(|(earlier, _)| earlier.as_str() == key) {
+                    Some((_, patterns)) => patterns.push(pattern.clone()),
+                    None => patterns.push((Key::new(key), vec![pattern.clone()])),
+                }
+            }
+            filed.entry(key).or_default().push(FiledRule { patterns, set: singleton(index) });
         }
         Self { filed }
     }
@@ -40,8 +47,10 @@ impl RareKeys {
     /// Calls `found` with the set of each rule whose rare keys `values` satisfies.
     pub fn for_each_match(&self, values: &impl Values, mut found: impl FnMut(SetId)) {
         for rule in values.keys().filter_map(|key| self.filed.get(key)).flatten() {
-            let satisfied =
-                |(key, pattern): &(Key, Pattern)| values.value(key).is_some_and(|value| pattern.matches_bytes(value));
+            let satisfied = |(key, patterns): &(Key, Vec<Pattern>)| {
+                let value = values.value(key);
+                value.is_some_and(|value| patterns.iter().any(|pattern| pattern.matches_bytes(value)))
+            };
             if rule.patterns.iter().all(satisfied) {
                 found(rule.set);
             }

@@ -7,7 +7,7 @@ use super::matcher::{INDEXED_KEYS, Matcher, Selection};
 use super::most_general::MostGeneralOperation;
 use super::ruleset_error::RuleSetError;
 use super::values::Values;
-use super::{MatchPolicy, Operation, Rule, rule_bits};
+use super::{MatchPolicy, Operation, Rule, Spellings, rule_bits};
 
 /// All rules in their order of precedence, compiled. Immutable: a reload creates another `RuleSet`.
 ///
@@ -16,6 +16,8 @@ use super::{MatchPolicy, Operation, Rule, rule_bits};
 pub struct RuleSet {
     rules: Vec<Rule>,
     matcher: Matcher,
+    /// The matcher for normalized operations, if it differs.
+    normalized: Option<Matcher>,
     number: u64,
 }
 
@@ -38,7 +40,17 @@ impl RuleSet {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let matcher = Matcher::new(&rules, INDEXED_KEYS)?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(Self { rules, matcher, number })
+        Ok(Self { rules, matcher, normalized: None, number })
+    }
+
+    /// Compares the values of normalized operations with patterns that are normalized, too.
+    ///
+    /// # Errors
+    /// Patterns that no normalized value matches, or too many patterns.
+    pub fn with_spellings(mut self, spellings: &Spellings) -> Result<Self, RuleSetError> {
+        let normalized = spellings.normalize_rules(&self.rules).map_err(RuleSetError::UnknownSpellings)?;
+        self.normalized = normalized.map(|rules| Matcher::new(&rules, INDEXED_KEYS)).transpose()?;
+        Ok(self)
     }
 
     /// Returns the set's number, which no other set of this process has. The default one has the number 0.
@@ -55,23 +67,30 @@ impl RuleSet {
     /// first stop rule.
     #[inline]
     pub fn matches<'a>(&'a self, operation: &Operation, scratch: &'a mut Scratch) -> Matches<'a> {
-        self.matches_values(operation, scratch)
+        let normalized = self.normalized.as_ref().filter(|_| operation.is_normalized());
+        self.matches_values(normalized.unwrap_or(&self.matcher), operation, scratch)
     }
 
     #[inline]
-    fn matches_values<'a>(&'a self, values: &impl Values, scratch: &'a mut Scratch) -> Matches<'a> {
-        let word = self.matcher.select_word(&mut scratch.selection, values);
+    fn matches_values<'a>(
+        &'a self,
+        matcher: &'a Matcher,
+        values: &impl Values,
+        scratch: &'a mut Scratch,
+    ) -> Matches<'a> {
+        let word = matcher.select_word(&mut scratch.selection, values);
         if word.is_none() {
-            self.matcher.select(&mut scratch.selection, values);
+            matcher.select(&mut scratch.selection, values);
         }
         let next_block = usize::from(word.is_some());
         let selection = &scratch.selection;
-        Matches { rules: self, selection, next_block, words: 0, word: 0, bits: word.unwrap_or_default(), special: None }
+        let bits = word.unwrap_or_default();
+        Matches { rules: self, matcher, selection, next_block, words: 0, word: 0, bits, special: None }
     }
 
     /// Returns the rules that apply to every operation that `rule` matches, like [`RuleSet::matches`].
     pub(super) fn matches_all_of<'a>(&'a self, rule: &'a Rule, scratch: &'a mut Scratch) -> Matches<'a> {
-        Matches { special: Some(rule), ..self.matches_values(&MostGeneralOperation::of(rule), scratch) }
+        Matches { special: Some(rule), ..self.matches_values(&self.matcher, &MostGeneralOperation::of(rule), scratch) }
     }
 }
 
@@ -79,6 +98,7 @@ impl RuleSet {
 #[derive(Debug)]
 pub struct Matches<'a> {
     rules: &'a RuleSet,
+    matcher: &'a Matcher,
     selection: &'a Selection,
     next_block: usize,
     /// Words of the current block that have not been visited, as bits.
@@ -123,7 +143,7 @@ impl Matches<'_> {
     /// Advances to the next word that may hold a rule, or to the next block; `None` at the end.
     #[inline(never)]
     fn advance(&mut self) -> Option<()> {
-        let matcher = &self.rules.matcher;
+        let matcher = self.matcher;
         if self.words != 0 {
             self.word = self.words.trailing_zeros();
             self.words &= self.words - 1;
@@ -140,7 +160,7 @@ impl Matches<'_> {
     fn finish(&mut self) {
         self.bits = 0;
         self.words = 0;
-        self.next_block = self.rules.matcher.blocks();
+        self.next_block = self.matcher.blocks();
     }
 }
 
@@ -220,7 +240,7 @@ mod tests {
             rules in rules_strategy(150), operations in prop::collection::vec(values_strategy(), 1..20), indexed in 0..4_usize
         ) {
             let matcher = Matcher::new(&rules, indexed).unwrap();
-            let rules = RuleSet { rules, matcher, number: 0 };
+            let rules = RuleSet { rules, matcher, normalized: None, number: 0 };
             let mut scratch = Scratch::default();
             for values in operations {
                 let operation = values.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();

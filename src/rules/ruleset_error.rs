@@ -1,5 +1,7 @@
 //! Errors from compiling rules.
 
+use super::UnknownSpelling;
+
 /// An error that prevents the rules from being compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleSetError {
@@ -20,4 +22,7 @@ pub enum RuleSetError {
     /// The number of rules does not fit the index.
     #[error("more than {} rules", u32::MAX)]
     TooManyRules,
+    /// Checks never have a value that these patterns match.
+    #[error("patterns that no check matches")]
+    UnknownSpellings(Vec<UnknownSpelling>),
 }

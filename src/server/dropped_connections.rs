@@ -127,6 +127,8 @@ async fn drop_at_every_await(durability: Durability) {
         headers: "draft".parse().unwrap(),
         check: CheckSettings {
             operation: CheckOperation::DEFAULT.parse().unwrap(),
+            from: None,
+            id: None,
             trusted_hops: 0,
             deny_status: StatusCode::TOO_MANY_REQUESTS,
         },

@@ -2,20 +2,11 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-use crate::clients::installed;
+use crate::clients::tool;
 use crate::support::gateway::free_address;
 use crate::support::redis::until;
-
-/// Returns a program of CrowdSec: the system's, or the one that `make test-setup` unpacked.
-pub fn program(name: &str) -> Command {
-    let unpacked = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/tools")).join(name);
-    let on_path = || {
-        std::env::split_paths(&std::env::var_os("PATH").unwrap()).map(|dir| dir.join(name)).find(|path| path.exists())
-    };
-    Command::new(if unpacked.exists() { unpacked } else { on_path().unwrap_or_else(|| installed(unpacked)) })
-}
 
 /// A CrowdSec server that ends when this is dropped.
 pub struct Lapi {
@@ -64,7 +55,7 @@ prometheus: {{enabled: false}}
 
     /// Runs CrowdSec's own tool.
     pub fn cscli(&self, words: &[&str]) {
-        let mut command = program("cscli");
+        let mut command = tool("cscli");
         command.arg("-c").arg(self.path("config.yaml")).args(words);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -72,7 +63,7 @@ prometheus: {{enabled: false}}
 
     pub fn restart(&mut self) {
         self.stop();
-        let mut command = program("crowdsec");
+        let mut command = tool("crowdsec");
         command.arg("-c").arg(self.path("config.yaml")).arg("-no-cs");
         self.process = Some(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
         until(|| std::net::TcpStream::connect(self.address).is_ok());

@@ -86,9 +86,12 @@ fn users() -> String {
     .concat()
 }
 
+/// Checks take these pairs from their query.
+const CHECK: &str = "+api=query:api user=query:user other=query:other";
+
 fn guarded(file: &str) -> (RulesFile, Guarded) {
     let rules = RulesFile::ini(RULES);
-    let guarded = Guarded::with_rules(rules.path(), file, &["--open", "none"]);
+    let guarded = Guarded::with_rules(rules.path(), file, &["--open", "none", "--check-operation", CHECK]);
     (rules, guarded)
 }
 

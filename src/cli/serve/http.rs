@@ -5,8 +5,11 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 
 use crate::cli::units;
+use crate::rules::{FinalSlash, Spellings};
 use crate::server::GrpcSettings;
-use crate::server::http::{ApiSettings, CheckOperation, CheckSettings, DEFAULT_MAX_HITS, RateLimitHeaders, WebOrigin};
+use crate::server::http::{
+    ApiSettings, CheckFrom, CheckId, CheckOperation, CheckSettings, DEFAULT_MAX_HITS, RateLimitHeaders, WebOrigin,
+};
 
 /// Upper bound for the number of hits in a request.
 const MAX_HITS: u64 = 1_000_000;
@@ -32,9 +35,21 @@ pub struct HttpArgs {
           value_parser = units::count::<usize>(1..=MAX_HITS))]
     max_hits: usize,
     /// Sources of an operation's pairs in /v1/check: KEY=SOURCE, separated by spaces. SOURCE is method, path, uri,
-    /// host, ip, header:NAME or query:NAME. `*=query` takes every query parameter
+    /// host, ip, raw, header:NAME, header:NAME|hash or query:NAME. `+` before the first one adds pairs to the default ones
     #[arg(long, env = "DIVVY_CHECK_OPERATION", value_name = "PAIRS", default_value = CheckOperation::DEFAULT)]
     check_operation: CheckOperation,
+    /// The headers in which the gateway describes the request to /v1/check. Others are the client's, and ignored:
+    /// `original` (X-Original-*, nginx), `forwarded` (X-Forwarded-*, Traefik and Caddy), `envoy` (the request itself below
+    /// /v1/check) [default: all; a check is refused if they contradict each other]
+    #[arg(long, env = "DIVVY_CHECK_FROM", value_name = "FAMILY")]
+    check_from: Option<CheckFrom>,
+    /// The header whose value names a request in /v1/check: checks of one request and operation count once. Only for
+    /// gateways that overwrite the header: header:NAME
+    #[arg(long, env = "DIVVY_CHECK_ID", value_name = "SOURCE", requires = "check_from")]
+    check_id: Option<CheckId>,
+    /// What /v1/check makes of a slash at the end of a path: `keep` it, or `drop` it, so that /login/ is /login
+    #[arg(long, env = "DIVVY_CHECK_FINAL_SLASH", value_name = "HOW", default_value = "keep")]
+    check_final_slash: FinalSlashFlag,
     /// Number of addresses at the end of X-Forwarded-For that belong to your own proxies. The one before them is the
     /// client's
     #[arg(long, env = "DIVVY_TRUSTED_HOPS", value_name = "N", default_value_t = 0,
@@ -50,7 +65,26 @@ pub struct HttpArgs {
     cors_origin: Vec<WebOrigin>,
 }
 
+/// What becomes of the slash at the end of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum FinalSlashFlag {
+    Keep,
+    Drop,
+}
+
 impl HttpArgs {
+    /// Returns the keys whose values checks normalize.
+    pub fn spellings(&self) -> Spellings {
+        self.operation().spellings()
+    }
+
+    fn operation(&self) -> CheckOperation {
+        self.check_operation.clone().with_final_slash(match self.check_final_slash {
+            FinalSlashFlag::Keep => FinalSlash::Keep,
+            FinalSlashFlag::Drop => FinalSlash::Drop,
+        })
+    }
+
     pub fn grpc(&self) -> GrpcSettings {
         GrpcSettings { headers: self.grpc_rate_limit_headers, atomic: self.grpc_atomic }
     }
@@ -60,7 +94,9 @@ impl HttpArgs {
         ApiSettings {
             headers: self.rate_limit_headers,
             check: CheckSettings {
-                operation: self.check_operation.clone(),
+                operation: self.operation(),
+                from: self.check_from,
+                id: self.check_id.clone(),
                 trusted_hops: self.trusted_hops,
                 deny_status: self.deny_status,
             },

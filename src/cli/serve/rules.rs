@@ -8,11 +8,11 @@ use std::sync::{Arc, Weak};
 use super::watch::{self, Watch};
 use crate::audit::{self, Action, AuditLog, Caller, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
-use crate::config::{self, Loaded, Report};
+use crate::config::{self, Loaded, Report, Serving};
 use crate::limiter::{CounterNames, Limiter, Policy};
 use crate::metrics::Metrics;
-use crate::rules::RuleSet;
 use crate::rules::diff::{Change, CounterChange, diff};
+use crate::rules::{RuleSet, Spellings};
 use crate::server::{Reload, ReloadLog};
 
 /// Maximum number of changes that are logged individually at a load. The summary counts all of them.
@@ -25,6 +25,7 @@ const MAX_READS: usize = 3;
 pub struct RulesFile {
     watch: Watch,
     names: CounterNames,
+    serving: Arc<Serving>,
     /// Whether the last load failed.
     has_failed: bool,
     /// Reloads for the live page.
@@ -32,12 +33,13 @@ pub struct RulesFile {
 }
 
 impl RulesFile {
-    /// Loads the file at `path`. `names` determines how the counters are named. Returns `None` if the file has errors,
-    /// which are logged.
-    pub fn load(path: &Path, names: CounterNames) -> Option<(Self, RuleSet)> {
+    /// Loads the file at `path`. `names` determines how the counters are named, and `spellings` which values checks
+    /// normalize. Returns `None` if the file has errors, which are logged.
+    pub fn load(path: &Path, names: CounterNames, spellings: Spellings) -> Option<(Self, RuleSet)> {
+        let serving = Arc::new(Serving { redis_cluster: names == CounterNames::InSlots, spellings });
         // The state is noted before the file is read, so that a write during the read counts as a change.
-        let mut file = Self { watch: Watch::new(path), names, has_failed: false, reloads: None };
-        let loaded = file.read().unwrap_or_else(|| read(path, names));
+        let mut file = Self { watch: Watch::new(path), names, serving, has_failed: false, reloads: None };
+        let loaded = file.read().unwrap_or_else(|| config::load_for(path, &file.serving));
         log_problems(&loaded);
         let rules = loaded.ok()?.rules;
         log_rules(&rules);
@@ -63,8 +65,8 @@ impl RulesFile {
 
     /// Loads the file if it has changed.
     pub fn reload_if_changed(&mut self, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
-        let names = self.names;
-        if let Some(loaded) = self.watch.read_if_changed(|path| read(path, names)) {
+        let serving = Arc::clone(&self.serving);
+        if let Some(loaded) = self.watch.read_if_changed(|path| config::load_for(path, &serving)) {
             // New lists are read again at the next look, when they are known not to be changing.
             if !self.follow_lists(&loaded) {
                 self.take(loaded, limiter, audit, Reason::Changed);
@@ -87,15 +89,15 @@ impl RulesFile {
             return self.read_at_rest();
         }
         self.watch.note();
-        let loaded = read(self.path(), self.names);
+        let loaded = config::load_for(self.path(), &self.serving);
         if self.follow_lists(&loaded) { self.read_at_rest() } else { Some(loaded) }
     }
 
     /// Reads the file and its lists once they are not being written. Returns `None` if they always are.
     fn read_at_rest(&mut self) -> Option<Result<Loaded, Report>> {
         for _ in 0..MAX_READS {
-            let names = self.names;
-            let loaded = self.watch.read_at_rest(|path| read(path, names), watch::pause)?;
+            let serving = Arc::clone(&self.serving);
+            let loaded = self.watch.read_at_rest(|path| config::load_for(path, &serving), watch::pause)?;
             if !self.follow_lists(&loaded) {
                 return Some(loaded);
             }
@@ -180,14 +182,6 @@ impl RulesFile {
         if let Some(reloads) = &self.reloads {
             reloads.add(reload);
         }
-    }
-}
-
-/// Reads the file, for counters with these names.
-fn read(path: &Path, names: CounterNames) -> Result<Loaded, Report> {
-    match names {
-        CounterNames::Usual | CounterNames::InRedis => config::load(path),
-        CounterNames::InSlots => config::load_for_redis_cluster(path),
     }
 }
 

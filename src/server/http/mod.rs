@@ -25,7 +25,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 
 pub(super) use self::api::answer::Answer;
-pub use self::api::check::{CheckOperation, CheckSettings};
+pub use self::api::check::{CheckFrom, CheckId, CheckOperation, CheckSettings};
 pub use self::api::ratelimit::RateLimitHeaders;
 use self::api::{Api, HitRoute, guarded};
 pub use self::api::{ApiSettings, DEFAULT_MAX_HITS, InvalidOrigin, WebOrigin, WebOrigins};

@@ -70,6 +70,11 @@ impl Problem {
         Self { may_pass: true, ..self }
     }
 
+    /// Returns what went wrong, for people.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
     #[cfg(test)]
     pub fn status(&self) -> StatusCode {
         self.status

@@ -81,7 +81,13 @@ impl Served {
         let bounds = BodyBounds { timeouts, memory: Arc::clone(&memory), expansion: 1 };
         let headers: RateLimitHeaders = "draft,x".parse().unwrap();
         let operation = CheckOperation::DEFAULT.parse().unwrap();
-        let check = CheckSettings { operation, trusted_hops: 0, deny_status: StatusCode::TOO_MANY_REQUESTS };
+        let check = CheckSettings {
+            operation,
+            from: None,
+            id: None,
+            trusted_hops: 0,
+            deny_status: StatusCode::TOO_MANY_REQUESTS,
+        };
         let (origins, crowdsec_field) = (WebOrigins::default(), "ip".into());
         let api = ApiSettings { headers, check, max_hits: 10, origins, crowdsec_field };
         let guard = |front| {

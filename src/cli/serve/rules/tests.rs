@@ -27,7 +27,8 @@ impl Fixture {
     fn audited(is_required: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("rules.ini"), rules(1)).unwrap();
-        let (file, rules) = RulesFile::load(&dir.path().join("rules.ini"), CounterNames::Usual).unwrap();
+        let (file, rules) =
+            RulesFile::load(&dir.path().join("rules.ini"), CounterNames::Usual, Spellings::default()).unwrap();
         let (metrics, clock) = (Metrics::new(), Clock::system());
         let policy = file.put_in_force(rules, &metrics, clock.now());
         let store = Backend::Memory(MemoryStore::default());

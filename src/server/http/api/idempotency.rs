@@ -31,6 +31,11 @@ impl IdempotencyKey {
         })
     }
 
+    /// Returns a key of divvy's own, which no client can send.
+    pub fn internal(key: String) -> Self {
+        Self(key)
+    }
+
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }

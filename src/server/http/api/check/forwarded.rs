@@ -1,116 +1,317 @@
-//! The request that a gateway asks about, as described by the request of the check.
+//! The request that a gateway asks about, as the check describes it.
+//!
+//! Gateways use one of three families of descriptions, and pass on other headers of their clients. If `--check-from` names the
+//! family, the others are ignored. Otherwise, descriptions that contradict each other are refused, because the client
+//! wrote one of them.
 
-use std::net::SocketAddr;
+use std::borrow::Cow;
 
 use axum::extract::Request;
-use axum::http::HeaderMap;
+use axum::http::header::{COOKIE, HOST};
+use axum::http::{HeaderName, Version};
 
+use crate::rules::{FinalSlash, Spelling};
 use crate::server::http::api::query;
 use crate::server::http::problem::Problem;
 
-/// The request that waits at the gateway.
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// The family of descriptions that the gateway sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum CheckFrom {
+    /// `X-Original-Method`, `X-Original-URI` or `X-Original-URL`, `X-Original-Host`, and an address in `X-Forwarded-For` or
+    /// `X-Real-IP`: nginx.
+    Original,
+    /// `X-Forwarded-Method`, `X-Forwarded-Uri`, `X-Forwarded-Host`, and an address in `X-Forwarded-For`: Traefik, Caddy.
+    Forwarded,
+    /// The check's own method, path and host, and an address in `X-Forwarded-For`: Envoy.
+    Envoy,
+}
+
+/// The headers of a family that describe a request.
+struct Headers {
+    method: HeaderName,
+    uri: HeaderName,
+    url: Option<HeaderName>,
+    host: HeaderName,
+}
+
+static ORIGINAL: Headers = Headers {
+    method: HeaderName::from_static("x-original-method"),
+    uri: HeaderName::from_static("x-original-uri"),
+    url: Some(HeaderName::from_static("x-original-url")),
+    host: HeaderName::from_static("x-original-host"),
+};
+static FORWARDED: Headers = Headers {
+    method: HeaderName::from_static("x-forwarded-method"),
+    uri: HeaderName::from_static("x-forwarded-uri"),
+    url: None,
+    host: HeaderName::from_static("x-forwarded-host"),
+};
+
+/// The request that waits at the gateway. Values are normalized, except those that say otherwise.
 pub struct ForwardedRequest<'a> {
-    headers: &'a HeaderMap,
-    /// Parameters that the operator wrote into the gateway's check.
+    request: &'a Request,
+    from: Option<CheckFrom>,
+    /// Parameters of the check's query, unless it is the query of the request itself.
     query: Vec<(String, String)>,
-    /// Method and target of the check itself, if the check has the method and target of the request.
-    itself: Option<(&'a str, &'a str)>,
+    method: Described<'a>,
+    host: Described<'a>,
+    /// Path and query.
+    uri: Described<'a>,
+    raw_path: Option<&'a str>,
+}
+
+/// A value, and what describes it.
+#[derive(Default)]
+struct Described<'a>(Option<(Cow<'a, str>, &'a str)>);
+
+impl<'a> Described<'a> {
+    /// Adds a description.
+    ///
+    /// # Errors
+    /// An earlier one gives another value.
+    fn add(&mut self, value: Cow<'a, str>, by: &'a str, what: &str) -> Result<(), Problem> {
+        match &self.0 {
+            Some((known, earlier)) if *known != value => Err(contradiction(earlier, by, what)),
+            Some(_) => Ok(()),
+            None => {
+                self.0 = Some((value, by));
+                Ok(())
+            }
+        }
+    }
+
+    fn get(&self) -> Option<&str> {
+        self.0.as_ref().map(|(value, _)| value.as_ref())
+    }
+}
+
+fn contradiction(one: &str, other: &str, what: &str) -> Problem {
+    Problem::bad_request(format!(
+        "{one} and {other} give a different {what}: a client may have set one of them; --check-from names the headers that the \
+         gateway sets"
+    ))
 }
 
 impl<'a> ForwardedRequest<'a> {
-    /// Returns the request that the check's headers and query describe.
+    /// Reads the check. If the checked request was sent here itself, `prefix` precedes its path.
     ///
     /// # Errors
-    /// The check's query does not consist of `name=value` parameters.
-    pub fn by_headers(request: &'a Request) -> Result<Self, Problem> {
-        let query = query::parse(request.uri())?;
-        Ok(Self { headers: request.headers(), query, itself: None })
+    /// Descriptions that contradict each other, or that are invalid.
+    pub fn read(
+        request: &'a Request,
+        prefix: Option<&str>,
+        from: Option<CheckFrom>,
+        slash: FinalSlash,
+    ) -> Result<Self, Problem> {
+        let mut forwarded = Self {
+            request,
+            from,
+            query: Vec::new(),
+            method: Described::default(),
+            host: Described::default(),
+            uri: Described::default(),
+            raw_path: None,
+        };
+        match (prefix, from) {
+            (Some(prefix), None | Some(CheckFrom::Envoy)) => {
+                forwarded.describe_itself(prefix, slash)?;
+                return Ok(forwarded);
+            }
+            (None, Some(CheckFrom::Envoy)) => {
+                let detail = "--check-from envoy expects the request itself, with /v1/check before its path";
+                return Err(Problem::bad_request(detail));
+            }
+            _ => {}
+        }
+        forwarded.query = query::parse(request.uri())?;
+        if from != Some(CheckFrom::Forwarded) {
+            forwarded.describe_by(&ORIGINAL, slash)?;
+        }
+        if from != Some(CheckFrom::Original) {
+            forwarded.describe_by(&FORWARDED, slash)?;
+        }
+        Ok(forwarded)
     }
 
-    /// Returns the check itself, without a `prefix` of its path. The query belongs to the client, and contains no pairs
-    /// of the operator's.
-    pub fn by_itself(request: &'a Request, prefix: &str) -> Self {
-        let target = request.uri().path_and_query().map_or("", |target| target.as_str());
-        let target = target.strip_prefix(prefix).unwrap_or(target);
-        Self { headers: request.headers(), query: Vec::new(), itself: Some((request.method().as_str(), target)) }
+    /// Takes the check itself for the request. Its query belongs to the client, and has no parameters of the operator's.
+    fn describe_itself(&mut self, prefix: &str, slash: FinalSlash) -> Result<(), Problem> {
+        let target = self.request.uri().path_and_query().map_or("", |target| target.as_str());
+        self.add_method(self.request.method().as_str(), "the method")?;
+        self.add_target(target.strip_prefix(prefix).unwrap_or(target), "the path", slash)?;
+        self.own_host()?.map_or(Ok(()), |host| self.add_host(host, "the host"))
     }
 
-    pub fn query(&self) -> &[(String, String)] {
-        &self.query
-    }
-
-    /// Returns the last parameter of this name.
-    pub fn parameter(&self, name: &str) -> Option<&str> {
-        self.query.iter().rev().find(|(candidate, _)| candidate == name).map(|(_, value)| value.as_str())
-    }
-
-    /// Returns the value of a header.
-    ///
-    /// # Errors
-    /// The value is not UTF-8.
-    pub fn header(&self, name: &str) -> Result<Option<&'a str>, Problem> {
-        let Some(value) = self.headers.get(name) else { return Ok(None) };
-        let text = std::str::from_utf8(value.as_bytes());
-        text.map(Some).map_err(|_| Problem::bad_request(format!("the header {name} is not valid UTF-8")))
-    }
-
-    /// Returns the first of these headers that is present.
-    fn first_of<const N: usize>(&self, names: [&str; N]) -> Result<Option<&'a str>, Problem> {
-        for name in names {
-            if let Some(value) = self.header(name)? {
-                return Ok(Some(value));
+    fn describe_by(&mut self, headers: &'static Headers, slash: FinalSlash) -> Result<(), Problem> {
+        if let Some(method) = self.once(&headers.method)? {
+            self.add_method(method, headers.method.as_str())?;
+        }
+        for name in [&headers.uri].into_iter().chain(&headers.url) {
+            if let Some(target) = self.once(name)? {
+                self.add_target(target, name.as_str(), slash)?;
             }
         }
-        Ok(None)
+        if let Some(host) = self.once(&headers.host)? {
+            self.add_host(host, headers.host.as_str())?;
+        }
+        Ok(())
     }
 
-    pub fn method(&self) -> Result<Option<&'a str>, Problem> {
-        match self.itself {
-            Some((method, _)) => Ok(Some(method)),
-            None => self.first_of(["x-original-method", "x-forwarded-method"]),
+    fn add_method(&mut self, method: &'a str, by: &'a str) -> Result<(), Problem> {
+        self.method.add(Spelling::Method.normalize(method).unwrap_or_default(), by, "method")
+    }
+
+    /// Adds a path with a query, or a whole URL.
+    fn add_target(&mut self, target: &'a str, by: &'a str, slash: FinalSlash) -> Result<(), Problem> {
+        let (host, target) = split_target(target);
+        if let Some(host) = host {
+            self.add_host(host, by)?;
         }
+        self.uri.add(Spelling::Uri(slash).normalize(target).unwrap_or_default(), by, "path")?;
+        self.raw_path.get_or_insert(without_query(target));
+        Ok(())
+    }
+
+    fn add_host(&mut self, host: &'a str, by: &'a str) -> Result<(), Problem> {
+        match Spelling::Host.normalize(host) {
+            Some(host) => self.host.add(host, by, "host"),
+            None => Err(Problem::bad_request(format!("{by} has '{host}', which is not the name of a host"))),
+        }
+    }
+
+    pub fn method(&self) -> Option<&str> {
+        self.method.get()
     }
 
     /// Returns path and query.
-    pub fn uri(&self) -> Result<Option<&'a str>, Problem> {
-        match self.itself {
-            Some((_, target)) => Ok(Some(target)),
-            None => self.first_of(["x-original-uri", "x-forwarded-uri"]),
+    pub fn uri(&self) -> Option<&str> {
+        self.uri.get()
+    }
+
+    pub fn path(&self) -> Option<&str> {
+        self.uri.get().map(without_query)
+    }
+
+    /// Returns the path as it came.
+    pub fn raw_path(&self) -> Option<&'a str> {
+        self.raw_path
+    }
+
+    pub fn host(&self) -> Option<&str> {
+        self.host.get()
+    }
+
+    /// Returns the parameter of this name.
+    ///
+    /// # Errors
+    /// It is given several times.
+    pub fn parameter(&self, name: &str) -> Result<Option<&str>, Problem> {
+        let mut found = self.query.iter().filter(|(candidate, _)| candidate == name);
+        let value = found.next().map(|(_, value)| value.as_str());
+        match found.next() {
+            None => Ok(value),
+            Some(_) => Err(Problem::bad_request(format!("the check's parameter '{name}' is given twice"))),
         }
     }
 
-    pub fn path(&self) -> Result<Option<&'a str>, Problem> {
-        Ok(self.uri()?.map(|uri| uri.split_once('?').map_or(uri, |(path, _)| path)))
+    /// Returns the value of a header as it came. A cookie and a list of addresses may be in several lines.
+    ///
+    /// # Errors
+    /// The value is not UTF-8, or another header occurs several times.
+    pub fn header(&self, name: &HeaderName) -> Result<Option<Cow<'a, str>>, Problem> {
+        let separator = match name {
+            name if *name == HOST => return Ok(self.own_host()?.map(Cow::Borrowed)),
+            name if *name == COOKIE => "; ",
+            name if *name == FORWARDED_FOR => ", ",
+            name => return Ok(self.once(name)?.map(Cow::Borrowed)),
+        };
+        let lines = self.lines(name).collect::<Result<Vec<_>, _>>()?;
+        Ok((!lines.is_empty()).then(|| lines.join(separator).into()))
     }
 
-    pub fn host(&self) -> Result<Option<&'a str>, Problem> {
-        match self.itself {
-            Some(_) => self.header("host"),
-            None => self.first_of(["x-original-host", "x-forwarded-host"]),
+    /// Returns the value of a header that may occur once; `None` if it is missing or empty.
+    ///
+    /// # Errors
+    /// The value is not UTF-8, or the header occurs several times.
+    pub fn once(&self, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
+        let mut lines = self.lines(name);
+        let Some(first) = lines.next() else { return Ok(None) };
+        if lines.next().is_some() {
+            return Err(Problem::bad_request(format!("the header {name} occurs several times")));
+        }
+        first.map(|value| Some(value).filter(|value| !value.is_empty()))
+    }
+
+    fn lines(&self, name: &HeaderName) -> impl Iterator<Item = Result<&'a str, Problem>> {
+        self.request.headers().get_all(name).iter().map(move |value| {
+            let text = str::from_utf8(value.as_bytes());
+            text.map_err(|_| Problem::bad_request(format!("the header {name} is not valid UTF-8")))
+        })
+    }
+
+    /// Returns the host that the check itself is for. HTTP/2 and a request line with a whole URL have it in the target.
+    /// HTTP/1.1 ignores the header then (RFC 9112, section 3.2.2), and in HTTP/2 both must agree (RFC 9113, section 8.3.1).
+    fn own_host(&self) -> Result<Option<&'a str>, Problem> {
+        let header = self.once(&HOST)?;
+        let Some(target) = self.request.uri().authority().map(|authority| authority.as_str()) else {
+            return Ok(header);
+        };
+        let differs = |header: &&str| Spelling::Host.normalize(header) != Spelling::Host.normalize(target);
+        match header.filter(differs) {
+            Some(_) if self.request.version() == Version::HTTP_2 => Err(contradiction(":authority", "Host", "host")),
+            _ => Ok(Some(target)),
         }
     }
 
     /// Returns the client's address. Each proxy appends the address of its client to `X-Forwarded-For`. The last
     /// `trusted_hops` addresses belong to the operator's proxies, and the one before them to the client. Any earlier
     /// addresses may be forged.
-    pub fn ip(&self, trusted_hops: usize) -> Result<Option<String>, Problem> {
-        let mut hops = Vec::new();
-        for value in self.headers.get_all("x-forwarded-for") {
-            let text = value.to_str().map_err(|_| Problem::bad_request("the header x-forwarded-for is not text"))?;
-            hops.extend(text.split(',').map(str::trim).filter(|hop| !hop.is_empty()));
+    ///
+    /// # Errors
+    /// `X-Real-IP` has an address that is not one of these.
+    pub fn ip(&self, trusted_hops: usize) -> Result<Option<Cow<'a, str>>, Problem> {
+        let normalize = |address: &'a str| Spelling::Address.normalize(address.trim()).unwrap_or_default();
+        let mut hops: Vec<&'a str> = Vec::new();
+        for line in self.lines(&FORWARDED_FOR) {
+            hops.extend(line?.split(',').filter(|hop| !hop.trim().is_empty()));
         }
         // The request went through fewer proxies, and one of them added the first address.
         let client = hops.len().saturating_sub(trusted_hops).saturating_sub(1);
-        match hops.get(client) {
-            Some(hop) => Ok(Some(without_port(hop))),
-            None => Ok(self.header("x-real-ip")?.map(without_port)),
+        let trusted = hops.get(client..).unwrap_or_default();
+        let real = match self.from {
+            None | Some(CheckFrom::Original) => self.once(&REAL_IP)?.map(normalize),
+            Some(CheckFrom::Forwarded | CheckFrom::Envoy) => None,
+        };
+        match (trusted.first(), real) {
+            // The gateway may set both. Then one is the client's address, and the other the client's or a proxy's.
+            (Some(_), Some(real)) if !trusted.iter().any(|hop| normalize(hop) == real) => {
+                Err(contradiction(FORWARDED_FOR.as_str(), REAL_IP.as_str(), "address"))
+            }
+            (Some(hop), _) => Ok(Some(normalize(hop))),
+            (None, real) => Ok(real),
         }
     }
 }
 
-/// Removes the port. Otherwise each connection would be another client.
-fn without_port(address: &str) -> String {
-    address.parse::<SocketAddr>().map_or_else(|_| address.to_owned(), |address| address.ip().to_string())
+/// Splits a target into the host of a URL, if it is one, and path and query. A fragment is no part of a request.
+fn split_target(target: &str) -> (Option<&str>, &str) {
+    let target = target.split_once('#').map_or(target, |(before, _)| before);
+    let is_scheme = |text: &str| {
+        text.starts_with(|first: char| first.is_ascii_alphabetic())
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+    };
+    let Some((_, rest)) = target.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
+        return (None, target);
+    };
+    let (authority, path) = rest.find(['/', '?']).and_then(|at| rest.split_at_checked(at)).unwrap_or((rest, ""));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    (Some(host), path)
+}
+
+fn without_query(target: &str) -> &str {
+    target.split_once('?').map_or(target, |(path, _)| path)
 }
 
 #[cfg(test)]
@@ -123,44 +324,105 @@ mod tests {
         builder.method("PUT").uri("/v1/check/a%20b?c=d").body(Body::empty()).unwrap()
     }
 
+    fn read(request: &Request, from: Option<CheckFrom>) -> Result<ForwardedRequest<'_>, Problem> {
+        ForwardedRequest::read(request, None, from, FinalSlash::Keep)
+    }
+
+    /// Returns the client's address, or what is wrong.
+    fn ip(headers: &[(&str, &str)], from: Option<CheckFrom>, trusted_hops: usize) -> String {
+        let request = request(headers);
+        let forwarded = ForwardedRequest::read(&request, Some("/v1/check"), None, FinalSlash::Keep).unwrap();
+        match (ForwardedRequest { from, ..forwarded }).ip(trusted_hops) {
+            Ok(ip) => ip.map_or("none".to_owned(), Cow::into_owned),
+            Err(problem) => problem.detail().to_owned(),
+        }
+    }
+
     #[test]
     fn client_address_precedes_those_of_trusted_proxies() {
-        let request = request(&[("x-forwarded-for", "6.6.6.6, 10.0.0.1,"), ("x-forwarded-for", "[2001:db8::1]:443")]);
-        let forwarded = ForwardedRequest::by_headers(&request).unwrap();
-        let ips = [0, 1, 2, 3, usize::MAX].map(|hops| forwarded.ip(hops).unwrap().unwrap());
+        let headers = [("x-forwarded-for", "6.6.6.6, 10.0.0.1,"), ("x-forwarded-for", "[2001:DB8::1]:443")];
+        let ips = [0, 1, 2, 3, usize::MAX].map(|hops| ip(&headers, None, hops));
         assert_eq!(ips, ["2001:db8::1", "10.0.0.1", "6.6.6.6", "6.6.6.6", "6.6.6.6"]);
     }
 
     #[test]
-    fn without_forwarded_for_the_address_is_real_ip_or_missing() {
-        let real = request(&[("x-real-ip", "10.0.0.1:80")]);
-        assert_eq!(ForwardedRequest::by_headers(&real).unwrap().ip(0).unwrap().as_deref(), Some("10.0.0.1"));
-        assert_eq!(ForwardedRequest::by_headers(&request(&[])).unwrap().ip(0).unwrap(), None);
+    fn real_ip_is_the_address_or_agrees_with_the_trusted_hops() {
+        let (forged, real) = (("x-forwarded-for", "6.6.6.6"), ("x-real-ip", "10.0.0.1:80"));
+        assert_eq!(ip(&[real], None, 0), "10.0.0.1");
+        assert_eq!(ip(&[], None, 0), "none");
+        assert!(ip(&[forged, real], None, 0).contains("x-forwarded-for and x-real-ip give a different address"));
+        assert!(ip(&[forged, real], Some(CheckFrom::Original), 1).contains("different address"));
+        assert_eq!(ip(&[forged, real], Some(CheckFrom::Forwarded), 0), "6.6.6.6", "the client's header is ignored");
+        let both = [("x-forwarded-for", "192.0.2.1, 10.0.0.1"), real];
+        assert_eq!(ip(&both, None, 0), "10.0.0.1");
+        assert_eq!(ip(&both, None, 1), "192.0.2.1", "the last proxy sets X-Real-IP to the address of the one before");
     }
 
     #[test]
-    fn original_headers_take_precedence_over_forwarded_ones() {
-        let request = request(&[
-            ("x-forwarded-uri", "/forwarded"),
-            ("x-original-uri", "/original?a=b"),
-            ("x-forwarded-method", "POST"),
+    fn families_agree_or_the_check_is_refused() {
+        let agreeing = request(&[
+            ("x-forwarded-uri", "//login?a=b"),
+            ("x-original-url", "https://SHOP.example/%6cogin?a=b#c"),
+            ("x-forwarded-method", "post"),
+            ("x-original-method", "POST"),
+            ("x-forwarded-host", "shop.example:443"),
+            ("x-original-uri", ""),
         ]);
-        let forwarded = ForwardedRequest::by_headers(&request).unwrap();
-        assert_eq!(forwarded.path().unwrap(), Some("/original"));
-        assert_eq!(forwarded.uri().unwrap(), Some("/original?a=b"));
-        assert_eq!(forwarded.method().unwrap(), Some("POST"));
-        assert_eq!(forwarded.parameter("c"), Some("d"));
-        assert_eq!(forwarded.host().unwrap(), None);
+        let forwarded = read(&agreeing, None).unwrap();
+        let described = (forwarded.method(), forwarded.path(), forwarded.uri(), forwarded.host(), forwarded.raw_path());
+        let expected = (Some("POST"), Some("/login"), Some("/login?a=b"), Some("shop.example"), Some("/%6cogin"));
+        assert_eq!(described, expected);
+        assert_eq!(forwarded.parameter("c").unwrap(), Some("d"));
+
+        for (name, value, what) in [
+            ("x-original-uri", "/harmless", "path"),
+            ("x-original-url", "http://shop.example/harmless", "path"),
+            ("x-original-url", "http://other.example/login", "host"),
+            ("x-original-method", "GET", "method"),
+            ("x-original-host", "other.example", "host"),
+        ] {
+            let gateway =
+                [("x-forwarded-method", "POST"), ("x-forwarded-uri", "/login"), ("x-forwarded-host", "shop.example")];
+            let request = request(&[&gateway[..], &[(name, value)]].concat());
+            let refused = read(&request, None).err().unwrap();
+            assert!(refused.detail().contains(&format!("give a different {what}")), "{name}: {}", refused.detail());
+            let forwarded = read(&request, Some(CheckFrom::Forwarded)).unwrap();
+            assert_eq!((forwarded.method(), forwarded.path()), (Some("POST"), Some("/login")), "{name} is ignored");
+        }
+    }
+
+    #[test]
+    fn header_that_occurs_twice_is_refused() {
+        for name in ["x-original-uri", "x-original-method", "x-original-host", "x-real-ip"] {
+            let request = request(&[(name, "/a"), (name, "/b")]);
+            let refused = read(&request, None).and_then(|forwarded| forwarded.ip(0).map(drop)).unwrap_err();
+            assert!(refused.detail().contains(&format!("the header {name} occurs several times")), "{name}");
+        }
+        let cookies = request(&[("cookie", "a=1"), ("cookie", "b=2")]);
+        assert_eq!(read(&cookies, None).unwrap().header(&COOKIE).unwrap().as_deref(), Some("a=1; b=2"));
     }
 
     #[test]
     fn direct_check_ignores_forwarded_headers() {
         let request = request(&[("x-original-uri", "/lie"), ("x-original-method", "GET"), ("host", "shop")]);
-        let forwarded = ForwardedRequest::by_itself(&request, "/v1/check");
-        assert_eq!(forwarded.method().unwrap(), Some("PUT"));
-        assert_eq!(forwarded.path().unwrap(), Some("/a%20b"));
-        assert_eq!(forwarded.uri().unwrap(), Some("/a%20b?c=d"));
-        assert_eq!(forwarded.host().unwrap(), Some("shop"));
-        assert!(forwarded.query().is_empty());
+        let forwarded = ForwardedRequest::read(&request, Some("/v1/check"), None, FinalSlash::Keep).unwrap();
+        assert_eq!((forwarded.method(), forwarded.path()), (Some("PUT"), Some("/a%20b")));
+        assert_eq!((forwarded.uri(), forwarded.host()), (Some("/a%20b?c=d"), Some("shop")));
+        assert_eq!(forwarded.parameter("c").unwrap(), None, "the query is the client's");
+    }
+
+    #[test]
+    fn target_may_be_a_url() {
+        for (target, host, rest) in [
+            ("/login", None, "/login"),
+            ("/login#1?x", None, "/login"),
+            ("https://u:p@shop.example:443/login?next=/#a", Some("shop.example:443"), "/login?next=/"),
+            ("http://shop.example", Some("shop.example"), ""),
+            ("http://shop.example?a=/b", Some("shop.example"), "?a=/b"),
+            ("/go?to=https://other.example/x", None, "/go?to=https://other.example/x"),
+            ("*", None, "*"),
+        ] {
+            assert_eq!(split_target(target), (host, rest), "{target}");
+        }
     }
 }
