@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::grpc::{Caller, descriptor, descriptors_request};
 use crate::support::http::HttpClient;
 use crate::support::redis::until;
-use crate::support::{LineClient, RespClient, RulesFile, Server};
+use crate::support::{LineClient, RespClient, RulesFile, Server, divvy};
 
 const RULES: &str = "
 [domain=edge path=/login remote_address=*]
@@ -352,4 +352,39 @@ fn headers_are_about_the_denied_descriptor() {
     let codes = [0, 1].map(|index| reply["statuses"][index]["code"].clone());
     assert_eq!(codes, ["OK", "OVER_LIMIT"], "{reply}");
     assert!(headers_of(&reply).iter().any(|header| header.starts_with("retry-after: ")), "{reply}");
+}
+
+/// Envoy Gateway and Envoy AI Gateway ask with a cost of 0, and send the tokens that a request used at its end. Regression test:
+/// a cost above what was left was dropped, so such a budget never ended.
+#[test]
+fn converted_budget_of_tokens_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let (yaml, rules) = (directory.path().join("budget.yaml"), directory.path().join("rules.ini"));
+    let text = "domain: ai\ndescriptors:\n- key: user\n  rate_limit: {unit: UNIT, requests_per_unit: 10}\n";
+    for unit in ["second", "minute", "hour", "day", "week", "month", "year"] {
+        std::fs::write(&yaml, text.replace("UNIT", unit)).unwrap();
+        let converted = divvy().args(["convert", "--force"]).args([&yaml, &rules]).output().unwrap();
+        assert!(converted.status.success(), "{converted:?}");
+        let server = Server::in_memory(rules.to_str().unwrap());
+        let mut caller = Caller::new(&server);
+        let mut ask = |user: &str, cost: u64| {
+            let mut descriptor = descriptor(&format!("user={user}"));
+            descriptor["hits_addend"] = json!(cost.to_string());
+            let request = json!({ "domain": "ai", "descriptors": [descriptor] });
+            caller.should_rate_limit(&request)["overall_code"].as_str().unwrap_or_default().to_owned()
+        };
+        if unit == "second" {
+            // The window may end between two calls.
+            ask("ann", 15);
+            continue;
+        }
+        assert_eq!(ask("ann", 0), "OK", "{unit}");
+        ask("ann", 15);
+        assert_eq!([ask("ann", 0), ask("ann", 1)], ["OVER_LIMIT", "OVER_LIMIT"], "{unit}");
+        assert_eq!(
+            [ask("bob", 7), ask("bob", 0), ask("bob", 7), ask("bob", 0)],
+            ["OK", "OK", "OK", "OVER_LIMIT"],
+            "{unit}"
+        );
+    }
 }

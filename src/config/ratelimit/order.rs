@@ -12,7 +12,7 @@ use super::entry::{Entry, Limit, ValueCondition, is_counted, unlimited};
 use super::validate::Domain;
 use crate::config::problem::{Location, Problems};
 use crate::rules::operation::DOMAIN;
-use crate::rules::{MatchPolicy, Pattern, Quota, Rule, Settings};
+use crate::rules::{MatchPolicy, Overrun, Pattern, Quota, Rule, Settings};
 
 const GUARD: &str = "no limit here, regardless of the rules below";
 
@@ -147,8 +147,12 @@ impl<'a> RuleList<'a> {
             .map(|(key, _)| (*key).to_owned())
             .collect();
         let rule = self.rule(limit.settings, line);
+        // Gateways report the cost of a request after it, and ratelimit counts what it cannot prevent.
+        let (actor_fields, overrun) =
+            if is_counted(&limit.settings) { (actors, Overrun::Debt) } else { (Vec::new(), Overrun::Refuse) };
         let rule = Rule {
-            actor_fields: if is_counted(&limit.settings) { actors } else { Vec::new() },
+            actor_fields,
+            overrun,
             match_policy: if trial { MatchPolicy::Canary } else { MatchPolicy::Stop },
             label: Some(limit.label.clone()),
             comment: Some(format!("{}:{line}", self.file)),

@@ -37,7 +37,13 @@ macro_rules! golden {
             let ini = write(&rules, Format::Ini).unwrap();
             parse(&ini, Format::Ini, "rules.ini").unwrap();
             parse(&write(&rules, Format::Json).unwrap(), Format::Json, "rules.json").unwrap();
-            assert_eq!(ini, include_str!(concat!("../golden/", $file, ".ini")));
+            if std::env::var_os("DIVVY_TEST_WRITE_DOCS").is_some() {
+                let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/config/ratelimit/golden/", $file, ".ini");
+                std::fs::write(path, &ini).unwrap();
+                return;
+            }
+            let written = include_str!(concat!("../golden/", $file, ".ini"));
+            assert_eq!(ini, written, "if this is right, run the test with DIVVY_TEST_WRITE_DOCS=1");
             assert_eq!(report, include_str!(concat!("../golden/", $file, ".report")));
         }
     )*};
