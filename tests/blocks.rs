@@ -319,3 +319,56 @@ fn every_front_uses_the_block() {
     let reserved = resp(&server, "DIVVY.RESERVE api=a user=ann AMOUNT 2 TTL 30");
     assert!(reserved.starts_with("[0 "), "{reserved}");
 }
+
+/// A block or a limit of an actor that no hit has would be listed, and never apply.
+#[test]
+fn exception_that_can_never_apply_is_an_error_on_every_front() {
+    let rules = RulesFile::ini(
+        "[path=/login ip=*]\ncreditLimit = 5\nper = 1m\nactorField = ip\nlabel = login\n
+        [user=premium-* city=*]\ncreditLimit = 5\nper = 1m\nactorField = user\nlabel = premium\n
+        [ip=* net=*]\nnetworks = ip: 10.0.0.0/8\ncreditLimit = 5\nper = 1m\nactorField = ip\nlabel = office\n
+        [user=premium-* tenant=*]\ncreditLimit = 5\nper = 1m\nactorField = user, tenant\nlabel = both\n
+        [masked_remote_address=*]\ncreditLimit = 5\nper = 1m\nactorField = masked_remote_address\nlabel = masked\n
+        [default]\ncreditLimit = 0\n",
+    );
+    let server = Server::in_memory(rules.path());
+    let mut client = HttpClient::connect(server.http);
+    for (rule, actor, told) in [
+        ("login", "203.0.113.0/24", "name all rules: '*' ip=203.0.113.0/24"),
+        ("login", "203.0.113.7/24", "name all rules: '*' ip=203.0.113.0/24"),
+        ("login", "2001:db8::/32", "name all rules: '*' ip=2001:db8::/32"),
+        ("login", "ip=203.0.113.7", "write the actor as '203.0.113.7', without 'ip='"),
+        ("premium", "ann", "only counts requests whose user matches premium-*, which 'ann' does not"),
+        ("premium", "user=premium-1", "write the actor as 'premium-1', without 'user='"),
+        ("office", "192.0.2.1", "only counts requests whose ip matches ip: 10.0.0.0/8, which '192.0.2.1' does not"),
+        ("both", "user=ann tenant=t", "only counts requests whose user matches premium-*, which 'ann' does not"),
+    ] {
+        let target = format!("rule={rule}&actor={}", actor.replace('/', "%2F").replace('=', "%3D").replace(' ', "%20"));
+        let json = [("content-type", "application/json")];
+        for (path, body) in [("blocks", "{}"), ("allows", "{}"), ("limits", "{\"credits\":9}")] {
+            client.send(&http::encode("PUT", &format!("/v1/{path}?{target}"), &json, body.as_bytes()));
+            let refused = client.read_response();
+            assert!(refused.status == 400 && refused.body.contains(told), "{path} {rule} {actor}: {}", refused.body);
+        }
+        for words in [&["block", "set"][..], &["allow", "set"], &["limit", "set"]] {
+            let mut command = divvy();
+            command.args(words).args([rule, actor]).env("DIVVY_SERVER", server.resp.to_string());
+            if words[0] == "limit" {
+                command.arg("9");
+            }
+            let output = command.output().unwrap();
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && error.contains(told), "{words:?} {rule} {actor}: {error}");
+        }
+    }
+    for (rule, actor) in
+        [("login", "203.0.113.7"), ("office", "10.1.2.3"), ("masked", "10.1.2.0/24"), ("premium", "premium-7")]
+    {
+        assert_eq!(resp(&server, &format!("DIVVY.BLOCK SET {rule} {actor} EX 60")), "OK", "{rule} {actor}");
+        assert_eq!(resp(&server, &format!("DIVVY.LIMIT SET {rule} {actor} 9 EX 60")), "OK", "{rule} {actor}");
+    }
+    for value in ["203.0.113.7x", "203.0.113.300", "2001:db8:::1", "203.0.113.7,"] {
+        let refused = resp(&server, &format!("DIVVY.BLOCK SET * ip={value}"));
+        assert!(refused.contains("is not a network in its usual form"), "{value}: {refused}");
+    }
+}

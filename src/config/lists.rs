@@ -176,8 +176,22 @@ fn read_entry(line: &str) -> Result<Option<ListEntry>, (String, String)> {
             "write it as networks, such as 10.0.0.0/8".to_owned(),
         ));
     }
-    if network::looks_like_v4(entry) {
-        let (what, fix) = describe(&NetworkError::NoAddress);
+    if let Some(control) = entry.chars().find(|c| c.is_control()) {
+        return Err((
+            format!("the line has a control character: {control:?}"),
+            "save the list as plain text".to_owned(),
+        ));
+    }
+    // A pattern may contain an address.
+    if !entry.contains('*')
+        && let Some(word) = network::find_in(entry)
+    {
+        let (what, fix) = if word == entry {
+            describe(&NetworkError::NoAddress)
+        } else {
+            let what = format!("{entry:?} is not an address alone, and no address matches it");
+            (what, "write the address alone, one a line".to_owned())
+        };
         return Err((what, format!("{fix}, or put it in quotes if it is a text")));
     }
     Ok(Some(ListEntry::Pattern(Pattern::parse(entry))))
@@ -226,6 +240,12 @@ mod tests {
             ("\"a \\\" # *\"", "Literal(\"a \\\" # *\")"),
             ("1.2.3", "Literal(\"1.2.3\")"),
             ("/a/8", "Literal(\"/a/8\")"),
+            ("00:1b:63:84:45:e6", "Literal(\"00:1b:63:84:45:e6\")"),
+            ("12:30:45", "Literal(\"12:30:45\")"),
+            ("std::vec", "Literal(\"std::vec\")"),
+            ("1.2.3.4.example.org", "Literal(\"1.2.3.4.example.org\")"),
+            ("10.0.0.*", "Glob(Glob(\"10.0.0.*\"))"),
+            ("ann@example.org", "Literal(\"ann@example.org\")"),
         ] {
             assert_eq!(entry(line), expected, "{line}");
         }
@@ -242,6 +262,23 @@ mod tests {
             ("10.0.0.1 - 10.0.0.9", "there is text after the network"),
             ("10.0.0.1-10.0.0.9", "is a range of addresses; write it as networks"),
             ("10.0.0.0/8 ; SBL1", "there is text after the network: \"10.0.0.0/8 ; SBL1\"; write one entry a line"),
+            ("192.0.2.7x", "is neither an address nor a network"),
+            ("x192.0.2.7", "is neither an address nor a network"),
+            ("203.0.113.7.", "is neither an address nor a network"),
+            ("203.0..113.7", "is neither an address nor a network"),
+            ("203.0.113,7", "is neither an address nor a network"),
+            ("203.0.113.0/24-", "its prefix is not a number of bits"),
+            ("203.0.113.7\u{200b}", "is neither an address nor a network"),
+            ("2001:db8:::1", "is neither an address nor a network"),
+            ("2001:db8::1z", "is neither an address nor a network"),
+            ("2001:db8::12345", "is neither an address nor a network"),
+            ("deny 203.0.113.7;", "is not an address alone, and no address matches it; write the address alone"),
+            ("Require not ip 203.0.113.0/24", "is not an address alone"),
+            ("-A INPUT -s 2001:db8::7 -j DROP", "is not an address alone"),
+            ("ip=10.0.0.1", "is not an address alone"),
+            ("add blocked 10.0.0.1 timeout 60", "is not an address alone"),
+            ("<203.0.113.7>", "is not an address alone"),
+            ("\0\0", "the line has a control character: '\\0'"),
             ("\"a\" b", "there is text after the quotes: \"b\""),
             ("\"a", "\"a is not a text in quotes"),
         ] {

@@ -75,6 +75,21 @@ impl ActorFields {
         (operation.iter().len() == fields.len()).then(|| String::from_utf8(canonical).ok())?
     }
 
+    /// Returns the fields of an actor in the form that hits give it, each with its value. Networks in place of addresses are
+    /// left out.
+    pub fn values(&self, rule: &Rule, actor: &str) -> Vec<(String, String)> {
+        let is_network = |field: &str| rule.actor_prefix.as_ref().is_some_and(|prefix| prefix.field == field);
+        match self {
+            Self::None | Self::OneNetwork(..) => Vec::new(),
+            Self::One(field) => vec![(field.as_str().to_owned(), actor.to_owned())],
+            Self::Several(_) => {
+                let operation = parse_pairs(actor).unwrap_or_default();
+                let pairs = operation.iter().filter(|(field, _)| !is_network(field));
+                pairs.map(|(field, value)| (field.to_owned(), value.to_owned())).collect()
+            }
+        }
+    }
+
     /// Appends the actor of `operation` to `out`.
     pub fn write(&self, operation: &Operation, out: &mut Vec<u8>) {
         let value = |field| operation.value(field).unwrap_or_default();

@@ -178,14 +178,53 @@ pub fn is_range(text: &str) -> bool {
     text.split_once('-').is_some_and(|(first, last)| is_address(first) && is_address(last))
 }
 
-/// Returns whether a text that is no network was probably meant to be one: four numbers, or numbers and a prefix.
-pub fn looks_like_v4(text: &str) -> bool {
+/// Returns whether a text that is no network was probably meant to be one: it has the characters of one, or is one apart from
+/// up to two characters at each end.
+pub fn resembles(text: &str) -> bool {
+    let is_network = |text: &str| Address::parse(text).is_some() || Network::parse(text).is_ok();
+    let ends = (0..3).flat_map(|front| (0..3).map(move |back| (front, back)));
+    let inner = |(front, back): (usize, usize)| {
+        let count = text.chars().count();
+        // What remains of a short text is an address by accident, such as `::`.
+        (count > front + back + SHORTEST)
+            .then(|| text.chars().skip(front).take(count - front - back).collect::<String>())
+    };
+    looks_like_v4(text)
+        || looks_like_v6(text)
+        || is_network(&text.replace(',', "."))
+        || ends.filter_map(inner).any(|inner| is_network(&inner))
+}
+
+/// Characters of the shortest text that counts as an address with others around it, less one.
+const SHORTEST: usize = 6;
+
+/// Returns the first word of a text that is an address or a network, or was probably meant to be one.
+pub fn find_in(text: &str) -> Option<&str> {
+    if resembles(text) {
+        return Some(text);
+    }
+    let words = text.split(|c: char| c.is_whitespace() || ",;=\"'<>(){}|@".contains(c)).filter(|word| !word.is_empty());
+    let is_network = |word: &&str| Address::parse(word).is_some() || Network::parse(word).is_ok() || resembles(word);
+    words.into_iter().find(is_network)
+}
+
+/// Returns whether a text has four numbers, or numbers and a prefix.
+fn looks_like_v4(text: &str) -> bool {
     let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let numbers = address.split('.').count();
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let numbers = address.split('.').filter(|number| !number.is_empty()).count();
     address.split('.').all(is_number)
         && prefix.is_none_or(is_number)
         && (numbers == 4 || (numbers > 1 && prefix.is_some()))
+}
+
+/// Returns whether a text has hexadecimal groups as in an IPv6 address. Six pairs of digits are a hardware address.
+fn looks_like_v6(text: &str) -> bool {
+    let address = text.split(['/', '%']).next().unwrap_or_default().trim_matches(['[', ']']);
+    let groups: Vec<_> = address.split(':').collect();
+    let is_hardware = groups.len() == 6 && groups.iter().all(|group| group.len() == 2);
+    let is_group = |group: &&str| group.len() <= 5 && group.bytes().all(|byte| byte.is_ascii_hexdigit());
+    groups.iter().all(is_group) && !is_hardware && (groups.len() > 3 && address.contains("::") || groups.len() > 4)
 }
 
 #[cfg(test)]

@@ -58,6 +58,11 @@ impl RuleSet {
         self.number
     }
 
+    /// Returns whether normalized operations are compared with other patterns.
+    pub fn has_spellings(&self) -> bool {
+        self.normalized.is_some()
+    }
+
     /// Returns the rules in their order of precedence.
     pub fn rules(&self) -> &[Rule] {
         &self.rules

@@ -2,7 +2,7 @@
 
 use crate::limiter::error::{ErrorClass, LimiterError, Remedy};
 use crate::limiter::refusal::Refusal;
-use crate::rules::{ActorPrefix, MAX_RESET_SECONDS, NetworkError, QuotaError};
+use crate::rules::{ActorPrefix, MAX_RESET_SECONDS, Network, NetworkError, QuotaError};
 use crate::store::StoreError;
 
 /// Maximum lifetime of a limit: 100 years (seconds).
@@ -50,6 +50,8 @@ pub enum AdminError {
     #[error("there are {len} limits of actors, and the maximum is {max}: remove some")]
     Full { len: usize, max: usize },
     #[error("{0}")]
+    ImpossibleActor(ImpossibleActor),
+    #[error("{0}")]
     BadBlock(BadBlock),
     #[error("there are {len} blocks and allows, and the maximum is {max}: remove some")]
     FullOfBlocks { len: usize, max: usize },
@@ -61,13 +63,25 @@ pub enum AdminError {
     Refused(#[from] Refusal),
 }
 
+/// A reason why no hit of a rule ever has an actor.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ImpossibleActor {
+    #[error("the rule '{rule}' counts by {field}: write the actor as '{actor}', without '{field}='")]
+    NamesField { rule: String, field: String, actor: String },
+    #[error(
+        "the rule '{rule}' counts each {field} by itself, so its actors are no networks: to block or allow a network, name all rules: \
+         '*' {field}={network}"
+    )]
+    Network { rule: String, field: String, network: Network },
+    #[error("the rule '{rule}' only counts requests whose {field} matches {condition}, which '{value}' does not")]
+    OtherValue { rule: String, field: String, condition: String, value: String },
+}
+
 /// A reason why a block or an allow is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadBlock {
     #[error("with the rule *, write the actor as field=value or field=network, such as ip=10.0.0.0/8")]
     NoField,
-    #[error("the rule '{rule}' counts by {field}: write the actor as '{actor}', without '{field}='")]
-    NamesField { rule: String, field: String, actor: String },
     #[error("the field's name is empty, has more than {MAX_FIELD} bytes, or has spaces or control characters")]
     Field,
     #[error("blocks and allows have no patterns; write a network, such as ip=10.0.0.0/8, or one value")]
@@ -95,6 +109,7 @@ impl LimiterError for AdminError {
             | Self::LongActor
             | Self::Credits(_)
             | Self::Lasts
+            | Self::ImpossibleActor(_)
             | Self::BadBlock(_)
             | Self::Cursor => ErrorClass::BadRequest,
             Self::Full { .. } | Self::FullOfBlocks { .. } => ErrorClass::Full,

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 pub use super::error::MAX_LASTS_SECONDS;
-use super::error::{AdminError, MAX_ACTOR};
-use super::rule_name::{RuleName, lasting_name};
+use super::error::{AdminError, ImpossibleActor, MAX_ACTOR};
+use super::rule_name::{RuleName, SHOWN, lasting_name};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::limiter::Limiter;
 use crate::limiter::exceptions::Cursor;
@@ -15,7 +15,7 @@ pub use crate::limiter::exceptions::ExceptionFilter;
 use crate::limiter::policy::{Policy, labels};
 use crate::limiter::refusal::Refusal;
 use crate::metrics::Metric;
-use crate::rules::{ActorFields, Rule, Scope, Settings};
+use crate::rules::{ActorFields, Address, Condition, Network, NetworkError, Rule, Scope, Settings};
 use crate::store::{ActorLimit, Changed, ExceptionChange};
 
 /// A limit of a single actor, under the rules in force.
@@ -76,7 +76,7 @@ impl Limiter {
         RuleName::Name(rule).check(Some(&policy), Some(actor), scope)?;
         let (found, _) = RuleName::Name(rule).find(&policy)?;
         let rule = lasting_name(rule, found)?.to_owned();
-        let actor = canonical(&rule, found, actor)?;
+        let actor = possible(&rule, found, actor, &policy)?;
         let settings = Settings { credit_limit: credits, ..found.settings };
         if let Some(error) = settings.quota().err().and_then(|errors| errors.into_iter().next()) {
             return Err(AdminError::Credits(error));
@@ -226,6 +226,50 @@ pub(super) fn filter_by(scope: &Scope, policy: Option<&Policy>) -> impl Fn(&str,
 /// Returns the actor in the form that hits give it, for a limit of the rule with this label.
 pub(super) fn canonical(label: &str, rule: &Rule, actor: &str) -> Result<String, AdminError> {
     if actor.len() > MAX_ACTOR { Err(AdminError::LongActor) } else { canonical_actor(label, rule, actor) }
+}
+
+/// Returns the actor in the form that hits give it, for an exception of the rule with this label. An exception of an actor
+/// that no hit has would never apply.
+///
+/// # Errors
+/// Same as [`canonical_actor`], or no hit has this actor.
+pub(super) fn possible(label: &str, rule: &Rule, actor: &str, policy: &Policy) -> Result<String, AdminError> {
+    let impossible = |of| Err(AdminError::ImpossibleActor(of));
+    let (name, shown) = (label.to_owned(), |text: &str| text.chars().take(SHOWN).collect::<String>());
+    if let [field] = rule.actor_fields.as_slice()
+        && let Some(value) = actor.strip_prefix(field.as_str()).and_then(|rest| rest.strip_prefix('='))
+    {
+        return impossible(ImpossibleActor::NamesField { rule: name, field: field.clone(), actor: shown(value) });
+    }
+    let actor = canonical(label, rule, actor)?;
+    // Patterns in other spellings match other values of checks.
+    let values = if policy.rules.has_spellings() { Vec::new() } else { ActorFields::of(rule).values(rule, &actor) };
+    for (field, value) in values {
+        let condition = match (rule.pattern(&field), &rule.networks) {
+            (Some(pattern), _) if !pattern.matches(&value) => pattern.to_string(),
+            (_, Some(networks)) if networks.field == field && is_outside(networks, &value) => networks.to_string(),
+            _ => continue,
+        };
+        return impossible(ImpossibleActor::OtherValue { rule: name, field, condition, value: shown(&value) });
+    }
+    let network = match Network::parse(&actor) {
+        Ok(network) | Err(NetworkError::HostBits { masked: network }) if !network.is_address() => network,
+        _ => return Ok(actor),
+    };
+    match rule.actor_fields.as_slice() {
+        [field] if rule.actor_prefix.is_none() && field != MASKED_ADDRESS => {
+            impossible(ImpossibleActor::Network { rule: name, field: field.clone(), network })
+        }
+        _ => Ok(actor),
+    }
+}
+
+/// Envoy's descriptor for the network of a client's address: its values are networks.
+const MASKED_ADDRESS: &str = "masked_remote_address";
+
+/// Returns whether an address is not in a rule's networks.
+fn is_outside(networks: &Condition, value: &str) -> bool {
+    Address::parse(value).is_some() && !networks.is_met_by(value.as_bytes())
 }
 
 /// Returns the actor in the form that hits give it, for the rule with this name.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::error::{AdminError, BadBlock, MAX_ACTOR, MAX_FIELD, MAX_FIELDS, MAX_LASTS_SECONDS, MAX_REASON};
-use super::limits::{canonical, filter_by, was_there};
+use super::limits::{canonical, filter_by, possible, was_there};
 use super::rule_name::{RuleName, SHOWN, lasting_name};
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::Limiter;
@@ -13,8 +13,8 @@ use crate::limiter::exceptions::{Cursor, ExceptionFilter};
 use crate::limiter::overrides::{ALL_RULES, OverrideOwner, OwnerName, place_of};
 use crate::limiter::refusal::Refusal;
 use crate::metrics::Metric;
-use crate::rules::network::{is_range, looks_like_v4};
-use crate::rules::{Network, NetworkError, OverrideKind, Rule, Scope};
+use crate::rules::network::{is_range, resembles};
+use crate::rules::{Network, NetworkError, OverrideKind, Scope};
 use crate::store::{ExceptionChange, Override};
 
 /// A block or an allow of an actor, under the rules in force.
@@ -71,8 +71,7 @@ impl Limiter {
                 RuleName::Name(rule).check(Some(&policy), Some(of.actor), scope)?;
                 let (found, _) = RuleName::Name(rule).find(&policy)?;
                 let label = lasting_name(rule, found)?;
-                check_value_alone(label, found, of.actor)?;
-                (owner_of(of.kind, label), canonical(label, found, of.actor)?)
+                (owner_of(of.kind, label), possible(label, found, of.actor, &policy)?)
             }
         };
         if reason.is_some_and(|reason| reason.len() > MAX_REASON || reason.chars().any(char::is_control)) {
@@ -85,7 +84,7 @@ impl Limiter {
         if of.rule == ALL_RULES && value.contains('*') {
             return Err(AdminError::BadBlock(BadBlock::Pattern));
         }
-        if of.rule == ALL_RULES && Network::parse(value).is_err() && (looks_like_v4(value) || is_range(value)) {
+        if of.rule == ALL_RULES && Network::parse(value).is_err() && (resembles(value) || is_range(value)) {
             // It would never match.
             return Err(bad_network(value, NetworkError::NoAddress));
         }
@@ -270,19 +269,6 @@ impl Limiter {
             ]);
         }
         metrics
-    }
-}
-
-/// Checks that an actor of one field does not name the field. Such an entry would never apply.
-fn check_value_alone(rule: &str, found: &Rule, actor: &str) -> Result<(), AdminError> {
-    let [field] = found.actor_fields.as_slice() else { return Ok(()) };
-    match actor.strip_prefix(field.as_str()).and_then(|rest| rest.strip_prefix('=')) {
-        None => Ok(()),
-        Some(value) => {
-            let (rule, field) = (rule.to_owned(), field.clone());
-            let actor = value.chars().take(SHOWN).collect();
-            Err(AdminError::BadBlock(BadBlock::NamesField { rule, field, actor }))
-        }
     }
 }
 

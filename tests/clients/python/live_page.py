@@ -210,7 +210,9 @@ def overrides(port, resp, operator, dashboard):
         expect(dialog).to_have_count(0)
         assert hit() == 1, "a cancelled dialog changes nothing"
         row.get_by_role("button", name="Block under a-user").click()
-        expect(tab.get_by_label("It concerns")).to_have_value("0")
+        concerned = tab.get_by_label("It concerns")
+        expect(concerned.locator("option:checked")).to_have_text("all rules, as user=ann")
+        concerned.select_option("rule a-user")
         tab.get_by_label("It lasts").fill("2")
         tab.get_by_label("Reason").fill(MARKUP)
         dialog.get_by_role("button", name="Block").click()
@@ -243,6 +245,7 @@ def overrides(port, resp, operator, dashboard):
 
         # An allow wins over it
         row.get_by_role("button", name="Allow under a-user").click()
+        concerned.select_option("rule a-user")
         dialog.get_by_role("button", name="Allow").click()
         expect(row.locator(".chip")).to_have_text("allowed")
         assert [hit() for _ in range(5)] == [1] * 5

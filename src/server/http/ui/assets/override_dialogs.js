@@ -40,7 +40,7 @@ const WORDS = {
  */
 export function setOverride(kind, target, before, onDone) {
   const words = WORDS[kind];
-  const places = before ? placesOf(target).slice(0, 1) : placesOf(target);
+  const places = before ? ownPlace(target) : placesOf(target);
   const place = h(
     'select',
     { id: 'override-place' },
@@ -91,10 +91,15 @@ export function setOverride(kind, target, before, onDone) {
   reason.focus();
 }
 
-/** Returns where the actor may be blocked or allowed: under its rule, if it has a lasting name, and by each field under all rules. */
-function placesOf({ rule, actor, definition, pairs }) {
-  const own = hasLastingName(rule, definition) ? [{ rule, actor }] : [];
-  return [...own, ...[...pairs].map(([field, value]) => ({ rule: ALL_RULES, actor: `${field}=${value}` }))];
+/** Returns where the actor may be blocked or allowed: by each field under all rules, and under its rule. */
+function placesOf(target) {
+  const everywhere = [...target.pairs].map(([field, value]) => ({ rule: ALL_RULES, actor: `${field}=${value}` }));
+  return [...everywhere, ...ownPlace(target)];
+}
+
+/** Returns the actor's rule, if it has a lasting name. */
+function ownPlace({ rule, actor, definition }) {
+  return hasLastingName(rule, definition) ? [{ rule, actor }] : [];
 }
 
 /** Returns the fields for a time, and a function that returns its seconds, or null without an end. */
