@@ -10,10 +10,11 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use self::fake::{Fake, answer, ban};
 use self::lapi::Lapi;
-use crate::clients::tool;
-use crate::clients::{PYTHON, installed};
+use crate::clients::{PYTHON, installed, tool};
 use crate::support::certificates::Certificates;
 use crate::support::http::{HttpClient, encode, request};
 use crate::support::log::Log;
@@ -533,4 +534,88 @@ fn wrong_settings_are_explained_at_start() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && error.contains(expected), "{args:?}: {error}");
     }
+}
+
+/// Returns an answer with these bans, each as address, id and duration, and these ended ones.
+fn decisions(new: &[(&str, u64, &str)], deleted: &[(&str, u64, &str)]) -> String {
+    let list = |bans: &[(&str, u64, &str)]| {
+        let ban = |(value, id, duration): &(&str, u64, &str)| json!({"duration": duration, "id": id, "origin": "CAPI", "scenario": "s", "scope": "Ip", "type": "ban", "value": value});
+        bans.iter().map(ban).collect::<Vec<_>>()
+    };
+    json!({ "new": list(new), "deleted": list(deleted) }).to_string()
+}
+
+/// A follower of a server whose answer a test replaces. Returns also the number of requests for all decisions.
+fn scripted(first: String) -> (Following, std::sync::Arc<parking_lot::Mutex<String>>, Fake) {
+    let body = std::sync::Arc::new(parking_lot::Mutex::new(first));
+    let sent = std::sync::Arc::clone(&body);
+    let fake = Fake::start(move |_, stream| answer(stream, &sent.lock()));
+    let following = Following::start(&fake.url());
+    (following, body, fake)
+}
+
+#[test]
+fn answer_that_is_no_list_lifts_no_block() {
+    let bans = [("192.0.2.1", 1, "4h"), ("192.0.2.2", 2, "4h")];
+    for wrong in [
+        "{}",
+        r#"{"message":"database is locked"}"#,
+        r#"{"new":[{"error":"x"}],"deleted":null}"#,
+    ] {
+        let (following, body, _fake) = scripted(decisions(&bans, &[]));
+        until(|| !following.is_allowed("ip=192.0.2.1"));
+        *body.lock() = wrong.to_owned();
+        until(|| scrape(following.server.http).value("divvy_crowdsec_failing", &[]) == 1.0);
+        // The next answers are to requests for all decisions.
+        following.log.await_count(2, "cannot follow the decisions of CrowdSec");
+        for (address, _, _) in bans {
+            assert!(!following.is_allowed(&format!("ip={address}")), "{wrong}");
+        }
+        *body.lock() = decisions(&bans, &[]);
+        until(|| scrape(following.server.http).value("divvy_crowdsec_failing", &[]) == 0.0);
+    }
+}
+
+/// CrowdSec ends its JSON properly after an error of its database.
+#[test]
+fn list_that_lacks_most_bans_is_confirmed_by_the_next_one() {
+    let addresses: Vec<_> = (0..40).map(|n| format!("192.0.2.{n}")).collect();
+    let all: Vec<_> = addresses.iter().zip(1..).map(|(address, id)| (address.as_str(), id, "4h")).collect();
+    let requests = std::sync::Arc::new(parking_lot::Mutex::new(0_usize));
+    let (seen, whole, part) = (std::sync::Arc::clone(&requests), decisions(&all, &[]), decisions(&all[..3], &[]));
+    let (broken, whole_again) = ("{", whole.clone());
+    let fake = Fake::start(move |_, stream| {
+        *seen.lock() += 1;
+        // A broken answer makes divvy ask for all decisions again.
+        let text = match *seen.lock() {
+            1 => &*whole,
+            2 => broken,
+            3 => &*part,
+            4 => &*whole_again,
+            5 => broken,
+            _ => &*part,
+        };
+        answer(stream, text)
+    });
+    let following = Following::start(&fake.url());
+    let denied = || (0..40).filter(|n| !following.is_allowed(&format!("ip=192.0.2.{n}"))).count();
+    following.log.await_line(&["lacks 37 of 40 bans", "they stay until the next list lacks them, too"]);
+    until(|| *requests.lock() >= 4);
+    assert_eq!(denied(), 40, "the next list has them again");
+    until(|| denied() == 3);
+    assert!(*requests.lock() >= 7, "two lists in a row lacked them");
+}
+
+#[test]
+fn end_of_the_shorter_ban_keeps_the_longer_one() {
+    let two = [("192.0.2.7", 1, "4h"), ("192.0.2.7", 2, "2h"), ("192.0.2.8", 3, "4h")];
+    let (following, body, _fake) = scripted(decisions(&two, &[]));
+    until(|| !following.is_allowed("ip=192.0.2.7") && !following.is_allowed("ip=192.0.2.8"));
+    *body.lock() = decisions(&[], &[("192.0.2.7", 2, "-1m"), ("192.0.2.8", 3, "-1m")]);
+    until(|| following.is_allowed("ip=192.0.2.8"));
+    assert!(!following.is_allowed("ip=192.0.2.7"));
+    let ends = following.command(&["DIVVY.BLOCK", "GET", "*", "ip=192.0.2.7"]);
+    assert!(ends.contains("crowdsec: s"), "{ends}");
+    *body.lock() = decisions(&[], &[("192.0.2.7", 1, "-1m")]);
+    until(|| following.is_allowed("ip=192.0.2.7"));
 }

@@ -8,6 +8,8 @@ const MAX_DECISION: usize = 16 * 1024;
 /// Maximum length of a member's name (bytes).
 const MAX_NAME: usize = 64;
 
+const NULL: &[u8] = b"null";
+
 /// The list that a decision is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecisionList {
@@ -42,6 +44,8 @@ enum Position {
     Colon,
     /// Before the value of a list.
     List(DecisionList),
+    /// Within `null` in place of a list, before this character.
+    Null(usize),
     /// Before a decision, or the end of the list.
     FirstDecision(DecisionList),
     NextDecision(DecisionList),
@@ -63,11 +67,20 @@ pub struct AnswerReader {
     depth: usize,
     is_in_string: bool,
     is_escaped: bool,
+    /// Whether the lists `new` and `deleted` were there.
+    has: [bool; 2],
 }
 
 impl Default for AnswerReader {
     fn default() -> Self {
-        Self { position: Position::Start, text: Vec::new(), depth: 0, is_in_string: false, is_escaped: false }
+        Self {
+            position: Position::Start,
+            text: Vec::new(),
+            depth: 0,
+            is_in_string: false,
+            is_escaped: false,
+            has: [false; 2],
+        }
     }
 }
 
@@ -83,12 +96,23 @@ impl AnswerReader {
         Ok(())
     }
 
-    /// Checks that the answer is complete.
+    /// Checks that the answer is complete. CrowdSec always writes both lists.
     ///
     /// # Errors
     /// It is not.
     pub fn finish(&self) -> Result<(), AnswerError> {
-        if self.position == Position::End { Ok(()) } else { Err(AnswerError::Incomplete) }
+        match self.position {
+            Position::End if self.has == [true; 2] => Ok(()),
+            Position::End => Err(AnswerError::Malformed),
+            _ => Err(AnswerError::Incomplete),
+        }
+    }
+
+    /// Begins a list, which may come once.
+    fn begin(&mut self, list: DecisionList) -> Result<Position, AnswerError> {
+        let [new, deleted] = &mut self.has;
+        let has = if list == DecisionList::New { new } else { deleted };
+        if std::mem::replace(has, true) { Err(AnswerError::Malformed) } else { Ok(Position::List(list)) }
     }
 
     fn step(&mut self, byte: u8, take: &mut impl FnMut(DecisionList, &[u8])) -> Result<(), AnswerError> {
@@ -96,6 +120,7 @@ impl AnswerReader {
             Position::Name => return self.step_in_name(byte),
             Position::Decision(list) => return self.step_in_decision(byte, list, take),
             Position::Skipped => return self.step_in_skipped(byte),
+            Position::Null(_) => {}
             _ if matches!(byte, b' ' | b'\t' | b'\n' | b'\r') => return Ok(()),
             _ => {}
         }
@@ -107,13 +132,20 @@ impl AnswerReader {
             }
             (Position::FirstMember | Position::AfterValue, b'}') => Position::End,
             (Position::Colon, b':') => match self.text.as_slice() {
-                b"new" => Position::List(DecisionList::New),
-                b"deleted" => Position::List(DecisionList::Deleted),
+                b"new" => self.begin(DecisionList::New)?,
+                b"deleted" => self.begin(DecisionList::Deleted)?,
                 _ => self.begin_skipped(),
             },
             (Position::List(list), b'[') => Position::FirstDecision(list),
             // CrowdSec writes `null` for an empty list.
-            (Position::List(_), b'n') => self.begin_skipped(),
+            (Position::List(_), b'n') => Position::Null(1),
+            (Position::Null(at), byte) if NULL.get(at) == Some(&byte) => {
+                if at + 1 == NULL.len() {
+                    Position::AfterValue
+                } else {
+                    Position::Null(at + 1)
+                }
+            }
             (Position::FirstDecision(list) | Position::NextDecision(list), b'{') => {
                 self.text.clear();
                 self.text.push(byte);

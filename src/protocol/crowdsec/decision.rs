@@ -63,6 +63,8 @@ pub struct Decision<'a> {
 /// A decision of CrowdSec, as it is written.
 #[derive(Debug, Deserialize)]
 pub struct RemoteDecision<'a> {
+    #[serde(default)]
+    id: u64,
     #[serde(borrow)]
     duration: Cow<'a, str>,
     #[serde(borrow)]
@@ -80,6 +82,8 @@ pub struct RemoteDecision<'a> {
 /// A decision to deny an address or a network everything.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ban<'a> {
+    /// Names the decision. 0 if it has no id.
+    pub id: u64,
     /// The address or network.
     pub network: Network,
     /// Remaining time.
@@ -107,7 +111,7 @@ impl<'a> RemoteDecision<'a> {
             Err(NetworkError::HostBits { masked }) => masked,
             Err(_) => return None,
         };
-        Some(Ban { network, remaining: parse_duration(&self.duration)?, scenario: &self.scenario })
+        Some(Ban { id: self.id, network, remaining: parse_duration(&self.duration)?, scenario: &self.scenario })
     }
 }
 

@@ -101,6 +101,13 @@ impl DecisionQuery {
 impl DecisionFilter {
     /// Returns whether the bouncer wants this decision. `network` is its address or network.
     pub fn admits(&self, network: Network, origin: &str, scenario: &str) -> bool {
+        self.admits_network(network)
+            && self.origins.as_ref().is_none_or(|origins| origins.iter().any(|name| name == origin))
+            && self.admits_scenario(scenario)
+    }
+
+    /// Returns whether the bouncer may want decisions about this network, for some reason.
+    pub fn admits_network(&self, network: Network) -> bool {
         let is_of_scope =
             |scopes: &Vec<String>| scopes.iter().any(|name| Scope::parse(name) == Some(Scope::of(network)));
         let is_in_network = match self.network {
@@ -112,8 +119,6 @@ impl DecisionFilter {
             && is_in_network
             && self.value.as_ref().is_none_or(|value| *value == network.to_string())
             && self.scopes.as_ref().is_none_or(is_of_scope)
-            && self.origins.as_ref().is_none_or(|origins| origins.iter().any(|name| name == origin))
-            && self.admits_scenario(scenario)
     }
 
     fn admits_scenario(&self, scenario: &str) -> bool {

@@ -15,6 +15,8 @@ const MAX_SHARED: usize = 4_096;
 /// A ban to put in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Followed {
+    /// CrowdSec's number for it.
+    pub id: u64,
     /// Its end.
     pub ends: Timestamp,
     /// The scenario's name.
@@ -24,10 +26,10 @@ pub struct Followed {
 /// The decisions of an answer that divvy follows. Its memory is bounded by the number of networks in it.
 #[derive(Debug)]
 pub struct Answer {
-    /// The bans in force.
-    pub bans: HashMap<Network, Followed>,
-    /// The networks whose bans have ended.
-    pub ended: HashSet<Network>,
+    /// The bans in force: those of a network, the one that ends last first.
+    pub bans: HashMap<Network, Vec<Followed>>,
+    /// The bans that have ended, by network and number.
+    pub ended: HashSet<(Network, u64)>,
     /// Number of decisions that divvy does not follow: of another type, or about something else than addresses.
     pub others: u64,
     /// Number of decisions that are not as CrowdSec writes them.
@@ -54,6 +56,11 @@ impl Answer {
         }
     }
 
+    /// Returns the time at which it was asked for.
+    pub fn time(&self) -> Timestamp {
+        self.now
+    }
+
     /// Adds a decision.
     pub fn add(&mut self, list: DecisionList, text: &[u8]) {
         let Some(decision) = RemoteDecision::parse(text) else {
@@ -66,25 +73,18 @@ impl Answer {
         };
         match list {
             DecisionList::Deleted if self.ended.len() < self.max => {
-                self.ended.insert(ban.network);
+                self.ended.insert((ban.network, ban.id));
             }
             DecisionList::New if self.bans.len() < self.max || self.bans.contains_key(&ban.network) => {
                 let nanos = u64::try_from(ban.remaining.as_nanos()).unwrap_or(u64::MAX);
-                let ends = self.now.plus(nanos);
-                let is_longer = self.bans.get(&ban.network).is_none_or(|known| known.ends < ends);
-                if nanos > 0 && is_longer {
+                if nanos > 0 {
                     let scenario = self.share(ban.scenario);
-                    self.bans.insert(ban.network, Followed { ends, scenario });
+                    let found = Followed { id: ban.id, ends: self.now.plus(nanos), scenario };
+                    add_ban(self.bans.entry(ban.network).or_default(), found);
                 }
             }
             DecisionList::Deleted | DecisionList::New => self.excess += 1,
         }
-    }
-
-    /// Removes bans from the ended ones: another decision about the same network is in force.
-    pub fn settle(&mut self) {
-        let bans = &self.bans;
-        self.ended.retain(|network| !bans.contains_key(network));
     }
 
     /// Returns the scenario's name, whose memory all its decisions share. A reason for a block has no control characters.
@@ -108,6 +108,18 @@ impl Answer {
     }
 }
 
+/// Adds a ban of a network to its others.
+pub fn add_ban(bans: &mut Vec<Followed>, ban: Followed) {
+    // A ban without an id cannot be told from others.
+    bans.retain(|known| known.id != ban.id || ban.id == 0);
+    let at = bans.partition_point(|known| known.ends >= ban.ends);
+    bans.insert(at, ban);
+    bans.truncate(MAX_BANS);
+}
+
+/// Maximum number of bans of one network that are remembered.
+const MAX_BANS: usize = 8;
+
 /// Difference between two ends that may be the same: CrowdSec rounds the remaining time to seconds, and answers take a while.
 const SAME_END_NS: u64 = 5 * NANOS_PER_SECOND;
 
@@ -125,20 +137,22 @@ mod tests {
     }
 
     fn decision(value: &str, duration: &str, scenario: &str) -> Vec<u8> {
+        let id = scenario.bytes().map(u64::from).sum::<u64>();
         let scope = if value.contains('/') { "Range" } else { "Ip" };
         let decision = serde_json::json!({
-            "duration": duration, "id": 1, "origin": "CAPI", "scenario": scenario, "scope": scope, "type": "ban",
+            "duration": duration, "id": id, "origin": "CAPI", "scenario": scenario, "scope": scope, "type": "ban",
             "value": value,
         });
         decision.to_string().into_bytes()
     }
 
     fn describe(answer: &Answer) -> String {
-        let text = |(network, ban): (&Network, &Followed)| {
+        let text = |(network, ban): (&Network, &Vec<Followed>)| {
+            let ban = ban.first().unwrap();
             format!("{network} {} {}", ban.ends.since(now()) / NANOS_PER_SECOND, ban.scenario)
         };
         let mut bans: Vec<_> = answer.bans.iter().map(text).collect();
-        let mut ended: Vec<_> = answer.ended.iter().map(Network::to_string).collect();
+        let mut ended: Vec<_> = answer.ended.iter().map(|(network, id)| format!("{network} {id}")).collect();
         bans.sort();
         ended.sort();
         format!("{}; {}", bans.join(", "), ended.join(", "))
@@ -153,8 +167,10 @@ mod tests {
         answer.add(DecisionList::New, &decision("192.0.2.2", "-4s", "c"));
         answer.add(DecisionList::Deleted, &decision("192.0.2.1", "-4s", "x"));
         answer.add(DecisionList::Deleted, &decision("192.0.2.3", "-4s", "x"));
-        answer.settle();
-        assert_eq!(describe(&answer), "10.0.0.0/8 14400 c, 192.0.2.1 7200 b; 192.0.2.3");
+        assert_eq!(describe(&answer), "10.0.0.0/8 14400 c, 192.0.2.1 7200 b; 192.0.2.1 120, 192.0.2.3 120");
+        let ends =
+            answer.bans[&Network::parse("192.0.2.1").unwrap()].iter().map(|ban| &*ban.scenario).collect::<Vec<_>>();
+        assert_eq!(ends, ["b", "a"]);
         assert_eq!((answer.others, answer.malformed, answer.excess), (0, 0, 0));
     }
 
@@ -168,7 +184,7 @@ mod tests {
         answer.add(DecisionList::New, &decision("192.0.2.1", "2h", "a"));
         answer.add(DecisionList::Deleted, &decision("192.0.2.3", "1h", "a"));
         answer.add(DecisionList::Deleted, &decision("192.0.2.4", "1h", "a"));
-        assert_eq!(describe(&answer), "192.0.2.1 7200 a; 192.0.2.3");
+        assert_eq!(describe(&answer), "192.0.2.1 7200 a; 192.0.2.3 97");
         assert_eq!((answer.others, answer.malformed, answer.excess), (1, 1, 2));
     }
 
@@ -178,7 +194,7 @@ mod tests {
         let long = "\u{fc}".repeat(MAX_SCENARIO);
         answer.add(DecisionList::New, &decision("192.0.2.1", "1h", &long));
         answer.add(DecisionList::New, &decision("192.0.2.2", "1h", &long));
-        let scenarios: Vec<_> = answer.bans.values().map(|ban| Arc::clone(&ban.scenario)).collect();
+        let scenarios: Vec<_> = answer.bans.values().flatten().map(|ban| Arc::clone(&ban.scenario)).collect();
         assert!(Arc::ptr_eq(&scenarios[0], &scenarios[1]) && scenarios[0].len() <= MAX_SCENARIO);
     }
 

@@ -52,9 +52,10 @@ impl Decisions {
 
     /// Returns whether the journal has the blocks of now, or those of less than a second ago.
     pub fn is_current(&self) -> bool {
-        let age = self.limiter.now().since(Timestamp::from_nanos(self.updated.load(Relaxed)));
-        self.has_updated.load(Relaxed)
-            && (age < UPDATE_EVERY_NS || self.revision.load(Relaxed) == self.blocks.revision())
+        let (now, updated) = (self.limiter.now().as_nanos(), self.updated.load(Relaxed));
+        // After the clock was set back, the last update is no recent one.
+        let is_recent = (updated..updated.saturating_add(UPDATE_EVERY_NS)).contains(&now);
+        self.has_updated.load(Relaxed) && (is_recent || self.revision.load(Relaxed) == self.blocks.revision())
     }
 
     /// Updates the journal. Run it to its end, because half an update would keep blocks that do not exist anymore.

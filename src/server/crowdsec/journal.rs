@@ -1,8 +1,8 @@
 //! The decisions in force, and those that have ended, in the order of their changes. A bouncer that names the last change it
 //! knows gets the later ones.
 //!
-//! There is one decision for each address or network, however many blocks it has: the one that ends last. Memory is bounded
-//! by the number of blocks (`--max-blocks`) and by [`MAX_ENDED`].
+//! There is one decision for each address or network, however many blocks it has: of those that the bouncer wants, the one that
+//! ends last. Memory is bounded by the number of blocks (`--max-blocks`) and by [`MAX_ENDED`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
@@ -54,9 +54,12 @@ pub struct Entry {
     /// Time of the change.
     since: Timestamp,
     is_in_force: bool,
-    reason: Reason,
-    /// The block that ends last among those that the current update has found.
-    found: Option<Reason>,
+    /// The reasons of its blocks, the one that ends last first. Never empty.
+    reasons: Vec<Reason>,
+    /// Whether it had other reasons before, while it was in force.
+    has_lost_reasons: bool,
+    /// Those of the blocks that the current update has found.
+    found: Vec<Reason>,
 }
 
 /// The reason for a decision, and its end.
@@ -103,13 +106,14 @@ impl Journal {
                 change: 0,
                 since: Timestamp::EPOCH,
                 is_in_force: false,
-                reason: reason.clone(),
-                found: None,
+                reasons: vec![reason.clone()],
+                has_lost_reasons: false,
+                found: Vec::new(),
             }
         });
-        if entry.found.as_ref().is_none_or(|found| is_later(reason.ends, found.ends)) {
-            entry.found = Some(reason);
-        }
+        let key = |reason: &Reason| (end_of(reason), reason.origin, reason.scenario.clone());
+        let at = entry.found.partition_point(|found| key(found) > key(&reason));
+        entry.found.insert(at, reason);
     }
 
     /// Completes an update for the next `count` entries after `from`: decisions without a block end, and the others get the
@@ -122,13 +126,15 @@ impl Journal {
         let places: Vec<Place> = range.map(|(place, _)| *place).take(count).collect();
         for place in &places {
             let Some(entry) = self.entries.get_mut(place) else { continue };
-            match entry.found.take().filter(|found| found.ends.is_none_or(|ends| ends > now)) {
-                Some(found) if entry.is_in_force && entry.reason == found => {}
-                Some(found) => self.put_in_force(*place, found, now),
-                None if entry.is_in_force => self.end(*place, now),
+            let mut found = std::mem::take(&mut entry.found);
+            found.retain(|found| end_of(found) > now);
+            match found.is_empty() {
+                false if entry.is_in_force && entry.reasons == found => {}
+                false => self.put_in_force(*place, found, now),
+                true if entry.is_in_force => self.end(*place, now),
                 // Its only block ended before it was put in force.
-                None if entry.change == 0 => self.remove(*place),
-                None => {}
+                true if entry.change == 0 => self.remove(*place),
+                true => {}
             }
         }
         places.last().copied().filter(|_| places.len() == count)
@@ -144,7 +150,13 @@ impl Journal {
     fn advance_one(&mut self, now: Timestamp) -> bool {
         if let Some(&(ends, place)) = self.ends.first().filter(|(ends, _)| *ends <= now) {
             self.ends.remove(&(ends, place));
-            self.end(place, now);
+            let reasons = self.entries.get(&place).map(|entry| entry.reasons.clone()).unwrap_or_default();
+            let rest: Vec<_> = reasons.into_iter().filter(|reason| end_of(reason) > now).collect();
+            if rest.is_empty() {
+                self.end(place, now)
+            } else {
+                self.put_in_force(place, rest, now)
+            }
             return true;
         }
         let age = |place: &Place| self.entries.get(place).map_or(u64::MAX, |entry| now.since(entry.since));
@@ -157,7 +169,7 @@ impl Journal {
         // Changes are in the order of time.
         let Some((_, oldest)) = self.in_force.first_key_value() else { return false };
         let Some(entry) = self.entries.get(oldest).filter(|_| age(oldest) >= ANNOUNCE_AGAIN_NS) else { return false };
-        self.put_in_force(*oldest, entry.reason.clone(), now);
+        self.put_in_force(*oldest, entry.reasons.clone(), now);
         true
     }
 
@@ -208,13 +220,15 @@ impl Journal {
         entries.filter(|(_, entry)| entry.is_in_force).map(|(place, entry)| (*place, entry))
     }
 
-    fn put_in_force(&mut self, place: Place, reason: Reason, now: Timestamp) {
+    fn put_in_force(&mut self, place: Place, reasons: Vec<Reason>, now: Timestamp) {
         let change = self.next_change(place);
         let Some(entry) = self.entries.get_mut(&place) else { return };
-        if let Some(ends) = reason.ends {
-            self.ends.insert((ends, place));
-        }
-        (entry.change, entry.since, entry.is_in_force, entry.reason) = (change, now, true, reason);
+        // Each end changes what some bouncer wants.
+        let is_kept =
+            |old: &Reason| reasons.iter().any(|new| (new.origin, &new.scenario) == (old.origin, &old.scenario));
+        entry.has_lost_reasons |= entry.is_in_force && !entry.reasons.iter().all(is_kept);
+        self.ends.extend(reasons.iter().filter_map(|reason| Some((reason.ends?, place))));
+        (entry.change, entry.since, entry.is_in_force, entry.reasons) = (change, now, true, reasons);
         self.in_force.insert(change, place);
     }
 
@@ -230,7 +244,7 @@ impl Journal {
         if let Some(entry) = self.entries.get(&place) {
             self.in_force.remove(&entry.change);
             self.ended.remove(&entry.change);
-            if let Some(ends) = entry.reason.ends {
+            for ends in entry.reasons.iter().filter_map(|reason| reason.ends) {
                 self.ends.remove(&(ends, place));
             }
         }
@@ -255,14 +269,20 @@ impl Journal {
 }
 
 impl Entry {
-    /// Returns whether the bouncer wants this decision.
-    pub fn is_wanted(&self, filter: &DecisionFilter) -> bool {
-        filter.admits(self.network, self.reason.origin, &self.reason.scenario)
+    /// Returns the reason that the bouncer wants, if it wants one: the one that ends last.
+    pub fn wanted(&self, filter: &DecisionFilter) -> Option<&Reason> {
+        self.reasons.iter().find(|reason| filter.admits(self.network, reason.origin, &reason.scenario))
     }
 
-    /// Appends the decision to `out`, after a comma unless it is the first.
-    pub fn write(&self, now: Timestamp, is_first: bool, out: &mut Vec<u8>) {
-        let remaining = match (self.is_in_force, self.reason.ends) {
+    /// Returns a reason if the bouncer wants none of them, and may have wanted one that the decision had before.
+    pub fn lost(&self, filter: &DecisionFilter) -> Option<&Reason> {
+        let may_have_been_wanted = self.has_lost_reasons && filter.admits_network(self.network);
+        self.reasons.first().filter(|_| may_have_been_wanted && self.wanted(filter).is_none())
+    }
+
+    /// Appends the decision with this reason to `out`, after a comma unless it is the first. Without `is_in_force`, it has ended.
+    pub fn write(&self, reason: &Reason, is_in_force: bool, now: Timestamp, is_first: bool, out: &mut Vec<u8>) {
+        let remaining = match (is_in_force, reason.ends) {
             (false, _) => 0,
             (true, Some(ends)) => ends.since(now).min(MAX_DURATION_NS),
             (true, None) => MAX_DURATION_NS,
@@ -270,8 +290,8 @@ impl Entry {
         let decision = Decision {
             duration: write_duration(ceil_seconds(remaining)),
             id: id(self.network),
-            origin: self.reason.origin,
-            scenario: &self.reason.scenario,
+            origin: reason.origin,
+            scenario: &reason.scenario,
             scope: Scope::of(self.network),
             kind: BAN,
             value: self.network.to_string(),
@@ -295,13 +315,9 @@ fn id(network: Network) -> u64 {
     hasher.finish() & MAX_ID | 1
 }
 
-/// Returns whether the first end is later. A permanent block never ends.
-fn is_later(ends: Option<Timestamp>, than: Option<Timestamp>) -> bool {
-    match (ends, than) {
-        (_, None) => false,
-        (None, Some(_)) => true,
-        (Some(ends), Some(than)) => ends > than,
-    }
+/// Returns the end of a reason. A permanent block never ends.
+fn end_of(reason: &Reason) -> Timestamp {
+    reason.ends.unwrap_or(Timestamp::from_nanos(u64::MAX))
 }
 
 #[cfg(test)]

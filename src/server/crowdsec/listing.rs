@@ -31,9 +31,9 @@ pub struct StreamAnswer {
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Start,
-    /// Within a list, after the change at this position.
-    List {
-        list: DecisionList,
+    /// Within a part, after the change at this position.
+    Part {
+        part: Part,
         at: u64,
         is_first: bool,
     },
@@ -41,6 +41,17 @@ enum Step {
     Written,
     /// The last piece was accepted.
     Accepted,
+}
+
+/// The decisions of an answer, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Those in force.
+    New,
+    /// Those that have ended.
+    Ended,
+    /// Those in force for another reason than before, which the bouncer does not want.
+    Unwanted,
 }
 
 impl StreamAnswer {
@@ -57,24 +68,30 @@ impl StreamAnswer {
         Self { journal, bouncers, bouncer, filter, now, after, through, step: Step::Start }
     }
 
-    /// Writes decisions of a list after `at`. Returns the step after them.
-    fn write(&self, list: DecisionList, at: u64, mut is_first: bool, out: &mut Vec<u8>) -> Step {
+    /// Writes decisions of a part after `at`. Returns the step after them.
+    fn write(&self, part: Part, at: u64, mut is_first: bool, out: &mut Vec<u8>) -> Step {
         let journal = self.journal.lock();
         let (mut last, mut count) = (at, 0);
+        let list = if part == Part::Ended { DecisionList::Deleted } else { DecisionList::New };
         for (change, entry) in journal.changes(list, at, self.through).take(PIECE) {
             (last, count) = (change, count + 1);
-            if entry.is_wanted(&self.filter) {
-                entry.write(self.now, is_first, out);
+            let reason = match part {
+                Part::New | Part::Ended => entry.wanted(&self.filter),
+                Part::Unwanted => entry.lost(&self.filter),
+            };
+            if let Some(reason) = reason {
+                entry.write(reason, part == Part::New, self.now, is_first, out);
                 is_first = false;
             }
         }
-        match list {
-            _ if count == PIECE => Step::List { list, at: last, is_first },
-            DecisionList::New => {
+        match part {
+            _ if count == PIECE => Step::Part { part, at: last, is_first },
+            Part::New => {
                 out.extend_from_slice(b"],\"deleted\":[");
-                Step::List { list: DecisionList::Deleted, at: self.after, is_first: true }
+                Step::Part { part: Part::Ended, at: self.after, is_first: true }
             }
-            DecisionList::Deleted => {
+            Part::Ended => Step::Part { part: Part::Unwanted, at: self.after, is_first },
+            Part::Unwanted => {
                 out.extend_from_slice(b"]}");
                 Step::Written
             }
@@ -92,9 +109,9 @@ impl Iterator for StreamAnswer {
             self.step = match self.step {
                 Step::Start => {
                     out.extend_from_slice(b"{\"new\":[");
-                    self.write(DecisionList::New, self.after, true, &mut out)
+                    self.write(Part::New, self.after, true, &mut out)
                 }
-                Step::List { list, at, is_first } => self.write(list, at, is_first, &mut out),
+                Step::Part { part, at, is_first } => self.write(part, at, is_first, &mut out),
                 Step::Written => {
                     self.bouncers.lock().advance(self.bouncer.clone(), self.through);
                     Step::Accepted
@@ -135,9 +152,10 @@ impl ListAnswer {
         let network = match self.filter.network {
             // One for each length of a prefix at most.
             Some(NetworkFilter::Covering(network)) => {
-                for entry in journal.covering(network).filter(|entry| entry.is_wanted(&self.filter)) {
+                let wanted = journal.covering(network).filter_map(|entry| Some((entry, entry.wanted(&self.filter)?)));
+                for (entry, reason) in wanted {
                     out.extend_from_slice(if self.is_first { b"[" } else { b"" });
-                    entry.write(self.now, self.is_first, out);
+                    entry.write(reason, true, self.now, self.is_first, out);
                     self.is_first = false;
                 }
                 self.is_written = true;
@@ -149,9 +167,9 @@ impl ListAnswer {
         let mut count = 0;
         for (place, entry) in journal.within(network, self.after).take(PIECE) {
             (self.after, count) = (Some(place), count + 1);
-            if entry.is_wanted(&self.filter) {
+            if let Some(reason) = entry.wanted(&self.filter) {
                 out.extend_from_slice(if self.is_first { b"[" } else { b"" });
-                entry.write(self.now, self.is_first, out);
+                entry.write(reason, true, self.now, self.is_first, out);
                 self.is_first = false;
             }
         }

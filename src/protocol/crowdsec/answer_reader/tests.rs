@@ -26,11 +26,13 @@ fn decisions_are_found_in_both_lists() {
     for (answer, expected) in [
         (r#"{"deleted":null,"new":null}"#, ""),
         (r#"{"new": [], "deleted": []}"#, ""),
-        ("{}", ""),
-        (" { \"new\" : [ {} , { } ] } \n", "New {}; New { }"),
+        (" { \"new\" : [ {} , { } ] , \"deleted\" : null } \n", "New {}; New { }"),
         (r#"{"deleted":[{"a":"}]\"{["}],"new":[{"b":[{}]}]}"#, r#"Deleted {"a":"}]\"{["}; New {"b":[{}]}"#),
-        (r#"{"links":{"new":[{"a":1}]},"new":[{"c":1}],"x":"]}\\","y":[[],{}],"z":-1}"#, r#"New {"c":1}"#),
-        (r#"{"n\"w":[{}],"\u006eew":[{}],"new":[{"d":1}]}"#, r#"New {"d":1}"#),
+        (
+            r#"{"links":{"new":[{"a":1}]},"deleted":null,"new":[{"c":1}],"x":"]}\\","y":[[],{}],"z":-1}"#,
+            r#"New {"c":1}"#,
+        ),
+        (r#"{"n\"w":[{}],"\u006eew":[{}],"new":[{"d":1}],"deleted":[]}"#, r#"New {"d":1}"#),
     ] {
         assert_eq!(read_all(answer), Ok(expected.to_owned()), "{answer}");
     }
@@ -53,6 +55,14 @@ fn malformed_answers_are_refused() {
         r#"{,}"#,
         r#"{"x":]}"#,
         "{} {}",
+        "{}",
+        r#"{"message":"no such table: decisions"}"#,
+        r#"{"new":[]}"#,
+        r#"{"deleted":null}"#,
+        r#"{"new":nil,"deleted":null}"#,
+        r#"{"new":nu ll,"deleted":null}"#,
+        r#"{"new":[],"new":[],"deleted":null}"#,
+        r#"{"new":"","deleted":null}"#,
     ] {
         assert_eq!(read_all(answer), Err(AnswerError::Malformed), "{answer}");
     }

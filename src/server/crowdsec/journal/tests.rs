@@ -36,7 +36,8 @@ fn changes(journal: &Journal, after: u64, now: Timestamp) -> String {
     let list = |list| {
         let mut out = Vec::new();
         for (_, entry) in journal.changes(list, after, journal.last_change()) {
-            entry.write(now, out.is_empty(), &mut out);
+            let is_in_force = list == DecisionList::New;
+            entry.write(&entry.reasons[0], is_in_force, now, out.is_empty(), &mut out);
         }
         let decisions: Vec<serde_json::Value> = serde_json::from_slice(&[b"[", &*out, b"]"].concat()).unwrap();
         let text = |decision: &serde_json::Value| {
@@ -81,6 +82,36 @@ fn block_that_ends_last_decides() {
     assert_eq!(changes(&journal, known, at(0)), "; ", "the order does not matter");
     update(&mut journal, at(0), &[blocks[0], blocks[2]]);
     assert_eq!(changes(&journal, known, at(0)), "192.0.2.1 3h0m0s c; ");
+}
+
+/// A bouncer may want only decisions of one origin, or not those of a scenario.
+#[test]
+fn bouncer_gets_the_reason_that_it_wants() {
+    let filter = |query: &str| {
+        let uri = format!("http://divvy/v1/decisions?{query}").parse().unwrap();
+        axum::extract::Query::<crate::protocol::crowdsec::DecisionQuery>::try_from_uri(&uri)
+            .unwrap()
+            .0
+            .filter()
+            .unwrap()
+    };
+    let mut journal = Journal::default();
+    update(&mut journal, at(0), &[("192.0.2.1", Some(9), "long"), ("192.0.2.1", Some(2), "short")]);
+    let entry = |journal: &Journal, query: &str| {
+        let entry = journal.covering(network("192.0.2.1")).next().unwrap();
+        let text = |reason: Option<&Reason>| reason.map_or("none".to_owned(), |reason| reason.scenario.to_string());
+        (text(entry.wanted(&filter(query))), text(entry.lost(&filter(query))))
+    };
+    let none = || "none".to_owned();
+    assert_eq!(entry(&journal, ""), ("long".to_owned(), none()));
+    assert_eq!(entry(&journal, "scenarios_not_containing=long"), ("short".to_owned(), none()));
+    assert_eq!(entry(&journal, "origins=crowdsec"), (none(), none()));
+    // The wanted one ends. The decision stays, and this bouncer must delete it.
+    let known = journal.last_change();
+    advance(&mut journal, at(2));
+    assert!(journal.last_change() > known);
+    assert_eq!(entry(&journal, "scenarios_not_containing=long"), (none(), "long".to_owned()));
+    assert_eq!(entry(&journal, ""), ("long".to_owned(), none()));
 }
 
 #[test]

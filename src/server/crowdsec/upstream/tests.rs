@@ -39,7 +39,7 @@ async fn decisions_are_fetched() {
     for expected in ["x-api-key: key\r\n", "user-agent: divvy/", "host: 127.0.0.1:", "connection: close\r\n"] {
         assert!(head.contains(expected), "{head}");
     }
-    let chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n8\r\n{\"new\":[\r\n4\r\n{}]}\r\n0\r\n\r\n";
+    let chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n8\r\n{\"new\":[\r\n13\r\n{}],\"deleted\":null}\r\n0\r\n\r\n";
     let (request, found) = exchange(chunked, false).await;
     assert_eq!(found.unwrap(), "New {}");
     assert!(request.starts_with("GET /lapi/v1/decisions/stream?startup=false&"), "{request}");
