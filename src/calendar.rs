@@ -131,6 +131,9 @@ struct Registry {
     by_text: HashMap<String, Calendar>,
 }
 
+/// Files next to the zones that are none: they depend on the machine, or on nothing.
+const NOT_ZONES: [&str; 4] = ["localtime", "posixrules", "Factory", "leapseconds"];
+
 static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);
 
 impl Calendar {
@@ -140,6 +143,9 @@ impl Calendar {
     /// There is no such zone.
     pub fn new(unit: Unit, zone: &str, reset_at: Time) -> Result<Self, UnknownZone> {
         let unknown = || UnknownZone(zone.to_owned());
+        if NOT_ZONES.iter().any(|name| name.eq_ignore_ascii_case(zone)) {
+            return Err(unknown());
+        }
         let zone = TimeZone::get(zone).map_err(|_| unknown())?.iana_name().ok_or_else(unknown)?.to_owned();
         let text = text(unit, reset_at, &zone);
         let mut registry = REGISTRY.write();

@@ -4,6 +4,8 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Output;
 
+use crate::support::log::Log;
+use crate::support::redis::until;
 use crate::support::{COMPAT_RULES, LineClient, RulesFile, SERVE, Server, divvy};
 
 const EXAMPLES: [&str; 2] = ["config/example.ini", "config/example.json"];
@@ -337,4 +339,74 @@ fn long_help_lists_exit_codes_and_files() {
         assert_eq!(code, 0);
         assert!(help.contains(expected), "{help}");
     }
+}
+
+/// An edited number gives everyone a fresh quota unless the rule names its counter.
+#[test]
+fn check_against_other_rules_says_what_starts_afresh() {
+    const OLD: &str = "[plan=free user=*]\ncreditLimit = 1000\nwindow = month\nactorField = user\nlabel = free\n
+        [plan=pro user=*]\ncreditLimit = 5000\nwindow = month\nactorField = user\ncounter = pro\nlabel = pro\n
+        [api=old]\ncreditLimit = 5\nper = 1m\nlabel = old\n
+        [default]\ncreditLimit = 1\nper = 1m\n";
+    let old = RulesFile::ini(OLD);
+    let new = RulesFile::ini(
+        &OLD.replace("= 1000", "= 1200")
+            .replace("= 5000", "= 6000")
+            .replace("api=old", "api=new")
+            .replace("label = old", "label = new"),
+    );
+    let kept = RulesFile::ini(&OLD.replace("= 5000", "= 6000").replace("label = old", "label = other"));
+    let server = Server::in_memory(old.path());
+    let run = |new: &RulesFile, against: &str| {
+        let command = ["check", new.path(), "--against", against];
+        let output = divvy().args(command).env("DIVVY_SERVER", server.resp.to_string()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), text)
+    };
+    for against in [old.path(), "server"] {
+        let (status, text) = run(&new, against);
+        assert_eq!(status, Some(3), "{text}");
+        for expected in [
+            "changed [plan=free user=*] creditLimit from 1000 to 1200; its counters start afresh",
+            "changed [plan=pro user=*] creditLimit from 5000 to 6000; its counters are kept",
+            "removed [api=old]",
+            "; its counters go",
+            "added [api=new]",
+            "; its counters are new",
+            "1 unchanged, 2 changed, 1 added, 1 removed; counters of 2 rules abandoned",
+            "starts afresh: the actors of [plan=free user=*], line 1; `counter = free` in the rule keeps what actors used",
+        ] {
+            assert!(text.contains(expected), "{against}: {expected} in {text}");
+        }
+        let (status, text) = run(&kept, against);
+        assert_eq!(status, Some(0), "{text}");
+        assert!(text.contains("counters of 0 rules abandoned"), "{text}");
+        assert_eq!(run(&old, against).0, Some(0));
+    }
+    assert_eq!(run(&new, "missing.ini").0, Some(1));
+}
+
+#[test]
+fn reload_that_abandons_counters_in_use_is_a_warning_with_their_number() {
+    let rules =
+        "[user=*]\ncreditLimit = 1000\nwindow = month\nactorField = user\nlabel = usage\n[default]\ncreditLimit = 0\n";
+    let file = RulesFile::ini(rules);
+    let mut command = divvy();
+    let log = Log::of(&mut command);
+    let server = Server::start_as(&mut command, &[file.path(), "--store", "memory"]);
+    let mut client = LineClient::connect(server.line);
+    for user in 0..7 {
+        assert!(client.hit(&format!("user=u{user}")).0);
+    }
+    std::fs::write(file.path(), rules.replace("= 1000", "= 1200")).unwrap();
+    log.await_line(&["WARN", "the usage under [user=*] is abandoned", "`counter = usage`", "counters=7"]);
+    assert_eq!(client.hit("user=u1").1, 1199);
+    // Without usage, and with a name, nothing is lost.
+    std::fs::write(file.path(), rules.replace("label", "counter = usage\nlabel")).unwrap();
+    log.await_count(2, "is abandoned");
+    assert_eq!(client.hit("user=u1").1, 999);
+    std::fs::write(file.path(), rules.replace("label", "counter = usage\nlabel").replace("= 1000", "= 1200")).unwrap();
+    until(|| client.hit("user=u2").1 > 1_000);
+    assert_eq!(client.hit("user=u1").1, 1198);
+    assert_eq!(log.count("is abandoned"), 2);
 }

@@ -557,11 +557,7 @@ fn scripted(first: String) -> (Following, std::sync::Arc<parking_lot::Mutex<Stri
 #[test]
 fn answer_that_is_no_list_lifts_no_block() {
     let bans = [("192.0.2.1", 1, "4h"), ("192.0.2.2", 2, "4h")];
-    for wrong in [
-        "{}",
-        r#"{"message":"database is locked"}"#,
-        r#"{"new":[{"error":"x"}],"deleted":null}"#,
-    ] {
+    for wrong in ["{}", r#"{"message":"database is locked"}"#, r#"{"new":[{"error":"x"}],"deleted":null}"#] {
         let (following, body, _fake) = scripted(decisions(&bans, &[]));
         until(|| !following.is_allowed("ip=192.0.2.1"));
         *body.lock() = wrong.to_owned();

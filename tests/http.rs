@@ -423,3 +423,32 @@ fn http_2_works_with_prior_knowledge() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with(r#"{"allowed":true"#) && text.ends_with(" 2 200"), "{text}");
 }
+
+/// The last of a field's values used to win without a word, so a description that a client can extend chose the rule.
+#[test]
+fn field_that_is_given_twice_is_an_error() {
+    let rules = RulesFile::ini(
+        "[plan=free]\ncreditLimit = 2\nper = 1h\nlabel = free\n[plan=pro]\ncreditLimit = 1000\nper = 1h\nlabel = pro\n[default]\ncreditLimit = 0\n",
+    );
+    let server = Server::in_memory(rules.path());
+    let mut client = HttpClient::connect(server.http);
+    let twice = r#"{"plan":"free","plan":"pro"}"#;
+    for (path, body) in [
+        ("/v1/hit", format!(r#"{{"operation":{twice}}}"#)),
+        ("/v1/peek", format!(r#"{{"operation":{twice}}}"#)),
+        ("/v1/charge", format!(r#"{{"operation":{twice}}}"#)),
+        ("/v1/explain", format!(r#"{{"operation":{twice}}}"#)),
+        ("/v1/hits", format!(r#"{{"hits":[{{"operation":{twice}}}]}}"#)),
+        ("/v1/reservations", format!(r#"{{"operation":{twice},"amount":1,"ttl":9}}"#)),
+    ] {
+        let refused = client.post(path, &body);
+        assert!(refused.status == 400 && refused.body.contains("is given twice"), "{path}: {}", refused.body);
+    }
+    let mut resp = RespClient::connect(server.resp);
+    for command in ["HIT", "PEEK", "CHARGE", "EXPLAIN", "RESERVE"] {
+        let refused = resp.command(&format!("DIVVY.{command} plan=free plan=pro"));
+        assert!(refused.contains("the field 'plan' is given twice"), "{command}: {refused}");
+    }
+    // Button's Divvy takes the last one.
+    assert_eq!(LineClient::connect(server.line).hit("plan=free plan=pro").1, 999);
+}

@@ -240,7 +240,9 @@ fn page_reads_and_writes_the_texts_that_the_server_does() {
         // The last of a repeated key wins, at the place of the first.
         let pairs = pairs.ok().map(|pairs| {
             let mut operation = Operation::new();
-            pairs.iter().for_each(|(key, value)| operation.set(key, value));
+            for (key, value) in &pairs {
+                operation.set(key, value);
+            }
             operation.iter().map(|(key, value)| json!([key, value])).collect::<Vec<_>>()
         });
         assert_eq!(*read, json!(pairs), "{text}");

@@ -72,10 +72,8 @@ impl Guarded {
         let mut command = divvy();
         let log = Log::of(&mut command);
         command.env("DIVVY_REQUIREPASS", PASSWORD).env("RUST_LOG", "info").env("DIVVY_TOKEN_KEY_FILE", &path);
-        let server = Server::start_as(
-            &mut command,
-            &[&[rules.path(), "--store", "memory", "--open", "none", "--check-operation", "*=query"], args].concat(),
-        );
+        let server =
+            Server::start_as(&mut command, &[&[rules.path(), "--store", "memory", "--open", "none"], args].concat());
         Self { dir, log, server, keys: TokenKeys::parse(&text, "keys").unwrap(), _rules: rules }
     }
 

@@ -147,3 +147,10 @@ proptest! {
         prop_assert_eq!(next.starts, window.ends);
     }
 }
+
+#[test]
+fn files_next_to_the_zones_are_none() {
+    for name in ["localtime", "Localtime", "posixrules", "Factory", "leapseconds", "local", "posix/Europe/Berlin"] {
+        assert!(Calendar::new(Unit::Day, name, Time::midnight()).is_err(), "{name}");
+    }
+}

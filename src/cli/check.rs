@@ -4,8 +4,10 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::against::{self, Other};
 use super::count_of::count_of;
 use super::printable::printable;
+use super::resp::ServerArgs;
 use super::rules_file::{self, ExtraChecks};
 use crate::config::Serving;
 use crate::rules::{MatchPolicy, Rule, stacks};
@@ -22,6 +24,12 @@ pub struct CheckArgs {
     /// Also report where another program reads the file differently
     #[arg(long, value_name = "PROGRAM")]
     compat: Option<Compat>,
+    /// Compare the counters with those under these rules: a rules file, or `server` for those of a running server. Exits with 3
+    /// if counters of a rule are abandoned, so that its actors start afresh
+    #[arg(long, value_name = "FILE|server")]
+    against: Option<Other>,
+    #[command(flatten)]
+    server: ServerArgs,
 }
 
 /// A program that reads the same rules files.
@@ -41,6 +49,9 @@ pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     let Some(rules) = rules_file::load_with(&args.config, checks)? else {
         return Ok(ExitCode::FAILURE);
     };
+    if let Some(other) = &args.against {
+        return against::compare(&rules, &args.config, other, &args.server);
+    }
     let mut out = io::BufWriter::new(io::stdout().lock());
     let canaries = rules.rules().iter().filter(|rule| rule.match_policy == MatchPolicy::Canary).count();
     let rule_count = count_of(rules.rules().len(), "rule", "rules");

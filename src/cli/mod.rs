@@ -7,6 +7,7 @@ mod access;
 mod access_problems;
 mod actor;
 mod address;
+mod against;
 mod backup;
 #[cfg(feature = "bench")]
 mod bench;

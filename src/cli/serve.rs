@@ -40,6 +40,7 @@ use std::thread;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 
 use self::access::{AccessArgs, AccessUsers, warn_of_open_fronts};
 use self::audit::AuditArgs;
@@ -221,7 +222,7 @@ async fn serve(
     let statsd = watched.statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
     let in_force = |(file, rules): (RulesFile, RuleSet)| (file.put_in_force(rules, &metrics, clock.now()), file);
     let (policy, file) = rules.map(in_force).unzip();
-    let file = file.map(|file: RulesFile| file.with_reloads(reloads.clone()));
+    let file = file.map(|file: RulesFile| file.with_reloads(reloads.clone()).with_runtime(Handle::current()));
     let limiter = Limiter::new(policy, store, clock, metrics).with_max_actor_limits(args.exceptions.max());
     let limiter = limiter.with_max_overrides(args.exceptions.max_blocks());
     let limiter = limiter.with_max_reservation_ttl(args.reservations.max_ttl());

@@ -97,6 +97,13 @@ pub fn diff<'a, P: Eq + Hash>(old: &'a [Rule], new: &'a [Rule], place: impl Fn(&
     changes
 }
 
+/// Returns the indexes of the `old` rules whose counters no `new` rule uses. Everyone starts afresh there.
+pub fn find_abandoned<P: Eq + Hash>(old: &[Rule], new: &[Rule], place: impl Fn(&Rule) -> P) -> Vec<usize> {
+    let used: HashSet<_> = new.iter().filter_map(|rule| Some((rule.identity()?, place(rule)))).collect();
+    let is_abandoned = |rule: &Rule| rule.identity().is_some_and(|identity| !used.contains(&(identity, place(rule))));
+    old.iter().enumerate().filter(|(_, rule)| is_abandoned(rule)).map(|(index, _)| index).collect()
+}
+
 /// Returns, for each of the `new` rules, the index of the old rule that it was.
 pub fn find_origins(old: &[Rule], new: &[Rule]) -> Vec<Option<usize>> {
     let mut free: HashMap<_, VecDeque<usize>> = HashMap::new();

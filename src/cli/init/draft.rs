@@ -84,10 +84,12 @@ impl Answers {
              [{header}]\n\
              creditLimit = {credits}\n\
              {}\n\
-             {}\n",
+             {}\n{}",
             window.describe(),
             window.setting(),
             format!("actorField = {}", self.whom).trim_end(),
+            // What was used in a long window must survive a change of its limit.
+            if window.is_long() { format!("counter = {}\n", self.label()) } else { String::new() },
         );
         if header == rules::header(std::iter::empty()) {
             return limit;
@@ -169,17 +171,27 @@ mod tests {
                 "[path=/login]",
                 "ip",
                 "5/day",
-                "[path=/login ip=*]\ncreditLimit = 5\nwindow = day\nactorField = ip\nlabel = login\n",
+                "[path=/login ip=*]\ncreditLimit = 5\nwindow = day\nactorField = ip\ncounter = login\nlabel = login\n",
             ),
             ("user=*", "", "1 per hour", "[user=*]\ncreditLimit = 1\nper = 1h\nactorField =\nlabel = limit\n"),
             (
                 "",
                 "user, path",
                 "9 per 2w",
-                "[user=* path=*]\ncreditLimit = 9\nper = 2w\nactorField = user, path\nlabel = by-user-path\n",
+                "[user=* path=*]\ncreditLimit = 9\nper = 2w\nactorField = user, path\ncounter = by-user-path\nlabel = by-user-path\n",
             ),
-            ("", "", "1000 per month", "[default]\ncreditLimit = 1000\nwindow = month\nactorField =\n"),
-            ("api=default", "", "2 per 1d", "[api=default]\ncreditLimit = 2\nper = 1d\nactorField =\nlabel = limit\n"),
+            (
+                "",
+                "",
+                "1000 per month",
+                "[default]\ncreditLimit = 1000\nwindow = month\nactorField =\ncounter = limit\n",
+            ),
+            (
+                "api=default",
+                "",
+                "2 per 1d",
+                "[api=default]\ncreditLimit = 2\nper = 1d\nactorField =\ncounter = limit\nlabel = limit\n",
+            ),
         ] {
             let answers = answers(what, whom, count);
             assert_eq!(answers.mistakes(), Vec::<String>::new(), "{what} {whom} {count}");

@@ -24,6 +24,14 @@ impl<'a> Window<'a> {
         }
     }
 
+    /// Returns whether the window is a day or longer.
+    pub fn is_long(self) -> bool {
+        match self {
+            Self::Per(text) => text.ends_with(['d', 'w']),
+            Self::Calendar(..) => true,
+        }
+    }
+
     /// Returns the setting as a line of the rules file.
     pub fn setting(self) -> String {
         match self {

@@ -5,18 +5,22 @@ use std::mem;
 use std::path::{self, Path};
 use std::sync::{Arc, Weak};
 
+use tokio::runtime::Handle;
+
 use super::watch::{self, Watch};
 use crate::audit::{self, Action, AuditLog, Caller, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::config::{self, Loaded, Report, Serving};
 use crate::limiter::{CounterNames, Limiter, Policy};
 use crate::metrics::Metrics;
-use crate::rules::diff::{Change, CounterChange, diff};
+use crate::rules::diff::{Change, CounterChange, diff, find_abandoned};
 use crate::rules::{RuleSet, Spellings};
 use crate::server::{Reload, ReloadLog};
 
 /// Maximum number of changes that are logged individually at a load. The summary counts all of them.
 const MAX_LOGGED_CHANGES: usize = 1_000;
+/// Number of a rule's abandoned counters after which no more are counted.
+const MAX_COUNTED: usize = 100_000;
 /// Maximum number of reads in a row, if each names other lists than the one before.
 const MAX_READS: usize = 3;
 
@@ -30,6 +34,8 @@ pub struct RulesFile {
     has_failed: bool,
     /// Reloads for the live page.
     reloads: Option<Arc<ReloadLog>>,
+    /// Runs what takes longer than a reload.
+    runtime: Option<Handle>,
 }
 
 impl RulesFile {
@@ -38,7 +44,8 @@ impl RulesFile {
     pub fn load(path: &Path, names: CounterNames, spellings: Spellings) -> Option<(Self, RuleSet)> {
         let serving = Arc::new(Serving { redis_cluster: names == CounterNames::InSlots, spellings });
         // The state is noted before the file is read, so that a write during the read counts as a change.
-        let mut file = Self { watch: Watch::new(path), names, serving, has_failed: false, reloads: None };
+        let mut file =
+            Self { watch: Watch::new(path), names, serving, has_failed: false, reloads: None, runtime: None };
         let loaded = file.read().unwrap_or_else(|| config::load_for(path, &file.serving));
         log_problems(&loaded);
         let rules = loaded.ok()?.rules;
@@ -50,6 +57,12 @@ impl RulesFile {
     #[must_use]
     pub fn with_reloads(self, reloads: Option<Arc<ReloadLog>>) -> Self {
         Self { reloads, ..self }
+    }
+
+    /// Counts abandoned counters on this runtime. Without one, they are not counted.
+    #[must_use]
+    pub fn with_runtime(self, runtime: Handle) -> Self {
+        Self { runtime: Some(runtime), ..self }
     }
 
     /// Returns the policy for these rules, and publishes them in the metrics.
@@ -165,6 +178,11 @@ impl RulesFile {
         pending.complete(Some(describe(before.rules())), Some(describe(now.rules())));
         let differences = diff(before.rules().rules(), now.rules().rules(), |rule| self.names.are_apart(rule));
         log_changes(&file, &differences);
+        let abandoned = find_abandoned(before.rules().rules(), now.rules().rules(), |rule| self.names.are_apart(rule));
+        if let Some(runtime) = self.runtime.as_ref().filter(|_| !abandoned.is_empty()) {
+            let (limiter, file) = (Arc::downgrade(&limiter), file.to_string());
+            runtime.spawn(warn_of_abandoned(limiter, Arc::clone(&before), abandoned, file));
+        }
         self.show(Reload::succeeded(seconds(&limiter), differences.iter().map(Signed)));
         let orphaned = limiter.orphaned_limits();
         if orphaned > 0 {
@@ -181,6 +199,27 @@ impl RulesFile {
     fn show(&self, reload: Reload) {
         if let Some(reloads) = &self.reloads {
             reloads.add(reload);
+        }
+    }
+}
+
+/// Warns of each rule that had counters in use which no rule uses anymore.
+async fn warn_of_abandoned(limiter: Weak<Limiter>, before: Arc<Policy>, abandoned: Vec<usize>, file: String) {
+    for index in abandoned.into_iter().take(MAX_LOGGED_CHANGES) {
+        // The limiter is gone if the server has stopped.
+        let (Some(limiter), Some(rule)) = (limiter.upgrade(), before.rules().rules().get(index)) else { return };
+        match limiter.counters_in_use(&before, index, MAX_COUNTED).await {
+            Ok(0) => {}
+            Ok(counters) => tracing::warn!(
+                counters,
+                at_least = counters >= MAX_COUNTED,
+                "{file}: the usage under [{rule}] is abandoned, and its actors start afresh; with `counter = {}` in the rule, the \
+                 next change of its limit keeps what they used",
+                rule.counter.as_deref().or(rule.label.as_deref()).unwrap_or("NAME")
+            ),
+            Err(error) => {
+                tracing::warn!(%error, "{file}: the usage under [{rule}] is abandoned; its counters cannot be counted");
+            }
         }
     }
 }

@@ -196,7 +196,9 @@ fn read_operation(pairs: &Map<String, Value>, path: &str, faults: &mut Vec<Fault
     let mut is_valid = check_size(pairs, path, faults);
     for (key, value) in pairs {
         match value.as_str() {
-            Some(value) => operation.set(key, value),
+            Some(value) => {
+                operation.set(key, value);
+            }
             None => {
                 is_valid = false;
                 let fix = format!("write it in quotes: {:?}", value.to_string());

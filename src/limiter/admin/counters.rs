@@ -8,7 +8,7 @@ use super::limits::canonical_actor;
 pub use super::rule_name::RuleName;
 use crate::algorithm::Limit;
 use crate::limiter::Limiter;
-use crate::limiter::policy::Bucket;
+use crate::limiter::policy::{Bucket, Policy};
 use crate::limiter::refusal::Refusal;
 use crate::limiter::verdict::Verdict;
 use crate::rules::{Rule, Scope};
@@ -92,6 +92,25 @@ impl Limiter {
             Some(Counter { actor, credit: verdict.credit, balance: verdict.balance(), reset_ns: verdict.reset_ns })
         });
         Ok(CounterPage { counters: counters.collect(), next: page.next })
+    }
+
+    /// Counts the counters of the rule with this index that are not full again, up to `max` or a little more.
+    ///
+    /// # Errors
+    /// The store fails.
+    pub async fn counters_in_use(&self, policy: &Policy, index: usize, max: usize) -> Result<usize, StoreError> {
+        let Some(bucket) = policy.bucket(index) else { return Ok(0) };
+        let (mut count, mut cursor) = (0, None);
+        loop {
+            let (prefix, limit, now) = (bucket.prefix.as_bytes().into(), bucket.limit_at(self.now()), self.now());
+            let page = self.store.list(Listing { prefix, limit, cursor, count: MAX_PAGE, now }).await?;
+            count += page.buckets.len();
+            cursor = page.next;
+            if cursor.is_none() || count >= max {
+                return Ok(count);
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Forgets a page of a rule's counters, as durably as hits are taken.

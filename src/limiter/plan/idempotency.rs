@@ -97,7 +97,9 @@ mod tests {
 
     fn fingerprint(pairs: &[(String, String)], cost: Option<u64>) -> u64 {
         let mut operation = Operation::new();
-        pairs.iter().for_each(|(key, value)| operation.set(key, value));
+        for (key, value) in pairs {
+            operation.set(key, value);
+        }
         let mut payload = Payload::new(Intent::Hit);
         payload.add(&operation, cost);
         payload.fingerprint()

@@ -67,6 +67,12 @@ pub enum CommandError {
         /// The argument, truncated, with invalid bytes as U+FFFD.
         argument: String,
     },
+    /// The operation has a field twice.
+    #[error("ERR the field '{field}' is given twice")]
+    Repeated {
+        /// Its name, truncated.
+        field: String,
+    },
     /// The operation exceeds `--max-pairs`.
     #[error("ERR more than {max_pairs} pairs")]
     TooManyPairs {
@@ -236,6 +242,10 @@ impl CommandError {
 
     pub(super) fn wrong_arity(name: String) -> Self {
         Self::WrongArity { name }
+    }
+
+    pub(super) fn repeated(field: &[u8]) -> Self {
+        Self::Repeated { field: echo(field, MAX_ECHOED) }
     }
 
     pub(super) fn not_a_pair(argument: &[u8]) -> Self {

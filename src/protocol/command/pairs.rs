@@ -99,7 +99,7 @@ impl Pairs<'_> {
     /// Reads the pairs into `operation`. After an error, do not use its content.
     ///
     /// # Errors
-    /// An argument has no `=` or is not UTF-8, or there are more than `max_pairs`.
+    /// An argument has no `=` or is not UTF-8, a field is given twice, or there are more than `max_pairs`.
     pub fn read_into(&self, operation: &mut Operation, max_pairs: usize) -> Result<(), CommandError> {
         self.check_count(max_pairs)?;
         let (text, places) = self.0.span();
@@ -112,7 +112,9 @@ impl Pairs<'_> {
                 return Err(CommandError::not_utf8(argument));
             }
             let equals = find_equals(argument).ok_or_else(|| not_a_pair(argument))?;
-            operation.set_spans(start..start + equals, start + equals + 1..end);
+            if !operation.set_spans(start..start + equals, start + equals + 1..end) {
+                return Err(CommandError::repeated(argument.get(..equals).unwrap_or_default()));
+            }
         }
         Ok(())
     }

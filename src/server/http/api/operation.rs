@@ -9,7 +9,7 @@ use crate::metrics::Bound;
 use crate::rules::Operation;
 use crate::server::http::problem::Problem;
 
-/// The pairs of an operation, in order. The last of a repeated key wins.
+/// The pairs of an operation, in order.
 #[derive(Debug, Default)]
 pub struct Pairs<'a>(Vec<(Text<'a>, Text<'a>)>);
 
@@ -21,7 +21,7 @@ impl Pairs<'_> {
     /// Copies the pairs into `operation`. `place` is their position in the body.
     ///
     /// # Errors
-    /// There are more than `max_pairs`.
+    /// There are more than `max_pairs`, or a field is given twice.
     pub fn read(&self, max_pairs: usize, pointer: impl Display, operation: &mut Operation) -> Result<(), Problem> {
         // The number is checked first, because finding a repeated key compares each key with all others.
         if self.0.len() > max_pairs {
@@ -31,7 +31,9 @@ impl Pairs<'_> {
         }
         operation.clear();
         for (key, value) in &self.0 {
-            operation.set(&key.0, &value.0);
+            if !operation.set(&key.0, &value.0) {
+                return Err(Problem::bad_request(format!("the field {:?} is given twice", key.0)).at(pointer));
+            }
         }
         Ok(())
     }

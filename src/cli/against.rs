@@ -1,0 +1,124 @@
+//! `divvy check --against`: what a change of the rules does to the counters.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use super::printable::printable;
+use super::resp::{ServerArgs, parts, text};
+use super::rules_file;
+use crate::config::{self, Format};
+use crate::limiter::CounterNames;
+use crate::protocol::resp::client::Frame;
+use crate::rules::RuleSet;
+use crate::rules::diff::{Change, CounterChange, diff, find_abandoned};
+
+/// Exit status if counters are abandoned.
+const ABANDONED: u8 = 3;
+/// Maximum time for a server's answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The rules to compare with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Other {
+    /// Those in a file.
+    File(PathBuf),
+    /// Those that a running server has in force.
+    Server,
+}
+
+impl FromStr for Other {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(if text == "server" { Self::Server } else { Self::File(text.into()) })
+    }
+}
+
+/// Prints what happens to the counters if `rules`, from the file at `path`, replace the other ones.
+///
+/// # Errors
+/// The server does not answer, or standard output cannot be written.
+pub fn compare(rules: &RuleSet, path: &Path, other: &Other, server: &ServerArgs) -> anyhow::Result<ExitCode> {
+    let before = match other {
+        Other::File(file) => match rules_file::load(file)? {
+            Some(before) => before,
+            None => return Ok(ExitCode::FAILURE),
+        },
+        Other::Server => rules_of(server, path)?,
+    };
+    let (old, new) = (before.rules(), rules.rules());
+    let place = |rule: &_| CounterNames::Usual.are_apart(rule);
+    let abandoned = find_abandoned(old, new, place);
+    let changes = diff(old, new, place);
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut changed = 0;
+    for change in &changes {
+        let end = match change {
+            Change::Removed(rule) if abandoned.iter().any(|index| old.get(*index) == Some(rule)) => "; its counters go",
+            Change::Changed { .. } => {
+                changed += 1;
+                ""
+            }
+            Change::Added { counters: CounterChange::None, rule } if rule.identity().is_some() => {
+                "; its counters are new"
+            }
+            _ => "",
+        };
+        writeln!(out, "{}", printable(&format!("{change}{end}")))?;
+    }
+    let added = changes.iter().filter(|change| matches!(change, Change::Added { .. })).count();
+    let removed = changes.iter().filter(|change| matches!(change, Change::Removed(_))).count();
+    let unchanged = new.len() - added - changed;
+    writeln!(
+        out,
+        "{}: {unchanged} unchanged, {changed} changed, {added} added, {removed} removed; counters of {} abandoned",
+        path.display(),
+        super::count_of::count_of(abandoned.len(), "rule", "rules")
+    )?;
+    for rule in abandoned.iter().filter_map(|index| old.get(*index)) {
+        let name = rule.counter.as_deref().or(rule.label.as_deref()).unwrap_or("NAME");
+        let advice = match rule.counter {
+            None => format!("; `counter = {name}` in the rule keeps what actors used when its limit changes again"),
+            Some(_) => String::new(),
+        };
+        writeln!(out, "{}", printable(&format!("starts afresh: the actors of [{rule}], line {}{advice}", rule.line)))?;
+    }
+    out.flush()?;
+    Ok(if abandoned.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(ABANDONED) })
+}
+
+/// Asks the server for its rules. Their lists are those of the file at `path`, because only their names matter here.
+fn rules_of(server: &ServerArgs, path: &Path) -> anyhow::Result<RuleSet> {
+    let mut client = server.connect(PATIENCE)?;
+    let mut ini = String::new();
+    let reply = client.ask(&["DIVVY.RULES"])?;
+    let rules = parts(&reply).context("the server answers DIVVY.RULES with something else than a list")?;
+    for rule in rules {
+        ini.push_str(&section(rule).context("the server names a rule without its operation")?);
+    }
+    match config::parse_as(&ini, Format::Ini, path) {
+        Ok(loaded) => Ok(loaded.rules),
+        Err(report) => bail!("the server's rules cannot be read here, perhaps because its version differs: {report}"),
+    }
+}
+
+/// Writes a rule of the server as a section of a rules file, without what has no effect on counters; `None` if the rule has no
+/// operation.
+fn section(rule: &Frame) -> Option<String> {
+    let mut section = String::new();
+    for pair in parts(rule)?.chunks_exact(2) {
+        let [name, value] = pair else { continue };
+        let (name, value) = (text(name)?, text(value)?);
+        match name.as_str() {
+            "rule" => section.push_str(&format!("[{}]\n", if value.is_empty() { "default" } else { &value })),
+            "comment" | "name" => {}
+            _ => section.push_str(&format!("{name} = {value}\n")),
+        }
+    }
+    Some(section).filter(|section| section.starts_with('['))
+}
