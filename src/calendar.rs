@@ -131,7 +131,7 @@ struct Registry {
     by_text: HashMap<String, Calendar>,
 }
 
-/// Files next to the zones that are none: they depend on the machine, or on nothing.
+/// Files next to the zones. They are not zones: they depend on the machine, or on nothing.
 const NOT_ZONES: [&str; 4] = ["localtime", "posixrules", "Factory", "leapseconds"];
 
 static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);

@@ -445,8 +445,9 @@ fn field_that_is_given_twice_is_an_error() {
         assert!(refused.status == 400 && refused.body.contains("is given twice"), "{path}: {}", refused.body);
     }
     let mut resp = RespClient::connect(server.resp);
-    for command in ["HIT", "PEEK", "CHARGE", "EXPLAIN", "RESERVE"] {
-        let refused = resp.command(&format!("DIVVY.{command} plan=free plan=pro"));
+    for (command, more) in [("HIT", ""), ("PEEK", ""), ("CHARGE", ""), ("EXPLAIN", ""), ("RESERVE", " AMOUNT 1 TTL 9")]
+    {
+        let refused = resp.command(&format!("DIVVY.{command} plan=free plan=pro{more}"));
         assert!(refused.contains("the field 'plan' is given twice"), "{command}: {refused}");
     }
     // Button's Divvy takes the last one.

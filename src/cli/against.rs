@@ -25,9 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The rules to compare with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Other {
-    /// Those in a file.
+    /// The rules in a file.
     File(PathBuf),
-    /// Those that a running server has in force.
+    /// The rules that a running server has in force.
     Server,
 }
 
@@ -92,7 +92,7 @@ pub fn compare(rules: &RuleSet, path: &Path, other: &Other, server: &ServerArgs)
     Ok(if abandoned.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(ABANDONED) })
 }
 
-/// Asks the server for its rules. Their lists are those of the file at `path`, because only their names matter here.
+/// Asks the server for its rules. Reads their lists from the directory of the file at `path`: only the names matter here.
 fn rules_of(server: &ServerArgs, path: &Path) -> anyhow::Result<RuleSet> {
     let mut client = server.connect(PATIENCE)?;
     let mut ini = String::new();

@@ -24,7 +24,7 @@ pub struct CheckArgs {
     /// Also report where another program reads the file differently
     #[arg(long, value_name = "PROGRAM")]
     compat: Option<Compat>,
-    /// Compare the counters with those under these rules: a rules file, or `server` for those of a running server. Exits with 3
+    /// Say what happens to the counters under other rules: a rules file, or `server` for a running server. Exits with 3
     /// if counters of a rule are abandoned, so that its actors start afresh
     #[arg(long, value_name = "FILE|server")]
     against: Option<Other>,

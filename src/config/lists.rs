@@ -277,7 +277,7 @@ mod tests {
             ("-A INPUT -s 2001:db8::7 -j DROP", "is not an address alone"),
             ("ip=10.0.0.1", "is not an address alone"),
             ("add blocked 10.0.0.1 timeout 60", "is not an address alone"),
-            ("<203.0.113.7>", "is not an address alone"),
+            ("<203.0.113.7>", "is neither an address nor a network"),
             ("\0\0", "the line has a control character: '\\0'"),
             ("\"a\" b", "there is text after the quotes: \"b\""),
             ("\"a", "\"a is not a text in quotes"),

@@ -55,7 +55,7 @@ pub struct Loaded {
     pub lists: Vec<PathBuf>,
 }
 
-/// What a server does with rules, which decides whether they make sense.
+/// The server that rules are for.
 #[derive(Debug, Clone, Default)]
 pub struct Serving {
     /// Whether the counters are in a Redis Cluster. Rules of a stack whose counters would be in different slots are errors.

@@ -220,7 +220,7 @@ struct Builder {
 
 impl Builder {
     /// Builds the index of one key. `patterns` has the rules that mention the key, in ascending order, with their
-    /// patterns. A rule may have several, of which a value matches any.
+    /// patterns. A rule may have several: a value must match one of them.
     fn key_index(&mut self, key: &str, patterns: &[(u32, &Pattern)]) -> Result<KeyIndex, RuleSetError> {
         let mut by_pattern: HashMap<&Pattern, Vec<u32>> = HashMap::new();
         for (rule, pattern) in patterns {

@@ -185,7 +185,7 @@ pub fn resembles(text: &str) -> bool {
     let ends = (0..3).flat_map(|front| (0..3).map(move |back| (front, back)));
     let inner = |(front, back): (usize, usize)| {
         let count = text.chars().count();
-        // What remains of a short text is an address by accident, such as `::`.
+        // The rest of a short text may be an address by accident, such as `::`.
         (count > front + back + SHORTEST)
             .then(|| text.chars().skip(front).take(count - front - back).collect::<String>())
     };

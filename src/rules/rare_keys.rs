@@ -17,7 +17,7 @@ pub struct RareKeys {
 
 #[derive(Debug)]
 struct FiledRule {
-    /// The rule's rare keys and their patterns, of which a value matches any.
+    /// The rule's rare keys. A value must match one of the key's patterns.
     patterns: Vec<(Key, Vec<Pattern>)>,
     /// The set that contains only this rule.
     set: SetId,

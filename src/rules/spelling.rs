@@ -14,7 +14,7 @@ use url::Host;
 
 use super::{Address, Network, Pattern};
 
-/// What becomes of the slash at the end of a path.
+/// The treatment of the slash at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum FinalSlash {
     /// `/login/` and `/login` are two paths.
@@ -24,7 +24,7 @@ pub enum FinalSlash {
     Drop,
 }
 
-/// What a value is, and so which spellings of it are the same.
+/// A kind of value. It decides which spellings are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Spelling {
     /// Capitals, as in `POST`.
@@ -173,7 +173,7 @@ fn is_plain(byte: u8) -> bool {
         || matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':' | b'@')
 }
 
-/// Returns the one spelling of a host; `None` if it is none.
+/// Returns the one spelling of a host; `None` if the text is not the name of a host.
 fn host(text: &str) -> Option<Cow<'_, str>> {
     if is_normal_host(text.as_bytes()) {
         return Some(text.into());

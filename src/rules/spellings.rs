@@ -17,9 +17,9 @@ pub struct UnknownSpelling {
     pub line: usize,
     /// The rule's header.
     pub rule: String,
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// What to write.
+    /// Advice for correcting it.
     pub fix: String,
 }
 

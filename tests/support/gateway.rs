@@ -6,6 +6,7 @@ use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::redis::lasting_port;
 use super::{PATIENCE, http};
 
 /// Starts an application that answers every request with 200 and `app`. It ends with the test process.
@@ -31,8 +32,9 @@ pub fn application_with(headers: &'static str) -> SocketAddr {
     address
 }
 
+/// Returns an address that no other server of a test gets before the gateway has it.
 pub fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    SocketAddr::from(([127, 0, 0, 1], lasting_port()))
 }
 
 /// Returns `config` with `changes`. Each must apply.

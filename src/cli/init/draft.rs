@@ -88,7 +88,7 @@ impl Answers {
             window.describe(),
             window.setting(),
             format!("actorField = {}", self.whom).trim_end(),
-            // What was used in a long window must survive a change of its limit.
+            // Usage in a long window must survive a change of its limit.
             if window.is_long() { format!("counter = {}\n", self.label()) } else { String::new() },
         );
         if header == rules::header(std::iter::empty()) {

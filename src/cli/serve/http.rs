@@ -38,7 +38,7 @@ pub struct HttpArgs {
     /// host, ip, raw, header:NAME, header:NAME|hash or query:NAME. `+` before the first one adds pairs to the default ones
     #[arg(long, env = "DIVVY_CHECK_OPERATION", value_name = "PAIRS", default_value = CheckOperation::DEFAULT)]
     check_operation: CheckOperation,
-    /// The headers in which the gateway describes the request to /v1/check. Others are the client's, and ignored:
+    /// The family of headers that describe a request to /v1/check. The gateway sets them, and others are ignored:
     /// `original` (X-Original-*, nginx), `forwarded` (X-Forwarded-*, Traefik and Caddy), `envoy` (the request itself below
     /// /v1/check) [default: all; a check is refused if they contradict each other]
     #[arg(long, env = "DIVVY_CHECK_FROM", value_name = "FAMILY")]
@@ -47,7 +47,7 @@ pub struct HttpArgs {
     /// gateways that overwrite the header: header:NAME
     #[arg(long, env = "DIVVY_CHECK_ID", value_name = "SOURCE", requires = "check_from")]
     check_id: Option<CheckId>,
-    /// What /v1/check makes of a slash at the end of a path: `keep` it, or `drop` it, so that /login/ is /login
+    /// The slash at the end of a path in /v1/check: `keep` it, or `drop` it, so that /login/ is /login
     #[arg(long, env = "DIVVY_CHECK_FINAL_SLASH", value_name = "HOW", default_value = "keep")]
     check_final_slash: FinalSlashFlag,
     /// Number of addresses at the end of X-Forwarded-For that belong to your own proxies. The one before them is the
@@ -65,7 +65,7 @@ pub struct HttpArgs {
     cors_origin: Vec<WebOrigin>,
 }
 
-/// What becomes of the slash at the end of a path.
+/// The treatment of the slash at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum FinalSlashFlag {
     Keep,

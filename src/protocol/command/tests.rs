@@ -146,12 +146,13 @@ fn names_and_options_ignore_case() {
 
 #[test]
 fn pairs_are_split_at_their_first_equals_sign() {
-    let operation = pairs_of(&["DIVVY.HIT", "a=b=c", "=\"x y\"", "ü=", "a=2"], 4).unwrap();
-    assert!(operation.iter().eq([("a", "2"), ("", "\"x y\""), ("ü", "")]));
+    let operation = pairs_of(&["DIVVY.HIT", "a=b=c", "=\"x y\"", "ü="], 4).unwrap();
+    assert!(operation.iter().eq([("a", "b=c"), ("", "\"x y\""), ("ü", "")]));
     let message = |arguments: &[&[u8]]| pairs_of(arguments, 2).unwrap_err().to_string();
     assert_eq!(message(&[b"DIVVY.PEEK", b"a=1", b"b"]), "ERR expected key=value, got 'b'");
     assert_eq!(message(&[b"DIVVY.RESET", b"a=\xff"]), "ERR 'a=\u{fffd}' is not valid UTF-8");
     assert_eq!(message(&[b"DIVVY.EXPLAIN", b"a=1", b"b=2", b"a=3"]), "ERR more than 2 pairs");
+    assert_eq!(message(&[b"DIVVY.HIT", b"a=1", b"a=1"]), "ERR the field 'a' is given twice");
 }
 
 #[test]
@@ -290,7 +291,7 @@ proptest! {
 }
 
 proptest! {
-    /// Each argument must be UTF-8, and is split at its first `=`. The first invalid argument is the error.
+    /// Each argument must be UTF-8, is split at its first `=`, and has a new field. The first invalid argument is the error.
     #[test]
     fn pairs_follow_the_definition(arguments in prop::collection::vec(
         prop_oneof![
@@ -299,11 +300,15 @@ proptest! {
         ],
         1..6,
     )) {
-        let defined: Result<Operation, CommandError> = arguments.iter().map(|argument| {
+        let mut fields = std::collections::HashSet::new();
+        let defined: Result<Vec<_>, CommandError> = arguments.iter().map(|argument| {
             let text = str::from_utf8(argument).map_err(|_| CommandError::not_utf8(argument))?;
-            text.split_once('=').ok_or_else(|| CommandError::not_a_pair(argument))
-        }).collect::<Result<Vec<_>, _>>().map(|pairs| pairs.into_iter().collect());
-        let defined = defined.map(|operation| text_of(&operation));
+            let (field, value) = text.split_once('=').ok_or_else(|| CommandError::not_a_pair(argument))?;
+            if !fields.insert(field) {
+                return Err(CommandError::repeated(field.as_bytes()));
+            }
+            Ok((field.to_owned(), value.to_owned()))
+        }).collect();
 
         // Arguments may be apart, as in an array, or adjacent, as in a queue.
         let request = [vec![b"DIVVY.RESET".to_vec()], arguments].concat();

@@ -26,7 +26,7 @@ pub struct Followed {
 /// The decisions of an answer that divvy follows. Its memory is bounded by the number of networks in it.
 #[derive(Debug)]
 pub struct Answer {
-    /// The bans in force: those of a network, the one that ends last first.
+    /// The bans in force, by network. The ban that ends last comes first.
     pub bans: HashMap<Network, Vec<Followed>>,
     /// The bans that have ended, by network and number.
     pub ended: HashSet<(Network, u64)>,

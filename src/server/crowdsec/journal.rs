@@ -58,7 +58,7 @@ pub struct Entry {
     reasons: Vec<Reason>,
     /// Whether it had other reasons before, while it was in force.
     has_lost_reasons: bool,
-    /// Those of the blocks that the current update has found.
+    /// The reasons of the blocks that the current update has found.
     found: Vec<Reason>,
 }
 

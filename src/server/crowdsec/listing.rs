@@ -46,11 +46,11 @@ enum Step {
 /// The decisions of an answer, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// Those in force.
+    /// Decisions in force.
     New,
-    /// Those that have ended.
+    /// Decisions that have ended.
     Ended,
-    /// Those in force for another reason than before, which the bouncer does not want.
+    /// Decisions whose reason has changed. The bouncer does not want the present one.
     Unwanted,
 }
 

@@ -84,7 +84,7 @@ fn block_that_ends_last_decides() {
     assert_eq!(changes(&journal, known, at(0)), "192.0.2.1 3h0m0s c; ");
 }
 
-/// A bouncer may want only decisions of one origin, or not those of a scenario.
+/// A bouncer may want only the decisions of one origin, or none of a scenario.
 #[test]
 fn bouncer_gets_the_reason_that_it_wants() {
     let filter = |query: &str| {

@@ -295,7 +295,7 @@ impl<'a> ForwardedRequest<'a> {
     }
 }
 
-/// Splits a target into the host of a URL, if it is one, and path and query. A fragment is no part of a request.
+/// Splits a target into the host of a URL, if it is one, and path and query. A fragment does not belong to a request.
 fn split_target(target: &str) -> (Option<&str>, &str) {
     let target = target.split_once('#').map_or(target, |(before, _)| before);
     let is_scheme = |text: &str| {

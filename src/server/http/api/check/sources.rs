@@ -37,7 +37,7 @@ enum Source {
 }
 
 impl CheckOperation {
-    /// What every gateway sends.
+    /// The pairs of every gateway.
     pub const DEFAULT: &str = "method=method path=path host=host ip=ip";
 
     /// Treats the slash at the end of a path so.
