@@ -140,7 +140,8 @@ impl Matcher {
         Some(word.common)
     }
 
-    #[inline]
+    // Inlined in both callers, for the usual patterns and the normalized ones. A call takes a tenth more instructions.
+    #[inline(always)]
     fn pick(&self, picks: &mut impl PickedSets, pieces: &mut Vec<usize>, values: &impl Values) {
         for index in &self.keys {
             match values.value(&index.key) {

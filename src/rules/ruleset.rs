@@ -72,8 +72,21 @@ impl RuleSet {
     /// first stop rule.
     #[inline]
     pub fn matches<'a>(&'a self, operation: &Operation, scratch: &'a mut Scratch) -> Matches<'a> {
-        let normalized = self.normalized.as_ref().filter(|_| operation.is_normalized());
-        self.matches_values(normalized.unwrap_or(&self.matcher), operation, scratch)
+        match &self.normalized {
+            Some(normalized) if operation.is_normalized() => self.matches_normalized(normalized, operation, scratch),
+            _ => self.matches_values(&self.matcher, operation, scratch),
+        }
+    }
+
+    // Apart, because few rules need it, and the usual matcher takes fewer instructions if it is the only one.
+    #[inline(never)]
+    fn matches_normalized<'a>(
+        &'a self,
+        normalized: &'a Matcher,
+        operation: &Operation,
+        scratch: &'a mut Scratch,
+    ) -> Matches<'a> {
+        self.matches_values(normalized, operation, scratch)
     }
 
     #[inline]
