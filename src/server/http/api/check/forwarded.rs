@@ -5,6 +5,7 @@
 //! wrote one of them.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use axum::extract::Request;
 use axum::http::header::{COOKIE, HOST};
@@ -127,6 +128,10 @@ impl<'a> ForwardedRequest<'a> {
             _ => {}
         }
         forwarded.query = query::parse(request.uri())?;
+        let mut names = HashSet::new();
+        if let Some((name, _)) = forwarded.query.iter().find(|(name, _)| !names.insert(name)) {
+            return Err(Problem::bad_request(format!("the check's parameter '{name}' is given twice")));
+        }
         if from != Some(CheckFrom::Forwarded) {
             forwarded.describe_by(&ORIGINAL, slash)?;
         }
@@ -204,16 +209,8 @@ impl<'a> ForwardedRequest<'a> {
     }
 
     /// Returns the parameter of this name.
-    ///
-    /// # Errors
-    /// It is given several times.
-    pub fn parameter(&self, name: &str) -> Result<Option<&str>, Problem> {
-        let mut found = self.query.iter().filter(|(candidate, _)| candidate == name);
-        let value = found.next().map(|(_, value)| value.as_str());
-        match found.next() {
-            None => Ok(value),
-            Some(_) => Err(Problem::bad_request(format!("the check's parameter '{name}' is given twice"))),
-        }
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.query.iter().find(|(candidate, _)| candidate == name).map(|(_, value)| value.as_str())
     }
 
     /// Returns the value of a header as it came. A cookie and a list of addresses may be in several lines.
@@ -372,7 +369,7 @@ mod tests {
         let described = (forwarded.method(), forwarded.path(), forwarded.uri(), forwarded.host(), forwarded.raw_path());
         let expected = (Some("POST"), Some("/login"), Some("/login?a=b"), Some("shop.example"), Some("/%6cogin"));
         assert_eq!(described, expected);
-        assert_eq!(forwarded.parameter("c").unwrap(), Some("d"));
+        assert_eq!(forwarded.parameter("c"), Some("d"));
 
         for (name, value, what) in [
             ("x-original-uri", "/harmless", "path"),
@@ -408,7 +405,7 @@ mod tests {
         let forwarded = ForwardedRequest::read(&request, Some("/v1/check"), None, FinalSlash::Keep).unwrap();
         assert_eq!((forwarded.method(), forwarded.path()), (Some("PUT"), Some("/a%20b")));
         assert_eq!((forwarded.uri(), forwarded.host()), (Some("/a%20b?c=d"), Some("shop")));
-        assert_eq!(forwarded.parameter("c").unwrap(), None, "the query is the client's");
+        assert_eq!(forwarded.parameter("c"), None, "the query is the client's");
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl Source {
             Self::RawPath => forwarded.raw_path(),
             Self::Uri => forwarded.uri(),
             Self::Host => forwarded.host(),
-            Self::Parameter(name) => forwarded.parameter(name)?,
+            Self::Parameter(name) => forwarded.parameter(name),
             Self::Ip => return forwarded.ip(trusted_hops),
             Self::Header(name) => return forwarded.header(name),
             Self::HashedHeader(name) => return Ok(forwarded.header(name)?.map(|value| hash(&value).into())),
