@@ -81,9 +81,11 @@ pub fn compare(rules: &RuleSet, path: &Path, other: &Other, server: &ServerArgs)
         super::count_of::count_of(abandoned.len(), "rule", "rules")
     )?;
     for rule in abandoned.iter().filter_map(|index| old.get(*index)) {
-        let name = rule.counter.as_deref().or(rule.label.as_deref()).unwrap_or("NAME");
         let advice = match rule.counter {
-            None => format!("; `counter = {name}` in the rule keeps what actors used when its limit changes again"),
+            None => format!(
+                "; `counter = {}` in the rule keeps what actors used when its limit changes again",
+                rule.counter_name()
+            ),
             Some(_) => String::new(),
         };
         writeln!(out, "{}", printable(&format!("starts afresh: the actors of [{rule}], line {}{advice}", rule.line)))?;

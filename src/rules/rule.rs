@@ -213,6 +213,11 @@ impl Rule {
         if self.actor_fields.len() > 1 { &self.actor_fields } else { &[] }
     }
 
+    /// Returns a name for its counters: its own, or a proposal.
+    pub fn counter_name(&self) -> &str {
+        self.counter.as_deref().or(self.label.as_deref()).unwrap_or("NAME")
+    }
+
     /// Returns the pairs of the operation as text, with patterns as written.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.operation.iter().map(|(key, pattern)| (key.as_str(), pattern.as_str()))

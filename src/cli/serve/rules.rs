@@ -215,7 +215,7 @@ async fn warn_of_abandoned(limiter: Weak<Limiter>, before: Arc<Policy>, abandone
                 at_least = counters >= MAX_COUNTED,
                 "{file}: the usage under [{rule}] is abandoned, and its actors start afresh; with `counter = {}` in the rule, the \
                  next change of its limit keeps what they used",
-                rule.counter.as_deref().or(rule.label.as_deref()).unwrap_or("NAME")
+                rule.counter_name()
             ),
             Err(error) => {
                 tracing::warn!(%error, "{file}: the usage under [{rule}] is abandoned; its counters cannot be counted");

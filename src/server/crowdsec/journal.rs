@@ -111,8 +111,10 @@ impl Journal {
                 found: Vec::new(),
             }
         });
-        let key = |reason: &Reason| (end_of(reason), reason.origin, reason.scenario.clone());
-        let at = entry.found.partition_point(|found| key(found) > key(&reason));
+        let is_before = |found: &Reason| {
+            (end_of(found), found.origin, &found.scenario) > (end_of(&reason), reason.origin, &reason.scenario)
+        };
+        let at = entry.found.partition_point(is_before);
         entry.found.insert(at, reason);
     }
 
@@ -128,13 +130,15 @@ impl Journal {
             let Some(entry) = self.entries.get_mut(place) else { continue };
             let mut found = std::mem::take(&mut entry.found);
             found.retain(|found| end_of(found) > now);
-            match found.is_empty() {
-                false if entry.is_in_force && entry.reasons == found => {}
-                false => self.put_in_force(*place, found, now),
-                true if entry.is_in_force => self.end(*place, now),
+            if !found.is_empty() {
+                if !entry.is_in_force || entry.reasons != found {
+                    self.put_in_force(*place, found, now);
+                }
+            } else if entry.is_in_force {
+                self.end(*place, now);
+            } else if entry.change == 0 {
                 // Its only block ended before it was put in force.
-                true if entry.change == 0 => self.remove(*place),
-                true => {}
+                self.remove(*place);
             }
         }
         places.last().copied().filter(|_| places.len() == count)
