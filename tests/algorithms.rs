@@ -161,7 +161,7 @@ fn rules_and_explanations_name_the_algorithm() {
     let mut client = RespClient::connect(server.resp);
     let rules = client.command("DIVVY.RULES");
     for expected in [
-        "[rule algorithm=default creditLimit 2 resetSeconds 3600 algorithm fixed-window matchPolicy stop name rule-1]",
+        "[rule algorithm=default creditLimit 2 resetSeconds 3600 algorithm fixed-window matchPolicy stop name rule-1 allowed 0",
         "creditLimit 4 resetSeconds 3600 algorithm token-bucket refillCredits 1 refillSeconds 1800.5 matchPolicy",
         "creditLimit 2 resetSeconds 3600 algorithm leaky-bucket burst 3 matchPolicy",
         "algorithm sliding-log costField bytes matchPolicy",
@@ -202,7 +202,7 @@ fn algorithms_example_is_checked_explained_and_converted_without_loss() {
     ] {
         assert!(checked.contains(expected), "{expected:?} in {checked}");
     }
-    let explained = printed(&["explain", EXAMPLE, "api=upload", "user=ada", "bytes=512"]);
+    let explained = printed(&["explain", "--file", EXAMPLE, "api=upload", "user=ada", "bytes=512"]);
     assert!(explained.ends_with("by user, at the cost in bytes: 512\n"), "{explained}");
 
     let dir = tempfile::tempdir().unwrap();

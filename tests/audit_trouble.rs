@@ -113,6 +113,33 @@ fn required_audit_log_that_fails_refuses_changes_and_leaves_nothing_behind() {
     assert_eq!(metric(server, "divvy_audit_log_failing"), 0);
 }
 
+/// The log is a pipe without a reader, so opening it hangs, as a disk may.
+#[test]
+fn changes_that_wait_for_the_audit_log_hold_up_nothing_else() {
+    let audited = Audited::serving(&["--audit", "required", "--reload-interval", "0"]);
+    let server = &audited.server;
+    let mut resp = audited.resp();
+    assert_eq!(resp.command("DIVVY.LIMIT SET by-user ann 20"), "OK");
+    audited.lines(2);
+    let path = audited.path("audit/log");
+    fs::remove_file(&path).unwrap();
+    fifo(&path);
+    let waiting: Vec<_> = (0..16)
+        .map(|number| {
+            let mut stream = connect(server.resp);
+            let actor = format!("u{number}");
+            stream.write_all(&encode(&[b"DIVVY.LIMIT", b"SET", b"by-user", actor.as_bytes(), b"5"])).unwrap();
+            stream
+        })
+        .collect();
+    until(|| metric(server, "divvy_audit_log_failing") == 1);
+    assert!(resp.command("INFO server").contains("divvy_version"));
+    assert_eq!(resp.command("DIVVY.LIMIT LIST RULE by-user"), "[0 [[by-user ann 20 -1 0]]]");
+    assert_eq!(send(server, "GET", "/v1/counters?rule=by-user", ""), 200);
+    assert!(resp.command("DIVVY.HIT user=ann").starts_with("[1 19 "));
+    drop(waiting);
+}
+
 #[test]
 fn required_needs_a_file() {
     let output = divvy().args(["serve", "--audit", "required"]).output().unwrap();

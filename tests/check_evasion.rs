@@ -19,7 +19,7 @@ label = login
 
 [default]
 creditLimit = 1000
-resetSeconds = 0
+resetSeconds = 60
 label = rest
 ";
 

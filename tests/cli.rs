@@ -44,7 +44,8 @@ fn check_reports_every_problem_with_its_line() {
 
 #[test]
 fn explain_takes_no_credit_and_names_the_answering_rule() {
-    let (code, out, _) = run(&["explain", COMPAT_RULES, "method=GET", "path=/status", "ip=with = and \"quotes\""]);
+    let (code, out, _) =
+        run(&["explain", "--file", COMPAT_RULES, "method=GET", "path=/status", "ip=with = and \"quotes\""]);
     assert_eq!(code, 0);
     assert!(out.contains("matches and answers"), "{out}");
 }
@@ -56,7 +57,7 @@ fn hit_prints_the_answer() {
     let hit =
         |options: &[&str]| run(&[&["hit", "--addr", &address], options, &["method=GET", "path=/status"]].concat());
     assert_eq!(hit(&[]), (0, "OK true 999 60\n".into(), String::new()));
-    assert_eq!(hit(&["--json"]), (0, "{\"allowed\":true,\"credit\":998,\"resetSeconds\":60}\n".into(), String::new()));
+    assert_eq!(hit(&["--json"]), (0, "{\"allowed\":true,\"remaining\":998,\"reset\":60}\n".into(), String::new()));
 }
 
 #[test]
@@ -323,7 +324,7 @@ fn database_of_another_format_or_program_is_rejected() {
 fn control_characters_of_a_rules_file_do_not_reach_the_terminal() {
     let rules =
         RulesFile::ini("[a=\u{1b}[2J]\ncreditLimit = 1\nper = 1m\nactorField = \u{7}\n\n[default]\ncreditLimit = 0\n");
-    let explained = ["explain", rules.path(), "a=\u{1b}[2J"];
+    let explained = ["explain", "--file", rules.path(), "a=\u{1b}[2J"];
     for args in [&["check", rules.path()][..], &explained] {
         let (code, out, err) = run(args);
         assert_eq!(code, 0, "{err}");

@@ -72,6 +72,27 @@ fn leases_are_taken_kept_and_freed_over_resp() {
 }
 
 #[test]
+fn id_of_a_predecessor_frees_nothing() {
+    on_each_store(|server| {
+        let (mut resp, mut http) = (RespClient::connect(server.resp), HttpClient::connect(server.http));
+        let take = |resp: &mut RespClient| reserve(resp, "api=export user=job AMOUNT 1 ID job-17")[3].clone();
+        let first = take(&mut resp);
+        assert_eq!(take(&mut resp), first, "a retry");
+        assert_eq!(resp.command(&format!("DIVVY.RELEASE {first}")), "1");
+        let second = take(&mut resp);
+        assert_ne!(first, second);
+        assert_eq!(resp.command(&format!("DIVVY.RELEASE {first}")), "0");
+        assert_eq!(resp.command(&format!("DIVVY.RENEW {first}")), "0");
+        http.send(&encode("DELETE", &format!("/v1/reservations/{first}"), &[], b""));
+        assert_eq!(http.read_response().json()["released"], false);
+        assert!(resp.command(&format!("DIVVY.COMMIT {first} COST 1")).ends_with(" late]"));
+        assert!(resp.command("DIVVY.PEEK api=export user=job").starts_with("[1 1 "), "the successor's lease is taken");
+        assert_eq!(resp.command(&format!("DIVVY.RELEASE {second}")), "1");
+        assert!(resp.command("DIVVY.PEEK api=export user=job").starts_with("[1 2 "));
+    });
+}
+
+#[test]
 fn hit_is_an_error_that_names_the_right_command() {
     on_each_store(|server| {
         let mut line = LineClient::connect(server.line);

@@ -428,7 +428,7 @@ fn any_sequence_agrees_with_the_bare_algorithms(open: &dyn Fn() -> StoreFixture)
             let borrowed: Vec<_> = named.iter().map(|(key, limit, action)| (key.as_str(), *limit, *action)).collect();
             let outcomes = runtime.block_on(opened.apply(now, &borrowed));
             for ((key, limit, action), outcome) in named.into_iter().zip(outcomes) {
-                prop_assert_eq!(outcome, expected(&mut model, key, limit, action, now));
+                prop_assert_eq!(without_run(outcome), expected(&mut model, key, limit, action, now));
             }
         }
     });
@@ -440,9 +440,9 @@ fn about_reservation(buckets: Buckets) -> impl Strategy<Value = ReservationAsk> 
     let ttl_seconds = move || prop_oneof![Just(longest), longest..longest + 40];
     prop_oneof![
         4 => (1u64..4, ttl_seconds()).prop_map(|(credits, ttl_seconds)| ReservationAsk::Reserve { credits, ttl_seconds }),
-        2 => (0u64..5, any::<bool>()).prop_map(|(cost, charges)| ReservationAsk::Commit { cost, charges }),
-        1 => Just(ReservationAsk::Release),
-        1 => prop::option::of(ttl_seconds()).prop_map(|ttl_seconds| ReservationAsk::Renew { ttl_seconds }),
+        2 => (0u64..5, any::<bool>()).prop_map(|(cost, charges)| ReservationAsk::Commit { cost, charges, run: None }),
+        1 => Just(ReservationAsk::Release { run: None }),
+        1 => prop::option::of(ttl_seconds()).prop_map(|ttl_seconds| ReservationAsk::Renew { ttl_seconds, run: None }),
     ]
 }
 
@@ -541,7 +541,7 @@ fn expected(model: &mut Model, key: String, limit: Limit, action: Action, now: T
                 RecordChange::Set(record) => drop(model.records.insert(key, record)),
                 RecordChange::Clear => drop(model.records.remove(&key)),
             }
-            outcome
+            without_run(outcome)
         }
     }
 }
@@ -591,7 +591,7 @@ fn any_sequence_of_groups_agrees_with_the_bare_algorithms(open: &dyn Fn() -> Sto
                     let outcome = outcomes.next();
                     // If another request had the same idempotency key, the other outcomes have no meaning.
                     if expected.is_some() {
-                        prop_assert_eq!(outcome, expected);
+                        prop_assert_eq!(outcome.map(without_run), expected);
                     }
                 }
             }
@@ -655,19 +655,24 @@ fn expected_together(model: &mut Model, group: Vec<(String, Limit, Action)>, now
     group.into_iter().zip(outcomes).map(held_back).map(Some).collect()
 }
 
+/// Returns the outcome without the run, which differs from store to store.
+fn without_run(outcome: Outcome) -> Outcome {
+    Outcome { run: None, ..outcome }
+}
+
 fn reserve(credits: u64, ttl_seconds: u32) -> Action {
     Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds })
 }
 
 fn commit(cost: u64) -> Action {
-    Action::Reservation(ReservationAsk::Commit { cost, charges: true })
+    Action::Reservation(ReservationAsk::Commit { cost, charges: true, run: None })
 }
 
 fn renew(ttl_seconds: u32) -> Action {
-    Action::Reservation(ReservationAsk::Renew { ttl_seconds: Some(ttl_seconds) })
+    Action::Reservation(ReservationAsk::Renew { ttl_seconds: Some(ttl_seconds), run: None })
 }
 
-const RELEASE: Action = Action::Reservation(ReservationAsk::Release);
+const RELEASE: Action = Action::Reservation(ReservationAsk::Release { run: None });
 /// Longer than any window in these tests.
 const LONG: u32 = 100_000;
 
@@ -676,6 +681,101 @@ fn reservable(buckets: Buckets) -> impl Iterator<Item = (String, Limit)> {
     let is_one = |limit: &Limit| !matches!(limit, Limit::SlidingLog(_) | Limit::Concurrency(_));
     let limits = limits(buckets).into_iter().filter(is_one).enumerate();
     limits.map(|(place, limit)| (place.to_string(), limit))
+}
+
+/// A rule's counter whose actor has limits of its own, which end.
+fn usage_under_another_limit_is_no_debt(opened: StoreFixture) {
+    if opened.buckets != Buckets::ByPassedTime {
+        return;
+    }
+    wait(async {
+        for kind in [Kind::TokenBucket, Kind::LeakyBucket] {
+            let limits = [1, 5, 1_000].map(|credits| Limit::new(kind, credits, credits, 60 * SECOND).unwrap());
+            let of = |place: usize| if place == 0 { limits[0] } else { limits[place].in_place_of(&limits[0]) };
+            let (key, mut model) = (format!("own limit {kind:?}"), Model::default());
+            let charge = |cost| Action::Ask(Ask::Charge { cost });
+            for (seconds, place, action) in [
+                (0, 2, charge(900)),
+                (1, 0, TAKE),
+                (2, 1, TAKE),
+                (9, 0, charge(3)),
+                (10, 2, TAKE),
+                (11, 0, charge(0)),
+                (11, 2, charge(1_500)),
+                (12, 1, TAKE),
+                (13, 0, charge(2)),
+                (90, 1, charge(1)),
+                (200, 0, TAKE),
+                (9_000, 0, TAKE),
+                (9_001, 0, charge(700)),
+                (9_002, 1, Action::Ask(Ask::Refund { cost: 600 })),
+                (9_003, 0, TAKE),
+            ] {
+                let now = at(opened.later(seconds));
+                let outcome = opened.one(now, &key, of(place), action).await;
+                assert_eq!(outcome, expected(&mut model, key.clone(), of(place), action, now), "{kind:?} at {seconds}");
+            }
+        }
+    });
+}
+
+/// The holder of an earlier run gets no later run's credits, and leaves it as it is.
+fn settlement_concerns_its_own_run_of_a_name(opened: StoreFixture) {
+    wait(async {
+        for (place, limit) in reservable(opened.buckets).filter(|(_, limit)| limit.capacity() > 3) {
+            let key = format!("runs {place}#name");
+            let about = async |ask| {
+                let outcome = opened.one(at(0), &key, limit, Action::Reservation(ask)).await;
+                (outcome.resolution, outcome.run)
+            };
+            let look = async || {
+                let (bucket, _) = key.split_once('#').unwrap();
+                opened.one(at(0), bucket, limit, Action::Ask(Ask::Look { cost: 0 })).await.left
+            };
+            let reserve = || about(ReservationAsk::Reserve { credits: 2, ttl_seconds: LONG });
+            let commit =
+                |cost, charges, run| async move { about(ReservationAsk::Commit { cost, charges, run }).await.0 };
+            let (made, first) = reserve().await;
+            assert_eq!((made, first.is_some()), (Resolution::Done, true), "{limit:?}");
+            assert_eq!(reserve().await, (Resolution::Repeated, first));
+            assert_eq!(about(ReservationAsk::Release { run: first }).await.0, Resolution::Done);
+            let (made, second) = reserve().await;
+            assert!(made == Resolution::Done && second.is_some() && second != first, "{limit:?}");
+            let left = look().await;
+            assert_eq!(about(ReservationAsk::Release { run: first }).await.0, Resolution::Gone);
+            assert_eq!(about(ReservationAsk::Renew { ttl_seconds: Some(9), run: first }).await.0, Resolution::Gone);
+            assert_eq!(commit(1, false, first).await, Resolution::Gone);
+            assert_eq!(look().await, left, "{limit:?}: its credits are still set aside");
+            assert_eq!(
+                about(ReservationAsk::Renew { ttl_seconds: None, run: second }).await,
+                (Resolution::Done, second)
+            );
+            assert_eq!(commit(1, true, first).await, Resolution::Late);
+            assert_eq!(look().await, left - 1, "{limit:?}: the late cost counts in addition");
+            assert_eq!(commit(2, true, second).await, Resolution::Done);
+            assert_eq!(commit(2, true, second).await, Resolution::Repeated);
+            assert_eq!(commit(1, false, first).await, Resolution::Gone, "the answer is of another run");
+            assert_eq!(look().await, left - 1, "{limit:?}");
+        }
+        let key = "runs of a lease#name";
+        let limit = Limit::Concurrency(Concurrency::new(1, 60).unwrap());
+        let about = async |ask| opened.one(at(0), key, limit, Action::Reservation(ask)).await;
+        let reserve = || about(ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 });
+        let first = reserve().await.run;
+        assert_eq!(
+            about(ReservationAsk::Commit { cost: 0, charges: true, run: first }).await.resolution,
+            Resolution::Done
+        );
+        let second = reserve().await.run;
+        assert_eq!(about(ReservationAsk::Release { run: first }).await.resolution, Resolution::Gone);
+        assert_eq!(about(ReservationAsk::Release { run: second }).await.resolution, Resolution::Done);
+        reserve().await;
+        assert_eq!(
+            about(ReservationAsk::Release { run: None }).await.resolution,
+            Resolution::Done,
+            "whichever has the name"
+        );
+    });
 }
 
 fn reserved_credits_are_not_available_to_others(opened: StoreFixture) {
@@ -742,7 +842,7 @@ fn commit_counts_usage_once_and_is_remembered(opened: StoreFixture) {
                 (true, 0, 4, Resolution::Done),
                 "{limit:?}: more than was reserved"
             );
-            let unless = Action::Reservation(ReservationAsk::Commit { cost: 1, charges: false });
+            let unless = Action::Reservation(ReservationAsk::Commit { cost: 1, charges: false, run: None });
             assert_eq!(about("c", unless).await, (false, 0, 4, Resolution::Gone), "{limit:?}");
             assert_eq!(about("c", commit(1)).await, (true, 0, 5, Resolution::Late), "{limit:?}");
             assert_eq!(about("c", commit(7)).await, (true, 0, 5, Resolution::Repeated), "{limit:?}");
@@ -923,7 +1023,7 @@ fn leases_are_held_until_they_are_freed_or_expire(opened: StoreFixture) {
         assert_eq!(about(&opened, "leases#a", three, RELEASE).await, (false, 1, 0, Resolution::Gone));
         assert_eq!(about(&opened, "leases#b", three, commit(1_000)).await, (true, 2, 0, Resolution::Done));
         let kept = opened
-            .one(at(0), "leases#c", three, Action::Reservation(ReservationAsk::Renew { ttl_seconds: None }))
+            .one(at(0), "leases#c", three, Action::Reservation(ReservationAsk::Renew { ttl_seconds: None, run: None }))
             .await;
         assert!(kept.session.since(at(0)) >= 5_000 * SECOND, "{kept:?}");
         assert_eq!(about(&opened, "leases#c", three, RELEASE).await, (true, 3, 0, Resolution::Done));
@@ -1264,7 +1364,7 @@ fn reservation_of_several_buckets_is_settled_by_the_first_call(opened: StoreFixt
     wait(async {
         settle(&opened, 9, "a", reserve(1, LONG)).await;
         opened.one(at(0), "{settled 9} 0", limits[0].1, Action::Forget).await;
-        let unless = Action::Reservation(ReservationAsk::Commit { cost: 1, charges: false });
+        let unless = Action::Reservation(ReservationAsk::Commit { cost: 1, charges: false, run: None });
         let resolutions = settle(&opened, 9, "a", unless).await.into_iter().map(|outcome| outcome.resolution);
         let expected = (0..limits.len()).map(|place| if place == 0 { Resolution::Gone } else { Resolution::Done });
         assert_eq!(resolutions.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
@@ -1339,6 +1439,8 @@ macro_rules! conformance {
             concurrent_hits_share_the_credits_exactly,
             concurrent_groups_take_from_all_buckets_or_none,
             closing_keeps_usage,
+            usage_under_another_limit_is_no_debt,
+            settlement_concerns_its_own_run_of_a_name,
             reserved_credits_are_not_available_to_others,
             commit_counts_usage_once_and_is_remembered,
             batch_reserves_and_commits_in_order,
@@ -1378,6 +1480,8 @@ macro_rules! conformance_of_rules {
             concurrent_hits_share_the_credits_exactly,
             concurrent_groups_take_from_all_buckets_or_none,
             closing_keeps_usage,
+            usage_under_another_limit_is_no_debt,
+            settlement_concerns_its_own_run_of_a_name,
             reserved_credits_are_not_available_to_others,
             commit_counts_usage_once_and_is_remembered,
             batch_reserves_and_commits_in_order,

@@ -178,7 +178,7 @@ fn http_returns_the_balance_and_the_remaining_credit() {
     let refused = http.post("/v1/charge", &body(&[("by", "log"), ("user", "ann")], 1));
     assert_eq!(refused.status, 409, "{}", refused.body);
     assert_eq!(http.post("/v1/refund", &body(&[("by", "log"), ("user", "ann")], 1)).status, 200);
-    let refunds = || metrics::scrape(server.http).value("divvy_refunds_total", &[("rule_label", "")]);
+    let refunds = || metrics::scrape(server.http).value("divvy_refunds_total", &[("rule_label", "default")]);
     let before = refunds();
     assert_eq!(http.post("/v1/refund", &body(&[("by", "nothing")], 1)).status, 200);
     assert_eq!(refunds(), before, "[default] counts nothing");

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Output};
 use std::thread;
 
+use crate::support::http;
 use crate::support::{COMPAT_RULES, LineClient, RulesFile, Server, connect, divvy, encode};
 
 const STATUS: [&str; 2] = ["method=GET", "path=/status"];
@@ -45,8 +46,12 @@ fn both_fronts_print_the_same() {
     let (resp, line) = (server.resp.to_string(), server.line.to_string());
     assert_eq!(hit(&["--server", &resp], &STATUS), done("OK true 999 60\n"));
     assert_eq!(hit(&["--addr", &line], &STATUS), done("OK true 998 60\n"));
-    let expected = "{\"allowed\":true,\"credit\":997,\"resetSeconds\":60}\n";
-    assert_eq!(hit(&["--server", &format!("redis://{resp}"), "--json"], &STATUS), done(expected));
+    let http = http::request(
+        server.http,
+        http::encode("POST", "/v1/peek", &[], br#"{"operation":{"method":"GET","path":"/status"}}"#),
+    );
+    let expected = http.body.replace("998", "997");
+    assert_eq!(hit(&["--server", &format!("redis://{resp}"), "--json"], &STATUS), done(&expected), "as over HTTP");
 }
 
 #[test]
@@ -80,8 +85,9 @@ fn denial_sets_the_exit_code_if_requested() {
 
 #[test]
 fn cost_follows_the_pairs() {
-    let request = encode(&[b"DIVVY.HIT", b"api=upload", b"user=a b=c", b"COST", b"5"]);
-    let (address, server) = serve_once(request, b"*3\r\n:1\r\n:95\r\n:60\r\n");
+    let request = encode(&[b"DIVVY.HIT", b"api=upload", b"user=a b=c", b"COST", b"5", b"REPLY", b"JSON"]);
+    const REPLY: &[u8] = b"$42\r\n{\"allowed\":true,\"remaining\":95,\"reset\":60}\r\n";
+    let (address, server) = serve_once(request, REPLY);
     let answer = hit(&["--server", &address.to_string(), "--cost", "5"], &["api=upload", "user=a b=c"]);
     assert_eq!(answer, done("OK true 95 60\n"));
     server.join().unwrap();
@@ -111,7 +117,7 @@ fn password_comes_from_the_url_or_the_usual_sources() {
 #[test]
 fn missing_server_and_tls_server_are_reported_differently() {
     const ALERT: &[u8] = b"\x15\x03\x03\x00\x02\x02\x32";
-    let request = encode(&[b"DIVVY.HIT", b"a=1"]);
+    let request = encode(&[b"DIVVY.HIT", b"a=1", b"REPLY", b"JSON"]);
     let (tls, _) = serve_once(request.clone(), ALERT);
     let (code, _, error) = hit(&["--server", &tls.to_string()], &["a=1"]);
     assert!(code == 1 && error.contains("add --tls"), "{error}");

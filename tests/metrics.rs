@@ -92,7 +92,7 @@ fn requests_of_both_protocols_are_counted() {
     assert_eq!((hits(&samples, "accepted", "status"), hits(&samples, "rejected", "status")), (3.0, 12.0));
     assert_eq!((hits(&samples, "accepted", "real"), hits(&samples, "rejected", "real")), (5.0, 3.0));
     assert_eq!((hits(&samples, "canary-accepted", "trial"), hits(&samples, "canary-rejected", "trial")), (2.0, 6.0));
-    assert_eq!((hits(&samples, "accepted", ""), hits(&samples, "rejected", "")), (4.0, 2.0));
+    assert_eq!((hits(&samples, "accepted", "rule-4"), hits(&samples, "rejected", "default")), (4.0, 2.0));
     assert_eq!(samples.sum("divvy_hits_total"), 24.0 + 8.0 + 5.0, "peeks and resets are no hits");
     assert_eq!(samples.value("divvy_errors_total", &[("code", "unknown-command")]), 3.0 + 1.0);
     assert_eq!(samples.value("divvy_errors_total", &[("code", "unknown")]), 2.0 + 2.0);

@@ -13,6 +13,7 @@ use divvy::rules::{Address, Network};
 use serde_json::json;
 
 use crate::support::gateway::{Gateway, application, changed, free_address};
+use crate::support::grpc::{Caller, descriptors_request};
 use crate::support::http::{self, HttpClient};
 use crate::support::log::Log;
 use crate::support::redis::until;
@@ -49,6 +50,41 @@ fn addresses_and_networks_are_read_as_by_python() {
     println!("{lines} lines, {valid} addresses, {inside} of them in the network next to them");
     assert_eq!(lines, count);
     assert!(valid > count / 2 && valid < count && inside > count / 20);
+}
+
+/// Envoy masks the addresses of clients to networks: `masked_remote_address`.
+#[test]
+fn network_as_a_value_is_in_the_networks_lists_and_blocks_that_contain_it() {
+    const FIELD: &str = "masked_remote_address";
+    let dir = tempfile::tempdir().unwrap();
+    let rules = dir.path().join("rules.ini");
+    let text = format!(
+        "[{FIELD}=*]\nnetworks = {FIELD}: 10.0.0.0/8\ncreditLimit = 0\nlabel = shut-out\n\n\
+         [{FIELD}=*]\nlist = {FIELD}: listed.txt\ncreditLimit = 0\nlabel = listed\n\n[default]\ncreditLimit = 100\nper = 1h\n"
+    );
+    fs::write(&rules, text).unwrap();
+    fs::write(dir.path().join("listed.txt"), "192.168.0.0/16\n").unwrap();
+    let server = Server::start(&[rules.to_str().unwrap(), "--store", "memory"]);
+    let (mut resp, mut envoy) = (RespClient::connect(server.resp), Caller::new(&server));
+    assert_eq!(resp.command(&format!("DIVVY.BLOCK SET * {FIELD}=172.16.0.0/12")), "OK");
+    assert_eq!(resp.command(&format!("DIVVY.BLOCK SET * {FIELD}=203.0.113.7")), "OK");
+    for (value, allowed) in [
+        ("10.1.2.3", false),
+        ("10.1.2.0/24", false),
+        ("10.0.0.0/7", true),
+        ("192.168.1.0/24", false),
+        ("192.0.0.0/8", true),
+        ("172.16.1.0/24", false),
+        ("172.0.0.0/8", true),
+        ("203.0.113.7/32", false),
+        ("203.0.113.0/24", true),
+    ] {
+        assert_eq!(LineClient::connect(server.line).hit(&format!("{FIELD}={value}")).0, allowed, "line {value}");
+        let answer = resp.command(&format!("DIVVY.HIT {FIELD}={value}"));
+        assert!(answer.starts_with(if allowed { "[1 " } else { "[0 " }), "RESP {value}: {answer}");
+        let reply = envoy.should_rate_limit(&descriptors_request(&[&format!("{FIELD}={value}")]));
+        assert_eq!(reply["overall_code"] == json!("OK"), allowed, "gRPC {value}: {reply}");
+    }
 }
 
 /// Returns rules that allow two requests from this machine, whose address is in this field, and block it after three denials.

@@ -426,7 +426,7 @@ fn stats_match_the_requests() {
     let stats = |more: &[&str]| done(&[&["stats", "--server", &server.resp.to_string()], more].concat());
     let json: serde_json::Value = serde_json::from_str(&stats(&["--json"])).unwrap();
     assert_eq!((&json["stats"]["hits_accepted"], &json["stats"]["hits_rejected"]), (&5.into(), &2.into()), "{json}");
-    assert_eq!(json["metrics"]["divvy_hits_total{rule_label=\"\",status=\"rejected\"}"], 2, "{json}");
+    assert_eq!(json["metrics"]["divvy_hits_total{rule_label=\"rule-2\",status=\"rejected\"}"], 2, "{json}");
     assert_eq!(json["persistence"]["durability"], "lazy");
     assert_eq!(json["persistence"]["data_dir"], place.path("data").as_str());
     assert_eq!(json["persistence"]["last_commit_status"], "ok");

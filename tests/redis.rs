@@ -164,9 +164,11 @@ fn reservations_leave_buttons_divvys_window_unchanged() {
         assert_eq!(server.cli(&["DECR", key]), "2", "but for the original");
         assert!(!one(&store, "both", limit, TAKE).await.unwrap().allowed);
         let committed =
-            about(&store, ("both", "a"), limit, ReservationAsk::Commit { cost: 1, charges: true }).await.unwrap();
+            about(&store, ("both", "a"), limit, ReservationAsk::Commit { cost: 1, charges: true, run: None })
+                .await
+                .unwrap();
         assert_eq!((committed.resolution, committed.left, get(key).as_str()), (Resolution::Done, 0, "1"));
-        let released = about(&store, ("both", "b"), limit, ReservationAsk::Release).await.unwrap();
+        let released = about(&store, ("both", "b"), limit, ReservationAsk::Release { run: None }).await.unwrap();
         assert_eq!((released.resolution, released.left, get(key).as_str()), (Resolution::Done, 1, "1"));
         assert_eq!(server.cli(&["EXISTS", &side]), "0", "nothing is reserved anymore");
         let ttl = ttl_ms(&server, key);

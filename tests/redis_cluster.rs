@@ -82,7 +82,7 @@ fn reservation_is_in_the_slot_of_its_bucket_despite_braces_from_clients() {
                 assert_eq!(left().await, 4, "{name:?}");
                 assert_eq!(about(&store, (name, "{it}"), limit, reserve).await.unwrap().left, 2, "{name:?}");
                 assert_eq!(left().await, 1, "{name:?}");
-                let commit = ReservationAsk::Commit { cost: 1, charges: true };
+                let commit = ReservationAsk::Commit { cost: 1, charges: true, run: None };
                 let committed = about(&store, (name, "{it}"), limit, commit).await.unwrap();
                 assert_eq!((committed.resolution, committed.left), (Resolution::Done, 2), "{name:?}");
                 assert_eq!(left().await, 1, "{name:?}");
@@ -133,7 +133,7 @@ fn hits_continue_and_reservations_are_refused_while_a_slot_moves() {
             assert_eq!(node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]), "OK");
         }
         assert_eq!(hit().await, 85);
-        assert_eq!(about(&store, ("a", "it"), limit, ReservationAsk::Release).await.unwrap().left, 95);
+        assert_eq!(about(&store, ("a", "it"), limit, ReservationAsk::Release { run: None }).await.unwrap().left, 95);
     });
 }
 

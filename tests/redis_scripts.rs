@@ -116,10 +116,13 @@ impl Step {
             12 | 13 => Action::Ask(Ask::Refund { cost }),
             14 => Action::Forget,
             15..=20 => Action::Reservation(reserve),
-            21 | 22 => Action::Reservation(ReservationAsk::Commit { cost, charges: true }),
-            23 => Action::Reservation(ReservationAsk::Commit { cost, charges: false }),
-            24 => Action::Reservation(ReservationAsk::Release),
-            25 => Action::Reservation(ReservationAsk::Renew { ttl_seconds: (ttl_seconds > 0).then_some(ttl_seconds) }),
+            21 | 22 => Action::Reservation(ReservationAsk::Commit { cost, charges: true, run: None }),
+            23 => Action::Reservation(ReservationAsk::Commit { cost, charges: false, run: None }),
+            24 => Action::Reservation(ReservationAsk::Release { run: None }),
+            25 => Action::Reservation(ReservationAsk::Renew {
+                ttl_seconds: (ttl_seconds > 0).then_some(ttl_seconds),
+                run: None,
+            }),
             26 | 27 => Action::Idempotent { ask: Ask::Take { cost }, fingerprint: cost },
             28 => Action::Idempotent { ask: Ask::Charge { cost }, fingerprint: cost },
             29 => Action::Idempotent { ask: Ask::Refund { cost }, fingerprint: 7 },
@@ -434,8 +437,10 @@ impl Case<'_> {
             wanted.push(self.model.expected(&limit, *step, self.at));
         }
         self.tested.runtime.block_on(self.tested.store.apply(&mut batch));
-        let outcomes: Vec<_> = (0..batch.len()).map(|index| batch.outcome(index).unwrap()).collect();
-        prop_assert_eq!(outcomes, wanted);
+        // Runs differ from store to store.
+        let without_run = |outcome| Outcome { run: None, ..outcome };
+        let outcomes: Vec<_> = (0..batch.len()).map(|index| without_run(batch.outcome(index).unwrap())).collect();
+        prop_assert_eq!(outcomes, wanted.into_iter().map(without_run).collect::<Vec<_>>());
         Ok(())
     }
 }

@@ -56,10 +56,10 @@ fn listings_show_the_name_of_a_rule_without_a_label() {
     let names: Vec<_> = listed["rules"].as_array().unwrap().iter().map(|rule| rule["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["rule-3", "rule-2", "rule-3", "default"]);
     let (_, check, _) = run(&server, &["check", rules.path()]);
-    let (_, explain, _) = run(&server, &["explain", rules.path(), "api=report"]);
+    let (_, explain, _) = run(&server, &["explain", "--file", rules.path(), "api=report"]);
     let mut client = RespClient::connect(server.resp);
     for (listing, expected) in [
-        (client.command("DIVVY.RULES"), "matchPolicy stop name rule-2] [rule api=report"),
+        (client.command("DIVVY.RULES"), "matchPolicy stop name rule-2 allowed"),
         (client.command("DIVVY.EXPLAIN api=report"), "line 7: [api=upload user=*] (rule-2): does not match"),
         (explain, "line 7: [api=upload user=*] (rule-2): does not match"),
         (check.clone(), "line 7: [api=upload user=*] allows 7 in 3600 s, by user (rule-2)\n"),

@@ -157,23 +157,26 @@ fn denial_on_a_terminal_names_the_rule() {
     let to_resp = |verb, args: &[&str]| shown(&[&[verb, "--server", &resp], args].concat());
 
     assert_eq!(to_resp("hit", &["user=ann"]), "OK true 8 3600\n");
-    let by_default = "denied by [default]: no other rule answers this operation; to see why, run: divvy explain \
-                      RULES_FILE api=serch 'q=a b'\n";
+    let by_default = "denied by default: no other rule answers this operation; to see why, run: divvy explain \
+                      api=serch 'q=a b'\n";
     assert_eq!(to_resp("hit", &["api=serch", "q=a b"]), format!("OK false 0 0\n{by_default}"));
-    let by_user = "denied by [user=*] (by-user)\n";
+    let by_user = "denied by by-user\n";
     assert!(to_resp("peek", &["--cost", "10", "user=ann"]).ends_with(by_user));
     assert!(to_resp("reserve", &["--amount", "10", "--ttl", "30", "user=ann"]).ends_with(by_user));
-    let by_stack = "denied by one or more of [team=*] (rule-1), [user=*] (by-user)\n";
+    let by_stack = "denied by rule-1\n";
     assert!(to_resp("hit", &["--cost", "2", "team=a", "user=ann"]).ends_with(by_stack));
 
     let block = ["block", "set", "by-user", "eve", "--reason", "stolen\u{1b}card", "--server", &resp];
     assert_eq!(run(&block).0, 1, "a reason has no control characters");
     assert_eq!(run(&block.map(|word| if word.starts_with("stolen") { "stolen card" } else { word })).0, 0);
-    let by_block = "denied by [user=*] (by-user): this actor is blocked: stolen card\n";
+    let by_block = "denied by by-user: this actor is blocked: stolen card\n";
     assert!(to_resp("hit", &["team=b", "user=eve"]).ends_with(by_block));
 
     let json = to_resp("hit", &["--json", "api=serch"]);
-    assert_eq!(json, "{\"allowed\":false,\"credit\":0,\"resetSeconds\":0}\n");
+    assert_eq!(
+        json,
+        "{\"allowed\":false,\"limit\":0,\"remaining\":0,\"balance\":0,\"reset\":0,\"retryAfter\":null,\"rule\":\"default\"}\n"
+    );
     let over_line = shown(&["hit", "--addr", &line, "api=serch"]);
     assert_eq!(over_line, "OK false 0 0\ndenied; to see by which rule, use --server instead of --addr\n");
     let piped = run(&["hit", "--server", &resp, "api=serch"]);
@@ -261,7 +264,7 @@ fn closed_output_is_an_error_without_a_panic() {
     for args in [
         &["bench", "--addr", &line, "--command", "HIT user={}", "--duration", "0.1"][..],
         &["bench", "--addr", &line, "--command", "HIT user={}", "--duration", "0.1", "--json"],
-        &["explain", rules.path(), "user=ann"],
+        &["explain", "--file", rules.path(), "user=ann"],
         &["check", rules.path()],
     ] {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -272,4 +275,36 @@ fn closed_output_is_an_error_without_a_panic() {
         assert_eq!(output.status.code(), Some(1), "{args:?}: {error}");
         assert!(error.contains("Broken pipe") && !error.contains("panicked"), "{args:?}: {error}");
     }
+}
+
+#[test]
+fn explain_and_rules_ask_the_server() {
+    let rules = RulesFile::ini(BY_USER);
+    let server = Server::in_memory(rules.path());
+    let resp = server.resp.to_string();
+    let ask = |args: &[&str]| run(&[args, &["--server", &resp]].concat());
+    assert_eq!(ask(&["block", "set", "by-user", "eve", "--reason", "stolen card"]).0, 0);
+    let (code, out, _) = ask(&["explain", "user=eve"]);
+    assert_eq!(code, 0);
+    assert!(out.ends_with("; this actor is blocked: stolen card\n"), "{out}");
+    let (_, of_file, _) = run(&["explain", "--file", rules.path(), "user=eve"]);
+    assert!(of_file.contains("matches and answers: allows"), "{of_file}");
+
+    assert_eq!(ask(&["hit", "user=eve"]).0, 0);
+    assert_eq!(ask(&["hit", "user=ann"]).0, 0);
+    let (_, table, _) = ask(&["rules"]);
+    let lines: Vec<_> = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(lines, ["allowed denied denied rule: operation", "1 1 50.0 % by-user: user=*", "0 0 default: default"]);
+    let (_, json, _) = ask(&["rules", "--json"]);
+    let first: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (&first["name"], &first["denied"], &first["actorField"]),
+        (&"by-user".into(), &1.into(), &"user".into())
+    );
+
+    let (_, top, _) = ask(&["top", "--once"]);
+    assert!(
+        top.starts_with("all rules: denied requests, last minute, 1 in all") && top.contains("by-user: eve"),
+        "{top}"
+    );
 }

@@ -80,7 +80,6 @@ fn ranking_is_the_same_over_http_and_resp_and_on_the_command_line() {
     assert!(words.iter().all(|word| reply.contains(word)), "{reply}");
     for (args, query) in [
         (&["--rule", "calls", "--json"][..], "rule=calls"),
-        (&["--json"], "rule=calls"),
         (&["--rule", "trial", "--last", "1h", "--json"], "rule=trial&last=3600"),
         (
             &["--operation", "user=*", "api=*", "--order", "taken", "--count", "1", "--json"],
@@ -100,9 +99,15 @@ fn table_is_printed_once_without_a_terminal() {
            2            0  66.7 %  ann
            1            0  33.3 %  bob
 ";
+    assert_eq!(run(&server, &["--rule", "calls"]).unwrap(), expected);
+    let expected = "all rules: denied requests, last minute, 3 in all
+       count        error   share  rule: actor
+           2            0  66.7 %  calls: ann
+           1            0  33.3 %  calls: bob
+";
     assert_eq!(run(&server, &[]).unwrap(), expected);
     let taken = run(&server, &["--order", "taken"]).unwrap();
-    assert!(taken.ends_with("<img src=x>\\r\\n\\u{1b}[2J\n"), "{taken:?}");
+    assert!(taken.contains("calls: <img src=x>\\r\\n\\u{1b}[2J\n"), "{taken:?}");
     for (args, error) in [
         (&["--rule", "none"][..], "no rule is called 'none'"),
         (&["--rule", "calls", "--last", "61"], "61"),

@@ -148,7 +148,7 @@ fn answers_are_also_json() {
     let refunded = json(&server, &["refund", "--json", "--cost", "600", "user=ann"]);
     assert_eq!(refunded["balance"], 100);
     let denied = json(&server, &["reserve", "--json", "--amount", "101", "--ttl", "30", "user=ann"]);
-    assert_eq!(members(&denied), ["allowed", "credit", "resetSeconds", "id"]);
+    assert_eq!(members(&denied), ["allowed", "remaining", "reset", "id"]);
     assert_eq!((&denied["allowed"], &denied["id"]), (&false.into(), &serde_json::Value::Null));
     let reserved = json(&server, &["reserve", "--json", "--amount", "60", "--ttl", "30", "user=ann"]);
     let id = reserved["id"].as_str().unwrap();

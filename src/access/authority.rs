@@ -232,6 +232,7 @@ impl Authority {
         let Ok((login, (_thread, _turn, place))) = computing.await else { return Err(LoginError::Wrong) };
         match login {
             Some(login) => {
+                place.set_right();
                 users.remember(given, &login);
                 Ok(login)
             }

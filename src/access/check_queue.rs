@@ -2,10 +2,12 @@
 //! from another by about one check.
 //!
 //! A login waits first for the turn of its address, and then for a thread, in order of arrival. So each address has at
-//! most one check at work or in the second queue. A login that is dropped leaves both queues.
+//! most one check at work or in the second queue. Addresses whose last attempt failed share one of the threads, and half
+//! of the places: however many they are, another address waits for one check of theirs. A login that is dropped leaves
+//! all queues.
 
-use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,18 +20,36 @@ use super::credentials::Given;
 
 /// Maximum number of threads that compute argon2id at a time. Each needs up to 256 MiB.
 pub const MAX_CHECKS: usize = 2;
-/// Maximum number of addresses with logins in the queue.
+/// Maximum number of addresses with logins in the queue. Those whose last attempt failed get a place only while half of
+/// the places are free.
 const MAX_ADDRESSES: usize = 1_024;
+/// Number of failing addresses after which the older half of them is forgotten.
+const MAX_SUSPECTS: usize = 65_536;
 /// Maximum number of different credentials in the queue from one address.
 const MAX_OF_ADDRESS: usize = 32;
 
 /// The queue.
 #[derive(Debug)]
 pub struct CheckQueue {
-    addresses: Mutex<HashMap<Option<IpAddr>, Address>>,
+    state: Mutex<State>,
     threads: Arc<Semaphore>,
+    /// The thread for addresses whose last attempt failed.
+    thread_of_suspects: Arc<Semaphore>,
     /// Makes keys of credentials, which clients cannot predict.
     keys: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    addresses: HashMap<Option<IpAddr>, Address>,
+    suspects: Suspects,
+}
+
+/// The addresses whose last attempt failed, the newer and the older ones.
+#[derive(Debug, Default)]
+struct Suspects {
+    new: HashSet<Option<IpAddr>>,
+    old: HashSet<Option<IpAddr>>,
 }
 
 /// The logins of one address.
@@ -62,11 +82,41 @@ pub struct Place {
     turn: Arc<Semaphore>,
 }
 
+/// A thread for a check, until it is dropped.
+#[derive(Debug)]
+pub struct Thread {
+    _thread: OwnedSemaphorePermit,
+    _of_suspects: Option<OwnedSemaphorePermit>,
+}
+
+impl Suspects {
+    fn contains(&self, address: &Option<IpAddr>) -> bool {
+        self.new.contains(address) || self.old.contains(address)
+    }
+
+    fn insert(&mut self, address: Option<IpAddr>) {
+        if self.new.len() >= MAX_SUSPECTS / 2 && !self.new.contains(&address) {
+            self.old = std::mem::take(&mut self.new);
+        }
+        self.new.insert(address);
+    }
+
+    fn remove(&mut self, address: &Option<IpAddr>) {
+        self.new.remove(address);
+        self.old.remove(address);
+    }
+}
+
 impl CheckQueue {
     /// Creates an empty queue.
     pub fn new() -> Arc<Self> {
-        let threads = Arc::new(Semaphore::new(MAX_CHECKS));
-        Arc::new(Self { addresses: Mutex::default(), threads, keys: RandomState::new() })
+        let semaphore = |permits| Arc::new(Semaphore::new(permits));
+        Arc::new(Self {
+            state: Mutex::default(),
+            threads: semaphore(MAX_CHECKS),
+            thread_of_suspects: semaphore(1),
+            keys: RandomState::new(),
+        })
     }
 
     /// Takes a place for a login from this address. `revision` is the version of the users. A login with the same
@@ -81,11 +131,12 @@ impl CheckQueue {
         revision: u64,
     ) -> Result<Place, QueueFull> {
         let key = self.keys.hash_one((given, revision));
-        let mut addresses = self.addresses.lock();
+        let State { addresses, suspects } = &mut *self.state.lock();
         let count = addresses.len();
+        let places = if suspects.contains(&address) { MAX_ADDRESSES / 2 } else { MAX_ADDRESSES };
         let logins = match addresses.entry(address) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(_) if count >= MAX_ADDRESSES => return Err(QueueFull),
+            Entry::Vacant(_) if count >= places => return Err(QueueFull),
             Entry::Vacant(new) => {
                 new.insert(Address { turn: Arc::new(Semaphore::new(1)), credentials: HashMap::new() })
             }
@@ -114,9 +165,16 @@ impl Place {
         Arc::clone(&self.turn).acquire_owned().await.ok()
     }
 
-    /// Waits for a thread, which is free again when the permit is dropped. Take the [turn](Self::turn) first.
-    pub async fn thread(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.queue.threads).acquire_owned().await.ok()
+    /// Waits for a thread. Take the [turn](Self::turn) first.
+    pub async fn thread(&self) -> Option<Thread> {
+        let queue = &self.queue;
+        let is_suspect = queue.state.lock().suspects.contains(&self.address);
+        let of_suspects = match is_suspect {
+            true => Some(Arc::clone(&queue.thread_of_suspects).acquire_owned().await.ok()?),
+            false => None,
+        };
+        let thread = Arc::clone(&queue.threads).acquire_owned().await.ok()?;
+        Some(Thread { _thread: thread, _of_suspects: of_suspects })
     }
 
     /// Returns whether the same credentials turned out to be wrong while this login waited.
@@ -127,12 +185,18 @@ impl Place {
     /// Records that the credentials are wrong.
     pub fn set_wrong(&self) {
         self.are_wrong.store(true, Relaxed);
+        self.queue.state.lock().suspects.insert(self.address);
+    }
+
+    /// Records that the credentials are right.
+    pub fn set_right(&self) {
+        self.queue.state.lock().suspects.remove(&self.address);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut addresses = self.queue.addresses.lock();
+        let addresses = &mut self.queue.state.lock().addresses;
         let Some(logins) = addresses.get_mut(&self.address) else { return };
         if let Entry::Occupied(mut credentials) = logins.credentials.entry(self.credentials) {
             credentials.get_mut().places -= 1;
@@ -228,7 +292,41 @@ mod tests {
             .collect();
         assert_eq!(many.iter().filter(|place| place.is_err()).count(), 2, "two other addresses have places");
         drop((many, places));
-        assert!(queue.addresses.lock().is_empty());
+        assert!(queue.state.lock().addresses.is_empty());
+    }
+
+    #[tokio::test]
+    async fn failing_addresses_leave_a_thread_and_half_of_the_places_to_the_others() {
+        let queue = CheckQueue::new();
+        let enter = |address: u128| queue.enter(Some(IpAddr::V6(address.into())), &Given::Password(b"x"), 1);
+        (0..1_024).for_each(|address| enter(address).unwrap().set_wrong());
+        let flood: Vec<_> = (0..1_024).filter_map(|address| enter(address).ok()).collect();
+        assert_eq!(flood.len(), MAX_ADDRESSES / 2);
+        let mut waiting: Vec<_> = flood.iter().map(|place| Box::pin(place.thread())).collect();
+        let mut at_work = Vec::new();
+        for login in &mut waiting {
+            at_work.extend(match poll!(login.as_mut()) {
+                std::task::Poll::Ready(thread) => thread,
+                std::task::Poll::Pending => None,
+            });
+        }
+        assert_eq!(at_work.len(), 1);
+        let first = enter(2_000).unwrap();
+        assert!(poll!(pin!(first.thread())).is_ready(), "an address without a failing attempt");
+
+        let (after_success, other) = (enter(0).unwrap(), enter(1).unwrap());
+        after_success.set_right();
+        assert!(poll!(pin!(after_success.thread())).is_ready());
+        assert!(poll!(pin!(other.thread())).is_pending());
+    }
+
+    #[test]
+    fn failing_addresses_are_bounded() {
+        let mut suspects = Suspects::default();
+        let address = |number: u128| Some(IpAddr::V6(number.into()));
+        (0..200_000).for_each(|number| suspects.insert(address(number)));
+        assert!(suspects.new.len() + suspects.old.len() <= MAX_SUSPECTS);
+        assert!(suspects.contains(&address(199_999)) && !suspects.contains(&address(0)));
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub struct Report {
     pub errors: Vec<Problem>,
     /// Problems that do not.
     pub warnings: Vec<Problem>,
+    /// Whether the file could not be read, so that another try may succeed.
+    pub is_unread: bool,
 }
 
 impl Report {
@@ -42,7 +44,7 @@ impl Report {
         let what = format!("cannot read the file: {reason}");
         let error =
             Problem { file: file.into(), line: None, what, fix: "name a text file that divvy may read".to_owned() };
-        Self { errors: vec![error], warnings: Vec::new() }
+        Self { errors: vec![error], warnings: Vec::new(), is_unread: true }
     }
 }
 
@@ -56,7 +58,7 @@ pub(super) struct Problems {
 
 impl Problems {
     pub fn new(file: &str) -> Self {
-        let report = Report { errors: Vec::new(), warnings: Vec::new() };
+        let report = Report { errors: Vec::new(), warnings: Vec::new(), is_unread: false };
         Self { file: file.into(), report, lines_with_errors: HashSet::new() }
     }
 

@@ -1,5 +1,7 @@
 //! Asks and their outcomes. An ask is a caller's request to one bucket.
 
+use std::num::NonZeroU32;
+
 use crate::clock::Timestamp;
 
 /// A caller's request to a bucket.
@@ -70,6 +72,9 @@ impl Ask {
     }
 }
 
+/// One of the reservations that have the same name, one after the other. A predecessor's id must not settle its successor.
+pub type Run = NonZeroU32;
+
 /// The answer to an [`Ask`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcome {
@@ -89,6 +94,8 @@ pub struct Outcome {
     /// For token buckets, the time when the caller's current session began. For an ask that made, renewed or found a
     /// reservation, the time when the reservation ends. Otherwise [`Timestamp::EPOCH`].
     pub session: Timestamp,
+    /// The run of the reservation that an ask made or found.
+    pub run: Option<Run>,
     /// The resolution of a reservation or an idempotent request.
     pub resolution: Resolution,
     /// The part of the program that answered.

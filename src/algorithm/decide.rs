@@ -1,5 +1,7 @@
 //! The parts that all algorithms share: the trait that each implements, and the decision that is built on it.
 
+use std::num::NonZeroU64;
+
 use super::ask::{Ask, Outcome, OutcomeSource, Resolution};
 use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
 
@@ -150,9 +152,17 @@ pub(super) fn outcome<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, befor
         reset_ns: if used == 0 { 0 } else { limit.wait_ns(state, limit.credits_at_reset(left), at) },
         retry_ns: (!allowed && wanted <= capacity).then(|| limit.wait_ns(state, wanted, at)),
         session: limit.session(state),
+        run: None,
         resolution: Resolution::Done,
         source: OutcomeSource::Store,
     }
+}
+
+/// Returns the capacity that a bucket was last used under, if it may differ from the present limit's: `own_capacity` of its
+/// state, or the rule's if an actor's own limit is `in_place_of` that.
+#[inline]
+pub(super) fn capacity_before(own_capacity: u64, in_place_of: Option<NonZeroU64>) -> Option<u64> {
+    if own_capacity > 0 { Some(own_capacity) } else { in_place_of.map(NonZeroU64::get) }
 }
 
 /// Implements [`Algorithm::lifetime_ns`] for most algorithms.

@@ -30,9 +30,11 @@ pub struct LeakyBucket {
     pub period_ns: NonZeroU64,
     /// The smallest count of all limits on its counter. It decides how long the counter is kept.
     pub slowest: NonZeroU64,
+    /// For an actor's own limit, the capacity of the rule's limit. `None` for a rule's limit.
+    pub in_place_of: Option<NonZeroU64>,
 }
 
-/// The level of the bucket at a time. Three words: `mark`, `credits`, `drops`.
+/// The level of the bucket at a time. Three words: `mark`, `credits`, `drops`; a fourth one, `own_capacity`, if it is not 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     /// The time of the level.
@@ -41,6 +43,9 @@ pub struct State {
     pub credits: u64,
     /// Drops in addition to the credits, fewer than make a credit.
     pub drops: u64,
+    /// The capacity of the actor's own limit that the bucket was last used under; 0 for a rule's. A level above it is debt,
+    /// and other usage is no debt under a smaller limit.
+    pub own_capacity: u64,
 }
 
 impl LeakyBucket {
@@ -49,7 +54,7 @@ impl LeakyBucket {
     pub fn new(capacity: u64, count: u64, period_ns: u64) -> Result<Self, InvalidLimit> {
         let count = invalid::credits(count)?;
         let (capacity, period_ns) = (invalid::credits(capacity)?, invalid::time(period_ns)?);
-        Ok(Self { capacity, count, period_ns, slowest: count })
+        Ok(Self { capacity, count, period_ns, slowest: count, in_place_of: None })
     }
 
     fn drops(&self, credits: u64) -> u128 {
@@ -62,7 +67,16 @@ impl LeakyBucket {
 
     fn filled(&self, level: u128, mark: Timestamp) -> State {
         let period_ns = u128::from(self.period_ns.get());
-        State { mark, credits: saturating(level / period_ns), drops: saturating(level % period_ns) }
+        let own_capacity = self.in_place_of.map_or(0, |_| self.capacity.get());
+        State { mark, credits: saturating(level / period_ns), drops: saturating(level % period_ns), own_capacity }
+    }
+
+    /// Returns the level under this limit. Usage under another limit counts as far as it fits, and debt as a whole.
+    fn level_here(&self, state: &State) -> u128 {
+        let level = self.level(state);
+        let Some(before) = decide::capacity_before(state.own_capacity, self.in_place_of) else { return level };
+        let used = level.min(self.drops(before));
+        used.min(self.drops(self.capacity.get())) + (level - used)
     }
 }
 
@@ -83,7 +97,7 @@ impl Algorithm for LeakyBucket {
 
     fn advanced(&self, state: State, at: Timestamp) -> State {
         let leaked = u128::from(at.since(state.mark)) * u128::from(self.count.get());
-        self.filled(self.level(&state).saturating_sub(leaked), at)
+        self.filled(self.level_here(&state).saturating_sub(leaked), at)
     }
 
     fn pulled_back(&self, state: State, at: Timestamp) -> State {

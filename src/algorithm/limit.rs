@@ -100,6 +100,18 @@ impl Limit {
         self
     }
 
+    /// Returns this limit of an actor, for the counter of its rule, which has the limit `rule`.
+    pub fn in_place_of(self, rule: &Limit) -> Self {
+        let mut own = self.counting(rule.count_basis()).share_counter_with(rule);
+        match (&mut own, rule) {
+            (Limit::TokenBucket(own), Limit::TokenBucket(rule)) => own.in_place_of = Some(rule.capacity),
+            (Limit::LeakyBucket(own), Limit::LeakyBucket(rule)) => own.in_place_of = Some(rule.capacity),
+            // Windows and leases end at the same time under every limit.
+            _ => {}
+        }
+        own
+    }
+
     /// Returns what the states of its counters count.
     pub fn count_basis(self) -> CountBasis {
         self.chosen_count_basis().unwrap_or(CountBasis::Used)

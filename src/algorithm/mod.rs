@@ -36,7 +36,7 @@ mod tests;
 pub mod token_bucket;
 mod window;
 
-pub use ask::{Ask, Outcome, OutcomeSource, Resolution};
+pub use ask::{Ask, Outcome, OutcomeSource, Resolution, Run};
 pub use calendar_window::{CalendarId, CalendarWindow};
 pub use concurrency::Concurrency;
 pub use count_basis::CountBasis;
@@ -46,7 +46,7 @@ pub use kind::Kind;
 pub use leaky_bucket::LeakyBucket;
 pub use limit::Limit;
 pub use record::{Record, RecordChange};
-pub use reservation::ReservationAsk;
+pub use reservation::{ReservationAsk, run_of};
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 pub use state::{Decision, ReservedState, State};

@@ -4,7 +4,7 @@
 //! may send it again. An open reservation is remembered until it ends. The store decides where records are kept, and
 //! under which names.
 
-use super::ask::Outcome;
+use super::ask::{Outcome, Run};
 use super::decide::set_back_ns;
 use super::reservation::groups::longest_ns;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
@@ -65,6 +65,8 @@ pub struct Reservation {
     pub credits: u64,
     /// TTL as requested. The end is rounded up.
     pub ttl_seconds: u32,
+    /// The run of its name.
+    pub run: Option<Run>,
 }
 
 impl Record {
@@ -97,9 +99,17 @@ impl Record {
         }
     }
 
+    /// Returns the reservation that the record is about, open or committed.
+    pub(super) fn reservation(&self) -> Option<Reservation> {
+        match self.content {
+            Content::Open { reservation, .. } | Content::Committed { reservation, .. } => Some(reservation),
+            Content::Answer { .. } => None,
+        }
+    }
+
     /// Returns whether the record is about a reservation, open or committed.
     pub fn is_reservation(&self) -> bool {
-        !matches!(self.content, Content::Answer { .. })
+        self.reservation().is_some()
     }
 }
 

@@ -8,7 +8,7 @@ pub(super) mod decorator;
 pub mod groups;
 
 use self::decorator::{Decorator, Expiry};
-use super::ask::{Ask, Outcome, Resolution};
+use super::ask::{Ask, Outcome, Resolution, Run};
 use super::limit::{Limit, with_algorithm};
 use super::record::{Content, REMEMBERED_NS, Record, RecordChange, Reservation};
 use super::state::{Decision, State};
@@ -35,15 +35,37 @@ pub enum ReservationAsk {
         cost: u64,
         /// Whether the cost is counted even without a reservation.
         charges: bool,
+        /// The run that is meant; `None` for whichever has the name.
+        run: Option<Run>,
     },
     /// Frees the reserved credits.
-    Release,
+    Release {
+        /// As for a commit.
+        run: Option<Run>,
+    },
     /// Keeps the reserved credits for `ttl_seconds` from now on, but never for less time than before. `None` stands for
     /// the TTL of the original request.
     Renew {
         /// New TTL.
         ttl_seconds: Option<u32>,
+        /// As for a commit.
+        run: Option<Run>,
     },
+}
+
+impl ReservationAsk {
+    /// Returns the run that the ask is about; `None` for whichever has the name, or for a new one.
+    pub fn run(self) -> Option<Run> {
+        match self {
+            Self::Reserve { .. } => None,
+            Self::Commit { run, .. } | Self::Release { run } | Self::Renew { run, .. } => run,
+        }
+    }
+}
+
+/// Returns the run of a reservation that is made with this [generation](Limit::decide_reservation).
+pub fn run_of(generation: u64) -> Run {
+    Run::new(generation as u32).unwrap_or(Run::MAX)
 }
 
 impl Limit {
@@ -59,15 +81,21 @@ impl Limit {
         at: Timestamp,
     ) -> (Decision, RecordChange) {
         let found = record.and_then(|record| record.found(at));
-        let context = Context { limit: self, bucket, record: found.as_ref(), at };
+        // Another reservation has the name now. Its record stays.
+        let run_found = found.and_then(|record| record.reservation()?.run);
+        let is_of_other = ask.run().is_some_and(|run| found.is_some() && Some(run) != run_found);
+        let record_of_run = found.as_ref().filter(|_| !is_of_other);
+        let context = Context { limit: self, bucket, record: record_of_run, at };
         let (decision, change) = match ask {
             ReservationAsk::Reserve { credits, ttl_seconds } => {
-                context.reserve(Reservation { credits, ttl_seconds }, generation)
+                let run = Some(run_of(generation));
+                context.reserve(Reservation { credits, ttl_seconds, run }, generation)
             }
-            ReservationAsk::Commit { cost, charges } => context.commit(cost, charges),
-            ReservationAsk::Release => context.release(),
-            ReservationAsk::Renew { ttl_seconds } => context.renew(ttl_seconds),
+            ReservationAsk::Commit { cost, charges, run } => context.commit(cost, charges, run),
+            ReservationAsk::Release { .. } => context.release(),
+            ReservationAsk::Renew { ttl_seconds, .. } => context.renew(ttl_seconds),
         };
+        let change = if is_of_other { RecordChange::Keep } else { change };
         (decision, change.or_found(record, at))
     }
 
@@ -96,6 +124,7 @@ struct OpenReservation {
 fn record_open(mut decision: Decision, open: OpenReservation) -> (Decision, RecordChange) {
     let OpenReservation { reservation, expiry, generation } = open;
     decision.outcome.session = expiry.by_server;
+    decision.outcome.run = reservation.run;
     let content = Content::Open { reservation, ends: expiry.by_bucket, generation };
     (decision, RecordChange::Set(Record { until: expiry.by_server, content }))
 }
@@ -135,10 +164,10 @@ impl Context<'_> {
         let is_same = is_unknown || (existing.credits == wanted.credits && lasts_alike);
         let resolution = if is_same { Resolution::Repeated } else { Resolution::Different };
         let session = open.map_or(Timestamp::EPOCH, |open| open.expiry.by_server);
-        self.look(|outcome| Outcome { allowed: is_same, resolution, session, ..outcome })
+        self.look(|outcome| Outcome { allowed: is_same, resolution, session, run: existing.run, ..outcome })
     }
 
-    fn commit(&self, cost: u64, charges: bool) -> (Decision, RecordChange) {
+    fn commit(&self, cost: u64, charges: bool, run: Option<Run>) -> (Decision, RecordChange) {
         if let Some(&Record { content: Content::Committed { left, owed, reset_ns, .. }, .. }) = self.record {
             let first = Outcome { allowed: true, before: left, left, owed, reset_ns, ..Outcome::default() };
             let outcome = Outcome { resolution: Resolution::Repeated, ..first };
@@ -151,7 +180,7 @@ impl Context<'_> {
         let mut decision = self.settle(open, cost);
         decision.outcome.resolution = if open.is_some() { Resolution::Done } else { Resolution::Late };
         // The credits and the TTL of a reservation that has ended are unknown.
-        let reservation = open.map_or(Reservation::default(), |open| open.reservation);
+        let reservation = open.map_or(Reservation { run, ..Reservation::default() }, |open| open.reservation);
         let as_made = self.at.plus(groups::longest_ns(reservation.ttl_seconds));
         let ends = open.map_or(Timestamp::EPOCH, |open| open.expiry.by_server.min(as_made));
         let Outcome { left, owed, reset_ns, .. } = decision.outcome;

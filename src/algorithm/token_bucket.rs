@@ -36,9 +36,11 @@ pub struct TokenBucket {
     pub basis: CountBasis,
     /// The smallest refill of all limits on its counter. It decides how long the counter is kept.
     pub slowest: NonZeroU64,
+    /// For an actor's own limit, the capacity of the rule's limit. `None` for a rule's limit.
+    pub in_place_of: Option<NonZeroU64>,
 }
 
-/// A bucket in use. Three words: `mark`, `count`, `session`.
+/// A bucket in use. Three words: `mark`, `count`, `session`; a fourth one, `own_capacity`, if it is not 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     /// Refills are counted up to this time. The next one comes an interval later.
@@ -47,6 +49,9 @@ pub struct State {
     pub count: u64,
     /// When the current session began.
     pub session: Timestamp,
+    /// The capacity of the actor's own limit that the bucket was last used under; 0 for a rule's. More missing tokens are debt,
+    /// and other usage is no debt under a smaller limit.
+    pub own_capacity: u64,
 }
 
 impl TokenBucket {
@@ -56,7 +61,14 @@ impl TokenBucket {
         let capacity = invalid::credits(capacity)?;
         let refill = NonZeroU64::new(refill).ok_or(InvalidLimit::NoRefill)?;
         let interval_ns = invalid::time(interval_ns)?;
-        Ok(Self { capacity, refill, interval_ns, basis: CountBasis::LeftOf(capacity), slowest: refill })
+        Ok(Self {
+            capacity,
+            refill,
+            interval_ns,
+            basis: CountBasis::LeftOf(capacity),
+            slowest: refill,
+            in_place_of: None,
+        })
     }
 
     /// Returns the state `found`, after draining `cost` tokens, or as many as there are.
@@ -65,14 +77,27 @@ impl TokenBucket {
         if cost == 0 {
             return found;
         }
-        State {
-            mark: if strict && cost >= tokens { at } else { found.mark },
-            count: self.basis.count(self.missing(&found).saturating_add(cost.min(tokens))),
-            session: if cost <= tokens { at } else { found.session },
-        }
+        let mark = if strict && cost >= tokens { at } else { found.mark };
+        let session = if cost <= tokens { at } else { found.session };
+        self.lacking(self.missing(&found).saturating_add(cost.min(tokens)), mark, session)
     }
 
-    /// Returns the tokens that the bucket lacked at its mark. They may exceed the capacity, if the bucket was larger before.
+    fn lacking(&self, missing: u64, mark: Timestamp, session: Timestamp) -> State {
+        let own_capacity = self.in_place_of.map_or(0, |_| self.capacity.get());
+        State { mark, count: self.basis.count(missing), session, own_capacity }
+    }
+
+    /// Returns the tokens that the bucket lacks under this limit. Usage under another limit counts as far as it fits, and debt as
+    /// a whole.
+    fn missing_here(&self, state: &State) -> u64 {
+        let missing = self.missing(state);
+        let Some(before) = decide::capacity_before(state.own_capacity, self.in_place_of) else { return missing };
+        let used = missing.min(before);
+        used.min(self.capacity.get()) + (missing - used)
+    }
+
+    /// Returns the tokens that the bucket lacked at its mark. They may exceed the capacity: by debt, or if the bucket was
+    /// larger before.
     fn missing(&self, state: &State) -> u64 {
         self.basis.used(state.count)
     }
@@ -86,7 +111,7 @@ impl Algorithm for TokenBucket {
     }
 
     fn fresh(&self, at: Timestamp) -> State {
-        State { mark: at, count: self.basis.count(0), session: at }
+        self.lacking(0, at, at)
     }
 
     fn time(&self, state: &State) -> Timestamp {
@@ -95,8 +120,8 @@ impl Algorithm for TokenBucket {
 
     fn advanced(&self, state: State, at: Timestamp) -> State {
         let steps = at.since(state.mark) / self.interval_ns;
-        let missing = self.missing(&state).saturating_sub(steps.saturating_mul(self.refill.get()));
-        State { mark: state.mark.plus(steps * self.interval_ns.get()), count: self.basis.count(missing), ..state }
+        let missing = self.missing_here(&state).saturating_sub(steps.saturating_mul(self.refill.get()));
+        self.lacking(missing, state.mark.plus(steps * self.interval_ns.get()), state.session)
     }
 
     fn pulled_back(&self, state: State, at: Timestamp) -> State {
@@ -110,12 +135,12 @@ impl Algorithm for TokenBucket {
     fn take(&self, state: &mut State, credits: u64, at: Timestamp) {
         let missing = self.missing(state);
         let mark = if missing == 0 { at } else { state.mark };
-        *state = State { mark, count: self.basis.count(missing.saturating_add(credits)), session: at };
+        *state = self.lacking(missing.saturating_add(credits), mark, at);
     }
 
     /// Gives tokens back without moving the refill mark.
     fn give_back(&self, state: &mut State, credits: u64) {
-        state.count = self.basis.count(self.missing(state).saturating_sub(credits));
+        *state = self.lacking(self.missing(state).saturating_sub(credits), state.mark, state.session);
     }
 
     fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {

@@ -115,7 +115,8 @@ fn section(rule: &Frame) -> Option<String> {
     let mut section = String::new();
     for pair in parts(rule)?.chunks_exact(2) {
         let [name, value] = pair else { continue };
-        let (name, value) = (text(name)?, text(value)?);
+        // Settings are text. Numbers are the rule's hits.
+        let (Some(name), Some(value)) = (text(name), text(value)) else { continue };
         match name.as_str() {
             "rule" => section.push_str(&format!("[{}]\n", if value.is_empty() { "default" } else { &value })),
             "comment" | "name" => {}

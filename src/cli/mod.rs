@@ -34,6 +34,7 @@ mod progress;
 mod public_file;
 mod resp;
 mod restore;
+mod rules;
 mod rules_file;
 mod secret;
 mod serve;
@@ -50,6 +51,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::limiter::OverrideKind;
@@ -68,6 +70,25 @@ fn accept_negative_numbers(command: clap::Command) -> clap::Command {
     let command =
         command.mut_args(|arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg });
     command.mut_subcommands(accept_negative_numbers)
+}
+
+/// Puts the usage of the subcommand that `words` begin with into the error. clap's own usage shows every option that the
+/// environment sets as if it was required.
+fn with_plain_usage(mut error: clap::Error, mut command: clap::Command, words: &[String]) -> clap::Error {
+    if error.get(ContextKind::Usage).is_none() {
+        return error;
+    }
+    command.build();
+    let mut command = &mut command;
+    for word in words.iter().take_while(|word| !word.starts_with('-')) {
+        if !command.has_subcommands() {
+            break;
+        }
+        let Some(subcommand) = command.find_subcommand_mut(word) else { return error };
+        command = subcommand;
+    }
+    error.insert(ContextKind::Usage, ContextValue::StyledStr(command.render_usage()));
+    error
 }
 
 #[derive(Debug, Subcommand)]
@@ -106,6 +127,7 @@ enum Command {
     Stats(stats::StatsArgs),
     /// List or forget the counters of a rule on a running server
     Counters(counters::CountersArgs),
+    Rules(rules::RulesArgs),
     Top(top::TopArgs),
     Actor(actor::ActorArgs),
     /// Set, get, delete or list limits of single actors on a running server
@@ -137,10 +159,13 @@ impl Cli {
 
     /// Parses a command line, which begins with the program's name.
     fn parse_line(line: Vec<OsString>) -> Result<Self, clap::Error> {
-        let subcommand = line.get(1).and_then(|word| word.to_str()).map(str::to_owned);
+        let words: Vec<_> = line.iter().skip(1).map_while(|word| word.to_str()).map(str::to_owned).collect();
         let matches = accept_negative_numbers(Self::command()).try_get_matches_from(line);
         let parsed = matches.and_then(|matches| Self::from_arg_matches(&matches));
-        parsed.map_err(|error| flag_hints::add_tip(error.format(&mut Self::command()), subcommand.as_deref()))
+        parsed.map_err(|error| {
+            let error = with_plain_usage(error.format(&mut Self::command()), Self::command(), &words);
+            flag_hints::add_tip(error, words.first().map(String::as_str))
+        })
     }
 
     /// Runs the subcommand.
@@ -165,6 +190,7 @@ impl Cli {
             Command::Token(args) => token::run(args),
             Command::Test(args) => test::run(args),
             Command::Explain(args) => explain::run(args),
+            Command::Rules(args) => rules::run(&args),
             Command::Hit(args) => args.run(),
             Command::Peek(args) => args.run(),
             Command::Charge(args) => verbs::charge(&args),

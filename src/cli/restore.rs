@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::bail;
+
 use super::progress::Progress;
 use super::units::Approximate;
 use crate::clock::Clock;
@@ -12,24 +14,46 @@ use crate::store;
 
 #[derive(Debug, clap::Args)]
 pub struct RestoreArgs {
-    /// Directory that `divvy backup` made. It is not changed
-    #[arg(value_name = "BACKUP_DIR")]
+    /// Directory that `divvy backup` made, or the name of a backup in --backup-dir. It is not changed
+    #[arg(value_name = "BACKUP")]
     backup: PathBuf,
+    /// Directory of the server's backups
+    #[arg(long, env = "DIVVY_BACKUP_DIR", value_name = "DIR")]
+    backup_dir: Option<PathBuf>,
     /// Data directory to create. It must be new or empty
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
 }
 
 /// Prints the number of restored counters, including expired ones.
+///
+/// # Errors
+/// There is no such backup, or it cannot be restored.
 pub fn run(args: RestoreArgs) -> anyhow::Result<ExitCode> {
+    let backup = find(&args.backup, args.backup_dir.as_deref())?;
     let progress = Progress::show({
-        let (whole, data_dir) = (size(&args.backup), args.data_dir.clone());
+        let (whole, data_dir) = (size(&backup), args.data_dir.clone());
         move || describe(size(&data_dir), whole)
     });
-    let counters = store::restore(&args.backup, &args.data_dir, Clock::system())?;
+    let counters = store::restore(&backup, &args.data_dir, Clock::system())?;
     drop(progress);
     writeln!(io::stdout(), "{} is restored: {counters} counters, all of them read", args.data_dir.display())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the directory of a backup: the path itself, or a name in the directory of backups.
+fn find(backup: &Path, backup_dir: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let is_name = backup.components().count() == 1 && backup.is_relative();
+    match backup_dir {
+        _ if backup.is_dir() => Ok(backup.to_owned()),
+        Some(dir) if dir.join(backup).is_dir() => Ok(dir.join(backup)),
+        Some(dir) if is_name => bail!("there is no backup {} in {}", backup.display(), dir.display()),
+        None if is_name => bail!(
+            "there is no directory {}: write the path that `divvy backup` printed, or name the server's --backup-dir",
+            backup.display()
+        ),
+        _ => bail!("there is no directory {}: write the path that `divvy backup` printed", backup.display()),
+    }
 }
 
 /// Describes the progress: the files are copied first, and then every counter is read.
@@ -56,6 +80,23 @@ mod tests {
         assert_eq!(describe(0, 2_048), "0 B of 2.0 KiB copied");
         assert_eq!(describe(1_536, 2_048), "1.5 KiB of 2.0 KiB copied");
         assert_eq!(describe(3_000, 2_048), "2.0 KiB copied, reading every counter");
+    }
+
+    #[test]
+    fn backup_is_found_by_its_path_or_by_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let monday = dir.path().join("monday");
+        fs::create_dir(&monday).unwrap();
+        assert_eq!(find(&monday, None).unwrap(), monday);
+        assert_eq!(find(Path::new("monday"), Some(dir.path())).unwrap(), monday);
+        for (name, backup_dir, expected) in [
+            ("tuesday", Some(dir.path()), "there is no backup tuesday in"),
+            ("monday", None, "name the server's --backup-dir"),
+            ("/nowhere/monday", None, "write the path that `divvy backup` printed"),
+        ] {
+            let error = find(Path::new(name), backup_dir).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

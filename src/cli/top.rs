@@ -1,4 +1,4 @@
-//! `divvy top`: ranks the actors of a rule on a running server.
+//! `divvy top`: ranks the actors of one rule or of all rules on a running server.
 //!
 //! On a terminal, the table is refreshed until the operator leaves. Otherwise it is printed once.
 
@@ -12,10 +12,9 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::ValueEnum;
 
-use self::question::{Question, rule_names};
+use self::question::Question;
 use self::view::View;
 use super::closed_pipe::accept_closed_pipe;
 use super::pairs::Pair;
@@ -30,14 +29,15 @@ const DEFAULT_COUNT: usize = 20;
 /// Maximum time between two refreshes (seconds).
 const MAX_INTERVAL: u64 = 3_600;
 
-/// Show the actors that a rule denies the most, or that take the most credits, in the last minute or hour
+/// Show the actors that are denied the most, or that take the most credits, in the last minute or hour
 ///
-/// On a terminal, the table is refreshed. Keys: n and p (or the arrows) switch the rule, o the order, w the window, and q
+/// Without a rule, the actors of all rules but canaries are shown, the worst first. On a terminal, the table is refreshed. Keys: n
+/// and p (or the arrows) switch the rule, o the order, w the window, and q
 /// leaves. Counts are those of this server, even if several share a store.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("named").args(["rule", "operation"]))]
 pub struct TopArgs {
-    /// Name of the rule: its label, `default`, or its position, as in rule-1 [default: the first rule]
+    /// Name of the rule: its label, `default`, or its position, as in rule-1 [default: all rules]
     #[arg(long, value_name = "NAME")]
     rule: Option<String>,
     /// Operation of a rule without a label, as in the rules file: --operation method=GET 'ip=*'
@@ -105,9 +105,9 @@ pub fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
     let mut client = args.server.connect(PATIENCE)?;
     let is_interactive = !args.once && !args.json && io::stdout().is_terminal() && io::stdin().is_terminal();
     let rule = match &args.rule {
-        Some(name) => vec![name.clone()],
-        None if args.operation.is_empty() => vec![rule_names(&mut client)?.into_iter().next().context("no rules")?],
-        None => args.operation.iter().map(Pair::to_string).collect(),
+        Some(name) => Some(vec![name.clone()]),
+        None if args.operation.is_empty() => None,
+        None => Some(args.operation.iter().map(Pair::to_string).collect()),
     };
     let question = Question { rule, order: args.order.into(), window: args.last.into() };
     if is_interactive {

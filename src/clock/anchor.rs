@@ -31,7 +31,7 @@ impl Anchor {
     /// Returns the anchor to use from now on, given the readings of both clocks; `None` if this one is still accurate.
     pub fn corrected(&self, wall: Timestamp, monotonic: u64) -> Option<Self> {
         let expected = self.at_without_floor(monotonic);
-        if wall.since(expected).max(expected.since(wall)) <= TOLERANCE_NS {
+        if wall.distance(expected) <= TOLERANCE_NS {
             return None;
         }
         let now = self.at(monotonic);

@@ -55,6 +55,12 @@ impl Timestamp {
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
+
+    /// Returns the nanoseconds between both times, whichever is later. What was done long ago is not recent if the clock was set
+    /// back since.
+    pub const fn distance(self, other: Self) -> u64 {
+        self.0.abs_diff(other.0)
+    }
 }
 
 /// Returns `nanos` in whole seconds, rounded up so that a caller who waits this long waits long enough.

@@ -78,6 +78,7 @@ impl Lists {
                     ErrorKind::FileTooLarge => "use networks or patterns instead of single values",
                     _ => "check its path, which begins at the directory of the rules file, and its permissions",
                 };
+                problems.unread();
                 problems.error(place, format!("cannot read the list {shown}: {error}"), fix);
                 return None;
             }

@@ -41,6 +41,8 @@ pub struct Report {
     pub warnings: Vec<Problem>,
     /// The list files that the rules name, even if they cannot be read.
     pub lists: Vec<PathBuf>,
+    /// Whether the file or a list could not be read, so that another try may succeed.
+    pub is_unread: bool,
 }
 
 impl fmt::Display for Report {
@@ -55,8 +57,9 @@ impl std::error::Error for Report {}
 impl From<Problems> for Report {
     fn from(mut problems: Problems) -> Self {
         let lists = problems.take_lists();
+        let is_unread = problems.is_unread;
         let (errors, warnings) = problems.into_sorted();
-        Self { errors, warnings, lists }
+        Self { errors, warnings, lists, is_unread }
     }
 }
 
@@ -81,11 +84,24 @@ pub(super) struct Problems {
     warnings: Vec<Problem>,
     differences: Vec<Problem>,
     lists: Vec<PathBuf>,
+    is_unread: bool,
 }
 
 impl Problems {
     pub fn new(file: &str) -> Self {
-        Self { file: file.into(), errors: Vec::new(), warnings: Vec::new(), differences: Vec::new(), lists: Vec::new() }
+        Self {
+            file: file.into(),
+            errors: Vec::new(),
+            warnings: Vec::new(),
+            differences: Vec::new(),
+            lists: Vec::new(),
+            is_unread: false,
+        }
+    }
+
+    /// Notes that a file could not be read, besides the error.
+    pub fn unread(&mut self) {
+        self.is_unread = true;
     }
 
     /// Reports a problem with the file as a whole.

@@ -19,6 +19,7 @@ pub fn read_text(path: &Path, problems: &mut Problems) -> Option<String> {
             return None;
         }
         Err(error) => {
+            problems.unread();
             problems.file_error(format!("cannot read the file: {error}"), "check its path and its permissions");
             return None;
         }

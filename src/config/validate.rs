@@ -18,9 +18,9 @@ use crate::algorithm::Kind;
 use crate::algorithm::reservation::LONGEST_SECONDS;
 use crate::calendar::{self, Calendar, Unit};
 use crate::rules::setting_name::{
-    ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIST,
-    MATCH_POLICY, NETWORKS, OVERRUN, PER, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UTC,
-    WINDOW,
+    ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT,
+    LIST, MATCH_POLICY, NETWORKS, OVERRUN, PER, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE,
+    UNLIMITED, UTC, WINDOW,
 };
 use crate::rules::{
     Condition, MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Quota, QuotaError, Rule, Seconds, Settings,
@@ -155,6 +155,9 @@ impl<'a> Checker<'a> {
     }
 
     fn quota_settings(&mut self) -> Settings {
+        if self.is_unlimited() {
+            return Settings::unlimited();
+        }
         let credit_limit = Number::whole(CREDIT_LIMIT, "the number of credits in a window, or 0 to deny all");
         let calendar = self.calendar();
         let window_length = self.window_length();
@@ -175,6 +178,23 @@ impl<'a> Checker<'a> {
             refill_seconds: self.optional(Number::seconds(REFILL_SECONDS, "the time between refills in seconds")),
             burst: self.optional(Number::whole(BURST, "the number of credits allowed at once")),
         }
+    }
+
+    /// Returns whether the rule has `limit = none`. Reports another value, and settings that contradict it.
+    fn is_unlimited(&mut self) -> bool {
+        let Some(limit) = self.setting(LIMIT) else { return false };
+        if limit.value.as_text() != Some(UNLIMITED) {
+            let what = format!("`{LIMIT}` is {}, but must be `{UNLIMITED}`", limit.value.as_written());
+            self.error(limit.line, what, format!("did you mean `{CREDIT_LIMIT}`?"));
+            return false;
+        }
+        let numbers = [CREDIT_LIMIT, RESET_SECONDS, PER, WINDOW, REFILL_CREDITS, REFILL_SECONDS, BURST];
+        let given: Vec<_> = numbers.into_iter().filter_map(|key| self.setting(key)).collect();
+        for setting in given {
+            let what = format!("`{}` contradicts `{LIMIT} = {UNLIMITED}`", setting.key);
+            self.error(setting.line, what, "keep one of them");
+        }
+        true
     }
 
     /// Returns the calendar that determines the windows, if there is one.

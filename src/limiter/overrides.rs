@@ -16,7 +16,7 @@ use super::exceptions::{Exceptions, OwnerExceptions, Sought};
 use super::precedence::{Rank, WHOLE, comes_before};
 use super::registry::Registry;
 use crate::clock::Timestamp;
-use crate::rules::{Address, Key, Network, NetworkError, Operation, OverrideKind};
+use crate::rules::{Key, Network, NetworkError, Operation, OverrideKind};
 use crate::store::Override;
 
 /// Default for the maximum number of blocks and allows.
@@ -163,19 +163,22 @@ fn first_address(digits: &str) -> Option<IpAddr> {
     }
 }
 
-/// Returns whether the value is an IPv4 address in its usual text, if it is an address at all: a port or IPv6 would need a
-/// colon.
+/// Returns whether the value is an IPv4 address in its usual text, if it is an address or a network at all: a port or IPv6
+/// would need a colon, and a prefix a slash.
 #[inline]
 fn is_usual_text(value: &[u8]) -> bool {
     const LONGEST: usize = "255.255.255.255".len();
-    let has_colon = |bytes: &[u8; 8]| {
-        let differences = u64::from_ne_bytes(*bytes) ^ u64::from_ne_bytes([b':'; 8]);
+    let has = |bytes: &[u8; 8], sought: u8| {
+        let differences = u64::from_ne_bytes(*bytes) ^ u64::from_ne_bytes([sought; 8]);
         // The trick that C libraries use: only a byte of 0 borrows from its highest bit.
         differences.wrapping_sub(u64::from_ne_bytes([1; 8])) & !differences & u64::from_ne_bytes([128; 8]) != 0
     };
     match (value.first_chunk(), value.last_chunk()) {
-        (Some(first), Some(last)) => value.len() <= LONGEST && !has_colon(first) && !has_colon(last),
-        _ => !value.contains(&b':'),
+        // A prefix is at the end.
+        (Some(first), Some(last)) => {
+            value.len() <= LONGEST && !has(first, b':') && !has(last, b':') && !has(last, b'/')
+        }
+        _ => !value.iter().any(|byte| matches!(byte, b':' | b'/')),
     }
 }
 
@@ -231,7 +234,7 @@ impl Everywhere {
         let places = self.fields.iter().filter(|of| of.field == *field).flat_map(|of| &of.places);
         places.filter(|place| place.kind == OverrideKind::Allow && !place.values.is_empty()).any(|place| {
             let prefix = place.prefix.filter(|prefix| *prefix <= network.prefix());
-            let outer = prefix.and_then(|_| place.look_up(network.first(), |sought| place.values.get(sought, now)));
+            let outer = prefix.and_then(|_| place.look_up(network, |sought| place.values.get(sought, now)));
             outer.flatten().is_some()
         })
     }
@@ -298,22 +301,22 @@ impl FieldOverrides {
     /// Returns whether there is an override for an address that is not found by its text.
     #[inline(never)]
     fn contains_network(&self, value: &[u8], is_usual: bool) -> bool {
-        let Some(address) = Address::parse_bytes(value) else { return false };
+        let Some(network) = Network::of_value(value) else { return false };
         let mut networks = self.places.iter().filter(|place| !place.is_by_text(is_usual));
-        networks.any(|place| place.look_up(address, |sought| place.values.contains(sought)) == Some(true))
+        networks.any(|place| place.look_up(network, |sought| place.values.contains(sought)) == Some(true))
     }
 
     /// Finds the override for the value that decides, unless `first` does.
     fn find(&self, value: &[u8], now: Timestamp, first: &mut Option<Applicable>) {
-        let (is_usual, address) = (is_usual_text(value), Address::parse_bytes(value));
+        let (is_usual, network) = (is_usual_text(value), Network::of_value(value));
         for place in &self.places {
-            let found = match address {
+            let found = match network {
                 _ if place.is_by_text(is_usual) => place.values.get(value, now),
-                Some(address) => place.look_up(address, |sought| place.values.get(sought, now)).flatten(),
+                Some(network) => place.look_up(network, |sought| place.values.get(sought, now)).flatten(),
                 None => None,
             };
             if let Some(Override { reason, ends, .. }) = found {
-                let is_whole = |prefix: &u8| address.is_some_and(|address| *prefix == address.length());
+                let is_whole = |prefix: &u8| network.is_some_and(|network| *prefix == network.first().length());
                 let prefix = place.prefix.filter(|prefix| !is_whole(prefix)).unwrap_or(WHOLE);
                 let rank = Rank { kind: place.kind, prefix, is_for_rule: false, ends };
                 choose(first, Applicable { rank, reason });
@@ -329,10 +332,11 @@ impl Place {
         self.prefix.is_none() || (is_usual && self.prefix == Some(IPV4))
     }
 
-    /// Looks up the address's network with the place's prefix. `None` if there is no such network.
+    /// Looks up the network with the place's prefix that contains another one. `None` if none can.
     #[inline]
-    fn look_up<T>(&self, address: Address, look_up: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        let prefix = self.prefix.filter(|prefix| *prefix <= address.length())?;
+    fn look_up<T>(&self, network: Network, look_up: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let prefix = self.prefix.filter(|prefix| *prefix <= network.prefix())?;
+        let address = network.first();
         let bits = Network::of(address, prefix).first().bits();
         match address.is_v4() {
             true if prefix == IPV4 => Some(look_up(Ipv4Addr::from_bits(bits as u32).to_string().as_bytes())),
@@ -453,6 +457,14 @@ mod tests {
             (&[("user", "eve"), ("ip", "10.1.9.1")], Some("allow 10.1.9.0/24")),
             (&[("user", "eve2")], None),
             (&[("peer", "eve")], None),
+            (&[("ip", "10.1.9.0/24")], Some("allow 10.1.9.0/24")),
+            (&[("ip", "10.1.9.128/25")], Some("allow 10.1.9.0/24")),
+            (&[("ip", "10.1.2.0/24")], Some("block 10.1.0.0/16")),
+            (&[("ip", "10.1.2.3/32")], Some("block 10.1.2.3")),
+            (&[("ip", "10.1.2.3/16")], Some("block 10.1.0.0/16")),
+            (&[("ip", "10.0.0.0/7")], None),
+            (&[("ip", "2001:db8::/48")], Some("block 2001:db8::/32")),
+            (&[("ip", "2001::/16")], None),
         ] {
             assert_eq!(found(&all, pairs).as_deref(), expected, "{pairs:?}");
         }
@@ -485,11 +497,14 @@ mod tests {
             let entries: Vec<_> = entries.into_iter().map(|(allows, value)| (kind(allows), "ip", value)).collect();
             let all = overrides(&entries);
             let addresses = ["10.0.0.0", "10.0.0.1", "10.0.0.2", "11.0.0.0", "200.100.150.250", "2001:db8::", "2001:db8::1", "2001:db9::"];
-            let others = ["eve", "", ":", "0a000000", "20010db8000000000000000000000000", "a long name, no address", "10.0.0.01"];
+            let others = [
+                "eve", "", ":", "0a000000", "20010db8000000000000000000000000", "a long name, no address", "10.0.0.01", "10.0.0.0/8",
+                "10.0.0.1/32", "10.0.0.0/30", "10.0.0.2/31", "10.0.0.0/7", "1.2.3.4/0", "2001:db8::/126", "2001:db8::/127", "::/0", "/", "1/1",
+            ];
             let values = addresses.into_iter().flat_map(notations).chain(others.map(str::to_owned));
             for value in values {
                 let bits = |entry: &str| match Network::parse(entry) {
-                    Ok(network) if Address::parse(&value).is_some_and(|address| network.contains(address)) => {
+                    Ok(network) if Network::of_value(value.as_bytes()).is_some_and(|named| network.covers(named)) => {
                         Some(if network.is_address() { WHOLE } else { network.prefix() })
                     }
                     Ok(_) => None,

@@ -25,8 +25,7 @@ impl Penalties {
     /// Returns whether ended blocks may be searched for again at `now`, and takes note of the search.
     pub fn may_search(&self, now: Timestamp) -> bool {
         let last = Timestamp::from_nanos(self.searched.load(Relaxed));
-        // The clock may have been set back.
-        let is_due = now.since(last).max(last.since(now)) >= SEARCH_EVERY_NS;
+        let is_due = now.distance(last) >= SEARCH_EVERY_NS;
         if is_due {
             self.searched.store(now.as_nanos(), Relaxed);
         }

@@ -25,4 +25,6 @@ pub(super) use self::contents::{Block, Group, Member, Purpose, REQUEST_WEIGHT, R
 pub use self::entries::Together;
 pub use self::idempotency::Payload;
 pub use self::reservation::Reserve;
+#[cfg(test)]
+pub(in crate::limiter) use self::reservation_id::NamedRecord;
 pub use self::reservation_id::{BadReservationId, MAX_ID_TEXT, ReservationId};

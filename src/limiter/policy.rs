@@ -135,9 +135,7 @@ impl Bucket {
     #[inline(always)]
     pub fn limit_of(&self, actor: &[u8], now: Timestamp) -> Option<Limit> {
         match self.own_quota(actor, now) {
-            Some((_, Quota::Limited(limit))) => {
-                Some(self.dated(limit.counting(self.limit.count_basis()).share_counter_with(&self.limit), now))
-            }
+            Some((_, Quota::Limited(limit))) => Some(self.dated(limit.in_place_of(&self.limit), now)),
             Some((_, Quota::Never)) => None,
             Some((_, Quota::Always { .. })) | None => Some(self.limit_at(now)),
         }
@@ -189,7 +187,7 @@ impl Bucket {
 }
 
 impl Policy {
-    /// Creates a policy. A rule with a label continues the counts in `metrics` of an earlier rule with that label.
+    /// Creates a policy. A rule continues the counts in `metrics` of an earlier rule with its name.
     pub fn new(rules: RuleSet, metrics: &Metrics, names: CounterNames) -> Self {
         let stacking = if names == CounterNames::InSlots { stacks::can_stack(rules.rules()) } else { Vec::new() };
         let shared = shared_limits(rules.rules());
@@ -200,8 +198,10 @@ impl Policy {
             Some(Bucket::new(rule, limit, names.space(rule, stacking.get(index) == Some(&true))))
         };
         let buckets: Vec<_> = rules.rules().iter().enumerate().map(bucket).collect();
-        let hits = |rule: &Rule| metrics.hits.rule(rule.label.as_deref(), rule.match_policy == MatchPolicy::Canary);
-        let hits = rules.rules().iter().map(hits).collect();
+        let hits = |(index, rule): (usize, &Rule)| {
+            metrics.hits.rule(&rule.name(index), rule.match_policy == MatchPolicy::Canary)
+        };
+        let hits = rules.rules().iter().enumerate().map(hits).collect();
         let mut by_prefix: HashMap<_, Vec<_>, _> = HashMap::default();
         for (index, bucket) in buckets.iter().enumerate() {
             if let Some(Bucket { prefix, .. }) = bucket {
@@ -293,6 +293,11 @@ impl Policy {
     /// conditions.
     pub(super) fn fingerprint(&self, rule: usize) -> u32 {
         self.fingerprints.get(rule).copied().unwrap_or_default()
+    }
+
+    /// Returns the hits of the rules that had the name of the rule with this index, since the server started.
+    pub fn named_count(&self, index: usize) -> RuleCount {
+        self.hits.get(index).map(RuleHits::named_count).unwrap_or_default()
     }
 
     /// Returns the own counts of each rule, in order. See [`RuleHits::own_count`].

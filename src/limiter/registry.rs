@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
-use super::exceptions::Exceptions;
-use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
+use super::exceptions::{ExceptionFilter, Exceptions};
+use crate::clock::{Clock, MAX_STANDSTILL_NS, NANOS_PER_SECOND, Timestamp};
 use crate::store::{Backend, Changed, Exception, ExceptionChange, ExceptionCursor, Store, StoreError};
 
 /// Default for the maximum number of limits of actors.
@@ -120,8 +120,11 @@ impl<E: Exception> Registry<E> {
         let mut known = self.known.lock().await;
         let begun = clock.now();
         let followed = Timestamp::from_nanos(self.followed.load(Relaxed));
-        let is_due = store.is_shared() && begun.since(known.read_all) > READ_ALL_EVERY_NS;
-        if begun.since(followed) > TOO_LONG_NS || (is_due && !known.starts_over) {
+        if !store.is_shared() && followed.since(begun) > MAX_STANDSTILL_NS {
+            self.set_back(followed.since(begun), store, begun).await?;
+        }
+        let is_due = store.is_shared() && begun.distance(known.read_all) > READ_ALL_EVERY_NS;
+        if begun.distance(followed) > TOO_LONG_NS || (is_due && !known.starts_over) {
             known.followed = ExceptionCursor::Nothing;
         }
         loop {
@@ -145,6 +148,26 @@ impl<E: Exception> Registry<E> {
         }
         self.followed.store(begun.as_nanos(), Relaxed);
         Ok(())
+    }
+
+    /// Moves the ends of exceptions whose length counts, after the clock was set back by `nanos`. The caller has locked out other
+    /// changes. The clock of a shared store is that of the store.
+    pub(super) async fn set_back(&self, nanos: u64, store: &Backend, now: Timestamp) -> Result<(), StoreError> {
+        let mut cursor = None;
+        loop {
+            let (page, next) =
+                self.memory.page(ExceptionFilter::default(), |_, _| true, cursor.as_ref(), FORGOTTEN_AT_ONCE, now);
+            for change in page {
+                if let Some(value) = change.value.as_ref().and_then(|value| value.set_back(nanos)) {
+                    self.change(ExceptionChange { value: Some(value), ..change }, store, now).await?;
+                }
+            }
+            cursor = next;
+            if cursor.is_none() {
+                return Ok(());
+            }
+            yield_now().await;
+        }
     }
 
     /// Returns the nanoseconds since the store's exceptions were last read, or since the start.

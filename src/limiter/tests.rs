@@ -197,8 +197,8 @@ fn answering_rule_is_reported_and_is_never_a_canary() {
 /// Returns `status{label}` of each count that is not 0.
 fn counted(limiter: &Limiter) -> Vec<(String, u64)> {
     let mut counted: Vec<_> = limiter.metrics().hits.counted().into_iter().filter(|counted| counted.hits > 0).collect();
-    counted.sort_by(|a, b| (&a.status, &a.rule_label).cmp(&(&b.status, &b.rule_label)));
-    counted.into_iter().map(|counted| (format!("{}{{{}}}", counted.status, counted.rule_label), counted.hits)).collect()
+    counted.sort_by(|a, b| (&a.status, &a.rule).cmp(&(&b.status, &b.rule)));
+    counted.into_iter().map(|counted| (format!("{}{{{}}}", counted.status, counted.rule), counted.hits)).collect()
 }
 
 fn counts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
@@ -209,10 +209,15 @@ fn counts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
 fn every_matching_rule_is_counted_by_its_verdict() {
     let limiter = limiter();
     apply(&limiter, &[("api=trial bytes=7", Intent::Hit), ("api=trial bytes=7", Intent::Hit)]);
-    let by_trial = [("accepted{}", 2), ("canary-accepted{}", 1), ("canary-rejected{}", 1)];
+    let by_trial = [("accepted{default}", 2), ("canary-accepted{rule-4}", 1), ("canary-rejected{rule-4}", 1)];
     assert_eq!(counted(&limiter), counts(&by_trial), "the default rule let both through");
     apply(&limiter, &[("api=denied", Intent::Hit), ("api=other", Intent::Hit), ("api=denied", Intent::Hit)]);
-    let by_all = [("accepted{}", 3), ("canary-accepted{}", 1), ("canary-rejected{}", 1), ("rejected{}", 2)];
+    let by_all = [
+        ("accepted{default}", 3),
+        ("canary-accepted{rule-4}", 1),
+        ("canary-rejected{rule-4}", 1),
+        ("rejected{rule-3}", 2),
+    ];
     assert_eq!(counted(&limiter), counts(&by_all));
 }
 
@@ -323,7 +328,7 @@ fn hit_of_cost_0_includes_canaries_and_is_counted_by_each_verdict() {
     assert_eq!(hit(&limiter, "api=trial bytes=10"), Ok((true, 4)));
     let requests = apply(&limiter, &[("api=trial bytes=0", Intent::Hit)]);
     assert!(requests.report().verdict(0).unwrap().allowed, "the default rule has no costField, so it takes 1");
-    let said = [("accepted{}", 2), ("canary-accepted{}", 1), ("canary-rejected{}", 1)];
+    let said = [("accepted{default}", 2), ("canary-accepted{rule-4}", 1), ("canary-rejected{rule-4}", 1)];
     assert_eq!(counted(&limiter), counts(&said), "the canary has nothing left");
 }
 

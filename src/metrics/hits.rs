@@ -87,12 +87,12 @@ pub struct Commits {
     pub repeated: IntCounter,
 }
 
-/// The number of hits with one status and one rule's label.
+/// The number of hits with one status and one rule's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HitCount {
     pub status: String,
-    /// Empty for the rules without a label.
-    pub rule_label: String,
+    /// The rule's name: its label, `default`, or its position, as in `rule-2`.
+    pub rule: String,
     pub hits: u64,
 }
 
@@ -148,14 +148,13 @@ impl Hits {
         self.counts_each_rule.store(true, Relaxed);
     }
 
-    /// Returns the handles of a rule. A reloaded rule with the same label keeps its counts.
-    pub fn rule(&self, label: Option<&str>, is_canary: bool) -> RuleHits {
+    /// Returns the handles of the rule with this name. A reloaded rule with the same name keeps its counts.
+    pub fn rule(&self, name: &str, is_canary: bool) -> RuleHits {
         let statuses = if is_canary { ["canary-accepted", "canary-rejected"] } else { ["accepted", "rejected"] };
-        let label = label.unwrap_or_default();
-        let [accepted, rejected] = statuses.map(|status| self.by_rule.with_label_values(&[status, label]));
+        let [accepted, rejected] = statuses.map(|status| self.by_rule.with_label_values(&[status, name]));
         let families = [&self.charges, &self.refunds, &self.releases, &self.replays];
-        let [charges, refunds, releases, replays] = families.map(|family| family.with_label_values(&[label]));
-        let commits = ["settled", "late", "repeated"].map(|status| self.commits.with_label_values(&[status, label]));
+        let [charges, refunds, releases, replays] = families.map(|family| family.with_label_values(&[name]));
+        let commits = ["settled", "late", "repeated"].map(|status| self.commits.with_label_values(&[status, name]));
         let [settled, late, repeated] = commits;
         let commits = Commits { settled, late, repeated };
         let own = self.counts_each_rule.load(Relaxed).then(Arc::default);
@@ -174,7 +173,7 @@ impl Hits {
                 };
                 // Counts are whole numbers, exact up to 2^53.
                 let hits = metric.get_counter().get_value() as u64;
-                HitCount { status: label("status"), rule_label: label("rule_label"), hits }
+                HitCount { status: label("status"), rule: label("rule_label"), hits }
             })
             .collect()
     }
@@ -187,6 +186,11 @@ impl RuleHits {
         if let Some(own) = &self.own {
             if allowed { &own.allowed } else { &own.denied }.fetch_add(hits, Relaxed);
         }
+    }
+
+    /// Returns the hits of the rules with this name since the server started.
+    pub fn named_count(&self) -> RuleCount {
+        RuleCount { allowed: self.accepted.get(), denied: self.rejected.get() }
     }
 
     /// Returns the rule's own counts. They are 0 unless [`Hits::count_each_rule`] was called before.

@@ -14,6 +14,8 @@ pub struct Tasks {
 pub enum Task {
     /// Accepts connections. Each front has one.
     Accept,
+    /// Reloads the users and the keys of tokens.
+    Access,
     /// Follows the decisions of a CrowdSec server.
     Crowdsec,
     /// Keeps the limits of single actors up to date.
@@ -35,8 +37,9 @@ pub enum Task {
 }
 
 impl Task {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Accept,
+        Self::Access,
         Self::Crowdsec,
         Self::Limits,
         Self::Page,
@@ -52,6 +55,7 @@ impl Task {
     pub fn name(self) -> &'static str {
         match self {
             Self::Accept => "accept",
+            Self::Access => "access",
             Self::Crowdsec => "crowdsec",
             Self::Limits => "limits",
             Self::Page => "page",

@@ -41,12 +41,15 @@ fn histogram_is_shown_in_seconds_and_adds_up() {
 #[test]
 fn reloaded_rule_keeps_its_counts() {
     let metrics = Metrics::new();
-    metrics.hits.rule(Some("status"), false).count(true, 3);
-    metrics.hits.rule(Some("status"), false).count(true, 4);
-    metrics.hits.rule(None, true).count(false, 2);
+    metrics.hits.rule("status", false).count(true, 3);
+    metrics.hits.rule("status", false).count(true, 4);
+    metrics.hits.rule("default", true).count(false, 2);
     let shown = lines(&metrics, "divvy_hits_total");
     assert!(shown.contains(&r#"divvy_hits_total{rule_label="status",status="accepted"} 7"#.to_owned()), "{shown:?}");
-    assert!(shown.contains(&r#"divvy_hits_total{rule_label="",status="canary-rejected"} 2"#.to_owned()), "{shown:?}");
+    assert!(
+        shown.contains(&r#"divvy_hits_total{rule_label="default",status="canary-rejected"} 2"#.to_owned()),
+        "{shown:?}"
+    );
     assert!(shown.contains(&r#"divvy_hits_total{rule_label="status",status="rejected"} 0"#.to_owned()), "{shown:?}");
     let counted = metrics.hits.counted();
     assert_eq!(counted.iter().map(|counted| counted.hits).sum::<u64>(), 9);

@@ -27,12 +27,21 @@ impl PrefixLengths {
         Network::of(address, if address.is_v4() { self.v4 } else { self.v6 })
     }
 
-    /// Appends the network of an address. A single address is written without a length, and a value that is no address
-    /// as it is.
+    /// Appends the network of an address or of a smaller network. A single address is written without a length, and another
+    /// value as it is.
     pub fn write(self, value: &[u8], out: &mut Vec<u8>) {
         match Address::parse_bytes(value) {
             Some(address) => self.network(address).write(out),
-            None => out.extend_from_slice(value),
+            None => self.write_network(value, out),
+        }
+    }
+
+    #[inline(never)]
+    fn write_network(self, value: &[u8], out: &mut Vec<u8>) {
+        let network = Network::of_value(value).map(|named| (named, self.network(named.first())));
+        match network {
+            Some((named, around)) if around.covers(named) => around.write(out),
+            _ => out.extend_from_slice(value),
         }
     }
 
@@ -86,6 +95,10 @@ mod tests {
             ("192.0.2.1:8080", "192.0.2.0/24"),
             ("2001:db8:1:2ff:3::4", "2001:db8:1:200::/56"),
             ("[2001:db8:1:200::]:443", "2001:db8:1:200::/56"),
+            ("192.0.2.0/26", "192.0.2.0/24"),
+            ("192.0.2.7/24", "192.0.2.0/24"),
+            ("192.0.0.0/16", "192.0.0.0/16"),
+            ("2001:db8:1:2ff::/64", "2001:db8:1:200::/56"),
             ("unknown", "unknown"),
             ("", ""),
             ("192.0.2.0/24", "192.0.2.0/24"),

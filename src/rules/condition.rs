@@ -1,6 +1,7 @@
 //! Conditions of a rule on the value of one field, next to its pattern: `networks` and `list`.
 //!
-//! A request without the field never meets a condition. A value that is no address is in no network.
+//! A request without the field never meets a condition. A value that is an address or a
+//! network is in the networks that contain it. Other values are in none.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use super::list::List;
 use super::network_table::NetworkTable;
 use super::setting_name::{LIST, NETWORKS};
-use super::{Address, ListEntry, Network};
+use super::{ListEntry, Network};
 
 /// The word before the entries of a condition that their values must not match.
 pub const NOT: &str = "not ";
@@ -63,7 +64,7 @@ impl NetworkSet {
     }
 
     fn find(&self, value: &[u8]) -> Option<u32> {
-        self.table.get(Address::parse_bytes(value)?)
+        self.table.find(value)
     }
 
     /// Returns whether each address of `other` is in these networks.
@@ -158,7 +159,8 @@ impl Condition {
         self.field == other.field && self.setting() == other.setting()
     }
 
-    /// Returns whether each value that meets `other` meets this condition. Lists are compared by their names only.
+    /// Returns whether each value that meets `other` meets this condition, apart from values that are networks. Lists are compared by
+    /// their names only.
     pub(super) fn contains(&self, other: &Self) -> bool {
         self.is_comparable(other)
             && match (&self.members, &other.members) {
@@ -178,7 +180,7 @@ impl Condition {
             }
     }
 
-    /// Returns whether it is certain that no value meets both conditions.
+    /// Returns whether it is certain that no value meets both conditions, apart from values that are networks.
     pub(super) fn excludes(&self, other: &Self) -> bool {
         self.is_comparable(other)
             && match (&self.members, &other.members) {
@@ -217,6 +219,14 @@ mod tests {
         let (inside, outside) = (networks("ip: 10.0.0.0/8, ::1"), networks("ip: not 10.0.0.0/8, ::1"));
         for (value, is_inside) in
             [("10.1.2.3:80", true), ("[::1]", true), ("11.0.0.1", false), ("unknown", false), ("", false)]
+                .into_iter()
+                .chain([
+                    ("10.1.2.0/24", true),
+                    ("10.0.0.0/8", true),
+                    ("10.0.0.0/7", false),
+                    ("::1/128", true),
+                    ("::/64", false),
+                ])
         {
             assert_eq!(inside.is_met_by(value.as_bytes()), is_inside, "{value}");
             assert_eq!(outside.is_met_by(value.as_bytes()), !is_inside, "{value}");

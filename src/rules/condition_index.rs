@@ -12,7 +12,7 @@ use super::network_table::NetworkTable;
 use super::pattern::Glob;
 use super::rule_bits::SetId;
 use super::ruleset_error::RuleSetError;
-use super::{Address, Condition, List, ListEntry, Members, Network, Pattern, Rule};
+use super::{Condition, List, ListEntry, Members, Network, Pattern, Rule};
 
 /// Maximum number of fields with conditions. Each is looked up for every request; one with both kinds counts twice.
 pub const MAX_FIELDS: usize = 32;
@@ -95,7 +95,7 @@ impl ConditionIndex {
     #[inline]
     pub fn for_each_match(&self, value: &[u8], pieces: &mut Vec<usize>, mut found: impl FnMut(SetId)) {
         if !self.networks.is_empty()
-            && let Some(set) = Address::parse_bytes(value).and_then(|address| self.networks.get(address))
+            && let Some(set) = self.networks.find(value)
         {
             found(set);
         }

@@ -6,19 +6,6 @@ use serde::Serialize;
 
 use super::{MatchPolicy, NOT, Operation, OverrideKind, Rule, RuleSet, Settings};
 
-/// The text of [`Finding::Answers`], up to what is granted.
-const ANSWERS: &str = "matches and answers: ";
-/// The text of [`Finding::MustAllow`], up to what is granted.
-const MUST_ALLOW: &str = "matches and must allow: ";
-/// The text after a [`Finding::MustAllow`].
-const CONTINUES: &str = "; matching continues";
-/// The text in front of an [`ActorOverride`].
-const THIS_ACTOR_IS: &str = "; this actor is ";
-/// The state of an actor with a block.
-const BLOCKED: &str = "blocked";
-/// The text of a rule that does not match, up to the reason.
-const DIFFERS: &str = "does not match: ";
-
 /// The findings for all rules, up to the one that answers. Displays one line for each rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
@@ -220,28 +207,6 @@ fn find(rule: &Rule, operation: &Operation, exceptions: impl FnOnce() -> ActorEx
     }
 }
 
-/// A rule in an explanation that may deny the operation: it answers, or it must allow the operation together with others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PossibleDenier<'a> {
-    /// The rule, as in `[api=search user=*] (search)`.
-    pub rule: &'a str,
-    /// The block of the operation's actor, if it has one: the text of its [`ActorOverride`].
-    pub block: Option<&'a str>,
-}
-
-impl<'a> PossibleDenier<'a> {
-    /// Reads a line of an explanation. `None` if the line is about another rule.
-    pub fn read(line: &'a str) -> Option<Self> {
-        let split = |text: &str| line.split_once(&format!(": {text}"));
-        let (before, grants) = split(ANSWERS).or_else(|| split(MUST_ALLOW))?;
-        // A value may contain any text.
-        let rule = before.split_once(": ")?.1;
-        let state = grants.strip_suffix(CONTINUES).unwrap_or(grants).split_once(THIS_ACTOR_IS).map(|(_, state)| state);
-        let block = state.filter(|state| state.starts_with(BLOCKED));
-        (!rule.contains(&format!(": {DIFFERS}"))).then_some(Self { rule, block })
-    }
-}
-
 impl Explanation {
     /// Returns the rule that answers; `None` if none does.
     pub fn answer(&self) -> Option<&ExplainedRule> {
@@ -279,15 +244,15 @@ impl fmt::Display for ExplainedRule {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Answers { grants } => write!(f, "{ANSWERS}{grants}"),
+            Self::Answers { grants } => write!(f, "matches and answers: {grants}"),
             Self::Canary { grants } => {
                 write!(f, "matches as a canary: {grants}; takes credit, and matching continues")
             }
-            Self::MustAllow { grants } => write!(f, "{MUST_ALLOW}{grants}{CONTINUES}"),
+            Self::MustAllow { grants } => write!(f, "matches and must allow: {grants}; matching continues"),
             Self::Refuses { reason } => write!(f, "matches, but the answer is an error: {reason}"),
-            Self::KeyMissing { key } => write!(f, "{DIFFERS}the field {key:?} is missing"),
+            Self::KeyMissing { key } => write!(f, "does not match: the field {key:?} is missing"),
             Self::ConditionFails { key, entries, value, entry, line_in_list, .. } => {
-                write!(f, "{DIFFERS}{key:?} is {value:?}, ")?;
+                write!(f, "does not match: {key:?} is {value:?}, ")?;
                 match (entry, line_in_list) {
                     (None, _) => write!(f, "but must be in {entries}"),
                     (Some(entry), None) => write!(f, "but must not be in {entry}"),
@@ -298,7 +263,7 @@ impl fmt::Display for Finding {
                 }
             }
             Self::ValueDiffers { key, pattern, value } => {
-                write!(f, "{DIFFERS}{key:?} is {value:?}, but must be {pattern:?}")
+                write!(f, "does not match: {key:?} is {value:?}, but must be {pattern:?}")
             }
         }
     }
@@ -315,7 +280,7 @@ impl fmt::Display for Grants {
         }
         self.members.iter().try_for_each(|member| write!(f, "; {member}"))?;
         match &self.actor_override {
-            Some(actor_override) => write!(f, "{THIS_ACTOR_IS}{actor_override}"),
+            Some(actor_override) => write!(f, "; this actor is {actor_override}"),
             None => Ok(()),
         }
     }
@@ -324,7 +289,7 @@ impl fmt::Display for Grants {
 impl fmt::Display for ActorOverride {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.kind {
-            OverrideKind::Block => BLOCKED,
+            OverrideKind::Block => "blocked",
             OverrideKind::Allow => "always allowed",
         };
         f.write_str(state)?;
@@ -373,40 +338,6 @@ mod tests {
              line 1: [default]: matches and answers: always denies\n"
         );
         assert_eq!(explanation.answer().unwrap().rule, "default");
-    }
-
-    #[test]
-    fn rules_that_may_deny_are_read_from_their_lines() {
-        let and = Rule { match_policy: MatchPolicy::And, ..rule("user=*") };
-        let named = Rule { label: Some("by-ip".into()), ..and.clone() };
-        let rules = RuleSet::new(vec![rule("path=/a"), named, canary("user=*"), and, rule("")]).unwrap();
-        let read = |text| {
-            let lines = explain(&rules, &operation(text), |_| ActorExceptions::default()).to_string();
-            let deniers: Vec<_> = lines.lines().filter_map(PossibleDenier::read).collect();
-            assert!(deniers.iter().all(|denier| denier.block.is_none()), "{text}");
-            deniers.iter().map(|denier| denier.rule.to_owned()).collect::<Vec<_>>()
-        };
-        assert_eq!(read("user=ann"), ["[user=*] (by-ip)", "[user=*] (rule-4)", "[default]"]);
-        assert_eq!(read("path=/a"), ["[path=/a] (rule-1)"]);
-        assert_eq!(read("path=\"]: matches and answers: x\""), ["[default]"]);
-    }
-
-    #[test]
-    fn blocks_are_read_from_their_lines() {
-        let and = Rule { match_policy: MatchPolicy::And, networks: Some(networks("ip: 10.0.0.0/8")), ..rule("ip=*") };
-        let rules = RuleSet::new(vec![and, rule("")]).unwrap();
-        for (kind, reason, expected) in [
-            (OverrideKind::Block, Some("a; b: c"), Some("blocked for another 60 s: a; b: c")),
-            (OverrideKind::Block, None, Some("blocked for another 60 s")),
-            (OverrideKind::Allow, Some("blocked"), None),
-        ] {
-            let reason = reason.map(str::to_owned);
-            let actor_override = Some(ActorOverride { kind, ends_in: Some(60), reason, entry: None });
-            let exceptions = |_| ActorExceptions { credits: Some(5), actor_override: actor_override.clone() };
-            let lines = explain(&rules, &operation("ip=10.0.0.1"), exceptions).to_string();
-            let blocks: Vec<_> = lines.lines().filter_map(PossibleDenier::read).map(|denier| denier.block).collect();
-            assert_eq!(blocks, [expected, expected], "{lines}");
-        }
     }
 
     #[test]

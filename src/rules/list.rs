@@ -7,14 +7,14 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::network_table::NetworkTable;
 use super::pattern::Glob;
-use super::{Address, Network, Pattern, Spelling};
+use super::{Network, Pattern, Spelling};
 
 /// An entry of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ListEntry {
     /// A value that the pattern matches.
     Pattern(Pattern),
-    /// An address in the network.
+    /// An address or a network in the network.
     Network(Network),
 }
 
@@ -84,9 +84,7 @@ impl List {
         let text = self.texts.binary_search_by(|(text, _)| text.as_bytes().cmp(value)).ok();
         let text = text.and_then(|place| self.texts.get(place)).map(|(_, line)| *line);
         let glob = self.globs.iter().find(|(glob, _)| glob.matches_bytes(value)).map(|(_, line)| *line);
-        let is_asked = !self.networks.is_empty();
-        let network =
-            is_asked.then(|| Address::parse_bytes(value)).flatten().and_then(|address| self.networks.get(address));
+        let network = if self.networks.is_empty() { None } else { self.networks.find(value) };
         [text, glob, network, self.any].into_iter().flatten().min()
     }
 
@@ -153,7 +151,9 @@ mod tests {
             ("[::1]:443", Some(7)),
             ("11.0.0.1", None),
             ("", None),
-            ("10.1.0.0/16", None),
+            ("10.1.0.0/16", Some(1)),
+            ("10.2.3.0/24", Some(2)),
+            ("10.0.0.0/7", None),
         ] {
             assert_eq!(list.find(value.as_bytes()), line, "{value}");
         }
@@ -165,15 +165,15 @@ mod tests {
         #[test]
         fn list_finds_the_line_that_a_linear_search_finds(
             entries in prop::collection::vec("[ab*]{0,3}|10\\.[01]\\.[0-3]\\.[0-3]|10\\.0\\.0\\.0/8|10\\.1\\.0\\.0/16", 0..20),
-            values in prop::collection::vec("[ab]{0,4}|10\\.[01]\\.[0-3]\\.[0-3]", 1..9),
+            values in prop::collection::vec("[ab]{0,4}|10\\.[01]\\.[0-3]\\.[0-3](/(8|16|24))?", 1..9),
         ) {
             let entries: Vec<_> = entries.iter().map(String::as_str).collect();
             let list = list(&entries);
             for value in values {
-                let address = Address::parse(&value);
+                let named = Network::of_value(value.as_bytes());
                 let matches = |(_, entry): &&(u32, ListEntry)| match entry {
                     ListEntry::Pattern(pattern) => pattern.matches(&value),
-                    ListEntry::Network(network) => address.is_some_and(|address| network.contains(address)),
+                    ListEntry::Network(network) => named.is_some_and(|named| network.covers(named)),
                 };
                 let expected = list.entries().find(matches).map(|(line, _)| *line);
                 prop_assert_eq!(list.find(value.as_bytes()), expected);

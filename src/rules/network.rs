@@ -103,6 +103,20 @@ impl Network {
         Ok(network)
     }
 
+    /// Returns the network that a value of a request names: an address, or an address and a prefix, in any notation of a
+    /// gateway. Bits after the prefix are ignored.
+    pub fn of_value(value: &[u8]) -> Option<Self> {
+        if let Some(address) = Address::parse_bytes(value) {
+            return Some(Self::of(address, address.length()));
+        }
+        let slash = value.iter().rposition(|byte| *byte == b'/')?;
+        let (address_text, prefix) = (value.get(..slash)?, std::str::from_utf8(value.get(slash + 1..)?).ok()?);
+        let (address, prefix) = (Address::parse_bytes(address_text)?, parse_prefix(prefix)?);
+        let is_written_as_v6 = address.is_v4() && address_text.iter().filter(|byte| **byte == b':').count() > 1;
+        let prefix = if is_written_as_v6 { prefix.checked_sub(TRANSLATED_BITS)? } else { prefix };
+        (prefix <= address.length()).then(|| Self::of(address, prefix))
+    }
+
     /// Returns its lowest address.
     pub fn first(self) -> Address {
         self.first
@@ -274,6 +288,33 @@ mod tests {
         assert_eq!(network("64:ff9b::/64").to_string(), "64:ff9b::/64", "more than translated addresses");
         for text in ["::ffff:10.0.0.0/104", "64:ff9b::/96", "::ffff:0:0/96", "0:0:0:0:0:ffff:a00:0/104"] {
             assert!(error(text).starts_with("divvy reads addresses of this network as the IPv4"), "{text}");
+        }
+    }
+
+    #[test]
+    fn value_names_a_network() {
+        for (value, expected) in [
+            ("10.1.2.3:443", Some("10.1.2.3")),
+            ("10.1.2.0/24", Some("10.1.2.0/24")),
+            ("10.1.2.3/24", Some("10.1.2.0/24")),
+            ("10.1.2.3/32", Some("10.1.2.3")),
+            ("::ffff:10.1.2.0/120", Some("10.1.2.0/24")),
+            ("64:ff9b::10.1.2.3/128", Some("10.1.2.3")),
+            ("2001:DB8::/32", Some("2001:db8::/32")),
+            ("[2001:db8::1]/64", Some("2001:db8::/64")),
+            ("::ffff:10.1.2.0/24", None),
+            ("10.1.2.0/33", None),
+            ("10.1.2.0/024", None),
+            ("10.1.2.0/", None),
+            ("/24", None),
+            ("10.1.2.0/24/24", None),
+            ("eve", None),
+        ] {
+            assert_eq!(
+                Network::of_value(value.as_bytes()).map(|network| network.to_string()).as_deref(),
+                expected,
+                "{value}"
+            );
         }
     }
 

@@ -1,8 +1,10 @@
-//! Finds what many networks say about an address, with one binary search.
+//! Finds what many networks say about an address, with one binary search, and about a value that is a network itself.
 //!
 //! Two networks are apart, or one contains the other. So their ends divide the addresses into ranges. All addresses
 //! of a range are in the same networks. The table holds a value for each range, and a look-up does not depend on how many networks
 //! contain an address. A search tree of prefixes needs more memory and visits a node per level of nesting.
+
+use std::collections::BTreeSet;
 
 use super::{Address, Network};
 
@@ -11,6 +13,8 @@ use super::{Address, Network};
 pub struct NetworkTable<T> {
     v4: Ranges<u32, T>,
     v6: Ranges<u128, T>,
+    v4_networks: Networks<u32, T>,
+    v6_networks: Networks<u128, T>,
 }
 
 /// Ranges of addresses that follow one another, from the lowest address on.
@@ -22,6 +26,21 @@ struct Ranges<B, T> {
     values: Box<[Option<T>]>,
 }
 
+/// The networks of one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Networks<B, T> {
+    /// The first address of each network, its prefix, and the value of all networks that contain it. Ascending.
+    entries: Box<[(B, u8, T)]>,
+    /// The prefixes that networks have, descending.
+    prefixes: Box<[u8]>,
+}
+
+impl<B, T> Default for Networks<B, T> {
+    fn default() -> Self {
+        Self { entries: Box::default(), prefixes: Box::default() }
+    }
+}
+
 impl<B, T> Default for Ranges<B, T> {
     fn default() -> Self {
         Self { starts: Box::default(), values: Box::default() }
@@ -30,7 +49,12 @@ impl<B, T> Default for Ranges<B, T> {
 
 impl<T> Default for NetworkTable<T> {
     fn default() -> Self {
-        Self { v4: Ranges::default(), v6: Ranges::default() }
+        Self {
+            v4: Ranges::default(),
+            v6: Ranges::default(),
+            v4_networks: Networks::default(),
+            v6_networks: Networks::default(),
+        }
     }
 }
 
@@ -40,14 +64,27 @@ impl<T: Copy + PartialEq> NetworkTable<T> {
     pub fn new(networks: impl IntoIterator<Item = (Network, u32)>, mut combine: impl FnMut(&[u32]) -> T) -> Self {
         let (mut v4, v6): (Vec<_>, Vec<_>) = networks.into_iter().partition(|(network, _)| network.first().is_v4());
         let mut ranges = |networks: &mut Vec<(Network, u32)>| divide(networks, &mut combine);
-        let (v4, v6) = (ranges(&mut v4), ranges(&mut { v6 }));
-        let (v4_starts, v4_values): (Vec<_>, Vec<_>) =
-            v4.into_iter().map(|(start, value)| (start as u32, value)).unzip();
-        let (v6_starts, v6_values): (Vec<_>, Vec<_>) = v6.into_iter().unzip();
+        let ((v4, v4_networks), (v6, v6_networks)) = (ranges(&mut v4), ranges(&mut { v6 }));
         Self {
-            v4: Ranges { starts: v4_starts.into(), values: v4_values.into() },
-            v6: Ranges { starts: v6_starts.into(), values: v6_values.into() },
+            v4: Ranges::new(v4, |bits| bits as u32),
+            v6: Ranges::new(v6, |bits| bits),
+            v4_networks: Networks::new(&v4_networks, |bits| bits as u32),
+            v6_networks: Networks::new(&v6_networks, |bits| bits),
         }
+    }
+
+    /// Returns the value of the networks that contain the address or the whole network which a request's value names.
+    #[inline]
+    pub fn find(&self, value: &[u8]) -> Option<T> {
+        match Address::parse_bytes(value) {
+            Some(address) => self.get(address),
+            None => self.find_network(value),
+        }
+    }
+
+    #[inline(never)]
+    fn find_network(&self, value: &[u8]) -> Option<T> {
+        self.get_network(Network::of_value(value)?)
     }
 
     /// Returns the value of the networks that contain the address; `None` if none does.
@@ -59,6 +96,16 @@ impl<T: Copy + PartialEq> NetworkTable<T> {
     /// Returns whether there are no networks.
     pub fn is_empty(&self) -> bool {
         self.v4.starts.is_empty() && self.v6.starts.is_empty()
+    }
+
+    /// Returns the value of the networks that contain the whole network; `None` if none does, even if several do together.
+    pub fn get_network(&self, network: Network) -> Option<T> {
+        let first = |prefix| Network::of(network.first(), prefix).first().bits();
+        if network.first().is_v4() {
+            self.v4_networks.find(network.prefix(), |prefix| first(prefix) as u32)
+        } else {
+            self.v6_networks.find(network.prefix(), first)
+        }
     }
 
     /// Returns whether each address of the network has a value.
@@ -74,7 +121,29 @@ impl<T: Copy + PartialEq> NetworkTable<T> {
     }
 }
 
+impl<B: Ord + Copy, T: Copy> Networks<B, T> {
+    fn new(entries: &[(Network, T)], bits: impl Fn(u128) -> B) -> Self {
+        let prefixes: BTreeSet<_> = entries.iter().map(|(network, _)| network.prefix()).collect();
+        let entries = entries.iter().map(|(network, value)| (bits(network.first().bits()), network.prefix(), *value));
+        Self { entries: entries.collect(), prefixes: prefixes.into_iter().rev().collect() }
+    }
+
+    /// Finds the innermost of the networks that contain one. `first` returns the first address of its network with a prefix.
+    fn find(&self, prefix: u8, first: impl Fn(u8) -> B) -> Option<T> {
+        let prefixes = self.prefixes.iter().filter(|shorter| **shorter <= prefix);
+        prefixes.map(|prefix| (first(*prefix), *prefix)).find_map(|sought| {
+            let place = self.entries.binary_search_by_key(&sought, |(first, prefix, _)| (*first, *prefix)).ok()?;
+            self.entries.get(place).map(|(_, _, value)| *value)
+        })
+    }
+}
+
 impl<B: Ord + Copy, T: Copy> Ranges<B, T> {
+    fn new(ranges: Vec<(u128, Option<T>)>, bits: impl Fn(u128) -> B) -> Self {
+        let (starts, values): (Vec<_>, Vec<_>) = ranges.into_iter().map(|(start, value)| (bits(start), value)).unzip();
+        Self { starts: starts.into(), values: values.into() }
+    }
+
     #[inline]
     fn get(&self, bits: B) -> Option<T> {
         let after = self.starts.partition_point(|start| *start <= bits);
@@ -98,14 +167,15 @@ impl<B: Ord + Copy, T: Copy> Ranges<B, T> {
     }
 }
 
-/// Divides the addresses of one family into ranges with different values. Each begins where the one before ends.
+/// Divides the addresses of one family into ranges with different values. Each begins where the one before ends. Also returns
+/// the networks, each with the value of all that contain it.
 fn divide<T: Copy + PartialEq>(
     networks: &mut [(Network, u32)],
     combine: &mut impl FnMut(&[u32]) -> T,
-) -> Vec<(u128, Option<T>)> {
+) -> (Vec<(u128, Option<T>)>, Vec<(Network, T)>) {
     // A network comes before those that it contains.
     networks.sort_unstable_by_key(|(network, _)| (network.first().bits(), network.prefix()));
-    let mut ranges: Vec<(u128, Option<T>)> = Vec::new();
+    let (mut ranges, mut values): (Vec<(u128, Option<T>)>, Vec<(Network, T)>) = (Vec::new(), Vec::new());
     // The networks that contain the current address: the last address of each, and their numbers.
     let (mut ends, mut numbers): (Vec<u128>, Vec<u32>) = (Vec::new(), Vec::new());
     let mut begin = |start: u128, numbers: &[u32]| {
@@ -117,6 +187,7 @@ fn divide<T: Copy + PartialEq>(
         if ranges.last().is_none_or(|(_, last)| *last != value) {
             ranges.push((start, value));
         }
+        value
     };
     if !networks.is_empty() {
         begin(0, &[]);
@@ -127,14 +198,20 @@ fn divide<T: Copy + PartialEq>(
         end_before(network.first().bits(), &mut ends, &mut numbers, &mut begin);
         ends.extend(group.iter().map(|_| network.last().bits()));
         numbers.extend(group.iter().map(|(_, number)| *number));
-        begin(network.first().bits(), &numbers);
+        let value = begin(network.first().bits(), &numbers);
+        values.extend(value.map(|value| (network, value)));
     }
     end_before(highest, &mut ends, &mut numbers, &mut begin);
-    ranges
+    (ranges, values)
 }
 
 /// Ends the innermost networks that end before `address`.
-fn end_before(address: u128, ends: &mut Vec<u128>, numbers: &mut Vec<u32>, begin: &mut impl FnMut(u128, &[u32])) {
+fn end_before<T>(
+    address: u128,
+    ends: &mut Vec<u128>,
+    numbers: &mut Vec<u32>,
+    begin: &mut impl FnMut(u128, &[u32]) -> Option<T>,
+) {
     while let Some(end) = ends.last().copied().filter(|end| *end < address) {
         while ends.pop_if(|last| *last == end).is_some() {
             numbers.pop();
@@ -164,6 +241,7 @@ mod tests {
         let table = NetworkTable::new(networks.into_iter().zip(0..), |_| ());
         assert_eq!((table.v4.starts.len(), table.v6.starts.len()), (3, 0));
         assert!(table.covers(network("10.0.0.0/8")) && !table.covers(network("10.0.0.0/7")));
+        assert_eq!(table.get_network(network("10.0.0.0/8")), None, "only both halves together contain it");
         assert!(table.overlaps(network("0.0.0.0/0")) && !table.overlaps(network("11.0.0.0/8")));
         assert!(!table.overlaps(network("::/0")) && !table.covers(network("::/0")));
     }
@@ -211,9 +289,11 @@ mod tests {
             for other in others {
                 let overlaps = networks.iter().any(|network| network.covers(other) || other.covers(*network));
                 prop_assert_eq!(table.overlaps(other), overlaps);
-                if networks.iter().any(|network| network.covers(other)) {
-                    prop_assert!(table.covers(other));
-                }
+                let bits = |(number, network): (usize, &Network)| u64::from(network.covers(other)) << number;
+                let around = networks.iter().enumerate().map(bits).fold(0, |all, bit| all | bit);
+                prop_assert_eq!(table.get_network(other).unwrap_or(0), around);
+                prop_assert_eq!(table.find(other.to_string().as_bytes()).unwrap_or(0), around);
+                prop_assert!(table.covers(other) || around == 0);
                 prop_assert!(!table.covers(other) || overlaps);
             }
         }

@@ -6,11 +6,14 @@ use super::Seconds;
 use super::setting_name::{BURST, CREDIT_LIMIT, REFILL_CREDITS, REFILL_SECONDS, RESET_SECONDS, WINDOW};
 use crate::algorithm::reservation::LONGEST_SECONDS;
 use crate::algorithm::{CalendarWindow, InvalidLimit, Kind, Limit, MAX_LOG_CREDITS};
-use crate::calendar::{self, Calendar};
+use crate::calendar::{self, Calendar, Unit};
 
 /// The largest `creditLimit`, `refillCredits` and `burst`: 2^53 - 1, the largest whole number that a JavaScript client
 /// reads exactly.
 pub const MAX_CREDIT_LIMIT: u64 = (1 << 53) - 1;
+
+/// The credit in replies of a rule with `limit = none`: the largest number of Envoy's protocol.
+const UNLIMITED_CREDITS: u64 = u32::MAX as u64;
 
 /// The longest `resetSeconds` and `refillSeconds`: 100 years, so that their nanoseconds fit a timestamp.
 pub const MAX_RESET_SECONDS: u64 = 36_525 * 24 * 60 * 60;
@@ -132,6 +135,16 @@ impl QuotaError {
 }
 
 impl Settings {
+    /// The settings of a rule with `limit = none`.
+    pub fn unlimited() -> Self {
+        Self { credit_limit: UNLIMITED_CREDITS, ..Self::default() }
+    }
+
+    /// Returns whether these are the settings of a rule with `limit = none`.
+    pub fn are_unlimited(&self) -> bool {
+        *self == Self::unlimited()
+    }
+
     /// Returns the algorithm in force, which is the default one if none is given.
     pub fn algorithm(&self) -> Kind {
         self.algorithm.unwrap_or_default()
@@ -251,10 +264,11 @@ impl fmt::Display for Settings {
 /// Describes a calendar for people: `day from 00:00 Europe/Berlin`.
 fn describe_calendar(calendar: Calendar) -> String {
     let (unit, zone) = (calendar.unit().name(), calendar.zone());
-    match calendar.unit().has_time_of_day() {
-        true => format!("{unit} from {} {zone}", calendar::write_time_of_day(calendar.reset_at())),
-        false => format!("{unit} by the clock, {zone}"),
+    if !calendar.unit().has_time_of_day() {
+        return format!("{unit} by the clock, {zone}");
     }
+    let day = if calendar.unit() == Unit::Week { "Monday " } else { "" };
+    format!("{unit} from {day}{} {zone}", calendar::write_time_of_day(calendar.reset_at()))
 }
 
 #[cfg(test)]

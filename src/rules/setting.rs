@@ -4,8 +4,9 @@ use std::fmt;
 
 use super::setting_name::{
     ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, BLOCK_AFTER, BLOCK_FACTOR, BLOCK_FORGET, BLOCK_MAX, BLOCK_SECONDS,
-    BLOCK_WINDOW, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIST, MATCH_POLICY, MIDNIGHT,
-    NETWORKS, OVERRUN, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UTC, WINDOW,
+    BLOCK_WINDOW, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT, LIST, MATCH_POLICY,
+    MIDNIGHT, NETWORKS, OVERRUN, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE, UNLIMITED, UTC,
+    WINDOW,
 };
 use super::{ActorPrefix, Condition, MatchPolicy, Overrun, Rule};
 use crate::calendar;
@@ -65,9 +66,11 @@ impl Rule {
         let number = |number: &dyn ToString| SettingValue::Number(number.to_string());
         let (numbers, calendar) = (&self.settings, self.settings.calendar);
         let reset_at = calendar.filter(|calendar| calendar.unit().has_time_of_day());
+        let is_unlimited = numbers.are_unlimited();
         let settings = [
-            (CREDIT_LIMIT, Some(number(&numbers.credit_limit))),
-            (RESET_SECONDS, calendar.is_none().then(|| number(&numbers.reset_seconds))),
+            (LIMIT, is_unlimited.then(|| word(UNLIMITED))),
+            (CREDIT_LIMIT, (!is_unlimited).then(|| number(&numbers.credit_limit))),
+            (RESET_SECONDS, (!is_unlimited && calendar.is_none()).then(|| number(&numbers.reset_seconds))),
             (WINDOW, calendar.map(|calendar| word(calendar.unit().name()))),
             (TIMEZONE, calendar.map(|calendar| word(calendar.zone()))),
             (RESET_AT, reset_at.map(|calendar| word(&calendar::write_time_of_day(calendar.reset_at())))),

@@ -12,6 +12,7 @@ macro_rules! names {
 
 names! {
     CREDIT_LIMIT = "creditLimit",
+    LIMIT = "limit",
     RESET_SECONDS = "resetSeconds",
     PER = "per",
     WINDOW = "window",
@@ -40,6 +41,8 @@ names! {
     COMMENT = "comment",
 }
 
+/// The value of `limit`, in place of a number of credits.
+pub(crate) const UNLIMITED: &str = "none";
 /// The default time zone of a calendar.
 pub(crate) const UTC: &str = "UTC";
 /// The default start of a calendar's days.

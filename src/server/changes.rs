@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 
 use super::error_text;
+use super::net::work_slots::{MAX_AT_ONCE, WorkSlots};
 use crate::access::{Authority, Category, DEFAULT_USER, Identity};
 use crate::audit::{Action, AuditLog, Caller, Change, PendingChange, State, Unavailable};
 use crate::clock::ceil_seconds;
@@ -25,6 +26,8 @@ use crate::rules::Operation;
 pub struct Changes {
     limiter: Arc<Limiter>,
     audit: Arc<AuditLog>,
+    /// Bounds the changes at a time. They share no slots with other work, because a change may wait for the audit log.
+    slots: WorkSlots,
     /// Held from reading an actor's limit until it is changed, so that the audit log has the limit before the change. The same applies to
     /// blocks and allows.
     limits: Arc<Mutex<()>>,
@@ -101,7 +104,12 @@ impl LimiterError for ChangeError {
 impl Changes {
     /// Creates the changes of this limiter, which are recorded in `audit`.
     pub fn new(limiter: Arc<Limiter>, audit: Arc<AuditLog>) -> Self {
-        Self { limiter, audit, limits: Arc::default() }
+        Self { limiter, audit, slots: WorkSlots::new(MAX_AT_ONCE), limits: Arc::default() }
+    }
+
+    /// Returns the slots for changes. Each change runs in one.
+    pub fn slots(&self) -> &WorkSlots {
+        &self.slots
     }
 
     /// Returns the audit log, for attempts that are refused before they begin.

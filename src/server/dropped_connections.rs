@@ -159,7 +159,7 @@ async fn drop_at_every_await(durability: Durability) {
     let grpc = GrpcFront::new(limiter(), limits, settings, served.bounds(), None, health).unwrap();
     served.drop_connections(grpc, HTTP_2, "gRPC").await;
 
-    drop_changes(&served, &slots, dir.path()).await;
+    drop_changes(&served, dir.path()).await;
     assert_ranked(&served.limiter);
     served.limiter.store().close().await.unwrap();
 }
@@ -175,13 +175,15 @@ fn assert_ranked(limiter: &Limiter) {
 }
 
 /// Drops connections that change a limit. The audit log must have each change, once.
-async fn drop_changes(served: &Served, slots: &WorkSlots, dir: &Path) {
+async fn drop_changes(served: &Served, dir: &Path) {
     let path = dir.join("audit.log");
     let metrics = Arc::clone(served.limiter.metrics());
     let audit = AuditLog::in_file(path.clone(), true, Clock::system(), metrics).unwrap();
     let changes = Changes::new(Arc::clone(&served.limiter), Arc::clone(&audit));
     let memory = Arc::clone(&served.memory);
-    let front = RespFront::new(Arc::clone(&served.limiter), changes, served.limits, None, None, memory, slots.clone());
+    let slots = changes.slots().clone();
+    let others = WorkSlots::new(MAX_AT_ONCE);
+    let front = RespFront::new(Arc::clone(&served.limiter), changes, served.limits, None, None, memory, others);
     let mut credits = 0;
     let set = || {
         credits += 1;

@@ -255,8 +255,8 @@ mod tests {
     #[test]
     fn settlement_denies_no_group() {
         let settle = |ask| Entry { action: Action::Reservation(ask), ..take(0) };
-        let commit = settle(ReservationAsk::Commit { cost: 2, charges: true });
-        let gone = settle(ReservationAsk::Commit { cost: 2, charges: false });
+        let commit = settle(ReservationAsk::Commit { cost: 2, charges: true, run: None });
+        let gone = settle(ReservationAsk::Commit { cost: 2, charges: false, run: None });
         let budgets = (budget(10, WhenFull::Error), RecordBudgets::new(1, 0, 100));
         let settled = |entries: &[Entry]| {
             let members: Vec<_> = entries.iter().map(|entry| Member { entry, bucket: None, record: None }).collect();

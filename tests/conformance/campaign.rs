@@ -78,7 +78,7 @@ fn any_number_of_operations_agrees_with_the_algorithms_alone(mut opened: StoreFi
         for (operation, outcome) in asked.into_iter().zip(outcomes) {
             let shown = format!("{operation:?} at {now:?}, number {done}");
             let (key, limit, action) = operation;
-            assert_eq!(outcome, expected(&mut model, key, limit, action, now), "{shown}");
+            assert_eq!(without_run(outcome), expected(&mut model, key, limit, action, now), "{shown}");
             done += 1;
         }
         if opened.dir.is_some() && done / 2_000 > starts {

@@ -26,7 +26,7 @@ enum Request {
 fn every_way() -> Vec<Request> {
     let ask = |ask| Request::Alone(Action::Ask(ask));
     let reservation = |about| Action::Reservation(about);
-    let commit_if_open = reservation(ReservationAsk::Commit { cost: 1, charges: false });
+    let commit_if_open = reservation(ReservationAsk::Commit { cost: 1, charges: false, run: None });
     let mut ways = vec![
         ask(Ask::Take { cost: 1 }),
         ask(Ask::Take { cost: 0 }),

@@ -52,7 +52,7 @@ pub const INI: &[(&str, &str)] = &[
     ("[a=1]\ncreditLimit = 1\nunit = minute", "did you mean `window`?"),
     ("[a=*]\ncreditLimit = 1\nper = 1m\nactor = a", "did you mean `actorField`?"),
     ("[a=1]\ncreditLimit = 1\nper = 1m\npolicy = and", "did you mean `matchPolicy`?"),
-    ("[a=1]\ncreditLimit = 1\nper = 1m\npriority = 5", "remove it: a rule has creditLimit, resetSeconds,"),
+    ("[a=1]\ncreditLimit = 1\nper = 1m\npriority = 5", "remove it: a rule has creditLimit, limit, resetSeconds,"),
     ("[a=1]\ncreditLimit = 1\ncreditLimit = 2\nper = 1m", "is set twice, first on line 2"),
     ("[a=1]\nper = 1m", "`creditLimit` is missing; add it: the number of credits"),
     ("[a=1]\ncreditLimit = 1", "the length of the window is missing; add `per`, `resetSeconds` or `window`"),

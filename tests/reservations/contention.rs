@@ -111,7 +111,10 @@ fn first_call_settles_all_rules_of_a_stack(server: &Server, rounds: usize) {
         let reserve = |client: &mut RespClient| -> Vec<String> {
             let mut reserve = || client.command(&format!("DIVVY.RESERVE user={user} AMOUNT 10 TTL 60"));
             let replies = (0..IDS).map(|_| reserve());
-            replies.map(|reply| reply.trim_matches(['[', ']']).split(' ').nth(3).unwrap().to_owned()).collect()
+            let id = |reply: String| {
+                reply.trim_matches(['[', ']']).split(' ').nth(3).map(str::to_owned).unwrap_or_else(|| panic!("{reply}"))
+            };
+            replies.map(id).collect()
         };
         let each = |ids: &[String], what: &str, more: &str| -> Vec<_> {
             ids.iter().map(|id| format!("DIVVY.{what} {id}{more}")).collect()

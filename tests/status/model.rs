@@ -49,7 +49,11 @@ fn rules() -> String {
 /// A counter.
 #[derive(Debug, Clone, Default)]
 struct Counter {
+    /// Whether it is of a token bucket or a leaky bucket, whose usage is no debt under another limit.
+    is_bucket: bool,
     own_limit: Option<u64>,
+    /// The limit of its own that it was last used under.
+    own_before: Option<u64>,
     used: u64,
     /// The credits of reservations, by id.
     held: BTreeMap<String, u64>,
@@ -60,17 +64,33 @@ impl Counter {
         self.own_limit.unwrap_or(CREDITS)
     }
 
+    /// Returns the actor's own limit, unless it allows nothing. Then the rule's limit still counts usage.
+    fn own(&self) -> Option<u64> {
+        self.own_limit.filter(|credits| *credits > 0)
+    }
+
+    /// Returns the usage under the present limit.
+    fn used(&self) -> u64 {
+        let before = self.own_before.or(self.own().map(|_| CREDITS)).filter(|_| self.is_bucket);
+        let fits = |before: u64| self.used.min(before).min(self.own().unwrap_or(CREDITS));
+        before.map_or(self.used, |before| fits(before) + self.used.saturating_sub(before))
+    }
+
+    fn set_used(&mut self, used: u64) {
+        (self.used, self.own_before) = (used, self.own());
+    }
+
     fn held(&self) -> u64 {
         self.held.values().sum()
     }
 
     fn left(&self) -> u64 {
-        self.limit().saturating_sub(self.used + self.held())
+        self.limit().saturating_sub(self.used() + self.held())
     }
 
     /// Returns the status under the rule with this label. `None` if the rule does not know the actor.
     fn status(&self, label: &str) -> Option<Value> {
-        let (used, held, limit) = (self.used, self.held(), self.limit());
+        let (used, held, limit) = (self.used(), self.held(), self.limit());
         let (reserved, in_flight) = if label == "jobs" { (0, held) } else { (held, 0) };
         (used + held > 0 || self.own_limit.is_some()).then(|| {
             json!({
@@ -90,7 +110,9 @@ struct Actor {
 
 impl Actor {
     fn new(name: String) -> Self {
-        Self { name, counters: RULES.map(|_| Counter::default()).to_vec() }
+        let is_bucket = |settings: &str| settings.contains("token-bucket") || settings.contains("leaky-bucket");
+        let counter = |(.., settings): (_, _, &str)| Counter { is_bucket: is_bucket(settings), ..Counter::default() };
+        Self { name, counters: RULES.map(counter).to_vec() }
     }
 
     /// Sends a random request, and compares its reply with the model's.
@@ -128,9 +150,11 @@ impl Actor {
             _ if by == "stack" => {
                 let [watched, first, second] = &mut counters[index_of("watched")..] else { panic!("three rules") };
                 let is_allowed = cost <= first.left() && cost <= second.left();
-                watched.used += if cost <= watched.left() { cost } else { 0 };
-                if is_allowed {
-                    (first.used, second.used) = (first.used + cost, second.used + cost);
+                if cost <= watched.left() {
+                    watched.set_used(watched.used() + cost);
+                }
+                for counter in [first, second].into_iter().filter(|_| is_allowed) {
+                    counter.set_used(counter.used() + cost);
                 }
                 let reply = ask(format!("DIVVY.HIT {operation} COST {cost}"));
                 assert_eq!(reply.starts_with("[1 "), is_allowed, "{reply}");
@@ -139,16 +163,20 @@ impl Actor {
                 let counter = &mut counters[index];
                 let wanted = if settings.contains("debt") { 1 } else { cost };
                 let is_allowed = wanted <= counter.left();
-                counter.used += if is_allowed { cost } else { 0 };
                 let reply = ask(format!("DIVVY.HIT {operation} COST {cost}"));
                 assert_eq!(reply.starts_with("[1 "), is_allowed, "{label} {counter:?}: {reply}");
+                if is_allowed {
+                    counter.set_used(counter.used() + cost);
+                }
             }
             9..11 if !["jobs", "log"].contains(&by) => {
-                counters[index].used += cost;
+                let counter = &mut counters[index];
+                counter.set_used(counter.used() + cost);
                 assert!(ask(format!("DIVVY.CHARGE {operation} COST {cost}")).starts_with('['));
             }
             11..13 if by != "jobs" => {
-                counters[index].used = counters[index].used.saturating_sub(cost);
+                let counter = &mut counters[index];
+                counter.set_used(counter.used().saturating_sub(cost));
                 assert!(ask(format!("DIVVY.REFUND {operation} COST {cost}")).starts_with('['));
             }
             13..16 if by != "log" => {
@@ -159,20 +187,24 @@ impl Actor {
                 assert_eq!(reply.starts_with("[1 "), is_allowed, "{label} {counter:?}: {reply}");
                 if is_allowed {
                     let id = reply.trim_end_matches(']').rsplit(' ').next().unwrap();
+                    counter.set_used(counter.used());
                     counter.held.insert(id.to_owned(), cost);
                 }
             }
             21 => {
-                let Some(id) = counters[index].held.keys().next() else { return };
+                let counter = &mut counters[index];
+                let Some(id) = counter.held.keys().next() else { return };
                 assert_ne!(ask(format!("DIVVY.RENEW {id} TTL 3600")), "0", "{label}");
+                counter.set_used(counter.used());
             }
             kind => {
                 let counter = &mut counters[index];
                 let Some((id, _)) = counter.held.pop_first() else { return };
+                counter.set_used(counter.used());
                 if kind % 2 == 0 || by == "jobs" {
                     assert_eq!(ask(format!("DIVVY.RELEASE {id}")), "1");
                 } else {
-                    counter.used += cost;
+                    counter.set_used(counter.used() + cost);
                     let reply = ask(format!("DIVVY.COMMIT {id} COST {cost}"));
                     assert!(reply.ends_with(" settled]"), "{reply}");
                 }

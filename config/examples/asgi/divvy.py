@@ -37,13 +37,19 @@ class DivvyMiddleware:
             hit["cost"] = self.cost(scope)
         try:
             answer = await self.client.post("/v1/hit", json=hit)
-            if answer.status_code not in (200, 429):
-                raise httpx.HTTPError(f"it answered with {answer.status_code}")
+            if answer.status_code >= 500:
+                raise httpx.HTTPError(f"it answered with {answer.status_code}: {answer.text}")
         except httpx.HTTPError as error:
             log.error("divvy does not answer: %s", error)
             if self.fail_open:
                 return await self.app(scope, receive, send)
             return await respond(send, 503, [])
+        if answer.status_code not in (200, 429):
+            # The application asks in a wrong way: the rules, the password or its own operation must be corrected. This is no outage.
+            log.error("divvy refuses the question with %s: %s", answer.status_code, detail(answer))
+            if self.fail_open:
+                return await self.app(scope, receive, send)
+            return await respond(send, 500, [])
         headers = [(name, answer.headers[name.decode()].encode()) for name in PASSED_ON if name.decode() in answer.headers]
         if answer.status_code == 429:
             return await respond(send, 429, headers)
@@ -54,6 +60,14 @@ class DivvyMiddleware:
             await send(message)
 
         await self.app(scope, receive, send_with_headers)
+
+
+def detail(answer):
+    """Problems are JSON objects (RFC 9457) that say in `detail` what is wrong."""
+    try:
+        return answer.json()["detail"]
+    except (ValueError, KeyError, TypeError):
+        return answer.text
 
 
 async def respond(send, status, headers):

@@ -24,9 +24,13 @@ function divvy({ url, operation, cost, token, failOpen = false, timeout = 250 })
         signal: AbortSignal.timeout(timeout),
       });
       // Read the body to its end, so that the connection can be reused.
-      await answer.arrayBuffer();
+      const text = await answer.text();
+      if (answer.status >= 500) throw new Error(`it answered with ${answer.status}: ${text}`);
       if (answer.status !== 200 && answer.status !== 429) {
-        throw new Error(`divvy answered with ${answer.status}`);
+        // The application asks in a wrong way: the rules, the password or its own operation must be corrected. This is no outage,
+        // so it fails open or not in the same way at any time.
+        console.error(`divvy refuses the question with ${answer.status}: ${detail(text)}`);
+        return failOpen ? next() : response.sendStatus(500);
       }
     } catch (error) {
       console.error('divvy does not answer:', error.message);
@@ -38,6 +42,15 @@ function divvy({ url, operation, cost, token, failOpen = false, timeout = 250 })
     }
     return answer.status === 200 ? next() : response.sendStatus(429);
   };
+}
+
+// Problems are JSON objects (RFC 9457) that say in `detail` what is wrong.
+function detail(text) {
+  try {
+    return JSON.parse(text).detail ?? text;
+  } catch {
+    return text;
+  }
 }
 
 module.exports = divvy;

@@ -123,7 +123,7 @@ impl<A: Algorithm<State: AlgorithmState>> Decorator<'_, A> {
     pub fn reserve(
         &self,
         stored: Option<&State>,
-        (Reservation { credits, ttl_seconds }, generation): (Reservation, u64),
+        (Reservation { credits, ttl_seconds, .. }, generation): (Reservation, u64),
         at: Timestamp,
     ) -> (Decision, Expiry) {
         let Present { mut state, at, pulled_back } = decide::present(self, stored.and_then(split), at);

@@ -1,6 +1,7 @@
 //! Balances below 0: overdrafts, charges and refunds.
 
 use super::*;
+use crate::clock::NANOS_PER_SECOND as SECOND;
 
 fn balance(outcome: Outcome) -> i128 {
     i128::from(outcome.left) - i128::from(outcome.owed)
@@ -85,6 +86,65 @@ proptest! {
     fn unused_bucket_has_nothing_to_refund(limit in small_limit(), cost in 0..40u64) {
         let decision = limit.decide(None, Ask::Refund { cost }, Timestamp::from_nanos(START));
         prop_assert_eq!((decision.outcome.left, decision.state), (limit.capacity(), None));
+    }
+}
+
+/// Returns the limits of one counter: the rule's, and those that its actors may have.
+fn rule_and_own(kind: Kind, rule: u64, own: [u64; 3]) -> [Limit; 4] {
+    let limit = |credits| Limit::new(kind, credits, credits, 60 * SECOND).unwrap();
+    let rule = limit(rule);
+    let [one, two, three] = own.map(|credits| limit(credits).in_place_of(&rule));
+    [rule, one, two, three]
+}
+
+#[test]
+fn usage_under_another_limit_is_paid_in_the_time_that_a_whole_bucket_takes() {
+    for kind in [Kind::TokenBucket, Kind::LeakyBucket] {
+        let at = |seconds: u64| Timestamp::from_secs(1_000 + seconds).unwrap();
+        for (rule, own) in [(1, 1_000), (1_000, 1)] {
+            let [rule, own, ..] = rule_and_own(kind, rule, [own; 3]);
+            let (large, small) = if own.capacity() > 1 { (own, rule) } else { (rule, own) };
+            let full = large.decide(None, Ask::Take { cost: 1_000 }, at(0)).state.unwrap();
+            let denied = small.decide(Some(&full), Ask::Take { cost: 1 }, at(0)).outcome;
+            assert_eq!((denied.allowed, denied.owed, denied.retry_ns), (false, 0, Some(60 * SECOND)), "{kind:?}");
+            assert!(small.decide(Some(&full), Ask::Take { cost: 1 }, at(60)).outcome.allowed, "{kind:?}");
+
+            let owing = large.decide(None, Ask::Charge { cost: 1_002 }, at(0)).state.unwrap();
+            let look = small.decide(Some(&owing), Ask::Look { cost: 1 }, at(0)).outcome;
+            assert_eq!((look.owed, look.retry_ns), (2, Some(180 * SECOND)), "{kind:?}: debt stays");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn another_limit_keeps_the_debt_and_what_fits_of_the_usage(
+        kind in prop::sample::select(vec![Kind::TokenBucket, Kind::LeakyBucket]), rule in 1..30_u64,
+        steps in prop::collection::vec((0..4_usize, 0..90_u64, ask()), 1..30), next in 0..4_usize,
+    ) {
+        let limits = rule_and_own(kind, rule, [1, 7, 1_000]);
+        let (mut state, mut at, mut last) = (None, Timestamp::from_secs(1_000).unwrap(), limits[0]);
+        for (limit, later, ask) in steps {
+            at = at.plus(later * SECOND / 7);
+            if let Some(changed) = limits[limit].decide(state.as_ref(), ask, at).state {
+                (state, last) = (Some(changed), limits[limit]);
+            }
+        }
+        let Some(changed) = state else { return Ok(()) };
+        let at = match &changed {
+            State::TokenBucket(state) => state.mark,
+            State::LeakyBucket(state) => state.mark,
+            other => panic!("{other:?}"),
+        };
+        let look = |limit: Limit| limit.decide(Some(&changed), Ask::Look { cost: 0 }, at).outcome;
+        let (before, after) = (look(last), look(limits[next]));
+        let (old, new) = (last.capacity(), limits[next].capacity());
+        if new <= old {
+            prop_assert_eq!(after.owed, before.owed);
+            prop_assert_eq!(after.left, new.saturating_sub(old - before.left));
+        } else {
+            prop_assert_eq!(balance(after), balance(before) + i128::from(new - old));
+        }
     }
 }
 

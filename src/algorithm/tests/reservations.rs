@@ -195,7 +195,7 @@ impl Both {
             Step::Reserve { name, credits, ttl_seconds } => self.reserve(name, credits, ttl_seconds)?,
             Step::Commit { name, cost } => self.commit(name, cost)?,
             Step::Release(name) => {
-                let outcome = self.decide(name, ReservationAsk::Release);
+                let outcome = self.decide(name, ReservationAsk::Release { run: None });
                 let open = self.open(name);
                 prop_assert_eq!(outcome.resolution, if open.is_some() { Resolution::Done } else { Resolution::Gone });
                 if open.is_some() {
@@ -210,7 +210,7 @@ impl Both {
                     }
                     Content::Answer { .. } => panic!("{name} is no reservation"),
                 });
-                let outcome = self.decide(name, ReservationAsk::Renew { ttl_seconds });
+                let outcome = self.decide(name, ReservationAsk::Renew { ttl_seconds, run: None });
                 let ttl_seconds = ttl_seconds.or(first).unwrap_or_default();
                 match (self.open(name), &mut self.known[name]) {
                     (Some((_, before)), Some(ModelRecord::Open { ends, .. })) => {
@@ -288,7 +288,7 @@ impl Both {
     }
 
     fn commit(&mut self, name: usize, cost: u64) -> Result<(), TestCaseError> {
-        let outcome = self.decide(name, ReservationAsk::Commit { cost, charges: true });
+        let outcome = self.decide(name, ReservationAsk::Commit { cost, charges: true, run: None });
         let told = (outcome.left, outcome.owed, outcome.reset_ns);
         let (args, ends) = match self.known[name] {
             Some(ModelRecord::Committed { until, answer, .. }) if self.at < until => {
@@ -430,10 +430,10 @@ fn reservations_from_before_a_clock_set_back_can_be_released_and_renewed() {
         both.step(&step).unwrap();
     }
     both.at -= seconds(3_600);
-    assert_eq!(both.decide(0, ReservationAsk::Release).resolution, Resolution::Done);
+    assert_eq!(both.decide(0, ReservationAsk::Release { run: None }).resolution, Resolution::Done);
     assert!(both.decide(3, ReservationAsk::Reserve { credits: 1, ttl_seconds: 300 }).allowed);
-    assert_eq!(both.decide(1, ReservationAsk::Release).resolution, Resolution::Done);
-    let renewed = both.decide(2, ReservationAsk::Renew { ttl_seconds: Some(100) });
+    assert_eq!(both.decide(1, ReservationAsk::Release { run: None }).resolution, Resolution::Done);
+    let renewed = both.decide(2, ReservationAsk::Renew { ttl_seconds: Some(100), run: None });
     assert_eq!(
         (renewed.resolution, renewed.session.as_nanos()),
         (Resolution::Done, (both.at + seconds(100)).next_multiple_of(3_125_000_000))
@@ -442,7 +442,7 @@ fn reservations_from_before_a_clock_set_back_can_be_released_and_renewed() {
         assert_eq!(both.bucket.look(0, both.at + seconds(later)).left, left, "{later} s later");
     }
     both.at += seconds(60);
-    assert_eq!(both.decide(0, ReservationAsk::Release).resolution, Resolution::Gone);
+    assert_eq!(both.decide(0, ReservationAsk::Release { run: None }).resolution, Resolution::Gone);
 }
 
 /// A reload may change the number of leases and their TTL. No lease is granted twice.
@@ -459,7 +459,7 @@ fn leases_stay_held_under_another_limit() {
     let again = both.decide(0, ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 });
     assert_eq!((again.allowed, again.resolution), (true, Resolution::Repeated));
     for name in 0..2 {
-        assert_eq!(both.decide(name, ReservationAsk::Release).resolution, Resolution::Done);
+        assert_eq!(both.decide(name, ReservationAsk::Release { run: None }).resolution, Resolution::Done);
     }
     assert!(both.decide(3, ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 }).allowed);
 }
@@ -471,7 +471,7 @@ fn committed_lease_is_free() {
     let mut both = Both::new(limit);
     assert!(both.decide(0, ReservationAsk::Reserve { credits: 2, ttl_seconds: 30 }).allowed);
     assert!(!both.bucket.look(1, both.at).allowed);
-    let committed = both.decide(0, ReservationAsk::Commit { cost: 1_000, charges: true });
+    let committed = both.decide(0, ReservationAsk::Commit { cost: 1_000, charges: true, run: None });
     assert_eq!((committed.resolution, committed.left, committed.owed, committed.reset_ns), (Resolution::Done, 2, 0, 0));
     let state = both.bucket.state.unwrap();
     assert_eq!(limit.lifetime_ns(&state, Timestamp::from_nanos(both.at)), 0);

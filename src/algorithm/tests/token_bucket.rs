@@ -131,6 +131,7 @@ fn bucket_drained_by_a_clock_far_ahead_is_forgotten_after_one_refill_time() {
         mark: Timestamp::from_nanos(2 * START),
         count: 2,
         session: Timestamp::from_nanos(2 * START),
+        own_capacity: 0,
     });
     assert_eq!(limit.lifetime_ns(&ahead, Timestamp::from_nanos(START)), 300);
 }

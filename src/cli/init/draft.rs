@@ -98,7 +98,7 @@ impl Answers {
             "; The first rule that matches a request answers it.\n\n\
              {limit}\
              label = {}\n\n\
-             ; Everything else is denied. To allow it, write `creditLimit = 1` and `resetSeconds = 0` here.\n\
+             ; Everything else is denied. To allow it, write `limit = none` in place of `creditLimit = 0`.\n\
              [default]\n\
              creditLimit = 0\n",
             self.label(),

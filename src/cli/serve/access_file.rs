@@ -44,7 +44,9 @@ impl AccessFile {
     /// Loads the file if it has changed.
     pub fn reload_if_changed(&mut self, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
         let password = self.password.as_ref();
-        if let Some(loaded) = self.watch.read_if_changed(|path| read(path, password)) {
+        if let Some(loaded) = self.watch.read_if_changed(|path| read(path, password))
+            && self.watch.record_read(unread(&loaded))
+        {
             self.take(loaded, authority, audit, metrics, Reason::Changed);
         }
     }
@@ -53,7 +55,10 @@ impl AccessFile {
     pub fn reload(&mut self, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
         let password = self.password.as_ref();
         match self.watch.read_at_rest(|path| read(path, password), watch::pause) {
-            Some(loaded) => self.take(loaded, authority, audit, metrics, Reason::Asked),
+            Some(loaded) => {
+                self.watch.record_read(unread(&loaded));
+                self.take(loaded, authority, audit, metrics, Reason::Asked);
+            }
             None => {
                 self.has_failed = true;
                 metrics.access.access_reloads_failed.inc();
@@ -121,6 +126,12 @@ impl AccessFile {
 /// Reads the file. `password` is the user of `--requirepass`.
 fn read(path: &Path, password: Option<&User>) -> Result<access::AccessFile, Report> {
     access::load(path, password.and_then(|user| user.digests.first()))
+}
+
+/// Returns why a file of users or keys could not be read, if it could not.
+pub fn unread<T>(loaded: &Result<T, Report>) -> Option<String> {
+    let report = loaded.as_ref().err().filter(|report| report.is_unread)?;
+    Some(report.errors.iter().map(ToString::to_string).collect())
 }
 
 /// Returns the names of users that are only in one of the files, or different, in order.

@@ -1,10 +1,10 @@
 //! Reloads the rules and the users of a running server when their files change, and on SIGHUP.
 //!
-//! A separate thread loads and validates a whole file, so that no request waits. All later batches then use the new
+//! Two threads load and validate whole files, one the rules and one the users, so that no request waits. All later batches then use the new
 //! rules, and all later requests have the new users. If a file has an error, its previous content stays in force.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::notify;
-use super::rules::RulesFile;
+use super::notify::AskedReload;
+use super::rules::{Reason, RulesFile};
 use super::watched_access::WatchedAccess;
 use crate::audit::AuditLog;
 use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::limiter::Limiter;
-use crate::metrics::{Metrics, Task};
+use crate::metrics::Task;
 use crate::server::{keep_running, survive};
 
 /// Default interval for checking the files.
@@ -63,21 +63,40 @@ impl ReloadArgs {
         draining: CancellationToken,
     ) -> anyhow::Result<()> {
         let metrics = Arc::clone(limiter.metrics());
-        let (ask, asked) = mpsc::channel();
-        let ask = (rules.is_some() || access.is_some()).then_some(ask);
-        if ask.is_some() {
+        let mut asks = Vec::new();
+        let mut spawn = |name: &str, mut reload: Box<dyn FnMut(Reason) + Send>| {
+            let (ask, asked) = mpsc::channel();
             let interval = self.interval();
-            // These are weak, because the thread may hang while it reads from a network file system, and must not keep
-            // the store open.
-            let (limiter, metrics) = (Arc::downgrade(limiter), Arc::clone(&metrics));
-            let audit = Arc::clone(audit);
-            let mut files = Files { rules, access, limiter, audit };
-            let run = move || keep_loaded(&mut files, &metrics, &asked, interval);
-            thread::Builder::new().name("divvy-reload".into()).spawn(run).context("cannot start a thread")?;
+            let run = move || keep_loaded(&mut reload, &asked, interval);
+            asks.push(ask);
+            thread::Builder::new().name(name.into()).spawn(run).context("cannot start a thread")
+        };
+        // On a thread of their own: a user who loses rights must not keep them while new rules wait for the audit log.
+        if let Some(mut access) = access {
+            let (metrics, audit) = (Arc::clone(&metrics), Arc::clone(audit));
+            let reload = move |reason| {
+                survive(Task::Access, &metrics, || match reason {
+                    Reason::Changed => access.reload_if_changed(&audit, &metrics),
+                    Reason::Asked => access.reload(&audit, &metrics),
+                });
+            };
+            spawn("divvy-access", Box::new(reload))?;
+        }
+        if let Some(mut rules) = rules {
+            // This is weak, because the thread may hang while it reads from a network file system, and must not keep the store
+            // open.
+            let (limiter, metrics, audit) = (Arc::downgrade(limiter), Arc::clone(&metrics), Arc::clone(audit));
+            let reload = move |reason| {
+                survive(Task::Rules, &metrics, || match reason {
+                    Reason::Changed => rules.reload_if_changed(&limiter, &audit),
+                    Reason::Asked => rules.reload(&limiter, &audit),
+                });
+            };
+            spawn("divvy-reload", Box::new(reload))?;
         }
         let hangups = Arc::new(Mutex::new(hangups));
         tokio::spawn(async move {
-            let forward_hangups = || forward_hangups(Arc::clone(&hangups), ask.clone());
+            let forward_hangups = || forward_hangups(Arc::clone(&hangups), asks.clone());
             tokio::select! {
                 () = keep_running(Task::Rules, &metrics, forward_hangups) => {}
                 () = draining.cancelled() => {}
@@ -87,68 +106,33 @@ impl ReloadArgs {
     }
 }
 
-/// Passes each SIGHUP on to the loading thread, if there is one. Ends with that thread.
-async fn forward_hangups(hangups: Arc<Mutex<Signal>>, ask: Option<Sender<()>>) {
+/// Passes each SIGHUP on to the loading threads. Ends with one of them.
+async fn forward_hangups(hangups: Arc<Mutex<Signal>>, asks: Vec<Sender<Arc<AskedReload>>>) {
     let mut hangups = hangups.lock().await;
     while hangups.recv().await.is_some() {
-        match &ask {
-            Some(ask) if ask.send(()).is_ok() => {}
-            Some(_) => tracing::error!("SIGHUP: cannot reload the rules: the reload thread has ended"),
-            None => {
-                notify::reloading();
-                notify::ready();
-                tracing::info!("SIGHUP: there is no rules file to reload; the server was started without CONFIG");
-            }
+        let reload = Arc::new(AskedReload::begin());
+        if asks.is_empty() {
+            tracing::info!("SIGHUP: there is no rules file to reload; the server was started without CONFIG");
+        }
+        if asks.iter().any(|ask| ask.send(Arc::clone(&reload)).is_err()) {
+            tracing::error!("SIGHUP: cannot reload all files: a reload thread has ended");
         }
     }
 }
 
-/// The files that are kept loaded.
-struct Files {
-    rules: Option<RulesFile>,
-    access: Option<WatchedAccess>,
-    limiter: Weak<Limiter>,
-    audit: Arc<AuditLog>,
-}
-
-impl Files {
-    /// Loads the files that have changed.
-    fn reload_if_changed(&mut self, metrics: &Metrics) {
-        // First: a user who loses rights must not keep them while new rules wait for the audit log.
-        if let Some(access) = &mut self.access {
-            survive(Task::Rules, metrics, || access.reload_if_changed(&self.audit, metrics));
-        }
-        if let Some(rules) = &mut self.rules {
-            survive(Task::Rules, metrics, || rules.reload_if_changed(&self.limiter, &self.audit));
-        }
-    }
-
-    /// Loads all files even if they have not changed.
-    fn reload(&mut self, metrics: &Metrics) {
-        if let Some(access) = &mut self.access {
-            survive(Task::Rules, metrics, || access.reload(&self.audit, metrics));
-        }
-        if let Some(rules) = &mut self.rules {
-            survive(Task::Rules, metrics, || rules.reload(&self.limiter, &self.audit));
-        }
-    }
-}
-
-fn keep_loaded(files: &mut Files, metrics: &Metrics, asked: &Receiver<()>, interval: Option<Duration>) {
+fn keep_loaded(reload: &mut dyn FnMut(Reason), asked: &Receiver<Arc<AskedReload>>, interval: Option<Duration>) {
     loop {
         let wake = match interval {
             Some(interval) => asked.recv_timeout(interval),
             None => asked.recv().map_err(RecvTimeoutError::from),
         };
         match wake {
-            Ok(()) => {
+            Ok(first) => {
                 // One load serves all requests for a load that came before it.
-                asked.try_iter().for_each(drop);
-                notify::reloading();
-                files.reload(metrics);
-                notify::ready();
+                let _served: Vec<_> = std::iter::once(first).chain(asked.try_iter()).collect();
+                reload(Reason::Asked);
             }
-            Err(RecvTimeoutError::Timeout) => files.reload_if_changed(metrics),
+            Err(RecvTimeoutError::Timeout) => reload(Reason::Changed),
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }

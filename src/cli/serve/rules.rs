@@ -81,7 +81,7 @@ impl RulesFile {
         let serving = Arc::clone(&self.serving);
         if let Some(loaded) = self.watch.read_if_changed(|path| config::load_for(path, &serving)) {
             // New lists are read again at the next look, when they are known not to be changing.
-            if !self.follow_lists(&loaded) {
+            if !self.follow_lists(&loaded) && self.watch.record_read(unread(&loaded)) {
                 self.take(loaded, limiter, audit, Reason::Changed);
             }
         }
@@ -121,7 +121,10 @@ impl RulesFile {
     /// Loads the file even if it has not changed. Lists must not be being written, because half a list is a valid list.
     pub fn reload(&mut self, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
         match self.read() {
-            Some(loaded) => self.take(loaded, limiter, audit, Reason::Asked),
+            Some(loaded) => {
+                self.watch.record_read(unread(&loaded));
+                self.take(loaded, limiter, audit, Reason::Asked);
+            }
             None => {
                 self.has_failed = true;
                 if let Some(limiter) = limiter.upgrade() {
@@ -201,6 +204,11 @@ impl RulesFile {
             reloads.add(reload);
         }
     }
+}
+
+/// Returns why the file could not be read, if it could not.
+fn unread(loaded: &Result<Loaded, Report>) -> Option<String> {
+    loaded.as_ref().err().filter(|report| report.is_unread).map(ToString::to_string)
 }
 
 /// Warns of each rule that had counters in use which no rule uses anymore.

@@ -5,7 +5,7 @@ use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::access_file::log_first;
+use super::access_file::{log_first, unread};
 use super::rules::Reason;
 use super::watch::{self, Watch};
 use crate::access::{Authority, Report, TokenKeys};
@@ -46,7 +46,9 @@ impl TokenKeyFile {
 
     /// Loads the file if it has changed.
     pub fn reload_if_changed(&mut self, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
-        if let Some(loaded) = self.watch.read_if_changed(TokenKeys::load) {
+        if let Some(loaded) = self.watch.read_if_changed(TokenKeys::load)
+            && self.watch.record_read(unread(&loaded))
+        {
             self.take(loaded, authority, audit, metrics, Reason::Changed);
         }
     }
@@ -54,7 +56,10 @@ impl TokenKeyFile {
     /// Loads the file even if it has not changed, once it is not being written.
     pub fn reload(&mut self, authority: &Authority, audit: &Arc<AuditLog>, metrics: &Metrics) {
         match self.watch.read_at_rest(TokenKeys::load, watch::pause) {
-            Some(loaded) => self.take(loaded, authority, audit, metrics, Reason::Asked),
+            Some(loaded) => {
+                self.watch.record_read(unread(&loaded));
+                self.take(loaded, authority, audit, metrics, Reason::Asked);
+            }
             None => {
                 self.has_failed = true;
                 metrics.access.access_reloads_failed.inc();

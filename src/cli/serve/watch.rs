@@ -47,12 +47,15 @@ pub struct Watch {
     /// The files that it names.
     others: Vec<PathBuf>,
     changes: ChangeDetector<Vec<FileState>>,
+    /// The reason why they could not be read at the last try.
+    unread: Option<String>,
 }
 
 impl Watch {
     /// Starts with the current state of the file.
     pub fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), others: Vec::new(), changes: ChangeDetector::new(vec![FileState::at(path)]) }
+        let changes = ChangeDetector::new(vec![FileState::at(path)]);
+        Self { path: path.to_owned(), others: Vec::new(), changes, unread: None }
     }
 
     /// Watches the files that the file names, in place of those that it named before. Returns whether they are others: then
@@ -61,10 +64,26 @@ impl Watch {
         let is_other = self.others != others;
         if is_other {
             self.others = others.to_vec();
-            // No file has this state.
-            self.changes = ChangeDetector { noted: Vec::new(), fresh: Some(self.states()) };
+            self.forget();
         }
         is_other
+    }
+
+    /// Makes the next look find a change, unless the file is being written.
+    fn forget(&mut self) {
+        // No file has this state.
+        self.changes = ChangeDetector { noted: Vec::new(), fresh: Some(self.states()) };
+    }
+
+    /// Records whether the file could be read, and if not, why. Then the next look reads it again, because the reason may pass:
+    /// too many open files, or a failing disk. Returns false for a reason that is known already.
+    pub fn record_read(&mut self, unread: Option<String>) -> bool {
+        if unread.is_some() {
+            self.forget();
+        }
+        let is_news = unread.is_none() || unread != self.unread;
+        self.unread = unread;
+        is_news
     }
 
     /// Returns whether the file names other files.

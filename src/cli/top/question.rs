@@ -3,14 +3,15 @@
 use anyhow::Context;
 
 use super::ranking::Ranking;
-use crate::cli::resp::{RespClient, parts, text};
+use crate::cli::resp::RespClient;
+use crate::cli::rules::rules;
 use crate::limiter::top::{Order, Window};
 
 /// The question for a ranking.
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// The rule's name, or its pairs.
-    pub rule: Vec<String>,
+    /// The rule's name, or its pairs. `None` for all rules.
+    pub rule: Option<Vec<String>>,
     pub order: Order,
     pub window: Window,
 }
@@ -21,25 +22,20 @@ impl Question {
     /// # Errors
     /// The server answers with an error, or with something else.
     pub fn ask(&self, client: &mut RespClient, count: usize) -> anyhow::Result<Ranking> {
+        if let Some(rule) = &self.rule {
+            return self.ask_about(rule, client, count);
+        }
+        // Canaries deny nothing.
+        let rules = rules(client)?.into_iter().filter(|rule| !rule.is_canary);
+        let rankings: anyhow::Result<Vec<_>> = rules.map(|rule| self.ask_about(&[rule.name], client, count)).collect();
+        Ranking::of_all(rankings?, count).context("the server has no rules")
+    }
+
+    fn ask_about(&self, rule: &[String], client: &mut RespClient, count: usize) -> anyhow::Result<Ranking> {
         let mut request = vec!["DIVVY.TOP".to_owned()];
-        request.extend(self.rule.iter().cloned());
+        request.extend(rule.iter().cloned());
         let (seconds, count) = (self.window.seconds().to_string(), count.to_string());
         request.extend([self.order.name(), "LAST", &seconds, "COUNT", &count].map(str::to_owned));
         Ranking::read(&client.ask(&request)?).context("the server's answer is not a ranking")
     }
-}
-
-/// Returns the names of the rules in force.
-///
-/// # Errors
-/// The server answers with an error, or with something else.
-pub fn rule_names(client: &mut RespClient) -> anyhow::Result<Vec<String>> {
-    let reply = client.ask(&["DIVVY.RULES"])?;
-    let name = |rule| {
-        let words = parts(rule)?.chunks_exact(2);
-        let mut pairs = words.filter_map(|pair| Some((text(pair.first()?)?, text(pair.get(1)?)?)));
-        pairs.find(|(key, _)| key == "name").map(|(_, name)| name)
-    };
-    let names = parts(&reply).and_then(|rules| rules.iter().map(name).collect());
-    names.context("the server's answer is not a list of rules")
 }

@@ -1,15 +1,18 @@
 //! The answer to `DIVVY.TOP`, and its text.
 
+use std::cmp::Reverse;
+
 use serde_json::{Value, json};
 
 use crate::cli::printable::printable;
 use crate::cli::resp::{number, parts, text};
 use crate::protocol::resp::client::Frame;
 
-/// The actors of a rule.
+/// The actors of one rule, or of all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranking {
-    rule: String,
+    /// `None` for all rules.
+    rule: Option<String>,
     order: String,
     last: u64,
     canary: bool,
@@ -21,6 +24,8 @@ pub struct Ranking {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Actor {
+    /// Its rule, in a ranking of all rules.
+    rule: Option<String>,
     actor: String,
     count: u64,
     error: u64,
@@ -39,10 +44,10 @@ impl Ranking {
         let actor = |frame: &Frame| {
             let [actor, count, error, cut] = parts(frame)? else { return None };
             let (actor, count, error) = (text(actor)?, number(count)?, number(error)?);
-            Some(Actor { actor, count, error, cut: number(cut)? == 1 })
+            Some(Actor { rule: None, actor, count, error, cut: number(cut)? == 1 })
         };
         Some(Self {
-            rule: text(value("rule")?)?,
+            rule: Some(text(value("rule")?)?),
             order: text(value("order")?)?,
             last: number(value("last")?)?,
             canary: flag("canary")?,
@@ -53,13 +58,31 @@ impl Ranking {
         })
     }
 
-    /// Returns the object that `GET /v1/top` would return.
+    /// Joins the rankings of several rules into one of the first `count` actors; `None` without any. The total is known if each
+    /// is, and there is room if each rule has some.
+    pub fn of_all(rankings: Vec<Self>, count: usize) -> Option<Self> {
+        let first = rankings.first()?.clone();
+        let total = rankings.iter().map(|ranking| ranking.total).sum();
+        let (sampled, has_room) = (rankings.iter().any(|one| one.sampled), rankings.iter().all(|one| one.has_room));
+        let named =
+            |ranking: Self| ranking.top.into_iter().map(move |actor| Actor { rule: ranking.rule.clone(), ..actor });
+        let mut top: Vec<_> = rankings.into_iter().flat_map(named).collect();
+        top.sort_by_key(|actor| Reverse(actor.count));
+        top.truncate(count);
+        Some(Self { rule: None, total, sampled, has_room, top, ..first })
+    }
+
+    /// Returns the object that `GET /v1/top` would return. In a ranking of all rules, each actor has its rule.
     pub fn to_json(&self) -> Value {
         let Self { rule, order, last, canary, sampled, has_room, total, top } = self;
-        let top: Vec<_> = top
-            .iter()
-            .map(|Actor { actor, count, error, cut }| json!({ "actor": actor, "cut": cut, "count": count, "error": error }))
-            .collect();
+        let actor = |Actor { rule, actor, count, error, cut }: &Actor| {
+            let mut object = json!({ "actor": actor, "cut": cut, "count": count, "error": error });
+            if let (Some(rule), Some(object)) = (rule, object.as_object_mut()) {
+                object.insert("rule".to_owned(), rule.as_str().into());
+            }
+            object
+        };
+        let top: Vec<_> = top.iter().map(actor).collect();
         json!({ "rule": rule, "order": order, "last": last, "canary": canary, "sampled": sampled, "hasRoom": has_room,
                 "total": total, "top": top })
     }
@@ -68,10 +91,14 @@ impl Ranking {
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![self.title()];
         if !self.has_room {
-            lines.push("the server has no memory left for the actors of this rule: raise its --top-memory".to_owned());
-            return lines;
+            let whose = if self.rule.is_some() { "this rule" } else { "some rules" };
+            lines.push(format!("the server has no memory left for the actors of {whose}: raise its --top-memory"));
+            if self.rule.is_some() {
+                return lines;
+            }
         }
-        lines.push(format!("{:>12} {:>12} {:>7}  actor", "count", "error", "share"));
+        let rule = if self.rule.is_some() { "" } else { "rule: " };
+        lines.push(format!("{:>12} {:>12} {:>7}  {rule}actor", "count", "error", "share"));
         lines.extend(self.top.iter().map(|actor| self.line(actor)));
         lines
     }
@@ -85,17 +112,22 @@ impl Ranking {
         };
         let total = self.total.map(|total| format!(", {total} in all")).unwrap_or_default();
         let estimated = if self.sampled { " (estimates)" } else { "" };
-        format!("{}: {what}, last {window}{total}{estimated}", printable(&self.rule).replace('\n', "\\n"))
+        let rule = self.rule.as_deref().unwrap_or("all rules");
+        format!("{}: {what}, last {window}{total}{estimated}", on_one_line(rule))
     }
 
-    fn line(&self, Actor { actor, count, error, cut }: &Actor) -> String {
+    fn line(&self, Actor { rule, actor, count, error, cut }: &Actor) -> String {
         let share = match self.total {
             Some(total) if total > 0 => format!("{:.1} %", *count as f64 * 100.0 / total as f64),
             _ => String::new(),
         };
-        let name = printable(actor).replace('\n', "\\n");
-        format!("{count:>12} {error:>12} {share:>7}  {name}{}", if *cut { "…" } else { "" })
+        let rule = rule.as_ref().map(|rule| format!("{}: ", on_one_line(rule))).unwrap_or_default();
+        format!("{count:>12} {error:>12} {share:>7}  {rule}{}{}", on_one_line(actor), if *cut { "…" } else { "" })
     }
+}
+
+fn on_one_line(text: &str) -> String {
+    printable(text).replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -136,6 +168,35 @@ mod tests {
         assert_eq!(ranking(":60", 1).lines().join("\n"), expected);
         assert!(ranking("$-1", 1).lines()[0].ends_with("last minute (estimates)"));
         assert!(ranking(":0", 0).lines()[1].contains("--top-memory"));
+    }
+
+    #[test]
+    fn rankings_of_all_rules_are_one_with_the_worst_first() {
+        let of = |rule: &str, total, counts: &[u64]| {
+            let actor =
+                |count: &u64| Actor { rule: None, actor: format!("a{count}"), count: *count, error: 0, cut: false };
+            Ranking { rule: Some(rule.to_owned()), total, top: counts.iter().map(actor).collect(), ..ranking(":60", 1) }
+        };
+        let all =
+            Ranking::of_all(vec![of("api", Some(60), &[30, 10]), of("login", Some(40), &[20, 15, 5])], 4).unwrap();
+        let lines = all.lines();
+        assert_eq!(lines[0], "all rules: denied requests, last minute, 100 in all (estimates)");
+        assert_eq!(
+            lines[1..],
+            [
+                "       count        error   share  rule: actor",
+                "          30            0  30.0 %  api: a30",
+                "          20            0  20.0 %  login: a20",
+                "          15            0  15.0 %  login: a15",
+                "          10            0  10.0 %  api: a10",
+            ]
+        );
+        assert_eq!(
+            all.to_json()["top"][1],
+            json!({ "rule": "login", "actor": "a20", "cut": false, "count": 20, "error": 0 })
+        );
+        let unknown = Ranking::of_all(vec![of("api", None, &[1]), of("login", Some(1), &[])], 9).unwrap();
+        assert_eq!((unknown.total, Ranking::of_all(Vec::new(), 9)), (None, None));
     }
 
     #[test]

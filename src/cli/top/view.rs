@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::question::{Question, rule_names};
+use super::question::Question;
 use super::ranking::Ranking;
 use super::screen::{Key, Screen};
 use crate::cli::resp::RespClient;
+use crate::cli::rules::rules;
 use crate::limiter::top::{MAX_COUNT, Order, Window};
 
 const KEYS: &str = "n/p: rule   o: order   w: window   q: quit";
@@ -55,20 +56,14 @@ impl View {
         self.question.ask(&mut self.client, self.count.unwrap_or(room).clamp(1, MAX_COUNT))
     }
 
-    /// Switches to the next rule, or to the previous one. The rules may have changed since the last time.
+    /// Switches to the next rule, or to the previous one. All rules together come before the first. The rules may have changed
+    /// since the last time.
     fn switch_rule(&mut self, forward: bool) -> anyhow::Result<()> {
-        let names = rule_names(&mut self.client)?;
-        let shown = names.iter().position(|name| self.question.rule == [name.as_str()]);
-        let last = names.len().saturating_sub(1);
-        let place = match (shown, forward) {
-            (Some(place), true) if place < last => place + 1,
-            (Some(0), false) => last,
-            (Some(place), false) => place - 1,
-            (Some(_) | None, _) => 0,
-        };
-        if let Some(name) = names.into_iter().nth(place) {
-            self.question.rule = vec![name];
-        }
+        let rules = rules(&mut self.client)?.into_iter().map(|rule| Some(vec![rule.name]));
+        let all: Vec<_> = std::iter::once(None).chain(rules).collect();
+        let shown = all.iter().position(|rule| *rule == self.question.rule).unwrap_or(0);
+        let place = (shown + if forward { 1 } else { all.len() - 1 }) % all.len();
+        self.question.rule = all.into_iter().nth(place).flatten();
         Ok(())
     }
 }

@@ -18,6 +18,11 @@ pub trait Answer: Display + Sized {
 
     fn to_json(&self) -> Value;
 
+    /// Returns the answer of the HTTP API, if it is known and denies the request.
+    fn denial(&self) -> Option<&Value> {
+        None
+    }
+
     /// Returns whether the server refused the request.
     fn is_refusal(&self) -> bool {
         false

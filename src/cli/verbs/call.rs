@@ -8,6 +8,7 @@ use anyhow::Context;
 use super::answer::{Answer, exit_code, print};
 use super::denial;
 use super::request::Request;
+use super::verdict::Verdict;
 use crate::cli::resp::ServerArgs;
 
 /// Maximum time to connect, and maximum time for an answer.
@@ -42,7 +43,15 @@ impl CallArgs {
             && answer.is_refusal()
             && denial::is_explained(self.json)
         {
-            denial::explain(&mut client, pairs);
+            match answer.denial() {
+                Some(denial) => denial::explain(denial, pairs),
+                // The reply names no rule. A failure to ask why must not fail the command.
+                None => {
+                    let asked = request.peek().and_then(|peek| client.ask(peek.words()).ok());
+                    let verdict = asked.and_then(|reply| Verdict::read(&reply));
+                    verdict.iter().filter_map(Verdict::denial).for_each(|denial| denial::explain(denial, pairs));
+                }
+            }
         }
         Ok(exit_code(&answer, reports_refusal))
     }

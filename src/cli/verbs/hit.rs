@@ -60,6 +60,7 @@ impl HitArgs {
             Front::Resp => {
                 let request = Request::new("DIVVY.HIT").operation(&self.operation);
                 let request = request.option("COST", self.cost).option("ID", self.id.as_ref());
+                let request = request.option("REPLY", Some("JSON"));
                 self.call.run::<Verdict>(&request, self.exit_code)
             }
             Front::Line => self.run_over_line_protocol(),

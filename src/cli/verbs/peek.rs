@@ -34,6 +34,7 @@ impl PeekArgs {
     /// See [`CallArgs::run`].
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let request = Request::new("DIVVY.PEEK").operation(&self.operation).option("COST", self.cost);
+        let request = request.option("REPLY", Some("JSON"));
         self.call.run::<Verdict>(&request, self.exit_code)
     }
 }

@@ -10,11 +10,13 @@ pub struct Request {
     words: Vec<String>,
     /// The words that are pairs of the operation; `None` if the request is not about an operation.
     pairs: Option<Vec<String>>,
+    /// The credits that it needs, if it is not the rule that says so.
+    cost: Option<u64>,
 }
 
 impl Request {
     pub fn new(command: &str) -> Self {
-        Self { words: vec![command.to_owned()], pairs: None }
+        Self { words: vec![command.to_owned()], pairs: None, cost: None }
     }
 
     /// Adds a word.
@@ -29,6 +31,19 @@ impl Request {
         self.words.extend_from_slice(&pairs);
         self.pairs = Some(pairs);
         self
+    }
+
+    /// Sets the credits that it needs, for a peek that asks why it was denied.
+    pub fn costing(mut self, credits: u64) -> Self {
+        self.cost = Some(credits);
+        self
+    }
+
+    /// Returns the peek that has the same answer as this request about an operation; `None` for other requests.
+    pub fn peek(&self) -> Option<Self> {
+        let pairs = self.pairs.as_ref()?;
+        let peek = Self { words: [&["DIVVY.PEEK".to_owned()], pairs.as_slice()].concat(), pairs: None, cost: None };
+        Some(peek.option("COST", self.cost).option("REPLY", Some("JSON")))
     }
 
     /// Adds an option and its value, if there is a value.

@@ -48,6 +48,7 @@ impl ReserveArgs {
     /// See [`CallArgs::run`].
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let request = Request::new("DIVVY.RESERVE").operation(&self.operation).option("AMOUNT", Some(self.amount));
+        let request = request.costing(self.amount);
         let request = request.option("TTL", self.ttl.map(Time::whole_seconds)).option("ID", self.id.as_ref());
         self.call.run::<ReserveAnswer>(&request, self.exit_code)
     }

@@ -5,9 +5,6 @@ use jiff::civil::Time;
 use crate::calendar::{Calendar, Unit};
 use crate::rules::{Pattern, Seconds, Settings};
 
-/// The number that ratelimit reports for an unlimited entry. Replies show the same number.
-const UNLIMITED_CREDITS: u64 = u32::MAX as u64;
-
 /// An entry and its nested entries.
 #[derive(Debug)]
 pub struct Entry {
@@ -67,11 +64,6 @@ impl ValueCondition {
             Self::Any => 2,
         }
     }
-}
-
-/// Returns the settings of a rule that allows everything.
-pub fn unlimited() -> Settings {
-    Settings { credit_limit: UNLIMITED_CREDITS, ..Settings::default() }
 }
 
 /// Returns whether a rule with these settings needs a counter.

@@ -3,7 +3,7 @@
 use serde_saphyr::Spanned;
 
 use super::document::{Descriptor, RateLimit, is_set, line, text};
-use super::entry::{Limit, ValueCondition, days_in_ratelimit, unlimited, window};
+use super::entry::{Limit, ValueCondition, days_in_ratelimit, window};
 use super::validate::EntryValidator;
 use crate::calendar::Calendar;
 use crate::rules::Settings;
@@ -38,7 +38,7 @@ impl EntryValidator<'_> {
                 let fix = "ratelimit rejects the file, too: remove one of them";
                 self.error(line(given), "`unit` contradicts `unlimited: true`, which the rule follows", fix);
             }
-            return Some(unlimited());
+            return Some(Settings::unlimited());
         }
         let Some(window) = window else {
             let at = unit.as_ref().map_or_else(|| line(given), line);

@@ -105,7 +105,7 @@ impl Importer {
 
     fn finish(mut self) -> Result<Import, Report> {
         if self.has_unusable_file {
-            return Err(Report { errors: self.errors, warnings: self.warnings, lists: Vec::new() });
+            return Err(Report { errors: self.errors, warnings: self.warnings, lists: Vec::new(), is_unread: false });
         }
         self.rules.push(order::default_rule());
         Ok(Import { rules: self.rules, left_out: self.errors, warnings: self.warnings })

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::entry::{Entry, Limit, ValueCondition, is_counted, unlimited};
+use super::entry::{Entry, Limit, ValueCondition, is_counted};
 use super::validate::Domain;
 use crate::config::problem::{Location, Problems};
 use crate::rules::operation::DOMAIN;
@@ -32,7 +32,7 @@ pub fn rules(domain: &Domain, file: &str, problems: &mut Problems) -> Vec<Rule> 
 /// Returns the rule that allows requests without a limit, as ratelimit does. Its comment states a difference that
 /// applies to all rules.
 pub fn default_rule() -> Rule {
-    Rule { comment: Some(DIFFERENCE.to_owned()), ..rule(Vec::new(), unlimited(), 1) }
+    Rule { comment: Some(DIFFERENCE.to_owned()), ..rule(Vec::new(), Settings::unlimited(), 1) }
 }
 
 /// Returns the sequences of keys in the configuration, longest first. Of sequences with the same keys only one is
@@ -139,7 +139,7 @@ impl<'a> RuleList<'a> {
     }
 
     fn add_limit(&mut self, limit: &Limit, line: usize) {
-        let trial = limit.trial && limit.settings != unlimited();
+        let trial = limit.trial && limit.settings != Settings::unlimited();
         let actors = self
             .path
             .iter()
@@ -165,7 +165,7 @@ impl<'a> RuleList<'a> {
     }
 
     fn add_guard(&mut self, line: usize) {
-        let rule = Rule { comment: Some(GUARD.to_owned()), ..self.rule(unlimited(), line) };
+        let rule = Rule { comment: Some(GUARD.to_owned()), ..self.rule(Settings::unlimited(), line) };
         self.rules.push(PlannedRule { rule, is_guard: true });
     }
 

@@ -6,7 +6,7 @@ use crate::limiter::overrides::{Applicable, OverrideOwner, OwnerName, place_of};
 use crate::limiter::policy::Policy;
 use crate::limiter::precedence::{Rank, WHOLE, comes_before};
 use crate::rules::explain::ActorOverride;
-use crate::rules::{Address, Network, Operation, OverrideKind};
+use crate::rules::{Network, Operation, OverrideKind};
 use crate::store::Override;
 
 /// An entry for all rules that applies to an operation.
@@ -17,42 +17,17 @@ pub(super) struct EverywhereEntry {
     text: String,
 }
 
-/// The meaning of a value that is a network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NetworkValue {
-    /// A text, as in requests.
-    Text,
-    /// All its addresses, as in the name of an actor under a rule with `actorPrefix`.
-    Addresses,
-}
-
-impl NetworkValue {
-    /// Returns the network of an address, or the network that the value is.
-    pub fn read(self, value: &str) -> Option<Network> {
-        match (Address::parse(value), self) {
-            (Some(address), _) => Some(Network::of(address, address.length())),
-            (None, Self::Addresses) => Network::parse(value).ok(),
-            (None, Self::Text) => None,
-        }
-    }
-}
-
 impl Limiter {
     /// Returns the entry for all rules that decides about the operation, if there is one. It is the entry that a hit finds.
-    /// This takes longer, because it also returns the entry's text, and knows networks.
-    pub(super) fn everywhere_entry(
-        &self,
-        operation: &Operation,
-        networks: NetworkValue,
-        now: Timestamp,
-    ) -> Option<EverywhereEntry> {
+    /// This takes longer, because it also returns the entry's text.
+    pub(super) fn everywhere_entry(&self, operation: &Operation, now: Timestamp) -> Option<EverywhereEntry> {
         self.overrides.everywhere()?;
         // Among equals, hits find the one of the first field.
         let mut pairs: Vec<_> = operation.iter().collect();
         pairs.sort_by_key(|(field, _)| *field);
         let mut first: Option<EverywhereEntry> = None;
         for (field, value) in pairs {
-            let network = networks.read(value);
+            let network = Network::of_value(value.as_bytes());
             let prefixes = network.map_or(vec![None], |network| (0..=network.prefix()).map(Some).collect());
             for (kind, prefix) in
                 OverrideKind::ALL.into_iter().flat_map(|kind| prefixes.iter().map(move |p| (kind, *p)))
@@ -145,9 +120,9 @@ mod tests {
         limiter
     }
 
-    fn entry(limiter: &Limiter, pairs: &[(&str, &str)], networks: NetworkValue) -> Option<(Applicable, String)> {
+    fn entry(limiter: &Limiter, pairs: &[(&str, &str)]) -> Option<(Applicable, String)> {
         let operation = pairs.iter().copied().collect();
-        let found = limiter.everywhere_entry(&operation, networks, Timestamp::EPOCH)?;
+        let found = limiter.everywhere_entry(&operation, Timestamp::EPOCH)?;
         Some((found.applicable, found.text))
     }
 
@@ -173,7 +148,7 @@ mod tests {
                 let operation = pairs.iter().copied().collect();
                 let everywhere = limiter.overrides.everywhere();
                 let hit = everywhere.and_then(|everywhere| everywhere.find(&operation, Timestamp::EPOCH));
-                let found = entry(&limiter, pairs, NetworkValue::Text);
+                let found = entry(&limiter, pairs);
                 let decides = |found: &Applicable| (found.rank, found.reason.clone());
                 assert_eq!(found.as_ref().map(|(entry, _)| decides(entry)), hit.as_ref().map(decides), "{pairs:?}");
                 let Some((Applicable { rank, reason }, text)) = found else { continue };
@@ -195,7 +170,7 @@ mod tests {
             ("10.0.0.0/8", Some("ip=0.0.0.0/0")),
             ("10.1.2.3", Some("ip=10.1.2.3")),
         ] {
-            let found = entry(&limiter, &[("ip", actor)], NetworkValue::Addresses);
+            let found = entry(&limiter, &[("ip", actor)]);
             assert_eq!(found.map(|(_, text)| text).as_deref(), expected, "{actor}");
         }
     }

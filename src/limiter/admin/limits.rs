@@ -15,7 +15,7 @@ pub use crate::limiter::exceptions::ExceptionFilter;
 use crate::limiter::policy::{Policy, labels};
 use crate::limiter::refusal::Refusal;
 use crate::metrics::Metric;
-use crate::rules::{ActorFields, Address, Condition, Network, NetworkError, Rule, Scope, Settings};
+use crate::rules::{ActorFields, Condition, Network, NetworkError, Rule, Scope, Settings};
 use crate::store::{ActorLimit, Changed, ExceptionChange};
 
 /// A limit of a single actor, under the rules in force.
@@ -267,9 +267,9 @@ pub(super) fn possible(label: &str, rule: &Rule, actor: &str, policy: &Policy) -
 /// Envoy's descriptor for the network of a client's address: its values are networks.
 const MASKED_ADDRESS: &str = "masked_remote_address";
 
-/// Returns whether an address is not in a rule's networks.
+/// Returns whether an address or a network is not in a rule's networks.
 fn is_outside(networks: &Condition, value: &str) -> bool {
-    Address::parse(value).is_some() && !networks.is_met_by(value.as_bytes())
+    Network::of_value(value.as_bytes()).is_some() && !networks.is_met_by(value.as_bytes())
 }
 
 /// Returns the actor in the form that hits give it, for the rule with this name.

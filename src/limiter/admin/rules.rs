@@ -1,9 +1,10 @@
 //! The rules in force: explained for an operation, and listed.
 
-use super::actor_override::{NetworkValue, actor_override};
+use super::actor_override::actor_override;
 use crate::limiter::Limiter;
 use crate::limiter::policy::Policy;
 use crate::limiter::refusal::Refusal;
+use crate::metrics::RuleCount;
 use crate::rules::explain::{ActorExceptions, Explanation, explain};
 use crate::rules::{Operation, Rule, Scope};
 
@@ -16,7 +17,7 @@ impl Limiter {
         let (policy, now) = (self.policy().ok_or(Refusal::NoRules)?, self.now());
         let plan_scope = scope.resolve(&policy.rules);
         let is_out_of_scope = |index| plan_scope.as_ref().is_some_and(|scope| !scope.covers(index, operation));
-        let everywhere = self.everywhere_entry(operation, NetworkValue::Text, now);
+        let everywhere = self.everywhere_entry(operation, now);
         let mut explanation = explain(policy.rules(), operation, |index| ActorExceptions {
             credits: policy.own_credits(index, operation, now),
             actor_override: actor_override(&policy, index, operation, everywhere.as_ref(), now),
@@ -28,6 +29,11 @@ impl Limiter {
         explanation.rules.retain(|_| rules.next().is_some_and(|(_, rule)| scope.covers(Some(rule), None, None)));
         Ok(explanation)
     }
+}
+
+/// Returns the hits of the rule with this index, since the server started. `None` if only one of its actors is in scope.
+pub fn hits_of(policy: &Policy, index: usize, rule: &Rule, scope: &Scope) -> Option<RuleCount> {
+    scope.own_actor(rule).is_none().then(|| policy.named_count(index))
 }
 
 /// Returns the rules in scope with their indexes, in order.

@@ -1,11 +1,10 @@
 //! The status of one actor: its counters under all rules that count by its fields, a page at a time. Asking changes nothing.
 
-use super::actor_override::{EverywhereEntry, NetworkValue, actor_override};
+use super::actor_override::actor_override;
 use super::counters::MAX_PAGE;
 use super::error::AdminError;
 use super::rule_name::SHOWN;
 use crate::algorithm::Outcome;
-use crate::clock::Timestamp;
 use crate::limiter::apply::MAX_PART;
 use crate::limiter::policy::Policy;
 use crate::limiter::refusal::Refusal;
@@ -71,7 +70,7 @@ impl Limiter {
         }
         let first = cursor.map_or(Some(0), |cursor| resume(&policy, cursor).filter(|index| is_in_scope(*index)));
         let first = first.ok_or(AdminError::Cursor)?;
-        let everywhere = EverywhereEntries::new(self, actor, self.now());
+        let everywhere = self.everywhere_entry(actor, self.now());
         let (now, mut batch, mut asked, mut page) = (self.now(), Batch::default(), Vec::new(), StatusPage::default());
         batch.begin(now);
         for (index, rule) in
@@ -86,7 +85,7 @@ impl Limiter {
             batch.push_if(SHOW, now, |key| bucket.write_key(actor, now, key).or(Some(bucket.limit_at(now))));
             let exceptions = ActorExceptions {
                 credits: policy.own_credits(index, actor, now),
-                actor_override: actor_override(&policy, index, actor, everywhere.at(rule), now),
+                actor_override: actor_override(&policy, index, actor, everywhere.as_ref(), now),
             };
             asked.push((index, rule, exceptions));
         }
@@ -117,31 +116,6 @@ impl RuleStatus {
         };
         let (rule, verdict) = (rule.name(index).into(), outcome.into());
         Self { rule, limit, used, reserved, in_flight, verdict, own_limit, actor_override }
-    }
-}
-
-/// The entries for all rules that apply to an actor.
-struct EverywhereEntries {
-    of_value: Option<EverywhereEntry>,
-    /// The entry for all addresses of an actor that is a network.
-    of_addresses: Option<EverywhereEntry>,
-}
-
-impl EverywhereEntries {
-    fn new(limiter: &Limiter, actor: &Operation, now: Timestamp) -> Self {
-        let of_value = limiter.everywhere_entry(actor, NetworkValue::Text, now);
-        let is_network =
-            |(_, value): (&str, &str)| NetworkValue::Addresses.read(value) != NetworkValue::Text.read(value);
-        let of_addresses = match actor.iter().any(is_network) {
-            true => limiter.everywhere_entry(actor, NetworkValue::Addresses, now),
-            false => of_value.clone(),
-        };
-        Self { of_value, of_addresses }
-    }
-
-    /// Returns the entry that applies at the rule.
-    fn at(&self, rule: &Rule) -> Option<&EverywhereEntry> {
-        if rule.actor_prefix.is_some() { self.of_addresses.as_ref() } else { self.of_value.as_ref() }
     }
 }
 

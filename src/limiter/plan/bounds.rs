@@ -7,4 +7,4 @@ pub const MAX_CLIENT_ID: usize = 255;
 /// Maximum length of an idempotency key (bytes).
 pub const MAX_IDEMPOTENCY_KEY: usize = 255;
 /// Default for the maximum TTL of reservations (seconds).
-pub const DEFAULT_MAX_RESERVATION_TTL: u32 = 60;
+pub const DEFAULT_MAX_RESERVATION_TTL: u32 = 600;

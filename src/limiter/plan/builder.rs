@@ -10,10 +10,11 @@ use super::table::{Intent, hit};
 use super::terms::Terms;
 use crate::algorithm::{Ask, Limit, Outcome};
 use crate::clock::Timestamp;
-use crate::limiter::overrides::Everywhere;
+use crate::limiter::overrides::{Applicable, Everywhere};
 use crate::limiter::policy::Policy;
+use crate::limiter::precedence::Rank;
 use crate::limiter::refusal::Refusal;
-use crate::rules::{Operation, ResolvedScope, RuleSet, Scope, Scratch};
+use crate::rules::{Operation, OverrideKind, ResolvedScope, RuleSet, Scope, Scratch};
 use crate::store::key::{self, Prefix, Space};
 use crate::store::{Action, Origin};
 
@@ -164,18 +165,29 @@ impl PlanBuilder {
     }
 
     /// Adds a request for `cost` credits of the counter that a rule with exactly these pairs and this `limit` would
-    /// have, without debt. `intent` is [`Intent::Leave`] or a hit. A cost of 0 means the same as for
+    /// have, without debt. Blocks and allows of all rules decide first. `intent` is [`Intent::Leave`] or a hit. A cost of 0 means the same as for
     /// [`PlanBuilder::add`].
     pub fn add_limited(&mut self, operation: &Operation, limit: Limit, intent: Intent, cost: u64) {
         if self.scope.is_some() {
             return self.add_refused(Refusal::OutOfScope);
+        }
+        let exception = self.find_exception(operation, intent);
+        if let Some(Applicable { rank: Rank { kind: OverrideKind::Block, ends, .. }, .. }) = exception {
+            let ends_ns = ends.map(|ends| ends.since(self.plan.now()));
+            let outcome = Outcome { reset_ns: ends_ns.unwrap_or(0), retry_ns: ends_ns, ..Outcome::default() };
+            return self.add_answered(outcome, intent);
         }
         let prefix = Prefix::new(Space::Rule, operation.iter(), &limit);
         let write_key = |key: &mut Vec<u8>| {
             prefix.write_key("", key);
             Some(limit)
         };
-        let ask = if intent == Intent::Leave { Ask::Refund { cost } } else { hit(cost) };
+        let ask = match (intent, exception) {
+            (Intent::Leave, _) => Ask::Refund { cost },
+            // An allow is never denied.
+            (_, Some(_)) => Ask::Count { cost },
+            (_, None) => hit(cost),
+        };
         let Self { plan, group, key, .. } = self;
         let now = plan.now();
         let mut entries = Entries { batch: &mut plan.batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
@@ -183,19 +195,32 @@ impl PlanBuilder {
         plan.requests.extend(entry.map(Request::OwnLimit));
     }
 
-    /// Adds a request under a client's own limit that allows nothing in any window of `window_ns`. Nothing is counted
-    /// or given back. Waiting does not help, but the answer suggests the start of the clock's next window.
-    pub fn add_barred(&mut self, window_ns: NonZeroU64, intent: Intent) {
+    /// Adds a request under a client's own limit that allows nothing in any window of `window_ns`, unless the actor has an allow
+    /// for all rules. Nothing is counted or given back. Waiting does not help, but the answer suggests the start of the clock's next window.
+    pub fn add_barred(&mut self, operation: &Operation, window_ns: NonZeroU64, intent: Intent) {
         if self.scope.is_some() {
             return self.add_refused(Refusal::OutOfScope);
         }
-        let (is_hit, now) = (intent.is_hit(), self.plan.now().as_nanos());
+        let exception = self.find_exception(operation, intent).map(|found| found.rank);
+        let is_allowed = !intent.is_hit() || exception.is_some_and(|rank| rank.kind == OverrideKind::Allow);
+        let now = self.plan.now().as_nanos();
         let next_window_ns = window_ns.get() - now % window_ns;
+        let retry_ns = (!is_allowed).then_some(next_window_ns);
+        let outcome = Outcome { allowed: is_allowed, reset_ns: next_window_ns, retry_ns, ..Outcome::default() };
+        self.add_answered(outcome, intent);
+    }
+
+    /// Returns the block or the allow of all rules that decides about a request without a rule.
+    fn find_exception(&self, operation: &Operation, intent: Intent) -> Option<Applicable> {
+        let everywhere = self.everywhere.as_ref().filter(|_| intent.is_hit())?;
+        everywhere.find(operation, self.plan.now())
+    }
+
+    /// Adds a request whose answer does not depend on a counter.
+    fn add_answered(&mut self, outcome: Outcome, intent: Intent) {
         if let Some(group) = &mut self.group {
-            group.is_denied |= is_hit;
+            group.is_denied |= intent.is_hit() && !outcome.allowed;
         }
-        let retry_ns = is_hit.then_some(next_window_ns);
-        let outcome = Outcome { allowed: !is_hit, reset_ns: next_window_ns, retry_ns, ..Outcome::default() };
         self.plan.requests.push(Request::Barred(Box::new(outcome)));
     }
 

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::fixed_actors::FixedActors;
-use super::reservation_id::ReservationId;
-use crate::algorithm::{Limit, Outcome, ReservationAsk};
+use super::reservation_id::{NamedRecord, ReservationId};
+use crate::algorithm::{Limit, Outcome, ReservationAsk, Run};
 use crate::clock::Timestamp;
 use crate::limiter::policy::Policy;
 use crate::limiter::refusal::Refusal;
@@ -238,9 +238,13 @@ impl Plan {
         self.batch.entry(entry)?.action.is_about_reservation().then_some(entry)
     }
 
-    /// Returns the records of these members' reservations, each with the fingerprint of its rule before it. An entry
-    /// that several members share counts for the first of them.
-    pub(in crate::limiter) fn records<'a>(&'a self, members: &'a [Member]) -> impl Iterator<Item = (u32, &'a [u8])> {
+    /// Returns the records of these members' reservations, with the runs that `run` returns for their entries. An entry that
+    /// several members share counts for the first of them.
+    pub(in crate::limiter) fn records<'a>(
+        &'a self,
+        members: &'a [Member],
+        run: impl Fn(usize) -> Option<Run> + 'a,
+    ) -> impl Iterator<Item = NamedRecord<'a>> {
         members.iter().enumerate().filter_map(move |(place, member)| {
             let entry = self.reservation(member)?;
             let shares = |earlier: &Member| self.reservation(earlier) == Some(entry);
@@ -248,13 +252,13 @@ impl Plan {
                 return None;
             }
             let fingerprint = self.policy.as_ref().map_or(0, |policy| policy.fingerprint(member.rule));
-            Some((fingerprint, self.batch.key_at(entry)?))
+            Some(NamedRecord { rule: fingerprint, run: run(entry), key: self.batch.key_at(entry)? })
         })
     }
 
     /// Returns the length of the id of these members' reservations (characters).
     pub(super) fn id_length(&self, members: &[Member]) -> usize {
-        ReservationId::text_length(self.records(members).map(|(_, key)| key.len()))
+        ReservationId::text_length(self.records(members, |_| None).map(|record| record.key.len()))
     }
 
     /// Returns the limit that decides a member; `None` if the rule has no counter.

@@ -141,8 +141,14 @@ fn sum(one: Ask, other: Ask) -> Ask {
     match (one, other) {
         (Ask::Look { cost }, Ask::Look { cost: other }) => Ask::Look { cost: cost.max(other) },
         (Ask::Count { cost }, Ask::Count { cost: more }) => Ask::Count { cost: cost.saturating_add(more) },
-        // Another rule that shares the counter decides.
-        (Ask::Count { .. }, other) | (other, Ask::Count { .. }) => other,
+        // An allowed actor counts as if it came first. The others need credits besides.
+        (Ask::Count { cost: more }, Ask::Overdraw { cost }) | (Ask::Overdraw { cost }, Ask::Count { cost: more }) => {
+            Ask::Overdraw { cost: cost.saturating_add(more) }
+        }
+        (Ask::Count { cost: more }, Ask::Take { cost }) | (Ask::Take { cost }, Ask::Count { cost: more }) => {
+            Ask::Take { cost: cost.saturating_add(more) }
+        }
+        (Ask::Count { cost }, _) | (_, Ask::Count { cost }) => Ask::Take { cost },
         (Ask::Overdraw { cost }, Ask::Overdraw { cost: more }) => Ask::Overdraw { cost: cost.saturating_add(more) },
         // A limit without debt takes precedence.
         (Ask::Take { cost } | Ask::Overdraw { cost }, Ask::Take { cost: more } | Ask::Overdraw { cost: more }) => {

@@ -1,27 +1,28 @@
 //! The ids of reservations, as clients see them: opaque, and safe in a URL. Each names the records of its reservation and their
 //! rules. The records name the buckets, so that a settlement finds them even if the rules have changed.
 //!
-//! The text is base64url without padding (RFC 4648, section 5) of: a version, the records' keys, each after its length and its
-//! rule's fingerprint, and a seal on all of that. Only the servers on a store have the key for the seal, so an id whose seal is
+//! The text is base64url without padding (RFC 4648, section 5) of: a version, the records' keys, each after its length, its
+//! rule's fingerprint and its run, and a seal on all of that. Only the servers on a store have the key for the seal, so an id whose seal is
 //! right was made by one of them. Nothing of an id is read before its seal is checked.
 
 use base64_simd::URL_SAFE_NO_PAD;
 
 use super::bounds::MAX_TOGETHER;
-use crate::algorithm::Limit;
+use crate::algorithm::{Limit, Run};
 use crate::rules::MAX_STACK;
 use crate::store::{SEAL_BYTES, SealKey, key, record_key};
 
-/// Version of the layout. Version 1 had a checksum in place of the seal.
-const VERSION: u8 = 2;
+/// Version of the layout.
+const VERSION: u8 = 3;
 /// Size of a record's length (bytes).
 const LENGTH: usize = size_of::<u32>();
 /// Size of a rule's fingerprint (bytes).
 const RULE: usize = size_of::<u32>();
+/// Size of a record's run (bytes).
+const RUN: usize = size_of::<u32>();
 /// Maximum number of records in an id: operations that are reserved together, each with a stack of rules.
 const MAX_RECORDS: usize = MAX_TOGETHER * MAX_STACK;
-/// Maximum length of an id (characters), so that it fits into a URL. The records have as much room as in version 1,
-/// whose ids had up to 8 KiB.
+/// Maximum length of an id (characters), so that it fits into a URL.
 pub const MAX_ID_TEXT: usize = 8 * 1024 + 16;
 /// Initial capacity, which suffices for most ids.
 const USUAL_BYTES: usize = 192;
@@ -35,14 +36,25 @@ pub struct ReservationId(Vec<u8>);
 #[error("unknown reservation id; send the one in the reservation's answer")]
 pub struct BadReservationId;
 
+/// A record in an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::limiter) struct NamedRecord<'a> {
+    /// The fingerprint of its rule.
+    pub rule: u32,
+    /// The run of its name.
+    pub run: Option<Run>,
+    pub key: &'a [u8],
+}
+
 impl ReservationId {
-    /// Creates the id for records with these keys, each with its rule's fingerprint before it.
-    pub(in crate::limiter) fn new<'a>(records: impl Iterator<Item = (u32, &'a [u8])>) -> Self {
+    /// Creates the id for these records.
+    pub(in crate::limiter) fn new<'a>(records: impl Iterator<Item = NamedRecord<'a>>) -> Self {
         let mut bytes = Vec::with_capacity(USUAL_BYTES);
         bytes.push(VERSION);
-        for (rule, key) in records {
+        for NamedRecord { rule, run, key } in records {
             bytes.extend_from_slice(&u32::try_from(key.len()).unwrap_or(u32::MAX).to_le_bytes());
             bytes.extend_from_slice(&rule.to_le_bytes());
+            bytes.extend_from_slice(&run.map_or(0, Run::get).to_le_bytes());
             bytes.extend_from_slice(key);
         }
         Self(bytes)
@@ -50,7 +62,7 @@ impl ReservationId {
 
     /// Returns the number of characters in the id of records with keys of these lengths.
     pub(super) fn text_length(keys: impl Iterator<Item = usize>) -> usize {
-        let bytes = keys.fold(1 + SEAL_BYTES, |bytes, key| bytes + LENGTH + RULE + key);
+        let bytes = keys.fold(1 + SEAL_BYTES, |bytes, key| bytes + LENGTH + RULE + RUN + key);
         (bytes * 4).div_ceil(3)
     }
 
@@ -81,8 +93,8 @@ impl ReservationId {
         URL_SAFE_NO_PAD.encode_to_string(bytes)
     }
 
-    /// Returns the keys of the records, each with its rule's fingerprint before it.
-    pub(in crate::limiter) fn records(&self) -> impl Iterator<Item = (u32, &[u8])> {
+    /// Returns the records.
+    pub(in crate::limiter) fn records(&self) -> impl Iterator<Item = NamedRecord<'_>> {
         let mut rest = self.0.get(1..).unwrap_or_default();
         std::iter::from_fn(move || next_record(&mut rest))
     }
@@ -91,7 +103,7 @@ impl ReservationId {
     pub(in crate::limiter) fn is_of_leases(&self) -> bool {
         let limit = |key| key::split_limit(record_key::split(key)?.0)?.1;
         let is_lease = |key| matches!(limit(key), Some(Limit::Concurrency(_)));
-        !self.is_of_nothing() && self.records().all(|(_, key)| is_lease(key))
+        !self.is_of_nothing() && self.records().all(|record| is_lease(record.key))
     }
 
     /// Returns whether the id names no counter, because no rule counts the request.
@@ -107,12 +119,13 @@ impl ReservationId {
     }
 }
 
-fn next_record<'a>(rest: &mut &'a [u8]) -> Option<(u32, &'a [u8])> {
+fn next_record<'a>(rest: &mut &'a [u8]) -> Option<NamedRecord<'a>> {
     let (length, after) = rest.split_first_chunk::<LENGTH>()?;
     let (rule, after) = after.split_first_chunk::<RULE>()?;
+    let (run, after) = after.split_first_chunk::<RUN>()?;
     let (key, after) = after.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
     *rest = after;
-    Some((u32::from_le_bytes(*rule), key))
+    Some(NamedRecord { rule: u32::from_le_bytes(*rule), run: Run::new(u32::from_le_bytes(*run)), key })
 }
 
 #[cfg(test)]
@@ -124,8 +137,12 @@ mod tests {
         prop::collection::vec(any::<Vec<u8>>(), 0..=MAX_STACK)
     }
 
+    fn record(run: u32, key: &[u8]) -> NamedRecord<'_> {
+        NamedRecord { rule: 7, run: Run::new(run), key }
+    }
+
     fn id_of(keys: &[Vec<u8>]) -> ReservationId {
-        ReservationId::new(keys.iter().map(|key| (7, key.as_slice())))
+        ReservationId::new((0..).zip(keys).map(|(run, key)| record(run, key)))
     }
 
     fn seal_key() -> SealKey {
@@ -135,25 +152,25 @@ mod tests {
     #[test]
     fn id_has_at_most_as_many_records_as_a_group_of_stacks_has_rules() {
         let key = seal_key();
-        let text = |records| ReservationId::new(std::iter::repeat_n((7, &b"a"[..]), records)).into_text(&key);
+        let text = |records| ReservationId::new(std::iter::repeat_n(record(1, b"a"), records)).into_text(&key);
         assert!(ReservationId::parse(text(MAX_RECORDS).as_bytes(), &key).is_ok());
         assert_eq!(ReservationId::parse(text(MAX_RECORDS + 1).as_bytes(), &key), Err(BadReservationId));
     }
 
     #[test]
-    fn records_have_the_same_size_limit_as_in_version_1() {
-        const ROOM: usize = 8 * 1024 / 4 * 3 - 1 - 4;
+    fn longest_id_is_read() {
+        const ROOM: usize = MAX_ID_TEXT / 4 * 3 - 1 - SEAL_BYTES;
         let length = |key: usize| ReservationId::text_length(std::iter::once(key));
-        let longest = ROOM - LENGTH - RULE;
+        let longest = ROOM - LENGTH - RULE - RUN;
         assert_eq!((length(longest), length(longest + 1) > MAX_ID_TEXT), (MAX_ID_TEXT, true));
         let text = id_of(&[vec![7; longest]]).into_text(&seal_key());
         assert!(ReservationId::parse(text.as_bytes(), &seal_key()).is_ok());
     }
 
-    /// Anyone can compute the checksum of such ids.
+    /// Anyone could compute the checksum that ids of version 1 had.
     #[test]
-    fn ids_of_version_1_are_refused() {
-        for version in [1, 3] {
+    fn ids_of_other_versions_are_refused() {
+        for version in [1, 2, 4] {
             let mut id = id_of(&[vec![7; 20]]);
             id.0[0] = version;
             let checked = [&*id.0, &[1, 2, 3, 4]].concat();
@@ -171,7 +188,7 @@ mod tests {
             prop_assert_eq!(text.len(), ReservationId::text_length(keys.iter().map(Vec::len)));
             prop_assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'));
             let read = ReservationId::parse(text.as_bytes(), &seal_key()).unwrap();
-            prop_assert!(read.records().eq(keys.iter().map(|key| (7, key.as_slice()))));
+            prop_assert!(read.records().eq((0..).zip(&keys).map(|(run, key)| record(run, key))));
             prop_assert_eq!(read, id);
         }
 

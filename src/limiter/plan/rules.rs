@@ -106,7 +106,7 @@ impl PlanBuilder {
             }
             Some((part, rule)) if answering == 0 => context.ask(part, rule, members, &mut entries),
             _ if answering > MAX_STACK => Err(Refusal::TooManyRules),
-            _ => context.ask_stack(stack, members, groups, &mut entries),
+            _ => context.ask_stack(stack, first, members, groups, &mut entries),
         }
     }
 }
@@ -149,7 +149,7 @@ impl Context<'_> {
         let action = match treatment {
             Treatment::Absent(ask) | Treatment::Ask(ask) => Action::Ask(ask),
             Treatment::Forget => Action::Forget,
-            Treatment::FreeLease => Action::Reservation(ReservationAsk::Release),
+            Treatment::FreeLease => Action::Reservation(ReservationAsk::Release { run: None }),
             Treatment::Reserve { credits } => {
                 Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds: self.ttl_seconds(rule)? })
             }
@@ -187,10 +187,11 @@ impl Context<'_> {
         }
     }
 
-    /// Adds the rules of `stack`, which must all allow the request.
+    /// Adds the rules of `stack`, which must all allow the request, whose members begin at `first`.
     fn ask_stack(
         &self,
         stack: &[Part],
+        first: usize,
         members: &mut Members<'_>,
         groups: &mut Vec<Group>,
         entries: &mut Entries<'_>,
@@ -202,7 +203,7 @@ impl Context<'_> {
         }
         let denies =
             |member: &Member| matches!(member.source, Source::Fixed { allowed: false, .. } | Source::Blocked(_));
-        let is_denied = members.list.iter().skip(first_member).any(denies);
+        let is_denied = members.list.iter().skip(first).any(denies);
         if let Some(group) = &mut entries.group {
             group.is_denied |= is_denied;
             return Ok(());
@@ -262,6 +263,10 @@ impl Context<'_> {
         let bucket = self.policy.bucket(index);
         let source = match (self.find_override(bucket, action, members.actor), bucket) {
             (Some(Applicable { rank, reason }), _) if rank.kind == OverrideKind::Block => {
+                if let Some(bucket) = bucket.filter(|_| action.is_settlement()) {
+                    // The usage counts, and the block answers.
+                    entries.add(action, self.now, is_canary, |key| self.write_key(bucket, action, key));
+                }
                 members.blocks.push(Block { ends_ns: rank.ends.map(|ends| ends.since(self.now)), reason });
                 Source::Blocked(members.blocks.len() - 1)
             }
@@ -291,10 +296,10 @@ impl Context<'_> {
     }
 
     /// Returns the block or the allow that decides about the action on the rule. Neither prevents usage from being counted,
-    /// nor counters from being forgotten.
+    /// nor counters from being forgotten. A gateway's charge is also its hit.
     #[inline(never)]
     fn find_override(&self, bucket: Option<&Bucket>, action: Action, actor: &mut Vec<u8>) -> Option<Applicable> {
-        if matches!(action, Action::Forget) || action.is_settlement() {
+        if matches!(action, Action::Forget) || (action.is_settlement() && !self.intent.is_hit()) {
             return None;
         }
         match bucket {
@@ -315,7 +320,7 @@ impl Context<'_> {
     ) -> Result<(), Refusal> {
         let is_canary = rule.match_policy == MatchPolicy::Canary;
         let cost = match part.action {
-            Action::Ask(Ask::Take { cost } | Ask::Overdraw { cost }) => cost,
+            Action::Ask(Ask::Take { cost } | Ask::Overdraw { cost } | Ask::Charge { cost }) => cost,
             Action::Reservation(ReservationAsk::Reserve { credits, .. }) => credits,
             _ => 0,
         };

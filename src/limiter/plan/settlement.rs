@@ -2,7 +2,7 @@
 
 use super::builder::PlanBuilder;
 use super::contents::{Request, SettledRecord};
-use super::reservation_id::{BadReservationId, ReservationId};
+use super::reservation_id::{BadReservationId, NamedRecord, ReservationId};
 use super::table::Settlement;
 use crate::algorithm::Limit;
 use crate::calendar::Calendar;
@@ -42,7 +42,7 @@ impl PlanBuilder {
     /// depend on the reservation.
     fn is_in_scope(&self, policy: &Policy, id: &ReservationId) -> bool {
         let Some(scope) = &self.scope else { return true };
-        id.records().all(|(fingerprint, key)| {
+        id.records().all(|NamedRecord { rule: fingerprint, key, .. }| {
             let bucket = record_key::bucket(key);
             let prefix = key::split_limit(bucket).map_or(0, |(prefix, _)| prefix.len());
             let actor = String::from_utf8_lossy(bucket.get(prefix..).unwrap_or_default());
@@ -54,14 +54,14 @@ impl PlanBuilder {
     fn settle_records(&mut self, policy: &Policy, id: &ReservationId, settlement: Settlement) -> Request {
         let (batch, settled) = (&mut self.plan.batch, &mut self.plan.settled);
         let (first, first_entry) = (settled.len(), batch.len());
-        for (fingerprint, key) in id.records() {
+        for NamedRecord { rule: fingerprint, run, key } in id.records() {
             let Some((bucket, record_id)) = record_key::split(key) else { continue };
             let Some((rule, limit)) = limit_of_bucket(policy, fingerprint, bucket, batch.now()) else { continue };
             let Some(limit) = limit else {
                 settled.push(SettledRecord { entry: None, rule });
                 continue;
             };
-            let Some(ask) = settlement.ask(&limit, rule.is_some()) else { continue };
+            let Some(ask) = settlement.ask(&limit, rule.is_some(), run) else { continue };
             let write_key = |out: &mut Vec<u8>| {
                 out.extend_from_slice(bucket);
                 Some(limit)

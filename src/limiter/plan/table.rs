@@ -3,7 +3,7 @@
 //! The function [`treatment`] is the table. A test prints it for docs/architecture.md. Buckets under a client's own
 //! limit do not use it.
 
-use crate::algorithm::{Ask, Limit, ReservationAsk};
+use crate::algorithm::{Ask, Limit, ReservationAsk, Run};
 use crate::rules::{MatchPolicy, Overrun, Quota, Rule};
 
 /// The intent of a request about an operation.
@@ -215,18 +215,18 @@ pub enum Settlement {
 
 impl Settlement {
     /// Returns the ask for a record whose counter has this limit. `None` if nothing is ever reserved there.
-    /// `is_in_force` says whether a rule in force has the counter.
-    pub fn ask(self, limit: &Limit, is_in_force: bool) -> Option<ReservationAsk> {
+    /// `is_in_force` says whether a rule in force has the counter, and `run` which reservation of the name is meant.
+    pub fn ask(self, limit: &Limit, is_in_force: bool, run: Option<Run>) -> Option<ReservationAsk> {
         Some(match (self, limit) {
             (_, Limit::SlidingLog(_)) => return None,
             // Without the reservation, the cost is charged, if a rule counts it.
-            (Self::Commit { cost }, _) => ReservationAsk::Commit { cost, charges: is_in_force },
-            (Self::Release, _) => ReservationAsk::Release,
+            (Self::Commit { cost }, _) => ReservationAsk::Commit { cost, charges: is_in_force, run },
+            (Self::Release, _) => ReservationAsk::Release { run },
             // A lease lasts as long as its rule says.
             (Self::Renew { .. }, Limit::Concurrency(limit)) => {
-                ReservationAsk::Renew { ttl_seconds: is_in_force.then_some(limit.ttl_seconds.get()) }
+                ReservationAsk::Renew { ttl_seconds: is_in_force.then_some(limit.ttl_seconds.get()), run }
             }
-            (Self::Renew { ttl_seconds }, _) => ReservationAsk::Renew { ttl_seconds },
+            (Self::Renew { ttl_seconds }, _) => ReservationAsk::Renew { ttl_seconds, run },
         })
     }
 }

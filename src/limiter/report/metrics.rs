@@ -126,9 +126,12 @@ impl Report<'_> {
                 (ReservationAsk::Commit { .. }, Resolution::Done) => hits.commits.settled.inc(),
                 (ReservationAsk::Commit { .. }, Resolution::Late) => hits.commits.late.inc(),
                 (ReservationAsk::Commit { .. }, Resolution::Repeated) => hits.commits.repeated.inc(),
-                (ReservationAsk::Release, Resolution::Done) => hits.releases.inc(),
-                (ReservationAsk::Commit { .. } | ReservationAsk::Release, Resolution::Gone | Resolution::Different)
-                | (ReservationAsk::Release, Resolution::Late | Resolution::Repeated)
+                (ReservationAsk::Release { .. }, Resolution::Done) => hits.releases.inc(),
+                (
+                    ReservationAsk::Commit { .. } | ReservationAsk::Release { .. },
+                    Resolution::Gone | Resolution::Different,
+                )
+                | (ReservationAsk::Release { .. }, Resolution::Late | Resolution::Repeated)
                 | (ReservationAsk::Reserve { .. } | ReservationAsk::Renew { .. }, _) => {}
             }
         }

@@ -78,7 +78,7 @@ impl Report<'_> {
             ends = ends.into_iter().chain([session]).min();
             are_repeated &= resolution == Resolution::Repeated;
         }
-        let id = || ReservationId::new(self.plan.records(members));
+        let id = || self.id_of(members);
         Ok(Reserved {
             verdict,
             id: verdict.allowed.then(id),
@@ -98,7 +98,11 @@ impl Report<'_> {
                 return Ok(None);
             }
         }
-        Ok(Some(ReservationId::new(self.plan.records(&self.plan.members))))
+        Ok(Some(self.id_of(&self.plan.members)))
+    }
+
+    fn id_of(self, members: &[Member]) -> ReservationId {
+        ReservationId::new(self.plan.records(members, |entry| self.entry(entry).ok()?.run))
     }
 
     /// Returns an id for everything that these requests have newly reserved; `None` if there is nothing.
@@ -107,7 +111,7 @@ impl Report<'_> {
         let makes_one =
             |member: &&Member| self.plan.reservation(member).is_some_and(|entry| self.entry(entry).is_ok_and(is_new));
         let made: Vec<_> = self.plan.members.iter().filter(makes_one).copied().collect();
-        let id = ReservationId::new(self.plan.records(&made));
+        let id = self.id_of(&made);
         (!id.is_of_nothing()).then_some(id)
     }
 

@@ -304,8 +304,8 @@ fn status_of_an_address_shows_the_network() {
     let blocked = "api 5/5: blocked under all rules, as ip=1.2.3.0/24: block *";
     assert_eq!(status(&limiter, "ip=1.2.3.4"), [blocked]);
     assert_eq!(status(&limiter, "ip=1.2.4.4"), [""; 0]);
-    // Without actorPrefix, this is the text of an actor.
-    assert_eq!(status(&limiter, "ip=1.2.3.0/25"), [""; 0]);
+    assert_eq!(status(&limiter, "ip=1.2.3.0/25"), [blocked]);
+    assert_eq!(status(&limiter, "ip=1.2.2.0/23"), [""; 0]);
     let prefixed = limiter_of(&API.replace("actorField = ip\n", "actorField = ip\nactorPrefix = ip: 25, 56\n"));
     set(&prefixed, Block, "*", "ip=1.2.3.0/24");
     assert_eq!(status(&prefixed, "ip=1.2.3.0/25"), [blocked]);
@@ -323,4 +323,145 @@ fn status_leaves_out_an_override_that_has_ended() {
         limiter.overrides.registry.memory.apply(&ExceptionChange { owner, actor, value }, 0);
     }
     assert_eq!(status(&limiter, "user=ann"), [""; 0]);
+}
+
+const WAYS: &str = "
+[api=plain ip=*]
+creditLimit = 50
+resetSeconds = 3600
+actorField = ip
+label = plain
+
+[api=debt ip=*]
+creditLimit = 50
+resetSeconds = 3600
+actorField = ip
+overrun = debt
+costField = tokens
+label = debt
+
+[api=both ip=*]
+creditLimit = 50
+resetSeconds = 3600
+actorField = ip
+matchPolicy = and
+label = requests
+
+[api=both ip=*]
+creditLimit = 60
+resetSeconds = 3600
+actorField = ip
+overrun = debt
+costField = tokens
+label = tokens
+
+[api=leases ip=*]
+creditLimit = 50
+resetSeconds = 60
+algorithm = concurrency
+actorField = ip
+holdField = id
+label = leases
+
+[api=free]
+limit = none
+label = free
+
+[default]
+creditLimit = 0
+";
+
+/// Returns whether the request is allowed: by the rules, under a limit of its own, or under one that allows nothing.
+fn ways_to_hit(limiter: &Limiter, api: &str) -> Vec<(String, bool)> {
+    let operation = operation(&format!("api={api} ip=1.2.3.4 id=r1 tokens=2"));
+    let limit = Limit::FixedWindow(FixedWindow::new(50, NANOS_PER_SECOND).unwrap());
+    let ask = |name: &str, is_own: bool, add: &dyn Fn(&mut PlanBuilder)| {
+        let mut builder = PlanBuilder::default();
+        limiter.begin(&mut builder, &Scope::EVERYTHING);
+        add(&mut builder);
+        let applied = run(limiter.apply(builder.build()));
+        let report = applied.report();
+        let allowed = if is_own { report.outcome(0).unwrap().allowed } else { report.verdict(0).unwrap().allowed };
+        (format!("{name} {api}"), allowed)
+    };
+    let intents = [Intent::Peek, Intent::Enter, Intent::EnterOrCharge];
+    let mut ways: Vec<_> = intents
+        .map(|intent| ask(&format!("{intent:?}"), false, &|builder| builder.add(&operation, intent, Some(2))))
+        .into();
+    if api != "leases" {
+        ways.push(ask("hit", false, &|builder| builder.add(&operation, Intent::Hit, Some(2))));
+    }
+    ways.push(ask("reserve", false, &|builder| builder.add_clamped_reservation(&operation, 2, Some(60))));
+    ways.push(ask("together", false, &|builder| {
+        let _ = builder.together(Together::AsOne, |builder| {
+            builder.add(&operation, Intent::EnterOrCharge, Some(2));
+            Ok::<_, RefusedMember>(())
+        });
+    }));
+    ways.push(ask("own limit", true, &|builder| builder.add_limited(&operation, limit, Intent::Enter, 2)));
+    ways.push(ask("own limit, charged", true, &|builder| {
+        builder.add_limited(&operation, limit, Intent::EnterOrCharge, 2);
+    }));
+    ways
+}
+
+#[test]
+fn no_way_to_hit_leads_past_any_form_of_block() {
+    for api in ["plain", "debt", "both", "leases", "free"] {
+        let own = if api == "both" { "requests" } else { api };
+        let forms =
+            [("*", "ip=1.2.3.4"), ("*", "ip=1.2.3.0/24"), ("*", "ip=0.0.0.0/0"), ("*", "id=r1"), (own, "1.2.3.4")];
+        for (rule, actor) in forms {
+            if api == "free" && rule == own {
+                continue;
+            }
+            let limiter = limiter_of(WAYS);
+            assert!(ways_to_hit(&limiter, api).iter().all(|(_, allowed)| *allowed), "{:?}", ways_to_hit(&limiter, api));
+            set(&limiter, Block, rule, actor);
+            for (way, allowed) in ways_to_hit(&limiter, api) {
+                // A limit of its own belongs to no rule.
+                assert_eq!(allowed, rule != "*" && way.starts_with("own"), "{way}, blocked as {rule} {actor}");
+            }
+            set(&limiter, Allow, rule, actor);
+            for (way, allowed) in ways_to_hit(&limiter, api) {
+                assert!(allowed, "{way}, allowed as {rule} {actor}");
+            }
+        }
+    }
+}
+
+#[test]
+fn charge_of_a_blocked_actor_counts_and_is_denied() {
+    let limiter = limiter_of(WAYS);
+    set(&limiter, Block, "*", "ip=1.2.3.4");
+    let asked = [("api=debt ip=1.2.3.4 tokens=7", Intent::EnterOrCharge)];
+    assert_eq!(last(&limiter, &asked), Ok((false, 0)));
+    remove(&limiter, Block, "*", "ip=1.2.3.4");
+    assert_eq!(peek(&limiter, "api=debt ip=1.2.3.4"), Ok((true, 43)));
+    set(&limiter, Block, "tokens", "1.2.3.4");
+    assert_eq!(last(&limiter, &[("api=both ip=1.2.3.4 tokens=7", Intent::EnterOrCharge)]), Ok((false, 0)));
+    remove(&limiter, Block, "tokens", "1.2.3.4");
+    let left = apply(&limiter, &[("api=both ip=1.2.3.4", Intent::Peek)]);
+    let standings = left.report().standings(0).unwrap();
+    assert_eq!(standings.map(|standing| standing.verdict.credit).collect::<Vec<_>>(), [50, 53]);
+}
+
+/// Two hits on one counter, one of an allowed actor, in an atomic group: both costs count.
+#[test]
+fn cost_of_an_allowed_actor_counts_in_a_group() {
+    let rules = "[api=a ip=*]\ncreditLimit = 10\nper = 1h\ncounter = shared\nlabel = one\n\n\
+        [api=b ip=*]\ncreditLimit = 10\nper = 1h\ncounter = shared\nlabel = other\n\n[default]\ncreditLimit = 0\n";
+    for order in [["api=a ip=1", "api=b ip=2"], ["api=b ip=2", "api=a ip=1"]] {
+        let limiter = limiter_of(rules);
+        set(&limiter, Allow, "*", "ip=1");
+        let mut builder = PlanBuilder::default();
+        limiter.begin(&mut builder, &Scope::EVERYTHING);
+        let added = builder.together(Together::Summed, |builder| {
+            order.iter().for_each(|pairs| builder.add(&operation(pairs), Intent::Hit, Some(3)));
+            Ok::<_, RefusedMember>(())
+        });
+        assert!(added.is_ok());
+        run(limiter.apply(builder.build()));
+        assert_eq!(peek(&limiter, "api=b ip=2"), Ok((true, 4)), "{order:?}");
+    }
 }

@@ -1,5 +1,7 @@
 //! Blocks that rules set.
 
+use std::time::Duration;
+
 use super::*;
 use crate::algorithm::OutcomeSource;
 use crate::limiter::blocks::OverrideTarget;
@@ -325,4 +327,27 @@ fn denials_beyond_the_room_for_notes_are_lost_and_counted() {
     run(scene.limiter.count_denials());
     hits(0, 9_000);
     assert_eq!(scene.limiter.observers.denials.lost(), 500);
+}
+
+#[test]
+fn block_keeps_its_length_when_the_clock_is_set_back() {
+    const BACK: u64 = 3_600 * NANOS_PER_SECOND;
+    let mut scene = Scene::new(LOGIN);
+    assert!(scene.hit().allowed);
+    assert_eq!(scene.blocked(), (3, 15 * MINUTE));
+    run(scene.limiter.set_override(
+        OverrideTarget { kind: Block, rule: "login", actor: "mallory" },
+        None,
+        Some(Duration::from_secs(60)),
+        &Scope::EVERYTHING,
+    ))
+    .unwrap();
+    let by_hand = || scene.limiter.overrides.registry.memory.find("block:login", "mallory", Timestamp::EPOCH).unwrap();
+    let until = by_hand();
+    run(scene.limiter.overrides.registry.set_back(BACK, &scene.limiter.store, Timestamp::EPOCH)).unwrap();
+    assert_eq!(by_hand(), until, "an operator's block ends at its time");
+    scene.now = scene.now.minus(BACK);
+    assert_eq!(scene.blocked(), (0, 15 * MINUTE));
+    scene.wait(15 * MINUTE);
+    assert_eq!(scene.block_of("login", "eve"), None);
 }

@@ -181,7 +181,7 @@ fn limits_of_clients_are_never_in_scope() {
     let applied = ask(&limiter, &scope(&["*"]), |builder| {
         builder.add_bucket(Space::TokenBucket, b"a", limit, crate::algorithm::Ask::Take { cost: 1 }, None);
         builder.add_limited(&operation("plain=x"), limit, Intent::Hit, 1);
-        builder.add_barred(std::num::NonZeroU64::MIN, Intent::Hit);
+        builder.add_barred(&operation("plain=x"), std::num::NonZeroU64::MIN, Intent::Hit);
     });
     for index in 0..3 {
         assert!(matches!(applied.report().outcome(index), Err(Refusal::OutOfScope)));

@@ -10,7 +10,7 @@ use crate::metrics::histogram::BucketContents;
 /// Turns counts into lines, and remembers the counts of the last report.
 pub struct Reporter {
     lines: Lines,
-    /// Hits by status and label.
+    /// Hits by status and rule.
     hits: HashMap<(String, String), u64>,
     /// Errors by code.
     errors: HashMap<&'static str, u64>,
@@ -70,13 +70,11 @@ impl Reporter {
     fn report_hits(&mut self, metrics: &Metrics) {
         let mut by_status: HashMap<String, u64> = HashMap::new();
         for counted in metrics.hits.counted() {
-            let last = self.hits.entry((counted.status, counted.rule_label));
-            let (status, label) = last.key().clone();
+            let last = self.hits.entry((counted.status, counted.rule));
+            let (status, rule) = last.key().clone();
             let new = counted.hits - mem::replace(last.or_default(), counted.hits);
             *by_status.entry(status.clone()).or_default() += new;
-            if !label.is_empty() {
-                self.lines.count(format_args!("hit.{status}.{label}"), new);
-            }
+            self.lines.count(format_args!("hit.{status}.{rule}"), new);
         }
         for (status, new) in by_status {
             self.lines.count(format_args!("hit.{status}"), new);
@@ -120,13 +118,13 @@ mod tests {
     #[test]
     fn report_contains_the_changes_since_the_last_one() {
         let metrics = Metrics::new();
-        let (status, canary) = (metrics.hits.rule(Some("status"), false), metrics.hits.rule(None, true));
+        let (status, canary) = (metrics.hits.rule("status", false), metrics.hits.rule("default", true));
         let mut reporter = Reporter::new("");
         assert_eq!(report(&mut reporter, &metrics), ["connections:0|g"]);
         status.count(true, 3);
         status.count(false, 1);
         canary.count(true, 2);
-        metrics.hits.rule(None, false).count(true, 4);
+        metrics.hits.rule("default", false).count(true, 4);
         metrics.errors.unknown.inc();
         let _open = metrics.connections.front("line").opened();
         assert_eq!(
@@ -134,8 +132,10 @@ mod tests {
             [
                 "connections:1|g",
                 "error.unknown:1|c",
+                "hit.accepted.default:4|c",
                 "hit.accepted.status:3|c",
                 "hit.accepted:7|c",
+                "hit.canary-accepted.default:2|c",
                 "hit.canary-accepted:2|c",
                 "hit.rejected.status:1|c",
                 "hit.rejected:1|c",

@@ -49,6 +49,11 @@ pub enum CommandError {
         "ERR ID comes once, after all pairs, and is followed by an id; only DIVVY.HIT, CHARGE, REFUND and RESERVE take it"
     )]
     MisplacedId,
+    /// `REPLY` stands where a pair is expected, or is followed by something else than `JSON`.
+    #[error(
+        "ERR REPLY comes once, after all pairs, and is followed by JSON; only DIVVY.HIT, PEEK, CHARGE and REFUND take it"
+    )]
+    MisplacedReply,
     /// The value after `COST` is negative, too large, or not a number.
     #[error("ERR COST is '{argument}', but must be a whole number from 0 to {}", i64::MAX)]
     NotACost {

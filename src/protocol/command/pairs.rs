@@ -1,4 +1,4 @@
-//! Operations in RESP: each argument is a pair, split at its first `=`. A cost and an id may follow.
+//! Operations in RESP: each argument is a pair, split at its first `=`. A cost, an id and the form of the reply may follow.
 
 use std::ops::Range;
 
@@ -12,11 +12,16 @@ const COST: &[u8] = b"COST";
 /// Precedes the id of a hit, in upper or lower case.
 const ID: &[u8] = b"ID";
 
+/// Precedes the form of the reply, in upper or lower case.
+const REPLY: &[u8] = b"REPLY";
+/// The form of a reply that is the answer of the HTTP API.
+const JSON: &[u8] = b"JSON";
+
 /// The `key=value` arguments of a request, not parsed yet.
 #[derive(Debug, Clone, Copy)]
 pub struct Pairs<'a>(pub(super) Arguments<'a>);
 
-/// `key=value… [COST n] [ID text]`: pairs, and the cost and id of a request about them.
+/// `key=value… [COST n] [ID text] [REPLY JSON]`: pairs, and the options of a request about them.
 #[derive(Debug, Clone, Copy)]
 pub struct PricedOperation<'a> {
     /// The operation, without the options after it.
@@ -25,6 +30,8 @@ pub struct PricedOperation<'a> {
     pub cost: Option<u64>,
     /// The idempotency key: any bytes.
     pub id: Option<&'a [u8]>,
+    /// Whether the reply is the answer of the HTTP API, which names the rule.
+    pub in_json: bool,
 }
 
 /// An option after the pairs.
@@ -32,16 +39,18 @@ pub struct PricedOperation<'a> {
 enum PricedSuffix {
     Cost,
     Id,
+    Reply,
 }
 
 impl<'a> PricedOperation<'a> {
-    /// Splits cost and id from the pairs.
+    /// Splits the options from the pairs.
     ///
     /// # Errors
-    /// The cost is not a number, or is negative. A misplaced `COST` or `ID` is found when the pairs are read.
+    /// The cost is not a number, or is negative, or the form of the reply is unknown. A misplaced option is found when the pairs
+    /// are read.
     #[inline]
     pub(super) fn read(arguments: Arguments<'a>) -> Result<Self, CommandError> {
-        let mut read = Self { pairs: Pairs(arguments), cost: None, id: None };
+        let mut read = Self { pairs: Pairs(arguments), cost: None, id: None, in_json: false };
         while let Some(option) = read.last_option() {
             read.take(option)?;
         }
@@ -57,6 +66,8 @@ impl<'a> PricedOperation<'a> {
             Some(PricedSuffix::Cost)
         } else if self.id.is_none() && word.eq_ignore_ascii_case(ID) {
             Some(PricedSuffix::Id)
+        } else if !self.in_json && word.eq_ignore_ascii_case(REPLY) {
+            Some(PricedSuffix::Reply)
         } else {
             None
         }
@@ -74,6 +85,8 @@ impl<'a> PricedOperation<'a> {
                 self.cost = Some(cost.ok_or_else(|| CommandError::not_a_cost(value))?);
             }
             PricedSuffix::Id => self.id = Some(value),
+            PricedSuffix::Reply if value.eq_ignore_ascii_case(JSON) => self.in_json = true,
+            PricedSuffix::Reply => return Err(CommandError::MisplacedReply),
         }
         self.pairs = Pairs(arguments.first(pairs));
         Ok(())
@@ -141,6 +154,8 @@ fn not_a_pair(argument: &[u8]) -> CommandError {
         CommandError::MisplacedCost
     } else if argument.eq_ignore_ascii_case(ID) {
         CommandError::MisplacedId
+    } else if argument.eq_ignore_ascii_case(REPLY) {
+        CommandError::MisplacedReply
     } else {
         CommandError::not_a_pair(argument)
     }

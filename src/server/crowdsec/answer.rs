@@ -125,7 +125,7 @@ const SAME_END_NS: u64 = 5 * NANOS_PER_SECOND;
 
 /// Returns whether two ends are the same, as far as answers show it.
 pub fn is_same_end(one: Timestamp, other: Timestamp) -> bool {
-    one.since(other).max(other.since(one)) <= SAME_END_NS
+    one.distance(other) <= SAME_END_NS
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ impl Follower {
     /// Asks once, and puts the answer in force.
     async fn poll(&self, progress: &mut Progress) {
         let now = self.limiter.now();
-        let is_for_all = progress.needs_all || now.since(progress.had_all) >= ASK_FOR_ALL_NS;
+        let is_for_all = progress.needs_all || now.distance(progress.had_all) >= ASK_FOR_ALL_NS;
         let upstream = self.upstream.address();
         match self.ask(is_for_all, now, progress).await {
             Ok(effects) => {

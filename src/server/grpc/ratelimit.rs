@@ -208,7 +208,7 @@ impl RateLimits {
                 None => builder.add(operation, intent, ask.cost),
                 Some(own) => match own.limit() {
                     Some(limit) => builder.add_limited(operation, limit, intent, ask.cost.unwrap_or(1)),
-                    None => builder.add_barred(own.window_ns, intent),
+                    None => builder.add_barred(operation, own.window_ns, intent),
                 },
             }
             brought.push(ask.own_limit);

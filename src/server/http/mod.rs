@@ -96,7 +96,7 @@ impl HttpFront {
             Arc::clone(&bounds.memory),
         ));
         let fast = HitRoute::new(Arc::clone(&api), bounds.clone(), access.hit.clone());
-        let scrape = get(metrics::scrape).with_state((limiter, slots));
+        let scrape = get(metrics::scrape).with_state((limiter, WorkSlots::new(metrics::MAX_SCRAPES)));
         let scrape = Router::new().route(metrics_path, guarded(scrape, access.metrics.as_ref(), Category::Metrics));
         let router = Router::new()
             .route("/healthz", get(health::alive))

@@ -12,13 +12,16 @@ use crate::limiter::{
 use crate::protocol::command::{BucketAsk, Command, CommandError, PricedOperation, ReserveAsk};
 use crate::protocol::resp::{ReplyWriter, Version};
 use crate::rules::Operation;
+use crate::server::http::api::answer::Answer;
 use crate::server::net::memory::BudgetExceeded;
 use crate::server::net::pool::MAX_ITEM;
 use crate::server::net::request_memory::RequestMemory;
 use crate::server::net::session::Output;
 
-/// Maximum length of a reply to a request of a batch, without errors and reservation ids (bytes).
+/// Maximum length of a reply to a request of a batch, without errors, reservation ids and JSON (bytes).
 const LONGEST_REPLY: usize = 128;
+/// Maximum length of an answer in JSON: the names of a stack's rules, and the reason of a block, whose characters may be escaped.
+const LONGEST_JSON: usize = 16 * 1024;
 
 /// Requests that wait to be applied together.
 #[derive(Default)]
@@ -27,8 +30,8 @@ pub struct Batch {
     /// Whether the time and the rules of the requests are set.
     is_begun: bool,
     replies: Vec<PendingReply>,
-    /// Maximum length of all reservation ids in the replies (bytes).
-    ids: usize,
+    /// Maximum length of all reservation ids and answers in JSON in the replies (bytes).
+    long: usize,
     /// Replies that are already written, and wait for the replies before them.
     texts: Vec<u8>,
     pub operation: Operation,
@@ -49,6 +52,8 @@ struct PendingReply {
 enum Reply {
     /// The verdict on the next request.
     Verdict,
+    /// The answer of the HTTP API to the next request.
+    Json,
     /// The credits left, which may be negative, and the seconds until there are more.
     Balance,
     /// The verdict on the next request, and the id of its reservation, if any.
@@ -76,12 +81,12 @@ impl Batch {
 
     /// Returns the maximum length of the replies, without errors (bytes).
     pub fn owed(&self) -> usize {
-        self.replies.len() * LONGEST_REPLY + self.ids + self.texts.len()
+        self.replies.len() * LONGEST_REPLY + self.long + self.texts.len()
     }
 
     /// Returns whether reservation ids and written replies have reached the bound on output.
     pub fn has_long_replies(&self, max_output: usize) -> bool {
-        self.ids + self.texts.len() >= max_output
+        self.long + self.texts.len() >= max_output
     }
 
     /// Returns the memory of the requests until they are answered (bytes).
@@ -177,7 +182,7 @@ impl Batch {
 
     fn push_priced(
         &mut self,
-        PricedOperation { pairs, cost, id }: PricedOperation,
+        PricedOperation { pairs, cost, id, in_json }: PricedOperation,
         intent: Intent,
         reply: Reply,
         max_pairs: usize,
@@ -187,14 +192,18 @@ impl Batch {
             None => self.builder.add(&self.operation, intent, cost),
             Some(id) => self.builder.add_idempotent(&self.operation, intent, cost, id),
         }
-        Ok(reply)
+        if !in_json {
+            return Ok(reply);
+        }
+        self.long += LONGEST_JSON;
+        Ok(Reply::Json)
     }
 
     fn push_reserve(&mut self, request: ReserveAsk, max_pairs: usize, version: Version) -> Result<Reply, CommandError> {
         let ReserveAsk { pairs, credits, ttl_seconds, id } = request;
         pairs.read_into(&mut self.operation, max_pairs)?;
         self.builder.add_reservation(&self.operation, Reserve { credits, ttl_seconds, id });
-        self.ids += self.builder.id_length(self.builder.plan().len() - 1);
+        self.long += self.builder.id_length(self.builder.plan().len() - 1);
         Ok(Reply::Reserved(version))
     }
 
@@ -251,7 +260,7 @@ impl Batch {
             }
         }
         self.texts.clear();
-        self.ids = 0;
+        self.long = 0;
         self.builder.reuse(applied);
         if request_memory.give_back() && self.memory() > MAX_ITEM {
             self.builder.reuse(Plan::default());
@@ -271,6 +280,11 @@ fn write_reply(
         Reply::Verdict => {
             let verdict = report.verdict(index)?;
             writer.verdict(verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
+        }
+        Reply::Json => {
+            let mut json = Vec::new();
+            Answer::for_request(report, index)?.write_json(&mut json);
+            writer.bulk(json.trim_ascii_end());
         }
         Reply::Balance => {
             let verdict = report.verdict(index)?;

@@ -23,7 +23,7 @@ use crate::rules::Operation;
 use crate::server::changes::Operator;
 use crate::server::net::memory::BudgetExceeded;
 use crate::server::net::session::{NextStep, Output};
-use crate::server::net::work_slots::{WorkSlot, WorkSlots};
+use crate::server::net::work_slots::WorkSlot;
 
 /// The future reply to a command.
 type Reply = Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
@@ -45,7 +45,7 @@ pub async fn answer(
     output.account()?;
     let slot = tokio::select! {
         biased;
-        slot = take_slot(&shared.slots, &command) => slot,
+        slot = take_slot(shared, &command) => slot,
         () = output.client_left() => return Ok(NextStep::Close),
     };
     // The user may have lost the right while the command waited.
@@ -87,11 +87,12 @@ pub async fn answer(
     Ok(NextStep::Continue)
 }
 
-async fn take_slot(slots: &WorkSlots, command: &Command<'_>) -> WorkSlot {
+async fn take_slot(shared: &RespState, command: &Command<'_>) -> WorkSlot {
     match command {
         // A backup takes long, no other work should wait for it, and the store refuses a second one at the same time.
         Command::Backup(_) => WorkSlot::unbounded(),
-        _ => slots.take().await,
+        _ if change_of(command).is_some() => shared.changes.slots().take().await,
+        _ => shared.slots.take().await,
     }
 }
 

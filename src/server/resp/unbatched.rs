@@ -8,8 +8,8 @@ use super::client::{Client, Login};
 use super::error::write_limiter_error;
 use super::info::RespState;
 use super::{counts, large};
-use crate::limiter::rules::listed;
-use crate::limiter::{Limiter, Refusal, Scope};
+use crate::limiter::rules::{hits_of, listed};
+use crate::limiter::{Limiter, Refusal, RuleCount, Scope};
 use crate::protocol::command::{Command, CommandMatch, Pairs, describe};
 use crate::protocol::resp::ReplyWriter;
 use crate::server::net::memory::BudgetExceeded;
@@ -86,19 +86,24 @@ fn write_explanation(shared: &RespState, scope: &Scope, batch: &mut Batch, pairs
     }
 }
 
-/// Writes a map for each rule in scope: its settings, without those that were not given, and its name.
+/// Writes a map for each rule in scope: its settings, without those that were not given, its name, and its hits.
 fn write_rules(limiter: &Limiter, scope: &Scope, reply: &mut ReplyWriter) {
     let Some(policy) = limiter.policy() else { return write_limiter_error(&Refusal::NoRules, reply) };
     let rules: Vec<_> = listed(&policy, scope).collect();
     reply.array(rules.len());
     for (index, rule) in rules {
-        let settings = rule.describe();
-        reply.map(settings.len() + 1);
+        let (settings, hits) = (rule.describe(), hits_of(&policy, index, rule, scope));
+        reply.map(settings.len() + if hits.is_some() { 3 } else { 1 });
         for (name, value) in settings {
             reply.bulk(name.as_bytes());
             reply.bulk(value.as_bytes());
         }
         reply.bulk(b"name");
         reply.bulk(rule.name(index).as_bytes());
+        let hits = hits.map(|RuleCount { allowed, denied }| [("allowed", allowed), ("denied", denied)]);
+        for (name, hits) in hits.into_iter().flatten() {
+            reply.bulk(name.as_bytes());
+            reply.unsigned(hits);
+        }
     }
 }

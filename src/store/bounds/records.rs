@@ -135,12 +135,12 @@ mod tests {
     use crate::store::testing::at;
 
     fn until(ends: u64) -> Record {
-        let reservation = Reservation { credits: 1, ttl_seconds: 1 };
+        let reservation = Reservation { credits: 1, ttl_seconds: 1, run: None };
         Record { until: at(ends), content: Content::Open { reservation, ends: at(ends), generation: 0 } }
     }
 
     fn committed(seconds: u64) -> Record {
-        let reservation = Reservation { credits: 1, ttl_seconds: 1 };
+        let reservation = Reservation { credits: 1, ttl_seconds: 1, run: None };
         let content = Content::Committed { reservation, left: 0, owed: 0, reset_ns: 0 };
         Record { until: at(seconds + 60), content }
     }

@@ -28,7 +28,7 @@ impl RoomLog {
         if budget.is_full() {
             self.full_at = now;
             self.outage.note(&Err(budget.error.clone()));
-        } else if now.since(self.full_at) >= QUIET_NS {
+        } else if now.distance(self.full_at) >= QUIET_NS {
             self.outage.note(&Ok(()));
         }
     }

@@ -198,7 +198,7 @@ mod tests {
     use crate::store::testing::{at, window};
 
     fn reservation() -> Record {
-        let reservation = Reservation { credits: 1, ttl_seconds: 1 };
+        let reservation = Reservation { credits: 1, ttl_seconds: 1, run: None };
         Record { until: at(0), content: Content::Open { reservation, ends: at(0), generation: 0 } }
     }
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     fn reserve() -> Entry {
-        entry(Action::Reservation(ReservationAsk::Release), 0)
+        entry(Action::Reservation(ReservationAsk::Release { run: None }), 0)
     }
 
     fn once(request: u32) -> Entry {

@@ -3,12 +3,14 @@
 //! A value consists of little-endian 64-bit words. The first word is always the expiry by the server's clock, so that a
 //! compaction filter needs only eight bytes, and does not depend on the algorithm. The algorithm is part of the key.
 //!
+//! A token bucket and a leaky bucket have one more word if they were last used under an actor's own limit.
+//!
 //! A record, and a bucket with reservations, ends in a byte that names its kind. So it is never a whole number of words.
 
 use crate::algorithm::record::{Content, Reservation};
 use crate::algorithm::reservation::groups::{BucketClock, ExpiryGroup, ExpiryGroups};
 use crate::algorithm::{
-    Limit, MAX_LOG_CREDITS, Outcome, OutcomeSource, Record, ReservedState, Resolution, State, concurrency,
+    Limit, MAX_LOG_CREDITS, Outcome, OutcomeSource, Record, ReservedState, Resolution, Run, State, concurrency,
     fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket,
 };
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
@@ -19,6 +21,8 @@ const WORD: usize = size_of::<u64>();
 const GROUP: usize = size_of::<u32>() + WORD;
 /// The last byte of a bucket with reservations. An unreleased layout had 1; never reuse it.
 const RESERVED: u8 = 5;
+/// The last byte of a bucket with reservations that was last used under an actor's own limit, which its state names.
+const RESERVED_OWN: u8 = 6;
 /// The last byte of the record of an open reservation.
 const OPEN: u8 = 2;
 /// The last byte of the record of a committed reservation.
@@ -49,13 +53,35 @@ pub fn encode(state: &State, expires: Timestamp, out: &mut Vec<u8>) {
         State::FixedWindow(state) => encode_window(state.ends.as_nanos(), state.count, out),
         State::SlidingWindow(state) => write_words(out, [state.start.as_nanos(), state.current, state.previous]),
         State::SlidingLog(state) => state.times.iter().for_each(|time| write_words(out, [time.as_nanos()])),
-        State::TokenBucket(state) => write_words(out, [state.mark.as_nanos(), state.count, state.session.as_nanos()]),
-        State::LeakyBucket(state) => write_words(out, [state.mark.as_nanos(), state.credits, state.drops]),
+        State::TokenBucket(state) => {
+            write_words(out, [state.mark.as_nanos(), state.count, state.session.as_nanos()]);
+            write_own_capacity(state.own_capacity, out);
+        }
+        State::LeakyBucket(state) => {
+            write_words(out, [state.mark.as_nanos(), state.credits, state.drops]);
+            write_own_capacity(state.own_capacity, out);
+        }
         State::Concurrency(state) => write_words(out, [state.time.as_nanos()]),
         State::Reserved(state) => {
             encode(&state.base, expires, out);
             encode_groups(&state.groups, out);
+            out.push(if has_own_capacity(&state.base) { RESERVED_OWN } else { RESERVED });
         }
+    }
+}
+
+fn has_own_capacity(state: &State) -> bool {
+    match state {
+        State::TokenBucket(state) => state.own_capacity > 0,
+        State::LeakyBucket(state) => state.own_capacity > 0,
+        _ => false,
+    }
+}
+
+/// Appends the capacity of an actor's own limit, if there is one.
+fn write_own_capacity(capacity: u64, out: &mut Vec<u8>) {
+    if capacity > 0 {
+        write_words(out, [capacity]);
     }
 }
 
@@ -73,23 +99,24 @@ fn encode_groups(groups: &ExpiryGroups, out: &mut Vec<u8>) {
         out.extend_from_slice(&u32::try_from(later_ms).unwrap_or(u32::MAX).to_le_bytes());
         out.extend_from_slice(&group.credits.to_le_bytes());
     }
-    out.push(RESERVED);
 }
 
 /// Appends a record.
 pub fn encode_record(record: &Record, out: &mut Vec<u8>) {
     let until = record.until.as_nanos();
     match record.content {
-        Content::Open { reservation: Reservation { credits, ttl_seconds }, ends, generation } => {
-            write_words(out, [until, credits, ttl_seconds.into(), ends.as_nanos(), generation]);
+        Content::Open { reservation, ends, generation } => {
+            let terms = terms_word(&reservation);
+            write_words(out, [until, reservation.credits, terms, ends.as_nanos(), generation]);
             out.push(OPEN);
         }
-        Content::Committed { reservation: Reservation { credits, ttl_seconds }, left, owed, reset_ns } => {
-            write_words(out, [until, credits, ttl_seconds.into(), until, left, owed, reset_ns]);
+        Content::Committed { reservation, left, owed, reset_ns } => {
+            let terms = terms_word(&reservation);
+            write_words(out, [until, reservation.credits, terms, until, left, owed, reset_ns]);
             out.push(COMMITTED);
         }
         Content::Answer { fingerprint, is_held_back, outcome } => {
-            let Outcome { allowed, before, left, owed, reset_ns, retry_ns, session, resolution: _, source: _ } =
+            let Outcome { allowed, before, left, owed, reset_ns, retry_ns, session, run: _, resolution: _, source: _ } =
                 outcome;
             let flag = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
             let flags = flag(allowed, ALLOWED) | flag(is_held_back, HELD_BACK) | flag(retry_ns.is_some(), HAS_RETRY);
@@ -98,6 +125,15 @@ pub fn encode_record(record: &Record, out: &mut Vec<u8>) {
             out.push(ANSWERED);
         }
     }
+}
+
+/// Returns the TTL and the run of a reservation in one word: the run is in the upper half.
+fn terms_word(reservation: &Reservation) -> u64 {
+    u64::from(reservation.run.map_or(0, Run::get)) << 32 | u64::from(reservation.ttl_seconds)
+}
+
+fn read_reservation(credits: u64, terms: u64) -> Reservation {
+    Reservation { credits, ttl_seconds: terms as u32, run: Run::new((terms >> 32) as u32) }
 }
 
 /// Reads a record.
@@ -112,13 +148,13 @@ fn read_record(bytes: &[u8]) -> Option<Record> {
     let (kind, words) = bytes.split_last()?;
     let (until, content) = match *kind {
         OPEN => {
-            let [until, credits, ttl_seconds, ends, generation] = read_words(words)?;
-            let reservation = Reservation { credits, ttl_seconds: ttl_seconds.try_into().ok()? };
+            let [until, credits, terms, ends, generation] = read_words(words)?;
+            let reservation = read_reservation(credits, terms);
             (until, Content::Open { reservation, ends: Timestamp::from_nanos(ends), generation })
         }
         COMMITTED => {
-            let [_, credits, ttl_seconds, until, left, owed, reset_ns] = read_words(words)?;
-            let reservation = Reservation { credits, ttl_seconds: ttl_seconds.try_into().ok()? };
+            let [_, credits, terms, until, left, owed, reset_ns] = read_words(words)?;
+            let reservation = read_reservation(credits, terms);
             (until, Content::Committed { reservation, left, owed, reset_ns })
         }
         ANSWERED => {
@@ -132,6 +168,7 @@ fn read_record(bytes: &[u8]) -> Option<Record> {
                 reset_ns,
                 retry_ns: is_set(HAS_RETRY).then_some(retry_ns),
                 session: Timestamp::from_nanos(session),
+                run: None,
                 resolution: Resolution::Done,
                 source: OutcomeSource::Store,
             };
@@ -151,18 +188,20 @@ pub fn decode(limit: &Limit, bytes: &[u8]) -> Result<State, DamagedValue> {
 }
 
 fn read_state(limit: &Limit, bytes: &[u8]) -> Option<State> {
-    if let Some((&RESERVED, words)) = bytes.split_last()
+    if let Some((kind @ (&RESERVED | &RESERVED_OWN), words)) = bytes.split_last()
         && !bytes.len().is_multiple_of(WORD)
     {
-        return read_reserved(limit, words);
+        return read_reserved(limit, *kind == RESERVED_OWN, words);
     }
     let mut rest = bytes;
-    let state = read_own_state(limit, &mut rest)?;
+    let is_own = bytes.len() > 4 * WORD && matches!(limit, Limit::TokenBucket(_) | Limit::LeakyBucket(_));
+    let state = read_own_state(limit, is_own, &mut rest)?;
     rest.is_empty().then_some(state)
 }
 
 /// Reads the state of the algorithm alone, which is followed by others in a bucket with reservations.
-fn read_own_state(limit: &Limit, bytes: &mut &[u8]) -> Option<State> {
+fn read_own_state(limit: &Limit, is_own: bool, bytes: &mut &[u8]) -> Option<State> {
+    let own_capacity = |bytes: &mut _| if is_own { take_words(bytes).map(|[capacity]| capacity) } else { Some(0) };
     let time = Timestamp::from_nanos;
     Some(match limit {
         Limit::FixedWindow(_) | Limit::CalendarWindow(_) => {
@@ -185,11 +224,13 @@ fn read_own_state(limit: &Limit, bytes: &mut &[u8]) -> Option<State> {
         }
         Limit::TokenBucket(_) => {
             let [_, mark, count, session] = take_words(bytes)?;
-            State::TokenBucket(token_bucket::State { mark: time(mark), count, session: time(session) })
+            let own_capacity = own_capacity(bytes)?;
+            State::TokenBucket(token_bucket::State { mark: time(mark), count, session: time(session), own_capacity })
         }
         Limit::LeakyBucket(_) => {
             let [_, mark, credits, drops] = take_words(bytes)?;
-            State::LeakyBucket(leaky_bucket::State { mark: time(mark), credits, drops })
+            let own_capacity = own_capacity(bytes)?;
+            State::LeakyBucket(leaky_bucket::State { mark: time(mark), credits, drops, own_capacity })
         }
         Limit::Concurrency(_) => {
             let [_, changed] = take_words(bytes)?;
@@ -198,9 +239,9 @@ fn read_own_state(limit: &Limit, bytes: &mut &[u8]) -> Option<State> {
     })
 }
 
-fn read_reserved(limit: &Limit, bytes: &[u8]) -> Option<State> {
+fn read_reserved(limit: &Limit, is_own: bool, bytes: &[u8]) -> Option<State> {
     let mut rest = bytes.get(WORD..)?;
-    let base = read_own_state(limit, &mut rest)?;
+    let base = read_own_state(limit, is_own, &mut rest)?;
     let [generation, time, ahead_ms, first] = take_words(&mut rest)?;
     let (groups, rest) = rest.as_chunks::<GROUP>();
     let group = |bytes: &[u8; GROUP]| {
@@ -308,8 +349,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reservation_reads_back(credits: u64, ttl_seconds: u32, word: u64, left: u64, owed: u64, reset_ns: u64) {
-            let (until, reservation) = (Timestamp::from_nanos(word), Reservation { credits, ttl_seconds });
+        fn reservation_reads_back(credits: u64, ttl_seconds: u32, run: u32, word: u64, left: u64, owed: u64, reset_ns: u64) {
+            let reservation = Reservation { credits, ttl_seconds, run: Run::new(run) };
+            let until = Timestamp::from_nanos(word);
             let open = Content::Open { reservation, ends: Timestamp::from_nanos(owed), generation: left };
             for content in [open, Content::Committed { reservation, left, owed, reset_ns }] {
                 let record = Record { until, content };

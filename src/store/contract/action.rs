@@ -29,7 +29,7 @@ const _: () = assert!(size_of::<Action>() == 24);
 impl Action {
     /// Returns whether the action reports what has already happened: a charge, a refund or a release.
     pub fn is_settlement(self) -> bool {
-        matches!(self, Self::Reservation(ReservationAsk::Release))
+        matches!(self, Self::Reservation(ReservationAsk::Release { .. }))
             || matches!(self.ask(), Some(Ask::Charge { .. } | Ask::Refund { .. }))
     }
 
@@ -70,7 +70,7 @@ impl Action {
     pub(in crate::store) fn gives_back(self) -> bool {
         match self {
             Self::Forget => true,
-            Self::Reservation(ask) => matches!(ask, ReservationAsk::Commit { .. } | ReservationAsk::Release),
+            Self::Reservation(ask) => matches!(ask, ReservationAsk::Commit { .. } | ReservationAsk::Release { .. }),
             Self::Ask(ask) | Self::Idempotent { ask, .. } => matches!(ask, Ask::Refund { .. }),
         }
     }

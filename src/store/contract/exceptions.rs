@@ -22,6 +22,11 @@ pub trait Exception: Debug + Clone + PartialEq + Send + Sync + 'static {
         self.expires()
     }
 
+    /// Returns the exception as it is after the clock was set back by `nanos`, if its length counts and not the time of its end.
+    fn set_back(&self, _nanos: u64) -> Option<Self> {
+        None
+    }
+
     /// Returns the exception without [`Exception::expires`], as bytes.
     fn to_bytes(&self) -> Vec<u8>;
 
@@ -131,6 +136,11 @@ impl Exception for Override {
 
     fn ends(&self) -> Option<Timestamp> {
         self.ends
+    }
+
+    fn set_back(&self, nanos: u64) -> Option<Self> {
+        self.repetition?;
+        Some(Self { ends: Some(self.ends?.minus(nanos)), ..self.clone() })
     }
 
     fn to_bytes(&self) -> Vec<u8> {

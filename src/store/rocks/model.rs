@@ -454,9 +454,9 @@ fn no_crash_splits_a_group() {
 /// Reserves, and then commits or releases, while others reserve from the same bucket.
 async fn reserve_and_settle(world: World, id: u8) {
     let reserve = ReservationAsk::Reserve { credits: RESERVED, ttl_seconds: 60 };
-    let commit = ReservationAsk::Commit { cost: USED, charges: false };
+    let commit = ReservationAsk::Commit { cost: USED, charges: false, run: None };
     world.reserve(id, reserve).await;
-    world.reserve(id, if id == 0 { ReservationAsk::Release } else { commit }).await;
+    world.reserve(id, if id == 0 { ReservationAsk::Release { run: None } } else { commit }).await;
 }
 
 impl World {
@@ -517,7 +517,7 @@ impl World {
                 Some(ReservationAsk::Commit { .. }) => {
                     assert!(matches!(record, Some(Content::Committed { .. })), "the commit of {id} is lost");
                 }
-                Some(ReservationAsk::Release) => assert_eq!(record, None, "{id} is back"),
+                Some(ReservationAsk::Release { .. }) => assert_eq!(record, None, "{id} is back"),
                 Some(ReservationAsk::Renew { .. }) | None => {}
             }
         }
@@ -574,10 +574,10 @@ fn reservation_is_settled_as_one(memory: usize) {
     let reserve = ReservationAsk::Reserve { credits: RESERVED, ttl_seconds: 30 };
     assert!(future::block_on(world.settle_all(reserve)).is_some());
     let asks = [
-        ReservationAsk::Commit { cost: USED, charges: true },
-        ReservationAsk::Commit { cost: 2 * USED, charges: true },
-        ReservationAsk::Release,
-        ReservationAsk::Renew { ttl_seconds: Some(50) },
+        ReservationAsk::Commit { cost: USED, charges: true, run: None },
+        ReservationAsk::Commit { cost: 2 * USED, charges: true, run: None },
+        ReservationAsk::Release { run: None },
+        ReservationAsk::Renew { ttl_seconds: Some(50), run: None },
     ];
     let clients = asks.map(|ask| future::spawn(settle_group(world.clone(), ask))).into_iter().collect();
     records_agree(&world, clients, 0, World::assert_settled_as_one);

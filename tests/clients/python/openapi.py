@@ -62,7 +62,7 @@ drive(SERVED, "POST", "/v1/hit", 400, json={"operation": refused})
 drive(SERVED, "POST", "/v1/hits", 200, json={"hits": [{"operation": refused}]})
 drive(SERVED, "POST", "/v1/explain", 200, json={"operation": refused})
 drive(SERVED, "GET", "/v1/check", 400, params=refused)
-drive(SERVED, "POST", "/v1/peek", 400, json={"operation": {"api": 1}})
+drive(SERVED, "POST", "/v1/peek", 400, json={"operation": {"api": []}})
 drive(SERVED, "POST", "/v1/explain", 415, data="{}")
 drive(SERVED, "POST", "/v1/hits", 413, json={"hits": ["x" * 100_000]})
 

@@ -48,15 +48,16 @@ class Terminal:
 
 terminal = Terminal(sys.argv[1])
 terminal.expect("\x1b[?1049h")
-terminal.expect("calls: denied requests, last minute, 3 in all")
-terminal.expect("ann")
+terminal.expect("all rules: denied requests, last minute, 3 in all")
+terminal.expect("calls: ann")
 for keys, title in (
-    ("o", "calls: credits taken, last minute"),
-    ("w", "calls: credits taken, last hour"),
+    ("o", "all rules: credits taken, last minute"),
+    ("w", "all rules: credits taken, last hour"),
+    ("n", "calls: credits taken, last hour"),
     ("n", "trial: credits taken, last hour"),
     ("o", "trial: requests that the canary would deny, last hour"),
     ("\x1b[C", "default: denied requests, last hour"),
-    ("n", "calls: denied requests, last hour"),
+    ("n", "all rules: denied requests, last hour"),
     ("p", "default: denied requests, last hour"),
     ("p", "trial: requests that the canary would deny, last hour"),
     ("x", "trial: requests that the canary would deny, last hour"),
@@ -77,6 +78,6 @@ terminal.expect_end()
 # A signal leaves the terminal as it was, too.
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     terminal = Terminal(sys.argv[1])
-    terminal.expect("calls: denied requests")
+    terminal.expect("all rules: denied requests")
     terminal.process.send_signal(number)
     terminal.expect_end()

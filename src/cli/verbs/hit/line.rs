@@ -26,7 +26,9 @@ pub fn hit(server: &ServerArgs, operation: &OperationArgs, address: &str) -> any
             bail!("{address} requires a password: set DIVVY_PASSWORD, or give --password")
         }
         Reply::Error { code, reason } => bail!("{address} answered with an error: {code}: {reason}"),
-        Reply::Verdict { allowed, credit, reset_seconds } => Ok(Verdict { allowed, credit, reset_seconds }),
+        Reply::Verdict { allowed, credit, reset_seconds } => {
+            Ok(Verdict { allowed, credit, reset_seconds, answer: None })
+        }
     }
 }
 

@@ -71,14 +71,14 @@ fn cell(intent: Intent, kind: RuleKind, modes: Modes) -> String {
 
 fn settlement_word(settlement: Settlement, limit: Option<Limit>, is_in_force: bool) -> &'static str {
     let Some(limit) = limit else { return "–" };
-    match settlement.ask(&limit, is_in_force) {
+    match settlement.ask(&limit, is_in_force, None) {
         None => "–",
         Some(ReservationAsk::Commit { charges: true, .. }) => "commit, or charge",
         Some(ReservationAsk::Commit { charges: false, .. }) => "commit",
-        Some(ReservationAsk::Release) => "free",
-        Some(ReservationAsk::Renew { ttl_seconds: Some(7) }) => "renew for the rule's TTL",
-        Some(ReservationAsk::Renew { ttl_seconds: Some(_) }) => "renew for the client's TTL",
-        Some(ReservationAsk::Renew { ttl_seconds: None }) => "renew for the TTL it was made for",
+        Some(ReservationAsk::Release { .. }) => "free",
+        Some(ReservationAsk::Renew { ttl_seconds: Some(7), .. }) => "renew for the rule's TTL",
+        Some(ReservationAsk::Renew { ttl_seconds: Some(_), .. }) => "renew for the client's TTL",
+        Some(ReservationAsk::Renew { ttl_seconds: None, .. }) => "renew for the TTL it was made for",
         Some(ReservationAsk::Reserve { .. }) => unreachable!(),
     }
 }

@@ -156,8 +156,7 @@ fn canary_counts_leases_and_denies_nothing() {
     let second = at.reserve("trial=x", 1).id.unwrap();
     let denied = || {
         let counted = at.limiter.metrics().hits.counted().into_iter();
-        let mut of_trial =
-            counted.filter(|counted| counted.rule_label == "trial" && counted.status == "canary-rejected");
+        let mut of_trial = counted.filter(|counted| counted.rule == "trial" && counted.status == "canary-rejected");
         of_trial.next().map_or(0, |counted| counted.hits)
     };
     assert_eq!(denied(), 1);
@@ -279,7 +278,7 @@ fn maximum_reservation_ttl_does_not_apply_to_leases() {
     let id = at.try_reserve(pairs, 1, 3_600, None).unwrap().id.unwrap();
     assert!((600..620).contains(&at.renew(&id, 3_600).unwrap()));
     assert!(
-        at.try_reserve("key=a", 1, 61, None).unwrap_err().contains("TTL 61 exceeds the maximum of 60 s"),
+        at.try_reserve("key=a", 1, 601, None).unwrap_err().contains("TTL 601 exceeds the maximum of 600 s"),
         "for the other rule of the stack"
     );
 }

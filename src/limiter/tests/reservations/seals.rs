@@ -25,8 +25,8 @@ fn altered(id: &ReservationId, text: &str, other: &str) -> ReservationId {
         key[place..place + text.len()].copy_from_slice(other.as_bytes());
         key
     };
-    let records: Vec<_> = id.records().map(|(rule, key)| (rule, alter(key))).collect();
-    ReservationId::new(records.iter().map(|(rule, key)| (*rule, key.as_slice())))
+    let records: Vec<_> = id.records().map(|record| (record, alter(record.key))).collect();
+    ReservationId::new(records.iter().map(|(record, key)| NamedRecord { key, ..*record }))
 }
 
 #[test]
@@ -114,7 +114,7 @@ proptest! {
     fn any_sealed_bytes_are_settled_without_a_panic(records in payload(), cost: u64, ttl: Option<u32>) {
         let at = TestLimiter::new(RULES);
         at.id("user=a", 10);
-        let id = at.sent_back(ReservationId::new(records.iter().map(|(rule, key)| (*rule, key.as_slice()))));
+        let id = at.sent_back(ReservationId::new(records.iter().map(|(rule, key)| NamedRecord { rule: *rule, run: None, key })));
         let twice = at.ask(|builder| {
             builder.settle(&id, Settlement::Renew { ttl_seconds: ttl });
             builder.settle(&id, Settlement::Commit { cost });

@@ -10,8 +10,7 @@ use serde::Serialize;
 use super::number::write_number;
 use super::ratelimit::{CONCURRENT_REQUESTS, LimitStatus, RateLimitHeaders};
 use crate::clock::ceil_seconds;
-use crate::limiter::{Limit, Outcome, Report, Standing, Verdict};
-use crate::server::http::problem::Problem;
+use crate::limiter::{Limit, Outcome, Refusal, Report, Standing, Verdict};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -43,6 +42,9 @@ pub struct Answer<'a> {
     window_seconds: Option<u64>,
     #[serde(skip)]
     unit: Option<&'static str>,
+    /// Whether no limit applies. Then there are no rate limit headers.
+    #[serde(skip)]
+    is_unlimited: bool,
     /// The answers of all limits of a stack. Empty if only one limit answers.
     #[serde(skip)]
     limits: Vec<Answer<'a>>,
@@ -60,7 +62,7 @@ impl<'a> Answer<'a> {
     ///
     /// # Errors
     /// The request was refused.
-    pub fn for_request(report: Report<'a>, index: usize) -> Result<Self, Problem> {
+    pub fn for_request(report: Report<'a>, index: usize) -> Result<Self, Refusal> {
         let answering = report.standing(index)?;
         let mut answer = Self::by(&answering);
         if !report.is_stack(index) {
@@ -87,6 +89,7 @@ impl<'a> Answer<'a> {
         Self {
             window_seconds: limit.and_then(window_seconds),
             unit: limit.and_then(unit),
+            is_unlimited: limit.is_none() && verdict.allowed,
             blocked: block.map(|block| Blocked { reason: block.reason.as_deref() }),
             ..Self::new(rule.name(place), capacity, verdict)
         }
@@ -105,6 +108,7 @@ impl<'a> Answer<'a> {
             blocked: None,
             window_seconds: None,
             unit: None,
+            is_unlimited: false,
             limits: Vec::new(),
         }
     }
@@ -119,7 +123,8 @@ impl<'a> Answer<'a> {
         Bytes::copy_from_slice(text)
     }
 
-    fn write_json(&self, out: &mut Vec<u8>) {
+    /// Appends the body, and a newline.
+    pub fn write_json(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(if self.allowed {
             b"{\"allowed\":true,\"limit\":"
         } else {
@@ -151,8 +156,11 @@ impl<'a> Answer<'a> {
         out.extend_from_slice(b"}\n");
     }
 
-    /// Adds the rate limit headers. `text` is a buffer.
+    /// Adds the rate limit headers, unless no limit applies. `text` is a buffer.
     pub fn write_headers(&self, dialects: RateLimitHeaders, headers: &mut HeaderMap, text: &mut Vec<u8>) {
+        if self.is_unlimited {
+            return;
+        }
         let limits = if self.limits.is_empty() { std::slice::from_ref(self) } else { &self.limits };
         dialects.write(&self.status(), limits.iter().map(Self::status), headers, text);
     }
@@ -210,6 +218,7 @@ mod tests {
                 blocked,
                 window_seconds: None,
                 unit: None,
+                is_unlimited: false,
                 limits: Vec::new(),
             };
             let mut written = Vec::new();

@@ -68,7 +68,7 @@ pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Pro
 pub async fn forget(State(api): State<Arc<Api>>, operator: PendingOperator, uri: Uri) -> Result<Response, Problem> {
     let query: CounterQuery = query::parse(&uri)?;
     let count = query::page_size(query.count.as_deref())?;
-    let (slot, changes) = (api.slots.take().await, api.changes.clone());
+    let (slot, changes) = (api.changes.slots().take().await, api.changes.clone());
     let operator = operator.begin();
     let page = slot.run(async move { Ok(changes.forget_counters(&operator, query.counters(count)).await?) });
     let page: Result<_, Problem> = page.await.map_err(broken).flatten();

@@ -127,9 +127,9 @@ fn one_by_one(api: &Api, report: Report<'_>) -> Response {
     let errors = &api.limiter.metrics().errors;
     let answer = |index| match Answer::for_request(report, index) {
         Ok(answer) => AnswerOrProblem::Answer(answer),
-        Err(problem) => {
+        Err(refusal) => {
             errors.unknown.inc();
-            AnswerOrProblem::Problem(problem)
+            AnswerOrProblem::Problem(refusal.into())
         }
     };
     Json(Answers { allowed: None, results: (0..report.len()).map(answer).collect() }).into_response()
@@ -138,7 +138,7 @@ fn one_by_one(api: &Api, report: Report<'_>) -> Response {
 /// Answers an atomic batch. If the store fails, it fails for all hits.
 fn all_or_none(report: Report<'_>) -> Result<Response, Problem> {
     let answers: Vec<_> =
-        (0..report.len()).map(|index| Answer::for_request(report, index)).collect::<Result<_, _>>()?;
+        (0..report.len()).map(|index| Answer::for_request(report, index)).collect::<Result<_, Refusal>>()?;
     let allowed = Some(answers.iter().all(|answer| answer.allowed));
     let results = answers.into_iter().map(AnswerOrProblem::Answer).collect();
     Ok(Json(Answers { allowed, results }).into_response())

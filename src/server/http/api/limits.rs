@@ -86,7 +86,7 @@ pub async fn set(
     let of: LimitTarget = query::parse(&head.uri)?;
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
     let NewLimit { credits: WholeNumber(credits), expires_in } = body::parse(&body)?;
-    let (slot, limiter, changes) = (api.slots.take().await, Arc::clone(&api.limiter), api.changes.clone());
+    let (slot, limiter, changes) = (api.changes.slots().take().await, Arc::clone(&api.limiter), api.changes.clone());
     let lasts = expires_in.map(|WholeNumber(seconds)| Duration::from_secs(seconds));
     let operator = operator.begin();
     let limit = slot.run(async move {
@@ -117,7 +117,7 @@ pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Prob
 
 pub async fn remove(State(api): State<Arc<Api>>, operator: PendingOperator, uri: Uri) -> Result<Response, Problem> {
     let of: LimitTarget = query::parse(&uri)?;
-    let (slot, changes) = (api.slots.take().await, api.changes.clone());
+    let (slot, changes) = (api.changes.slots().take().await, api.changes.clone());
     let operator = operator.begin();
     let removed = slot.run(async move { Ok(changes.remove_limit(&operator, &of.rule, &of.actor).await?) });
     let removed: Result<_, Problem> = removed.await.map_err(broken).flatten();

@@ -114,7 +114,7 @@ async fn set(
     let of: Target = query::parse(&head.uri)?;
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
     let NewOverride { reason, expires_in } = body::parse(&body)?;
-    let (slot, limiter, changes) = (api.slots.take().await, Arc::clone(&api.limiter), api.changes.clone());
+    let (slot, limiter, changes) = (api.changes.slots().take().await, Arc::clone(&api.limiter), api.changes.clone());
     let lasts = expires_in.map(|WholeNumber(seconds)| Duration::from_secs(seconds));
     let operator = operator.begin();
     let entry = slot.run(async move {
@@ -149,7 +149,7 @@ async fn show(api: Arc<Api>, kind: OverrideKind, uri: Uri) -> Result<Response, P
 
 async fn remove(api: Arc<Api>, kind: OverrideKind, operator: PendingOperator, uri: Uri) -> Result<Response, Problem> {
     let of: Target = query::parse(&uri)?;
-    let (slot, changes) = (api.slots.take().await, api.changes.clone());
+    let (slot, changes) = (api.changes.slots().take().await, api.changes.clone());
     let operator = operator.begin();
     let removed = slot.run(async move { Ok(changes.remove_override(&operator, of.of(kind)).await?) });
     let removed: Result<_, Problem> = removed.await.map_err(broken).flatten();

@@ -11,7 +11,8 @@ use serde_json::Number;
 
 use super::json::Json;
 use super::state::Api;
-use crate::limiter::rules::listed;
+use crate::limiter::RuleCount;
+use crate::limiter::rules::{hits_of, listed};
 use crate::rules::{Rule, SettingValue};
 use crate::server::http::problem::Problem;
 use crate::server::net::origin;
@@ -21,16 +22,20 @@ struct Rules<'a> {
     rules: Vec<RuleDescription<'a>>,
 }
 
-/// A rule and its index: its name, its operation, and its settings under their names in a rules file, without settings
+/// A rule, its index and its hits: its name, its operation, and its settings under their names in a rules file, without settings
 /// that were not given.
-struct RuleDescription<'a>(usize, &'a Rule);
+struct RuleDescription<'a>(usize, &'a Rule, Option<RuleCount>);
 
 impl Serialize for RuleDescription<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(index, rule) = self;
+        let Self(index, rule, hits) = self;
         let mut object = serializer.serialize_map(None)?;
         object.serialize_entry("name", &rule.name(*index))?;
         object.serialize_entry("operation", &OperationDescription(rule))?;
+        if let Some(RuleCount { allowed, denied }) = hits {
+            object.serialize_entry("allowed", allowed)?;
+            object.serialize_entry("denied", denied)?;
+        }
         for setting in rule.named_settings() {
             match &setting.value {
                 SettingValue::Text(text) => object.serialize_entry(setting.name, text)?,
@@ -65,6 +70,8 @@ fn number(digits: &str) -> Option<Number> {
 
 pub async fn rules(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
     let policy = api.policy()?;
-    let rules = listed(&policy, &origin::user_scope()).map(|(index, rule)| RuleDescription(index, rule)).collect();
+    let scope = origin::user_scope();
+    let describe = |(index, rule)| RuleDescription(index, rule, hits_of(&policy, index, rule, &scope));
+    let rules = listed(&policy, &scope).map(describe).collect();
     Ok(Json(Rules { rules }).into_response())
 }

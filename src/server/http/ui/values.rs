@@ -212,7 +212,7 @@ mod tests {
             ("divvy_errors_total{code=\"unknown\"}", 4.0),
             ("divvy_errors_total{code=\"unauthenticated\"}", 0.0),
             ("divvy_limits_reached_total{limit=\"max-body\"}", 5.0),
-            ("divvy_hits_total{status=\"accepted\",rule_label=\"\"}", 6.0),
+            ("divvy_hits_total{status=\"accepted\",rule_label=\"default\"}", 6.0),
         ]);
         let problems = describe_problems(&numbers);
         assert_eq!(problems.len(), 3, "{problems:?}");

@@ -28,35 +28,36 @@ impl Session for CountingSession {
     fn cut(&mut self, _: Cut, _: &mut Vec<u8>) {}
 }
 
-/// A session of a client that never logs in.
+/// A session of a client whose attempts fail, until it is closed or logs in.
 struct LoginSession {
     asked: Arc<AtomicUsize>,
-    /// Whether the first attempt is still being checked. Otherwise each one fails, and another one follows.
-    is_checked: bool,
+    /// How long the check of an attempt takes.
+    check: Duration,
+    /// Whether the first attempt succeeds.
+    is_right: bool,
 }
 
 impl Session for LoginSession {
     async fn answer(&mut self, _: &mut BytesMut, _: &mut Output<'_>) -> NextStep {
         self.asked.fetch_add(1, Relaxed);
-        if self.is_checked {
-            std::future::pending::<()>().await;
-        }
-        NextStep::Continue
+        tokio::time::sleep(self.check).await;
+        if self.is_admitted() { NextStep::Close } else { NextStep::Continue }
     }
 
     fn is_admitted(&self) -> bool {
-        false
+        self.is_right && self.asked.load(Relaxed) > 0
     }
 
     fn cut(&mut self, _: Cut, _: &mut Vec<u8>) {}
 }
 
 #[tokio::test]
-async fn time_to_log_in_ends_while_attempts_wait_or_follow_each_other() {
-    for is_checked in [true, false] {
+async fn time_to_log_in_ends_while_attempts_follow_each_other_but_not_while_one_is_checked() {
+    let auth = Duration::from_millis(100);
+    for (check, is_right, expected) in [(Duration::ZERO, false, 1.0), (2 * auth, true, 0.0)] {
         let metrics = Metrics::new();
         let memory = BufferMemory::new(0, Arc::clone(&metrics));
-        let (limit, auth) = (Duration::from_secs(30), Duration::from_millis(300));
+        let limit = Duration::from_secs(30);
         let timeouts = Timeouts { idle: None, request: limit, write: limit, auth, handshake: limit };
         let context = ConnectionContext {
             closing: CancellationToken::new(),
@@ -67,10 +68,10 @@ async fn time_to_log_in_ends_while_attempts_wait_or_follow_each_other() {
         let (stream, mut client) = connected().await;
         client.write_all(b"attempts").unwrap();
         drop(client);
-        serve(stream, LoginSession { asked: Arc::clone(&asked), is_checked }, timeouts, context).await;
+        serve(stream, LoginSession { asked: Arc::clone(&asked), check, is_right }, timeouts, context).await;
         let (_, reached) =
             metrics.numbers(Vec::new()).into_iter().find(|(name, _)| name.contains("auth-timeout")).unwrap();
-        assert_eq!((asked.load(Relaxed) == 1, reached), (is_checked, 1.0));
+        assert_eq!((asked.load(Relaxed) == 1, reached), (is_right, expected));
     }
 }
 

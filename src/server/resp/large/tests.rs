@@ -22,6 +22,7 @@ use crate::server::net::auth::Guard;
 use crate::server::net::connection::{ConnectionContext, Timeouts};
 use crate::server::net::memory::BufferMemory;
 use crate::server::net::stream::{Greeting, Plain, Stream};
+use crate::server::net::work_slots::{MAX_AT_ONCE, WorkSlots};
 use crate::server::{DEFAULT_MAX_BUFFER_MEMORY, Limits};
 use crate::store::{Backend, MemoryStore};
 
@@ -57,14 +58,15 @@ async fn rights_are_those_after_the_wait_for_a_slot() {
         let metrics = Metrics::new();
         let authority = Arc::new(Authority::new(users("+@all ~*"), metrics.access.password_hashes.clone()));
         let guard = Arc::new(Guard::new(Arc::clone(&authority), "resp", true, &metrics.access));
-        let (limiter, slots) = (limiter(&metrics), WorkSlots::new(1));
+        let limiter = limiter(&metrics);
         let audit = AuditLog::in_log(Clock::system(), Arc::clone(&metrics));
         let changes = Changes::new(Arc::clone(&limiter), audit);
+        let slots = changes.slots().clone();
         let memory = BufferMemory::new(DEFAULT_MAX_BUFFER_MEMORY, Arc::clone(&metrics));
         let context =
             ConnectionContext { closing: CancellationToken::new(), memory: memory.share(), metrics: metrics.clone() };
         let shared = Arc::clone(&limiter);
-        let front = RespFront::new(shared, changes, limits(), Some(guard), None, memory, slots.clone());
+        let front = RespFront::new(shared, changes, limits(), Some(guard), None, memory, WorkSlots::new(1));
 
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -72,7 +74,7 @@ async fn rights_are_those_after_the_wait_for_a_slot() {
         let stream = Stream::Plain(Plain::new(stream, Greeting { front: "test", peer, answer: b"" }));
         tokio::spawn(front.serve(stream, peer, context));
 
-        let taken = slots.take().await;
+        let taken = futures_util::future::join_all((0..MAX_AT_ONCE).map(|_| slots.take())).await;
         client.write_all(b"AUTH ops secret\r\nDIVVY.LIMIT SET users ann 5\r\n").await.unwrap();
         let mut reply = vec![0; LOGGED_IN.len()];
         client.read_exact(&mut reply).await.unwrap();

@@ -86,13 +86,13 @@ fn store_answers_for_reservations_and_for_hits_after_they_free_credits() {
     assert_eq!(hit(), ((false, 0, 60), false), "the cache learns from a hit");
     assert_eq!(about(reserve), (true, 0), "the same once more");
     assert_eq!(hit(), ((false, 0, 60), false));
-    assert_eq!(about(ReservationAsk::Release), (true, 2));
+    assert_eq!(about(ReservationAsk::Release { run: None }), (true, 2));
     assert_eq!(hit(), ((true, 1, 60), true));
     assert_eq!(about(ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 }), (true, 0));
     assert_eq!((hit().1, hit().1), (true, false));
-    assert_eq!(about(ReservationAsk::Commit { cost: 0, charges: true }), (true, 1));
+    assert_eq!(about(ReservationAsk::Commit { cost: 0, charges: true, run: None }), (true, 1));
     // The same happens within one batch.
-    let late = ReservationAsk::Commit { cost: 1, charges: true };
+    let late = ReservationAsk::Commit { cost: 1, charges: true, run: None };
     let other = record("a", "other");
     let batch = [("a", limit, TAKE), (&*other, limit, Action::Reservation(late)), ("a", limit, TAKE)];
     let answers: Vec<_> = outcomes(&cache, at(0), &batch).into_iter().map(|o| o.map(|o| o.owed).unwrap()).collect();
@@ -117,8 +117,8 @@ fn hit_after_a_group_that_frees_credits_asks_the_store() {
     let mut batch = Batch::default();
     batch.begin(at(0));
     let mut push = |key: &str, action| batch.push(limit, action, at(0), |out| out.extend_from_slice(key.as_bytes()));
-    push(&of_a, Action::Reservation(ReservationAsk::Release));
-    push(&of_b, Action::Reservation(ReservationAsk::Release));
+    push(&of_a, Action::Reservation(ReservationAsk::Release { run: None }));
+    push(&of_b, Action::Reservation(ReservationAsk::Release { run: None }));
     batch.group(0);
     batch.push(limit, TAKE, at(0), |out| out.push(b'a'));
     wait(cache.apply(&mut batch));

@@ -94,9 +94,9 @@ fn failed_reservation_and_its_group_are_errors_under_any_policy() {
         store.inner().is_down.store(true, Relaxed);
         let asks = [
             ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 },
-            ReservationAsk::Commit { cost: 1, charges: true },
-            ReservationAsk::Release,
-            ReservationAsk::Renew { ttl_seconds: Some(60) },
+            ReservationAsk::Commit { cost: 1, charges: true, run: None },
+            ReservationAsk::Release { run: None },
+            ReservationAsk::Renew { ttl_seconds: Some(60), run: None },
         ];
         for ask in asks {
             assert!(outcomes(&store, at(0), &[(&key, limit, Action::Reservation(ask))])[0].is_err(), "{ask:?}");

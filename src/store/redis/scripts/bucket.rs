@@ -15,7 +15,7 @@
 
 use super::call_plan::BucketActions;
 use super::records;
-use crate::algorithm::{Ask, CalendarId, CountBasis, Limit, Outcome, OutcomeSource, Resolution};
+use crate::algorithm::{Ask, CalendarId, CountBasis, Limit, Outcome, OutcomeSource, Resolution, Run};
 use crate::calendar::Calendar;
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 use crate::store::contract::{Action, Batch, Entry, generation};
@@ -66,6 +66,14 @@ fn numbers(BucketActions { limit, is_window, .. }: &BucketActions, at: Timestamp
     if let Some(slowest) = slowest {
         numbers.push_str(&format!(" slowest {slowest}"));
     }
+    let replaced = match limit {
+        Limit::TokenBucket(limit) => limit.in_place_of,
+        Limit::LeakyBucket(limit) => limit.in_place_of,
+        _ => None,
+    };
+    if let Some(capacity) = replaced {
+        numbers.push_str(&format!(" replaces {capacity}"));
+    }
     numbers
 }
 
@@ -104,7 +112,7 @@ fn ask_text(ask: Ask, at: &str) -> String {
 }
 
 /// Reads the outcome of the entry: `allowed before balance reset_ns retry_ns session`. `-` stands for no retry and no session. If
-/// the entry has a record, its resolution may follow.
+/// the entry has a record, its resolution may follow, and the run of a reservation that was made or found.
 pub fn read_outcome(entry: &Entry, text: &str) -> Option<Outcome> {
     let mut words = text.split(' ');
     let (allowed, before, balance) = (words.next()?, words.next()?, words.next()?);
@@ -128,6 +136,10 @@ pub fn read_outcome(entry: &Entry, text: &str) -> Option<Outcome> {
             Some(word) if entry.action.has_record() => records::resolution(word)?,
             Some(_) => return None,
             None => Resolution::Done,
+        },
+        run: match words.next() {
+            Some(word) => Some(word.parse::<Run>().ok().filter(|_| !word.starts_with('+'))?),
+            None => None,
         },
         source: OutcomeSource::Store,
     };
@@ -195,6 +207,7 @@ mod tests {
             reset_ns: 50,
             retry_ns: None,
             session: Timestamp::from_nanos(7),
+            run: None,
             resolution: Resolution::Done,
             source: OutcomeSource::Store,
         };

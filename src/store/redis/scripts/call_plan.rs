@@ -231,7 +231,7 @@ mod tests {
     fn reservation_in_several_slots_of_a_cluster_is_settled_bucket_by_bucket() {
         let mut batch = Batch::default();
         for bucket in [b"{a}1", b"{a}2", b"{b}3"] {
-            batch.push_reservation(ReservationAsk::Release, b"id", |key| {
+            batch.push_reservation(ReservationAsk::Release { run: None }, b"id", |key| {
                 key.extend_from_slice(bucket);
                 Some(window(1, 1))
             });

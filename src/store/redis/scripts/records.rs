@@ -10,7 +10,7 @@
 //! because most buckets have only one of the two. In a cluster, these keys begin with the tag of their slot, which the
 //! script gets as an argument. Asks with records name all of their keys, and are refused while the slot moves.
 
-use crate::algorithm::{ReservationAsk, Resolution};
+use crate::algorithm::{ReservationAsk, Resolution, Run, run_of};
 use crate::store::contract::Action;
 use crate::store::redis::topology::{Layout, tag_of};
 
@@ -46,15 +46,17 @@ pub fn keys(bucket: Vec<u8>, records: &[Vec<u8>], layout: Layout, arguments: &mu
 
 /// Returns the ask as an argument of the scripts. `at` is its time.
 pub fn action_text(ask: ReservationAsk, at: &str, generation: u64) -> String {
+    // 0 stands for whichever reservation has the name.
+    let run = ask.run().map_or(0, Run::get);
     match ask {
         ReservationAsk::Reserve { credits, ttl_seconds } => {
-            format!("reserve {credits} {at} {ttl_seconds} {generation}")
+            format!("reserve {credits} {at} {ttl_seconds} {generation} {run}", run = run_of(generation))
         }
-        ReservationAsk::Commit { cost, charges: true } => format!("commit {cost} {at} late"),
-        ReservationAsk::Commit { cost, charges: false } => format!("commit {cost} {at}"),
-        ReservationAsk::Release => format!("release 0 {at}"),
+        ReservationAsk::Commit { cost, charges: true, .. } => format!("commit {cost} {at} {run} late"),
+        ReservationAsk::Commit { cost, charges: false, .. } => format!("commit {cost} {at} {run}"),
+        ReservationAsk::Release { .. } => format!("release 0 {at} {run}"),
         // A TTL is never 0, so 0 can stand for the original TTL.
-        ReservationAsk::Renew { ttl_seconds } => format!("renew {} {at}", ttl_seconds.unwrap_or(0)),
+        ReservationAsk::Renew { ttl_seconds, .. } => format!("renew {} {at} {run}", ttl_seconds.unwrap_or(0)),
     }
 }
 

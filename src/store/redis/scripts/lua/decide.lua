@@ -6,9 +6,11 @@
 
 -- ARGV[1] holds the limit's numbers: its credits, and one to three more. Then words describe the basis of its counters,
 -- unless they count down from those credits: `of` another number of credits, or credits `used`. A `slowest` refill is
--- that of another limit on the same counters.
+-- that of another limit on the same counters. An actor's own limit has the word `replaces` and the capacity of the rule's.
 local first, second, third, fourth, words = ARGV[1]:match('^(%d+) (%d+) ?(%d*) ?(%d*) ?(.*)$')
 local is_used, of, slowest = words:find('used', 1, true), words:match('of (%d+)'), words:match('slowest (%d+)')
+local replaced = words:match('replaces (%d+)')
+replaced = replaced and parse(replaced)
 local capacity = parse(first)
 local full = not is_used and (of and parse(of) or capacity)
 
@@ -23,6 +25,13 @@ end
 local function count_of(used)
   if not full then return format(used) end
   return less(full, used) and '-' .. format(minus(used, full)) or format(minus(full, used))
+end
+
+-- Returns the usage under the present limit, given the amounts that are full under the limit before and under this one. What
+-- was used counts as far as it fits, and debt as a whole.
+local function here(usage, full_before, full_now)
+  local used = min(usage, full_before)
+  return plus(min(used, full_now), minus(usage, used))
 end
 
 -- All fields that an algorithm may set, so that the table need not grow.

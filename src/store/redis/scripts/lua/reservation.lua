@@ -1,6 +1,6 @@
 -- Asks about reservations: see algorithm/reservation.rs. Each reservation has a record with a key of its own: "credits
--- seconds open end_ms generation", where the end is by the bucket's own clock, or "credits seconds committed until_ns
--- balance reset_ns".
+-- seconds run open end_ms generation", where the end is by the bucket's own clock, or "credits seconds run committed until_ns
+-- balance reset_ns". An ask for run 0 is about whichever reservation has the name.
 
 -- An ask that is always allowed.
 local SETTLED = { action = 'refund', cost = 0 }
@@ -15,19 +15,21 @@ local record_at = 2
 local function longest_ns(seconds) return max(REMEMBERED_NS, longest_time_ns(tonumber(seconds))) end
 
 local function read_record(text)
-  local credits, seconds, ends, generation = text:match('^(%d+) (%d+) open (%d+) (%d+)$')
-  if ends then return { credits = credits, seconds = seconds, ends = tonumber(ends), generation = generation } end
+  local credits, seconds, run, ends, generation = text:match('^(%d+) (%d+) (%d+) open (%d+) (%d+)$')
+  if ends then
+    return { credits = credits, seconds = seconds, run = run, ends = tonumber(ends), generation = generation }
+  end
   local last, balance, reset_ns
-  credits, seconds, last, balance, reset_ns = text:match('^(%d+) (%d+) committed (%d+) (%-?%d+) (%d+)$')
+  credits, seconds, run, last, balance, reset_ns = text:match('^(%d+) (%d+) (%d+) committed (%d+) (%-?%d+) (%d+)$')
   return last and {
-    credits = credits, seconds = seconds, last = parse(last), balance = balance, reset_ns = reset_ns,
+    credits = credits, seconds = seconds, run = run, last = parse(last), balance = balance, reset_ns = reset_ns,
     longest_ns = longest_ns(seconds),
   }
 end
 
 local function write_commit(record)
-  local last = format(record.last)
-  return string_format('%s %s committed %s %s %s', record.credits, record.seconds, last, record.balance, record.reset_ns)
+  local head = string_format('%s %s %s', record.credits, record.seconds, record.run)
+  return string_format('%s committed %s %s %s', head, format(record.last), record.balance, record.reset_ns)
 end
 
 local function remember(text, ns) records[KEYS[record_at]] = { text = text, lives_ms = text and lives_ms(ns), is_new = true } end
@@ -56,8 +58,8 @@ local function next_record(at, read, write)
 end
 
 -- Remembers a reservation until `ends`, by the server's clock.
-local function remember_open(credits, seconds, ends, state, at)
-  local text = string_format('%s %s open %d %s', credits, seconds, ends + state.ahead, state.generation)
+local function remember_open(credits, seconds, run, ends, state, at)
+  local text = string_format('%s %s %s open %d %s', credits, seconds, run, ends + state.ahead, state.generation)
   remember(text, max(minus(nanoseconds_of(ends), at), 0))
 end
 
@@ -70,17 +72,17 @@ local function open_until(state, record, at)
   return ends > milliseconds_at(at) and ends or nil
 end
 
--- Returns the outcome with a fate, and with the end of the reservation if there is one.
-local function with_fate(text, fate, session)
+-- Returns the outcome with a fate, with the end of the reservation if there is one, and with its run if it is known.
+local function with_fate(text, fate, session, run)
   if fate == 'gone' or fate == 'different' then text = '0' .. text:sub(2) end
   if session then text = text:gsub('%S+$', format(session)) end
-  return text .. ' ' .. fate
+  return text .. ' ' .. fate .. (run and run ~= '0' and ' ' .. run or '')
 end
 
 -- Returns a look's outcome with this fate, the state that the look leaves, and its time.
-local function look_with_fate(state, at, fate, session)
+local function look_with_fate(state, at, fate, session, run)
   local text, changed, time = decide(state, { action = 'look', cost = 0, at = at })
-  return with_fate(text, fate, session), changed, time
+  return with_fate(text, fate, session, run), changed, time
 end
 
 -- Returns the state with reservations at the time of an ask, that time, whether the state was moved back, and the
@@ -104,9 +106,9 @@ end
 
 local asks = {}
 
--- "reserve credits at seconds generation"
+-- "reserve credits at seconds generation run"
 function asks.reserve(stored, record, ask, more)
-  local seconds, generation = more:match('^ (%d+) (%d+)$')
+  local seconds, generation, run = more:match('^ (%d+) (%d+) (%d+)$')
   local open = open_until(stored, record, ask.at)
   -- A committed lease is free, so its name may be used again.
   if open or (record and record.last and not algorithm.leases) then
@@ -115,7 +117,7 @@ function asks.reserve(stored, record, ask, more)
     local lasts_alike = algorithm.leases or record.seconds == seconds
     local is_same = is_unknown or (record.credits == format(ask.cost) and lasts_alike)
     local session = open and nanoseconds_of(open) or 0
-    return look_with_fate(stored, ask.at, is_same and 'repeated' or 'different', session)
+    return look_with_fate(stored, ask.at, is_same and 'repeated' or 'different', session, record.run)
   end
   local state, at, pulled_back, before = present_decorated(stored, ask.at)
   if #state.groups == 0 then state = nothing_reserved(state.base, generation) end
@@ -123,27 +125,31 @@ function asks.reserve(stored, record, ask, more)
   local is_allowed = not less(before, ask.cost)
   if is_allowed then
     state = changed_to(state, state.base, with_more(state.groups, ask.cost, ends + state.ahead), at)
-    if mode == 'apply' then remember_open(format(ask.cost), seconds, ends, state, ask.at) end
+    if mode == 'apply' then remember_open(format(ask.cost), seconds, run, ends, state, ask.at) end
   end
   local text = outcome(state, { action = 'take', cost = ask.cost }, before, at)
-  return with_fate(text, 'done', is_allowed and nanoseconds_of(ends)), (is_allowed or pulled_back) and state or nil, at
+  return with_fate(text, 'done', is_allowed and nanoseconds_of(ends), is_allowed and run), (is_allowed or pulled_back) and state or nil, at
 end
 
--- "commit cost at", and `late` if the used credits also count without a reservation.
-function asks.commit(stored, record, ask, more)
+-- "commit cost at run", and `late` if the used credits also count without a reservation. If another reservation has the name,
+-- its record stays.
+function asks.commit(stored, record, ask, more, is_of_other)
   if record and record.last then
     local left = record.balance:sub(1, 1) == '-' and '0' or record.balance
     return with_fate(string_format('1 %s %s %s - -', left, record.balance, record.reset_ns), 'repeated')
   end
   local open = open_until(stored, record, ask.at)
-  if not open and more ~= ' late' then return look_with_fate(stored, ask.at, 'gone') end
+  local run, late = more:match('^ (%d+)( ?%a*)$')
+  if not open and late ~= ' late' then return look_with_fate(stored, ask.at, 'gone') end
   local text, changed, time = settle(stored, open and parse(record.credits) or 0, open and record.ends or 0, ask)
   local last = saturating(plus(ask.at, REMEMBERED_NS))
   if open then last = max(last, min(nanoseconds_of(open), saturating(plus(ask.at, longest_ns(record.seconds))))) end
   local balance, reset_ns = text:match('^%d %d+ (%-?%d+) (%d+)')
-  local credits, seconds = open and record.credits or '0', open and record.seconds or '0'
-  local committed = { credits = credits, seconds = seconds, last = last, balance = balance, reset_ns = reset_ns }
-  remember(write_commit(committed), minus(last, ask.at))
+  local of = open and record or { credits = '0', seconds = '0', run = run }
+  local committed = {
+    credits = of.credits, seconds = of.seconds, run = of.run, last = last, balance = balance, reset_ns = reset_ns,
+  }
+  if not is_of_other then remember(write_commit(committed), minus(last, ask.at)) end
   return with_fate(text, open and 'done' or 'late'), changed, time
 end
 
@@ -154,7 +160,7 @@ function asks.release(stored, record, ask)
   return with_fate(text, 'done'), changed, time
 end
 
--- "renew seconds at". 0 seconds stand for the original TTL.
+-- "renew seconds at run". 0 seconds stand for the original TTL.
 function asks.renew(stored, record, ask)
   local open = open_until(stored, record, ask.at)
   if not open then return look_with_fate(stored, ask.at, 'gone') end
@@ -164,9 +170,9 @@ function asks.renew(stored, record, ask)
   local ends = within_window(state, math.max(end_of(at, seconds), open))
   local fewer, freed = with_fewer(state.groups, credits, record.ends)
   if freed then state = changed_to(state, state.base, with_more(fewer, credits, ends + state.ahead), at) end
-  remember_open(record.credits, record.seconds, ends, state, ask.at)
+  remember_open(record.credits, record.seconds, record.run, ends, state, ask.at)
   local text = outcome(state, SETTLED, before, at)
-  return with_fate(text, 'done', nanoseconds_of(ends)), state, at
+  return with_fate(text, 'done', nanoseconds_of(ends), record.run), state, at
 end
 
 -- Returns the outcome of an ask, the bucket's new state (nil if nothing changed) and its time. Returns nil and an error
@@ -176,7 +182,10 @@ local function ask_about(state, ask, more)
   if mode == 'hold' then return decide(state, { action = 'look', cost = ask.cost, at = ask.at }) end
   local record, refusal = next_record(ask.at, read_record, write_commit)
   if refusal then return nil, refusal end
-  if mode == 'apply' then return asks[ask.action](state, record, ask, more) end
+  local run = ask.action == 'reserve' and '0' or more:match('^ (%d+)')
+  local is_of_other = record and run ~= '0' and run ~= record.run
+  if is_of_other then record = nil end
+  if mode == 'apply' then return asks[ask.action](state, record, ask, more, is_of_other) end
   if ask.action == 'reserve' then return (asks.reserve(state, record, ask, more)) end
   -- Settling is always allowed. The bucket and the record are readable.
   return look_with_fate(state, ask.at, 'done')

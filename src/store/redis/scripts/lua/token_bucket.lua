@@ -1,39 +1,49 @@
--- See algorithm/token_bucket.rs. Stored: "mark count session". The session is only passed through, so it stays text.
+-- See algorithm/token_bucket.rs. Stored: "mark count session", and " own" if the bucket was last used under an
+-- actor's own limit, with that capacity. The session is only passed through, so it stays text.
 
 local refill, interval_ns = parse(second), parse(third)
 
+local function lacking(missing, mark, session)
+  return { mark = mark, missing = missing, session = session, own = replaced and capacity or nil }
+end
+
 function algorithm.decode(stored)
-  local mark, count, session = stored:match('^(%d+) (%-?%d+) (%d+)$')
+  local mark, count, session, own = stored:match('^(%d+) (%-?%d+) (%d+) ?(%d*)$')
   local missing = mark and used_in(count)
-  return missing and { mark = parse(mark), missing = missing, session = session }
+  if not missing then return nil end
+  return { mark = parse(mark), missing = missing, session = session, own = own ~= '' and parse(own) or nil }
 end
 
 function algorithm.encode(state)
-  return format(state.mark) .. ' ' .. count_of(state.missing) .. ' ' .. state.session
+  local own = state.own and ' ' .. format(state.own) or ''
+  return format(state.mark) .. ' ' .. count_of(state.missing) .. ' ' .. state.session .. own
 end
 
-function algorithm.fresh(at) return { mark = at, missing = 0, session = format(at) } end
+function algorithm.fresh(at) return lacking(0, at, format(at)) end
 
 function algorithm.time(state) return state.mark end
 
 function algorithm.advanced(state, at)
   local steps = divide(minus(at, state.mark), interval_ns)
-  if steps == 0 then return state end
-  local missing = minus(state.missing, times(steps, refill))
-  return { mark = plus(state.mark, times(steps, interval_ns)), missing = missing, session = state.session }
+  local before = state.own or replaced
+  local missing = before and here(state.missing, before, capacity) or state.missing
+  if steps ~= 0 then missing = minus(missing, times(steps, refill)) end
+  return lacking(missing, plus(state.mark, times(steps, interval_ns)), state.session)
 end
 
-function algorithm.pulled_back(state, at) return { mark = at, missing = state.missing, session = state.session } end
+function algorithm.pulled_back(state, at)
+  return { mark = at, missing = state.missing, session = state.session, own = state.own }
+end
 
 function algorithm.used(state) return state.missing end
 
 function algorithm.taken(state, credits, at)
   local mark = state.missing == 0 and at or state.mark
-  return { mark = mark, missing = saturating(plus(state.missing, credits)), session = format(at) }
+  return lacking(saturating(plus(state.missing, credits)), mark, format(at))
 end
 
 function algorithm.given_back(state, credits)
-  return { mark = state.mark, missing = minus(state.missing, credits), session = state.session }
+  return lacking(minus(state.missing, credits), state.mark, state.session)
 end
 
 function algorithm.wait_ns(state, credits, at)
@@ -63,11 +73,9 @@ function algorithm.drain(stored, ask)
   end
   local drained, tokens = found, left_in(found)
   if ask.cost ~= 0 then
-    drained = {
-      mark = ask.action:find('strict') and not less(ask.cost, tokens) and at or found.mark,
-      missing = plus(found.missing, min(ask.cost, tokens)),
-      session = less(tokens, ask.cost) and found.session or format(at),
-    }
+    local mark = ask.action:find('strict') and not less(ask.cost, tokens) and at or found.mark
+    local session = less(tokens, ask.cost) and found.session or format(at)
+    drained = lacking(plus(found.missing, min(ask.cost, tokens)), mark, session)
   end
   return outcome(drained, ask, tokens, at), (ask.cost ~= 0 or pulled_back) and drained or nil, at
 end

@@ -48,8 +48,7 @@ fn text() -> impl Strategy<Value = String> {
     let number = || prop_oneof![(0_u64..9).prop_map(|n| n.to_string()), any::<u64>().prop_map(|n| n.to_string())];
     let word = || prop_oneof![8 => number(), 1 => "-|-[1-9]|[+]1|x||18446744073709551616"];
     let optional = || prop_oneof![Just("-".to_owned()), (1_u64..99).prop_map(|n| n.to_string())];
-    let resolution =
-        prop_oneof![8 => Just(String::new()), 8 => " (late|repeated|gone|different)", 1 => " (held|done x| )"];
+    let resolution = prop_oneof![8 => Just(String::new()), 8 => " ((late|repeated|gone|different)|(done|repeated) [1-9][0-9]{0,8})", 1 => " (held|done x|done 0|late \\+5| )"];
     let words = ("[01]|2|-1|", word(), word(), word(), optional(), optional(), resolution);
     words.prop_map(|(allowed, before, balance, reset, retry, session, resolution)| {
         format!("{allowed} {before} {balance} {reset} {retry} {session}{resolution}")
@@ -85,7 +84,7 @@ fn action() -> impl Strategy<Value = Action> {
         Action::Ask(Ask::Take { cost: 1 }),
         Action::Ask(Ask::Refund { cost: 2 }),
         Action::Ask(Ask::Take { cost: CREDITS + 1 }),
-        Action::Reservation(ReservationAsk::Release),
+        Action::Reservation(ReservationAsk::Release { run: None }),
         Action::Idempotent { ask: Ask::Take { cost: 1 }, fingerprint: 7 },
     ])
 }
@@ -111,18 +110,20 @@ fn read(batch: &Batch, reply: &str) -> Result<Vec<Result<Outcome, Failure>>, Fai
 
 /// Returns the text that a script writes for this outcome of a bucket.
 fn text_of(outcome: &Outcome) -> String {
-    let Outcome { allowed, before, left, owed, reset_ns, retry_ns, session, resolution, source: _ } = outcome;
+    let Outcome { allowed, before, left, owed, reset_ns, retry_ns, session, run, resolution, source: _ } = outcome;
     let balance = if *owed > 0 { format!("-{owed}") } else { left.to_string() };
     let retry = retry_ns.map_or("-".to_owned(), |ns| ns.to_string());
     let session = if *session == Timestamp::EPOCH { "-".to_owned() } else { session.as_nanos().to_string() };
     let resolution = match resolution {
+        Resolution::Done if run.is_some() => " done",
         Resolution::Done => "",
         Resolution::Late => " late",
         Resolution::Repeated => " repeated",
         Resolution::Gone => " gone",
         Resolution::Different => " different",
     };
-    format!("{} {before} {balance} {reset_ns} {retry} {session}{resolution}", u8::from(*allowed))
+    let run = run.map_or(String::new(), |run| format!(" {run}"));
+    format!("{} {before} {balance} {reset_ns} {retry} {session}{resolution}{run}", u8::from(*allowed))
 }
 
 proptest! {

@@ -15,7 +15,7 @@ use crate::store::testing::{at, wait, window};
 use crate::store::{Bounds, RocksOptions, RocksStore, StoreError, WhenFull};
 
 const TEN: ReservationAsk = ReservationAsk::Reserve { credits: 10, ttl_seconds: 60 };
-const COMMIT: ReservationAsk = ReservationAsk::Commit { cost: 3, charges: false };
+const COMMIT: ReservationAsk = ReservationAsk::Commit { cost: 3, charges: false, run: None };
 
 fn limit() -> Limit {
     window(100, 3_600)
@@ -125,7 +125,7 @@ fn released_reservation_never_returns() {
             write_back(&opened.store);
             opened = opened.kill_and_reopen();
         }
-        assert_eq!(apply(&opened.store, "one", ReservationAsk::Release).resolution, Resolution::Done);
+        assert_eq!(apply(&opened.store, "one", ReservationAsk::Release { run: None }).resolution, Resolution::Done);
         if is_written_back {
             write_back(&opened.store);
         }
@@ -151,10 +151,10 @@ fn reservation_over_the_bound_leaves_no_trace() {
     assert_eq!((left(&store), wait(store.approximate_len()).unwrap()), (80, 1));
     // An open reservation can be committed, and a released one makes room for another.
     assert_eq!(apply(&store, "one", COMMIT).resolution, Resolution::Done);
-    assert_eq!(apply(&store, "two", ReservationAsk::Release).resolution, Resolution::Done);
+    assert_eq!(apply(&store, "two", ReservationAsk::Release { run: None }).resolution, Resolution::Done);
     assert!(apply(&store, "three", TEN).allowed);
     // There is no room for a late commit.
-    let late = ReservationAsk::Commit { cost: 3, charges: true };
+    let late = ReservationAsk::Commit { cost: 3, charges: true, run: None };
     assert!(refused(&apply_at(&store, now, &[("x", "five", late)])[0], "--max-reservations"));
     assert_eq!(left(&store), 87);
     // All records expire.
@@ -168,7 +168,7 @@ fn reservation_over_the_bound_leaves_no_trace() {
 fn clock_set_back_keeps_no_record_longer_in_idle_stripes() {
     let table = Table::new(1 << 20);
     for key in [b"a", b"b", b"c"] {
-        let reservation = Reservation { credits: 1, ttl_seconds: 60 };
+        let reservation = Reservation { credits: 1, ttl_seconds: 60, run: None };
         let content = Content::Open { reservation, ends: at(10_060), generation: 1 };
         let record = Record { until: at(10_060), content };
         table.load_record(table.hasher.hash(key), record);

@@ -26,7 +26,7 @@ fn state(kind: Kind) -> State {
     let now = Timestamp::from_nanos(1);
     match kind {
         Kind::Window => State::FixedWindow(fixed_window::State { ends: now, count: 7 }),
-        Kind::Bucket => State::TokenBucket(token_bucket::State { mark: now, count: 7, session: now }),
+        Kind::Bucket => State::TokenBucket(token_bucket::State { mark: now, count: 7, session: now, own_capacity: 0 }),
         Kind::Log(length) => State::SlidingLog(sliding_log::State { times: vec![now; length].into() }),
     }
 }
