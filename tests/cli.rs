@@ -128,7 +128,7 @@ fn inconvertible_parts_are_listed_and_set_the_exit_code() {
     assert_eq!((code, out.as_str(), Path::new(&ini).exists()), (1, "", false), "{err}");
     let (code, _, err) = run(&["convert", &yaml, &other, &ini]);
     assert_eq!(code, 1);
-    let listed = format!("not converted: {yaml}:7: [domain=edge b=*] an entry above has the key \"b\", too");
+    let listed = format!("not converted: {yaml}:7: [domain=edge b=*] the entry on line 5 has the key \"b\", too");
     assert!(err.starts_with(&listed) && err.lines().count() == 1, "{err}");
     assert!(run(&["check", &ini]).1.contains("[domain=edge a=*] allows 1 in 1 s, by a"));
 

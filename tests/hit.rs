@@ -46,11 +46,8 @@ fn both_fronts_print_the_same() {
     let (resp, line) = (server.resp.to_string(), server.line.to_string());
     assert_eq!(hit(&["--server", &resp], &STATUS), done("OK true 999 60\n"));
     assert_eq!(hit(&["--addr", &line], &STATUS), done("OK true 998 60\n"));
-    let http = http::request(
-        server.http,
-        http::encode("POST", "/v1/peek", &[], br#"{"operation":{"method":"GET","path":"/status"}}"#),
-    );
-    let expected = http.body.replace("998", "997");
+    let peek = r#"{"operation":{"method":"GET","path":"/status"}}"#;
+    let expected = http::HttpClient::connect(server.http).post("/v1/peek", peek).body.replace("998", "997");
     assert_eq!(hit(&["--server", &format!("redis://{resp}"), "--json"], &STATUS), done(&expected), "as over HTTP");
 }
 

@@ -107,7 +107,7 @@ fn every_intent_has_the_answer_that_a_server_gives() {
         {"operation": {"api": "search", "user": "cy"}, "expect": {"remaining": 1}},
         {"limit": {"rule": "rule-2", "credits": 9}, "expect": {"error": "set `label = NAME` in the rule"}},
         {"operation": {"job": "export"}, "expect": {"error": "take a lease with POST /v1/reservations"}},
-        {"intent": "reserve", "operation": {"api": "search", "user": "dan"}, "ttl": "2m", "expect": {"error": "(--max-reservation-ttl)"}},
+        {"intent": "reserve", "operation": {"api": "search", "user": "dan"}, "ttl": "11m", "expect": {"error": "(--max-reservation-ttl)"}},
     ]));
 }
 

@@ -138,7 +138,10 @@ fn command_line_and_resp_have_the_same_results() {
 fn answers_are_also_json() {
     let (server, _rules) = served();
     let answer = json(&server, &["peek", "--json", "user=ann"]);
-    assert_eq!(answer, serde_json::json!({ "allowed": true, "credit": 1000, "resetSeconds": 0 }));
+    let expected = serde_json::json!({
+        "allowed": true, "limit": 1000, "remaining": 1000, "balance": 1000, "reset": 0, "retryAfter": null, "rule": "rule-1"
+    });
+    assert_eq!(answer, expected);
     let members = |answer: &serde_json::Value| -> Vec<String> { answer.as_object().unwrap().keys().cloned().collect() };
     let charged = json(&server, &["charge", "--json", "--cost", "1500", "user=ann"]);
     assert_eq!(

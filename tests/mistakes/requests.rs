@@ -23,7 +23,7 @@ const RESP: &[(&str, &str)] = &[
     ("DIVVY.RESERVE a=1 b=2 c=3", "DIVVY.RESERVE needs AMOUNT n after all pairs"),
     ("DIVVY.RESERVE a=1 AMOUNT 0 TTL 5", "must be a whole number from 1"),
     ("DIVVY.RESERVE a=1 AMOUNT 1", "needs a time (TTL)"),
-    ("DIVVY.RESERVE a=1 AMOUNT 1 TTL 100000", "exceeds the maximum of 60 s (--max-reservation-ttl)"),
+    ("DIVVY.RESERVE a=1 AMOUNT 1 TTL 100000", "exceeds the maximum of 600 s (--max-reservation-ttl)"),
     ("DIVVY.RESERVE a=1 AMOUNT 1 TIMEOUT 5", "takes key=value pairs, then AMOUNT, and TTL and ID if wanted"),
     ("DIVVY.COMMIT mine COST 1", "unknown reservation id; send the one in the reservation's answer"),
     ("DIVVY.RELEASE mine", "unknown reservation id; send the one in the reservation's answer"),
@@ -47,7 +47,7 @@ const HTTP: &[(&str, &str, &str, &str)] = &[
     ("POST", "/v1/hit", "\u{feff}{}", "the body begins with a byte order mark: send it without one"),
     ("POST", "/v1/hit", "[{\"a\": \"1\"}]", "expected an object, got a list"),
     ("POST", "/v1/hits", "{\"hits\": {}}", "expected a list, got an object"),
-    ("POST", "/v1/hit", "{\"operation\": {\"a\": 1}}", "expected a string, got 1"),
+    ("POST", "/v1/hit", "{\"operation\": {\"a\": []}}", "expected a string, a number or a boolean"),
     ("POST", "/v1/hit", "{\"operation\": {\"a\": \"1\"}, \"cost\": -1}", "\"#/cost\""),
     ("GET", "/v1/counters", "", "the query's parameter 'rule' is missing: add ?rule=VALUE to the URL"),
     (
@@ -65,7 +65,7 @@ const HTTP: &[(&str, &str, &str, &str)] = &[
         "POST",
         "/v1/reservations",
         "{\"operation\": {\"a\": \"1\"}, \"amount\": 1, \"ttl\": 100000}",
-        "exceeds the maximum of 60 s (--max-reservation-ttl)",
+        "exceeds the maximum of 600 s (--max-reservation-ttl)",
     ),
     ("POST", "/v1/reservations/mine/commit", "{\"used\": 1}", "unknown reservation id; send the one in"),
 ];

@@ -1,20 +1,52 @@
-//! The content of a YAML file of envoyproxy/ratelimit: its mappings with line numbers, before validation.
+//! The content of a YAML document of envoyproxy/ratelimit: its mappings with line numbers, before validation.
 //!
-//! Unknown keys are kept so that they can be reported. Scalars stay text if they are text to ratelimit: `0x10` is a
-//! string of four characters there.
+//! Unknown and repeated keys are kept so that they can be reported. Scalars stay text if they are text to ratelimit:
+//! `0x10` is a string of four characters there.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-/// A file, which defines one domain. A key without a value counts as absent.
+/// A document of a file.
+#[derive(Debug)]
+pub enum Content {
+    Mapping(Box<Document>),
+    /// A list, which ratelimit does not read.
+    List,
+}
+
+/// A mapping, which defines one domain. A key without a value counts as absent.
 #[derive(Debug, Default)]
 pub struct Document {
     pub domain: Option<Spanned<String>>,
-    pub descriptors: Vec<Spanned<Descriptor>>,
+    pub descriptors: Option<Vec<Spanned<Descriptor>>>,
+    /// The kind of a Kubernetes manifest.
+    pub kind: Option<Spanned<String>>,
+    /// The texts of a ConfigMap, by name.
+    pub data: Texts,
+    pub odd_keys: OddKeys,
+}
+
+/// Texts by name.
+#[derive(Debug, Default)]
+pub struct Texts(pub Vec<(Spanned<String>, Spanned<String>)>);
+
+/// The keys of a mapping that are to be reported.
+#[derive(Debug, Default)]
+pub struct OddKeys {
     pub unknown: Vec<Spanned<String>>,
+    pub repeated: Vec<Repeated>,
+}
+
+/// A key that a mapping has again. The last value counts, as in ratelimit.
+#[derive(Debug)]
+pub struct Repeated {
+    pub key: Spanned<String>,
+    /// The line where the key stands before.
+    pub before: usize,
 }
 
 /// An entry of a `descriptors` list.
@@ -31,7 +63,7 @@ pub struct Descriptor {
     /// The line of the key, unless it is empty.
     pub metadata: Option<usize>,
     pub descriptors: Vec<Spanned<Descriptor>>,
-    pub unknown: Vec<Spanned<String>>,
+    pub odd_keys: OddKeys,
 }
 
 #[derive(Debug, Default)]
@@ -41,13 +73,13 @@ pub struct RateLimit {
     pub unlimited: Option<Spanned<bool>>,
     pub name: Option<Spanned<String>>,
     pub replaces: Vec<Spanned<Replaces>>,
-    pub unknown: Vec<Spanned<String>>,
+    pub odd_keys: OddKeys,
 }
 
 #[derive(Debug, Default)]
 pub struct Replaces {
     pub name: Option<Spanned<String>>,
-    pub unknown: Vec<Spanned<String>>,
+    pub odd_keys: OddKeys,
 }
 
 /// Returns whether ratelimit accepts a key with this name. It only checks the name, and ignores a key in the wrong
@@ -93,7 +125,7 @@ impl Document {
     /// limit.
     pub fn quotas(&self) -> Vec<usize> {
         let mut lines = Vec::new();
-        collect_quotas(&self.descriptors, &mut lines);
+        collect_quotas(self.descriptors.as_deref().unwrap_or_default(), &mut lines);
         lines
     }
 }
@@ -112,6 +144,8 @@ trait Fields: Default {
     const WHAT: &str;
 
     fn read<'de, A: MapAccess<'de>>(&mut self, key: Spanned<String>, map: &mut A) -> Result<(), A::Error>;
+
+    fn odd_keys(&mut self) -> &mut OddKeys;
 }
 
 struct FieldsVisitor<T>(PhantomData<T>);
@@ -124,8 +158,11 @@ impl<'de, T: Fields> Visitor<'de> for FieldsVisitor<T> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
-        let mut fields = T::default();
-        while let Some(key) = map.next_key()? {
+        let (mut fields, mut lines) = (T::default(), HashMap::new());
+        while let Some(key) = map.next_key::<Spanned<String>>()? {
+            if let Some(before) = lines.insert(key.value.clone(), line(&key)) {
+                fields.odd_keys().repeated.push(Repeated { key: key.clone(), before });
+            }
             fields.read(key, &mut map)?;
         }
         Ok(fields)
@@ -144,17 +181,66 @@ macro_rules! deserialize_fields {
 
 deserialize_fields!(Document, Descriptor, RateLimit, Replaces);
 
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ContentVisitor)
+    }
+}
+
+struct ContentVisitor;
+
+impl<'de> Visitor<'de> for ContentVisitor {
+    type Value = Content;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Document::WHAT)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Content, A::Error> {
+        FieldsVisitor(PhantomData).visit_map(map).map(|document| Content::Mapping(Box::new(document)))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Content, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Content::List)
+    }
+}
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(TextsVisitor)
+    }
+}
+
+struct TextsVisitor;
+
+impl<'de> Visitor<'de> for TextsVisitor {
+    type Value = Texts;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a mapping of texts")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Texts, A::Error> {
+        let mut texts = Texts::default();
+        while let Some(text) = map.next_entry()? {
+            texts.0.push(text);
+        }
+        Ok(texts)
+    }
+}
+
 /// Reads a list. Null is an empty list.
 fn list<'de, T: Deserialize<'de>, A: MapAccess<'de>>(map: &mut A) -> Result<Vec<T>, A::Error> {
     Ok(map.next_value::<Option<Vec<T>>>()?.unwrap_or_default())
 }
 
 fn unknown<'de, A: MapAccess<'de>>(
-    into: &mut Vec<Spanned<String>>,
+    fields: &mut impl Fields,
     key: Spanned<String>,
     map: &mut A,
 ) -> Result<(), A::Error> {
-    into.push(key);
+    fields.odd_keys().unknown.push(key);
     map.next_value::<IgnoredAny>().map(|_| ())
 }
 
@@ -164,10 +250,16 @@ impl Fields for Document {
     fn read<'de, A: MapAccess<'de>>(&mut self, key: Spanned<String>, map: &mut A) -> Result<(), A::Error> {
         match key.value.as_str() {
             "domain" => self.domain = map.next_value()?,
-            "descriptors" => self.descriptors = list(map)?,
-            _ => unknown(&mut self.unknown, key, map)?,
+            "descriptors" => self.descriptors = Some(list(map)?),
+            "kind" => self.kind = map.next_value()?,
+            "data" => self.data = map.next_value::<Option<_>>()?.unwrap_or_default(),
+            _ => unknown(self, key, map)?,
         }
         Ok(())
+    }
+
+    fn odd_keys(&mut self) -> &mut OddKeys {
+        &mut self.odd_keys
     }
 }
 
@@ -189,9 +281,13 @@ impl Fields for Descriptor {
                 self.metadata = given.map(|IgnoredAny| line(&key));
             }
             "descriptors" => self.descriptors = list(map)?,
-            _ => unknown(&mut self.unknown, key, map)?,
+            _ => unknown(self, key, map)?,
         }
         Ok(())
+    }
+
+    fn odd_keys(&mut self) -> &mut OddKeys {
+        &mut self.odd_keys
     }
 }
 
@@ -205,9 +301,13 @@ impl Fields for RateLimit {
             "unlimited" => self.unlimited = map.next_value()?,
             "name" => self.name = map.next_value()?,
             "replaces" => self.replaces = list(map)?,
-            _ => unknown(&mut self.unknown, key, map)?,
+            _ => unknown(self, key, map)?,
         }
         Ok(())
+    }
+
+    fn odd_keys(&mut self) -> &mut OddKeys {
+        &mut self.odd_keys
     }
 }
 
@@ -217,8 +317,12 @@ impl Fields for Replaces {
     fn read<'de, A: MapAccess<'de>>(&mut self, key: Spanned<String>, map: &mut A) -> Result<(), A::Error> {
         match key.value.as_str() {
             "name" => self.name = map.next_value()?,
-            _ => unknown(&mut self.unknown, key, map)?,
+            _ => unknown(self, key, map)?,
         }
         Ok(())
+    }
+
+    fn odd_keys(&mut self) -> &mut OddKeys {
+        &mut self.odd_keys
     }
 }

@@ -4,6 +4,7 @@ use serde_saphyr::Spanned;
 
 use super::document::{Descriptor, RateLimit, is_set, line, text};
 use super::entry::{Limit, ValueCondition, days_in_ratelimit, window};
+use super::number;
 use super::validate::EntryValidator;
 use crate::calendar::Calendar;
 use crate::rules::Settings;
@@ -11,13 +12,13 @@ use crate::rules::Settings;
 impl EntryValidator<'_> {
     /// Returns the limit of the current entry; `None` if it has none, or one that no rule can express.
     pub(super) fn limit(&mut self, descriptor: &Descriptor) -> Option<Limit> {
-        self.report_unknown(&descriptor.unknown);
+        self.report_keys(&descriptor.odd_keys);
         self.report_metrics(descriptor);
         let Some(given) = &descriptor.rate_limit else {
             self.report_idle(descriptor);
             return None;
         };
-        self.report_unknown(&given.value.unknown);
+        self.report_keys(&given.value.odd_keys);
         let settings = self.settings(given)?;
         self.report_replaces(&given.value);
         self.report_metadata(descriptor);
@@ -51,11 +52,15 @@ impl EntryValidator<'_> {
             self.warning(line(given), what, "add it");
             return Some(window);
         };
-        let Ok(credit_limit) = requests.value.parse::<u32>() else {
+        let Some(credit_limit) = number::read(&requests.value) else {
             let what = format!("`requests_per_unit` is {:?}: the limit is left out", requests.value);
             self.error(line(requests), what, format!("write a whole number up to {}", u32::MAX));
             return None;
         };
+        if credit_limit.to_string() != requests.value {
+            let what = format!("`requests_per_unit` is {}, which ratelimit reads as {credit_limit}", requests.value);
+            self.warning(line(requests), what, format!("write {credit_limit}"));
+        }
         self.report_length(given, &window);
         Some(Settings { credit_limit: credit_limit.into(), ..window })
     }
@@ -75,7 +80,7 @@ impl EntryValidator<'_> {
                  one's"
             );
             self.error(line(replaced), what, "raise that limit, or send only one of the two descriptors");
-            self.report_unknown(&replaced.value.unknown);
+            self.report_keys(&replaced.value.odd_keys);
         }
     }
 

@@ -12,7 +12,9 @@ mod document;
 mod entry;
 mod labels;
 mod limit;
+mod number;
 mod order;
+mod stream;
 mod validate;
 
 #[cfg(test)]
@@ -21,7 +23,6 @@ mod tests;
 use std::collections::HashMap;
 use std::path::Path;
 
-use document::Document;
 use labels::Labels;
 
 use super::problem::{Location, Problem, Problems, Report};
@@ -44,7 +45,7 @@ pub fn is_yaml(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
-/// Reads ratelimit's configuration files, one domain each, as ratelimit reads a directory.
+/// Reads ratelimit's configuration files, as ratelimit reads a directory. A domain is in one document.
 ///
 /// # Errors
 /// A file cannot be read, is not a ratelimit configuration, or repeats the domain of another file.
@@ -75,7 +76,7 @@ struct Importer {
     errors: Vec<Problem>,
     warnings: Vec<Problem>,
     labels: Labels,
-    /// The file of each domain.
+    /// The place of each domain.
     domains: HashMap<String, String>,
     has_unusable_file: bool,
 }
@@ -93,14 +94,18 @@ impl Importer {
     }
 
     fn rules_of(&mut self, text: &str, file_name: &str, problems: &mut Problems) -> Option<Vec<Rule>> {
-        let document = read(text, problems)?;
-        let domain = validate::domain(document, &mut self.labels, problems)?;
-        if let Some(other) = self.domains.insert(domain.name.clone(), file_name.to_owned()) {
-            let what = format!("the domain {:?} is in {other}, too", domain.name);
-            problems.file_error(what, "put all descriptors of a domain in one file");
-            return None;
+        let mut rules = Vec::new();
+        for document in stream::read(text, problems)? {
+            let line = document.domain.as_ref().map_or(1, document::line);
+            let domain = validate::domain(document, &mut self.labels, problems)?;
+            if let Some(other) = self.domains.insert(domain.name.clone(), format!("{file_name}:{line}")) {
+                let what = format!("the domain {:?} is in {other}, too", domain.name);
+                problems.error(Location::line(line), what, "put all descriptors of a domain in one document");
+                return None;
+            }
+            rules.extend(order::rules(&domain, file_name, problems));
         }
-        Some(order::rules(&domain, file_name, problems))
+        Some(rules)
     }
 
     fn finish(mut self) -> Result<Import, Report> {
@@ -109,21 +114,5 @@ impl Importer {
         }
         self.rules.push(order::default_rule());
         Ok(Import { rules: self.rules, left_out: self.errors, warnings: self.warnings })
-    }
-}
-
-fn read(text: &str, problems: &mut Problems) -> Option<Document> {
-    let options = serde_saphyr::options! { with_snippet: false };
-    match serde_saphyr::from_str_with_options(text, options) {
-        Ok(document) => Some(document),
-        Err(error) => {
-            let line = error.location().and_then(|location| usize::try_from(location.line()).ok()).unwrap_or(1);
-            problems.error(
-                Location::line(line),
-                format!("cannot be read as ratelimit's YAML: {error}"),
-                "correct it there",
-            );
-            None
-        }
     }
 }

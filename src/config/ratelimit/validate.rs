@@ -3,11 +3,11 @@
 //!
 //! [`super::limit`] validates the limits.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use serde_saphyr::Spanned;
 
-use super::document::{Descriptor, Document, is_known, is_set, line, text};
+use super::document::{Descriptor, Document, OddKeys, Repeated, is_known, is_set, line, text};
 use super::entry::{Entry, ValueCondition};
 use super::labels::Labels;
 use crate::config::problem::{Location, Problems};
@@ -21,7 +21,7 @@ pub struct Domain {
     pub entries: Vec<Entry>,
 }
 
-/// Validates a file; `None` if it has no domain that a rule can name.
+/// Validates a document; `None` if it has no domain that a rule can name.
 pub fn domain(document: Document, labels: &mut Labels, problems: &mut Problems) -> Option<Domain> {
     let (name, line) = document.domain.as_ref().map_or(("", 1), |name| (name.value.as_str(), line(name)));
     if name.is_empty() {
@@ -38,15 +38,16 @@ pub fn domain(document: Document, labels: &mut Labels, problems: &mut Problems) 
         return None;
     }
     let root =
-        Step { key: DOMAIN.to_owned(), condition: ValueCondition::Value(name.to_owned()), name: name.to_owned() };
+        Step { line, key: DOMAIN.to_owned(), condition: ValueCondition::Value(name.to_owned()), name: name.to_owned() };
     let mut validator = EntryValidator { path: vec![root], quotas: document.quotas(), labels, problems };
-    validator.report_unknown(&document.unknown);
-    let entries = validator.entries(document.descriptors);
+    validator.report_keys(&document.odd_keys);
+    let entries = validator.entries(document.descriptors.unwrap_or_default());
     Some(Domain { name: name.to_owned(), entries })
 }
 
 /// An entry on the path to the current one.
 pub(super) struct Step {
+    pub line: usize,
     pub key: String,
     pub condition: ValueCondition,
     /// Its name in ratelimit, which appears in statistics and identifies the entry.
@@ -64,22 +65,23 @@ pub(super) struct EntryValidator<'a> {
 
 impl EntryValidator<'_> {
     fn entries(&mut self, descriptors: Vec<Spanned<Descriptor>>) -> Vec<Entry> {
-        let mut names = HashSet::new();
+        let mut names = HashMap::new();
         let entries = descriptors.into_iter().filter_map(|descriptor| self.entry(descriptor, &mut names));
         let mut entries: Vec<_> = entries.collect();
         entries.sort_by_key(|entry| entry.condition.rank());
         self.without_hidden(entries)
     }
 
-    fn entry(&mut self, descriptor: Spanned<Descriptor>, names: &mut HashSet<String>) -> Option<Entry> {
+    fn entry(&mut self, descriptor: Spanned<Descriptor>, names: &mut HashMap<String, usize>) -> Option<Entry> {
         let line = line(&descriptor);
         let descriptor = descriptor.value;
         let step = self.step(line, &descriptor)?;
-        if !names.insert(step.name.clone()) {
-            let what = format!("the entry {:?} is given twice, and this one is left out", step.name);
+        if let Some(first) = names.get(&step.name) {
+            let what = format!("the entry {:?} is on line {first}, too, and this one is left out", step.name);
             self.error(line, what, "ratelimit rejects the file, too: keep one of them");
             return None;
         }
+        names.insert(step.name.clone(), line);
         self.path.push(step);
         let limit = self.limit(&descriptor);
         let nested = self.entries(descriptor.descriptors);
@@ -105,7 +107,7 @@ impl EntryValidator<'_> {
             let fix = "ratelimit rejects the file, too: remove it, or write a value with `*`";
             self.error(line, "`share_threshold` needs a value with `*`", fix);
         }
-        Some(Step { key: key.to_owned(), condition, name })
+        Some(Step { line, key: key.to_owned(), condition, name })
     }
 
     /// Checks that a rule can require this key here. Returns the problem and its fix if it cannot.
@@ -117,8 +119,9 @@ impl EntryValidator<'_> {
             let what = format!("the key is {DOMAIN:?}, which in a rule is the domain of the request");
             return Err((what, "send the entry under another key"));
         }
-        if self.path.iter().any(|step| step.key == key) {
-            let what = format!("an entry above has the key {key:?}, too, and a rule names a key only once");
+        if let Some(above) = self.path.iter().find(|step| step.key == key) {
+            let what =
+                format!("the entry on line {} has the key {key:?}, too, and a rule names a key only once", above.line);
             return Err((what, "send the entry under another key"));
         }
         if key.contains('*') {
@@ -149,9 +152,13 @@ impl EntryValidator<'_> {
         kept
     }
 
-    /// Reports keys that have no meaning where they are.
-    pub fn report_unknown(&mut self, keys: &[Spanned<String>]) {
-        for key in keys {
+    /// Reports keys that have no meaning where they are, and keys that are repeated.
+    pub fn report_keys(&mut self, OddKeys { unknown, repeated }: &OddKeys) {
+        for Repeated { key, before } in repeated {
+            let what = format!("`{}` is on line {before}, too, and the value here counts, as in ratelimit", key.value);
+            self.warning(line(key), what, "remove one of them");
+        }
+        for key in unknown {
             if is_known(&key.value) {
                 let what = format!("`{}` has no effect here or in ratelimit", key.value);
                 self.warning(line(key), what, "move it to where it belongs, or remove it");

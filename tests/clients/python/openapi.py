@@ -85,7 +85,7 @@ reserved = drive(SERVED, "POST", "/v1/reservations", 201, json=report)
 drive(SERVED, "POST", "/v1/reservations", 200, json=report)
 drive(SERVED, "POST", "/v1/reservations", 422, json={**report, "amount": 6})
 drive(SERVED, "POST", "/v1/reservations", 429, json={**report, "amount": 10**6, "id": "y"})
-for field, wrong in (("amount", 0), ("ttl", 61), ("id", "")):
+for field, wrong in (("amount", 0), ("ttl", 601), ("id", "")):
     problem = drive(SERVED, "POST", "/v1/reservations", 400, json={**report, field: wrong}).json()
     assert problem["pointer"] == "#/" + field, problem
 drive(SERVED, "POST", "/v1/reservations", 201, json={"operation": UNDENIED, "amount": 5, "ttl": 60})

@@ -74,7 +74,7 @@ fn domains_of_several_files_stay_separate() {
     assert!(rules.is_err());
     assert_eq!(
         report,
-        "left out: 2.yaml: the domain \"one\" is in 1.yaml, too; put all descriptors of a domain in one file\n"
+        "left out: 2.yaml:1: the domain \"one\" is in 1.yaml:1, too; put all descriptors of a domain in one document\n"
     );
 }
 
@@ -83,7 +83,6 @@ fn invalid_configuration_is_rejected_with_its_line() {
     assert!(refused("domain: a\ndescriptors:\n  - key: [").starts_with("left out: rules.yaml:3"));
     assert!(refused("domain: a\ndescriptors:\n  key: a\n").starts_with("left out: rules.yaml:3"));
     assert!(refused("domain: a\ndescriptors:\n  - a\n").starts_with("left out: rules.yaml:3"));
-    assert!(refused("domain: a\n---\ndomain: b\n").starts_with("left out: rules.yaml:"));
     assert!(refused("descriptors: []\n").contains("`domain` is missing"));
     assert!(refused("").starts_with("left out: rules.yaml:1"));
     assert!(refused("domain: a*\n").starts_with("left out: rules.yaml:1: the domain \"a*\" has a `*`"));
@@ -172,4 +171,104 @@ fn single_quota_in_shadow_mode_becomes_a_canary() {
     let both = format!("{{key: k, value: x, shadow_mode: true, quota_mode: true, {LIMIT}}}");
     let (rules, report) = import_texts(&[("a.yaml", &domain(&[&both]))]);
     assert_eq!((counted(&rules.unwrap()), report.as_str()), (vec![("domain=a k=x".to_owned(), true)], ""));
+}
+
+const ONE: &str = "domain: one\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n";
+
+/// Returns the operations of the rules, and the report.
+fn converted(text: &str) -> (String, String) {
+    let (rules, report) = import_texts(&[("rules.yaml", text)]);
+    let operations: Vec<_> = rules.unwrap().iter().map(Rule::to_string).collect();
+    (operations.join(", "), report)
+}
+
+#[test]
+fn all_documents_and_config_maps_of_a_file_are_read() {
+    let other = ONE.replace("one", "other");
+    let only_first = "warning: rules.yaml:4: this is not the first document, and ratelimit itself reads only that one; \
+                      write a file for each domain if ratelimit is to read them, too\n";
+    for text in
+        [ONE.to_owned(), format!("---\n{ONE}---\n"), format!("\u{feff}{ONE}"), format!("{ONE}---\n---\n# end\n")]
+    {
+        assert_eq!(converted(&text), ("domain=one a=*, default".into(), String::new()), "{text}");
+    }
+    let (rules, report) = converted(&format!("{ONE}---\n{other}"));
+    assert_eq!((rules.as_str(), report.as_str()), ("domain=one a=*, domain=other a=*, default", only_first));
+
+    let manifest = |texts: &str| format!("kind: ConfigMap\ndata:\n{texts}");
+    let block = |name: &str, text: &str| format!("  {name}: |\n    {}\n", text.trim_end().replace('\n', "\n    "));
+    let deployment = "---\nkind: Deployment\nspec: {replicas: 1}\n";
+    let text = manifest(&(block("a.yaml", ONE) + &block("b.yaml", &other))) + deployment;
+    let (rules, report) = converted(&text);
+    assert_eq!(rules, "domain=one a=*, domain=other a=*, default");
+    assert_eq!(report, "warning: rules.yaml:10: the Deployment is skipped: it has no limits; nothing to do\n");
+
+    let wrong = manifest(&(block("a.yaml", ONE) + &block("b.yaml", &other.replace("day", "eon"))));
+    assert!(
+        converted(&wrong).1.contains("rules.yaml:8: [domain=other a=*] unknown unit \"eon\""),
+        "lines are the file's"
+    );
+    let quoted = manifest("  a.yaml: \"domain: one\\ndescriptors: []\"\n");
+    assert_eq!(converted(&quoted).0, "default");
+    let twice = refused(&format!("{ONE}---\n{ONE}"));
+    assert!(twice.contains("rules.yaml:4: the domain \"one\" is in rules.yaml:1, too"), "{twice}");
+}
+
+#[test]
+fn files_of_other_programs_are_named_for_what_they_are() {
+    for (text, expected) in [
+        ("", "rules.yaml:1: `domain` is missing, because the file is empty"),
+        ("- namespace: a\n  max_value: 1\n", "rules.yaml:1: this is a list, as limitador's limits are"),
+        (
+            "kind: ConfigMap\ndata:\n  limits.yaml: |\n    - namespace: a\n",
+            "rules.yaml:4: this is a list, as limitador's",
+        ),
+        ("kind: ConfigMap\n", "rules.yaml:1: the ConfigMap has no `data`"),
+        ("kind: Service\n---\nkind: Deployment\n", "rules.yaml:1: this is a Kubernetes manifest (Deployment, Service)"),
+        ("rateLimitsByDomain: {a: []}\n", "rules.yaml:1: these are the actions of Envoy's routes"),
+        ("image: {}\nservice:\n  config: {domain: a}\n", "it has no `domain`, but `image`, `service`"),
+        ("descriptors: []\n", "rules.yaml:1: `domain` is missing; ratelimit rejects the file, too"),
+    ] {
+        let report = refused(text);
+        assert!(report.contains(expected), "{text}: {report}");
+    }
+}
+
+#[test]
+fn last_of_repeated_keys_counts_and_both_lines_are_named() {
+    let text = "domain: one\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 10}\n  \
+                rate_limit:\n    unit: day\n    unit: hour\n    requests_per_unit: 20\ndomain: two\n";
+    let (rules, report) = import_texts(&[("rules.yaml", text)]);
+    assert_eq!(rules.unwrap().first().unwrap().settings.credit_limit, 20);
+    let expected = "warning: rules.yaml:5: [domain=two a=*] `rate_limit` is on line 4, too, and the value here counts, as in ratelimit; \
+                    remove one of them\n\
+                    warning: rules.yaml:7: [domain=two a=*] `unit` is on line 6, too, and the value here counts, as in ratelimit; \
+                    remove one of them\n\
+                    warning: rules.yaml:9: [domain=two] `domain` is on line 1, too, and the value here counts, as in ratelimit; \
+                    remove one of them\n";
+    assert_eq!(report, expected);
+    let merged = "domain: one\nx: &limit {unit: day, requests_per_unit: 10}\ndescriptors:\n\
+                  - {key: a, rate_limit: {<<: *limit, requests_per_unit: 5}}\n";
+    let (rules, report) = import_texts(&[("rules.yaml", merged)]);
+    assert_eq!(rules.unwrap().first().unwrap().settings.credit_limit, 5);
+    assert!(!report.contains("too, and"), "{report}");
+}
+
+#[test]
+fn repeated_entries_and_entry_keys_name_both_lines() {
+    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
+    let text = format!("domain: one\ndescriptors:\n- {{key: a, {limit}}}\n- {{key: a, {limit}}}\n");
+    assert!(converted(&text).1.contains("rules.yaml:4: [domain=one] the entry \"a\" is on line 3, too"));
+    let text =
+        format!("domain: one\ndescriptors:\n- key: a\n  value: x\n  descriptors:\n  - {{key: a, value: y, {limit}}}\n");
+    assert!(converted(&text).1.contains("rules.yaml:6: [domain=one a=x] the entry on line 3 has the key \"a\", too"));
+}
+
+#[test]
+fn many_entries_and_aliases_are_read() {
+    let entry = |number: usize| format!("- {{key: tenant, value: t{number}, rate_limit: *limit}}\n");
+    let mut text = "domain: one\nlimits: [&limit {unit: day, requests_per_unit: 10}]\ndescriptors:\n".to_owned();
+    text.extend((0..30_000).map(entry));
+    let (rules, _) = import_texts(&[("rules.yaml", &text)]);
+    assert_eq!(rules.unwrap().len(), 30_001);
 }

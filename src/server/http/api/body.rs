@@ -146,7 +146,11 @@ mod tests {
             ("\u{feff}{\"hits\":[]}", "#", "begins with a byte order mark"),
             ("{\"hits\":[]} x", "#", "there is more text after the end of the value at line 1 column 13"),
             ("{}", "#", "missing field `hits`"),
-            ("{\"hits\":[{\"operation\":{\"a/b~\":[]}}]}", "#/hits/0/operation/a~1b~0", "expected a string, a number or a boolean"),
+            (
+                "{\"hits\":[{\"operation\":{\"a/b~\":[]}}]}",
+                "#/hits/0/operation/a~1b~0",
+                "expected a string, a number or a boolean",
+            ),
             (
                 "{\"hits\":[{\"operation\":{}},{\"operation\":{},\"cost\":-1}]}",
                 "#/hits/1/cost",

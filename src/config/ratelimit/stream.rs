@@ -1,0 +1,133 @@
+//! Finds ratelimit's configuration in a file: in its documents, and in the texts of a Kubernetes ConfigMap. Says what a
+//! file is that has none.
+
+use serde_saphyr::{DuplicateKeyPolicy, Options, Spanned};
+
+use super::document::{Content, Document, line};
+use crate::config::problem::{Location, Problems};
+use crate::config::text::MAX_FILE_BYTES;
+
+/// Maximum number of scalars, lists, mappings and their ends in a file. A file of [`MAX_FILE_BYTES`] has fewer, unless its
+/// aliases stand for many.
+const MAX_EVENTS: usize = MAX_FILE_BYTES as usize / 2;
+
+/// Reads a file's documents that define a domain, at least one. `None` if there is none, or one that is not ratelimit's,
+/// which `problems` then contains.
+pub fn read(text: &str, problems: &mut Problems) -> Option<Vec<Document>> {
+    let (mut documents, mut others) = (Vec::new(), Vec::new());
+    for content in parse(text, problems)? {
+        let line = line(&content);
+        match content.value {
+            Content::Mapping(manifest) if manifest.domain.is_none() && manifest.kind.is_some() => {
+                match manifest.kind.as_ref().map(|kind| kind.value.as_str()) {
+                    Some("ConfigMap") => add_config_map(&mut documents, &manifest, problems)?,
+                    kind => others.push((line, kind.unwrap_or_default().to_owned())),
+                }
+            }
+            content => documents.push(domain(content, line, documents.is_empty(), problems)?),
+        }
+    }
+    if documents.is_empty() {
+        report_none(&others, problems);
+        return None;
+    }
+    for (line, kind) in others {
+        problems.warning(Location::line(line), format!("the {kind} is skipped: it has no limits"), "nothing to do");
+    }
+    Some(documents)
+}
+
+/// Reads all documents. Empty ones, such as the one after a final `---`, are left out.
+fn parse(text: &str, problems: &mut Problems) -> Option<Vec<Spanned<Content>>> {
+    match serde_saphyr::from_multiple_with_options(text, options()) {
+        Ok(documents) => Some(documents),
+        Err(error) => {
+            let line = error.location().and_then(|location| usize::try_from(location.line()).ok()).unwrap_or(1);
+            let fix = "correct it there";
+            problems.error(Location::line(line), format!("cannot be read as ratelimit's YAML: {error}"), fix);
+            None
+        }
+    }
+}
+
+/// Returns options that allow all files up to the maximum size, however many entries and aliases they have.
+fn options() -> Options {
+    let budget = serde_saphyr::budget! {
+        max_events: MAX_EVENTS,
+        max_nodes: MAX_EVENTS,
+        max_aliases: MAX_EVENTS,
+        max_anchors: MAX_EVENTS,
+        max_recorded_anchor_events: MAX_EVENTS,
+        max_merge_keys: MAX_EVENTS,
+        max_documents: MAX_EVENTS,
+        enforce_alias_anchor_ratio: false,
+    };
+    serde_saphyr::options! {
+        with_snippet: false,
+        duplicate_keys: DuplicateKeyPolicy::PassThrough,
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_EVENTS },
+        budget: budget,
+    }
+}
+
+/// Adds the documents in the texts of a ConfigMap, with their lines.
+fn add_config_map(documents: &mut Vec<Document>, manifest: &Document, problems: &mut Problems) -> Option<()> {
+    if manifest.data.0.is_empty() {
+        let line = manifest.kind.as_ref().map_or(1, line);
+        problems.error(Location::line(line), "the ConfigMap has no `data`", "give the file that has it");
+        return None;
+    }
+    for (_, value) in &manifest.data.0 {
+        let above = "\n".repeat(line(value).saturating_sub(1));
+        for (number, content) in parse(&(above + &value.value), problems)?.into_iter().enumerate() {
+            let line = line(&content);
+            documents.push(domain(content.value, line, number == 0, problems)?);
+        }
+    }
+    Some(())
+}
+
+/// Returns the document of a domain.
+fn domain(content: Content, line: usize, is_first: bool, problems: &mut Problems) -> Option<Document> {
+    let place = Location::line(line);
+    let document = match content {
+        Content::Mapping(document) => *document,
+        Content::List => {
+            let what = "this is a list, as limitador's limits are, and not a configuration of ratelimit";
+            problems.error(place, what, "see docs/migrating.md#from-limitador");
+            return None;
+        }
+    };
+    let keys: Vec<_> = document.odd_keys.unknown.iter().map(|key| key.value.as_str()).collect();
+    if document.domain.is_none() && document.descriptors.is_none() && !keys.is_empty() {
+        let (what, fix) = if keys.contains(&"rateLimitsByDomain") {
+            let what = "these are the actions of Envoy's routes, and not a configuration of ratelimit";
+            (what.to_owned(), "give the file with `domain` and `descriptors`")
+        } else {
+            let shown: Vec<_> = keys.iter().take(3).map(|key| format!("`{key}`")).collect();
+            let what =
+                format!("this is not a configuration of ratelimit: it has no `domain`, but {}", shown.join(", "));
+            (what, "if the configuration is below one of these keys, save that part as a file of its own")
+        };
+        problems.error(place, what, fix);
+        return None;
+    }
+    if !is_first {
+        let what = "this is not the first document, and ratelimit itself reads only that one";
+        problems.warning(place, what, "write a file for each domain if ratelimit is to read them, too");
+    }
+    Some(document)
+}
+
+/// Reports that no document defines a domain.
+fn report_none(others: &[(usize, String)], problems: &mut Problems) {
+    let Some((line, _)) = others.first() else {
+        let fix = "ratelimit rejects the file, too: add `domain: NAME`";
+        return problems.error(Location::line(1), "`domain` is missing, because the file is empty", fix);
+    };
+    let mut kinds: Vec<_> = others.iter().map(|(_, kind)| kind.as_str()).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let what = format!("this is a Kubernetes manifest ({}) without a ConfigMap of limits", kinds.join(", "));
+    problems.error(Location::line(*line), what, "give the ConfigMap, or the file that it is made from");
+}
