@@ -35,9 +35,9 @@ pub struct ExplainArgs {
 
 /// Parses a pair. Earlier versions read a file by default.
 fn parse_pair(text: &str) -> Result<Pair, String> {
-    text.parse().map_err(|error| match text.ends_with(".ini") || text.ends_with(".json") {
+    text.parse().map_err(|error: String| match text.ends_with(".ini") || text.ends_with(".json") {
         true => format!("it is not a pair; to read a rules file in place of asking a server, write --file {text}"),
-        false => format!("{error}"),
+        false => error,
     })
 }
 

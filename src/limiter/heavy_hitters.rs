@@ -24,6 +24,7 @@ use foldhash::quality::RandomState;
 pub use self::board::Ranked;
 use self::budget::Budget;
 pub use self::event::{Event, Order, Window};
+pub use self::random::Random;
 pub use self::rule_top::{Ranking, RuleTop};
 pub use self::sampler::Sampler;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};

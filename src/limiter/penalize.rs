@@ -3,10 +3,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use tokio::task::yield_now;
 
 use super::Limiter;
-use super::denials::DeniedActor;
+use super::denials::{DeniedActor, Notes};
 use crate::algorithm::{Ask, OutcomeSource};
 use crate::logging::{Escaped, LogThrottle};
 use crate::store::{Action, Batch, Changed, ExceptionChange, Override, Repetition, Store, StoreError, outcome_at};
@@ -39,18 +40,22 @@ impl Limiter {
     /// Counts the store's denials that were noted, and blocks the actors that a rule has denied too often. If the store fails,
     /// the denials do not count, and the actor's next denial leads to the block that could not be set.
     pub async fn count_denials(&self) {
-        self.count_all(self.observers.denials.take()).await;
+        self.count_all(&self.observers.denials.by_store).await;
     }
 
     /// Does the same for the denials of the denial cache. If this is called once a second, a flood that the cache answers costs
     /// the store little.
     pub async fn count_cached_denials(&self) {
-        self.count_all(self.observers.denials.take_cached()).await;
+        self.count_all(&self.observers.denials.by_cache).await;
     }
 
-    async fn count_all(&self, denied: Vec<DeniedActor>) {
-        for denied in denied.chunks(COUNTED_AT_ONCE) {
-            let due = self.count(denied).await;
+    /// Counts as many denials as there are now. Others may be noted meanwhile, and are counted first once they are due.
+    async fn count_all(&self, notes: &Mutex<Notes>) {
+        let mut left = notes.lock().len();
+        while left > 0 {
+            let denied = notes.lock().take(COUNTED_AT_ONCE);
+            left = if denied.is_empty() { 0 } else { left.saturating_sub(denied.len()) };
+            let due = self.count(&denied).await;
             if !due.is_empty() {
                 self.penalize(&due).await;
             }
@@ -61,9 +66,9 @@ impl Limiter {
     async fn count<'a>(&self, denied: &'a [DeniedActor]) -> Vec<&'a DeniedActor> {
         let mut batch = Batch::default();
         batch.begin(denied.iter().map(|denied| denied.at).max().unwrap_or_default());
-        for DeniedActor { penalty, counter, count, .. } in denied {
-            let count = Action::Ask(Ask::Count { cost: *count });
-            batch.push(penalty.limit, count, batch.now(), |key| key.extend_from_slice(counter));
+        for denied in denied {
+            let count = Action::Ask(Ask::Count { cost: denied.count });
+            batch.push(denied.penalty.limit, count, batch.now(), |key| denied.write_counter(key));
         }
         self.store.apply(&mut batch).await;
         let mut due = Vec::new();
@@ -92,8 +97,7 @@ impl Limiter {
             for (denied, blocked) in due.iter().zip(self.block(due).await) {
                 self.report_block(denied, &blocked);
                 if blocked.is_ok() {
-                    let write_key = |key: &mut Vec<u8>| key.extend_from_slice(&denied.counter);
-                    batch.push(denied.penalty.limit, Action::Forget, batch.now(), write_key);
+                    batch.push(denied.penalty.limit, Action::Forget, batch.now(), |key| denied.write_counter(key));
                 }
             }
             // Many blocks at once must not keep hits waiting.

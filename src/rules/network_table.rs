@@ -167,15 +167,18 @@ impl<B: Ord + Copy, T: Copy> Ranges<B, T> {
     }
 }
 
+/// The first addresses of ranges, and their values.
+type Starts<T> = Vec<(u128, Option<T>)>;
+
 /// Divides the addresses of one family into ranges with different values. Each begins where the one before ends. Also returns
 /// the networks, each with the value of all that contain it.
 fn divide<T: Copy + PartialEq>(
     networks: &mut [(Network, u32)],
     combine: &mut impl FnMut(&[u32]) -> T,
-) -> (Vec<(u128, Option<T>)>, Vec<(Network, T)>) {
+) -> (Starts<T>, Vec<(Network, T)>) {
     // A network comes before those that it contains.
     networks.sort_unstable_by_key(|(network, _)| (network.first().bits(), network.prefix()));
-    let (mut ranges, mut values): (Vec<(u128, Option<T>)>, Vec<(Network, T)>) = (Vec::new(), Vec::new());
+    let (mut ranges, mut values) = (Starts::new(), Vec::new());
     // The networks that contain the current address: the last address of each, and their numbers.
     let (mut ends, mut numbers): (Vec<u128>, Vec<u32>) = (Vec::new(), Vec::new());
     let mut begin = |start: u128, numbers: &[u32]| {

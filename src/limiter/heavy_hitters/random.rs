@@ -26,10 +26,20 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
+    /// Returns a number from 0 to `whole - 1`, or 0.
+    #[inline]
+    pub fn below(&mut self, whole: usize) -> usize {
+        self.scaled(whole as u64) as usize
+    }
+
     /// Returns true with the probability `part / whole`.
     #[inline]
     pub fn is_within(&mut self, part: u64, whole: u64) -> bool {
-        let below = (u128::from(self.next()) * u128::from(whole)) >> 64;
-        below < u128::from(part)
+        self.scaled(whole) < part
+    }
+
+    #[inline]
+    fn scaled(&mut self, whole: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(whole)) >> 64) as u64
     }
 }
