@@ -147,12 +147,16 @@ impl Limiter {
         &self.store
     }
 
-    /// Checks whether the store can currently answer hits.
+    /// Checks whether the store can currently answer hits, and whether its limits and blocks of actors have ever been read.
     ///
     /// # Errors
     /// The store's error.
     pub async fn check_store(&self) -> Result<(), StoreError> {
-        self.store.check().await
+        self.store.check().await?;
+        if self.store.is_shared() && !(self.limits.has_been_read() && self.overrides.registry.has_been_read()) {
+            return Err(StoreError::Unreachable("its limits and blocks of actors have not been read yet".into()));
+        }
+        Ok(())
     }
 
     /// Follows the changes of exceptions for single actors in the store since the last call.

@@ -1,6 +1,7 @@
 //! A user in force.
 
 use std::ops::Deref;
+use std::sync::OnceLock;
 
 use super::user::User;
 use crate::rules::Scope;
@@ -10,12 +11,25 @@ use crate::rules::Scope;
 pub struct ActiveUser {
     user: User,
     scope: Scope,
+    /// The first of the versions of the users, in a row, in which the user was on.
+    since: OnceLock<u64>,
 }
 
 impl ActiveUser {
     /// Compiles the scope of a user.
     pub fn new(user: User) -> Self {
-        Self { scope: user.scope.compile(), user }
+        Self { scope: user.scope.compile(), user, since: OnceLock::new() }
+    }
+
+    /// Returns the first of the versions of the users, in a row, in which the user was on.
+    pub fn since(&self) -> u64 {
+        self.since.get().copied().unwrap_or_default()
+    }
+
+    /// Sets it, once the earlier version is known.
+    pub(super) fn set_since(&self, version: u64) {
+        // It is set only once.
+        let _ = self.since.set(version);
     }
 
     /// Returns the compiled scope, which all clients of the user share.

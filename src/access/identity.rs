@@ -93,6 +93,11 @@ impl Identity {
         self.user.as_ref()
     }
 
+    /// Returns the first of the versions of the users, in a row, in which the user was on.
+    pub fn user_since(&self) -> Option<u64> {
+        self.user().map(|user| user.since())
+    }
+
     pub(super) fn credential(&self) -> &Credential {
         &self.credential
     }

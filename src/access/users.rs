@@ -23,6 +23,8 @@ pub struct Users {
     /// this cost. So each failing attempt checks hashes with the same costs, whether the user exists or not.
     decoys: Vec<Arc<SlowHash>>,
     verified: Verified,
+    /// Number of the version, from 0.
+    version: u64,
 }
 
 /// The argon2id hashes to check for a login.
@@ -48,13 +50,18 @@ impl Users {
             by_name.insert(Arc::clone(&user.name), user);
         }
         let decoys = decoys(by_name.values())?;
-        Ok(Self { by_name, by_digest, by_certificate, decoys, verified: Verified::new() })
+        Ok(Self { by_name, by_digest, by_certificate, decoys, verified: Verified::new(), version: 0 })
     }
 
-    /// Takes over the verified credentials of an earlier version that users still have. So argon2id is not computed again
-    /// after a reload.
+    /// Takes over the verified credentials of the version before that users still have. So argon2id is not computed again
+    /// after a reload. Also takes over since when a user is on.
     #[must_use]
     pub fn after(mut self, earlier: &Self) -> Self {
+        self.version = earlier.version + 1;
+        for (name, user) in &self.by_name {
+            let before = earlier.by_name.get(name).filter(|before| before.is_on);
+            user.set_since(before.map_or(self.version, |before| before.since()));
+        }
         self.verified = earlier.verified.filtered(|login| {
             let user = Arc::clone(self.still(&login.user.name, &login.credential)?);
             Some(Login { user, credential: login.credential.clone() })

@@ -1,5 +1,5 @@
 //! Exceptions for single actors in memory, such as the credits that an actor has in place of its rule's. Hits look them
-//! up by hash. Stores keep them beyond the process.
+//! up by hash, and listings read an index in the order of their names. Stores keep them beyond the process.
 //!
 //! They belong to an owner, such as a rule's label. So they outlive a removed rule, and apply again to the next rule with
 //! its label.
@@ -7,7 +7,9 @@
 mod filter;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -24,6 +26,8 @@ use crate::store::{Exception, ExceptionChange};
 
 /// Number of shards, each with its own lock.
 const SHARDS: usize = 1_024;
+/// An exception whose actor and other texts are longer counts as several (bytes).
+const USUAL_BYTES: usize = 512;
 
 /// A filter for exceptions.
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,6 +46,10 @@ pub(in crate::limiter) type Sought = fn(&str) -> Cow<'_, [u8]>;
 pub struct Exceptions<E> {
     shards: Arc<Shards<E>>,
     owners: RwLock<Owners<E>>,
+    /// The owner and the actor of each exception.
+    index: RwLock<BTreeSet<Cursor>>,
+    /// Number of exceptions, weighted by their length.
+    weight: AtomicUsize,
     owners_revision: AtomicU64,
     revision: AtomicU64,
     /// Returns how requests look up the actors of an owner.
@@ -51,7 +59,7 @@ pub struct Exceptions<E> {
 /// The exceptions of one owner.
 #[derive(Debug)]
 pub(in crate::limiter) struct OwnerExceptions<E> {
-    owner: Box<str>,
+    owner: Arc<str>,
     /// Clients choose the names of actors that rules block. The seed is random, so that they cannot choose names that collide.
     hasher: RandomState,
     len: AtomicUsize,
@@ -67,6 +75,8 @@ type Owners<E> = HashMap<String, Arc<OwnerExceptions<E>>, FixedState>;
 #[derive(Debug)]
 struct Shards<E> {
     tables: [RwLock<HashTable<Known<E>>>; SHARDS],
+    /// Chooses the shard. Random, so that clients cannot choose names that share one.
+    hasher: RandomState,
     /// The hashes of all exceptions.
     filter: CountingFilter,
 }
@@ -75,7 +85,7 @@ struct Shards<E> {
 #[derive(Debug)]
 struct Known<E> {
     of: Arc<OwnerExceptions<E>>,
-    actor: Box<str>,
+    actor: Arc<str>,
     /// The hash of the bytes for look-ups by requests.
     hash: u64,
     value: E,
@@ -98,6 +108,15 @@ impl<E: Exception> Known<E> {
             value: Some(self.value.clone()),
         }
     }
+
+    fn place(&self) -> Cursor {
+        Cursor { owner: Arc::clone(&self.of.owner), actor: Arc::clone(&self.actor) }
+    }
+}
+
+/// Returns the number of exceptions that this one counts as.
+pub(in crate::limiter) fn weight(actor: &str, exception: &impl Exception) -> usize {
+    (actor.len() + exception.text_bytes()) / USUAL_BYTES + 1
 }
 
 /// Returns whether the exception is no longer in force.
@@ -120,10 +139,10 @@ fn hash(hasher: &impl BuildHasher, actor: &[u8]) -> u64 {
 }
 
 impl<E> Shards<E> {
-    /// Returns the actor's shard. It is the same one in every process, so that a listing can continue at another server.
+    /// Returns the actor's shard.
     #[inline]
     fn of(&self, actor: &[u8]) -> Option<&RwLock<HashTable<Known<E>>>> {
-        self.tables.get(hash(&FixedState::with_seed(0), actor) as usize % SHARDS)
+        self.tables.get(hash(&self.hasher, actor) as usize % SHARDS)
     }
 }
 
@@ -201,8 +220,10 @@ impl<E> Exceptions<E> {
     pub(in crate::limiter) fn new(sought: fn(&str) -> Sought) -> Self {
         let tables = std::array::from_fn(|_| RwLock::default());
         Self {
-            shards: Arc::new(Shards { tables, filter: CountingFilter::default() }),
+            shards: Arc::new(Shards { tables, hasher: RandomState::default(), filter: CountingFilter::default() }),
             owners: RwLock::default(),
+            index: RwLock::default(),
+            weight: AtomicUsize::new(0),
             owners_revision: AtomicU64::new(0),
             revision: AtomicU64::new(0),
             sought,
@@ -223,6 +244,11 @@ impl<E: Exception> Exceptions<E> {
     /// Returns the number of all exceptions.
     pub(in crate::limiter) fn len(&self) -> usize {
         self.count(|_| true)
+    }
+
+    /// Returns the number of exceptions, of which long ones count as several.
+    pub(in crate::limiter) fn weight(&self) -> usize {
+        self.weight.load(Relaxed)
     }
 
     /// Returns whether the owner has exceptions.
@@ -316,16 +342,22 @@ impl<E: Exception> Exceptions<E> {
         match (entry, change.value.clone()) {
             (Entry::Occupied(mut known), Some(value)) => {
                 let known = known.get_mut();
+                self.weight.fetch_add(weight(&known.actor, &value), Relaxed);
+                self.weight.fetch_sub(weight(&known.actor, &known.value), Relaxed);
                 (known.value, known.reading) = (value, reading);
             }
             (Entry::Occupied(known), None) => {
-                known.remove();
+                let (known, _) = known.remove();
+                self.drop_from_index(&known);
                 of.count_removed(hash);
             }
             (Entry::Vacant(place), Some(value)) => {
                 of.count_added(hash);
                 let of = Arc::clone(&of);
-                place.insert(Known { of, actor: change.actor.as_str().into(), hash, value, reading });
+                let known = Known { of, actor: change.actor.as_str().into(), hash, value, reading };
+                self.weight.fetch_add(weight(&known.actor, &known.value), Relaxed);
+                self.index.write().insert(known.place());
+                place.insert(known);
             }
             (Entry::Vacant(_), None) => {}
         }
@@ -333,6 +365,11 @@ impl<E: Exception> Exceptions<E> {
         self.drop_if_empty(&mut owners, &of);
         drop(owners);
         self.count_change();
+    }
+
+    fn drop_from_index(&self, known: &Known<E>) {
+        self.weight.fetch_sub(weight(&known.actor, &known.value), Relaxed);
+        self.index.write().remove(&known.place());
     }
 
     /// Drops every exception that was not in the complete reading with this number.
@@ -377,11 +414,14 @@ impl<E: Exception> Exceptions<E> {
         let mut emptied = Vec::new();
         for shard in self.shards.tables.get(shards).unwrap_or_default() {
             shard.write().retain(|known| {
-                let stays = stays(known);
-                if !stays && known.of.count_removed(known.hash) {
+                if stays(known) {
+                    return true;
+                }
+                self.drop_from_index(known);
+                if known.of.count_removed(known.hash) {
                     emptied.push(Arc::clone(&known.of));
                 }
-                stays
+                false
             });
         }
         if !emptied.is_empty() {
@@ -396,8 +436,8 @@ impl<E: Exception> Exceptions<E> {
         start..(start + SHARDS / 16).min(SHARDS)
     }
 
-    /// Returns at most `count` of the exceptions that are in force at `now` and in scope by their owner and actor, from the
-    /// cursor on, and the next cursor if others follow.
+    /// Returns at most `count` of the exceptions that are in force at `now` and in scope by their owner and actor, after the
+    /// cursor, and the next cursor if others may follow.
     pub(in crate::limiter) fn page(
         &self,
         of: ExceptionFilter<'_>,
@@ -408,63 +448,58 @@ impl<E: Exception> Exceptions<E> {
     ) -> (Vec<ExceptionChange<E>>, Option<Cursor>) {
         /// Maximum number of exceptions that a page examines, listed or not.
         const MOST_LOOKED_AT: usize = 100_000;
-        let mut looked_at = 0;
-        let first = cursor.map_or(0, |cursor| cursor.shard);
-        let mut page = Vec::new();
-        for (shard, table) in (first..).zip(self.shards.tables.get(first..).unwrap_or_default()) {
-            if looked_at >= MOST_LOOKED_AT {
-                return (page, Some(Cursor { shard, after: None }));
+        /// Number of them that are read from the index at a time, which waits for no longer.
+        const AT_ONCE: usize = 1_000;
+        let first = Cursor { owner: of.owner.unwrap_or_default().into(), actor: "".into() };
+        let mut start = cursor.map_or(Included(first), |cursor| Excluded(cursor.clone()));
+        let (mut page, mut looked_at) = (Vec::new(), 0);
+        loop {
+            let places: Vec<_> = self.index.read().range((start, Unbounded)).take(AT_ONCE).cloned().collect();
+            for place in &places {
+                if of.owner.is_some_and(|owner| *owner != *place.owner) {
+                    return (page, None);
+                }
+                let is_meant = of.actor.is_none_or(|actor| *actor == *place.actor)
+                    && is_in_scope(&place.owner, &place.actor);
+                let Some(value) = is_meant.then(|| self.find(&place.owner, &place.actor, now)).flatten() else { continue };
+                page.push(ExceptionChange {
+                    owner: place.owner.to_string(),
+                    actor: place.actor.to_string(),
+                    value: Some(value),
+                });
+                if page.len() >= count {
+                    return (page, Some(place.clone()));
+                }
             }
-            let after = cursor.filter(|cursor| cursor.shard == shard).and_then(|cursor| cursor.after.as_ref());
-            let is_meant = |known: &&Known<E>| {
-                let is_later = after.is_none_or(|(owner, actor)| (&*known.of.owner, &*known.actor) > (owner, actor));
-                is_later
-                    && !is_over(&known.value, now)
-                    && of.owner.is_none_or(|owner| owner == &*known.of.owner)
-                    && of.actor.is_none_or(|actor| actor == &*known.actor)
-                    && is_in_scope(&known.of.owner, &known.actor)
-            };
-            let table = table.read();
-            looked_at += table.len();
-            let mut found: Vec<_> = table.iter().filter(is_meant).map(Known::change).collect();
-            drop(table);
-            found.sort_unstable_by(|one, other| (&one.owner, &one.actor).cmp(&(&other.owner, &other.actor)));
-            let room = count.saturating_sub(page.len());
-            let is_cut = found.len() > room;
-            found.truncate(room);
-            page.extend(found);
-            if is_cut || page.len() == count {
-                let after = page.last().map(|last| (last.owner.clone(), last.actor.clone()));
-                return (page, Some(Cursor { shard, after }));
+            looked_at += places.len();
+            match places.into_iter().last() {
+                Some(last) if looked_at >= MOST_LOOKED_AT => return (page, Some(last)),
+                Some(last) => start = Excluded(last),
+                None => return (page, None),
             }
         }
-        (page, None)
     }
 }
 
-/// A position in a listing of exceptions. The next page continues there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A position in a listing of exceptions: the owner and the actor of the last one. The next page continues there.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::limiter) struct Cursor {
-    shard: usize,
-    /// The owner and the actor of the last listed exception of the shard.
-    after: Option<(String, String)>,
+    owner: Arc<str>,
+    actor: Arc<str>,
 }
 
 impl Cursor {
     pub(in crate::limiter) fn parse(text: &str) -> Option<Self> {
-        let mut words = text.splitn(3, ' ');
-        let shard = words.next()?.parse().ok()?;
-        let after = words.next().map(|owner| (owner.to_owned(), words.next().unwrap_or_default().to_owned()));
-        Some(Self { shard, after })
+        // Names of fields may have spaces.
+        let (length, names) = text.split_once(' ')?;
+        let (owner, actor) = names.split_at_checked(length.parse().ok()?)?;
+        Some(Self { owner: owner.into(), actor: actor.into() })
     }
 }
 
 impl std::fmt::Display for Cursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.after {
-            None => write!(f, "{}", self.shard),
-            Some((owner, actor)) => write!(f, "{} {owner} {actor}", self.shard),
-        }
+        write!(f, "{} {}{}", self.owner.len(), self.owner, self.actor)
     }
 }
 
@@ -540,6 +575,30 @@ mod tests {
             prop_assert_eq!(limits.drop_expired(0..SHARDS, 60, at(now)).len(), over - over.min(count));
             prop_assert_eq!(limits.len(), in_force.len());
         }
+    }
+
+    #[test]
+    fn long_exceptions_count_as_several() {
+        let limits = Exceptions::default();
+        let long = "x".repeat(3 * USUAL_BYTES);
+        for actor in ["a", &long, "b", &long] {
+            limits.apply(&change("r", actor, Some((5, Some(1)))), 1);
+        }
+        assert_eq!((limits.len(), limits.weight()), (3, 6));
+        limits.apply(&change("r", "a", None), 1);
+        assert_eq!(limits.drop_expired(0..SHARDS, 9, at(1)).len(), 2);
+        assert_eq!((limits.len(), limits.weight(), limits.index.read().len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn listing_of_an_owner_begins_at_its_first_actor_and_ends_at_its_last() {
+        let limits = Exceptions::default();
+        for owner in ["a", "b", "c"] {
+            (0..2_500).for_each(|actor| limits.apply(&change(owner, &actor.to_string(), Some((5, None))), 1));
+        }
+        let listed = all(&limits, Some("b"), 999, at(0));
+        assert!(listed.len() == 2_500 && listed.iter().all(|listed| listed.owner == "b"));
+        assert!(listed.is_sorted_by(|one, other| one.actor < other.actor));
     }
 
     #[test]

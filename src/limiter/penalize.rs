@@ -132,7 +132,7 @@ impl Limiter {
     async fn block(&self, due: &[&DeniedActor]) -> Vec<Result<Option<u32>, NotBlocked>> {
         let registry = &self.overrides.registry;
         let _alone = registry.known.lock().await;
-        let mut room = self.room_for_blocks(due);
+        let mut room = self.room_for_blocks(due).await;
         let stored = due.iter().map(|denied| {
             let next = self.next_block(denied, &mut room);
             async {
@@ -146,12 +146,12 @@ impl Limiter {
     }
 
     /// Returns the number of actors that rules may still block.
-    fn room_for_blocks(&self, due: &[&DeniedActor]) -> usize {
+    async fn room_for_blocks(&self, due: &[&DeniedActor]) -> usize {
         let registry = &self.overrides.registry;
-        let room = || (registry.max - registry.max / OPERATORS_SHARE).saturating_sub(registry.memory.len());
+        let room = || registry.room().saturating_sub(registry.max / OPERATORS_SHARE);
         let now = due.iter().map(|denied| denied.at).max().unwrap_or_default();
-        if room() < due.len() && self.penalties.may_search(now) {
-            registry.drop_ended(&self.store, now);
+        if room() < due.len() {
+            registry.make_room(&self.store, now).await;
         }
         room()
     }

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
 use crate::rules::Jitter;
 
@@ -14,24 +13,9 @@ pub(super) struct Penalties {
     pub blocked: AtomicU64,
     /// Number of blocks that could not be set.
     pub failed: AtomicU64,
-    /// Time of the last search for ended blocks (nanoseconds since 1970).
-    searched: AtomicU64,
 }
 
-/// Minimum time between two searches for ended blocks, which take long.
-const SEARCH_EVERY_NS: u64 = NANOS_PER_SECOND;
-
 impl Penalties {
-    /// Returns whether ended blocks may be searched for again at `now`, and takes note of the search.
-    pub fn may_search(&self, now: Timestamp) -> bool {
-        let last = Timestamp::from_nanos(self.searched.load(Relaxed));
-        let is_due = now.distance(last) >= SEARCH_EVERY_NS;
-        if is_due {
-            self.searched.store(now.as_nanos(), Relaxed);
-        }
-        is_due
-    }
-
     /// Returns the metrics. `lost` is the number of denials that did not count.
     pub fn metrics(&self, lost: u64) -> [Metric; 3] {
         [

@@ -4,12 +4,12 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
-use super::exceptions::{ExceptionFilter, Exceptions};
+use super::exceptions::{ExceptionFilter, Exceptions, weight};
 use crate::clock::{Clock, MAX_STANDSTILL_NS, NANOS_PER_SECOND, Timestamp};
 use crate::store::{Backend, Changed, Exception, ExceptionChange, ExceptionCursor, Store, StoreError};
 
@@ -21,6 +21,10 @@ pub const DEFAULT_MAX_ACTOR_LIMITS: usize = 1_000_000;
 const TOO_LONG_NS: u64 = 30 * 60 * NANOS_PER_SECOND;
 /// Maximum number of expired exceptions that are dropped at once. Setting an exception waits for at most one such batch.
 pub(super) const FORGOTTEN_AT_ONCE: usize = 1_000;
+/// Minimum time between two searches for exceptions that make room, because each looks at all of them.
+const SEARCH_EVERY_NS: u64 = NANOS_PER_SECOND;
+/// Number of shards that such a search looks at before other tasks of the thread run.
+const SEARCHED_AT_ONCE: usize = 32;
 /// Time between two readings of all exceptions. A replica that takes over may have lost changes, and only a complete
 /// reading finds them.
 const READ_ALL_EVERY_NS: u64 = 60 * 60 * NANOS_PER_SECOND;
@@ -29,7 +33,7 @@ const READ_ALL_EVERY_NS: u64 = 60 * 60 * NANOS_PER_SECOND;
 #[derive(Debug)]
 pub struct Registry<E> {
     pub memory: Exceptions<E>,
-    /// Maximum number of exceptions.
+    /// Maximum number of exceptions. Long ones count as several.
     pub max: usize,
     /// The state of following the store. Its lock admits one change or reading at a time.
     pub known: Mutex<FollowState>,
@@ -37,10 +41,13 @@ pub struct Registry<E> {
     pub over: parking_lot::Mutex<VecDeque<ExceptionChange<E>>>,
     /// Index of the first shard that the search for expired exceptions has not reached yet.
     looked_through: AtomicUsize,
+    /// Time of the last search for exceptions that make room (nanoseconds since 1970).
+    searched: AtomicU64,
     /// Number of complete readings of all exceptions.
     readings: AtomicU32,
     /// Time when the store's exceptions were last read, or the server started (nanoseconds since 1970).
     followed: AtomicU64,
+    has_been_read: AtomicBool,
     pub failures: AtomicU64,
 }
 
@@ -54,6 +61,9 @@ pub struct FollowState {
     read_all: Timestamp,
 }
 
+/// Drops at most a number of the exceptions in these shards, and returns them.
+type DropSome<E> = fn(&Exceptions<E>, Range<usize>, usize, Timestamp) -> Vec<ExceptionChange<E>>;
+
 impl<E: Exception> Registry<E> {
     pub fn new(max: usize, now: Timestamp) -> Self {
         Self {
@@ -62,28 +72,55 @@ impl<E: Exception> Registry<E> {
             known: Mutex::default(),
             over: parking_lot::Mutex::default(),
             looked_through: AtomicUsize::new(0),
+            searched: AtomicU64::new(0),
             readings: AtomicU32::new(0),
             followed: AtomicU64::new(now.as_nanos()),
+            has_been_read: AtomicBool::new(false),
             failures: AtomicU64::new(0),
         }
     }
 
-    /// Returns whether there is room for another exception, once expired ones have been dropped.
-    pub fn has_room(&self, store: &Backend, now: Timestamp) -> bool {
-        if self.memory.len() >= self.max {
-            self.drop_from_memory(Exceptions::<E>::ALL, store, now);
+    /// Returns whether there is room for this exception, once some of the expired ones have been dropped. Those that have ended
+    /// and are only remembered make room, too. They may return with the next reading of all exceptions. Finds nothing to drop
+    /// less than a second after the last search.
+    pub async fn has_room(&self, actor: &str, value: &E, store: &Backend, now: Timestamp) -> bool {
+        let weight = weight(actor, value);
+        if self.room() < weight {
+            self.make_room(store, now).await;
         }
-        if self.memory.len() >= self.max {
-            self.drop_ended(store, now);
-        }
-        self.memory.len() < self.max
+        self.room() >= weight
     }
 
-    /// Drops some of the exceptions that have ended by `now` and are only remembered, because there is no room for others. They
-    /// may return with the next reading of all exceptions.
-    pub fn drop_ended(&self, store: &Backend, now: Timestamp) {
-        let dropped = self.memory.drop_ended(Exceptions::<E>::ALL, FORGOTTEN_AT_ONCE, now);
-        self.forget_later(dropped, store);
+    /// Returns the number of exceptions that there is room for.
+    pub fn room(&self) -> usize {
+        self.max.saturating_sub(self.memory.weight())
+    }
+
+    /// Drops some of the exceptions that have ended, unless they were searched for less than a second ago. Expired ones go first.
+    pub async fn make_room(&self, store: &Backend, now: Timestamp) {
+        let last = Timestamp::from_nanos(self.searched.load(Relaxed));
+        if now.distance(last) < SEARCH_EVERY_NS {
+            return;
+        }
+        self.searched.store(now.as_nanos(), Relaxed);
+        let search = async |drop: DropSome<E>| {
+            let mut dropped = 0;
+            for first in Exceptions::<E>::ALL.step_by(SEARCHED_AT_ONCE) {
+                let shards = first..first + SEARCHED_AT_ONCE;
+                let found = drop(&self.memory, shards, FORGOTTEN_AT_ONCE - dropped, now);
+                dropped += found.len();
+                self.forget_later(found, store);
+                if dropped == FORGOTTEN_AT_ONCE {
+                    break;
+                }
+                // Others must not wait for a search through all of them.
+                yield_now().await;
+            }
+            dropped
+        };
+        if search(Exceptions::drop_expired).await == 0 {
+            search(Exceptions::drop_ended).await;
+        }
     }
 
     /// Lets the store forget exceptions that were dropped from memory, unless other servers write to it.
@@ -147,6 +184,7 @@ impl<E: Exception> Registry<E> {
             known.read_all = begun;
         }
         self.followed.store(begun.as_nanos(), Relaxed);
+        self.has_been_read.store(true, Relaxed);
         Ok(())
     }
 
@@ -168,6 +206,11 @@ impl<E: Exception> Registry<E> {
             }
             yield_now().await;
         }
+    }
+
+    /// Returns whether the store's exceptions have been read since the start.
+    pub fn has_been_read(&self) -> bool {
+        self.has_been_read.load(Relaxed)
     }
 
     /// Returns the nanoseconds since the store's exceptions were last read, or since the start.

@@ -64,6 +64,9 @@ impl StopSignals {
     pub fn on_signal(metrics: &Arc<Metrics>) -> anyhow::Result<Self> {
         let stop = Self { draining: CancellationToken::new(), at_once: CancellationToken::new() };
         let signals = Arc::new(Mutex::new([signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?]));
+        // A write beyond the limit of a file's size fails then, as it does when the disk is full. The signal would end the
+        // server. Its handler stays.
+        drop(signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
         let (waiting, metrics) = (stop.clone(), Arc::clone(metrics));
         tokio::spawn(async move {
             let wait = || waiting.clone().wait(Arc::clone(&signals));

@@ -87,11 +87,12 @@ impl Limiter {
         let limits = &self.limits;
         let _alone = limits.known.lock().await;
         let now = self.now();
-        if limits.memory.find(&rule, &actor, now).is_none() && !limits.has_room(&self.store, now) {
+        let value = ActorLimit { credits, expires: lasts.map(|lasts| now.plus(lasts.as_secs() * NANOS_PER_SECOND)) };
+        let is_known = limits.memory.find(&rule, &actor, now).is_some();
+        if !is_known && !limits.has_room(&actor, &value, &self.store, now).await {
             return Err(AdminError::Full { len: limits.memory.len(), max: limits.max });
         }
-        let expires = lasts.map(|lasts| now.plus(lasts.as_secs() * NANOS_PER_SECOND));
-        let change = ExceptionChange { owner: rule, actor, value: Some(ActorLimit { credits, expires }) };
+        let change = ExceptionChange { owner: rule, actor, value: Some(value) };
         limits.change(change, &self.store, now).await?;
         Ok(())
     }

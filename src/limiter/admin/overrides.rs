@@ -97,12 +97,13 @@ impl Limiter {
                 return Err(AdminError::BadBlock(BadBlock::ManyFields));
             }
         }
-        if registry.memory.find_remembered(&owner, &actor, now).is_none() && !registry.has_room(&self.store, now) {
-            return Err(AdminError::FullOfBlocks { len: registry.memory.len(), max: registry.max });
-        }
         let ends = lasts.map(|lasts| now.plus(lasts.as_secs() * NANOS_PER_SECOND));
         let reason = reason.filter(|reason| !reason.is_empty()).map(Into::into);
         let value = Override { reason, ends, repetition: None };
+        let is_known = registry.memory.find_remembered(&owner, &actor, now).is_some();
+        if !is_known && !registry.has_room(&actor, &value, &self.store, now).await {
+            return Err(AdminError::FullOfBlocks { len: registry.memory.len(), max: registry.max });
+        }
         registry.change(ExceptionChange { owner, actor, value: Some(value) }, &self.store, now).await?;
         Ok(())
     }

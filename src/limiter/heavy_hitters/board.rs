@@ -24,14 +24,14 @@ const FREE: u64 = 0;
 const GROWTH_SHARE: usize = 8;
 /// Length of a name that is kept even if the names of the board have their share of the memory (bytes).
 const SHORT_NAME: usize = 32;
-/// Maximum of a count in units. A larger one makes the unit larger.
+/// Maximum of a count in units. A larger one makes the unit of its actor larger.
 const MAX_UNITS: u32 = 1 << 30;
 /// Maximum of the numbers in an answer, because JSON readers round larger ones.
 const MAX_SHOWN: u64 = (1 << 53) - 1;
 /// Maximum amount of an event, so that no count overflows within an hour.
 const MAX_AMOUNT: u64 = 1 << 48;
-/// Binary digits that all counts lose when the unit becomes larger.
-const UNIT_STEP: u32 = 8;
+/// Binary digits that an actor's counts lose when the unit becomes larger.
+const UNIT_STEP: u8 = 8;
 
 /// The counts of a rule's actors in one window.
 #[derive(Debug)]
@@ -41,8 +41,6 @@ pub struct Board {
     totals: [u64; SLICES],
     /// Variance of these sums, which is caused by sampling.
     variances: [f64; SLICES],
-    /// All counts are multiples of this power of two.
-    unit_bits: u32,
     /// The table. The number of sets is a power of two.
     sets: Box<[Set]>,
     /// Memory of all names (bytes).
@@ -57,7 +55,7 @@ struct Set {
     places: [Place; WAYS],
 }
 
-/// An actor, and its counts in units.
+/// An actor, and its counts in units. Each actor has its own unit, so that a huge amount hides no other actor.
 #[derive(Debug, Default)]
 struct Place {
     /// The name, or the start of a long one.
@@ -67,15 +65,9 @@ struct Place {
     sum: u32,
     /// The score that the actor took over: an estimate of its count before it was in the table.
     before: u32,
+    /// The unit is this power of two.
+    unit_bits: u8,
     is_cut: bool,
-}
-
-/// The meaning of a board's counts.
-#[derive(Debug, Clone, Copy)]
-struct Scale {
-    unit_bits: u32,
-    /// Variance of the total by its size. The variance of an actor's count is taken to be in the same proportion.
-    variance_per_count: f64,
 }
 
 /// An actor's count.
@@ -105,7 +97,6 @@ impl Board {
             slices,
             totals: [0; SLICES],
             variances: [0.0; SLICES],
-            unit_bits: 0,
             sets: free_sets(1),
             names: 0,
             grant,
@@ -118,17 +109,14 @@ impl Board {
         let (hash, slice) = (hash.max(FREE + 1), self.slices.index_at(now));
         let amount = event.amount.saturating_mul(event.weight).min(MAX_AMOUNT);
         self.add_to_totals(event, amount, slice);
-        let units = self.round_to_units(amount, random);
-        if units == 0 {
+        if amount == 0 {
             return;
         }
         if let Some(place) = self.find(hash) {
-            if place.add(units, slice) > MAX_UNITS {
-                self.enlarge_unit();
-            }
-        } else if let Some((way, before)) = self.admit(hash, units, random) {
-            let mut new = Place { before, ..Place::default() };
-            new.add(units, slice);
+            place.add(amount, slice, random);
+        } else if let Some((way, before)) = self.admit(hash, amount, random) {
+            let mut new = Place::with_score(before);
+            new.add(amount, slice, random);
             self.put((hash, way), event.actor, new);
         }
     }
@@ -139,16 +127,6 @@ impl Board {
             // The estimate of Horvitz and Thompson: an event of weight w was chosen with the probability 1 / w.
             *variance += amount as f64 * event.amount as f64 * (event.weight - 1) as f64;
         }
-    }
-
-    /// Returns the number of units that make up `amount`, rounded up or down at random. Enlarges the unit if necessary.
-    fn round_to_units(&mut self, amount: u64, random: &mut Random) -> u32 {
-        while amount >> self.unit_bits >= u64::from(MAX_UNITS) {
-            self.enlarge_unit();
-        }
-        let units = u32::try_from(amount >> self.unit_bits).unwrap_or(MAX_UNITS);
-        let rest = amount & ((1 << self.unit_bits) - 1);
-        units + u32::from(rest > 0 && random.is_within(rest, 1 << self.unit_bits))
     }
 
     #[inline]
@@ -171,7 +149,7 @@ impl Board {
 
     /// Returns a place for a new actor, and the score that it takes over there. `None` if the actor is not admitted.
     #[inline(never)]
-    fn admit(&mut self, hash: u64, units: u32, random: &mut Random) -> Option<(usize, u32)> {
+    fn admit(&mut self, hash: u64, amount: u64, random: &mut Random) -> Option<(usize, u64)> {
         loop {
             let set = self.set(hash)?;
             if let Some(way) = set.way_of(FREE) {
@@ -179,7 +157,7 @@ impl Board {
             }
             let (way, score) = set.lowest()?;
             if !self.grow() {
-                let is_admitted = random.is_within(units.into(), u64::from(score) + u64::from(units));
+                let is_admitted = random.is_within(amount, score.saturating_add(amount));
                 return is_admitted.then_some((way, score));
             }
         }
@@ -240,7 +218,7 @@ impl Board {
         let bytes = size_of_val(&*self.sets) + std::mem::take(&mut self.names);
         self.sets = free_sets(1);
         self.grant.shrink(bytes - Self::MIN_MEMORY);
-        (self.totals, self.variances, self.unit_bits) = ([0; SLICES], [0.0; SLICES], 0);
+        (self.totals, self.variances) = ([0; SLICES], [0.0; SLICES]);
     }
 
     #[inline(never)]
@@ -252,17 +230,6 @@ impl Board {
         self.update_places(|place| {
             place.sum -= place.counts.get_mut(index).map_or(0, std::mem::take);
             place.before -= place.before.div_ceil(SLICES as u32 - 1);
-        });
-    }
-
-    /// Makes all counts multiples of a larger unit.
-    #[cold]
-    fn enlarge_unit(&mut self) {
-        self.unit_bits += UNIT_STEP;
-        self.update_places(|place| {
-            place.counts = place.counts.map(|count| count >> UNIT_STEP);
-            place.sum = place.counts.iter().sum();
-            place.before >>= UNIT_STEP;
         });
     }
 
@@ -300,26 +267,27 @@ impl Board {
     pub fn highest(&self, max: usize) -> Vec<Ranked> {
         let places = self.sets.iter().flat_map(|set| &set.places).filter(|place| place.sum > 0);
         let mut places: Vec<&Place> = places.collect();
-        let order = |one: &&Place, other: &&Place| other.sum.cmp(&one.sum).then_with(|| one.name.cmp(&other.name));
+        let order = |one: &&Place, other: &&Place| other.count().cmp(&one.count()).then_with(|| one.name.cmp(&other.name));
         if max < places.len() {
             // The others need no order.
             places.select_nth_unstable_by(max, order);
             places.truncate(max);
         }
         places.sort_unstable_by(order);
-        let scale = self.scale();
-        places.into_iter().map(|place| place.ranked(scale)).collect()
+        let variance = self.variance_per_count();
+        places.into_iter().map(|place| place.ranked(variance)).collect()
     }
 
     /// Returns the count of the actor with this hash; `None` if it is not in the table.
     pub fn find_actor(&mut self, hash: u64) -> Option<Ranked> {
-        let scale = self.scale();
-        Some(self.find(hash.max(FREE + 1))?.ranked(scale))
+        let variance = self.variance_per_count();
+        Some(self.find(hash.max(FREE + 1))?.ranked(variance))
     }
 
-    fn scale(&self) -> Scale {
+    /// Returns the variance of the total by its size. The variance of an actor's count is taken to be in the same proportion.
+    fn variance_per_count(&self) -> f64 {
         let variance: f64 = self.variances.iter().sum();
-        Scale { unit_bits: self.unit_bits, variance_per_count: variance / self.total().max(1) as f64 }
+        variance / self.total().max(1) as f64
     }
 
     /// Returns the memory that the board really has, apart from the struct (bytes).
@@ -338,36 +306,66 @@ impl Set {
     }
 
     /// Returns the place with the smallest score, and the score.
-    fn lowest(&self) -> Option<(usize, u32)> {
+    fn lowest(&self) -> Option<(usize, u64)> {
         self.places.iter().map(Place::score).enumerate().min_by_key(|(_, score)| *score)
     }
 }
 
 impl Place {
-    fn score(&self) -> u32 {
-        self.sum.saturating_add(self.before)
+    /// Creates a place with a score that was taken over.
+    fn with_score(before: u64) -> Self {
+        let mut place = Self::default();
+        while before >> place.unit_bits > u64::from(MAX_UNITS) {
+            place.unit_bits += UNIT_STEP;
+        }
+        place.before = u32::try_from(before >> place.unit_bits).unwrap_or(MAX_UNITS);
+        place
     }
 
-    /// Adds to the count, and returns the sum.
+    fn score(&self) -> u64 {
+        self.scaled(self.sum.saturating_add(self.before))
+    }
+
+    fn count(&self) -> u64 {
+        self.scaled(self.sum)
+    }
+
+    fn scaled(&self, units: u32) -> u64 {
+        u64::try_from(u128::from(units) << self.unit_bits).unwrap_or(u64::MAX).min(MAX_SHOWN)
+    }
+
+    /// Adds an amount, which is rounded up or down to units at random.
     #[inline]
-    fn add(&mut self, units: u32, slice: usize) -> u32 {
+    fn add(&mut self, amount: u64, slice: usize, random: &mut Random) {
+        while (amount >> self.unit_bits) + u64::from(self.sum) >= u64::from(MAX_UNITS) {
+            self.enlarge_unit();
+        }
+        let rest = amount & ((1 << self.unit_bits) - 1);
+        let is_rounded_up = rest > 0 && random.is_within(rest, 1 << self.unit_bits);
+        let units = u32::try_from(amount >> self.unit_bits).unwrap_or(MAX_UNITS) + u32::from(is_rounded_up);
         if let Some(count) = self.counts.get_mut(slice) {
-            // A sum of two numbers up to `MAX_UNITS`.
             *count += units;
             self.sum += units;
         }
-        self.sum
     }
 
-    fn ranked(&self, Scale { unit_bits, variance_per_count }: Scale) -> Ranked {
-        let scaled = |units: u32| u64::try_from(u128::from(units) << unit_bits).unwrap_or(u64::MAX).min(MAX_SHOWN);
-        let count = scaled(self.sum);
-        let deviation = (count as f64 * variance_per_count).sqrt();
+    #[cold]
+    fn enlarge_unit(&mut self) {
+        self.unit_bits += UNIT_STEP;
+        self.counts = self.counts.map(|count| count >> UNIT_STEP);
+        self.sum = self.counts.iter().sum();
+        self.before >>= UNIT_STEP;
+    }
+
+    /// `variance` is that of a count by its size.
+    fn ranked(&self, variance: f64) -> Ranked {
+        let count = self.count();
+        let deviation = (count as f64 * variance).sqrt();
         // Each amount is rounded by less than a unit, and each slice when the unit becomes larger.
         let rounding_units = 2.0 * f64::from(self.sum).sqrt() + SLICES as f64;
-        let rounding = if unit_bits > 0 { scaled(rounding_units as u32) } else { 0 };
+        let rounding = if self.unit_bits > 0 { self.scaled(rounding_units as u32) } else { 0 };
         let error = ((2.0 * deviation).ceil() as u64)
-            .saturating_add(scaled(self.before))
+            .saturating_add(self.scaled(self.before))
             .saturating_add(rounding)
             .min(MAX_SHOWN);
         Ranked { actor: self.name.clone(), is_cut: self.is_cut, count, error }

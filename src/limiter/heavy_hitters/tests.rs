@@ -52,6 +52,19 @@ fn pairs<const N: usize>(expected: [(&str, u64); N]) -> Vec<(String, u64)> {
 }
 
 #[test]
+fn huge_amounts_hide_no_other_actor() {
+    let mut test = TestTop::new(1 << 20);
+    for (actor, amount) in [("ann", 3), ("eve", u64::MAX), ("eve", u64::MAX), ("bob", 2), ("ann", 1), ("eve", 1)] {
+        assert!(test.count(event(Order::Taken, actor, amount), at(1_000)));
+    }
+    let counts = test.counts(TAKEN_HOUR, 1_000);
+    assert_eq!(counts[1..], pairs([("ann", 4), ("bob", 2)]));
+    assert_eq!(counts[0].0, "eve");
+    let huge = &test.rank(TAKEN_HOUR, at(1_000), 1).actors[0];
+    assert!(huge.count.abs_diff(1 << 49) <= huge.error, "{huge:?}");
+}
+
+#[test]
 fn actors_are_ranked_by_order_and_window() {
     let mut test = TestTop::new(1 << 20);
     for (actor, order, amount, seconds) in [

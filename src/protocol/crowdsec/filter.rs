@@ -1,9 +1,14 @@
 //! The query of a request for decisions.
 
+use std::collections::HashSet;
+
 use serde::Deserialize;
 
 use super::decision::{BAN, Scope};
 use crate::rules::{Network, NetworkError};
+
+/// Maximum number of words in a list of the query. Each decision is compared with all of them.
+const MAX_WORDS: usize = 100;
 
 /// The parameters of a query, as they are written. Like CrowdSec, divvy ignores others.
 #[derive(Debug, Default, Deserialize)]
@@ -31,8 +36,8 @@ pub struct DecisionFilter {
     value: Option<String>,
     /// No decision of divvy is of the wanted type.
     is_other_type: bool,
-    scopes: Option<Vec<String>>,
-    origins: Option<Vec<String>>,
+    scopes: Option<Vec<Scope>>,
+    origins: Option<HashSet<String>>,
     scenarios: Vec<String>,
     other_scenarios: Vec<String>,
 }
@@ -62,6 +67,9 @@ pub enum FilterError {
     /// It is neither true nor false.
     #[error("{0} must be true or false")]
     Boolean(&'static str),
+    /// A list is too long.
+    #[error("{0} has more than {MAX_WORDS} words")]
+    ManyWords(&'static str),
 }
 
 impl DecisionQuery {
@@ -85,15 +93,16 @@ impl DecisionQuery {
             (None, None) => None,
         };
         // CrowdSec's own clients write both names.
-        let scopes = words(self.scopes.or(self.scope).as_deref());
+        let scopes = words("scopes", self.scopes.or(self.scope).as_deref())?;
+        let origins = words("origins", self.origins.as_deref())?;
         Ok(DecisionFilter {
             network,
             value: self.value.filter(|value| !value.is_empty()),
             is_other_type: self.kind.is_some_and(|kind| !kind.is_empty() && kind != BAN),
-            scopes: (!scopes.is_empty()).then_some(scopes),
-            origins: Some(words(self.origins.as_deref())).filter(|origins| !origins.is_empty()),
-            scenarios: lowercase(words(self.scenarios_containing.as_deref())),
-            other_scenarios: lowercase(words(self.scenarios_not_containing.as_deref())),
+            scopes: (!scopes.is_empty()).then(|| scopes.iter().filter_map(|name| Scope::parse(name)).collect()),
+            origins: (!origins.is_empty()).then(|| origins.into_iter().collect()),
+            scenarios: lowercase(words("scenarios_containing", self.scenarios_containing.as_deref())?),
+            other_scenarios: lowercase(words("scenarios_not_containing", self.scenarios_not_containing.as_deref())?),
         })
     }
 }
@@ -102,14 +111,13 @@ impl DecisionFilter {
     /// Returns whether the bouncer wants this decision. `network` is its address or network.
     pub fn admits(&self, network: Network, origin: &str, scenario: &str) -> bool {
         self.admits_network(network)
-            && self.origins.as_ref().is_none_or(|origins| origins.iter().any(|name| name == origin))
+            && self.origins.as_ref().is_none_or(|origins| origins.contains(origin))
             && self.admits_scenario(scenario)
     }
 
     /// Returns whether the bouncer may want decisions about this network, for some reason.
     pub fn admits_network(&self, network: Network) -> bool {
-        let is_of_scope =
-            |scopes: &Vec<String>| scopes.iter().any(|name| Scope::parse(name) == Some(Scope::of(network)));
+        let is_of_scope = |scopes: &Vec<Scope>| scopes.contains(&Scope::of(network));
         let is_in_network = match self.network {
             None => true,
             Some(NetworkFilter::Covering(inner)) => network.covers(inner),
@@ -132,9 +140,10 @@ impl DecisionFilter {
 }
 
 /// Returns the words of a list with commas. An empty parameter is like none.
-fn words(text: Option<&str>) -> Vec<String> {
+fn words(parameter: &'static str, text: Option<&str>) -> Result<Vec<String>, FilterError> {
     let words = text.unwrap_or_default().split(',').filter(|word| !word.is_empty());
-    words.map(str::to_owned).collect()
+    let words: Vec<_> = words.take(MAX_WORDS + 1).map(str::to_owned).collect();
+    if words.len() > MAX_WORDS { Err(FilterError::ManyWords(parameter)) } else { Ok(words) }
 }
 
 fn lowercase(words: Vec<String>) -> Vec<String> {
@@ -231,6 +240,8 @@ mod tests {
             ("ip=nonsense", "ip is 'nonsense', but it is neither an address nor a network: write an address, or"),
             ("range=10.0.0.0/33", "range is '10.0.0.0/33', but its prefix is not a number of bits from 0 to 32"),
             ("contains=maybe", "contains must be true or false"),
+            (&format!("origins={}", "x,".repeat(101)), "origins has more than 100 words"),
+            (&format!("scenarios_not_containing={}", "x,".repeat(15_000)), "scenarios_not_containing has more than 100"),
         ] {
             let error = filter(query).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");

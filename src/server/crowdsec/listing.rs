@@ -1,4 +1,5 @@
-//! Answers to bouncers, written piece by piece, so that a long answer takes little memory however slowly it is read.
+//! Answers to bouncers, written piece by piece, so that a long answer takes little memory however slowly it is read. A piece is
+//! empty if the bouncer wants none of the decisions that were looked at for it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -104,24 +105,19 @@ impl Iterator for StreamAnswer {
 
     fn next(&mut self) -> Option<Bytes> {
         let mut out = Vec::new();
-        // A filter may want none of many decisions.
-        while out.is_empty() {
-            self.step = match self.step {
-                Step::Start => {
-                    out.extend_from_slice(b"{\"new\":[");
-                    self.write(Part::New, self.after, true, &mut out)
-                }
-                Step::Part { part, at, is_first } => self.write(part, at, is_first, &mut out),
-                Step::Written => {
-                    self.bouncers.lock().advance(self.bouncer.clone(), self.through);
-                    Step::Accepted
-                }
-                Step::Accepted => return None,
-            };
-            if matches!(self.step, Step::Accepted) {
+        self.step = match self.step {
+            Step::Start => {
+                out.extend_from_slice(b"{\"new\":[");
+                self.write(Part::New, self.after, true, &mut out)
+            }
+            Step::Part { part, at, is_first } => self.write(part, at, is_first, &mut out),
+            Step::Written => {
+                self.bouncers.lock().advance(self.bouncer.clone(), self.through);
+                self.step = Step::Accepted;
                 return None;
             }
-        }
+            Step::Accepted => return None,
+        };
         Some(out.into())
     }
 }
@@ -185,9 +181,7 @@ impl Iterator for ListAnswer {
             return None;
         }
         let mut out = Vec::new();
-        while out.is_empty() && !self.is_written {
-            self.write(&mut out);
-        }
+        self.write(&mut out);
         if self.is_written {
             // Bouncers in Lua look for exactly this text.
             out.extend_from_slice(if self.is_first { b"null" } else { b"]" });

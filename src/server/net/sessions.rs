@@ -1,6 +1,7 @@
 //! Sessions of the live page: who a browser is, from its login until its logout.
 //!
-//! A session also ends when it is idle or old, and when its user is gone, or no longer has the credential of the login.
+//! A session also ends when it is idle or old, and when its user is gone, even if it comes back before the session is used
+//! again, or no longer has the credential of the login.
 //! Memory contains hashes of the session ids, so it reveals none. Only a successful login begins a session, and each user
 //! has only a few.
 
@@ -49,6 +50,8 @@ pub struct SessionKey(Digest);
 #[derive(Debug)]
 struct Session {
     identity: Identity,
+    /// Since when its user is on.
+    user_since: Option<u64>,
     token: Arc<str>,
     begun: Instant,
     used: Instant,
@@ -108,7 +111,8 @@ impl Sessions {
         if open.len() >= MAX_SESSIONS {
             end_least_used(&mut open, |_| true);
         }
-        let session = Session { identity, token: Arc::clone(&token), begun: now, used: now };
+        let user_since = identity.user_since();
+        let session = Session { identity, user_since, token: Arc::clone(&token), begun: now, used: now };
         open.insert(SessionKey::of(id.as_bytes()), session);
         Ok(NewSession { id, token })
     }
@@ -127,7 +131,8 @@ impl Sessions {
         let mut open = self.open.lock();
         let session = open.get_mut(&key)?;
         authority.refresh(&mut session.identity);
-        if session.has_ended(now) || !session.identity.is_admitted() {
+        let is_same_user = session.identity.user_since() == session.user_since;
+        if session.has_ended(now) || !session.identity.is_admitted() || !is_same_user {
             open.remove(&key);
             return None;
         }

@@ -27,6 +27,11 @@ pub trait Exception: Debug + Clone + PartialEq + Send + Sync + 'static {
         None
     }
 
+    /// Returns the length of the texts that the exception has besides its actor (bytes).
+    fn text_bytes(&self) -> usize {
+        0
+    }
+
     /// Returns the exception without [`Exception::expires`], as bytes.
     fn to_bytes(&self) -> Vec<u8>;
 
@@ -136,6 +141,10 @@ impl Exception for Override {
 
     fn ends(&self) -> Option<Timestamp> {
         self.ends
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.reason.as_ref().map_or(0, |reason| reason.len())
     }
 
     fn set_back(&self, nanos: u64) -> Option<Self> {

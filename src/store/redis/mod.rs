@@ -69,10 +69,20 @@ impl RedisStore {
         &self.seal
     }
 
+    /// Sends a call that has the same effect if it is carried out twice. Repeats it if the connection broke: a firewall or Redis
+    /// may end a connection that was idle, and an outage fails the second attempt, too.
     async fn ask(&self, call: Call) -> Result<Reply, StoreError> {
-        let replies = self.target.exchange(&[call], self.deadline()).await;
-        let reply = replies.into_iter().next().unwrap_or(Err(Failure::NoNode));
+        let calls = [call];
+        let mut reply = self.ask_once(&calls).await;
+        if reply.as_ref().is_err_and(Failure::is_broken_connection) {
+            reply = self.ask_once(&calls).await;
+        }
         reply.map_err(|failure| self.describe(&failure))
+    }
+
+    async fn ask_once(&self, calls: &[Call]) -> Result<Reply, Failure> {
+        let replies = self.target.exchange(calls, self.deadline()).await;
+        replies.into_iter().next().unwrap_or(Err(Failure::NoNode))
     }
 
     /// Returns the deadline of a call that begins now.
@@ -136,7 +146,11 @@ impl Store for RedisStore {
     /// Checks the store. A cluster is ready as long as any of its masters takes hits. All servers see the same cluster,
     /// so a load balancer would otherwise remove all servers.
     async fn check(&self) -> Result<(), StoreError> {
-        self.target.check(self.deadline()).await.map_err(|failure| self.describe(&failure))
+        let mut checked = self.target.check(self.deadline()).await;
+        if checked.as_ref().is_err_and(Failure::is_broken_connection) {
+            checked = self.target.check(self.deadline()).await;
+        }
+        checked.map_err(|failure| self.describe(&failure))
     }
 
     async fn change_exception<E: Exception>(

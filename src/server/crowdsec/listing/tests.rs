@@ -42,9 +42,11 @@ fn list_is_written_in_pieces() {
     assert_eq!(listed("scenarios_containing=last").1.as_array().unwrap().len(), 1);
     assert_eq!(listed("range=10.0.0.0/28&contains=false").1.as_array().unwrap().len(), 16);
     assert_eq!(listed("ip=10.0.0.5").1[0]["value"], "10.0.0.5");
+    let none = listed("scenarios_containing=x").0;
+    assert_eq!(none.len(), 4, "other requests run between the pieces, even if they are empty");
     for query in ["ip=192.0.2.1", "scenarios_containing=x", "range=192.0.2.0/24&contains=false", "type=captcha"] {
         let (pieces, _) = listed(query);
-        assert_eq!(pieces, [Bytes::from_static(b"null")], "{query}");
+        assert_eq!(pieces.concat(), b"null", "{query}");
     }
 }
 
@@ -58,8 +60,10 @@ fn bouncer_has_the_changes_once_it_took_all_of_them() {
         StreamAnswer::new(journal, bouncers, bouncer.clone(), filter(query), Timestamp::EPOCH, after..through)
     };
     let mut interrupted = answer("", 0);
-    let pieces: Vec<_> = interrupted.by_ref().take(5).collect();
-    assert!(pieces.concat().ends_with(b"]}"), "the end was not asked for");
+    let mut text = Vec::new();
+    while !text.ends_with(b"]}") {
+        text.extend_from_slice(&interrupted.next().unwrap());
+    }
     drop(interrupted);
     assert_eq!(bouncers.lock().position(&bouncer), 0);
 

@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
 use serde::Deserialize;
+use tokio::task::yield_now;
 
 use super::body;
 use super::counters::broken;
@@ -50,7 +51,11 @@ pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Pro
     let filter = query::parse::<DecisionQuery>(&uri)?.filter().map_err(invalid)?;
     update(&api).await?;
     let mut answer = api.decisions.list(filter).await;
-    let first = answer.next().unwrap_or_default();
+    let mut first = Bytes::new();
+    while first.is_empty() && !answer.is_written() {
+        first = answer.next().unwrap_or_default();
+        yield_now().await;
+    }
     // A short answer has its length in its head.
     if answer.is_written() {
         return Ok(json(Body::from(first)));
@@ -101,7 +106,16 @@ fn json(body: Body) -> Response {
 }
 
 fn body_of(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Body {
-    Body::from_stream(stream::iter(pieces.map(Ok::<_, Infallible>)))
+    Body::from_stream(stream::unfold(pieces, |mut pieces| async {
+        loop {
+            let piece = pieces.next()?;
+            // Other requests run between two pieces. Many may be empty, if the bouncer wants few of many decisions.
+            yield_now().await;
+            if !piece.is_empty() {
+                return Some((Ok::<_, Infallible>(piece), pieces));
+            }
+        }
+    }))
 }
 
 /// Returns the bouncer that sends this request.

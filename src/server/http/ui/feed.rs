@@ -125,6 +125,7 @@ impl EventStream {
                 return Some(self.event("end", "{}", true));
             };
             let (scope, sees_health) = (identity.scope().clone(), identity.may(Category::Metrics).is_ok());
+            let sees_reloads = scope.covers_everything();
             let (name, data) = match cause {
                 Cause::Sample => ("rules", self.rules(scope).await),
                 Cause::Health => ("health", self.health.borrow_and_update().as_deref().map(str::to_owned)),
@@ -133,7 +134,7 @@ impl EventStream {
             let is_shown = match cause {
                 Cause::Sample => true,
                 Cause::Health => sees_health,
-                Cause::Reloads => self.chosen.as_ref().is_some_and(|chosen| chosen.scope.covers_everything()),
+                Cause::Reloads => sees_reloads,
             };
             if let Some(data) = data.filter(|_| is_shown) {
                 return Some(self.event(name, &data, false));

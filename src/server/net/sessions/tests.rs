@@ -42,6 +42,20 @@ async fn session_ends_when_it_is_idle_or_old() {
     assert!(sessions.open.lock().is_empty());
 }
 
+#[tokio::test]
+async fn session_of_a_user_that_was_gone_in_between_has_ended() {
+    let file = line("ann", "secret");
+    let authority = authority(&file);
+    let sessions = Sessions::new(8322, false, true);
+    let now = Instant::now();
+    for (between, survives) in [(file.clone(), true), (String::new(), false), (file.replace(" on ", " off "), false)] {
+        let ann = sessions.begin(identity(&authority, "ann", "secret").await, now).unwrap();
+        authority.replace(users(&between));
+        authority.replace(users(&file));
+        assert_eq!(sessions.find(ann.id.as_bytes(), &authority, now).is_some(), survives, "{between}");
+    }
+}
+
 /// Requests on several threads may come with times in any order. The system's clock may jump, and sessions do not use it.
 #[tokio::test]
 async fn session_survives_an_earlier_time() {

@@ -96,6 +96,14 @@ impl Failure {
         }
     }
 
+    /// Returns whether the connection broke before the reply came.
+    pub fn is_broken_connection(&self) -> bool {
+        match self.cause() {
+            Self::Redis(error) => error.code().is_none() && (error.is_io_error() || error.is_connection_dropped()),
+            _ => false,
+        }
+    }
+
     /// Returns where a node of a cluster redirects the call, if it does.
     pub fn redirection(&self) -> Option<Redirection> {
         let Self::Redis(error) = self else { return None };
