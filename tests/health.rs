@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::support::log::Log;
 use crate::support::metrics::scrape;
-use crate::support::redis::{RedisCluster, RedisServer, free_port, until};
+use crate::support::redis::{Proxy, RedisCluster, RedisServer, free_port, until};
 use crate::support::{COMPAT_RULES, LineClient, RulesFile, Server, divvy, http};
 
 #[test]
@@ -77,25 +77,21 @@ fn readiness_is_cached_and_costs_the_store_nothing() {
 
 #[test]
 fn missing_redis_is_logged_at_the_start_and_so_is_its_arrival() {
-    for (policy, meanwhile) in
-        [("error", "hits are answered with an error"), ("local", "hits are counted in this server's memory")]
-    {
+    for (policy, meanwhile, reason) in [
+        ("error", "hits are answered with an error", "does not answer"),
+        ("local", "hits are counted in this server's memory", "have not been read yet"),
+    ] {
         let port = free_port();
         let mut command = divvy();
         let log = Log::of(&mut command);
         let url = format!("redis://127.0.0.1:{port}");
         let server = Server::start_as(&mut command, &[COMPAT_RULES, "--redis-url", &url, "--on-store-error", policy]);
         log.await_line(&["ERROR", "failing: the store", meanwhile, &port.to_string()]);
-        let is_policy_error = policy == "error";
-        assert_eq!(http::get(server.http, "/readyz").status, if is_policy_error { 503 } else { 200 });
-        if is_policy_error {
-            log.await_line(&["ERROR", "not ready", &port.to_string()]);
-        }
+        assert_eq!(http::get(server.http, "/readyz").status, 503);
+        log.await_line(&["ERROR", "not ready", reason]);
         let _redis = RedisServer::start_with(port, &[]);
         until(|| http::get(server.http, "/readyz").status == 200);
-        if is_policy_error {
-            log.await_line(&["INFO", "ready again"]);
-        }
+        log.await_line(&["INFO", "ready again"]);
         // An outage is over after ten seconds without a failure.
         log.await_line(&["INFO", "working again: the store"]);
         assert_eq!(log.count("failing: the store"), 1);
@@ -118,6 +114,28 @@ fn server_that_answers_during_a_redis_outage_is_ready_once_it_knows_the_blocks()
     assert_eq!(refused.status, 503);
     assert!(refused.body.contains("limits and blocks of actors have not been read yet"), "{}", refused.body);
     assert_eq!(LineClient::connect(late.line).hit("method=GET path=/status"), (true, 999, 60));
+}
+
+#[test]
+fn broken_connection_between_hits_is_no_outage() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::start(redis.port);
+    let mut command = divvy();
+    let log = Log::of(&mut command);
+    let server = Server::start_as(&mut command, &[COMPAT_RULES, "--redis-url", &proxy.url()]);
+    until(|| http::get(server.http, "/readyz").status == 200);
+    // Only probes and other background calls are under way.
+    for _ in 0..3 {
+        proxy.lose_next_answer();
+        until(|| !proxy.will_lose_answer());
+        // The second attempt, and the probes after it.
+        let lost_at = proxy.round_trips();
+        until(|| proxy.round_trips() > lost_at + 8);
+        assert_eq!(http::get(server.http, "/readyz").status, 200);
+    }
+    assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status"), (true, 999, 60));
+    assert!(server.terminate().success());
+    assert_eq!((log.count("failing: the store"), log.count("not ready")), (0, 0));
 }
 
 /// Returns `divvy` with a limit on file sizes. Beyond it, writing fails as on a full disk.

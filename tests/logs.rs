@@ -205,3 +205,33 @@ fn text_from_a_peer_is_escaped() {
     log.await_line(&["refused an action", r"\r\nforged\x1b[2J\r2026-01-01"]);
     assert_clean(&log);
 }
+
+#[test]
+fn errors_of_clients_are_traced_to_who_sent_them() {
+    let (server, log) = logging(COMPAT_RULES, &["--requirepass", "sesame"], |_| {});
+    let mut line = LineClient::connect(server.line);
+    line.send(b"AUTH sesame\nHIT a=1 a\xff=2\nFLY\n");
+    (0..3).for_each(|_| _ = line.read_line());
+    let mut resp = RespClient::connect(server.resp);
+    assert!(resp.command("DIVVY.HIT a=1").starts_with("-NOAUTH"));
+    assert_eq!(resp.command("AUTH sesame"), "OK");
+    assert!(resp.command("DIVVY.HIT a=1 COST many").starts_with("-ERR"));
+    // A gateway without the password.
+    assert_eq!(http::get(server.http, "/v1/check").status, 401);
+    for parts in [
+        ["front=\"line\"", "code=\"unknown-command\"", "user=\"default\"", "FLY"],
+        ["front=\"resp\"", "code=\"unauthenticated\"", "peer=127.0.0.1:", "NOAUTH"],
+        ["front=\"resp\"", "code=\"unknown\"", "user=\"default\"", "COST is"],
+        ["front=\"http\"", "code=\"unauthenticated\"", "peer=127.0.0.1:", "the password is missing"],
+    ] {
+        log.await_line(&[&["INFO", "a request got an error"], &parts[..]].concat());
+    }
+    let errors = resp.command("INFO errors");
+    assert!(errors.contains("last_resp_unknown:") && errors.contains(" default: "), "{errors}");
+    assert!(errors.contains("last_http_unauthenticated:") && errors.contains("the password is missing"), "{errors}");
+    // A flood is counted, and takes a few lines.
+    let before = log.count("a request got an error");
+    resp.send("DIVVY.HIT a=1 COST many\r\n".repeat(5_000).as_bytes());
+    (0..5_000).for_each(|_| _ = resp.read_reply());
+    assert!(log.count("a request got an error") < before + 100);
+}

@@ -86,7 +86,8 @@ pub struct Outcome {
     pub left: u64,
     /// Credits used beyond the limit, after the ask. 0 as long as any are left.
     pub owed: u64,
-    /// Nanoseconds until the bucket holds more credits (each algorithm's module says how many); 0 if it is full.
+    /// Nanoseconds until the bucket holds more credits (each algorithm's module says how many); 0 if it is full. In a window
+    /// that gives all credits back at once, until it ends, even if reserved credits come back before.
     pub reset_ns: u64,
     /// Nanoseconds until the same ask would be granted if no other ask comes first, and not a nanosecond earlier.
     /// `None` if it was granted, or never will be because it costs more than the bucket can hold.

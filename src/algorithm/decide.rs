@@ -62,6 +62,11 @@ pub(super) trait Algorithm: Sized {
         None
     }
 
+    /// Returns the end of a window in which credits are used, if others are reserved and may come back before.
+    fn end_of_used_window(&self, _state: &Self::State, _at: Timestamp) -> Option<Timestamp> {
+        None
+    }
+
     /// Returns the bucket's [`Outcome::session`].
     fn session(&self, _state: &Self::State) -> Timestamp {
         Timestamp::EPOCH
@@ -149,7 +154,11 @@ pub(super) fn outcome<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, befor
         before,
         left,
         owed: used.saturating_sub(capacity),
-        reset_ns: if used == 0 { 0 } else { limit.wait_ns(state, limit.credits_at_reset(left), at) },
+        reset_ns: match limit.end_of_used_window(state, at) {
+            _ if used == 0 => 0,
+            Some(ends) => ends.since(at),
+            None => limit.wait_ns(state, limit.credits_at_reset(left), at),
+        },
         retry_ns: (!allowed && wanted <= capacity).then(|| limit.wait_ns(state, wanted, at)),
         session: limit.session(state),
         run: None,

@@ -213,9 +213,9 @@ impl RuleNotes {
 mod tests {
     use super::*;
     use crate::config::{self, Format};
+    use crate::limiter::CounterNames;
     use crate::limiter::policy::Policy;
     use crate::metrics::Metrics;
-    use crate::limiter::CounterNames;
 
     /// Returns the penalties of rules with these labels, which block after 10 denials.
     fn penalties(labels: &[&str]) -> Vec<Arc<RulePenalty>> {

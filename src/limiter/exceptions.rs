@@ -459,9 +459,11 @@ impl<E: Exception> Exceptions<E> {
                 if of.owner.is_some_and(|owner| *owner != *place.owner) {
                     return (page, None);
                 }
-                let is_meant = of.actor.is_none_or(|actor| *actor == *place.actor)
-                    && is_in_scope(&place.owner, &place.actor);
-                let Some(value) = is_meant.then(|| self.find(&place.owner, &place.actor, now)).flatten() else { continue };
+                let is_meant =
+                    of.actor.is_none_or(|actor| *actor == *place.actor) && is_in_scope(&place.owner, &place.actor);
+                let Some(value) = is_meant.then(|| self.find(&place.owner, &place.actor, now)).flatten() else {
+                    continue;
+                };
                 page.push(ExceptionChange {
                     owner: place.owner.to_string(),
                     actor: place.actor.to_string(),

@@ -4,32 +4,49 @@ use prometheus::IntCounter;
 
 use super::registry::Registry;
 
-/// Error replies of all fronts, by code.
-pub struct Errors {
+/// The kind of an error reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
     /// The command does not exist, in any protocol that has commands.
-    pub unknown_command: IntCounter,
+    UnknownCommand,
     /// The password is missing or wrong. Counted on the line protocol, HTTP and gRPC. The original has no passwords.
-    pub unauthenticated: IntCounter,
+    Unauthenticated,
     /// Everything else.
-    pub unknown: IntCounter,
+    Unknown,
+}
+
+/// Error replies of all fronts, by code.
+pub struct Errors([IntCounter; ErrorKind::ALL.len()]);
+
+impl ErrorKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::UnknownCommand, Self::Unauthenticated, Self::Unknown];
+
+    /// Returns the code of the metric.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::UnknownCommand => "unknown-command",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Unknown => "unknown",
+        }
+    }
 }
 
 impl Errors {
     pub(super) fn new(registry: &Registry) -> Self {
         let by_code = registry.counters("divvy_errors_total", "Error replies, by their code.", &["code"]);
-        Self {
-            unknown_command: by_code.with_label_values(&["unknown-command"]),
-            unauthenticated: by_code.with_label_values(&["unauthenticated"]),
-            unknown: by_code.with_label_values(&["unknown"]),
+        Self(ErrorKind::ALL.map(|kind| by_code.with_label_values(&[kind.code()])))
+    }
+
+    /// Counts an error.
+    pub fn count(&self, kind: ErrorKind) {
+        if let Some(counter) = self.0.get(kind as usize) {
+            counter.inc();
         }
     }
 
     /// Returns the number of errors with each code.
     pub fn counted(&self) -> [(&'static str, u64); 3] {
-        [
-            ("unknown-command", self.unknown_command.get()),
-            ("unauthenticated", self.unauthenticated.get()),
-            ("unknown", self.unknown.get()),
-        ]
+        ErrorKind::ALL.map(|kind| (kind.code(), self.0.get(kind as usize).map_or(0, IntCounter::get)))
     }
 }

@@ -38,7 +38,7 @@ pub use self::catalog::Metrics;
 pub use self::config::Config;
 pub use self::connections::{Connections, FrontConnections, OpenConnection};
 pub use self::crowdsec::{Crowdsec, Effect};
-pub use self::errors::Errors;
+pub use self::errors::ErrorKind;
 pub use self::histogram::{Histogram, Unit};
 pub use self::hits::{Hits, RuleCount, RuleHits};
 pub use self::limits::{Bound, Bounds};

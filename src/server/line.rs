@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 
 use super::Limits;
+use super::error_log;
 use super::error_text::{self, Terms};
 use super::net::accept::Front;
 use super::net::auth::{Gate, Guard};
@@ -21,7 +22,7 @@ use super::wrong_port::Protocol;
 use crate::access::{Category, Forbidden, Given, LoginError};
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, PlanBuilder, Report};
-use crate::metrics::{Bound, Errors, FrontRequests, RequestKind, RequestTally};
+use crate::metrics::{Bound, ErrorKind, FrontRequests, Metrics, RequestKind, RequestTally};
 use crate::protocol::line::{
     ErrorCode, LineDecoder, RequestError, parse_auth, parse_request, write_error, write_verdict, write_welcome,
 };
@@ -130,12 +131,12 @@ impl LineSession {
 }
 
 impl Work {
-    fn write_replies(&mut self, report: Report<'_>, errors: &Errors, output: &mut Vec<u8>) {
+    fn write_replies(&mut self, report: Report<'_>, metrics: &Metrics, gate: &Gate, output: &mut Vec<u8>) {
         let mut index = 0;
         for reply in self.replies.drain(..) {
             match reply {
                 Reply::Welcome => write_welcome(output),
-                Reply::Error(error) => write_counted_error(output, errors, error.code(), error),
+                Reply::Error(error) => write_counted_error(output, metrics, gate, error.code(), error),
                 Reply::Verdict => {
                     match report.verdict(index) {
                         Ok(verdict) => {
@@ -143,7 +144,8 @@ impl Work {
                         }
                         Err(refusal) => write_counted_error(
                             output,
-                            errors,
+                            metrics,
+                            gate,
                             ErrorCode::Unknown,
                             error_text::describe(&refusal, &TERMS),
                         ),
@@ -155,12 +157,13 @@ impl Work {
     }
 }
 
-fn write_counted_error(output: &mut Vec<u8>, errors: &Errors, code: ErrorCode, reason: impl Display) {
-    match code {
-        ErrorCode::UnknownCommand => errors.unknown_command.inc(),
-        ErrorCode::Unauthenticated => errors.unauthenticated.inc(),
-        ErrorCode::Unknown => errors.unknown.inc(),
-    }
+fn write_counted_error(output: &mut Vec<u8>, metrics: &Metrics, gate: &Gate, code: ErrorCode, reason: impl Display) {
+    let kind = match code {
+        ErrorCode::UnknownCommand => ErrorKind::UnknownCommand,
+        ErrorCode::Unauthenticated => ErrorKind::Unauthenticated,
+        ErrorCode::Unknown => ErrorKind::Unknown,
+    };
+    error_log::count(metrics, LineFront::NAME, kind, || gate.error_client(), &reason);
     write_error(output, code, reason);
 }
 
@@ -252,19 +255,19 @@ impl Session for LineSession {
             }
         };
         let applied = self.limiter.apply(builder.build()).await;
-        work.write_replies(applied.report(), &self.limiter.metrics().errors, output.bytes);
+        work.write_replies(applied.report(), self.limiter.metrics(), &self.gate, output.bytes);
         work.builder.reuse(applied);
         pool::give(work);
         self.request_memory.give_back();
         if let Some(error) = too_long {
             self.tally.count(RequestKind::Invalid);
-            write_counted_error(output.bytes, &self.limiter.metrics().errors, ErrorCode::Unknown, error);
+            write_counted_error(output.bytes, self.limiter.metrics(), &self.gate, ErrorCode::Unknown, error);
         }
         self.counts.take(&mut self.tally);
         next
     }
 
     fn cut(&mut self, cut: Cut, output: &mut Vec<u8>) {
-        write_counted_error(output, &self.limiter.metrics().errors, ErrorCode::Unknown, cut);
+        write_counted_error(output, self.limiter.metrics(), &self.gate, ErrorCode::Unknown, cut);
     }
 }

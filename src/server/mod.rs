@@ -17,6 +17,7 @@
 
 mod changes;
 pub mod crowdsec;
+mod error_log;
 mod error_text;
 mod grpc;
 mod health;

@@ -259,6 +259,11 @@ impl Proxy {
         self.loses_answer.store(true, SeqCst);
     }
 
+    /// Returns whether the next answer is still to be lost.
+    pub fn will_lose_answer(&self) -> bool {
+        self.loses_answer.load(SeqCst)
+    }
+
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }

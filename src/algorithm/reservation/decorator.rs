@@ -93,6 +93,10 @@ impl<A: Algorithm> Algorithm for Decorator<'_, A> {
         self.0.window_end(base)
     }
 
+    fn end_of_used_window(&self, (base, _): &Self::State, at: Timestamp) -> Option<Timestamp> {
+        self.0.window_end(base).filter(|_| self.0.used(base, at) > 0)
+    }
+
     fn session(&self, (base, _): &Self::State) -> Timestamp {
         self.0.session(base)
     }

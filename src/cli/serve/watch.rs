@@ -234,6 +234,26 @@ mod tests {
     }
 
     #[test]
+    fn version_that_could_not_be_read_is_read_again_until_it_could() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("users.acl");
+        fs::write(&path, "ann").unwrap();
+        let mut watch = Watch::new(&path);
+        let reason = || Some("all descriptors are in use".to_owned());
+        let mut look = |unread: Option<String>| {
+            let is_read = watch.read_if_changed(|_| ()).is_some();
+            is_read.then(|| watch.record_read(unread))
+        };
+        assert_eq!(look(None), None);
+        fs::write(&path, "bob").unwrap();
+        assert_eq!(look(None), None, "it may still be being written");
+        assert_eq!(look(reason()), Some(true));
+        assert_eq!((look(reason()), look(reason())), (Some(false), Some(false)), "the log has the reason already");
+        assert_eq!(look(None), Some(true));
+        assert_eq!((look(None), look(None)), (None, None));
+    }
+
+    #[test]
     fn every_kind_of_file_change_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);

@@ -93,14 +93,7 @@ impl Board {
     /// Creates a board. The grant is of [`Board::MIN_MEMORY`].
     pub fn new(window: Window, now: Timestamp, grant: Grant) -> Self {
         let slices = Slices::new(window, now);
-        Self {
-            slices,
-            totals: [0; SLICES],
-            variances: [0.0; SLICES],
-            sets: free_sets(1),
-            names: 0,
-            grant,
-        }
+        Self { slices, totals: [0; SLICES], variances: [0.0; SLICES], sets: free_sets(1), names: 0, grant }
     }
 
     /// Counts an event. `hash` is the hash of its actor.
@@ -267,7 +260,8 @@ impl Board {
     pub fn highest(&self, max: usize) -> Vec<Ranked> {
         let places = self.sets.iter().flat_map(|set| &set.places).filter(|place| place.sum > 0);
         let mut places: Vec<&Place> = places.collect();
-        let order = |one: &&Place, other: &&Place| other.count().cmp(&one.count()).then_with(|| one.name.cmp(&other.name));
+        let order =
+            |one: &&Place, other: &&Place| other.count().cmp(&one.count()).then_with(|| one.name.cmp(&other.name));
         if max < places.len() {
             // The others need no order.
             places.select_nth_unstable_by(max, order);

@@ -164,7 +164,11 @@ fn denials_are_noted_by_what_denied() {
         let outcomes = vec![Ok(Outcome { source, ..Outcome::default() })];
         Applied { plan: builder.build(), outcomes }.report().note_denials(&scene.limiter.observers.denials);
         let denials = &scene.limiter.observers.denials;
-        assert_eq!((denials.by_store.lock().take(9).len(), denials.by_cache.lock().take(9).len()), (noted, cached), "{source:?}");
+        assert_eq!(
+            (denials.by_store.lock().take(9).len(), denials.by_cache.lock().take(9).len()),
+            (noted, cached),
+            "{source:?}"
+        );
     }
 }
 

@@ -108,6 +108,7 @@ impl Reporter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::ErrorKind;
 
     fn report(reporter: &mut Reporter, metrics: &Metrics) -> Vec<String> {
         let mut lines = reporter.report(metrics);
@@ -125,7 +126,7 @@ mod tests {
         status.count(false, 1);
         canary.count(true, 2);
         metrics.hits.rule("default", false).count(true, 4);
-        metrics.errors.unknown.inc();
+        metrics.errors.count(ErrorKind::Unknown);
         let _open = metrics.connections.front("line").opened();
         assert_eq!(
             report(&mut reporter, &metrics),
@@ -142,8 +143,8 @@ mod tests {
             ]
         );
         status.count(true, 1);
-        metrics.errors.unknown_command.inc();
-        metrics.errors.unauthenticated.inc();
+        metrics.errors.count(ErrorKind::UnknownCommand);
+        metrics.errors.count(ErrorKind::Unauthenticated);
         assert_eq!(
             report(&mut reporter, &metrics),
             [

@@ -241,7 +241,10 @@ mod tests {
             ("range=10.0.0.0/33", "range is '10.0.0.0/33', but its prefix is not a number of bits from 0 to 32"),
             ("contains=maybe", "contains must be true or false"),
             (&format!("origins={}", "x,".repeat(101)), "origins has more than 100 words"),
-            (&format!("scenarios_not_containing={}", "x,".repeat(15_000)), "scenarios_not_containing has more than 100"),
+            (
+                &format!("scenarios_not_containing={}", "x,".repeat(15_000)),
+                "scenarios_not_containing has more than 100",
+            ),
         ] {
             let error = filter(query).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");

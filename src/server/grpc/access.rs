@@ -29,15 +29,14 @@ async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
         Ok(()) => next.run(request).await,
         Err(Refusal::Unauthenticated(lack)) => unauthenticated(&guard, lack),
         Err(Refusal::InvalidToken) => invalid_token(),
-        Err(Refusal::TooManyLogins) => {
-            let mut response = Status::unavailable(LoginError::QueueFull.to_string()).into_http();
-            response.extensions_mut().insert(ErrorCount::Problem(None));
-            response
-        }
-        Err(Refusal::Forbidden(forbidden)) => {
-            let mut response = Status::permission_denied(describe(forbidden)).into_http();
-            response.extensions_mut().insert(ErrorCount::Problem(None));
-            response
-        }
+        Err(Refusal::TooManyLogins) => refused(Status::unavailable(LoginError::QueueFull.to_string())),
+        Err(Refusal::Forbidden(forbidden)) => refused(Status::permission_denied(describe(forbidden))),
     }
+}
+
+fn refused(status: Status) -> Response {
+    let counted = ErrorCount::problem(status.message().to_owned(), None);
+    let mut response: Response = status.into_http();
+    response.extensions_mut().insert(counted);
+    response
 }

@@ -16,7 +16,7 @@ use hyper::body::{Frame, SizeHint};
 use prost::Message;
 use tonic::Status;
 
-use super::ratelimit::RateLimits;
+use super::ratelimit::{FRONT, RateLimits};
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::protocol::rpc::Rpc;
 use crate::server::http::auth::lets_in;
@@ -66,7 +66,7 @@ impl RateLimitRoute {
         let mut share = self.bounds.memory.share();
         if share.resize(self.bounds.cost(length)).is_err() {
             let refused = respond_to_cut(&Cut::NoMemory);
-            count_error(self.limits.metrics(), refused.extensions());
+            count_error(self.limits.metrics(), FRONT, refused.extensions());
             return refused.map(Reply::Routed);
         }
         match self.limits.answer(request, length).await {

@@ -25,7 +25,7 @@ use tonic_health::server::HealthReporter;
 use self::access::guarded;
 use self::fast_route::RateLimitRoute;
 pub use self::ratelimit::GrpcSettings;
-use self::ratelimit::RateLimits;
+use self::ratelimit::{FRONT, RateLimits};
 use super::Limits;
 use super::health::Health;
 use super::http::{self, BodyBounds, ErrorCount, Routes, bound_body, count_errors, serve_routes};
@@ -95,7 +95,7 @@ impl GrpcFront {
             .into_axum_router()
             .layer(from_fn(mark_too_long))
             .layer(from_fn_with_state(bounds, bound_body))
-            .layer(from_fn_with_state(metrics, count_errors));
+            .layer(from_fn_with_state((metrics, Self::NAME), count_errors));
         let routes = Routes { fast, router, streams: limits.grpc_streams };
         Ok(Self { routes: Arc::new(routes), timeouts: limits.timeouts })
     }
@@ -114,7 +114,9 @@ async fn mark_too_long(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let refused = Status::from_header_map(response.headers());
     if refused.is_some_and(|status| status.code() == Code::OutOfRange) {
-        response.extensions_mut().insert(ErrorCount::Problem(Some(Bound::Body)));
+        response
+            .extensions_mut()
+            .insert(ErrorCount::problem("the message is longer than --max-body", Some(Bound::Body)));
     }
     response
 }
@@ -133,7 +135,7 @@ impl GrpcFront {
 }
 
 impl Front for GrpcFront {
-    const NAME: &'static str = "grpc";
+    const NAME: &'static str = FRONT;
     // Nothing may be sent before HTTP/2's preface.
     const TOO_MANY: &'static [u8] = b"";
     const NO_TLS: &'static [u8] = http::NO_TLS;

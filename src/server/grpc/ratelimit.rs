@@ -13,7 +13,7 @@ use crate::limiter::{
     ErrorClass, Intent, Limiter, LimiterError, MAX_TOGETHER, Outcome, PlanBuilder, Refusal, RefusedMember, Report,
     Standing, Together, Verdict,
 };
-use crate::metrics::{Bound, FrontRequests, Metrics, RequestKind};
+use crate::metrics::{Bound, ErrorKind, FrontRequests, Metrics, RequestKind};
 use crate::protocol::envoy::messages::envoy::config::core::v3::HeaderValue;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
@@ -22,6 +22,7 @@ use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::protocol::envoy::{self, InvalidRequest, OwnLimit};
 use crate::rules::Operation;
+use crate::server::error_log;
 use crate::server::error_text::{self, Terms};
 use crate::server::http::{Answer, RateLimitHeaders};
 use crate::server::net::memory::BufferMemory;
@@ -29,6 +30,8 @@ use crate::server::net::origin;
 use crate::server::net::pool::{self, pooled};
 use crate::server::net::request_memory::{RequestMemory, SMALL};
 
+/// Name of the front.
+pub const FRONT: &str = "grpc";
 /// A short call with at most this number of descriptors needs no permit for memory.
 const FEW: usize = 4;
 
@@ -102,8 +105,9 @@ impl RateLimits {
         pool::give(work);
         let is_invalid = decided.as_ref().is_err_and(|status| status.code() == TonicCode::InvalidArgument);
         self.counts.count(if is_invalid { RequestKind::Invalid } else { kind });
-        if decided.is_err() {
-            self.limiter.metrics().errors.unknown.inc();
+        if let Err(status) = &decided {
+            let metrics = self.limiter.metrics();
+            error_log::count(metrics, FRONT, ErrorKind::Unknown, origin::error_client, status.message());
         }
         decided
     }

@@ -191,7 +191,12 @@ pub fn unauthenticated(guard: &Guard, lack: Lack) -> Response {
         false => PASSWORD_CHALLENGE,
         true => "Bearer realm=\"divvy\", Basic realm=\"divvy\", charset=\"UTF-8\"",
     };
-    challenge_client(challenge, problem)
+    let reason = match lack {
+        Lack::Missing => "the password is missing",
+        Lack::Unreadable => "Authorization is unreadable",
+        Lack::Wrong => "the password is wrong",
+    };
+    challenge_client(challenge, problem, reason)
 }
 
 /// Returns the answer to a login that found no place in the queue.
@@ -201,12 +206,12 @@ pub fn too_many_logins() -> Problem {
 
 /// Returns the response to a client whose token for one actor is not valid.
 pub fn invalid_token() -> Response {
-    challenge_client("Bearer realm=\"divvy\", error=\"invalid_token\"", TOKEN_INVALID)
+    challenge_client("Bearer realm=\"divvy\", error=\"invalid_token\"", TOKEN_INVALID, "the token is not valid")
 }
 
-fn challenge_client(challenge: &'static str, problem: &'static str) -> Response {
+fn challenge_client(challenge: &'static str, problem: &'static str, reason: &'static str) -> Response {
     let headers = [(WWW_AUTHENTICATE, challenge), (CONTENT_TYPE, "application/problem+json")];
-    (StatusCode::UNAUTHORIZED, Extension(ErrorCount::Unauthenticated), headers, problem).into_response()
+    (StatusCode::UNAUTHORIZED, Extension(ErrorCount::unauthenticated(reason)), headers, problem).into_response()
 }
 
 /// Describes for a client why its request was refused.

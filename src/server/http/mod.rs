@@ -108,7 +108,7 @@ impl HttpFront {
             .fallback(problem::not_found.layer(counted(RequestKind::Invalid)))
             .method_not_allowed_fallback(problem::wrong_method)
             .layer(from_fn_with_state(bounds, bound_body))
-            .layer(from_fn_with_state(metrics, count_errors));
+            .layer(from_fn_with_state((metrics, Self::NAME), count_errors));
         let routes = Routes { fast, router, streams: limits.http_streams };
         Self { routes: Arc::new(routes), timeouts: limits.timeouts }
     }

@@ -131,7 +131,7 @@ impl IntoResponse for Problem {
         if self.may_pass {
             response.headers_mut().insert(RETRY_AFTER, STORE_RETRY);
         }
-        response.extensions_mut().insert(ErrorCount::Problem(self.limit));
+        response.extensions_mut().insert(ErrorCount::problem(self.detail, self.limit));
         response
     }
 }
@@ -141,7 +141,7 @@ pub async fn not_found(headers: HeaderMap, uri: Uri) -> Response {
     let content = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     if content.starts_with(b"application/grpc") {
         let mut response: Response = Status::unimplemented(Protocol::Http.describe(Protocol::Grpc)).into_http();
-        response.extensions_mut().insert(ErrorCount::Problem(None));
+        response.extensions_mut().insert(ErrorCount::problem("gRPC on the port of HTTP", None));
         return response;
     }
     let detail = format!("{} does not exist; /openapi.json describes the API", uri.path());

@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::logging::LogThrottle;
 use crate::metrics;
 use crate::metrics::Counter;
+use crate::server::error_log::ErrorClient;
 
 /// Number of failing attempts in a row after which a connection of RESP or the line protocol is closed.
 pub const MAX_FAILED_LOGINS: u8 = 8;
@@ -165,6 +166,11 @@ impl Gate {
     /// Returns the client's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// Returns the client for a note about an error.
+    pub fn error_client(&self) -> ErrorClient {
+        ErrorClient { peer: Some(self.peer), user: self.identity.name().map(Into::into) }
     }
 
     /// Returns whether the client may send requests.

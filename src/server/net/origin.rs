@@ -12,9 +12,11 @@ use super::admission::network;
 use crate::access::{Authority, Category, Identity};
 use crate::limiter::{Limiter, Origin, PlanBuilder, Scope};
 use crate::server::changes::{self, Admission};
+use crate::server::error_log::ErrorClient;
 
 /// Where a request over HTTP or gRPC comes from.
 struct RequestOrigin {
+    peer: SocketAddr,
     address: Origin,
     /// Name in the client's certificate.
     certificate: Option<Arc<str>>,
@@ -64,7 +66,7 @@ pub fn scope<F: Future>(
     answering: F,
 ) -> impl Future<Output = F::Output> {
     let client = RefCell::new(Client { identity: Identity::OPEN, passed: None });
-    let origin = RequestOrigin { address: for_address(peer), certificate, client };
+    let origin = RequestOrigin { peer, address: for_address(peer), certificate, client };
     ORIGIN.scope(origin, answering)
 }
 
@@ -87,6 +89,15 @@ pub fn has_passed() -> bool {
 /// Returns the name of the client in scope for the audit log. See [`caller_name`](changes::caller_name).
 pub fn caller_name() -> Option<Arc<str>> {
     ORIGIN.try_with(|origin| changes::caller_name(&origin.client.borrow().identity)).ok().flatten()
+}
+
+/// Returns the client in scope for a note about an error.
+pub fn error_client() -> ErrorClient {
+    let client = |origin: &RequestOrigin| {
+        let user = origin.client.borrow().identity.name().map(Into::into);
+        ErrorClient { peer: Some(origin.peer), user }
+    };
+    ORIGIN.try_with(client).unwrap_or_default()
 }
 
 /// Returns whether the client in scope has a token for one actor.

@@ -3,12 +3,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::client::Client;
 use super::error::write_limiter_error;
 use super::reservations::{write_committed, write_reserved};
 use crate::clock::{NANOS_PER_MILLI, ceil_seconds};
 use crate::limiter::{
     Intent, Limiter, Origin, Outcome, Plan, PlanBuilder, Policy, Refusal, Report, Reserve, Scope, Settlement, Space,
 };
+use crate::metrics::ErrorKind;
 use crate::protocol::command::{BucketAsk, Command, CommandError, PricedOperation, ReserveAsk};
 use crate::protocol::resp::{ReplyWriter, Version};
 use crate::rules::Operation;
@@ -228,6 +230,7 @@ impl Batch {
     pub async fn settle(
         &mut self,
         limiter: &Limiter,
+        client: &Client,
         request_memory: &mut RequestMemory,
         output: &mut Output<'_>,
     ) -> Result<(), BudgetExceeded> {
@@ -249,7 +252,7 @@ impl Batch {
                 Reply::Text(place) => output.bytes.extend_from_slice(self.texts.get(place).unwrap_or_default()),
                 reply => {
                     if let Err(refusal) = write_reply(limiter, report, request, &reply, &mut writer) {
-                        limiter.metrics().errors.unknown.inc();
+                        client.count_error(limiter, ErrorKind::Unknown, &refusal);
                         write_limiter_error(&refusal, &mut writer);
                     }
                     request += 1;

@@ -26,7 +26,7 @@ pub fn write_error(shared: &RespState, client: &Client, request: Arguments, erro
     if let CommandError::TooManyPairs { .. } = error {
         count_limit(limiter, Some(Bound::Pairs));
     }
-    counts::count_command_error(&limiter.metrics().errors, request, &error);
+    counts::count_command_error(limiter, client, request, &error);
     record_refusal(shared, client, request, &error);
     ReplyWriter::new(output, client.version).error(error);
 }

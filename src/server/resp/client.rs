@@ -1,5 +1,6 @@
 //! The state of a connection's client, and the commands about the connection.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -7,10 +8,12 @@ use super::clients::{Profile, Registration};
 use super::info::REDIS_VERSION;
 use crate::access::{Category, DEFAULT_USER, Given, LoginError};
 use crate::audit::Caller;
-use crate::limiter::Scope;
+use crate::limiter::{Limiter, Scope};
+use crate::metrics::ErrorKind;
 use crate::protocol::command::{Command, CommandMatch, Credentials, Hello, LibraryInfo, ReplyMode};
 use crate::protocol::resp::{ReplyWriter, Version};
 use crate::server::changes::{Admission, Operator, caller_name};
+use crate::server::error_log;
 use crate::server::net::auth::Gate;
 use crate::server::net::session::NextStep;
 
@@ -59,6 +62,24 @@ impl Client {
         let client = Self { registration, gate, version: Version::default(), name: Vec::new(), replies: ReplyMode::On };
         client.record_user();
         client
+    }
+
+    /// Counts an error of this client, and notes it as the last one of its kind.
+    pub fn count_error(&self, limiter: &Limiter, kind: ErrorKind, reason: impl Display) {
+        error_log::count(limiter.metrics(), FRONT, kind, || self.gate.error_client(), reason);
+    }
+
+    /// Counts an error, and writes it unless the client wants no reply.
+    pub fn refuse(&self, limiter: &Limiter, error: &str, is_muted: bool, output: &mut Vec<u8>) {
+        self.count_error(limiter, ErrorKind::Unknown, error);
+        if !is_muted {
+            ReplyWriter::new(output, self.version).error(error);
+        }
+    }
+
+    /// Notes an error of this client as the last one of its kind, without counting it.
+    pub fn note_error(&self, kind: ErrorKind, reason: impl Display) {
+        error_log::note(FRONT, kind, || self.gate.error_client(), reason);
     }
 
     /// Records the client's user for `CLIENT LIST`.

@@ -1,6 +1,8 @@
 //! Metrics of requests: their kind, and errors.
 
-use crate::metrics::{Errors, RequestKind};
+use super::client::Client;
+use crate::limiter::Limiter;
+use crate::metrics::{ErrorKind, RequestKind};
 use crate::protocol::command::{Command, CommandError, CommandMatch};
 use crate::protocol::resp::Arguments;
 
@@ -16,17 +18,19 @@ pub fn kind(request: Arguments, found: Option<CommandMatch>, command: &Result<Co
 }
 
 /// Counts a request that is not a command, unless clients work without it.
-pub fn count_command_error(errors: &Errors, request: Arguments, error: &CommandError) {
-    match error {
-        _ if Command::is_optional(request) => {}
-        CommandError::UnknownCommand { .. } | CommandError::UnknownSubcommand { .. } => errors.unknown_command.inc(),
-        _ => errors.unknown.inc(),
-    }
+pub fn count_command_error(limiter: &Limiter, client: &Client, request: Arguments, error: &CommandError) {
+    let kind = match error {
+        _ if Command::is_optional(request) => return,
+        CommandError::UnknownCommand { .. } | CommandError::UnknownSubcommand { .. } => ErrorKind::UnknownCommand,
+        _ => ErrorKind::Unknown,
+    };
+    client.count_error(limiter, kind, error);
 }
 
 /// Counts the reply that begins at `start` if it is an error.
-pub fn count_error_reply(errors: &Errors, output: &[u8], start: usize) {
-    if output.get(start) == Some(&b'-') {
-        errors.unknown.inc();
+pub fn count_error_reply(limiter: &Limiter, client: &Client, output: &[u8], start: usize) {
+    if let Some([b'-', error @ ..]) = output.get(start..) {
+        let end = error.iter().position(|byte| *byte == b'\r').unwrap_or(error.len());
+        client.count_error(limiter, ErrorKind::Unknown, String::from_utf8_lossy(error.get(..end).unwrap_or_default()));
     }
 }

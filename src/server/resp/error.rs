@@ -2,7 +2,7 @@
 
 use crate::limiter::{ErrorClass, Limiter, LimiterError};
 use crate::metrics::Bound;
-use crate::protocol::resp::{ProtocolError, ReplyWriter, Version};
+use crate::protocol::resp::{ProtocolError, ReplyWriter};
 use crate::server::error_text::{self, Terms};
 
 pub const TERMS: Terms = Terms {
@@ -26,14 +26,6 @@ pub fn write_limiter_error(error: &impl LimiterError, writer: &mut ReplyWriter) 
     writer.error(format_args!("{code} {}", error_text::describe(error, &TERMS)));
 }
 
-/// Counts an error, and writes it unless the client wants no reply.
-pub fn refuse(limiter: &Limiter, version: Version, error: &str, is_muted: bool, output: &mut Vec<u8>) {
-    limiter.metrics().errors.unknown.inc();
-    if !is_muted {
-        ReplyWriter::new(output, version).error(error);
-    }
-}
-
 /// Returns the limit that a request exceeded, if any. A length that is not a number counts, too.
 pub fn exceeded_limit(error: &ProtocolError) -> Option<Bound> {
     match error {
@@ -54,6 +46,7 @@ pub fn count_limit(limiter: &Limiter, limit: Option<Bound>) {
 mod tests {
     use super::*;
     use crate::limiter::Refusal;
+    use crate::protocol::resp::Version;
 
     #[test]
     fn request_out_of_scope_has_the_code_for_a_lack_of_permission() {

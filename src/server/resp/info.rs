@@ -12,11 +12,13 @@ use super::clients::Clients;
 use super::error::{TERMS, write_limiter_error};
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::Limiter;
+use crate::logging::Escaped;
 use crate::metrics::FrontRequests;
 use crate::protocol::resp::{Arguments, ReplyWriter};
 use crate::rules::Pattern;
 use crate::server::Limits;
 use crate::server::changes::Changes;
+use crate::server::error_log::{self, LastError};
 use crate::server::error_text;
 use crate::server::net::auth::Guard;
 use crate::server::net::memory::BufferMemory;
@@ -36,6 +38,8 @@ enum Section {
     Memory,
     Persistence,
     Stats,
+    /// The last errors, which Redis does not have.
+    Errors,
     Replication,
     Modules,
     Cluster,
@@ -45,12 +49,13 @@ enum Section {
 }
 
 impl Section {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Server,
         Self::Clients,
         Self::Memory,
         Self::Persistence,
         Self::Stats,
+        Self::Errors,
         Self::Replication,
         Self::Modules,
         Self::Cluster,
@@ -65,6 +70,7 @@ impl Section {
             Self::Memory => "Memory",
             Self::Persistence => "Persistence",
             Self::Stats => "Stats",
+            Self::Errors => "Errors",
             Self::Replication => "Replication",
             Self::Modules => "Modules",
             Self::Cluster => "Cluster",
@@ -153,6 +159,7 @@ impl RespState {
             Section::Memory => memory(numbers),
             Section::Persistence => self.persistence(numbers),
             Section::Stats => self.stats(),
+            Section::Errors => self.errors(),
             Section::Replication => self.replication(),
             Section::Modules => String::new(),
             Section::Cluster => "cluster_enabled:0\r\n".to_owned(),
@@ -237,6 +244,18 @@ impl RespState {
             hits("accepted"),
             hits("rejected"),
         )
+    }
+
+    /// Writes the last error of each kind on each front: its age, the client's address and user, and the reason.
+    fn errors(&self) -> String {
+        let now = self.limiter.now();
+        let mut lines = String::new();
+        for LastError { front, kind, at, client, reason } in error_log::last() {
+            let (code, age) = (kind.code(), now.distance(at) / NANOS_PER_SECOND);
+            // Writing to a string never fails.
+            let _ = write!(lines, "last_{front}_{code}:{age} s ago, {client}: {}\r\n", Escaped::error(&reason));
+        }
+        lines
     }
 
     /// Writes the settings that Redis's tools ask for, under Redis's names.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::changes::change_of;
 use super::client::Client;
 use super::counts;
-use super::error::{count_limit, refuse};
+use super::error::count_limit;
 use super::info::RespState;
 use super::limit::{self, LimitTarget};
 use super::operate::{self, CounterQuery};
@@ -57,7 +57,7 @@ pub async fn answer(
         if let Some(change) = change_of(&command) {
             shared.changes.audit().refuse(client.caller(), change, &refusal);
         }
-        refuse(&shared.limiter, version, &refusal, false, output.bytes);
+        client.refuse(&shared.limiter, &refusal, false, output.bytes);
         return Ok(NextStep::Continue);
     }
     let start = output.bytes.len();
@@ -83,7 +83,7 @@ pub async fn answer(
         refuse_for_memory(version, output.bytes);
         output.account()?;
     }
-    counts::count_error_reply(&shared.limiter.metrics().errors, output.bytes, start);
+    counts::count_error_reply(&shared.limiter, client, output.bytes, start);
     Ok(NextStep::Continue)
 }
 

@@ -2,7 +2,6 @@
 
 use super::changes::write_error;
 use super::client::Client;
-use super::error::refuse;
 use super::info::RespState;
 use super::transaction::Transaction;
 use crate::metrics::{RequestKind, RequestTally};
@@ -49,7 +48,7 @@ pub fn queue(
     }
     match transaction.queue(request) {
         Ok(()) => ReplyWriter::new(output, client.version).simple("QUEUED"),
-        Err(BudgetExceeded) => refuse(&shared.limiter, client.version, NO_ROOM_TO_QUEUE, false, output),
+        Err(BudgetExceeded) => client.refuse(&shared.limiter, NO_ROOM_TO_QUEUE, false, output),
     }
 }
 

@@ -9,7 +9,7 @@ use super::batch::Batch;
 use super::changes::{record_refusal, write_error};
 use super::client::{Client, NO_AUTH};
 use super::counts;
-use super::error::{count_limit, exceeded_limit, refuse};
+use super::error::{count_limit, exceeded_limit};
 use super::info::RespState;
 use super::multi::{
     EXEC_ABORTED, EXEC_WITH_ARGUMENTS, EXEC_WITHOUT_MULTI, begin_or_end, is_exec_with_arguments, queue,
@@ -17,7 +17,7 @@ use super::multi::{
 use super::transaction::{Execution, Transaction};
 use super::unbatched::{answer_alone, answer_client};
 use crate::limiter::Origin;
-use crate::metrics::{RequestKind, RequestTally};
+use crate::metrics::{ErrorKind, RequestKind, RequestTally};
 use crate::protocol::command::{Command, CommandMatch, table};
 use crate::protocol::resp::{Arguments, Decoder, ReplyWriter};
 use crate::server::net::auth::Gate;
@@ -104,7 +104,7 @@ impl Session for RespSession {
     }
 
     fn cut(&mut self, cut: Cut, output: &mut Vec<u8>) {
-        self.shared.limiter.metrics().errors.unknown.inc();
+        self.client.count_error(&self.shared.limiter, ErrorKind::Unknown, &cut);
         if !self.client.is_silent() {
             ReplyWriter::new(output, self.client.version).error(format_args!("ERR {cut}"));
         }
@@ -144,13 +144,13 @@ impl RespSession {
                 Ok(None) => break NextStep::Read,
                 Ok(Some(consumed)) => consumed,
                 Err(error) => {
-                    batch.settle(&self.shared.limiter, &mut self.request_memory, output).await?;
+                    batch.settle(&self.shared.limiter, &self.client, &mut self.request_memory, output).await?;
                     count_limit(&self.shared.limiter, exceeded_limit(&error));
+                    self.tally.count(RequestKind::Invalid);
+                    self.client.count_error(&self.shared.limiter, ErrorKind::Unknown, &error);
                     if !self.client.is_silent() {
                         ReplyWriter::new(output.bytes, self.client.version).error(error);
                     }
-                    self.tally.count(RequestKind::Invalid);
-                    self.shared.limiter.metrics().errors.unknown.inc();
                     return Ok(NextStep::Close);
                 }
             };
@@ -163,7 +163,7 @@ impl RespSession {
                 return Ok(next);
             }
         };
-        batch.settle(&self.shared.limiter, &mut self.request_memory, output).await?;
+        batch.settle(&self.shared.limiter, &self.client, &mut self.request_memory, output).await?;
         Ok(next)
     }
 
@@ -177,7 +177,7 @@ impl RespSession {
     ) -> Result<(), BudgetExceeded> {
         let limiter = &self.shared.limiter;
         if self.transaction.is_none() && !self.request_memory.admits(limiter, batch.weight(), bytes) {
-            batch.settle(limiter, &mut self.request_memory, output).await?;
+            batch.settle(limiter, &self.client, &mut self.request_memory, output).await?;
             self.request_memory.wait_for_request(limiter, bytes).await;
             self.client.gate.refresh();
         }
@@ -202,10 +202,12 @@ impl RespSession {
             tally.count(RequestKind::Invalid);
             // The requests before it may have had a user, who is gone now.
             *transaction = None;
-            batch.settle(&shared.limiter, request_memory, output).await?;
+            batch.settle(&shared.limiter, client, request_memory, output).await?;
             if !is_muted {
                 ReplyWriter::new(output.bytes, client.version).error(NO_AUTH);
             }
+            // Clients probe whether they have to log in, so this is no error reply that counts.
+            client.note_error(ErrorKind::Unauthenticated, NO_AUTH);
             record_refusal(shared, client, request, NO_AUTH);
             return Ok(NextStep::Read);
         }
@@ -220,10 +222,10 @@ impl RespSession {
                 transaction.abort();
             }
             tally.count(RequestKind::Invalid);
-            batch.settle(&shared.limiter, request_memory, output).await?;
+            batch.settle(&shared.limiter, client, request_memory, output).await?;
             let refusal = client.refusal(found);
             record_refusal(shared, client, request, &refusal);
-            refuse(&shared.limiter, client.version, &refusal, is_muted, output.bytes);
+            client.refuse(&shared.limiter, &refusal, is_muted, output.bytes);
             return Ok(NextStep::Read);
         }
         let command = found.and_then(|found| Command::parse_as(found, request));
@@ -246,7 +248,7 @@ impl RespSession {
             Ok(Some(command)) => Ok(command),
             Err(error) => Err(error),
         };
-        batch.settle(&shared.limiter, request_memory, output).await?;
+        batch.settle(&shared.limiter, client, request_memory, output).await?;
         shared.requests.take(tally);
         // This command may be the one that lists the activity.
         client.record_activity(*last, transaction.as_ref().map(Transaction::count));
@@ -254,11 +256,11 @@ impl RespSession {
         let (next, is_heard) = match alone {
             Ok(Command::Exec) => {
                 let Some(transaction) = transaction.take() else {
-                    refuse(&shared.limiter, client.version, EXEC_WITHOUT_MULTI, is_muted, output.bytes);
+                    client.refuse(&shared.limiter, EXEC_WITHOUT_MULTI, is_muted, output.bytes);
                     return Ok(NextStep::Read);
                 };
                 let Some(execution) = transaction.execute(shared.limiter.policy(), is_muted) else {
-                    refuse(&shared.limiter, client.version, EXEC_ABORTED, is_muted, output.bytes);
+                    client.refuse(&shared.limiter, EXEC_ABORTED, is_muted, output.bytes);
                     return Ok(NextStep::Read);
                 };
                 if !is_muted {
@@ -269,7 +271,7 @@ impl RespSession {
             Ok(command @ (Command::Multi | Command::Discard | Command::Watch)) => {
                 match begin_or_end(shared, transaction, &command) {
                     Ok(()) => ReplyWriter::new(output.bytes, client.version).simple("OK"),
-                    Err(error) => refuse(&shared.limiter, client.version, error, false, output.bytes),
+                    Err(error) => client.refuse(&shared.limiter, error, false, output.bytes),
                 }
                 (NextStep::Read, false)
             }
@@ -285,7 +287,7 @@ impl RespSession {
             Err(error) => {
                 if is_exec_with_arguments(&Err(error.clone())) {
                     *transaction = None;
-                    refuse(&shared.limiter, client.version, EXEC_WITH_ARGUMENTS, false, output.bytes);
+                    client.refuse(&shared.limiter, EXEC_WITH_ARGUMENTS, false, output.bytes);
                 } else {
                     write_error(shared, client, request, error, output.bytes);
                 }
@@ -316,7 +318,7 @@ impl RespSession {
             let request = request.arguments();
             let bytes = request.span().0.len();
             if !request_memory.admits(limiter, batch.weight(), bytes) {
-                batch.settle(limiter, request_memory, output).await?;
+                batch.settle(limiter, client, request_memory, output).await?;
                 request_memory.wait_for_request(limiter, bytes).await;
             }
             let is_muted = is_exec_muted || client.is_silent();
@@ -328,8 +330,8 @@ impl RespSession {
             {
                 // The user has lost the right since the request was queued.
                 tally.count(RequestKind::Invalid);
-                limiter.metrics().errors.unknown.inc();
                 let refusal = client.refusal(found);
+                client.count_error(limiter, ErrorKind::Unknown, &refusal);
                 record_refusal(shared, client, request, &refusal);
                 batch.push_text(is_muted, |texts| ReplyWriter::new(texts, client.version).error(refusal));
                 continue;
@@ -345,7 +347,7 @@ impl RespSession {
                     let is_muted = is_exec_muted || (is_muted && !command.ends_silence());
                     if command.credentials().is_some() {
                         // The requests before it belong to another user.
-                        batch.settle(limiter, request_memory, output).await?;
+                        batch.settle(limiter, client, request_memory, output).await?;
                     }
                     let login = client.log_in(&command, output.client_left()).await;
                     let mut text = Vec::new();
@@ -353,7 +355,7 @@ impl RespSession {
                     batch.push_text(is_muted, |texts| texts.append(&mut text));
                 }
                 Ok(Some(command)) => {
-                    batch.settle(limiter, request_memory, output).await?;
+                    batch.settle(limiter, client, request_memory, output).await?;
                     let start = output.bytes.len();
                     let next = answer_alone(shared, batch, client, row, command, output).await?;
                     *turn += output.bytes.len().saturating_sub(start) + BYTES_OF_A_COMMAND;
@@ -377,17 +379,17 @@ impl RespSession {
                 }
             }
             if after != NextStep::Read || batch.has_long_replies(limits.max_output) {
-                batch.settle(limiter, request_memory, output).await?;
+                batch.settle(limiter, client, request_memory, output).await?;
                 *executing = Some(execution);
                 return Ok(if after == NextStep::Close { after } else { NextStep::Continue });
             }
             if !request_memory.fits(batch.weight()) {
-                batch.settle(limiter, request_memory, output).await?;
+                batch.settle(limiter, client, request_memory, output).await?;
                 execution.account();
                 tokio::task::yield_now().await;
             }
         }
-        batch.settle(limiter, request_memory, output).await?;
+        batch.settle(limiter, client, request_memory, output).await?;
         batch.pin(None);
         Ok(NextStep::Read)
     }

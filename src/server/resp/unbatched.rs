@@ -26,7 +26,7 @@ pub fn answer_client(
 ) -> NextStep {
     let start = output.len();
     let next = client.answer(command, login, output);
-    counts::count_error_reply(&shared.limiter.metrics().errors, output, start);
+    counts::count_error_reply(&shared.limiter, client, output, start);
     next
 }
 
@@ -58,7 +58,7 @@ pub async fn answer_alone(
         Command::Describe(question) => describe::write(&mut reply, question),
         command => return large::answer(shared, client, batch.pinned(), row, command, output).await,
     }
-    counts::count_error_reply(&shared.limiter.metrics().errors, output.bytes, start);
+    counts::count_error_reply(&shared.limiter, client, output.bytes, start);
     Ok(NextStep::Read)
 }
 

@@ -142,7 +142,9 @@ impl DenialCache {
 fn used_up(entry: &Entry, outcome: &Result<Outcome, StoreError>, now: Timestamp) -> Option<UsedUp> {
     let (Ok(outcome), Limit::FixedWindow(limit)) = (outcome, entry.limit) else { return None };
     let is_used_up = outcome.left == 0 && outcome.reset_ns > 0;
-    let (until, credits, owed) = (now.plus(outcome.reset_ns), limit.credits.get(), outcome.owed);
+    // Reserved credits may come back before the window ends.
+    let until = now.plus(outcome.retry_ns.map_or(outcome.reset_ns, |retry_ns| retry_ns.min(outcome.reset_ns)));
+    let (credits, owed) = (limit.credits.get(), outcome.owed);
     let used_up = UsedUp { until, learned: now, credits, owed };
     (is_used_up && entry.at == now && !entry.action.has_record()).then_some(used_up)
 }

@@ -12,6 +12,7 @@ use crate::access::Category;
 use crate::limiter::Intent;
 use crate::metrics::RequestKind;
 use crate::server::http::auth;
+use crate::server::http::changes::FRONT;
 use crate::server::http::error_counts::count_error;
 use crate::server::http::transport::bounds::{Account, BodyBounds, BoundedBody};
 use crate::server::http::transport::fast_routes::{FastRoute, Incoming};
@@ -49,7 +50,7 @@ impl HitRoute {
             (None, Err(problem)) => problem.into_response(),
             (Some(problem), _) => problem,
         };
-        count_error(self.api.limiter.metrics(), other.extensions());
+        count_error(self.api.limiter.metrics(), FRONT, other.extensions());
         other.map(Reply::Routed)
     }
 }

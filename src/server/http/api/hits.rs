@@ -14,8 +14,10 @@ use super::json::Json;
 use super::state::Api;
 use crate::json::Object;
 use crate::limiter::{ErrorClass, Intent, LimiterError, MAX_TOGETHER, Payload, PlanBuilder, Refusal, Report, Together};
-use crate::metrics::Bound;
+use crate::metrics::{Bound, ErrorKind};
 use crate::rules::Operation;
+use crate::server::error_log;
+use crate::server::http::changes::FRONT;
 use crate::server::http::problem::Problem;
 use crate::server::net::origin;
 
@@ -124,12 +126,13 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
 }
 
 fn one_by_one(api: &Api, report: Report<'_>) -> Response {
-    let errors = &api.limiter.metrics().errors;
+    let metrics = api.limiter.metrics();
     let answer = |index| match Answer::for_request(report, index) {
         Ok(answer) => AnswerOrProblem::Answer(answer),
         Err(refusal) => {
-            errors.unknown.inc();
-            AnswerOrProblem::Problem(refusal.into())
+            let problem = Problem::from(refusal);
+            error_log::count(metrics, FRONT, ErrorKind::Unknown, origin::error_client, problem.detail());
+            AnswerOrProblem::Problem(problem)
         }
     };
     Json(Answers { allowed: None, results: (0..report.len()).map(answer).collect() }).into_response()

@@ -13,9 +13,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::settings::UiSettings;
 use super::values::{Value, describe_problems, describe_values, list_errors};
+use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::Limiter;
 use crate::metrics::Task;
 use crate::server::Limits;
+use crate::server::error_log::{self, LastError};
 use crate::server::error_text;
 use crate::server::health::Health;
 use crate::server::keep_running::keep_running;
@@ -47,6 +49,19 @@ struct HealthEvent<'a> {
     durability: &'a str,
     store: &'a str,
     errors: Vec<ErrorEvent>,
+    /// The last error of each kind on each front.
+    last_errors: Vec<LastErrorEvent>,
+}
+
+#[derive(Debug, Serialize)]
+struct LastErrorEvent {
+    front: &'static str,
+    kind: &'static str,
+    /// Seconds.
+    age: u64,
+    peer: Option<String>,
+    user: Option<String>,
+    reason: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -126,7 +141,14 @@ impl PageHealth {
             durability: self.settings.durability,
             store: self.limiter.store().name(),
             errors: errors.map(|(kind, count)| ErrorEvent { kind, count }).collect(),
+            last_errors: error_log::last().into_iter().map(|last| self.describe(last)).collect(),
         };
         serde_json::to_string(&event).ok().map(Arc::from)
+    }
+
+    fn describe(&self, LastError { front, kind, at, client, reason }: LastError) -> LastErrorEvent {
+        let age = self.limiter.now().distance(at) / NANOS_PER_SECOND;
+        let peer = client.peer.map(|peer| peer.to_string());
+        LastErrorEvent { front, kind: kind.code(), age, peer, user: client.user.map(|user| user.to_string()), reason }
     }
 }

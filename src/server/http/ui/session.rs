@@ -115,7 +115,7 @@ pub async fn log_out(State(ui): State<Arc<Ui>>, headers: HeaderMap) -> Response 
 /// Returns the response to a failing login.
 fn wrong_password() -> Response {
     let mut response = Problem::new(StatusCode::UNAUTHORIZED, "the user or the password is wrong").into_response();
-    response.extensions_mut().insert(ErrorCount::Unauthenticated);
+    response.extensions_mut().insert(ErrorCount::unauthenticated("a login of the page failed"));
     response
 }
 

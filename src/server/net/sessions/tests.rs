@@ -48,7 +48,9 @@ async fn session_of_a_user_that_was_gone_in_between_has_ended() {
     let authority = authority(&file);
     let sessions = Sessions::new(8322, false, true);
     let now = Instant::now();
-    for (between, survives) in [(file.clone(), true), (String::new(), false), (file.replace(" on ", " off "), false)] {
+    for (between, survives) in
+        [(file.clone(), true), (line("bob", "secret"), false), (file.replace(" on ", " off "), false)]
+    {
         let ann = sessions.begin(identity(&authority, "ann", "secret").await, now).unwrap();
         authority.replace(users(&between));
         authority.replace(users(&file));

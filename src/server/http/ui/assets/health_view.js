@@ -16,7 +16,7 @@ export function mount(host) {
   return { receive: (name, data) => name === 'health' && replace(result, health(data)) };
 }
 
-function health({ ready, problems, values, durability, store, errors }) {
+function health({ ready, problems, values, durability, store, errors, last_errors: lastErrors }) {
   return [
     h(
       'div',
@@ -48,6 +48,7 @@ function health({ ready, problems, values, durability, store, errors }) {
         { 'aria-labelledby': 'errors-title' },
         h('h2', { id: 'errors-title' }, 'Errors since the start'),
         errorTable(errors),
+        lastErrors.length > 0 && lastErrorList(lastErrors),
       ),
     ),
   ];
@@ -95,4 +96,16 @@ function errorTable(errors) {
       ),
     ),
   );
+}
+
+/** The last error of each kind on each front, so that one finds out who sends what. */
+function lastErrorList(errors) {
+  const line = ({ front, kind, age, peer, user, reason }) =>
+    h(
+      'li',
+      {},
+      h('code', {}, `${front} ${kind}`),
+      `, ${number(age)} s ago, from ${peer ?? 'an unknown address'}${user ? ` (${user})` : ''}: ${reason}`,
+    );
+  return [h('h3', {}, 'The last of each kind'), h('ul', { class: 'last-errors' }, errors.map(line))];
 }

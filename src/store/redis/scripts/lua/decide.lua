@@ -90,7 +90,13 @@ local function outcome(state, ask, before, at)
   local left, allowed, _, wanted = minus(capacity, used), decide_for(ask, before)
   local balance = less(capacity, used) and '-' .. format(minus(used, capacity)) or format(left)
   local reset_ns, retry_ns, session = 0, '-', limit.session(state) or '-'
-  if used ~= 0 then reset_ns = limit.wait_ns(state, limit.credits_at_reset(left), at) end
+  local window_ends = state.base and algorithm.used(state.base, at) ~= 0 and state.base.ends
+  if used ~= 0 and window_ends then
+    -- Reserved credits may come back before.
+    reset_ns = minus(window_ends, at)
+  elseif used ~= 0 then
+    reset_ns = limit.wait_ns(state, limit.credits_at_reset(left), at)
+  end
   if not allowed and not less(capacity, wanted) then retry_ns = format(limit.wait_ns(state, wanted, at)) end
   allowed = allowed and 1 or 0
   return string_format('%d %s %s %s %s %s', allowed, format(before), balance, format(reset_ns), retry_ns, session)

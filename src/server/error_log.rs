@@ -1,0 +1,145 @@
+//! The last error reply of each kind on each front: who got it, and why. Operators find out from it who sends what.
+//!
+//! It is logged, too, about once a second. Beyond that, an error costs no more than its counter, so a flood of errors is cheap.
+
+use std::fmt::{self, Display};
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock};
+
+use parking_lot::Mutex;
+
+use crate::clock::{Clock, Timestamp};
+use crate::logging::{Escaped, LogThrottle};
+use crate::metrics::{ErrorKind, Metrics};
+
+/// The fronts whose errors are kept.
+const FRONTS: [&str; 4] = ["line", "resp", "http", "grpc"];
+/// Maximum length of a reason that is kept (bytes).
+const MAX_REASON: usize = 200;
+
+/// The errors of this process.
+static LOG: LazyLock<ErrorLog> = LazyLock::new(ErrorLog::new);
+
+/// The client that got an error.
+#[derive(Debug, Clone, Default)]
+pub struct ErrorClient {
+    /// Its address.
+    pub peer: Option<SocketAddr>,
+    /// Its user.
+    pub user: Option<Arc<str>>,
+}
+
+/// An error that a client got.
+#[derive(Debug, Clone)]
+pub struct LastError {
+    /// The front.
+    pub front: &'static str,
+    /// The kind.
+    pub kind: ErrorKind,
+    /// Time of the reply.
+    pub at: Timestamp,
+    /// The client.
+    pub client: ErrorClient,
+    /// The reason, perhaps truncated.
+    pub reason: String,
+}
+
+struct ErrorLog(Vec<Sample>);
+
+/// The last error of one kind on one front.
+struct Sample {
+    front: &'static str,
+    kind: ErrorKind,
+    throttle: LogThrottle,
+    last: Mutex<Option<LastError>>,
+}
+
+/// Counts an error, and notes it as the last one of its kind.
+pub fn count(
+    metrics: &Metrics,
+    front: &'static str,
+    kind: ErrorKind,
+    client: impl FnOnce() -> ErrorClient,
+    reason: impl Display,
+) {
+    metrics.errors.count(kind);
+    note(front, kind, client, reason);
+}
+
+/// Notes an error as the last one of its kind, about once a second at most. Does not count it.
+pub fn note(front: &'static str, kind: ErrorKind, client: impl FnOnce() -> ErrorClient, reason: impl Display) {
+    LOG.note(front, kind, client, reason);
+}
+
+/// Returns the last error of each kind on each front.
+pub fn last() -> Vec<LastError> {
+    LOG.last()
+}
+
+impl ErrorLog {
+    fn new() -> Self {
+        let sample = |front, kind| Sample { front, kind, throttle: LogThrottle::at_rate(1), last: Mutex::default() };
+        Self(FRONTS.into_iter().flat_map(|front| ErrorKind::ALL.map(|kind| sample(front, kind))).collect())
+    }
+
+    fn note(&self, front: &'static str, kind: ErrorKind, client: impl FnOnce() -> ErrorClient, reason: impl Display) {
+        let Some(sample) = self.0.iter().find(|sample| sample.front == front && sample.kind == kind) else { return };
+        sample.throttle.say(|more| {
+            let (mut reason, client) = (reason.to_string(), client());
+            reason.truncate(reason.floor_char_boundary(MAX_REASON));
+            let (peer, user) = (client.peer.map(tracing::field::display), client.user.as_deref());
+            let (code, shown) = (kind.code(), Escaped::error(&reason));
+            tracing::info!(front, peer, user, code, reason = %shown, more, "a request got an error");
+            let at = Clock::system().now();
+            *sample.last.lock() = Some(LastError { front, kind, at, client, reason });
+        });
+    }
+
+    fn last(&self) -> Vec<LastError> {
+        self.0.iter().filter_map(|sample| sample.last.lock().clone()).collect()
+    }
+}
+
+impl Display for ErrorClient {
+    /// Writes the address and the user, `-` for what is not known.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.peer {
+            Some(peer) => write!(f, "{peer}")?,
+            None => f.write_str("-")?,
+        }
+        write!(f, " {}", Escaped::new(self.user.as_deref().unwrap_or("-").as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_error_of_each_kind_and_front_is_kept() {
+        let log = ErrorLog::new();
+        let client = || ErrorClient { peer: Some(([192, 0, 2, 7], 5).into()), user: Some("ann".into()) };
+        log.note("http", ErrorKind::Unknown, client, "first");
+        log.note("resp", ErrorKind::Unknown, ErrorClient::default, "x".repeat(1_000));
+        log.note("http", ErrorKind::Unauthenticated, client, "no password");
+        let last = log.last();
+        let shown: Vec<_> =
+            last.iter().map(|last| format!("{} {} {}", last.front, last.kind.code(), last.client)).collect();
+        assert_eq!(shown, ["resp unknown - -", "http unauthenticated 192.0.2.7:5 ann", "http unknown 192.0.2.7:5 ann"]);
+        assert_eq!((last[0].reason.len(), last[2].reason.as_str()), (MAX_REASON, "first"));
+    }
+
+    #[test]
+    fn flood_of_errors_is_sampled() {
+        let log = ErrorLog::new();
+        let mut sampled = 0;
+        for _ in 0..10_000 {
+            let client = || {
+                sampled += 1;
+                ErrorClient::default()
+            };
+            log.note("line", ErrorKind::Unknown, client, "flood");
+        }
+        assert!((1..100).contains(&sampled), "{sampled}");
+    }
+}
