@@ -175,6 +175,8 @@ fn log_reports_a_full_store_and_free_room() {
             assert!(client.command("DIVVY.HIT api=long user=a").starts_with("[1 "));
             log.text().contains("working again: capacity for new counters")
         });
-        assert_eq!(log.count("the store is full"), 1, "{store}: {}", log.text());
+        let outages =
+            log.text().lines().filter(|line| line.contains("ERROR") && line.contains("the store is full")).count();
+        assert_eq!(outages, 1, "{store}: {}", log.text());
     }
 }

@@ -11,7 +11,7 @@ use crate::rules::Scope;
 pub struct ActiveUser {
     user: User,
     scope: Scope,
-    /// The first of the versions of the users, in a row, in which the user was on.
+    /// The version of the users that turned the user on.
     since: OnceLock<u64>,
 }
 
@@ -21,7 +21,7 @@ impl ActiveUser {
         Self { scope: user.scope.compile(), user, since: OnceLock::new() }
     }
 
-    /// Returns the first of the versions of the users, in a row, in which the user was on.
+    /// Returns the version of the users that turned the user on.
     pub fn since(&self) -> u64 {
         self.since.get().copied().unwrap_or_default()
     }

@@ -93,7 +93,7 @@ impl Identity {
         self.user.as_ref()
     }
 
-    /// Returns the first of the versions of the users, in a row, in which the user was on.
+    /// Returns the version of the users that turned the user on.
     pub fn user_since(&self) -> Option<u64> {
         self.user().map(|user| user.since())
     }

@@ -50,7 +50,7 @@ pub(super) struct Denial<'a> {
 /// Notes of denials, by rule.
 #[derive(Debug)]
 pub(super) struct Notes {
-    /// By the prefix of the rule's counters.
+    /// The notes of each rule, by the prefix of its counters.
     rules: HashMap<Box<[u8]>, RuleNotes>,
     random: Random,
 }

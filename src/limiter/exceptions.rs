@@ -246,7 +246,7 @@ impl<E: Exception> Exceptions<E> {
         self.count(|_| true)
     }
 
-    /// Returns the number of exceptions, of which long ones count as several.
+    /// Returns the number of exceptions. Long ones count as several.
     pub(in crate::limiter) fn weight(&self) -> usize {
         self.weight.load(Relaxed)
     }
@@ -492,16 +492,15 @@ pub(in crate::limiter) struct Cursor {
 
 impl Cursor {
     pub(in crate::limiter) fn parse(text: &str) -> Option<Self> {
-        // Names of fields may have spaces.
-        let (length, names) = text.split_once(' ')?;
-        let (owner, actor) = names.split_at_checked(length.parse().ok()?)?;
-        Some(Self { owner: owner.into(), actor: actor.into() })
+        let (owner, actor) = text.split_once(' ')?;
+        Some(Self { owner: owner.replace("%20", " ").replace("%25", "%").into(), actor: actor.into() })
     }
 }
 
 impl std::fmt::Display for Cursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}{}", self.owner.len(), self.owner, self.actor)
+        // Names of fields may have spaces.
+        write!(f, "{} {}", self.owner.replace('%', "%25").replace(' ', "%20"), self.actor)
     }
 }
 
@@ -576,6 +575,14 @@ mod tests {
             prop_assert_eq!(limits.drop_expired(0..SHARDS, count, at(now)).len(), over.min(count));
             prop_assert_eq!(limits.drop_expired(0..SHARDS, 60, at(now)).len(), over - over.min(count));
             prop_assert_eq!(limits.len(), in_force.len());
+        }
+    }
+
+    #[test]
+    fn cursor_reads_back() {
+        for owner in ["block:login", "block:*/a b%20c/32", "%25 "] {
+            let cursor = Cursor { owner: owner.into(), actor: "x y %20".into() };
+            assert_eq!(Cursor::parse(&cursor.to_string()), Some(cursor));
         }
     }
 

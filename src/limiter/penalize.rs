@@ -49,7 +49,7 @@ impl Limiter {
         self.count_all(&self.observers.denials.by_cache).await;
     }
 
-    /// Counts as many denials as there are now. Others may be noted meanwhile, and are counted first once they are due.
+    /// Counts as many denials as there are now. Others may be noted during this. They are counted first once they are due.
     async fn count_all(&self, notes: &Mutex<Notes>) {
         let mut left = notes.lock().len();
         while left > 0 {

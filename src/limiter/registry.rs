@@ -189,7 +189,7 @@ impl<E: Exception> Registry<E> {
     }
 
     /// Moves the ends of exceptions whose length counts, after the clock was set back by `nanos`. The caller has locked out other
-    /// changes. The clock of a shared store is that of the store.
+    /// changes. A shared store has its own clock.
     pub(super) async fn set_back(&self, nanos: u64, store: &Backend, now: Timestamp) -> Result<(), StoreError> {
         let mut cursor = None;
         loop {

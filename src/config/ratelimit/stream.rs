@@ -11,8 +11,8 @@ use crate::config::text::MAX_FILE_BYTES;
 /// aliases stand for many.
 const MAX_EVENTS: usize = MAX_FILE_BYTES as usize / 2;
 
-/// Reads a file's documents that define a domain, at least one. `None` if there is none, or one that is not ratelimit's,
-/// which `problems` then contains.
+/// Reads a file's documents that define a domain. `None` if the file has no such document, or one that is not ratelimit's. Then
+/// `problems` says why.
 pub fn read(text: &str, problems: &mut Problems) -> Option<Vec<Document>> {
     let (mut documents, mut others) = (Vec::new(), Vec::new());
     for content in parse(text, problems)? {

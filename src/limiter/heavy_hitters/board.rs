@@ -351,7 +351,7 @@ impl Place {
         self.before >>= UNIT_STEP;
     }
 
-    /// `variance` is that of a count by its size.
+    /// `variance` is the variance of a count by its size.
     fn ranked(&self, variance: f64) -> Ranked {
         let count = self.count();
         let deviation = (count as f64 * variance).sqrt();

@@ -13,7 +13,7 @@ use crate::server::net::work_slots::{WorkSlot, WorkSlots};
 
 /// Timeout for the store to count its counters. A scrape without that number is better than none.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of scrapes at a time. They share no slots with other work, so that alerts fire whatever else waits.
+/// Maximum number of scrapes at a time. They share no slots with other work, so that alerts fire while other work waits.
 pub const MAX_SCRAPES: usize = 2;
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 

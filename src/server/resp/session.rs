@@ -104,7 +104,7 @@ impl Session for RespSession {
     }
 
     fn cut(&mut self, cut: Cut, output: &mut Vec<u8>) {
-        self.client.count_error(&self.shared.limiter, ErrorKind::Unknown, &cut);
+        self.client.count_error(&self.shared.limiter, ErrorKind::Unknown, cut);
         if !self.client.is_silent() {
             ReplyWriter::new(output, self.client.version).error(format_args!("ERR {cut}"));
         }
@@ -147,7 +147,7 @@ impl RespSession {
                     batch.settle(&self.shared.limiter, &self.client, &mut self.request_memory, output).await?;
                     count_limit(&self.shared.limiter, exceeded_limit(&error));
                     self.tally.count(RequestKind::Invalid);
-                    self.client.count_error(&self.shared.limiter, ErrorKind::Unknown, &error);
+                    self.client.count_error(&self.shared.limiter, ErrorKind::Unknown, error);
                     if !self.client.is_silent() {
                         ReplyWriter::new(output.bytes, self.client.version).error(error);
                     }

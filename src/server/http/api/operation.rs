@@ -136,7 +136,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 }
 
-/// The first whole number from which not every one is a float of 64 bits.
+/// Floats of 64 bits have all whole numbers up to this one.
 const LARGEST_EXACT: f64 = (1_u64 << 53) as f64;
 
 #[cfg(test)]
