@@ -347,16 +347,17 @@ fn long_help_lists_exit_codes_and_files() {
 fn check_against_other_rules_says_what_starts_afresh() {
     const OLD: &str = "[plan=free user=*]\ncreditLimit = 1000\nwindow = month\nactorField = user\nlabel = free\n
         [plan=pro user=*]\ncreditLimit = 5000\nwindow = month\nactorField = user\ncounter = pro\nlabel = pro\n
-        [api=old]\ncreditLimit = 5\nper = 1m\nlabel = old\n
+        [api=old]\ncreditLimit = 5\nper = 1m\nlabel = old\nmatchPolicy = canary\n
         [default]\ncreditLimit = 1\nper = 1m\n";
     let old = RulesFile::ini(OLD);
     let new = RulesFile::ini(
         &OLD.replace("= 1000", "= 1200")
             .replace("= 5000", "= 6000")
-            .replace("api=old", "api=new")
+            .replace("[api=old]", "[api=new]\ncomment = moved")
             .replace("label = old", "label = new"),
     );
     let kept = RulesFile::ini(&OLD.replace("= 5000", "= 6000").replace("label = old", "label = other"));
+    let commented = RulesFile::ini(&OLD.replace("label = free", "comment = for a start\nlabel = free"));
     let server = Server::in_memory(old.path());
     let run = |new: &RulesFile, against: &str| {
         let command = ["check", new.path(), "--against", against];
@@ -370,19 +371,22 @@ fn check_against_other_rules_says_what_starts_afresh() {
         for expected in [
             "changed [plan=free user=*] creditLimit from 1000 to 1200; its counters start afresh",
             "changed [plan=pro user=*] creditLimit from 5000 to 6000; its counters are kept",
-            "removed [api=old]",
-            "; its counters go",
+            "removed [api=old] allows 5 in 60 s, as a canary; its counters go",
             "added [api=new]",
             "; its counters are new",
             "1 unchanged, 2 changed, 1 added, 1 removed; counters of 2 rules abandoned",
-            "starts afresh: the actors of [plan=free user=*], line 1; `counter = free` in the rule keeps what actors used",
+            "starts afresh: the counters of [plan=free user=*], line 1; `counter = free` in the rule keeps what actors used",
         ] {
             assert!(text.contains(expected), "{against}: {expected} in {text}");
         }
+        assert!(!text.contains("starts afresh: the counters of [api=old]"), "{text}");
         let (status, text) = run(&kept, against);
         assert_eq!(status, Some(0), "{text}");
         assert!(text.contains("counters of 0 rules abandoned"), "{text}");
-        assert_eq!(run(&old, against).0, Some(0));
+        let (status, text) = run(&commented, against);
+        assert_eq!(status, Some(0), "{text}");
+        assert_eq!(text.contains("changed [plan=free user=*] comment"), against != "server", "{text}");
+        assert!(text.contains(if against == "server" { "4 unchanged" } else { "3 unchanged" }), "{text}");
     }
     assert_eq!(run(&new, "missing.ini").0, Some(1));
 }

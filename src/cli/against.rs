@@ -14,8 +14,9 @@ use super::rules_file;
 use crate::config::{self, Format};
 use crate::limiter::CounterNames;
 use crate::protocol::resp::client::Frame;
-use crate::rules::RuleSet;
-use crate::rules::diff::{Change, CounterChange, diff, find_abandoned};
+use crate::rules::diff::{Change, CounterChange, diff, find_abandoned, find_origins};
+use crate::rules::setting_name::COMMENT;
+use crate::rules::{Rule, RuleSet};
 
 /// Exit status if counters are abandoned.
 const ABANDONED: u8 = 3;
@@ -54,16 +55,15 @@ pub fn compare(rules: &RuleSet, path: &Path, other: &Other, server: &ServerArgs)
     let (old, new) = (before.rules(), rules.rules());
     let place = |rule: &_| CounterNames::Usual.are_apart(rule);
     let abandoned = find_abandoned(old, new, place);
-    let changes = diff(old, new, place);
+    let is_abandoned = |rule: &Rule| abandoned.iter().any(|index| old.get(*index) == Some(rule));
+    let mut changes = diff(old, new, place);
+    if *other == Other::Server {
+        changes.retain_mut(has_known_change);
+    }
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let mut changed = 0;
     for change in &changes {
         let end = match change {
-            Change::Removed(rule) if abandoned.iter().any(|index| old.get(*index) == Some(rule)) => "; its counters go",
-            Change::Changed { .. } => {
-                changed += 1;
-                ""
-            }
+            Change::Removed(rule) if is_abandoned(rule) => "; its counters go",
             Change::Added { counters: CounterChange::None, rule } if rule.identity().is_some() => {
                 "; its counters are new"
             }
@@ -71,27 +71,39 @@ pub fn compare(rules: &RuleSet, path: &Path, other: &Other, server: &ServerArgs)
         };
         writeln!(out, "{}", printable(&format!("{change}{end}")))?;
     }
-    let added = changes.iter().filter(|change| matches!(change, Change::Added { .. })).count();
-    let removed = changes.iter().filter(|change| matches!(change, Change::Removed(_))).count();
-    let unchanged = new.len() - added - changed;
+    let count = |is_one: fn(&Change<'_>) -> bool| changes.iter().filter(|change| is_one(change)).count();
+    let added = count(|change| matches!(change, Change::Added { .. }));
+    let removed = count(|change| matches!(change, Change::Removed(_)));
+    let changed = count(|change| matches!(change, Change::Changed { .. }));
     writeln!(
         out,
-        "{}: {unchanged} unchanged, {changed} changed, {added} added, {removed} removed; counters of {} abandoned",
+        "{}: {} unchanged, {changed} changed, {added} added, {removed} removed; counters of {} abandoned",
         path.display(),
+        new.len() - added - changed,
         super::count_of::count_of(abandoned.len(), "rule", "rules")
     )?;
-    for rule in abandoned.iter().filter_map(|index| old.get(*index)) {
-        let advice = match rule.counter {
-            None => format!(
+    for (rule, origin) in new.iter().zip(find_origins(old, new)) {
+        let Some(before) = origin.filter(|origin| abandoned.contains(origin)).and_then(|origin| old.get(origin)) else {
+            continue;
+        };
+        let advice = match (&before.counter, &rule.counter) {
+            (None, None) => format!(
                 "; `counter = {}` in the rule keeps what actors used when its limit changes again",
                 rule.counter_name()
             ),
-            Some(_) => String::new(),
+            _ => String::new(),
         };
-        writeln!(out, "{}", printable(&format!("starts afresh: the actors of [{rule}], line {}{advice}", rule.line)))?;
+        writeln!(out, "{}", printable(&format!("starts afresh: the counters of [{rule}], line {}{advice}", rule.line)))?;
     }
     out.flush()?;
     Ok(if abandoned.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(ABANDONED) })
+}
+
+/// Leaves out what the server does not say: the comments. Returns whether anything is left.
+fn has_known_change(change: &mut Change<'_>) -> bool {
+    let Change::Changed { settings, .. } = change else { return true };
+    settings.retain(|setting| setting.name != COMMENT);
+    !settings.is_empty()
 }
 
 /// Asks the server for its rules. Reads their lists from the directory of the file at `path`: only the names matter here.
@@ -119,7 +131,7 @@ fn section(rule: &Frame) -> Option<String> {
         let (Some(name), Some(value)) = (text(name), text(value)) else { continue };
         match name.as_str() {
             "rule" => section.push_str(&format!("[{}]\n", if value.is_empty() { "default" } else { &value })),
-            "comment" | "name" => {}
+            COMMENT | "name" => {}
             _ => section.push_str(&format!("{name} = {value}\n")),
         }
     }

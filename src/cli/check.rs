@@ -81,12 +81,7 @@ fn list(words: &[String]) -> String {
 
 fn summary(index: usize, rule: &Rule) -> String {
     let header = rule.to_string();
-    let mut text = format!("line {}: [{header}] {}", rule.line, rule.summary());
-    match rule.match_policy {
-        MatchPolicy::Stop => {}
-        MatchPolicy::Canary => text.push_str(", as a canary"),
-        MatchPolicy::And => text.push_str(", with others"),
-    }
+    let mut text = format!("line {}: [{header}] {}", rule.line, rule.full_summary());
     let name = rule.name(index);
     if name != header {
         text.push_str(&format!(" ({name})"));

@@ -451,7 +451,10 @@ impl<E: Exception> Exceptions<E> {
         /// Number of them that are read from the index at a time, which waits for no longer.
         const AT_ONCE: usize = 1_000;
         let first = Cursor { owner: of.owner.unwrap_or_default().into(), actor: "".into() };
-        let mut start = cursor.map_or(Included(first), |cursor| Excluded(cursor.clone()));
+        let mut start = match cursor {
+            Some(cursor) if *cursor >= first => Excluded(cursor.clone()),
+            _ => Included(first),
+        };
         let (mut page, mut looked_at) = (Vec::new(), 0);
         loop {
             let places: Vec<_> = self.index.read().range((start, Unbounded)).take(AT_ONCE).cloned().collect();
@@ -608,6 +611,10 @@ mod tests {
         let listed = all(&limits, Some("b"), 999, at(0));
         assert!(listed.len() == 2_500 && listed.iter().all(|listed| listed.owner == "b"));
         assert!(listed.is_sorted_by(|one, other| one.actor < other.actor));
+        let of_b = ExceptionFilter { owner: Some("b"), actor: None };
+        let after = |owner: &str| Cursor { owner: owner.into(), actor: "5".into() };
+        let first = |cursor| limits.page(of_b, |_, _| true, Some(cursor), 1, at(0)).0.pop().map(|found| found.actor);
+        assert_eq!([first(&after("a")), first(&after("c"))], [Some("0".to_owned()), None]);
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Escapes bytes from outside for the log: one line, ASCII only, truncated.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// Maximum number of bytes shown of a client's input.
 const CLIENT_BYTES: usize = 64;
 /// Maximum number of bytes shown of an error from a peer or a library, enough for operators to understand it.
 const ERROR_BYTES: usize = 512;
 
-/// Bytes from outside. Displays them truncated, with control characters, quotes and all non-ASCII characters escaped.
+/// Bytes from outside. Displays them truncated, with control characters, double quotes and all non-ASCII characters escaped.
 #[derive(Debug, Clone, Copy)]
 pub struct Escaped<'a> {
     bytes: &'a [u8],
@@ -28,11 +28,16 @@ impl<'a> Escaped<'a> {
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.bytes.get(..self.limit) {
-            Some(shown) if shown.len() < self.bytes.len() => {
-                write!(f, "{}... ({} bytes)", shown.escape_ascii(), self.bytes.len())
+        let shown = self.bytes.get(..self.limit).unwrap_or(self.bytes);
+        for byte in shown {
+            match byte {
+                b'\'' => f.write_char('\'')?,
+                byte => write!(f, "{}", byte.escape_ascii())?,
             }
-            _ => write!(f, "{}", self.bytes.escape_ascii()),
+        }
+        match self.bytes.len() {
+            length if length > shown.len() => write!(f, "... ({length} bytes)"),
+            _ => Ok(()),
         }
     }
 }
@@ -53,7 +58,7 @@ mod tests {
     fn long_text_is_truncated_with_a_mark() {
         assert_eq!(Escaped::new(&[b'a'; 64]).to_string(), "a".repeat(64));
         assert_eq!(Escaped::new(&[b'a'; 65]).to_string(), format!("{}... (65 bytes)", "a".repeat(64)));
-        let reason = "cannot reach redis://127.0.0.1:6379, which refuses the connection: is it running there?";
+        let reason = "cannot reach 'redis://127.0.0.1:6379', which refuses the connection: is it running there?";
         assert_eq!(Escaped::error(reason).to_string(), reason);
     }
 

@@ -198,9 +198,9 @@ impl fmt::Display for Change<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Added { rule, counters } => {
-                write!(f, "line {}: added [{rule}] {}{counters}", rule.line, rule.summary())
+                write!(f, "line {}: added [{rule}] {}{counters}", rule.line, rule.full_summary())
             }
-            Self::Removed(rule) => write!(f, "removed [{rule}] {}", rule.summary()),
+            Self::Removed(rule) => write!(f, "removed [{rule}] {}", rule.full_summary()),
             Self::Moved(rule) => write!(f, "line {}: moved [{rule}]", rule.line),
             Self::Changed { rule, settings, counters } => {
                 let settings: Vec<_> = settings.iter().map(SettingChange::to_string).collect();

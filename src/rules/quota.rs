@@ -238,7 +238,8 @@ impl fmt::Display for Settings {
             return f.write_str("always denies");
         }
         if let Some(calendar) = self.calendar {
-            return write!(f, "allows {credits} a {}", describe_calendar(calendar));
+            let article = if calendar.unit() == Unit::Hour { "an" } else { "a" };
+            return write!(f, "allows {credits} {article} {}", describe_calendar(calendar));
         }
         if seconds.is_zero() {
             return f.write_str("always allows");
@@ -256,6 +257,7 @@ impl fmt::Display for Settings {
                 let burst = self.burst.unwrap_or(credits);
                 write!(f, "allows {burst} at once, then {credits} in {seconds} s, evenly ({name})")
             }
+            Kind::Concurrency if credits == 1 => write!(f, "allows 1 concurrent request, for {seconds} s ({name})"),
             Kind::Concurrency => write!(f, "allows {credits} concurrent requests, each for {seconds} s ({name})"),
         }
     }

@@ -197,6 +197,16 @@ impl Rule {
         text
     }
 
+    /// Same as [`Rule::summary`], with the match policy: `allows 10 in 60 s, as a canary`.
+    pub fn full_summary(&self) -> String {
+        let policy = match self.match_policy {
+            MatchPolicy::Stop => "",
+            MatchPolicy::Canary => ", as a canary",
+            MatchPolicy::And => ", with others",
+        };
+        self.summary() + policy
+    }
+
     /// Returns whether its counters are leases, which only reservations take.
     pub fn is_concurrency_limit(&self) -> bool {
         matches!(self.quota, Quota::Limited(Limit::Concurrency(_)))

@@ -122,4 +122,6 @@ fn lease_lasts_whole_seconds_up_to_thirty_days() {
         assert_eq!(errors[0].setting(), "resetSeconds");
     }
     assert_eq!(with(longest).to_string(), "allows 10 concurrent requests, each for 2592000 s (concurrency)");
+    let one = Settings { credit_limit: 1, ..with(longest) };
+    assert_eq!(one.to_string(), "allows 1 concurrent request, for 2592000 s (concurrency)");
 }

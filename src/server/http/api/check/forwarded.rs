@@ -73,9 +73,9 @@ impl<'a> Described<'a> {
     ///
     /// # Errors
     /// An earlier one gives another value.
-    fn add(&mut self, value: Cow<'a, str>, by: &'a str, what: &str) -> Result<(), Problem> {
+    fn add(&mut self, value: Cow<'a, str>, by: &'a str, what: &str, from: Option<CheckFrom>) -> Result<(), Problem> {
         match &self.0 {
-            Some((known, earlier)) if *known != value => Err(contradiction(earlier, by, what)),
+            Some((known, earlier)) if *known != value => Err(contradiction(earlier, by, what, from)),
             Some(_) => Ok(()),
             None => {
                 self.0 = Some((value, by));
@@ -89,10 +89,13 @@ impl<'a> Described<'a> {
     }
 }
 
-fn contradiction(one: &str, other: &str, what: &str) -> Problem {
+fn contradiction(one: &str, other: &str, what: &str, from: Option<CheckFrom>) -> Problem {
+    let remedy = match from {
+        None => "--check-from names the headers that the gateway sets",
+        Some(_) => "the gateway must set both, or remove one",
+    };
     Problem::bad_request(format!(
-        "{one} and {other} give a different {what}: a client may have set one of them; --check-from names the headers that the \
-         gateway sets"
+        "{one} and {other} give a different {what}: a client may have set one of them; {remedy}"
     ))
 }
 
@@ -165,7 +168,7 @@ impl<'a> ForwardedRequest<'a> {
     }
 
     fn add_method(&mut self, method: &'a str, by: &'a str) -> Result<(), Problem> {
-        self.method.add(Spelling::Method.normalize(method).unwrap_or_default(), by, "method")
+        self.method.add(Spelling::Method.normalize(method).unwrap_or_default(), by, "method", self.from)
     }
 
     /// Adds a path with a query, or a whole URL.
@@ -174,14 +177,14 @@ impl<'a> ForwardedRequest<'a> {
         if let Some(host) = host {
             self.add_host(host, by)?;
         }
-        self.uri.add(Spelling::Uri(slash).normalize(target).unwrap_or_default(), by, "path")?;
+        self.uri.add(Spelling::Uri(slash).normalize(target).unwrap_or_default(), by, "path", self.from)?;
         self.raw_path.get_or_insert(without_query(target));
         Ok(())
     }
 
     fn add_host(&mut self, host: &'a str, by: &'a str) -> Result<(), Problem> {
         match Spelling::Host.normalize(host) {
-            Some(host) => self.host.add(host, by, "host"),
+            Some(host) => self.host.add(host, by, "host", self.from),
             None => Err(Problem::bad_request(format!("{by} has '{host}', which is not the name of a host"))),
         }
     }
@@ -257,7 +260,7 @@ impl<'a> ForwardedRequest<'a> {
         };
         let differs = |header: &&str| Spelling::Host.normalize(header) != Spelling::Host.normalize(target);
         match header.filter(differs) {
-            Some(_) if self.request.version() == Version::HTTP_2 => Err(contradiction(":authority", "Host", "host")),
+            Some(_) if self.request.version() == Version::HTTP_2 => Err(contradiction(":authority", "Host", "host", self.from)),
             _ => Ok(Some(target)),
         }
     }
@@ -284,7 +287,7 @@ impl<'a> ForwardedRequest<'a> {
         match (trusted.first(), real) {
             // The gateway may set both. Then one is the client's address, and the other the client's or a proxy's.
             (Some(_), Some(real)) if !trusted.iter().any(|hop| normalize(hop) == real) => {
-                Err(contradiction(FORWARDED_FOR.as_str(), REAL_IP.as_str(), "address"))
+                Err(contradiction(FORWARDED_FOR.as_str(), REAL_IP.as_str(), "address", self.from))
             }
             (Some(hop), _) => Ok(Some(normalize(hop))),
             (None, real) => Ok(real),
@@ -348,7 +351,7 @@ mod tests {
         assert_eq!(ip(&[real], None, 0), "10.0.0.1");
         assert_eq!(ip(&[], None, 0), "none");
         assert!(ip(&[forged, real], None, 0).contains("x-forwarded-for and x-real-ip give a different address"));
-        assert!(ip(&[forged, real], Some(CheckFrom::Original), 1).contains("different address"));
+        assert!(ip(&[forged, real], Some(CheckFrom::Original), 1).ends_with("the gateway must set both, or remove one"));
         assert_eq!(ip(&[forged, real], Some(CheckFrom::Forwarded), 0), "6.6.6.6", "the client's header is ignored");
         let both = [("x-forwarded-for", "192.0.2.1, 10.0.0.1"), real];
         assert_eq!(ip(&both, None, 0), "10.0.0.1");
