@@ -80,7 +80,7 @@ fn process_that_checks_its_own_lock_keeps_it() {
     };
     let error = start();
     assert!(error.contains("in use by another process"), "{error}");
-    // This is the directory as an earlier version would leave it.
+    // RocksDB has a lock of its own.
     fs::remove_file(dir.path().join("DIVVY-LOCK")).unwrap();
     let error = start();
     assert!(error.contains("in use by another process"), "{error}");

@@ -1,4 +1,4 @@
-//! Data directories and backups of earlier builds, in tests/formats: no counter, reservation or remembered answer is
+//! Data directories and backups of releases, in tests/formats: no counter, reservation or remembered answer is
 //! lost.
 
 use std::fs;
@@ -124,14 +124,7 @@ fn parts<'a>(question: &str, reply: &'a str) -> (Vec<&'a str>, Option<u64>) {
     // A comma in a reason is a space in the record.
     let words = reply.trim_matches(['[', ']']).split([' ', ',']).filter(|word| !word.is_empty());
     let mut words: Vec<_> = words.map(|word| word.trim_matches('"')).collect();
-    // The records have the reservation's end there. Now a window has its own end.
-    let is_reserved_window =
-        question.contains("user=open") && ["kind=fixed", "kind=calendar"].iter().any(|kind| question.contains(kind));
     let has_seconds = match question.split(' ').next() {
-        Some("DIVVY.PEEK" | "DIVVY.RESERVE") if is_reserved_window => {
-            words.truncate(2);
-            false
-        }
         Some("DIVVY.PEEK" | "CL.THROTTLE") => true,
         Some("DIVVY.RESERVE") => {
             words.truncate(3);

@@ -258,10 +258,12 @@ fn only_complete_backups_are_restored_and_only_into_empty_directories() {
     let error = refused(&[&SERVE[..], &["--data-dir", &backup]].concat());
     assert!(error.contains("is a backup") && error.contains("divvy restore"), "{error}");
 
-    fs::write(path(Path::new(&backup), "DIVVY-FORMAT"), "99\n").unwrap();
+    let format = path(Path::new(&backup), "DIVVY-FORMAT");
+    let written = fs::read(&format).unwrap();
+    fs::write(&format, "99\n").unwrap();
     let error = restore(&backup, "new");
     assert!(error.contains("format 99"), "{error}");
-    fs::write(path(Path::new(&backup), "DIVVY-FORMAT"), "1\n").unwrap();
+    fs::write(&format, written).unwrap();
 
     // Changes one byte in the middle of the table with the counters. The backup's files may be shared with the data
     // directory.
@@ -380,7 +382,7 @@ fn million_counters_are_listed_and_forgotten_in_bounded_memory() {
     const COUNTERS: usize = 1_000_000;
     const MIB: u64 = 1 << 20;
     let place = BackupServer::new();
-    let server = place.serve(&["--hot-counters", "10000"]);
+    let server = place.serve(&["--cache-memory", "1Mi"]);
     let mut client = RespClient::connect(server.resp);
     pipeline(&mut client, (0..COUNTERS).map(|number| hit_of(&format!("user-{number}"))), |reply| {
         assert!(reply.starts_with("[1 999999 "), "{reply}");

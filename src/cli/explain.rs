@@ -33,7 +33,7 @@ pub struct ExplainArgs {
     server: ServerArgs,
 }
 
-/// Parses a pair. Earlier versions read a file by default.
+/// Parses a pair.
 fn parse_pair(text: &str) -> Result<Pair, String> {
     text.parse().map_err(|error: String| match text.ends_with(".ini") || text.ends_with(".json") {
         true => format!("it is not a pair; to read a rules file in place of asking a server, write --file {text}"),

@@ -15,7 +15,7 @@ const CALENDAR: &str = "year 00:00 Asia/Tokyo";
 const OTHER_ZONES: [&str; 4] = ["Asia/Dhaka", "Asia/Kabul", "Asia/Qatar", "Asia/Seoul"];
 
 /// Returns ids derived from the id of a reservation with the calendar above: with other calendars, with a flipped bit,
-/// truncated, and in the format of an earlier version, with a checksum instead of the seal.
+/// truncated, and with a checksum in place of the seal.
 fn forged(id: &str) -> Vec<String> {
     const SEAL: usize = 16;
     let sealed = URL_SAFE_NO_PAD.decode_to_vec(id).unwrap();

@@ -19,7 +19,7 @@ const WORD: usize = size_of::<u64>();
 /// Size of a group of reservations (bytes): the milliseconds from the end of the first group to its own (four bytes),
 /// and its credits (a word).
 const GROUP: usize = size_of::<u32>() + WORD;
-/// The last byte of a bucket with reservations. An unreleased layout had 1; never reuse it.
+/// The last byte of a bucket with reservations.
 const RESERVED: u8 = 5;
 /// The last byte of a bucket with reservations that was last used under an actor's own limit, which its state names.
 const RESERVED_OWN: u8 = 6;

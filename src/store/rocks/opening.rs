@@ -61,8 +61,6 @@ impl RocksStore {
             table.noted_records();
         }
         let seal = Seal::new(stored_seal_key::read_or_make(path)?);
-        // This comes last, because earlier versions can open the directory until then.
-        directory::upgrade(path).map_err(|error| OpenError::unusable(path, &error))?;
         let core = Arc::new(StoreCore {
             engine: Arc::new(engine),
             path: path.to_owned(),

@@ -69,7 +69,6 @@ fn flags_of_another_store_are_rejected() {
             "--store redis --data-dir d",
             "--data-dir (or its DIVVY_ variable) is for the rocksdb store, but the store is redis",
         ),
-        ("--store memory --hot-counters 9", "--hot-counters (or its DIVVY_ variable) is for the rocksdb store, but"),
         ("--redis-ca ca.pem", "--redis-ca (or its DIVVY_ variable) is for the redis store, but the store is rocksdb"),
         ("--store redis --redis-cert c.pem", "--redis-cert and --redis-key go together"),
         ("--store redis --redis-sentinel-auth pw", "no effect without --redis-sentinel-master"),

@@ -4,10 +4,9 @@
 //! value of length 0 means that the bucket is forgotten.
 //!
 //! Before a commit, changes are *staged*: each is `key length, key, value length, value` with lengths as 32-bit
-//! little-endian numbers. A record of format 1 has the same layout. A record of format 2 begins with [`MAGIC`], which
-//! is a greater length than any key has. A run of changes follows: the number of bytes that the key shares with the key
-//! before, the number of its other bytes, these bytes, the value's length, and the value. The numbers are LEB128. Keys
-//! of one rule differ only in the actor, so most changes take a third of their staged length.
+//! little-endian numbers. A record begins with [`MAGIC`]. A run of changes follows: the number of bytes that the key
+//! shares with the key before, the number of its other bytes, these bytes, the value's length, and the value. The
+//! numbers are LEB128. Keys of one rule differ only in the actor, so most changes take a third of their staged length.
 
 use crate::store::codec::leb128::{read_bytes, read_number, write_number};
 use crate::store::contract::StoreError;
@@ -15,7 +14,7 @@ use crate::store::contract::StoreError;
 const LENGTH: usize = size_of::<u32>();
 /// Size of a fixed window's value (bytes).
 const WINDOW: usize = 16;
-/// First bytes of a record of format 2.
+/// First bytes of a record.
 const MAGIC: [u8; LENGTH] = [2, 0, 0, 0xff];
 
 /// One change of one bucket.
@@ -27,9 +26,10 @@ pub struct Change<'a> {
     pub value: &'a [u8],
 }
 
-/// The error for a record that ends in the middle of a change, or refers to more bytes of a key than the key had.
+/// The error for a record that begins differently, ends in the middle of a change, or refers to more bytes of a key than the
+/// key had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a journal record ends in the middle of a change")]
+#[error("a journal record does not consist of whole changes")]
 pub struct Truncated;
 
 impl From<Truncated> for StoreError {
@@ -130,7 +130,7 @@ impl Packer {
     }
 }
 
-/// Calls `each` with the changes of a record of either format, oldest first.
+/// Calls `each` with the changes of a record, oldest first.
 ///
 /// # Errors
 /// Returns the first error of `each`. Fails if the record is damaged, after `each` has seen the changes before the
@@ -139,9 +139,10 @@ pub fn each_change<E: From<Truncated>>(
     record: &[u8],
     mut each: impl FnMut(Change<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let Some(mut rest) = record.strip_prefix(&MAGIC) else {
-        return staged(record).try_for_each(|change| each(change?));
-    };
+    if record.is_empty() {
+        return Ok(());
+    }
+    let mut rest = record.strip_prefix(&MAGIC).ok_or(Truncated)?;
     let mut key = Vec::new();
     while !rest.is_empty() {
         let shared = read_number(&mut rest).and_then(|shared| usize::try_from(shared).ok());
@@ -222,14 +223,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn record_of_either_format_reads_back(pairs in pairs(), more in pairs()) {
+        fn record_reads_back(pairs in pairs(), more in pairs()) {
             let staged = staged_of(&pairs);
-            prop_assert_eq!(changes(&staged), Ok(pairs.clone()), "format 1");
             let (mut packer, mut record) = (Packer::default(), Vec::new());
             packer.pack(&staged_of(&more), &mut vec![]);
             packer.pack(&staged, &mut record);
             packer.pack(&staged_of(&more), &mut record);
-            prop_assert_eq!(changes(&record), Ok([pairs, more].concat()), "format 2");
+            prop_assert_eq!(changes(&record), Ok([pairs, more].concat()));
         }
 
         #[test]

@@ -9,13 +9,12 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Flock, FlockType, fcntl_getlk};
-
-use super::format::{FORMAT, is_readable};
 use super::open_error::OpenError;
 
 /// File that contains the format's number in digits.
 pub const FORMAT_FILE: &str = "DIVVY-FORMAT";
+/// The format of data directories and backups. Builds before the first release wrote 1, which nothing reads.
+pub const FORMAT: u8 = 2;
 /// Suffix of a file that is about to replace the file without the suffix.
 const NEW: &str = ".new";
 /// File that marks the directory as a backup. No server opens a backup, so it stays unchanged.
@@ -29,8 +28,7 @@ const PROBE_FILE: &str = "DIVVY-PROBE";
 /// once.
 const PROBE_BYTES: usize = 1 << 20;
 
-/// RocksDB's lock file. The process that has the database open holds the lock, and loses it when it closes any
-/// descriptor of the file. So the process must never open this file.
+/// RocksDB's lock file.
 pub const LOCK_FILE: &str = "LOCK";
 /// divvy's lock file. The process that has the database open holds the lock as long as its one descriptor lives. The
 /// file stays.
@@ -63,7 +61,7 @@ pub fn claim(path: &Path) -> Result<Content, OpenError> {
         return Err(OpenError::IsBackup(path.into()));
     }
     match fs::read_to_string(path.join(FORMAT_FILE)) {
-        Ok(format) if is_readable(&format) => {}
+        Ok(format) if is_known(&format) => {}
         // The power failed before the file reached the disk. Nothing had been acknowledged.
         Ok(format) if is_blank(&format) && !holds_more_than_format(path).map_err(unusable)? => {
             fs::remove_file(path.join(FORMAT_FILE)).map_err(unusable)?;
@@ -105,20 +103,6 @@ fn create(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Gives the directory this version's format. Earlier versions refuse it from then on.
-///
-/// # Errors
-/// The file cannot be written.
-pub fn upgrade(path: &Path) -> io::Result<()> {
-    let format = path.join(FORMAT_FILE);
-    if fs::read_to_string(&format)?.trim() == FORMAT.to_string() {
-        return Ok(());
-    }
-    replace_file(path, FORMAT_FILE, &format!("{FORMAT}\n"))?;
-    tracing::info!(path = %path.display(), format = FORMAT, "upgraded the data directory: earlier versions of divvy cannot open it");
-    Ok(())
-}
-
 /// A lock on a directory. While it exists, no other divvy process opens the directory.
 #[derive(Debug)]
 pub struct Lock {
@@ -150,14 +134,7 @@ pub fn lock(path: &Path) -> Result<Lock, OpenError> {
 /// Returns whether this or another process has the database open. Unlike a failed attempt to open it, this leaves no
 /// trace.
 pub fn is_in_use(path: &Path) -> bool {
-    let own = File::open(path.join(OWN_LOCK_FILE));
-    if own.as_ref().is_ok_and(|file| file.try_lock_shared().is_err()) {
-        return true;
-    }
-    // A process of an earlier version holds only RocksDB's lock. This process does not have the database open, and
-    // cannot open it while `own` is held. So it may close a descriptor of that file.
-    let Ok(file) = File::open(path.join(LOCK_FILE)) else { return false };
-    matches!(fcntl_getlk(&file, &Flock::from(FlockType::WriteLock)), Ok(Some(_)))
+    File::open(path.join(OWN_LOCK_FILE)).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 /// Removes files that RocksDB had not finished when a process was killed. This process must have the database open, so
@@ -219,6 +196,11 @@ pub fn probe(path: &Path) -> io::Result<()> {
     });
     let removed = fs::remove_file(&probe);
     written.and(removed)
+}
+
+/// Returns whether the content of a format file names the format that this version reads.
+pub fn is_known(format: &str) -> bool {
+    format.trim() == FORMAT.to_string()
 }
 
 /// Returns whether nothing was written. A file that never reached the disk contains zeros.
@@ -370,26 +352,12 @@ mod tests {
     }
 
     #[test]
-    fn directory_of_an_earlier_format_is_upgraded_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let format = || fs::read_to_string(dir.path().join(FORMAT_FILE)).unwrap();
-        fs::write(dir.path().join(FORMAT_FILE), "1\n").unwrap();
-        // An interrupted upgrade leaves the directory in this state.
-        fs::write(dir.path().join("DIVVY-FORMAT.new"), "").unwrap();
-        assert!(matches!(claim(dir.path()), Ok(Content::Nothing)));
-        assert_eq!(format(), "1\n", "a claim changes nothing");
-        for _ in 0..2 {
-            upgrade(dir.path()).unwrap();
-            assert_eq!(format(), "2\n");
+    fn other_formats_are_refused() {
+        for format in ["1", "99"] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join(FORMAT_FILE), format).unwrap();
+            assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat { found, .. }) if found == format));
         }
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn unknown_format_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(FORMAT_FILE), "99\n").unwrap();
-        assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat { found, .. }) if found == "99"));
     }
 
     /// Regression test: RocksDB used to create a new database in such a directory, and deleted the old one's files at

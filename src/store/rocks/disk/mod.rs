@@ -8,7 +8,6 @@ pub mod directory;
 mod engine_disk;
 pub mod exceptions;
 pub mod expiry_filter;
-mod format;
 pub mod open_error;
 pub mod restore;
 mod stored_count;

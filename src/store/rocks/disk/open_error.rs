@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use super::format::FORMAT;
+use super::directory::FORMAT;
 
 /// The reason why a data directory could not be opened. Nothing in it was changed.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +20,7 @@ pub enum OpenError {
     NotOurs(PathBuf),
     /// This version of divvy does not read the directory's format.
     #[error(
-        "{path} was written in format {found}, and this divvy reads formats up to {FORMAT}; run the divvy that wrote it, or choose another --data-dir (nothing was changed)"
+        "{path} was written in format {found}, and this divvy reads format {FORMAT}; run the divvy that wrote it, or choose another --data-dir (nothing was changed)"
     )]
     UnknownFormat {
         /// The data directory.

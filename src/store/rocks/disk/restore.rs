@@ -8,10 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Disk;
 use super::database::Database;
-use super::directory::{self, BACKUP_FILE, FORMAT_FILE, LOCK_FILE};
+use super::directory::{self, BACKUP_FILE, FORMAT, FORMAT_FILE, LOCK_FILE};
 use super::exceptions;
 use super::expiry_filter::Swept;
-use super::format::{self, FORMAT};
 use super::open_error::OpenError;
 use crate::clock::Clock;
 use crate::store::bounds::CounterCount;
@@ -26,7 +25,7 @@ pub enum RestoreError {
     NotABackup(PathBuf),
     /// This version of divvy does not read the backup's format.
     #[error(
-        "{path} is a backup in format {found}, and this divvy reads formats up to {FORMAT}; use the divvy that made it"
+        "{path} is a backup in format {found}, and this divvy reads format {FORMAT}; use the divvy that made it"
     )]
     UnknownFormat {
         /// The backup.
@@ -81,13 +80,13 @@ pub fn restore(backup: &Path, data_dir: &Path, clock: Clock) -> Result<u64, Rest
     restored
 }
 
-/// Checks that this is a backup in a readable format.
+/// Checks that this is a backup in the format that is read.
 fn check(backup: &Path) -> Result<(), RestoreError> {
     if !backup.join(BACKUP_FILE).is_file() {
         return Err(RestoreError::NotABackup(backup.into()));
     }
     let format = fs::read_to_string(backup.join(FORMAT_FILE)).unwrap_or_default();
-    if format::is_readable(&format) {
+    if directory::is_known(&format) {
         return Ok(());
     }
     Err(RestoreError::UnknownFormat { path: backup.into(), found: format.trim().into() })

@@ -1,6 +1,6 @@
 //! The store's [`SealKey`], in a small file that is created once and copied into every backup.
 //!
-//! The file contains the layout's number, the key, and a checksum of both. Earlier versions ignore it.
+//! The file contains the layout's number, the key, and a checksum of both.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;

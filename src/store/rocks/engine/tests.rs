@@ -506,7 +506,7 @@ fn damaged_journal_prevents_the_start() {
         // More records than the threads process at once.
         disk.journal.lock().extend((100..200).map(|number| (number, damaged.clone())));
         let refused = started_on(&disk).replay().unwrap_err();
-        assert_eq!(refused.to_string(), "a journal record ends in the middle of a change");
+        assert_eq!(refused.to_string(), "a journal record does not consist of whole changes");
     });
 }
 

@@ -2,8 +2,7 @@
 -- decorator.rs. They have a key of their own, so that other programs read the bucket as before: "generation end:credits
 -- end:credits ... :time:ahead". The ends are milliseconds of the bucket's own clock, which doubles hold exactly. `time`
 -- is the time of the last change (nanoseconds), and `ahead` is how far the bucket's clock is ahead of the server's
--- (milliseconds). Servers of earlier versions ignore these two, and do not write them. States are { base, groups,
--- generation, time, ahead }.
+-- (milliseconds). States are { base, groups, generation, time, ahead }.
 
 local function nanoseconds_of(ms) return saturating(times(ms, 1e6)) end
 
@@ -188,15 +187,14 @@ end
 local function read(base)
   if not reserved then return base end
   if type(reserved) == 'table' then return nil, reserved.err end
-  local generation, rest = reserved:match('^(%d+)( ?[%d: ]*)$')
+  local generation, rest, time, ahead = reserved:match('^(%d+)( ?[%d: ]-) :(%d+):(%d+)$')
   if not generation then return nil, refusal_of(reserved) end
-  local time, ahead = rest:match(' :(%d+):(%d+)$')
   local groups = {}
   for ends, credits in rest:gmatch(' (%d+):(%d+)') do
     groups[#groups + 1] = { ends = tonumber(ends), credits = parse(credits) }
   end
   base = base or algorithm.fresh(nanoseconds(ARGV[2]:match('^%a+ %d+ (%w+)')))
-  return kept({ base = base, groups = groups, generation = generation, time = parse(time or '0'), ahead = tonumber(ahead or 0) })
+  return kept({ base = base, groups = groups, generation = generation, time = parse(time), ahead = tonumber(ahead) })
 end
 
 -- Returns the TTL of a key whose content ends after `ns`.
