@@ -191,7 +191,7 @@ fn answer_before_the_body_reaches_an_http_2_client() {
 
 #[test]
 fn unauthenticated_clients_may_send_little() {
-    let server = guarded(&["--max-line", "100000"]);
+    let server = guarded(&[]);
     let words = |count: usize, size: usize| encode(&vec![&vec![b'x'; size][..]; count]);
     for (request, error) in [
         (words(11, 1), "-ERR Protocol error: unauthenticated multibulk length"),
@@ -217,14 +217,11 @@ fn unauthenticated_clients_may_send_little() {
     client.send(hit.as_bytes());
     assert!(client.read_line().contains("longer than 16384 bytes"));
     assert_eq!(client.read_line(), "", "closed");
-    let mut client = LineClient::connect(server.line);
-    client.send(format!("AUTH {PASSWORD}\n{hit}").as_bytes());
-    assert_eq!([client.read_line(), client.read_line()], ["OK\n", "OK false 0 0\n"]);
 }
 
 #[test]
 fn unauthenticated_clients_have_little_time() {
-    let server = guarded(&["--auth-timeout", "1"]);
+    let server = guarded(&[]);
     let mut known = RespClient::connect(server.resp);
     assert_eq!(auth(&mut known, &["AUTH", PASSWORD]), "OK");
     let mut known_line = LineClient::connect(server.line);
@@ -306,7 +303,7 @@ fn wrong_passwords_are_logged_at_a_limited_rate_without_the_password() {
 
 #[test]
 fn connection_is_closed_after_failing_attempts_in_a_row() {
-    let server = guarded(&["--auth-timeout", "60"]);
+    let server = guarded(&[]);
     let wrong = encode(&[b"AUTH", b"wrong"]);
     let client = RespClient::connect(server.resp);
     let right = encode(&[b"AUTH", PASSWORD.as_bytes()]);

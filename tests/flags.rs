@@ -216,8 +216,8 @@ const NOWHERE: [&str; 10] = [
 /// The exit code is the command line's own, because the program never started.
 #[test]
 fn rejected_number_ends_the_program_with_2_and_its_range() {
-    let output = Process::output(divvy().args(["serve", "--max-output", "0"]).args(NOWHERE)).unwrap();
+    let output = Process::output(divvy().args(["serve", "--max-connections", "0"]).args(NOWHERE)).unwrap();
     let reported = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{reported}");
-    assert!(reported.contains("--max-output") && reported.contains("from 1 to "), "{reported}");
+    assert!(reported.contains("--max-connections") && reported.contains("from 1 to "), "{reported}");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Map, json};
 
 use crate::support::http::{self, HttpClient, Response, encode};
 use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server};
@@ -150,7 +150,7 @@ fn explicit_cost_wins_over_the_cost_field() {
 
 #[test]
 fn many_hits_are_answered_in_order() {
-    let (_server, mut client, _rules) = served(&["--max-hits", "6"]);
+    let (_server, mut client, _rules) = served(&[]);
     let hits = r#"{"hits":[
         {"operation":{"api":"status"},"cost":2},
         {"operation":{"api":"drip","user":"a","bytes":"x"}},
@@ -172,10 +172,10 @@ fn many_hits_are_answered_in_order() {
     assert_eq!(answer(4), (Some(true), Some(9_007_199_254_740_991)));
     assert_eq!(client.post("/v1/hits", r#"{"hits":[]}"#).body, "{\"results\":[]}\n");
 
-    let seven = vec![json!({"operation": {"api": "steps"}}); 7];
-    let refused = client.post("/v1/hits", &json!({ "hits": seven }).to_string());
+    let many = vec![json!({"operation": {"api": "steps"}}); 1_001];
+    let refused = client.post("/v1/hits", &json!({ "hits": many }).to_string());
     assert_eq!((refused.status, &refused.json()["pointer"]), (400, &json!("#/hits")));
-    let malformed = json!({ "hits": [seven[0], {"operation": {"api": []}}] });
+    let malformed = json!({ "hits": [many[0], {"operation": {"api": []}}] });
     let refused = client.post("/v1/hits", &malformed.to_string());
     assert_eq!((refused.status, &refused.json()["pointer"]), (400, &json!("#/hits/1/operation/api")));
     let untouched = client.post("/v1/peek", r#"{"operation":{"api":"steps"}}"#);
@@ -294,8 +294,10 @@ fn counters_are_listed_and_forgotten_in_pages() {
 
 #[test]
 fn every_mistake_has_its_own_problem() {
-    let (_server, mut client, _rules) = served(&["--max-body", "200", "--max-pairs", "2"]);
-    let long = format!(r#"{{"operation":{{"a":"{}"}}}}"#, "x".repeat(200));
+    let (_server, mut client, _rules) = served(&["--max-body", "4000"]);
+    let long = format!(r#"{{"operation":{{"a":"{}"}}}}"#, "x".repeat(4_000));
+    let pairs: Map<_, _> = (0..257).map(|pair| (pair.to_string(), json!(""))).collect();
+    let crowded = json!({ "operation": pairs }).to_string();
     let json = "application/json";
     let hit = r#"{"operation":{}}"#;
     for (method, path, kind, body, status, pointer, detail) in [
@@ -304,7 +306,7 @@ fn every_mistake_has_its_own_problem() {
         ("POST", "/v1/hit", json, r#"{"operation":{},"c":1}"#, 400, Some("#/c"), "unknown field `c`"),
         ("POST", "/v1/hit", json, r#"{"operation":{"a":null}}"#, 400, Some("#/operation/a"), "expected a string"),
         ("POST", "/v1/hit", json, r#"{"operation":{},"cost":1.5}"#, 400, Some("#/cost"), "expected a whole number"),
-        ("POST", "/v1/hit", json, r#"{"operation":{"a":"","b":"","c":""}}"#, 400, Some("#/operation"), "2 pairs"),
+        ("POST", "/v1/hit", json, &crowded, 400, Some("#/operation"), "256 pairs"),
         ("POST", "/v1/hit", json, "[]", 400, Some("#"), "expected an object"),
         ("POST", "/v1/hit", json, r#"[{"a":"b"},1]"#, 400, Some("#"), "expected an object"),
         ("POST", "/v1/hits", json, r#"{"hits":[[{},1]]}"#, 400, Some("#/hits/0"), "expected an object"),

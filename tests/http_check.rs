@@ -113,13 +113,14 @@ fn operator_chooses_the_source_of_pairs() {
 
 #[test]
 fn invalid_check_is_a_problem() {
-    let operation = "a=query:a b=query:b c=query:c d=query:d";
-    let (_server, mut client, _rules) = served(&["--max-pairs", "3", "--check-operation", operation]);
+    let keys: Vec<_> = (0..257).map(|key| format!("k{key}")).collect();
+    let operation = keys.iter().map(|key| format!("{key}=query:{key}")).collect::<Vec<_>>().join(" ");
+    let (_server, mut client, _rules) = served(&["--check-operation", &operation]);
     let repeated = client.get("/v1/check?a=1&a=2", &[]);
     let twice = "the check's parameter 'a' is given twice";
     assert_eq!((repeated.status, repeated.json()["detail"].as_str()), (400, Some(twice)));
-    let crowded = client.get("/v1/check?a=1&b=2&c=3&d=4", &[]);
-    assert_eq!((crowded.status, crowded.json()["detail"].as_str()), (400, Some("more than 3 pairs")));
+    let crowded = client.get(&format!("/v1/check?{}=", keys.join("=&")), &[]);
+    assert_eq!((crowded.status, crowded.json()["detail"].as_str()), (400, Some("more than 256 pairs")));
     client.send(b"GET /v1/check HTTP/1.1\r\nhost: divvy\r\nX-Original-Method: \xff\r\n\r\n");
     let garbled = client.read_response();
     assert_eq!(garbled.status, 400);

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
 use crate::support::log::Log;
-use crate::support::{COMPAT_RULES, DIVVY, LineClient, RespClient, RulesFile, Server, divvy, program};
+use crate::support::{COMPAT_RULES, DIVVY, RespClient, RulesFile, Server, divvy, http, program};
 
 const BY_USER: &str = "[user=*]\ncreditLimit = 9\nresetSeconds = 3600\nactorField = user\nlabel = by-user\n\n\
                        [default]\ncreditLimit = 0\nresetSeconds = 0\n";
@@ -113,27 +113,28 @@ fn misspelled_variable_causes_a_warning() {
 
 #[test]
 fn sizes_and_times_have_units() {
-    let flags = ["--max-line", "1K", "--idle-timeout", "1500ms", "--write-timeout", "1m", "--max-output", "0.5Mi"];
+    let flags = ["--max-body", "1K", "--idle-timeout", "1500ms", "--write-timeout", "1m", "--max-buffer-memory", "0.5Mi"];
     let server = Server::start(&[&[COMPAT_RULES, "--store", "memory"], &flags[..]].concat());
-    let mut client = LineClient::connect(server.line);
-    client.hit(&format!("a={}", "x".repeat(900)));
-    client.send(format!("HIT a={}\n", "x".repeat(1_000)).as_bytes());
-    assert!(client.read_line().contains("longer than 1000 bytes"));
+    for (length, status) in [(900, 200), (1_000, 413)] {
+        let mut client = http::HttpClient::connect(server.http);
+        let body = format!(r#"{{"operation":{{"a":"{}"}}}}"#, "x".repeat(length));
+        assert_eq!(client.post("/v1/peek", &body).status, status);
+    }
 
     for (flag, value, reported) in [
-        ("--max-line", "1KB", "K, M, G, Ki, Mi and Gi"),
-        ("--max-line", "0.0001K", "whole number of bytes"),
-        ("--max-output", "99999999999G", "to 1024Gi"),
+        ("--max-body", "1KB", "K, M, G, Ki, Mi and Gi"),
+        ("--max-body", "0.0001K", "whole number of bytes"),
+        ("--max-buffer-memory", "99999999999G", "to 1024Gi"),
         ("--idle-timeout", "1y", "ms, s, m, h, d and w"),
         ("--idle-timeout", "forever", "a time"),
         ("--redis-timeout", "0", "from 1ms to"),
-        ("--drain-grace", "9999999h", "from 0 to"),
+        ("--drain-timeout", "9999999h", "from 0 to"),
     ] {
         let (code, _, error) = run(&["serve", "--listen", "none", flag, value]);
         assert!(code == 2 && error.contains(flag) && error.contains(reported), "{flag} {value}: {error}");
     }
     let (_, help, _) = run(&["serve", "--help"]);
-    assert!(help.contains("64Ki") && help.contains("250ms"), "{help}");
+    assert!(help.contains("64Ki") && help.contains("500ms"), "{help}");
     let rules = RulesFile::ini("[default]\ncreditLimit = 1K\nresetSeconds = 1m\n");
     let (code, _, error) = run(&["check", rules.path()]);
     assert!(code == 1 && error.contains("creditLimit") && error.contains("resetSeconds"), "{error}");

@@ -297,7 +297,7 @@ fn unusable_files_are_rejected_at_the_start() {
 #[test]
 fn unfinished_handshake_is_closed_and_frees_its_place() {
     let certificates = Certificates::new();
-    let (server, log) = secured(&certificates, &["--tls-handshake-timeout", "1", "--max-connections", "2"]);
+    let (server, log) = secured(&certificates, &["--max-connections", "2"]);
     let beginnings = [&b""[..], b"\x16\x03\x01\x02\x00\x01"];
     let streams = beginnings.map(|beginning| {
         let mut stream = connect(server.line);

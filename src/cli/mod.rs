@@ -72,6 +72,17 @@ fn accept_negative_numbers(command: clap::Command) -> clap::Command {
     command.mut_subcommands(accept_negative_numbers)
 }
 
+/// Lets a variable set a flag of `serve`, such as DIVVY_MAX_BODY for --max-body, unless the flag names another one.
+fn with_variable(flag: clap::Arg) -> clap::Arg {
+    match flag.get_long().filter(|_| flag.get_env().is_none()) {
+        Some(name) => {
+            let variable = format!("DIVVY_{}", name.to_uppercase().replace('-', "_"));
+            flag.env(variable)
+        }
+        None => flag,
+    }
+}
+
 /// Puts the usage of the subcommand that `words` begin with into the error. clap's own usage shows every option that the
 /// environment sets as if it was required.
 fn with_plain_usage(mut error: clap::Error, mut command: clap::Command, words: &[String]) -> clap::Error {
@@ -94,7 +105,7 @@ fn with_plain_usage(mut error: clap::Error, mut command: clap::Command, words: &
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve limits over the line protocol, RESP, HTTP and gRPC
-    #[command(args_override_self = true, after_help = units::HELP)]
+    #[command(args_override_self = true, after_help = units::HELP, mut_args(with_variable))]
     Serve(Box<serve::ServeArgs>),
     Init(init::InitArgs),
     /// Validate a rules file and report every problem in it

@@ -90,7 +90,7 @@ pub struct ServeArgs {
     listen: ListenArgs,
     /// Threads that serve connections. The other processors do RocksDB's background work
     /// [default: half of the processors]
-    #[arg(long, env = "DIVVY_THREADS", value_name = "N", help_heading = "Listeners", default_value_t = server::default_threads(), hide_default_value = true,
+    #[arg(long, value_name = "N", help_heading = "Listeners", default_value_t = server::default_threads(), hide_default_value = true,
           value_parser = units::count::<usize>(1..=MAX_THREADS))]
     threads: usize,
     #[command(flatten)]

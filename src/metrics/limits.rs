@@ -1,4 +1,4 @@
-//! Bounds that clients exceeded, by the names of the flags that set them.
+//! Bounds that clients exceeded. Those that a flag sets have its name.
 
 use prometheus::{IntCounter, IntGauge};
 
@@ -20,9 +20,9 @@ pub enum Bound {
     ConnectionsPerAddress,
     /// `--idle-timeout`
     IdleTimeout,
-    /// `--auth-timeout`
+    /// The time to log in.
     AuthTimeout,
-    /// `--tls-handshake-timeout`
+    /// The time for a TLS handshake.
     HandshakeTimeout,
     /// `--request-timeout`
     RequestTimeout,
@@ -30,19 +30,19 @@ pub enum Bound {
     WriteTimeout,
     /// `--max-buffer-memory`
     BufferMemory,
-    /// `--max-line`
+    /// The length of a line.
     Line,
-    /// `--max-pairs`
+    /// The pairs of an operation.
     Pairs,
-    /// `--max-arguments`
+    /// The arguments of a RESP request.
     Arguments,
-    /// `--max-argument`
+    /// The length of an argument.
     Argument,
-    /// `--max-request`
+    /// The length of a RESP request.
     Request,
     /// `--max-body`
     Body,
-    /// `--max-hits`
+    /// The hits in a request to `/v1/hits`.
     Hits,
 }
 
@@ -65,8 +65,8 @@ impl Bound {
         Self::Hits,
     ];
 
-    /// Returns the flag that sets the limit.
-    fn flag(self) -> &'static str {
+    /// Returns its name in the metric.
+    fn name(self) -> &'static str {
         match self {
             Self::Connections => "max-connections",
             Self::ConnectionsPerAddress => "max-connections-per-address",
@@ -91,11 +91,11 @@ impl Bounds {
     pub(super) fn new(registry: &Registry) -> Self {
         let reached = registry.counters(
             "divvy_limits_reached_total",
-            "Connections and requests that reached a limit, by the flag that sets it.",
+            "Connections and requests that reached a limit, by its name.",
             &["limit"],
         );
         Self {
-            reached: Bound::ALL.map(|limit| reached.with_label_values(&[limit.flag()])),
+            reached: Bound::ALL.map(|limit| reached.with_label_values(&[limit.name()])),
             buffer_memory: registry.gauge("divvy_buffer_memory_bytes", "Bytes of --max-buffer-memory in use."),
         }
     }

@@ -52,8 +52,8 @@ pub enum InvalidRequest {
         /// Index of the entry in the descriptor.
         entry: usize,
     },
-    /// A descriptor exceeds `--max-pairs`. The domain counts as a pair.
-    #[error("descriptors[{descriptor}] has {entries} entries, but at most {max} are allowed (--max-pairs)")]
+    /// A descriptor has more entries than a request may have pairs. The domain counts as a pair.
+    #[error("descriptors[{descriptor}] has {entries} entries, but at most {max} are allowed")]
     TooManyEntries {
         /// Index of the descriptor in the request.
         descriptor: usize,

@@ -92,7 +92,7 @@ pub enum RequestError {
     /// The line contains bytes outside UTF-8.
     #[error("The request is not valid UTF-8.")]
     NotUtf8,
-    /// The operation exceeds `--max-pairs`. Repeated keys count.
+    /// The operation has more pairs than a request may have. Repeated keys count.
     #[error("The request has more than {max_pairs} pairs.")]
     TooManyPairs {
         /// The configured maximum.

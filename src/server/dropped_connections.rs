@@ -132,7 +132,6 @@ async fn drop_at_every_await(durability: Durability) {
             trusted_hops: 0,
             deny_status: StatusCode::TOO_MANY_REQUESTS,
         },
-        max_hits: 10,
         origins: WebOrigins::default(),
         crowdsec_field: "ip".into(),
     };

@@ -2,7 +2,12 @@
 
 use super::http::StreamBounds;
 use super::net::connection::Timeouts;
+use super::{DEFAULT_MAX_BODY, DEFAULT_MAX_BUFFER_MEMORY, DEFAULT_MAX_CONNECTIONS};
 use crate::protocol::resp::Limits as RespLimits;
+use crate::protocol::{DEFAULT_MAX_PAIRS, line};
+
+/// Output of a connection after which it writes before it answers more (bytes). One write of this size keeps a fast network busy.
+const MAX_OUTPUT: usize = 256 * 1024;
 
 /// Bounds for clients.
 #[derive(Debug, Clone, Copy)]
@@ -31,22 +36,28 @@ pub struct Limits {
     pub timeouts: Timeouts,
 }
 
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_connections: DEFAULT_MAX_CONNECTIONS as usize,
+            max_connections_per_address: None,
+            max_line: line::DEFAULT_MAX_LINE,
+            max_pairs: DEFAULT_MAX_PAIRS,
+            max_output: MAX_OUTPUT,
+            max_buffer_memory: DEFAULT_MAX_BUFFER_MEMORY,
+            max_body: DEFAULT_MAX_BODY,
+            resp: RespLimits::default(),
+            http_streams: StreamBounds::HTTP,
+            grpc_streams: StreamBounds::GRPC,
+            timeouts: Timeouts::default(),
+        }
+    }
+}
+
 #[cfg(test)]
 impl Limits {
     /// Returns small bounds for tests, with these timeouts.
     pub(super) fn for_tests(timeouts: Timeouts) -> Self {
-        Self {
-            max_connections: 10,
-            max_connections_per_address: None,
-            max_line: 1000,
-            max_pairs: 10,
-            max_output: super::DEFAULT_MAX_OUTPUT,
-            max_buffer_memory: super::DEFAULT_MAX_BUFFER_MEMORY,
-            max_body: super::DEFAULT_MAX_BODY,
-            resp: RespLimits::default(),
-            http_streams: StreamBounds::HTTP,
-            grpc_streams: StreamBounds::GRPC,
-            timeouts,
-        }
+        Self { max_connections: 10, max_line: 1000, max_pairs: 10, timeouts, ..Self::default() }
     }
 }

@@ -81,17 +81,11 @@ pub const DEFAULT_MAX_BODY: usize = 64 * 1024;
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for a client to read at least [`LEAST`](net::progress::LEAST) bytes of a waiting reply.
 pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Output of a connection after which it writes before it answers more (bytes).
-pub const DEFAULT_MAX_OUTPUT: usize = 256 * 1024;
 /// Budget for the buffers of all connections, without the free part of each (bytes).
 pub const DEFAULT_MAX_BUFFER_MEMORY: usize = 128 * 1024 * 1024;
-/// Timeout for a client to log in.
-pub const DEFAULT_AUTH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout for a TLS handshake.
-pub const DEFAULT_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the server still reads from connections after it stopped accepting new ones, so that requests on their way
 /// are answered.
-pub const DEFAULT_DRAIN_GRACE: Duration = Duration::from_millis(250);
+const DRAIN_GRACE: Duration = Duration::from_millis(250);
 /// How long connections may be busy after that before they are closed.
 pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -100,9 +94,7 @@ pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Drain {
     /// How long the server works as usual, except that /readyz fails, so that load balancers can react.
     pub delay: Duration,
-    /// How long the server still reads from connections after it stopped accepting new ones.
-    pub grace: Duration,
-    /// Maximum time after that for the answers to received requests.
+    /// Maximum time after it stopped accepting and reading for the answers to received requests.
     pub timeout: Duration,
 }
 
@@ -238,7 +230,7 @@ pub async fn run(
         acceptor.run(fronts.grpc, tls.grpc, grpc),
     );
 
-    tokio::time::sleep(drain.grace).await;
+    tokio::time::sleep(DRAIN_GRACE).await;
     acceptor.closing.cancel();
     acceptor.connections.close();
     if tokio::time::timeout(drain.timeout, acceptor.connections.wait()).await.is_err() {

@@ -38,7 +38,7 @@ pub use self::contract::{
     ExceptionCursor, ExceptionPage, ListedBucket, Listing, Origin, Outcomes, Override, Page, Register, Repetition,
     Store, StoreError, append_key, listing, outcome_at,
 };
-pub use self::layers::{DEFAULT_DENIAL_CACHE, DEFAULT_LOCAL_BUCKETS, FailurePolicy, LayeredStore};
+pub use self::layers::{DEFAULT_DENIAL_CACHE, FailurePolicy, LOCAL_BUCKETS, LayeredStore};
 pub use self::memory::MemoryStore;
 pub use self::redis::{
     DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls,

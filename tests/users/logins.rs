@@ -239,7 +239,7 @@ fn popular_clients_log_in_as_a_user() {
 
 #[test]
 fn silent_client_without_a_user_is_closed() {
-    let guarded = Guarded::start(&line("app", "+@hit ~*"), &["--auth-timeout", "1"]);
+    let guarded = Guarded::start(&line("app", "+@hit ~*"), &[]);
     let mut stream = connect(guarded.server.resp);
     stream.write_all(b"PING\r\n").unwrap();
     let mut reply = String::new();

@@ -29,20 +29,20 @@ const MAX_PASSWORD_FILE: u64 = 64 << 10;
 pub struct AccessArgs {
     /// Password that every client must give. Other users of the machine can read it on a command line: prefer the
     /// environment variable or --requirepass-file
-    #[arg(long, env = "DIVVY_REQUIREPASS", value_name = "PASSWORD", hide_env_values = true)]
+    #[arg(long, value_name = "PASSWORD", hide_env_values = true)]
     requirepass: Option<Secret>,
     /// File that contains the password and nothing else
-    #[arg(long, env = "DIVVY_REQUIREPASS_FILE", value_name = "FILE", conflicts_with = "requirepass")]
+    #[arg(long, value_name = "FILE", conflicts_with = "requirepass")]
     requirepass_file: Option<PathBuf>,
     /// Access file: users, and what each of them may do. divvy reloads it when it changes
-    #[arg(long, env = "DIVVY_ACCESS_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     access_file: Option<PathBuf>,
     /// Key file of tokens for one actor: accept tokens that `divvy token` made with one of its keys. divvy reloads it when it
     /// changes. Needs a password or an access file
-    #[arg(long, env = "DIVVY_TOKEN_KEY_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     token_key_file: Option<PathBuf>,
     /// Parts of the server that need no password, separated by commas
-    #[arg(long, env = "DIVVY_OPEN", value_enum, value_delimiter = ',', value_name = "WHAT", default_value = "metrics")]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT", default_value = "metrics")]
     open: Vec<Open>,
 }
 

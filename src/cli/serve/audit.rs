@@ -17,11 +17,10 @@ use crate::metrics::Metrics;
 #[command(next_help_heading = "Metrics and logs")]
 pub struct AuditArgs {
     /// File for the lines about changes by operators, one JSON object each. Without it, they are in the log
-    #[arg(long, env = "DIVVY_AUDIT_LOG", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
     /// Whether operators can change something while the audit log cannot be written
-    #[arg(long, env = "DIVVY_AUDIT", value_enum, default_value_t = Need::Optional,
-          requires_if("required", "audit_log"))]
+    #[arg(long, value_enum, default_value_t = Need::Optional, requires_if("required", "audit_log"))]
     audit: Need,
 }
 

@@ -19,26 +19,26 @@ const MAX_DISK: u64 = 1 << 60;
 pub struct BoundArgs {
     /// rocksdb, memory: maximum number of counters, so that invented actors cannot fill the disk or the memory
     /// [default: 100000000; memory: 1000000]
-    #[arg(long, env = "DIVVY_MAX_COUNTERS", value_name = "N", value_parser = units::count::<u64>(1..=MAX_COUNTERS))]
+    #[arg(long, value_name = "N", value_parser = units::count::<u64>(1..=MAX_COUNTERS))]
     max_counters: Option<u64>,
     /// rocksdb: maximum size of the counters on disk. The journal (--max-journal), up to 192 MiB of write-ahead log and
     /// temporary space for compactions come in addition [default: 16Gi]
-    #[arg(long, env = "DIVVY_MAX_DISK", value_name = "BYTES", value_parser = units::bytes(1..=MAX_DISK))]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes(1..=MAX_DISK))]
     max_disk: Option<Bytes>,
     /// rocksdb, memory: how to answer a hit that needs a new counter when there is no room for it [default: error]
-    #[arg(long, env = "DIVVY_WHEN_FULL", value_enum)]
+    #[arg(long, value_enum)]
     when_full: Option<WhenFullKind>,
     /// rocksdb, memory: maximum number of reservations that are remembered, including those committed in the last
     /// minute: about 200 bytes of memory each [default: 100000]
-    #[arg(long, env = "DIVVY_MAX_RESERVATIONS", value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
+    #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
     max_reservations: Option<u64>,
     /// rocksdb, memory: maximum number of idempotency keys that are remembered, each for a minute: about 200 bytes of memory for
     /// each rule that counts the request [default: 1000000]
-    #[arg(long, env = "DIVVY_MAX_IDEMPOTENCY_KEYS", value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
+    #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
     max_idempotency_keys: Option<u64>,
     /// rocksdb, memory: share of --max-reservations and of --max-idempotency-keys that one address may hold, in percent. IPv6
     /// addresses count by their first 64 bits [default: 50]
-    #[arg(long, env = "DIVVY_MAX_ADDRESS_SHARE", value_name = "PERCENT", value_parser = units::count::<u8>(1..=100))]
+    #[arg(long, value_name = "PERCENT", value_parser = units::count::<u8>(1..=100))]
     max_address_share: Option<u8>,
 }
 

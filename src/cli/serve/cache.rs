@@ -12,11 +12,11 @@ const MAX_JOURNAL: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 50;
 pub struct CacheArgs {
     /// rocksdb: memory for counters, and for writing them back. A fixed window takes about 32 bytes of it, other counters
     /// about 110 [default: 320Mi]
-    #[arg(long, env = "DIVVY_CACHE_MEMORY", value_name = "BYTES", value_parser = units::bytes(CACHE_MEMORY))]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes(CACHE_MEMORY))]
     cache_memory: Option<Bytes>,
     /// rocksdb: bytes of changes that are kept before their counters are written to their own records. A longer journal
     /// saves CPU time if the same counters change often. A start after a crash reads all of it [default: 256Mi]
-    #[arg(long, env = "DIVVY_MAX_JOURNAL", value_name = "BYTES", value_parser = units::bytes(MAX_JOURNAL))]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes(MAX_JOURNAL))]
     max_journal: Option<Bytes>,
 }
 

@@ -26,20 +26,20 @@ const DEFAULT_INTERVAL: Duration = Duration::from_secs(10);
 #[command(next_help_heading = "CrowdSec")]
 pub struct CrowdsecArgs {
     /// Block the addresses that this CrowdSec server bans: the URL of its Local API, such as http://127.0.0.1:8080
-    #[arg(long, env = "DIVVY_CROWDSEC_URL", value_name = "URL")]
+    #[arg(long, value_name = "URL")]
     crowdsec_url: Option<String>,
     /// File that contains the key of --crowdsec-url and nothing else. `cscli bouncers add divvy` makes one
-    #[arg(long, env = "DIVVY_CROWDSEC_KEY_FILE", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     crowdsec_key_file: Option<PathBuf>,
     /// Field that contains the clients' addresses. Blocks of this field are decisions for CrowdSec's bouncers, and bans of
     /// CrowdSec become blocks of this field
-    #[arg(long, env = "DIVVY_CROWDSEC_FIELD", value_name = "FIELD", default_value = "ip", value_parser = field)]
+    #[arg(long, value_name = "FIELD", default_value = "ip", value_parser = field)]
     crowdsec_field: String,
     /// Time between two requests to CrowdSec [default: 10s]
-    #[arg(long, env = "DIVVY_CROWDSEC_INTERVAL", value_name = "SECONDS", value_parser = units::seconds(1..=MAX_SECONDS))]
+    #[arg(long, value_name = "SECONDS", value_parser = units::seconds(1..=MAX_SECONDS))]
     crowdsec_interval: Option<Time>,
     /// CrowdSec's certificate must come from an authority in this file (PEM) instead of the system's
-    #[arg(long, env = "DIVVY_CROWDSEC_CA", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     crowdsec_ca: Option<PathBuf>,
 }
 

@@ -17,23 +17,13 @@ use crate::server::{self, Drain, keep_running};
 pub struct DrainArgs {
     /// How long to keep accepting connections after SIGTERM, while /readyz answers 503, so that load balancers can
     /// react
-    #[arg(long, env = "DIVVY_DRAIN_DELAY", value_name = "SECONDS", default_value_t = Time(Duration::ZERO),
+    #[arg(long, value_name = "SECONDS", default_value_t = Time(Duration::ZERO),
           value_parser = units::seconds(0..=MAX_SECONDS))]
     drain_delay: Time,
-    /// How long to keep reading from open connections once divvy accepts no new ones
-    #[arg(
-        long,
-        env = "DIVVY_DRAIN_GRACE",
-        value_name = "MS",
-        default_value_t = Time(server::DEFAULT_DRAIN_GRACE),
-        value_parser = units::millis(0..=MAX_SECONDS * 1000)
-    )]
-    drain_grace: Time,
     /// Maximum time for answering the requests that were received by then. Connections that are still busy afterwards
     /// are closed
     #[arg(
         long,
-        env = "DIVVY_DRAIN_TIMEOUT",
         value_name = "SECONDS",
         default_value_t = Time(server::DEFAULT_DRAIN_TIMEOUT),
         value_parser = units::seconds(0..=MAX_SECONDS)
@@ -43,7 +33,7 @@ pub struct DrainArgs {
 
 impl DrainArgs {
     pub fn drain(&self) -> Drain {
-        Drain { delay: self.drain_delay.0, grace: self.drain_grace.0, timeout: self.drain_timeout.0 }
+        Drain { delay: self.drain_delay.0, timeout: self.drain_timeout.0 }
     }
 }
 

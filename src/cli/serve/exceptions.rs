@@ -22,11 +22,11 @@ const MAX_ACTOR_LIMITS: u64 = 100_000_000;
 #[command(next_help_heading = "Rules")]
 pub struct ExceptionArgs {
     /// Maximum number of limits of single actors (`divvy limit`), about 250 bytes of memory each
-    #[arg(long, env = "DIVVY_MAX_ACTOR_LIMITS", value_name = "N", default_value_t = DEFAULT_MAX_ACTOR_LIMITS,
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_ACTOR_LIMITS,
           value_parser = units::count::<usize>(0..=MAX_ACTOR_LIMITS))]
     max_actor_limits: usize,
     /// Maximum number of blocks and allows of single actors (`divvy block`, `divvy allow`), about 400 bytes of memory each; long ones count as several
-    #[arg(long, env = "DIVVY_MAX_BLOCKS", value_name = "N", default_value_t = DEFAULT_MAX_OVERRIDES,
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_OVERRIDES,
           value_parser = units::count::<usize>(0..=MAX_ACTOR_LIMITS))]
     max_blocks: usize,
 }

@@ -8,11 +8,9 @@ use crate::cli::units;
 use crate::rules::{FinalSlash, Spellings};
 use crate::server::GrpcSettings;
 use crate::server::http::{
-    ApiSettings, CheckFrom, CheckId, CheckOperation, CheckSettings, DEFAULT_MAX_HITS, RateLimitHeaders, WebOrigin,
+    ApiSettings, CheckFrom, CheckId, CheckOperation, CheckSettings, RateLimitHeaders, WebOrigin,
 };
 
-/// Upper bound for the number of hits in a request.
-const MAX_HITS: u64 = 1_000_000;
 /// Upper bound for trusted proxies, more than any header contains.
 const MAX_TRUSTED_HOPS: u64 = 1_000;
 
@@ -22,46 +20,41 @@ pub struct HttpArgs {
     /// Rate limit headers of HTTP responses, separated by commas: `draft` (RateLimit and RateLimit-Policy of the IETF
     /// draft), `triple` (RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset), `x` (the same three with X- in front),
     /// or `none`
-    #[arg(long, env = "DIVVY_RATE_LIMIT_HEADERS", value_name = "DIALECTS", default_value = "draft")]
+    #[arg(long, value_name = "DIALECTS", default_value = "draft")]
     rate_limit_headers: RateLimitHeaders,
     /// The same headers for gRPC. Gateways add them to their responses
-    #[arg(long, env = "DIVVY_GRPC_RATE_LIMIT_HEADERS", value_name = "DIALECTS", default_value = "none")]
+    #[arg(long, value_name = "DIALECTS", default_value = "none")]
     grpc_rate_limit_headers: RateLimitHeaders,
     /// Over gRPC, take from all of a request's descriptors, or from none if one is over its limit
-    #[arg(long, env = "DIVVY_GRPC_ATOMIC")]
+    #[arg(long)]
     grpc_atomic: bool,
-    /// Maximum number of hits in a request to /v1/hits
-    #[arg(long, env = "DIVVY_MAX_HITS", value_name = "N", default_value_t = DEFAULT_MAX_HITS,
-          value_parser = units::count::<usize>(1..=MAX_HITS))]
-    max_hits: usize,
     /// Sources of an operation's pairs in /v1/check: KEY=SOURCE, separated by spaces. SOURCE is method, path, uri,
     /// host, ip, raw, header:NAME, header:NAME|hash or query:NAME. `+` before the first one adds pairs to the default ones
-    #[arg(long, env = "DIVVY_CHECK_OPERATION", value_name = "PAIRS", default_value = CheckOperation::DEFAULT)]
+    #[arg(long, value_name = "PAIRS", default_value = CheckOperation::DEFAULT)]
     check_operation: CheckOperation,
     /// The family of headers that describe a request to /v1/check. The gateway sets them, and others are ignored:
     /// `original` (X-Original-*, nginx), `forwarded` (X-Forwarded-*, Traefik and Caddy), `envoy` (the request itself below
     /// /v1/check) [default: all; a check is refused if they contradict each other]
-    #[arg(long, env = "DIVVY_CHECK_FROM", value_name = "FAMILY")]
+    #[arg(long, value_name = "FAMILY")]
     check_from: Option<CheckFrom>,
     /// The header whose value names a request in /v1/check: checks of one request and operation count once. Only for
     /// gateways that overwrite the header: header:NAME
-    #[arg(long, env = "DIVVY_CHECK_ID", value_name = "SOURCE", requires = "check_from")]
+    #[arg(long, value_name = "SOURCE", requires = "check_from")]
     check_id: Option<CheckId>,
     /// The slash at the end of a path in /v1/check: `keep` it, or `drop` it, so that /login/ is /login
-    #[arg(long, env = "DIVVY_CHECK_FINAL_SLASH", value_name = "HOW", default_value = "keep")]
+    #[arg(long, value_name = "HOW", default_value = "keep")]
     check_final_slash: FinalSlashFlag,
     /// Number of addresses at the end of X-Forwarded-For that belong to your own proxies. The one before them is the
     /// client's
-    #[arg(long, env = "DIVVY_TRUSTED_HOPS", value_name = "N", default_value_t = 0,
-          value_parser = units::count::<usize>(0..=MAX_TRUSTED_HOPS))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = units::count::<usize>(0..=MAX_TRUSTED_HOPS))]
     trusted_hops: usize,
     /// HTTP status of /v1/check's denials, from 400 to 599. nginx's auth_request understands only 403
-    #[arg(long, env = "DIVVY_DENY_STATUS", value_name = "STATUS", default_value = "429", value_parser = deny_status)]
+    #[arg(long, value_name = "STATUS", default_value = "429", value_parser = deny_status)]
     deny_status: StatusCode,
     /// Web pages that may read the status of an actor from a browser, with a token: their origin, such as
     /// https://example.com. Separated by commas, or give the flag several times
     #[expect(rustdoc::bare_urls, reason = "this is the text of --help")]
-    #[arg(long, env = "DIVVY_CORS_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
+    #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
     cors_origin: Vec<WebOrigin>,
 }
 
@@ -100,7 +93,6 @@ impl HttpArgs {
                 trusted_hops: self.trusted_hops,
                 deny_status: self.deny_status,
             },
-            max_hits: self.max_hits,
             origins: self.cors_origin.iter().cloned().collect(),
             crowdsec_field,
         }

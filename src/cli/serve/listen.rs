@@ -17,21 +17,21 @@ const DEFAULT_HTTP_LISTEN: &str = "127.0.0.1:8322";
 pub struct ListenArgs {
     /// Address of the line protocol, or `none`. The environment variable PORT changes the port of the default [default:
     /// 127.0.0.1:8321]
-    #[arg(long, env = "DIVVY_LISTEN", value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR")]
     listen: Option<Listen>,
     /// Address of RESP, or `none`
-    #[arg(long, env = "DIVVY_RESP_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:9049")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9049")]
     resp_listen: Listen,
     /// Address of HTTP (/v1, /healthz, /readyz, /metrics), or `none`. The environment variable HTTP_SERVICE_PORT
     /// changes the port of the default [default: 127.0.0.1:8322]
-    #[arg(long, env = "DIVVY_HTTP_LISTEN", value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR")]
     http_listen: Option<Listen>,
     /// Address of gRPC (Envoy's Rate Limit Service), or `none`
-    #[arg(long, env = "DIVVY_GRPC_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8323")]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8323")]
     grpc_listen: Listen,
     /// Share the ports with other processes that also set this flag (SO_REUSEPORT), so that a new server can start
     /// before the old one stops
-    #[arg(long, env = "DIVVY_REUSE_PORT", value_parser = clap::builder::BoolishValueParser::new())]
+    #[arg(long, value_parser = clap::builder::BoolishValueParser::new())]
     reuse_port: bool,
 }
 

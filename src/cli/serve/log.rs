@@ -18,7 +18,7 @@ const AUDIT_DIRECTIVE: &str = "audit=info";
 #[command(next_help_heading = "Metrics and logs")]
 pub struct LogArgs {
     /// Format of log lines
-    #[arg(long, env = "DIVVY_LOG_FORMAT", value_enum, default_value_t = LogFormat::Human)]
+    #[arg(long, value_enum, default_value_t = LogFormat::Human)]
     log_format: LogFormat,
     /// Lowest level to log. RUST_LOG refines it. DEBUG=divvy means the level debug, which shows the rules at every
     /// load, as for Button's Divvy

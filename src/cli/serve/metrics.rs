@@ -3,7 +3,7 @@
 
 use anyhow::{Context, bail};
 
-use crate::cli::units::{self, MAX_SECONDS, Time};
+use crate::cli::units;
 use crate::metrics::{StatsdOptions, Transport};
 use crate::server::{self, DEFAULT_METRICS_PATH};
 
@@ -12,23 +12,20 @@ use crate::server::{self, DEFAULT_METRICS_PATH};
 pub struct MetricsArgs {
     /// Path of the metrics on the HTTP listener. PROMETHEUS_METRICS_PATH also sets it, as for Button's Divvy [default:
     /// /metrics]
-    #[arg(long, env = "DIVVY_METRICS_PATH", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     metrics_path: Option<String>,
     /// Send metrics to statsd on this host. STATSD_HOST also sets it, as for Button's Divvy
-    #[arg(long, env = "DIVVY_STATSD_HOST", value_name = "HOST")]
+    #[arg(long, value_name = "HOST")]
     statsd_host: Option<String>,
     /// Port of statsd. STATSD_PORT also sets it [default: 8125]
-    #[arg(long, env = "DIVVY_STATSD_PORT", value_name = "PORT", value_parser = units::count::<u16>(1..=u16::MAX.into()))]
+    #[arg(long, value_name = "PORT", value_parser = units::count::<u16>(1..=u16::MAX.into()))]
     statsd_port: Option<u16>,
     /// Prefix of metric names in statsd, followed by a dot. STATSD_PREFIX also sets it [default: none]
-    #[arg(long, env = "DIVVY_STATSD_PREFIX", value_name = "PREFIX")]
+    #[arg(long, value_name = "PREFIX")]
     statsd_prefix: Option<String>,
     /// Use TCP instead of UDP for statsd. Any value of STATSD_USE_TCP has the same effect
-    #[arg(long, env = "DIVVY_STATSD_TCP")]
+    #[arg(long)]
     statsd_tcp: bool,
-    /// Time between two reports to statsd [default: 1s]
-    #[arg(long, env = "DIVVY_STATSD_INTERVAL", value_name = "SECONDS", value_parser = units::seconds(1..=MAX_SECONDS))]
-    statsd_interval: Option<Time>,
 }
 
 /// Configuration of metrics.
@@ -80,8 +77,7 @@ impl MetricsArgs {
         }
         let is_tcp = self.statsd_tcp || flag_or_variable(&None, "STATSD_USE_TCP", &variable).is_some();
         let transport = if is_tcp { Transport::Tcp } else { Transport::Udp };
-        let interval = self.statsd_interval.map_or(StatsdOptions::DEFAULT_INTERVAL, |Time(interval)| interval);
-        Ok(Some(StatsdOptions { host, port, prefix, transport, interval }))
+        Ok(Some(StatsdOptions { host, port, prefix, transport }))
     }
 
     /// Checks that no statsd flag is given without a host. Variables of Button's Divvy are ignored without one.
@@ -90,7 +86,6 @@ impl MetricsArgs {
             ("--statsd-port", self.statsd_port.is_some()),
             ("--statsd-prefix", self.statsd_prefix.is_some()),
             ("--statsd-tcp", self.statsd_tcp),
-            ("--statsd-interval", self.statsd_interval.is_some()),
         ];
         match flags.iter().find(|(_, is_given)| *is_given) {
             Some((flag, _)) => bail!("{flag} (or its DIVVY_ variable) has no effect without --statsd-host: add it"),
@@ -149,10 +144,9 @@ mod tests {
     #[test]
     fn flags_take_precedence_and_must_have_an_effect() {
         let variables = [("STATSD_HOST", "stats"), ("STATSD_PORT", "9125")];
-        let flags = ["--statsd-host", "other", "--statsd-port", "1", "--statsd-tcp", "--statsd-interval", "10"];
+        let flags = ["--statsd-host", "other", "--statsd-port", "1", "--statsd-tcp"];
         let options = statsd(&flags, &variables).unwrap().unwrap();
         assert_eq!((options.host.as_str(), options.port, options.transport), ("other", 1, Transport::Tcp));
-        assert_eq!(options.interval, Duration::from_secs(10));
         assert!(statsd(&["--statsd-port", "1"], &[]).unwrap_err().contains("--statsd-host"));
         assert!(statsd(&["--statsd-prefix", "a:b"], &variables).unwrap_err().contains("\"a:b\""));
     }

@@ -21,26 +21,26 @@ const DEFAULT_REDIS_PORT: u16 = 6379;
 pub struct RedisArgs {
     /// redis: URL of the server: `redis://`, `rediss://` (TLS) or `redis+unix://`. Several URLs, repeated or separated
     /// by commas, are the nodes of a cluster or the sentinels [default: redis://127.0.0.1:6379]
-    #[arg(long, env = "DIVVY_REDIS_URL", value_name = "URL", value_delimiter = ',', hide_env_values = true)]
+    #[arg(long, value_name = "URL", value_delimiter = ',', hide_env_values = true)]
     redis_url: Vec<String>,
     /// redis: the URLs are sentinels, and this is their name for the master. User, password and database in the URLs
     /// are the master's
-    #[arg(long, env = "DIVVY_REDIS_SENTINEL_MASTER", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     redis_sentinel_master: Option<String>,
     /// redis: password of the sentinels themselves, if they require one
-    #[arg(long, env = "DIVVY_REDIS_SENTINEL_AUTH", value_name = "[USER:]PASSWORD", hide_env_values = true)]
+    #[arg(long, value_name = "[USER:]PASSWORD", hide_env_values = true)]
     redis_sentinel_auth: Option<String>,
     /// redis: trust the certificate authorities in this PEM file instead of the system's
-    #[arg(long, env = "DIVVY_REDIS_CA", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     redis_ca: Option<PathBuf>,
     /// redis: client certificate (PEM), for a Redis that requires one
-    #[arg(long, env = "DIVVY_REDIS_CERT", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     redis_cert: Option<PathBuf>,
     /// redis: private key of --redis-cert (PEM)
-    #[arg(long, env = "DIVVY_REDIS_KEY", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     redis_key: Option<PathBuf>,
     /// redis: maximum time that a hit waits for Redis [default: 500ms]
-    #[arg(long, env = "DIVVY_REDIS_TIMEOUT", value_name = "MS", value_parser = units::millis(1..=MAX_SECONDS * 1000))]
+    #[arg(long, value_name = "MS", value_parser = units::millis(1..=MAX_SECONDS * 1000))]
     redis_timeout: Option<Time>,
 }
 

@@ -29,7 +29,7 @@ const DEFAULT_INTERVAL: Time = Time(Duration::from_secs(1));
 #[command(next_help_heading = "Rules")]
 pub struct ReloadArgs {
     /// How often to check the rules file with its lists, the access file, the token key file and the TLS files; divvy reloads those that changed. 0: reload only on SIGHUP
-    #[arg(long, env = "DIVVY_RELOAD_INTERVAL", value_name = "SECONDS", default_value_t = DEFAULT_INTERVAL,
+    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_INTERVAL,
           value_parser = units::seconds(0..=MAX_SECONDS))]
     reload_interval: Time,
 }

@@ -10,7 +10,7 @@ use crate::limiter::DEFAULT_MAX_RESERVATION_TTL;
 #[command(next_help_heading = "Rules")]
 pub struct ReservationArgs {
     /// Maximum duration of a reservation, in whole seconds
-    #[arg(long, env = "DIVVY_MAX_RESERVATION_TTL", value_name = "SECONDS",
+    #[arg(long, value_name = "SECONDS",
           default_value_t = Time(Duration::from_secs(DEFAULT_MAX_RESERVATION_TTL.into())),
           value_parser = units::whole_seconds(1..=LONGEST_SECONDS.into()))]
     max_reservation_ttl: Time,

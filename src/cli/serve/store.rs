@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::limiter::CounterNames;
 use crate::server::StoreBounds;
 use crate::store::{
-    Backend, Bounds, DEFAULT_DENIAL_CACHE, DEFAULT_LOCAL_BUCKETS, Durability, FailurePolicy, HAS_ROCKSDB, MemoryStore,
+    Backend, Bounds, DEFAULT_DENIAL_CACHE, Durability, FailurePolicy, HAS_ROCKSDB, LOCAL_BUCKETS, MemoryStore,
     NoRocksDb, RedisOptions, RedisStore, RocksOptions, RocksStore,
 };
 
@@ -30,8 +30,6 @@ const WAL_ALLOWANCE: u64 = 192 << 20;
 /// Interval for checking whether another process has released the data directory. There is no notification of that.
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
-/// Upper bound for buckets that are counted while Redis is unavailable: 200 GB.
-const MAX_LOCAL_BUCKETS: u64 = 1_000_000_000;
 /// Upper bound for remembered denials: 240 MB, all of it allocated at the start.
 const MAX_DENIAL_CACHE: u64 = 10_000_000;
 
@@ -40,37 +38,32 @@ const MAX_DENIAL_CACHE: u64 = 10_000_000;
 pub struct StoreArgs {
     /// Where counters are kept [default: rocksdb, or memory in a build without RocksDB; redis with --redis-url, or when
     /// the environment has REDIS_HOST or REDIS_PORT, as for Button's Divvy]
-    #[arg(long, env = "DIVVY_STORE", value_enum)]
+    #[arg(long, value_enum)]
     store: Option<StoreKind>,
     /// rocksdb: data directory, for one process at a time [default: ./divvy-data]
-    #[arg(long, env = "DIVVY_DATA_DIR", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// rocksdb: how durable a hit must be before divvy answers it [default: wal]
-    #[arg(long, env = "DIVVY_DURABILITY", value_enum)]
+    #[arg(long, value_enum)]
     durability: Option<DurabilityKind>,
     /// rocksdb: how long to wait for another process to release the data directory before giving up [default: 0]
-    #[arg(long, env = "DIVVY_WAIT_FOR_LOCK", value_name = "SECONDS",
-          value_parser = units::seconds(0..=MAX_SECONDS))]
+    #[arg(long, value_name = "SECONDS", value_parser = units::seconds(0..=MAX_SECONDS))]
     wait_for_lock: Option<Time>,
     #[command(flatten)]
     cache: CacheArgs,
     /// rocksdb: clients may write backups below this directory (`divvy backup`). divvy creates it if needed. Backups
     /// are cheapest on the file system of --data-dir [default: none, no backups]
-    #[arg(long, env = "DIVVY_BACKUP_DIR", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     backup_dir: Option<PathBuf>,
     #[command(flatten)]
     bounds: BoundArgs,
     #[command(flatten)]
     redis: RedisArgs,
     /// redis: how to answer a hit when Redis does not respond [default: error]
-    #[arg(long, env = "DIVVY_ON_STORE_ERROR", help_heading = "Redis", value_enum)]
+    #[arg(long, help_heading = "Redis", value_enum)]
     on_store_error: Option<OnStoreError>,
-    /// redis, with `--on-store-error local`: buckets counted while Redis is unavailable, about 200 bytes each [default:
-    /// 100000]
-    #[arg(long, env = "DIVVY_LOCAL_BUCKETS", help_heading = "Redis", value_name = "N", value_parser = units::count::<usize>(1..=MAX_LOCAL_BUCKETS))]
-    local_buckets: Option<usize>,
     /// redis: exhausted windows that divvy remembers and denies without asking Redis. 0: none [default: 100000]
-    #[arg(long, env = "DIVVY_DENIAL_CACHE", help_heading = "Redis", value_name = "N", value_parser = units::count::<usize>(0..=MAX_DENIAL_CACHE))]
+    #[arg(long, help_heading = "Redis", value_name = "N", value_parser = units::count::<usize>(0..=MAX_DENIAL_CACHE))]
     denial_cache: Option<usize>,
 }
 
@@ -178,7 +171,6 @@ impl StoreArgs {
             ("--max-idempotency-keys", self.bounds.has_max_idempotency_keys(), OURS),
             ("--max-address-share", self.bounds.has_max_address_share(), OURS),
             ("--on-store-error", self.on_store_error.is_some(), REDIS),
-            ("--local-buckets", self.local_buckets.is_some(), REDIS),
             ("--denial-cache", self.denial_cache.is_some(), REDIS),
         ];
         let cache = self.cache.given_flags().into_iter().map(|(flag, is_given)| (flag, is_given, ROCKSDB));
@@ -193,9 +185,6 @@ impl StoreArgs {
                 );
             }
         }
-        if self.local_buckets.is_some() && self.on_store_error != Some(OnStoreError::Local) {
-            bail!("--local-buckets has no effect without --on-store-error local");
-        }
         Ok(())
     }
 
@@ -204,9 +193,7 @@ impl StoreArgs {
             Some(OnStoreError::Deny) => FailurePolicy::Deny,
             Some(OnStoreError::Allow) => FailurePolicy::Allow,
             Some(OnStoreError::Error) | None => FailurePolicy::Error,
-            Some(OnStoreError::Local) => {
-                FailurePolicy::Local { buckets: self.local_buckets.unwrap_or(DEFAULT_LOCAL_BUCKETS) }
-            }
+            Some(OnStoreError::Local) => FailurePolicy::Local { buckets: LOCAL_BUCKETS },
         }
     }
 }

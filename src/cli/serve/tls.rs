@@ -21,23 +21,16 @@ use crate::server::{Secured, keep_running};
 #[command(next_help_heading = "TLS and access")]
 pub struct TlsArgs {
     /// Server certificate (PEM), followed by its intermediate certificates
-    #[arg(long, env = "DIVVY_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// Private key of --tls-cert (PEM, not encrypted)
-    #[arg(long, env = "DIVVY_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     /// Accept only clients with a certificate from one of the authorities in this file (PEM)
-    #[arg(long, env = "DIVVY_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
     /// Listeners that accept only TLS, separated by commas [default: all]
-    #[arg(
-        long,
-        env = "DIVVY_TLS_FRONTS",
-        value_enum,
-        value_delimiter = ',',
-        value_name = "FRONTS",
-        requires = "tls_cert"
-    )]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "FRONTS", requires = "tls_cert")]
     tls_fronts: Vec<TlsFront>,
 }
 

@@ -22,10 +22,10 @@ const PATH: &str = "/ui";
 pub struct UiArgs {
     /// Serve the live page at /ui/ on the HTTP listener: rules with their hits, reloads, and the server's health. Without a
     /// password or users, it is read-only, and only for browsers on this machine
-    #[arg(long, env = "DIVVY_UI", value_parser = clap::builder::BoolishValueParser::new())]
+    #[arg(long, value_parser = clap::builder::BoolishValueParser::new())]
     ui: bool,
     /// Maximum number of open live pages, over all browsers. One user may open half of them [default: 64]
-    #[arg(long, env = "DIVVY_UI_STREAMS", value_name = "N", value_parser = units::count::<usize>(1..=MAX_STREAMS))]
+    #[arg(long, value_name = "N", value_parser = units::count::<usize>(1..=MAX_STREAMS))]
     ui_streams: Option<usize>,
 }
 

@@ -137,11 +137,11 @@ mod tests {
             ),
             (
                 format!("{{\"operation\": {{{}}}}}", (0..257).map(|n| format!("\"{n}\": \"\"")).collect::<Vec<_>>().join(", ")),
-                "cases[0].steps[0].operation: it has 257 pairs, but a server with default flags accepts at most 256",
+                "cases[0].steps[0].operation: it has 257 pairs, but a server accepts at most 256",
             ),
             (
                 format!("{{\"operation\": {{\"user\": \"{}\"}}}}", "x".repeat(70_000)),
-                "cases[0].steps[0].operation: it has 70011 bytes of JSON, but a server with default flags accepts at most 65536",
+                "cases[0].steps[0].operation: it has 70011 bytes of JSON, but a server accepts at most 65536 by default",
             ),
             (
                 "{\"limit\": {\"rule\": \"x\", \"credits\": 1}}".to_owned(),

@@ -212,14 +212,15 @@ fn read_operation(pairs: &Map<String, Value>, path: &str, faults: &mut Vec<Fault
 /// Returns whether a server with default flags would accept a request with these pairs. If not, adds a fault.
 fn check_size(pairs: &Map<String, Value>, path: &str, faults: &mut Vec<Fault>) -> bool {
     let length = serde_json::to_string(pairs).unwrap_or_default().len();
-    let (size, max, flag) = if pairs.len() > DEFAULT_MAX_PAIRS {
-        (format!("{} pairs", pairs.len()), DEFAULT_MAX_PAIRS, "--max-pairs")
+    let what = if pairs.len() > DEFAULT_MAX_PAIRS {
+        format!("it has {} pairs, but a server accepts at most {DEFAULT_MAX_PAIRS}", pairs.len())
     } else if length > DEFAULT_MAX_BODY {
-        (format!("{length} bytes of JSON"), DEFAULT_MAX_BODY, "--max-body")
+        format!(
+            "it has {length} bytes of JSON, but a server accepts at most {DEFAULT_MAX_BODY} by default (--max-body)"
+        )
     } else {
         return true;
     };
-    let what = format!("it has {size}, but a server with default flags accepts at most {max} ({flag})");
     faults.push(Fault::new(format!("{path}.operation"), what, "write a smaller operation"));
     false
 }

@@ -38,16 +38,15 @@ pub struct StatsdOptions {
     pub prefix: String,
     /// UDP or TCP.
     pub transport: Transport,
-    /// Interval between reports.
-    pub interval: Duration,
 }
 
 impl StatsdOptions {
     /// The port that statsd uses by default.
     pub const DEFAULT_PORT: u16 = 8125;
-    /// Default interval between reports.
-    pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 }
+
+/// Interval between reports. Most statsd servers add up ten seconds.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The task that sends reports.
 pub struct Statsd {
@@ -94,7 +93,7 @@ impl Sender {
     }
 
     async fn run(mut self, stop: CancellationToken) {
-        let mut ticks = interval(self.options.interval);
+        let mut ticks = interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let is_last = tokio::select! {

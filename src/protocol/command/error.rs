@@ -78,7 +78,7 @@ pub enum CommandError {
         /// Its name, truncated.
         field: String,
     },
-    /// The operation exceeds `--max-pairs`.
+    /// The operation has more pairs than a request may have.
     #[error("ERR more than {max_pairs} pairs")]
     TooManyPairs {
         /// The configured maximum.

@@ -28,7 +28,7 @@ pub(super) use self::api::answer::Answer;
 pub use self::api::check::{CheckFrom, CheckId, CheckOperation, CheckSettings};
 pub use self::api::ratelimit::RateLimitHeaders;
 use self::api::{Api, HitRoute, guarded};
-pub use self::api::{ApiSettings, DEFAULT_MAX_HITS, InvalidOrigin, WebOrigin, WebOrigins};
+pub use self::api::{ApiSettings, InvalidOrigin, WebOrigin, WebOrigins};
 pub(super) use self::error_counts::{ErrorCount, count_error, count_errors};
 pub use self::metrics_path::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 pub use self::problem::describe_error;

@@ -24,6 +24,7 @@ use super::progress::Progress;
 use super::session::{Cut, NextStep, Output, Session};
 use super::stream::Stream;
 use crate::metrics::{Bound, Metrics};
+use crate::server::{DEFAULT_REQUEST_TIMEOUT, DEFAULT_WRITE_TIMEOUT};
 
 /// Capacity reserved for each read, enough for a burst of a pipelining client (bytes).
 const READ_SIZE: usize = 16 * 1024;
@@ -56,6 +57,20 @@ pub struct Timeouts {
     pub auth: Duration,
     /// How long a TLS handshake may take.
     pub handshake: Duration,
+}
+
+impl Default for Timeouts {
+    /// Clients that log in or shake hands need a few round trips, also on a slow network.
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            idle: None,
+            request: DEFAULT_REQUEST_TIMEOUT,
+            write: DEFAULT_WRITE_TIMEOUT,
+            auth: seconds(10),
+            handshake: seconds(10),
+        }
+    }
 }
 
 /// A connection's handles of state that all connections share.

@@ -89,7 +89,7 @@ impl Served {
             deny_status: StatusCode::TOO_MANY_REQUESTS,
         };
         let (origins, crowdsec_field) = (WebOrigins::default(), "ip".into());
-        let api = ApiSettings { headers, check, max_hits: 10, origins, crowdsec_field };
+        let api = ApiSettings { headers, check, origins, crowdsec_field };
         let guard = |front| {
             let users = Users::new([User::with_password(password?)]).unwrap();
             let metrics = &limiter.metrics().access;

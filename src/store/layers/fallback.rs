@@ -17,8 +17,8 @@ use crate::store::contract::{Action, Batch, Entry, Store, StoreError};
 use crate::store::memory::MemoryStore;
 use crate::store::outage::Outage;
 
-/// Default number of buckets that [`FailurePolicy::Local`] counts, about 200 bytes each.
-pub const DEFAULT_LOCAL_BUCKETS: usize = 100_000;
+/// Number of buckets that a server counts while Redis is away: 20 MB at about 200 bytes each.
+pub const LOCAL_BUCKETS: usize = 100_000;
 /// Time without a failure after which an outage is over. It is needed because other parts of a cluster answer while one
 /// part is down.
 const QUIET_NS: u64 = 10 * NANOS_PER_SECOND;

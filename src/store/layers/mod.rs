@@ -7,5 +7,5 @@ mod layered_store;
 mod uninterrupted;
 
 pub use self::denial_cache::DEFAULT_DENIAL_CACHE;
-pub use self::fallback::{DEFAULT_LOCAL_BUCKETS, FailurePolicy};
+pub use self::fallback::{FailurePolicy, LOCAL_BUCKETS};
 pub use self::layered_store::LayeredStore;

@@ -21,6 +21,8 @@ use crate::server::http::changes::FRONT;
 use crate::server::http::problem::Problem;
 use crate::server::net::origin;
 
+/// Maximum number of hits in a request. The default `--max-body` has room for about as many.
+const MAX_HITS: usize = 1_000;
 /// Minimum length of a hit in a body: `{"operation":{}}` (bytes).
 const SHORTEST_HIT: usize = 16;
 
@@ -55,11 +57,10 @@ enum AnswerOrProblem<'a> {
 pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
-    let max_hits = api.settings.max_hits;
-    let _request_memory = api.request_memory(body.len(), max_hits.min(body.len() / SHORTEST_HIT)).await;
+    let _request_memory = api.request_memory(body.len(), MAX_HITS.min(body.len() / SHORTEST_HIT)).await;
     let request: HitsRequest = body::parse(&body)?;
-    if request.hits.len() > max_hits {
-        let problem = Problem::bad_request(format!("more than {max_hits} hits (--max-hits)"));
+    if request.hits.len() > MAX_HITS {
+        let problem = Problem::bad_request(format!("more than {MAX_HITS} hits"));
         return Err(problem.with_limit(Bound::Hits).at("/hits"));
     }
     if request.atomic && request.hits.len() > MAX_TOGETHER {

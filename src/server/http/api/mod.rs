@@ -38,7 +38,7 @@ use axum::routing::{MethodRouter, any, delete, get, post, put};
 use tower_http::cors::CorsLayer;
 
 pub use self::hit_route::HitRoute;
-pub use self::state::{Api, ApiSettings, DEFAULT_MAX_HITS};
+pub use self::state::{Api, ApiSettings};
 pub use self::web_origins::{InvalidOrigin, WebOrigin, WebOrigins};
 use super::auth::check as check_access;
 use super::changes::{Refusals, record_refusals};

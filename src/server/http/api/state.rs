@@ -15,9 +15,6 @@ use crate::server::net::memory::BufferMemory;
 use crate::server::net::request_memory::{RequestMemory, SMALL};
 use crate::server::net::work_slots::WorkSlots;
 
-/// Default maximum number of hits in a request to `/v1/hits`.
-pub const DEFAULT_MAX_HITS: usize = 1_000;
-
 /// Settings of the API.
 #[derive(Debug, Clone)]
 pub struct ApiSettings {
@@ -25,8 +22,6 @@ pub struct ApiSettings {
     pub headers: RateLimitHeaders,
     /// Checks for gateways.
     pub check: CheckSettings,
-    /// Maximum number of hits in a request to `/v1/hits`.
-    pub max_hits: usize,
     /// Web pages that may read the status of an actor.
     pub origins: WebOrigins,
     /// Field of the blocks that are decisions for CrowdSec's bouncers.

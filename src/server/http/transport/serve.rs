@@ -130,7 +130,7 @@ pub async fn serve_routes(
         }
         if error_of_http.is_some_and(is_flood) {
             FLOODED.say(|more| {
-                tracing::warn!(%peer, more, "closed an HTTP/2 connection with too many reset or faulty requests (--max-pending-resets, --max-local-resets)");
+                tracing::warn!(%peer, more, "closed an HTTP/2 connection with too many reset or faulty requests");
             });
         }
         ENDED_EARLY.say(|more| {

@@ -134,7 +134,8 @@ pub fn lock(path: &Path) -> Result<Lock, OpenError> {
 /// Returns whether this or another process has the database open. Unlike a failed attempt to open it, this leaves no
 /// trace.
 pub fn is_in_use(path: &Path) -> bool {
-    File::open(path.join(OWN_LOCK_FILE)).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    File::open(path.join(OWN_LOCK_FILE))
+        .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 /// Removes files that RocksDB had not finished when a process was killed. This process must have the database open, so

@@ -24,9 +24,7 @@ pub enum RestoreError {
     #[error("{0} is not a divvy backup: it has no file {BACKUP_FILE}; give a directory that `divvy backup` made")]
     NotABackup(PathBuf),
     /// This version of divvy does not read the backup's format.
-    #[error(
-        "{path} is a backup in format {found}, and this divvy reads format {FORMAT}; use the divvy that made it"
-    )]
+    #[error("{path} is a backup in format {found}, and this divvy reads format {FORMAT}; use the divvy that made it")]
     UnknownFormat {
         /// The backup.
         path: PathBuf,
