@@ -56,19 +56,14 @@
     )
 )]
 
+pub use divvy_core::{algorithm, calendar, clock, config, files, json, rules};
+
 pub mod access;
-pub mod algorithm;
 pub mod audit;
-pub mod calendar;
 pub mod cli;
-pub mod clock;
-pub mod config;
-pub mod files;
-pub mod json;
 pub mod limiter;
 pub mod logging;
 pub mod metrics;
 pub mod protocol;
-pub mod rules;
 pub mod server;
 pub mod store;

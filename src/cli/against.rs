@@ -15,7 +15,6 @@ use crate::config::{self, Format};
 use crate::limiter::CounterNames;
 use crate::protocol::resp::client::Frame;
 use crate::rules::diff::{Change, CounterChange, diff, find_abandoned, find_origins};
-use crate::rules::setting_name::COMMENT;
 use crate::rules::{Rule, RuleSet};
 
 /// Exit status if counters are abandoned.
@@ -106,7 +105,7 @@ pub fn compare(rules: &RuleSet, path: &Path, other: &Other, server: &ServerArgs)
 /// Leaves out what the server does not say: the comments. Returns whether anything is left.
 fn has_known_change(change: &mut Change<'_>) -> bool {
     let Change::Changed { settings, .. } = change else { return true };
-    settings.retain(|setting| setting.name != COMMENT);
+    settings.retain(|setting| setting.name != Rule::COMMENT);
     !settings.is_empty()
 }
 
@@ -135,7 +134,7 @@ fn section(rule: &Frame) -> Option<String> {
         let (Some(name), Some(value)) = (text(name), text(value)) else { continue };
         match name.as_str() {
             "rule" => section.push_str(&format!("[{}]\n", if value.is_empty() { "default" } else { &value })),
-            COMMENT | "name" => {}
+            Rule::COMMENT | "name" => {}
             _ => section.push_str(&format!("{name} = {value}\n")),
         }
     }

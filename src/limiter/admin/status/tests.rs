@@ -4,8 +4,7 @@ use crate::clock::Clock;
 use crate::config::{self, Format};
 use crate::limiter::{CounterNames, Intent, PlanBuilder};
 use crate::metrics::Metrics;
-use crate::rules::Quota;
-use crate::rules::testing::rule;
+use crate::rules::{Pattern, Quota, Rule, Settings};
 use crate::store::testing::{wait, window};
 use crate::store::{Backend, MemoryStore};
 use proptest::prelude::*;
@@ -53,7 +52,7 @@ proptest! {
     fn limit_is_the_sum_of_its_parts(
         used in 0..50_u64, held in 0..50_u64, is_lease in any::<bool>(), own_limit in prop::option::of(0..40_u64),
     ) {
-        let mut rule = rule("user=*");
+        let mut rule = Rule::new(vec![("user".into(), Pattern::parse("*"))], Settings::default(), Quota::Never, 1);
         if is_lease {
             rule.quota = Quota::Limited(Limit::Concurrency(Concurrency::new(9, 60).unwrap()));
         }

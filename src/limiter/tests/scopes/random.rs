@@ -86,7 +86,7 @@ fn rules() -> impl Strategy<Value = Vec<Rule>> {
                 match_policy,
                 // A label is unique.
                 label: label.map(|label| if label == "default" { label.to_owned() } else { format!("{label}{index}") }),
-                ..crate::rules::testing::rule("")
+                ..Rule::new(vec![], Settings::default(), Quota::Never, 1)
             }
         };
         let mut rules: Vec<Rule> = rules.into_iter().enumerate().map(rule).collect();

@@ -48,6 +48,8 @@ impl fmt::Display for SettingValue {
 impl Rule {
     /// The name of the header in [`Rule::describe`].
     pub(super) const HEADER: &str = "rule";
+    /// Name of the setting for people, which nothing depends on.
+    pub const COMMENT: &str = COMMENT;
 
     /// Returns its settings by their names in a rules file, preceded by its header as `rule`. The algorithm and the
     /// match policy are always included, others only if they were given.

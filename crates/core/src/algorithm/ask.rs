@@ -63,7 +63,7 @@ pub enum Ask {
 
 impl Ask {
     /// Returns the credits that must be left for this ask to be granted.
-    pub(crate) fn wanted(self) -> u64 {
+    pub fn wanted(self) -> u64 {
         match self {
             Ask::Look { cost } | Ask::Take { cost } => cost,
             Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 1,
