@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use divvy::algorithm::idempotency::Replay;
 use divvy::algorithm::{
     Ask, CalendarWindow, Concurrency, CountBasis, Decision, FixedWindow, Kind, LeakyBucket, Limit, Outcome, Record,
-    RecordChange, ReservationAsk, Resolution, State, TokenBucket,
+    RecordChange, ReservationAsk, Resolution, Run, State, TokenBucket,
 };
 use divvy::calendar::{Calendar, Unit, time_of_day};
 use divvy::clock::{Clock, Timestamp};
@@ -715,6 +715,14 @@ fn usage_under_another_limit_is_no_debt(opened: StoreFixture) {
                 let outcome = opened.one(now, &key, of(place), action).await;
                 assert_eq!(outcome, expected(&mut model, key.clone(), of(place), action, now), "{kind:?} at {seconds}");
             }
+            // What was set aside under the larger limit is no debt either, unless more was used.
+            for (name, cost, owed) in [("a", 1_000, 0), ("b", 1_200, 200)] {
+                let (key, now) = (format!("reserved {kind:?} {name}#{name}"), at(opened.later(9_100)));
+                let made = opened.one(now, &key, of(2), reserve(1_000, 60)).await;
+                let commit = ReservationAsk::Commit { cost, charges: true, run: made.run };
+                let settled = opened.one(now, &key, of(0), Action::Reservation(commit)).await;
+                assert_eq!((settled.left, settled.owed, settled.resolution), (0, owed, Resolution::Done), "{kind:?}");
+            }
         }
     });
 }
@@ -775,6 +783,50 @@ fn settlement_concerns_its_own_run_of_a_name(opened: StoreFixture) {
             Resolution::Done,
             "whichever has the name"
         );
+    });
+}
+
+/// A stack's rules have windows of different lengths. Once one of them is over, its reservation is.
+fn reservation_that_is_over_in_one_bucket_is_made_anew_in_all(opened: StoreFixture) {
+    wait(async {
+        let lease = Limit::Concurrency(Concurrency::new(1, 60).unwrap());
+        let large = Limit::TokenBucket(TokenBucket::new(19, 1, 6_000 * SECOND).unwrap());
+        let group = async |asks: [ReservationAsk; 2]| {
+            let asks = asks.map(Action::Reservation);
+            let members = [("{next} lease#a", lease, asks[0]), ("{next} large#a", large, asks[1])];
+            let outcomes = opened.apply_groups(at(0), &[&members]).await;
+            [&outcomes[0], &outcomes[1]].map(|outcome| (outcome.resolution, outcome.run))
+        };
+        let reserve = async || {
+            let reserve = |credits| ReservationAsk::Reserve { credits, ttl_seconds: 60 };
+            group([reserve(1), reserve(4)]).await
+        };
+        let commit = async |[lease, large]: [(Resolution, Option<Run>); 2]| {
+            let commit = |cost, run| ReservationAsk::Commit { cost, charges: true, run };
+            group([commit(0, lease.1), commit(3, large.1)]).await.map(|(resolution, _)| resolution)
+        };
+        let left = async || opened.one(at(0), "{next} large", large, LOOK).await.left;
+
+        let first = reserve().await;
+        assert_eq!(reserve().await, first.map(|(_, run)| (Resolution::Repeated, run)));
+        opened.one(at(0), "{next} lease", lease, Action::Forget).await;
+        let second = reserve().await;
+        assert_eq!(second.map(|(resolution, _)| resolution), [Resolution::Done; 2]);
+        assert!(first[0].1 != second[0].1 && first[1].1 != second[1].1, "{first:?} {second:?}");
+        assert_eq!(left().await, 15, "the credits are set aside once");
+        let release = Action::Reservation(ReservationAsk::Release { run: first[1].1 });
+        assert_eq!(opened.one(at(0), "{next} large#a", large, release).await.resolution, Resolution::Gone);
+        assert_eq!(commit(first).await, [Resolution::Late; 2]);
+        assert_eq!(left().await, 12);
+        assert_eq!(commit(second).await, [Resolution::Done; 2]);
+        assert_eq!(left().await, 13);
+
+        // The lease is free after its commit, and the other bucket still knows the commit.
+        let third = reserve().await;
+        assert_eq!(third.map(|(resolution, _)| resolution), [Resolution::Done; 2]);
+        assert_eq!(left().await, 9);
+        assert_eq!(commit(third).await, [Resolution::Done; 2]);
+        assert_eq!(left().await, 10);
     });
 }
 
@@ -1441,6 +1493,7 @@ macro_rules! conformance {
             closing_keeps_usage,
             usage_under_another_limit_is_no_debt,
             settlement_concerns_its_own_run_of_a_name,
+            reservation_that_is_over_in_one_bucket_is_made_anew_in_all,
             reserved_credits_are_not_available_to_others,
             commit_counts_usage_once_and_is_remembered,
             batch_reserves_and_commits_in_order,
@@ -1482,6 +1535,7 @@ macro_rules! conformance_of_rules {
             closing_keeps_usage,
             usage_under_another_limit_is_no_debt,
             settlement_concerns_its_own_run_of_a_name,
+            reservation_that_is_over_in_one_bucket_is_made_anew_in_all,
             reserved_credits_are_not_available_to_others,
             commit_counts_usage_once_and_is_remembered,
             batch_reserves_and_commits_in_order,

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::bounds::{CounterBudget, RecordBudgets, Share, Shares};
-use super::contract::{Change, Entry, StoreError};
+use super::contract::{Action, Change, Entry, StoreError};
 use crate::algorithm::idempotency::Replay;
-use crate::algorithm::{Outcome, Record, RecordChange, State};
+use crate::algorithm::{Outcome, Record, RecordChange, ReservationAsk, Resolution, State};
 
 /// The decision about one entry.
 #[derive(Debug, Default)]
@@ -51,6 +51,18 @@ impl EntryDecision {
         Ok(())
     }
 
+    /// Decides about the member of a new reservation, whose name this bucket still knows.
+    fn decide_next_run(&mut self, member: &Member, reserved: (u64, u32), budget: &CounterBudget) -> Result<(), StoreError> {
+        let (entry, bucket) = (member.entry, member.bucket.as_deref());
+        match budget.refusal(entry).filter(|_| bucket.is_none()) {
+            Some(refusal) => self.outcome = refusal?,
+            None => {
+                (self.outcome, self.change, self.record) = entry.decide_next_run(bucket, member.record, reserved);
+            }
+        }
+        Ok(())
+    }
+
     /// Returns whether the decision prevents the group from taking anything. That of a commit, a release or a renewal
     /// never does.
     fn denies(&self, entry: &Entry) -> bool {
@@ -70,6 +82,14 @@ impl Member<'_> {
     fn find_replay(&self) -> Replay {
         let fingerprint = self.entry.action.fingerprint();
         fingerprint.map_or(Replay::None, |fingerprint| Replay::find(self.record, fingerprint, self.entry.at))
+    }
+
+    /// Returns the credits and the TTL that the entry asks to set aside.
+    fn reserved(&self) -> Option<(u64, u32)> {
+        match self.entry.action {
+            Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }) => Some((credits, ttl_seconds)),
+            _ => None,
+        }
     }
 }
 
@@ -102,6 +122,14 @@ pub fn decide<'b>(
     for (member, decision) in members.iter().zip(decisions.iter_mut()) {
         decision.decide_alone(member, was_denied, budgets.counters)?;
         is_granted &= !decision.denies(member.entry);
+    }
+    if is_granted && is_partly_over(members, decisions) {
+        for (member, decision) in members.iter().zip(decisions.iter_mut()) {
+            if let (Some(reserved), Resolution::Repeated) = (member.reserved(), decision.outcome.resolution) {
+                decision.decide_next_run(member, reserved, budgets.counters)?;
+                is_granted &= !decision.denies(member.entry);
+            }
+        }
     }
     let mut room = Room { budgets, counters: 0 };
     // A single entry may change its bucket even if it is denied.
@@ -138,6 +166,16 @@ pub fn decide<'b>(
         }
     }
     Ok(room)
+}
+
+/// Returns whether the group makes a reservation under the name of an earlier one that some of the buckets still know.
+fn is_partly_over(members: &[Member<'_>], decisions: &[EntryDecision]) -> bool {
+    let (mut is_made, mut is_known) = (false, false);
+    for (_, decision) in members.iter().zip(decisions).filter(|(member, _)| member.reserved().is_some()) {
+        is_made |= decision.outcome.resolution == Resolution::Done;
+        is_known |= decision.outcome.resolution == Resolution::Repeated;
+    }
+    is_made && is_known
 }
 
 /// Decides a member that would be granted, when its group is denied.
@@ -185,9 +223,8 @@ impl Drop for Room<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{Ask, ReservationAsk, Resolution, fixed_window};
+    use crate::algorithm::{Ask, fixed_window};
     use crate::store::bounds::{Bounds, WhenFull};
-    use crate::store::contract::Action;
     use crate::store::testing::{at, window};
 
     fn budget(max_counters: u64, when_full: WhenFull) -> CounterBudget {

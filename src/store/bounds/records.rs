@@ -136,7 +136,7 @@ mod tests {
 
     fn until(ends: u64) -> Record {
         let reservation = Reservation { credits: 1, ttl_seconds: 1, run: None };
-        Record { until: at(ends), content: Content::Open { reservation, ends: at(ends), generation: 0 } }
+        Record { until: at(ends), content: Content::Open { reservation, ends: at(ends), generation: 0, capacity: 9 } }
     }
 
     fn committed(seconds: u64) -> Record {

@@ -199,7 +199,7 @@ mod tests {
 
     fn reservation() -> Record {
         let reservation = Reservation { credits: 1, ttl_seconds: 1, run: None };
-        Record { until: at(0), content: Content::Open { reservation, ends: at(0), generation: 0 } }
+        Record { until: at(0), content: Content::Open { reservation, ends: at(0), generation: 0, capacity: 9 } }
     }
 
     fn answered() -> Record {

@@ -105,9 +105,9 @@ fn encode_groups(groups: &ExpiryGroups, out: &mut Vec<u8>) {
 pub fn encode_record(record: &Record, out: &mut Vec<u8>) {
     let until = record.until.as_nanos();
     match record.content {
-        Content::Open { reservation, ends, generation } => {
+        Content::Open { reservation, ends, generation, capacity } => {
             let terms = terms_word(&reservation);
-            write_words(out, [until, reservation.credits, terms, ends.as_nanos(), generation]);
+            write_words(out, [until, reservation.credits, terms, ends.as_nanos(), generation, capacity]);
             out.push(OPEN);
         }
         Content::Committed { reservation, left, owed, reset_ns } => {
@@ -148,9 +148,9 @@ fn read_record(bytes: &[u8]) -> Option<Record> {
     let (kind, words) = bytes.split_last()?;
     let (until, content) = match *kind {
         OPEN => {
-            let [until, credits, terms, ends, generation] = read_words(words)?;
+            let [until, credits, terms, ends, generation, capacity] = read_words(words)?;
             let reservation = read_reservation(credits, terms);
-            (until, Content::Open { reservation, ends: Timestamp::from_nanos(ends), generation })
+            (until, Content::Open { reservation, ends: Timestamp::from_nanos(ends), generation, capacity })
         }
         COMMITTED => {
             let [_, credits, terms, until, left, owed, reset_ns] = read_words(words)?;
@@ -352,7 +352,7 @@ mod tests {
         fn reservation_reads_back(credits: u64, ttl_seconds: u32, run: u32, word: u64, left: u64, owed: u64, reset_ns: u64) {
             let reservation = Reservation { credits, ttl_seconds, run: Run::new(run) };
             let until = Timestamp::from_nanos(word);
-            let open = Content::Open { reservation, ends: Timestamp::from_nanos(owed), generation: left };
+            let open = Content::Open { reservation, ends: Timestamp::from_nanos(owed), generation: left, capacity: reset_ns };
             for content in [open, Content::Committed { reservation, left, owed, reset_ns }] {
                 let record = Record { until, content };
                 let mut bytes = Vec::new();

@@ -87,13 +87,34 @@ impl Entry {
             }
             Action::Reservation(ask) => self.limit.decide_reservation(bucket, record, ask, generation(), self.at),
         };
+        self.changes(bucket, decision, change)
+    }
+
+    /// Decides a request to reserve as part of a new reservation, because the old one of its name is over in another bucket
+    /// of the group.
+    pub(in crate::store) fn decide_next_run(
+        &self,
+        bucket: Option<&State>,
+        record: Option<&Record>,
+        reserved: (u64, u32),
+    ) -> (Outcome, Change, RecordChange) {
+        let (decision, change) = self.limit.decide_next_run(bucket, record, reserved, generation(), self.at);
+        self.changes(bucket, decision, change)
+    }
+
+    fn changes(
+        &self,
+        bucket: Option<&State>,
+        decision: Decision,
+        record: RecordChange,
+    ) -> (Outcome, Change, RecordChange) {
         let gives_back = self.action.is_about_reservation() || self.action.gives_back();
         let bucket_change = match self.change(decision.state, gives_back) {
             // There is no bucket to forget.
             Change::Clear if bucket.is_none() => Change::Keep,
             change => change,
         };
-        (decision.outcome, bucket_change, change)
+        (decision.outcome, bucket_change, record)
     }
 
     /// Returns the change to this state. If the action `gives_back` credits, a full bucket is forgotten.

@@ -32,6 +32,8 @@ pub enum Content {
         ends: Timestamp,
         /// Generation of the bucket. In another generation, these credits are not set aside.
         generation: u64,
+        /// Capacity of the limit under which they were set aside. An actor's own limit may have ended since.
+        capacity: u64,
     },
     /// The reservation was committed, with this answer. The answer is remembered until the reservation would have
     /// ended, but for at most its TTL, and for at least [`REMEMBERED_NS`].

@@ -7,7 +7,7 @@
 pub(super) mod decorator;
 pub mod groups;
 
-use self::decorator::{Decorator, Expiry};
+use self::decorator::{Decorator, Expiry, Freed};
 use super::ask::{Ask, Outcome, Resolution, Run};
 use super::limit::{Limit, with_algorithm};
 use super::record::{Content, REMEMBERED_NS, Record, RecordChange, Reservation};
@@ -99,6 +99,26 @@ impl Limit {
         (decision, change.or_found(record, at))
     }
 
+    /// Decides a request to reserve under a name whose reservation is over in another bucket of its group. What is still set
+    /// aside here becomes the new reservation's, so that the old one's id concerns no part of it.
+    pub fn decide_next_run(
+        &self,
+        bucket: Option<&State>,
+        record: Option<&Record>,
+        (credits, ttl_seconds): (u64, u32),
+        generation: u64,
+        at: Timestamp,
+    ) -> (Decision, RecordChange) {
+        let found = record.and_then(|record| record.found(at));
+        let context = Context { limit: self, bucket, record: found.as_ref(), at };
+        let reservation = Reservation { credits, ttl_seconds, run: Some(run_of(generation)) };
+        let (decision, change) = match context.find_open() {
+            Some(open) => context.extend(OpenReservation { reservation, ..open }, ttl_seconds),
+            None => Context { record: None, ..context }.reserve(reservation, generation),
+        };
+        (decision, change.or_found(record, at))
+    }
+
     fn is_concurrency_limit(&self) -> bool {
         matches!(self, Self::Concurrency(_))
     }
@@ -118,14 +138,15 @@ struct OpenReservation {
     reservation: Reservation,
     expiry: Expiry,
     generation: u64,
+    capacity: u64,
 }
 
 /// Returns the decision with the end of the reservation, and the reservation's record.
 fn record_open(mut decision: Decision, open: OpenReservation) -> (Decision, RecordChange) {
-    let OpenReservation { reservation, expiry, generation } = open;
+    let OpenReservation { reservation, expiry, generation, capacity } = open;
     decision.outcome.session = expiry.by_server;
     decision.outcome.run = reservation.run;
-    let content = Content::Open { reservation, ends: expiry.by_bucket, generation };
+    let content = Content::Open { reservation, ends: expiry.by_bucket, generation, capacity };
     (decision, RecordChange::Set(Record { until: expiry.by_server, content }))
 }
 
@@ -148,7 +169,7 @@ impl Context<'_> {
             return (decision, RecordChange::Keep);
         };
         let generation = if let State::Reserved(state) = state { state.groups.generation } else { generation };
-        record_open(decision, OpenReservation { reservation, expiry, generation })
+        record_open(decision, OpenReservation { reservation, expiry, generation, capacity: self.limit.capacity() })
     }
 
     /// Answers a request to reserve under a name that is in use: by the same reservation, or by another one.
@@ -197,7 +218,11 @@ impl Context<'_> {
 
     fn renew(&self, ttl_seconds: Option<u32>) -> (Decision, RecordChange) {
         let Some(open) = self.find_open() else { return self.gone() };
-        let ttl_seconds = ttl_seconds.unwrap_or(open.reservation.ttl_seconds);
+        self.extend(open, ttl_seconds.unwrap_or(open.reservation.ttl_seconds))
+    }
+
+    /// Keeps the reserved credits for this TTL from now on, but never for less time than before.
+    fn extend(&self, open: OpenReservation, ttl_seconds: u32) -> (Decision, RecordChange) {
         let longer = (open.reservation.credits, open.expiry.by_bucket, ttl_seconds);
         let (decision, expiry) =
             with_algorithm!(self.limit, limit => Decorator(limit).renew(self.bucket, longer, self.at));
@@ -206,18 +231,22 @@ impl Context<'_> {
 
     /// Frees the reserved credits, if there are any, and counts `cost`.
     fn settle(&self, open: Option<OpenReservation>, cost: u64) -> Decision {
-        let (credits, ends) = open.map_or((0, self.at), |open| (open.reservation.credits, open.expiry.by_bucket));
-        let used = (credits, ends, cost);
-        with_algorithm!(self.limit, limit => Decorator(limit).settle(self.bucket, used, self.at))
+        let freed = open.map(|open| Freed {
+            credits: open.reservation.credits,
+            ends: open.expiry.by_bucket,
+            capacity: open.capacity,
+        });
+        with_algorithm!(self.limit, limit => Decorator(limit).settle(self.bucket, freed, cost, self.at))
     }
 
     /// Returns the reservation if its credits are still set aside.
     fn find_open(&self) -> Option<OpenReservation> {
-        let Content::Open { reservation, ends, generation } = self.record?.content else { return None };
+        let Content::Open { reservation, ends, generation, capacity } = self.record?.content else { return None };
         let Some(State::Reserved(state)) = self.bucket else { return None };
         let by_server = with_algorithm!(self.limit, limit => Decorator(limit).end_by_server(state, ends, self.at));
         let is_open = self.at < by_server && generation == state.groups.generation;
-        is_open.then_some(OpenReservation { reservation, expiry: Expiry { by_server, by_bucket: ends }, generation })
+        let expiry = Expiry { by_server, by_bucket: ends };
+        is_open.then_some(OpenReservation { reservation, expiry, generation, capacity })
     }
 
     fn gone(&self) -> (Decision, RecordChange) {

@@ -20,7 +20,7 @@ const GRACE_NS: u64 = MAX_STANDSTILL_NS;
 const MAX_OWED: u64 = 1 << 52;
 
 /// First line of a script that applies all of its actions.
-const APPLY: &str = "local mode = 'apply'\n";
+const APPLY: &str = "local mode, is_next_run = 'apply', false\n";
 const NUMBERS: &str = include_str!("lua/numbers.lua");
 const CLOCK: &str = include_str!("lua/clock.lua");
 const DECISION: &str = include_str!("lua/decision.lua");
@@ -79,7 +79,7 @@ pub fn window_script() -> String {
 fn group_text() -> String {
     let mut text = [&preamble(), NUMBERS, CLOCK, DECISION, "local buckets = {}\n"].concat();
     let mut add = |name: &str, body: &str| {
-        text.push_str(&format!("buckets['{name}'] = function(KEYS, ARGV, mode)\n{body}\nend\n"));
+        text.push_str(&format!("buckets['{name}'] = function(KEYS, ARGV, mode, is_next_run)\n{body}\nend\n"));
     };
     add(WINDOW_NAME, &window_text(""));
     BUCKETS.iter().for_each(|(name, files)| add(name, &bucket_text(files)));

@@ -23,6 +23,16 @@ pub struct Expiry {
     pub by_bucket: Timestamp,
 }
 
+/// Credits that were set aside.
+#[derive(Debug, Clone, Copy)]
+pub struct Freed {
+    pub credits: u64,
+    /// Their end by the bucket's clock.
+    pub ends: Timestamp,
+    /// Capacity of the limit under which they were set aside.
+    pub capacity: u64,
+}
+
 impl<A: Algorithm> Algorithm for Decorator<'_, A> {
     type State = (A::State, ExpiryGroups);
 
@@ -144,22 +154,24 @@ impl<A: Algorithm<State: AlgorithmState>> Decorator<'_, A> {
         (Decision { outcome, state: (is_allowed || pulled_back).then(|| join(state)) }, expiry)
     }
 
-    /// Frees `credits` that were set aside until `ends` (by the bucket's clock), and counts `cost` credits that were
-    /// used.
-    pub fn settle(
-        &self,
-        stored: Option<&State>,
-        (credits, ends, cost): (u64, Timestamp, u64),
-        at: Timestamp,
-    ) -> Decision {
+    /// Frees credits that were set aside, if there are any, and counts `cost` credits that were used. If they were set aside
+    /// under a larger limit, which has ended, the use of them counts as far as it fits, and is no debt.
+    pub fn settle(&self, stored: Option<&State>, freed: Option<Freed>, cost: u64, at: Timestamp) -> Decision {
         let Present { mut state, at, pulled_back } = decide::present(self, stored.and_then(split), at);
         let before = self.left(&state, at);
-        let is_freed = state.1.remove(credits, ends, at);
-        if cost > 0 {
-            self.take(&mut state, cost, at);
+        let is_freed = freed.is_some_and(|freed| state.1.remove(freed.credits, freed.ends, at));
+        let counted = match freed {
+            Some(freed) if freed.capacity > self.capacity() => {
+                let of_reserved = cost.min(freed.credits);
+                cost - of_reserved + of_reserved.min(self.left(&state, at))
+            }
+            _ => cost,
+        };
+        if counted > 0 {
+            self.take(&mut state, counted, at);
         }
         let outcome = decide::outcome(self, &state, SETTLED, before, at);
-        let is_changed = is_freed || cost > 0 || pulled_back;
+        let is_changed = is_freed || counted > 0 || pulled_back;
         Decision { outcome, state: is_changed.then(|| join(state)) }
     }
 

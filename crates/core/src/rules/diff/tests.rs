@@ -109,7 +109,10 @@ fn promoted_canary_keeps_its_counters() {
     let over = shown(&old, &[limited("a=1", 5), rule("")]);
     assert_eq!(
         over,
-        ["removed [a=1] allows 5 in 60 s", "line 1: changed [a=1] creditLimit from 9 to 5; its counters are kept"]
+        [
+            "removed [a=1] allows 5 in 60 s, as a canary",
+            "line 1: changed [a=1] creditLimit from 9 to 5; its counters are kept"
+        ]
     );
     let promoted = shown(&old[..1], &[limited("a=1", 5)]);
     assert_eq!(promoted, ["line 1: changed [a=1] matchPolicy from canary to stop; its counters are kept"]);

@@ -10,7 +10,7 @@ local function next_argument()
 end
 
 local function next_member()
-  local member = { script = next_argument(), keys = {}, arguments = {}, is_idempotent = false }
+  local member = { script = next_argument(), keys = {}, arguments = {}, is_idempotent = false, is_reservation = false, is_next_run = false }
   for place = 1, tonumber(next_argument()) do
     key_at = key_at + 1
     member.keys[place] = KEYS[key_at]
@@ -19,6 +19,7 @@ local function next_member()
     local argument = next_argument()
     member.arguments[place] = argument
     member.is_idempotent = member.is_idempotent or argument:find(' once %d+$')
+    member.is_reservation = member.is_reservation or argument:find('^reserve ')
   end
   return member
 end
@@ -26,7 +27,7 @@ end
 -- Asks the bucket in a mode (see decide.lua), and stores its answers. Returns the error if there is one.
 local function ask(member, mode)
   -- A script raises an error about a value that divvy never stores. The error must not abort the later steps.
-  local answered, answers = pcall(buckets[member.script], member.keys, member.arguments, mode)
+  local answered, answers = pcall(buckets[member.script], member.keys, member.arguments, mode, member.is_next_run)
   if not answered then return type(answers) == 'table' and answers.err or 'ERR ' .. tostring(answers) end
   member.answers = answers
   return answers.err
@@ -35,7 +36,28 @@ end
 -- The first answer of a script begins with 1 if it allows.
 local function allows(member) return member.answers[1]:sub(1, 1) == '1' end
 
-local function has_fate(member, fate) return member.answers[1]:find(' ' .. fate .. '$') end
+-- The run of a reservation may follow.
+local function has_fate(member, fate) return (member.answers[1] .. ' '):find(' ' .. fate .. ' %d* ?$') end
+
+-- Looks again at the buckets of a step that makes a reservation, if some of them still know an earlier one of its name and others do
+-- not. Returns the error if there is one, and whether all of these buckets allow it.
+local function look_at_next_run(members)
+  local is_made, known = false, {}
+  for _, member in ipairs(members) do
+    if member.is_reservation then
+      is_made = is_made or has_fate(member, 'done')
+      if has_fate(member, 'repeated') then known[#known + 1] = member end
+    end
+  end
+  local all_allow = true
+  for _, member in ipairs(is_made and known or {}) do
+    member.is_next_run = true
+    local refusal = ask(member, 'look')
+    if refusal then return refusal end
+    all_allow = all_allow and allows(member)
+  end
+  return nil, all_allow
+end
 
 -- Applies a step. Returns the error if there is one; otherwise each member has its answers.
 local function apply(members)
@@ -54,6 +76,11 @@ local function apply(members)
     end
   end
   if is_another then return end
+  if is_group and all_allow then
+    local refusal, still_allow = look_at_next_run(members)
+    if refusal then return refusal end
+    all_allow = still_allow
+  end
   for _, member in ipairs(members) do
     -- A member that denies corrects its time if the clock was set back. A member that was held back when the step was denied for
     -- the first time repeats its answer.

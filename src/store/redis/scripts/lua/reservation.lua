@@ -1,6 +1,6 @@
 -- Asks about reservations: see algorithm/reservation.rs. Each reservation has a record with a key of its own: "credits
--- seconds run open end_ms generation", where the end is by the bucket's own clock, or "credits seconds run committed until_ns
--- balance reset_ns". An ask for run 0 is about whichever reservation has the name.
+-- seconds run open end_ms generation capacity", where the end is by the bucket's own clock, or "credits seconds run committed
+-- until_ns balance reset_ns". An ask for run 0 is about whichever reservation has the name.
 
 -- An ask that is always allowed.
 local SETTLED = { action = 'refund', cost = 0 }
@@ -15,9 +15,11 @@ local record_at = 2
 local function longest_ns(seconds) return max(REMEMBERED_NS, longest_time_ns(tonumber(seconds))) end
 
 local function read_record(text)
-  local credits, seconds, run, ends, generation = text:match('^(%d+) (%d+) (%d+) open (%d+) (%d+)$')
+  local credits, seconds, run, ends, generation, made_under = text:match('^(%d+) (%d+) (%d+) open (%d+) (%d+) (%d+)$')
   if ends then
-    return { credits = credits, seconds = seconds, run = run, ends = tonumber(ends), generation = generation }
+    return {
+      credits = credits, seconds = seconds, run = run, ends = tonumber(ends), generation = generation, capacity = parse(made_under),
+    }
   end
   local last, balance, reset_ns
   credits, seconds, run, last, balance, reset_ns = text:match('^(%d+) (%d+) (%d+) committed (%d+) (%-?%d+) (%d+)$')
@@ -57,9 +59,10 @@ local function next_record(at, read, write)
   return record
 end
 
--- Remembers a reservation until `ends`, by the server's clock.
-local function remember_open(credits, seconds, run, ends, state, at)
-  local text = string_format('%s %s %s open %d %s', credits, seconds, run, ends + state.ahead, state.generation)
+-- Remembers a reservation that was made under this capacity until `ends`, by the server's clock.
+local function remember_open(credits, seconds, run, ends, state, made_under, at)
+  local head = string_format('%s %s %s open %d', credits, seconds, run, ends + state.ahead)
+  local text = string_format('%s %s %s', head, state.generation, format(made_under))
   remember(text, max(minus(nanoseconds_of(ends), at), 0))
 end
 
@@ -94,14 +97,37 @@ local function present_decorated(stored, at)
   return state, at, pulled_back, minus(capacity, decorated.used(state, at))
 end
 
--- Frees reserved credits that end at `ends`, and counts the used credits.
-local function settle(stored, credits, ends, ask)
+-- Frees the credits of an open record, if there is one, and counts the used credits. If they were set aside under a larger limit,
+-- which has ended, the use of them counts as far as it fits, and is no debt.
+local function settle(stored, record, ask)
   local state, at, pulled_back, before = present_decorated(stored, ask.at)
-  local groups, freed = with_fewer(state.groups, credits, ends)
-  state = changed_to(state, state.base, groups, at)
-  if ask.cost ~= 0 then state = decorated.taken(state, ask.cost, at) end
+  local freed, counted, groups = false, ask.cost, nil
+  if record then
+    local credits = parse(record.credits)
+    groups, freed = with_fewer(state.groups, credits, record.ends)
+    state = changed_to(state, state.base, groups, at)
+    if less(capacity, record.capacity) then
+      local of_reserved = min(ask.cost, credits)
+      counted = plus(minus(ask.cost, of_reserved), min(of_reserved, minus(capacity, decorated.used(state, at))))
+    end
+  end
+  if counted ~= 0 then state = decorated.taken(state, counted, at) end
   local text = outcome(state, SETTLED, before, at)
-  return text, (freed or ask.cost ~= 0 or pulled_back) and state or nil, at
+  return text, (freed or counted ~= 0 or pulled_back) and state or nil, at
+end
+
+-- Keeps the record's credits, which are free at `open`, for this many seconds from now on, but never for less time than before.
+-- They belong to `run` from now on.
+local function extend(stored, record, ask, seconds, run, open)
+  if mode ~= 'apply' then return look_with_fate(stored, ask.at, 'done') end
+  local state, at, _, before = present_decorated(stored, ask.at)
+  local credits = parse(record.credits)
+  local ends = within_window(state, math.max(end_of(at, seconds), open))
+  local fewer, freed = with_fewer(state.groups, credits, record.ends)
+  if freed then state = changed_to(state, state.base, with_more(fewer, credits, ends + state.ahead), at) end
+  remember_open(record.credits, record.seconds, run, ends, state, record.capacity, ask.at)
+  local text = outcome(state, SETTLED, before, at)
+  return with_fate(text, 'done', nanoseconds_of(ends), run), state, at
 end
 
 local asks = {}
@@ -117,7 +143,11 @@ function asks.reserve(stored, record, ask, more)
     local lasts_alike = algorithm.leases or record.seconds == seconds
     local is_same = is_unknown or (record.credits == format(ask.cost) and lasts_alike)
     local session = open and nanoseconds_of(open) or 0
-    return look_with_fate(stored, ask.at, is_same and 'repeated' or 'different', session, record.run)
+    if not (is_next_run and is_same) then
+      return look_with_fate(stored, ask.at, is_same and 'repeated' or 'different', session, record.run)
+    end
+    -- What is still set aside becomes the new reservation's.
+    if open then return extend(stored, record, ask, tonumber(seconds), run, open) end
   end
   local state, at, pulled_back, before = present_decorated(stored, ask.at)
   if #state.groups == 0 then state = nothing_reserved(state.base, generation) end
@@ -125,7 +155,7 @@ function asks.reserve(stored, record, ask, more)
   local is_allowed = not less(before, ask.cost)
   if is_allowed then
     state = changed_to(state, state.base, with_more(state.groups, ask.cost, ends + state.ahead), at)
-    if mode == 'apply' then remember_open(format(ask.cost), seconds, run, ends, state, ask.at) end
+    if mode == 'apply' then remember_open(format(ask.cost), seconds, run, ends, state, capacity, ask.at) end
   end
   local text = outcome(state, { action = 'take', cost = ask.cost }, before, at)
   return with_fate(text, 'done', is_allowed and nanoseconds_of(ends), is_allowed and run), (is_allowed or pulled_back) and state or nil, at
@@ -141,7 +171,7 @@ function asks.commit(stored, record, ask, more, is_of_other)
   local open = open_until(stored, record, ask.at)
   local run, late = more:match('^ (%d+)( ?%a*)$')
   if not open and late ~= ' late' then return look_with_fate(stored, ask.at, 'gone') end
-  local text, changed, time = settle(stored, open and parse(record.credits) or 0, open and record.ends or 0, ask)
+  local text, changed, time = settle(stored, open and record, ask)
   local last = saturating(plus(ask.at, REMEMBERED_NS))
   if open then last = max(last, min(nanoseconds_of(open), saturating(plus(ask.at, longest_ns(record.seconds))))) end
   local balance, reset_ns = text:match('^%d %d+ (%-?%d+) (%d+)')
@@ -155,7 +185,7 @@ end
 
 function asks.release(stored, record, ask)
   if not open_until(stored, record, ask.at) then return look_with_fate(stored, ask.at, 'gone') end
-  local text, changed, time = settle(stored, parse(record.credits), record.ends, ask)
+  local text, changed, time = settle(stored, record, ask)
   remember(nil)
   return with_fate(text, 'done'), changed, time
 end
@@ -164,15 +194,8 @@ end
 function asks.renew(stored, record, ask)
   local open = open_until(stored, record, ask.at)
   if not open then return look_with_fate(stored, ask.at, 'gone') end
-  local state, at, _, before = present_decorated(stored, ask.at)
-  local credits = parse(record.credits)
   local seconds = ask.cost == 0 and tonumber(record.seconds) or ask.cost
-  local ends = within_window(state, math.max(end_of(at, seconds), open))
-  local fewer, freed = with_fewer(state.groups, credits, record.ends)
-  if freed then state = changed_to(state, state.base, with_more(fewer, credits, ends + state.ahead), at) end
-  remember_open(record.credits, record.seconds, record.run, ends, state, ask.at)
-  local text = outcome(state, SETTLED, before, at)
-  return with_fate(text, 'done', nanoseconds_of(ends), record.run), state, at
+  return extend(stored, record, ask, seconds, record.run, open)
 end
 
 -- Returns the outcome of an ask, the bucket's new state (nil if nothing changed) and its time. Returns nil and an error

@@ -169,7 +169,7 @@ fn clock_set_back_keeps_no_record_longer_in_idle_stripes() {
     let table = Table::new(1 << 20);
     for key in [b"a", b"b", b"c"] {
         let reservation = Reservation { credits: 1, ttl_seconds: 60, run: None };
-        let content = Content::Open { reservation, ends: at(10_060), generation: 1 };
+        let content = Content::Open { reservation, ends: at(10_060), generation: 1, capacity: 9 };
         let record = Record { until: at(10_060), content };
         table.load_record(table.hasher.hash(key), record);
     }
