@@ -1,4 +1,4 @@
-/** Formats numbers, times and sizes for people. */
+/** Formats numbers, times and sizes for people, and writes the addresses of views. */
 
 const WHOLE = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 const TENTH = new Intl.NumberFormat('en-US', { maximumFractionDigits: 1 });
@@ -71,4 +71,31 @@ export function storeName(store) {
 /** Returns a list as in "a, b and c". */
 export function list(words) {
   return words.length < 2 ? words.join('') : `${words.slice(0, -1).join(', ')} and ${words[words.length - 1]}`;
+}
+
+/**
+ * Reads the address of a view from the URL's hash, so that a colleague can be sent a link: `#/rules?search=cookies&rule=by-ip`.
+ * @returns {{view: string, params: URLSearchParams}}
+ */
+export function parseAddress(hash) {
+  const [path, query] = hash.replace(/^#\/?/, '').split(/\?(.*)/s);
+  return { view: path || 'rules', params: new URLSearchParams(query ?? '') };
+}
+
+/** Returns the hash of a view. Parameters without a value are left out. */
+export function link(view, params = {}) {
+  const given = Object.entries(params).filter(([, value]) => value !== null && value !== undefined && value !== '');
+  const text = new URLSearchParams(given).toString();
+  return `#/${view}${text ? `?${text}` : ''}`;
+}
+
+/** Goes to a view. With `replace`, the back button skips the present one. */
+export function go(hash, { replace = false } = {}) {
+  if (location.hash === hash) return;
+  if (replace) {
+    history.replaceState(null, '', hash);
+    window.dispatchEvent(new HashChangeEvent('hashchange'));
+  } else {
+    location.hash = hash;
+  }
 }

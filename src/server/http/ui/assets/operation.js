@@ -57,23 +57,10 @@ function readString(text, start, escapes) {
   throw new SyntaxMistake('a double quote is not closed');
 }
 
-/** Writes the pairs of an operation. A value with a quote and spaces has no such form; it is shown nevertheless. */
-export function write(pairs) {
-  const string = (part) => (isBare(part) ? part : `"${part}"`);
-  return [...pairs].map(([key, value]) => `${string(key)}=${string(value)}`).join(' ');
-}
-
 /** Writes the fields of an actor so that [parse] with `escapes` reads them. */
 export function writeActor(pairs) {
-  return [...pairs].map(([key, value]) => `${actorString(key)}=${actorString(value)}`).join(' ');
-}
-
-function actorString(part) {
-  return isBare(part) ? part : `"${part.replace(/["\\]/g, '\\$&')}"`;
-}
-
-function isBare(part) {
-  return !part.startsWith('"') && !/[\s=]/.test(part);
+  const string = (part) => (/^"|[\s=]/.test(part) ? `"${part.replace(/["\\]/g, '\\$&')}"` : part);
+  return [...pairs].map(([key, value]) => `${string(key)}=${string(value)}`).join(' ');
 }
 
 /** Returns the fields of a rule's `actorField`, which may be absent, a name or a list of names. */
