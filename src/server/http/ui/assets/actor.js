@@ -6,21 +6,23 @@ import { count, duration, link, number } from './format.js';
 import { actorFields, actorName, matches, parse, SyntaxMistake, writeActor } from './operation.js';
 import { OverrideButtons, OverrideChip, OverrideDetails, OverrideLists } from './overrides.js';
 import { html, useEffect, useRef, useState } from './preact_htm.js';
-import { ACTIONS, Button, Card, Cards, Cell, Disclosure, Left, QuestionForm, RuleLink } from './widgets.js';
-import { usePolling, ViewHead } from './widgets.js';
+import { Button, Card, Cell, Disclosure, Left, OWN_LIMIT, QuestionForm, RuleLink } from './widgets.js';
+import { Table, usePolling, ViewHead } from './widgets.js';
 
 /** Pause between two looks (ms). */
 const PAUSE = 3000;
 /** Rules with all credits that are listed. */
 const OTHERS = 50;
-const COLUMNS = [
-  ['', 'Rule'],
-  ['number', 'Left'],
-  ['number', 'Used'],
-  ['number', 'Reserved'],
-  ['number', 'In flight'],
-  ['number', 'More in'],
-];
+const COLUMNS = {
+  Rule: '',
+  Left: 'number',
+  Used: 'number',
+  Reserved: 'number',
+  'In flight': 'number',
+  'More in': 'number',
+};
+const LEAD =
+  'What one actor has used and has left, under each rule. Give all fields of the rules’ actorField, and no others.';
 const MISTAKE = 'Name the fields of the actor, as in user=ann or tenant=acme user=ann.';
 const UNASKABLE = 'The fields count and cursor cannot be asked for here: use divvy actor in a shell.';
 const NOTHING_USED =
@@ -44,25 +46,13 @@ export function Actor({ app, events, params }) {
   }, [question, isAnswered]);
   const actor = answer && { ...answer, file: app.rulesFile };
   return html`
-    <${ViewHead}
-      title="Actor"
-      lead="What one actor has used and has left, under each rule. Give all fields of the rules’ actorField, and no others."
-    />
-    <${QuestionForm}
-      id="actor"
-      label="Actor"
-      placeholder="user=ann"
-      button="Show"
-      question=${question}
-      addressOf=${(text) => link('actor', { q: text })}
-      again=${again}
-    />
+    <${ViewHead} title="Actor" lead=${LEAD} />
+    <${QuestionForm} id="actor" label="Actor" placeholder="user=ann" button="Show" question=${question}
+      addressOf=${(text) => link('actor', { q: text })} again=${again} />
     <p class="unseen" role="status" ref=${said}></p>
     <p class="error" role="alert" id="actor-error">${isCurrent && state.error?.message}</p>
     <div id="actor-result">${actor && html`<${Statuses} actor=${actor} onChange=${again} />`}</div>
-    <div id="actor-others">
-      ${actor && html`<${OtherRules} key=${actor.shown} actor=${actor} onChange=${again} />`}
-    </div>
+    <div id="actor-others">${actor && html`<${OtherRules} key=${question} actor=${actor} onChange=${again} />`}</div>
     <div id="actor-overrides" class="parts">${question === '' && api.may('read') && html`<${AllOverrides} />`}</div>
   `;
 }
@@ -105,14 +95,13 @@ function Statuses({ actor, onChange }) {
   const { shown, rules, statuses, next } = actor;
   if (statuses.length === 0) return html`<p class="card quiet-card"><code>${shown}</code>${NOTHING_USED}</p>`;
   const hasActions = ['limits', 'forget', 'block'].some(api.mayChange);
+  const columns = hasActions ? { ...COLUMNS, Actions: 'unseen' } : COLUMNS;
   const row = (status) => {
     const definition = rules.find((rule) => rule.name === status.rule);
     return html`<${Status} key=${status.rule} ...${{ actor, status, definition, hasActions, onChange }} />`;
   };
   return html`
-    <${Cards} label="Counters of ${shown}" columns=${hasActions ? [...COLUMNS, ACTIONS] : COLUMNS}>
-      ${statuses.map(row)}
-    <//>
+    <${Table} kind="cards" label="Counters of ${shown}" columns=${columns}>${statuses.map(row)}<//>
     ${next && html`<p class="hint">The first 1,000 rules are shown.</p>`}
   `;
 }
@@ -124,8 +113,16 @@ function Status({ actor, status, definition, hasActions, onChange }) {
   const denies = override ? override.kind === 'block' : isEmpty;
   const denied = isCanary ? ['canary', 'would be denied'] : ['bad', 'denied now'];
   const target = targetOf(actor, rule, status.limit, definition);
-  const cell = (title, text) => html`<${Cell} name="number" title=${title}>${text}<//>`;
   const some = (value) => (value > 0 ? number(value) : '–');
+  const figures = {
+    Left: html`<${Left} balance=${status.balance} whole=${status.limit} isEmpty=${isEmpty} />`,
+    Used: some(status.used),
+    Reserved: some(status.reserved),
+    'In flight': some(status.inFlight),
+    'More in': status.reset > 0 ? duration(status.reset) : '–',
+  };
+  const cell = ([title, figure]) => html`<${Cell} name="number" title=${title}>${figure}<//>`;
+  const actions = html`<${Actions} target=${target} status=${status} onChange=${onChange} />`;
   return html`
     <${Card} rule=${rule} denies=${denies}>
       <${Cell} title="Rule">
@@ -133,16 +130,13 @@ function Status({ actor, status, definition, hasActions, onChange }) {
         <span class="chips">
           ${override && html`<${OverrideChip} kind=${override.kind} isCanary=${isCanary} />`}
           ${!override && isEmpty && html`<span class="chip ${denied[0]}">${denied[1]}</span>`}
-          ${status.ownLimit !== null && html`<span class="chip own">own limit</span>`}
+          ${status.ownLimit !== null && OWN_LIMIT}
         </span>
         ${override && html`<${OverrideDetails} ...${override} />`}
         ${definition?.comment && html`<span class="more">${definition.comment}</span>`}
       <//>
-      ${cell('Left', html`<${Left} balance=${status.balance} whole=${status.limit} isEmpty=${isEmpty} />`)}
-      ${cell('Used', some(status.used))} ${cell('Reserved', some(status.reserved))}
-      ${cell('In flight', some(status.inFlight))} ${cell('More in', status.reset > 0 ? duration(status.reset) : '–')}
-      ${hasActions &&
-      html`<${Cell} name="actions"><${Actions} target=${target} status=${status} onChange=${onChange} /><//>`}
+      ${Object.entries(figures).map(cell)}
+      ${hasActions && html`<${Cell} name="actions">${actions}<//>`}
     <//>
   `;
 }
@@ -156,17 +150,15 @@ function targetOf({ pairs, shown, file }, rule, limit, definition) {
 function Actions({ target, status, onChange }) {
   const isOwn = status.ownLimit !== null;
   const [mayLimit, mayForget] = [api.mayChange('limits'), api.mayChange('forget')];
-  const button = (text, action) => html`
-    <${Button} unseen="under ${target.rule}" onclick=${() => action(target, onChange)}>${text}<//>
-  `;
-  const overrides =
-    api.mayChange('block') &&
-    html`<${OverrideButtons} target=${target} override=${status.override} onChange=${onChange} />`;
+  const unseen = `under ${target.rule}`;
+  const button = (text, act) => html`<${Button} unseen=${unseen} onclick=${() => act(target, onChange)}>${text}<//>`;
+  const overrides = html`<${OverrideButtons} target=${target} override=${status.override} onChange=${onChange} />`;
   if (!api.hasLastingName(target.rule, target.definition))
     return html`${overrides}<span class="hint">Other changes need a label.</span>`;
   return html`
     ${mayLimit && button(isOwn ? 'Change limit' : 'Set limit', setLimit)}
-    ${mayLimit && isOwn && button('Remove limit', removeLimit)} ${mayForget && button('Forget counter', forgetCounter)}
+    ${mayLimit && isOwn && button('Remove limit', removeLimit)}
+    ${mayForget && button('Forget counter', forgetCounter)}
     ${overrides}
   `;
 }
@@ -178,46 +170,34 @@ function OtherRules({ actor, onChange }) {
   if (others.length === 0) return null;
   const item = (rule) => {
     const target = targetOf(actor, rule.name, rule.creditLimit, rule);
+    const mayLimit = api.mayChange('limits') && api.isNamed(rule);
     const limit = () => setLimit(target, onChange);
     return html`
       <li key=${rule.name}>
         <${RuleLink} name=${rule.name} />${` ${number(api.capacity(rule))} left `}
-        ${api.mayChange('limits') &&
-        api.isNamed(rule) &&
-        html`<${Button} unseen="under ${rule.name}" onclick=${limit}>Set limit<//>${' '}`}
-        ${api.mayChange('block') &&
-        html`<${OverrideButtons} target=${target} override=${null} onChange=${onChange} />`}
+        ${mayLimit && html`<${Button} unseen="under ${rule.name}" onclick=${limit}>Set limit<//> `}
+        <${OverrideButtons} target=${target} override=${null} onChange=${onChange} />
       </li>
     `;
   };
-  return html`
-    <${Disclosure} title="All credits left under ${count(others.length, 'other rule')}">
-      ${() => html`<${FilteredRules} rules=${others}>${item}<//>`}
-    <//>
-  `;
+  const title = `All credits left under ${count(others.length, 'other rule')}`;
+  return html`<${Disclosure} title=${title}>${() => html`<${FilteredRules} rules=${others}>${item}<//>`}<//>`;
 }
 
 /** A list of rules. If it is long, a field selects some by their names. */
 function FilteredRules({ rules, children: item }) {
   const [text, setText] = useState('');
   const found = rules.filter((rule) => rule.name.toLowerCase().includes(text.toLowerCase()));
+  const field = html`
+    <p>
+      <input type="search" class="narrow-input" placeholder="Name of a rule" aria-label="Name of a rule"
+        oninput=${(event) => setText(event.target.value)} />
+    </p>
+  `;
   return html`
-    ${rules.length > OTHERS &&
-    html`
-      <p>
-        <input
-          type="search"
-          class="narrow-input"
-          placeholder="Name of a rule"
-          aria-label="Name of a rule"
-          oninput=${(event) => setText(event.target.value)}
-        />
-      </p>
-    `}
+    ${rules.length > OTHERS && field}
     <div>
-      <ul class="reasons">
-        ${found.slice(0, OTHERS).map(item)}
-      </ul>
+      <ul class="reasons">${found.slice(0, OTHERS).map(item)}</ul>
       ${found.length > OTHERS && html`<p class="hint">and ${number(found.length - OTHERS)} more</p>`}
     </div>
   `;

@@ -37,13 +37,8 @@ export function headers(extra = {}) {
   return session?.token ? { ...extra, 'X-Divvy-Token': session.token } : extra;
 }
 
-export async function get(path, query, signal) {
-  return send('GET', path, { query, signal });
-}
-
-export async function post(path, body, signal) {
-  return send('POST', path, { body, signal });
-}
+export const get = (path, query, signal) => send('GET', path, { query, signal });
+export const post = (path, body, signal) => send('POST', path, { body, signal });
 
 /**
  * Sends a request, and returns the body of the reply.
@@ -116,10 +111,8 @@ export function mayChange(category) {
 export function loadRules() {
   if (!rules || Date.now() - rulesFetchedAt > MAX_AGE) {
     rulesFetchedAt = Date.now();
-    rules = get('/v1/rules').then(({ rules: list }) => ({
-      rules: list,
-      named: new Map(list.map((rule) => [rule.name, rule])),
-    }));
+    const index = ({ rules: list }) => ({ rules: list, named: new Map(list.map((rule) => [rule.name, rule])) });
+    rules = get('/v1/rules').then(index);
     rules.catch(() => forgetRules());
   }
   return rules;

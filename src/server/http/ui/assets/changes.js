@@ -7,13 +7,14 @@ import { html, useState } from './preact_htm.js';
 import * as rulesFile from './rules_file.js';
 import { CopyText, Disclosure } from './widgets.js';
 
-const TIMES = [
-  ['', 'until someone removes it'],
-  ['3600', 'for an hour'],
-  ['86400', 'for a day'],
-  ['604800', 'for a week'],
-  ['2592000', 'for 30 days'],
-];
+/** How long a limit may last (s). */
+const TIMES = {
+  'until someone removes it': '',
+  'for an hour': 3600,
+  'for a day': 86_400,
+  'for a week': 604_800,
+  'for 30 days': 2_592_000,
+};
 
 /**
  * An actor under a rule.
@@ -42,6 +43,7 @@ function LimitDialog({ target, onDone }) {
     notify(`${shown} has a limit of ${count(set.credits, 'credit')} under ${rule}${ends}.`);
     onDone();
   };
+  const ruleToCopy = () => html`<${RuleToCopy} target=${target} credits=${Number(credits)} />`;
   return html`
     <${Dialog} title="Set a limit" action="Set limit" field="limit-credits" act=${act}>
       <p>
@@ -49,30 +51,16 @@ function LimitDialog({ target, onDone }) {
         . The number replaces the rule’s credits from the next hit. Used credits stay used.
       </p>
       <${Field} id="limit-credits" label="Credits">
-        <input
-          id="limit-credits"
-          type="number"
-          min="0"
-          max=${Number.MAX_SAFE_INTEGER}
-          step="1"
-          required
-          inputmode="numeric"
-          value=${credits}
-          oninput=${(event) => setCredits(event.target.value)}
-        />
+        <input id="limit-credits" type="number" min="0" max=${Number.MAX_SAFE_INTEGER} step="1" required
+          inputmode="numeric" value=${credits} oninput=${(event) => setCredits(event.target.value)} />
         <p class="hint">0 denies everything.</p>
       <//>
       <${Field} id="limit-time" label="The limit lasts">
         <select id="limit-time" name="time">
-          ${TIMES.map(([value, text]) => html`<option value=${value}>${text}</option>`)}
+          ${Object.entries(TIMES).map(([text, value]) => html`<option value=${value}>${text}</option>`)}
         </select>
       <//>
-      ${definition &&
-      html`
-        <${Disclosure} title="The same as a rule, to copy">
-          ${() => html`<${RuleToCopy} target=${target} credits=${Number(credits)} />`}
-        <//>
-      `}
+      ${definition && html`<${Disclosure} title="The same as a rule, to copy">${ruleToCopy}<//>`}
     <//>
   `;
 }
@@ -90,10 +78,7 @@ function RuleToCopy({ target: { definition, pairs, file }, credits }) {
   if (!definition.counter) advice.push('The new rule counts afresh.');
   if (!text) advice.unshift('An INI file cannot express this actor. In a JSON file, the rule reads like this.');
   return html`
-    <${CopyText}
-      text=${text ?? rulesFile.write(rule, 'json')}
-      label=${text ? 'Rule to copy' : 'Rule to copy, in JSON'}
-    />
+    <${CopyText} text=${text ?? rulesFile.write(rule, 'json')} label="Rule to copy${text ? '' : ', in JSON'}" />
     <p class="hint">${advice.join(' ')}</p>
   `;
 }
@@ -119,11 +104,8 @@ export function removeLimit({ rule, actor, shown }, onDone) {
 export function forgetCounter({ rule, actor, shown, definition }, onDone) {
   const act = async () => {
     const { forgotten } = await api.send('DELETE', '/v1/counters', { query: { rule, actor } });
-    notify(
-      forgotten > 0
-        ? `The counter of ${shown || 'everyone'} under ${rule} is forgotten.`
-        : 'There was no counter to forget.',
-    );
+    const done = `The counter of ${shown || 'everyone'} under ${rule} is forgotten.`;
+    notify(forgotten > 0 ? done : 'There was no counter to forget.');
     onDone();
   };
   open(html`

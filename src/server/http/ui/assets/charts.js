@@ -16,6 +16,7 @@ export class History {
       this.series[name].push(row[name] ?? 0);
       if (this.series[name].length > SECONDS) this.series[name].shift();
     }
+    return this;
   }
 
   sum(name) {
@@ -29,10 +30,7 @@ export class History {
 
 /** Returns the history with the figures of a new second. The server sends a whole history only at the start. */
 export function nextHistory(before, row) {
-  if (row.history) return new History(row.history);
-  const history = before ?? new History();
-  history.push(row);
-  return history;
+  return row.history ? new History(row.history) : (before ?? new History()).push(row);
 }
 
 /** Says in words what a chart of hits and denials shows. */
@@ -52,16 +50,14 @@ export function Spark({ area = [], bars = [], canary = false, height = 20, label
   const y = (value) => Math.round((height - (value / top) * (height - 1.5) - 0.5) * 100) / 100;
   const points = area.map((value, at) => `${SECONDS - area.length + at + 0.5} ${y(value)}`).join('L');
   const [first, last] = [SECONDS - area.length + 0.5, SECONDS - 0.5];
-  const bar = (value, at) => `M${SECONDS - bars.length + at + 0.1} ${height}V${y(value)}h.8V${height}Z`;
+  const bar = (value, at) =>
+    value > 0 ? `M${SECONDS - bars.length + at + 0.1} ${height}V${y(value)}h.8V${height}Z` : '';
   const names = label ? { role: 'img', 'aria-label': label } : { 'aria-hidden': 'true' };
   return html`
     <svg class="spark" viewBox="0 0 ${SECONDS} ${height}" preserveAspectRatio="none" ...${names}>
       <path class="spark-hits" d=${points && `M${first} ${height}L${points}L${last} ${height}Z`} />
       <path class="spark-line" d=${points && `M${points}`} />
-      <path
-        class=${canary ? 'spark-canary' : 'spark-denied'}
-        d=${bars.map((value, at) => (value > 0 ? bar(value, at) : '')).join('')}
-      />
+      <path class=${canary ? 'spark-canary' : 'spark-denied'} d=${bars.map(bar).join('')} />
     </svg>
   `;
 }

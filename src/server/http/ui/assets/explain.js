@@ -5,9 +5,10 @@ import { count, duration, link, list, number } from './format.js';
 import { actorFields, actorName, parse } from './operation.js';
 import { OverrideChip, OverrideDetails } from './overrides.js';
 import { html, useEffect, useRef, useState } from './preact_htm.js';
-import { ActorLink, Button, Card, Cards, Cell, Disclosure, Left, QuestionForm, RuleLink } from './widgets.js';
-import { usePolling, ViewHead } from './widgets.js';
+import { ActorLink, Button, Card, Cell, Disclosure, Left, OWN_LIMIT, QuestionForm } from './widgets.js';
+import { RuleLink, Table, usePolling, ViewHead } from './widgets.js';
 
+const LEAD = 'Which rule answers a request, why the others do not, and what is left now. Nothing is taken.';
 /** Findings about rules that do not match. */
 const MISMATCHES = ['key-missing', 'value-differs', 'condition-fails'];
 const ROLES = {
@@ -16,13 +17,7 @@ const ROLES = {
   canary: 'canary, denies nothing',
   refuses: 'error',
 };
-const COLUMNS = [
-  ['', 'Rule'],
-  ['', 'Role'],
-  ['', 'Actor'],
-  ['number', 'Left now'],
-  ['number', 'More in'],
-];
+const COLUMNS = { Rule: '', Role: '', Actor: '', 'Left now': 'number', 'More in': 'number' };
 /** Pause between two looks at the counters (ms). */
 const PAUSE = 2000;
 /** Age after which the rules are explained again (ms). An explanation of many rules is long, and seldom changes. */
@@ -41,13 +36,8 @@ export function Explain({ events, params }) {
     const [answer, states] = await Promise.all([peek(operation, signal), statesOf(found, named, pairs, signal)]);
     return { found, named, answer, states };
   };
-  const [state, again] = usePolling({
-    question,
-    ask,
-    pause: PAUSE,
-    area: '#verdict, #matching',
-    version: events.reloads,
-  });
+  const area = '#verdict, #matching';
+  const [state, again] = usePolling({ question, ask, pause: PAUSE, area, version: events.reloads });
   const shown = question && !state.error ? state.answer : null;
   const shownQuestion = shown && state.question;
   // Only the first answer is announced, because balances change all the time.
@@ -61,19 +51,9 @@ export function Explain({ events, params }) {
     again();
   };
   return html`
-    <${ViewHead}
-      title="Explain"
-      lead="Which rule answers a request, why the others do not, and what is left now. Nothing is taken."
-    />
-    <${QuestionForm}
-      id="operation"
-      label="Operation"
-      placeholder="method=GET path=/status ip=192.0.2.7"
-      button="Explain"
-      question=${question}
-      addressOf=${(text) => link('explain', { op: text })}
-      again=${askAgain}
-    />
+    <${ViewHead} title="Explain" lead=${LEAD} />
+    <${QuestionForm} id="operation" label="Operation" placeholder="method=GET path=/status ip=192.0.2.7"
+      button="Explain" question=${question} addressOf=${(text) => link('explain', { op: text })} again=${askAgain} />
     <p class="unseen" role="status" ref=${said}></p>
     <div class="verdict" id="verdict" ref=${verdict}>
       ${question && state.error && html`<p class="error" role="alert" id="explain-error">${state.error.message}</p>`}
@@ -88,10 +68,8 @@ export function Explain({ events, params }) {
 async function explain(known, question, version, operation, signal) {
   const { current } = known;
   if (current?.question !== question || current.version !== version || Date.now() >= current.until) {
-    const [{ rules: found }, { named }] = await Promise.all([
-      api.post('/v1/explain', { operation }, signal),
-      api.loadRules(),
-    ]);
+    const explaining = api.post('/v1/explain', { operation }, signal);
+    const [{ rules: found }, { named }] = await Promise.all([explaining, api.loadRules()]);
     const at = Date.now();
     // The explanation is wrong once an override has ended.
     const ends = found.map(({ grants }) => grants?.override?.endsIn).filter((seconds) => typeof seconds === 'number');
@@ -123,8 +101,8 @@ async function peek(operation, signal) {
 
 /**
  * Asks for the counter of each matching rule. Asking takes nothing.
- * @returns {Promise<Map<string, {actor: string, whole: number, balance: number, reset: number}>>} by the rule's name; rules that
- *   count nothing have none
+ * @returns {Promise<Map<string, {actor: string, whole: number, balance: number, reset: number}>>} by the rule's name;
+ *   rules that count nothing have none
  */
 async function statesOf(found, named, pairs, signal) {
   const counting = found.filter(({ name, grants }) => grants && named.has(name) && api.counts(named.get(name)));
@@ -190,21 +168,19 @@ function Matching({ rules, named, states, answer }) {
   const denying = denyingOf(answer);
   const row = ({ name, finding, grants, reason }) => {
     const [definition, state, denies] = [named.get(name), states.get(name), denying.includes(name)];
+    const override = grants?.override;
+    const limit = grants?.actorLimit ? html`${grants.actorLimit} ${OWN_LIMIT}` : (grants?.limit ?? reason);
     return html`
       <${Card} key=${name} rule=${name} denies=${denies}>
         <${Cell} title="Rule">
           <${RuleLink} name=${name} />
-          <span class="more">
-            ${grants?.actorLimit ? html`${grants.actorLimit} <span class="chip own">own limit</span>` : null}
-            ${grants?.actorLimit ? null : (grants?.limit ?? reason)}
-            ${grants?.cost !== undefined && `, takes ${number(grants.cost)}`}
-          </span>
-          ${grants?.override && html`<${OverrideDetails} ...${grants.override} />`}
+          <span class="more">${limit}${grants?.cost !== undefined && `, takes ${number(grants.cost)}`}</span>
+          ${override && html`<${OverrideDetails} ...${override} />`}
           ${grants?.members?.map((member) => html`<span class="more">${memberText(member)}</span>`)}
         <//>
         <${Cell} title="Role">
           <span class="chips">
-            ${grants?.override && html`<${OverrideChip} kind=${grants.override.kind} isCanary=${finding === 'canary'} />`}
+            ${override && html`<${OverrideChip} kind=${override.kind} isCanary=${finding === 'canary'} />`}
             ${denies && html`<span class="chip bad">denies</span>`}
             <span class="chip ${finding}">${ROLES[finding]}</span>
           </span>
@@ -217,7 +193,7 @@ function Matching({ rules, named, states, answer }) {
       <//>
     `;
   };
-  return html`<${Cards} label="Rules that match" columns=${COLUMNS}>${rules.map(row)}<//>`;
+  return html`<${Table} kind="cards" label="Rules that match" columns=${COLUMNS}>${rules.map(row)}<//>`;
 }
 
 /** Says which entry of the rule's networks or list a value matches. */
@@ -236,9 +212,7 @@ function Mismatches({ rules }) {
   return html`
     <${Disclosure} title=${title} open=${rules.length <= 30}>
       ${() => html`
-        <ul class="reasons">
-          ${rules.slice(0, shown).map(item)}
-        </ul>
+        <ul class="reasons">${rules.slice(0, shown).map(item)}</ul>
         ${more > 0 && html`<${Button} onclick=${() => setShown(shown + PART)}>Show ${number(more)} more<//>`}
       `}
     <//>

@@ -1,4 +1,4 @@
-/** The live stream of figures. It reconnects, each time after a longer pause, and stops while nobody looks at the page. */
+/** The live stream of figures. It reconnects, after longer and longer pauses, and stops while nobody looks. */
 
 import { headers, problemOf } from './api.js';
 

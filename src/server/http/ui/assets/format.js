@@ -20,16 +20,13 @@ export function count(value, noun, plural = `${noun}s`) {
 
 /** Returns a time span in its two largest units, such as "2 h 5 min". */
 export function duration(seconds) {
-  let rest = Math.max(0, Math.ceil(seconds));
-  const parts = [];
-  for (const [size, name] of UNITS) {
-    const whole = Math.floor(rest / size);
-    if (whole > 0) parts.push(`${WHOLE.format(whole)} ${name}`);
-    else if (parts.length > 0) break;
-    rest -= whole * size;
-    if (parts.length === 2) break;
-  }
-  return parts.join(' ') || '0 s';
+  const whole = Math.max(0, Math.ceil(seconds));
+  const first = UNITS.findIndex(([size]) => whole >= size);
+  if (first < 0) return '0 s';
+  const [size, name] = UNITS[first];
+  const [nextSize, nextName] = UNITS[first + 1] ?? [1, ''];
+  const rest = Math.floor((whole % size) / nextSize);
+  return `${number(Math.floor(whole / size))} ${name}${rest > 0 ? ` ${rest} ${nextName}` : ''}`;
 }
 
 export function bytes(value) {
@@ -55,12 +52,9 @@ export function percent(part, whole) {
   return `${Math.min(Math.round(share), part < whole ? 99 : 100)} %`;
 }
 
-/** Returns a time of the server in this browser's time zone: date, time and seconds. */
+/** Returns a time of the server in this browser's time zone: date, time and seconds, as Swedes write them. */
 export function time(seconds) {
-  const at = new Date(seconds * 1000);
-  const two = (part) => String(part).padStart(2, '0');
-  const date = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
-  return `${date} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  return new Date(seconds * 1000).toLocaleString('sv-SE');
 }
 
 /** Returns the name of a store. */
@@ -74,7 +68,7 @@ export function list(words) {
 }
 
 /**
- * Reads the address of a view from the URL's hash, so that a colleague can be sent a link: `#/rules?search=cookies&rule=by-ip`.
+ * Reads the address of a view from the URL's hash, such as `#/rules?search=cookies&rule=by-ip`.
  * @returns {{view: string, params: URLSearchParams}}
  */
 export function parseAddress(hash) {

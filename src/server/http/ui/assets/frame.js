@@ -1,4 +1,4 @@
-/** The frame around the views: navigation, session, state of the stream, and notes about the server. And the login form. */
+/** The frame around the views: navigation, session, state of the stream, and notes about the server. The login form. */
 
 import { login } from './api.js';
 import { Field, Floating } from './dialogs.js';
@@ -15,11 +15,11 @@ const LOST_SESSION =
   'Your session has ended. It was unused for too long, the server was restarted, the password was changed, ' +
   'or the same user has logged in too many times since.';
 const READ_ONLY =
-  'Read-only: this server has neither users nor a password, so this page changes nothing. With a password or an access ' +
-  'file, those who may can also change limits here.';
+  'Read-only: this server has neither users nor a password, so this page changes nothing. With a password or an ' +
+  'access file, those who may can also change limits here.';
 const SHARED =
-  'Several servers share the counters in Redis. Hits, denials, reloads, health and top actors on this page are of this ' +
-  'server only. Counters and limits are those of all servers.';
+  'Several servers share the counters in Redis. Hits, denials, reloads, health and top actors on this page are of ' +
+  'this server only. Counters and limits are those of all servers.';
 
 /**
  * @param {object} props
@@ -32,6 +32,7 @@ const SHARED =
 export function Frame({ session, views, current, events, stream, interruption, onRetry, onLogout, children }) {
   const main = useRef();
   const isInside = session && !session.login;
+  const item = (view) => html`<li><${ViewLink} ...${view} current=${current} events=${events} /></li>`;
   const skip = (event) => {
     event.preventDefault();
     main.current.focus();
@@ -42,9 +43,7 @@ export function Frame({ session, views, current, events, stream, interruption, o
       <div class="bar">
         <a class="brand" href="#/rules"><img src="icon.svg" alt="" width="24" height="24" /><span>divvy</span></a>
         <nav id="nav" aria-label="Views" hidden=${!isInside}>
-          <ul>
-            ${views.map((view) => html`<li><${ViewLink} ...${view} current=${current} events=${events} /></li>`)}
-          </ul>
+          <ul>${views.map(item)}</ul>
         </nav>
         <div class="session" id="session">
           ${isInside && html`<${Stream} state=${stream} /><${Account} ...${session} onLogout=${onLogout} />`}
@@ -73,21 +72,14 @@ function ViewLink({ name, title, current, events }) {
     if (isCurrent) element.current.scrollIntoView({ block: 'nearest', inline: 'center' });
   }, [isCurrent]);
   const [problems, noun] = problemsOf(name, events);
+  const mark = html`
+    <span class="mark">
+      <span aria-hidden="true">${problems}</span><span class="unseen">, ${count(problems, noun)}</span>
+    </span>
+  `;
   return html`
-    <a
-      href=${link(name)}
-      id="nav-${name}"
-      data-title=${title}
-      aria-current=${isCurrent ? 'page' : null}
-      ref=${element}
-    >
-      ${title}
-      ${problems > 0 &&
-      html`
-        <span class="mark">
-          <span aria-hidden="true">${problems}</span><span class="unseen">, ${count(problems, noun)}</span>
-        </span>
-      `}
+    <a href=${link(name)} id="nav-${name}" data-title=${title} aria-current=${isCurrent ? 'page' : null} ref=${element}>
+      ${title}${problems > 0 && mark}
     </a>
   `;
 }
@@ -108,11 +100,8 @@ function Stream({ state }) {
 function Account({ user, readOnly, onLogout }) {
   return html`
     ${readOnly && html`<span class="chip" id="read-only">Read-only</span>`}
-    ${user &&
-    html`
-      <span class="user" id="user">${user}</span>
-      <button type="button" class="quiet" id="logout" onclick=${onLogout}>Log out</button>
-    `}
+    ${user && html`<span class="user" id="user">${user}</span>`}
+    ${user && html`<button type="button" class="quiet" id="logout" onclick=${onLogout}>Log out</button>`}
   `;
 }
 
@@ -162,33 +151,20 @@ export function Login({ app }) {
       password.select();
     }
   };
+  const userField = html`
+    <${Field} id="login-user" label="User">
+      <input id="login-user" name="username" autocomplete="username" autocapitalize="none" spellcheck=${false}
+        maxlength="128" required />
+    <//>
+  `;
   return html`
     <form class="card narrow login" ref=${form} onsubmit=${submit} aria-labelledby="login-title">
       <h1 id="login-title">Log in to divvy</h1>
       ${app.hasLostSession && html`<p class="note" id="login-note" role="status">${LOST_SESSION}</p>`}
-      ${!passwordOnly &&
-      html`
-        <${Field} id="login-user" label="User">
-          <input
-            id="login-user"
-            name="username"
-            autocomplete="username"
-            autocapitalize="none"
-            spellcheck=${false}
-            maxlength="128"
-            required
-          />
-        <//>
-      `}
+      ${!passwordOnly && userField}
       <${Field} id="login-password" label="Password">
-        <input
-          id="login-password"
-          name="password"
-          type="password"
-          autocomplete="current-password"
-          maxlength="512"
-          required
-        />
+        <input id="login-password" name="password" type="password" autocomplete="current-password" maxlength="512"
+          required />
       <//>
       <p class="error" role="alert" id="login-error">${error}</p>
       <button class="primary" id="login-submit" disabled=${isBusy}>Log in</button>

@@ -71,6 +71,8 @@ class App {
     this.#views = VIEWS.filter((view) => may(view.needs) && has(view));
     this.#view = null;
     this.#events = {};
+    this.#stream = null;
+    this.#interruption = null;
     this.#sessions += 1;
     this.#route(false);
   }
@@ -148,16 +150,9 @@ class App {
       ? html`<${Failure} error=${this.#failure} />`
       : html`<${View} key=${`${name} ${this.#sessions}`} app=${this} events=${events} params=${this.#params} />`;
     const page = html`
-      <${Frame}
-        session=${this.#failure ? null : this.session}
-        views=${this.#views}
-        current=${name}
-        events=${events}
-        stream=${this.#stream}
-        interruption=${this.#interruption}
-        onRetry=${() => this.#feed.retry()}
-        onLogout=${() => this.#logout()}
-      >
+      <${Frame} session=${this.#failure ? null : this.session} views=${this.#views} current=${name} events=${events}
+        stream=${this.#stream} interruption=${this.#interruption} onRetry=${() => this.#feed.retry()}
+        onLogout=${() => this.#logout()}>
         ${content}
       <//>
     `;

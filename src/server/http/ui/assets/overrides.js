@@ -4,15 +4,12 @@ import * as api from './api.js';
 import { Dialog, Field, notify, open } from './dialogs.js';
 import { duration } from './format.js';
 import { html, useState } from './preact_htm.js';
-import { ACTIONS, ActorLink, Button, Disclosure, PagedList } from './widgets.js';
+import { ActorLink, Button, Disclosure, PagedList } from './widgets.js';
 
 /** The name that stands for all rules. */
 const ALL_RULES = '*';
-const UNITS = [
-  [60, 'minutes'],
-  [3600, 'hours'],
-  [86_400, 'days'],
-];
+const UNITS = { minutes: 60, hours: 3600, days: 86_400 };
+const ORPHAN = html` <span class="chip">not in force</span>`;
 /** Maximum number of bytes of a reason. */
 const MAX_REASON = 256;
 const WORDS = {
@@ -63,10 +60,12 @@ function underRules(rule) {
 }
 
 /**
- * Buttons for what may be changed about the block or the allow of an actor. An allow wins over a block, and so ends its effect.
+ * Buttons that change the block or the allow of an actor, for users who may. An allow wins over a block, and so ends
+ * its effect.
  * @param {{target: import('./changes.js').Target, override: object|null, onChange: () => void}} props
  */
 export function OverrideButtons({ target, override, onChange }) {
+  if (!api.mayChange('block')) return null;
   const unseen = `under ${target.rule}`;
   const button = (text, onclick) => html`<${Button} unseen=${unseen} onclick=${onclick}>${text}<//> `;
   const set = (kind, before) => () =>
@@ -95,45 +94,29 @@ function OverrideDialog({ kind, target, before, onDone }) {
     notify(`${rule === ALL_RULES ? set.actor : target.shown} ${words.done} ${underRules(rule)}${ends}.`);
     onDone();
   };
-  const name = ({ rule, actor }) => (rule === ALL_RULES ? `all rules, as ${actor}` : `rule ${rule}`);
+  const option = ({ rule, actor }, at) => html`
+    <option value=${at}>${rule === ALL_RULES ? `all rules, as ${actor}` : `rule ${rule}`}</option>
+  `;
+  const usual = before ? UNITS.minutes : UNITS.hours;
+  const unit = ([text, size]) => html`<option value=${size} selected=${size === usual}>${text}</option>`;
   const minutes = before && before.endsIn !== null ? Math.ceil(before.endsIn / 60) : '';
   return html`
     <${Dialog} title=${words.title} action=${words.action} field="override-reason" act=${act}>
       <p>Actor <code>${target.shown}</code>. ${words.effect}</p>
       <${Field} id="override-place" label="It concerns">
-        <select id="override-place" name="place">
-          ${places.map((place, at) => html`<option value=${at}>${name(place)}</option>`)}
-        </select>
+        <select id="override-place" name="place">${places.map(option)}</select>
       <//>
       <${Field} id="override-time" label="It lasts">
         <div class="joined">
-          <input
-            id="override-time"
-            name="time"
-            type="number"
-            min="1"
-            step="1"
-            inputmode="numeric"
-            aria-describedby="override-time-hint"
-            defaultValue=${before ? minutes : 1}
-          />
-          <select name="unit" aria-label="Unit of the time">
-            ${UNITS.map(
-              ([size, text]) => html`<option value=${size} selected=${size === (before ? 60 : 3600)}>${text}</option>`,
-            )}
-          </select>
+          <input id="override-time" name="time" type="number" min="1" step="1" inputmode="numeric"
+            aria-describedby="override-time-hint" defaultValue=${before ? minutes : 1} />
+          <select name="unit" aria-label="Unit of the time">${Object.entries(UNITS).map(unit)}</select>
         </div>
         <p class="hint" id="override-time-hint">Without a number, it lasts until someone removes it.</p>
       <//>
       <${Field} id="override-reason" label="Reason">
-        <input
-          id="override-reason"
-          name="reason"
-          maxlength=${MAX_REASON}
-          autocomplete="off"
-          aria-describedby="override-reason-hint"
-          defaultValue=${before?.reason ?? ''}
-        />
+        <input id="override-reason" name="reason" maxlength=${MAX_REASON} autocomplete="off"
+          aria-describedby="override-reason-hint" defaultValue=${before?.reason ?? ''} />
         <p class="hint" id="override-reason-hint">${words.reason}</p>
       <//>
     <//>
@@ -157,13 +140,11 @@ function removeOverride(kind, { rule, actor, shown }, onDone) {
     notify(removed ? `The ${kind} of ${shown} ${underRules(rule)} is removed.` : `${shown} had no ${kind} any more.`);
     onDone();
   };
-  const consequence =
-    rule === ALL_RULES
-      ? ' under all rules ends. It may concern other actors, too.'
-      : html` under rule <b>${rule}</b> ends.`;
+  const place =
+    rule === ALL_RULES ? 'all rules ends. It may concern other actors, too.' : html`rule <b>${rule}</b> ends.`;
   open(html`
     <${Dialog} title=${WORDS[kind].removal} action="Remove ${kind}" danger act=${act}>
-      <p>The ${kind} of <code>${shown}</code>${consequence}</p>
+      <p>The ${kind} of <code>${shown}</code> under ${place}</p>
     <//>
   `);
 }
@@ -175,24 +156,16 @@ function removeOverride(kind, { rule, actor, shown }, onDone) {
  * @param {(rule: string) => string[]|null} props.fieldsOf returns the fields of the actors of a rule, if it is known
  */
 export function OverrideLists(props) {
-  return ['block', 'allow'].map(
-    (kind) => html`
-      <${Disclosure} title=${WORDS[kind].list}>${() => html`<${OverrideList} kind=${kind} ...${props} />`}<//>
-    `,
-  );
+  const list = (kind) => () => html`<${OverrideList} kind=${kind} ...${props} />`;
+  return ['block', 'allow'].map((kind) => html`<${Disclosure} title=${WORDS[kind].list}>${list(kind)}<//>`);
 }
 
 function OverrideList({ kind, rule: only, fieldsOf }) {
   const [version, setVersion] = useState(0);
   const mayChange = api.mayChange('block');
   const isOfAll = only === undefined;
-  const columns = [
-    ['', 'Actor'],
-    ...(isOfAll ? [['', 'Rule']] : []),
-    ['number', 'Ends in'],
-    ['', 'Reason'],
-    ...(mayChange ? [ACTIONS] : []),
-  ];
+  const [place, actions] = [isOfAll && { Rule: '' }, mayChange && { Actions: 'unseen' }];
+  const columns = { Actor: '', ...place, 'Ends in': 'number', Reason: '', ...actions };
   const name = (rule, actor) => {
     const fields = rule === ALL_RULES ? null : fieldsOf(rule);
     return fields ? html`<${ActorLink} fields=${fields} name=${actor} />` : html`<code>${actor}</code>`;
@@ -205,27 +178,15 @@ function OverrideList({ kind, rule: only, fieldsOf }) {
   const row = ({ rule, actor, expiresIn, reason, orphan }) => html`
     <tr>
       <td>${name(rule, actor)}</td>
-      ${isOfAll &&
-      html`
-        <td>
-          ${rule === ALL_RULES ? 'all rules' : rule}${orphan && html` <span class="chip">not in force</span>`}
-        </td>
-      `}
+      ${isOfAll && html`<td>${rule === ALL_RULES ? 'all rules' : rule}${orphan && ORPHAN}</td>`}
       <td class="number">${expiresIn === null ? 'never' : duration(expiresIn)}</td>
       <td>${reason === null ? '–' : html`<bdi>${reason}</bdi>`}</td>
       ${mayChange && html`<td class="number">${removal(rule, actor)}</td>`}
     </tr>
   `;
+  const query = isOfAll ? {} : { rule: only };
+  const none = `No actor is ${WORDS[kind].state}${isOfAll ? '' : ' under this rule alone'}.`;
   return html`
-    <${PagedList}
-      key=${version}
-      path="/v1/${kind}s"
-      query=${isOfAll ? {} : { rule: only }}
-      member="${kind}s"
-      columns=${columns}
-      none="No actor is ${WORDS[kind].state}${isOfAll ? '' : ' under this rule alone'}."
-    >
-      ${row}
-    <//>
+    <${PagedList} key=${version} path="/v1/${kind}s" member="${kind}s" ...${{ query, columns, none }}>${row}<//>
   `;
 }

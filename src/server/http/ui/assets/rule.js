@@ -26,33 +26,24 @@ const TEXT_HINT =
 /**
  * @param {object} props
  * @param {string} props.name
- * @param {object} [props.shown] the rule and its last minute, as the stream has told
+ * @param {object} [props.shown] the rule and its last minute, from the stream, and when all of it was sent (`toldAt`)
  * @param {boolean} props.isMissing whether the stream has no such rule
  * @param {() => void} props.onClose
  */
 export function RulePanel({ name, shown, isMissing, hasTop, onClose }) {
   const [{ rule, error }, setLoaded] = useState({});
   useEffect(() => {
-    let isOver = false;
-    const set = (loaded) => !isOver && setLoaded(loaded);
-    api.loadRules().then(
-      ({ named }) => named.has(name) && set({ rule: named.get(name) }),
-      (problem) => set({ error: problem }),
-    );
-    return () => {
-      isOver = true;
-    };
+    const adopt = ({ named }) => named.has(name) && setLoaded({ rule: named.get(name) });
+    api.loadRules().then(adopt, (problem) => setLoaded({ error: problem }));
   }, [shown?.toldAt]);
   const gone = shown
     ? 'This rule is no longer in force, or no longer in your scope.'
     : 'No rule in force has this name, or it is outside your scope.';
   const operation = isMissing ? gone : shown && `[${shown.operation || 'default'}]`;
+  const onKey = (event) => event.key === 'Escape' && onClose();
+  const ruleText = () => html`<${RuleText} rule=${rule} file=${shown?.file} />`;
   return html`
-    <aside
-      class="card detail"
-      aria-labelledby="detail-title"
-      onkeydown=${(event) => event.key === 'Escape' && onClose()}
-    >
+    <aside class="card detail" aria-labelledby="detail-title" onkeydown=${onKey}>
       <div class="detail-head">
         <h2 id="detail-title" tabindex="-1">${name}</h2>
         <button type="button" class="quiet" aria-label="Close the panel" onclick=${onClose}>✕</button>
@@ -65,10 +56,7 @@ export function RulePanel({ name, shown, isMissing, hasTop, onClose }) {
       <div class="parts">
         ${error && html`<p class="error">${error.message}</p>`}
         ${rule && api.counts(rule) && html`<${Counters} rule=${rule} />`}
-        ${rule &&
-        html`
-          <${Disclosure} title="This rule as text">${() => html`<${RuleText} rule=${rule} file=${shown?.file} />`}<//>
-        `}
+        ${rule && html`<${Disclosure} title="This rule as text">${ruleText}<//>`}
       </div>
     </aside>
   `;
@@ -134,20 +122,15 @@ function RuleText({ rule, file }) {
 function Counters({ rule }) {
   const fields = actorFields(rule);
   const isConcurrency = rule.algorithm === 'concurrency';
+  const isLive = isConcurrency || fields.length === 0;
+  const hasLists = api.isNamed(rule) && api.may('read');
+  const listOf = (List) => () => html`<${List} rule=${rule} fields=${fields} />`;
   return html`
     <div class="parts">
-      ${(isConcurrency || fields.length === 0) && html`<${LiveCounters} ...${{ rule, fields, isConcurrency }} />`}
-      ${fields.length > 0 &&
-      !isConcurrency &&
-      html`<${Disclosure} title="Counters">${() => html`<${CounterList} rule=${rule} fields=${fields} />`}<//>`}
-      ${api.isNamed(rule) &&
-      api.may('read') &&
-      html`
-        <${Disclosure} title="Limits of single actors">
-          ${() => html`<${LimitList} rule=${rule} fields=${fields} />`}
-        <//>
-        <${OverrideLists} rule=${rule.name} fieldsOf=${() => fields} />
-      `}
+      ${isLive && html`<${LiveCounters} ...${{ rule, fields, isConcurrency }} />`}
+      ${!isLive && html`<${Disclosure} title="Counters">${listOf(CounterList)}<//>`}
+      ${hasLists && html`<${Disclosure} title="Limits of single actors">${listOf(LimitList)}<//>`}
+      ${hasLists && html`<${OverrideLists} rule=${rule.name} fieldsOf=${() => fields} />`}
     </div>
   `;
 }
@@ -190,12 +173,7 @@ async function ownLimits(rule, signal) {
 
 function Leases({ rule, fields, counters, next, own }) {
   if (counters.length === 0 && !next) return html`<p class="hint">No lease is in use.</p>`;
-  const columns = [
-    ['', 'Actor'],
-    ['number', 'In use'],
-    ['number', 'Free'],
-    ['number', 'Next ends in'],
-  ];
+  const columns = { Actor: '', 'In use': 'number', Free: 'number', 'Next ends in': 'number' };
   const row = ({ actor, balance, remaining, reset }) => {
     const whole = own?.get(actor) ?? rule.creditLimit;
     return html`
@@ -215,41 +193,29 @@ function Leases({ rule, fields, counters, next, own }) {
 
 function CounterList({ rule, fields }) {
   const whole = number(api.capacity(rule));
-  const columns = [
-    ['', 'Actor'],
-    ['number', 'Left'],
-    ['number', 'More in'],
-  ];
+  const columns = { Actor: '', Left: 'number', 'More in': 'number' };
   const none = 'Every actor has all of its credits.';
-  return html`
-    <${PagedList} path="/v1/counters" query=${{ rule: rule.name }} member="counters" columns=${columns} none=${none}>
-      ${({ actor, balance, remaining, reset }) => html`
-        <tr>
-          <td><${ActorLink} fields=${fields} name=${actor} /></td>
-          <td class="number"><span class=${remaining === 0 ? 'some' : ''}>${number(balance)}</span> / ${whole}</td>
-          <td class="number">${duration(reset)}</td>
-        </tr>
-      `}
-    <//>
+  const row = ({ actor, balance, remaining, reset }) => html`
+    <tr>
+      <td><${ActorLink} fields=${fields} name=${actor} /></td>
+      <td class="number"><span class=${remaining === 0 ? 'some' : ''}>${number(balance)}</span> / ${whole}</td>
+      <td class="number">${duration(reset)}</td>
+    </tr>
   `;
+  const query = { rule: rule.name };
+  return html`<${PagedList} path="/v1/counters" member="counters" ...${{ query, columns, none }}>${row}<//>`;
 }
 
 function LimitList({ rule, fields }) {
-  const columns = [
-    ['', 'Actor'],
-    ['number', 'Credits'],
-    ['number', 'Ends in'],
-  ];
+  const columns = { Actor: '', Credits: 'number', 'Ends in': 'number' };
   const none = 'No actor has a limit of its own under this rule.';
-  return html`
-    <${PagedList} path="/v1/limits" query=${{ rule: rule.name }} member="limits" columns=${columns} none=${none}>
-      ${({ actor, credits, expiresIn }) => html`
-        <tr>
-          <td><${ActorLink} fields=${fields} name=${actor} /></td>
-          <td class="number">${number(credits)}</td>
-          <td class="number">${expiresIn === null ? 'never' : duration(expiresIn)}</td>
-        </tr>
-      `}
-    <//>
+  const row = ({ actor, credits, expiresIn }) => html`
+    <tr>
+      <td><${ActorLink} fields=${fields} name=${actor} /></td>
+      <td class="number">${number(credits)}</td>
+      <td class="number">${expiresIn === null ? 'never' : duration(expiresIn)}</td>
+    </tr>
   `;
+  const query = { rule: rule.name };
+  return html`<${PagedList} path="/v1/limits" member="limits" ...${{ query, columns, none }}>${row}<//>`;
 }

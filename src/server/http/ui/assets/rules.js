@@ -5,7 +5,7 @@ import { nextHistory, Spark, summary } from './charts.js';
 import { count, go, link, number } from './format.js';
 import { Component, html, useRef } from './preact_htm.js';
 import { RulePanel } from './rule.js';
-import { useFieldText } from './widgets.js';
+import { TableHead, useFieldText } from './widgets.js';
 
 /** Pause after typing or scrolling before other rules are asked for (ms). */
 const DEBOUNCE = 150;
@@ -13,6 +13,10 @@ const DEBOUNCE = 150;
 const MARGIN = 12;
 /** Most rules that a stream carries. */
 const MOST = 100;
+const COLUMNS = { '#': 'place', Rule: 'rule', Limit: 'limit' };
+const COUNT_COLUMNS = { 'Last minute': 'chart', 'Hits/s': 'hits', 'Denied/s': 'denied' };
+const NO_COUNTS =
+  'Your scope has one actor. The hits and denials of a rule are those of all actors, so they are not shown.';
 const LEASES = 'Limits requests in flight. Select the rule to see the leases in use.';
 
 /** The view. Its parameters are `search`, `only` and `rule`, the rule whose panel is open. */
@@ -58,11 +62,8 @@ export class Rules extends Component {
   }
 
   getSnapshotBeforeUpdate() {
-    return {
-      scroll: window.scrollY,
-      wasShown: this.#isListShown(),
-      hadFocus: this.#side.contains(document.activeElement),
-    };
+    const hadFocus = this.#side.contains(document.activeElement);
+    return { scroll: window.scrollY, wasShown: this.#isListShown(), hadFocus };
   }
 
   componentDidUpdate({ params }, _, { scroll, wasShown, hadFocus }) {
@@ -182,45 +183,25 @@ export class Rules extends Component {
     go(link('rules', { ...this.#params(), ...change }), options);
   }
 
-  /** Moves between rules with the arrow keys. */
-  #onKey = (event) => {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    const row = event.target.closest('tbody tr');
-    if (!step || !row || event.altKey || event.ctrlKey || event.metaKey) return;
-    const next = step > 0 ? row.nextElementSibling : row.previousElementSibling;
-    const target = next?.querySelector('a');
-    if (!target) return;
-    event.preventDefault();
-    target.focus({ preventScroll: true });
-    next.scrollIntoView({ block: 'nearest' });
-  };
-
   render({ app }, { event, found, said, matching, start, end, rowHeight }) {
     const { search, only, rule } = this.#params();
-    const panel = this.#panel.name === rule ? this.#panel : {};
+    const panel = this.#panel.name === rule ? this.#panel : { name: rule };
+    const close = () => this.#go({ rule: '' });
     const isUncounted = Boolean(event) && !event.sum;
     const positions = Array.from({ length: Math.max(0, end - start) }, (_, at) => start + at);
-    const row = (position) => html`
-      <${Row}
-        key=${position}
-        position=${position}
-        rule=${this.#rows.get(position)}
-        selected=${rule}
-        isMember=${this.#rows.get(position - 1)?.stack}
-        href=${(name) => link('rules', { search, only, rule: name })}
-      />
-    `;
+    const [above, below] = [start, Math.max(0, matching - end)].map((rows) => `${rows * rowHeight}px`);
+    const href = (name) => link('rules', { search, only, rule: name });
+    const row = (position) => {
+      const isMember = this.#rows.get(position - 1)?.stack;
+      const shown = { rule: this.#rows.get(position), selected: rule, isMember, href };
+      return html`<${Row} key=${position} position=${position} ...${shown} />`;
+    };
     return html`
       <div class="head">
         <h1 id="rules-title">Rules</h1>
         ${!isUncounted && html`<div class="sum" id="sum">${event && html`<${Sum} ...${event} />`}</div>`}
       </div>
-      ${isUncounted &&
-      html`
-        <p class="note" id="no-counts">
-          Your scope has one actor. The hits and denials of a rule are those of all actors, so they are not shown.
-        </p>
-      `}
+      ${isUncounted && html`<p class="note" id="no-counts">${NO_COUNTS}</p>`}
       <div class="tools">
         <${Filters} search=${search} only=${only} isCounted=${!isUncounted} goTo=${(...to) => this.#go(...to)} />
         <p class="found">${found}</p>
@@ -228,42 +209,32 @@ export class Rules extends Component {
       </div>
       <div class="split ${rule ? 'open' : ''} ${isUncounted ? 'uncounted' : ''}">
         <section class="list" aria-labelledby="rules-title">
-          <div
-            class="scroll"
-            ref=${this.#setScroll}
-            style=${{ paddingTop: `${start * rowHeight}px`, paddingBottom: `${Math.max(0, matching - end) * rowHeight}px` }}
-          >
-            <table
-              class="rules"
-              role="table"
-              aria-labelledby="rules-title"
-              aria-rowcount=${event && event.matching + 1}
-              onkeydown=${this.#onKey}
-            >
-              <${Columns} />
-              <tbody role="rowgroup">
-                ${positions.map(row)}
-              </tbody>
+          <div ref=${this.#setScroll} style=${{ paddingTop: above, paddingBottom: below }}>
+            <table class="rules" role="table" aria-labelledby="rules-title" aria-rowcount=${event && event.matching + 1}
+              onkeydown=${onKey}>
+              <${TableHead} columns=${isUncounted ? COLUMNS : { ...COLUMNS, ...COUNT_COLUMNS }} aria-rowindex="1" />
+              <tbody role="rowgroup">${positions.map(row)}</tbody>
             </table>
             ${event && matching === 0 && html`<p class="empty">No rule matches.</p>`}
           </div>
         </section>
         <div class="side" ref=${this.#setSide}>
-          ${rule &&
-          html`
-            <${RulePanel}
-              key=${rule}
-              name=${rule}
-              shown=${panel.shown}
-              isMissing=${panel.isMissing}
-              hasTop=${app.session.server.top}
-              onClose=${() => this.#go({ rule: '' })}
-            />
-          `}
+          ${rule && html`<${RulePanel} key=${rule} ...${panel} hasTop=${app.session.server.top} onClose=${close} />`}
         </div>
       </div>
     `;
   }
+}
+
+/** Moves between rules with the arrow keys. */
+function onKey(event) {
+  const step = { ArrowDown: 'nextElementSibling', ArrowUp: 'previousElementSibling' }[event.key];
+  const next = event.target.closest('tbody tr')?.[step];
+  const target = next?.querySelector('a');
+  if (!target || event.altKey || event.ctrlKey || event.metaKey) return;
+  event.preventDefault();
+  target.focus({ preventScroll: true });
+  next.scrollIntoView({ block: 'nearest' });
 }
 
 /** The figures of all rules together. */
@@ -284,67 +255,32 @@ function Sum({ sum, denying }) {
   );
 }
 
-function Filters({ search, only, isCounted, goTo }) {
-  const field = useFieldText(search);
+function Filters({ search: asked, only, isCounted, goTo }) {
+  const field = useFieldText(asked);
   const timer = useRef();
   const searchSoon = () => {
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => field.current && goTo({ search: field.current.value }, { replace: true }), DEBOUNCE);
+    const search = () => field.current && goTo({ search: field.current.value }, { replace: true });
+    timer.current = setTimeout(search, DEBOUNCE);
   };
   return html`
     <form class="filters" role="search" onsubmit=${(event) => event.preventDefault()}>
       <label for="search" class="unseen">Search rules</label>
-      <input
-        type="search"
-        id="search"
-        ref=${field}
-        placeholder="Label, operation or comment"
-        autocomplete="off"
-        spellcheck=${false}
-        oninput=${searchSoon}
-      />
+      <input type="search" id="search" ref=${field} placeholder="Label, operation or comment" autocomplete="off"
+        spellcheck=${false} oninput=${searchSoon} />
       <label class="check" hidden=${!isCounted}>
-        <input
-          type="checkbox"
-          id="only-denied"
-          checked=${only === 'denied'}
-          onchange=${(event) => goTo({ only: event.target.checked ? 'denied' : '' })}
-        />
+        <input type="checkbox" id="only-denied" checked=${only === 'denied'}
+          onchange=${(event) => goTo({ only: event.target.checked ? 'denied' : '' })} />
         Only rules that denied in the last minute
       </label>
     </form>
   `;
 }
 
-function Columns() {
-  const columns = [
-    ['place', '#'],
-    ['rule', 'Rule'],
-    ['limit', 'Limit'],
-    ['chart', 'Last minute'],
-    ['hits', 'Hits/s'],
-    ['denied', 'Denied/s'],
-  ];
-  const heading = ([name, title]) => html`<th scope="col" role="columnheader" class=${name}>${title}</th>`;
-  return html`
-    <thead role="rowgroup">
-      <tr role="row" aria-rowindex="1">
-        ${columns.map(heading)}
-      </tr>
-    </thead>
-  `;
-}
-
 /** A row of the list. It is blank while its rule is on its way. */
 function Row({ position, rule, selected, isMember, href }) {
-  const cell = (name, content) => html`<td role="cell" class=${name}>${content}</td>`;
-  if (!rule)
-    return html`
-      <tr role="row" class="loading" aria-rowindex=${position + 2}>
-        ${['place', 'rule', 'limit', 'chart', 'hits number', 'denied number'].map((name) => cell(name))}
-      </tr>
-    `;
-  const { name, index, limit = '', stack, canary, actorField, actorPrefix, algorithm, past } = rule;
+  if (!rule) return html`<tr role="row" aria-rowindex=${position + 2}><td role="cell" colspan="6"></td></tr>`;
+  const { name, index, limit = '', stack, canary, actorField, actorPrefix, algorithm } = rule;
   const operation = rule.operation === 'default' || !rule.operation ? 'every other request' : rule.operation;
   const isSelected = name === selected;
   const networks = actorPrefix ? `, networks of ${actorPrefix}` : '';
@@ -368,14 +304,12 @@ function Row({ position, rule, selected, isMember, href }) {
         <span class="what" title=${limit}>${limit}</span>
         <span class="more" hidden=${limit.startsWith('always')}>${actor}</span>
       </td>
-      ${rule.hits === undefined
-        ? ['chart', 'hits number', 'denied number'].map((column) => cell(column))
-        : html`<${Figures} rule=${rule} past=${past} />`}
+      ${rule.hits !== undefined && html`<${Figures} ...${rule} />`}
     </tr>
   `;
 }
 
-function Figures({ rule: { hits, canary, ...counts }, past }) {
+function Figures({ hits, canary, past, ...counts }) {
   const series = canary ? 'canaryDenied' : 'denied';
   const some = canary ? 'canary-some' : 'some';
   const [denied, sum] = [counts[series] ?? 0, past.sum(series)];

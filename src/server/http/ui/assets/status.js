@@ -6,25 +6,17 @@ import { html, useEffect, useState } from './preact_htm.js';
 import { Table, ViewHead } from './widgets.js';
 
 const STATES = { ok: 'OK', warning: 'Warning', bad: 'Bad' };
-const VALUE_COLUMNS = [
-  ['', 'Of'],
-  ['number', 'In use'],
-  ['number', 'Share'],
-  ['', 'State'],
-];
-const ERROR_COLUMNS = [
-  ['', 'Kind'],
-  ['number', 'Count'],
-];
+const VALUES = { Of: '', 'In use': 'number', Share: 'number', State: '' };
+const ERRORS = { Kind: '', Count: 'number' };
+const SIGNS = { '+': ['+', 'added'], '-': ['−', 'removed'], p: ['!', 'problem'] };
+const LOADING = html`<p class="hint">Loading…</p>`;
 /** Time after which reloads would have come. The server sends them only to users who may see all of them (ms). */
 const PATIENCE = 2000;
 
 export function Health({ events }) {
   return html`
     <${ViewHead} title="Health" lead="What this server uses, and the bounds that it has." />
-    <div id="health">
-      ${events.health ? html`<${Server} ...${events.health} />` : html`<p class="hint">Loading…</p>`}
-    </div>
+    <div id="health">${events.health ? html`<${Server} ...${events.health} />` : LOADING}</div>
   `;
 }
 
@@ -34,30 +26,19 @@ function Server({ ready, problems, values, durability, store, errors, last_error
       <span class="pill ${ready ? 'ok' : 'bad'}">${ready ? 'Ready' : 'Not ready'}</span>
       <div>
         <p>Store: ${storeName(store)}. Durability: ${durability}.</p>
-        ${problems.length > 0 &&
-        html`
-          <ul class="problems">
-            ${problems.map((problem) => html`<li>${problem}</li>`)}
-          </ul>
-        `}
+        ${problems.length > 0 && html`<ul class="problems">${problems.map((text) => html`<li>${text}</li>`)}</ul>`}
       </div>
     </div>
     <div class="split-even">
       <section class="card" aria-labelledby="values-title">
         <h2 id="values-title">Use and bounds</h2>
-        <${Table} name="health" columns=${VALUE_COLUMNS}>${values.map(value)}<//>
+        <${Table} kind="plain health" columns=${VALUES}>${values.map(value)}<//>
       </section>
       <section class="card" aria-labelledby="errors-title">
         <h2 id="errors-title">Errors since the start</h2>
         ${errors.length === 0 && html`<p class="hint">None.</p>`}
-        ${errors.length > 0 && html`<${Table} columns=${ERROR_COLUMNS}>${errors.map(errorCount)}<//>`}
-        ${lastErrors.length > 0 &&
-        html`
-          <h3>The last of each kind</h3>
-          <ul>
-            ${lastErrors.map(lastError)}
-          </ul>
-        `}
+        ${errors.length > 0 && html`<${Table} columns=${ERRORS}>${errors.map(errorCount)}<//>`}
+        ${lastErrors.length > 0 && html`<h3>The last of each kind</h3><ul>${lastErrors.map(lastError)}</ul>`}
       </section>
     </div>
   `;
@@ -78,12 +59,7 @@ function value({ text, used, bound, unit, state }) {
 }
 
 function errorCount({ kind, count }) {
-  return html`
-    <tr>
-      <td><code>${kind}</code></td>
-      <td class="number">${number(count)}</td>
-    </tr>
-  `;
+  return html`<tr><td><code>${kind}</code></td><td class="number">${number(count)}</td></tr>`;
 }
 
 /** The last error of a kind on a front, so that one finds out who sends what. */
@@ -102,10 +78,7 @@ export function Reloads({ events }) {
   let hint = isPatient ? 'Loading…' : 'Only users with all rules in their scope see reloads.';
   if (reloads) hint = 'The rules have not changed since the server started.';
   return html`
-    <${ViewHead}
-      title="Reloads"
-      lead="The last 20 loads of the rules file since the server started, newest first."
-    />
+    <${ViewHead} title="Reloads" lead="The last 20 loads of the rules file since the server started, newest first." />
     <div class="reloads" id="reloads">
       ${reloads?.length > 0 ? reloads.map(reload) : html`<p class="hint">${hint}</p>`}
     </div>
@@ -121,14 +94,10 @@ function reload({ time: at, ok, lines }) {
         <span class="more">${duration(Math.max(0, Date.now() / 1000 - at))} ago</span>
       </div>
       ${!ok && html`<p>The previous rules stay in force.</p>`}
-      <ul class="diff">
-        ${lines.map(change)}
-      </ul>
+      <ul class="diff">${lines.map(change)}</ul>
     </section>
   `;
 }
-
-const SIGNS = { '+': ['+', 'added'], '-': ['−', 'removed'], p: ['!', 'problem'] };
 
 function change(text) {
   const isMarked = /^([+-]|problem)/.test(text);

@@ -30,6 +30,7 @@ export function Top({ params }) {
       <input type="radio" name=${group} checked=${isChecked} onchange=${() => goTo({ [group]: value })} />${text}
     </label>
   `;
+  const suggestion = (rule) => html`<option value=${rule.name}></option>`;
   const submit = (event) => {
     event.preventDefault();
     goTo();
@@ -39,17 +40,9 @@ export function Top({ params }) {
     <form class="filters" onsubmit=${submit}>
       <div class="field inline">
         <label for="top-rule">Rule</label>
-        <input
-          id="top-rule"
-          ref=${field}
-          list="rule-names"
-          autocomplete="off"
-          spellcheck=${false}
-          onchange=${() => goTo()}
-        />
-        <datalist id="rule-names">
-          ${counting.slice(0, SUGGESTED).map((rule) => html`<option value=${rule.name}></option>`)}
-        </datalist>
+        <input id="top-rule" ref=${field} list="rule-names" autocomplete="off" spellcheck=${false}
+          onchange=${() => goTo()} />
+        <datalist id="rule-names">${counting.slice(0, SUGGESTED).map(suggestion)}</datalist>
       </div>
       <fieldset>
         <legend class="unseen">Order</legend>
@@ -91,12 +84,8 @@ export function TopList({ rule, order, last, count }) {
 function Ranking({ reply, fields }) {
   const { top, order, total, sampled } = reply;
   if (top.length === 0) return html`<p class="hint">${nobody(reply)}</p>`;
-  const columns = [
-    ['place', '#'],
-    ['', 'Actor'],
-    ['number', order === 'denied' ? 'Denied' : 'Credits taken'],
-    ...(total > 0 ? [['number', 'Share']] : []),
-  ];
+  const counted = order === 'denied' ? 'Denied' : 'Credits taken';
+  const columns = { '#': 'place', Actor: '', [counted]: 'number', ...(total > 0 ? { Share: 'number' } : {}) };
   const row = ({ actor, cut, count, error }, at) => html`
     <tr>
       <td class="place">${at + 1}</td>

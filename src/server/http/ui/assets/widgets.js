@@ -1,4 +1,4 @@
-/** Parts that several views share: heads and forms, tables, texts that open or are copied, and questions asked again and again. */
+/** Parts that several views share: heads, forms, tables, texts to open or to copy, and questions asked repeatedly. */
 
 import * as api from './api.js';
 import { Meter } from './charts.js';
@@ -37,16 +37,8 @@ export function QuestionForm({ id, label, placeholder, button, question, address
   return html`
     <form class="ask" onsubmit=${submit}>
       <label for=${id}>${label}</label>
-      <input
-        id=${id}
-        ref=${field}
-        class="code"
-        autocomplete="off"
-        autocapitalize="none"
-        spellcheck=${false}
-        placeholder=${placeholder}
-        required
-      />
+      <input id=${id} ref=${field} class="code" placeholder=${placeholder} required autocomplete="off"
+        autocapitalize="none" spellcheck=${false} />
       <button class="primary">${button}</button>
     </form>
   `;
@@ -67,50 +59,37 @@ export function RuleLink({ name }) {
   return html`<a class="name" href=${link('rules', { rule: name })}>${name}</a>`;
 }
 
+/** A small button. Screen readers also read the `unseen` part of its name. */
 export function Button({ children, unseen, ...attributes }) {
-  return html`
-    <button type="button" class="small" ...${attributes}>
-      ${children}${unseen && html`<span class="unseen"> ${unseen}</span>`}
-    </button>
-  `;
+  const rest = unseen && html`<span class="unseen"> ${unseen}</span>`;
+  return html`<button type="button" class="small" ...${attributes}>${children}${rest}</button>`;
 }
 
-/** The columns of a table with buttons in its last one. */
-export const ACTIONS = ['', html`<span class="unseen">Actions</span>`];
-
-/** @param {{columns: Array<[string, any]>}} props class and title of each column */
-export function Table({ name = '', columns, children }) {
-  const heading = ([column, title]) => html`<th scope="col" class=${column || null}>${title}</th>`;
+/**
+ * The heads of the columns of a table.
+ * @param {{columns: Record<string, string>}} props the class of each title. A title with the class `unseen` is only for
+ *   screen readers.
+ */
+export function TableHead({ columns, ...attributes }) {
+  const heading = ([title, name]) => {
+    const isUnseen = name === 'unseen';
+    const text = isUnseen ? html`<span class="unseen">${title}</span>` : title;
+    return html`<th scope="col" role="columnheader" class=${isUnseen ? '' : name}>${text}</th>`;
+  };
   return html`
-    <table class="plain ${name}">
-      <thead>
-        <tr>
-          ${columns.map(heading)}
-        </tr>
-      </thead>
-      <tbody>
-        ${children}
-      </tbody>
-    </table>
+    <thead role="rowgroup"><tr role="row" ...${attributes}>${Object.entries(columns).map(heading)}</tr></thead>
   `;
 }
 
 /**
- * A table whose rows become cards on narrow screens. Roles are given, because such a layout would hide them from screen
- * readers.
+ * A table of the kind `plain`, or `cards`, whose rows become cards on narrow screens. Roles are given, because such a
+ * layout would hide them from screen readers.
  */
-export function Cards({ label, columns, children }) {
-  const heading = ([column, title]) => html`<th scope="col" role="columnheader" class=${column}>${title}</th>`;
+export function Table({ kind = 'plain', label, columns, children }) {
   return html`
-    <table class="cards" role="table" aria-label=${label}>
-      <thead role="rowgroup">
-        <tr role="row">
-          ${columns.map(heading)}
-        </tr>
-      </thead>
-      <tbody role="rowgroup">
-        ${children}
-      </tbody>
+    <table class=${kind} role="table" aria-label=${label}>
+      <${TableHead} columns=${columns} />
+      <tbody role="rowgroup">${children}</tbody>
     </table>
   `;
 }
@@ -124,7 +103,7 @@ export function Cell({ name = '', title = '', children }) {
   return html`<td role="cell" class=${name} data-title=${title}><div>${children}</div></td>`;
 }
 
-/** What is left in a cell of a table: a number, and a bar. */
+/** What is left in a cell: a number, and a bar. */
 export function Left({ balance, whole, isEmpty = balance <= 0 }) {
   return html`
     <b class=${isEmpty ? 'some' : ''}>${number(balance)}</b>${` / ${number(whole)}`}
@@ -132,13 +111,14 @@ export function Left({ balance, whole, isEmpty = balance <= 0 }) {
   `;
 }
 
+export const OWN_LIMIT = html`<span class="chip own">own limit</span>`;
+
 /** A heading that opens a part of a panel. `children` makes the part when it is opened for the first time. */
 export function Disclosure({ title, open = false, children }) {
   const [wasOpened, setWasOpened] = useState(open);
   return html`
     <details open=${open} ontoggle=${(event) => event.target.open && setWasOpened(true)}>
-      <summary>${title}</summary>
-      <div class="disclosed">${wasOpened && children()}</div>
+      <summary>${title}</summary><div class="disclosed">${wasOpened && children()}</div>
     </details>
   `;
 }
@@ -171,12 +151,12 @@ async function copy(element) {
  * @param {string} props.path where the API lists the entries
  * @param {Record<string, string>} props.query which ones
  * @param {string} props.member the name of the list in the reply
- * @param {Array<[string, any]>} props.columns class and title of each column
+ * @param {Record<string, string>} props.columns as in [TableHead]
  * @param {string} props.none the text for an empty list
  * @param {(entry: object) => any} props.children the row of an entry
  */
 export function PagedList({ path, query, member, columns, none, children: row }) {
-  const [list, setList] = useState({ entries: [], note: 'Loading…' });
+  const [{ entries, note, next, isLoading }, setList] = useState({ entries: [], note: 'Loading…' });
   const abort = useRef();
   const load = async (cursor) => {
     setList((before) => ({ ...before, isLoading: true }));
@@ -184,9 +164,9 @@ export function PagedList({ path, query, member, columns, none, children: row })
       const asked = { ...query, count: PAGE, ...(cursor ? { cursor } : {}) };
       const page = await api.get(path, asked, abort.current.signal);
       setList((before) => {
-        const entries = [...before.entries, ...page[member]];
-        const note = entries.length > 0 ? null : page.next ? 'None on this page.' : none;
-        return { entries, note, next: page.next };
+        const all = [...before.entries, ...page[member]];
+        const empty = page.next ? 'None on this page.' : none;
+        return { entries: all, note: all.length > 0 ? null : empty, next: page.next };
       });
     } catch (error) {
       if (error.name !== 'AbortError') setList((before) => ({ ...before, isLoading: false, note: error.message }));
@@ -197,10 +177,9 @@ export function PagedList({ path, query, member, columns, none, children: row })
     load();
     return () => abort.current.abort();
   }, []);
-  const { entries, note, next, isLoading } = list;
   return html`
     <div>
-      ${entries.length > 0 && html`<div><${Table} columns=${columns}>${entries.map(row)}<//></div>`}
+      ${entries.length > 0 && html`<${Table} columns=${columns}>${entries.map(row)}<//>`}
       ${note && html`<p class="hint">${note}</p>`}
       ${next && html`<${Button} disabled=${isLoading} onclick=${() => load(next)}>More<//>`}
     </div>
@@ -208,21 +187,21 @@ export function PagedList({ path, query, member, columns, none, children: row })
 }
 
 /**
- * Asks a question at once, and again after each pause. It waits while nobody looks at the page, while a dialog is open, and
- * while text of the answer is selected.
+ * Asks a question at once, and again after each pause, unless nobody looks at the page or a dialog is open. The answer
+ * does not change while text of it is selected.
  * @param {object} options
  * @param {string} options.question what is asked; the empty text asks nothing
  * @param {(signal: AbortSignal) => Promise<any>} options.ask
  * @param {number} options.pause (ms)
  * @param {string} options.area selector of the elements that show the answer
  * @param {any} [options.version] asks again when this changes
- * @returns {[{question?: string, answer?: any, error?: Error}, () => void]} the last answer with its question, which may be an
- *   older one, and a function that asks again at once
+ * @returns {[{question?: string, answer?: any, error?: Error}, () => void]} the last answer with its question, which
+ *   may be an older one, and a function that asks again at once
  */
 export function usePolling({ question, ask, pause, area, version }) {
   const [state, setState] = useState({});
-  const current = useRef({ again() {} });
-  current.current.ask = ask;
+  const current = useRef({ again() {} }).current;
+  current.ask = ask;
   useEffect(() => {
     let [abort, timer] = [null, null];
     const wait = () => {
@@ -236,7 +215,7 @@ export function usePolling({ question, ask, pause, area, version }) {
       stop();
       const { signal } = (abort = new AbortController());
       try {
-        const answer = await current.current.ask(signal);
+        const answer = await current.ask(signal);
         if (!signal.aborted) setState((before) => (isSelected(area) ? before : { question, answer }));
       } catch (error) {
         if (signal.aborted) return;
@@ -246,12 +225,16 @@ export function usePolling({ question, ask, pause, area, version }) {
       }
       if (!signal.aborted) wait();
     }
-    current.current.again = load;
+    current.again = load;
     if (question) load();
     else setState({});
-    return stop;
+    return () => {
+      stop();
+      // A dialog may outlive the view that opened it.
+      current.again = () => {};
+    };
   }, [question, version]);
-  return [state, () => current.current.again()];
+  return [state, () => current.again()];
 }
 
 function isSelected(area) {
