@@ -46,7 +46,8 @@ export function Dialog({ title, action, danger = false, field, act, children }) 
     dialog.current.showModal();
     const start = field && document.getElementById(field);
     start?.focus();
-    start?.select();
+    // A number is replaced by typing another one.
+    if (start?.type === 'number') start.select();
     // Nothing is destroyed by a careless press of Enter.
     if (danger) cancel.current.focus();
   }, []);
