@@ -1,9 +1,6 @@
-/**
- * The live stream of figures. Reconnects by itself, each time after a longer pause, and pauses while nobody looks at the page.
- */
+/** The live stream of figures. It reconnects, after longer and longer pauses, and stops while nobody looks. */
 
 import { headers, problemOf } from './api.js';
-import { events } from './event_stream.js';
 
 /** Pauses before a new connection (ms). */
 const FIRST_PAUSE = 500;
@@ -71,10 +68,8 @@ export class Feed {
 
   async #read(query, abort) {
     // A stream that only shows other rules is not worth a word.
-    const slow = setTimeout(
-      () => this.#failures === 0 && this.#onState({ phase: 'connecting' }),
-      this.#isLive ? SLOW : 0,
-    );
+    const pause = this.#isLive ? SLOW : 0;
+    const slow = setTimeout(() => this.#failures === 0 && this.#onState({ phase: 'connecting' }), pause);
     let watchdog;
     const expectMore = () => {
       clearTimeout(watchdog);
@@ -82,11 +77,8 @@ export class Feed {
     };
     try {
       expectMore();
-      const response = await fetch(`/ui/api/feed?${query}`, {
-        headers: headers(),
-        signal: abort.signal,
-        cache: 'no-store',
-      });
+      const options = { headers: headers(), signal: abort.signal, cache: 'no-store' };
+      const response = await fetch(`/ui/api/feed?${query}`, options);
       if (!response.ok) throw await problemOf(response);
       for await (const { name, data } of events(response.body)) {
         if (abort !== this.#abort) return;
@@ -116,10 +108,45 @@ export class Feed {
     this.#failures += 1;
     // A little chance keeps the pages of a whole team from coming back in the same instant.
     const pause = Math.max(growing, (error.retryAfter ?? 0) * 1000) * (1 + Math.random() / 4);
-    const reason =
-      error.status === undefined && error.name === 'TypeError' ? 'The server cannot be reached.' : error.message;
+    const isUnreachable = error.status === undefined && error.name === 'TypeError';
     this.#isLive = false;
-    this.#onState({ phase: 'waiting', reason, until: Date.now() + pause });
+    this.#onState({
+      phase: 'waiting',
+      reason: isUnreachable ? 'The server cannot be reached.' : error.message,
+      until: Date.now() + pause,
+    });
     this.#timer = setTimeout(() => this.#start(), pause);
   }
+}
+
+/**
+ * Yields the server-sent events of a response. EventSource would hide its status, and the time when to try again.
+ * @param {ReadableStream<Uint8Array>} body
+ * @returns {AsyncGenerator<{name: string, data: string}>}
+ */
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let pending = '';
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      pending += value.replaceAll('\r\n', '\n');
+      const blocks = pending.split('\n\n');
+      pending = blocks.pop();
+      for (const block of blocks) yield parse(block);
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+function parse(block) {
+  const event = { name: 'message', data: '' };
+  for (const line of block.split('\n')) {
+    const [, field, text] = /^([^:]*):? ?(.*)$/s.exec(line);
+    if (field === 'event') event.name = text;
+    else if (field === 'data') event.data += text;
+  }
+  return event;
 }

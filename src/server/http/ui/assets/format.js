@@ -1,4 +1,4 @@
-/** Formats numbers, times and sizes for people. */
+/** Formats numbers, times and sizes for people, and writes the addresses of views. */
 
 const WHOLE = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 const TENTH = new Intl.NumberFormat('en-US', { maximumFractionDigits: 1 });
@@ -20,16 +20,13 @@ export function count(value, noun, plural = `${noun}s`) {
 
 /** Returns a time span in its two largest units, such as "2 h 5 min". */
 export function duration(seconds) {
-  let rest = Math.max(0, Math.ceil(seconds));
-  const parts = [];
-  for (const [size, name] of UNITS) {
-    const whole = Math.floor(rest / size);
-    if (whole > 0) parts.push(`${WHOLE.format(whole)} ${name}`);
-    else if (parts.length > 0) break;
-    rest -= whole * size;
-    if (parts.length === 2) break;
-  }
-  return parts.join(' ') || '0 s';
+  const whole = Math.max(0, Math.ceil(seconds));
+  const first = UNITS.findIndex(([size]) => whole >= size);
+  if (first < 0) return '0 s';
+  const [size, name] = UNITS[first];
+  const [nextSize, nextName] = UNITS[first + 1] ?? [1, ''];
+  const rest = Math.floor((whole % size) / nextSize);
+  return `${number(Math.floor(whole / size))} ${name}${rest > 0 ? ` ${rest} ${nextName}` : ''}`;
 }
 
 export function bytes(value) {
@@ -55,12 +52,9 @@ export function percent(part, whole) {
   return `${Math.min(Math.round(share), part < whole ? 99 : 100)} %`;
 }
 
-/** Returns a time of the server in this browser's time zone: date, time and seconds. */
+/** Returns a time of the server in this browser's time zone: date, time and seconds, as Swedes write them. */
 export function time(seconds) {
-  const at = new Date(seconds * 1000);
-  const two = (part) => String(part).padStart(2, '0');
-  const date = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
-  return `${date} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  return new Date(seconds * 1000).toLocaleString('sv-SE');
 }
 
 /** Returns the name of a store. */
@@ -71,4 +65,31 @@ export function storeName(store) {
 /** Returns a list as in "a, b and c". */
 export function list(words) {
   return words.length < 2 ? words.join('') : `${words.slice(0, -1).join(', ')} and ${words[words.length - 1]}`;
+}
+
+/**
+ * Reads the address of a view from the URL's hash, such as `#/rules?search=cookies&rule=by-ip`.
+ * @returns {{view: string, params: URLSearchParams}}
+ */
+export function parseAddress(hash) {
+  const [path, query] = hash.replace(/^#\/?/, '').split(/\?(.*)/s);
+  return { view: path || 'rules', params: new URLSearchParams(query ?? '') };
+}
+
+/** Returns the hash of a view. Parameters without a value are left out. */
+export function link(view, params = {}) {
+  const given = Object.entries(params).filter(([, value]) => value !== null && value !== undefined && value !== '');
+  const text = new URLSearchParams(given).toString();
+  return `#/${view}${text ? `?${text}` : ''}`;
+}
+
+/** Goes to a view. With `replace`, the back button skips the present one. */
+export function go(hash, { replace = false } = {}) {
+  if (location.hash === hash) return;
+  if (replace) {
+    history.replaceState(null, '', hash);
+    window.dispatchEvent(new HashChangeEvent('hashchange'));
+  } else {
+    location.hash = hash;
+  }
 }

@@ -1,9 +1,7 @@
 /**
- * Operations and actors as text: `key=value "another key"="some value"`, as in rules files and on the command line. Mirrors
- * src/rules/operation_text.rs and src/rules/actor.rs.
+ * Operations and actors as text: `key=value "another key"="some value"`, as in rules files and on the command line.
+ * Mirrors src/rules/operation_text.rs and src/rules/actor.rs.
  */
-
-const SPACE = /\s/;
 
 /** A mistake in an operation that a person typed. */
 export class SyntaxMistake extends Error {}
@@ -20,15 +18,13 @@ export function parse(text, { escapes = false } = {}) {
   while (at < text.length) {
     const key = readString(text, at, escapes);
     if (text[key.end] !== '=') {
-      throw new SyntaxMistake(
-        `“${text.slice(at, key.end) || text.slice(at)}” is not followed by = and a value, as in user=ann`,
-      );
+      const wrong = text.slice(at, key.end) || text.slice(at);
+      throw new SyntaxMistake(`“${wrong}” is not followed by = and a value, as in user=ann`);
     }
     const value = readString(text, key.end + 1, escapes);
-    if (value.end < text.length && !SPACE.test(text[value.end])) {
-      throw new SyntaxMistake(
-        `put the value of “${key.text}” in double quotes, because it contains a special character`,
-      );
+    if (/^\S/.test(text.slice(value.end))) {
+      const advice = `put the value of “${key.text}” in double quotes, because it contains a special character`;
+      throw new SyntaxMistake(advice);
     }
     pairs.set(key.text, value.text);
     at = skipSpace(text, value.end);
@@ -37,43 +33,24 @@ export function parse(text, { escapes = false } = {}) {
 }
 
 function skipSpace(text, start) {
-  let at = start;
-  while (at < text.length && SPACE.test(text[at])) at += 1;
-  return at;
+  return start + text.slice(start).search(/\S|$/);
 }
 
+/** Reads a key or a value, which may be in quotes. */
 function readString(text, start, escapes) {
-  if (text[start] !== '"') {
-    let end = start;
-    while (end < text.length && text[end] !== '=' && !SPACE.test(text[end])) end += 1;
-    return { text: text.slice(start, end), end };
-  }
-  let read = '';
-  for (let at = start + 1; at < text.length; at += 1) {
-    if (text[at] === '"') return { text: read, end: at + 1 };
-    if (escapes && text[at] === '\\') at += 1;
-    read += text[at] ?? '';
-  }
-  throw new SyntaxMistake('a double quote is not closed');
-}
-
-/** Writes the pairs of an operation. A value with a quote and spaces has no such form; it is shown nevertheless. */
-export function write(pairs) {
-  const string = (part) => (isBare(part) ? part : `"${part}"`);
-  return [...pairs].map(([key, value]) => `${string(key)}=${string(value)}`).join(' ');
+  const quoted = escapes ? /"((?:[^"\\]|\\[^])*)"/y : /"([^"]*)"/y;
+  const pattern = text[start] === '"' ? quoted : /([^=\s]*)/y;
+  pattern.lastIndex = start;
+  const found = pattern.exec(text);
+  if (!found) throw new SyntaxMistake('a double quote is not closed');
+  const unescapes = escapes && pattern === quoted;
+  return { text: unescapes ? found[1].replace(/\\([^])/g, '$1') : found[1], end: pattern.lastIndex };
 }
 
 /** Writes the fields of an actor so that [parse] with `escapes` reads them. */
 export function writeActor(pairs) {
-  return [...pairs].map(([key, value]) => `${actorString(key)}=${actorString(value)}`).join(' ');
-}
-
-function actorString(part) {
-  return isBare(part) ? part : `"${part.replace(/["\\]/g, '\\$&')}"`;
-}
-
-function isBare(part) {
-  return !part.startsWith('"') && !/[\s=]/.test(part);
+  const string = (part) => (/^"|[\s=]/.test(part) ? `"${part.replace(/["\\]/g, '\\$&')}"` : part);
+  return [...pairs].map(([key, value]) => `${string(key)}=${string(value)}`).join(' ');
 }
 
 /** Returns the fields of a rule's `actorField`, which may be absent, a name or a list of names. */
@@ -82,7 +59,7 @@ export function actorFields(rule) {
   return Array.isArray(rule.actorField) ? rule.actorField : [rule.actorField];
 }
 
-/** Returns the name of the actor that these pairs form under a rule: a value, or `user=a path=/b` if there are several fields. */
+/** Returns the actor's name that these pairs form under a rule: a value, or `user=a path=/b` with several fields. */
 export function actorName(fields, pairs) {
   if (fields.length === 0) return '';
   if (fields.length === 1) return pairs.get(fields[0]) ?? '';

@@ -1,39 +1,28 @@
 /**
- * The text of a change to copy: a rule in the syntax of the rules file. The page never edits rules, because the file is the
- * policy.
+ * The text of a change to copy: a rule in the syntax of the rules file. The page never edits rules, because the file is
+ * the policy.
  */
 
 import { actorFields } from './operation.js';
 
-/** Settings in the order of the documentation, and their values that need not be written. */
+/** Settings in the order of the documentation. */
 const SETTINGS = [
-  ['creditLimit'],
-  ['resetSeconds'],
-  ['window'],
-  ['timezone', 'UTC'],
-  ['resetAt', '00:00'],
-  ['networks'],
-  ['list'],
-  ['actorField'],
-  ['actorPrefix'],
-  ['matchPolicy', 'stop'],
-  ['algorithm', 'fixed-window'],
-  ['refillCredits'],
-  ['refillSeconds'],
-  ['burst'],
-  ['costField'],
-  ['holdField'],
-  ['overrun', 'refuse'],
-  ['counter'],
-  ['blockAfter'],
-  ['blockWindow', 60],
-  ['blockSeconds'],
-  ['blockFactor', 2],
-  ['blockMax'],
-  ['blockForget', 86_400],
-  ['label'],
-  ['comment'],
+  'creditLimit', 'resetSeconds', 'window', 'timezone', 'resetAt', 'networks', 'list', 'actorField', 'actorPrefix',
+  'matchPolicy', 'algorithm', 'refillCredits', 'refillSeconds', 'burst', 'costField', 'holdField', 'overrun',
+  'counter', 'blockAfter', 'blockWindow', 'blockSeconds', 'blockFactor', 'blockMax', 'blockForget', 'label',
+  'comment',
 ];
+/** Values that need not be written. */
+const USUAL = {
+  timezone: 'UTC',
+  resetAt: '00:00',
+  matchPolicy: 'stop',
+  algorithm: 'fixed-window',
+  overrun: 'refuse',
+  blockWindow: 60,
+  blockFactor: 2,
+  blockForget: 86_400,
+};
 
 /**
  * Returns a rule's text, or null if an INI file cannot express it.
@@ -63,28 +52,19 @@ export function ruleForActor(rule, pairs, credits) {
   const networks = field && /[.:]/.test(operation[field]) ? { [field]: operation[field] } : rule.networks;
   if (networks !== rule.networks) operation[field] = '*';
   const { name, ...settings } = rule;
-  return {
-    ...settings,
-    operation,
-    networks,
-    creditLimit: credits,
-    label: newLabel(rule.label ?? name, values),
-    comment: undefined,
-  };
+  const label = newLabel(rule.label ?? name, values);
+  return { ...settings, operation, networks, creditLimit: credits, label, comment: undefined };
 }
 
 /** Returns a label from characters that labels may have. */
 function newLabel(label, values) {
-  const words = values
-    .join('-')
-    .replace(/[^a-zA-Z0-9_-]+/g, '-')
-    .replace(/^-+|-+$/g, '');
+  const words = values.join('-').replace(/[^a-zA-Z0-9_-]+/g, '-').replace(/^-+|-+$/g, '');
   return `${label}-${words || 'actor'}`.slice(0, 255);
 }
 
 function given(rule) {
-  const rows = SETTINGS.map(([name, usual]) => [name, rule[name], usual]);
-  return rows.filter(([, value, usual]) => value !== undefined && value !== null && value !== usual);
+  const isGiven = ([name, value]) => value !== undefined && value !== null && value !== USUAL[name];
+  return SETTINGS.map((name) => [name, rule[name]]).filter(isGiven);
 }
 
 function writeIni(rule) {

@@ -1,0 +1,329 @@
+/** The rules in order, with what they do now. Only the rows in view exist, and only their figures are received. */
+
+import * as api from './api.js';
+import { nextHistory, Spark, summary } from './charts.js';
+import { count, go, link, number } from './format.js';
+import { Component, html, useRef } from './preact_htm.js';
+import { RulePanel } from './rule.js';
+import { TableHead, useFieldText } from './widgets.js';
+
+/** Pause after typing or scrolling before other rules are asked for (ms). */
+const DEBOUNCE = 150;
+/** Rows kept above and below those in view. */
+const MARGIN = 12;
+/** Most rules that a stream carries. */
+const MOST = 100;
+const COLUMNS = { '#': 'place', Rule: 'rule', Limit: 'limit' };
+const COUNT_COLUMNS = { 'Last minute': 'chart', 'Hits/s': 'hits', 'Denied/s': 'denied' };
+const NO_COUNTS =
+  'Your scope has one actor. The hits and denials of a rule are those of all actors, so they are not shown.';
+const LEASES = 'Limits requests in flight. Select the rule to see the leases in use.';
+
+/** The view. Its parameters are `search`, `only` and `rule`, the rule whose panel is open. */
+export class Rules extends Component {
+  state = { start: 0, end: 0, matching: 0, event: null, found: '', said: '', rowHeight: 60 };
+  /** What the server has told of each rule in the last event. It sends most of it only once. */
+  #known = new Map();
+  /** The rules of the last event, by their positions in the list. */
+  #rows = new Map();
+  #panel = { name: '', shown: null, isMissing: false };
+  /** The part of the list that is asked for. */
+  #asked = { first: 0, count: 40 };
+  #isNewSearch = false;
+  /** Where the list was scrolled to when the panel took its place. */
+  #listScroll = 0;
+  #scroll = null;
+  #setScroll = (element) => (this.#scroll = element);
+  #side = null;
+  #setSide = (element) => (this.#side = element);
+  #frame = 0;
+  #watchTimer = null;
+
+  componentDidMount() {
+    addEventListener('scroll', this.#measureSoon, { passive: true });
+    addEventListener('resize', this.#measureSoon, { passive: true });
+    this.props.app.onRules = (event) => this.#receive(event);
+    this.#watch();
+    const { rule, search, only } = this.#params();
+    if (!rule) return;
+    if (!this.#isListShown()) {
+      scrollTo(0, 0);
+      this.#focusPanel();
+    }
+    if (!search && !only) this.#scrollToRule(rule);
+  }
+
+  componentWillUnmount() {
+    removeEventListener('scroll', this.#measureSoon);
+    removeEventListener('resize', this.#measureSoon);
+    this.props.app.onRules = null;
+    cancelAnimationFrame(this.#frame);
+    clearTimeout(this.#watchTimer);
+  }
+
+  getSnapshotBeforeUpdate() {
+    const hadFocus = this.#side.contains(document.activeElement);
+    return { scroll: window.scrollY, wasShown: this.#isListShown(), hadFocus };
+  }
+
+  componentDidUpdate({ params }, _, { scroll, wasShown, hadFocus }) {
+    if (params === this.props.params) return;
+    const [before, now] = [this.#params(params), this.#params()];
+    if (before.search !== now.search || before.only !== now.only) {
+      this.#asked = { ...this.#asked, first: 0 };
+      this.#isNewSearch = true;
+      if (this.#scroll.getBoundingClientRect().top < 0) scrollTo(0, 0);
+    }
+    if (before.rule !== now.rule) {
+      const isShown = this.#isListShown();
+      // On a narrow screen the panel and the list take turns.
+      if (wasShown && !isShown) {
+        this.#listScroll = scroll;
+        scrollTo(0, 0);
+      } else if (!wasShown && isShown) {
+        scrollTo(0, this.#listScroll);
+      }
+      if (hadFocus && !now.rule) this.#linkOf(before.rule)?.focus({ preventScroll: true });
+      else if (now.rule && !isShown) this.#focusPanel();
+      this.#measureSoon();
+    }
+    this.#watch();
+  }
+
+  #params(params = this.props.params) {
+    return Object.fromEntries(['search', 'only', 'rule'].map((name) => [name, params.get(name) ?? '']));
+  }
+
+  /** Asks the stream for the rules in view, some around them, and the one of the panel. */
+  #watch() {
+    const wanted = Object.entries(this.#params()).filter(([, value]) => value !== '');
+    this.props.app.watch({ ...this.#asked, ...Object.fromEntries(wanted) });
+  }
+
+  #receive(event) {
+    const known = new Map();
+    for (const rule of event.selected ? [...event.rules, event.selected] : event.rules) {
+      if (known.has(rule.name)) continue;
+      const before = this.#known.get(rule.name);
+      const toldAt = rule.limit === undefined ? before?.toldAt : Date.now();
+      known.set(rule.name, { ...before, ...rule, toldAt, past: nextHistory(before?.past, rule) });
+    }
+    this.#known = known;
+    this.#rows = new Map(event.rules.map(({ name }, at) => [event.first + at, known.get(name)]));
+    const { rule, search, only } = this.#params();
+    const selected = known.get(rule);
+    const before = this.#panel.name === rule ? this.#panel.shown : null;
+    this.#panel = { name: rule, shown: selected ?? before, isMissing: !selected };
+    const { total, matching } = event;
+    const isFiltered = search || only;
+    const found = isFiltered ? `${count(matching, 'rule')} of ${number(total)}` : count(total, 'rule');
+    // Only a new search is announced, because the number of rules that deny changes each second.
+    const said = this.#isNewSearch ? { said: isFiltered ? `${found} found` : '' } : {};
+    this.#isNewSearch = false;
+    this.setState({ event, matching, found, ...said }, () => this.#measure());
+  }
+
+  #isListShown() {
+    return this.#scroll.offsetParent !== null;
+  }
+
+  #measureSoon = () => {
+    cancelAnimationFrame(this.#frame);
+    this.#frame = requestAnimationFrame(() => this.#measure());
+  };
+
+  /** Decides which rows exist, and asks for other rules once they come into view. */
+  #measure() {
+    if (!this.#isListShown()) return;
+    const height = this.#scroll.querySelector('tbody tr')?.getBoundingClientRect().height;
+    const rowHeight = height || this.state.rowHeight;
+    const hidden = Math.max(0, -this.#scroll.getBoundingClientRect().top);
+    const { matching } = this.state;
+    const size = Math.min(MOST, Math.ceil(window.innerHeight / rowHeight) + 1 + 2 * MARGIN);
+    const start = Math.max(0, Math.min(Math.floor(hidden / rowHeight) - MARGIN, matching - size));
+    const end = Math.min(start + size, matching);
+    if (start !== this.state.start || end !== this.state.end || rowHeight !== this.state.rowHeight)
+      this.setState({ start, end, rowHeight });
+    const { first, count: asked } = this.#asked;
+    if (start < first || end > first + asked || size > asked) {
+      this.#asked = { first: start, count: size };
+      clearTimeout(this.#watchTimer);
+      this.#watchTimer = setTimeout(() => this.#watch(), DEBOUNCE);
+    }
+  }
+
+  /** Shows a rule that a link names in the list, too. */
+  async #scrollToRule(name) {
+    try {
+      const { rules } = await api.loadRules();
+      const at = rules.findIndex((rule) => rule.name === name);
+      if (at < 0 || !this.#isListShown()) return;
+      const { rowHeight, matching } = this.state;
+      const top = this.#scroll.getBoundingClientRect().top + window.scrollY;
+      const bottom = top + (at + 1) * rowHeight;
+      if (bottom < window.scrollY + window.innerHeight) return;
+      this.setState({ matching: Math.max(matching, at + 1) }, () => {
+        scrollTo(0, bottom - window.innerHeight / 2);
+        this.#measure();
+      });
+    } catch {
+      // The panel with the rule says what is wrong.
+    }
+  }
+
+  #linkOf(name) {
+    return [...this.#scroll.querySelectorAll('tbody a')].find((element) => element.textContent === name);
+  }
+
+  #focusPanel() {
+    this.#side.querySelector('h2')?.focus();
+  }
+
+  #go(change, options) {
+    go(link('rules', { ...this.#params(), ...change }), options);
+  }
+
+  render({ app }, { event, found, said, matching, start, end, rowHeight }) {
+    const { search, only, rule } = this.#params();
+    const panel = this.#panel.name === rule ? this.#panel : { name: rule };
+    const close = () => this.#go({ rule: '' });
+    const isUncounted = Boolean(event) && !event.sum;
+    const positions = Array.from({ length: Math.max(0, end - start) }, (_, at) => start + at);
+    const [above, below] = [start, Math.max(0, matching - end)].map((rows) => `${rows * rowHeight}px`);
+    const href = (name) => link('rules', { search, only, rule: name });
+    const row = (position) => {
+      const isMember = this.#rows.get(position - 1)?.stack;
+      const shown = { rule: this.#rows.get(position), selected: rule, isMember, href };
+      return html`<${Row} key=${position} position=${position} ...${shown} />`;
+    };
+    return html`
+      <div class="head">
+        <h1 id="rules-title">Rules</h1>
+        ${!isUncounted && html`<div class="sum" id="sum">${event && html`<${Sum} ...${event} />`}</div>`}
+      </div>
+      ${isUncounted && html`<p class="note" id="no-counts">${NO_COUNTS}</p>`}
+      <div class="tools">
+        <${Filters} search=${search} only=${only} isCounted=${!isUncounted} goTo=${(...to) => this.#go(...to)} />
+        <p class="found">${found}</p>
+        <p class="unseen" role="status">${said}</p>
+      </div>
+      <div class="split ${rule ? 'open' : ''} ${isUncounted ? 'uncounted' : ''}">
+        <section class="list" aria-labelledby="rules-title">
+          <div ref=${this.#setScroll} style=${{ paddingTop: above, paddingBottom: below }}>
+            <table class="rules" role="table" aria-labelledby="rules-title" aria-rowcount=${event && event.matching + 1}
+              onkeydown=${onKey}>
+              <${TableHead} columns=${isUncounted ? COLUMNS : { ...COLUMNS, ...COUNT_COLUMNS }} aria-rowindex="1" />
+              <tbody role="rowgroup">${positions.map(row)}</tbody>
+            </table>
+            ${event && matching === 0 && html`<p class="empty">No rule matches.</p>`}
+          </div>
+        </section>
+        <div class="side" ref=${this.#setSide}>
+          ${rule && html`<${RulePanel} key=${rule} ...${panel} hasTop=${app.session.server.top} onClose=${close} />`}
+        </div>
+      </div>
+    `;
+  }
+}
+
+/** Moves between rules with the arrow keys. */
+function onKey(event) {
+  const step = { ArrowDown: 'nextElementSibling', ArrowUp: 'previousElementSibling' }[event.key];
+  const next = event.target.closest('tbody tr')?.[step];
+  const target = next?.querySelector('a');
+  if (!target || event.altKey || event.ctrlKey || event.metaKey) return;
+  event.preventDefault();
+  target.focus({ preventScroll: true });
+  next.scrollIntoView({ block: 'nearest' });
+}
+
+/** The figures of all rules together. */
+function Sum({ sum, denying }) {
+  // Many servers have no canaries. Once there were some, the figure stays, so that nothing moves.
+  const hadCanaries = useRef(false);
+  hadCanaries.current ||= sum.canaryDenied > 0;
+  const figures = [
+    ['denying', denying, denying === 1 ? 'rule denies now' : 'rules deny now'],
+    ['denied', sum.denied, 'denied/s'],
+    ['hits', sum.hits, 'hits/s'],
+    ...(hadCanaries.current ? [['canary', sum.canaryDenied, 'canary denials/s']] : []),
+  ];
+  return figures.map(
+    ([name, value, text]) => html`
+      <div class="figure ${name} ${value > 0 ? 'active' : ''}"><b>${number(value)}</b> <span>${text}</span></div>
+    `,
+  );
+}
+
+function Filters({ search: asked, only, isCounted, goTo }) {
+  const field = useFieldText(asked);
+  const timer = useRef();
+  const searchSoon = () => {
+    clearTimeout(timer.current);
+    const search = () => field.current && goTo({ search: field.current.value }, { replace: true });
+    timer.current = setTimeout(search, DEBOUNCE);
+  };
+  return html`
+    <form class="filters" role="search" onsubmit=${(event) => event.preventDefault()}>
+      <label for="search" class="unseen">Search rules</label>
+      <input type="search" id="search" ref=${field} placeholder="Label, operation or comment" autocomplete="off"
+        spellcheck=${false} oninput=${searchSoon} />
+      <label class="check" hidden=${!isCounted}>
+        <input type="checkbox" id="only-denied" checked=${only === 'denied'}
+          onchange=${(event) => goTo({ only: event.target.checked ? 'denied' : '' })} />
+        Only rules that denied in the last minute
+      </label>
+    </form>
+  `;
+}
+
+/** A row of the list. It is blank while its rule is on its way. */
+function Row({ position, rule, selected, isMember, href }) {
+  if (!rule) return html`<tr role="row" aria-rowindex=${position + 2}><td role="cell" colspan="6"></td></tr>`;
+  const { name, index, limit = '', stack, canary, actorField, actorPrefix, algorithm } = rule;
+  const operation = rule.operation === 'default' || !rule.operation ? 'every other request' : rule.operation;
+  const isSelected = name === selected;
+  const networks = actorPrefix ? `, networks of ${actorPrefix}` : '';
+  const actor = actorField ? `by ${actorField}${networks}` : 'one counter for all';
+  const states = [isSelected && 'selected', stack && 'continues', isMember && 'member'].filter(Boolean);
+  return html`
+    <tr role="row" class=${states.join(' ')} aria-rowindex=${position + 2}>
+      <td role="cell" class="place">${number(index + 1)}</td>
+      <td role="cell" class="rule">
+        <div class="line">
+          <a class="name" href=${href(name)} aria-current=${isSelected ? 'true' : null}>${name}</a>
+          <span class="chips">
+            ${canary && html`<span class="chip canary" title="Counts, and denies nothing">canary</span>`}
+            ${stack && html`<span class="chip" title="The next rule that matches must allow, too">and</span>`}
+            ${algorithm === 'concurrency' && html`<span class="chip" title=${LEASES}>leases</span>`}
+          </span>
+        </div>
+        <code class="operation" title=${operation}>${operation}</code>
+      </td>
+      <td role="cell" class="limit">
+        <span class="what" title=${limit}>${limit}</span>
+        <span class="more" hidden=${limit.startsWith('always')}>${actor}</span>
+      </td>
+      ${rule.hits !== undefined && html`<${Figures} ...${rule} />`}
+    </tr>
+  `;
+}
+
+function Figures({ hits, canary, past, ...counts }) {
+  const series = canary ? 'canaryDenied' : 'denied';
+  const some = canary ? 'canary-some' : 'some';
+  const [denied, sum] = [counts[series] ?? 0, past.sum(series)];
+  return html`
+    <td role="cell" class="chart">
+      <${Spark} area=${past.series.hits} bars=${past.series[series]} canary=${canary} label=${summary(past, canary)} />
+    </td>
+    <td role="cell" class="hits number">
+      <b class=${hits === 0 ? 'none' : ''}>${number(hits)}</b>
+      <span class="more">${number(past.sum('hits'))}/min</span>
+    </td>
+    <td role="cell" class="denied number">
+      <b class=${denied === 0 ? 'none' : some}>${number(denied)}</b>
+      <span class="more ${sum > 0 ? some : ''}">${number(sum)}/min</span>
+    </td>
+  `;
+}
