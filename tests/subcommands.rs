@@ -302,7 +302,7 @@ fn explain_and_rules_ask_the_server() {
         (&"by-user".into(), &1.into(), &"user".into())
     );
 
-    let (_, top, _) = ask(&["top", "--once"]);
+    let (_, top, _) = ask(&["top"]);
     assert!(
         top.starts_with("all rules: denied requests, last minute, 1 in all") && top.contains("by-user: eve"),
         "{top}"

@@ -8,7 +8,7 @@ use crate::cli::rules::rules;
 use crate::limiter::top::{Order, Window};
 
 /// The question for a ranking.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Question {
     /// The rule's name, or its pairs. `None` for all rules.
     pub rule: Option<Vec<String>>,
