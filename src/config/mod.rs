@@ -30,11 +30,9 @@ use std::path::{Path, PathBuf};
 
 pub use fingerprint::fingerprint;
 pub use format::Format;
-pub use header_syntax::describe_answer;
 pub use problem::{Problem, Report};
 pub use ratelimit::{Import, import, import_text, is_yaml};
 pub use text::MAX_FILE_BYTES;
-pub use validate::to_label;
 pub use write::{Unwritable, write};
 
 use crate::rules::{RuleSet, Spellings};

@@ -110,7 +110,7 @@ fn describe_period(error: &QuotaError, per: &RawSetting) -> Option<String> {
 }
 
 /// Returns the text with `-` in place of each character that a label cannot contain.
-pub fn to_label(text: &str) -> String {
+pub(super) fn to_label(text: &str) -> String {
     text.chars().map(|c| if u8::try_from(c).is_ok_and(is_label_byte) { c } else { '-' }).collect()
 }
 
