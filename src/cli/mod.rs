@@ -43,7 +43,6 @@ mod stats;
 mod test;
 mod token;
 mod top;
-mod units;
 mod users;
 mod verbs;
 
@@ -52,6 +51,11 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
+/// Last paragraph of the help of subcommands with sizes and times.
+const UNITS: &str = "\
+BYTES accepts the units K, M, G (powers of 1000) and Ki, Mi, Gi (powers of 1024), as in 64Ki. SECONDS and MS accept \
+ms, s, m, h, d and w, as in 250ms or 1h30m. A number without a unit is in the unit that the placeholder names.";
+
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::limiter::OverrideKind;
@@ -94,7 +98,7 @@ fn with_plain_usage(mut error: clap::Error, mut command: clap::Command, words: &
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve limits over the line protocol, RESP, HTTP and gRPC
-    #[command(args_override_self = true, after_help = units::HELP)]
+    #[command(args_override_self = true, after_help = UNITS)]
     Serve(Box<serve::ServeArgs>),
     Init(init::InitArgs),
     /// Validate a rules file and report every problem in it

@@ -60,7 +60,6 @@ use self::store::{StoreArgs, StoreChoice};
 use self::tls::TlsArgs;
 use self::top::TopArgs;
 use self::ui::UiArgs;
-use crate::cli::units;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::logging;
@@ -68,6 +67,7 @@ use crate::metrics::{Metrics, Statsd};
 use crate::rules::RuleSet;
 use crate::server::crowdsec::Upstream;
 use crate::server::{self, Fronts, Health, Limits, ReloadLog, Settings};
+use crate::units;
 use crate::store::Store;
 
 /// Maximum number of threads that serve connections, far above the number of processors.

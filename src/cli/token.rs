@@ -10,8 +10,8 @@ use anyhow::{Context, ensure};
 use super::access_problems;
 use super::pairs::Pair;
 use super::public_file;
-use super::units::{self, Time};
 use crate::access::{MAX_TOKEN_TTL, TokenGrant, TokenKeys};
+use crate::units::{self, Time};
 use crate::clock::Clock;
 
 #[derive(Debug, clap::Args)]

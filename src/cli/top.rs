@@ -14,8 +14,8 @@ use self::question::Question;
 use super::closed_pipe::accept_closed_pipe;
 use super::pairs::Pair;
 use super::resp::{RespClient, ServerArgs};
-use super::units::{self, Time};
 use crate::limiter::top::{MAX_COUNT, Order, Window};
+use crate::units::{self, Time};
 
 /// Maximum time for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);

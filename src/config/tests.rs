@@ -394,7 +394,7 @@ fn window_length_may_have_a_unit() {
     );
     assert_eq!(
         report_on(&with("per = 1 month\n"), "rules.ini"),
-        "error: rules.ini:3: [default] `per` is not a whole number with one of the units s, m, h, d and w: \"1 month\"; \
+        "error: rules.ini:3: [default] `per` is not a time, such as 90s or 1h30m (units: ms, s, m, h, d and w): \"1 month\"; \
          write the length of a window, for example `90s`, `5m`, `12h`, `7d` or `2w`\n"
     );
     let too_long = report_on(&with("per = 99999w\n"), "rules.ini");

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 
-use crate::cli::units;
 use crate::rules::{FinalSlash, Spellings};
 use crate::server::GrpcSettings;
 use crate::server::http::{
     ApiSettings, CheckFrom, CheckId, CheckOperation, CheckSettings, DEFAULT_MAX_HITS, RateLimitHeaders, WebOrigin,
 };
+use crate::units;
 
 /// Upper bound for the number of hits in a request.
 const MAX_HITS: u64 = 1_000_000;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::cli::units::{self, Bytes, MAX_IN_MEMORY, MAX_SECONDS, Time};
 use crate::protocol::{DEFAULT_MAX_PAIRS, line, resp};
 use crate::server::connection::Timeouts;
 use crate::server::{self, Limits, StreamBounds};
+use crate::units::{self, Bytes, MAX_IN_MEMORY, MAX_SECONDS, Time};
 
 /// Upper bound for flags that count parts of a request.
 const MAX_IN_REQUEST: u64 = 1_000_000;

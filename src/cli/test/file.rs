@@ -102,7 +102,7 @@ mod tests {
             (case("{\"expct\": {}}"), "x:3: cases[0].steps[0].expct: unknown field `expct`, expected one of `at`"),
             (case("{\"expect\": {\"left\": 1}}"), "x:3: cases[0].steps[0].expect.left: unknown field `left`"),
             (case("{\"intent\": \"take\"}"), "x:3: cases[0].steps[0].intent: unknown value `take`, expected one of"),
-            (case("{\"at\": \"1y\"}"), "x:3: cases[0].steps[0].at: has the unknown unit \"y\""),
+            (case("{\"at\": \"1y\"}"), "x:3: cases[0].steps[0].at: is not a time, such as 90s"),
             (case("{\"intent\": 5}"), "x:3: cases[0].steps[0].intent: expected a string, got 5"),
             (
                 case("{\"cost\": -1}"),

@@ -10,7 +10,7 @@ use super::call::CallArgs;
 use super::operation::OperationArgs;
 use super::request::Request;
 use crate::cli::resp::{integer, number, parts};
-use crate::cli::units;
+use crate::units;
 use crate::protocol::resp::client::Frame;
 
 /// Last paragraph of the help of `divvy charge`.

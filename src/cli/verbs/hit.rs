@@ -15,7 +15,7 @@ use super::operation::OperationArgs;
 use super::request::Request;
 use super::verdict::Verdict;
 use crate::access::DEFAULT_USER;
-use crate::cli::units;
+use crate::units;
 
 /// Default address of the line protocol.
 const DEFAULT_LINE_ADDRESS: &str = "127.0.0.1:8321";

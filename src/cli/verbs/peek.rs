@@ -6,7 +6,7 @@ use super::call::CallArgs;
 use super::operation::OperationArgs;
 use super::request::Request;
 use super::verdict::Verdict;
-use crate::cli::units;
+use crate::units;
 
 /// Print the answer that a hit would have now, without taking credits.
 ///

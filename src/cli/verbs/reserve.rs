@@ -11,7 +11,7 @@ use super::operation::OperationArgs;
 use super::request::Request;
 use super::verdict::Verdict;
 use crate::cli::resp::{parts, text};
-use crate::cli::units::{self, Time};
+use crate::units::{self, Time};
 use crate::protocol::resp::client::Frame;
 
 /// Reserve credits for an operation whose cost is known later, or take a lease.
