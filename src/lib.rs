@@ -25,11 +25,12 @@
 //! | [`json`] | objects, whole numbers and messages, for JSON from operators and clients | the structure of files and bodies |
 //! | [`logging`] | the log: queue, format, escaping, throttling | the events themselves |
 //! | [`clock`] | reading of the clock, which happens nowhere else | |
+//! | [`nearest`] | the known word that a misspelled one stands for | |
 //! | [`units`] | times and sizes as operators write them | flags |
 //! | [`metrics`] | counters and timings, one topic per file; Prometheus's text and statsd's packets | rules, stores, protocols |
 //!
 //! Imports go downward only: `cli` → `server`, `config` → `limiter`, `protocol` → `access` → `rules`, `store` →
-//! `calendar` → `algorithm`, `audit` → `files`, `json`, `logging`, `metrics` → `clock`, `units`. Modules on the same
+//! `calendar` → `algorithm`, `audit` → `files`, `json`, `logging`, `metrics` → `clock`, `nearest`, `units`. Modules on the same
 //! level do not import each other, and files within a module do not import each other in circles
 //! (`tests/architecture.rs`). Fronts, the servers of the protocols,
 //! call the limiter and nothing below it. From `rules` they use the types of a request (operations and patterns), and
@@ -70,6 +71,7 @@ pub mod json;
 pub mod limiter;
 pub mod logging;
 pub mod metrics;
+mod nearest;
 pub mod protocol;
 pub mod rules;
 pub mod server;

@@ -13,7 +13,6 @@ mod header_syntax;
 mod ini;
 mod json;
 mod lists;
-mod nearest;
 mod number;
 mod original;
 mod problem;

@@ -10,13 +10,13 @@ use super::conditions::FieldSetting;
 use super::document::{DEFAULT, RawRule, RawSetting, RawValue};
 use super::foreign_pattern;
 use super::lists::Lists;
-use super::nearest::{advice, nearest};
 use super::number::{self, InvalidNumber};
 use super::original;
 use super::problem::{Location, Problems};
 use crate::algorithm::Kind;
 use crate::algorithm::reservation::LONGEST_SECONDS;
 use crate::calendar::{self, Calendar, Unit};
+use crate::nearest::{advice, nearest};
 use crate::rules::setting_name::{
     ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT,
     LIST, MATCH_POLICY, NETWORKS, OVERRUN, PER, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE,
