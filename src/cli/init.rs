@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::ValueEnum;
 
-use super::shell::quote;
+use super::text::quote;
 use super::{output_file, test};
 
 /// Write a rules file for a common purpose, and its test cases

@@ -4,7 +4,6 @@
 //! limits.
 
 mod access;
-mod access_problems;
 mod actor;
 mod address;
 mod against;
@@ -15,9 +14,7 @@ mod check;
 mod closed_pipe;
 #[cfg(feature = "packaging")]
 mod completions;
-mod confirm;
 mod convert;
-mod count_of;
 mod counters;
 mod environment;
 mod explain;
@@ -29,7 +26,6 @@ mod man;
 mod output_file;
 mod overrides;
 mod pairs;
-mod printable;
 mod progress;
 mod public_file;
 mod resp;
@@ -38,9 +34,9 @@ mod rules;
 mod rules_file;
 mod secret;
 mod serve;
-mod shell;
 mod stats;
 mod test;
+mod text;
 mod token;
 mod top;
 mod users;
@@ -51,14 +47,14 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::limiter::OverrideKind;
+
 /// Last paragraph of the help of subcommands with sizes and times.
 const UNITS: &str = "\
 BYTES accepts the units K, M, G (powers of 1000) and Ki, Mi, Gi (powers of 1024), as in 64Ki. SECONDS and MS accept \
 ms, s, m, h, d and w, as in 250ms or 1h30m. A number without a unit is in the unit that the placeholder names.";
-
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-
-use crate::limiter::OverrideKind;
 
 /// Quotas and rate limits as a service.
 #[derive(Debug, Parser)]

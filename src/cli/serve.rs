@@ -8,7 +8,6 @@ mod cache;
 mod crowdsec;
 mod drain;
 mod exceptions;
-mod files;
 mod http;
 mod inherited_sockets;
 mod limits;
@@ -67,8 +66,8 @@ use crate::metrics::{Metrics, Statsd};
 use crate::rules::RuleSet;
 use crate::server::crowdsec::Upstream;
 use crate::server::{self, Fronts, Health, Limits, ReloadLog, Settings};
-use crate::units;
 use crate::store::Store;
+use crate::units;
 
 /// Maximum number of threads that serve connections, far above the number of processors.
 const MAX_THREADS: u64 = 1_024;
@@ -147,7 +146,7 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
     let watched = args.metrics.read(variable)?;
     let upstream = args.crowdsec.read()?;
     let limits = args.limits.limits();
-    files::raise_open_files_limit(limits.max_connections);
+    limits::raise_open_files_limit(limits.max_connections);
     minimize_kept_memory();
     let inherited = InheritedSockets::from_env()?;
     let runtime = tokio::runtime::Builder::new_current_thread()

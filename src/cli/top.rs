@@ -1,6 +1,5 @@
 //! `divvy top`: ranks the actors of one rule or of all rules on a running server, once or again and again.
 
-mod question;
 mod ranking;
 
 use std::io::{self, IsTerminal, Write};
@@ -8,12 +7,14 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::ValueEnum;
 
-use self::question::Question;
+use self::ranking::Ranking;
 use super::closed_pipe::accept_closed_pipe;
 use super::pairs::Pair;
 use super::resp::{RespClient, ServerArgs};
+use super::rules::rules;
 use crate::limiter::top::{MAX_COUNT, Order, Window};
 use crate::units::{self, Time};
 
@@ -115,5 +116,37 @@ fn print(args: &TopArgs, question: &Question, client: &mut RespClient) -> anyhow
         out.flush()?;
         let Some(Time(interval)) = args.watch else { return Ok(()) };
         thread::sleep(interval);
+    }
+}
+
+/// The question for a ranking.
+struct Question {
+    /// The rule's name, or its pairs. `None` for all rules.
+    rule: Option<Vec<String>>,
+    order: Order,
+    window: Window,
+}
+
+impl Question {
+    /// Sends the question, and returns the answer.
+    ///
+    /// # Errors
+    /// The server answers with an error, or with something else.
+    fn ask(&self, client: &mut RespClient, count: usize) -> anyhow::Result<Ranking> {
+        if let Some(rule) = &self.rule {
+            return self.ask_about(rule, client, count);
+        }
+        // Canaries deny nothing.
+        let rules = rules(client)?.into_iter().filter(|rule| !rule.is_canary);
+        let rankings: anyhow::Result<Vec<_>> = rules.map(|rule| self.ask_about(&[rule.name], client, count)).collect();
+        Ranking::of_all(rankings?, count).context("the server has no rules")
+    }
+
+    fn ask_about(&self, rule: &[String], client: &mut RespClient, count: usize) -> anyhow::Result<Ranking> {
+        let mut request = vec!["DIVVY.TOP".to_owned()];
+        request.extend(rule.iter().cloned());
+        let (seconds, count) = (self.window.seconds().to_string(), count.to_string());
+        request.extend([self.order.name(), "LAST", &seconds, "COUNT", &count].map(str::to_owned));
+        Ranking::read(&client.ask(&request)?).context("the server's answer is not a ranking")
     }
 }

@@ -6,7 +6,6 @@
 
 mod conditions;
 mod document;
-mod fingerprint;
 mod foreign_pattern;
 mod format;
 mod header_syntax;
@@ -27,12 +26,11 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-pub use fingerprint::fingerprint;
 pub use format::Format;
 pub use problem::{Problem, Report};
 pub use ratelimit::{Import, import, import_text, is_yaml};
 pub use text::MAX_FILE_BYTES;
-pub use write::{Unwritable, write};
+pub use write::{Unwritable, fingerprint, write};
 
 use crate::rules::{RuleSet, Spellings};
 use lists::Lists;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::protocol::{DEFAULT_MAX_PAIRS, line, resp};
 use crate::server::connection::Timeouts;
 use crate::server::{self, Limits, StreamBounds};
@@ -17,6 +19,8 @@ const MIN_TEXT: u64 = 64;
 const MIN_REQUEST: u64 = 256;
 /// Minimum for the number of arguments: a HELLO with all options has seven.
 const MIN_ARGUMENTS: u64 = 8;
+/// Open files other than connections: listening sockets, and the store's files of about 8 MiB each.
+const OTHER_FILES: u64 = 4_096;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits on clients")]
@@ -188,5 +192,25 @@ impl LimitArgs {
                 handshake: self.tls_handshake_timeout.0,
             },
         }
+    }
+}
+
+/// Raises the soft limit of open files to the hard limit, because each connection is an open file. Warns if the hard limit is
+/// too low for `connections`.
+pub fn raise_open_files_limit(connections: usize) {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    {
+        tracing::warn!(%error, "cannot raise the open files limit");
+    }
+    let needed = connections as u64 + OTHER_FILES;
+    // `None` means unlimited.
+    if let Some(limit) = getrlimit(Resource::Nofile).current.filter(|limit| *limit < needed) {
+        tracing::warn!(
+            limit,
+            "the open files limit is too low for --max-connections {connections}: raise it to {needed} \
+             (ulimit -n; LimitNOFILE= for systemd), or lower --max-connections"
+        );
     }
 }

@@ -7,7 +7,6 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::format::{CaseFile, VERSION};
-use super::problem::problem;
 use crate::config::Problem;
 use crate::files;
 use crate::json::{self, Object};
@@ -73,6 +72,11 @@ fn describe(error: &serde_json::Error, name: &str, path: &str) -> Problem {
         "correct it there: docs/rule-tests.md describes the fields"
     };
     problem(name, Some(error.line().max(1)), what, fix)
+}
+
+/// Returns a problem with a whole file, or with one of its lines, in the form of a problem in a rules file.
+pub fn problem(file: &str, line: Option<usize>, what: String, fix: &str) -> Problem {
+    Problem { file: file.into(), line, operation: None, what, fix: fix.to_owned() }
 }
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 use std::process::ExitCode;
 
 use super::call::CallArgs;
-use super::operation::OperationArgs;
-use super::request::Request;
+use super::request::{OperationArgs, Request};
 use super::verdict::Verdict;
 use crate::units;
 
