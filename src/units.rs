@@ -221,7 +221,8 @@ struct Decimal {
 }
 
 impl Decimal {
-    /// Splits the text after the number that it begins with. `None` if there is none, or if it has too many decimals.
+    /// Splits the text after the number that it begins with. `None` if the text begins otherwise, or if the number has too many
+    /// decimals.
     fn split_from(text: &str) -> Option<(Self, &str)> {
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, rest) = text.split_at_checked(end)?;
