@@ -25,11 +25,14 @@
 //! | [`json`] | objects, whole numbers and messages, for JSON from operators and clients | the structure of files and bodies |
 //! | [`logging`] | the log: queue, format, escaping, throttling | the events themselves |
 //! | [`clock`] | reading of the clock, which happens nowhere else | |
+//! | [`nearest`] | the known word that a misspelled one stands for | |
+//! | [`units`] | times and sizes as operators write them | flags |
 //! | [`metrics`] | counters and timings, one topic per file; Prometheus's text and statsd's packets | rules, stores, protocols |
 //!
 //! Imports go downward only: `cli` → `server`, `config` → `limiter`, `protocol` → `access` → `rules`, `store` →
-//! `calendar` → `algorithm`, `audit` → `files`, `json`, `logging`, `metrics` → `clock`. Modules on the same level do not import each other, and files
-//! within a module do not import each other in circles (`tests/architecture.rs`). Fronts, the servers of the protocols,
+//! `calendar` → `algorithm`, `audit` → `files`, `json`, `logging`, `metrics` → `clock`, `nearest`, `units`. Modules on the same
+//! level do not import each other, and files within a module do not import each other in circles
+//! (`tests/architecture.rs`). Fronts, the servers of the protocols,
 //! call the limiter and nothing below it. From `rules` they use the types of a request (operations and patterns), and
 //! everything else comes from the limiter, including the store's name and backups. Code that needs two modules is
 //! divided between them. `unsafe` is forbidden here: the calls that need it are in `crates/sys`.
@@ -56,7 +59,7 @@
     )
 )]
 
-pub use divvy_core::{algorithm, calendar, clock, config, files, json, rules};
+pub use divvy_core::{algorithm, calendar, clock, config, files, json, nearest, rules, units};
 
 pub mod access;
 pub mod audit;

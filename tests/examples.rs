@@ -79,7 +79,7 @@ fn deciding_lines(rules: &RuleSet, asked: &[(&str, String)], added: &[&str]) -> 
 
 fn examples() -> Vec<Example> {
     let mut files = vec![Path::new(ROOT).join("README.md")];
-    for directory in ["config", "docs", "packaging", "src/cli/init/templates"] {
+    for directory in ["config", "docs", "packaging", "src/cli/init"] {
         collect_files(&Path::new(ROOT).join(directory), &mut files);
     }
     files.sort();

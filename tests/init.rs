@@ -1,11 +1,10 @@
-//! `divvy init`: templates, questions on a terminal, and files that are never overwritten.
+//! `divvy init`: templates, and files that are never overwritten.
 
 use std::fs;
-use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::support::{DIVVY, divvy, program};
+use crate::support::{divvy, program};
 
 const TEMPLATES: [&str; 4] = ["api-keys", "login", "llm", "gateway"];
 
@@ -24,18 +23,6 @@ fn assert_sound(directory: &Path) {
     }
 }
 
-/// Runs `divvy init` on its own terminal, and types `answers`. Returns its exit code and the terminal's output.
-fn answer(directory: &Path, answers: &str) -> (i32, String) {
-    let line = shlex::try_join([DIVVY, "init"]).unwrap();
-    let mut command = program("script");
-    command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]).current_dir(directory);
-    let mut terminal = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    terminal.stdin.take().unwrap().write_all(answers.as_bytes()).unwrap();
-    let mut shown = String::new();
-    terminal.stdout.take().unwrap().read_to_string(&mut shown).unwrap();
-    (terminal.wait().unwrap().code().unwrap(), shown)
-}
-
 #[test]
 fn each_template_has_no_warnings_and_passes_its_cases() {
     for template in TEMPLATES {
@@ -49,48 +36,14 @@ fn each_template_has_no_warnings_and_passes_its_cases() {
 }
 
 #[test]
-fn answers_become_rules_that_pass_their_cases() {
-    for (answers, header) in [
-        ("api=search\nuser\n100 per 1m\n", "[api=search user=*]"),
-        ("method=POST path=/login/*\nip, host\n5 per day\n", "[method=POST path=/login/* ip=* host=*]"),
-        ("\n\n1 per 1h\n", "[default]"),
-        ("user=*\n\n9007199254740991 / 100w\n", "[user=*]"),
-        ("key=pk_*\nkey\n1000 per month\n", "[key=pk_*]"),
-        ("path=\"/a b\"\n\n2 per year\n", "[path=\"/a b\"]"),
-        ("\nuser\n7 per week\n", "[user=*]"),
-    ] {
-        let directory = tempfile::tempdir().unwrap();
-        let (code, shown) = answer(directory.path(), answers);
-        assert_eq!(code, 0, "{shown}");
-        let rules = fs::read_to_string(directory.path().join("rules.ini")).unwrap();
-        assert!(rules.contains(&format!("\n{header}\n")), "{rules}");
-        assert_sound(directory.path());
+fn without_a_template_the_error_names_all() {
+    let directory = tempfile::tempdir().unwrap();
+    for args in [&["init"][..], &["init", "--template", "none"]] {
+        let (code, out, error) = run(directory.path(), args);
+        assert_eq!((code, out.as_str()), (2, ""));
+        assert!(TEMPLATES.iter().all(|template| error.contains(template)), "{error}");
     }
-}
-
-#[test]
-fn mistake_in_an_answer_is_explained_and_asked_again() {
-    let directory = tempfile::tempdir().unwrap();
-    let (code, shown) = answer(directory.path(), "search\napi=search\nuser\n5 per 1y\n5 per 1m\n");
-    assert_eq!(code, 0, "{shown}");
-    assert!(shown.contains("the answer is not an operation: \"search\" is not followed by `=` and a value"), "{shown}");
-    assert!(!shown.contains("section header"), "{shown}");
-    assert!(shown.contains("is not a whole number with one of the units s, m, h, d and w"), "{shown}");
-    assert_eq!(shown.matches("How many").count(), 2, "{shown}");
-    assert_sound(directory.path());
-}
-
-#[test]
-fn without_a_terminal_a_template_is_required() {
-    let directory = tempfile::tempdir().unwrap();
-    let (code, out, error) = run(directory.path(), &["init"]);
-    assert_eq!((code, out.as_str()), (1, ""));
-    assert_eq!(
-        error,
-        "divvy: there is no terminal for the questions: add --template with one of api-keys, login, llm, gateway\n"
-    );
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
-    assert_eq!(run(directory.path(), &["init", "--template", "none"]).0, 2);
 }
 
 #[test]
@@ -147,15 +100,4 @@ fn next_steps_can_be_copied_into_a_shell() {
     let (code, out, _) = run(directory.path(), &["init", "my rules.ini", "--template", "login"]);
     assert_eq!(code, 0);
     assert!(out.contains("divvy test 'my rules.ini'\n") && out.contains("divvy serve 'my rules.ini'\n"), "{out}");
-}
-
-#[test]
-fn comments_and_commas_in_answers_are_asked_again() {
-    let directory = tempfile::tempdir().unwrap();
-    let answers = "api=search, user=x\napi=search\nuser\n5 per 1s ; boo\n5 per 1s\n";
-    let (code, shown) = answer(directory.path(), answers);
-    assert_eq!(code, 0, "{shown}");
-    assert!(shown.contains("of api ends with a comma"), "{shown}");
-    assert!(shown.contains("`;` and `#` begin a comment"), "{shown}");
-    assert_sound(directory.path());
 }

@@ -245,7 +245,8 @@ fn limit_that_is_reached_is_counted_under_its_name() {
     let check = keys.iter().map(|key| format!("{key}=query:{key}")).collect::<Vec<_>>().join(" ");
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--check-operation", &check]);
     let pairs: Vec<_> = keys.iter().map(|key| format!("{key}=1")).collect();
-    let command: Vec<_> = ["DIVVY.HIT"].into_iter().chain(pairs.iter().map(String::as_str)).map(str::as_bytes).collect();
+    let command: Vec<_> =
+        ["DIVVY.HIT"].into_iter().chain(pairs.iter().map(String::as_str)).map(str::as_bytes).collect();
     let operation: serde_json::Map<_, _> = keys.iter().map(|key| (key.clone(), json!("1"))).collect();
     let post =
         |path: &str, body: &str| http::encode("POST", path, &[("content-type", "application/json")], body.as_bytes());
@@ -258,7 +259,11 @@ fn limit_that_is_reached_is_counted_under_its_name() {
         ("max-arguments", server.resp, b"*1025\r\n".to_vec()),
         ("max-argument", server.resp, b"*1\r\n$65537\r\n".to_vec()),
         ("max-body", server.http, post("/v1/hit", &" ".repeat(65_537))),
-        ("max-hits", server.http, post("/v1/hits", &json!({ "hits": vec![json!({ "operation": {} }); 1_001] }).to_string())),
+        (
+            "max-hits",
+            server.http,
+            post("/v1/hits", &json!({ "hits": vec![json!({ "operation": {} }); 1_001] }).to_string()),
+        ),
     ];
     for (limit, address, attack) in attacks {
         let before = reached(&http::get(server.http, "/metrics"), limit);

@@ -113,7 +113,8 @@ fn misspelled_variable_causes_a_warning() {
 
 #[test]
 fn sizes_and_times_have_units() {
-    let flags = ["--max-body", "1K", "--idle-timeout", "1500ms", "--write-timeout", "1m", "--max-buffer-memory", "0.5Mi"];
+    let flags =
+        ["--max-body", "1K", "--idle-timeout", "1500ms", "--write-timeout", "1m", "--max-buffer-memory", "0.5Mi"];
     let server = Server::start(&[&[COMPAT_RULES, "--store", "memory"], &flags[..]].concat());
     for (length, status) in [(900, 200), (1_000, 413)] {
         let mut client = http::HttpClient::connect(server.http);
@@ -303,7 +304,7 @@ fn explain_and_rules_ask_the_server() {
         (&"by-user".into(), &1.into(), &"user".into())
     );
 
-    let (_, top, _) = ask(&["top", "--once"]);
+    let (_, top, _) = ask(&["top"]);
     assert!(
         top.starts_with("all rules: denied requests, last minute, 1 in all") && top.contains("by-user: eve"),
         "{top}"

@@ -1,12 +1,11 @@
 //! Actors ranked by denials and by credits: over RESP and HTTP, with `divvy top`, and under the rights of users.
 
-use std::path::Path;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::clients::{PYTHON, installed};
-use crate::support::{RespClient, RulesFile, Server, divvy, http};
+use crate::support::{DIVVY, RespClient, RulesFile, Server, divvy, http, program};
 
 const RULES: &str = "
 [api=* user=*]
@@ -92,7 +91,7 @@ fn ranking_is_the_same_over_http_and_resp_and_on_the_command_line() {
 }
 
 #[test]
-fn table_is_printed_once_without_a_terminal() {
+fn table_is_printed_once() {
     let (server, _rules) = served(&[]);
     let expected = "calls: denied requests, last minute, 3 in all
        count        error   share  actor
@@ -131,15 +130,27 @@ fn reader_that_leaves_is_no_error() {
     }
 }
 
-/// Keys are pressed in a pseudoterminal, and the screen is read after each.
+/// Starts `divvy top --watch 1`, on a terminal of its own or with a pipe, and reads two tables.
 #[test]
-fn table_on_a_terminal_obeys_keys() {
+fn watched_table_is_printed_again_and_replaced_on_a_terminal() {
+    const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
     let (server, _rules) = served(&[]);
-    let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
-    command.arg(Path::new(PYTHON).join("press_keys.py")).arg(env!("CARGO_BIN_EXE_divvy"));
-    let output = command.env("DIVVY_SERVER", server.resp.to_string()).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let args = ["top", "--rule", "calls", "--watch", "1"];
+    let mut on_terminal = program("script");
+    let line = shlex::try_join([DIVVY].into_iter().chain(args)).unwrap();
+    on_terminal.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
+    let mut in_pipe = divvy();
+    in_pipe.args(args);
+    for (mut command, clear) in [(on_terminal, CLEAR), (in_pipe, "")] {
+        command.env("DIVVY_SERVER", server.resp.to_string()).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut watching = command.spawn().unwrap();
+        let lines = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let titles: Vec<_> = lines.filter(|line| line.contains("calls:")).take(2).collect();
+        watching.kill().unwrap();
+        watching.wait().unwrap();
+        let title = format!("{clear}calls: denied requests, last minute, 3 in all");
+        assert!(titles.iter().all(|shown| shown.trim_end() == title), "{titles:?}");
+    }
 }
 
 #[test]

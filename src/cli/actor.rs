@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::closed_pipe::accept_closed_pipe;
 use super::pairs::Pair;
-use super::printable::printable;
 use super::resp::{RespClient, ServerArgs, integer, number, parts, text};
+use super::text::printable;
 use crate::protocol::command::START;
 use crate::protocol::resp::client::Frame;
 use crate::rules::OverrideKind;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::printable::printable;
 use super::resp::{ServerArgs, parts, text};
 use super::rules_file;
+use super::text::printable;
 use crate::config::{self, Format};
 use crate::limiter::CounterNames;
 use crate::protocol::resp::client::Frame;
@@ -79,7 +79,7 @@ pub fn compare(rules: &RuleSet, path: &Path, other: &Other, server: &ServerArgs)
         "{}: {} unchanged, {changed} changed, {added} added, {removed} removed; counters of {} abandoned",
         path.display(),
         new.len() - added - changed,
-        super::count_of::count_of(abandoned.len(), "rule", "rules")
+        super::text::count_of(abandoned.len(), "rule", "rules")
     )?;
     for (rule, origin) in new.iter().zip(find_origins(old, new)) {
         let Some(before) = origin.filter(|origin| abandoned.contains(origin)).and_then(|origin| old.get(origin)) else {

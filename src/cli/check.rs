@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::against::{self, Other};
-use super::count_of::count_of;
-use super::printable::printable;
 use super::resp::ServerArgs;
 use super::rules_file::{self, ExtraChecks};
+use super::text::count_of;
+use super::text::printable;
 use crate::config::Serving;
 use crate::rules::{MatchPolicy, Rule, stacks};
 use crate::server::http::CheckOperation;

@@ -2,16 +2,15 @@
 //!
 //! Each page is printed before the next one is requested, so a million counters need no more memory than a thousand.
 
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufRead, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use super::closed_pipe::accept_closed_pipe;
-use super::confirm::confirm;
 use super::pairs::Pair;
 use super::progress::Progress;
 use super::resp::{RespClient, ServerArgs, number, parts, text};
@@ -59,6 +58,22 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
     let printed = if args.delete { delete(&args, &mut client, &mut out) } else { list(&args, &mut client, &mut out) };
     accept_closed_pipe(printed.and_then(|()| Ok(out.flush()?)).map(|()| ExitCode::SUCCESS))
+}
+
+/// Asks whether to do `what`, which cannot be undone. Returns the answer.
+///
+/// # Errors
+/// There is no terminal to ask on, so `--yes` is required.
+fn confirm(what: &str) -> anyhow::Result<bool> {
+    if !io::stdin().is_terminal() {
+        bail!("{what}? There is no terminal on which to confirm this: add --yes to proceed");
+    }
+    let mut err = io::stderr().lock();
+    write!(err, "{what}? [y/N] ")?;
+    err.flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(["y", "yes"].iter().any(|yes| answer.trim().eq_ignore_ascii_case(yes)))
 }
 
 /// Returns the rule as the operator named it.

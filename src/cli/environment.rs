@@ -4,10 +4,10 @@
 
 use clap::Command;
 
+use crate::nearest::nearest;
+
 /// Common prefix of all flags' variables.
 const PREFIX: &str = "DIVVY_";
-/// Two names that are at least this similar (Jaro-Winkler, from 0 to 1) count as a misspelling.
-const MIN_SIMILARITY: f64 = 0.8;
 /// Suffixes that other programs use for the name of an address. divvy uses [`LISTEN`].
 const ADDRESSES: [&str; 5] = ["PORT", "HOST", "ADDRESS", "BIND", "ADDR"];
 /// Suffix of the names of listen addresses.
@@ -39,10 +39,9 @@ fn warning(known: &[String], name: &str, value: &str) -> Option<String> {
     if let Some(meant) = listen_address(known, &upper) {
         return Some(format!("{name} is not a setting and has no effect: set {meant} to HOST:PORT"));
     }
-    let likeness = |known: &str| strsim::jaro_winkler(known.strip_prefix(PREFIX).unwrap_or(known), &upper);
-    let likest = known.iter().map(|known| (likeness(known), known)).max_by(|a, b| a.0.total_cmp(&b.0));
-    Some(match likest.filter(|(likeness, _)| *likeness >= MIN_SIMILARITY) {
-        Some((_, meant)) => format!("{name} is not a setting and has no effect: did you mean {meant}?"),
+    let names: Vec<_> = known.iter().filter_map(|known| known.strip_prefix(PREFIX)).collect();
+    Some(match nearest(rest, &names) {
+        Some(meant) => format!("{name} is not a setting and has no effect: did you mean {PREFIX}{meant}?"),
         None => format!(
             "{name} is not a setting and has no effect: see `divvy help` and the --help of its \
              subcommands"

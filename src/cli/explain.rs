@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::pairs::Pair;
-use super::printable::printable;
 use super::resp::{ServerArgs, parts, text};
 use super::rules_file;
+use super::text::printable;
 use crate::rules::{Operation, explain};
 
 /// Maximum time for the answer.

@@ -135,7 +135,7 @@ mod tests {
             (&["reserve", "--amount", "-1", "a=b"], "must be a whole number from 1 to"),
             (&["limit", "set", "free", "ann", "-5"], "must be a whole number from 0 to"),
             (&["serve", "--max-counters", "-1"], "must be"),
-            (&["serve", "--reload-interval", "-1"], "must be a time"),
+            (&["serve", "--reload-interval", "-1"], "is not a time"),
             (&["hit", "-1"], "expected key=value"),
         ] {
             let message = message(line);

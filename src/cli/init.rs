@@ -1,69 +1,71 @@
-//! `divvy init`: writes a rules file and its test cases, from a template or from answers to three questions.
+//! `divvy init`: writes a rules file for a common purpose, and its test cases.
 
-mod draft;
-mod questions;
-mod starter_cases;
-mod template;
-mod window;
-
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
+use clap::ValueEnum;
 
-use self::draft::Draft;
-use self::template::Template;
-use super::shell::quote;
+use super::text::quote;
 use super::{output_file, test};
 
-/// Write a rules file and its test cases, from a template or from answers to three questions.
+/// Write a rules file for a common purpose, and its test cases
 ///
-/// Without --template, it asks about the requests, the actors and the limit. The test cases are in a file next to the rules:
-/// rules.test.json for rules.ini. `divvy test` runs them.
+/// The test cases are in a file next to the rules: rules.test.json for rules.ini. `divvy test` runs them.
 #[derive(Debug, clap::Args)]
 pub struct InitArgs {
     /// Rules file to write (.ini)
     #[arg(default_value = "rules.ini")]
     file: PathBuf,
-    /// Write these rules instead of asking
-    #[arg(long, value_name = "NAME")]
-    template: Option<Template>,
+    // The name of the value lists the templates in the error of a command line without one.
+    /// Purpose of the rules
+    #[arg(long, value_name = "api-keys|login|llm|gateway")]
+    template: Template,
     /// Overwrite the files if they exist
     #[arg(long)]
     force: bool,
 }
 
-/// Writes the rules file and its test cases, from the template or from the answers to the questions. Prints the next steps.
+/// Rules for a common purpose.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Template {
+    /// Requests of API keys: a burst and a daily quota
+    ApiKeys,
+    /// Login attempts, by account and by address
+    Login,
+    /// Tokens of a language model, and concurrent answers
+    Llm,
+    /// Requests that a gateway asks about: logins, static files, and the rest
+    Gateway,
+}
+
+impl Template {
+    /// Returns the text of the rules file, and of its test cases.
+    fn files(self) -> (&'static str, &'static str) {
+        match self {
+            Self::ApiKeys => (include_str!("init/api-keys.ini"), include_str!("init/api-keys.test.json")),
+            Self::Login => (include_str!("init/login.ini"), include_str!("init/login.test.json")),
+            Self::Llm => (include_str!("init/llm.ini"), include_str!("init/llm.test.json")),
+            Self::Gateway => (include_str!("init/gateway.ini"), include_str!("init/gateway.test.json")),
+        }
+    }
+}
+
+/// Writes the files, and prints the next steps.
 ///
 /// # Errors
-/// A file exists or cannot be written, or there is no terminal for the questions.
+/// A file exists or cannot be written.
 pub fn run(args: InitArgs) -> anyhow::Result<ExitCode> {
     let InitArgs { file, template, force } = args;
     if file.extension().is_none_or(|extension| extension != "ini") {
         bail!("{}: rules with comments are written as INI; name the file *.ini", file.display());
     }
     let cases = test::cases_path(&file);
-    // Checked before the questions, so that no answers are lost.
-    for path in [&file, &cases] {
-        if !force && path.symlink_metadata().is_ok() {
-            return Err(output_file::already_exists(path));
-        }
-    }
-    let draft = match template {
-        Some(template) => template.draft(),
-        None => ask()?,
-    };
-    output_file::write_together(&[(&file, &draft.rules), (&cases, &draft.cases)], force)?;
+    let (rules_text, cases_text) = template.files();
+    output_file::write_together(&[(&file, rules_text), (&cases, cases_text)], force)?;
     print_next_steps(&file, &cases)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn ask() -> anyhow::Result<Draft> {
-    if !io::stdin().is_terminal() {
-        bail!("there is no terminal for the questions: add --template with one of {}", template::names());
-    }
-    questions::ask(&mut io::stdin().lock(), &mut io::stderr().lock())
 }
 
 fn print_next_steps(file: &Path, cases: &Path) -> io::Result<()> {

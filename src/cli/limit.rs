@@ -8,11 +8,11 @@ use anyhow::Context;
 
 use super::closed_pipe::accept_closed_pipe;
 use super::resp::{RespClient, ServerArgs, number, parts, text};
-use super::units::{self, Time};
 use crate::limiter::limits::MAX_LASTS_SECONDS;
 use crate::protocol::command::START;
 use crate::protocol::resp::client::Frame;
 use crate::rules::MAX_CREDIT_LIMIT;
+use crate::units::{self, Time};
 
 /// Maximum time for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);

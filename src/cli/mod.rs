@@ -4,7 +4,6 @@
 //! limits.
 
 mod access;
-mod access_problems;
 mod actor;
 mod address;
 mod against;
@@ -15,9 +14,7 @@ mod check;
 mod closed_pipe;
 #[cfg(feature = "packaging")]
 mod completions;
-mod confirm;
 mod convert;
-mod count_of;
 mod counters;
 mod environment;
 mod explain;
@@ -29,7 +26,6 @@ mod man;
 mod output_file;
 mod overrides;
 mod pairs;
-mod printable;
 mod progress;
 mod public_file;
 mod resp;
@@ -38,12 +34,11 @@ mod rules;
 mod rules_file;
 mod secret;
 mod serve;
-mod shell;
 mod stats;
 mod test;
+mod text;
 mod token;
 mod top;
-mod units;
 mod users;
 mod verbs;
 
@@ -55,6 +50,11 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::limiter::OverrideKind;
+
+/// Last paragraph of the help of subcommands with sizes and times.
+const UNITS: &str = "\
+BYTES accepts the units K, M, G (powers of 1000) and Ki, Mi, Gi (powers of 1024), as in 64Ki. SECONDS and MS accept \
+ms, s, m, h, d and w, as in 250ms or 1h30m. A number without a unit is in the unit that the placeholder names.";
 
 /// Quotas and rate limits as a service.
 #[derive(Debug, Parser)]
@@ -105,7 +105,7 @@ fn with_plain_usage(mut error: clap::Error, mut command: clap::Command, words: &
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve limits over the line protocol, RESP, HTTP and gRPC
-    #[command(args_override_self = true, after_help = units::HELP, mut_args(with_variable))]
+    #[command(args_override_self = true, after_help = UNITS, mut_args(with_variable))]
     Serve(Box<serve::ServeArgs>),
     Init(init::InitArgs),
     /// Validate a rules file and report every problem in it

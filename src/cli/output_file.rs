@@ -72,12 +72,9 @@ impl<'a> OpenedFile<'a> {
 
 fn describe(path: &Path, error: io::Error) -> anyhow::Error {
     match error.kind() {
-        ErrorKind::AlreadyExists => already_exists(path),
+        ErrorKind::AlreadyExists => {
+            anyhow::anyhow!("{} already exists; add --force to overwrite it", path.display())
+        }
         _ => anyhow::Error::new(error).context(format!("cannot write {}", path.display())),
     }
-}
-
-/// Returns the error for a file that exists.
-pub fn already_exists(path: &Path) -> anyhow::Error {
-    anyhow::anyhow!("{} already exists; add --force to overwrite it", path.display())
 }

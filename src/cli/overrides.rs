@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::resp::{RespClient, ServerArgs, number, parts, text};
-use super::units::{self, Time};
 use crate::limiter::limits::MAX_LASTS_SECONDS;
 use crate::limiter::{ALL_RULES, OverrideKind};
 use crate::protocol::command::START;
 use crate::protocol::resp::client::Frame;
+use crate::units::{self, Time};
 
 /// Maximum time for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use anyhow::bail;
 
 use super::progress::Progress;
-use super::units::Approximate;
 use crate::clock::Clock;
 use crate::store;
+use crate::units::Approximate;
 
 #[derive(Debug, clap::Args)]
 pub struct RestoreArgs {
@@ -77,9 +77,9 @@ mod tests {
 
     #[test]
     fn progress_shows_copying_before_reading() {
-        assert_eq!(describe(0, 2_048), "0 B of 2.0 KiB copied");
-        assert_eq!(describe(1_536, 2_048), "1.5 KiB of 2.0 KiB copied");
-        assert_eq!(describe(3_000, 2_048), "2.0 KiB copied, reading every counter");
+        assert_eq!(describe(0, 2_048), "0 B of 2 KiB copied");
+        assert_eq!(describe(1_536, 2_048), "1.5 KiB of 2 KiB copied");
+        assert_eq!(describe(3_000, 2_048), "2 KiB copied, reading every counter");
     }
 
     #[test]

@@ -8,8 +8,8 @@ use anyhow::Context;
 use serde_json::{Map, Value};
 
 use super::closed_pipe::accept_closed_pipe;
-use super::printable::printable;
 use super::resp::{RespClient, ServerArgs, number, parts, text};
+use super::text::printable;
 use crate::protocol::resp::client::Frame;
 use crate::rules::MatchPolicy;
 

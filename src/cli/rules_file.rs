@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::printable::printable;
+use super::text::printable;
 use crate::config::{self, Loaded, Problem, Report, Serving};
 use crate::rules::RuleSet;
 

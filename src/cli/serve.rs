@@ -8,7 +8,6 @@ mod cache;
 mod crowdsec;
 mod drain;
 mod exceptions;
-mod files;
 mod http;
 mod inherited_sockets;
 mod limits;
@@ -60,7 +59,6 @@ use self::store::{StoreArgs, StoreChoice};
 use self::tls::TlsArgs;
 use self::top::TopArgs;
 use self::ui::UiArgs;
-use crate::cli::units;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::logging;
@@ -69,6 +67,7 @@ use crate::rules::RuleSet;
 use crate::server::crowdsec::Upstream;
 use crate::server::{self, Fronts, Health, Limits, ReloadLog, Settings};
 use crate::store::Store;
+use crate::units;
 
 /// Maximum number of threads that serve connections, far above the number of processors.
 const MAX_THREADS: u64 = 1_024;
@@ -147,7 +146,7 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
     let watched = args.metrics.read(variable)?;
     let upstream = args.crowdsec.read()?;
     let limits = args.limits.limits();
-    files::raise_open_files_limit(limits.max_connections);
+    limits::raise_open_files_limit(limits.max_connections);
     minimize_kept_memory();
     let inherited = InheritedSockets::from_env()?;
     let runtime = tokio::runtime::Builder::new_current_thread()

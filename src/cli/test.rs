@@ -7,7 +7,6 @@ mod difference;
 mod elapsed;
 mod file;
 mod format;
-mod problem;
 mod report;
 mod simulation;
 mod step_check;
@@ -21,8 +20,8 @@ use anyhow::Context;
 
 use self::report::{CaseResults, Failure, Report};
 use self::simulation::Simulation;
-use super::printable::printable;
 use super::rules_file;
+use super::text::printable;
 use crate::limiter::{CounterNames, Policy};
 use crate::metrics::Metrics;
 

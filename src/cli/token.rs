@@ -7,12 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 
-use super::access_problems;
 use super::pairs::Pair;
 use super::public_file;
-use super::units::{self, Time};
+use super::users;
 use crate::access::{MAX_TOKEN_TTL, TokenGrant, TokenKeys};
 use crate::clock::Clock;
+use crate::units::{self, Time};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -73,7 +73,7 @@ fn make(args: &TokenArgs) -> anyhow::Result<Option<String>> {
     let keys = match TokenKeys::load(path) {
         Ok(keys) => keys,
         Err(report) => {
-            access_problems::print(&report.errors, "error")?;
+            users::print_problems(&report.errors, "error")?;
             return Ok(None);
         }
     };

@@ -1,39 +1,36 @@
-//! `divvy top`: ranks the actors of one rule or of all rules on a running server.
-//!
-//! On a terminal, the table is refreshed until the operator leaves. Otherwise it is printed once.
+//! `divvy top`: ranks the actors of one rule or of all rules on a running server, once or again and again.
 
-mod question;
 mod ranking;
-mod screen;
-mod stop_signal;
-mod view;
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::ValueEnum;
 
-use self::question::Question;
-use self::view::View;
+use self::ranking::Ranking;
 use super::closed_pipe::accept_closed_pipe;
 use super::pairs::Pair;
-use super::resp::ServerArgs;
-use super::units::{self, Time};
+use super::resp::{RespClient, ServerArgs};
+use super::rules::rules;
 use crate::limiter::top::{MAX_COUNT, Order, Window};
+use crate::units::{self, Time};
 
 /// Maximum time for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Number of actors in a table that is printed once.
+/// Number of actors: with it, the table fits into a terminal of 24 lines.
 const DEFAULT_COUNT: usize = 20;
-/// Maximum time between two refreshes (seconds).
+/// Maximum time between two tables (seconds).
 const MAX_INTERVAL: u64 = 3_600;
+/// Moves a terminal's cursor to the first line, and clears the screen.
+const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Show the actors that are denied the most, or that take the most credits, in the last minute or hour
 ///
-/// Without a rule, the actors of all rules but canaries are shown, the worst first. On a terminal, the table is refreshed. Keys: n
-/// and p (or the arrows) switch the rule, o the order, w the window, and q
-/// leaves. Counts are those of this server, even if several share a store.
+/// Without a rule, the actors of all rules but canaries are shown, the worst first. Counts are those of this server, even if
+/// several share a store.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("named").args(["rule", "operation"]))]
 pub struct TopArgs {
@@ -49,16 +46,13 @@ pub struct TopArgs {
     /// The time over which it is counted, in seconds
     #[arg(long, value_enum, default_value_t = WindowName::Minute)]
     last: WindowName,
-    /// Number of actors [default: 20, or as many as the terminal has room for]
-    #[arg(long, value_name = "N", value_parser = units::count::<usize>(1..=MAX_COUNT as u64))]
-    count: Option<usize>,
-    /// Time between two refreshes, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = Time(Duration::from_secs(2)), value_parser = units::seconds(1..=MAX_INTERVAL))]
-    interval: Time,
-    /// Print the table once, even on a terminal
-    #[arg(long)]
-    once: bool,
-    /// Print one JSON object, once
+    /// Number of actors
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_COUNT, value_parser = units::count::<usize>(1..=MAX_COUNT as u64))]
+    count: usize,
+    /// Keep printing, with this time between two tables. On a terminal, each table replaces the one before
+    #[arg(long, value_name = "SECONDS", value_parser = units::seconds(1..=MAX_INTERVAL))]
+    watch: Option<Time>,
+    /// Print a JSON object on one line in place of a table
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -102,21 +96,57 @@ impl From<WindowName> for Window {
 }
 
 pub fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
-    let mut client = args.server.connect(PATIENCE)?;
-    let is_interactive = !args.once && !args.json && io::stdout().is_terminal() && io::stdin().is_terminal();
     let rule = match &args.rule {
         Some(name) => Some(vec![name.clone()]),
         None if args.operation.is_empty() => None,
         None => Some(args.operation.iter().map(Pair::to_string).collect()),
     };
     let question = Question { rule, order: args.order.into(), window: args.last.into() };
-    if is_interactive {
-        View::new(client, question, args.count, args.interval.0).run()?;
-        return Ok(ExitCode::SUCCESS);
+    let mut client = args.server.connect(PATIENCE)?;
+    accept_closed_pipe(print(&args, &question, &mut client).map(|()| ExitCode::SUCCESS))
+}
+
+fn print(args: &TopArgs, question: &Question, client: &mut RespClient) -> anyhow::Result<()> {
+    let clear = if args.watch.is_some() && !args.json && io::stdout().is_terminal() { CLEAR } else { "" };
+    loop {
+        let ranking = question.ask(client, args.count)?;
+        let text = if args.json { ranking.to_json().to_string() } else { ranking.lines().join("\n") };
+        let mut out = io::stdout().lock();
+        writeln!(out, "{clear}{text}")?;
+        out.flush()?;
+        let Some(Time(interval)) = args.watch else { return Ok(()) };
+        thread::sleep(interval);
     }
-    let ranking = question.ask(&mut client, args.count.unwrap_or(DEFAULT_COUNT))?;
-    let text = if args.json { ranking.to_json().to_string() } else { ranking.lines().join("\n") };
-    let mut out = io::stdout().lock();
-    let printed = writeln!(out, "{text}").and_then(|()| out.flush());
-    accept_closed_pipe(printed.map(|()| ExitCode::SUCCESS).map_err(Into::into))
+}
+
+/// The question for a ranking.
+struct Question {
+    /// The rule's name, or its pairs. `None` for all rules.
+    rule: Option<Vec<String>>,
+    order: Order,
+    window: Window,
+}
+
+impl Question {
+    /// Sends the question, and returns the answer.
+    ///
+    /// # Errors
+    /// The server answers with an error, or with something else.
+    fn ask(&self, client: &mut RespClient, count: usize) -> anyhow::Result<Ranking> {
+        if let Some(rule) = &self.rule {
+            return self.ask_about(rule, client, count);
+        }
+        // Canaries deny nothing.
+        let rules = rules(client)?.into_iter().filter(|rule| !rule.is_canary);
+        let rankings: anyhow::Result<Vec<_>> = rules.map(|rule| self.ask_about(&[rule.name], client, count)).collect();
+        Ranking::of_all(rankings?, count).context("the server has no rules")
+    }
+
+    fn ask_about(&self, rule: &[String], client: &mut RespClient, count: usize) -> anyhow::Result<Ranking> {
+        let mut request = vec!["DIVVY.TOP".to_owned()];
+        request.extend(rule.iter().cloned());
+        let (seconds, count) = (self.window.seconds().to_string(), count.to_string());
+        request.extend([self.order.name(), "LAST", &seconds, "COUNT", &count].map(str::to_owned));
+        Ranking::read(&client.ask(&request)?).context("the server's answer is not a ranking")
+    }
 }

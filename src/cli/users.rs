@@ -6,8 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 
-use super::access_problems;
-use crate::access::{self, AccessFile, Digest, MAX_PASSWORD_BYTES, SlowHash, check_password};
+use crate::access::{self, AccessFile, Digest, MAX_PASSWORD_BYTES, Problem, SlowHash, check_password};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  divvy access hash\n  echo \"$token\" | divvy access hash --sha256\n  \
@@ -56,12 +55,12 @@ fn check(CheckArgs { file }: &CheckArgs) -> anyhow::Result<ExitCode> {
     let AccessFile { users, warnings } = match access::load(file, None) {
         Ok(loaded) => loaded,
         Err(report) => {
-            access_problems::print(&report.errors, "error")?;
-            access_problems::print(&report.warnings, "warning")?;
+            print_problems(&report.errors, "error")?;
+            print_problems(&report.warnings, "warning")?;
             return Ok(ExitCode::FAILURE);
         }
     };
-    access_problems::print(&warnings, "warning")?;
+    print_problems(&warnings, "warning")?;
     let mut out = io::BufWriter::new(io::stdout().lock());
     let noun = if users.len() == 1 { "user" } else { "users" };
     writeln!(out, "{}: {} {noun}, no errors", file.display(), users.len())?;
@@ -70,6 +69,18 @@ fn check(CheckArgs { file }: &CheckArgs) -> anyhow::Result<ExitCode> {
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints each problem of an access file or a key file on standard error. `severity` is `error` or `warning`.
+///
+/// # Errors
+/// Standard error cannot be written.
+pub fn print_problems(problems: &[Problem], severity: &str) -> io::Result<()> {
+    let mut err = io::BufWriter::new(io::stderr().lock());
+    for problem in problems {
+        writeln!(err, "{severity}: {problem}")?;
+    }
+    err.flush()
 }
 
 fn hash(HashArgs { sha256 }: &HashArgs) -> anyhow::Result<ExitCode> {

@@ -7,7 +7,6 @@ mod commit;
 mod correction;
 mod denial;
 mod hit;
-mod operation;
 mod peek;
 mod release;
 mod renew;

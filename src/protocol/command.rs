@@ -20,7 +20,6 @@ mod parse;
 mod question;
 mod reservations;
 mod status;
-mod suggestion;
 pub mod table;
 mod top;
 

@@ -65,7 +65,7 @@ pub const INI: &[(&str, &str)] = &[
     ("[a=1]\ncreditLimit = 1\nresetSeconds = 1m", "write `per = 1m`, or the seconds in digits only"),
     ("[a=1]\ncreditLimit = 1\nresetSeconds = 1 minute", "for example `60` or `0.25`"),
     ("[a=1]\ncreditLimit = 1\nper = 60", "for example `90s`, `5m`, `12h`, `7d` or `2w`"),
-    ("[a=1]\ncreditLimit = 1\nper = 1 month", "units s, m, h, d and w"),
+    ("[a=1]\ncreditLimit = 1\nper = 1 month", "is not a time, such as 90s"),
     ("[a=1]\ncreditLimit = 1\nper = 1m\nresetSeconds = 60", "both set the length of the window; keep one"),
     ("[a=1]\ncreditLimit = 1\nresetSeconds = 9999999999", "which is 100 years"),
     ("[a=1]\ncreditLimit = 1\nper = 36526d", "`per` is 36526d, but at most 36525d, which is 100 years"),

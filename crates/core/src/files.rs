@@ -10,6 +10,8 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
+use crate::units::Approximate;
+
 /// Returns the content of the regular file at `path`, at most `max_bytes`.
 ///
 /// # Errors
@@ -24,7 +26,7 @@ pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > max_bytes {
-        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is larger than {}", size(max_bytes))));
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is larger than {}", Approximate(max_bytes))));
     }
     Ok(bytes)
 }
@@ -51,10 +53,6 @@ fn check_type(found: FileType) -> io::Result<()> {
     Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {name}, but must be a regular file")))
 }
 
-fn size(bytes: u64) -> String {
-    if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
@@ -66,12 +64,12 @@ mod tests {
     fn regular_file_is_read_up_to_the_bound() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
-        fs::write(&path, [7; 2048]).unwrap();
-        assert_eq!(read(&path, 2048).unwrap(), [7; 2048]);
-        let error = read(&path, 2047).unwrap_err();
-        assert_eq!((error.kind(), error.to_string()), (ErrorKind::FileTooLarge, "it is larger than 1 KiB".to_owned()));
+        fs::write(&path, [7; 2049]).unwrap();
+        assert_eq!(read(&path, 2049).unwrap(), [7; 2049]);
+        let error = read(&path, 2048).unwrap_err();
+        assert_eq!((error.kind(), error.to_string()), (ErrorKind::FileTooLarge, "it is larger than 2 KiB".to_owned()));
         std::os::unix::fs::symlink(&path, dir.path().join("link")).unwrap();
-        assert_eq!(read(&dir.path().join("link"), 4096).unwrap().len(), 2048);
+        assert_eq!(read(&dir.path().join("link"), 4096).unwrap().len(), 2049);
     }
 
     #[test]

@@ -9,6 +9,8 @@
 //! | [`algorithm`] | pure decisions: (limit, state, request, time) → (outcome, state) | clocks, I/O |
 //! | [`files`] | reading of files that operators name, without waiting | their format |
 //! | [`json`] | objects, whole numbers and messages, for JSON from operators and clients | the structure of files and bodies |
+//! | [`nearest`] | the known word that a misspelled one stands for | |
+//! | [`units`] | times and sizes as people write them | |
 //! | [`clock`] | reading of the clock, which happens nowhere else | |
 //!
 //! Time is a parameter: only [`clock`] reads it.
@@ -32,4 +34,6 @@ pub mod clock;
 pub mod config;
 pub mod files;
 pub mod json;
+pub mod nearest;
 pub mod rules;
+pub mod units;

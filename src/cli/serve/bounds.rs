@@ -2,11 +2,11 @@
 
 use clap::ValueEnum;
 
-use crate::cli::units::{self, Bytes};
 use crate::store::{
     Bounds, DEFAULT_MAX_ADDRESS_SHARE, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK,
     DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, WhenFull,
 };
+use crate::units::{self, Bytes};
 
 /// Upper bound for the number of counters, more than any disk can hold.
 const MAX_COUNTERS: u64 = 1_000_000_000_000_000;

@@ -1,7 +1,7 @@
 //! Flags for the memory and the journal of the embedded store.
 
-use crate::cli::units::{self, Bytes};
 use crate::store::{DEFAULT_CACHE_MEMORY, DEFAULT_MAX_JOURNAL};
+use crate::units::{self, Bytes};
 
 /// Range of the memory for counters. The maximum is more than any machine has.
 const CACHE_MEMORY: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 50;

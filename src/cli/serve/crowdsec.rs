@@ -10,12 +10,12 @@ use url::Url;
 
 use crate::cli::access::{authorities, client_config};
 use crate::cli::public_file;
-use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::files;
 use crate::limiter::Limiter;
 use crate::metrics::Task;
 use crate::server::crowdsec::{Follower, Upstream};
 use crate::server::keep_running;
+use crate::units::{self, MAX_SECONDS, Time};
 
 /// Maximum size of the key file in bytes, far more than a key needs.
 const MAX_KEY_FILE: u64 = 4 << 10;

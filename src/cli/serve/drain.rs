@@ -8,9 +8,9 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::notify;
-use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::metrics::{Metrics, Task};
 use crate::server::{self, Drain, keep_running};
+use crate::units::{self, MAX_SECONDS, Time};
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Stopping")]

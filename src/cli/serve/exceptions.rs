@@ -7,11 +7,11 @@ use anyhow::Context;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::units;
 use crate::limiter::{DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES, Limiter};
 use crate::logging::Escaped;
 use crate::metrics::Task;
 use crate::server::keep_running;
+use crate::units;
 
 /// Interval for reading changes from a store that other servers may also change.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 
-use crate::cli::units;
 use crate::rules::{FinalSlash, Spellings};
 use crate::server::GrpcSettings;
 use crate::server::http::{
     ApiSettings, CheckFrom, CheckId, CheckOperation, CheckSettings, RateLimitHeaders, WebOrigin,
 };
+use crate::units;
 
 /// Upper bound for trusted proxies, more than any header contains.
 const MAX_TRUSTED_HOPS: u64 = 1_000;

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use crate::cli::units::{self, Bytes, MAX_IN_MEMORY, MAX_SECONDS, Time};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::server::connection::Timeouts;
 use crate::server::{self, Limits};
+use crate::units::{self, Bytes, MAX_IN_MEMORY, MAX_SECONDS, Time};
 
 /// Minimum for the size of a body. It leaves room for a short operation.
 const MIN_BODY: u64 = 64;
+/// Open files other than connections: listening sockets, and the store's files of about 8 MiB each.
+const OTHER_FILES: u64 = 4_096;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits on clients")]
@@ -71,5 +75,25 @@ impl LimitArgs {
             },
             ..Limits::default()
         }
+    }
+}
+
+/// Raises the soft limit of open files to the hard limit, because each connection is an open file. Warns if the hard limit is
+/// too low for `connections`.
+pub fn raise_open_files_limit(connections: usize) {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    {
+        tracing::warn!(%error, "cannot raise the open files limit");
+    }
+    let needed = connections as u64 + OTHER_FILES;
+    // `None` means unlimited.
+    if let Some(limit) = getrlimit(Resource::Nofile).current.filter(|limit| *limit < needed) {
+        tracing::warn!(
+            limit,
+            "the open files limit is too low for --max-connections {connections}: raise it to {needed} \
+             (ulimit -n; LimitNOFILE= for systemd), or lower --max-connections"
+        );
     }
 }

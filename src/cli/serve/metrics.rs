@@ -3,9 +3,9 @@
 
 use anyhow::{Context, bail};
 
-use crate::cli::units;
 use crate::metrics::{StatsdOptions, Transport};
 use crate::server::{self, DEFAULT_METRICS_PATH};
+use crate::units;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Metrics and logs")]

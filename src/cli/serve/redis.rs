@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 
 use super::mask::masked;
-use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::store::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel, RedisTls};
+use crate::units::{self, MAX_SECONDS, Time};
 
 /// Prefix of the REDIS_PORT that Kubernetes sets in pods that run next to a Service named redis. Such a value is an
 /// address, and does not select a store.

@@ -17,10 +17,10 @@ use super::notify::AskedReload;
 use super::rules::{Reason, RulesFile};
 use super::watched_access::WatchedAccess;
 use crate::audit::AuditLog;
-use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::limiter::Limiter;
 use crate::metrics::Task;
 use crate::server::{keep_running, survive};
+use crate::units::{self, MAX_SECONDS, Time};
 
 /// Default interval for checking the files.
 const DEFAULT_INTERVAL: Time = Time(Duration::from_secs(1));

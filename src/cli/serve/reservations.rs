@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::algorithm::reservation::LONGEST_SECONDS;
-use crate::cli::units::{self, Time};
 use crate::limiter::DEFAULT_MAX_RESERVATION_TTL;
+use crate::units::{self, Time};
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Rules")]

@@ -12,7 +12,6 @@ use clap::ValueEnum;
 use super::bounds::BoundArgs;
 use super::cache::CacheArgs;
 use super::redis::{RedisArgs, describe, inherited_url};
-use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::clock::Clock;
 use crate::limiter::CounterNames;
 use crate::server::StoreBounds;
@@ -20,6 +19,7 @@ use crate::store::{
     Backend, Bounds, DEFAULT_DENIAL_CACHE, Durability, FailurePolicy, HAS_ROCKSDB, LOCAL_BUCKETS, MemoryStore,
     NoRocksDb, RedisOptions, RedisStore, RocksOptions, RocksStore,
 };
+use crate::units::{self, MAX_SECONDS, Time};
 
 /// Default data directory of the rocksdb store.
 const DEFAULT_DATA_DIR: &str = "./divvy-data";

@@ -1,7 +1,7 @@
 //! The flag for ranking the actors of rules.
 
-use crate::cli::units::{self, Bytes};
 use crate::limiter::DEFAULT_TOP_MEMORY;
+use crate::units::{self, Bytes};
 
 /// Upper bound, more than any machine has.
 const MAX_TOP_MEMORY: u64 = 1 << 50;

@@ -7,10 +7,10 @@ use anyhow::{bail, ensure};
 
 use super::access::is_loopback;
 use super::store::StoreChoice;
-use crate::cli::units;
 use crate::server::auth::Access;
 use crate::server::sessions::Sessions;
 use crate::server::{DEFAULT_STREAMS, Fronts, ReloadLog, StoreBounds, UiSettings};
+use crate::units;
 
 /// Upper bound for open streams.
 const MAX_STREAMS: u64 = 10_000;

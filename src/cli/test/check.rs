@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::case::{Case, Step};
 use super::elapsed::{Elapsed, LAST_TIME};
+use super::file::problem;
 use super::format::{CaseFile, RawCase};
-use super::problem::problem;
 use super::step_check::{Fault, StepChecker};
 use crate::clock::Timestamp;
 use crate::config::Problem;

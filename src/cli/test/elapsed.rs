@@ -3,10 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::de::{Deserialize, Deserializer, Error, Visitor};
-
-use crate::cli::units::{self, Time};
 use crate::clock::Timestamp;
+use crate::units::{self, Time};
 
 /// Maximum time in a case: the longest that a clock can measure.
 const MAX_SECONDS: u64 = u64::MAX / 1_000_000_000;
@@ -15,7 +13,8 @@ const MAX_SECONDS: u64 = u64::MAX / 1_000_000_000;
 pub const LAST_TIME: &str = "2554-07-21T23:34:33Z";
 
 /// A time since the start of a case, in seconds or with a unit. Displays with its unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(try_from = "Written")]
 pub struct Elapsed(Time);
 
 impl Elapsed {
@@ -37,10 +36,6 @@ impl Elapsed {
     pub fn seconds(self) -> f64 {
         self.0.0.as_secs_f64()
     }
-
-    fn parse<E: Error>(text: &str) -> Result<Self, E> {
-        units::seconds(0..=MAX_SECONDS)(text).map(Self).map_err(E::custom)
-    }
 }
 
 impl fmt::Display for Elapsed {
@@ -50,72 +45,42 @@ impl fmt::Display for Elapsed {
     }
 }
 
-impl<'de> Deserialize<'de> for Elapsed {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ElapsedVisitor)
-    }
-}
+impl TryFrom<Written> for Elapsed {
+    type Error = String;
 
-struct ElapsedVisitor;
-
-impl Visitor<'_> for ElapsedVisitor {
-    type Value = Elapsed;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("seconds, or a time such as \"90s\"")
-    }
-
-    fn visit_u64<E: Error>(self, seconds: u64) -> Result<Elapsed, E> {
-        Elapsed::parse(&seconds.to_string())
-    }
-
-    fn visit_i64<E: Error>(self, seconds: i64) -> Result<Elapsed, E> {
-        Elapsed::parse(&seconds.to_string())
-    }
-
-    fn visit_f64<E: Error>(self, seconds: f64) -> Result<Elapsed, E> {
-        Elapsed::parse(&seconds.to_string())
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Elapsed, E> {
-        Elapsed::parse(text)
+    fn try_from(written: Written) -> Result<Self, String> {
+        let text = match written {
+            Written::Whole(seconds) => seconds.to_string(),
+            Written::Number(seconds) => seconds.to_string(),
+            Written::Text(text) => text,
+        };
+        units::seconds(0..=MAX_SECONDS)(&text).map(Self)
     }
 }
 
 /// An expected time until the reset, in whole seconds. A number may be as large as the number in any answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(try_from = "Written")]
 pub struct ResetSeconds(pub u64);
 
-impl<'de> Deserialize<'de> for ResetSeconds {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ResetVisitor)
+impl TryFrom<Written> for ResetSeconds {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        match written {
+            Written::Whole(seconds) => Ok(Self(seconds)),
+            other => Elapsed::try_from(other).map(|time| Self(time.whole_seconds())),
+        }
     }
 }
 
-struct ResetVisitor;
-
-impl Visitor<'_> for ResetVisitor {
-    type Value = ResetSeconds;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        ElapsedVisitor.expecting(f)
-    }
-
-    fn visit_u64<E: Error>(self, seconds: u64) -> Result<ResetSeconds, E> {
-        Ok(ResetSeconds(seconds))
-    }
-
-    fn visit_i64<E: Error>(self, seconds: i64) -> Result<ResetSeconds, E> {
-        self.visit_str(&seconds.to_string())
-    }
-
-    fn visit_f64<E: Error>(self, seconds: f64) -> Result<ResetSeconds, E> {
-        self.visit_str(&seconds.to_string())
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<ResetSeconds, E> {
-        Elapsed::parse(text).map(|time| ResetSeconds(time.whole_seconds()))
-    }
+/// A time as the file has it.
+#[derive(serde::Deserialize)]
+#[serde(untagged, expecting = "expected seconds, or a time such as \"90s\"")]
+enum Written {
+    Whole(u64),
+    Number(f64),
+    Text(String),
 }
 
 /// The start of a case.
@@ -152,7 +117,7 @@ mod tests {
         }
         assert_eq!(parse("0.25").whole_seconds(), 1);
         for (json, part) in
-            [("-1", "must be a time"), ("\"1y\"", "unknown unit"), ("1e300", "must be from 0"), ("[]", "seconds, or")]
+            [("-1", "is not a time"), ("\"1y\"", "is not a time"), ("1e300", "must be from 0"), ("[]", "seconds, or")]
         {
             let error = serde_json::from_str::<Elapsed>(json).unwrap_err().to_string();
             assert!(error.contains(part), "{json}: {error}");
@@ -167,7 +132,7 @@ mod tests {
         {
             assert_eq!(parse(json), seconds, "{json}");
         }
-        for (json, part) in [("-1", "must be a time"), ("\"1y\"", "unknown unit"), ("[]", "seconds, or")] {
+        for (json, part) in [("-1", "is not a time"), ("\"1y\"", "is not a time"), ("[]", "seconds, or")] {
             let error = serde_json::from_str::<ResetSeconds>(json).unwrap_err().to_string();
             assert!(error.contains(part), "{json}: {error}");
         }

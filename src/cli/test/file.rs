@@ -7,7 +7,6 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::format::{CaseFile, VERSION};
-use super::problem::problem;
 use crate::config::Problem;
 use crate::files;
 use crate::json::{self, Object};
@@ -75,6 +74,11 @@ fn describe(error: &serde_json::Error, name: &str, path: &str) -> Problem {
     problem(name, Some(error.line().max(1)), what, fix)
 }
 
+/// Returns a problem with a whole file, or with one of its lines, in the form of a problem in a rules file.
+pub fn problem(file: &str, line: Option<usize>, what: String, fix: &str) -> Problem {
+    Problem { file: file.into(), line, operation: None, what, fix: fix.to_owned() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,7 +106,7 @@ mod tests {
             (case("{\"expct\": {}}"), "x:3: cases[0].steps[0].expct: unknown field `expct`, expected one of `at`"),
             (case("{\"expect\": {\"left\": 1}}"), "x:3: cases[0].steps[0].expect.left: unknown field `left`"),
             (case("{\"intent\": \"take\"}"), "x:3: cases[0].steps[0].intent: unknown value `take`, expected one of"),
-            (case("{\"at\": \"1y\"}"), "x:3: cases[0].steps[0].at: has the unknown unit \"y\""),
+            (case("{\"at\": \"1y\"}"), "x:3: cases[0].steps[0].at: is not a time, such as 90s"),
             (case("{\"intent\": 5}"), "x:3: cases[0].steps[0].intent: expected a string, got 5"),
             (
                 case("{\"cost\": -1}"),

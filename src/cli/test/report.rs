@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::case::{Case, Step};
 use super::difference::Difference;
-use crate::cli::count_of::count_of;
+use crate::cli::text::count_of;
 use crate::rules::RuleSet;
 
 /// A step whose answer differs from the expected one.

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use serde_json::{Value, json};
 
-use crate::cli::printable::printable;
 use crate::cli::resp::{number, parts, text};
+use crate::cli::text::printable;
 use crate::protocol::resp::client::Frame;
 
 /// The actors of one rule, or of all.

@@ -9,8 +9,8 @@ use super::answer::Answer;
 use super::call::CallArgs;
 use super::request::Request;
 use crate::cli::resp::{integer, number, parts, text};
-use crate::cli::units;
 use crate::protocol::resp::client::Frame;
+use crate::units;
 
 /// Count the used credits of a reservation, and release the rest.
 ///

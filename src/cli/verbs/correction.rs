@@ -7,11 +7,10 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::call::CallArgs;
-use super::operation::OperationArgs;
-use super::request::Request;
+use super::request::{OperationArgs, Request};
 use crate::cli::resp::{integer, number, parts};
-use crate::cli::units;
 use crate::protocol::resp::client::Frame;
+use crate::units;
 
 /// Last paragraph of the help of `divvy charge`.
 pub const CHARGE_EXAMPLE: &str = "Example:\n  divvy charge --cost 350 api=chat user=ann";

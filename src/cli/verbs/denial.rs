@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 use serde_json::Value;
 
-use crate::cli::printable::printable;
-use crate::cli::shell::quote;
+use crate::cli::text::printable;
+use crate::cli::text::quote;
 
 /// The name of the default rule.
 const DEFAULT: &str = "default";

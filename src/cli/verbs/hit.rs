@@ -11,11 +11,10 @@ use self::front::Front;
 use super::answer::{Answer, exit_code, print};
 use super::call::CallArgs;
 use super::denial;
-use super::operation::OperationArgs;
-use super::request::Request;
+use super::request::{OperationArgs, Request};
 use super::verdict::Verdict;
 use crate::access::DEFAULT_USER;
-use crate::cli::units;
+use crate::units;
 
 /// Default address of the line protocol.
 const DEFAULT_LINE_ADDRESS: &str = "127.0.0.1:8321";

@@ -3,10 +3,9 @@
 use std::process::ExitCode;
 
 use super::call::CallArgs;
-use super::operation::OperationArgs;
-use super::request::Request;
+use super::request::{OperationArgs, Request};
 use super::verdict::Verdict;
-use crate::cli::units;
+use crate::units;
 
 /// Print the answer that a hit would have now, without taking credits.
 ///

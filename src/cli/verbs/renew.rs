@@ -9,8 +9,8 @@ use super::answer::Answer;
 use super::call::CallArgs;
 use super::request::Request;
 use crate::cli::resp::number;
-use crate::cli::units::{self, Time};
 use crate::protocol::resp::client::Frame;
+use crate::units::{self, Time};
 
 /// Extend a reservation or a lease.
 ///

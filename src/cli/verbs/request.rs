@@ -1,8 +1,22 @@
-//! The command that a verb sends.
+//! The operation that a verb is about, and the command that it sends.
 
 use std::fmt::Display;
 
-use super::operation::OperationArgs;
+use crate::cli::pairs::Pair;
+
+/// The operation on the command line of a verb.
+#[derive(Debug, clap::Args)]
+pub struct OperationArgs {
+    /// The operation: each argument is one pair, split at its first `=`
+    #[arg(value_name = "KEY=VALUE")]
+    operation: Vec<Pair>,
+}
+
+impl OperationArgs {
+    pub fn pairs(&self) -> impl Iterator<Item = &Pair> {
+        self.operation.iter()
+    }
+}
 
 /// A command of the RESP protocol.
 #[derive(Debug)]

@@ -7,12 +7,11 @@ use serde_json::{Value, json};
 
 use super::answer::Answer;
 use super::call::CallArgs;
-use super::operation::OperationArgs;
-use super::request::Request;
+use super::request::{OperationArgs, Request};
 use super::verdict::Verdict;
 use crate::cli::resp::{parts, text};
-use crate::cli::units::{self, Time};
 use crate::protocol::resp::client::Frame;
+use crate::units::{self, Time};
 
 /// Reserve credits for an operation whose cost is known later, or take a lease.
 ///

@@ -3,8 +3,8 @@
 use super::error::CommandError;
 use super::kinds::Command;
 use super::question::Question;
-use super::suggestion::suggest;
 use super::table::{self, Spec};
+use crate::nearest::nearest;
 use crate::protocol::resp::Arguments;
 
 /// A command's row in the table, and its parent's if it is a subcommand.
@@ -42,7 +42,7 @@ impl<'a> Command<'a> {
             return Ok(CommandMatch { parent: None, spec: &table::HIT });
         }
         let Some(spec) = table::find(table::COMMANDS, name) else {
-            return Err(CommandError::unknown_command(request, suggest(table::COMMANDS, name)));
+            return Err(CommandError::unknown_command(request, suggest(name)));
         };
         if spec.subcommands.is_empty() {
             return Ok(CommandMatch { parent: None, spec });
@@ -81,6 +81,40 @@ impl<'a> Command<'a> {
     }
 }
 
+/// Returns the divvy command that `name` probably stands for: `divvy.hit` for `HIT` or `DIVVY.HITS`. Names of Redis's commands
+/// have no suggestion.
+fn suggest(name: &[u8]) -> Option<&'static str> {
+    let name = std::str::from_utf8(name).ok()?.to_lowercase();
+    let own: Vec<_> = table::COMMANDS.iter().filter_map(|spec| spec.name.strip_prefix("divvy.")).collect();
+    let meant = match name.strip_prefix("divvy") {
+        Some(rest) => nearest(rest.trim_start_matches(['.', '_', '-', ':']), &own)?,
+        None => own.into_iter().find(|known| *known == name)?,
+    };
+    table::find(table::COMMANDS, format!("divvy.{meant}").as_bytes()).map(|spec| spec.name)
+}
+
 fn is_help(subcommand: &[u8]) -> bool {
     subcommand.eq_ignore_ascii_case(b"help")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_commands_are_suggested() {
+        for (name, meant) in [
+            ("HIT", "divvy.hit"),
+            ("peek", "divvy.peek"),
+            ("DIVVY.HITS", "divvy.hit"),
+            ("DIVVY_HIT", "divvy.hit"),
+            ("divvy.counter", "divvy.counters"),
+            ("DIVVY.RESERV", "divvy.reserve"),
+        ] {
+            assert_eq!(suggest(name.as_bytes()), Some(meant), "{name}");
+        }
+        for name in ["GETRANGE", "NONSENSE", "", "DIVVY", "DIVVY.XYZ", "INCR", "\u{ff}"] {
+            assert_eq!(suggest(name.as_bytes()), None, "{name}");
+        }
+    }
 }

@@ -25,6 +25,7 @@ use tokio_rustls::TlsConnector;
 use url::{Host, Url};
 
 use crate::protocol::crowdsec::{AnswerError, AnswerReader, DecisionList};
+use crate::units::Approximate;
 
 /// Header with the key of a bouncer.
 pub const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -99,7 +100,7 @@ pub enum FetchError {
     #[error("{0}")]
     Answer(#[from] AnswerError),
     /// The answer is too long.
-    #[error("the answer is longer than {} MiB", MAX_ANSWER >> 20)]
+    #[error("the answer is longer than {}", Approximate(MAX_ANSWER))]
     TooLong,
 }
 

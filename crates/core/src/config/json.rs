@@ -10,10 +10,10 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue as Slice;
 
 use super::document::{Document, RawRule, RawSetting, RawValue};
-use super::nearest::nearest;
 use super::original;
 use super::problem::{Location, Problems};
 use crate::json;
+use crate::nearest::nearest;
 use crate::rules;
 
 const TOP_LEVEL_KEYS: [&str; 2] = ["overrides", "default"];

@@ -6,14 +6,12 @@
 
 mod conditions;
 mod document;
-mod fingerprint;
 mod foreign_pattern;
 mod format;
 mod header_syntax;
 mod ini;
 mod json;
 mod lists;
-mod nearest;
 mod number;
 mod original;
 mod problem;
@@ -28,14 +26,11 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-pub use fingerprint::fingerprint;
 pub use format::Format;
-pub use header_syntax::describe_answer;
 pub use problem::{Problem, Report};
 pub use ratelimit::{Import, import, import_text, is_yaml};
 pub use text::MAX_FILE_BYTES;
-pub use validate::to_label;
-pub use write::{Unwritable, write};
+pub use write::{Unwritable, fingerprint, write};
 
 use crate::rules::{RuleSet, Spellings};
 use lists::Lists;

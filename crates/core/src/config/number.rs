@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::document::RawValue;
 use crate::rules::Seconds;
+use crate::units::{self, NOT_A_TIME};
 
 /// Enough decimals for nanoseconds.
 const MAX_DECIMALS: usize = 9;
@@ -23,7 +24,7 @@ pub(super) enum InvalidNumber {
     NotANumber,
     #[error("has more than {MAX_DECIMALS} decimals")]
     TooManyDecimals,
-    #[error("is not a whole number with one of the units s, m, h, d and w")]
+    #[error("{NOT_A_TIME}")]
     NotAPeriod,
 }
 
@@ -44,20 +45,14 @@ pub(super) fn seconds(value: &RawValue) -> Result<Seconds, InvalidNumber> {
     Ok(Seconds(Duration::new(decimal.whole, nanos)))
 }
 
-/// Parses a whole number of seconds, minutes, hours, days or weeks: `90s`, `5m`, `12h`, `7d`, `2w`. A day has 24 hours;
-/// there is no unit for months, because their lengths differ. If the period does not fit 64 bits, it becomes the
-/// longest that does, which is out of every setting's range.
+/// Parses a time with a unit: `90s`, `1h30m`, `7d`. There is no unit for months, because their lengths differ.
 pub(super) fn period(value: &RawValue) -> Result<Seconds, InvalidNumber> {
-    let text = value.as_text().ok_or(InvalidNumber::NotAPeriod)?;
-    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400), ('w', 604_800)];
-    let split = units.into_iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
-    let (count, seconds) = split.filter(|(count, _)| is_digits(count)).ok_or(InvalidNumber::NotAPeriod)?;
-    Ok(Seconds::whole(count.parse().unwrap_or(u64::MAX).saturating_mul(seconds)))
+    value.as_text().and_then(units::parse_duration).map(Seconds).ok_or(InvalidNumber::NotAPeriod)
 }
 
 /// Parses a whole number of seconds, with or without a unit: `900` or `15m`.
 pub(super) fn whole_seconds(value: &RawValue) -> Result<u64, InvalidNumber> {
-    whole(value).or_else(|error| period(value).map(|period| period.0.as_secs()).map_err(|_| error))
+    whole(value).or_else(|error| period(value).ok().and_then(Seconds::as_whole).ok_or(error))
 }
 
 struct Decimal {
@@ -155,16 +150,29 @@ mod tests {
     }
 
     #[test]
-    fn period_has_one_unit() {
-        let lengths = [("90s", 90), ("5m", 300), ("12h", 43_200), ("7d", 604_800), ("2w", 1_209_600), ("0s", 0)];
-        for (written, length) in lengths {
+    fn period_has_a_unit() {
+        for (written, length) in [("90s", 90), ("1h30m", 5_400), ("1.5h", 5_400), ("2w", 1_209_600), ("0s", 0)] {
             assert_eq!(period(&text(written)), time(length, 0), "{written}");
         }
-        assert_eq!(period(&text("99999999999999999999w")), time(u64::MAX, 0));
-        for wrong in ["", "5", "m", "5 m", "1h30m", "1.5h", "-5m", "+5m", "5M", "1month", "1y", "٥m"] {
+        assert_eq!(period(&text("99999999999999999999w")), Ok(Seconds(Duration::MAX)));
+        for wrong in ["", "5", "m", "5 m", "-5m", "+5m", "5M", "1month", "1y", "٥m"] {
             assert_eq!(period(&text(wrong)), Err(InvalidNumber::NotAPeriod), "{wrong}");
         }
         assert_eq!(period(&json("60")), Err(InvalidNumber::NotAPeriod));
+    }
+
+    #[test]
+    fn whole_seconds_may_have_a_unit() {
+        for (written, expected) in [
+            ("900", Ok(900)),
+            ("15m", Ok(900)),
+            ("1.5m", Ok(90)),
+            ("1.5", Err(InvalidNumber::NotWhole)),
+            ("1.5s", Err(InvalidNumber::NotANumber)),
+            ("-1", Err(InvalidNumber::Negative)),
+        ] {
+            assert_eq!(whole_seconds(&text(written)), expected, "{written}");
+        }
     }
 
     #[test]

@@ -145,7 +145,8 @@ fn unreadable_file_is_reported() {
 
 #[test]
 fn examples_in_both_formats_have_the_same_rules_and_no_problems() {
-    let load_example = |name: &str| load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config").join(name)).unwrap();
+    let load_example =
+        |name: &str| load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config").join(name)).unwrap();
     let (ini, json) = (load_example("example.ini"), load_example("example.json"));
     assert_eq!(rules_of(&ini), rules_of(&json));
     assert_eq!((ini.warnings, json.warnings), (vec![], vec![]));
@@ -166,7 +167,8 @@ fn algorithms_example_has_a_rule_for_each_and_no_problems() {
 
 #[test]
 fn documents_list_every_algorithm_and_setting() {
-    let read = |path: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap();
+    let read =
+        |path: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap();
     let openapi: serde_json::Value = serde_json::from_str(&read("src/server/http/api/openapi.json")).unwrap();
     let settings = &openapi["components"]["schemas"]["Rule"]["properties"];
     assert_eq!(settings["algorithm"]["enum"], serde_json::json!(Kind::ALL.map(Kind::name)));
@@ -394,7 +396,7 @@ fn window_length_may_have_a_unit() {
     );
     assert_eq!(
         report_on(&with("per = 1 month\n"), "rules.ini"),
-        "error: rules.ini:3: [default] `per` is not a whole number with one of the units s, m, h, d and w: \"1 month\"; \
+        "error: rules.ini:3: [default] `per` is not a time, such as 90s or 1h30m (units: ms, s, m, h, d and w): \"1 month\"; \
          write the length of a window, for example `90s`, `5m`, `12h`, `7d` or `2w`\n"
     );
     let too_long = report_on(&with("per = 99999w\n"), "rules.ini");

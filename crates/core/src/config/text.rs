@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::problem::{Location, Problems};
 use crate::files;
+use crate::units::Approximate;
 
 /// Maximum size of a rules file: enough for several hundred thousand rules, without a risk to memory.
 pub const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -14,7 +15,7 @@ pub fn read_text(path: &Path, problems: &mut Problems) -> Option<String> {
     let bytes = match files::read(path, MAX_FILE_BYTES) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::FileTooLarge => {
-            let what = format!("the file is larger than {} MiB", MAX_FILE_BYTES >> 20);
+            let what = format!("the file is larger than {}", Approximate(MAX_FILE_BYTES));
             problems.file_error(what, "use fewer rules, with patterns instead of single values");
             return None;
         }

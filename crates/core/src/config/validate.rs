@@ -10,13 +10,13 @@ use super::conditions::FieldSetting;
 use super::document::{DEFAULT, RawRule, RawSetting, RawValue};
 use super::foreign_pattern;
 use super::lists::Lists;
-use super::nearest::{advice, nearest};
 use super::number::{self, InvalidNumber};
 use super::original;
 use super::problem::{Location, Problems};
 use crate::algorithm::Kind;
 use crate::algorithm::reservation::LONGEST_SECONDS;
 use crate::calendar::{self, Calendar, Unit};
+use crate::nearest::{advice, nearest};
 use crate::rules::setting_name::{
     ACTOR_FIELD, ACTOR_PREFIX, ALGORITHM, BURST, COMMENT, COST_FIELD, COUNTER, CREDIT_LIMIT, HOLD_FIELD, LABEL, LIMIT,
     LIST, MATCH_POLICY, NETWORKS, OVERRUN, PER, REFILL_CREDITS, REFILL_SECONDS, RESET_AT, RESET_SECONDS, TIMEZONE,
@@ -110,7 +110,7 @@ fn describe_period(error: &QuotaError, per: &RawSetting) -> Option<String> {
 }
 
 /// Returns the text with `-` in place of each character that a label cannot contain.
-pub fn to_label(text: &str) -> String {
+pub(super) fn to_label(text: &str) -> String {
     text.chars().map(|c| if u8::try_from(c).is_ok_and(is_label_byte) { c } else { '-' }).collect()
 }
 

@@ -1,10 +1,12 @@
 //! Writes rules as a rules file. Reading the file returns the same rules.
 
 use std::collections::HashMap;
+use std::hash::Hasher;
 
 use serde::ser::{Error, Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::conditions::split_field;
 use super::document::DEFAULT;
@@ -41,6 +43,18 @@ pub fn write(rules: &[Rule], format: Format) -> Result<String, Unwritable> {
         Format::Ini => write_ini(rules),
         Format::Json => write_json(rules),
     }
+}
+
+/// Returns 32 hexadecimal digits that depend only on the rules, their lists and their order, not on the file's format or the
+/// machine. They are for comparing two servers or two loads. They are not secret, and deliberate collisions are possible.
+pub fn fingerprint(rules: &[Rule]) -> String {
+    let mut hasher = SipHasher13::new();
+    // Every rule can be written as JSON.
+    hasher.write(write(rules, Format::Json).unwrap_or_default().as_bytes());
+    for list in rules.iter().filter_map(|rule| rule.list.as_ref()?.list()) {
+        hasher.write(format!("\n{:032x}", list.digest()).as_bytes());
+    }
+    format!("{:032x}", hasher.finish128().as_u128())
 }
 
 /// Returns the settings of `rule`, in the order of the documentation, without those that were not given.
@@ -169,4 +183,19 @@ fn escaped(header: &str) -> String {
 
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/' | b':' | b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::parse;
+
+    #[test]
+    fn fingerprint_depends_on_the_rules_not_the_file() {
+        let of = |text, format| fingerprint(parse(text, format, "rules").unwrap().rules.rules());
+        let ini = of("; mine\n[default]\ncreditLimit = 5\nresetSeconds = 60\n", Format::Ini);
+        assert_eq!(ini.len(), 32);
+        assert_eq!(ini, of(r#"{"default": {"creditLimit": 5, "resetSeconds": 60}}"#, Format::Json));
+        assert_ne!(ini, of(r#"{"default": {"creditLimit": 6, "resetSeconds": 60}}"#, Format::Json));
+    }
 }

@@ -233,32 +233,39 @@ impl Settings {
 /// Describes the grant for people: `allows 10 in 60 s`.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (credits, seconds) = (self.credit_limit, self.reset_seconds);
-        if credits == 0 {
-            return f.write_str("always denies");
+        if self.credit_limit == 0 {
+            f.write_str("always denies")
+        } else if self.calendar.is_none() && self.reset_seconds.is_zero() {
+            f.write_str("always allows")
+        } else {
+            write!(f, "allows {}", self.describe_limit(|credits| credits.to_string()))
         }
+    }
+}
+
+impl Settings {
+    /// Describes the limit for people, with each number of credits as `write` writes it: `10 in 60 s`.
+    pub(super) fn describe_limit(&self, write: impl Fn(u64) -> String) -> String {
+        let (credits, seconds) = (write(self.credit_limit), self.reset_seconds);
         if let Some(calendar) = self.calendar {
             let article = if calendar.unit() == Unit::Hour { "an" } else { "a" };
-            return write!(f, "allows {credits} {article} {}", describe_calendar(calendar));
-        }
-        if seconds.is_zero() {
-            return f.write_str("always allows");
+            return format!("{credits} {article} {}", describe_calendar(calendar));
         }
         let name = self.algorithm().name();
         match self.algorithm() {
-            Kind::FixedWindow => write!(f, "allows {credits} in {seconds} s"),
-            Kind::SlidingWindow | Kind::SlidingLog => write!(f, "allows {credits} in {seconds} s ({name})"),
+            Kind::FixedWindow => format!("{credits} in {seconds} s"),
+            Kind::SlidingWindow | Kind::SlidingLog => format!("{credits} in {seconds} s ({name})"),
             Kind::TokenBucket => {
-                let refill = self.refill_credits.unwrap_or(credits);
+                let refill = self.refill_credits.map_or_else(|| credits.clone(), write);
                 let interval = self.refill_seconds.unwrap_or(seconds);
-                write!(f, "allows {credits} at once, then {refill} every {interval} s ({name})")
+                format!("{credits} at once, then {refill} every {interval} s ({name})")
             }
             Kind::LeakyBucket => {
-                let burst = self.burst.unwrap_or(credits);
-                write!(f, "allows {burst} at once, then {credits} in {seconds} s, evenly ({name})")
+                let burst = self.burst.map_or_else(|| credits.clone(), write);
+                format!("{burst} at once, then {credits} in {seconds} s, evenly ({name})")
             }
-            Kind::Concurrency if credits == 1 => write!(f, "allows 1 concurrent request, for {seconds} s ({name})"),
-            Kind::Concurrency => write!(f, "allows {credits} concurrent requests, each for {seconds} s ({name})"),
+            Kind::Concurrency if self.credit_limit == 1 => format!("1 concurrent request, for {seconds} s ({name})"),
+            Kind::Concurrency => format!("{credits} concurrent requests, each for {seconds} s ({name})"),
         }
     }
 }

@@ -16,19 +16,13 @@ pub fn describe_stack(members: &[&Rule]) -> String {
 
 /// Describes the grant of one rule: `5,000 a day from 00:00 UTC at the cost in tokens`.
 fn grants(rule: &Rule) -> String {
-    let settings = rule.settings.to_string();
-    let mut text = match settings.strip_prefix("allows ").and_then(|grants| grants.split_once(' ')) {
-        Some((credits, time)) => format!("{} {time}", in_thousands(credits)),
-        None => settings,
-    };
-    for words in rule.cost_words() {
-        text.push_str(&format!(" {words}"));
-    }
-    text
+    let limit = rule.settings.describe_limit(in_thousands);
+    [limit].into_iter().chain(rule.cost_words()).collect::<Vec<_>>().join(" ")
 }
 
-/// Inserts a comma before every three digits.
-fn in_thousands(digits: &str) -> String {
+/// Writes a comma before every three digits.
+fn in_thousands(credits: u64) -> String {
+    let digits = credits.to_string();
     let commas = |(place, digit): (usize, char)| {
         let is_after_comma = place > 0 && (digits.len() - place).is_multiple_of(3);
         is_after_comma.then_some(',').into_iter().chain([digit])
@@ -42,6 +36,6 @@ mod tests {
 
     #[test]
     fn commas_separate_thousands() {
-        assert_eq!(["7", "999", "1000", "12345678"].map(in_thousands), ["7", "999", "1,000", "12,345,678"]);
+        assert_eq!([7, 999, 1_000, 12_345_678].map(in_thousands), ["7", "999", "1,000", "12,345,678"]);
     }
 }

@@ -8,7 +8,7 @@ use crate::cli::access::{connect, explain_no_answer, tls_hint};
 use crate::cli::pairs::Pair;
 use crate::cli::resp::ServerArgs;
 use crate::cli::verbs::call::TIMEOUT;
-use crate::cli::verbs::operation::OperationArgs;
+use crate::cli::verbs::request::OperationArgs;
 use crate::cli::verbs::verdict::Verdict;
 use crate::protocol::line::{ErrorCode, Reply, format_auth, format_hit, is_welcome, parse_reply};
 

@@ -21,7 +21,6 @@ use super::open_error::OpenError;
 use super::stored_count::{self, StoredCount};
 use super::sync_mark::SyncMark;
 use super::tuning::{counters_options, database_options, journal_options, limits_options};
-use super::wal;
 use crate::clock::Clock;
 use crate::store::bounds::CounterCount;
 use crate::store::contract::{Register, StoreError};
@@ -68,18 +67,16 @@ impl Database {
         };
         let open = |mode| DB::open_cf_descriptors(&database_options(content, mode), path, families());
         let failed = |error: rocksdb::Error| open_error(path, &error);
-        let (db, given_up) = match open(DBRecoveryMode::AbsoluteConsistency) {
+        let (db, is_torn) = match open(DBRecoveryMode::AbsoluteConsistency) {
             Err(error) if error.kind() == rocksdb::ErrorKind::Corruption => {
                 // This step changes nothing, so that a refused directory stays as it was.
                 let options = database_options(content, DBRecoveryMode::PointInTime);
                 let look = DB::open_cf_descriptors_read_only(&options, path, families(), false).map_err(failed)?;
-                let recovered = look.latest_sequence_number();
+                synced.check(look.latest_sequence_number(), path)?;
                 drop(look);
-                synced.check(recovered, path)?;
-                let given_up = wal::bytes_after(path, recovered).map_err(|error| OpenError::unusable(path, &error))?;
-                (open(DBRecoveryMode::PointInTime).map_err(failed)?, Some(given_up))
+                (open(DBRecoveryMode::PointInTime).map_err(failed)?, true)
             }
-            opened => (opened.map_err(failed)?, None),
+            opened => (opened.map_err(failed)?, false),
         };
         let recovered = db.latest_sequence_number();
         synced.check(recovered, path)?;
@@ -92,9 +89,8 @@ impl Database {
             Content::Database => stored.filter(|stored| stored.sequence == recovered).map(|stored| stored.count),
         };
         let last_commit = last_commit(&db).map_err(failed)?;
-        if let Some(bytes) = given_up {
+        if is_torn {
             tracing::warn!(
-                bytes,
                 last_commit,
                 last_change = recovered,
                 "the write-ahead log ends in an incomplete write, as after a power cut: everything before it is recovered"

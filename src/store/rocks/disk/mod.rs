@@ -14,7 +14,6 @@ mod stored_count;
 pub mod stored_seal_key;
 mod sync_mark;
 pub mod tuning;
-mod wal;
 
 use super::commit::sorted_changes::SortedChanges;
 use crate::store::contract::StoreError;

@@ -1,4 +1,4 @@
-//! Text from files and clients, for a terminal.
+//! Text for people at a terminal.
 
 use std::borrow::Cow;
 
@@ -15,6 +15,21 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
+/// Quotes an argument of a command that divvy suggests for a shell, if necessary.
+pub fn quote(argument: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "_-./:=@%+,".contains(character);
+    if !argument.is_empty() && argument.chars().all(is_plain) {
+        argument.to_owned()
+    } else {
+        format!("'{}'", argument.replace('\'', r"'\''"))
+    }
+}
+
+/// Returns the count with its noun: `1 rule`, `2 rules`.
+pub fn count_of(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -24,5 +39,14 @@ mod tests {
         assert_eq!(printable("a\nb \u{fc}"), "a\nb \u{fc}");
         assert_eq!(printable("[a=\u{1b}[2J]\t\u{9b}\r"), "[a=\\u{1b}[2J]\\t\\u{9b}\\r");
         assert_eq!(printable("\u{202e}nna\u{202c} שלום"), "\\u{202e}nna\\u{202c} שלום");
+    }
+
+    #[test]
+    fn only_arguments_that_need_quotes_get_them() {
+        for (argument, expected) in
+            [("a=b", "a=b"), ("my rules.ini", "'my rules.ini'"), ("it's", r"'it'\''s'"), ("", "''")]
+        {
+            assert_eq!(quote(argument), expected);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Suggests corrections for misspelled words, and for the words of other rate limiters.
+//! Suggests corrections for misspelled words, and for the words of other programs.
 
 /// Maximum length that is compared, which is longer than every known word.
 const LONGEST_WORD: usize = 64;
@@ -8,7 +8,7 @@ const SHORTEST_PART: usize = 3;
 const MIN_SIMILARITY: f64 = 0.85;
 
 /// Words of other programs in lower case, and divvy's words for them.
-const SYNONYMS: [(&str, &str); 18] = [
+const SYNONYMS: [(&str, &str); 19] = [
     ("gcra", "leaky-bucket"),
     ("rolling-window", "sliding-window"),
     ("sliding", "sliding-window"),
@@ -27,10 +27,12 @@ const SYNONYMS: [(&str, &str); 18] = [
     ("name", "label"),
     ("shadow", "canary"),
     ("all", "and"),
+    // The variable of --log-level.
+    ("log_level", "LOG"),
 ];
 
 /// Returns the word in `known` that `word` probably stands for, ignoring case. A word that contains `word` wins.
-pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let lower: String = word.chars().take(LONGEST_WORD).flat_map(char::to_lowercase).collect();
     let synonym = SYNONYMS.iter().find(|(other, _)| *other == lower).map(|(_, ours)| *ours);
     if let Some(ours) = known.iter().copied().find(|candidate| Some(*candidate) == synonym) {
@@ -47,7 +49,7 @@ pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
 }
 
 /// Returns the advice for an unknown word: the word that was probably meant, and all known words.
-pub(super) fn advice(nearest: Option<&str>, known: &[&str]) -> String {
+pub fn advice(nearest: Option<&str>, known: &[&str]) -> String {
     let quoted: Vec<_> = known.iter().map(|word| format!("`{word}`")).collect();
     let all = |conjunction: &str| match quoted.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} {conjunction} {last}", rest.join(", ")),

@@ -1,40 +1,47 @@
-//! Numbers, sizes and times in flags: `100`, `64Ki`, `1.5G`, `250ms`.
+//! Sizes and times as operators write them: `64Ki`, `1.5G`, `250ms`, `1h30m`.
 //!
-//! Each parser is given the range of its flag, and its errors name the range or the units. A number without a unit is
-//! in the unit of the flag's placeholder: bytes, seconds or milliseconds. The help of each flag documents the meaning
-//! of its value.
+//! This is the only parser of times, for flags, rules files, test cases and CrowdSec's messages. jiff's parser of spans is
+//! no substitute: it refuses fractions of days and weeks, and it accepts months and years, whose lengths differ.
+//!
+//! Each parser of a flag is given the range of the flag. A number without a unit is in the unit of the flag's placeholder:
+//! bytes, seconds or milliseconds.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Last paragraph of the help of subcommands with sizes and times.
-pub const HELP: &str = "\
-BYTES accepts the units K, M, G (powers of 1000) and Ki, Mi, Gi (powers of 1024), as in 64Ki. SECONDS and MS accept \
-ms, s, m, h, d and w, as in 250ms. A number without a unit is in the unit that the placeholder names.";
-
 /// Maximum size of anything in memory (bytes). Sums of a few such sizes fit into 64 bits.
 pub const MAX_IN_MEMORY: u64 = 1 << 40;
-/// Maximum time: one year. Much longer times would overflow a clock.
+/// Maximum time in a flag: one year. Much longer times would overflow a clock.
 pub const MAX_SECONDS: u64 = 365 * 24 * 60 * 60;
 
 const KI: u64 = 1 << 10;
 const SIZES: [(&str, u64); 6] =
     [("Gi", KI * KI * KI), ("Mi", KI * KI), ("Ki", KI), ("G", 1_000_000_000), ("M", 1_000_000), ("K", 1_000)];
 
-const NANOS_PER_MILLI: u64 = 1_000_000;
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
-const TIMES: [(&str, u64); 6] = [
-    ("w", 604_800 * NANOS_PER_SECOND),
-    ("d", 86_400 * NANOS_PER_SECOND),
-    ("h", 3_600 * NANOS_PER_SECOND),
-    ("m", 60 * NANOS_PER_SECOND),
-    ("s", NANOS_PER_SECOND),
-    ("ms", NANOS_PER_MILLI),
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1_000_000_000;
+/// The units of time and their nanoseconds, the largest first. Programs in Go write those below a millisecond, and a
+/// microsecond with the micro sign or with the Greek letter.
+const TIMES: [(&str, u64); 10] = [
+    ("w", 604_800 * SECOND),
+    ("d", 86_400 * SECOND),
+    ("h", 3_600 * SECOND),
+    ("m", 60 * SECOND),
+    ("s", SECOND),
+    ("ms", MILLISECOND),
+    ("us", 1_000),
+    ("\u{b5}s", 1_000),
+    ("\u{3bc}s", 1_000),
+    ("ns", 1),
 ];
 
 /// Maximum number of digits after the decimal point.
 const MAX_DECIMALS: usize = 18;
+
+/// The error for a text that is not a time.
+pub const NOT_A_TIME: &str = "is not a time, such as 90s or 1h30m (units: ms, s, m, h, d and w)";
+const NOT_A_SIZE: &str = "is not a number of bytes, such as 65536, 64Ki or 1.5M (units: K, M, G, Ki, Mi and Gi)";
 
 /// A size in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +66,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A size for people, in its largest binary unit with one decimal.
+/// A size for people, in its largest binary unit with at most one decimal.
 #[derive(Debug, Clone, Copy)]
 pub struct Approximate(pub u64);
 
@@ -67,6 +74,7 @@ impl fmt::Display for Approximate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = SIZES.iter().filter(|(name, _)| name.ends_with('i')).find(|(_, factor)| self.0 >= *factor);
         match unit {
+            Some((name, factor)) if self.0.is_multiple_of(*factor) => write!(f, "{} {name}B", self.0 / factor),
             Some((name, factor)) => write!(f, "{:.1} {name}B", self.0 as f64 / *factor as f64),
             None => write!(f, "{} B", self.0),
         }
@@ -91,7 +99,7 @@ impl Time {
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match u64::try_from(self.0.as_nanos()) {
-            Ok(nanos) if nanos.is_multiple_of(NANOS_PER_MILLI) => write_in_largest_unit(f, nanos, &TIMES),
+            Ok(nanos) if nanos.is_multiple_of(MILLISECOND) => write_in_largest_unit(f, nanos, &TIMES),
             _ => write!(f, "{:?}", self.0),
         }
     }
@@ -111,24 +119,23 @@ pub fn count<T: TryFrom<u64>>(
 /// Parses a size within `range` of bytes.
 pub fn bytes(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<Bytes, String> + Clone + Send + Sync + 'static {
     move |text| {
-        let (bytes, is_exact) = parse(text, 1, &SIZES).map_err(|fault| match fault {
-            InvalidAmount::Number => "must be a number of bytes, such as 65536, 64Ki or 1.5M".to_owned(),
-            InvalidAmount::Unit(unit) => format!(
-                "has the unknown unit {unit:?}: the units of bytes are K, M, G, Ki, Mi and \
-                 Gi"
-            ),
-            InvalidAmount::TooLarge => describe_range(&range, Bytes),
-        })?;
+        let (number, unit) = Decimal::split_from(text).ok_or(NOT_A_SIZE)?;
+        let unit = match unit {
+            "" => 1,
+            _ => SIZES.iter().find(|(name, _)| *name == unit).ok_or(NOT_A_SIZE)?.1,
+        };
+        let (bytes, is_exact) = number.in_units_of(unit);
         if !is_exact {
             return Err("is not a whole number of bytes".to_owned());
         }
-        if range.contains(&bytes) { Ok(Bytes(bytes)) } else { Err(describe_range(&range, Bytes)) }
+        let bytes = u64::try_from(bytes).ok().filter(|bytes| range.contains(bytes));
+        bytes.map(Bytes).ok_or_else(|| describe_range(Bytes(*range.start()), Bytes(*range.end())))
     }
 }
 
 /// Parses a time within `range` of seconds. A number without a unit is in seconds.
 pub fn seconds(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<Time, String> + Clone + Send + Sync + 'static {
-    time(range, NANOS_PER_SECOND)
+    time(range, SECOND)
 }
 
 /// Parses a whole number of seconds as [`seconds`] does.
@@ -144,68 +151,94 @@ pub fn whole_seconds(
 
 /// Parses a time within `range` of milliseconds. A number without a unit is in milliseconds.
 pub fn millis(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<Time, String> + Clone + Send + Sync + 'static {
-    time(range, NANOS_PER_MILLI)
+    time(range, MILLISECOND)
 }
 
 fn time(
     range: RangeInclusive<u64>,
     bare: u64,
 ) -> impl Fn(&str) -> Result<Time, String> + Clone + Send + Sync + 'static {
-    let range = range.start().saturating_mul(bare)..=range.end().saturating_mul(bare);
-    let of_nanos = |nanos| Time(Duration::from_nanos(nanos));
+    let of = move |count: u64| Duration::from_nanos(count.saturating_mul(bare));
+    let (shortest, longest) = (of(*range.start()), of(*range.end()));
     move |text| {
-        let (nanos, is_exact) = parse(text, bare, &TIMES).map_err(|fault| match fault {
-            InvalidAmount::Number => "must be a time, such as 30, 250ms or 1.5h".to_owned(),
-            InvalidAmount::Unit(unit) => {
-                format!("has the unknown unit {unit:?}: the units of time are ms, s, m, h, d and w")
-            }
-            InvalidAmount::TooLarge => describe_range(&range, of_nanos),
-        })?;
-        if !range.contains(&nanos) {
-            return Err(describe_range(&range, of_nanos));
+        let time = parse_time(text, Some(bare)).ok_or(NOT_A_TIME)?;
+        if !(shortest..=longest).contains(&time) {
+            return Err(describe_range(Time(shortest), Time(longest)));
         }
         // A task with a shorter interval would run all the time.
-        if nanos < NANOS_PER_MILLI && (nanos, is_exact) != (0, true) {
+        if !time.is_zero() && time < Duration::from_millis(1) {
             return Err("is shorter than 1ms, the shortest time that is not 0".to_owned());
         }
-        Ok(of_nanos(nanos))
+        Ok(Time(time))
     }
 }
 
-fn describe_range<T: fmt::Display>(range: &RangeInclusive<u64>, of: impl Fn(u64) -> T) -> String {
-    format!("must be from {} to {}", of(*range.start()), of(*range.end()))
+fn describe_range<T: fmt::Display>(least: T, most: T) -> String {
+    format!("must be from {least} to {most}")
 }
 
-/// The reason why a text is not a valid amount.
-#[derive(Debug, PartialEq, Eq)]
-enum InvalidAmount {
-    Number,
-    Unit(String),
-    TooLarge,
+/// Parses a time with a unit: `90s`, `1.5h`, `1h30m`. Returns `None` for other texts. See [`parse_time`] for details.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    parse_time(text, None)
 }
 
-/// Parses a decimal number with a unit after it. Returns a whole number, rounded down, and whether it is exact. `units`
-/// has the factor of each unit, and `bare` is the factor without a unit.
-fn parse(text: &str, bare: u64, units: &[(&str, u64)]) -> Result<(u64, bool), InvalidAmount> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') || fraction.len() > MAX_DECIMALS {
-        return Err(InvalidAmount::Number);
+/// Parses a number of `bare` nanoseconds, or numbers with units, the largest unit first. A day has 24 hours.
+///
+/// The result is rounded down to whole nanoseconds, but only 0 becomes 0. A time that does not fit becomes the longest.
+fn parse_time(text: &str, bare: Option<u64>) -> Option<Duration> {
+    let mut nanos: u128 = 0;
+    let (mut rest, mut units) = (text, TIMES.as_slice());
+    loop {
+        let (number, after) = Decimal::split_from(rest)?;
+        let length = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
+        let (name, after) = after.split_at_checked(length)?;
+        let unit = match bare {
+            Some(bare) if name.is_empty() && rest == text => bare,
+            _ => {
+                let at = units.iter().position(|(known, _)| *known == name)?;
+                let (found, smaller) = units.get(at..)?.split_first()?;
+                units = smaller;
+                found.1
+            }
+        };
+        nanos = nanos.saturating_add(number.in_units_of(unit).0.max(number.digits.min(1)));
+        rest = after;
+        if rest.is_empty() {
+            break;
+        }
     }
-    let factor = match unit {
-        "" => bare,
-        _ => match units.iter().find(|(name, _)| *name == unit) {
-            Some((_, factor)) => *factor,
-            None => return Err(InvalidAmount::Unit(unit.to_owned())),
-        },
-    };
-    // Both parts consist of digits, so parsing fails only if they are too long.
-    let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| InvalidAmount::TooLarge)?;
-    let scale = 10_u128.pow(fraction.len() as u32);
-    let scaled = digits.checked_mul(u128::from(factor)).ok_or(InvalidAmount::TooLarge)?;
-    let amount = u64::try_from(scaled / scale).map_err(|_| InvalidAmount::TooLarge)?;
-    Ok((amount, scaled.is_multiple_of(scale)))
+    let (seconds, nanos) = (nanos / u128::from(SECOND), nanos % u128::from(SECOND));
+    let duration = u64::try_from(seconds).ok().zip(u32::try_from(nanos).ok());
+    Some(duration.map_or(Duration::MAX, |(seconds, nanos)| Duration::new(seconds, nanos)))
+}
+
+/// A decimal number that is not negative.
+struct Decimal {
+    /// All digits. If there are too many, the largest number.
+    digits: u128,
+    /// The number of times that the digits are too large, because of those after the point.
+    scale: u128,
+}
+
+impl Decimal {
+    /// Splits the text after the number that it begins with. `None` if the text begins otherwise, or if the number has too many
+    /// decimals.
+    fn split_from(text: &str) -> Option<(Self, &str)> {
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, rest) = text.split_at_checked(end)?;
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if whole.is_empty() && fraction.is_empty() || fraction.contains('.') || fraction.len() > MAX_DECIMALS {
+            return None;
+        }
+        let digits = format!("{whole}{fraction}").parse().unwrap_or(u128::MAX);
+        Some((Self { digits, scale: 10_u128.pow(fraction.len() as u32) }, rest))
+    }
+
+    /// Returns the amount, rounded down, and whether it is exact.
+    fn in_units_of(&self, factor: u64) -> (u128, bool) {
+        let scaled = self.digits.saturating_mul(u128::from(factor));
+        (scaled / self.scale, scaled.is_multiple_of(self.scale))
+    }
 }
 
 /// Writes an amount in the first unit that divides it, or without a unit if none does.
@@ -258,6 +291,7 @@ mod tests {
             ("30s", 30_000),
             ("5m", 300_000),
             ("1.5h", 5_400_000),
+            ("1m30s", 90_000),
             ("7d", 604_800_000),
             ("0.5w", 302_400_000),
             ("0.250000000000000004", 250),
@@ -272,14 +306,15 @@ mod tests {
     #[test]
     fn invalid_amounts_are_rejected_with_what_is_expected() {
         for (text, expected) in [
-            ("", "a number of bytes"),
-            ("x", "a number of bytes"),
-            ("-1", "a number of bytes"),
-            ("1.2.3K", "a number of bytes"),
-            ("1e3", "\"e3\""),
-            ("1 K", "\" K\""),
-            ("1k", "\"k\""),
-            ("1KB", "\"KB\""),
+            ("", NOT_A_SIZE),
+            ("x", NOT_A_SIZE),
+            ("-1", NOT_A_SIZE),
+            ("1.2.3K", NOT_A_SIZE),
+            ("1e3", NOT_A_SIZE),
+            ("1 K", NOT_A_SIZE),
+            ("1k", NOT_A_SIZE),
+            ("1KB", NOT_A_SIZE),
+            ("1Ki1K", NOT_A_SIZE),
             ("0.3", "whole number of bytes"),
             ("0", "from 1 to 1024Gi"),
             ("1025Gi", "from 1 to 1024Gi"),
@@ -290,21 +325,51 @@ mod tests {
             assert!(error.contains(expected), "{text:?}: {error}");
         }
         for (text, expected) in [
-            ("", "a time"),
-            ("s", "a time"),
-            ("-1s", "a time"),
-            ("nan", "a time"),
-            ("1y", "h, d and w"),
-            ("1M", "\"M\""),
             ("0.5ms", "1ms"),
             ("0.000000001", "1ms"),
             ("8761h", "from 0 to 365d"),
             ("366d", "from 0 to 365d"),
             ("18446744073709551615", "from 0 to 365d"),
+            ("99999999999999999999999999999999999999999w", "from 0 to 365d"),
         ] {
             let error = time_of(text).unwrap_err();
             assert!(error.contains(expected), "{text:?}: {error}");
         }
+    }
+
+    /// Some of these mean something else to other programs.
+    #[test]
+    fn other_texts_are_not_times() {
+        for text in [
+            "", "s", "-1s", "+1s", "nan", "1e3s", "1y", "1M", "1mo", "1min", "1S", "1 s", " 1s", "1s ", "1h 30m",
+            "1h30", "90,5s", "1..5s", "1.5.5s", ".s", "30m1h", "1h1h", "5m ago", "PT1H", "01:30:00", "0x1s",
+            "\u{661}s", "\u{b5}s",
+        ] {
+            assert_eq!(time_of(text), Err(NOT_A_TIME.to_owned()), "{text:?}");
+            assert_eq!(parse_duration(text), None, "{text:?}");
+        }
+        assert_eq!(parse_duration("90"), None);
+    }
+
+    #[test]
+    fn times_have_several_units_and_those_of_go() {
+        for (text, nanos) in [
+            ("1h30m", 5_400_000_000_000),
+            ("1w1d1h1m1s1ms1us1ns", 694_861_001_001_001),
+            ("3h59m58.938970518s", 14_398_938_970_518),
+            ("1m0s", 60_000_000_000),
+            (".5s", 500_000_000),
+            ("5.s", 5_000_000_000),
+            ("21.406045ms", 21_406_045),
+            ("12\u{b5}s", 12_000),
+            ("12\u{3bc}s34ns", 12_034),
+            ("0.1234567899999s", 123_456_789),
+            ("0.00000000001s", 1),
+        ] {
+            assert_eq!(parse_duration(text), Some(Duration::from_nanos(nanos)), "{text}");
+        }
+        assert_eq!(parse_duration("99999999999999999999s"), Some(Duration::MAX));
+        assert_eq!(parse_duration("2562047h47m16.854775807s").unwrap().as_nanos(), i64::MAX as u128);
     }
 
     #[test]
