@@ -51,6 +51,16 @@ fn explain_takes_no_credit_and_names_the_answering_rule() {
 }
 
 #[test]
+fn field_given_twice_is_an_error_with_and_without_a_server() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let resp = server.resp.to_string();
+    for more in [&["--file", COMPAT_RULES][..], &["--server", &resp]] {
+        let (code, _, err) = run(&[&["explain"], more, &["user=a", "user=b"]].concat());
+        assert_eq!((code, err.contains("the field 'user' is given twice")), (1, true), "{err}");
+    }
+}
+
+#[test]
 fn hit_prints_the_answer() {
     let server = Server::in_memory(COMPAT_RULES);
     let address = server.line.to_string();

@@ -572,6 +572,27 @@ fn answer_that_is_no_list_lifts_no_block() {
     }
 }
 
+#[test]
+fn answer_with_a_wrong_decision_lifts_no_block() {
+    let bans = [("192.0.2.1", 1, "4h"), ("192.0.2.2", 2, "4h")];
+    let wrong = r#"{"id":9,"value":5}"#;
+    let ended = decisions(&[("192.0.2.2", 3, "1s"), ("192.0.2.3", 4, "4h")], &[("192.0.2.1", 1, "-1m")]);
+    for damaged in [ended.replace("[{", &format!("[{wrong},{{")), ended.replace("}]", &format!("}},{wrong}]"))] {
+        let (following, body, _fake) = scripted(decisions(&bans, &[]));
+        until(|| !following.is_allowed("ip=192.0.2.1"));
+        *body.lock() = damaged.clone();
+        // The second of these answers is to a request for all decisions.
+        following.log.await_count(2, "cannot follow the decisions of CrowdSec");
+        until(|| !following.is_allowed("ip=192.0.2.3"));
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        for (address, _, _) in bans {
+            assert!(!following.is_allowed(&format!("ip={address}")), "{damaged}");
+        }
+        *body.lock() = ended.clone();
+        until(|| following.is_allowed("ip=192.0.2.1"));
+    }
+}
+
 /// CrowdSec ends its JSON properly after an error of its database.
 #[test]
 fn list_that_lacks_most_bans_is_confirmed_by_the_next_one() {

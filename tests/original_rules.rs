@@ -199,12 +199,12 @@ fn both_read_the_same_rules_or_divvy_reports_the_difference() {
     assert!(*compared.borrow() >= 100, "only {} files were the same to both", compared.borrow());
 }
 
-/// Generates a value in a JSON operation that is not a string.
+/// Generates a number or a boolean. An operation has no other values but strings.
 fn json_value() -> impl Strategy<Value = String> {
     let number = "-?(0|[1-9][0-9]{0,24})([.][0-9]{1,20})?([eE][+-]?[0-9]{1,3})?";
     let near_whole = (any::<u64>(), -3..4_i32).prop_map(|(whole, power)| format!("{whole}e{power}"));
     let any_double = any::<f64>().prop_filter("JSON has no others", |number| number.is_finite());
-    let other = one_of(&["true", "null", "[1, \"x y\"]", "[1.0]", "[]", "{}", "{\"b\": 1, \"a\": 2}", "[-0, 1e3]"]);
+    let other = one_of(&["true", "false"]);
     prop_oneof![
         number.prop_map(String::from),
         near_whole,
@@ -231,9 +231,6 @@ fn both_read_the_same_json_values_or_divvy_reports_the_difference() {
             [] => {
                 prop_assert_eq!(json!(ours), theirs, "{}", text);
                 *same.borrow_mut() += 1;
-            }
-            [difference] if value.starts_with(['[', '{']) => {
-                prop_assert!(difference.what.contains("may read another k"))
             }
             [difference] => {
                 let read = format!("reads k={} here, not k={value}", theirs[0][0][1].as_str().unwrap());

@@ -93,9 +93,9 @@ impl Identity {
         self.user.as_ref()
     }
 
-    /// Returns the version of the users that turned the user on.
-    pub fn user_since(&self) -> Option<u64> {
-        self.user().map(|user| user.since())
+    /// Returns the version of the users since which the user is on and has the credential of the login.
+    pub fn login_since(&self) -> Option<u64> {
+        self.user().map(|user| user.since(&self.credential))
     }
 
     pub(super) fn credential(&self) -> &Credential {

@@ -54,13 +54,13 @@ impl Users {
     }
 
     /// Takes over the verified credentials of the version before that users still have. So argon2id is not computed again
-    /// after a reload. Also takes over since when a user is on.
+    /// after a reload. Also takes over since when a user is on and has its credentials.
     #[must_use]
     pub fn after(mut self, earlier: &Self) -> Self {
         self.version = earlier.version + 1;
         for (name, user) in &self.by_name {
             let before = earlier.by_name.get(name).filter(|before| before.is_on);
-            user.set_since(before.map_or(self.version, |before| before.since()));
+            user.set_since(before.map(Arc::as_ref), self.version);
         }
         self.verified = earlier.verified.filtered(|login| {
             let user = Arc::clone(self.still(&login.user.name, &login.credential)?);
@@ -90,13 +90,7 @@ impl Users {
     /// Returns the user with this name, if it is on and still has the credential.
     pub fn still(&self, name: &str, credential: &Credential) -> Option<&Arc<ActiveUser>> {
         let user = self.by_name.get(name).filter(|user| user.is_on)?;
-        let has_credential = match credential {
-            Credential::None | Credential::ActorToken => false,
-            Credential::Digest(digest) => user.digests.contains(digest),
-            Credential::SlowHash(hash) => user.slow_hashes.contains(hash),
-            Credential::Certificate(name) => user.certificates.contains(name),
-        };
-        has_credential.then_some(user)
+        user.has(credential).then_some(user)
     }
 
     /// Returns the login with credentials that were verified before.

@@ -14,7 +14,7 @@ use super::text::printable;
 use crate::config::{self, Format};
 use crate::limiter::CounterNames;
 use crate::protocol::resp::client::Frame;
-use crate::rules::diff::{Change, CounterChange, diff, find_abandoned, find_origins};
+use crate::rules::diff::{Change, CounterChange, diff, find_abandoned, find_origins, would_keep_if_named};
 use crate::rules::{Rule, RuleSet};
 
 /// Exit status if counters are abandoned.
@@ -85,12 +85,11 @@ pub fn compare(rules: &RuleSet, path: &Path, other: &Other, server: &ServerArgs)
         let Some(before) = origin.filter(|origin| abandoned.contains(origin)).and_then(|origin| old.get(origin)) else {
             continue;
         };
-        let advice = match (&before.counter, &rule.counter) {
-            (None, None) => format!(
-                "; `counter = {}` in the rule keeps what actors used when its limit changes again",
-                rule.counter_name()
-            ),
-            _ => String::new(),
+        let advice = if would_keep_if_named(before, rule) {
+            let name = rule.counter_name();
+            format!("; `counter = {name}` in the rule keeps what actors used when its limit changes again")
+        } else {
+            String::new()
         };
         writeln!(
             out,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
 use super::pairs::Pair;
 use super::resp::{ServerArgs, parts, text};
@@ -49,7 +49,10 @@ pub fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let explanation = match &args.file {
         None => ask(&args)?,
         Some(file) => {
-            let operation: Operation = args.operation.iter().map(Pair::as_strs).collect();
+            let mut operation = Operation::new();
+            for (field, value) in args.operation.iter().map(Pair::as_strs) {
+                ensure!(operation.set(field, value), "the field '{field}' is given twice");
+            }
             let Some(rules) = rules_file::load(file)? else { return Ok(ExitCode::FAILURE) };
             explain::explain(&rules, &operation, |_| explain::ActorExceptions::default()).to_string()
         }

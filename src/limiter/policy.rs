@@ -101,12 +101,15 @@ impl Bucket {
     fn new(rule: &Rule, limit: Limit, space: Space) -> Self {
         let (limit, prefix) = match &rule.counter {
             None => {
-                let pairs = rule.match_pairs();
+                let pairs = rule.counter_pairs();
                 (limit, Prefix::new(space, pairs.iter().map(|(key, text)| (*key, &**text)), &limit))
             }
             Some(counter) => {
                 let refill = rule.settings.refill_credits;
-                (limit.counting(CountBasis::Used), Prefix::named(space, counter, &rule.actor_fields, &limit, refill))
+                let (prefix, fields) = (rule.actor_prefix.as_ref(), &rule.actor_fields);
+                let prefix = prefix.map(ToString::to_string);
+                let limit = limit.counting(CountBasis::Used);
+                (limit, Prefix::named(space, counter, fields, prefix.as_deref(), &limit, refill))
             }
         };
         let actor = ActorFields::of(rule);

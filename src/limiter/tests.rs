@@ -68,6 +68,23 @@ fn batch_applied_in_parts_is_answered_in_order() {
     }
 }
 
+#[test]
+fn changed_actor_prefix_starts_every_actor_afresh() {
+    let rules = |prefix: &str, more: &str| {
+        let text = format!("[default]\ncreditLimit = 5\nper = 1h\nactorField = ip\n{more}{prefix}");
+        config::parse(&text, Format::Ini, "rules.ini").unwrap().rules
+    };
+    let limiter = limiter();
+    for more in ["", "counter = usage\n"] {
+        for prefix in ["", "actorPrefix = ip: 32, 64\n", "actorPrefix = ip: 24, 64\n", "actorPrefix = ip: 24, 56\n"] {
+            limiter.replace_policy(Policy::new(rules(prefix, more), limiter.metrics(), CounterNames::Usual));
+            let requests = apply(&limiter, &[("ip=192.0.2.7", Intent::Hit), ("ip=2001:db8::7", Intent::Hit)]);
+            let credits = [0, 1].map(|index| requests.report().verdict(index).unwrap().credit);
+            assert_eq!(credits, [4, 4], "{prefix} {more}");
+        }
+    }
+}
+
 /// Applies the requests as one batch.
 fn apply(limiter: &Limiter, asked: &[(&str, Intent)]) -> Applied {
     let mut builder = PlanBuilder::default();

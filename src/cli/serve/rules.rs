@@ -13,7 +13,7 @@ use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::config::{self, Loaded, Report, Serving};
 use crate::limiter::{CounterNames, Limiter, Policy};
 use crate::metrics::Metrics;
-use crate::rules::diff::{Change, CounterChange, diff, find_abandoned};
+use crate::rules::diff::{Change, CounterChange, diff, find_abandoned, find_origins, would_keep_if_named};
 use crate::rules::{RuleSet, Spellings};
 use crate::server::{Reload, ReloadLog};
 
@@ -184,6 +184,13 @@ impl RulesFile {
         let abandoned = find_abandoned(before.rules().rules(), now.rules().rules(), |rule| self.names.are_apart(rule));
         if let Some(runtime) = self.runtime.as_ref().filter(|_| !abandoned.is_empty()) {
             let (limiter, file) = (Arc::downgrade(&limiter), file.to_string());
+            let origins = find_origins(before.rules().rules(), now.rules().rules());
+            let has_cure = |index: usize| {
+                let successor = origins.iter().position(|origin| *origin == Some(index));
+                let rules = (before.rules().rules().get(index), successor.and_then(|new| now.rules().rules().get(new)));
+                matches!(rules, (Some(old), Some(new)) if would_keep_if_named(old, new))
+            };
+            let abandoned = abandoned.into_iter().map(|index| (index, has_cure(index))).collect();
             runtime.spawn(warn_of_abandoned(limiter, Arc::clone(&before), abandoned, file));
         }
         self.show(Reload::succeeded(seconds(&limiter), differences.iter().map(Signed)));
@@ -211,20 +218,27 @@ fn unread(loaded: &Result<Loaded, Report>) -> Option<String> {
     loaded.as_ref().err().filter(|report| report.is_unread).map(ToString::to_string)
 }
 
-/// Warns of each rule that had counters in use which no rule uses anymore.
-async fn warn_of_abandoned(limiter: Weak<Limiter>, before: Arc<Policy>, abandoned: Vec<usize>, file: String) {
-    for index in abandoned.into_iter().take(MAX_LOGGED_CHANGES) {
+/// Warns of each rule that had counters in use which no rule uses anymore. Each comes with whether a `counter` would have kept
+/// them.
+async fn warn_of_abandoned(limiter: Weak<Limiter>, before: Arc<Policy>, abandoned: Vec<(usize, bool)>, file: String) {
+    for (index, has_cure) in abandoned.into_iter().take(MAX_LOGGED_CHANGES) {
         // The limiter is gone if the server has stopped.
         let (Some(limiter), Some(rule)) = (limiter.upgrade(), before.rules().rules().get(index)) else { return };
         match limiter.counters_in_use(&before, index, MAX_COUNTED).await {
             Ok(0) => {}
-            Ok(counters) => tracing::warn!(
-                counters,
-                at_least = counters >= MAX_COUNTED,
-                "{file}: the usage under [{rule}] is abandoned, and its actors start afresh; with `counter = {}` in the rule, the \
-                 next change of its limit keeps what they used",
-                rule.counter_name()
-            ),
+            Ok(counters) => {
+                let name = rule.counter_name();
+                let advice = if has_cure {
+                    format!("; with `counter = {name}` in the rule, the next change of its limit keeps what they used")
+                } else {
+                    String::new()
+                };
+                tracing::warn!(
+                    counters,
+                    at_least = counters >= MAX_COUNTED,
+                    "{file}: the usage under [{rule}] is abandoned, and its actors start afresh{advice}"
+                );
+            }
             Err(error) => {
                 tracing::warn!(%error, "{file}: the usage under [{rule}] is abandoned; its counters cannot be counted");
             }
@@ -295,7 +309,10 @@ fn log_changes(file: &path::Display<'_>, changes: &[Change<'_>]) {
         added = count(|change| matches!(change, Change::Added { .. })),
         removed = count(|change| matches!(change, Change::Removed(_))),
         changed = count(|change| matches!(change, Change::Changed { .. })),
-        start_afresh = count(|change| matches!(change, Change::Changed { counters: CounterChange::Reset, .. })),
+        start_afresh = count(|change| {
+            let Change::Changed { counters, .. } = change else { return false };
+            matches!(counters, CounterChange::Reset | CounterChange::KeptForSameValues)
+        }),
         moved = count(|change| matches!(change, Change::Moved(_))),
         "{file}: reloaded; the new rules are in force"
     );

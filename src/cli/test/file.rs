@@ -114,6 +114,10 @@ mod tests {
             ),
             (case("{\"amount\": 1}"), "x:3: cases[0].steps[0].amount: unknown field `amount`, expected one of"),
             (case("{\"operation\": [\"a\"]}"), "x:3: cases[0].steps[0].operation: expected an object, got a list"),
+            (
+                case("{\"operation\": {\"user\": \"a\",\n\"user\": \"b\"}}"),
+                "x:4: cases[0].steps[0].operation: the field \"user\" is given twice",
+            ),
             (case("{\"expect\": [true]}"), "x:3: cases[0].steps[0].expect: expected an object, got a list"),
             (case("{\"limit\": [\"a\", \"b\", 1]}"), "x:3: cases[0].steps[0].limit: expected an object, got a list"),
             (case("[1, \"hit\"]"), "x:3: cases[0].steps[0]: expected an object, got a list"),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error};
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::elapsed::{Elapsed, ResetSeconds, Start};
@@ -35,7 +35,7 @@ pub struct RawStep {
     /// Time since the start of the case. A step without it follows the previous step at once.
     pub at: Option<Elapsed>,
     pub intent: Option<StepKeyword>,
-    pub operation: Option<Map<String, Value>>,
+    pub operation: Option<Pairs>,
     pub cost: Option<WholeNumber>,
     pub ttl: Option<Elapsed>,
     /// Name of a reservation within the case.
@@ -45,6 +45,10 @@ pub struct RawStep {
     pub limit: Option<Object<RawLimit>>,
     pub expect: Option<Object<RawExpectation>>,
 }
+
+/// The pairs of an operation, each field once.
+#[derive(Debug)]
+pub struct Pairs(pub Map<String, Value>);
 
 /// The keyword for the request of a step. Displays as in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +101,33 @@ impl fmt::Display for StepKeyword {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = KEYWORDS.iter().find(|(keyword, _)| keyword == self).map(|(_, name)| *name);
         f.write_str(name.unwrap_or_default())
+    }
+}
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(PairsVisitor)
+    }
+}
+
+struct PairsVisitor;
+
+impl<'de> Visitor<'de> for PairsVisitor {
+    type Value = Pairs;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Pairs, M::Error> {
+        let mut pairs = Map::new();
+        while let Some((field, value)) = map.next_entry::<String, Value>()? {
+            if pairs.contains_key(&field) {
+                return Err(M::Error::custom(format!("the field {field:?} is given twice")));
+            }
+            pairs.insert(field, value);
+        }
+        Ok(Pairs(pairs))
     }
 }
 

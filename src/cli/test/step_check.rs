@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::case::{Action, Expectation, Step};
 use super::elapsed::Elapsed;
-use super::format::{RawExpectation, RawLimit, RawStep, StepKeyword};
+use super::format::{Pairs, RawExpectation, RawLimit, RawStep, StepKeyword};
 use crate::json::{Object, WholeNumber};
 use crate::limiter::Settlement;
 use crate::protocol::DEFAULT_MAX_PAIRS;
@@ -75,7 +75,7 @@ impl<'a> StepChecker<'a> {
         let word = if step.limit.is_some() { None } else { Some(step.intent.unwrap_or(StepKeyword::Hit)) };
         let form = IntentFields::of(word);
         check_fields(step, &form, path, faults);
-        let operation = step.operation.as_ref().and_then(|pairs| read_operation(pairs, path, faults));
+        let operation = step.operation.as_ref().and_then(|Pairs(pairs)| read_operation(pairs, path, faults));
         if let Some(id) = &step.id {
             self.check_id(id, word, path, faults);
         }

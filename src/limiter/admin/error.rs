@@ -47,14 +47,14 @@ pub enum AdminError {
     Credits(QuotaError),
     #[error("a limit lasts from 1 to {MAX_LASTS_SECONDS} seconds")]
     Lasts,
-    #[error("there are {len} limits of actors, and the maximum is {max}: remove some")]
-    Full { len: usize, max: usize },
+    #[error("there are {len} limits of actors, and the maximum is {max}{}: remove some", describe_use(*.len, *.used, *.max))]
+    Full { len: usize, used: usize, max: usize },
     #[error("{0}")]
     ImpossibleActor(ImpossibleActor),
     #[error("{0}")]
     BadBlock(BadBlock),
-    #[error("there are {len} blocks and allows, and the maximum is {max}: remove some")]
-    FullOfBlocks { len: usize, max: usize },
+    #[error("there are {len} blocks and allows, and the maximum is {max}{}: remove some", describe_use(*.len, *.used, *.max))]
+    FullOfBlocks { len: usize, used: usize, max: usize },
     #[error("unknown cursor: send the one from the previous page")]
     Cursor,
     #[error("actors are not ranked: start the server with a --top-memory above 0")]
@@ -132,6 +132,11 @@ impl From<StoreError> for AdminError {
     fn from(error: StoreError) -> Self {
         Self::Refused(error.into())
     }
+}
+
+/// Says how much of the maximum is used, unless the number of entries says it.
+fn describe_use(len: usize, used: usize, max: usize) -> String {
+    if len < max { format!(" (long ones count as several: {used} are used)") } else { String::new() }
 }
 
 /// Returns `user=… path=…`.

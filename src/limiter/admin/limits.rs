@@ -90,7 +90,7 @@ impl Limiter {
         let value = ActorLimit { credits, expires: lasts.map(|lasts| now.plus(lasts.as_secs() * NANOS_PER_SECOND)) };
         let is_known = limits.memory.find(&rule, &actor, now).is_some();
         if !is_known && !limits.has_room(&actor, &value, &self.store, now).await {
-            return Err(AdminError::Full { len: limits.memory.len(), max: limits.max });
+            return Err(AdminError::Full { len: limits.memory.len(), used: limits.memory.weight(), max: limits.max });
         }
         let change = ExceptionChange { owner: rule, actor, value: Some(value) };
         limits.change(change, &self.store, now).await?;
@@ -167,7 +167,11 @@ impl Limiter {
     pub(in crate::limiter) fn limits_metrics(&self) -> Vec<Metric> {
         let (len, orphaned) = (self.limits.memory.len() as u64, self.orphaned_limits() as u64);
         let mut metrics = vec![
-            Metric::gauge("divvy_actor_limits", "Actors with a limit of their own.", len),
+            Metric::gauge(
+                "divvy_actor_limits",
+                "Actors with a limit of their own. Long names count as several toward --max-actor-limits.",
+                len,
+            ),
             Metric::gauge("divvy_actor_limits_orphaned", "Limits of actors whose rule is gone.", orphaned),
         ];
         if self.store.is_shared() {

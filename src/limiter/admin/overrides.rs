@@ -102,7 +102,11 @@ impl Limiter {
         let value = Override { reason, ends, repetition: None };
         let is_known = registry.memory.find_remembered(&owner, &actor, now).is_some();
         if !is_known && !registry.has_room(&actor, &value, &self.store, now).await {
-            return Err(AdminError::FullOfBlocks { len: registry.memory.len(), max: registry.max });
+            return Err(AdminError::FullOfBlocks {
+                len: registry.memory.len(),
+                used: registry.memory.weight(),
+                max: registry.max,
+            });
         }
         registry.change(ExceptionChange { owner, actor, value: Some(value) }, &self.store, now).await?;
         Ok(())
@@ -251,8 +255,8 @@ impl Limiter {
         let (blocks, allows) = (of_kind(OverrideKind::Block), of_kind(OverrideKind::Allow));
         let orphaned = OverrideKind::ALL.map(|kind| self.orphaned_overrides(kind) as u64).iter().sum();
         let mut metrics = vec![
-            Metric::gauge("divvy_blocks", "Blocks of actors.", blocks),
-            Metric::gauge("divvy_allows", "Allows of actors.", allows),
+            Metric::gauge("divvy_blocks", "Blocks of actors. Long ones count as several toward --max-blocks.", blocks),
+            Metric::gauge("divvy_allows", "Allows of actors. Long ones count as several toward --max-blocks.", allows),
             Metric::gauge("divvy_blocks_orphaned", "Blocks and allows of actors whose rule is gone.", orphaned),
         ];
         if self.store.is_shared() {

@@ -28,8 +28,10 @@ const SHORT_NAME: usize = 32;
 const MAX_UNITS: u32 = 1 << 30;
 /// Maximum of the numbers in an answer, because JSON readers round larger ones.
 const MAX_SHOWN: u64 = (1 << 53) - 1;
-/// Maximum amount of an event, so that no count overflows within an hour.
-const MAX_AMOUNT: u64 = 1 << 48;
+/// Maximum amount of an event. A larger one makes no difference, because no answer shows more.
+const MAX_AMOUNT: u64 = MAX_SHOWN + 1;
+/// Maximum of `unit_bits`. A count that does not fit in such units is far above [`MAX_SHOWN`], and is not increased any more.
+const MAX_UNIT_BITS: u8 = 56;
 /// Binary digits that an actor's counts lose when the unit becomes larger.
 const UNIT_STEP: u8 = 8;
 
@@ -332,6 +334,9 @@ impl Place {
     #[inline]
     fn add(&mut self, amount: u64, slice: usize, random: &mut Random) {
         while (amount >> self.unit_bits) + u64::from(self.sum) >= u64::from(MAX_UNITS) {
+            if self.unit_bits >= MAX_UNIT_BITS {
+                return;
+            }
             self.enlarge_unit();
         }
         let rest = amount & ((1 << self.unit_bits) - 1);

@@ -54,14 +54,27 @@ fn pairs<const N: usize>(expected: [(&str, u64); N]) -> Vec<(String, u64)> {
 #[test]
 fn huge_amounts_hide_no_other_actor() {
     let mut test = TestTop::new(1 << 20);
-    for (actor, amount) in [("ann", 3), ("eve", u64::MAX), ("eve", u64::MAX), ("bob", 2), ("ann", 1), ("eve", 1)] {
+    for (actor, amount) in [("ann", 3), ("eve", 1 << 50), ("eve", 1 << 50), ("bob", 2), ("ann", 1), ("eve", 1)] {
         assert!(test.count(event(Order::Taken, actor, amount), at(1_000)));
     }
     let counts = test.counts(TAKEN_HOUR, 1_000);
     assert_eq!(counts[1..], pairs([("ann", 4), ("bob", 2)]));
     assert_eq!(counts[0].0, "eve");
     let huge = &test.rank(TAKEN_HOUR, at(1_000), 1).actors[0];
-    assert!(huge.count.abs_diff(1 << 49) <= huge.error, "{huge:?}");
+    assert!(huge.count.abs_diff((1 << 51) + 1) <= huge.error, "{huge:?}");
+}
+
+/// A cost of more than an answer can show counts as much as an answer can show.
+#[test]
+fn amounts_beyond_the_largest_number_end_there() {
+    let mut test = TestTop::new(1 << 20);
+    for round in 0..100_000 {
+        assert!(test.count(event(Order::Taken, "eve", u64::MAX), at(1_000)));
+        if round == 0 {
+            assert_eq!(test.counts(TAKEN_HOUR, 1_000), pairs([("eve", (1 << 53) - 1)]));
+        }
+    }
+    assert_eq!(test.counts(TAKEN_HOUR, 1_000), pairs([("eve", (1 << 53) - 1)]));
 }
 
 #[test]
@@ -122,7 +135,7 @@ fn large_amounts_keep_their_proportions() {
         for (actor, amount) in [("large", 1 << 40), ("half", 1 << 39), ("medium", 5_000_000_000), ("endless", u64::MAX)]
         {
             test.count(event(Order::Taken, actor, amount), at(5_000_000 + round));
-            *exact.entry(actor.to_owned()).or_default() += amount.min(1 << 48);
+            *exact.entry(actor.to_owned()).or_default() += amount.min(1 << 53);
         }
     }
     let ranked = test.rank(TAKEN_HOUR, at(5_001_000), 10).actors;

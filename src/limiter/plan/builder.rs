@@ -14,7 +14,7 @@ use crate::limiter::overrides::{Applicable, Everywhere};
 use crate::limiter::policy::Policy;
 use crate::limiter::precedence::Rank;
 use crate::limiter::refusal::Refusal;
-use crate::rules::{Operation, OverrideKind, ResolvedScope, RuleSet, Scope, Scratch};
+use crate::rules::{MatchPolicy, Operation, OverrideKind, ResolvedScope, RuleSet, Scope, Scratch};
 use crate::store::key::{self, Prefix, Space};
 use crate::store::{Action, Origin};
 
@@ -165,7 +165,7 @@ impl PlanBuilder {
     }
 
     /// Adds a request for `cost` credits of the counter that a rule with exactly these pairs and this `limit` would
-    /// have, without debt. Blocks and allows of all rules decide first. `intent` is [`Intent::Leave`] or a hit. A cost of 0 means the same as for
+    /// have, without debt. Blocks and allows decide first: those of all rules, and of the rules in whose place the limit is. `intent` is [`Intent::Leave`] or a hit. A cost of 0 means the same as for
     /// [`PlanBuilder::add`].
     pub fn add_limited(&mut self, operation: &Operation, limit: Limit, intent: Intent, cost: u64) {
         if self.scope.is_some() {
@@ -195,8 +195,8 @@ impl PlanBuilder {
         plan.requests.extend(entry.map(Request::OwnLimit));
     }
 
-    /// Adds a request under a client's own limit that allows nothing in any window of `window_ns`, unless the actor has an allow
-    /// for all rules. Nothing is counted or given back. Waiting does not help, but the answer suggests the start of the clock's next window.
+    /// Adds a request under a client's own limit that allows nothing in any window of `window_ns`, unless the actor has an allow:
+    /// see [`PlanBuilder::add_limited`]. Nothing is counted or given back. Waiting does not help, but the answer suggests the start of the clock's next window.
     pub fn add_barred(&mut self, operation: &Operation, window_ns: NonZeroU64, intent: Intent) {
         if self.scope.is_some() {
             return self.add_refused(Refusal::OutOfScope);
@@ -210,10 +210,24 @@ impl PlanBuilder {
         self.add_answered(outcome, intent);
     }
 
-    /// Returns the block or the allow of all rules that decides about a request without a rule.
-    fn find_exception(&self, operation: &Operation, intent: Intent) -> Option<Applicable> {
-        let everywhere = self.everywhere.as_ref().filter(|_| intent.is_hit())?;
-        everywhere.find(operation, self.plan.now())
+    /// Returns the block or the allow that decides about a request whose limit is in place of the rules that would answer. A
+    /// block of one of them suffices. An allow must be of all of them.
+    fn find_exception(&mut self, operation: &Operation, intent: Intent) -> Option<Applicable> {
+        if !intent.is_hit() {
+            return None;
+        }
+        let now = self.plan.now();
+        let everywhere = self.everywhere.as_ref().and_then(|everywhere| everywhere.find(operation, now));
+        let Some(policy) = &self.plan.policy else { return everywhere };
+        let answering = policy.rules.matches(operation, &mut self.scratch);
+        let answering = answering.filter(|(_, rule)| rule.match_policy != MatchPolicy::Canary);
+        let found = answering.map(|(index, _)| policy.find_override(index, operation, everywhere.as_ref(), now));
+        let found: Vec<_> = found.collect();
+        let is_block = |found: &&Applicable| found.rank.kind == OverrideKind::Block;
+        match found.iter().flatten().find(is_block) {
+            Some(block) => Some(block.clone()),
+            None => found.into_iter().collect::<Option<Vec<_>>>()?.into_iter().next().or(everywhere),
+        }
     }
 
     /// Adds a request whose answer does not depend on a counter.

@@ -47,7 +47,7 @@ impl Entries<'_> {
     /// Adds an action on the counter or record whose key and limit `write_key` writes. Returns the index of its entry, or `None`
     /// if there is no limit.
     ///
-    /// In a group, actions on one counter become one. The lowest of their limits decides.
+    /// In a group, actions on one counter become one. The lowest of their limits decides, except for those of allowed actors.
     pub fn add(
         &mut self,
         action: Action,
@@ -105,13 +105,23 @@ impl OpenGroup {
         let Some(known) = self.entries(batch).find(is_known) else { return last };
         batch.truncate(last);
         if let Some(entry) = batch.entry_mut(known) {
+            let is_new_limit = match (is_allowed(entry.action), is_allowed(action)) {
+                (true, false) => true,
+                (false, true) => false,
+                _ => limit.capacity() < entry.limit.capacity(),
+            };
             entry.action = merge(entry.action, action, self.together);
-            if limit.capacity() < entry.limit.capacity() {
+            if is_new_limit {
                 entry.limit = limit;
             }
         }
         known
     }
+}
+
+/// Returns whether the action is a hit of an allowed actor, which no limit denies.
+fn is_allowed(action: Action) -> bool {
+    matches!(action, Action::Ask(Ask::Count { .. }) | Action::Idempotent { ask: Ask::Count { .. }, .. })
 }
 
 fn merge(one: Action, other: Action, together: Together) -> Action {

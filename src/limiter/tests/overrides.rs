@@ -419,8 +419,7 @@ fn no_way_to_hit_leads_past_any_form_of_block() {
             assert!(ways_to_hit(&limiter, api).iter().all(|(_, allowed)| *allowed), "{:?}", ways_to_hit(&limiter, api));
             set(&limiter, Block, rule, actor);
             for (way, allowed) in ways_to_hit(&limiter, api) {
-                // A limit of its own belongs to no rule.
-                assert_eq!(allowed, rule != "*" && way.starts_with("own"), "{way}, blocked as {rule} {actor}");
+                assert!(!allowed, "{way}, blocked as {rule} {actor}");
             }
             set(&limiter, Allow, rule, actor);
             for (way, allowed) in ways_to_hit(&limiter, api) {
@@ -464,4 +463,50 @@ fn cost_of_an_allowed_actor_counts_in_a_group() {
         run(limiter.apply(builder.build()));
         assert_eq!(peek(&limiter, "api=b ip=2"), Ok((true, 4)), "{order:?}");
     }
+}
+
+/// The limit of an allowed actor denies no hit of its group.
+#[test]
+fn limit_of_an_allowed_actor_does_not_decide_in_a_group() {
+    let plan = |name: &str, credits: u64| {
+        format!(
+            "[plan={name} c=*]\ncreditLimit = {credits}\nper = 1h\nactorField = c\ncounter = usage\nlabel = {name}\n\n"
+        )
+    };
+    let rules = plan("free", 10) + &plan("pro", 20) + "[default]\ncreditLimit = 0\n";
+    for order in [[("plan=free c=x", 3), ("plan=pro c=x", 4)], [("plan=pro c=x", 4), ("plan=free c=x", 3)]] {
+        let limiter = limiter_of(&rules);
+        set(&limiter, Allow, "free", "x");
+        let take_together = |hits: [(&str, u64); 2]| {
+            let mut builder = PlanBuilder::default();
+            limiter.begin(&mut builder, &Scope::EVERYTHING);
+            let added = builder.together(Together::Summed, |builder| {
+                hits.iter().for_each(|(pairs, cost)| builder.add(&operation(pairs), Intent::Hit, Some(*cost)));
+                Ok::<_, RefusedMember>(())
+            });
+            assert!(added.is_ok());
+            let applied = run(limiter.apply(builder.build()));
+            [0, 1].map(|index| applied.report().verdict(index).unwrap().allowed)
+        };
+        assert_eq!(take_together([("plan=pro c=x", 5), ("plan=pro c=x", 4)]), [true; 2]);
+        assert_eq!(take_together(order), [true; 2], "{order:?}");
+        assert_eq!(peek(&limiter, "plan=pro c=x"), Ok((true, 4)));
+        assert_eq!(take_together(order), [false; 2], "7 credits are more than the 4 that are left: {order:?}");
+    }
+}
+
+#[test]
+fn full_list_says_how_much_long_entries_use() {
+    let limiter = limiter_of(API).with_max_overrides(10);
+    let try_set = |actor: &str| {
+        let of = OverrideTarget { kind: Block, rule: "user", actor };
+        run(limiter.set_override(of, None, None, &Scope::EVERYTHING)).map_err(|error| error.to_string())
+    };
+    for number in 0..5 {
+        assert_eq!(try_set(&format!("{number}{}", "x".repeat(600))), Ok(()));
+    }
+    assert_eq!(
+        try_set("ann"),
+        Err("there are 5 blocks and allows, and the maximum is 10 (long ones count as several: 10 are used): remove some".to_owned())
+    );
 }

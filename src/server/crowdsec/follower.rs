@@ -136,10 +136,14 @@ impl Follower {
         self.upstream.fetch(is_for_all, |list, text| answer.add(list, text)).await?;
         progress.needs_all = false;
         let malformed = answer.malformed;
+        if malformed > 0 {
+            // A damaged answer only adds to what is known. The next request is for all decisions.
+            answer.ended.clear();
+        }
         self.metrics().count(Effect::Ignored, answer.others);
         self.metrics().count(Effect::Malformed, malformed);
         let mut effects = Effects { full: answer.excess, ..Effects::default() };
-        let done = self.put_in_force(answer, is_for_all, progress, &mut effects).await;
+        let done = self.put_in_force(answer, is_for_all && malformed == 0, progress, &mut effects).await;
         self.metrics().count(Effect::Set, effects.set);
         self.metrics().count(Effect::Removed, effects.removed);
         self.metrics().count(Effect::Kept, effects.kept);
@@ -156,10 +160,10 @@ impl Follower {
         progress: &mut Progress,
         effects: &mut Effects,
     ) -> Result<(), PollError> {
-        let answer_time = answer.time();
+        let (answer_time, is_damaged) = (answer.time(), answer.malformed > 0);
         let (mut ended, mut changed) = (Vec::new(), answer.bans);
         if is_for_all {
-            ended = self.lacking(&changed, &answer.ended, answer.malformed > 0, progress).await;
+            ended = self.lacking(&changed, &answer.ended, progress).await;
             progress.bans = changed.clone();
         } else {
             for (network, id) in answer.ended {
@@ -192,6 +196,9 @@ impl Follower {
         for (network, bans) in changed {
             yield_now().await;
             let Some(longest) = bans.first() else { continue };
+            if is_damaged && self.lasts_longer(network, longest) {
+                continue;
+            }
             match self.set(network, longest).await {
                 Ok(Some(Effect::Kept)) => effects.kept += 1,
                 Ok(Some(_)) => effects.set += 1,
@@ -210,7 +217,6 @@ impl Follower {
         &self,
         bans: &HashMap<Network, Vec<Followed>>,
         ended: &HashSet<(Network, u64)>,
-        is_damaged: bool,
         progress: &mut Progress,
     ) -> Vec<Network> {
         let followed = self.blocks.followed().await;
@@ -222,9 +228,6 @@ impl Follower {
             !known.is_empty() && known.iter().all(|ban| ended.contains(&(*network, ban.id)))
         };
         let (named, unnamed): (Vec<_>, Vec<_>) = lacking.into_iter().partition(is_named);
-        if is_damaged {
-            return named;
-        }
         if unnamed.len().saturating_mul(MOST_LACKING) <= count {
             progress.doubted.clear();
             return named.into_iter().chain(unnamed).collect();
@@ -254,6 +257,11 @@ impl Follower {
             Some(Known { scenario: Some(_), .. }) => self.blocks.remove(network).await,
             _ => Ok(false),
         }
+    }
+
+    /// Returns whether the network's block lasts longer than the ban.
+    fn lasts_longer(&self, network: Network, ban: &Followed) -> bool {
+        self.blocks.find(network).is_some_and(|known| known.ends.is_none_or(|ends| ends > ban.ends))
     }
 
     /// Sets the block of a ban. Returns `None` if it is in force already.

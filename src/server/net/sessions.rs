@@ -1,7 +1,7 @@
 //! Sessions of the live page: who a browser is, from its login until its logout.
 //!
-//! A session also ends when it is idle or old, and when its user is gone, even if it comes back before the session is used
-//! again, or no longer has the credential of the login.
+//! A session also ends when it is idle or old, and when its user or the credential of the login is gone, even if it comes back
+//! before the session is used again.
 //! Memory contains hashes of the session ids, so it reveals none. Only a successful login begins a session, and each user
 //! has only a few.
 
@@ -50,8 +50,8 @@ pub struct SessionKey(Digest);
 #[derive(Debug)]
 struct Session {
     identity: Identity,
-    /// Since when its user is on.
-    user_since: Option<u64>,
+    /// Since when its user is on and has the credential.
+    login_since: Option<u64>,
     token: Arc<str>,
     begun: Instant,
     used: Instant,
@@ -111,8 +111,8 @@ impl Sessions {
         if open.len() >= MAX_SESSIONS {
             end_least_used(&mut open, |_| true);
         }
-        let user_since = identity.user_since();
-        let session = Session { identity, user_since, token: Arc::clone(&token), begun: now, used: now };
+        let login_since = identity.login_since();
+        let session = Session { identity, login_since, token: Arc::clone(&token), begun: now, used: now };
         open.insert(SessionKey::of(id.as_bytes()), session);
         Ok(NewSession { id, token })
     }
@@ -131,8 +131,8 @@ impl Sessions {
         let mut open = self.open.lock();
         let session = open.get_mut(&key)?;
         authority.refresh(&mut session.identity);
-        let is_same_user = session.identity.user_since() == session.user_since;
-        if session.has_ended(now) || !session.identity.is_admitted() || !is_same_user {
+        let is_same_login = session.identity.login_since() == session.login_since;
+        if session.has_ended(now) || !session.identity.is_admitted() || !is_same_login {
             open.remove(&key);
             return None;
         }

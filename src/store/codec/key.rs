@@ -36,7 +36,7 @@ mod tests {
         let fields = ["user".to_owned()];
         let key = |limit: Limit, refill| {
             let mut key = Vec::new();
-            Prefix::named(Space::Named, "usage", &fields, &limit, refill).write_key("a", &mut key);
+            Prefix::named(Space::Named, "usage", &fields, None, &limit, refill).write_key("a", &mut key);
             let decoded = decode(&key).unwrap();
             assert_eq!((decoded.space, decoded.actor), (Space::Named, b"a".as_slice()));
             let (prefix, read) = split_stored_limit(&key).unwrap();

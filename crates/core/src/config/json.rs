@@ -3,6 +3,7 @@
 //! Values are read as slices of the text, and their positions give the lines. The recursion depth never exceeds
 //! `serde_json`'s own limit.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::Deserialize;
@@ -135,9 +136,15 @@ impl<'a> Reader<'a, '_> {
         Some((operation.filter(|value| !is_null(value)), settings))
     }
 
-    /// Reads an operation. Values other than strings become their JSON text.
+    /// Reads an operation. Numbers and booleans become their JSON text, as in a hit.
     fn operation(&mut self, slice: &'a Slice) -> Option<Vec<(String, String)>> {
         let members = self.object(slice, "an operation")?;
+        for (key, value) in &members {
+            if value.get().starts_with(['n', '[', '{']) {
+                let what = format!("the value of {key:?} in the operation is not a string, a number or a boolean");
+                self.error(value, what, "write it as a string, and a rule for each value");
+            }
+        }
         let values: Vec<_> = members.into_iter().map(|(key, slice)| (key, slice, self.value(slice))).collect();
         let pairs: Vec<_> = values.iter().map(|(key, _, value)| (key.clone(), value.as_written().to_owned())).collect();
         for (key, slice, value) in &values {
@@ -148,19 +155,12 @@ impl<'a> Reader<'a, '_> {
 
     /// Reports a value in an operation that Button's Divvy reads differently from `ours`.
     fn compare(&mut self, operation: &[(String, String)], key: &str, slice: &'a Slice, ours: &RawValue) {
-        let what = match ours {
-            RawValue::Number(text) => {
-                let theirs = original::number(text);
-                if theirs == *text {
-                    return;
-                }
-                format!("Button's Divvy 1.7.1 reads {key}={theirs} here, not {key}={text}")
-            }
-            RawValue::Other(text) if !original::is_same_json(text) => {
-                format!("Button's Divvy 1.7.1 may read another {key} here: it writes numbers and objects differently")
-            }
-            _ => return,
-        };
+        let RawValue::Number(text) = ours else { return };
+        let theirs = original::number(text);
+        if theirs == *text {
+            return;
+        }
+        let what = format!("Button's Divvy 1.7.1 reads {key}={theirs} here, not {key}={text}");
         let header = rules::header(operation.iter().map(|(key, value)| (key.as_str(), value.as_str())));
         let place = Location { line: self.line_of(slice), operation: Some(&header) };
         self.problems.difference(place, what, "write the value as a string if Button's Divvy reads the file, too");
@@ -197,8 +197,14 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// Returns an array or object without white space.
+    /// Returns an array or object without white space. Settings have no objects within others.
     fn compact(&mut self, slice: &'a Slice) -> String {
+        if let Ok(Members(members)) = serde_json::from_str(slice.get()) {
+            let mut names = HashSet::new();
+            for (name, value) in members.into_iter().filter(|(name, _)| !names.insert(name.clone())) {
+                self.error(value, format!("{name:?} is given twice"), "keep one of them");
+            }
+        }
         match serde_json::from_str::<serde_json::Value>(slice.get()) {
             Ok(value) => value.to_string(),
             Err(error) => {

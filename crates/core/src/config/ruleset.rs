@@ -258,6 +258,7 @@ fn describe_differences(one: &Rule, other: &Rule) -> String {
         ("algorithm", of_one.algorithm != of_other.algorithm),
         ("window or refill", of_one.algorithm == of_other.algorithm && of_one != of_other),
         ("actorField", one.actor_fields != other.actor_fields),
+        ("actorPrefix", one.actor_prefix != other.actor_prefix),
     ];
     let differences: Vec<_> = differences.into_iter().filter(|(_, differs)| *differs).map(|(what, _)| what).collect();
     differences.join(" and another ")

@@ -9,7 +9,8 @@ use std::fmt;
 use std::hash::Hash;
 
 use super::setting_name::LIST;
-use super::{List, Members, Rule};
+use super::{Identity, List, Members, Rule};
+use crate::algorithm::Kind;
 
 /// A difference. Displays as one line, which starts with the line number in the new rules file, if there is one.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,8 +57,18 @@ pub enum CounterChange {
     Kept,
     /// The rule now shares the counters with this name, and abandons its own, if it had any.
     Joined,
-    /// The limit changed, and it is part of the counters' identity.
+    /// The limit, or how actors are named, changed. Both are part of the counters' identity.
     Reset,
+    /// `actorField` changed from one field to another. Counters are found by the value alone.
+    KeptForSameValues,
+}
+
+/// A rule's counters: their identity, their fields, and their place. Without the fields, a single actor field would not
+/// matter to the identity, although other actors have other counters.
+type Counters<'a, P> = (Identity<'a>, &'a [String], P);
+
+fn counters<P>(rule: &Rule, place: impl Fn(&Rule) -> P) -> Option<Counters<'_, P>> {
+    Some((rule.identity()?, &rule.actor_fields, place(rule)))
 }
 
 /// Compares the rules `old` and `new`. Returns the removed rules in their old order, then the other changes in the new
@@ -68,9 +79,8 @@ pub fn diff<'a, P: Eq + Hash>(old: &'a [Rule], new: &'a [Rule], place: impl Fn(&
     let removed = old.iter().enumerate().filter(|(index, _)| !kept.contains(index));
     let mut changes: Vec<_> = removed.map(|(_, rule)| Change::Removed(rule)).collect();
 
-    let counters = |rule: &'a Rule| Some((rule.identity()?, place(rule)));
-    let known: HashSet<_> = old.iter().filter_map(counters).collect();
-    let was_known = |rule: &'a Rule| counters(rule).map(|counters| known.contains(&counters));
+    let known: HashSet<_> = old.iter().filter_map(|rule| counters(rule, &place)).collect();
+    let was_known = |rule: &'a Rule| counters(rule, &place).map(|counters| known.contains(&counters));
     let mut in_order = longest_in_order(&origins);
     for (rule, origin) in new.iter().zip(&origins) {
         let Some(before) = origin.and_then(|origin| old.get(origin)) else {
@@ -84,6 +94,9 @@ pub fn diff<'a, P: Eq + Hash>(old: &'a [Rule], new: &'a [Rule], place: impl Fn(&
                 None => CounterChange::None,
                 Some(true) if rule.counter.is_some() && before.counter != rule.counter => CounterChange::Joined,
                 Some(true) => CounterChange::Kept,
+                Some(false) if has_other_field(before, rule) && place(before) == place(rule) => {
+                    CounterChange::KeptForSameValues
+                }
                 Some(false) => CounterChange::Reset,
             };
             changes.push(Change::Changed { rule, settings, counters });
@@ -97,10 +110,32 @@ pub fn diff<'a, P: Eq + Hash>(old: &'a [Rule], new: &'a [Rule], place: impl Fn(&
     changes
 }
 
-/// Returns the indexes of the `old` rules whose counters no `new` rule uses. Everyone starts afresh there.
+/// Returns whether the only change of the counters is their actors' field.
+fn has_other_field(old: &Rule, new: &Rule) -> bool {
+    let has_one = |rule: &Rule| rule.actor_fields.len() == 1;
+    has_one(old) && has_one(new) && old.identity() == new.identity()
+}
+
+/// Returns whether a `counter` in both rules would have kept the usage: only their limits differ, and not in what a named
+/// counter depends on.
+pub fn would_keep_if_named(old: &Rule, new: &Rule) -> bool {
+    let can_have_name = |rule: &Rule| {
+        let limit = rule.identity().filter(|_| rule.counter.is_none());
+        limit.is_some() && rule.settings.algorithm() != Kind::SlidingLog
+    };
+    can_have_name(old)
+        && can_have_name(new)
+        && old.settings.rhythm() == new.settings.rhythm()
+        && old.match_pairs() == new.match_pairs()
+        && old.actor_fields == new.actor_fields
+        && old.actor_prefix == new.actor_prefix
+}
+
+/// Returns the indexes of the `old` rules whose counters no `new` rule uses. Everyone starts afresh there, except for actors
+/// with the same value if only the field changed.
 pub fn find_abandoned<P: Eq + Hash>(old: &[Rule], new: &[Rule], place: impl Fn(&Rule) -> P) -> Vec<usize> {
-    let used: HashSet<_> = new.iter().filter_map(|rule| Some((rule.identity()?, place(rule)))).collect();
-    let is_abandoned = |rule: &Rule| rule.identity().is_some_and(|identity| !used.contains(&(identity, place(rule))));
+    let used: HashSet<_> = new.iter().filter_map(|rule| counters(rule, &place)).collect();
+    let is_abandoned = |rule: &Rule| counters(rule, &place).is_some_and(|counters| !used.contains(&counters));
     old.iter().enumerate().filter(|(_, rule)| is_abandoned(rule)).map(|(index, _)| index).collect()
 }
 
@@ -228,6 +263,9 @@ impl fmt::Display for CounterChange {
             Self::Kept => "; its counters are kept",
             Self::Joined => "; it now shares that counter's usage, and abandons what it counted before",
             Self::Reset => "; its counters start afresh",
+            Self::KeptForSameValues => {
+                "; its counters start afresh, except for actors that have the same value in both"
+            }
         })
     }
 }

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use super::setting_name::ACTOR_PREFIX;
 use super::{ActorPrefix, Quota, Rule, Seconds, Settings};
 use std::num::NonZeroU32;
 
@@ -62,6 +63,17 @@ impl Settings {
 }
 
 impl Rule {
+    /// Returns the pairs that name the rule's counters unless they have a name: those of [`Rule::match_pairs`], and how its
+    /// actors are counted by networks. No operation has a key twice, so no other rule has these pairs.
+    pub fn counter_pairs(&self) -> Vec<(&str, Cow<'_, str>)> {
+        let mut pairs = self.match_pairs();
+        if let Some(prefix) = &self.actor_prefix {
+            pairs.push((ACTOR_PREFIX, prefix.field.as_str().into()));
+            pairs.push((ACTOR_PREFIX, prefix.lengths.to_string().into()));
+        }
+        pairs
+    }
+
     /// Returns the identity of the rule's counters; `None` if it has none.
     pub fn identity(&self) -> Option<Identity<'_>> {
         let Quota::Limited(limit) = self.quota else { return None };

@@ -26,6 +26,6 @@ pub async fn explain(State(api): State<Arc<Api>>, request: Request) -> Result<Re
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
     let request: ExplainRequest = body::parse(&body)?;
     let mut operation = Operation::new();
-    request.operation.read(api.limits.max_pairs, "/operation", &mut operation)?;
+    request.operation.read(&body, api.limits.max_pairs, "/operation", &mut operation)?;
     Ok(Json(api.limiter.explain(&operation, &origin::user_scope())?).into_response())
 }

@@ -87,7 +87,7 @@ impl Api {
         work: &mut Work,
     ) -> Result<Response<Bytes>, Problem> {
         let request: HitRequest = body::parse(body)?;
-        request.operation.read(self.limits.max_pairs, "/operation", &mut work.operation)?;
+        request.operation.read(body, self.limits.max_pairs, "/operation", &mut work.operation)?;
         // A peek has no effect, so a client may repeat it without a key.
         let key = if intent == Intent::Peek { None } else { IdempotencyKey::find(&headers)? };
         origin::begin(&self.limiter, &mut work.builder);

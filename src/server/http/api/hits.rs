@@ -70,7 +70,7 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
     let mut operation = Operation::new();
     let mut each = |take: &mut dyn FnMut(&Operation, Option<u64>)| {
         for (index, Object(hit)) in request.hits.iter().enumerate() {
-            hit.operation.read(api.limits.max_pairs, format_args!("/hits/{index}/operation"), &mut operation)?;
+            hit.operation.read(&body, api.limits.max_pairs, format_args!("/hits/{index}/operation"), &mut operation)?;
             take(&operation, hit.cost());
         }
         Ok::<_, Problem>(())

@@ -17,16 +17,26 @@ pub struct Pairs<'a>(Vec<(Text<'a>, Value<'a>)>);
 #[derive(Debug)]
 struct Text<'a>(Cow<'a, str>);
 
-/// The text of a string, a number or a boolean.
 #[derive(Debug)]
-struct Value<'a>(Cow<'a, str>);
+enum Value<'a> {
+    /// The text of a string, a whole number or a boolean.
+    Text(Cow<'a, str>),
+    /// Any other number. The body has its text.
+    Number,
+}
 
 impl Pairs<'_> {
-    /// Copies the pairs into `operation`. `place` is their position in the body.
+    /// Copies the pairs of `body` into `operation`. `pointer` is their position in the body.
     ///
     /// # Errors
     /// There are more than `max_pairs`, or a field is given twice.
-    pub fn read(&self, max_pairs: usize, pointer: impl Display, operation: &mut Operation) -> Result<(), Problem> {
+    pub fn read(
+        &self,
+        body: &[u8],
+        max_pairs: usize,
+        pointer: impl Display,
+        operation: &mut Operation,
+    ) -> Result<(), Problem> {
         // The number is checked first, because finding a repeated key compares each key with all others.
         if self.0.len() > max_pairs {
             return Err(Problem::bad_request(format!("more than {max_pairs} pairs"))
@@ -35,12 +45,29 @@ impl Pairs<'_> {
         }
         operation.clear();
         for (key, value) in &self.0 {
-            if !operation.set(&key.0, &value.0) {
+            let value = match value {
+                Value::Text(text) => text,
+                Value::Number => number_after(&key.0, body).ok_or_else(|| {
+                    let detail = format!("the number in {:?} cannot be read exactly; write it as a string", key.0);
+                    Problem::bad_request(detail).at(&pointer)
+                })?,
+            };
+            if !operation.set(&key.0, value) {
                 return Err(Problem::bad_request(format!("the field {:?} is given twice", key.0)).at(pointer));
             }
         }
         Ok(())
     }
+}
+
+/// Returns the text of the number that follows the key, which is a part of the body unless it has escapes.
+fn number_after<'a>(key: &str, body: &'a [u8]) -> Option<&'a str> {
+    let key_start = (key.as_ptr() as usize).checked_sub(body.as_ptr() as usize)?;
+    let after_key = body.get(key_start.checked_add(key.len())?..)?.strip_prefix(b"\"")?;
+    let number = after_key.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
+    let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
+    let length = number.iter().position(|byte| !is_part(byte)).unwrap_or(number.len());
+    str::from_utf8(number.get(..length)?).ok()
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
@@ -108,36 +135,30 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(Value(Cow::Borrowed(text)))
+        Ok(Value::Text(Cow::Borrowed(text)))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Value(Cow::Owned(text.to_owned())))
+        Ok(Value::Text(Cow::Owned(text.to_owned())))
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(Value(number.to_string().into()))
+        Ok(Value::Text(number.to_string().into()))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-        Ok(Value(number.to_string().into()))
+        Ok(Value::Text(number.to_string().into()))
     }
 
-    /// Two ids of many digits must not become one.
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        if number.abs() >= LARGEST_EXACT {
-            return Err(E::custom("this number has too many digits to be read exactly; write it as a string"));
-        }
-        Ok(Value(number.to_string().into()))
+    /// Two ids of many digits must not become one, and `1.0` is not `1` in a rules file either.
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Self::Value, E> {
+        Ok(Value::Number)
     }
 
     fn visit_bool<E: Error>(self, is_true: bool) -> Result<Self::Value, E> {
-        Ok(Value(is_true.to_string().into()))
+        Ok(Value::Text(is_true.to_string().into()))
     }
 }
-
-/// Floats of 64 bits have all whole numbers up to this one.
-const LARGEST_EXACT: f64 = (1_u64 << 53) as f64;
 
 #[cfg(test)]
 mod tests {
@@ -146,28 +167,33 @@ mod tests {
     fn read(json: &str) -> Result<Vec<(String, String)>, String> {
         let pairs: Pairs = serde_json::from_str(json).map_err(|error| error.to_string())?;
         let mut operation = Operation::new();
-        pairs.read(10, "/operation", &mut operation).map_err(|problem| format!("{problem:?}"))?;
+        pairs.read(json.as_bytes(), 12, "/operation", &mut operation).map_err(|problem| format!("{problem:?}"))?;
         Ok(operation.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
     }
 
     #[test]
-    fn numbers_and_booleans_are_their_text() {
-        let json = r#"{"s": "a\u0062", "n": 42, "max": 18446744073709551615, "i": -7, "f": 1.5, "e": 1e3, "b": true, "no": false}"#;
+    fn numbers_and_booleans_are_their_json_text() {
+        let json = r#"{"s": "a\u0062", "n": 42, "max": 18446744073709551615, "i": -7, "f": 1.50, "e": 1e3, "b": true, "no": false,
+            "one" : 1.0 , "zero":-0, "long":0.1234567890123456789, "": 18446744073709551616}"#;
         let expected = [
             ("s", "ab"),
             ("n", "42"),
             ("max", "18446744073709551615"),
             ("i", "-7"),
-            ("f", "1.5"),
-            ("e", "1000"),
+            ("f", "1.50"),
+            ("e", "1e3"),
             ("b", "true"),
             ("no", "false"),
+            ("one", "1.0"),
+            ("zero", "-0"),
+            ("long", "0.1234567890123456789"),
+            ("", "18446744073709551616"),
         ];
         let expected: Vec<_> = expected.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         assert_eq!(read(json), Ok(expected));
         for json in [r#"{"a": null}"#, r#"{"a": []}"#, r#"{"a": {}}"#] {
             assert!(read(json).unwrap_err().contains("a string, a number or a boolean"), "{json}");
         }
-        assert!(read(r#"{"a": 18446744073709551616}"#).unwrap_err().contains("write it as a string"));
+        assert!(read(r#"{"\u0061": 1.5}"#).unwrap_err().contains("write it as a string"), "an escaped key");
     }
 }

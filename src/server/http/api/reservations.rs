@@ -97,7 +97,7 @@ pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Re
         return Err(Problem::bad_request(detail));
     }
     let mut operation = Operation::new();
-    pairs.read(api.limits.max_pairs, "/operation", &mut operation)?;
+    pairs.read(&body, api.limits.max_pairs, "/operation", &mut operation)?;
     let ttl_seconds = ttl.map(seconds);
     let reserve = Reserve { credits, ttl_seconds, id: id.as_deref().map(str::as_bytes) };
     let applied = api.apply(|builder| builder.add_reservation(&operation, reserve)).await;

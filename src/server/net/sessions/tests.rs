@@ -43,14 +43,19 @@ async fn session_ends_when_it_is_idle_or_old() {
 }
 
 #[tokio::test]
-async fn session_of_a_user_that_was_gone_in_between_has_ended() {
+async fn session_whose_login_was_invalid_in_between_has_ended() {
     let file = line("ann", "secret");
+    let other = Digest::of(b"other").to_word();
     let authority = authority(&file);
     let sessions = Sessions::new(8322, false, true);
     let now = Instant::now();
-    for (between, survives) in
-        [(file.clone(), true), (line("bob", "secret"), false), (file.replace(" on ", " off "), false)]
-    {
+    for (between, survives) in [
+        (file.clone(), true),
+        (line("bob", "secret"), false),
+        (file.replace(" on ", " off "), false),
+        (line("ann", "other"), false),
+        (file.replace(" on ", &format!(" on {other} ")), true),
+    ] {
         let ann = sessions.begin(identity(&authority, "ann", "secret").await, now).unwrap();
         authority.replace(users(&between));
         authority.replace(users(&file));

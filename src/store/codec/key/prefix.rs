@@ -23,12 +23,21 @@ impl Prefix {
         Self(bytes.into())
     }
 
-    /// Returns the prefix of the named counters `name`, in a space for such counters. Their actors have these fields.
+    /// Returns the prefix of the named counters `name`, in a space for such counters. Their actors have these fields, one of which
+    /// may be counted by networks, as `actorPrefix` says.
     /// Only the parts of the limit that do not depend on its credits are in the prefix. `refill` is the size of a token
     /// bucket's refill, if it does not refill the whole bucket.
-    pub fn named(space: Space, name: &str, actor_fields: &[String], limit: &Limit, refill: Option<u64>) -> Self {
+    pub fn named(
+        space: Space,
+        name: &str,
+        actor_fields: &[String],
+        actor_prefix: Option<&str>,
+        limit: &Limit,
+        refill: Option<u64>,
+    ) -> Self {
         let fields = actor_fields.iter().map(|field| ("actorField", field.as_str()));
-        let pairs: Vec<_> = std::iter::once(("counter", name)).chain(fields).collect();
+        let networks = actor_prefix.map(|prefix| ("actorPrefix", prefix));
+        let pairs: Vec<_> = std::iter::once(("counter", name)).chain(fields).chain(networks).collect();
         let mut bytes = Vec::new();
         write_head(&mut bytes, space, &pairs, limit);
         if matches!(limit, Limit::TokenBucket(_)) {

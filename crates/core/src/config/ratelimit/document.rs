@@ -18,6 +18,16 @@ pub enum Content {
     List,
 }
 
+impl Content {
+    /// Sets `is_text` of all numbers. `text` is the file's.
+    pub fn mark_quoted_numbers(&mut self, text: &str) {
+        let Self::Mapping(document) = self else { return };
+        for descriptor in document.descriptors.iter_mut().flatten() {
+            descriptor.value.mark_quoted_numbers(text);
+        }
+    }
+}
+
 /// A mapping, which defines one domain. A key without a value counts as absent.
 #[derive(Debug, Default)]
 pub struct Document {
@@ -30,9 +40,12 @@ pub struct Document {
     pub odd_keys: OddKeys,
 }
 
-/// Texts by name.
+/// Texts by name, each name once.
 #[derive(Debug, Default)]
-pub struct Texts(pub Vec<(Spanned<String>, Spanned<String>)>);
+pub struct Texts {
+    pub texts: Vec<(Spanned<String>, Spanned<String>)>,
+    pub repeated: Vec<Repeated>,
+}
 
 /// The keys of a mapping that are to be reported.
 #[derive(Debug, Default)]
@@ -41,12 +54,24 @@ pub struct OddKeys {
     pub repeated: Vec<Repeated>,
 }
 
-/// A key that a mapping has again. The last value counts, as in ratelimit.
+/// A key that a mapping has again, itself or in a mapping that it merges. The last value counts, as in ratelimit.
 #[derive(Debug)]
 pub struct Repeated {
     pub key: Spanned<String>,
     /// The line where the key stands before.
     pub before: usize,
+}
+
+impl Repeated {
+    /// Advice for the operator.
+    pub const FIX: &str = "remove one of them";
+
+    /// Describes the repetition.
+    pub fn what(&self) -> String {
+        let (key, before) = (&self.key.value, self.before);
+        let counts = if key == "rate_limit" { "the last value of each of its keys" } else { "the value here" };
+        format!("`{key}` is on line {before}, too, and {counts} counts, as in ratelimit")
+    }
 }
 
 /// An entry of a `descriptors` list.
@@ -70,6 +95,8 @@ pub struct Descriptor {
 pub struct RateLimit {
     pub unit: Option<Spanned<String>>,
     pub requests_per_unit: Option<Spanned<String>>,
+    /// Whether the number is in quotes, which makes it a text.
+    pub is_text: bool,
     pub unlimited: Option<Spanned<bool>>,
     pub name: Option<Spanned<String>>,
     pub replaces: Vec<Spanned<Replaces>>,
@@ -139,18 +166,38 @@ fn collect_quotas(descriptors: &[Spanned<Descriptor>], lines: &mut Vec<usize>) {
     }
 }
 
+impl Descriptor {
+    /// Sets `is_text` of all numbers in the entry. `text` is the file's.
+    pub fn mark_quoted_numbers(&mut self, text: &str) {
+        if let Some(Spanned { value: limit, .. }) = &mut self.rate_limit {
+            let offset = limit.requests_per_unit.as_ref().and_then(|number| number.defined.span().byte_offset());
+            let first = offset.and_then(|offset| text.as_bytes().get(usize::try_from(offset).ok()?));
+            limit.is_text = matches!(first, Some(b'"' | b'\''));
+        }
+        for nested in &mut self.descriptors {
+            nested.value.mark_quoted_numbers(text);
+        }
+    }
+}
+
 /// A mapping whose fields are read by key.
 trait Fields: Default {
     const WHAT: &str;
 
     fn read<'de, A: MapAccess<'de>>(&mut self, key: Spanned<String>, map: &mut A) -> Result<(), A::Error>;
 
+    /// Puts the fields of `merged` in place of these. Returns the names of those that both have.
+    fn merge(&mut self, merged: Self) -> Vec<&'static str>;
+
     fn odd_keys(&mut self) -> &mut OddKeys;
 }
 
+/// The key whose value is merged: a mapping, or a list of them, of which the first has precedence.
+const MERGE: &str = "<<";
+
 struct FieldsVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Fields> Visitor<'de> for FieldsVisitor<T> {
+impl<'de, T: Fields + Deserialize<'de>> Visitor<'de> for FieldsVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -160,6 +207,21 @@ impl<'de, T: Fields> Visitor<'de> for FieldsVisitor<T> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
         let (mut fields, mut lines) = (T::default(), HashMap::new());
         while let Some(key) = map.next_key::<Spanned<String>>()? {
+            if key.value == MERGE {
+                // Ratelimit's parser decodes keys in their order, so a merge replaces the keys above it.
+                for mut merged in map.next_value::<Merged<T>>()?.0.into_iter().rev() {
+                    let (odd_keys, theirs) = (fields.odd_keys(), std::mem::take(merged.odd_keys()));
+                    odd_keys.unknown.extend(theirs.unknown);
+                    odd_keys.repeated.extend(theirs.repeated);
+                    for name in fields.merge(merged) {
+                        if let Some(before) = lines.get(name).copied() {
+                            let key = Spanned::new(name.to_owned(), key.referenced, key.defined);
+                            fields.odd_keys().repeated.push(Repeated { key, before });
+                        }
+                    }
+                }
+                continue;
+            }
             if let Some(before) = lines.insert(key.value.clone(), line(&key)) {
                 fields.odd_keys().repeated.push(Repeated { key: key.clone(), before });
             }
@@ -167,6 +229,48 @@ impl<'de, T: Fields> Visitor<'de> for FieldsVisitor<T> {
         }
         Ok(fields)
     }
+}
+
+/// The mappings of a merge.
+struct Merged<T>(Vec<T>);
+
+impl<'de, T: Fields + Deserialize<'de>> Deserialize<'de> for Merged<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(MergedVisitor(PhantomData))
+    }
+}
+
+struct MergedVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Fields + Deserialize<'de>> Visitor<'de> for MergedVisitor<T> {
+    type Value = Merged<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, or a list of such mappings", T::WHAT)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Merged<T>, A::Error> {
+        FieldsVisitor(PhantomData).visit_map(map).map(|merged| Merged(vec![merged]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Merged<T>, A::Error> {
+        let mut merged = Vec::new();
+        while let Some(mapping) = list.next_element()? {
+            merged.push(mapping);
+        }
+        Ok(Merged(merged))
+    }
+}
+
+/// Puts each of these fields that `merged` has in place of the one of `fields`. Evaluates to the names of those that both have.
+macro_rules! merge_fields {
+    ($fields:ident, $merged:ident: $($field:ident),*) => {{
+        let mut replaced = Vec::new();
+        $(if $merged.$field.is_some() && std::mem::replace(&mut $fields.$field, $merged.$field).is_some() {
+            replaced.push(stringify!($field));
+        })*
+        replaced
+    }};
 }
 
 macro_rules! deserialize_fields {
@@ -223,8 +327,14 @@ impl<'de> Visitor<'de> for TextsVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Texts, A::Error> {
         let mut texts = Texts::default();
-        while let Some(text) = map.next_entry()? {
-            texts.0.push(text);
+        while let Some((name, text)) = map.next_entry::<Spanned<String>, _>()? {
+            match texts.texts.iter_mut().find(|(known, _)| known.value == name.value) {
+                Some(known) => {
+                    texts.repeated.push(Repeated { key: name.clone(), before: line(&known.0) });
+                    *known = (name, text);
+                }
+                None => texts.texts.push((name, text)),
+            }
         }
         Ok(texts)
     }
@@ -258,6 +368,13 @@ impl Fields for Document {
         Ok(())
     }
 
+    fn merge(&mut self, merged: Self) -> Vec<&'static str> {
+        if !merged.data.texts.is_empty() {
+            self.data = merged.data;
+        }
+        merge_fields!(self, merged: domain, descriptors, kind)
+    }
+
     fn odd_keys(&mut self) -> &mut OddKeys {
         &mut self.odd_keys
     }
@@ -270,7 +387,10 @@ impl Fields for Descriptor {
         match key.value.as_str() {
             "key" => self.key = map.next_value()?,
             "value" => self.value = map.next_value()?,
-            "rate_limit" => self.rate_limit = map.next_value()?,
+            "rate_limit" => {
+                let limit = map.next_value::<Option<_>>()?;
+                self.set_limit(limit);
+            }
             "shadow_mode" => self.shadow_mode = map.next_value()?,
             "quota_mode" => self.quota_mode = map.next_value()?,
             "detailed_metric" => self.detailed_metric = map.next_value()?,
@@ -286,8 +406,39 @@ impl Fields for Descriptor {
         Ok(())
     }
 
+    fn merge(&mut self, merged: Self) -> Vec<&'static str> {
+        let (has_limit, has_entries) = (self.rate_limit.is_some(), !self.descriptors.is_empty());
+        let mut replaced = merge_fields!(self, merged: key, value, shadow_mode, quota_mode, detailed_metric, value_to_metric,
+            share_threshold, metadata);
+        if merged.rate_limit.is_some() {
+            self.set_limit(merged.rate_limit);
+            replaced.extend(has_limit.then_some("rate_limit"));
+        }
+        if !merged.descriptors.is_empty() {
+            self.descriptors = merged.descriptors;
+            replaced.extend(has_entries.then_some("descriptors"));
+        }
+        replaced
+    }
+
     fn odd_keys(&mut self) -> &mut OddKeys {
         &mut self.odd_keys
+    }
+}
+
+impl Descriptor {
+    /// Sets the limit. Ratelimit's parser decodes a second limit into the first one, so keys that only the first one has stay.
+    fn set_limit(&mut self, limit: Option<Spanned<RateLimit>>) {
+        match (&mut self.rate_limit, limit) {
+            (Some(known), Some(mut limit)) => {
+                let odd_keys = std::mem::take(&mut limit.value.odd_keys);
+                known.value.odd_keys.unknown.extend(odd_keys.unknown);
+                known.value.odd_keys.repeated.extend(odd_keys.repeated);
+                known.value.merge(limit.value);
+                (known.referenced, known.defined) = (limit.referenced, limit.defined);
+            }
+            (known, limit) => *known = limit,
+        }
     }
 }
 
@@ -306,6 +457,13 @@ impl Fields for RateLimit {
         Ok(())
     }
 
+    fn merge(&mut self, merged: Self) -> Vec<&'static str> {
+        if !merged.replaces.is_empty() {
+            self.replaces = merged.replaces;
+        }
+        merge_fields!(self, merged: unit, requests_per_unit, unlimited, name)
+    }
+
     fn odd_keys(&mut self) -> &mut OddKeys {
         &mut self.odd_keys
     }
@@ -320,6 +478,10 @@ impl Fields for Replaces {
             _ => unknown(self, key, map)?,
         }
         Ok(())
+    }
+
+    fn merge(&mut self, merged: Self) -> Vec<&'static str> {
+        merge_fields!(self, merged: name)
     }
 
     fn odd_keys(&mut self) -> &mut OddKeys {

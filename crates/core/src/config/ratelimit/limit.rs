@@ -57,7 +57,11 @@ impl EntryValidator<'_> {
             self.error(line(requests), what, format!("write a whole number up to {}", u32::MAX));
             return None;
         };
-        if credit_limit.to_string() != requests.value {
+        if given.value.is_text {
+            let what =
+                format!("`requests_per_unit` is a text, which ratelimit rejects: the rule takes it as {credit_limit}");
+            self.warning(line(requests), what, "write it without quotes");
+        } else if credit_limit.to_string() != requests.value {
             let what = format!("`requests_per_unit` is {}, which ratelimit reads as {credit_limit}", requests.value);
             self.warning(line(requests), what, format!("write {credit_limit}"));
         }

@@ -3,7 +3,8 @@
 /// Reads a whole number up to [`u32::MAX`]: `100`, `+100`, `1_000`, `1e3`, `0x64`, `0b101`, `0o10`, and `010`, which is
 /// 8.
 pub fn read(text: &str) -> Option<u32> {
-    let text = text.replace('_', "");
+    // A number begins with a digit, a sign or a point. Underscores may come after it.
+    let text = if text.starts_with('_') { String::new() } else { text.replace('_', "") };
     let digits = text.strip_prefix('+').unwrap_or(&text);
     let is_number = digits.starts_with(|first: char| first.is_ascii_digit() || first == '.');
     let radix = |prefixes: [&str; 2], radix| {
@@ -52,7 +53,22 @@ mod tests {
         ] {
             assert_eq!(read(text), Some(expected), "{text}");
         }
-        for text in ["", "-1", "1.5", "4294967296", "0x100000000", "many", "0x", "0x+5", "1 000", "inf", "nan", "++5"] {
+        for text in [
+            "",
+            "-1",
+            "1.5",
+            "4294967296",
+            "0x100000000",
+            "many",
+            "0x",
+            "0x+5",
+            "1 000",
+            "_1",
+            "_",
+            "inf",
+            "nan",
+            "++5",
+        ] {
             assert_eq!(read(text), None, "{text}");
         }
     }

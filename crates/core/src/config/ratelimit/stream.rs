@@ -1,15 +1,17 @@
 //! Finds ratelimit's configuration in a file: in its documents, and in the texts of a Kubernetes ConfigMap. Says what a
 //! file is that has none.
 
-use serde_saphyr::{DuplicateKeyPolicy, Options, Spanned};
+use serde_saphyr::{DuplicateKeyPolicy, MergeKeyPolicy, Options, Spanned};
 
-use super::document::{Content, Document, line};
+use super::document::{Content, Document, Repeated, line};
 use crate::config::problem::{Location, Problems};
 use crate::config::text::MAX_FILE_BYTES;
 
 /// Maximum number of scalars, lists, mappings and their ends in a file. A file of [`MAX_FILE_BYTES`] has fewer, unless its
 /// aliases stand for many.
 const MAX_EVENTS: usize = MAX_FILE_BYTES as usize / 2;
+/// Maximum number of them that aliases stand for. Ratelimit's parser refuses files with more than about 400,000 such values.
+const MAX_EVENTS_OF_ALIASES: usize = 1_000_000;
 
 /// Reads a file's documents that define a domain. `None` if the file has no such document, or one that is not ratelimit's. Then
 /// `problems` says why.
@@ -40,7 +42,10 @@ pub fn read(text: &str, problems: &mut Problems) -> Option<Vec<Document>> {
 /// Reads all documents. Empty ones, such as the one after a final `---`, are left out.
 fn parse(text: &str, problems: &mut Problems) -> Option<Vec<Spanned<Content>>> {
     match serde_saphyr::from_multiple_with_options(text, options()) {
-        Ok(documents) => Some(documents),
+        Ok(mut documents) => {
+            documents.iter_mut().for_each(|document: &mut Spanned<Content>| document.value.mark_quoted_numbers(text));
+            Some(documents)
+        }
         Err(error) => {
             let line = error.location().and_then(|location| usize::try_from(location.line()).ok()).unwrap_or(1);
             let fix = "correct it there";
@@ -50,7 +55,8 @@ fn parse(text: &str, problems: &mut Problems) -> Option<Vec<Spanned<Content>>> {
     }
 }
 
-/// Returns options that allow all files up to the maximum size, however many entries and aliases they have.
+/// Returns options that allow all files up to the maximum size, unless their aliases stand for too much. Merges are read as keys,
+/// because their place matters.
 fn options() -> Options {
     let budget = serde_saphyr::budget! {
         max_events: MAX_EVENTS,
@@ -65,19 +71,23 @@ fn options() -> Options {
     serde_saphyr::options! {
         with_snippet: false,
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_EVENTS },
+        merge_keys: MergeKeyPolicy::AsOrdinary,
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_EVENTS_OF_ALIASES },
         budget: budget,
     }
 }
 
 /// Adds the documents in the texts of a ConfigMap, with their lines.
 fn add_config_map(documents: &mut Vec<Document>, manifest: &Document, problems: &mut Problems) -> Option<()> {
-    if manifest.data.0.is_empty() {
+    for repeated in manifest.odd_keys.repeated.iter().chain(&manifest.data.repeated) {
+        problems.warning(Location::line(line(&repeated.key)), repeated.what(), Repeated::FIX);
+    }
+    if manifest.data.texts.is_empty() {
         let line = manifest.kind.as_ref().map_or(1, line);
         problems.error(Location::line(line), "the ConfigMap has no `data`", "give the file that has it");
         return None;
     }
-    for (_, value) in &manifest.data.0 {
+    for (_, value) in &manifest.data.texts {
         let above = "\n".repeat(line(value).saturating_sub(1));
         for (number, content) in parse(&(above + &value.value), problems)?.into_iter().enumerate() {
             let line = line(&content);

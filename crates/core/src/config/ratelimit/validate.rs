@@ -154,9 +154,8 @@ impl EntryValidator<'_> {
 
     /// Reports keys that have no meaning where they are, and keys that are repeated.
     pub fn report_keys(&mut self, OddKeys { unknown, repeated }: &OddKeys) {
-        for Repeated { key, before } in repeated {
-            let what = format!("`{}` is on line {before}, too, and the value here counts, as in ratelimit", key.value);
-            self.warning(line(key), what, "remove one of them");
+        for repeated in repeated {
+            self.warning(line(&repeated.key), repeated.what(), Repeated::FIX);
         }
         for key in unknown {
             if is_known(&key.value) {

@@ -34,7 +34,7 @@ fn added_and_removed_rules_are_reported() {
 }
 
 #[test]
-fn counters_start_afresh_only_if_the_limit_changes() {
+fn counters_start_afresh_if_the_limit_or_the_actors_change() {
     let old = [limited("a=1 ip=*", 5), rule("")];
     let changed = |new: Rule| shown(&old, &[new, rule("")]);
     let rule = limited("a=1 ip=*", 5);
@@ -43,7 +43,20 @@ fn counters_start_afresh_only_if_the_limit_changes() {
         ["line 1: changed [a=1 ip=*] creditLimit from 5 to 6; its counters start afresh"]
     );
     let by_ip = Rule { actor_fields: vec!["ip".into()], ..rule.clone() };
-    assert_eq!(changed(by_ip), ["line 1: changed [a=1 ip=*] actorField from nothing to ip; its counters are kept"]);
+    assert_eq!(
+        changed(by_ip.clone()),
+        ["line 1: changed [a=1 ip=*] actorField from nothing to ip; its counters start afresh"]
+    );
+    let by_path = [Rule { actor_fields: vec!["path".into()], ..by_ip.clone() }];
+    assert_eq!(
+        shown(std::slice::from_ref(&by_ip), &by_path),
+        ["line 1: changed [a=1 ip=*] actorField from ip to path; its counters start afresh, except for actors that \
+             have the same value in both"]
+    );
+    for (old, new) in [(&old[0], &by_ip), (&by_ip, &old[0]), (&by_ip, &by_path[0])] {
+        let find = |new: &Rule| find_abandoned(std::slice::from_ref(old), std::slice::from_ref(new), |_| ());
+        assert_eq!((find(new), find(old)), (vec![0], vec![]));
+    }
     let by_several = Rule { actor_fields: vec!["ip".into(), "path".into()], ..rule.clone() };
     assert_eq!(
         changed(by_several),
@@ -92,6 +105,28 @@ fn named_counters_outlive_changes_of_their_rules() {
     let weekly = Settings { reset_seconds: Seconds::whole(61), ..old[0].settings };
     let weekly = Rule { settings: weekly, quota: weekly.quota().unwrap(), ..old[0].clone() };
     assert_eq!(changed(weekly), ["line 1: changed [plan=a] resetSeconds from 60 to 61; its counters start afresh"]);
+}
+
+#[test]
+fn name_would_keep_counters_only_if_nothing_but_the_limit_changes() {
+    let old = limited("a=1 ip=*", 5);
+    let with = |settings: Settings| Rule { settings, quota: settings.quota().unwrap(), ..old.clone() };
+    assert!(would_keep_if_named(&old, &limited("a=1 ip=*", 6)));
+    let log = with(Settings { algorithm: Some(Kind::SlidingLog), ..old.settings });
+    let longer_log = with(Settings { credit_limit: 6, ..log.settings });
+    assert!(!would_keep_if_named(&log, &longer_log));
+    for new in [
+        limited("a=1 ip=*", 0),
+        with(Settings::unlimited()),
+        with(Settings { algorithm: Some(Kind::SlidingWindow), ..old.settings }),
+        with(Settings { reset_seconds: Seconds::whole(61), ..old.settings }),
+        Rule { counter: Some("c".into()), ..limited("a=1 ip=*", 6) },
+        Rule { actor_fields: vec!["ip".into()], ..limited("a=1 ip=*", 6) },
+        Rule { networks: Some(networks("ip: 10.0.0.0/8")), ..limited("a=1 ip=*", 6) },
+    ] {
+        assert!(!would_keep_if_named(&old, &new), "{new:?}");
+        assert!(!would_keep_if_named(&new, &old), "{new:?}");
+    }
 }
 
 #[test]

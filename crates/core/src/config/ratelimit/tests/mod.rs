@@ -182,6 +182,16 @@ fn converted(text: &str) -> (String, String) {
     (operations.join(", "), report)
 }
 
+/// Returns a ConfigMap with these texts.
+fn manifest(texts: &str) -> String {
+    format!("kind: ConfigMap\ndata:\n{texts}")
+}
+
+/// Returns a text of a ConfigMap.
+fn block(name: &str, text: &str) -> String {
+    format!("  {name}: |\n    {}\n", text.trim_end().replace('\n', "\n    "))
+}
+
 #[test]
 fn all_documents_and_config_maps_of_a_file_are_read() {
     let other = ONE.replace("one", "other");
@@ -195,8 +205,6 @@ fn all_documents_and_config_maps_of_a_file_are_read() {
     let (rules, report) = converted(&format!("{ONE}---\n{other}"));
     assert_eq!((rules.as_str(), report.as_str()), ("domain=one a=*, domain=other a=*, default", only_first));
 
-    let manifest = |texts: &str| format!("kind: ConfigMap\ndata:\n{texts}");
-    let block = |name: &str, text: &str| format!("  {name}: |\n    {}\n", text.trim_end().replace('\n', "\n    "));
     let deployment = "---\nkind: Deployment\nspec: {replicas: 1}\n";
     let text = manifest(&(block("a.yaml", ONE) + &block("b.yaml", &other))) + deployment;
     let (rules, report) = converted(&text);
@@ -240,7 +248,7 @@ fn last_of_repeated_keys_counts_and_both_lines_are_named() {
                 rate_limit:\n    unit: day\n    unit: hour\n    requests_per_unit: 20\ndomain: two\n";
     let (rules, report) = import_texts(&[("rules.yaml", text)]);
     assert_eq!(rules.unwrap().first().unwrap().settings.credit_limit, 20);
-    let expected = "warning: rules.yaml:5: [domain=two a=*] `rate_limit` is on line 4, too, and the value here counts, as in ratelimit; \
+    let expected = "warning: rules.yaml:5: [domain=two a=*] `rate_limit` is on line 4, too, and the last value of each of its keys counts, as in ratelimit; \
                     remove one of them\n\
                     warning: rules.yaml:7: [domain=two a=*] `unit` is on line 6, too, and the value here counts, as in ratelimit; \
                     remove one of them\n\
@@ -252,6 +260,72 @@ fn last_of_repeated_keys_counts_and_both_lines_are_named() {
     let (rules, report) = import_texts(&[("rules.yaml", merged)]);
     assert_eq!(rules.unwrap().first().unwrap().settings.credit_limit, 5);
     assert!(!report.contains("too, and"), "{report}");
+}
+
+/// Ratelimit's parser (`mappingStruct` in decode.go of yaml.v2) decodes all keys and merges of a mapping in their order, and a
+/// second limit into the first one.
+#[test]
+fn merges_and_repeated_limits_are_decoded_in_their_order() {
+    let limit = |entry: &str| {
+        let text = format!(
+            "domain: one\nx: [&minute {{unit: minute, requests_per_unit: 5}}, &hour {{unit: hour}}, &entry {{key: b, rate_limit: \
+             {{unit: minute, requests_per_unit: 5}}}}]\ndescriptors:\n- {entry}\n"
+        );
+        let (rules, report) = import_texts(&[("rules.yaml", &text)]);
+        let rule = rules.unwrap().remove(0);
+        (format!("{rule} {}", rule.settings), report.contains("too, and"))
+    };
+    for (entry, expected, is_reported) in [
+        ("{key: a, rate_limit: {requests_per_unit: 7, <<: *minute}}", "a=* allows 5 a minute", true),
+        ("{key: a, rate_limit: {<<: *minute, requests_per_unit: 7}}", "a=* allows 7 a minute", false),
+        ("{key: a, rate_limit: {<<: [*minute, *hour]}}", "a=* allows 5 a minute", false),
+        ("{key: a, rate_limit: {<<: [*hour, *minute]}}", "a=* allows 5 an hour", false),
+        ("{key: a, rate_limit: {<<: {<<: *minute, unit: day}}}", "a=* allows 5 a day", false),
+        ("{key: a, <<: *entry}", "b=* allows 5 a minute", true),
+        ("{<<: *entry, key: a}", "a=* allows 5 a minute", false),
+        ("{<<: *entry, key: a, rate_limit: {requests_per_unit: 7}}", "a=* allows 7 a minute", false),
+        ("{key: a, rate_limit: *minute, rate_limit: {requests_per_unit: 7}}", "a=* allows 7 a minute", true),
+    ] {
+        let (found, report) = limit(entry);
+        assert!(found.starts_with(&format!("domain=one {expected}")), "{entry}: {found}");
+        assert_eq!(report, is_reported, "{entry}: {found}");
+    }
+}
+
+#[test]
+fn number_in_quotes_is_a_text_that_ratelimit_rejects() {
+    for (number, is_reported) in [("\"5\"", true), ("'5'", true), ("5", false), ("\n    5", false)] {
+        let text = format!(
+            "# é\ndomain: one\ndescriptors:\n- key: a\n  rate_limit: {{unit: day, requests_per_unit: {number}}}\n"
+        );
+        for text in [text.clone(), manifest(&block("a.yaml", &text))] {
+            let (rules, report) = import_texts(&[("rules.yaml", &text)]);
+            assert_eq!(rules.unwrap()[0].settings.credit_limit, 5);
+            assert_eq!(report.contains("is a text, which ratelimit rejects"), is_reported, "{number}: {report}");
+        }
+    }
+}
+
+#[test]
+fn repeated_keys_of_a_config_map_are_reported() {
+    let text = manifest(
+        "  a.yaml: |\n    domain: one\n    descriptors: []\n  a.yaml: |\n    domain: two\n    descriptors: []\n",
+    );
+    let (rules, report) = import_texts(&[("rules.yaml", &text)]);
+    assert_eq!(rules.unwrap().len(), 1);
+    assert!(report.contains("`a.yaml` is on line 3, too, and the value here counts"), "{report}");
+    let (_, report) = import_texts(&[("rules.yaml", &(text + "data: {b.yaml: \"domain: one\"}\n"))]);
+    assert!(report.contains("`data` is on line 2, too"), "{report}");
+}
+
+#[test]
+fn aliases_that_stand_for_too_much_are_refused() {
+    let aliases = |number: u8| vec![format!("*a{number}"); 9].join(", ");
+    let lists: String = (0..8).map(|n| format!("a{}: &a{} [{}]\n", n + 1, n + 1, aliases(n))).collect();
+    let text = format!("a0: &a0 [x, x, x, x, x, x, x, x, x]\n{lists}domain: d\ndescriptors: *a8\n");
+    let started = std::time::Instant::now();
+    assert!(refused(&text).contains("rules.yaml:"));
+    assert!(started.elapsed().as_secs() < 20);
 }
 
 #[test]
