@@ -93,7 +93,11 @@ pub fn compare(rules: &RuleSet, path: &Path, other: &Other, server: &ServerArgs)
             ),
             _ => String::new(),
         };
-        writeln!(out, "{}", printable(&format!("starts afresh: the counters of [{rule}], line {}{advice}", rule.line)))?;
+        writeln!(
+            out,
+            "{}",
+            printable(&format!("starts afresh: the counters of [{rule}], line {}{advice}", rule.line))
+        )?;
     }
     out.flush()?;
     Ok(if abandoned.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(ABANDONED) })

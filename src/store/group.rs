@@ -52,7 +52,12 @@ impl EntryDecision {
     }
 
     /// Decides about the member of a new reservation, whose name this bucket still knows.
-    fn decide_next_run(&mut self, member: &Member, reserved: (u64, u32), budget: &CounterBudget) -> Result<(), StoreError> {
+    fn decide_next_run(
+        &mut self,
+        member: &Member,
+        reserved: (u64, u32),
+        budget: &CounterBudget,
+    ) -> Result<(), StoreError> {
         let (entry, bucket) = (member.entry, member.bucket.as_deref());
         match budget.refusal(entry).filter(|_| bucket.is_none()) {
             Some(refusal) => self.outcome = refusal?,

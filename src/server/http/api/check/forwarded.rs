@@ -260,7 +260,9 @@ impl<'a> ForwardedRequest<'a> {
         };
         let differs = |header: &&str| Spelling::Host.normalize(header) != Spelling::Host.normalize(target);
         match header.filter(differs) {
-            Some(_) if self.request.version() == Version::HTTP_2 => Err(contradiction(":authority", "Host", "host", self.from)),
+            Some(_) if self.request.version() == Version::HTTP_2 => {
+                Err(contradiction(":authority", "Host", "host", self.from))
+            }
             _ => Ok(Some(target)),
         }
     }
@@ -351,7 +353,9 @@ mod tests {
         assert_eq!(ip(&[real], None, 0), "10.0.0.1");
         assert_eq!(ip(&[], None, 0), "none");
         assert!(ip(&[forged, real], None, 0).contains("x-forwarded-for and x-real-ip give a different address"));
-        assert!(ip(&[forged, real], Some(CheckFrom::Original), 1).ends_with("the gateway must set both, or remove one"));
+        assert!(
+            ip(&[forged, real], Some(CheckFrom::Original), 1).ends_with("the gateway must set both, or remove one")
+        );
         assert_eq!(ip(&[forged, real], Some(CheckFrom::Forwarded), 0), "6.6.6.6", "the client's header is ignored");
         let both = [("x-forwarded-for", "192.0.2.1, 10.0.0.1"), real];
         assert_eq!(ip(&both, None, 0), "10.0.0.1");
