@@ -525,25 +525,35 @@ fn expected(model: &mut Model, key: String, limit: Limit, action: Action, now: T
             }
             Outcome { allowed: held, ..Outcome::default() }
         }
-        Action::Reservation(ask) => {
-            let (name, _) = split_key(&key, action);
-            model.generation += 1;
-            let generation = model.generation;
-            let (bucket, record) = (model.buckets.get(name), model.records.get(&key));
-            let (Decision { outcome, state }, record) = limit.decide_reservation(bucket, record, ask, generation, now);
-            match state {
-                Some(state) if limit.lifetime_ns(&state, now) == 0 => drop(model.buckets.remove(name)),
-                Some(state) => drop(model.buckets.insert(name.to_owned(), state)),
-                None => {}
-            }
-            match record {
-                RecordChange::Keep => {}
-                RecordChange::Set(record) => drop(model.records.insert(key, record)),
-                RecordChange::Clear => drop(model.records.remove(&key)),
-            }
-            without_run(outcome)
-        }
+        Action::Reservation(ask) => reserved(model, key, limit, now, |bucket, record, generation| {
+            limit.decide_reservation(bucket, record, ask, generation, now)
+        }),
     }
+}
+
+/// Applies a decision about a reservation to the model.
+fn reserved(
+    model: &mut Model,
+    key: String,
+    limit: Limit,
+    now: Timestamp,
+    decide: impl FnOnce(Option<&State>, Option<&Record>, u64) -> (Decision, RecordChange),
+) -> Outcome {
+    let (name, _) = split_key(&key, RELEASE);
+    model.generation += 1;
+    let (Decision { outcome, state }, record) =
+        decide(model.buckets.get(name), model.records.get(&key), model.generation);
+    match state {
+        Some(state) if limit.lifetime_ns(&state, now) == 0 => drop(model.buckets.remove(name)),
+        Some(state) => drop(model.buckets.insert(name.to_owned(), state)),
+        None => {}
+    }
+    match record {
+        RecordChange::Keep => {}
+        RecordChange::Set(record) => drop(model.records.insert(key, record)),
+        RecordChange::Clear => drop(model.records.remove(&key)),
+    }
+    without_run(outcome)
 }
 
 fn any_sequence_of_groups_agrees_with_the_bare_algorithms(open: &dyn Fn() -> StoreFixture) {
@@ -603,7 +613,33 @@ fn expected_together(model: &mut Model, group: Vec<(String, Limit, Action)>, now
     let mut after = model.clone();
     let decide =
         |model: &mut _, (key, limit, action): &(String, _, _)| expected(model, key.clone(), *limit, *action, now);
-    let outcomes: Vec<_> = group.iter().map(|entry| decide(&mut after, entry)).collect();
+    let mut outcomes: Vec<_> = group.iter().map(|entry| decide(&mut after, entry)).collect();
+    // If one part of a reservation is made, all parts are: those that their buckets still know, too.
+    let wanted = |(_, _, action): &(String, Limit, Action)| match *action {
+        Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }) => Some((credits, ttl_seconds)),
+        _ => None,
+    };
+    let has_part = |outcomes: &[Outcome], resolution| {
+        group.iter().zip(outcomes).any(|(entry, outcome)| wanted(entry).is_some() && outcome.resolution == resolution)
+    };
+    if outcomes.iter().all(|outcome| outcome.allowed)
+        && has_part(&outcomes, Resolution::Done)
+        && has_part(&outcomes, Resolution::Repeated)
+    {
+        after = model.clone();
+        for (entry, outcome) in group.iter().zip(&mut outcomes) {
+            let (key, limit, _) = entry;
+            *outcome = match wanted(entry) {
+                Some(wanted) if outcome.resolution == Resolution::Repeated => {
+                    let limit = dated(*limit, now);
+                    reserved(&mut after, key.clone(), limit, now, |bucket, record, generation| {
+                        limit.decide_next_run(bucket, record, wanted, generation, now)
+                    })
+                }
+                _ => decide(&mut after, entry),
+            };
+        }
+    }
     let differs = |((_, _, action), outcome): (&(_, _, Action), &Outcome)| {
         matches!(action, Action::Idempotent { .. }) && outcome.resolution == Resolution::Different
     };
