@@ -208,7 +208,7 @@ mod tests {
         states: &[Option<State>],
         budget: &CounterBudget,
     ) -> Result<Vec<(bool, u64, bool)>, StoreError> {
-        let (records, shares) = (RecordBudgets::new(0, 0, 100), Shares::of(None));
+        let (records, shares) = (RecordBudgets::new(0, 0), Shares::default());
         let member =
             |(entry, state): (_, &Option<State>)| Member { entry, bucket: state.clone().map(Cow::Owned), record: None };
         let members: Vec<_> = entries.iter().zip(states).map(member).collect();
@@ -257,10 +257,10 @@ mod tests {
         let settle = |ask| Entry { action: Action::Reservation(ask), ..take(0) };
         let commit = settle(ReservationAsk::Commit { cost: 2, charges: true, run: None });
         let gone = settle(ReservationAsk::Commit { cost: 2, charges: false, run: None });
-        let budgets = (budget(10, WhenFull::Error), RecordBudgets::new(1, 0, 100));
+        let budgets = (budget(10, WhenFull::Error), RecordBudgets::new(1, 0));
         let settled = |entries: &[Entry]| {
             let members: Vec<_> = entries.iter().map(|entry| Member { entry, bucket: None, record: None }).collect();
-            let shares = Shares::of(None);
+            let shares = Shares::default();
             let mut decided = Vec::new();
             let budgets = Budgets { counters: &budgets.0, records: &budgets.1, shares: &shares };
             decide(&members, budgets, &mut decided)?.keep();

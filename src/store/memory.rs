@@ -176,7 +176,7 @@ impl Store for MemoryStore {
         let mut buckets = self.buckets.lock();
         buckets.sweep(now, SWEPT_AT_ONCE.max(2 * batch.len()), &self.budget);
         buckets.records.advance(now);
-        let shares = Shares::of(batch.origin);
+        let shares = Shares::default();
         let budgets = Budgets { counters: &self.budget, records: &self.records, shares: &shares };
         batch.outcomes.clear();
         batch.answer_on(|unit, outcomes| {

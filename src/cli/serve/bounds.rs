@@ -4,8 +4,8 @@ use clap::ValueEnum;
 
 use crate::cli::units::{self, Bytes};
 use crate::store::{
-    Bounds, DEFAULT_MAX_ADDRESS_SHARE, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK,
-    DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, WhenFull,
+    Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, DEFAULT_MAX_IDEMPOTENCY_KEYS,
+    DEFAULT_MAX_RESERVATIONS, WhenFull,
 };
 
 /// Upper bound for the number of counters, more than any disk can hold.
@@ -36,10 +36,6 @@ pub struct BoundArgs {
     /// each rule that counts the request [default: 1000000]
     #[arg(long, env = "DIVVY_MAX_IDEMPOTENCY_KEYS", value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
     max_idempotency_keys: Option<u64>,
-    /// rocksdb, memory: share of --max-reservations and of --max-idempotency-keys that one address may hold, in percent. IPv6
-    /// addresses count by their first 64 bits [default: 50]
-    #[arg(long, env = "DIVVY_MAX_ADDRESS_SHARE", value_name = "PERCENT", value_parser = units::count::<u8>(1..=100))]
-    max_address_share: Option<u8>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -58,7 +54,6 @@ impl BoundArgs {
             max_counters: self.max_counters.unwrap_or(DEFAULT_MAX_COUNTERS),
             max_reservations: self.max_reservations.unwrap_or(DEFAULT_MAX_RESERVATIONS),
             max_idempotency_keys: self.max_idempotency_keys.unwrap_or(DEFAULT_MAX_IDEMPOTENCY_KEYS),
-            max_address_share: self.max_address_share.unwrap_or(DEFAULT_MAX_ADDRESS_SHARE),
             max_disk: self.max_disk.map_or(DEFAULT_MAX_DISK, |Bytes(bytes)| bytes),
             when_full: self.when_full(),
         }
@@ -86,10 +81,6 @@ impl BoundArgs {
 
     pub fn has_max_idempotency_keys(&self) -> bool {
         self.max_idempotency_keys.is_some()
-    }
-
-    pub fn has_max_address_share(&self) -> bool {
-        self.max_address_share.is_some()
     }
 
     pub fn has_max_disk(&self) -> bool {

@@ -21,6 +21,6 @@ pub use self::records::was_set_back;
 pub use self::room_log::RoomLog;
 pub use self::shares::{RecordBudgets, Share, Shares};
 pub use self::store_bounds::{
-    Bounds, DEFAULT_MAX_ADDRESS_SHARE, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK,
-    DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, WhenFull,
+    Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, DEFAULT_MAX_IDEMPOTENCY_KEYS,
+    DEFAULT_MAX_RESERVATIONS, WhenFull,
 };

@@ -125,7 +125,7 @@ impl Store for RocksStore {
         let mut durable_after = 0;
         let mut unsettled = std::mem::take(&mut batch.unsettled);
         let mut lookups = Lookups::default();
-        let shares = Shares::of(batch.origin);
+        let shares = Shares::default();
         let mut decisions = Vec::new();
         batch.outcomes.clear();
         let mut needs_records = engine.table.needs_records();

@@ -99,7 +99,7 @@ fn engine_with_journal(durability: Durability, memory: usize, max_bytes: u64) ->
         Arc::new(Engine::new(
             Arc::clone(&disk),
             table,
-            (budget, RecordBudgets::new(10, 10, 100)),
+            (budget, RecordBudgets::new(10, 10)),
             durability,
             timings,
             journal,
@@ -416,7 +416,7 @@ fn started_on(disk: &Arc<TestDisk>) -> TestEngine {
     Arc::new(Engine::new(
         Arc::clone(disk),
         table,
-        (budget, RecordBudgets::new(10, 10, 100)),
+        (budget, RecordBudgets::new(10, 10)),
         Durability::Wal,
         timings,
         journal,
