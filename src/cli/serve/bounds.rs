@@ -17,8 +17,8 @@ const MAX_DISK: u64 = 1 << 60;
 
 #[derive(Debug, clap::Args)]
 pub struct BoundArgs {
-    /// rocksdb, memory: maximum number of counters, so that invented actors cannot fill the disk or the memory
-    /// [default: 100000000; memory: 1000000]
+    /// rocksdb, memory: maximum number of counters, so that invented actors cannot fill the disk or the memory.
+    /// Approximate with rocksdb, where --max-disk is the hard bound [default: 100000000; memory: 1000000]
     #[arg(long, env = "DIVVY_MAX_COUNTERS", value_name = "N", value_parser = units::count::<u64>(1..=MAX_COUNTERS))]
     max_counters: Option<u64>,
     /// rocksdb: maximum size of the counters on disk. The journal (--max-journal), up to 192 MiB of write-ahead log and

@@ -11,7 +11,6 @@ pub mod expiry_filter;
 mod format;
 pub mod open_error;
 pub mod restore;
-mod stored_count;
 pub mod stored_seal_key;
 mod sync_mark;
 pub mod tuning;
