@@ -54,9 +54,9 @@ use crate::clock::{Clock, Timestamp};
 pub use crate::metrics::RuleCount;
 use crate::metrics::{Metric, Metrics};
 pub use crate::rules::{Jitter, OverrideKind, Scope};
+pub use crate::store::StoreError;
 pub use crate::store::key::Space;
 use crate::store::{ActorLimit, Backend, ENTRY_WEIGHT, Store};
-pub use crate::store::{Origin, StoreError};
 
 /// The rules in force, a store, a clock, and metrics.
 pub struct Limiter {

@@ -254,7 +254,7 @@ fn bounded(rules: &RulesFile, data: &Path, flags: &[&str]) -> Vec<Server> {
 #[test]
 fn one_key_too_many_is_an_error_and_takes_nothing() {
     let (rules, data) = (rules(), tempfile::tempdir().unwrap());
-    let flags = ["--max-idempotency-keys", "2", "--max-address-share", "100", "--max-reservations", "0"];
+    let flags = ["--max-idempotency-keys", "2", "--max-reservations", "0"];
     for server in bounded(&rules, data.path(), &flags) {
         let mut client = Client::of(&server);
         let first = client.ask("DIVVY.HIT by=fixed user=a ID x");
@@ -282,7 +282,7 @@ fn one_key_too_many_is_an_error_and_takes_nothing() {
 #[test]
 fn key_counts_once_for_each_hit_and_not_for_each_rule() {
     let (rules, data) = (rules(), tempfile::tempdir().unwrap());
-    for server in bounded(&rules, data.path(), &["--max-idempotency-keys", "3", "--max-address-share", "100"]) {
+    for server in bounded(&rules, data.path(), &["--max-idempotency-keys", "3"]) {
         let mut client = Client::of(&server);
         let keys = || metrics::scrape(server.http).value("divvy_idempotency_keys", &[]);
         let stacked = client.ask("DIVVY.HIT api=chat user=a COST 10 ID x");

@@ -42,7 +42,6 @@ mod full {
     pub mod access;
     pub mod actor_fields;
     pub mod actor_limits;
-    pub mod address_share;
     pub mod audit;
     pub mod audit_trouble;
     pub mod blocks;

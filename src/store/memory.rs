@@ -176,7 +176,7 @@ impl Store for MemoryStore {
         let mut buckets = self.buckets.lock();
         buckets.sweep(now, SWEPT_AT_ONCE.max(2 * batch.len()), &self.budget);
         buckets.records.advance(now);
-        let shares = Shares::of(batch.origin);
+        let shares = Shares::default();
         let budgets = Budgets { counters: &self.budget, records: &self.records, shares: &shares };
         batch.outcomes.clear();
         batch.answer_on(|unit, outcomes| {
@@ -209,7 +209,7 @@ impl Store for MemoryStore {
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
-        Ok(self.budget.at_least())
+        Ok(self.budget.count())
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -262,7 +262,7 @@ mod tests {
         for key in 0..9_000 {
             assert_eq!(allowed(&store, 0, &format!("{key:04}")), Ok(true));
         }
-        let length = || store.budget.at_least() as usize;
+        let length = || store.budget.count() as usize;
         for batch in 1..=8 {
             let _ = allowed(&store, 20, "later");
             assert_eq!(length(), 9_001 - batch * SWEPT_AT_ONCE);

@@ -29,14 +29,14 @@ pub(crate) mod testing;
 
 pub use self::backend::Backend;
 pub use self::bounds::{
-    Bounds, DEFAULT_MAX_ADDRESS_SHARE, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK,
-    DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, WhenFull,
+    Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, DEFAULT_MAX_IDEMPOTENCY_KEYS,
+    DEFAULT_MAX_RESERVATIONS, WhenFull,
 };
 pub use self::codec::{key, record_key, value};
 pub use self::contract::{
     Action, ActorLimit, BackupError, Batch, Change, Changed, ENTRY_WEIGHT, Entry, Exception, ExceptionChange,
-    ExceptionCursor, ExceptionPage, ListedBucket, Listing, Origin, Outcomes, Override, Page, Register, Repetition,
-    Store, StoreError, append_key, listing, outcome_at,
+    ExceptionCursor, ExceptionPage, ListedBucket, Listing, Outcomes, Override, Page, Register, Repetition, Store,
+    StoreError, append_key, listing, outcome_at,
 };
 pub use self::layers::{DEFAULT_DENIAL_CACHE, FailurePolicy, LOCAL_BUCKETS, LayeredStore};
 pub use self::memory::MemoryStore;

@@ -7,11 +7,11 @@ fn refused(server: &Server) -> f64 {
     metrics::scrape(server.http).value("divvy_reservations_refused_total", &[])
 }
 
-/// Starts a server with these flags on each store. One address may have all reservations.
+/// Starts a server with these flags on each store.
 fn servers(rules: &RulesFile, data: &Path, flags: &[&str]) -> Vec<Server> {
     let data = data.to_str().unwrap();
     let stores: [&[&str]; 2] = [&["--store", "memory"], &["--data-dir", data]];
-    stores.map(|store| Server::start(&[&[rules.path(), "--max-address-share", "100"], store, flags].concat())).into()
+    stores.map(|store| Server::start(&[&[rules.path()], store, flags].concat())).into()
 }
 
 #[test]

@@ -57,11 +57,7 @@ pub struct HttpClient {
 
 impl HttpClient {
     pub fn connect(address: SocketAddr) -> Self {
-        Self::on(connect(address))
-    }
-
-    pub fn on(stream: TcpStream) -> Self {
-        Self { stream: BufReader::new(stream) }
+        Self { stream: BufReader::new(connect(address)) }
     }
 
     pub fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> Response {

@@ -17,12 +17,10 @@ pub mod sentinel;
 pub mod slow_application;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-
-use socket2::{Domain, Socket, Type};
 
 pub const COMPAT_RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/compat/line-protocol.ini");
 
@@ -284,18 +282,7 @@ pub fn parse_verdict(line: &str) -> Option<(bool, u64, u64)> {
 }
 
 pub fn connect(address: SocketAddr) -> TcpStream {
-    prepared(TcpStream::connect(address).unwrap())
-}
-
-/// Connects from another of this machine's addresses.
-pub fn connect_from(source: Ipv4Addr, address: SocketAddr) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((source, 0)).into()).unwrap();
-    socket.connect(&address.into()).unwrap();
-    prepared(socket.into())
-}
-
-fn prepared(stream: TcpStream) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -309,11 +296,7 @@ pub struct RespClient {
 
 impl RespClient {
     pub fn connect(address: SocketAddr) -> Self {
-        Self::on(connect(address))
-    }
-
-    pub fn on(stream: TcpStream) -> Self {
-        Self { stream: BufReader::new(stream) }
+        Self { stream: BufReader::new(connect(address)) }
     }
 
     pub fn stream(&self) -> &TcpStream {

@@ -3,8 +3,8 @@
 use clap::ValueEnum;
 
 use crate::store::{
-    Bounds, DEFAULT_MAX_ADDRESS_SHARE, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK,
-    DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, WhenFull,
+    Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, DEFAULT_MAX_IDEMPOTENCY_KEYS,
+    DEFAULT_MAX_RESERVATIONS, WhenFull,
 };
 use crate::units::{self, Bytes};
 
@@ -17,8 +17,8 @@ const MAX_DISK: u64 = 1 << 60;
 
 #[derive(Debug, clap::Args)]
 pub struct BoundArgs {
-    /// rocksdb, memory: maximum number of counters, so that invented actors cannot fill the disk or the memory
-    /// [default: 100000000; memory: 1000000]
+    /// rocksdb, memory: maximum number of counters, so that invented actors cannot fill the disk or the memory.
+    /// Approximate with rocksdb, where --max-disk is the hard bound [default: 100000000; memory: 1000000]
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(1..=MAX_COUNTERS))]
     max_counters: Option<u64>,
     /// rocksdb: maximum size of the counters on disk. The journal (--max-journal), up to 192 MiB of write-ahead log and
@@ -36,10 +36,6 @@ pub struct BoundArgs {
     /// each rule that counts the request [default: 1000000]
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
     max_idempotency_keys: Option<u64>,
-    /// rocksdb, memory: share of --max-reservations and of --max-idempotency-keys that one address may hold, in percent. IPv6
-    /// addresses count by their first 64 bits [default: 50]
-    #[arg(long, value_name = "PERCENT", value_parser = units::count::<u8>(1..=100))]
-    max_address_share: Option<u8>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -58,7 +54,6 @@ impl BoundArgs {
             max_counters: self.max_counters.unwrap_or(DEFAULT_MAX_COUNTERS),
             max_reservations: self.max_reservations.unwrap_or(DEFAULT_MAX_RESERVATIONS),
             max_idempotency_keys: self.max_idempotency_keys.unwrap_or(DEFAULT_MAX_IDEMPOTENCY_KEYS),
-            max_address_share: self.max_address_share.unwrap_or(DEFAULT_MAX_ADDRESS_SHARE),
             max_disk: self.max_disk.map_or(DEFAULT_MAX_DISK, |Bytes(bytes)| bytes),
             when_full: self.when_full(),
         }
@@ -86,10 +81,6 @@ impl BoundArgs {
 
     pub fn has_max_idempotency_keys(&self) -> bool {
         self.max_idempotency_keys.is_some()
-    }
-
-    pub fn has_max_address_share(&self) -> bool {
-        self.max_address_share.is_some()
     }
 
     pub fn has_max_disk(&self) -> bool {

@@ -169,7 +169,6 @@ impl StoreArgs {
             ("--when-full", self.bounds.has_when_full(), OURS),
             ("--max-reservations", self.bounds.has_max_reservations(), OURS),
             ("--max-idempotency-keys", self.bounds.has_max_idempotency_keys(), OURS),
-            ("--max-address-share", self.bounds.has_max_address_share(), OURS),
             ("--on-store-error", self.on_store_error.is_some(), REDIS),
             ("--denial-cache", self.denial_cache.is_some(), REDIS),
         ];

@@ -15,14 +15,13 @@ use crate::limiter::policy::Policy;
 use crate::limiter::precedence::Rank;
 use crate::limiter::refusal::Refusal;
 use crate::rules::{MatchPolicy, Operation, OverrideKind, ResolvedScope, RuleSet, Scope, Scratch};
+use crate::store::Action;
 use crate::store::key::{self, Prefix, Space};
-use crate::store::{Action, Origin};
 
 /// Builds plans, one after the other. Its buffers keep their capacity: see [`PlanBuilder::reuse`].
 #[derive(Debug, Default)]
 pub struct PlanBuilder {
     pub(super) plan: Plan,
-    origin: Option<Origin>,
     /// The scope of the user, unless it covers everything.
     pub(super) scope: Option<ResolvedScope>,
     /// The group that is being formed.
@@ -56,7 +55,6 @@ impl PlanBuilder {
     ) {
         self.scope = resolve(scope, policy.as_deref());
         self.plan.begin(policy, now);
-        self.plan.batch.origin = self.origin;
         self.group = None;
         self.key = None;
         self.max_reservation_ttl = max_reservation_ttl;
@@ -66,12 +64,6 @@ impl PlanBuilder {
     /// Sets the blocks and allows of all rules.
     pub(in crate::limiter) fn set_overrides(&mut self, everywhere: Option<Arc<Everywhere>>) {
         self.everywhere = everywhere;
-    }
-
-    /// Sets the client of this plan and of later ones. The records that clients of one address may create are bounded.
-    pub fn set_origin(&mut self, origin: Option<Origin>) {
-        self.origin = origin;
-        self.plan.batch.origin = origin;
     }
 
     /// Returns the plan. After that, the builder has no buffers until [`PlanBuilder::reuse`].

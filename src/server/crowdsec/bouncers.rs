@@ -1,9 +1,8 @@
 //! The last change that each bouncer has got.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
-
-use crate::limiter::Origin;
 
 /// Maximum number of bouncers that are known. Others get all decisions with each answer.
 const MAX_BOUNCERS: usize = 1_024;
@@ -15,13 +14,13 @@ const MAX_AGENT: usize = 128;
 pub struct Bouncer {
     /// The name of the user whose key it has; `None` without users.
     user: Option<Arc<str>>,
-    address: Option<Origin>,
+    address: Option<IpAddr>,
     agent: Box<[u8]>,
 }
 
 impl Bouncer {
     /// Returns the bouncer of this user at this address, whose program is called `agent`.
-    pub fn new(user: Option<Arc<str>>, address: Option<Origin>, agent: &[u8]) -> Self {
+    pub fn new(user: Option<Arc<str>>, address: Option<IpAddr>, agent: &[u8]) -> Self {
         Self { user, address, agent: agent.get(..MAX_AGENT).unwrap_or(agent).into() }
     }
 
@@ -65,10 +64,12 @@ impl Bouncers {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
     fn bouncer(user: &str, address: u128, agent: &str) -> Bouncer {
-        Bouncer::new(Some(user.into()), Some(Origin(address)), agent.as_bytes())
+        Bouncer::new(Some(user.into()), Some(Ipv6Addr::from_bits(address).into()), agent.as_bytes())
     }
 
     #[test]

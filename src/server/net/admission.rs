@@ -94,7 +94,7 @@ impl Drop for ConnectionPermit {
 }
 
 /// Returns the address, or the network that counts as one address.
-pub(super) fn network(address: IpAddr) -> IpAddr {
+pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & u128::MAX << (Ipv6Addr::BITS - NETWORK_BITS)))

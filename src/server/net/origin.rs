@@ -1,23 +1,20 @@
-//! The origin of requests: the client's address, and its identity. The store bounds the number of records that clients
-//! of one address can create.
+//! The origin of requests: the client's address, and its identity.
 //!
 //! A future that answers a request over HTTP or gRPC runs in the [`scope`] of its connection.
 
 use std::cell::{RefCell, RefMut};
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::admission::network;
 use crate::access::{Authority, Category, Identity};
-use crate::limiter::{Limiter, Origin, PlanBuilder, Scope};
+use crate::limiter::{Limiter, PlanBuilder, Scope};
 use crate::server::changes::{self, Admission};
 use crate::server::error_log::ErrorClient;
 
 /// Where a request over HTTP or gRPC comes from.
 struct RequestOrigin {
     peer: SocketAddr,
-    address: Origin,
     /// Name in the client's certificate.
     certificate: Option<Arc<str>>,
     client: RefCell<Client>,
@@ -50,15 +47,6 @@ tokio::task_local! {
     static ORIGIN: RequestOrigin;
 }
 
-/// Returns the origin for a client's address.
-pub fn for_address(peer: SocketAddr) -> Origin {
-    let bits = match network(peer.ip()) {
-        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(address) => address.to_bits(),
-    };
-    Origin(bits)
-}
-
 /// Runs `answering` with this client as the origin of its requests.
 pub fn scope<F: Future>(
     peer: SocketAddr,
@@ -66,7 +54,7 @@ pub fn scope<F: Future>(
     answering: F,
 ) -> impl Future<Output = F::Output> {
     let client = RefCell::new(Client { identity: Identity::OPEN, passed: None });
-    let origin = RequestOrigin { peer, address: for_address(peer), certificate, client };
+    let origin = RequestOrigin { peer, certificate, client };
     ORIGIN.scope(origin, answering)
 }
 
@@ -122,27 +110,7 @@ pub fn user_scope() -> Scope {
 
 /// Begins a plan for the client in scope, within the scope of its user. See [`Limiter::begin`].
 pub fn begin(limiter: &Limiter, builder: &mut PlanBuilder) {
-    let begun = ORIGIN.try_with(|origin| {
-        limiter.begin(builder, origin.client().identity.scope());
-        builder.set_origin(Some(origin.address));
-    });
-    if begun.is_err() {
+    if ORIGIN.try_with(|origin| limiter.begin(builder, origin.client().identity.scope())).is_err() {
         limiter.begin(builder, &Scope::nothing());
-        builder.set_origin(None);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn clients_of_one_network_have_one_origin() {
-        let origin = |address: &str| for_address(address.parse().unwrap());
-        assert_eq!(origin("192.0.2.1:5"), origin("192.0.2.1:6"));
-        assert_eq!(origin("192.0.2.1:5"), origin("[::ffff:192.0.2.1]:5"));
-        assert_ne!(origin("192.0.2.1:5"), origin("192.0.2.2:5"));
-        assert_eq!(origin("[2001:db8:1:2::3]:5"), origin("[2001:db8:1:2:3::4]:5"));
-        assert_ne!(origin("[2001:db8:1:2::3]:5"), origin("[2001:db8:1:3::3]:5"));
     }
 }

@@ -8,7 +8,7 @@ use super::error::write_limiter_error;
 use super::reservations::{write_committed, write_reserved};
 use crate::clock::{NANOS_PER_MILLI, ceil_seconds};
 use crate::limiter::{
-    Intent, Limiter, Origin, Outcome, Plan, PlanBuilder, Policy, Refusal, Report, Reserve, Scope, Settlement, Space,
+    Intent, Limiter, Outcome, Plan, PlanBuilder, Policy, Refusal, Report, Reserve, Scope, Settlement, Space,
 };
 use crate::metrics::ErrorKind;
 use crate::protocol::command::{BucketAsk, Command, CommandError, PricedOperation, ReserveAsk};
@@ -116,11 +116,6 @@ impl Batch {
             Some(policy) => limiter.begin_under(&mut self.builder, Some(Arc::clone(policy)), scope),
             None => limiter.begin(&mut self.builder, scope),
         }
-    }
-
-    /// Sets the origin of the requests: see [`PlanBuilder::set_origin`].
-    pub fn set_origin(&mut self, origin: Origin) {
-        self.builder.set_origin(Some(origin));
     }
 
     /// Sets the rules for all batches that follow; `None` for the rules in force. The batch must be empty.

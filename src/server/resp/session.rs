@@ -16,13 +16,11 @@ use super::multi::{
 };
 use super::transaction::{Execution, Transaction};
 use super::unbatched::{answer_alone, answer_client};
-use crate::limiter::Origin;
 use crate::metrics::{ErrorKind, RequestKind, RequestTally};
 use crate::protocol::command::{Command, CommandMatch, table};
 use crate::protocol::resp::{Arguments, Decoder, ReplyWriter};
 use crate::server::net::auth::Gate;
 use crate::server::net::memory::BudgetExceeded;
-use crate::server::net::origin;
 use crate::server::net::pool::{self, pooled};
 use crate::server::net::request_memory::{RequestMemory, SMALL};
 use crate::server::net::session::{Cut, NextStep, Output, Session};
@@ -47,7 +45,6 @@ pub struct RespSession {
     /// The last command.
     last: Option<CommandMatch>,
     tally: RequestTally,
-    origin: Origin,
     /// Counts up to [`TURN_BYTES`].
     turn: usize,
 }
@@ -72,7 +69,6 @@ impl RespSession {
             executing: None,
             last: None,
             tally: RequestTally::default(),
-            origin: origin::for_address(peer),
             turn: 0,
         }
     }
@@ -85,7 +81,6 @@ impl Session for RespSession {
 
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Output<'_>) -> NextStep {
         let mut batch: Box<Batch> = pool::take();
-        batch.set_origin(self.origin);
         let answered = self.answer_all(&mut batch, input, output).await;
         self.request_memory.give_back();
         self.shared.requests.take(&mut self.tally);

@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn record_keeps_its_share_until_it_is_dropped() {
-        let budgets = RecordBudgets::new(1, 1, 100);
+        let budgets = RecordBudgets::new(1, 1);
         let share = || Some(budgets.found(&until(0)));
         let mut records: Records<_> = Records::default();
         records.set(1, until(10), share());

@@ -1,19 +1,15 @@
-//! Budgets for reservations and idempotency keys: in total, and for the clients of one address.
+//! Budgets for reservations and idempotency keys.
 //!
-//! A record holds a [`Share`] of its budget while the store remembers it. Dropping the share gives it back. Records
-//! that were found when the store was opened have shares without an origin.
+//! A record holds a [`Share`] of its budget while the store remembers it. Dropping the share gives it back.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-
-use parking_lot::Mutex;
 
 use super::RecordCount;
 use crate::algorithm::Record;
 use crate::metrics::Metric;
-use crate::store::contract::{Action, Entry, Origin, StoreError};
+use crate::store::contract::{Action, Entry, StoreError};
 
 /// Budgets for records of each kind.
 #[derive(Debug)]
@@ -23,23 +19,13 @@ pub struct RecordBudgets {
 }
 
 impl RecordBudgets {
-    /// Creates budgets. The clients of one address may use `percent` of each, rounded up.
-    pub fn new(max_reservations: u64, max_idempotency_keys: u64, percent: u8) -> Self {
-        let budget = |max, full, address_is_full| {
-            let max_of_address = (u128::from(max) * u128::from(percent)).div_ceil(100);
-            let max_of_address = u64::try_from(max_of_address).unwrap_or(max);
-            Arc::new(RecordBudget { max, max_of_address, full, address_is_full, ..RecordBudget::default() })
-        };
+    pub fn new(max_reservations: u64, max_idempotency_keys: u64) -> Self {
+        let budget = |max, full| Arc::new(RecordBudget { max, full, ..RecordBudget::default() });
         Self {
-            reservations: budget(
-                max_reservations,
-                "too many reservations (raise --max-reservations)",
-                "too many reservations of this address (raise --max-address-share)",
-            ),
+            reservations: budget(max_reservations, "too many reservations (raise --max-reservations)"),
             answered: budget(
                 max_idempotency_keys,
                 "too many idempotency keys: nothing was counted (raise --max-idempotency-keys)",
-                "too many idempotency keys of this address: nothing was counted (raise --max-address-share)",
             ),
         }
     }
@@ -52,7 +38,7 @@ impl RecordBudgets {
     pub fn found(&self, record: &Record) -> Arc<Share> {
         let budget = self.budget_for(record);
         budget.remembered.fetch_add(1, Relaxed);
-        Arc::new(Share { budget: Arc::clone(budget), origin: None })
+        Arc::new(Share { budget: Arc::clone(budget) })
     }
 
     pub fn remembered(&self) -> RecordCount {
@@ -96,52 +82,20 @@ impl RecordBudgets {
 #[derive(Debug, Default)]
 struct RecordBudget {
     max: u64,
-    max_of_address: u64,
     remembered: AtomicU64,
-    /// Number of records by address. Empty if addresses are not bounded.
-    of_addresses: Mutex<HashMap<Origin, u64>>,
     refused: AtomicU64,
-    /// The errors for records beyond the bounds.
+    /// The error for a record beyond the bound.
     full: &'static str,
-    address_is_full: &'static str,
 }
 
 impl RecordBudget {
-    fn begin(self: &Arc<Self>, origin: Option<Origin>) -> Result<Arc<Share>, StoreError> {
-        let origin = origin.filter(|_| self.max_of_address < self.max);
-        let begun = origin.map_or_else(|| self.begin_one(), |origin| self.begin_of(origin));
-        begun.map(|()| Arc::new(Share { budget: Arc::clone(self), origin })).map_err(|reason| {
-            self.refused.fetch_add(1, Relaxed);
-            StoreError::new(reason)
-        })
-    }
-
-    fn begin_of(&self, origin: Origin) -> Result<(), &'static str> {
-        let mut of_addresses = self.of_addresses.lock();
-        let known = of_addresses.get(&origin).copied().unwrap_or_default();
-        if known >= self.max_of_address {
-            return Err(self.address_is_full);
-        }
-        self.begin_one()?;
-        of_addresses.insert(origin, known + 1);
-        Ok(())
-    }
-
-    fn begin_one(&self) -> Result<(), &'static str> {
+    fn begin(self: &Arc<Self>) -> Result<Arc<Share>, StoreError> {
         let one_more = |remembered| (remembered < self.max).then_some(remembered + 1);
-        self.remembered.fetch_update(Relaxed, Relaxed, one_more).map(drop).map_err(|_| self.full)
-    }
-
-    fn end(&self, origin: Option<Origin>) {
-        self.remembered.fetch_sub(1, Relaxed);
-        let Some(origin) = origin else { return };
-        let mut of_addresses = self.of_addresses.lock();
-        if let Some(known) = of_addresses.get_mut(&origin) {
-            *known -= 1;
-            if *known == 0 {
-                of_addresses.remove(&origin);
-            }
+        if self.remembered.fetch_update(Relaxed, Relaxed, one_more).is_ok() {
+            return Ok(Arc::new(Share { budget: Arc::clone(self) }));
         }
+        self.refused.fetch_add(1, Relaxed);
+        Err(StoreError::new(self.full))
     }
 }
 
@@ -150,41 +104,35 @@ impl RecordBudget {
 #[derive(Debug)]
 pub struct Share {
     budget: Arc<RecordBudget>,
-    origin: Option<Origin>,
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.budget.end(self.origin);
+        self.budget.remembered.fetch_sub(1, Relaxed);
     }
 }
 
 /// The shares of the records that one batch creates.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Shares {
-    origin: Option<Origin>,
     /// The share of the latest idempotent request, with its number in the batch.
     latest: RefCell<Option<(u32, Weak<Share>)>>,
 }
 
 impl Shares {
-    pub fn of(origin: Option<Origin>) -> Self {
-        Self { origin, latest: RefCell::default() }
-    }
-
     /// Returns the share of a new record of this entry. All records of one idempotent request have the same share.
     ///
     /// # Errors
-    /// The budget is used up, in total or for this origin.
+    /// The budget is used up.
     pub fn begin(&self, entry: &Entry, record: &Record, budgets: &RecordBudgets) -> Result<Arc<Share>, StoreError> {
         let budget = budgets.budget_for(record);
-        let Entry { action: Action::Idempotent { .. }, request, .. } = *entry else { return budget.begin(self.origin) };
+        let Entry { action: Action::Idempotent { .. }, request, .. } = *entry else { return budget.begin() };
         let latest =
             self.latest.borrow().as_ref().filter(|(of, _)| *of == request).and_then(|(_, share)| share.upgrade());
         if let Some(share) = latest {
             return Ok(share);
         }
-        let share = budget.begin(self.origin)?;
+        let share = budget.begin()?;
         self.latest.replace(Some((request, Arc::downgrade(&share))));
         Ok(share)
     }
@@ -224,8 +172,8 @@ mod tests {
 
     #[test]
     fn records_of_each_kind_are_bounded() {
-        let budgets = RecordBudgets::new(2, 1, 100);
-        let shares = Shares::of(Some(Origin(1)));
+        let budgets = RecordBudgets::new(2, 1);
+        let shares = Shares::default();
         let begin = |entry: Entry, record: Record| shares.begin(&entry, &record, &budgets);
         let first = begin(reserve(), reservation()).unwrap();
         let _others = (begin(reserve(), reservation()).unwrap(), begin(once(0), answered()).unwrap());
@@ -239,32 +187,9 @@ mod tests {
     }
 
     #[test]
-    fn address_leaves_a_share_to_others() {
-        let budgets = RecordBudgets::new(10, 10, 50);
-        let begin = |origin| Shares::of(origin).begin(&reserve(), &reservation(), &budgets);
-        let (one, other) = (Some(Origin(1)), Some(Origin(2)));
-        let mut held: Vec<_> = (0..5).map(|_| begin(one).unwrap()).collect();
-        assert!(refused(begin(one)).contains("--max-address-share"));
-        held.extend((0..4).map(|_| begin(other).unwrap()));
-        held.push(begin(None).unwrap());
-        assert!(refused(begin(other)).contains("--max-reservations"), "there is room for no other");
-        held.remove(0);
-        assert!(begin(one).is_ok());
-        held.clear();
-        assert_eq!((budgets.remembered(), budgets.reservations.of_addresses.lock().len()), (RecordCount::default(), 0));
-    }
-
-    #[test]
-    fn share_of_an_address_is_rounded_up() {
-        for (max, percent, part) in [(0, 50, 0), (1, 50, 1), (3, 50, 2), (1_000, 1, 10), (u64::MAX, 100, u64::MAX)] {
-            assert_eq!(RecordBudgets::new(max, 0, percent).reservations.max_of_address, part);
-        }
-    }
-
-    #[test]
     fn records_of_one_request_count_once_until_the_last_is_dropped() {
-        let budgets = RecordBudgets::new(0, 2, 100);
-        let shares = Shares::of(None);
+        let budgets = RecordBudgets::new(0, 2);
+        let shares = Shares::default();
         let begin = |request| shares.begin(&once(request), &answered(), &budgets);
         let of_first = [begin(0).unwrap(), begin(0).unwrap(), begin(0).unwrap()];
         let of_second = begin(1).unwrap();

@@ -13,9 +13,6 @@ pub const DEFAULT_MAX_RESERVATIONS: u64 = 100_000;
 /// Default number of idempotency keys, about 200 bytes of memory each.
 pub const DEFAULT_MAX_IDEMPOTENCY_KEYS: u64 = 1_000_000;
 
-/// Default percentage of the records of a kind that the clients of one address may have.
-pub const DEFAULT_MAX_ADDRESS_SHARE: u8 = 50;
-
 /// The policy for a new counter that exceeds the bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
@@ -37,8 +34,6 @@ pub struct Bounds {
     pub max_reservations: u64,
     /// Maximum number of idempotency keys.
     pub max_idempotency_keys: u64,
-    /// Percentage of the reservations, and of the idempotency keys, that the clients of one address may have.
-    pub max_address_share: u8,
     /// Maximum size of the counters on disk (bytes).
     pub max_disk: u64,
     /// The answer to a hit that needs a new counter beyond the bounds.
@@ -51,7 +46,6 @@ impl Default for Bounds {
             max_counters: DEFAULT_MAX_COUNTERS,
             max_reservations: DEFAULT_MAX_RESERVATIONS,
             max_idempotency_keys: DEFAULT_MAX_IDEMPOTENCY_KEYS,
-            max_address_share: DEFAULT_MAX_ADDRESS_SHARE,
             max_disk: DEFAULT_MAX_DISK,
             when_full: WhenFull::default(),
         }
@@ -61,6 +55,6 @@ impl Default for Bounds {
 impl Bounds {
     /// Creates the budgets for records.
     pub fn records(&self) -> RecordBudgets {
-        RecordBudgets::new(self.max_reservations, self.max_idempotency_keys, self.max_address_share)
+        RecordBudgets::new(self.max_reservations, self.max_idempotency_keys)
     }
 }

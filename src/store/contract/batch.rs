@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use tokio::task::JoinHandle;
 
-use super::{Action, Entry, Origin, Outcomes, StoreError, Unit};
+use super::{Action, Entry, Outcomes, StoreError, Unit};
 use crate::algorithm::{Ask, Limit, Outcome, ReservationAsk};
 use crate::clock::Timestamp;
 use crate::store::record_key::{self, RecordSpace};
@@ -21,8 +21,6 @@ pub const ENTRY_WEIGHT: usize = 512;
 pub struct Batch {
     /// The server's time when the batch was begun. Expiries on disk are computed from it.
     pub(in crate::store) now: Timestamp,
-    /// The client of this batch and of later ones.
-    pub origin: Option<Origin>,
     pub(in crate::store) keys: Vec<u8>,
     pub(in crate::store) entries: Vec<Entry>,
     /// Entries that take effect together, as ascending ranges of indexes.
@@ -241,7 +239,7 @@ mod tests {
     use crate::algorithm::FixedWindow;
     use crate::clock::NANOS_PER_SECOND;
 
-    /// The shares of an address count records by request.
+    /// The bound on idempotency keys counts records by request.
     #[test]
     fn removed_entry_keeps_its_key_and_request_number() {
         let limit = Limit::FixedWindow(FixedWindow::new(1, NANOS_PER_SECOND).unwrap());

@@ -7,7 +7,6 @@ mod entry;
 mod error;
 mod exceptions;
 pub mod listing;
-mod origin;
 mod outcomes;
 mod store;
 mod unit;
@@ -26,7 +25,6 @@ pub use self::exceptions::{
 };
 pub(in crate::store) use self::listing::invalid_cursor;
 pub use self::listing::{ListedBucket, Listing, Page, SHOW};
-pub use self::origin::Origin;
 pub use self::outcomes::{Outcomes, outcome_at};
 pub use self::store::Store;
 pub(in crate::store) use self::unit::Unit;

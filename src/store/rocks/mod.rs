@@ -125,7 +125,7 @@ impl Store for RocksStore {
         let mut durable_after = 0;
         let mut unsettled = std::mem::take(&mut batch.unsettled);
         let mut lookups = Lookups::default();
-        let shares = Shares::of(batch.origin);
+        let shares = Shares::default();
         let mut decisions = Vec::new();
         batch.outcomes.clear();
         let mut needs_records = engine.table.needs_records();
@@ -180,7 +180,11 @@ impl Store for RocksStore {
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
-        Ok(self.core.engine.admission.counters.approximately())
+        let engine = &self.core.engine;
+        // The estimate falls when RocksDB's own compactions drop expired counters, but it includes all versions of a
+        // counter until they are merged. So the lower number is closer.
+        let estimate = engine.with_disk(|database| self.core.estimate(database)).unwrap_or(u64::MAX);
+        Ok(estimate.min(engine.admission.counters.count()))
     }
 
     /// Waits for a commit, to detect a disk that hangs as well as one that fails.

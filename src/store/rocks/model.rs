@@ -205,7 +205,7 @@ impl World {
         let engine = Engine::new(
             disk,
             Arc::new(Table::new(memory)),
-            (Arc::new(CounterBudget::new(Bounds::default())), RecordBudgets::new(10, 10, 100)),
+            (Arc::new(CounterBudget::new(Bounds::default())), RecordBudgets::new(10, 10)),
             durability,
             Timings::new(Clock::system()),
             // The journal is so short that a segment has about two changes.
@@ -275,7 +275,7 @@ impl World {
             self.engine.look_up(&mut lookups, unit.members(), at(LATE)).await;
             if let Some(acted) = self
                 .engine
-                .act_together(unit, at(LATE), (&mut lookups, &Shares::of(None), &mut Vec::new()), &mut outcomes)
+                .act_together(unit, at(LATE), (&mut lookups, &Shares::default(), &mut Vec::new()), &mut outcomes)
                 .transpose()
             {
                 break acted;
@@ -482,7 +482,7 @@ impl World {
             self.engine.look_up(&mut lookups, unit.members(), at(LATE)).await;
             if let Some(acted) = self
                 .engine
-                .act_together(unit, at(LATE), (&mut lookups, &Shares::of(None), &mut Vec::new()), &mut outcomes)
+                .act_together(unit, at(LATE), (&mut lookups, &Shares::default(), &mut Vec::new()), &mut outcomes)
                 .transpose()
             {
                 break acted;

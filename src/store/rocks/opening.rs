@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use parking_lot::{Condvar, Mutex};
-use rocksdb::properties;
 
 use super::RocksStore;
 use super::disk::backup::Backups;
 use super::disk::counter_record::Decoder;
 use super::disk::database::Database;
-use super::disk::expiry_filter::{OnDrop, Swept};
+use super::disk::expiry_filter::Swept;
 use super::disk::open_error::OpenError;
 use super::disk::{directory, stored_seal_key};
 use super::engine::{Engine, Journal};
@@ -36,12 +35,11 @@ impl RocksStore {
     pub fn open(path: &Path, options: RocksOptions) -> Result<Self, OpenError> {
         let table = Arc::new(Table::new(options.cache_memory - options.cache_memory / WRITE_BACK_SHARE));
         let counters = Arc::new(CounterBudget::new(options.bounds));
-        let swept = Arc::new(Swept::new(on_drop(&table, &counters)));
+        let swept = Arc::<Swept>::default();
         directory::claim(path)?;
         let lock = directory::lock(path)?;
         let database = Database::open(path, options.clock, Arc::clone(&swept))?;
-        let (count, last_commit) = (database.count, database.last_commit);
-        let estimate = database.counters_number(properties::ESTIMATE_NUM_KEYS).unwrap_or_default();
+        let last_commit = database.last_commit;
         // The estimate may be 0 even if there are counters.
         let is_empty = last_commit == 0 && database.records().next().is_none();
         let timings = Timings::new(options.clock);
@@ -53,10 +51,6 @@ impl RocksStore {
         engine.replay().map_err(damaged)?;
         table.sweep_records(options.clock.now(), false);
         table.share_records(&engine.admission.records);
-        match count {
-            Some(count) => counters.remembered(count),
-            None => counters.estimated(estimate + table.usage().unrecorded.unsigned_abs()),
-        }
         if is_empty {
             table.noted_records();
         }
@@ -72,6 +66,9 @@ impl RocksStore {
             stopping: Mutex::new(false),
             stop: Condvar::new(),
         });
+        if !is_empty {
+            counters.estimated(core.engine.with_disk(|database| core.estimate(database)).unwrap_or_default());
+        }
         let bound = Some(spawn("divvy-bound", &core, StoreCore::bound_loop)?);
         let mut writers = vec![
             spawn("divvy-write-back", &core, StoreCore::write_back_loop)?,
@@ -108,17 +105,6 @@ impl Engine<Database> {
             Ok(())
         })
     }
-}
-
-/// Returns the function that is called when a compaction drops an expired record. It must not wait for anything that
-/// waits for a compaction. It locks a stripe, but stripes are locked for reads at most.
-fn on_drop(table: &Arc<Table>, counters: &Arc<CounterBudget>) -> OnDrop {
-    let (table, counters) = (Arc::clone(table), Arc::clone(counters));
-    Box::new(move |key, value| {
-        if table.record_dropped(key, value) {
-            counters.dropped_record();
-        }
-    })
 }
 
 fn spawn(name: &str, core: &Arc<StoreCore>, run: fn(&StoreCore)) -> Result<JoinHandle<()>, OpenError> {

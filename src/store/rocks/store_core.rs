@@ -109,13 +109,6 @@ impl StoreCore {
         if let Some(thread) = threads.bound {
             let _ = thread.join();
         }
-        result.and(stopped)?;
-        // This comes last: nothing may change the number of counters after it is stored.
-        if let Some(count) = engine.admission.counters.count()
-            && let Err(error) = engine.with_disk(|database| database.store_count(count))
-        {
-            tracing::warn!(%error, "the next start will recount the counters; none are lost");
-        }
-        Ok(())
+        result.and(stopped)
     }
 }

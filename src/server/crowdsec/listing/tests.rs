@@ -3,7 +3,6 @@ use std::net::Ipv4Addr;
 use axum::extract::Query;
 
 use super::*;
-use crate::limiter::Origin;
 use crate::protocol::crowdsec::DecisionQuery;
 use crate::rules::Network;
 use crate::server::crowdsec::journal::Reason;
@@ -53,7 +52,7 @@ fn list_is_written_in_pieces() {
 #[test]
 fn bouncer_has_the_changes_once_it_took_all_of_them() {
     let (journal, bouncers) = (journal(), Arc::new(Mutex::new(Bouncers::default())));
-    let bouncer = Bouncer::new(None, Some(Origin(1)), b"test");
+    let bouncer = Bouncer::new(None, None, b"test");
     let answer = |query: &str, after: u64| {
         let through = journal.lock().last_change();
         let (journal, bouncers) = (Arc::clone(&journal), Arc::clone(&bouncers));

@@ -23,6 +23,7 @@ use crate::protocol::crowdsec::{DecisionQuery, FilterError};
 use crate::server::crowdsec::{API_KEY, Bouncer};
 use crate::server::http::auth::peer;
 use crate::server::http::problem::Problem;
+use crate::server::net::admission::network;
 use crate::server::net::origin;
 
 /// A bouncer's report about itself. Divvy has no use for it.
@@ -121,5 +122,5 @@ fn body_of(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Body {
 /// Returns the bouncer that sends this request.
 fn bouncer(request: &Request) -> Bouncer {
     let agent = request.headers().get(USER_AGENT).map_or(&[][..], HeaderValue::as_bytes);
-    Bouncer::new(origin::caller_name(), peer(request).map(origin::for_address), agent)
+    Bouncer::new(origin::caller_name(), peer(request).map(|peer| network(peer.ip())), agent)
 }

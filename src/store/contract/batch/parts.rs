@@ -23,7 +23,7 @@ impl Batch {
 
     /// Copies the entries at `indexes` to a new batch. The indexes must ascend, and contain all or none of a group.
     pub fn part(&self, indexes: &[usize]) -> Self {
-        let mut part = Self { now: self.now, origin: self.origin, ..Self::default() };
+        let mut part = Self { now: self.now, ..Self::default() };
         let mut groups = self.groups.iter().peekable();
         for (index, entry) in indexes.iter().filter_map(|index| Some((*index, self.entries.get(*index)?))) {
             part.push_copy(self, entry);

@@ -11,18 +11,16 @@ use std::sync::Arc;
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
     BottommostLevelCompaction, CStrLike, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB, DBRecoveryMode,
-    Direction, IteratorMode, PrefixRange, ReadOptions, WriteBatch, WriteOptions, properties,
+    Direction, IteratorMode, PrefixRange, ReadOptions, WriteBatch, WriteOptions,
 };
 
 use super::Disk;
-use super::directory::{self, Content};
+use super::directory;
 use super::expiry_filter::Swept;
 use super::open_error::OpenError;
-use super::stored_count::{self, StoredCount};
 use super::sync_mark::SyncMark;
 use super::tuning::{counters_options, database_options, journal_options, limits_options};
 use crate::clock::Clock;
-use crate::store::bounds::CounterCount;
 use crate::store::contract::{Register, StoreError};
 use crate::store::record_key;
 use crate::store::rocks::commit::journal;
@@ -39,8 +37,6 @@ pub type KeyAndValue = (Box<[u8]>, Box<[u8]>);
 pub struct Database {
     pub(super) db: DB,
     pub(super) synced: SyncMark,
-    /// Number of counters when it was opened; `None` if they were not counted.
-    pub count: Option<CounterCount>,
     /// The last commit in its journal when it was opened; 0 if the journal was empty.
     pub last_commit: u64,
 }
@@ -56,7 +52,6 @@ impl Database {
     /// See [`OpenError`].
     pub fn open(path: &Path, clock: Clock, swept: Arc<Swept>) -> Result<Self, OpenError> {
         let content = directory::claim(path)?;
-        let stored = stored_count::take(path)?;
         let synced = SyncMark::open(path).map_err(|error| OpenError::unusable(path, &error))?;
         let families = || {
             [
@@ -83,11 +78,6 @@ impl Database {
         if let Err(error) = directory::remove_unfinished(path) {
             tracing::warn!(%error, "cannot remove files that a killed process left in the data directory");
         }
-        // An earlier version may have changed the database since, without updating the stored count.
-        let count = match content {
-            Content::Nothing => Some(CounterCount::default()),
-            Content::Database => stored.filter(|stored| stored.sequence == recovered).map(|stored| stored.count),
-        };
         let last_commit = last_commit(&db).map_err(failed)?;
         if is_torn {
             tracing::warn!(
@@ -96,7 +86,7 @@ impl Database {
                 "the write-ahead log ends in an incomplete write, as after a power cut: everything before it is recovered"
             );
         }
-        Ok(Self { db, synced, count, last_commit })
+        Ok(Self { db, synced, last_commit })
     }
 
     /// Writes the changes in the journal to the counters' own records, and empties the journal.
@@ -119,15 +109,6 @@ impl Database {
         if self.last_commit > 0 { self.clear_journal(u64::MAX) } else { Ok(()) }
     }
 
-    /// Stores the number of counters for the next start. Nothing may be written or compacted afterwards.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn store_count(&self, count: CounterCount) -> Result<(), StoreError> {
-        let stored = StoredCount { sequence: self.db.latest_sequence_number(), count };
-        stored.write(self.path()).map_err(|e| StoreError::new(format!("cannot store the number of counters: {e}")))
-    }
-
     pub fn path(&self) -> &Path {
         self.db.path()
     }
@@ -145,15 +126,6 @@ impl Database {
         options.fill_cache(false);
         let start = IteratorMode::From(after.unwrap_or(prefix), Direction::Forward);
         read_after(self.db.iterator_cf_opt(self.counters(), options, start), after)
-    }
-
-    /// Reads a counter's record; `None` if it has no record.
-    ///
-    /// # Errors
-    /// Fails if RocksDB cannot read.
-    pub fn counter<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
-        let stored = self.db.get_pinned_cf(self.counters(), key).map_err(|e| store_error("read a counter", &e))?;
-        Ok(stored.map(|stored| read(&stored)))
     }
 
     /// Returns the key and the record of every counter at the time of the call, without the records of reservations,
@@ -206,11 +178,6 @@ impl Database {
             Register::Limits => self.family(LIMITS),
             Register::Overrides => self.counters(),
         }
-    }
-
-    /// Returns whether a compaction is running. Records that it drops can be read until it ends.
-    pub fn is_compacting(&self) -> bool {
-        self.number(properties::NUM_RUNNING_COMPACTIONS) > 0
     }
 
     /// Returns a number that RocksDB keeps for the family of counters; 0 if it is unknown.

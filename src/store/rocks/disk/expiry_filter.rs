@@ -16,22 +16,13 @@ use crate::store::{record_key, value};
 
 const NAME: &CStr = c"divvy.expired";
 
-/// Called with the key and the value of each record that a compaction is about to drop, on one of RocksDB's threads.
-pub type OnDrop = Box<dyn Fn(&[u8], &[u8]) + Send + Sync>;
-
 /// Counts of the records that compactions have processed since the store was opened.
+#[derive(Debug, Default)]
 pub struct Swept {
     /// Expired counters that were dropped.
     pub expired: AtomicU64,
     /// Values that could not be read, and were kept.
     pub unreadable: AtomicU64,
-    on_drop: OnDrop,
-}
-
-impl Swept {
-    pub fn new(on_drop: OnDrop) -> Self {
-        Self { expired: AtomicU64::new(0), unreadable: AtomicU64::new(0), on_drop }
-    }
 }
 
 /// Creates a filter for each compaction, which reads the clock once.
@@ -63,9 +54,6 @@ impl CompactionFilter for ExpiryFilter {
             Ok(expires) if expires <= self.now => {
                 // Records of reservations and answers are not counters, and neither are overrides.
                 self.swept.expired.fetch_add(u64::from(record_key::is_counter(key)), Relaxed);
-                if !record_key::is_override(key) {
-                    (self.swept.on_drop)(key, value);
-                }
                 CompactionDecision::Remove
             }
             Ok(_) => CompactionDecision::Keep,

@@ -10,7 +10,6 @@ pub mod exceptions;
 pub mod expiry_filter;
 pub mod open_error;
 pub mod restore;
-mod stored_count;
 pub mod stored_seal_key;
 mod sync_mark;
 pub mod tuning;

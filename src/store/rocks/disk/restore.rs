@@ -4,16 +4,13 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::Disk;
 use super::database::Database;
 use super::directory::{self, BACKUP_FILE, FORMAT, FORMAT_FILE, LOCK_FILE};
 use super::exceptions;
-use super::expiry_filter::Swept;
 use super::open_error::OpenError;
 use crate::clock::Clock;
-use crate::store::bounds::CounterCount;
 use crate::store::contract::StoreError;
 use crate::store::{key, record_key, value};
 
@@ -111,8 +108,7 @@ fn copy(backup: &Path, data_dir: &Path) -> Result<(), RestoreError> {
 /// Opens the database and reads every counter, which verifies RocksDB's checksums.
 fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
     let _lock = directory::lock(data_dir).map_err(|error| error.to_string())?;
-    let swept = Arc::new(Swept::new(Box::new(|_, _| ())));
-    let database = Database::open(data_dir, clock, Arc::clone(&swept)).map_err(|error: OpenError| error.to_string())?;
+    let database = Database::open(data_dir, clock, Arc::default()).map_err(|error: OpenError| error.to_string())?;
     database.settle_journal().map_err(|error| error.to_string())?;
     let mut counters = 0u64;
     let read = database.entries(&[], None).try_for_each(|entry| {
@@ -133,10 +129,7 @@ fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
     });
     let closed = read.and_then(|()| database.sync());
     database.stop_background_work();
-    // Compactions may have dropped some of them since.
-    let count = CounterCount { at_least: counters.saturating_sub(swept.expired.load(Relaxed)), at_most: counters };
-    closed.and_then(|()| database.store_count(count)).map_err(|error| error.to_string())?;
-    Ok(counters)
+    closed.map(|()| counters).map_err(|error| error.to_string())
 }
 
 /// Empties the data directory again. As long as a file cannot be removed, the directory can be neither served nor

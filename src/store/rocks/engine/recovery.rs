@@ -31,7 +31,6 @@ impl<D: Disk> Engine<D> {
         *disk = None;
         *disk = Some(open()?);
         // It is unknown which records the disk has lost or kept.
-        self.admission.counters.doubt();
         self.table.forget_records();
         Ok(())
     }

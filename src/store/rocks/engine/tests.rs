@@ -99,7 +99,7 @@ fn engine_with_journal(durability: Durability, memory: usize, max_bytes: u64) ->
         Arc::new(Engine::new(
             Arc::clone(&disk),
             table,
-            (budget, RecordBudgets::new(10, 10, 100)),
+            (budget, RecordBudgets::new(10, 10)),
             durability,
             timings,
             journal,
@@ -362,7 +362,7 @@ fn commits_keep_the_journal_within_its_bound() {
         }
         // Their windows ended long ago, so they are forgotten, except for a few in the stripe of the waiting commit.
         let written = disk.counters.lock().values().filter(|value| !value.is_empty()).count();
-        assert!(written < 20 && engine.admission.counters.at_least() < 500, "{written}");
+        assert!(written < 20 && engine.admission.counters.count() < 500, "{written}");
     });
 }
 
@@ -416,7 +416,7 @@ fn started_on(disk: &Arc<TestDisk>) -> TestEngine {
     Arc::new(Engine::new(
         Arc::clone(disk),
         table,
-        (budget, RecordBudgets::new(10, 10, 100)),
+        (budget, RecordBudgets::new(10, 10)),
         Durability::Wal,
         timings,
         journal,

@@ -34,9 +34,7 @@ struct Member<'a> {
     slot: Option<usize>,
     /// The counter's record, if it had to be read. Boxed, because that is rare, and members are moved.
     loaded: Option<Box<(State, Timestamp)>>,
-    /// Whether the counter existed, and had a record in RocksDB, when the group was decided. It may leave the table
-    /// while others change.
-    exists: bool,
+    /// Whether the counter had a record in RocksDB when the group was decided. It may leave the table while others change.
     is_recorded: bool,
 }
 
@@ -114,14 +112,10 @@ impl Table {
         now: Timestamp,
         admission: &Admission,
     ) -> u64 {
-        let Member { key, entry, hash, slot, ref mut loaded, exists, is_recorded, .. } = *member;
+        let Member { key, entry, hash, slot, ref mut loaded, is_recorded, .. } = *member;
         let state = match (change, slot) {
-            (Change::Set(state), _) => {
-                stripe.begun += i64::from(!exists);
-                Some(state)
-            }
+            (Change::Set(state), _) => Some(state),
             (Change::Clear, _) => {
-                stripe.begun -= 1;
                 admission.counters.forget();
                 None
             }
@@ -175,17 +169,7 @@ impl<'a> Member<'a> {
         let hash = table.hasher.hash(bucket);
         let has_record = entry.action.has_record();
         let record_key = has_record.then(|| (key, table.hasher.hash_of_record(key, hash)));
-        Self {
-            key: bucket,
-            entry,
-            hash,
-            stripe: 0,
-            record_key,
-            slot: None,
-            loaded: None,
-            exists: false,
-            is_recorded: false,
-        }
+        Self { key: bucket, entry, hash, stripe: 0, record_key, slot: None, loaded: None, is_recorded: false }
     }
 }
 
@@ -221,7 +205,7 @@ impl<'a> Stripes<'a> {
     ) -> Result<u64, StoreError> {
         let (mut durable_after, mut needs_disk) = (0, false);
         let mut found: SmallVec<[_; USUAL_SIZE]> = SmallVec::new();
-        for Member { entry, stripe, record_key, slot, loaded, exists, is_recorded, .. } in members {
+        for Member { entry, stripe, record_key, slot, loaded, is_recorded, .. } in members {
             let stripe = &self.0[*stripe];
             *is_recorded = slot.map_or(loaded.is_some(), |index| stripe.slots.at(index).tags().recorded);
             durable_after = durable_after.max(slot.map_or(0, |index| stripe.durable_after(index)));
@@ -229,8 +213,7 @@ impl<'a> Stripes<'a> {
                 (None, Some(loaded)) => Some(Cow::Borrowed(&loaded.0)),
                 (slot, _) => stripe.state(slot),
             };
-            *exists = state.is_some();
-            needs_disk |= !*exists || record_key.is_some();
+            needs_disk |= state.is_none() || record_key.is_some();
             let record = record_key.and_then(|(_, hash)| stripe.records.get(&hash.high));
             found.push(group::Member { entry, bucket: state, record });
         }

@@ -146,11 +146,7 @@ impl Table {
             (true, true) if !counters.begin() => {
                 return counters.refuse(entry).map(|outcome| Some(ActionResult { outcome, durable_after: 0 }));
             }
-            (true, true) => stripe.begun += 1,
-            (false, false) => {
-                counters.forget();
-                stripe.begun -= 1;
-            }
+            (false, false) => counters.forget(),
             _ => {}
         }
         let is_recorded = index.is_some_and(|index| stripe.slots.at(index).tags().recorded);

@@ -184,6 +184,12 @@ impl Slots {
         self.slots.iter_mut().filter(|slot| !slot.is_empty())
     }
 
+    /// Returns the indexes of the occupied slots that fulfill a condition.
+    pub fn find_all(&self, is_wanted: impl Fn(&Slot) -> bool) -> Vec<usize> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter(|(_, slot)| !slot.is_empty() && is_wanted(slot)).map(|(index, _)| index).collect()
+    }
+
     /// Returns the home index of a hash: its slot's index if it were alone.
     fn home(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.capacity as u128) >> u64::BITS) as usize

@@ -55,8 +55,6 @@ pub struct Stripe {
     pub lacks_counters: bool,
     /// Number of counters without a record in RocksDB, minus the records without a counter.
     pub unrecorded: i64,
-    /// Number of counters that were created here, minus those that were forgotten.
-    pub begun: i64,
     /// Number of actions.
     pub acted: u64,
     /// Number of actions whose counter had to be looked up in RocksDB.

@@ -17,8 +17,6 @@ pub struct Usage {
     /// Number of counters without a record in RocksDB, minus the records without a counter. The sum of this and the
     /// number of records is the number of counters. It is exact if records are known and no write-back runs.
     pub unrecorded: i64,
-    /// Number of counters that were created since the start, minus those that were forgotten.
-    pub begun: i64,
 }
 
 impl Table {
@@ -32,7 +30,6 @@ impl Table {
             usage.hits += stripe.acted - stripe.loaded;
             usage.misses += stripe.loaded;
             usage.unrecorded += stripe.unrecorded;
-            usage.begun += stripe.begun;
         }
         usage
     }

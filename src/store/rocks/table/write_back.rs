@@ -66,11 +66,9 @@ impl Table {
         let is_late = slot.is_live() && is_late(hash);
         let may_have_record = tags.recorded || !self.knows_records();
         if slot.is_live() {
-            stripe.begun -= 1;
             admission.counters.forget();
         }
-        // This includes late counters: a compaction may drop the record, and the count would depend on a missing
-        // record.
+        // This includes late counters: from now on, their tags say that they have no record.
         if may_have_record {
             journal::stage(changes, key, |_| ());
         }
@@ -85,8 +83,7 @@ impl Table {
     }
 
     /// Prevents a counter from becoming clean with segment `through`, because its last change is, or will be, in the
-    /// next segment. If the counter left the table, that change might be lost. If a compaction dropped its record, the
-    /// next start would find a counter that is not counted.
+    /// next segment. If the counter left the table, that change might be lost.
     pub fn stays_in_journal(&self, hash: KeyHash, through: u32) {
         let mut stripe = self.stripe(hash.stripe());
         let Some(index) = stripe.slots.find(hash.high) else { return };

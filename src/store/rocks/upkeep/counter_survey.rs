@@ -1,10 +1,12 @@
-//! Enforces the bounds: a thread measures the disk, counts the counters while their number is unknown, and forgets
-//! expired ones when little room is left.
+//! Enforces the bounds: a thread measures the disk, counts the counters after a start, and reclaims expired ones when
+//! little room is left.
 //!
 //! The [budget](crate::store::bounds::CounterBudget) counts each counter that is made or forgotten. It has no count of
-//! the counters that a killed process left, and cannot be sure about records that compactions drop. So all records are
-//! counted after a kill, and whenever the bound is near. Counting, forgetting and giving disk space back take time, and
-//! are done so rarely that they use only a small part of a processor. Hits never wait for them.
+//! the counters that an earlier process left, and does not know which ones compactions drop. RocksDB's own estimate
+//! cannot decide about hits: it includes each version of a counter and all records of reservations and answers, and it
+//! is too low while a file deletes counters that no other file has. So the counters are counted by a scan, once after a
+//! start, and whenever the bound is near, after a compaction has dropped the expired ones. Both are done so rarely that
+//! they use only a small part of a processor. Hits never wait for them.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -12,17 +14,12 @@ use std::time::{Duration, Instant};
 use rocksdb::properties;
 
 use super::housekeeping::HOUSEKEEPING_INTERVAL;
-use crate::clock::Timestamp;
 use crate::store::bounds::RoomLog;
 use crate::store::contract::StoreError;
 use crate::store::outage::Outage;
-use crate::store::rocks::commit::journal;
-use crate::store::rocks::commit::sorted_changes::SortedChanges;
-use crate::store::rocks::disk::Disk;
 use crate::store::rocks::disk::database::Database;
 use crate::store::rocks::disk::tuning::MAX_WAL_BYTES;
 use crate::store::rocks::store_core::StoreCore;
-use crate::store::value;
 
 /// Pause between measurements of the disk. A flood must not write much in between.
 const MEASURING_INTERVAL: Duration = Duration::from_millis(100);
@@ -32,15 +29,8 @@ const RECORD_BYTES: u64 = 48;
 /// [`MAX_WAL_BYTES`], which takes a moment. Beyond this allowance, the log counts like counters. The documented 192 MiB
 /// leave room for later writes.
 const WAL_ALLOWANCE: u64 = MAX_WAL_BYTES + (64 << 20);
-/// The pause after a scan of all counters, as a multiple of the scan's duration.
+/// The pause after a survey, as a multiple of the survey's duration.
 const PAUSE: u32 = 20;
-/// The shorter pause while records in doubt decide whether there is room.
-const PAUSE_IN_DOUBT: u32 = 2;
-/// A compaction for expired counters is worthwhile if they are more than one counter in this many.
-const WORTH_COMPACTING: u64 = 4;
-/// Maximum number of expired counters that are forgotten before their records are deleted. It bounds the time that a
-/// write-back waits.
-const SWEPT_AT_ONCE: usize = 16_384;
 /// Number of records between two checks whether the store is being closed.
 const CHECK_INTERVAL: u64 = 4096;
 
@@ -49,23 +39,18 @@ impl StoreCore {
     pub fn bound_loop(&self) {
         let counters = &self.engine.admission.counters;
         let mut room_log = RoomLog::default();
-        let mut surveys = Outage::of("counting the counters", "expired counters are not reclaimed");
-        let mut next_survey = Instant::now();
-        let mut settled = 0;
+        let mut outage = Outage::of("counting the counters", "expired counters are not reclaimed");
+        let mut next = Instant::now();
         loop {
-            self.note_settled(&mut settled);
-            if (!counters.is_counted() || self.is_room_short()) && Instant::now() >= next_survey {
+            if (!counters.is_counted() || self.is_room_short()) && Instant::now() >= next {
                 let begun = Instant::now();
-                surveys.note(&self.sweep(self.clock.now(), settled));
-                // There is room without the records in doubt, but none with them.
-                let max = self.bounds.max_counters;
-                let is_in_doubt = counters.at_least() < max && counters.at_most() >= max;
-                next_survey = Instant::now() + begun.elapsed() * if is_in_doubt { PAUSE_IN_DOUBT } else { PAUSE };
+                outage.note(&self.survey());
+                next = Instant::now() + begun.elapsed() * PAUSE;
             }
             self.engine.sweep_records(self.clock.now());
             room_log.note(counters, self.clock.now());
-            let next = Instant::now() + HOUSEKEEPING_INTERVAL;
-            while Instant::now() < next {
+            let measured_until = Instant::now() + HOUSEKEEPING_INTERVAL;
+            while Instant::now() < measured_until {
                 self.measure();
                 if self.stopped_within(MEASURING_INTERVAL) {
                     return;
@@ -96,98 +81,56 @@ impl StoreCore {
         counters.is_nearly_full() || counters.disk_is_full.load(Relaxed)
     }
 
-    /// Records the number of dropped records that are really gone. A record that a running compaction drops can be read
-    /// until the compaction ends.
-    fn note_settled(&self, settled: &mut i64) {
-        let dropped = self.engine.admission.counters.dropped();
-        if self.engine.with_disk(|database| Ok(database.is_compacting())).is_ok_and(|is_compacting| !is_compacting) {
-            *settled = dropped;
-        }
-    }
-
-    /// Counts all counters, and forgets those that have expired by `now`. At least `settled` of the records dropped so
-    /// far are gone.
+    /// Drops expired counters if a bound is near, and then counts those that are left. Does nothing until the table
+    /// knows all records.
     ///
     /// # Errors
-    /// RocksDB cannot read or write. The knowledge of the number of counters is then unchanged.
-    pub fn sweep(&self, now: Timestamp, mut settled: i64) -> Result<(), StoreError> {
-        if self.is_room_short() {
-            // Forgets expired counters that have no record yet.
-            self.engine.write_back()?;
-        }
-        self.note_settled(&mut settled);
-        let Some((records, forgotten)) = self.survey(now, settled)? else { return Ok(()) };
-        if forgotten > records / WORTH_COMPACTING || self.engine.admission.counters.disk_is_full.load(Relaxed) {
-            self.engine.with_disk(|database| {
-                database.compact_counters();
-                Ok(())
-            })?;
-            self.measure();
-        }
-        Ok(())
-    }
-
-    /// Scans all records, forgets counters that have expired by `now`, and sets the number of counters in the budget. Returns
-    /// the number of records, and of counters that were forgotten; `None` if the store is being closed, or if the table does
-    /// not know all records yet.
-    ///
-    /// The number of counters is exact. While there is no write-back, the table knows the number of counters without a record, and
-    /// an iterator fixes the records to scan.
-    fn survey(&self, now: Timestamp, settled: i64) -> Result<Option<(u64, u64)>, StoreError> {
+    /// RocksDB cannot read or write. The number of counters is then as before.
+    pub fn survey(&self) -> Result<(), StoreError> {
         let engine = &self.engine;
         if let Some(fault) = engine.admission.health.fault() {
             return Err(fault);
         }
-        engine.with_disk(|database| {
-            let start = || (engine.table.knows_records(), engine.table.usage(), database.records());
-            let (is_known, usage, records) = engine.without_write_backs(start);
-            if !is_known {
-                return Ok(None);
-            }
-            let (mut scanned, mut forgotten) = (0u64, 0);
-            let mut expired = Vec::new();
-            for record in records {
-                let (key, stored) = record?;
-                scanned += 1;
-                // Records that cannot be read are kept, as in compactions.
-                if value::expiry(&stored).is_ok_and(|expires| expires <= now) {
-                    expired.push(key);
-                }
-                if expired.len() == SWEPT_AT_ONCE {
-                    forgotten += self.forget_expired(database, &std::mem::take(&mut expired), now)?;
-                }
-                // A database that has failed is not reopened before this scan ends.
-                let is_over = || *self.stopping.lock() || !engine.is_well();
-                if scanned.is_multiple_of(CHECK_INTERVAL) && is_over() {
-                    return Ok(None);
-                }
-            }
-            forgotten += self.forget_expired(database, &expired, now)?;
-            let counters = scanned.saturating_add_signed(usage.unrecorded);
-            engine.admission.counters.counted(counters, usage.begun, settled);
-            Ok(Some((scanned, forgotten)))
-        })
+        if !engine.table.knows_records() {
+            return Ok(());
+        }
+        if self.is_room_short() {
+            // Forgets expired counters with changes in the journal, so that all others have current records.
+            engine.write_back()?;
+            let now = self.clock.now();
+            engine.with_disk(|database| {
+                database.compact_counters();
+                Ok(())
+            })?;
+            engine.table.forget_expired(now);
+            self.measure();
+        }
+        engine.with_disk(|database| self.count(database))
     }
 
-    /// Forgets those of these counters that have expired, and returns their number.
-    fn forget_expired(&self, database: &Database, keys: &[Box<[u8]>], now: Timestamp) -> Result<u64, StoreError> {
-        let engine = &self.engine;
-        let expiry = |stored: &[u8]| value::expiry(stored).ok();
-        engine.without_write_backs(|| {
-            let (mut forgotten, mut changes) = (0, Vec::new());
-            for key in keys {
-                let load = || Ok(database.counter(key, expiry)?.flatten());
-                if engine.table.sweep(key, now, &engine.admission, load)? {
-                    forgotten += 1;
-                    journal::stage(&mut changes, key, |_| ());
-                }
+    /// Counts the counters. While there is no write-back, the table knows the number of counters without a record, and
+    /// an iterator fixes the records to count.
+    fn count(&self, database: &Database) -> Result<(), StoreError> {
+        let (engine, counters) = (&self.engine, &self.engine.admission.counters);
+        let start = || (counters.begun(), engine.table.usage().unrecorded, database.records());
+        let (begun, unrecorded, records) = engine.without_write_backs(start);
+        let mut counted = 0u64;
+        for record in records {
+            record?;
+            counted += 1;
+            // A database that has failed is not reopened before this ends.
+            if counted.is_multiple_of(CHECK_INTERVAL) && (*self.stopping.lock() || !engine.is_well()) {
+                return Ok(());
             }
-            if forgotten > 0 {
-                let deleted = database.write_counters(&SortedChanges::new(&changes));
-                deleted.inspect_err(|error| engine.admission.health.broke(error))?;
-            }
-            Ok(forgotten)
-        })
+        }
+        counters.counted(counted.saturating_add_signed(unrecorded), begun);
+        Ok(())
+    }
+
+    /// Estimates the number of counters from RocksDB's estimate.
+    pub fn estimate(&self, database: &Database) -> Result<u64, StoreError> {
+        let entries = database.counters_number(properties::ESTIMATE_NUM_KEYS)?;
+        Ok(entries.saturating_add_signed(self.engine.table.usage().unrecorded))
     }
 }
 
