@@ -91,6 +91,7 @@ impl Time {
         self.0.as_secs() + u64::from(self.0.subsec_nanos() > 0)
     }
 
+    /// Returns whether it has no fraction of a second.
     pub fn is_whole_seconds(self) -> bool {
         self.0.subsec_nanos() == 0
     }

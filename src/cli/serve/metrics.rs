@@ -105,7 +105,6 @@ fn flag_or_variable(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use clap::Parser;
 
