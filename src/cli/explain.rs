@@ -10,8 +10,10 @@ use anyhow::Context;
 use super::pairs::Pair;
 use super::printable::printable;
 use super::resp::{ServerArgs, parts, text};
-use super::rules_file;
+use super::rules_file::{self, ExtraChecks};
+use crate::config::Serving;
 use crate::rules::{Operation, explain};
+use crate::server::http::CheckOperation;
 
 /// Maximum time for the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -50,8 +52,10 @@ pub fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
         None => ask(&args)?,
         Some(file) => {
             let operation: Operation = args.operation.iter().map(Pair::as_strs).collect();
-            let Some(rules) = rules_file::load(file)? else { return Ok(ExitCode::FAILURE) };
-            explain::explain(&rules, &operation, |_| explain::ActorExceptions::default()).to_string()
+            let serving = Serving { spellings: CheckOperation::default().spellings(), ..Serving::default() };
+            let checks = ExtraChecks { serving, ..ExtraChecks::default() };
+            let Some(rules) = rules_file::load_with(file, checks)? else { return Ok(ExitCode::FAILURE) };
+            explain::explain(&rules, &operation, |_, _| explain::ActorExceptions::default()).to_string()
         }
     };
     let mut out = io::stdout().lock();
