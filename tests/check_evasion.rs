@@ -295,6 +295,79 @@ fn pattern_that_no_check_has_is_an_error_with_its_line() {
     }
 }
 
+/// Traefik and Caddy may be configured with a final slash.
+#[test]
+fn headers_that_describe_another_request_than_the_path_are_refused() {
+    let rules = RulesFile::ini(LOGIN);
+    let gateway: Vec<_> = FAMILIES[1].1.into_iter().zip(REQUEST).collect();
+    let (unnamed, envoy) = (served(&rules, &[]), served(&rules, &["--check-from", "envoy"]));
+    for path in ["/v1/check/", "/v1/check//", "/v1/check/x", "/v1/check/?a"] {
+        let refused = HttpClient::connect(unnamed.http).get(path, &gateway);
+        assert!(refused.status == 400 && refused.body.contains("x-forwarded-"), "{path}: {}", refused.body);
+        assert_eq!(rule(&HttpClient::connect(envoy.http).get(path, &gateway)), "rest", "{path}");
+    }
+}
+
+#[test]
+fn uri_below_a_directory_includes_the_directory_without_its_slash() {
+    let rules = RulesFile::ini(
+        "[uri=\"/admin/*\"]\ncreditLimit = 0\nlabel = admin\n[default]\ncreditLimit = 9\nper = 1h\nlabel = rest\n",
+    );
+    let server =
+        served(&rules, &["--check-from", "original", "--check-operation", "uri=uri", "--check-final-slash", "drop"]);
+    let mut client = HttpClient::connect(server.http);
+    for (uri, status) in [
+        ("/admin/", 429),
+        ("/admin/?x=1", 429),
+        ("/admin", 429),
+        ("/admin?x", 429),
+        ("/admin/x", 429),
+        ("/administrators", 200),
+    ] {
+        assert_eq!(client.get("/v1/check", &[("X-Original-URI", uri)]).status, status, "{uri}");
+    }
+}
+
+#[test]
+fn pairs_without_effect_are_errors_at_the_start() {
+    let rules = RulesFile::ini(LOGIN);
+    for (flags, told) in [
+        (["--check-operation", "ip=ip +path=path"].as_slice(), "write the `+` before the first pair"),
+        (&["--check-operation", ""], "it names no pair"),
+        (&["--check-operation", "+ plan=query:plan", "--check-from", "envoy"], "the pair plan never has a value"),
+    ] {
+        let output = divvy().args([&["serve", rules.path(), "--store", "memory"], flags].concat()).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(told), "{flags:?}: {error}");
+    }
+}
+
+/// A block in another spelling would be listed, and block nobody.
+#[test]
+fn block_in_any_spelling_applies_to_checks() {
+    let rules = RulesFile::ini(LOGIN);
+    let server = served(&rules, &["--check-from", "original", "--check-final-slash", "drop"]);
+    let (mut client, json) = (HttpClient::connect(server.http), [("content-type", "application/json")]);
+    let names = FAMILIES[0].1;
+    for (rule, actor) in [
+        ("login", "::ffff:192.0.2.7"),
+        ("login", "192.0.2.7:80"),
+        ("*", "host=SHOP.example:443"),
+        ("*", "path=//login/"),
+        ("*", "method=post"),
+        ("*", "ip=192.0.2.0/24"),
+    ] {
+        let target = format!("/v1/blocks?rule={rule}&actor={}", actor.replace('/', "%2F").replace('=', "%3D"));
+        client.send(&encode("PUT", &target, &json, b"{}"));
+        let set = client.read_response();
+        assert!((200..300).contains(&set.status), "{actor}: {}", set.body);
+        assert_eq!(client.get("/v1/check", &names.into_iter().zip(REQUEST).collect::<Vec<_>>()).status, 429, "{actor}");
+        client.send(&encode("DELETE", &target, &[], b""));
+        assert!((200..300).contains(&client.read_response().status), "{actor}");
+        assert_eq!(client.get("/v1/check", &names.into_iter().zip(REQUEST).collect::<Vec<_>>()).status, 200, "{actor}");
+    }
+}
+
 #[test]
 fn checks_of_one_request_count_once() {
     let rules = RulesFile::ini(

@@ -9,9 +9,11 @@ use anyhow::{Context, ensure};
 
 use super::pairs::Pair;
 use super::resp::{ServerArgs, parts, text};
-use super::rules_file;
+use super::rules_file::{self, ExtraChecks};
 use super::text::printable;
+use crate::config::Serving;
 use crate::rules::{Operation, explain};
+use crate::server::http::CheckOperation;
 
 /// Maximum time for the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -53,8 +55,10 @@ pub fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
             for (field, value) in args.operation.iter().map(Pair::as_strs) {
                 ensure!(operation.set(field, value), "the field '{field}' is given twice");
             }
-            let Some(rules) = rules_file::load(file)? else { return Ok(ExitCode::FAILURE) };
-            explain::explain(&rules, &operation, |_| explain::ActorExceptions::default()).to_string()
+            let serving = Serving { spellings: CheckOperation::default().spellings(), ..Serving::default() };
+            let checks = ExtraChecks { serving, ..ExtraChecks::default() };
+            let Some(rules) = rules_file::load_with(file, checks)? else { return Ok(ExitCode::FAILURE) };
+            explain::explain(&rules, &operation, |_, _| explain::ActorExceptions::default()).to_string()
         }
     };
     let mut out = io::stdout().lock();

@@ -131,6 +131,7 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
         tracing::warn!("{line}");
     }
     let variable = |name: &str| std::env::var(name).ok();
+    args.http.check()?;
     let store = args.store.choose(variable)?;
     // Loaded before the store is opened, so that a mistake in the rules leaves no data directory behind.
     let rules = match &args.config {

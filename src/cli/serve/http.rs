@@ -66,6 +66,14 @@ enum FinalSlashFlag {
 }
 
 impl HttpArgs {
+    /// Checks flags that depend on each other.
+    ///
+    /// # Errors
+    /// A flag has no effect because of another.
+    pub fn check(&self) -> anyhow::Result<()> {
+        self.check_operation.check_family(self.check_from).map_err(anyhow::Error::msg)
+    }
+
     /// Returns the keys whose values checks normalize.
     pub fn spellings(&self) -> Spellings {
         self.operation().spellings()

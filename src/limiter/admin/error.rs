@@ -75,6 +75,8 @@ pub enum ImpossibleActor {
     Network { rule: String, field: String, network: Network },
     #[error("the rule '{rule}' only counts requests whose {field} matches {condition}, which '{value}' does not")]
     OtherValue { rule: String, field: String, condition: String, value: String },
+    #[error("no check has '{value}' as {field}: {what}; {fix}")]
+    NoCheck { field: String, value: String, what: String, fix: String },
 }
 
 /// A reason why a block or an allow is not valid.

@@ -1,6 +1,7 @@
 //! Limits of single actors: operators and their programs set, show, remove and list them. A server also follows the
 //! changes of the limits in its store.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -15,7 +16,7 @@ pub use crate::limiter::exceptions::ExceptionFilter;
 use crate::limiter::policy::{Policy, labels};
 use crate::limiter::refusal::Refusal;
 use crate::metrics::Metric;
-use crate::rules::{ActorFields, Condition, Network, NetworkError, Rule, Scope, Settings};
+use crate::rules::{ActorFields, Misspelling, Network, NetworkError, Rule, Scope, Settings, Spellings};
 use crate::store::{ActorLimit, Changed, ExceptionChange};
 
 /// A limit of a single actor, under the rules in force.
@@ -75,8 +76,8 @@ impl Limiter {
         let policy = self.policy().ok_or(Refusal::NoRules)?;
         RuleName::Name(rule).check(Some(&policy), Some(actor), scope)?;
         let (found, _) = RuleName::Name(rule).find(&policy)?;
+        let actor = possible(rule, found, actor, &policy)?;
         let rule = lasting_name(rule, found)?.to_owned();
-        let actor = possible(&rule, found, actor, &policy)?;
         let settings = Settings { credit_limit: credits, ..found.settings };
         if let Some(error) = settings.quota().err().and_then(|errors| errors.into_iter().next()) {
             return Err(AdminError::Credits(error));
@@ -203,7 +204,7 @@ impl Limiter {
         let policy = policy.ok_or(Refusal::NoRules)?;
         let found = RuleName::Name(rule).find(&policy);
         match found.and_then(|(found, _)| Ok((found, lasting_name(rule, found)?))) {
-            Ok((found, label)) => Ok((label.to_owned(), canonical(label, found, actor)?)),
+            Ok((found, label)) => Ok((label.to_owned(), spelled(label, found, actor, &policy)?)),
             Err(_) if memory.has_owner(rule) => Ok((rule.to_owned(), actor.to_owned())),
             Err(error) => Err(error),
         }
@@ -233,49 +234,93 @@ pub(super) fn canonical(label: &str, rule: &Rule, actor: &str) -> Result<String,
     if actor.len() > MAX_ACTOR { Err(AdminError::LongActor) } else { canonical_actor(label, rule, actor) }
 }
 
-/// Returns the actor in the form that hits give it, for an exception of the rule with this label. An exception of an actor
-/// that no hit has would never apply.
+/// Returns the actor in the form that checks give it, to find an exception of the rule with this label.
+pub(super) fn spelled(label: &str, rule: &Rule, actor: &str, policy: &Policy) -> Result<String, AdminError> {
+    let actor = canonical(label, rule, actor)?;
+    ActorFields::of(rule).respell(&actor, |field, value| {
+        let spelled = policy.rules.spellings().of(field).and_then(|spelling| spelling.read(value).ok());
+        Ok(spelled.map_or(value.to_owned(), Cow::into_owned))
+    })
+}
+
+/// Returns the actor in the form that hits give it, for an exception of the rule with this name. Values that checks normalize
+/// are in their spelling. An exception of an actor that no hit has would never apply.
 ///
 /// # Errors
 /// Same as [`canonical_actor`], or no hit has this actor.
-pub(super) fn possible(label: &str, rule: &Rule, actor: &str, policy: &Policy) -> Result<String, AdminError> {
-    let impossible = |of| Err(AdminError::ImpossibleActor(of));
-    let (name, shown) = (label.to_owned(), |text: &str| text.chars().take(SHOWN).collect::<String>());
+pub(super) fn possible(name: &str, rule: &Rule, actor: &str, policy: &Policy) -> Result<String, AdminError> {
     if let [field] = rule.actor_fields.as_slice()
         && let Some(value) = actor.strip_prefix(field.as_str()).and_then(|rest| rest.strip_prefix('='))
     {
-        return impossible(ImpossibleActor::NamesField { rule: name, field: field.clone(), actor: shown(value) });
+        let (rule, field, actor) = (name.to_owned(), field.clone(), shown(value));
+        return Err(AdminError::ImpossibleActor(ImpossibleActor::NamesField { rule, field, actor }));
     }
-    let actor = canonical(label, rule, actor)?;
-    // Patterns in other spellings match other values of checks.
-    let values = if policy.rules.has_spellings() { Vec::new() } else { ActorFields::of(rule).values(rule, &actor) };
-    for (field, value) in values {
-        let condition = match (rule.pattern(&field), &rule.networks) {
-            (Some(pattern), _) if !pattern.matches(&value) => pattern.to_string(),
-            (_, Some(networks)) if networks.field == field && is_outside(networks, &value) => networks.to_string(),
-            _ => continue,
-        };
-        return impossible(ImpossibleActor::OtherValue { rule: name, field, condition, value: shown(&value) });
-    }
-    let network = match Network::parse(&actor) {
-        Ok(network) | Err(NetworkError::HostBits { masked: network }) if !network.is_address() => network,
-        _ => return Ok(actor),
+    let actor = canonical(name, rule, actor)?;
+    // A rule without a bucket has no exceptions, and was not found.
+    let compared =
+        RuleName::Name(name).index(policy).ok().and_then(|index| policy.rules.normalized().rules().get(index));
+    let compared = compared.unwrap_or(rule);
+    ActorFields::of(rule).respell(&actor, |field, value| {
+        let spelled = possible_value(compared, field, value, policy.rules.spellings());
+        spelled.map_err(AdminError::ImpossibleActor)
+    })
+}
+
+/// Returns a value of an actor's field in the spelling of checks. `rule` has its patterns in this spelling, too.
+///
+/// # Errors
+/// No hit of the rule has the value.
+fn possible_value(rule: &Rule, field: &str, value: &str, spellings: &Spellings) -> Result<String, ImpossibleActor> {
+    let rule_name = || rule.lasting_name().unwrap_or_default().to_owned();
+    let other = |value: &str, condition: String| ImpossibleActor::OtherValue {
+        rule: rule_name(),
+        field: field.to_owned(),
+        condition,
+        value: shown(value),
     };
-    match rule.actor_fields.as_slice() {
-        [field] if rule.actor_prefix.is_none() && field != MASKED_ADDRESS => {
-            impossible(ImpossibleActor::Network { rule: name, field: field.clone(), network })
+    let conditions = || rule.conditions().filter(|condition| condition.field == field);
+    let has_prefix = rule.actor_prefix.as_ref().is_some_and(|prefix| prefix.field == field);
+    if value.contains('/')
+        && let Ok(network) | Err(NetworkError::HostBits { masked: network }) = Network::parse(value)
+    {
+        if !has_prefix && field != MASKED_ADDRESS {
+            return Err(ImpossibleActor::Network { rule: rule_name(), field: field.to_owned(), network });
         }
-        _ => Ok(actor),
+        return match conditions().find(|condition| !condition.may_be_met_in(network)) {
+            Some(condition) => Err(other(value, condition.to_string())),
+            None => Ok(value.to_owned()),
+        };
     }
+    // The actor of a request without the field is empty.
+    if value.is_empty() && rule.pattern(field).is_none() {
+        return Ok(String::new());
+    }
+    let spelled = spellings.of(field).map_or(Ok(Cow::Borrowed(value)), |spelling| spelling.read(value));
+    let value = spelled.map_err(|Misspelling { what, fix }| ImpossibleActor::NoCheck {
+        field: field.to_owned(),
+        value: shown(value),
+        what,
+        fix,
+    })?;
+    let mut patterns = rule.patterns(field).peekable();
+    if let Some(pattern) = patterns.peek().map(ToString::to_string)
+        && !patterns.any(|pattern| pattern.matches(&value))
+    {
+        return Err(other(&value, pattern));
+    }
+    match conditions().find(|condition| !condition.is_met_by(value.as_bytes())) {
+        Some(condition) => Err(other(&value, condition.to_string())),
+        None => Ok(value.into_owned()),
+    }
+}
+
+/// Returns the start of a text, for an error.
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
 }
 
 /// Envoy's descriptor for the network of a client's address: its values are networks.
 const MASKED_ADDRESS: &str = "masked_remote_address";
-
-/// Returns whether an address or a network is not in a rule's networks.
-fn is_outside(networks: &Condition, value: &str) -> bool {
-    Network::of_value(value.as_bytes()).is_some() && !networks.is_met_by(value.as_bytes())
-}
 
 /// Returns the actor in the form that hits give it, for the rule with this name.
 ///

@@ -1,11 +1,14 @@
 //! Blocks and allows of single actors: operators and their programs set, show, remove and list them.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::error::{AdminError, BadBlock, MAX_ACTOR, MAX_FIELD, MAX_FIELDS, MAX_LASTS_SECONDS, MAX_REASON};
-use super::limits::{canonical, filter_by, possible, was_there};
+use super::error::{
+    AdminError, BadBlock, ImpossibleActor, MAX_ACTOR, MAX_FIELD, MAX_FIELDS, MAX_LASTS_SECONDS, MAX_REASON,
+};
+use super::limits::{canonical, filter_by, possible, spelled, was_there};
 use super::rule_name::{RuleName, SHOWN, lasting_name};
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::Limiter;
@@ -14,7 +17,7 @@ use crate::limiter::overrides::{ALL_RULES, OverrideOwner, OwnerName, place_of};
 use crate::limiter::refusal::Refusal;
 use crate::metrics::Metric;
 use crate::rules::network::{is_range, resembles};
-use crate::rules::{Network, NetworkError, OverrideKind, Scope};
+use crate::rules::{Misspelling, Network, NetworkError, OverrideKind, Scope, Spelling};
 use crate::store::{ExceptionChange, Override};
 
 /// A block or an allow of an actor, under the rules in force.
@@ -65,13 +68,17 @@ impl Limiter {
         scope: &Scope,
     ) -> Result<(), AdminError> {
         let (owner, actor) = match of.rule {
-            ALL_RULES => everywhere(of, scope)?,
+            ALL_RULES => {
+                everywhere(of, scope)?;
+                let actor = self.possible_everywhere(of.actor)?;
+                everywhere(OverrideTarget { actor: &actor, ..of }, scope)?
+            }
             rule => {
                 let policy = self.policy().ok_or(Refusal::NoRules)?;
                 RuleName::Name(rule).check(Some(&policy), Some(of.actor), scope)?;
                 let (found, _) = RuleName::Name(rule).find(&policy)?;
                 let label = lasting_name(rule, found)?;
-                (owner_of(of.kind, label), possible(label, found, of.actor, &policy)?)
+                (owner_of(of.kind, label), possible(rule, found, of.actor, &policy)?)
             }
         };
         if reason.is_some_and(|reason| reason.len() > MAX_REASON || reason.chars().any(char::is_control)) {
@@ -79,14 +86,6 @@ impl Limiter {
         }
         if lasts.is_some_and(|lasts| !(1..=MAX_LASTS_SECONDS).contains(&lasts.as_secs())) {
             return Err(AdminError::BadBlock(BadBlock::Lasts));
-        }
-        let (_, value) = of.actor.split_once('=').unwrap_or_default();
-        if of.rule == ALL_RULES && value.contains('*') {
-            return Err(AdminError::BadBlock(BadBlock::Pattern));
-        }
-        if of.rule == ALL_RULES && Network::parse(value).is_err() && (resembles(value) || is_range(value)) {
-            // It would never match.
-            return Err(bad_network(value, NetworkError::NoAddress));
         }
         let registry = &self.overrides.registry;
         let _alone = registry.known.lock().await;
@@ -213,11 +212,45 @@ impl Limiter {
         Some(ListedOverride { rule, actor, reason, ends_ns, is_orphan })
     }
 
+    /// Returns the actor of an entry for all rules, with its value in the spelling of checks.
+    ///
+    /// # Errors
+    /// No request has it.
+    fn possible_everywhere<'a>(&self, actor: &'a str) -> Result<Cow<'a, str>, AdminError> {
+        let Some((field, value)) = actor.split_once('=') else { return Ok(actor.into()) };
+        if value.contains('*') {
+            return Err(AdminError::BadBlock(BadBlock::Pattern));
+        }
+        let is_network = !matches!(Network::parse(value), Err(NetworkError::NoAddress));
+        let spelling = self.policy().and_then(|policy| policy.rules.spellings().of(field));
+        match spelling {
+            None | Some(Spelling::Address | Spelling::Host) if is_network => Ok(actor.into()),
+            // It would never match.
+            None | Some(Spelling::Address) if resembles(value) || is_range(value) => {
+                Err(bad_network(value, NetworkError::NoAddress))
+            }
+            None => Ok(actor.into()),
+            Some(spelling) => match spelling.read(value) {
+                Ok(value) => Ok(format!("{field}={value}").into()),
+                Err(Misspelling { what, fix }) => {
+                    let (field, value) = (field.to_owned(), value.chars().take(SHOWN).collect());
+                    Err(AdminError::ImpossibleActor(ImpossibleActor::NoCheck { field, value, what, fix }))
+                }
+            },
+        }
+    }
+
     /// Returns the owner and the actor under which an entry is stored. Entries can be removed even if their rule is gone.
     fn place(&self, of: OverrideTarget<'_>, scope: &Scope) -> Result<(String, String), AdminError> {
         let OverrideTarget { kind, rule, actor } = of;
         if rule == ALL_RULES {
-            return everywhere(of, scope);
+            let (owner, stored) = everywhere(of, scope)?;
+            return match self.possible_everywhere(actor) {
+                Ok(actor) if self.overrides.registry.memory.find(&owner, &stored, self.now()).is_none() => {
+                    everywhere(OverrideTarget { actor: &actor, ..of }, scope)
+                }
+                _ => Ok((owner, stored)),
+            };
         }
         let (memory, policy) = (&self.overrides.registry.memory, self.policy());
         RuleName::Name(rule).check(policy.as_deref(), Some(actor), scope)?;
@@ -228,7 +261,7 @@ impl Limiter {
         let policy = policy.ok_or(Refusal::NoRules)?;
         let found = RuleName::Name(rule).find(&policy);
         match found.and_then(|(found, _)| Ok((found, lasting_name(rule, found)?))) {
-            Ok((found, label)) => Ok((owner_of(kind, label), canonical(label, found, actor)?)),
+            Ok((found, label)) => Ok((owner_of(kind, label), spelled(label, found, actor, &policy)?)),
             Err(_) if memory.has_owner(&owner) => Ok((owner, actor.to_owned())),
             Err(error) => Err(error),
         }

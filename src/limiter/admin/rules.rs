@@ -5,7 +5,7 @@ use crate::limiter::Limiter;
 use crate::limiter::policy::Policy;
 use crate::limiter::refusal::Refusal;
 use crate::metrics::RuleCount;
-use crate::rules::explain::{ActorExceptions, Explanation, explain};
+use crate::rules::explain::{ActorExceptions, ExplainedCheck, ExplainedRule, Explanation, explain};
 use crate::rules::{Operation, Rule, Scope};
 
 impl Limiter {
@@ -16,17 +16,27 @@ impl Limiter {
     pub fn explain(&self, operation: &Operation, scope: &Scope) -> Result<Explanation, Refusal> {
         let (policy, now) = (self.policy().ok_or(Refusal::NoRules)?, self.now());
         let plan_scope = scope.resolve(&policy.rules);
-        let is_out_of_scope = |index| plan_scope.as_ref().is_some_and(|scope| !scope.covers(index, operation));
-        let everywhere = self.everywhere_entry(operation, now);
-        let mut explanation = explain(policy.rules(), operation, |index| ActorExceptions {
-            credits: policy.own_credits(index, operation, now),
-            actor_override: actor_override(&policy, index, operation, everywhere.as_ref(), now),
+        let is_in_scope = |rules: &[ExplainedRule], operation: &Operation| {
+            let is_covered = |index| plan_scope.as_ref().is_none_or(|scope| scope.covers(index, operation));
+            rules.iter().enumerate().all(|(index, rule)| !rule.finding.is_match() || is_covered(index))
+        };
+        let mut explanation = explain(policy.rules(), operation, |index, operation| {
+            let everywhere = self.everywhere_entry(operation, now);
+            ActorExceptions {
+                credits: policy.own_credits(index, operation, now),
+                actor_override: actor_override(&policy, index, operation, everywhere.as_ref(), now),
+            }
         });
-        let mut rules = policy.rules().rules().iter().enumerate().take(explanation.rules.len());
-        if rules.clone().any(|(index, rule)| is_out_of_scope(index) && rule.matches(operation)) {
+        if !is_in_scope(&explanation.rules, operation) {
             return Err(Refusal::OutOfScope);
         }
-        explanation.rules.retain(|_| rules.next().is_some_and(|(_, rule)| scope.covers(Some(rule), None, None)));
+        let of_check = |check: &ExplainedCheck| check.operation.iter().map(|(key, value)| (&**key, &**value)).collect();
+        explanation.check.take_if(|check| !is_in_scope(&check.rules, &of_check(check)));
+        let check = explanation.check.as_mut().map(|check| &mut check.rules);
+        for explained in [&mut explanation.rules].into_iter().chain(check) {
+            let mut rules = policy.rules().rules().iter();
+            explained.retain(|_| rules.next().is_some_and(|rule| scope.covers(Some(rule), None, None)));
+        }
         Ok(explanation)
     }
 }

@@ -8,6 +8,7 @@ use crate::limiter::limits::ExceptionFilter;
 use crate::limiter::overrides::{OverrideOwner, OwnerName};
 use crate::limiter::status::RuleStatus;
 use crate::rules::OverrideKind::{self, Allow, Block};
+use crate::rules::{FinalSlash, Spelling};
 use crate::store::{ExceptionChange, Override, Repetition};
 
 const API: &str = "
@@ -495,6 +496,125 @@ fn limit_of_an_allowed_actor_does_not_decide_in_a_group() {
     }
 }
 
+/// Rules whose values checks normalize.
+const CHECKED: &str = "
+[path=/login ip=*]
+creditLimit = 5
+resetSeconds = 60
+actorField = ip
+label = login
+
+[host=* path=/h]
+creditLimit = 5
+resetSeconds = 60
+actorField = host
+label = byhost
+
+[path=//p/*]
+creditLimit = 5
+resetSeconds = 60
+actorField = path
+label = bypath
+
+[path=/two ip=* host=*]
+creditLimit = 5
+resetSeconds = 60
+actorField = ip, host
+label = two
+
+[n=*]
+creditLimit = 5
+resetSeconds = 60
+actorField = n
+networks = n: 10.0.0.0/8
+label = net
+
+[lst=*]
+creditLimit = 5
+resetSeconds = 60
+actorField = lst
+list = lst: l.txt
+label = lst
+
+[pre=*]
+creditLimit = 5
+resetSeconds = 60
+actorField = pre
+actorPrefix = pre: 24, 56
+networks = pre: 10.0.0.0/8
+label = pre
+
+[user=*]
+creditLimit = 5
+resetSeconds = 60
+actorField = user, ip
+label = user
+
+[default]
+creditLimit = 0
+";
+
+fn checked() -> Limiter {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rules.ini");
+    std::fs::write(&path, CHECKED).unwrap();
+    std::fs::write(dir.path().join("l.txt"), "alice\n10.0.0.0/8\n").unwrap();
+    let spellings = [
+        ("method", Spelling::Method),
+        ("path", Spelling::Path(FinalSlash::Keep)),
+        ("host", Spelling::Host),
+        ("ip", Spelling::Address),
+    ];
+    let spellings = spellings.into_iter().map(|(key, spelling)| (key.to_owned(), spelling)).collect();
+    let serving = config::Serving { spellings, ..config::Serving::default() };
+    let rules = config::load_for(&path, &serving).unwrap().rules;
+    let metrics = Metrics::new();
+    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+    Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
+}
+
+#[test]
+fn exceptions_get_the_spelling_of_checks() {
+    let limiter = checked();
+    let all = Scope::EVERYTHING;
+    for (rule, actor, listed) in [
+        ("login", "2001:DB8::1", "2001:db8::1"),
+        ("login", "192.0.2.1:80", "192.0.2.1"),
+        ("login", "::ffff:192.0.2.1", "192.0.2.1"),
+        ("login", "unknown", "unknown"),
+        ("byhost", "SHOP.example", "shop.example"),
+        ("byhost", "shop.example:443", "shop.example"),
+        ("bypath", "//p/a", "/p/a"),
+        ("bypath", "/%70/a", "/p/a"),
+        ("two", "host=SHOP.example ip=2001:DB8::1", "ip=2001:db8::1 host=shop.example"),
+        ("net", "10.0.0.1", "10.0.0.1"),
+        ("lst", "alice", "alice"),
+        ("lst", "10.1.1.1", "10.1.1.1"),
+        ("pre", "10.1.2.3", "10.1.2.0/24"),
+        ("user", "user=ann ip=", "user=ann ip="),
+        ("*", "host=SHOP.example", "host=shop.example"),
+        ("*", "path=//login", "path=/login"),
+        ("*", "path=/login#a", "path=/login"),
+        ("*", "method=get", "method=GET"),
+        ("*", "ip=2001:DB8::/32", "ip=2001:db8::/32"),
+        ("*", "host=10.0.0.0/8", "host=10.0.0.0/8"),
+        ("*", "user=//a", "user=//a"),
+    ] {
+        let of = OverrideTarget { kind: Block, rule, actor };
+        set(&limiter, Block, rule, actor);
+        let page = limiter.overrides(Block, ExceptionFilter { owner: None, actor: None }, None, 9, &all).unwrap();
+        let entries: Vec<_> = page.entries.iter().map(|entry| (&*entry.rule, &*entry.actor, entry.is_orphan)).collect();
+        assert_eq!(entries, [(rule, listed, false)], "{actor}");
+        assert_eq!(limiter.override_of(of, &all).unwrap().unwrap().actor, listed, "{actor}");
+        remove(&limiter, Block, rule, actor);
+        if rule != "*" {
+            run(limiter.set_limit(rule, actor, 3, None, &all)).unwrap();
+            assert_eq!(limiter.limit_of(rule, actor, &all).unwrap().unwrap().actor, listed, "{actor}");
+            assert!(run(limiter.remove_limit(rule, actor, &all)).unwrap(), "{actor}");
+        }
+    }
+}
+
 #[test]
 fn full_list_says_how_much_long_entries_use() {
     let limiter = limiter_of(API).with_max_overrides(10);
@@ -509,4 +629,53 @@ fn full_list_says_how_much_long_entries_use() {
         try_set("ann"),
         Err("there are 5 blocks and allows, and the maximum is 10 (long ones count as several: 10 are used): remove some".to_owned())
     );
+}
+
+#[test]
+fn exception_that_no_check_and_no_hit_has_is_an_error() {
+    let limiter = checked();
+    let all = Scope::EVERYTHING;
+    for (rule, actor) in [
+        ("login", "192.0.2.1/32"),
+        ("login", "192.0.2.7x"),
+        ("login", "192.0.2"),
+        ("login", ""),
+        ("byhost", "https://shop.example"),
+        ("byhost", "shop.example:8443"),
+        ("byhost", "192.0.2.0/24"),
+        ("bypath", "/q"),
+        ("bypath", "/p/../q"),
+        ("bypath", "/p/?x=1"),
+        ("two", "ip=192.0.2.0/24 host=shop.example"),
+        ("two", "ip=192.0.2.1 host=a/b"),
+        ("net", "foo"),
+        ("net", "010.0.0.1"),
+        ("net", "11.0.0.1"),
+        ("net", "10.0.0.1/32"),
+        ("net", ""),
+        ("lst", "bob"),
+        ("lst", "11.0.0.1"),
+        ("pre", "11.0.0.1"),
+        ("pre", "foo"),
+        ("*", "path=/login?x=1"),
+        ("*", "path=https://shop.example/login"),
+        ("*", "host=https://shop.example"),
+        ("*", "host="),
+        ("*", "method=GET,POST"),
+        ("*", "method=10.0.0.0/8"),
+        ("*", "ip="),
+        ("*", "ip=192.0.2.1, 10.0.0.1"),
+        ("*", "ip=192.0.2"),
+        ("*", "ip=10.0.0.0/255.0.0.0"),
+    ] {
+        for kind in [Block, Allow] {
+            let set = run(limiter.set_override(OverrideTarget { kind, rule, actor }, None, None, &all));
+            assert!(set.is_err(), "{kind} {rule} {actor}");
+        }
+        assert!(rule == "*" || run(limiter.set_limit(rule, actor, 3, None, &all)).is_err(), "{rule} {actor}");
+    }
+    let scope = Scope::new(["user"], []);
+    let of = OverrideTarget { kind: Block, rule: "*", actor: "ip=192.0.2" };
+    let refused = run(limiter.set_override(of, None, None, &scope)).unwrap_err();
+    assert_eq!(refused.to_string(), Refusal::OutOfScope.to_string());
 }

@@ -78,9 +78,12 @@ fn write_explanation(shared: &RespState, scope: &Scope, batch: &mut Batch, pairs
     match shared.limiter.explain(&batch.operation, scope) {
         Err(error) => write_limiter_error(&error, reply),
         Ok(explanation) => {
-            reply.array(explanation.rules.len());
-            for explained in &explanation.rules {
-                reply.bulk(explained.to_string().as_bytes());
+            let lines = explanation.rules.iter().map(ToString::to_string);
+            let in_check = explanation.check.iter().flat_map(|check| check.rules.iter().map(ToString::to_string));
+            let lines: Vec<_> = lines.chain(explanation.check_line()).chain(in_check).collect();
+            reply.array(lines.len());
+            for line in &lines {
+                reply.bulk(line.as_bytes());
             }
         }
     }

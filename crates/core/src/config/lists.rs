@@ -22,8 +22,8 @@ const MAX_PROBLEMS: usize = 20;
 /// The list files of a rules file. Each is read once.
 #[derive(Debug)]
 pub(super) struct Lists {
-    /// The directory of the rules file; `None` if the rules are not in a file, and have no lists.
-    directory: Option<PathBuf>,
+    /// The path of the rules file; `None` if the rules are not in a file, and have no lists.
+    rules_file: Option<PathBuf>,
     /// The lists by their names in the rules file; `None` if they could not be read.
     known: HashMap<String, Option<Arc<List>>>,
     /// The number of entries of all lists.
@@ -35,13 +35,12 @@ pub(super) struct Lists {
 impl Lists {
     /// Prepares the lists of a rules file, which may name other files.
     pub fn of(rules_file: &Path) -> Self {
-        let directory = Some(rules_file.parent().unwrap_or(Path::new("")).to_owned());
-        Self { directory, ..Self::none() }
+        Self { rules_file: Some(rules_file.to_owned()), ..Self::none() }
     }
 
     /// Prepares for rules that are not in a file.
     pub fn none() -> Self {
-        Self { directory: None, known: HashMap::new(), entries: 0, leading_stars: 0 }
+        Self { rules_file: None, known: HashMap::new(), entries: 0, leading_stars: 0 }
     }
 
     /// Returns the list with this name, and reads it if that is the first time. Problems of the file are reported with their
@@ -56,7 +55,7 @@ impl Lists {
     }
 
     fn read(&mut self, name: &str, place: Location<'_>, problems: &mut Problems) -> Option<Arc<List>> {
-        let Some(directory) = &self.directory else {
+        let Some(rules_file) = &self.rules_file else {
             problems.error(
                 place,
                 "the rules are not in a file, so they cannot have lists",
@@ -68,7 +67,7 @@ impl Lists {
             problems.error(place, format!("the rules have more than {MAX_LISTS} lists"), "merge some of the lists");
             return None;
         }
-        let path = directory.join(name);
+        let path = list_path(rules_file, name);
         let shown = path.display().to_string();
         problems.add_list(path.clone());
         let bytes = match files::read(&path, MAX_FILE_BYTES) {
@@ -100,6 +99,11 @@ impl Lists {
         }
         Some(List::new(name, entries))
     }
+}
+
+/// Returns the path of a list that the rules file at this path names so.
+pub(super) fn list_path(rules_file: &Path, name: &str) -> PathBuf {
+    rules_file.parent().unwrap_or(Path::new("")).join(name)
 }
 
 fn begins_with_star(entry: &ListEntry) -> bool {
@@ -150,7 +154,7 @@ fn read_entry(line: &str) -> Result<Option<ListEntry>, (String, String)> {
         if !rest.is_empty() && !rest.starts_with('#') {
             return Err((format!("there is text after the quotes: {rest:?}"), "write one entry a line".to_owned()));
         }
-        return Ok(Some(ListEntry::Pattern(Pattern::Literal(text))));
+        return Ok(Some(ListEntry::Quoted(Pattern::Literal(text))));
     }
     let entry = match line.split_once(" #").or(line.split_once("\t#")) {
         _ if line.starts_with('#') => "",
@@ -221,7 +225,7 @@ mod tests {
         match read_entry(line) {
             Ok(None) => "nothing".to_owned(),
             Ok(Some(ListEntry::Network(network))) => format!("network {network}"),
-            Ok(Some(ListEntry::Pattern(pattern))) => format!("{pattern:?}"),
+            Ok(Some(ListEntry::Pattern(pattern) | ListEntry::Quoted(pattern))) => format!("{pattern:?}"),
             Err((what, fix)) => format!("{what}; {fix}"),
         }
     }

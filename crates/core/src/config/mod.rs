@@ -69,7 +69,7 @@ pub fn load_for(path: &Path, serving: &Serving) -> Result<Loaded, Report> {
     if serving.redis_cluster {
         ruleset::check_slots(&rules, &mut problems);
     }
-    match ruleset::spell(rules, &serving.spellings, &mut problems) {
+    match ruleset::spell(rules, &serving.spellings, path, &mut problems) {
         Some(rules) if !problems.has_errors() => Ok(Loaded { rules, warnings, differences, lists }),
         _ => Err(Report { warnings, lists, ..Report::from(problems) }),
     }

@@ -2,14 +2,17 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 
 use super::document::Document;
-use super::lists::Lists;
+use super::lists::{Lists, list_path};
 use super::problem::{Location, Problems};
 use super::validate;
 use crate::rules::{
     self, Identity, MAX_STACK, MatchPolicy, Pattern, Quota, Rule, RuleSet, RuleSetError, Spellings, UnknownSpelling,
-    bypass, reachability, setting_name, stacks,
+    bypass,
+    reachability::{self, MaskedRule},
+    setting_name, stacks,
 };
 
 /// Returns the compiled rules of `document`. Use them only if no errors were reported.
@@ -28,7 +31,7 @@ pub(super) fn compile(document: &Document, lists: &mut Lists, problems: &mut Pro
             return None;
         }
     };
-    check_reachability(&rules, problems);
+    check_reachability(&rules, &reachability::find_masked_rules(&rules), "request", problems);
     check_same_operations(rules.rules(), problems);
     if !problems.has_errors() {
         // A limit that could not be read counts as 0, which would cause misleading reports.
@@ -159,11 +162,12 @@ fn check_bypasses(rules: &[Rule], problems: &mut Problems) {
     }
 }
 
-fn check_reachability(rules: &RuleSet, problems: &mut Problems) {
-    for masked in reachability::find_masked_rules(rules) {
+/// Reports rules that others mask for each `asked`: a request, or a check, whose values have one spelling.
+fn check_reachability(rules: &RuleSet, masked: &[MaskedRule], asked: &str, problems: &mut Problems) {
+    for masked in masked {
         let (Some(rule), Some(by)) = (rules.rules().get(masked.rule), rules.rules().get(masked.by)) else { continue };
         if !rule.is_default() {
-            let what = format!("unreachable: [{by}] on line {} answers every request that this rule matches", by.line);
+            let what = format!("unreachable: [{by}] on line {} answers every {asked} that this rule matches", by.line);
             let fix = if rule.operation.len() == by.operation.len() && rule.match_pairs() == by.match_pairs() {
                 "remove one of them, or add `matchPolicy = and` to the first: then both must allow the request"
             } else {
@@ -327,13 +331,21 @@ pub(super) fn check_slots(rules: &RuleSet, problems: &mut Problems) {
     }
 }
 
-/// Returns the rules with the spellings of checks.
-pub(super) fn spell(rules: RuleSet, spellings: &Spellings, problems: &mut Problems) -> Option<RuleSet> {
+/// Returns the rules of the file at `path` with the spellings of checks.
+pub(super) fn spell(rules: RuleSet, spellings: &Spellings, path: &Path, problems: &mut Problems) -> Option<RuleSet> {
     match rules.with_spellings(spellings) {
-        Ok(rules) => Some(rules),
+        Ok(rules) => {
+            check_reachability(&rules, &reachability::find_masked_rules(rules.normalized()), "check", problems);
+            Some(rules)
+        }
         Err(RuleSetError::UnknownSpellings(unknown)) => {
-            for UnknownSpelling { line, rule, what, fix } in unknown {
-                problems.error(Location { line, operation: Some(&rule) }, what, fix);
+            for UnknownSpelling { line, rule, entry, what, fix } in unknown {
+                match entry {
+                    None => problems.error(Location { line, operation: Some(&rule) }, what, fix),
+                    Some((list, line)) => {
+                        problems.error_in(&list_path(path, &list).display().to_string(), line as usize, what, fix);
+                    }
+                }
             }
             None
         }

@@ -11,8 +11,8 @@ use super::*;
 use crate::algorithm::{Kind, MAX_LOG_CREDITS};
 use crate::calendar::{Calendar, Unit};
 use crate::rules::{
-    ActorPrefix, Condition, MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Members, Network, NetworkSet, Overrun,
-    Pattern, Penalty, PrefixLengths, Quota, Rule, Seconds, Settings, setting_name,
+    ActorPrefix, Condition, FinalSlash, MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Members, Network, NetworkSet,
+    Overrun, Pattern, Penalty, PrefixLengths, Quota, Rule, Seconds, Settings, Spelling, setting_name,
 };
 
 /// Returns the rules without their line numbers, which differ from file to file.
@@ -756,4 +756,76 @@ fn mistakes_in_a_penalty_are_reported() {
     let loaded = parse(&never, Format::Ini, "r.ini").unwrap();
     let warnings: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
     assert!(warnings[0].contains("`blockAfter` has no effect: the rule counts nothing"), "{warnings:?}");
+}
+
+/// Returns the problems of a rules file with a list, for a server whose checks have the default pairs.
+fn problems_for_checks(rules: &str, list: &str) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("list.txt"), list).unwrap();
+    let path = dir.path().join("rules.ini");
+    std::fs::write(&path, format!("{rules}\n[default]\ncreditLimit = 0\n")).unwrap();
+    let spelling = |key: &str, spelling| (key.to_owned(), spelling);
+    let spellings = [
+        spelling("method", Spelling::Method),
+        spelling("path", Spelling::Path(FinalSlash::Keep)),
+        spelling("host", Spelling::Host),
+        spelling("ip", Spelling::Address),
+    ];
+    let serving = Serving { spellings: spellings.into_iter().collect(), ..Serving::default() };
+    let report = load_for(&path, &serving).err();
+    let errors = report.into_iter().flat_map(|report| report.errors);
+    errors.map(|error| error.to_string().replace(&format!("{}/", dir.path().display()), "")).collect()
+}
+
+#[test]
+fn rules_that_are_the_same_for_checks_are_reported() {
+    let limit = "creditLimit = 1\nper = 1m\n";
+    for (first, second) in [
+        ("host=Shop.example", "host=shop.example:443"),
+        ("path=//x", "path=/x"),
+        ("path=/./a/*", "path=//a/b"),
+        ("ip=2001:db8::1", "ip=2001:DB8::1"),
+        ("method=get", "method=GET"),
+    ] {
+        let problems = problems_for_checks(&format!("[{first}]\n{limit}[{second}]\n{limit}"), "");
+        let expected = format!("rules.ini:4: [{second}] unreachable: [{first}] on line 1 answers every check");
+        assert!(problems.iter().any(|problem| problem.starts_with(&expected)), "{problems:?}");
+    }
+    let apart = format!(
+        "[path=//x user=a]\n{limit}[path=/x user=b]\n{limit}[host=a.example]\n{limit}[host=*.example]\n{limit}"
+    );
+    assert_eq!(problems_for_checks(&apart, ""), [""; 0]);
+}
+
+#[test]
+fn entry_of_a_list_that_no_check_has_is_an_error_with_its_line() {
+    for (field, entries) in [
+        ("host", ["https://shop.example", "a,b", "*:8443"].as_slice()),
+        ("path", &["/search?q=1", "https://shop.example/", "*/../x", "\"/a?b\""]),
+        ("method", &["GET, HEAD", "10.0.0.0/8"]),
+        ("ip", &["10.0.0.O", "10.0.0", "2001:db8:", "http://10.0.0.1/", "deny from 10.0.0", "::ffff:10.*"]),
+    ] {
+        for entry in entries {
+            let rules = format!("[{field}=*]\nlist = {field}: list.txt\ncreditLimit = 0\n");
+            let problems = problems_for_checks(&rules, &format!("# entries\n{entry}\n"));
+            assert!(problems.len() == 1 && problems[0].starts_with("list.txt:2: "), "{entry}: {problems:?}");
+        }
+    }
+    let fields = ["user", "user", "user", "ip", "ip", "ip", "host", "host", "path", "method"];
+    let entries = [
+        "10.0.0.O",
+        "GET, HEAD",
+        "1.2",
+        "\"10.0.0.O\"",
+        "10.*",
+        "unknown",
+        "SHOP.example:443",
+        "10.0.0.0/8",
+        "//a",
+        "get",
+    ];
+    for (field, entry) in fields.into_iter().zip(entries) {
+        let rules = format!("[{field}=*]\nlist = {field}: list.txt\ncreditLimit = 0\n");
+        assert_eq!(problems_for_checks(&rules, entry), [""; 0], "{field} {entry}");
+    }
 }

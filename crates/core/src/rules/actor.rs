@@ -75,17 +75,24 @@ impl ActorFields {
         (operation.iter().len() == fields.len()).then(|| String::from_utf8(canonical).ok())?
     }
 
-    /// Returns the fields of an actor in the form that hits give it, each with its value. Networks in place of addresses are
-    /// left out.
-    pub fn values(&self, rule: &Rule, actor: &str) -> Vec<(String, String)> {
-        let is_network = |field: &str| rule.actor_prefix.as_ref().is_some_and(|prefix| prefix.field == field);
+    /// Returns the actor with the values that `spell` returns for each field and its value. The actor is in the form that hits
+    /// give it, and so is the result.
+    ///
+    /// # Errors
+    /// The first error of `spell`.
+    pub fn respell<E>(&self, actor: &str, mut spell: impl FnMut(&str, &str) -> Result<String, E>) -> Result<String, E> {
         match self {
-            Self::None | Self::OneNetwork(..) => Vec::new(),
-            Self::One(field) => vec![(field.as_str().to_owned(), actor.to_owned())],
-            Self::Several(_) => {
-                let operation = parse_pairs(actor).unwrap_or_default();
-                let pairs = operation.iter().filter(|(field, _)| !is_network(field));
-                pairs.map(|(field, value)| (field.to_owned(), value.to_owned())).collect()
+            Self::None => Ok(actor.to_owned()),
+            Self::One(field) | Self::OneNetwork(field, _) => spell(field.as_str(), actor),
+            Self::Several(fields) => {
+                let mut operation = parse_pairs(actor).unwrap_or_default();
+                for field in fields.iter().map(|field| field.field.as_str()) {
+                    let value = spell(field, operation.get(field).unwrap_or_default())?;
+                    operation.set(field, &value);
+                }
+                let mut respelled = Vec::new();
+                self.write(&operation, &mut respelled);
+                Ok(String::from_utf8(respelled).unwrap_or_default())
             }
         }
     }

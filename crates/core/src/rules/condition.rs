@@ -95,6 +95,15 @@ impl Condition {
         is_member != self.is_inverted
     }
 
+    /// Returns whether an address of the network may meet the condition. Lists may have entries for some of them.
+    pub fn may_be_met_in(&self, network: Network) -> bool {
+        match &self.members {
+            Members::Networks(networks) if self.is_inverted => !networks.table.covers(network),
+            Members::Networks(networks) => networks.table.overlaps(network),
+            Members::List(_) => true,
+        }
+    }
+
     /// Returns the first entry that the value matches.
     pub fn find(&self, value: &[u8]) -> Option<Member> {
         match &self.members {
@@ -114,7 +123,7 @@ impl Condition {
         match &self.members {
             Members::Networks(networks) => networks.networks.first().map(|network| network.first().to_string().into()),
             Members::List(list) => list.entries().next().map(|(_, entry)| match entry {
-                ListEntry::Pattern(pattern) => pattern.most_general_value(),
+                ListEntry::Pattern(pattern) | ListEntry::Quoted(pattern) => pattern.most_general_value(),
                 ListEntry::Network(network) => network.first().to_string().into(),
             }),
         }

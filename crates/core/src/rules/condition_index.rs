@@ -118,13 +118,13 @@ impl<'a> Entries<'a> {
 
     fn add_list(&mut self, list: &'a List, rules: Vec<u32>) {
         for (_, entry) in list.entries() {
-            if let ListEntry::Pattern(pattern) = entry {
+            if let ListEntry::Pattern(pattern) | ListEntry::Quoted(pattern) = entry {
                 self.patterns.entry(pattern).or_default().extend_from_slice(&rules);
             }
         }
         let networks = list.entries().filter_map(|(_, entry)| match entry {
             ListEntry::Network(network) => Some(*network),
-            ListEntry::Pattern(_) => None,
+            ListEntry::Pattern(_) | ListEntry::Quoted(_) => None,
         });
         self.add_networks(networks, rules);
     }

@@ -1,14 +1,27 @@
 //! Explains an answer: whether each rule matches, in order, and if not, why. Takes no credit.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
 
-use super::{MatchPolicy, NOT, Operation, OverrideKind, Rule, RuleSet, Settings};
+use super::{MatchPolicy, NOT, Operation, OverrideKind, Rule, RuleSet, Settings, header};
 
 /// The findings for all rules, up to the one that answers. Displays one line for each rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
+    /// The rules in order, ending with the one that answers, if any does.
+    pub rules: Vec<ExplainedRule>,
+    /// The findings for a gateway's check of the operation, if other rules match it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub check: Option<ExplainedCheck>,
+}
+
+/// The findings for a gateway's check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ExplainedCheck {
+    /// The operation in the spelling of checks, by key.
+    pub operation: BTreeMap<String, String>,
     /// The rules in order, ending with the one that answers, if any does.
     pub rules: Vec<ExplainedRule>,
 }
@@ -144,14 +157,38 @@ pub struct ActorExceptions {
     pub actor_override: Option<ActorOverride>,
 }
 
-/// Explains how `rules` answer `operation`. `exceptions` returns the exceptions for the operation's actor under the
+/// Explains how `rules` answer `operation`. `exceptions` returns the exceptions for the actor of an operation under the
 /// rule with the given index.
-pub fn explain(rules: &RuleSet, operation: &Operation, exceptions: impl Fn(usize) -> ActorExceptions) -> Explanation {
-    let mut explanation = Explanation { rules: Vec::new() };
-    for (index, rule) in rules.rules().iter().enumerate() {
-        let finding = find(rule, operation, || exceptions(index));
+pub fn explain(
+    rules: &RuleSet,
+    operation: &Operation,
+    exceptions: impl Fn(usize, &Operation) -> ActorExceptions,
+) -> Explanation {
+    let found = explain_with(rules, rules.rules(), operation, &exceptions);
+    let check = rules.spellings().read(operation).ok().and_then(|normalized| {
+        let in_check = explain_with(rules, rules.normalized().rules(), &normalized, &exceptions);
+        let is_same = in_check
+            .iter()
+            .filter(|rule| rule.finding.is_match())
+            .eq(found.iter().filter(|rule| rule.finding.is_match()));
+        let operation = normalized.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        (!is_same).then_some(ExplainedCheck { operation, rules: in_check })
+    });
+    Explanation { rules: found, check }
+}
+
+/// Explains how the rules answer `operation`, whose values are compared with the patterns of `compared`.
+fn explain_with(
+    rules: &RuleSet,
+    compared: &[Rule],
+    operation: &Operation,
+    exceptions: &impl Fn(usize, &Operation) -> ActorExceptions,
+) -> Vec<ExplainedRule> {
+    let mut explained = Vec::new();
+    for (index, (rule, compared)) in rules.rules().iter().zip(compared).enumerate() {
+        let finding = find(rule, compared, operation, || exceptions(index, operation));
         let ends = finding.ends();
-        explanation.rules.push(ExplainedRule {
+        explained.push(ExplainedRule {
             name: rule.name(index).into_owned(),
             rule: rule.to_string(),
             line: rule.line,
@@ -162,14 +199,15 @@ pub fn explain(rules: &RuleSet, operation: &Operation, exceptions: impl Fn(usize
             break;
         }
     }
-    explanation
+    explained
 }
 
-fn find(rule: &Rule, operation: &Operation, exceptions: impl FnOnce() -> ActorExceptions) -> Finding {
+/// Returns the finding for a rule. `compared` has its patterns for the operation, of which a key may have several.
+fn find(rule: &Rule, compared: &Rule, operation: &Operation, exceptions: impl FnOnce() -> ActorExceptions) -> Finding {
     for (key, pattern) in &rule.operation {
         match operation.get(key) {
             None => return Finding::KeyMissing { key: key.clone() },
-            Some(value) if !pattern.matches(value) => {
+            Some(value) if !compared.patterns(key).any(|pattern| pattern.matches(value)) => {
                 return Finding::ValueDiffers {
                     key: key.clone(),
                     pattern: pattern.to_string(),
@@ -180,7 +218,7 @@ fn find(rule: &Rule, operation: &Operation, exceptions: impl FnOnce() -> ActorEx
         }
     }
     let mut members = Vec::new();
-    for condition in rule.conditions() {
+    for condition in compared.conditions() {
         let key = condition.field.clone();
         let Some(value) = operation.get(&key) else { return Finding::KeyMissing { key } };
         let found = condition.find(value.as_bytes());
@@ -212,9 +250,20 @@ impl Explanation {
     pub fn answer(&self) -> Option<&ExplainedRule> {
         self.rules.last().filter(|explained| matches!(explained.finding, Finding::Answers { .. }))
     }
+
+    /// Returns the line before the findings for a check, if there are any.
+    pub fn check_line(&self) -> Option<String> {
+        let pairs = self.check.as_ref()?.operation.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        Some(format!("A check of a gateway (/v1/check) for [{}] is answered otherwise:", header(pairs)))
+    }
 }
 
 impl Finding {
+    /// Returns whether the rule matches.
+    pub fn is_match(&self) -> bool {
+        !matches!(self, Self::KeyMissing { .. } | Self::ConditionFails { .. } | Self::ValueDiffers { .. })
+    }
+
     /// Returns whether matching ends after this rule.
     fn ends(&self) -> bool {
         matches!(self, Self::Answers { .. } | Self::Refuses { .. })
@@ -223,12 +272,19 @@ impl Finding {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for explained in &self.rules {
-            writeln!(f, "{explained}")?;
-        }
-        let ended = self.rules.last().is_some_and(|last| last.finding.ends());
-        if ended { Ok(()) } else { writeln!(f, "no rule answers") }
+        write_rules(&self.rules, f)?;
+        let Some(ExplainedCheck { rules, .. }) = &self.check else { return Ok(()) };
+        writeln!(f, "{}", self.check_line().unwrap_or_default())?;
+        write_rules(rules, f)
     }
+}
+
+fn write_rules(rules: &[ExplainedRule], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for explained in rules {
+        writeln!(f, "{explained}")?;
+    }
+    let ended = rules.last().is_some_and(|last| last.finding.ends());
+    if ended { Ok(()) } else { writeln!(f, "no rule answers") }
 }
 
 impl fmt::Display for ExplainedRule {
@@ -320,7 +376,9 @@ impl fmt::Display for FoundMember {
 mod tests {
     use super::*;
     use crate::rules::testing::{canary, networks, operation, rule};
-    use crate::rules::{Condition, List, ListEntry, Members, Network, Pattern, Seconds, Settings};
+    use crate::rules::{
+        Condition, FinalSlash, List, ListEntry, Members, Network, Pattern, Seconds, Settings, Spelling,
+    };
 
     fn rules() -> RuleSet {
         let labelled = Rule { label: Some("by-ip".into()), ..rule("method=GET ip=*") };
@@ -329,7 +387,7 @@ mod tests {
 
     #[test]
     fn explanation_covers_every_rule_up_to_the_answer() {
-        let explanation = explain(&rules(), &operation("method=GET path=/b"), |_| ActorExceptions::default());
+        let explanation = explain(&rules(), &operation("method=GET path=/b"), |_, _| ActorExceptions::default());
         assert_eq!(
             explanation.to_string(),
             "line 1: [method=GET ip=*] (by-ip): does not match: the field \"ip\" is missing\n\
@@ -338,6 +396,37 @@ mod tests {
              line 1: [default]: matches and answers: always denies\n"
         );
         assert_eq!(explanation.answer().unwrap().rule, "default");
+    }
+
+    #[test]
+    fn explanation_has_the_other_answer_of_a_check() {
+        let spelling = |key: &str, spelling| (key.to_owned(), spelling);
+        let spellings = [spelling("path", Spelling::Path(FinalSlash::Drop)), spelling("host", Spelling::Host)]
+            .into_iter()
+            .collect();
+        let rules = vec![rule("path=//login"), rule("path=/admin/*"), rule("host=Shop.example"), rule("")];
+        let rules = RuleSet::new(rules).unwrap().with_spellings(&spellings).unwrap();
+        let answers = |pairs: &str| {
+            let explanation = explain(&rules, &operation(pairs), |_, _| ActorExceptions::default());
+            let in_check = explanation.check.as_ref().map(|check| check.rules.last().unwrap().rule.clone());
+            (explanation.answer().unwrap().rule.clone(), in_check.unwrap_or_default(), explanation.to_string())
+        };
+        for (pairs, answer, in_check) in [
+            ("path=/login", "default", "path=//login"),
+            ("path=//login", "path=//login", ""),
+            ("path=/admin", "default", "path=/admin/*"),
+            ("path=/admin/x host=a/b", "path=/admin/*", ""),
+            ("path=/x", "default", ""),
+            ("host=SHOP.example:443", "default", "host=Shop.example"),
+        ] {
+            let (found, found_in_check, _) = answers(pairs);
+            assert_eq!((found.as_str(), found_in_check.as_str()), (answer, in_check), "{pairs}");
+        }
+        let text = answers("host=SHOP.example").2;
+        assert!(
+            text.contains("\nA check of a gateway (/v1/check) for [host=shop.example] is answered otherwise:\nline 1"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -360,7 +449,7 @@ mod tests {
             rule(""),
         ];
         let rules = RuleSet::new(rules).unwrap();
-        let explanation = explain(&rules, &operation("ip=10.1.2.3:80"), |_| ActorExceptions::default());
+        let explanation = explain(&rules, &operation("ip=10.1.2.3:80"), |_, _| ActorExceptions::default());
         let findings: Vec<_> = explanation.rules.iter().map(|rule| rule.finding.to_string()).collect();
         assert_eq!(
             findings,
@@ -382,7 +471,7 @@ mod tests {
 
     #[test]
     fn explanation_serializes_flat() {
-        let explanation = explain(&RuleSet::new(vec![rule("path=/a")]).unwrap(), &operation("path=/b"), |_| {
+        let explanation = explain(&RuleSet::new(vec![rule("path=/a")]).unwrap(), &operation("path=/b"), |_, _| {
             ActorExceptions::default()
         });
         assert_eq!(
@@ -402,7 +491,7 @@ mod tests {
             Rule { cost_field: Some("bytes".into()), settings, ..rule(header) }
         };
         let rules = RuleSet::new(vec![by_size("bytes=*"), by_size("")]).unwrap();
-        let lines = |text| explain(&rules, &operation(text), |_| ActorExceptions::default()).to_string();
+        let lines = |text| explain(&rules, &operation(text), |_, _| ActorExceptions::default()).to_string();
         assert_eq!(
             lines("bytes=512"),
             "line 1: [bytes=*] (rule-1): matches and answers: allows 9 in 60 s, at the cost in bytes: 512\n"
@@ -413,7 +502,7 @@ mod tests {
         );
         assert_eq!(refused.lines().count(), 1, "{refused}");
         assert!(lines("a=b").ends_with("matches and answers: allows 9 in 60 s, at the cost in bytes: 1\n"));
-        let own = explain(&rules, &operation("a=b"), |index| ActorExceptions {
+        let own = explain(&rules, &operation("a=b"), |index, _| ActorExceptions {
             credits: (index == 1).then_some(7),
             actor_override: None,
         })

@@ -7,13 +7,15 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::network_table::NetworkTable;
 use super::pattern::Glob;
-use super::{Network, Pattern, Spelling};
+use super::{Misspelling, Network, Pattern, Spelling};
 
 /// An entry of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ListEntry {
     /// A value that the pattern matches.
     Pattern(Pattern),
+    /// Exactly this value: a literal that is in quotes, so it is a text even if it resembles an address.
+    Quoted(Pattern),
     /// An address or a network in the network.
     Network(Network),
 }
@@ -44,10 +46,12 @@ impl List {
             hasher.write_u32(*line);
             hasher.write(format!("{entry}\n").as_bytes());
             match entry {
-                ListEntry::Pattern(Pattern::Any) => any = any.or(Some(*line)),
-                ListEntry::Pattern(Pattern::Literal(text)) => texts.push((text.as_str().into(), *line)),
-                ListEntry::Pattern(Pattern::Glob(glob)) => globs.push((glob.clone(), *line)),
                 ListEntry::Network(network) => networks.push((*network, *line)),
+                ListEntry::Pattern(pattern) | ListEntry::Quoted(pattern) => match pattern {
+                    Pattern::Any => any = any.or(Some(*line)),
+                    Pattern::Literal(text) => texts.push((text.as_str().into(), *line)),
+                    Pattern::Glob(glob) => globs.push((glob.clone(), *line)),
+                },
             }
         }
         texts.sort_unstable();
@@ -88,18 +92,22 @@ impl List {
         [text, glob, network, self.any].into_iter().flatten().min()
     }
 
-    /// Returns the list with the entries that normalized values match; `None` if none differs. An entry that no normalized
-    /// value matches stays.
-    pub(super) fn normalize(&self, spelling: Spelling) -> Option<Arc<Self>> {
-        let normalize = |(line, entry): &(u32, ListEntry)| match entry {
-            ListEntry::Pattern(pattern) => {
-                let patterns = spelling.of_pattern(pattern).unwrap_or_else(|_| vec![pattern.clone()]);
-                patterns.into_iter().map(|pattern| (*line, ListEntry::Pattern(pattern))).collect()
+    /// Returns the list with the entries that normalized values match; `None` if none differs.
+    ///
+    /// # Errors
+    /// Entries that no normalized value matches, with their lines.
+    pub(super) fn normalize(&self, spelling: Spelling) -> Result<Option<Arc<Self>>, Vec<(u32, String, Misspelling)>> {
+        let (mut entries, mut wrong) = (Vec::with_capacity(self.entries.len()), Vec::new());
+        for (line, entry) in &self.entries {
+            match spelling.of_entry(entry) {
+                Ok(normal) => entries.extend(normal.into_iter().map(|entry| (*line, entry))),
+                Err(misspelling) => wrong.push((*line, entry.to_string(), misspelling)),
             }
-            ListEntry::Network(_) => vec![(*line, entry.clone())],
-        };
-        let entries: Vec<_> = self.entries.iter().flat_map(normalize).collect();
-        (entries != self.entries).then(|| Self::new(&self.name, entries))
+        }
+        if !wrong.is_empty() {
+            return Err(wrong);
+        }
+        Ok((entries != self.entries).then(|| Self::new(&self.name, entries)))
     }
 
     /// Returns the entry on this line.
@@ -120,7 +128,7 @@ impl Eq for List {}
 impl std::fmt::Display for ListEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Pattern(pattern) => pattern.fmt(f),
+            Self::Pattern(pattern) | Self::Quoted(pattern) => pattern.fmt(f),
             Self::Network(network) => network.fmt(f),
         }
     }
@@ -172,7 +180,7 @@ mod tests {
             for value in values {
                 let named = Network::of_value(value.as_bytes());
                 let matches = |(_, entry): &&(u32, ListEntry)| match entry {
-                    ListEntry::Pattern(pattern) => pattern.matches(&value),
+                    ListEntry::Pattern(pattern) | ListEntry::Quoted(pattern) => pattern.matches(&value),
                     ListEntry::Network(network) => named.is_some_and(|named| network.covers(named)),
                 };
                 let expected = list.entries().find(matches).map(|(line, _)| *line);

@@ -69,5 +69,5 @@ pub use ruleset_error::RuleSetError;
 pub use scope::{ResolvedScope, Scope};
 pub use seconds::Seconds;
 pub use setting::{NamedSetting, SettingValue};
-pub use spelling::{FinalSlash, Spelling};
+pub use spelling::{FinalSlash, Misspelling, Spelling, split_target};
 pub use spellings::{Spellings, UnknownSpelling};

@@ -217,9 +217,59 @@ pub fn find_in(text: &str) -> Option<&str> {
     if resembles(text) {
         return Some(text);
     }
-    let words = text.split(|c: char| c.is_whitespace() || ",;=\"'<>(){}|@".contains(c)).filter(|word| !word.is_empty());
+    let words = text.split(is_separator).filter(|word| !word.is_empty());
     let is_network = |word: &&str| Address::parse(word).is_some() || Network::parse(word).is_ok() || resembles(word);
     words.into_iter().find(is_network)
+}
+
+fn is_separator(c: char) -> bool {
+    c.is_whitespace() || ",;=\"'<>(){}|@".contains(c)
+}
+
+/// Returns whether a text of a field with addresses was probably meant to be one, or has one in it. This takes more texts for
+/// addresses than [`find_in`]: parts of one such as `10.0`, letters in place of digits, a URL with an address, `10/8`, and
+/// characters that look like others.
+pub fn is_nearly_address(text: &str) -> bool {
+    let text: String = text.chars().filter_map(to_ascii).collect();
+    let mut words = text.split(|c| is_separator(c) || matches!(c, '/' | '\\')).filter(|word| !word.is_empty());
+    let is_short = text.split_once('/').is_some_and(|(number, prefix)| is_octet(number) && is_octet(prefix));
+    is_short || find_in(&text).is_some() || is_range(&text) || words.any(|word| resembles(word) || is_part(word))
+}
+
+/// Returns the character of an address that looks like this one; `None` if it is not shown.
+fn to_ascii(c: char) -> Option<char> {
+    match c {
+        '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(c) - 0xfee0),
+        '\u{3002}' | '\u{ff61}' => Some('.'),
+        _ if c.is_ascii() => Some(c),
+        _ => c.is_numeric().then_some('1'),
+    }
+}
+
+fn is_octet(text: &str) -> bool {
+    (1..=3).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Returns whether a word is two or three numbers with dots, has letters in place of some of four, or is groups with colons.
+/// Three pairs of digits are a time.
+fn is_part(word: &str) -> bool {
+    let parts: Vec<_> = word.trim_matches('.').split('.').collect();
+    let is_typo = |part: &&&str| {
+        let is_like_digit = |byte: u8| byte.is_ascii_digit() || b"oOlIxX".contains(&byte);
+        let hexadecimal =
+            part.strip_prefix("0x").is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        !part.is_empty() && (part.bytes().all(is_like_digit) || hexadecimal)
+    };
+    let is_v4 = match parts.as_slice() {
+        [_, _] | [_, _, _] => parts.iter().all(|part| is_octet(part)),
+        [first, _, _, last] => {
+            let typos = parts.iter().filter(is_typo).count();
+            first.contains(|c: char| c.is_ascii_digit()) && (typos == 4 || typos == 3 && last.len() <= 3)
+        }
+        _ => false,
+    };
+    let is_time = word.split(':').count() == 3 && word.split(':').all(|part| part.len() == 2 && is_octet(part));
+    is_v4 || !is_time && count_groups(word) > 2
 }
 
 /// Returns whether a text has four numbers, or numbers and a prefix.
@@ -232,13 +282,19 @@ fn looks_like_v4(text: &str) -> bool {
         && (numbers == 4 || (numbers > 1 && prefix.is_some()))
 }
 
-/// Returns whether a text has hexadecimal groups as in an IPv6 address. Six pairs of digits are a hardware address.
+/// Returns whether a text has hexadecimal groups as in an IPv6 address.
 fn looks_like_v6(text: &str) -> bool {
+    let groups = count_groups(text);
+    groups > 4 || groups > 3 && text.contains("::")
+}
+
+/// Returns the number of hexadecimal groups of a text, or 0 if it has other characters. Six pairs of digits are a hardware address.
+fn count_groups(text: &str) -> usize {
     let address = text.split(['/', '%']).next().unwrap_or_default().trim_matches(['[', ']']);
     let groups: Vec<_> = address.split(':').collect();
     let is_hardware = groups.len() == 6 && groups.iter().all(|group| group.len() == 2);
     let is_group = |group: &&str| group.len() <= 5 && group.bytes().all(|byte| byte.is_ascii_hexdigit());
-    groups.iter().all(is_group) && !is_hardware && (groups.len() > 3 && address.contains("::") || groups.len() > 4)
+    if groups.iter().all(is_group) && !is_hardware { groups.len() } else { 0 }
 }
 
 #[cfg(test)]
@@ -252,6 +308,57 @@ mod tests {
 
     fn address(text: &str) -> Address {
         Address::parse(text).unwrap()
+    }
+
+    #[test]
+    fn text_that_is_nearly_an_address_is_recognized() {
+        for text in [
+            "10.0.0.1\\32",
+            "10.0.0.O",
+            "1O.0.0.1",
+            "10.0.0.x",
+            "10.0.0",
+            "10.0.0.",
+            "10.x.x.x",
+            "10.1",
+            "10/8",
+            "2001:db8:",
+            "10:0:0:1",
+            "0x0a.0.0.1",
+            "http://10.0.0.1/",
+            "http://10.0.0.1:80/x",
+            "\u{ff11}\u{ff10}.0.0.1",
+            "10\u{3002}0\u{3002}0\u{3002}1",
+            "10.0\u{200b}.0.1",
+            "deny from 10.0.0",
+            "Require ip 10.1",
+            "10.0.0.1, 10.0.0.2",
+            "192.0.2.7x",
+            "10.0.0.0/255.0.0.0",
+        ] {
+            assert!(is_nearly_address(text), "{text}");
+        }
+        for text in [
+            "",
+            "unknown",
+            "unix:",
+            "_hidden",
+            "alice",
+            "a.b.c.d",
+            "1.2.3.4.example.org",
+            "4.dsl.isp.net",
+            "00:1b:63:84:45:e6",
+            "12:30:45",
+            "std::vec",
+            "dead:beef",
+            "ann@example.org",
+            "v1.2",
+            "7",
+            "caf\u{e9}",
+            "*.example",
+        ] {
+            assert!(!is_nearly_address(text), "{text}");
+        }
     }
 
     #[test]

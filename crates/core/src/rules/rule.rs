@@ -131,6 +131,11 @@ impl Rule {
         self.operation.iter().find(|(candidate, _)| candidate == key).map(|(_, pattern)| pattern)
     }
 
+    /// Returns the patterns of a key. In a normalized rule, a key may have several, and a value matches any of them.
+    pub fn patterns(&self, key: &str) -> impl Iterator<Item = &Pattern> {
+        self.operation.iter().filter(move |(candidate, _)| candidate == key).map(|(_, pattern)| pattern)
+    }
+
     /// Returns whether `operation` has every key that this rule names, with a matching value.
     pub fn matches(&self, operation: &Operation) -> bool {
         self.operation.iter().all(|(key, pattern)| operation.get(key).is_some_and(|value| pattern.matches(value)))

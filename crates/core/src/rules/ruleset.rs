@@ -16,8 +16,9 @@ use super::{MatchPolicy, Operation, Rule, Spellings, rule_bits};
 pub struct RuleSet {
     rules: Vec<Rule>,
     matcher: Matcher,
-    /// The matcher for normalized operations, if it differs.
-    normalized: Option<Matcher>,
+    /// The rules in the spelling of normalized operations, if it differs.
+    normalized: Option<Box<RuleSet>>,
+    spellings: Spellings,
     number: u64,
 }
 
@@ -40,7 +41,7 @@ impl RuleSet {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let matcher = Matcher::new(&rules, INDEXED_KEYS)?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(Self { rules, matcher, normalized: None, number })
+        Ok(Self { rules, matcher, normalized: None, spellings: Spellings::default(), number })
     }
 
     /// Compares the values of normalized operations with patterns that are normalized, too.
@@ -49,7 +50,8 @@ impl RuleSet {
     /// Patterns that no normalized value matches, or too many patterns.
     pub fn with_spellings(mut self, spellings: &Spellings) -> Result<Self, RuleSetError> {
         let normalized = spellings.normalize_rules(&self.rules).map_err(RuleSetError::UnknownSpellings)?;
-        self.normalized = normalized.map(|rules| Matcher::new(&rules, INDEXED_KEYS)).transpose()?;
+        self.normalized = normalized.map(Self::new).transpose()?.map(Box::new);
+        self.spellings = spellings.clone();
         Ok(self)
     }
 
@@ -58,9 +60,15 @@ impl RuleSet {
         self.number
     }
 
-    /// Returns whether normalized operations are compared with other patterns.
-    pub fn has_spellings(&self) -> bool {
-        self.normalized.is_some()
+    /// Returns the spellings of normalized operations.
+    pub fn spellings(&self) -> &Spellings {
+        &self.spellings
+    }
+
+    /// Returns the rules that normalized operations are compared with. A key may have several patterns, and a value matches
+    /// any of them.
+    pub fn normalized(&self) -> &Self {
+        self.normalized.as_deref().unwrap_or(self)
     }
 
     /// Returns the rules in their order of precedence.
@@ -73,7 +81,9 @@ impl RuleSet {
     #[inline]
     pub fn matches<'a>(&'a self, operation: &Operation, scratch: &'a mut Scratch) -> Matches<'a> {
         match &self.normalized {
-            Some(normalized) if operation.is_normalized() => self.matches_normalized(normalized, operation, scratch),
+            Some(normalized) if operation.is_normalized() => {
+                self.matches_normalized(&normalized.matcher, operation, scratch)
+            }
             _ => self.matches_values(&self.matcher, operation, scratch),
         }
     }
@@ -258,7 +268,7 @@ mod tests {
             rules in rules_strategy(150), operations in prop::collection::vec(values_strategy(), 1..20), indexed in 0..4_usize
         ) {
             let matcher = Matcher::new(&rules, indexed).unwrap();
-            let rules = RuleSet { rules, matcher, normalized: None, number: 0 };
+            let rules = RuleSet { rules, matcher, ..RuleSet::default() };
             let mut scratch = Scratch::default();
             for values in operations {
                 let operation = values.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();

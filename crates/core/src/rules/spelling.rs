@@ -2,7 +2,7 @@
 //!
 //! A gateway's check describes a request by these four. An application takes `/login`, `//login` and `/%6Cogin` for the same
 //! path, so a limit must, too. [`Spelling::normalize`] gives the spelling that the rules see, and [`Spelling::of_pattern`]
-//! gives a rule's pattern the same one. Hits over other protocols are compared as they come.
+//! gives a rule's pattern the same one, as [`Spelling::read`] does for a value that an operator writes. Hits over other protocols are compared as they come.
 //!
 //! Sources: RFC 3986, section 6.2.2 (percent-encoding, dot segments), RFC 9110, section 4.2.3 (hosts and ports), and the WHATWG's
 //! host parser for names with other letters. Repeated slashes are one, as nginx and most applications read them.
@@ -12,7 +12,7 @@ use std::net::IpAddr;
 
 use url::Host;
 
-use super::{Address, Network, Pattern};
+use super::{Address, ListEntry, Network, NetworkError, Pattern, network};
 
 /// The treatment of the slash at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -39,6 +39,21 @@ pub enum Spelling {
     Address,
 }
 
+/// The reason why no check has a value or matches a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misspelling {
+    /// The problem.
+    pub what: String,
+    /// Advice for correcting it.
+    pub fix: String,
+}
+
+impl Misspelling {
+    fn new(what: &str, fix: &str) -> Self {
+        Self { what: what.to_owned(), fix: fix.to_owned() }
+    }
+}
+
 impl Spelling {
     /// Returns the value in the one spelling; `None` if it is a host that no server can have.
     pub fn normalize(self, value: &str) -> Option<Cow<'_, str>> {
@@ -60,45 +75,160 @@ impl Spelling {
         }
     }
 
+    /// Returns the one spelling of a value that a person has written.
+    ///
+    /// # Errors
+    /// No check has the value.
+    pub fn read(self, text: &str) -> Result<Cow<'_, str>, Misspelling> {
+        match self {
+            Self::Method => Ok(Self::read_method(text)?.into()),
+            Self::Path(_) | Self::Uri(_) => Ok(self.normalize(self.read_target(text)?).unwrap_or_default()),
+            Self::Host if text.contains(',') => Err(not_a_host()),
+            Self::Host => host(without_port(text)?).ok_or_else(not_a_host),
+            Self::Address => match (Address::parse(text), Network::parse(text)) {
+                (Some(address), _) => Ok(address.to_string().into()),
+                (None, Ok(network) | Err(NetworkError::HostBits { masked: network })) => Err(Misspelling {
+                    what: "it is a network, and a check has the address of one client".to_owned(),
+                    fix: format!("write * in its place, and add the setting `networks = FIELD: {network}`"),
+                }),
+                _ if text.is_empty() || network::is_nearly_address(text) => Err(not_an_address()),
+                _ => Ok(text.into()),
+            },
+        }
+    }
+
     /// Returns the patterns that match the normalized values of those that `pattern` matches.
     ///
     /// # Errors
-    /// No normalized value matches: what is wrong, and what to write instead.
-    pub(super) fn of_pattern(self, pattern: &Pattern) -> Result<Vec<Pattern>, (String, String)> {
-        let text = pattern.as_str();
-        if *pattern == Pattern::Any {
-            return Ok(vec![Pattern::Any]);
-        }
-        if self == Self::Address {
-            if Address::parse(text).is_none() && Network::parse(text).is_ok() {
-                let what = "it is a network, and a check has the address of one client".to_owned();
-                return Err((what, format!("write * in its place, and add the setting `networks = FIELD: {text}`")));
-            }
-            let is_glob = matches!(pattern, Pattern::Glob(_));
-            let normal = if is_glob { Some(text.to_ascii_lowercase().into()) } else { self.normalize(text) };
-            return Ok(normal.iter().map(|text| Pattern::parse(text)).collect());
-        }
-        let normal = match self {
-            // The port may be part of the glob.
-            Self::Host => {
-                let name = text.split_once(":*").filter(|(name, _)| !name.contains('[')).map_or(text, |(name, _)| name);
-                host(name)
-            }
-            _ => self.normalize(text),
+    /// No normalized value matches, or all do.
+    pub(super) fn of_pattern(self, pattern: &Pattern) -> Result<Vec<Pattern>, Misspelling> {
+        let normal = match pattern {
+            Pattern::Any => return Ok(vec![Pattern::Any]),
+            Pattern::Literal(text) => return Ok(vec![Pattern::Literal(self.read(text)?.into_owned())]),
+            Pattern::Glob(_) => self.read_glob(pattern.as_str())?,
         };
-        let Some(normal) = normal else {
-            let fix = "write the name alone, such as shop.example, without scheme and path".to_owned();
-            return Err(("it is not the name of a host".to_owned(), fix));
-        };
-        let mut patterns = vec![Pattern::parse(&normal)];
+        let first = Pattern::parse(&normal);
+        if first == Pattern::Any {
+            return Err(Misspelling::new("every check matches it", "write * if that is meant"));
+        }
         // A path below a directory includes the directory itself, whose slash is dropped.
-        if let (Self::Path(FinalSlash::Drop), Some(directory)) = (self, normal.strip_suffix("/*"))
-            && !directory.is_empty()
-        {
-            patterns.push(Pattern::parse(directory));
-        }
-        Ok(patterns)
+        let (before, query) = normal.split_at(normal.find('?').unwrap_or(normal.len()));
+        let directory = before.strip_suffix("/*").filter(|directory| !directory.is_empty());
+        let more = match (self, directory) {
+            (Self::Path(FinalSlash::Drop), Some(directory)) => vec![directory.to_owned()],
+            (Self::Uri(FinalSlash::Drop), Some(directory)) if query.is_empty() => {
+                vec![directory.to_owned(), format!("{directory}?*")]
+            }
+            (Self::Uri(FinalSlash::Drop), Some(directory)) => vec![format!("{directory}{query}")],
+            _ => Vec::new(),
+        };
+        Ok([first].into_iter().chain(more.iter().map(|text| Pattern::parse(text))).collect())
     }
+
+    /// Returns the entries of a list that match the normalized values of those that `entry` matches.
+    ///
+    /// # Errors
+    /// No normalized value matches.
+    pub(super) fn of_entry(self, entry: &ListEntry) -> Result<Vec<ListEntry>, Misspelling> {
+        match entry {
+            ListEntry::Network(_) if matches!(self, Self::Address | Self::Host) => Ok(vec![entry.clone()]),
+            ListEntry::Quoted(pattern) if self == Self::Address => {
+                let text = self.normalize(pattern.as_str()).unwrap_or_default();
+                Ok(vec![ListEntry::Quoted(Pattern::Literal(text.into_owned()))])
+            }
+            ListEntry::Network(network) => self.of_entry(&ListEntry::Pattern(Pattern::Literal(network.to_string()))),
+            ListEntry::Quoted(pattern) => Ok(self.of_pattern(pattern)?.into_iter().map(ListEntry::Quoted).collect()),
+            ListEntry::Pattern(pattern) if self == Self::Address => {
+                let patterns = self.of_pattern(pattern).map_err(|misspelling| Misspelling {
+                    fix: format!("{}, or put it in quotes if it is a text", misspelling.fix),
+                    ..misspelling
+                })?;
+                Ok(patterns.into_iter().map(ListEntry::Pattern).collect())
+            }
+            ListEntry::Pattern(pattern) => Ok(self.of_pattern(pattern)?.into_iter().map(ListEntry::Pattern).collect()),
+        }
+    }
+
+    fn read_glob(self, text: &str) -> Result<String, Misspelling> {
+        match self {
+            Self::Method => Self::read_method(text),
+            Self::Path(_) | Self::Uri(_) => {
+                let target = self.read_target(text)?;
+                check_stars(target.split('?').next().unwrap_or_default())?;
+                Ok(self.normalize(target).unwrap_or_default().into_owned())
+            }
+            Self::Host => host_glob(without_port(text)?),
+            Self::Address => {
+                let text = text.to_ascii_lowercase();
+                if is_address_glob(&text) { Ok(text) } else { Err(not_an_address()) }
+            }
+        }
+    }
+
+    fn read_method(text: &str) -> Result<String, Misspelling> {
+        // A method may have others, but none in use has, and `|` or a comma was meant to separate two.
+        let is_method = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'*');
+        if text.is_empty() || !text.bytes().all(is_method) {
+            return Err(Misspelling::new("it is not a method", "write one method, such as GET"));
+        }
+        Ok(text.to_ascii_uppercase())
+    }
+
+    /// Returns the path, with the query of a URI, and without a fragment.
+    fn read_target(self, text: &str) -> Result<&str, Misspelling> {
+        match (self, split_target(text)) {
+            (_, (Some(_), _)) => Err(Misspelling::new("it is a URL", "write the path alone, such as /login")),
+            (Self::Path(_), (None, target)) if target.contains('?') => Err(Misspelling::new(
+                "a path has no query",
+                "write the path alone, or let the pair have the source `uri`",
+            )),
+            (_, (None, target)) => Ok(target),
+        }
+    }
+}
+
+fn not_a_host() -> Misspelling {
+    let fix = "write one name alone, such as shop.example, without scheme and path";
+    Misspelling::new("it is not the name of a host", fix)
+}
+
+fn not_an_address() -> Misspelling {
+    let what = "it is not an address as checks have it, without port and brackets, in the standard notation";
+    Misspelling::new(what, "write an address, such as 192.0.2.1, or the beginning of addresses, such as 192.0.2.*")
+}
+
+/// Splits a target into the host of a URL, if it is one, and path and query. A fragment does not belong to a request.
+pub fn split_target(target: &str) -> (Option<&str>, &str) {
+    let target = target.split_once('#').map_or(target, |(before, _)| before);
+    let is_scheme = |text: &str| {
+        text.starts_with(|first: char| first.is_ascii_alphabetic())
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+    };
+    let Some((_, rest)) = target.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
+        return (None, target);
+    };
+    let (authority, path) = rest.find(['/', '?']).and_then(|at| rest.split_at_checked(at)).unwrap_or((rest, ""));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    (Some(host), path)
+}
+
+/// Checks a path with `*`, which may stand for several segments.
+fn check_stars(path: &str) -> Result<(), Misspelling> {
+    let is_split = |part: &[u8]| {
+        matches!(part, [b'%', b'*', ..]) || matches!(part, [b'%', digit, b'*'] if digit.is_ascii_hexdigit())
+    };
+    if path.as_bytes().windows(3).any(is_split) || path.ends_with("%*") {
+        return Err(Misspelling::new("a `*` cannot be a part of an encoded character", "encode it in full, as in %2F"));
+    }
+    let (encoded, mut segments) = (encode(path.as_bytes()), Vec::new());
+    for segment in encoded.split('/').filter(|segment| !matches!(*segment, "" | ".")) {
+        if segment != ".." {
+            segments.push(segment);
+        } else if segments.pop().is_some_and(|segment| segment.contains('*')) {
+            return Err(Misspelling::new("paths of checks have no `..`", "write the path without it"));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the one spelling of a path. A `*` at the start of a pattern stays the first character.
@@ -183,8 +313,7 @@ fn host(text: &str) -> Option<Cow<'_, str>> {
     if let Some(address) = Address::parse(text).filter(|_| !text.starts_with('[')) {
         return Some(bracketed(address).into());
     }
-    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
-    let name = text.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(text, |(name, _)| name);
+    let name = split_port(text).filter(|(_, port)| *port != "*").map_or(text, |(name, _)| name);
     match Host::parse(name.trim_end_matches('.')).ok()? {
         // An encoded dot may have been the last one.
         Host::Domain(name) => {
@@ -193,6 +322,78 @@ fn host(text: &str) -> Option<Cow<'_, str>> {
         Host::Ipv4(address) => Some(address.to_string().into()),
         Host::Ipv6(address) => Some(bracketed(Address::from(IpAddr::V6(address))).into()),
     }
+}
+
+/// Splits a host from its port, which may be `*` in a pattern.
+fn split_port(text: &str) -> Option<(&str, &str)> {
+    let (name, port) = text.rsplit_once(':')?;
+    let is_port = port == "*" || port.bytes().all(|byte| byte.is_ascii_digit());
+    (is_port && (name.ends_with(']') || !name.contains(':'))).then_some((name, port))
+}
+
+/// Returns the host that a person has written, without a usual port. A check has none, so one port cannot have a rule.
+fn without_port(text: &str) -> Result<&str, Misspelling> {
+    match split_port(text) {
+        None => Ok(text),
+        Some((name, "" | "*" | "80" | "443")) => Ok(name),
+        Some((name, _)) => {
+            let fix = format!("write {name}, which has every port");
+            Err(Misspelling { what: "the hosts of checks have no port".to_owned(), fix })
+        }
+    }
+}
+
+/// Returns the one spelling of a pattern of hosts. Each label has its own.
+fn host_glob(text: &str) -> Result<String, Misspelling> {
+    let lower = text.to_ascii_lowercase();
+    if lower.starts_with('[') {
+        return if is_address_glob(lower.trim_matches(['[', ']'])) { Ok(lower) } else { Err(not_a_host()) };
+    }
+    let spell = |label: &str| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'*');
+        match label {
+            "" => Err(not_a_host()),
+            label if label.bytes().all(is_plain) => Ok(label.to_owned()),
+            label if label.contains('*') && !label.is_ascii() => Err(Misspelling::new(
+                "a `*` cannot be in a label with other letters than a to z, whose spelling is another",
+                "write * for the whole label",
+            )),
+            label if label.contains(['*', ',']) => Err(not_a_host()),
+            label => match Host::parse(label) {
+                Ok(Host::Domain(name)) => Ok(name),
+                _ => Err(not_a_host()),
+            },
+        }
+    };
+    let labels = lower.trim_end_matches('.').split('.').map(spell);
+    Ok(labels.collect::<Result<Vec<_>, _>>()?.join("."))
+}
+
+/// Returns whether an address in the standard notation, or another text that stands in its place, can match a pattern in small
+/// letters.
+fn is_address_glob(text: &str) -> bool {
+    if text.contains(['[', ']', '/', ',', '%']) || text.contains(char::is_whitespace) {
+        return false;
+    }
+    if text.contains(|c: char| !c.is_ascii_hexdigit() && !matches!(c, '.' | ':' | '*')) {
+        return !network::is_nearly_address(&text.replace('*', "1"));
+    }
+    // A `*` may stand for any characters around it.
+    let is_complete = |part: &&str| !part.contains('*');
+    let has_zero = |part: &str| part.len() > 1 && part.starts_with('0') && !part.starts_with("0*");
+    if text.contains(':') {
+        let is_port = text.matches(':').count() == 1
+            && text.starts_with("*:")
+            && text.bytes().skip(2).all(|byte| byte.is_ascii_digit());
+        return !text.contains('.')
+            && !text.starts_with("::ffff:")
+            && !is_port
+            && !text.split(':').any(has_zero)
+            && text.split(':').filter(is_complete).all(|group| group.len() <= 4);
+    }
+    let is_number = |part: &str| part.parse::<u8>().is_ok();
+    text.split('.').count() <= 4 && !text.split('.').any(has_zero) && text.split('.').filter(is_complete).all(is_number)
+        || !text.contains('.')
 }
 
 fn bracketed(address: Address) -> String {
@@ -319,6 +520,21 @@ mod tests {
             (drop, "/*", "/*"),
             (drop, "/login/", "/login"),
             (Spelling::Host, "*.Shop.example:443", "*.shop.example"),
+            (drop, "/admin/*#a", "/admin/* /admin"),
+            (PATH, "/login#a", "/login"),
+            (PATH, "/*/a/../b", "/*/b"),
+            (Spelling::Uri(FinalSlash::Keep), "/admin/*", "/admin/*"),
+            (Spelling::Uri(FinalSlash::Drop), "/admin/*", "/admin/* /admin /admin?*"),
+            (Spelling::Uri(FinalSlash::Drop), "/admin/*?x=*", "/admin/*?x=* /admin?x=*"),
+            (Spelling::Uri(FinalSlash::Drop), "/login/?*", "/login?*"),
+            (Spelling::Uri(FinalSlash::Keep), "/search?q=*", "/search?q=*"),
+            (Spelling::Host, "*.1", "*.1"),
+            (Spelling::Host, "192.*.1", "192.*.1"),
+            (Spelling::Host, "XN--*", "xn--*"),
+            (Spelling::Host, "[2001:DB8::*", "[2001:db8::*"),
+            (Spelling::Host, "[2001:db8:*]:443", "[2001:db8:*]"),
+            (Spelling::Host, "*.b\u{fc}cher.example", "*.xn--bcher-kva.example"),
+            (Spelling::Host, "shop.*.", "shop.*"),
             (Spelling::Host, "shop.example:*", "shop.example"),
             (Spelling::Host, "*", "*"),
             (Spelling::Method, "p*", "P*"),
@@ -327,8 +543,114 @@ mod tests {
         ] {
             assert_eq!(patterns(spelling, text), expected, "{text}");
         }
-        for (spelling, text) in [(Spelling::Address, "10.0.0.0/8"), (Spelling::Host, "https://shop.example/")] {
-            assert!(spelling.of_pattern(&Pattern::parse(text)).is_err(), "{text}");
+    }
+
+    #[test]
+    fn value_or_pattern_that_no_check_has_is_an_error() {
+        let others = [
+            (Spelling::Method, ["", "GET,POST", "GET POST", "GET|POST", "/login", "GET, *", "GET "].as_slice()),
+            (
+                PATH,
+                &[
+                    "/search?q=*",
+                    "/search?q=1",
+                    "https://shop.example/login",
+                    "*/../x",
+                    "/a/*/%2e%2e/b",
+                    "/%2*",
+                    "/a%*",
+                    "*?x",
+                    "*/#",
+                ],
+            ),
+            (Spelling::Uri(FinalSlash::Drop), &["https://shop.example/login", "*/../x?y", "/%2*?z", "*/"]),
+            (
+                Spelling::Host,
+                &[
+                    "https://shop.example/",
+                    "shop.example,b.example",
+                    "a, b",
+                    "b\u{fc}*.example",
+                    "*:8443",
+                    "*:443",
+                    "*:*",
+                    "shop.example:8443",
+                    "[2001:db8::1]:8443",
+                    "2001:db8:*",
+                    "a..*",
+                    "*/x",
+                    "*@b",
+                    "10.0.0.0/8",
+                    "*,b",
+                    "[2001:0db8:*",
+                    "",
+                ],
+            ),
+            (
+                Spelling::Address,
+                &[
+                    "10.0.0.0/8",
+                    "10.1.2.3/8",
+                    "10/8",
+                    "10.0.0.0/255.0.0.0",
+                    "192.0.2.7x",
+                    "10.0.0.300",
+                    "192.0.2",
+                    "",
+                    "::ffff:10.*",
+                    "10.0.0.1, 10.0.0.2",
+                    "*:443",
+                    "192.0.2.*:443",
+                    "2001:0db8:*",
+                    "[2001:db8:*",
+                    "64:ff9b::10.*",
+                    "*/24",
+                    "010.*",
+                    "10.0.300.*",
+                    "10.0.0.0.*",
+                    "10.0.0.1-10.0.0.9",
+                    "fe80::*%eth0",
+                    "010.0.0.1",
+                    "192.0.2.*x",
+                    "not 10.0.0.1",
+                ],
+            ),
+        ];
+        for (spelling, texts) in others {
+            for text in texts {
+                let found = spelling.of_pattern(&Pattern::parse(text));
+                assert!(found.is_err(), "{spelling:?} {text}: {found:?}");
+            }
+        }
+        for text in [
+            "unknown",
+            "unix:",
+            "un*",
+            "10.*",
+            "*.1",
+            "2001:db8:*",
+            "*::1",
+            "10.0.*.1",
+            "fe80:*:1",
+            "2001:db8:0:*",
+            "_a*",
+        ] {
+            assert!(Spelling::Address.of_pattern(&Pattern::parse(text)).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn target_may_be_a_url() {
+        for (target, host, rest) in [
+            ("/login", None, "/login"),
+            ("/login#1?x", None, "/login"),
+            ("https://u:p@shop.example:443/login?next=/#a", Some("shop.example:443"), "/login?next=/"),
+            ("http://shop.example", Some("shop.example"), ""),
+            ("http://shop.example?a=/b", Some("shop.example"), "?a=/b"),
+            ("/go?to=https://other.example/x", None, "/go?to=https://other.example/x"),
+            ("*", None, "*"),
+        ] {
+            assert_eq!(split_target(target), (host, rest), "{target}");
         }
     }
 

@@ -1,22 +1,25 @@
 //! The spelling of each key's values in checks, and rules whose patterns have it.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::spelling::Spelling;
-use super::{Condition, List, Members, Rule};
+use super::{Condition, List, Members, Misspelling, Operation, Rule};
 
 /// The keys whose values checks normalize.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Spellings(Vec<(String, Spelling)>);
 
-/// A pattern that no normalized value matches.
+/// A pattern or an entry of a list that no normalized value matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownSpelling {
     /// Line of the rule.
     pub line: usize,
     /// The rule's header.
     pub rule: String,
+    /// The name of the list and the entry's line there, if it is in one.
+    pub entry: Option<(String, u32)>,
     /// The problem.
     pub what: String,
     /// Advice for correcting it.
@@ -29,11 +32,25 @@ impl Spellings {
         self.0.iter().rev().find(|(candidate, _)| candidate == key).map(|(_, spelling)| *spelling)
     }
 
+    /// Returns the operation as a check has it.
+    ///
+    /// # Errors
+    /// No check has one of the values.
+    pub fn read(&self, operation: &Operation) -> Result<Operation, Misspelling> {
+        let mut normalized = Operation::new();
+        normalized.set_normalized();
+        for (key, value) in operation.iter() {
+            let value = self.of(key).map_or(Ok(Cow::Borrowed(value)), |spelling| spelling.read(value))?;
+            normalized.set(key, &value);
+        }
+        Ok(normalized)
+    }
+
     /// Returns the rules with the patterns that normalized values match; `None` if no pattern differs. A key may have several
     /// patterns then, and a value matches any of them.
     ///
     /// # Errors
-    /// Patterns that no normalized value matches.
+    /// Patterns and entries that no normalized value matches.
     pub(super) fn normalize_rules(&self, rules: &[Rule]) -> Result<Option<Vec<Rule>>, Vec<UnknownSpelling>> {
         let (mut unknown, mut has_changed) = (Vec::new(), false);
         // Rules may share a list.
@@ -41,26 +58,38 @@ impl Spellings {
         let mut normalized = rules.to_vec();
         for rule in &mut normalized {
             let (line, header) = (rule.line, rule.to_string());
-            let mut note = |(what, fix): (String, String)| {
-                unknown.push(UnknownSpelling { line, rule: header.clone(), what, fix });
+            let mut note = |entry, text: String, Misspelling { what, fix }| {
+                let what = format!("{text} matches no check: {what}");
+                unknown.push(UnknownSpelling { line, rule: header.clone(), entry, what, fix });
             };
             let mut operation = Vec::with_capacity(rule.operation.len());
             for (key, pattern) in &rule.operation {
                 match self.of(key).map(|spelling| spelling.of_pattern(pattern)) {
                     None => operation.push((key.clone(), pattern.clone())),
                     Some(Ok(patterns)) => operation.extend(patterns.into_iter().map(|pattern| (key.clone(), pattern))),
-                    Some(Err((what, fix))) => note((format!("{key}={pattern} matches no check: {what}"), fix)),
+                    Some(Err(misspelling)) => {
+                        let fix = misspelling.fix.replace("FIELD", key);
+                        note(None, format!("{key}={pattern}"), Misspelling { fix, ..misspelling });
+                    }
                 }
             }
             has_changed |= operation != rule.operation;
             rule.operation = operation;
             if let Some(Condition { field, members: Members::List(list), .. }) = &mut rule.list
                 && let Some(spelling) = self.of(field)
-                && let Some(normalized) =
-                    lists.entry((Arc::as_ptr(list), spelling)).or_insert_with(|| list.normalize(spelling))
             {
-                *list = Arc::clone(normalized);
-                has_changed = true;
+                let known = lists.entry((Arc::as_ptr(list), spelling)).or_insert_with(|| {
+                    list.normalize(spelling).unwrap_or_else(|wrong| {
+                        for (line, entry, misspelling) in wrong {
+                            note(Some((list.name().to_owned(), line)), format!("{field}={entry}"), misspelling);
+                        }
+                        None
+                    })
+                });
+                if let Some(normalized) = known {
+                    *list = Arc::clone(normalized);
+                    has_changed = true;
+                }
             }
         }
         if unknown.is_empty() { Ok(has_changed.then_some(normalized)) } else { Err(unknown) }
@@ -91,5 +120,9 @@ mod tests {
         assert_eq!(changed[0].to_string(), "path=/a user=//x");
         let unknown = spellings.normalize_rules(&[rule("host=a/b")]).unwrap_err();
         assert!(unknown[0].what.contains("host=a/b matches no check"), "{unknown:?}");
+        assert!(spellings.read(&[("host", "a/b")].into_iter().collect()).is_err());
+        let operation = [("host", "SHOP.example"), ("path", "//a"), ("user", "//b")].into_iter().collect();
+        let read = spellings.read(&operation).unwrap();
+        assert_eq!(read.iter().collect::<Vec<_>>(), [("host", "shop.example"), ("path", "/a"), ("user", "//b")]);
     }
 }

@@ -11,7 +11,7 @@ use axum::extract::Request;
 use axum::http::header::{COOKIE, HOST};
 use axum::http::{HeaderName, Version};
 
-use crate::rules::{FinalSlash, Spelling};
+use crate::rules::{FinalSlash, Spelling, split_target};
 use crate::server::http::api::query;
 use crate::server::http::problem::Problem;
 
@@ -120,7 +120,14 @@ impl<'a> ForwardedRequest<'a> {
             raw_path: None,
         };
         match (prefix, from) {
-            (Some(prefix), None | Some(CheckFrom::Envoy)) => {
+            (Some(prefix), None) => {
+                forwarded.describe_itself(prefix, slash)?;
+                // A gateway that describes the request in headers may have a final slash in the address of checks.
+                forwarded.describe_by(&ORIGINAL, slash)?;
+                forwarded.describe_by(&FORWARDED, slash)?;
+                return Ok(forwarded);
+            }
+            (Some(prefix), Some(CheckFrom::Envoy)) => {
                 forwarded.describe_itself(prefix, slash)?;
                 return Ok(forwarded);
             }
@@ -297,21 +304,6 @@ impl<'a> ForwardedRequest<'a> {
     }
 }
 
-/// Splits a target into the host of a URL, if it is one, and path and query. A fragment does not belong to a request.
-fn split_target(target: &str) -> (Option<&str>, &str) {
-    let target = target.split_once('#').map_or(target, |(before, _)| before);
-    let is_scheme = |text: &str| {
-        text.starts_with(|first: char| first.is_ascii_alphabetic())
-            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
-    };
-    let Some((_, rest)) = target.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
-        return (None, target);
-    };
-    let (authority, path) = rest.find(['/', '?']).and_then(|at| rest.split_at_checked(at)).unwrap_or((rest, ""));
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    (Some(host), path)
-}
-
 fn without_query(target: &str) -> &str {
     target.split_once('?').map_or(target, |(path, _)| path)
 }
@@ -407,26 +399,31 @@ mod tests {
     }
 
     #[test]
-    fn direct_check_ignores_forwarded_headers() {
-        let request = request(&[("x-original-uri", "/lie"), ("x-original-method", "GET"), ("host", "shop")]);
-        let forwarded = ForwardedRequest::read(&request, Some("/v1/check"), None, FinalSlash::Keep).unwrap();
-        assert_eq!((forwarded.method(), forwarded.path()), (Some("PUT"), Some("/a%20b")));
-        assert_eq!((forwarded.uri(), forwarded.host()), (Some("/a%20b?c=d"), Some("shop")));
-        assert_eq!(forwarded.parameter("c"), None, "the query is the client's");
-    }
-
-    #[test]
-    fn target_may_be_a_url() {
-        for (target, host, rest) in [
-            ("/login", None, "/login"),
-            ("/login#1?x", None, "/login"),
-            ("https://u:p@shop.example:443/login?next=/#a", Some("shop.example:443"), "/login?next=/"),
-            ("http://shop.example", Some("shop.example"), ""),
-            ("http://shop.example?a=/b", Some("shop.example"), "?a=/b"),
-            ("/go?to=https://other.example/x", None, "/go?to=https://other.example/x"),
-            ("*", None, "*"),
+    fn direct_check_describes_itself_and_headers_agree_or_are_ignored() {
+        let read = |headers: &[(&str, &str)], from| {
+            let request = request(headers);
+            let read = ForwardedRequest::read(&request, Some("/v1/check"), from, FinalSlash::Keep);
+            read.map(|forwarded| {
+                let described = [forwarded.method(), forwarded.path(), forwarded.uri(), forwarded.host()];
+                assert_eq!(described, [Some("PUT"), Some("/a%20b"), Some("/a%20b?c=d"), Some("shop")]);
+                assert_eq!(forwarded.parameter("c"), None, "the query is the client's");
+            })
+        };
+        let host = ("host", "shop");
+        assert!(read(&[host], None).is_ok());
+        assert!(read(&[host, ("x-forwarded-host", "SHOP:443"), ("x-original-uri", "//a%20b?c=d")], None).is_ok());
+        for (name, value, what) in [
+            ("x-original-uri", "/lie", "path"),
+            ("x-original-url", "https://shop/lie", "path"),
+            ("x-original-method", "GET", "method"),
+            ("x-original-host", "other", "host"),
+            ("x-forwarded-uri", "/login", "path"),
+            ("x-forwarded-method", "GET", "method"),
+            ("x-forwarded-host", "other", "host"),
         ] {
-            assert_eq!(split_target(target), (host, rest), "{target}");
+            let refused = read(&[host, (name, value)], None).unwrap_err();
+            assert!(refused.detail().contains(&format!("{name} give a different {what}")), "{}", refused.detail());
+            assert!(read(&[host, (name, value)], Some(CheckFrom::Envoy)).is_ok(), "{name} is the client's");
         }
     }
 }

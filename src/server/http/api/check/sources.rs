@@ -6,7 +6,7 @@ use std::str::FromStr;
 use axum::http::HeaderName;
 use ring::digest::{SHA256, digest};
 
-use super::forwarded::ForwardedRequest;
+use super::forwarded::{CheckFrom, ForwardedRequest};
 use crate::metrics::Bound;
 use crate::rules::{FinalSlash, Operation, Spelling, Spellings};
 use crate::server::http::problem::Problem;
@@ -48,6 +48,21 @@ impl CheckOperation {
 
     pub(super) fn final_slash(&self) -> FinalSlash {
         self.final_slash
+    }
+
+    /// Checks the pairs for this family of headers.
+    ///
+    /// # Errors
+    /// A pair never has a value.
+    pub fn check_family(&self, from: Option<CheckFrom>) -> Result<(), String> {
+        let parameter = self.pairs.iter().find(|(_, source)| matches!(source, Source::Parameter(_)));
+        match parameter.filter(|_| from == Some(CheckFrom::Envoy)) {
+            None => Ok(()),
+            Some((key, _)) => Err(format!(
+                "--check-operation: the pair {key} never has a value with --check-from envoy, because the query of such a check is \
+                 the client's: use header:NAME, and let Envoy set the header"
+            )),
+        }
     }
 
     /// Returns the keys whose values are normalized.
@@ -126,6 +141,9 @@ impl FromStr for CheckOperation {
             Some(more) => (Self::default(), more),
             None => (Self { pairs: Vec::new(), final_slash: FinalSlash::default() }, text),
         };
+        if words.split_whitespace().next().is_none() {
+            return Err("it names no pair: expected KEY=SOURCE, such as path=path".to_owned());
+        }
         let mut given: Vec<(String, Source)> = Vec::new();
         for word in words.split_whitespace() {
             let (key, source) = parse_pair(word)?;
@@ -148,6 +166,9 @@ fn parse_pair(word: &str) -> Result<(String, Source), String> {
              would choose its own pairs"
         )),
         ("", _) => Err(format!("{word:?}: the key is missing")),
+        (key, _) if key.starts_with('+') => {
+            Err(format!("{word:?}: write the `+` before the first pair: it adds all of them to the default ones"))
+        }
         _ => Ok((key.to_owned(), source.parse()?)),
     }
 }
@@ -229,6 +250,16 @@ mod tests {
     }
 
     #[test]
+    fn parameter_is_a_mistake_if_the_query_is_the_clients() {
+        let operation = "+ plan=query:plan".parse::<CheckOperation>().unwrap();
+        assert_eq!([None, Some(CheckFrom::Original)].map(|from| operation.check_family(from)), [Ok(()), Ok(())]);
+        assert!(
+            operation.check_family(Some(CheckFrom::Envoy)).unwrap_err().contains("the pair plan never has a value")
+        );
+        assert_eq!(CheckOperation::default().check_family(Some(CheckFrom::Envoy)), Ok(()));
+    }
+
+    #[test]
     fn mistakes_are_reported() {
         for (spec, message) in [
             ("method", "expected KEY=SOURCE"),
@@ -240,6 +271,10 @@ mod tests {
             ("a=query:", "is not a source"),
             ("*=query", "name each parameter, such as service=query:service"),
             ("a=path a=host", "the key a is given twice"),
+            ("ip=ip +path=path", "write the `+` before the first pair"),
+            ("++path=path", "write the `+` before the first pair"),
+            ("", "it names no pair"),
+            (" + ", "it names no pair"),
         ] {
             let error = spec.parse::<CheckOperation>().unwrap_err();
             assert!(error.contains(message), "{spec}: {error}");
