@@ -51,6 +51,15 @@ fn explain_takes_no_credit_and_names_the_answering_rule() {
 }
 
 #[test]
+fn check_against_says_what_differs_in_redis() {
+    let old = "[a=*]\ncreditLimit = 5\nper = 1m\n\n[default]\ncreditLimit = 0\n";
+    let (old, new) = (RulesFile::ini(old), RulesFile::ini(&old.replacen("per", "overrun = debt\nper", 1)));
+    let (code, out, _) = run(&["check", new.path(), "--against", old.path()]);
+    assert_eq!(code, 0);
+    assert!(out.contains("; its counters are kept, except in Redis, where they start afresh"), "{out}");
+}
+
+#[test]
 fn field_given_twice_is_an_error_with_and_without_a_server() {
     let server = Server::in_memory(COMPAT_RULES);
     let resp = server.resp.to_string();

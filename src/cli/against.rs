@@ -14,8 +14,10 @@ use super::text::printable;
 use crate::config::{self, Format};
 use crate::limiter::CounterNames;
 use crate::protocol::resp::client::Frame;
-use crate::rules::diff::{Change, CounterChange, diff, find_abandoned, find_origins, would_keep_if_named};
-use crate::rules::{Rule, RuleSet};
+use crate::rules::diff::{
+    Change, CounterChange, SettingChange, diff, find_abandoned, find_origins, would_keep_if_named,
+};
+use crate::rules::{Overrun, Rule, RuleSet};
 
 /// Exit status if counters are abandoned.
 const ABANDONED: u8 = 3;
@@ -66,6 +68,9 @@ pub fn compare(rules: &RuleSet, path: &Path, other: &Other, server: &ServerArgs)
             Change::Added { counters: CounterChange::None, rule } if rule.identity().is_some() => {
                 "; its counters are new"
             }
+            Change::Changed { rule, settings, counters: CounterChange::Kept } if depends_on_debt(rule, settings) => {
+                ", except in Redis, where they start afresh"
+            }
             _ => "",
         };
         writeln!(out, "{}", printable(&format!("{change}{end}")))?;
@@ -99,6 +104,12 @@ pub fn compare(rules: &RuleSet, path: &Path, other: &Other, server: &ServerArgs)
     }
     out.flush()?;
     Ok(if abandoned.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(ABANDONED) })
+}
+
+/// Returns whether the changed settings give the rule other counters in Redis: see [`CounterNames::InRedis`].
+fn depends_on_debt(rule: &Rule, settings: &[SettingChange]) -> bool {
+    let with_debt = Rule { overrun: Overrun::Debt, ..rule.clone() };
+    settings.iter().any(|setting| setting.name == Rule::OVERRUN) && CounterNames::InRedis.are_apart(&with_debt)
 }
 
 /// Leaves out what the server does not say: the comments. Returns whether anything is left.

@@ -36,6 +36,9 @@ pub struct List {
     digest: u128,
 }
 
+/// An entry that no normalized value matches: its line, its text, and why.
+pub(super) type WrongEntry = (u32, String, Misspelling);
+
 impl List {
     /// Compiles a list. `name` is the name of its file as the rules file writes it, and `entries` come with their lines,
     /// which ascend.
@@ -96,7 +99,7 @@ impl List {
     ///
     /// # Errors
     /// Entries that no normalized value matches, with their lines.
-    pub(super) fn normalize(&self, spelling: Spelling) -> Result<Option<Arc<Self>>, Vec<(u32, String, Misspelling)>> {
+    pub(super) fn normalize(&self, spelling: Spelling) -> Result<Option<Arc<Self>>, Vec<WrongEntry>> {
         let (mut entries, mut wrong) = (Vec::with_capacity(self.entries.len()), Vec::new());
         for (line, entry) in &self.entries {
             match spelling.of_entry(entry) {

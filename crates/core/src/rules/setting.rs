@@ -50,6 +50,8 @@ impl Rule {
     pub(super) const HEADER: &str = "rule";
     /// Name of the setting for people, which nothing depends on.
     pub const COMMENT: &str = COMMENT;
+    /// Name of the setting that says what a hit does that costs more than is left.
+    pub const OVERRUN: &str = OVERRUN;
 
     /// Returns its settings by their names in a rules file, preceded by its header as `rule`. The algorithm and the
     /// match policy are always included, others only if they were given.
