@@ -560,7 +560,7 @@ mod tests {
                     "/%2*",
                     "/a%*",
                     "*?x",
-                    "*/#",
+                    "*#a",
                 ],
             ),
             (Spelling::Uri(FinalSlash::Drop), &["https://shop.example/login", "*/../x?y", "/%2*?z", "*/"]),
