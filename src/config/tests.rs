@@ -11,8 +11,8 @@ use super::*;
 use crate::algorithm::{Kind, MAX_LOG_CREDITS};
 use crate::calendar::{Calendar, Unit};
 use crate::rules::{
-    ActorPrefix, Condition, FinalSlash, MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Members, Network, NetworkSet, Overrun,
-    Pattern, Penalty, PrefixLengths, Quota, Rule, Seconds, Settings, Spelling, setting_name,
+    ActorPrefix, Condition, FinalSlash, MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Members, Network, NetworkSet,
+    Overrun, Pattern, Penalty, PrefixLengths, Quota, Rule, Seconds, Settings, Spelling, setting_name,
 };
 
 /// Returns the rules without their line numbers, which differ from file to file.
