@@ -640,6 +640,8 @@ fn exception_that_no_check_and_no_hit_has_is_an_error() {
         ("login", "192.0.2.7x"),
         ("login", "192.0.2"),
         ("login", ""),
+        ("login", "*"),
+        ("byhost", "*"),
         ("byhost", "https://shop.example"),
         ("byhost", "shop.example:8443"),
         ("byhost", "192.0.2.0/24"),

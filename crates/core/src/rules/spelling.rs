@@ -81,6 +81,9 @@ impl Spelling {
     /// No check has the value.
     pub fn read(self, text: &str) -> Result<Cow<'_, str>, Misspelling> {
         match self {
+            Self::Method | Self::Host | Self::Address if text.contains('*') => {
+                Err(Misspelling::new("it is a pattern", "write one value"))
+            }
             Self::Method => Ok(Self::read_method(text)?.into()),
             Self::Path(_) | Self::Uri(_) => Ok(self.normalize(self.read_target(text)?).unwrap_or_default()),
             Self::Host if text.contains(',') => Err(not_a_host()),
@@ -109,7 +112,8 @@ impl Spelling {
         };
         let first = Pattern::parse(&normal);
         if first == Pattern::Any {
-            return Err(Misspelling::new("every check matches it", "write * if that is meant"));
+            let what = "checks have no such part, and without it the pattern is every value";
+            return Err(Misspelling::new(what, "write * if that is meant"));
         }
         // A path below a directory includes the directory itself, whose slash is dropped.
         let (before, query) = normal.split_at(normal.find('?').unwrap_or(normal.len()));
@@ -560,7 +564,7 @@ mod tests {
                     "/%2*",
                     "/a%*",
                     "*?x",
-                    "*/#",
+                    "*#a",
                 ],
             ),
             (Spelling::Uri(FinalSlash::Drop), &["https://shop.example/login", "*/../x?y", "/%2*?z", "*/"]),
