@@ -275,7 +275,7 @@ fn invalid_request_is_an_error_and_takes_nothing() {
     refused(json!({ "domain": "edge", "descriptors": [descriptor("path=/upload"), {}] }), "descriptors[1]");
     refused(descriptors_request(&["path=/upload", "path=/priced bytes=many"]), "bytes");
     let many: Vec<_> = (0..300).map(|key| json!({ "key": format!("k{key}"), "value": "" })).collect();
-    refused(json!({ "domain": "edge", "descriptors": [{ "entries": many }] }), "at most 256 are allowed");
+    refused(json!({ "domain": "edge", "descriptors": [{ "entries": many }] }), "at most 255 are allowed");
     let after = caller.should_rate_limit(&descriptors_request(&["path=/upload"]));
     assert_eq!(after["statuses"][0]["limit_remaining"], 99);
     let large = "x".repeat(70_000);

@@ -447,7 +447,7 @@ fn mistakes_are_reported_and_change_nothing() {
         (about(&["user=a", "=x"]), "descriptors[1].entries[0].key is empty"),
         (limited, "descriptors[1].limit is set"),
         (negative, "descriptors[1].is_negative_hits is set"),
-        (json!({ "domain": "llm", "descriptors": [{ "entries": many }] }), "at most 256 are allowed"),
+        (json!({ "domain": "llm", "descriptors": [{ "entries": many }] }), "at most 255 are allowed"),
     ] {
         for method in ["CheckRateLimit", "Report", "Reserve", "Commit"] {
             let request = match method {

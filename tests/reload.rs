@@ -319,7 +319,7 @@ fn pipe_as_rules_file_is_rejected_and_the_next_file_is_loaded() {
 }
 
 #[test]
-fn changed_actor_field_keeps_the_counters_on_every_store_and_the_log_says_so() {
+fn changed_actor_field_keeps_counters_of_the_same_value_on_every_store_and_the_log_says_so() {
     let by = |field: &str| {
         format!(
             "[api=x]\ncreditLimit = 10\nresetSeconds = 3600\nactorField = {field}\n\n\
@@ -341,8 +341,11 @@ fn changed_actor_field_keeps_the_counters_on_every_store_and_the_log_says_so() {
         let mut client = LineClient::connect(watched.server.line);
         assert_eq!(client.hit("api=x user=ann ip=ann").1, 9, "{store:?}");
         watched.write(&by("ip"));
-        watched.log.await_line(&[IN_FORCE, "changed=1", "start_afresh=0"]);
-        watched.log.await_line(&["line 1: changed [api=x] actorField from user to ip; its counters are kept"]);
+        watched.log.await_line(&[IN_FORCE, "changed=1", "start_afresh=1"]);
+        watched.log.await_line(&[
+            "line 1: changed [api=x] actorField from user to ip; its counters start afresh, except for actors that have the same \
+             value in both",
+        ]);
         assert_eq!(client.hit("api=x user=bob ip=ann").1, 8, "{store:?}: the counter of the actor `ann` goes on");
         assert_eq!(client.hit("api=x user=ann ip=10.0.0.1").1, 9, "{store:?}: another actor has a counter of its own");
     }

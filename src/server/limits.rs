@@ -2,10 +2,15 @@
 
 use super::http::StreamBounds;
 use super::net::connection::Timeouts;
-use super::{DEFAULT_MAX_BODY, DEFAULT_MAX_BUFFER_MEMORY, DEFAULT_MAX_CONNECTIONS};
 use crate::protocol::resp::Limits as RespLimits;
 use crate::protocol::{DEFAULT_MAX_PAIRS, line};
 
+/// Maximum number of open connections of all fronts.
+pub const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
+/// Maximum length of the body of an HTTP request, and of a gRPC message (bytes).
+pub const DEFAULT_MAX_BODY: usize = 64 * 1024;
+/// Budget for the buffers of all connections, without the free part of each (bytes).
+pub const DEFAULT_MAX_BUFFER_MEMORY: usize = 128 * 1024 * 1024;
 /// Output of a connection after which it writes before it answers more (bytes). One write of this size keeps a fast network busy.
 const MAX_OUTPUT: usize = 256 * 1024;
 

@@ -56,11 +56,12 @@ use self::http::ui::{PageHealth, Sampler, Ui};
 pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, StreamBounds, check_metrics_path};
 use self::http::{BodyBounds, HttpFront};
 pub use self::keep_running::{keep_running, survive};
-pub use self::limits::Limits;
+pub use self::limits::{DEFAULT_MAX_BODY, DEFAULT_MAX_BUFFER_MEMORY, DEFAULT_MAX_CONNECTIONS, Limits};
 use self::line::LineFront;
 use self::net::accept::{Acceptor, MAX_PARTINGS};
 use self::net::admission::Admission;
 use self::net::auth::Access;
+pub use self::net::connection::{DEFAULT_REQUEST_TIMEOUT, DEFAULT_WRITE_TIMEOUT};
 pub use self::net::listen::bind;
 use self::net::memory::BufferMemory;
 use self::net::tls::Tls;
@@ -73,16 +74,6 @@ use self::resp::RespFront;
 use crate::audit::AuditLog;
 use crate::limiter::Limiter;
 
-/// Maximum number of open connections of all fronts.
-pub const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
-/// Maximum length of the body of an HTTP request, and of a gRPC message (bytes).
-pub const DEFAULT_MAX_BODY: usize = 64 * 1024;
-/// Timeout for a request to arrive.
-pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout for a client to read at least [`LEAST`](net::progress::LEAST) bytes of a waiting reply.
-pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Budget for the buffers of all connections, without the free part of each (bytes).
-pub const DEFAULT_MAX_BUFFER_MEMORY: usize = 128 * 1024 * 1024;
 /// How long the server still reads from connections after it stopped accepting new ones, so that requests on their way
 /// are answered.
 const DRAIN_GRACE: Duration = Duration::from_millis(250);

@@ -24,7 +24,6 @@ use super::progress::Progress;
 use super::session::{Cut, NextStep, Output, Session};
 use super::stream::Stream;
 use crate::metrics::{Bound, Metrics};
-use crate::server::{DEFAULT_REQUEST_TIMEOUT, DEFAULT_WRITE_TIMEOUT};
 
 /// Capacity reserved for each read, enough for a burst of a pipelining client (bytes).
 const READ_SIZE: usize = 16 * 1024;
@@ -43,6 +42,11 @@ const TURN: usize = READ_SIZE / 2;
 
 pooled!(BytesMut, BytesMut::capacity);
 pooled!(Vec<u8>, Vec::capacity);
+
+/// Timeout for a request to arrive.
+pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout for a client to read at least [`LEAST`](super::progress::LEAST) bytes of a waiting reply.
+pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bounds on a connection's time.
 #[derive(Debug, Clone, Copy)]

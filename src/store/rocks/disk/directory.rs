@@ -9,12 +9,10 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use super::open_error::OpenError;
+use super::open_error::{FORMAT, OpenError};
 
 /// File that contains the format's number in digits.
 pub const FORMAT_FILE: &str = "DIVVY-FORMAT";
-/// The format of data directories and backups. Builds before the first release wrote 1, which nothing reads.
-pub const FORMAT: u8 = 2;
 /// Suffix of a file that is about to replace the file without the suffix.
 const NEW: &str = ".new";
 /// File that marks the directory as a backup. No server opens a backup, so it stays unchanged.

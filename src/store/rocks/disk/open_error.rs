@@ -3,7 +3,8 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use super::directory::FORMAT;
+/// The format of data directories and backups. Builds before the first release wrote 1, which nothing reads.
+pub const FORMAT: u8 = 2;
 
 /// The reason why a data directory could not be opened. Nothing in it was changed.
 #[derive(Debug, thiserror::Error)]

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::Disk;
 use super::database::Database;
-use super::directory::{self, BACKUP_FILE, FORMAT, FORMAT_FILE, LOCK_FILE};
+use super::directory::{self, BACKUP_FILE, FORMAT_FILE, LOCK_FILE};
 use super::exceptions;
-use super::open_error::OpenError;
+use super::open_error::{FORMAT, OpenError};
 use crate::clock::Clock;
 use crate::store::contract::StoreError;
 use crate::store::{key, record_key, value};
