@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
     match body::parse::<HitRequest>(bytes) {
         Ok(hit) => {
             let mut operation = Operation::new();
-            match hit.operation.read(MAX_PAIRS, "/operation", &mut operation) {
+            match hit.operation.read(bytes, MAX_PAIRS, "/operation", &mut operation) {
                 Ok(()) => assert!(operation.iter().count() <= MAX_PAIRS),
                 Err(problem) => {
                     serde_json::to_vec(&problem).expect("a problem is JSON");

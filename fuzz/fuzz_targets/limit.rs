@@ -58,10 +58,12 @@ pub fn read_reservation_ask(input: &mut Unstructured) -> Result<ReservationAsk> 
     let (kind, number, seconds) = (input.int_in_range(0..=3_u8)?, read_number(input)?, read_number(input)?);
     // The limiter rejects other TTLs.
     let ttl_seconds = u32::try_from(seconds).unwrap_or(u32::MAX).clamp(1, 30 * 24 * 60 * 60);
+    // Mostly whichever reservation has the name.
+    let run = Run::new(input.int_in_range(0..=2_u32)?);
     Ok(match kind {
         0 => ReservationAsk::Reserve { credits: number.max(1), ttl_seconds },
-        1 => ReservationAsk::Commit { cost: number, charges: input.arbitrary()? },
-        2 => ReservationAsk::Release,
-        _ => ReservationAsk::Renew { ttl_seconds: input.arbitrary::<bool>()?.then_some(ttl_seconds) },
+        1 => ReservationAsk::Commit { cost: number, charges: input.arbitrary()?, run },
+        2 => ReservationAsk::Release { run },
+        _ => ReservationAsk::Renew { ttl_seconds: input.arbitrary::<bool>()?.then_some(ttl_seconds), run },
     })
 }

@@ -102,7 +102,7 @@ impl List {
     pub(super) fn normalize(&self, spelling: Spelling) -> Result<Option<Arc<Self>>, Vec<WrongEntry>> {
         let (mut entries, mut wrong) = (Vec::with_capacity(self.entries.len()), Vec::new());
         for (line, entry) in &self.entries {
-            match spelling.of_entry(entry) {
+            match entry.normalize(spelling) {
                 Ok(normal) => entries.extend(normal.into_iter().map(|entry| (*line, entry))),
                 Err(misspelling) => wrong.push((*line, entry.to_string(), misspelling)),
             }
@@ -127,6 +127,32 @@ impl PartialEq for List {
 }
 
 impl Eq for List {}
+
+impl ListEntry {
+    /// Returns the entries of a list that match the normalized values of those that it matches.
+    ///
+    /// # Errors
+    /// No normalized value matches.
+    fn normalize(&self, spelling: Spelling) -> Result<Vec<ListEntry>, Misspelling> {
+        match self {
+            Self::Network(_) if matches!(spelling, Spelling::Address | Spelling::Host) => Ok(vec![self.clone()]),
+            Self::Quoted(pattern) if spelling == Spelling::Address => {
+                let text = spelling.normalize(pattern.as_str()).unwrap_or_default();
+                Ok(vec![Self::Quoted(Pattern::Literal(text.into_owned()))])
+            }
+            Self::Network(network) => Self::Pattern(Pattern::Literal(network.to_string())).normalize(spelling),
+            Self::Quoted(pattern) => Ok(spelling.of_pattern(pattern)?.into_iter().map(Self::Quoted).collect()),
+            Self::Pattern(pattern) if spelling == Spelling::Address => {
+                let patterns = spelling.of_pattern(pattern).map_err(|misspelling| Misspelling {
+                    fix: format!("{}, or put it in quotes if it is a text", misspelling.fix),
+                    ..misspelling
+                })?;
+                Ok(patterns.into_iter().map(Self::Pattern).collect())
+            }
+            Self::Pattern(pattern) => Ok(spelling.of_pattern(pattern)?.into_iter().map(Self::Pattern).collect()),
+        }
+    }
+}
 
 impl std::fmt::Display for ListEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 
 use url::Host;
 
-use super::{Address, ListEntry, Network, NetworkError, Pattern, network};
+use super::{Address, Network, NetworkError, Pattern, network};
 
 /// The treatment of the slash at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -127,30 +127,6 @@ impl Spelling {
             _ => Vec::new(),
         };
         Ok([first].into_iter().chain(more.iter().map(|text| Pattern::parse(text))).collect())
-    }
-
-    /// Returns the entries of a list that match the normalized values of those that `entry` matches.
-    ///
-    /// # Errors
-    /// No normalized value matches.
-    pub(super) fn of_entry(self, entry: &ListEntry) -> Result<Vec<ListEntry>, Misspelling> {
-        match entry {
-            ListEntry::Network(_) if matches!(self, Self::Address | Self::Host) => Ok(vec![entry.clone()]),
-            ListEntry::Quoted(pattern) if self == Self::Address => {
-                let text = self.normalize(pattern.as_str()).unwrap_or_default();
-                Ok(vec![ListEntry::Quoted(Pattern::Literal(text.into_owned()))])
-            }
-            ListEntry::Network(network) => self.of_entry(&ListEntry::Pattern(Pattern::Literal(network.to_string()))),
-            ListEntry::Quoted(pattern) => Ok(self.of_pattern(pattern)?.into_iter().map(ListEntry::Quoted).collect()),
-            ListEntry::Pattern(pattern) if self == Self::Address => {
-                let patterns = self.of_pattern(pattern).map_err(|misspelling| Misspelling {
-                    fix: format!("{}, or put it in quotes if it is a text", misspelling.fix),
-                    ..misspelling
-                })?;
-                Ok(patterns.into_iter().map(ListEntry::Pattern).collect())
-            }
-            ListEntry::Pattern(pattern) => Ok(self.of_pattern(pattern)?.into_iter().map(ListEntry::Pattern).collect()),
-        }
     }
 
     fn read_glob(self, text: &str) -> Result<String, Misspelling> {
