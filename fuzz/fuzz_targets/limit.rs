@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each target uses its part")]
 
-use divvy::algorithm::{Ask, CalendarId, CalendarWindow, CountBasis, InvalidLimit, Kind, Limit, ReservationAsk};
+use divvy::algorithm::{Ask, CalendarId, CalendarWindow, CountBasis, InvalidLimit, Kind, Limit, ReservationAsk, Run};
 use divvy::clock::Timestamp;
 use libfuzzer_sys::arbitrary::{Error, Result, Unstructured};
 
