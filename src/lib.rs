@@ -18,13 +18,12 @@
 //! | [`store`] | storage of counters in RocksDB, Redis or memory, behind one contract; keys and values as bytes, bounds, and layers in front of a distant store | rules |
 //! | [`audit`] | the audit log: a line for each change by an operator; its file, queue and writer | the changes themselves |
 //! | [`logging`] | the log: queue, format, escaping, throttling | the events themselves |
-//! | [`divvy_core`] | what a limit is, and what it decides: rules files, [`rules`], [`algorithm`], [`calendar`] and [`clock`] | the network, counters |
+//! | [`divvy_core`] | rules and decisions: rules files, [`rules`], [`algorithm`], [`calendar`] and [`clock`] | the network, counters |
 //! | [`metrics`] | counters and timings, one topic per file; Prometheus's text and statsd's packets | rules, stores, protocols |
 //!
 //! Imports go downward only: `cli` → `server` → `limiter`, `protocol` → `access` → `store` → `audit` → `logging`, `metrics`.
-//! All of them may use `divvy_core`, which knows none of them. Modules on the same
-//! level do not import each other, and files within a module do not import each other in circles
-//! (`tests/architecture.rs`). Fronts, the servers of the protocols,
+//! All of them may use `divvy_core`, which imports none of them. Modules on the same level do not import each other, and
+//! files within a module do not import each other in circles (`tests/architecture.rs`). Fronts, the servers of the protocols,
 //! call the limiter and nothing below it. From `rules` they use the types of a request (operations and patterns), and
 //! everything else comes from the limiter, including the store's name and backups. Code that needs two modules is
 //! divided between them. `unsafe` is forbidden here: the calls that need it are in `crates/sys`.

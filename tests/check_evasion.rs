@@ -342,7 +342,7 @@ fn pairs_without_effect_are_errors_at_the_start() {
     }
 }
 
-/// A block in another spelling would be listed, and block nobody.
+/// A block in another spelling would be listed without an effect.
 #[test]
 fn block_in_any_spelling_applies_to_checks() {
     let rules = RulesFile::ini(LOGIN);

@@ -751,7 +751,7 @@ fn usage_under_another_limit_is_no_debt(opened: StoreFixture) {
                 let outcome = opened.one(now, &key, of(place), action).await;
                 assert_eq!(outcome, expected(&mut model, key.clone(), of(place), action, now), "{kind:?} at {seconds}");
             }
-            // What was set aside under the larger limit is no debt either, unless more was used.
+            // Credits that were set aside under the larger limit are no debt either, unless more was used.
             for (name, cost, owed) in [("a", 1_000, 0), ("b", 1_200, 200)] {
                 let (key, now) = (format!("reserved {kind:?} {name}#{name}"), at(opened.later(9_100)));
                 let made = opened.one(now, &key, of(2), reserve(1_000, 60)).await;

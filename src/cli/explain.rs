@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Show which rules match an operation, which one answers, and why each earlier one does not match.
 ///
-/// This asks a running server, which also knows blocks, allows and limits of single actors. With --file, this reads a file and asks no server.
+/// This asks a running server, which also knows blocks, allows and limits of single actors. --file reads a file instead.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  divvy explain path=/login ip=203.0.113.7\n  \
                         divvy explain --file rules.ini path=/login ip=203.0.113.7")]

@@ -1,4 +1,4 @@
-//! Bounds that clients exceeded. Those that a flag sets have its name.
+//! Bounds that clients exceeded. If a flag sets a bound, both have the same name.
 
 use prometheus::{IntCounter, IntGauge};
 

@@ -1,5 +1,5 @@
-//! What a limit is, and what it decides: rules, algorithms, calendars and the clock. No network, and no files but the
-//! operator's.
+//! The rules and the decisions: rules files, algorithms, calendars and the clock. This crate reads the operator's files, and uses no
+//! network.
 //!
 //! | module | contains | does not contain |
 //! |---|---|---|

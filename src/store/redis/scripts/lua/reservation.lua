@@ -146,7 +146,7 @@ function asks.reserve(stored, record, ask, more)
     if not (is_next_run and is_same) then
       return look_with_fate(stored, ask.at, is_same and 'repeated' or 'different', session, record.run)
     end
-    -- What is still set aside becomes the new reservation's.
+    -- These credits become the new reservation's.
     if open then return extend(stored, record, ask, tonumber(seconds), run, open) end
   end
   local state, at, pulled_back, before = present_decorated(stored, ask.at)
