@@ -150,6 +150,7 @@ fn blocks_survive_a_sigkill_and_a_restored_backup() {
     assert!(done.status.success(), "{text}");
     let server = serve("restored");
     assert_eq!(listed(&server, "blocks"), blocks);
+    until(|| metrics::scrape(server.http).value("divvy_counters_counted", &[]) == 1.0);
     let counters = metrics::scrape(server.http).value("divvy_live_counters", &[]);
     assert!(counters <= 2.0, "blocks are no counters: {counters}");
 }
