@@ -109,7 +109,7 @@ test: test-setup ## All tests but the long campaigns, or those whose path contai
 
 .PHONY: docs
 docs: libraries ## Regenerate tables and expected reports from the flags and the code
-	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --workspace --lib -- config:: architecture_page_shows_the_table
+	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --lib -- config:: architecture_page_shows_the_table
 	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --test main -- configuration::
 
 .PHONY: screenshots

@@ -6,11 +6,9 @@ use std::path::Path;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Files that name the version, with the text before it and the text after it.
-const NAMES: [(&str, &str, &str); 10] = [
-    ("Cargo.toml", "divvy-core = { version = \"", "\""),
+const NAMES: [(&str, &str, &str); 8] = [
     ("Cargo.toml", "divvy-sys = { version = \"", "\""),
     ("fuzz/Cargo.lock", "name = \"divvy\"\nversion = \"", "\""),
-    ("fuzz/Cargo.lock", "name = \"divvy-core\"\nversion = \"", "\""),
     ("fuzz/Cargo.lock", "name = \"divvy-sys\"\nversion = \"", "\""),
     ("Dockerfile", "org.opencontainers.image.version=\"", "\""),
     ("packaging/kubernetes/redis.yaml", "docker build -t divvy:", " "),

@@ -201,8 +201,10 @@ impl Context<'_> {
             let Some(rule) = self.policy.rules.rules().get(part.rule) else { continue };
             self.ask(*part, rule, members, entries)?;
         }
-        let denies =
-            |member: &Member| matches!(member.source, Source::Fixed { allowed: false, .. } | Source::Blocked(_));
+        // A canary that always denies, such as for an actor whose own limit is 0, denies nothing.
+        let denies = |member: &Member| {
+            !member.is_canary && matches!(member.source, Source::Fixed { allowed: false, .. } | Source::Blocked(_))
+        };
         let is_denied = members.list.iter().skip(first).any(denies);
         if let Some(group) = &mut entries.group {
             group.is_denied |= is_denied;

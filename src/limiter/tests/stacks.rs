@@ -72,6 +72,15 @@ fn answer(rule: &str, allowed: bool, credit: u64) -> (String, bool, u64) {
     (rule.to_owned(), allowed, credit)
 }
 
+/// Regression test: hits of an actor whose own limit at a canary is 0 were allowed, and counted nowhere.
+#[test]
+fn canary_that_always_denies_denies_nothing() {
+    let limiter = limiter_of(STACK);
+    run(limiter.set_limit("trial", "", 0, None, &Scope::EVERYTHING)).unwrap();
+    assert_eq!(told_of(&limiter, "key=a trial=yes"), ("burst".to_owned(), true, 2));
+    assert_eq!(left(&limiter, "key=a trial=yes"), lefts(&[("burst", 2), ("daily", 99)]));
+}
+
 #[test]
 fn all_rules_take_or_none_does_and_the_strictest_answers() {
     let limiter = limiter_of(STACK);

@@ -56,7 +56,7 @@ golden! {
 
 #[test]
 fn ratelimits_example_is_converted_completely() {
-    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/ratelimit.yaml");
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/ratelimit.yaml");
     let import = import(&[example]).unwrap();
     assert_eq!((import.left_out, import.warnings), (vec![], vec![]));
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::*;
 use crate::clock::NANOS_PER_MILLI;
 
-const RECORDED: &str = include_str!("../../../../../tests/compat/token-bucket.jsonl");
+const RECORDED: &str = include_str!("../../../tests/compat/token-bucket.jsonl");
 
 /// A command of a recorded row.
 struct Command<'a> {
