@@ -158,8 +158,7 @@ fn unreadable_file_is_reported() {
 
 #[test]
 fn examples_in_both_formats_have_the_same_rules_and_no_problems() {
-    let load_example =
-        |name: &str| load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name)).unwrap();
+    let load_example = |name: &str| load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name)).unwrap();
     let (ini, json) = (load_example("example.ini"), load_example("example.json"));
     assert_eq!(rules_of(&ini), rules_of(&json));
     assert_eq!((ini.warnings, json.warnings), (vec![], vec![]));
@@ -180,8 +179,7 @@ fn algorithms_example_has_a_rule_for_each_and_no_problems() {
 
 #[test]
 fn documents_list_every_algorithm_and_setting() {
-    let read =
-        |path: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    let read = |path: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
     let openapi: serde_json::Value = serde_json::from_str(&read("src/server/http/api/openapi.json")).unwrap();
     let settings = &openapi["components"]["schemas"]["Rule"]["properties"];
     assert_eq!(settings["algorithm"]["enum"], serde_json::json!(Kind::ALL.map(Kind::name)));
