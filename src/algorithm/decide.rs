@@ -62,7 +62,7 @@ pub(super) trait Algorithm: Sized {
         None
     }
 
-    /// Returns the end of the window if credits of it are used, and others are reserved. Those may come back before.
+    /// Returns the end of the window if credits of it are used, and others are reserved. The reserved ones may come back before.
     fn end_of_used_window(&self, _state: &Self::State, _at: Timestamp) -> Option<Timestamp> {
         None
     }

@@ -202,7 +202,7 @@ fn explain_with(
     explained
 }
 
-/// Returns the finding for a rule. `compared` has its patterns for the operation, of which a key may have several.
+/// Returns the finding for a rule. `compared` has its patterns for the operation. A key may have several.
 fn find(rule: &Rule, compared: &Rule, operation: &Operation, exceptions: impl FnOnce() -> ActorExceptions) -> Finding {
     for (key, pattern) in &rule.operation {
         match operation.get(key) {

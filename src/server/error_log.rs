@@ -44,7 +44,10 @@ pub struct LastError {
     pub reason: String,
 }
 
-struct ErrorLog(Vec<Sample>);
+struct ErrorLog {
+    clock: Clock,
+    samples: Vec<Sample>,
+}
 
 /// The last error of one kind on one front.
 struct Sample {
@@ -79,26 +82,30 @@ pub fn last() -> Vec<LastError> {
 impl ErrorLog {
     fn new() -> Self {
         let sample = |front, kind| Sample { front, kind, throttle: LogThrottle::at_rate(1), last: Mutex::default() };
-        Self(FRONTS.into_iter().flat_map(|front| ErrorKind::ALL.map(|kind| sample(front, kind))).collect())
+        let samples = FRONTS.into_iter().flat_map(|front| ErrorKind::ALL.map(|kind| sample(front, kind)));
+        Self { clock: Clock::system(), samples: samples.collect() }
     }
 
     fn note(&self, front: &'static str, kind: ErrorKind, client: impl FnOnce() -> ErrorClient, reason: impl Display) {
-        let Some(sample) = self.0.iter().find(|sample| sample.front == front && sample.kind == kind) else { return };
+        let Some(sample) = self.samples.iter().find(|sample| sample.front == front && sample.kind == kind) else {
+            return;
+        };
+        let at = self.clock.now();
         let (mut reason, client) = (reason.to_string(), client());
         reason.truncate(reason.floor_char_boundary(MAX_REASON));
-        sample.throttle.say(|more| {
+        sample.throttle.say_at(at, |more| {
             let (peer, user) = (client.peer.map(tracing::field::display), client.user.as_deref());
             let (code, shown) = (kind.code(), Escaped::error(&reason));
             tracing::info!(front, peer, user, code, reason = %shown, more, "a request got an error");
         });
         // If the lock is taken, another thread notes an error of the same moment.
         if let Some(mut last) = sample.last.try_lock() {
-            *last = Some(LastError { front, kind, at: Clock::system().now(), client, reason });
+            *last = Some(LastError { front, kind, at, client, reason });
         }
     }
 
     fn last(&self) -> Vec<LastError> {
-        self.0.iter().filter_map(|sample| sample.last.lock().clone()).collect()
+        self.samples.iter().filter_map(|sample| sample.last.lock().clone()).collect()
     }
 }
 

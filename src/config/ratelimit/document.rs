@@ -192,7 +192,7 @@ trait Fields: Default {
     fn odd_keys(&mut self) -> &mut OddKeys;
 }
 
-/// The key whose value is merged: a mapping, or a list of them, of which the first has precedence.
+/// The key whose value is merged: a mapping, or a list of mappings. The first of them has precedence.
 const MERGE: &str = "<<";
 
 struct FieldsVisitor<T>(PhantomData<T>);

@@ -23,7 +23,7 @@ impl Prefix {
         Self(bytes.into())
     }
 
-    /// Returns the prefix of the named counters `name`, in a space for such counters. Their actors have these fields, one of which
+    /// Returns the prefix of the named counters `name`, in a space for such counters. Their actors have these fields. One field
     /// may be counted by networks, as `actorPrefix` says.
     /// Only the parts of the limit that do not depend on its credits are in the prefix. `refill` is the size of a token
     /// bucket's refill, if it does not refill the whole bucket.
