@@ -29,7 +29,7 @@
 //! | [`units`] | times and sizes as operators write them | flags |
 //! | [`metrics`] | counters and timings, one topic per file; Prometheus's text and statsd's packets | rules, stores, protocols |
 //!
-//! Imports go downward only: `cli` → `server`, `config` → `limiter`, `protocol` → `access` → `rules`, `store` →
+//! Imports go downward only: `cli` → `server`, `config` → `protocol` → `api` → `limiter` → `access` → `rules`, `store` →
 //! `calendar` → `algorithm`, `audit` → `files`, `json`, `logging`, `metrics` → `clock`, `nearest`, `units`. Modules on the same
 //! level do not import each other, and files within a module do not import each other in circles
 //! (`tests/architecture.rs`). Fronts, the servers of the protocols,
@@ -61,6 +61,7 @@
 
 pub mod access;
 pub mod algorithm;
+pub mod api;
 pub mod audit;
 pub mod calendar;
 pub mod cli;

@@ -54,7 +54,7 @@ fn answer(request: Arguments) {
                 reply.error(error);
             }
         }
-        Ok(Command::Forget(pairs) | Command::Explain(pairs)) => {
+        Ok(Command::Explain(pairs)) => {
             if let Err(error) = pairs.read_into(&mut Operation::new(), 4) {
                 reply.error(error);
             }

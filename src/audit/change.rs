@@ -123,14 +123,9 @@ impl Change {
         Self { actor: Some(truncate(actor)), ..self }
     }
 
-    /// Adds the requested limit: its credits, and the seconds that it lasts, if it ends.
-    pub fn with_limit(self, credits: u64, expires_in: Option<u64>) -> Self {
-        Self { credits: Some(credits), expires_in, ..self }
-    }
-
-    /// Adds the requested block or allow: the seconds that it lasts, if it ends, and the reason.
-    pub fn with_override(self, expires_in: Option<u64>, reason: Option<&str>) -> Self {
-        Self { expires_in, reason: reason.map(truncate), ..self }
+    /// Adds what was asked for an actor: credits of its own, the seconds that this lasts, and the reason.
+    pub fn with_terms(self, credits: Option<u64>, expires_in: Option<u64>, reason: Option<&str>) -> Self {
+        Self { credits, expires_in, reason: reason.map(truncate), ..self }
     }
 
     /// Adds the name of a backup.

@@ -148,7 +148,8 @@ mod tests {
     #[test]
     fn line_has_every_field_in_one_line() {
         let caller = Caller::client("resp", Some(([127, 0, 0, 1], 5).into()), Some("ann\n".into()));
-        let change = Change::new(Action::LimitSet).with_rule("by-user").with_actor("a\"").with_limit(9, Some(60));
+        let change =
+            Change::new(Action::LimitSet).with_rule("by-user").with_actor("a\"").with_terms(Some(9), Some(60), None);
         let mut entry = Entry {
             number: 7,
             status: Status::Done,

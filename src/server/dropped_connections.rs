@@ -114,13 +114,14 @@ async fn drop_at_every_await(durability: Durability) {
     let served = Served::new(Limiter::new(Some(policy), store, Clock::system(), metrics));
     let limiter = || Arc::clone(&served.limiter);
     let audit = AuditLog::in_log(Clock::system(), Arc::clone(served.limiter.metrics()));
-    let changes = || Changes::new(limiter(), Arc::clone(&audit));
+    let operations = || Operations::new(limiter(), Arc::clone(&audit));
     let limits = served.limits;
     let slots = WorkSlots::new(MAX_AT_ONCE);
 
     let line = || LineFront::new(limiter(), limits, None, Arc::clone(&served.memory));
     served.drop_connections(line(), b"HIT user=ada\n", "line").await;
-    let resp = || RespFront::new(limiter(), changes(), limits, None, None, Arc::clone(&served.memory), slots.clone());
+    let resp =
+        || RespFront::new(limiter(), operations(), limits, None, None, Arc::clone(&served.memory), slots.clone());
     served.drop_connections(resp(), b"DIVVY.HIT user=ada\r\n", "RESP").await;
     served.drop_connections(resp(), b"DIVVY.COUNTERS user=*\r\n", "a listing over RESP").await;
     let api = ApiSettings {
@@ -141,7 +142,7 @@ async fn drop_at_every_await(durability: Durability) {
     let http = || {
         HttpFront::new(
             limiter(),
-            changes(),
+            operations(),
             limits,
             served.bounds(),
             &access,
@@ -178,11 +179,11 @@ async fn drop_changes(served: &Served, dir: &Path) {
     let path = dir.join("audit.log");
     let metrics = Arc::clone(served.limiter.metrics());
     let audit = AuditLog::in_file(path.clone(), true, Clock::system(), metrics).unwrap();
-    let changes = Changes::new(Arc::clone(&served.limiter), Arc::clone(&audit));
+    let operations = Operations::new(Arc::clone(&served.limiter), Arc::clone(&audit));
     let memory = Arc::clone(&served.memory);
-    let slots = changes.slots().clone();
+    let slots = operations.slots().clone();
     let others = WorkSlots::new(MAX_AT_ONCE);
-    let front = RespFront::new(Arc::clone(&served.limiter), changes, served.limits, None, None, memory, others);
+    let front = RespFront::new(Arc::clone(&served.limiter), operations, served.limits, None, None, memory, others);
     let mut credits = 0;
     let set = || {
         credits += 1;

@@ -3,7 +3,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`net`] | everything that does not depend on a protocol: listeners, TLS, logins, connections, bounds on memory and work |
-//! | [`changes`] | the changes that operators make, with their lines in the audit log |
+//! | [`operations`] | what operators ask for, and its lines in the audit log |
 //! | [`reload_log`] | the last reloads of the rules |
 //! | [`mod@line`] | the front for Divvy's line protocol |
 //! | [`resp`] | the front for Redis clients |
@@ -15,7 +15,6 @@
 //! are sessions of one read-answer-write loop ([`net::connection`]); HTTP and gRPC run on libraries. This module
 //! decides nothing about requests, and does not depend on rules.
 
-mod changes;
 pub mod crowdsec;
 mod error_log;
 mod error_text;
@@ -26,6 +25,7 @@ mod keep_running;
 mod limits;
 mod line;
 mod net;
+mod operations;
 mod reload_log;
 mod resp;
 mod wrong_port;
@@ -47,7 +47,6 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::changes::Changes;
 use self::grpc::GrpcFront;
 pub use self::grpc::GrpcSettings;
 pub use self::health::Health;
@@ -69,6 +68,7 @@ use self::net::work_slots::{MAX_AT_ONCE, WorkSlots};
 use self::net::workers::Workers;
 pub use self::net::workers::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, default_threads};
 pub use self::net::{auth, connection, sessions, tls};
+use self::operations::Operations;
 pub use self::reload_log::{Reload, ReloadLog};
 use self::resp::RespFront;
 use crate::audit::AuditLog;
@@ -168,10 +168,10 @@ pub async fn run(
         closing: CancellationToken::new(),
     };
     let slots = WorkSlots::new(MAX_AT_ONCE);
-    let changes = Changes::new(Arc::clone(&limiter), audit);
+    let operations = Operations::new(Arc::clone(&limiter), audit);
     let resp = RespFront::new(
         Arc::clone(&limiter),
-        changes.clone(),
+        operations.clone(),
         limits,
         access.resp.clone(),
         fronts.resp.as_ref(),
@@ -191,7 +191,7 @@ pub async fn run(
     });
     let http = HttpFront::new(
         Arc::clone(&limiter),
-        changes,
+        operations,
         limits,
         bounds.clone(),
         &access,

@@ -1,7 +1,7 @@
 //! Errors of requests that are not commands: texts that begin with an error code, as in RESP, in Redis's words.
 
+use crate::api::ArgumentError;
 use crate::protocol::resp::Arguments;
-use crate::rules::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS};
 
 /// Maximum number of bytes of a name, and of all arguments, that an error repeats.
 const MAX_ECHOED: usize = 128;
@@ -60,12 +60,6 @@ pub enum CommandError {
         /// The value, truncated.
         argument: String,
     },
-    /// The credits of a limit are negative, or not a number.
-    #[error("ERR the number of credits is '{argument}', but must be a whole number from 0 to {MAX_CREDIT_LIMIT}")]
-    NotCredits {
-        /// The argument, truncated.
-        argument: String,
-    },
     /// An argument that has to be text is not UTF-8.
     #[error("ERR '{argument}' is not valid UTF-8")]
     NotUtf8 {
@@ -83,55 +77,6 @@ pub enum CommandError {
     TooManyPairs {
         /// The configured maximum.
         max_pairs: usize,
-    },
-    /// A command that lists or forgets counters has an unknown or repeated option.
-    #[error(
-        "ERR '{argument}' is not an option here; give a rule's label or pairs, then ACTOR, CURSOR, or COUNT, each once"
-    )]
-    NotAnOption {
-        /// The option, truncated.
-        argument: String,
-    },
-    /// `DIVVY.TOP` has an unknown or repeated option, or one without a value.
-    #[error(
-        "ERR '{argument}' is not an option here; DIVVY.TOP takes a rule's label or pairs, then DENIED or TAKEN, LAST, and COUNT, \
-         each once"
-    )]
-    NotATopOption {
-        /// The option, truncated.
-        argument: String,
-    },
-    /// `DIVVY.TOP` has no such window.
-    #[error("ERR LAST is '{argument}', but must be 60 or 3600, the seconds of a minute or an hour")]
-    NotAWindow {
-        /// The value, truncated.
-        argument: String,
-    },
-    /// `DIVVY.STATUS` has an unknown or repeated option, or one without a value.
-    #[error(
-        "ERR '{argument}' is not an option here; DIVVY.STATUS takes field=value pairs, then CURSOR and COUNT, each once and \
-         with its value"
-    )]
-    NotAStatusOption {
-        /// The option, truncated.
-        argument: String,
-    },
-    /// A `DIVVY.LIMIT` subcommand has an unknown or repeated option.
-    #[error(
-        "ERR '{argument}' is not an option here; DIVVY.LIMIT SET takes EX, and LIST takes RULE, CURSOR and COUNT, each once"
-    )]
-    NotALimitOption {
-        /// The option, truncated.
-        argument: String,
-    },
-    /// A `DIVVY.BLOCK` or `DIVVY.ALLOW` subcommand has an unknown or repeated option.
-    #[error(
-        "ERR '{argument}' is not an option here; SET takes EX and REASON, and LIST takes RULE, CURSOR and COUNT, each once \
-         and with its value"
-    )]
-    NotABlockOption {
-        /// The option, truncated.
-        argument: String,
     },
     /// `DIVVY.RESERVE` has an unknown or repeated option, or one without a value.
     #[error(
@@ -161,22 +106,9 @@ pub enum CommandError {
         /// The value, truncated.
         argument: String,
     },
-    /// `EX` is 0, too long, or not a number.
-    #[error(
-        "ERR EX is '{argument}', but must be a whole number of seconds from 1 to {MAX_RESET_SECONDS}, which is 100 years"
-    )]
-    NotALifetime {
-        /// The value, truncated.
-        argument: String,
-    },
-    /// `COUNT` of a command without pages is 0, too large, or not a number.
-    #[error("ERR COUNT is '{argument}', but must be a whole number from 1 to {max}")]
-    NotACount {
-        /// The value, truncated.
-        argument: String,
-        /// The maximum.
-        max: usize,
-    },
+    /// A word of an operator's command is wrong.
+    #[error("ERR {0}")]
+    Argument(ArgumentError),
     /// An option or its value is missing, repeated, or unknown, in a command with Redis's generic error.
     #[error("ERR syntax error")]
     Syntax,
@@ -261,40 +193,12 @@ impl CommandError {
         Self::NotACost { argument: echo(argument, MAX_ECHOED) }
     }
 
-    pub(super) fn not_credits(argument: &[u8]) -> Self {
-        Self::NotCredits { argument: echo(argument, MAX_ECHOED) }
-    }
-
     pub(super) fn unknown_client_type(name: &[u8]) -> Self {
         Self::UnknownClientType { name: echo(name, MAX_ECHOED) }
     }
 
     pub(super) fn unknown_category(name: &[u8]) -> Self {
         Self::UnknownCategory { name: echo(name, MAX_ECHOED) }
-    }
-
-    pub(super) fn not_an_option(argument: &[u8]) -> Self {
-        Self::NotAnOption { argument: echo(argument, MAX_ECHOED) }
-    }
-
-    pub(super) fn not_a_top_option(argument: &[u8]) -> Self {
-        Self::NotATopOption { argument: echo(argument, MAX_ECHOED) }
-    }
-
-    pub(super) fn not_a_window(argument: &[u8]) -> Self {
-        Self::NotAWindow { argument: echo(argument, MAX_ECHOED) }
-    }
-
-    pub(super) fn not_a_status_option(argument: &[u8]) -> Self {
-        Self::NotAStatusOption { argument: echo(argument, MAX_ECHOED) }
-    }
-
-    pub(super) fn not_a_limit_option(argument: &[u8]) -> Self {
-        Self::NotALimitOption { argument: echo(argument, MAX_ECHOED) }
-    }
-
-    pub(super) fn not_a_block_option(argument: &[u8]) -> Self {
-        Self::NotABlockOption { argument: echo(argument, MAX_ECHOED) }
     }
 
     pub(super) fn not_a_reserve_option(argument: &[u8]) -> Self {
@@ -307,14 +211,6 @@ impl CommandError {
 
     pub(super) fn not_positive(what: &'static str, argument: &[u8]) -> Self {
         Self::NotPositive { what, argument: echo(argument, MAX_ECHOED) }
-    }
-
-    pub(super) fn not_a_lifetime(argument: &[u8]) -> Self {
-        Self::NotALifetime { argument: echo(argument, MAX_ECHOED) }
-    }
-
-    pub(super) fn not_a_count(argument: &[u8], max: usize) -> Self {
-        Self::NotACount { argument: echo(argument, MAX_ECHOED), max }
     }
 
     pub(super) fn not_utf8(argument: &[u8]) -> Self {
@@ -347,4 +243,13 @@ impl CommandError {
 /// Returns at most `max` bytes of the client's input as text.
 fn echo(bytes: &[u8], max: usize) -> String {
     String::from_utf8_lossy(bytes.get(..max).unwrap_or(bytes)).into_owned()
+}
+
+impl From<ArgumentError> for CommandError {
+    fn from(error: ArgumentError) -> Self {
+        match error {
+            ArgumentError::ManyPairs { max } => Self::TooManyPairs { max_pairs: max },
+            error => Self::Argument(error),
+        }
+    }
 }

@@ -1,14 +1,12 @@
 //! The commands, one variant each.
 
-use super::ask::{
-    AclAsk, BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, OverrideAsk, ReserveAsk, StatusAsk, TopAsk,
-};
+use super::ask::{AclAsk, BucketAsk, ReserveAsk};
 use super::error::CommandError;
 use super::integer::client_id;
 use super::pairs::{Pairs, PricedOperation};
 use super::question::Question;
+use crate::api::{Endpoint, Kind};
 use crate::protocol::resp::{Arguments, Version};
-use crate::rules::OverrideKind;
 
 /// A request that names a known command and has valid arguments.
 #[derive(Debug, Clone, Copy)]
@@ -39,8 +37,6 @@ pub enum Command<'a> {
         /// New TTL. `None` is valid only for leases, which last as long as their rule says.
         ttl_seconds: Option<u32>,
     },
-    /// `DIVVY.RESET key=value…`: forgets the counters of a hit.
-    Forget(Pairs<'a>),
     /// `DIVVY.EXPLAIN key=value…`: says which rules match.
     Explain(Pairs<'a>),
     /// `RL.REDUCE`, `RL.GET` and their variants. The reply has the tokens before the request.
@@ -51,39 +47,8 @@ pub enum Command<'a> {
     Throttle(BucketAsk<'a>),
     /// `DIVVY.RULES`
     Rules,
-    /// `DIVVY.COUNTERS rule …`: lists a page of a rule's counters.
-    Counters(CountersAsk<'a>),
-    /// `DIVVY.FORGET rule …`: forgets a page of a rule's counters.
-    ForgetCounters(CountersAsk<'a>),
-    /// `DIVVY.TOP rule …`: ranks the actors of a rule.
-    Top(TopAsk<'a>),
-    /// `DIVVY.STATUS field=value…`: shows a page of an actor's counters.
-    Status(StatusAsk<'a>),
-    /// `DIVVY.BACKUP name`
-    Backup(&'a str),
-    /// `DIVVY.LIMIT SET rule actor credits [EX seconds]`: gives an actor its own limit.
-    SetLimit {
-        /// The rule and the actor.
-        of: LimitAsk<'a>,
-        /// Credits of the actor, instead of the rule's.
-        credits: u64,
-        /// Seconds until the rule's own limit applies again. `None`: permanently.
-        seconds: Option<u64>,
-    },
-    /// `DIVVY.LIMIT GET rule actor`
-    GetLimit(LimitAsk<'a>),
-    /// `DIVVY.LIMIT DEL rule actor`
-    RemoveLimit(LimitAsk<'a>),
-    /// `DIVVY.LIMIT LIST …`: lists a page of actors' limits.
-    ListLimits(LimitsAsk<'a>),
-    /// `DIVVY.BLOCK SET rule actor [EX seconds] [REASON text]`, and `DIVVY.ALLOW SET`
-    SetOverride(OverrideAsk<'a>),
-    /// `DIVVY.BLOCK GET rule actor`, and `DIVVY.ALLOW GET`
-    GetOverride(OverrideKind, LimitAsk<'a>),
-    /// `DIVVY.BLOCK DEL rule actor`, and `DIVVY.ALLOW DEL`
-    RemoveOverride(OverrideKind, LimitAsk<'a>),
-    /// `DIVVY.BLOCK LIST …`, and `DIVVY.ALLOW LIST`: lists a page.
-    ListOverrides(OverrideKind, LimitsAsk<'a>),
+    /// An operation of operators, with its words after the command's name.
+    Operate(&'static Endpoint, Arguments<'a>),
     /// `PING [message]`: returns the message, or `PONG` without one.
     Ping(Option<&'a [u8]>),
     /// `ECHO message`
@@ -262,15 +227,13 @@ impl Command<'_> {
             | Self::Charge(PricedOperation { pairs, .. })
             | Self::Refund(PricedOperation { pairs, .. })
             | Self::Reserve(ReserveAsk { pairs, .. })
-            | Self::Forget(pairs)
             | Self::Explain(pairs) => pairs.check_count(max_pairs),
-            Self::Status(ask) => ask.actor.check_count(max_pairs),
-            Self::Counters(CountersAsk { rule, .. })
-            | Self::ForgetCounters(CountersAsk { rule, .. })
-            | Self::Top(TopAsk { rule, .. }) => match rule {
-                NamedRule::Operation(pairs) => pairs.check_count(max_pairs),
-                NamedRule::Name(_) => Ok(()),
-            },
+            Self::Operate(endpoint, words) => {
+                let takes_pairs = endpoint.fields.iter().any(|field| matches!(field.kind, Kind::Pairs | Kind::Rule));
+                let pairs = words.iter().take_while(|word| word.contains(&b'=')).count();
+                let has_many = takes_pairs && pairs > max_pairs;
+                if has_many { Err(CommandError::TooManyPairs { max_pairs }) } else { Ok(()) }
+            }
             _ => Ok(()),
         }
     }

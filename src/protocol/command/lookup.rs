@@ -4,6 +4,7 @@ use super::error::CommandError;
 use super::kinds::Command;
 use super::question::Question;
 use super::table::{self, Spec};
+use crate::api;
 use crate::nearest::nearest;
 use crate::protocol::resp::Arguments;
 
@@ -76,8 +77,15 @@ impl<'a> Command<'a> {
         if !spec.takes(request.len()) {
             return Err(CommandError::wrong_arity(found.full_name()));
         }
-        let named_by = if parent.is_some() { 2 } else { 1 };
-        (spec.parse)(request.skip(named_by))
+        let words = request.skip(if parent.is_some() { 2 } else { 1 });
+        match spec.endpoint {
+            Some(endpoint) => {
+                // Mistakes are found now, and the words are read again when the operation is carried out.
+                api::Arguments::from_words(endpoint, words.iter(), usize::MAX)?;
+                Ok(Self::Operate(endpoint, words))
+            }
+            None => (spec.parse)(words),
+        }
     }
 }
 

@@ -1,9 +1,8 @@
 //! The arguments of `DIVVY.RESERVE`, `DIVVY.COMMIT`, `DIVVY.RELEASE` and `DIVVY.RENEW`.
 
 use super::ask::ReserveAsk;
-use super::counters::positive;
 use super::error::CommandError;
-use super::integer::integer;
+use super::integer::{integer, positive};
 use super::kinds::Command;
 use super::pairs::Pairs;
 use crate::protocol::resp::Arguments;

@@ -6,8 +6,9 @@ use super::ask::AclAsk;
 use super::error::CommandError;
 use super::kinds::Command;
 use super::pairs::Pairs;
-use super::{acl, bucket, counters, limits, overrides, parse, reservations, status, top};
+use super::{acl, bucket, parse, reservations};
 use crate::access::Category;
+use crate::api::{self, Endpoint};
 use crate::metrics::RequestKind;
 use crate::protocol::resp::Arguments;
 
@@ -38,6 +39,8 @@ pub struct Spec {
     /// Whether divvy has the command, and whether clients need it.
     pub support: Support,
     pub(super) parse: Parse,
+    /// The operation that the command asks for, whose row says the rest.
+    pub endpoint: Option<&'static Endpoint>,
     /// Rows of the subcommands. Empty for a command without any.
     pub subcommands: &'static [Spec],
 }
@@ -81,7 +84,28 @@ impl Spec {
             support: Support::Full,
             // The parser of a container, which is reached only without a subcommand, and its arity forbids that.
             parse: |_| Err(CommandError::Syntax),
+            endpoint: None,
             subcommands: &[],
+        }
+    }
+
+    /// Columns of the command that asks for an operation.
+    const fn of(endpoint: &'static Endpoint) -> Self {
+        let (name, subcommand) = endpoint.command;
+        Self {
+            name: if subcommand.is_empty() { name } else { subcommand },
+            arity: endpoint.arity(),
+            flags: match (endpoint.action, endpoint.category) {
+                (_, Category::Backup) => &["admin"],
+                (Some(_), _) => &["write"],
+                (None, _) => &["readonly"],
+            },
+            kind: endpoint.kind,
+            group: "divvy",
+            since: "0.2.0",
+            summary: endpoint.summary,
+            endpoint: Some(endpoint),
+            ..Self::usual(endpoint.category)
         }
     }
 
@@ -97,22 +121,6 @@ impl Spec {
 
     /// Columns of commands that read a token bucket.
     const TOKENS: Self = Self { flags: &["readonly", "fast"], category: Category::Read, ..Self::TOKEN_BUCKET };
-
-    /// Columns of the subcommands of `DIVVY.BLOCK` and `DIVVY.ALLOW`.
-    const SET_OVERRIDE: Self =
-        Self { name: "set", arity: -4, flags: &["write"], category: Category::Block, ..Self::GET_OVERRIDE };
-    const GET_OVERRIDE: Self = Self {
-        name: "get",
-        kind: RequestKind::Blocks,
-        arity: 4,
-        flags: &["readonly"],
-        group: "divvy",
-        since: "0.2.0",
-        ..Self::usual(Category::Read)
-    };
-    const REMOVE_OVERRIDE: Self =
-        Self { name: "del", flags: &["write"], category: Category::Block, ..Self::GET_OVERRIDE };
-    const LIST_OVERRIDES: Self = Self { name: "list", arity: -2, ..Self::GET_OVERRIDE };
 
     /// Columns of commands about transactions.
     const TRANSACTION: Self = Self {
@@ -266,16 +274,7 @@ pub static COMMANDS: &[Spec] = &[
         parse: reservations::renew,
         ..Spec::usual(Category::Hit)
     },
-    Spec {
-        name: "divvy.reset",
-        kind: RequestKind::Reset,
-        arity: -1,
-        flags: &["write", "fast"],
-        group: "divvy",
-        summary: "Forgets the counters of an operation. Returns their number.",
-        parse: |pairs| Ok(Command::Forget(Pairs(pairs))),
-        ..Spec::usual(Category::Forget)
-    },
+    Spec::of(&api::RESET_COUNTERS),
     Spec {
         name: "divvy.explain",
         kind: RequestKind::Explain,
@@ -295,46 +294,10 @@ pub static COMMANDS: &[Spec] = &[
         parse: |_| Ok(Command::Rules),
         ..Spec::usual(Category::Read)
     },
-    Spec {
-        name: "divvy.counters",
-        kind: RequestKind::Counters,
-        arity: -2,
-        flags: &["readonly"],
-        group: "divvy",
-        summary: "Lists a rule's counters, one page at a time: the next cursor; actor, credits, and seconds to reset.",
-        parse: counters::list,
-        ..Spec::usual(Category::Read)
-    },
-    Spec {
-        name: "divvy.forget",
-        kind: RequestKind::Counters,
-        arity: -2,
-        flags: &["write"],
-        group: "divvy",
-        summary: "Forgets a rule's counters, one page at a time: the next cursor, and the number of forgotten counters.",
-        parse: counters::forget,
-        ..Spec::usual(Category::Forget)
-    },
-    Spec {
-        name: "divvy.top",
-        kind: RequestKind::Top,
-        arity: -2,
-        flags: &["readonly"],
-        group: "divvy",
-        summary: "Ranks a rule's actors by denials or by credits taken, in the last minute or hour.",
-        parse: top::parse,
-        ..Spec::usual(Category::Read)
-    },
-    Spec {
-        name: "divvy.status",
-        kind: RequestKind::Status,
-        arity: -2,
-        flags: &["readonly"],
-        group: "divvy",
-        summary: "Shows an actor's counters, one page at a time: the next cursor; for each rule, what the actor has used and has left.",
-        parse: status::parse,
-        ..Spec::usual(Category::Status)
-    },
+    Spec::of(&api::LIST_COUNTERS),
+    Spec::of(&api::FORGET_COUNTERS),
+    Spec::of(&api::RANK),
+    Spec::of(&api::SHOW_STATUS),
     Spec {
         name: "divvy.limit",
         arity: -2,
@@ -359,16 +322,7 @@ pub static COMMANDS: &[Spec] = &[
         subcommands: ALLOW,
         ..Spec::usual(Category::Connection)
     },
-    Spec {
-        name: "divvy.backup",
-        kind: RequestKind::Server,
-        arity: 2,
-        flags: &["admin"],
-        group: "divvy",
-        summary: "Backs up all counters, with this name in the server's --backup-dir. Returns the path.",
-        parse: counters::backup,
-        ..Spec::usual(Category::Backup)
-    },
+    Spec::of(&api::BACK_UP),
     Spec {
         name: "rl.reduce",
         summary: "Takes tokens, down to 0. Returns the number before. Times are in seconds.",
@@ -576,97 +530,14 @@ pub static COMMANDS: &[Spec] = &[
     Spec { name: "readonly", ..Spec::DECLINED },
 ];
 
-static LIMIT: &[Spec] = &[
-    Spec {
-        name: "set",
-        kind: RequestKind::Limits,
-        arity: -5,
-        flags: &["write"],
-        group: "divvy",
-        summary: "Gives one actor of a rule its own number of credits, for some seconds with EX. Returns OK.",
-        parse: limits::set,
-        ..Spec::usual(Category::Limits)
-    },
-    Spec {
-        name: "get",
-        kind: RequestKind::Limits,
-        arity: 4,
-        flags: &["readonly"],
-        group: "divvy",
-        summary: "Returns the credits of an actor's own limit, and the seconds until it ends or -1; null without a limit.",
-        parse: limits::get,
-        ..Spec::usual(Category::Read)
-    },
-    Spec {
-        name: "del",
-        kind: RequestKind::Limits,
-        arity: 4,
-        flags: &["write"],
-        group: "divvy",
-        summary: "Removes an actor's own limit. Returns 1, or 0 if it had none.",
-        parse: limits::remove,
-        ..Spec::usual(Category::Limits)
-    },
-    Spec {
-        name: "list",
-        kind: RequestKind::Limits,
-        arity: -2,
-        flags: &["readonly"],
-        group: "divvy",
-        summary: "Lists limits of actors, one page at a time: the next cursor; rule, actor, credits, seconds until the end \
-                  or -1, and 1 if its rule is gone.",
-        parse: limits::list,
-        ..Spec::usual(Category::Read)
-    },
-];
+static LIMIT: &[Spec] =
+    &[Spec::of(&api::SET_LIMIT), Spec::of(&api::GET_LIMIT), Spec::of(&api::REMOVE_LIMIT), Spec::of(&api::FIND_LIMITS)];
 
-static BLOCK: &[Spec] = &[
-    Spec {
-        summary: "Denies every hit of one actor of a rule, or of all rules (*), for some seconds with EX. Returns OK.",
-        parse: overrides::set::<{ overrides::BLOCK }>,
-        ..Spec::SET_OVERRIDE
-    },
-    Spec {
-        summary: "Returns the seconds until an actor's block ends or -1, and its reason or null; null without a block.",
-        parse: overrides::get::<{ overrides::BLOCK }>,
-        ..Spec::GET_OVERRIDE
-    },
-    Spec {
-        summary: "Removes an actor's block. Returns 1, or 0 if there was none.",
-        parse: overrides::remove::<{ overrides::BLOCK }>,
-        ..Spec::REMOVE_OVERRIDE
-    },
-    Spec {
-        summary: "Lists blocks, one page at a time: the next cursor; rule, actor, seconds until the end or -1, reason or \
-                  null, and 1 if its rule is gone.",
-        parse: overrides::list::<{ overrides::BLOCK }>,
-        ..Spec::LIST_OVERRIDES
-    },
-];
+static BLOCK: &[Spec] =
+    &[Spec::of(&api::SET_BLOCK), Spec::of(&api::GET_BLOCK), Spec::of(&api::REMOVE_BLOCK), Spec::of(&api::FIND_BLOCKS)];
 
-static ALLOW: &[Spec] = &[
-    Spec {
-        summary: "Never denies a hit of one actor of a rule, or of all rules (*), for some seconds with EX. Returns OK.",
-        parse: overrides::set::<{ overrides::ALLOW }>,
-        ..Spec::SET_OVERRIDE
-    },
-    Spec {
-        summary: "Returns the seconds until an actor's allow ends or -1, and its reason or null; null without an allow.",
-        parse: overrides::get::<{ overrides::ALLOW }>,
-        ..Spec::GET_OVERRIDE
-    },
-    Spec {
-        summary: "Removes an actor's allow. Returns 1, or 0 if there was none.",
-        parse: overrides::remove::<{ overrides::ALLOW }>,
-        ..Spec::REMOVE_OVERRIDE
-    },
-    Spec {
-        summary: "Lists allows, one page at a time: the next cursor; rule, actor, seconds until the end or -1, reason or \
-                  null, and 1 if its rule is gone.",
-        parse: overrides::list::<{ overrides::ALLOW }>,
-        ..Spec::LIST_OVERRIDES
-    },
-];
+static ALLOW: &[Spec] =
+    &[Spec::of(&api::SET_ALLOW), Spec::of(&api::GET_ALLOW), Spec::of(&api::REMOVE_ALLOW), Spec::of(&api::FIND_ALLOWS)];
 
 static CLIENT: &[Spec] = &[
     Spec {

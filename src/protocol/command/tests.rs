@@ -34,7 +34,6 @@ fn pairs_of<A: AsRef<[u8]>>(arguments: &[A], max_pairs: usize) -> Result<Operati
     with_command(arguments, |command| match command.unwrap() {
         Command::Hit(PricedOperation { pairs, .. })
         | Command::Peek(PricedOperation { pairs, .. })
-        | Command::Forget(pairs)
         | Command::Explain(pairs) => {
             let mut operation = Operation::new();
             pairs.read_into(&mut operation, max_pairs).map(|()| operation)
@@ -311,14 +310,14 @@ proptest! {
         }).collect();
 
         // Arguments may be apart, as in an array, or adjacent, as in a queue.
-        let request = [vec![b"DIVVY.RESET".to_vec()], arguments].concat();
+        let request = [vec![b"DIVVY.EXPLAIN".to_vec()], arguments].concat();
         prop_assert_eq!(&pairs_of(&request, 6).map(|operation| text_of(&operation)), &defined);
         let (mut bytes, mut decoder, mut queue) = (Vec::new(), Decoder::new(Limits::default()), Queue::default());
         write_request(&mut bytes, &request);
         decoder.decode(&bytes).unwrap().unwrap();
         queue.push(decoder.arguments(&bytes));
         let queued = queue.pop().unwrap();
-        let Ok(Command::Forget(pairs)) = Command::parse(queued.arguments()) else { panic!("a RESET") };
+        let Ok(Command::Explain(pairs)) = Command::parse(queued.arguments()) else { panic!("an EXPLAIN") };
         let mut operation = Operation::new();
         prop_assert_eq!(pairs.read_into(&mut operation, 6).map(|()| text_of(&operation)), defined);
     }

@@ -1,4 +1,4 @@
-//! Changes over HTTP: their caller, and the record of attempts that are refused before they begin.
+//! Operations over HTTP: their caller, and the record of attempts that are refused before they begin.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -12,9 +12,10 @@ use axum::middleware::Next;
 use axum::response::Response;
 use url::form_urlencoded;
 
-use crate::audit::{Action, AuditLog, Caller, Change};
-use crate::server::changes::Operator;
+use crate::api;
+use crate::audit::{AuditLog, Caller, Change};
 use crate::server::net::origin;
+use crate::server::operations::Operator;
 
 /// Name of the front.
 pub const FRONT: &str = "http";
@@ -104,16 +105,7 @@ pub async fn record_refusals(State(refusals): State<Refusals>, mut request: Requ
 
 /// Returns the change that a request asks for, if it does.
 fn change_of(method: &Method, uri: &Uri) -> Option<Change> {
-    let action = match (method, uri.path()) {
-        (&Method::PUT, "/v1/limits") => Action::LimitSet,
-        (&Method::DELETE, "/v1/limits") => Action::LimitDelete,
-        (&Method::PUT, "/v1/blocks") => Action::BlockSet,
-        (&Method::DELETE, "/v1/blocks") => Action::BlockDelete,
-        (&Method::PUT, "/v1/allows") => Action::AllowSet,
-        (&Method::DELETE, "/v1/allows") => Action::AllowDelete,
-        (&Method::DELETE, "/v1/counters") => Action::CountersForget,
-        _ => return None,
-    };
+    let action = api::find(method.as_str(), uri.path())?.action?;
     let query = uri.query().unwrap_or_default().as_bytes();
     let parameter = |name| form_urlencoded::parse(query).find(|(found, _)| found == name).map(|(_, value)| value);
     let mut change = Change::new(action);

@@ -42,7 +42,6 @@ pub(super) use self::transport::serve::serve_routes;
 pub(super) use self::transport::unsent_replies::{Call, UnsentReplies};
 use self::ui::Ui;
 use super::Limits;
-use super::changes::Changes;
 use super::health::Health;
 use super::net::accept::Front;
 use super::net::auth::Access;
@@ -50,6 +49,7 @@ use super::net::connection::{ConnectionContext, Timeouts};
 use super::net::stream::{AnswerToOthers, Stream};
 use super::net::tls::Alpn;
 use super::net::work_slots::WorkSlots;
+use super::operations::Operations;
 use super::wrong_port::Protocol;
 use crate::access::Category;
 use crate::limiter::Limiter;
@@ -69,11 +69,11 @@ pub struct HttpFront {
 }
 
 impl HttpFront {
-    /// Creates the front. `changes` carries out what operators change, and `slots` bound the large requests in work.
+    /// Creates the front. `operations` carries out what operators ask for, and `slots` bound the large requests in work.
     #[expect(clippy::too_many_arguments, reason = "all of them are what a front is made of, each given once")]
     pub fn new(
         limiter: Arc<Limiter>,
-        changes: Changes,
+        operations: Operations,
         limits: Limits,
         bounds: BodyBounds,
         access: &Access,
@@ -88,7 +88,7 @@ impl HttpFront {
         let counted = |kind| from_fn_with_state((requests.clone(), kind), count);
         let api = Arc::new(Api::new(
             Arc::clone(&limiter),
-            changes,
+            operations,
             api,
             limits,
             requests.clone(),

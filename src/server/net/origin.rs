@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use crate::access::{Authority, Category, Identity};
 use crate::limiter::{Limiter, PlanBuilder, Scope};
-use crate::server::changes::{self, Admission};
 use crate::server::error_log::ErrorClient;
+use crate::server::operations::{self, Admission};
 
 /// Where a request over HTTP or gRPC comes from.
 struct RequestOrigin {
@@ -74,9 +74,9 @@ pub fn has_passed() -> bool {
     ORIGIN.try_with(|origin| origin.client.borrow().passed.is_some()).unwrap_or(false)
 }
 
-/// Returns the name of the client in scope for the audit log. See [`caller_name`](changes::caller_name).
+/// Returns the name of the client in scope for the audit log. See [`caller_name`](operations::caller_name).
 pub fn caller_name() -> Option<Arc<str>> {
-    ORIGIN.try_with(|origin| changes::caller_name(&origin.client.borrow().identity)).ok().flatten()
+    ORIGIN.try_with(|origin| operations::caller_name(&origin.client.borrow().identity)).ok().flatten()
 }
 
 /// Returns the client in scope for a note about an error.

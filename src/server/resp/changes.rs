@@ -10,7 +10,7 @@ use crate::audit::{Action, Change};
 use crate::metrics::Bound;
 use crate::protocol::command::{Command, CommandError, CountersAsk, LimitAsk, NamedRule, OverrideAsk, Pairs};
 use crate::protocol::resp::{Arguments, ReplyWriter};
-use crate::server::changes::{of_limit, override_action};
+use crate::server::operations::{of_limit, override_action};
 
 /// Records a refused request, if it asks for a change.
 pub fn record_refusal(shared: &RespState, client: &Client, request: Arguments, error: impl Display) {

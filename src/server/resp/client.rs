@@ -12,10 +12,10 @@ use crate::limiter::{Limiter, Scope};
 use crate::metrics::ErrorKind;
 use crate::protocol::command::{Command, CommandMatch, Credentials, Hello, LibraryInfo, ReplyMode};
 use crate::protocol::resp::{ReplyWriter, Version};
-use crate::server::changes::{Admission, Operator, caller_name};
 use crate::server::error_log;
 use crate::server::net::auth::Gate;
 use crate::server::net::session::NextStep;
+use crate::server::operations::{Admission, Operator, caller_name};
 
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. \
                            Are you sure your configuration is correct?";
@@ -245,7 +245,7 @@ impl Client {
     }
 
     /// Answers `HELLO` after the attempt to log in, if there was one: switches the protocol's version, names the
-    /// connection, and describes the server. Changes nothing if the client has to log in and has not.
+    /// connection, and describes the server. Operations nothing if the client has to log in and has not.
     fn hello(&mut self, hello: Hello, login: Result<(), &'static str>, output: &mut Vec<u8>) {
         let admitted = login.and(if self.gate.is_open() { Ok(()) } else { Err(HELLO_WITHOUT_PASSWORD) });
         if let Err(error) = admitted {

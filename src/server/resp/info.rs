@@ -17,12 +17,12 @@ use crate::metrics::FrontRequests;
 use crate::protocol::resp::{Arguments, ReplyWriter};
 use crate::rules::Pattern;
 use crate::server::Limits;
-use crate::server::changes::Changes;
 use crate::server::error_log::{self, LastError};
 use crate::server::error_text;
 use crate::server::net::auth::Guard;
 use crate::server::net::memory::BufferMemory;
 use crate::server::net::work_slots::WorkSlots;
+use crate::server::operations::Operations;
 
 /// The version of Redis whose protocol and error texts this front follows. Both `HELLO` and `INFO` return it, because clients
 /// choose their features by either. divvy's version is another field.
@@ -88,7 +88,7 @@ impl Section {
 /// The state that all sessions of the front share.
 pub struct RespState {
     pub limiter: Arc<Limiter>,
-    pub changes: Changes,
+    pub operations: Operations,
     pub limits: Limits,
     /// Logs clients in, unless the front is open.
     pub guard: Option<Arc<Guard>>,
@@ -109,7 +109,7 @@ impl RespState {
     #[expect(clippy::too_many_arguments, reason = "all of them are what a front is made of, each given once")]
     pub fn new(
         limiter: Arc<Limiter>,
-        changes: Changes,
+        operations: Operations,
         limits: Limits,
         guard: Option<Arc<Guard>>,
         listener: Option<&TcpListener>,
@@ -120,7 +120,7 @@ impl RespState {
         Self {
             requests,
             limiter,
-            changes,
+            operations,
             limits,
             guard,
             address: listener.and_then(|listener| listener.local_addr().ok()),

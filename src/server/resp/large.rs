@@ -5,25 +5,20 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::changes::change_of;
 use super::client::Client;
 use super::counts;
-use super::error::count_limit;
+use super::error::{count_limit, write_limiter_error};
 use super::info::RespState;
-use super::limit::{self, LimitTarget};
-use super::operate::{self, CounterQuery};
-use super::overrides;
-use super::status::{self, StatusQuery};
-use super::top::{self, TopQuery};
+use super::operations::{change_of, write_reply};
+use crate::api::Arguments as Given;
 use crate::limiter::Policy;
 use crate::metrics::Bound;
-use crate::protocol::command::{Command, CommandError, CommandMatch, OverrideAsk};
+use crate::protocol::command::{Command, CommandError, CommandMatch};
 use crate::protocol::resp::{ReplyWriter, Version};
-use crate::rules::Operation;
-use crate::server::changes::Operator;
 use crate::server::net::memory::BudgetExceeded;
 use crate::server::net::session::{NextStep, Output};
 use crate::server::net::work_slots::WorkSlot;
+use crate::server::operations::Operator;
 
 /// The future reply to a command.
 type Reply = Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
@@ -55,7 +50,7 @@ pub async fn answer(
     {
         let refusal = client.refusal(found);
         if let Some(change) = change_of(&command) {
-            shared.changes.audit().refuse(client.caller(), change, &refusal);
+            shared.operations.audit().refuse(client.caller(), change, &refusal);
         }
         client.refuse(&shared.limiter, &refusal, false, output.bytes);
         return Ok(NextStep::Continue);
@@ -72,7 +67,7 @@ pub async fn answer(
                 count_limit(&shared.limiter, Some(Bound::Pairs));
             }
             if let Some(change) = change_of(&command) {
-                shared.changes.audit().refuse(client.caller(), change, &error);
+                shared.operations.audit().refuse(client.caller(), change, &error);
             }
             ReplyWriter::new(output.bytes, version).error(error);
         }
@@ -89,9 +84,7 @@ pub async fn answer(
 
 async fn take_slot(shared: &RespState, command: &Command<'_>) -> WorkSlot {
     match command {
-        // A backup takes long, no other work should wait for it, and the store refuses a second one at the same time.
-        Command::Backup(_) => WorkSlot::unbounded(),
-        _ if change_of(command).is_some() => shared.changes.slots().take().await,
+        Command::Operate(endpoint, _) => shared.operations.take_slot(endpoint, &shared.slots).await,
         _ => shared.slots.take().await,
     }
 }
@@ -108,99 +101,19 @@ fn reply(
     command: Command<'_>,
 ) -> Result<Reply, CommandError> {
     let shared = Arc::clone(shared);
-    let (limiter, changes) = (Arc::clone(&shared.limiter), shared.changes.clone());
-    let max_pairs = shared.limits.max_pairs;
     let mut bytes = Vec::new();
     Ok(match command {
-        Command::Counters(ask) => {
-            let query = CounterQuery::new(&ask, max_pairs)?;
+        Command::Operate(endpoint, words) => {
+            let arguments = Given::from_words(endpoint, words.iter(), shared.limits.max_pairs)?;
             Box::pin(async move {
-                operate::list(&limiter, &query, &operator.scope, &mut ReplyWriter::new(&mut bytes, version)).await;
+                let done = shared.operations.run(&operator, endpoint, &arguments, policy).await;
+                let mut reply = ReplyWriter::new(&mut bytes, version);
+                match done {
+                    Ok(value) => write_reply(&mut reply, &endpoint.reply, &value),
+                    Err(error) => write_limiter_error(&error, &mut reply),
+                }
                 bytes
             })
-        }
-        Command::ForgetCounters(ask) => {
-            let query = CounterQuery::new(&ask, max_pairs)?;
-            Box::pin(async move {
-                operate::forget(&changes, &operator, &query, &mut ReplyWriter::new(&mut bytes, version)).await;
-                bytes
-            })
-        }
-        Command::Forget(pairs) => {
-            let mut operation = Operation::new();
-            pairs.read_into(&mut operation, max_pairs)?;
-            Box::pin(async move {
-                operate::reset(&changes, &operator, &operation, policy, &mut ReplyWriter::new(&mut bytes, version))
-                    .await;
-                bytes
-            })
-        }
-        Command::Top(ask) => {
-            let query = TopQuery::new(&ask, max_pairs)?;
-            Box::pin(async move {
-                top::show(&limiter, &query, &operator.scope, &mut ReplyWriter::new(&mut bytes, version));
-                bytes
-            })
-        }
-        Command::Status(ask) => {
-            let query = StatusQuery::new(&ask, max_pairs)?;
-            Box::pin(async move {
-                status::show(&limiter, &query, &operator.scope, &mut ReplyWriter::new(&mut bytes, version)).await;
-                bytes
-            })
-        }
-        Command::Backup(name) => {
-            let name = name.to_owned();
-            Box::pin(async move {
-                operate::back_up(&changes, &operator, &name, &mut ReplyWriter::new(&mut bytes, version)).await;
-                bytes
-            })
-        }
-        Command::SetLimit { of, credits, seconds } => {
-            let of = LimitTarget::from(of);
-            Box::pin(async move {
-                let reply = &mut ReplyWriter::new(&mut bytes, version);
-                limit::set(&changes, &operator, &of, credits, seconds, reply).await;
-                bytes
-            })
-        }
-        Command::RemoveLimit(of) => {
-            let of = LimitTarget::from(of);
-            Box::pin(async move {
-                limit::remove(&changes, &operator, &of, &mut ReplyWriter::new(&mut bytes, version)).await;
-                bytes
-            })
-        }
-        Command::GetLimit(of) => {
-            limit::get(&limiter, &of.into(), &operator.scope, &mut ReplyWriter::new(&mut bytes, version));
-            Box::pin(std::future::ready(bytes))
-        }
-        Command::ListLimits(ask) => {
-            limit::list(&limiter, &ask.into(), &operator.scope, &mut ReplyWriter::new(&mut bytes, version));
-            Box::pin(std::future::ready(bytes))
-        }
-        Command::SetOverride(OverrideAsk { kind, of, seconds, reason }) => {
-            let (of, reason) = (LimitTarget::from(of), reason.map(str::to_owned));
-            Box::pin(async move {
-                let reply = &mut ReplyWriter::new(&mut bytes, version);
-                overrides::set(&changes, &operator, (kind, &of), reason.as_deref(), seconds, reply).await;
-                bytes
-            })
-        }
-        Command::RemoveOverride(kind, of) => {
-            let of = LimitTarget::from(of);
-            Box::pin(async move {
-                overrides::remove(&changes, &operator, kind, &of, &mut ReplyWriter::new(&mut bytes, version)).await;
-                bytes
-            })
-        }
-        Command::GetOverride(kind, of) => {
-            overrides::get(&limiter, kind, &of.into(), &operator.scope, &mut ReplyWriter::new(&mut bytes, version));
-            Box::pin(std::future::ready(bytes))
-        }
-        Command::ListOverrides(kind, ask) => {
-            overrides::list(&limiter, kind, &ask.into(), &operator.scope, &mut ReplyWriter::new(&mut bytes, version));
-            Box::pin(std::future::ready(bytes))
         }
         Command::Info(sections) => {
             let sections: Vec<_> = sections.iter().map(<[u8]>::to_vec).collect();

@@ -6,10 +6,7 @@
 //! | [`batch`] | the requests of one read that need the limiter, applied together |
 //! | [`unbatched`] | commands that are answered alone: about the connection, the rules, the server |
 //! | [`large`] | commands that take long or have long replies: they wait for a work slot |
-//! | [`changes`] | commands as the audit log sees them |
-//! | [`operate`], [`limit`], [`overrides`] | operators' commands about counters, and about limits, blocks and allows of single actors |
-//! | [`status`], [`top`] | the counters of one actor; the actors of one rule that take the most |
-//! | [`rule_selector`] | the rule that a command is about |
+//! | [`operations`] | the operations of operators, and refused ones in the audit log |
 //! | [`multi`], [`transaction`] | `MULTI`, `EXEC` and the requests between them |
 //! | [`acl`] | `ACL`: the users, as clients see them |
 //! | [`client`], [`clients`] | one client's state; all clients, for `CLIENT LIST` |
@@ -17,22 +14,16 @@
 
 mod acl;
 mod batch;
-mod changes;
 mod client;
 mod clients;
 mod counts;
 mod error;
 mod info;
 mod large;
-mod limit;
 mod multi;
-mod operate;
-mod overrides;
+mod operations;
 mod reservations;
-mod rule_selector;
 mod session;
-mod status;
-mod top;
 mod transaction;
 mod unbatched;
 
@@ -46,13 +37,13 @@ use self::client::FRONT;
 use self::info::RespState;
 use self::session::RespSession;
 use super::Limits;
-use super::changes::Changes;
 use super::net::accept::Front;
 use super::net::auth::Guard;
 use super::net::connection::{self, ConnectionContext};
 use super::net::memory::BufferMemory;
 use super::net::stream::{AnswerToOthers, Stream};
 use super::net::work_slots::WorkSlots;
+use super::operations::Operations;
 use super::wrong_port::Protocol;
 use crate::limiter::Limiter;
 
@@ -62,11 +53,11 @@ pub struct RespFront {
 }
 
 impl RespFront {
-    /// Creates the front. `changes` carries out operators' changes. `guard` logs clients in. Transactions count toward
+    /// Creates the front. `operations` carries out what operators ask for. `guard` logs clients in. Transactions count toward
     /// `memory`. `slots` bound the large requests.
     pub fn new(
         limiter: Arc<Limiter>,
-        changes: Changes,
+        operations: Operations,
         limits: Limits,
         guard: Option<Arc<Guard>>,
         listener: Option<&TcpListener>,
@@ -74,7 +65,7 @@ impl RespFront {
         slots: WorkSlots,
     ) -> Self {
         let requests = limiter.metrics().requests.front(Self::NAME);
-        Self { shared: Arc::new(RespState::new(limiter, changes, limits, guard, listener, requests, memory, slots)) }
+        Self { shared: Arc::new(RespState::new(limiter, operations, limits, guard, listener, requests, memory, slots)) }
     }
 }
 

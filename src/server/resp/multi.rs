@@ -1,8 +1,8 @@
 //! `MULTI`, `DISCARD` and `WATCH`, and the requests that are queued for `EXEC`.
 
-use super::changes::write_error;
 use super::client::Client;
 use super::info::RespState;
+use super::operations::write_error;
 use super::transaction::Transaction;
 use crate::metrics::{RequestKind, RequestTally};
 use crate::protocol::command::{Command, CommandError};

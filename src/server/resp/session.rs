@@ -6,7 +6,6 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 
 use super::batch::Batch;
-use super::changes::{record_refusal, write_error};
 use super::client::{Client, NO_AUTH};
 use super::counts;
 use super::error::{count_limit, exceeded_limit};
@@ -14,6 +13,7 @@ use super::info::RespState;
 use super::multi::{
     EXEC_ABORTED, EXEC_WITH_ARGUMENTS, EXEC_WITHOUT_MULTI, begin_or_end, is_exec_with_arguments, queue,
 };
+use super::operations::{record_refusal, write_error};
 use super::transaction::{Execution, Transaction};
 use super::unbatched::{answer_alone, answer_client};
 use crate::metrics::{ErrorKind, RequestKind, RequestTally};

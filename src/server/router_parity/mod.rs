@@ -104,7 +104,7 @@ impl Served {
         let audit = AuditLog::in_log(Clock::system(), Arc::clone(limiter.metrics()));
         let http = HttpFront::new(
             shared(),
-            Changes::new(shared(), audit),
+            Operations::new(shared(), audit),
             limits,
             bounds.clone(),
             &access,

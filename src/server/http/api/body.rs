@@ -1,6 +1,7 @@
 //! Request bodies: JSON of a bounded length, parsed directly into the endpoints' types.
 
 use std::fmt::Display;
+use std::marker::PhantomData;
 
 use axum::body::{Bytes, HttpBody};
 use axum::http::header::CONTENT_TYPE;
@@ -8,7 +9,8 @@ use axum::http::{HeaderMap, StatusCode};
 use bytes::BytesMut;
 use http_body_util::BodyExt;
 use serde::Deserialize;
-use serde_path_to_error::{Path, Segment};
+use serde::de::DeserializeSeed;
+use serde_path_to_error::{Path, Segment, Track};
 
 use crate::json::{self, Object};
 use crate::metrics::Bound;
@@ -84,28 +86,45 @@ fn is_json(headers: &HeaderMap) -> bool {
 /// # Errors
 /// The problem, and its position.
 pub fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+    parse_seed(body, || PhantomData::<Object<T>>).map(|Object(value)| value)
+}
+
+/// Parses a body as the seed reads it.
+///
+/// # Errors
+/// The problem, and its position.
+pub fn parse_seed<'a, S: DeserializeSeed<'a>>(body: &'a [u8], seed: impl Fn() -> S) -> Result<S::Value, Problem> {
     // One check of the whole body is faster than one per string. A body that is not UTF-8 is reported with the position.
     let parsed = match str::from_utf8(body) {
-        Ok(text) => serde_json::from_str(text),
-        Err(_) => serde_json::from_slice(body),
+        Ok(text) => read_all(seed(), serde_json::Deserializer::from_str(text)),
+        Err(_) => read_all(seed(), serde_json::Deserializer::from_slice(body)),
     };
-    parsed.map(|Object(value)| value).map_err(|error| {
+    parsed.map_err(|error| {
         if body.trim_ascii().is_empty() {
             return Problem::bad_request("the body is empty").at("");
         }
         if body.starts_with(BYTE_ORDER_MARK) {
             return Problem::bad_request("the body begins with a byte order mark: send it without one").at("");
         }
-        locate::<T>(body).unwrap_or_else(|| problem(&error, String::new()))
+        locate(body, seed()).unwrap_or_else(|| problem(&error, String::new()))
     })
+}
+
+fn read_all<'a, S: DeserializeSeed<'a>, R: serde_json::de::Read<'a>>(
+    seed: S,
+    mut json: serde_json::Deserializer<R>,
+) -> serde_json::Result<S::Value> {
+    let value = seed.deserialize(&mut json)?;
+    json.end()?;
+    Ok(value)
 }
 
 /// Parses the body again to find the position of an error, so that valid bodies do not pay for it. Returns `None` for
 /// text after a complete value, which has no position.
-fn locate<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<Problem> {
-    let error =
-        serde_path_to_error::deserialize::<_, Object<T>>(&mut serde_json::Deserializer::from_slice(body)).err()?;
-    Some(problem(error.inner(), pointer(error.path())))
+fn locate<'a, S: DeserializeSeed<'a>>(body: &'a [u8], seed: S) -> Option<Problem> {
+    let (mut json, mut track) = (serde_json::Deserializer::from_slice(body), Track::new());
+    let error = seed.deserialize(serde_path_to_error::Deserializer::new(&mut json, &mut track)).err()?;
+    Some(problem(&error, pointer(&track.path())))
 }
 
 fn problem(error: &serde_json::Error, pointer: String) -> Problem {

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::task::yield_now;
 
 use super::body;
-use super::counters::broken;
+use super::operations::broken;
 use super::query;
 use super::state::Api;
 use crate::limiter::Refusal;

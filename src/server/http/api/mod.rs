@@ -6,7 +6,6 @@
 pub mod answer;
 pub mod body;
 pub mod check;
-mod counters;
 mod decisions;
 mod explain;
 pub mod hit;
@@ -14,11 +13,10 @@ mod hit_route;
 pub mod hits;
 mod idempotency;
 pub mod json;
-mod limits;
 mod number;
 mod openapi;
 mod operation;
-mod overrides;
+mod operations;
 mod peek;
 pub mod query;
 pub mod ratelimit;
@@ -26,15 +24,13 @@ mod reservations;
 mod rules;
 mod settlement;
 mod state;
-mod status;
-mod top;
 mod web_origins;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{MethodRouter, any, delete, get, post, put};
+use axum::routing::{MethodRouter, any, delete, get, post};
 use tower_http::cors::CorsLayer;
 
 pub use self::hit_route::HitRoute;
@@ -45,7 +41,6 @@ use super::changes::{Refusals, record_refusals};
 use super::problem::wrong_method;
 use super::request_count::count;
 use crate::access::Category;
-use crate::limiter::OverrideKind;
 use crate::metrics::RequestKind;
 use crate::server::net::auth::{Access, Guard};
 
@@ -81,26 +76,6 @@ fn inspection_routes() -> Vec<Route> {
         ("/v1/reservations/{id}/renew", RequestKind::Renew, vec![(Category::Hit, post(reservations::renew))]),
         ("/v1/explain", RequestKind::Explain, vec![(Category::Read, post(explain::explain))]),
         ("/v1/rules", RequestKind::Rules, vec![(Category::Read, get(rules::rules))]),
-        ("/v1/top", RequestKind::Top, vec![(Category::Read, get(top::top))]),
-    ]
-}
-
-/// Returns the routes that operators use to change counters, limits, blocks and allows, and to list them.
-fn operator_routes() -> Vec<Route> {
-    vec![
-        (
-            "/v1/counters",
-            RequestKind::Counters,
-            vec![(Category::Read, get(counters::list)), (Category::Forget, delete(counters::forget))],
-        ),
-        ("/v1/status", RequestKind::Status, vec![(Category::Status, get(status::status))]),
-        (
-            "/v1/limits",
-            RequestKind::Limits,
-            vec![(Category::Read, get(limits::get)), (Category::Limits, put(limits::set).delete(limits::remove))],
-        ),
-        ("/v1/blocks", RequestKind::Blocks, overrides::methods(OverrideKind::Block)),
-        ("/v1/allows", RequestKind::Blocks, overrides::methods(OverrideKind::Allow)),
     ]
 }
 
@@ -134,9 +109,9 @@ pub fn router(api: Arc<Api>, access: &Access) -> Router {
         })
     };
     // Outside the check of the category, so that it sees refused requests.
-    let refusals = Refusals { audit: Arc::clone(api.changes.audit()), has_guard: access.http.is_some() };
+    let refusals = Refusals { audit: Arc::clone(api.operations.audit()), has_guard: access.http.is_some() };
     let refusals = from_fn_with_state(refusals, record_refusals);
-    let operators = add(Router::new(), operator_routes(), access.http.as_ref()).route_layer(refusals);
+    let operators = add(Router::new(), operations::routes(), access.http.as_ref()).route_layer(refusals);
     let bouncers = add(Router::new(), bouncer_routes(), access.http.as_ref());
     let bouncers = bouncers.route_layer(from_fn(decisions::accept_api_key));
     let router = add(Router::new(), public_routes(), None);

@@ -5,7 +5,6 @@ use axum::http::Uri;
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 
-use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
 use crate::server::http::problem::Problem;
 
 /// Parses the query.
@@ -23,18 +22,6 @@ pub fn parse<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
         Ok(Query(parameters)) => Ok(parameters),
         Err(error) => Err(Problem::bad_request(describe(&error.body_text()))),
     }
-}
-
-/// Returns the maximum number of entries on a page, from the parameter `count`.
-///
-/// # Errors
-/// It is not a number within the range.
-pub fn page_size(count: Option<&str>) -> Result<usize, Problem> {
-    let Some(count) = count else { return Ok(DEFAULT_PAGE) };
-    let size = count.parse().ok().filter(|size| (1..=MAX_PAGE).contains(size));
-    size.ok_or_else(|| {
-        Problem::bad_request(format!("count is '{count}', but must be a whole number from 1 to {MAX_PAGE}"))
-    })
 }
 
 /// Rewords the library's error for people who write queries.
@@ -87,19 +74,6 @@ mod tests {
             let problem = parse::<Parameters>(&format!("/v1/counters?{query}").parse().unwrap()).unwrap_err();
             let problem = format!("{problem:?}");
             assert!(problem.contains(expected), "{query}: {problem}");
-        }
-    }
-
-    #[test]
-    fn page_size_is_a_whole_number_in_its_range() {
-        assert_eq!(page_size(None).unwrap(), DEFAULT_PAGE);
-        assert_eq!(page_size(Some("5")).unwrap(), 5);
-        for count in ["", "0", "-1", "x", "1001", "99999999999999999999"] {
-            let problem = format!("{:?}", page_size(Some(count)).unwrap_err());
-            assert!(
-                problem.contains(&format!("count is '{count}', but must be a whole number from 1 to 1000")),
-                "{problem}"
-            );
         }
     }
 

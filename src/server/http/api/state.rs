@@ -8,12 +8,12 @@ use super::web_origins::WebOrigins;
 use crate::limiter::{Limiter, Policy, Refusal};
 use crate::metrics::FrontRequests;
 use crate::server::Limits;
-use crate::server::changes::Changes;
 use crate::server::crowdsec::Decisions;
 use crate::server::net::calls_in_flight::CallsInFlight;
 use crate::server::net::memory::BufferMemory;
 use crate::server::net::request_memory::{RequestMemory, SMALL};
 use crate::server::net::work_slots::WorkSlots;
+use crate::server::operations::Operations;
 
 /// Settings of the API.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ pub struct ApiSettings {
 /// The state that all endpoints share.
 pub struct Api {
     pub(super) limiter: Arc<Limiter>,
-    pub(super) changes: Changes,
+    pub(super) operations: Operations,
     pub(super) settings: ApiSettings,
     pub(super) limits: Limits,
     pub(super) requests: FrontRequests,
@@ -44,11 +44,11 @@ pub struct Api {
 }
 
 impl Api {
-    /// Creates the state. `changes` carries out operators' changes. Requests are counted in `requests`, `slots` bound the
+    /// Creates the state. `operations` carries out what operators ask for. Requests are counted in `requests`, `slots` bound the
     /// large ones, and the memory of requests in work comes from `memory`.
     pub fn new(
         limiter: Arc<Limiter>,
-        changes: Changes,
+        operations: Operations,
         settings: ApiSettings,
         limits: Limits,
         requests: FrontRequests,
@@ -58,7 +58,7 @@ impl Api {
         let decisions = Decisions::new(Arc::clone(&limiter), Arc::clone(&settings.crowdsec_field));
         Self {
             limiter,
-            changes,
+            operations,
             settings,
             limits,
             requests,

@@ -16,13 +16,13 @@ use crate::config::{self, Format};
 use crate::limiter::{CounterNames, Limiter, Scope};
 use crate::metrics::Metrics;
 use crate::protocol::command::ClientFilter;
-use crate::server::changes::Changes;
 use crate::server::net::accept::Front;
 use crate::server::net::auth::Guard;
 use crate::server::net::connection::{ConnectionContext, Timeouts};
 use crate::server::net::memory::BufferMemory;
 use crate::server::net::stream::{Greeting, Plain, Stream};
 use crate::server::net::work_slots::{MAX_AT_ONCE, WorkSlots};
+use crate::server::operations::Operations;
 use crate::server::{DEFAULT_MAX_BUFFER_MEMORY, Limits};
 use crate::store::{Backend, MemoryStore};
 
@@ -60,13 +60,13 @@ async fn rights_are_those_after_the_wait_for_a_slot() {
         let guard = Arc::new(Guard::new(Arc::clone(&authority), "resp", true, &metrics.access));
         let limiter = limiter(&metrics);
         let audit = AuditLog::in_log(Clock::system(), Arc::clone(&metrics));
-        let changes = Changes::new(Arc::clone(&limiter), audit);
-        let slots = changes.slots().clone();
+        let operations = Operations::new(Arc::clone(&limiter), audit);
+        let slots = operations.slots().clone();
         let memory = BufferMemory::new(DEFAULT_MAX_BUFFER_MEMORY, Arc::clone(&metrics));
         let context =
             ConnectionContext { closing: CancellationToken::new(), memory: memory.share(), metrics: metrics.clone() };
         let shared = Arc::clone(&limiter);
-        let front = RespFront::new(shared, changes, limits(), Some(guard), None, memory, WorkSlots::new(1));
+        let front = RespFront::new(shared, operations, limits(), Some(guard), None, memory, WorkSlots::new(1));
 
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

@@ -6,6 +6,7 @@ use futures_util::poll;
 
 use super::*;
 use crate::access::{Digest, Given, Users, parse};
+use crate::api;
 use crate::clock::Clock;
 use crate::config::{self, Format};
 use crate::limiter::CounterNames;
@@ -20,8 +21,8 @@ fn users(words: &str) -> Users {
     Users::new(parse(&file, "users.acl", None).unwrap().users).unwrap()
 }
 
-/// Makes each kind of change with a user whose words become these while the change waits. Returns the errors.
-async fn errors_after(words: &str) -> Vec<Option<String>> {
+/// Makes each kind of change with a user whose rights become these while the change waits. Returns the errors.
+async fn errors_after(rights: &str) -> Vec<Option<String>> {
     let (dir, metrics) = (tempfile::tempdir().unwrap(), Metrics::new());
     let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
     let policy = Policy::new(rules, &metrics, CounterNames::Usual);
@@ -29,32 +30,29 @@ async fn errors_after(words: &str) -> Vec<Option<String>> {
     let limiter = Arc::new(Limiter::new(Some(policy), store, Clock::system(), Arc::clone(&metrics)));
     let path = dir.path().join("audit.log");
     let audit = AuditLog::in_file(path.clone(), true, Clock::system(), Arc::clone(&metrics)).unwrap();
-    let changes = Changes::new(Arc::clone(&limiter), Arc::clone(&audit));
-    let operation: Operation = [("user", "ann")].into_iter().collect();
-    let of = CountersOf { rule: RuleName::Name("users"), actor: None, cursor: None, count: 10 };
+    let operations = Operations::new(Arc::clone(&limiter), Arc::clone(&audit));
+    let changes: [(&Endpoint, &[&str]); 5] = [
+        (&api::SET_LIMIT, &["users", "ann", "3"]),
+        (&api::REMOVE_LIMIT, &["users", "ann"]),
+        (&api::FORGET_COUNTERS, &["users"]),
+        (&api::RESET_COUNTERS, &["user=ann"]),
+        (&api::BACK_UP, &["x"]),
+    ];
     let mut errors = Vec::new();
-    for kind in 0..5 {
+    for (endpoint, words) in changes {
+        let arguments = Arguments::from_words(endpoint, words.iter().map(|word| word.as_bytes()), 9).unwrap();
         let authority = Arc::new(Authority::new(users("+@all ~*"), metrics.access.password_hashes.clone()));
         let given = Given::User { name: b"ops", password: b"secret" };
         let identity = authority.log_in(&given, None, || {}, std::future::pending()).await.unwrap();
-        let category = [Category::Limits, Category::Limits, Category::Forget, Category::Forget, Category::Backup][kind];
-        let admission = Admission { authority: Arc::clone(&authority), identity, category };
+        let admission = Admission { authority: Arc::clone(&authority), identity, category: endpoint.category };
         let caller = Caller::client("resp", None, Some("ops".into()));
         let operator = Operator { caller, scope: Scope::EVERYTHING, admission: Some(admission) };
         let hold = audit.hold_up();
-        let mut change = pin!(async {
-            match kind {
-                0 => changes.set_limit(&operator, "users", "ann", 3, None).await.err(),
-                1 => changes.remove_limit(&operator, "users", "ann").await.err(),
-                2 => changes.forget_counters(&operator, of).await.err(),
-                3 => changes.reset_counters(&operator, &operation, None).await.err(),
-                _ => changes.back_up(&operator, "x").await.err(),
-            }
-        });
+        let mut change = pin!(operations.run(&operator, endpoint, &arguments, None));
         assert!(poll!(change.as_mut()).is_pending(), "it waits for its line");
-        authority.replace(users(words));
+        authority.replace(users(rights));
         drop(hold);
-        errors.push(change.await.map(|error| error.to_string()));
+        errors.push(change.await.err().map(|error| error.to_string()));
     }
     audit.finish().await;
     let lines = std::fs::read_to_string(path).unwrap();
