@@ -17,6 +17,7 @@
 //! | [`limiter`] | planning of requests by the rules; reports from the store's outcomes; rankings of the actors of each rule; blocks of actors that a rule keeps denying | protocols, files |
 //! | [`access`] | users and tokens: the access file, the key file, logins, the categories and the scope of each user | sockets |
 //! | [`rules`] | the operator's rules, compiled: the limits that apply to an operation | time, counters |
+//! | [`api`] | what operators can ask for, declared once: fields, replies, rights, metrics and audit lines of each operation | how a front reads and writes it |
 //! | [`store`] | storage of counters in RocksDB, Redis or memory, behind one contract; keys and values as bytes, bounds, and layers in front of a distant store | rules |
 //! | [`calendar`] | calendar windows: when a day or a month begins and ends in a time zone | counting, the current time |
 //! | [`algorithm`] | pure decisions: (limit, state, request, time) → (outcome, state) | clocks, I/O |

@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 use super::closed_pipe::accept_closed_pipe;
 use super::pairs::Pair;
 use super::progress::Progress;
-use super::resp::{RespClient, ServerArgs, number, parts, text};
+use super::resp::{RespClient, ServerArgs, integer, number, parts, text};
 use crate::protocol::command::START;
 use crate::protocol::resp::client::Frame;
 
@@ -94,18 +94,24 @@ fn list(args: &CountersArgs, client: &mut RespClient, out: &mut impl Write) -> a
     });
     each_page(args, client, "DIVVY.COUNTERS", |page| {
         for counter in parts(page)? {
-            let [actor, credit, reset] = parts(counter)? else { return None };
-            let (actor, credit, reset) = (text(actor)?, number(credit)?, number(reset)?);
+            let [actor, remaining, reset, balance] = parts(counter)? else { return None };
+            let (actor, remaining, reset) = (text(actor)?, number(remaining)?, number(reset)?);
             if !has_header {
                 has_header = true;
-                if let Err(error) = writeln!(out, "{:>12} {:>12}  actor", "credit", "reset") {
+                if let Err(error) = writeln!(out, "{:>12} {:>12}  actor", "remaining", "reset") {
                     return Some(Err(error.into()));
                 }
             }
             let written = if args.json {
-                writeln!(out, "{}", serde_json::json!({ "actor": actor, "credit": credit, "resetSeconds": reset }))
+                writeln!(
+                    out,
+                    "{}",
+                    serde_json::json!({
+                        "actor": actor, "remaining": remaining, "balance": integer(balance)?, "reset": reset
+                    })
+                )
             } else {
-                writeln!(out, "{credit:>12} {reset:>12}  {}", actor.escape_debug())
+                writeln!(out, "{remaining:>12} {reset:>12}  {}", actor.escape_debug())
             };
             if let Err(error) = written {
                 return Some(Err(error.into()));
