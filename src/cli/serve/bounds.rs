@@ -17,23 +17,23 @@ const MAX_DISK: u64 = 1 << 60;
 
 #[derive(Debug, clap::Args)]
 pub struct BoundArgs {
-    /// rocksdb, memory: maximum number of counters, so that invented actors cannot fill the disk or the memory.
-    /// Approximate with rocksdb, where --max-disk is the hard bound [default: 100000000; memory: 1000000]
+    /// rocksdb, memory: maximum number of counters. Approximate with rocksdb, where --max-disk is the hard bound
+    /// [default: 100000000; memory: 1000000]
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(1..=MAX_COUNTERS))]
     max_counters: Option<u64>,
-    /// rocksdb: maximum size of the counters on disk. The journal (--max-journal), up to 192 MiB of write-ahead log and
-    /// temporary space for compactions come in addition [default: 16Gi]
+    /// rocksdb: maximum size of the counters on disk. The journal, up to 192 MiB of write-ahead log and space for
+    /// compactions come on top [default: 16Gi]
     #[arg(long, value_name = "BYTES", value_parser = units::bytes(1..=MAX_DISK))]
     max_disk: Option<Bytes>,
     /// rocksdb, memory: how to answer a hit that needs a new counter when there is no room for it [default: error]
     #[arg(long, value_enum)]
     when_full: Option<WhenFullKind>,
-    /// rocksdb, memory: maximum number of reservations that are remembered, including those committed in the last
-    /// minute: about 200 bytes of memory each [default: 100000]
+    /// rocksdb, memory: maximum number of reservations, including those committed in the last minute, about 200 bytes
+    /// of memory each [default: 100000]
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
     max_reservations: Option<u64>,
-    /// rocksdb, memory: maximum number of idempotency keys that are remembered, each for a minute: about 200 bytes of memory for
-    /// each rule that counts the request [default: 1000000]
+    /// rocksdb, memory: maximum number of idempotency keys in a minute, about 200 bytes of memory for each rule that
+    /// counts the request [default: 1000000]
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
     max_idempotency_keys: Option<u64>,
 }

@@ -10,12 +10,12 @@ const MAX_JOURNAL: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 50;
 
 #[derive(Debug, clap::Args)]
 pub struct CacheArgs {
-    /// rocksdb: memory for counters, and for writing them back. A fixed window takes about 32 bytes of it, other counters
-    /// about 110 [default: 320Mi]
+    /// rocksdb: memory for counters. A fixed window takes about 32 bytes of it, other counters about 110 [default:
+    /// 320Mi]
     #[arg(long, value_name = "BYTES", value_parser = units::bytes(CACHE_MEMORY))]
     cache_memory: Option<Bytes>,
-    /// rocksdb: bytes of changes that are kept before their counters are written to their own records. A longer journal
-    /// saves CPU time if the same counters change often. A start after a crash reads all of it [default: 256Mi]
+    /// rocksdb: maximum size of the journal of changes. A longer one saves CPU time if the same counters change often.
+    /// A start after a crash reads all of it [default: 256Mi]
     #[arg(long, value_name = "BYTES", value_parser = units::bytes(MAX_JOURNAL))]
     max_journal: Option<Bytes>,
 }

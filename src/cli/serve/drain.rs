@@ -15,13 +15,11 @@ use crate::units::{self, MAX_SECONDS, Time};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Stopping")]
 pub struct DrainArgs {
-    /// How long to keep accepting connections after SIGTERM, while /readyz answers 503, so that load balancers can
-    /// react
+    /// How long to keep accepting connections after SIGTERM, while /readyz answers 503
     #[arg(long, value_name = "SECONDS", default_value_t = Time(Duration::ZERO),
           value_parser = units::seconds(0..=MAX_SECONDS))]
     drain_delay: Time,
-    /// Maximum time for answering the requests that were received by then. Connections that are still busy afterwards
-    /// are closed
+    /// Maximum time for answering the requests received by then. Busy connections are closed afterwards
     #[arg(
         long,
         value_name = "SECONDS",

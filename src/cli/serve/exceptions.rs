@@ -25,7 +25,7 @@ pub struct ExceptionArgs {
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_ACTOR_LIMITS,
           value_parser = units::count::<usize>(0..=MAX_ACTOR_LIMITS))]
     max_actor_limits: usize,
-    /// Maximum number of blocks and allows of single actors (`divvy block`, `divvy allow`), about 400 bytes of memory each; long ones count as several
+    /// Maximum number of blocks and allows, about 400 bytes of memory each; long ones count as several
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_OVERRIDES,
           value_parser = units::count::<usize>(0..=MAX_ACTOR_LIMITS))]
     max_blocks: usize,

@@ -32,16 +32,15 @@ pub struct HttpArgs {
     /// host, ip, raw, header:NAME, header:NAME|hash or query:NAME. `+` before the first one adds pairs to the default ones
     #[arg(long, value_name = "PAIRS", default_value = CheckOperation::DEFAULT)]
     check_operation: CheckOperation,
-    /// The family of headers that describe a request to /v1/check. The gateway sets them, and others are ignored:
-    /// `original` (X-Original-*, nginx), `forwarded` (X-Forwarded-*, Traefik and Caddy), `envoy` (the request itself below
-    /// /v1/check) [default: all; a check is refused if they contradict each other]
+    /// The family of headers that describe a request to /v1/check. The gateway sets them, and others are ignored [default:
+    /// all; a check is refused if they contradict each other]
     #[arg(long, value_name = "FAMILY")]
     check_from: Option<CheckFrom>,
-    /// The header whose value names a request in /v1/check: checks of one request and operation count once. Only for
-    /// gateways that overwrite the header: header:NAME
+    /// header:NAME: the header that names a request in /v1/check. Checks of one request and operation count once. Only
+    /// for gateways that overwrite the header
     #[arg(long, value_name = "SOURCE", requires = "check_from")]
     check_id: Option<CheckId>,
-    /// The slash at the end of a path in /v1/check: `keep` it, or `drop` it, so that /login/ is /login
+    /// The slash at the end of a path in /v1/check. Without it, /login/ is /login
     #[arg(long, value_name = "HOW", default_value = "keep")]
     check_final_slash: FinalSlashFlag,
     /// Number of addresses at the end of X-Forwarded-For that belong to your own proxies. The one before them is the
@@ -51,8 +50,8 @@ pub struct HttpArgs {
     /// HTTP status of /v1/check's denials, from 400 to 599. nginx's auth_request understands only 403
     #[arg(long, value_name = "STATUS", default_value = "429", value_parser = deny_status)]
     deny_status: StatusCode,
-    /// Web pages that may read the status of an actor from a browser, with a token: their origin, such as
-    /// https://example.com. Separated by commas, or give the flag several times
+    /// Origins of web pages that may read the status of an actor with a token, such as https://example.com, separated
+    /// by commas
     #[expect(rustdoc::bare_urls, reason = "this is the text of --help")]
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
     cors_origin: Vec<WebOrigin>,

@@ -20,8 +20,7 @@ pub struct LogArgs {
     /// Format of log lines
     #[arg(long, value_enum, default_value_t = LogFormat::Human)]
     log_format: LogFormat,
-    /// Lowest level to log. RUST_LOG refines it. DEBUG=divvy means the level debug, which shows the rules at every
-    /// load, as for Button's Divvy
+    /// Lowest level to log. RUST_LOG refines it. DEBUG=divvy sets debug, which shows the rules at every load
     #[arg(long, env = "DIVVY_LOG", value_enum, default_value_t = LogLevel::Info)]
     log_level: LogLevel,
 }

@@ -23,8 +23,8 @@ pub struct RedisArgs {
     /// by commas, are the nodes of a cluster or the sentinels [default: redis://127.0.0.1:6379]
     #[arg(long, value_name = "URL", value_delimiter = ',', hide_env_values = true)]
     redis_url: Vec<String>,
-    /// redis: the URLs are sentinels, and this is their name for the master. User, password and database in the URLs
-    /// are the master's
+    /// redis: the URLs are sentinels, and this is their name for the master. Users, passwords and databases in them are
+    /// the master's
     #[arg(long, value_name = "NAME")]
     redis_sentinel_master: Option<String>,
     /// redis: password of the sentinels themselves, if they require one

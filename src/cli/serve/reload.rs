@@ -28,7 +28,8 @@ const DEFAULT_INTERVAL: Time = Time(Duration::from_secs(1));
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Rules")]
 pub struct ReloadArgs {
-    /// How often to check the rules file with its lists, the access file, the token key file and the TLS files; divvy reloads those that changed. 0: reload only on SIGHUP
+    /// How often to check the rules file with its lists, the access file, the token key file and the TLS files for
+    /// changes. 0: reload only on SIGHUP
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_INTERVAL,
           value_parser = units::seconds(0..=MAX_SECONDS))]
     reload_interval: Time,

@@ -36,8 +36,8 @@ const MAX_DENIAL_CACHE: u64 = 10_000_000;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Store")]
 pub struct StoreArgs {
-    /// Where counters are kept [default: rocksdb, or memory in a build without RocksDB; redis with --redis-url, or when
-    /// the environment has REDIS_HOST or REDIS_PORT, as for Button's Divvy]
+    /// Where counters are kept [default: rocksdb, or memory in a build without it; redis with --redis-url, REDIS_HOST
+    /// or REDIS_PORT]
     #[arg(long, value_enum)]
     store: Option<StoreKind>,
     /// rocksdb: data directory, for one process at a time [default: ./divvy-data]
@@ -46,13 +46,13 @@ pub struct StoreArgs {
     /// rocksdb: how durable a hit must be before divvy answers it [default: wal]
     #[arg(long, value_enum)]
     durability: Option<DurabilityKind>,
-    /// rocksdb: how long to wait for another process to release the data directory before giving up [default: 0]
+    /// rocksdb: how long to wait for another process to release the data directory [default: 0]
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds(0..=MAX_SECONDS))]
     wait_for_lock: Option<Time>,
     #[command(flatten)]
     cache: CacheArgs,
-    /// rocksdb: clients may write backups below this directory (`divvy backup`). divvy creates it if needed. Backups
-    /// are cheapest on the file system of --data-dir [default: none, no backups]
+    /// rocksdb: directory for `divvy backup`, created if needed. Backups are cheapest on the file system of --data-dir
+    /// [default: none, no backups]
     #[arg(long, value_name = "DIR")]
     backup_dir: Option<PathBuf>,
     #[command(flatten)]

@@ -9,8 +9,8 @@ const MAX_TOP_MEMORY: u64 = 1 << 50;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Rules")]
 pub struct TopArgs {
-    /// Memory for ranking the actors of each rule by denials and by credits taken (`divvy top`). Rules that are hit after it is
-    /// spent are not ranked. 0: none are
+    /// Memory for ranking actors by denials and by credits (`divvy top`). Rules that are hit after it is spent are not
+    /// ranked. 0: none are
     #[arg(long, value_name = "BYTES", default_value_t = Bytes(DEFAULT_TOP_MEMORY as u64),
           value_parser = units::bytes(0..=MAX_TOP_MEMORY))]
     top_memory: Bytes,

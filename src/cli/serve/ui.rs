@@ -20,8 +20,8 @@ const PATH: &str = "/ui";
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "HTTP and gateways")]
 pub struct UiArgs {
-    /// Serve the live page at /ui/ on the HTTP listener: rules with their hits, reloads, and the server's health. Without a
-    /// password or users, it is read-only, and only for browsers on this machine
+    /// Serve the live page at /ui/ on the HTTP listener. Without a password or users, it is read-only, and only for
+    /// browsers on this machine
     #[arg(long, value_parser = clap::builder::BoolishValueParser::new())]
     ui: bool,
     /// Maximum number of open live pages, over all browsers. One user may open half of them [default: 64]

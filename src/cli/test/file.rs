@@ -22,7 +22,7 @@ pub fn read(path: &Path) -> Result<CaseFile, Problem> {
     let name = path.display().to_string();
     let bytes = files::read(path, MAX_BYTES).map_err(|error| {
         let fix = match error.kind() {
-            ErrorKind::NotFound => "write test cases there (docs/rule-tests.md), or name their file with --cases",
+            ErrorKind::NotFound => "write test cases there (docs/rules.md), or name their file with --cases",
             _ => "check its path and its permissions",
         };
         problem(&name, None, format!("cannot read the test cases: {error}"), fix)
@@ -69,7 +69,7 @@ fn describe(error: &serde_json::Error, name: &str, path: &str) -> Problem {
     let fix = if message.starts_with("unknown field `amount`") {
         "write `cost`: it is also the number of credits that a reserve sets aside"
     } else {
-        "correct it there: docs/rule-tests.md describes the fields"
+        "correct it there: docs/rules.md describes the fields"
     };
     problem(name, Some(error.line().max(1)), what, fix)
 }

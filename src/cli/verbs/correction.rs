@@ -24,8 +24,8 @@ pub struct CorrectionArgs {
     /// Number of credits, regardless of the rule's costField
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=i64::MAX as u64))]
     cost: Option<u64>,
-    /// Name of this request. If it is sent again within a minute under the same name, it changes nothing and has the
-    /// same answer. 1 to 255 bytes
+    /// Idempotency key, 1 to 255 bytes: the same request under it within a minute changes nothing, and has the same
+    /// answer
     #[arg(long, value_name = "TEXT")]
     id: Option<String>,
     #[command(flatten)]

@@ -38,8 +38,8 @@ pub struct HitArgs {
     /// Credits that the hit takes, regardless of the rule's costField. Not available over the line protocol
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=i64::MAX as u64))]
     cost: Option<u64>,
-    /// Name of this hit. If it is sent again within a minute under the same name, it takes nothing and has the same
-    /// answer. 1 to 255 bytes. Not available over the line protocol
+    /// Idempotency key, 1 to 255 bytes: the same hit under it within a minute takes nothing, and has the same answer.
+    /// Not available over the line protocol
     #[arg(long, value_name = "TEXT")]
     id: Option<String>,
     /// Exit with 3 when the hit is denied

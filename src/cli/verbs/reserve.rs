@@ -29,8 +29,7 @@ pub struct ReserveArgs {
     /// How long the reservation lasts, in seconds or as in 1m. A lease needs no TTL: it lasts as long as its rule says
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds(1..=u64::from(u32::MAX)))]
     ttl: Option<Time>,
-    /// Name of the reservation. If the request is sent again under the same name, it returns the same reservation. 1 to
-    /// 255 bytes
+    /// Idempotency key, 1 to 255 bytes: the same request under it returns the same reservation
     #[arg(long, value_name = "TEXT")]
     id: Option<String>,
     /// Exit with 3 when the reservation is denied

@@ -1,7 +1,7 @@
 //! The worker threads that serve connections, each with its own single-threaded runtime.
 //!
 //! A connection stays on its thread, so waking it costs no other thread anything. With tokio's work-stealing scheduler, hits
-//! without pipelining cost half as much again (docs/performance-history.md has the figures).
+//! without pipelining cost half as much again.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

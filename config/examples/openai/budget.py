@@ -1,44 +1,20 @@
-# Budgets for language models
+"""Streams answers of a language model, within a budget of tokens in divvy.
 
-This page answers: how does a service keep each tenant within a budget of tokens?
+Needs Python 3.10 or newer, and the packages of `pip install openai httpx`. The rules need no special setting:
 
-A request to a language model costs tokens, and their number is known only when the answer has ended. Until then, other requests
-must not spend the same tokens. So a service does three things for each request:
+    [service=chat tenant=*]
+    creditLimit = 10000
+    per = 1h
+    actorField = tenant
+    label = tokens
 
-1. It **reserves** the most tokens that the request may use. divvy refuses if fewer are left.
-2. It **asks the model**, with the rest of these tokens after the prompt as `max_tokens`, so that the answer cannot use more.
-3. It **commits** the tokens that were used. divvy counts them, and frees the others.
+    [default]
+    creditLimit = 0
 
-[Reservations](reservations.md) has the details. The rules need no special setting. These give each tenant 10,000 tokens an hour:
-
-```ini
-[service=chat tenant=*]
-creditLimit = 10000
-resetSeconds = 3600
-actorField = tenant
-label = tokens
-
-[default]
-creditLimit = 0
-resetSeconds = 0
-```
-
-A commit counts in full, even if the answer used more than was reserved. The balance may then be below 0, and the next request
-waits until there are enough tokens again. That can happen here, because the code below only estimates the tokens of the prompt.
-(`overrun = debt` is for services that do not reserve: see [costs that are known later](rules.md#costs-that-are-known-later).)
-
-## With the OpenAI SDK for Python
-
-Install the SDK, and an HTTP client for divvy. The code needs Python 3.10 or newer.
-
-```console
-$ pip install openai httpx
-```
-
-This is the whole code:
-
-```python
-"""Streams answers of a language model, within a budget of tokens in divvy."""
+If divvy does not answer the reservation, `stream` raises httpx's error and does not ask the model. For other failures, see
+docs/recipes.md#tokens-of-a-language-model. If an answer may take longer than `ttl`, renew the reservation while you stream:
+`POST /v1/reservations/{id}/renew`. This code needs no change if a rule with `algorithm = concurrency` limits the answers at a time.
+"""
 
 import asyncio
 from contextlib import aclosing, asynccontextmanager
@@ -116,7 +92,7 @@ async def stream(model: openai.AsyncOpenAI, budget: Budget, messages: list, most
         answer = await model.chat.completions.create(
             model="any",
             messages=messages,
-            # The model ends the answer there.
+            # The model ends the answer there. Some models call this max_completion_tokens.
             max_tokens=most - prompt,
             stream=True,
             # The last piece reports the usage.
@@ -146,25 +122,3 @@ async def ask(model: openai.AsyncOpenAI, budget: Budget, messages: list, most: i
             if is_enough(answer):
                 break
     return answer
-```
-
-Some models call the parameter `max_completion_tokens` instead of `max_tokens`.
-
-## When something fails
-
-| failure | effect |
-|---|---|
-| The client dies between reserve and commit. | The reservation ends after its `ttl`, and its tokens are free again. Nothing is counted. |
-| The stream breaks, is canceled, or is stopped early. | The connection to the model is closed. The code commits the prompt (an estimate) and the pieces that have arrived. |
-| divvy is killed and restarted. | Reservations survive (in the default store, and in Redis). The code repeats the commit until divvy answers it, and it counts once. |
-| The answer takes longer than `ttl`. | The commit is `late`: the used tokens count anyway, but others may have spent them too. To prevent that, renew the reservation while you stream: `POST /v1/reservations/{id}/renew`. |
-| divvy does not answer the reservation. | The code above raises `httpx`'s error, and does not ask the model. Tokens that were reserved nevertheless are free again after `ttl`. |
-
-## More limits
-
-**Answers at the same time.** The same code can also limit how many answers a tenant receives at once. Put a rule with
-`algorithm = concurrency` above the rule for tokens: see [concurrency](concurrency.md). Each reservation then takes a lease, and
-its commit frees the lease.
-
-**In a gateway.** A gateway can count tokens without any code in the service, but does not reserve them: see
-[Tokens of a language model](recipes.md#tokens-of-a-language-model).
