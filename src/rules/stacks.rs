@@ -305,12 +305,7 @@ impl<'a> Overlaps<'a> {
 
     /// Returns the first rule before `before` that fits. Tries at least the rules that one request may match together
     /// with `rule`, and maybe others.
-    fn find_overlapping(
-        &self,
-        rule: &Rule,
-        before: usize,
-        mut fits: impl FnMut(usize) -> bool,
-    ) -> Option<usize> {
+    fn find_overlapping(&self, rule: &Rule, before: usize, mut fits: impl FnMut(usize) -> bool) -> Option<usize> {
         let mut found = None;
         for shape in &self.shapes {
             let asked =
