@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use super::conditions::{Lists, list_path};
 use super::document::Document;
-use super::lists::{Lists, list_path};
 use super::problem::{Location, Problems};
 use super::validate;
 use crate::rules::order_mistakes::{self, MaskedRule};
