@@ -622,12 +622,12 @@ fn mistakes_in_conditions_are_reported() {
 
 #[test]
 fn entries_of_lists_are_bounded() {
-    let list = "::1\n".repeat(lists::MAX_LIST_ENTRIES + 1);
+    let list = "::1\n".repeat(conditions::MAX_LIST_ENTRIES + 1);
     let (_dir, path) = write_rules("list = ip: office.txt", list.as_bytes());
     let report = load(&path).unwrap_err().to_string();
     assert!(report.contains("office.txt:1000001: the lists of the rules have more than 1000000 entries"), "{report}");
     let list: String =
-        (0..=lists::MAX_LEADING_STARS).map(|number| format!("*.{number}.example.org\nu{number}*\n")).collect();
+        (0..=conditions::MAX_LEADING_STARS).map(|number| format!("*.{number}.example.org\nu{number}*\n")).collect();
     let (_dir, path) = write_rules("list = ip: office.txt", list.as_bytes());
     let report = load(&path).unwrap_err().to_string();
     let expected = "office.txt:20001: the lists of the rules have more than 10000 patterns that begin with `*`";

@@ -1,10 +1,7 @@
 use proptest::prelude::*;
 
-use super::super::category::{Categories, Category};
-use super::super::scope_text::ScopeText;
-use super::super::secret::SlowHash;
-use super::super::user::Grants;
 use super::*;
+use crate::access::user::{Grants, ScopeText};
 
 fn users(text: &str) -> Vec<User> {
     parse(text, "users.acl", None).map(|file| file.users).unwrap_or_else(|report| panic!("{report:?}"))

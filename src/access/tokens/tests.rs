@@ -1,14 +1,11 @@
-use std::time::Duration;
-
-use pasetors::paserk::FormatAsPaserk;
 use proptest::prelude::*;
 
 use super::*;
-use crate::access::scope_text::ScopeText;
-use crate::access::tokens::grant::MAX_TOKEN_TTL;
 
 const NOW: Timestamp = Timestamp::from_nanos(1_800_000_000_000_000_000);
+
 const HOUR: Duration = Duration::from_hours(1);
+
 const KEY: &str = "k4.local.cHFyc3R1dnd4eXp7fH1-f4CBgoOEhYaHiImKi4yNjo8";
 
 fn keys(text: &str) -> TokenKeys {

@@ -1,15 +1,16 @@
-//! The words after a user's name: each one changes the user, from left to right.
+//! The words after a user's name in the access file: each one changes the user, from left to right.
 
 use url::form_urlencoded;
 
-use super::category::{Categories, Category};
 use super::secret::{Digest, SlowHash};
-use super::user::User;
+use super::user::{Categories, Category, User};
 
 /// Maximum number of hashes of each kind, and of certificates, of one user.
 const MAX_CREDENTIALS: usize = 16;
+
 /// Maximum number of label patterns, and of fields of an actor, of one user.
 const MAX_PATTERNS: usize = 256;
+
 /// Maximum length of a word that a message repeats (characters).
 const MAX_ECHOED: usize = 64;
 
