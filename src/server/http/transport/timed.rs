@@ -13,7 +13,7 @@ use super::endless::{Acknowledgements, EndlessResponses};
 use super::read_budget::ReadBudget;
 use crate::metrics::{Bound, Metrics};
 use crate::server::net::connection::Timeouts;
-use crate::server::net::progress::Progress;
+use crate::server::net::stream::Progress;
 use crate::server::net::stream::Stream;
 
 /// A stream that fails after a timeout, and counts it, because the library's errors do not name the timeout.
