@@ -10,9 +10,7 @@
 
 mod document;
 mod entry;
-mod labels;
 mod limit;
-mod number;
 mod order;
 mod stream;
 mod validate;
@@ -23,7 +21,7 @@ mod tests;
 use std::collections::HashMap;
 use std::path::Path;
 
-use labels::Labels;
+use entry::Labels;
 
 use super::problem::{Location, Problem, Problems, Report};
 use super::text::read_text;

@@ -8,8 +8,7 @@ use std::collections::HashMap;
 use serde_saphyr::Spanned;
 
 use super::document::{Descriptor, Document, OddKeys, Repeated, is_known, is_set, line, text};
-use super::entry::{Entry, ValueCondition};
-use super::labels::Labels;
+use super::entry::{Entry, Labels, ValueCondition};
 use crate::config::problem::{Location, Problems};
 use crate::rules::operation::DOMAIN;
 use crate::rules::{Pattern, header};
