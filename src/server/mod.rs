@@ -30,13 +30,13 @@ mod reload_log;
 mod resp;
 mod wrong_port;
 
-#[cfg(all(test, feature = "rocksdb"))]
-mod dropped_connections;
 #[cfg(test)]
 #[path = "../../tests/support/interruption.rs"]
 mod interruption;
 #[cfg(test)]
 mod router_parity;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::sync::Arc;
