@@ -181,9 +181,9 @@ pub async fn run(
     let line = LineFront::new(Arc::clone(&limiter), limits, access.line.clone(), Arc::clone(&memory));
     let bounds = BodyBounds { timeouts: limits.timeouts, memory, expansion: 1 };
     let samplers = ui.as_ref().map(|ui| {
-        let (health, settings, slots) = (Arc::clone(&health), ui.clone(), slots.clone());
-        let health = PageHealth::new(Arc::clone(&limiter), health, settings, limits, slots);
-        (Sampler::new(Arc::clone(&limiter)), health)
+        let (sampler, limiter, health) =
+            (Sampler::new(Arc::clone(&limiter)), Arc::clone(&limiter), Arc::clone(&health));
+        (sampler, PageHealth::new(limiter, health, ui.durability, ui.bounds, limits, slots.clone()))
     });
     let page = ui.zip(samplers.clone()).map(|(settings, (sampler, health))| {
         let (limiter, guard, slots) = (Arc::clone(&limiter), access.http.clone(), slots.clone());
