@@ -8,10 +8,8 @@ use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use tokio::net::TcpListener;
 
-use super::access_file::AccessFile;
+use super::access_files::{AccessFile, TokenKeyFile, WatchedAccess};
 use super::tls::TlsArgs;
-use super::token_key_file::TokenKeyFile;
-use super::watched_access::WatchedAccess;
 use crate::access::{Authority, User, Users, check_password};
 use crate::cli::secret::Secret;
 use crate::files;

@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::notify;
+use super::service_manager;
 use crate::metrics::{Metrics, Task};
 use crate::server::{self, Drain, keep_running};
 use crate::units::{self, MAX_SECONDS, Time};
@@ -69,7 +69,7 @@ impl StopSignals {
         if !self.draining.is_cancelled() {
             receive_either(&mut signals).await;
             self.draining.cancel();
-            notify::stopping();
+            service_manager::stopping();
             tracing::info!(
                 "stopping: answering requests already received; a second signal stops the process immediately"
             );

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use anyhow::bail;
 use tokio::net::TcpListener;
 
-use super::inherited_sockets::InheritedSockets;
+use super::service_manager::InheritedSockets;
 use crate::server::{self, Fronts};
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:8321";

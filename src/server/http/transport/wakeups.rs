@@ -1,16 +1,24 @@
-//! Saves one run of the connection's task for each request over HTTP/1.
+//! Fewer wake-ups and timers than the library alone would cause.
 //!
 //! Taking a frame of a body wakes the library's side of the connection, which then sends the next frame. Over HTTP/1 both
 //! sides are the same task, so it would run again even after the last frame. Here the task is woken only if there is a next
-//! frame.
+//! frame, which saves one run of the task for each request.
+//!
+//! The library creates a timer for the head of each request. Creating, registering and removing one costs more than all the
+//! bounds on the connection itself. Here a connection has one timer, which stays set while the library waits for later
+//! deadlines. When it fires too early, it is set again.
 
 use std::cell::Cell;
 use std::pin::Pin;
 use std::ptr;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Frame};
+use hyper::rt;
+use parking_lot::Mutex;
+use tokio::time::{Sleep, sleep_until};
 
 thread_local! {
     /// The task on this thread that is taking a frame of a body, until it wakes itself; null if no task is.
@@ -19,12 +27,12 @@ thread_local! {
 
 /// The waker of a connection.
 #[derive(Default)]
-pub struct Wakes {
+pub struct ConnectionWaker {
     /// Derived from the task's waker, which stays the same for the life of a task.
     waker: Option<(Waker, Waker)>,
 }
 
-impl Wakes {
+impl ConnectionWaker {
     /// Polls the connection with a waker that [`poll_frame`] recognizes.
     pub fn poll<F: Future + Unpin>(&mut self, connection: &mut F, context: &Context<'_>) -> Poll<F::Output> {
         let task = context.waker();
@@ -88,14 +96,68 @@ pub fn poll_frame<B: Body + Unpin>(body: &mut B, context: &mut Context<'_>) -> P
     frame
 }
 
+/// The timer of one connection. A single task waits for all of its sleeps.
+#[derive(Default)]
+pub struct OneTimer {
+    alarm: Arc<Alarm>,
+}
+
+type Alarm = Mutex<Option<Pin<Box<Sleep>>>>;
+
+impl rt::Timer for OneTimer {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
+        self.sleep_until(self.now() + duration)
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn rt::Sleep>> {
+        Box::pin(AlarmSleep { deadline: deadline.into(), alarm: Arc::clone(&self.alarm) })
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "how long a client takes for the head of a request")]
+    fn now(&self) -> Instant {
+        tokio::time::Instant::now().into()
+    }
+}
+
+/// A sleep until a deadline.
+struct AlarmSleep {
+    deadline: tokio::time::Instant,
+    alarm: Arc<Alarm>,
+}
+
+impl rt::Sleep for AlarmSleep {}
+
+impl Future for AlarmSleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut alarm = self.alarm.lock();
+        let alarm = alarm.get_or_insert_with(|| Box::pin(sleep_until(self.deadline)));
+        if self.deadline < alarm.deadline() {
+            alarm.as_mut().reset(self.deadline);
+        }
+        loop {
+            ready!(alarm.as_mut().poll(context));
+            if self.deadline <= alarm.deadline() {
+                return Poll::Ready(());
+            }
+            alarm.as_mut().reset(self.deadline);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
     use std::convert::Infallible;
     use std::future::poll_fn;
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::Relaxed;
 
     use bytes::Bytes;
+    use futures_util::poll;
+    use hyper::rt::Timer;
+    use tokio::time::{self, timeout};
 
     use super::*;
 
@@ -143,7 +205,7 @@ mod tests {
             }
             Poll::Ready(())
         });
-        assert!(Wakes::default().poll(&mut connection, &Context::from_waker(&task)).is_ready());
+        assert!(ConnectionWaker::default().poll(&mut connection, &Context::from_waker(&task)).is_ready());
         woken.0.load(Relaxed)
     }
 
@@ -169,7 +231,33 @@ mod tests {
             std::thread::spawn(move || waker.wake()).join().unwrap();
             Poll::Ready(())
         });
-        assert!(Wakes::default().poll(&mut connection, &Context::from_waker(&task)).is_ready());
+        assert!(ConnectionWaker::default().poll(&mut connection, &Context::from_waker(&task)).is_ready());
         assert_eq!(elsewhere.0.load(Relaxed), 1);
+    }
+
+    const SHORT: Duration = Duration::from_millis(5);
+    const LONG: Duration = Duration::from_secs(3600);
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn each_wait_ends_at_its_own_deadline() {
+        let timer = OneTimer::default();
+        // One deadline is later than the last one, and one is earlier.
+        for short in [SHORT, 2 * SHORT, SHORT] {
+            let begun = time::Instant::now();
+            timeout(PATIENCE, timer.sleep(short)).await.unwrap();
+            assert!(begun.elapsed() >= short, "{short:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn abandoned_wait_neither_ends_a_later_one_nor_delays_an_earlier_one() {
+        let timer = OneTimer::default();
+        for (given_up, wanted) in [(SHORT, 4 * SHORT), (LONG, SHORT)] {
+            let begun = time::Instant::now();
+            assert!(poll!(timer.sleep(given_up)).is_pending());
+            timeout(PATIENCE, timer.sleep(wanted)).await.unwrap();
+            assert!(begun.elapsed() >= wanted, "{wanted:?} after {given_up:?}");
+        }
     }
 }

@@ -1,10 +1,19 @@
-//! Flags and variables of the log.
+//! Flags and variables of the log and of the audit log.
 
 use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
+use anyhow::Context;
 use clap::ValueEnum;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
 
+use crate::audit::AuditLog;
+use crate::clock::Clock;
 use crate::logging::{self, Format, Log};
+use crate::metrics::Metrics;
 
 /// This program's name in `DEBUG`, and the log directive that it implies.
 const DEBUG_NAME: &str = "divvy";
@@ -47,9 +56,9 @@ impl LogArgs {
     ///
     /// # Errors
     /// RUST_LOG is invalid, or the system refuses a thread.
-    pub fn begin(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Log> {
+    pub fn start(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Log> {
         let format = match self.log_format {
-            LogFormat::Human => Format::Human { is_coloured: io::stderr().is_terminal() && allows_colours(&variable) },
+            LogFormat::Human => Format::Human { is_coloured: io::stderr().is_terminal() && allows_colors(&variable) },
             LogFormat::Json => Format::Json,
         };
         Ok(logging::begin(format, &self.filter(variable))?)
@@ -84,7 +93,7 @@ impl LogLevel {
 
 /// Returns whether output to a terminal may have colors. It may not if <https://no-color.org> applies, or if the
 /// terminal has none.
-fn allows_colours(variable: impl Fn(&str) -> Option<String>) -> bool {
+fn allows_colors(variable: impl Fn(&str) -> Option<String>) -> bool {
     let is_refused = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
     !is_refused && variable("TERM").is_none_or(|terminal| terminal != "dumb")
 }
@@ -98,6 +107,63 @@ fn names_divvy(names: &str) -> bool {
     };
     let names = || names.split([',', ' ']).filter(|name| !name.is_empty());
     names().any(means) && !names().filter_map(|name| name.strip_prefix('-')).any(means)
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Metrics and logs")]
+pub struct AuditArgs {
+    /// File for the lines about changes by operators, one JSON object each. Without it, they are in the log
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
+    /// Whether operators can change something while the audit log cannot be written
+    #[arg(long, value_enum, default_value_t = Need::Optional, requires_if("required", "audit_log"))]
+    audit: Need,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Need {
+    /// They can, and the lost lines are counted
+    Optional,
+    /// They cannot. Each change waits until a line about it is on disk. Needs --audit-log
+    Required,
+}
+
+/// How often refused attempts without a line are reported.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+impl AuditArgs {
+    /// Starts the audit log. A file that cannot be written is reported, and does not stop the server. Refused attempts that
+    /// have no line are reported a second after the last one, until `draining` is cancelled.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub fn start(
+        &self,
+        clock: Clock,
+        metrics: &Arc<Metrics>,
+        draining: CancellationToken,
+    ) -> anyhow::Result<Arc<AuditLog>> {
+        let metrics = Arc::clone(metrics);
+        let audit = match &self.audit_log {
+            None => AuditLog::in_log(clock, metrics),
+            Some(path) => {
+                let is_required = self.audit == Need::Required;
+                AuditLog::in_file(path.clone(), is_required, clock, metrics).context("cannot start a thread")?
+            }
+        };
+        let reported = Arc::clone(&audit);
+        tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(REPORT_INTERVAL);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                tokio::select! {
+                    _ = ticks.tick() => reported.report_omitted(clock.now()),
+                    () = draining.cancelled() => return,
+                }
+            }
+        });
+        Ok(audit)
+    }
 }
 
 #[cfg(test)]
@@ -117,7 +183,7 @@ mod tests {
     #[test]
     fn no_color_and_a_dumb_terminal_disable_colors() {
         let allowed = |no_color: Option<&str>, term: Option<&str>| {
-            allows_colours(|name| if name == "NO_COLOR" { no_color } else { term }.map(str::to_owned))
+            allows_colors(|name| if name == "NO_COLOR" { no_color } else { term }.map(str::to_owned))
         };
         assert!(allowed(None, None) && allowed(None, Some("xterm")) && allowed(Some(""), Some("xterm")));
         assert!(!allowed(Some("1"), Some("xterm")) && !allowed(None, Some("dumb")));

@@ -1,9 +1,10 @@
-//! Listening sockets that a service manager passes to divvy (systemd's socket activation).
+//! The service manager (systemd): the listening sockets that it passes to divvy, and the notifications that it gets.
 //!
-//! They stay open while the service restarts. New connections wait in their queues.
+//! The sockets stay open while the service restarts. New connections wait in their queues.
 
 use anyhow::{Context, bail};
 use listenfd::ListenFd;
+use sd_notify::NotifyState;
 use socket2::SockRef;
 use tokio::net::TcpListener;
 
@@ -79,6 +80,49 @@ fn assign(names: &str, count: usize) -> anyhow::Result<Vec<&'static str>> {
         fronts.push(front);
     }
     Ok(fronts)
+}
+
+/// Reports that the server is ready.
+pub fn ready() {
+    send(&[NotifyState::Ready]);
+}
+
+fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        // Since systemd 253, the time is required.
+        Ok(now) => send(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!(%error, "cannot notify the service manager of the reload: cannot read the clock"),
+    }
+}
+
+/// A reload that an operator asked for. Reports the reload, and that the server is ready again when the last owner is done.
+#[derive(Debug)]
+pub struct AskedReload(());
+
+impl AskedReload {
+    /// Reports that files are being reloaded.
+    pub fn begin() -> Self {
+        reloading();
+        Self(())
+    }
+}
+
+impl Drop for AskedReload {
+    fn drop(&mut self) {
+        ready();
+    }
+}
+
+/// Reports that the server is stopping.
+pub fn stopping() {
+    send(&[NotifyState::Stopping]);
+}
+
+fn send(states: &[NotifyState]) {
+    // A missing service manager is not an error.
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "cannot notify the service manager: check NOTIFY_SOCKET");
+    }
 }
 
 #[cfg(test)]
