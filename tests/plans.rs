@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::command_line::restore;
 use crate::support::log::Log;
 use crate::support::redis::{RedisCluster, RedisServer};
 use crate::support::{RespClient, RulesFile, Server, divvy};
@@ -177,8 +178,7 @@ fn usage_survives_a_change_of_plan_a_sigkill_and_a_restored_backup() {
     assert!(plans.resp().command("DIVVY.BACKUP first").contains("first"));
     plans.server.kill();
     let backup = Path::new(&backups).join("first");
-    let done = divvy().arg("restore").arg(backup).args(["--data-dir", &restored]).output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    restore(backup, &restored);
     let plans = Plans::serving(dir.path(), &[("basic", 1500), ("pro", 3000)], &["--data-dir", &restored]);
     assert_eq!(plans.hit("pro", 0), (false, 0));
     plans.server.kill();
