@@ -2,16 +2,16 @@
 //! and outages, and on several servers that share a Redis.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::json;
 
 use crate::support::command_line::{restore, run_at};
 use crate::support::http::{self, HttpClient};
-use crate::support::log::Log;
 use crate::support::redis::{RedisServer, lasting_port, until};
+use crate::support::reloading::ReloadingServer;
 use crate::support::stores::on_every_store;
-use crate::support::{LineClient, RespClient, RulesFile, Server, divvy, metrics, resp};
+use crate::support::{LineClient, RespClient, RulesFile, Server, metrics, resp};
 
 /// The algorithms, configured so that no credit comes back during a test.
 const ALGORITHMS: [(&str, &str); 6] = [
@@ -159,38 +159,9 @@ fn limits_survive_a_sigkill_and_a_restored_backup() {
     assert_eq!(hit(&server, "fixed", "a", 0), (true, 5));
 }
 
-/// A server whose rules change.
-struct ReloadingServer {
-    rules: PathBuf,
-    log: Log,
-    server: Server,
-    reloads: usize,
-    _dir: tempfile::TempDir,
-}
-
-impl ReloadingServer {
-    fn serving(rules: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("rules.ini");
-        fs::write(&path, rules).unwrap();
-        let mut command = divvy();
-        let log = Log::of(&mut command);
-        let args = [path.to_str().unwrap(), "--reload-interval", "0", "--store", "memory"];
-        let server = Server::start_as(&mut command, &args);
-        Self { rules: path, log, server, reloads: 0, _dir: dir }
-    }
-
-    fn reload(&mut self, rules: &str) {
-        fs::write(&self.rules, rules).unwrap();
-        self.server.signal("-HUP");
-        self.reloads += 1;
-        self.log.await_count(self.reloads, "the new rules are in force");
-    }
-}
-
 #[test]
 fn limits_outlive_their_rule_and_apply_again_when_it_returns() {
-    let mut reloading = ReloadingServer::serving(&rules());
+    let reloading = ReloadingServer::serving(&rules(), &["--store", "memory"]);
     set(&reloading.server, "fixed", "a", 20);
     set(&reloading.server, "log", "a", 900);
     let orphans =

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use crate::support::command_line::{restore, run_at};
 use crate::support::http::{self, HttpClient};
-use crate::support::log::Log;
 use crate::support::redis::{RedisServer, until};
+use crate::support::reloading::ReloadingServer;
 use crate::support::stores::on_every_store;
-use crate::support::{LineClient, RespClient, RulesFile, Server, divvy, metrics, resp};
+use crate::support::{LineClient, RespClient, RulesFile, Server, metrics, resp};
 
 const RULES: &str = "
 [api=* ip=*]
@@ -144,31 +144,21 @@ fn blocks_survive_a_sigkill_and_a_restored_backup() {
 
 #[test]
 fn blocks_outlive_their_rule_and_a_reload() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("rules.ini");
-    fs::write(&path, RULES).unwrap();
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let args = [path.to_str().unwrap(), "--reload-interval", "0", "--store", "memory"];
-    let server = Server::start_as(&mut command, &args);
-    assert_eq!(resp(&server, "DIVVY.BLOCK SET by-user ann"), "OK");
-    assert_eq!(resp(&server, "DIVVY.BLOCK SET * user=bob"), "OK");
-    let reload = |rules: &str, count| {
-        fs::write(&path, rules).unwrap();
-        server.signal("-HUP");
-        log.await_count(count, "the new rules are in force");
-    };
-    let hits = || ["ann", "bob"].map(|user| resp(&server, &format!("DIVVY.HIT api=a user={user} COST 0")));
+    let reloading = ReloadingServer::serving(RULES, &["--store", "memory"]);
+    let server = &reloading.server;
+    assert_eq!(resp(server, "DIVVY.BLOCK SET by-user ann"), "OK");
+    assert_eq!(resp(server, "DIVVY.BLOCK SET * user=bob"), "OK");
+    let hits = || ["ann", "bob"].map(|user| resp(server, &format!("DIVVY.HIT api=a user={user} COST 0")));
     let orphaned = || metrics::scrape(server.http).value("divvy_blocks_orphaned", &[]);
     assert_eq!(hits(), ["[0 0 0]", "[0 0 0]"]);
-    reload(&RULES.replace("by-user", "other"), 1);
+    reloading.reload(&RULES.replace("by-user", "other"));
     assert_eq!(hits(), ["[1 5 0]", "[0 0 0]"]);
     assert_eq!((orphaned(), metrics::scrape(server.http).value("divvy_blocks", &[])), (1.0, 2.0));
-    assert!(resp(&server, "DIVVY.BLOCK SET by-user ann").contains("no rule is called"));
-    reload(RULES, 2);
+    assert!(resp(server, "DIVVY.BLOCK SET by-user ann").contains("no rule is called"));
+    reloading.reload(RULES);
     assert_eq!((hits(), orphaned()), (["[0 0 0]".to_owned(), "[0 0 0]".to_owned()], 0.0));
-    reload(&RULES.replace("by-user", "other"), 3);
-    assert_eq!(resp(&server, "DIVVY.BLOCK DEL by-user ann"), "1", "an orphan can be removed");
+    reloading.reload(&RULES.replace("by-user", "other"));
+    assert_eq!(resp(server, "DIVVY.BLOCK DEL by-user ann"), "1", "an orphan can be removed");
 }
 
 #[test]

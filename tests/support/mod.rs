@@ -13,6 +13,7 @@ pub mod kills;
 pub mod log;
 pub mod metrics;
 pub mod redis;
+pub mod reloading;
 pub mod seed;
 pub mod sentinel;
 pub mod slow_application;
