@@ -2,14 +2,16 @@
 //! and outages, and on several servers that share a Redis.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::support::command_line::{restore, run_at};
 use crate::support::http::{self, HttpClient};
-use crate::support::log::Log;
-use crate::support::redis::{RedisCluster, RedisServer, lasting_port, until};
-use crate::support::{LineClient, RespClient, RulesFile, Server, divvy, metrics};
+use crate::support::redis::{RedisServer, lasting_port, until};
+use crate::support::reloading::ReloadingServer;
+use crate::support::stores::on_every_store;
+use crate::support::{LineClient, RespClient, RulesFile, Server, metrics, resp};
 
 /// The algorithms, configured so that no credit comes back during a test.
 const ALGORITHMS: [(&str, &str); 6] = [
@@ -34,10 +36,6 @@ fn hit(server: &Server, algorithm: &str, customer: &str, cost: u64) -> (bool, u6
     let reply = resp(server, &format!("DIVVY.HIT by={algorithm} customer={customer} COST {cost}"));
     let numbers: Vec<u64> = reply.trim_matches(['[', ']']).split(' ').map(|word| word.parse().expect(&reply)).collect();
     (numbers[0] == 1, numbers[1])
-}
-
-fn resp(server: &Server, command: &str) -> String {
-    RespClient::connect(server.resp).command(command)
 }
 
 fn set(server: &Server, rule: &str, actor: &str, credits: u64) {
@@ -100,16 +98,7 @@ fn usage_is_kept(server: &Server) {
 
 #[test]
 fn usage_survives_changes_of_the_limit_on_every_store() {
-    let rules = RulesFile::ini(&rules());
-    let data = tempfile::tempdir().unwrap();
-    for server in Server::on_each_store(rules.path(), data.path()) {
-        usage_is_kept(&server);
-    }
-    let (redis, cluster) = (RedisServer::start(), RedisCluster::start());
-    for urls in [redis.url(), cluster.urls().join(",")] {
-        let store = [rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &urls];
-        usage_is_kept(&Server::start(&store));
-    }
+    on_every_store(&rules(), &[], |_, server| usage_is_kept(server));
 }
 
 /// A server on disk, with its rules, data and backups in one directory.
@@ -164,45 +153,15 @@ fn limits_survive_a_sigkill_and_a_restored_backup() {
 
     let backup = Path::new(&place.path("backups")).join("first");
     let restored = place.path("restored");
-    let done = divvy().arg("restore").arg(backup).args(["--data-dir", &restored]).output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    restore(backup, &restored);
     let server = place.serve("restored");
     assert_eq!(listed(&server), limits(false));
     assert_eq!(hit(&server, "fixed", "a", 0), (true, 5));
 }
 
-/// A server whose rules change.
-struct ReloadingServer {
-    rules: PathBuf,
-    log: Log,
-    server: Server,
-    reloads: usize,
-    _dir: tempfile::TempDir,
-}
-
-impl ReloadingServer {
-    fn serving(rules: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("rules.ini");
-        fs::write(&path, rules).unwrap();
-        let mut command = divvy();
-        let log = Log::of(&mut command);
-        let args = [path.to_str().unwrap(), "--reload-interval", "0", "--store", "memory"];
-        let server = Server::start_as(&mut command, &args);
-        Self { rules: path, log, server, reloads: 0, _dir: dir }
-    }
-
-    fn reload(&mut self, rules: &str) {
-        fs::write(&self.rules, rules).unwrap();
-        self.server.signal("-HUP");
-        self.reloads += 1;
-        self.log.await_count(self.reloads, "the new rules are in force");
-    }
-}
-
 #[test]
 fn limits_outlive_their_rule_and_apply_again_when_it_returns() {
-    let mut reloading = ReloadingServer::serving(&rules());
+    let reloading = ReloadingServer::serving(&rules(), &["--store", "memory"]);
     set(&reloading.server, "fixed", "a", 20);
     set(&reloading.server, "log", "a", 900);
     let orphans =
@@ -323,12 +282,7 @@ fn http_api_sets_returns_lists_and_removes_limits() {
     let rules = RulesFile::ini(&rules());
     let server = Server::in_memory(rules.path());
     let client = &mut HttpClient::connect(server.http);
-    let put = |client: &mut HttpClient, query: &str, body: &Value| {
-        let json = [("content-type", "application/json")];
-        client.send(&http::encode("PUT", &format!("/v1/limits?{query}"), &json, body.to_string().as_bytes()));
-        client.read_response()
-    };
-    let new = put(client, "rule=fixed&actor=a%20b", &json!({"credits": 20, "expiresIn": 60}));
+    let new = client.put("/v1/limits?rule=fixed&actor=a%20b", r#"{"credits":20,"expiresIn":60}"#);
     assert_eq!(new.status, 200, "{}", new.body);
     let limit = json!({"rule": "fixed", "actor": "a b", "credits": 20, "expiresIn": 60, "orphan": false});
     assert_eq!(new.json(), limit);
@@ -344,14 +298,11 @@ fn http_api_sets_returns_lists_and_removes_limits() {
         ("rule=fixed&actor=a", json!({"credits": 1, "expiresIn": 0}), 400),
         ("rule=log&actor=a", json!({"credits": 1001}), 400),
     ] {
-        let refused = put(client, query, &body);
+        let refused = client.put(&format!("/v1/limits?{query}"), &body.to_string());
         assert_eq!(refused.status, status, "{query} {body}: {}", refused.body);
     }
     assert_eq!(client.get("/v1/limits?rule=fixed&actor=other", &[]).status, 404);
-    let remove = |client: &mut HttpClient| {
-        client.send(&http::encode("DELETE", "/v1/limits?rule=fixed&actor=a%20b", &[], b""));
-        client.read_response().json()["removed"].clone()
-    };
+    let remove = |client: &mut HttpClient| client.delete("/v1/limits?rule=fixed&actor=a%20b").json()["removed"].clone();
     assert_eq!([remove(client), remove(client)], [json!(true), json!(false)]);
 }
 
@@ -388,9 +339,8 @@ fn command_line_sets_returns_lists_and_removes_limits() {
     let rules = RulesFile::ini(&rules());
     let server = Server::in_memory(rules.path());
     let run = |args: &[&str]| {
-        let output = divvy().arg("limit").args(args).env("DIVVY_SERVER", server.resp.to_string()).output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
-        (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+        let (code, out, error) = run_at(&server, &[&["limit"], args].concat());
+        (code, out.trim_end().to_owned(), error.trim_end().to_owned())
     };
     let done = |out: &str| (0, out.to_owned(), String::new());
     assert_eq!(run(&["set", "fixed", "a b", "20"]), done(""));

@@ -6,10 +6,12 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::support::command_line::{restore, run_at};
 use crate::support::http::{self, HttpClient};
-use crate::support::log::Log;
-use crate::support::redis::{RedisCluster, RedisServer, until};
-use crate::support::{LineClient, RespClient, RulesFile, Server, divvy, metrics};
+use crate::support::redis::{RedisServer, until};
+use crate::support::reloading::ReloadingServer;
+use crate::support::stores::on_every_store;
+use crate::support::{LineClient, RespClient, RulesFile, Server, metrics, resp};
 
 const RULES: &str = "
 [api=* ip=*]
@@ -28,10 +30,6 @@ label = by-user
 [default]
 creditLimit = 0
 ";
-
-fn resp(server: &Server, command: &str) -> String {
-    RespClient::connect(server.resp).command(command)
-}
 
 /// Returns all listed entries, sorted: rule, actor, reason, and whether it ends.
 fn listed(server: &Server, list: &str) -> Vec<(String, String, Option<String>, bool)> {
@@ -97,16 +95,7 @@ fn blocks_and_allows_decide(server: &Server) {
 
 #[test]
 fn blocks_and_allows_decide_on_every_store() {
-    let rules = RulesFile::ini(RULES);
-    let data = tempfile::tempdir().unwrap();
-    for server in Server::on_each_store(rules.path(), data.path()) {
-        blocks_and_allows_decide(&server);
-    }
-    let (redis, cluster) = (RedisServer::start(), RedisCluster::start());
-    for urls in [redis.url(), cluster.urls().join(",")] {
-        let store = [rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &urls];
-        blocks_and_allows_decide(&Server::start(&store));
-    }
+    on_every_store(RULES, &[], |_, server| blocks_and_allows_decide(server));
 }
 
 #[test]
@@ -145,9 +134,7 @@ fn blocks_survive_a_sigkill_and_a_restored_backup() {
 
     let restored = path("restored");
     let backup = Path::new(&path("backups")).join("first");
-    let done = divvy().arg("restore").arg(backup).args(["--data-dir", &restored]).output().unwrap();
-    let text = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{text}");
+    restore(backup, &restored);
     let server = serve("restored");
     assert_eq!(listed(&server, "blocks"), blocks);
     until(|| metrics::scrape(server.http).value("divvy_counters_counted", &[]) == 1.0);
@@ -157,31 +144,21 @@ fn blocks_survive_a_sigkill_and_a_restored_backup() {
 
 #[test]
 fn blocks_outlive_their_rule_and_a_reload() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("rules.ini");
-    fs::write(&path, RULES).unwrap();
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let args = [path.to_str().unwrap(), "--reload-interval", "0", "--store", "memory"];
-    let server = Server::start_as(&mut command, &args);
-    assert_eq!(resp(&server, "DIVVY.BLOCK SET by-user ann"), "OK");
-    assert_eq!(resp(&server, "DIVVY.BLOCK SET * user=bob"), "OK");
-    let reload = |rules: &str, count| {
-        fs::write(&path, rules).unwrap();
-        server.signal("-HUP");
-        log.await_count(count, "the new rules are in force");
-    };
-    let hits = || ["ann", "bob"].map(|user| resp(&server, &format!("DIVVY.HIT api=a user={user} COST 0")));
+    let reloading = ReloadingServer::serving(RULES, &["--store", "memory"]);
+    let server = &reloading.server;
+    assert_eq!(resp(server, "DIVVY.BLOCK SET by-user ann"), "OK");
+    assert_eq!(resp(server, "DIVVY.BLOCK SET * user=bob"), "OK");
+    let hits = || ["ann", "bob"].map(|user| resp(server, &format!("DIVVY.HIT api=a user={user} COST 0")));
     let orphaned = || metrics::scrape(server.http).value("divvy_blocks_orphaned", &[]);
     assert_eq!(hits(), ["[0 0 0]", "[0 0 0]"]);
-    reload(&RULES.replace("by-user", "other"), 1);
+    reloading.reload(&RULES.replace("by-user", "other"));
     assert_eq!(hits(), ["[1 5 0]", "[0 0 0]"]);
     assert_eq!((orphaned(), metrics::scrape(server.http).value("divvy_blocks", &[])), (1.0, 2.0));
-    assert!(resp(&server, "DIVVY.BLOCK SET by-user ann").contains("no rule is called"));
-    reload(RULES, 2);
+    assert!(resp(server, "DIVVY.BLOCK SET by-user ann").contains("no rule is called"));
+    reloading.reload(RULES);
     assert_eq!((hits(), orphaned()), (["[0 0 0]".to_owned(), "[0 0 0]".to_owned()], 0.0));
-    reload(&RULES.replace("by-user", "other"), 3);
-    assert_eq!(resp(&server, "DIVVY.BLOCK DEL by-user ann"), "1", "an orphan can be removed");
+    reloading.reload(&RULES.replace("by-user", "other"));
+    assert_eq!(resp(server, "DIVVY.BLOCK DEL by-user ann"), "1", "an orphan can be removed");
 }
 
 #[test]
@@ -226,12 +203,7 @@ fn http_api_sets_returns_lists_and_removes_blocks() {
     let rules = RulesFile::ini(RULES);
     let server = Server::in_memory(rules.path());
     let client = &mut HttpClient::connect(server.http);
-    let put = |client: &mut HttpClient, path: &str, body: &Value| {
-        let json = [("content-type", "application/json")];
-        client.send(&http::encode("PUT", path, &json, body.to_string().as_bytes()));
-        client.read_response()
-    };
-    let new = put(client, "/v1/blocks?rule=by-user&actor=ann", &json!({"reason": "scraping", "expiresIn": 60}));
+    let new = client.put("/v1/blocks?rule=by-user&actor=ann", r#"{"reason":"scraping","expiresIn":60}"#);
     assert_eq!(new.status, 200, "{}", new.body);
     let block = json!({"rule": "by-user", "actor": "ann", "reason": "scraping", "expiresIn": 60, "orphan": false});
     assert_eq!(new.json(), block);
@@ -255,14 +227,11 @@ fn http_api_sets_returns_lists_and_removes_blocks() {
         ("/v1/allows?rule=by-user&actor=a", json!({"reason": "a\nb"}), 400),
         ("/v1/allows?rule=by-user&actor=a", json!({"more": 1}), 400),
     ] {
-        let refused = put(client, path, &body);
+        let refused = client.put(path, &body.to_string());
         assert_eq!(refused.status, status, "{path} {body}: {}", refused.body);
     }
     assert_eq!(client.get("/v1/allows?rule=by-user&actor=ann", &[]).status, 404);
-    let remove = |client: &mut HttpClient| {
-        client.send(&http::encode("DELETE", "/v1/blocks?rule=by-user&actor=ann", &[], b""));
-        client.read_response().json()["removed"].clone()
-    };
+    let remove = |client: &mut HttpClient| client.delete("/v1/blocks?rule=by-user&actor=ann").json()["removed"].clone();
     assert_eq!([remove(client), remove(client)], [json!(true), json!(false)]);
 }
 
@@ -271,9 +240,8 @@ fn command_line_sets_returns_lists_and_removes_blocks() {
     let rules = RulesFile::ini(RULES);
     let server = Server::in_memory(rules.path());
     let run = |args: &[&str]| {
-        let output = divvy().args(args).env("DIVVY_SERVER", server.resp.to_string()).output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
-        (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+        let (code, out, error) = run_at(&server, args);
+        (code, out.trim_end().to_owned(), error.trim_end().to_owned())
     };
     let done = |out: &str| (0, out.to_owned(), String::new());
     assert_eq!(run(&["block", "set", "by-user", "ann", "--reason", "too fast"]), done(""));
@@ -333,7 +301,7 @@ fn exception_that_can_never_apply_is_an_error_on_every_front() {
         [default]\ncreditLimit = 0\n",
     );
     let server = Server::in_memory(rules.path());
-    let mut client = HttpClient::connect(server.http);
+    let (mut client, mut resp) = (HttpClient::connect(server.http), RespClient::connect(server.resp));
     for (rule, actor, told) in [
         ("login", "203.0.113.0/24", "name all rules: '*' ip=203.0.113.0/24"),
         ("login", "203.0.113.7/24", "name all rules: '*' ip=203.0.113.0/24"),
@@ -345,31 +313,26 @@ fn exception_that_can_never_apply_is_an_error_on_every_front() {
         ("both", "user=ann tenant=t", "only counts requests whose user matches premium-*, which 'ann' does not"),
     ] {
         let target = format!("rule={rule}&actor={}", actor.replace('/', "%2F").replace('=', "%3D").replace(' ', "%20"));
-        let json = [("content-type", "application/json")];
         for (path, body) in [("blocks", "{}"), ("allows", "{}"), ("limits", "{\"credits\":9}")] {
-            client.send(&http::encode("PUT", &format!("/v1/{path}?{target}"), &json, body.as_bytes()));
-            let refused = client.read_response();
+            let refused = client.put(&format!("/v1/{path}?{target}"), body);
             assert!(refused.status == 400 && refused.body.contains(told), "{path} {rule} {actor}: {}", refused.body);
         }
-        for words in [&["block", "set"][..], &["allow", "set"], &["limit", "set"]] {
-            let mut command = divvy();
-            command.args(words).args([rule, actor]).env("DIVVY_SERVER", server.resp.to_string());
-            if words[0] == "limit" {
-                command.arg("9");
-            }
-            let output = command.output().unwrap();
-            let error = String::from_utf8_lossy(&output.stderr);
-            assert!(!output.status.success() && error.contains(told), "{words:?} {rule} {actor}: {error}");
+        // The command line sends the same commands over RESP.
+        for (list, credits) in [(&b"DIVVY.BLOCK"[..], None), (b"DIVVY.ALLOW", None), (b"DIVVY.LIMIT", Some(&b"9"[..]))]
+        {
+            let words = [list, b"SET", rule.as_bytes(), actor.as_bytes()].into_iter().chain(credits);
+            let refused = resp.command_of(&words.collect::<Vec<_>>());
+            assert!(refused.starts_with("-ERR") && refused.contains(told), "{rule} {actor}: {refused}");
         }
     }
     for (rule, actor) in
         [("login", "203.0.113.7"), ("office", "10.1.2.3"), ("masked", "10.1.2.0/24"), ("premium", "premium-7")]
     {
-        assert_eq!(resp(&server, &format!("DIVVY.BLOCK SET {rule} {actor} EX 60")), "OK", "{rule} {actor}");
-        assert_eq!(resp(&server, &format!("DIVVY.LIMIT SET {rule} {actor} 9 EX 60")), "OK", "{rule} {actor}");
+        assert_eq!(resp.command(&format!("DIVVY.BLOCK SET {rule} {actor} EX 60")), "OK", "{rule} {actor}");
+        assert_eq!(resp.command(&format!("DIVVY.LIMIT SET {rule} {actor} 9 EX 60")), "OK", "{rule} {actor}");
     }
     for value in ["203.0.113.7x", "203.0.113.300", "2001:db8:::1", "203.0.113.7,"] {
-        let refused = resp(&server, &format!("DIVVY.BLOCK SET * ip={value}"));
+        let refused = resp.command(&format!("DIVVY.BLOCK SET * ip={value}"));
         assert!(refused.contains("is not a network in its usual form"), "{value}: {refused}");
     }
 }

@@ -2,19 +2,13 @@
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Output;
 
+use crate::support::command_line::run;
 use crate::support::log::Log;
 use crate::support::redis::until;
 use crate::support::{COMPAT_RULES, LineClient, RulesFile, SERVE, Server, divvy};
 
 const EXAMPLES: [&str; 2] = ["config/example.ini", "config/example.json"];
-
-fn run(args: &[&str]) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = divvy().args(args).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code().unwrap(), text(stdout), text(stderr))
-}
 
 fn example(name: &str) -> String {
     format!("{}/{name}", env!("CARGO_MANIFEST_DIR"))

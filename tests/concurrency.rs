@@ -6,9 +6,9 @@ mod kills;
 use serde_json::{Value, json};
 
 use crate::support::grpc::{Caller, descriptors_request};
-use crate::support::http::{HttpClient, encode};
+use crate::support::http::HttpClient;
 use crate::support::redis::{RedisServer, until};
-use crate::support::{LineClient, RespClient, RulesFile, Server};
+use crate::support::{LineClient, RespClient, RulesFile, Server, stores};
 
 const RULES: &str = "
 [api=reports user=* request_id=*]
@@ -33,10 +33,7 @@ resetSeconds = 0
 
 /// Runs the test on a server for each store.
 fn on_each_store(test: impl Fn(&Server)) {
-    let (rules, data) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
-    Server::on_each_store(rules.path(), data.path()).iter().for_each(&test);
-    let redis = RedisServer::start();
-    test(&Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]));
+    stores::on_each_store(&RulesFile::ini(RULES), test);
 }
 
 /// Returns the words of a reply to `DIVVY.RESERVE`.
@@ -83,8 +80,7 @@ fn id_of_a_predecessor_frees_nothing() {
         assert_ne!(first, second);
         assert_eq!(resp.command(&format!("DIVVY.RELEASE {first}")), "0");
         assert_eq!(resp.command(&format!("DIVVY.RENEW {first}")), "0");
-        http.send(&encode("DELETE", &format!("/v1/reservations/{first}"), &[], b""));
-        assert_eq!(http.read_response().json()["released"], false);
+        assert_eq!(http.delete(&format!("/v1/reservations/{first}")).json()["released"], false);
         assert!(resp.command(&format!("DIVVY.COMMIT {first} COST 1")).ends_with(" late]"));
         assert!(resp.command("DIVVY.PEEK api=export user=job").starts_with("[1 1 "), "the successor's lease is taken");
         assert_eq!(resp.command(&format!("DIVVY.RELEASE {second}")), "1");
@@ -131,8 +127,7 @@ fn leases_over_http_have_their_unit_in_the_policy() {
         assert_eq!((denied.status, denied.header("retry-after").is_some()), (429, true), "{}", denied.head);
         let renewed = http.post(&format!("{path}/renew"), "{}");
         assert!((600..=620).contains(&renewed.json()["expiresIn"].as_u64().unwrap()), "{}", renewed.body);
-        http.send(&encode("DELETE", &path, &[], b""));
-        assert_eq!(http.read_response().json(), json!({ "released": true }));
+        assert_eq!(http.delete(&path).json(), json!({ "released": true }));
         assert_eq!(http.post("/v1/reservations", &body.to_string()).status, 201);
         let listed = http.get("/v1/counters?rule=exports", &[]).json();
         assert_eq!(listed["counters"][0]["remaining"], 0, "{listed}");

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::plans::RHYTHMS;
+use crate::support::command_line::restore;
 use crate::support::gateway::free_address;
 use crate::support::grpc::{Caller, descriptors_request};
 use crate::support::http::HttpClient;
@@ -144,8 +145,7 @@ fn settled_costs_survive_a_sigkill_and_a_restored_backup() {
     assert!(RespClient::connect(server.resp).command("DIVVY.BACKUP first").contains("first"));
     server.kill();
     let backup = Path::new(&backups).join("first");
-    let done = divvy().arg("restore").arg(backup).args(["--data-dir", &restored]).output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    restore(backup, &restored);
     balances_are_kept(&serve(&restored));
 }
 

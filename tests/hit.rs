@@ -2,9 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::thread;
 
+use crate::support::command_line::output;
 use crate::support::http;
 use crate::support::{COMPAT_RULES, LineClient, RulesFile, Server, connect, divvy, encode};
 
@@ -17,9 +18,7 @@ fn hit(options: &[&str], operation: &[&str]) -> (i32, String, String) {
 }
 
 fn hit_as(command: &mut Command, options: &[&str], operation: &[&str]) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = command.arg("hit").args(options).args(operation).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code().unwrap(), text(stdout), text(stderr))
+    output(command.arg("hit").args(options).args(operation))
 }
 
 fn done(out: &str) -> (i32, String, String) {

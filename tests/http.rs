@@ -270,10 +270,7 @@ fn counters_are_listed_and_forgotten_in_pages() {
     }
     assert_eq!(actors.len(), 25);
 
-    let mut delete = |path: &str| {
-        client.send(&encode("DELETE", path, &[], b""));
-        client.read_response().json()
-    };
+    let mut delete = |path: &str| client.delete(path).json();
     assert_eq!(delete("/v1/counters?rule=by-user&actor=u%207"), json!({ "forgotten": 1, "next": null }));
     assert_eq!(delete("/v1/counters?rule=by-user&actor=u%207")["forgotten"], 0);
     assert_eq!(delete("/v1/counters?rule=by-user"), json!({ "forgotten": 24, "next": null }));

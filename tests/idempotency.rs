@@ -8,8 +8,10 @@ use std::fs;
 use std::path::Path;
 
 use crate::plans::RHYTHMS;
+use crate::support::command_line::restore;
 use crate::support::http::{HttpClient, encode};
 use crate::support::redis::{RedisServer, until};
+use crate::support::stores::on_each_store;
 use crate::support::{RespClient, RulesFile, Server, divvy, metrics};
 
 /// Returns rules: a hundred credits per user for every algorithm, a log, a stack, rules without counters, and a default
@@ -57,16 +59,9 @@ fn is_another(reply: &str) -> bool {
     reply.contains("ERR") && reply.contains("used for another request")
 }
 
-fn on_each(rules: &RulesFile, test: impl Fn(&Server)) {
-    let data = tempfile::tempdir().unwrap();
-    Server::on_each_store(rules.path(), data.path()).iter().for_each(&test);
-    let redis = RedisServer::start();
-    test(&Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]));
-}
-
 #[test]
 fn hit_with_an_id_is_taken_once_and_its_answer_repeated() {
-    on_each(&rules(), |server| {
+    on_each_store(&rules(), |server| {
         let mut client = Client::of(server);
         for algorithm in RHYTHMS.map(|(algorithm, _)| algorithm).into_iter().chain(["log", "debt"]) {
             let pairs = format!("by={algorithm} user=a");
@@ -104,7 +99,7 @@ fn hit_with_an_id_is_taken_once_and_its_answer_repeated() {
 
 #[test]
 fn denial_of_a_stack_is_repeated_after_a_charge() {
-    on_each(&rules(), |server| {
+    on_each_store(&rules(), |server| {
         let mut client = Client::of(server);
         for _ in 0..3 {
             assert!(client.ask("DIVVY.HIT short=yes user=a").starts_with("[1 "));
@@ -124,7 +119,7 @@ fn denial_of_a_stack_is_repeated_after_a_charge() {
 
 #[test]
 fn charges_and_refunds_have_separate_ids() {
-    on_each(&rules(), |server| {
+    on_each_store(&rules(), |server| {
         let mut client = Client::of(server);
         let mut twice = |command: &str| {
             let first = client.ask(command);
@@ -147,7 +142,7 @@ fn charges_and_refunds_have_separate_ids() {
 
 #[test]
 fn stack_and_canaries_are_idempotent() {
-    on_each(&rules(), |server| {
+    on_each_store(&rules(), |server| {
         let mut client = Client::of(server);
         let (hit, other) = ("DIVVY.HIT api=chat user=d COST 40 ID x", "DIVVY.HIT api=chat user=d COST 70 ID y");
         let first = client.ask(hit);
@@ -215,7 +210,7 @@ fn ids_are_one_to_255_bytes_after_all_pairs() {
 
 #[test]
 fn transactions_and_pipelines_are_idempotent() {
-    on_each(&rules(), |server| {
+    on_each_store(&rules(), |server| {
         let mut client = Client::of(server);
         let hit = "DIVVY.HIT by=tokens user=g COST 10 ID x";
         client.ask("MULTI");
@@ -404,7 +399,6 @@ fn answers_outlive_restarts_kills_and_backups() {
     assert!(!backup.contains("ERR"), "{backup}");
     let restored = tempfile::tempdir().unwrap();
     let into = restored.path().join("data");
-    let done = divvy().args(["restore", "--data-dir", into.to_str().unwrap(), backup.trim()]).output().unwrap();
-    assert!(done.status.success(), "{done:?}");
+    restore(backup.trim(), &into);
     check(&serve(&into), 2.0);
 }

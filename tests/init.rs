@@ -4,15 +4,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
+use crate::support::command_line::output;
 use crate::support::{divvy, program};
 
 const TEMPLATES: [&str; 4] = ["api-keys", "login", "llm", "gateway"];
 
 /// Runs `divvy` in `directory`, without a terminal. Returns its exit code, standard output and standard error.
 fn run(directory: &Path, args: &[&str]) -> (i32, String, String) {
-    let output = divvy().args(args).current_dir(directory).stdin(Stdio::null()).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    output(divvy().args(args).current_dir(directory).stdin(Stdio::null()))
 }
 
 /// Checks that `rules.ini` has no warnings, and that its test cases pass.

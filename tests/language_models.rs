@@ -1,5 +1,5 @@
-//! The OpenAI SDK and a model that streams, with divvy in between. The code and its packages are those of
-//! docs/language-models.md.
+//! The OpenAI SDK and a model that streams, with divvy in between. The code, its packages and its rules are those of
+//! config/examples/openai/budget.py.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::support::gateway::{Gateway, free_address};
 use crate::support::redis::until;
 use crate::support::{RespClient, RulesFile, Server, metrics};
 
-const PAGE: &str = include_str!("../docs/language-models.md");
+const CODE: &str = include_str!("../config/examples/openai/budget.py");
 const BUDGET: i64 = 10_000;
 /// Number of streams whose answers end, and of streams whose client dies.
 const STREAMS: usize = 70;
@@ -25,17 +25,17 @@ const ABORTED: usize = 30;
 const RESERVED: i64 = 150;
 const ABORTED_RESERVED: i64 = 100;
 
-/// Returns the first block of this language on the page.
-fn block(language: &str) -> &'static str {
-    let (_, from) = PAGE.split_once(&format!("```{language}\n")).unwrap();
-    from.split_once("```").unwrap().0
+/// Returns the rules in the code's documentation, which are its only indented lines.
+fn rules() -> RulesFile {
+    let documentation = CODE.split("\"\"\"").nth(1).unwrap();
+    let lines: Vec<_> = documentation.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+    RulesFile::ini(&lines.join("\n"))
 }
 
-/// A Python environment with only the packages that the page installs. It is kept until the page or the pinned versions
-/// change.
-static PAGE_PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
-    let command = block("console").trim();
-    let packages = command.strip_prefix("$ pip install ").expect("the page says what to install");
+/// A Python environment with only the packages that the code names, kept until they or the pinned versions change.
+static CODE_PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
+    let (_, from) = CODE.split_once("`pip install ").expect("the code says what to install");
+    let (packages, _) = from.split_once('`').unwrap();
     let pinned = Path::new(PYTHON).join("requirements.txt");
     let content = format!("{packages}\n{}", std::fs::read_to_string(&pinned).unwrap());
     let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join("language-models");
@@ -73,8 +73,9 @@ struct Spender {
 }
 
 impl Spender {
-    fn start(code: &Path, divvy: SocketAddr, model: SocketAddr, arguments: [&str; 4]) -> Self {
-        let mut command = python(&PAGE_PYTHON, "spend_tokens.py");
+    fn start(divvy: SocketAddr, model: SocketAddr, arguments: [&str; 4]) -> Self {
+        let code = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/openai/budget.py");
+        let mut command = python(&CODE_PYTHON, "spend_tokens.py");
         command.arg(code).args([format!("http://{divvy}"), format!("http://{model}")]).args(arguments);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -108,19 +109,11 @@ fn balance(server: &Server) -> i64 {
     reply.trim_start_matches('[').split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Returns a file with the page's code.
-fn page_code(directory: &Path) -> PathBuf {
-    let code = directory.join("budget.py");
-    std::fs::write(&code, block("python")).unwrap();
-    code
-}
-
 #[test]
 fn answer_stopped_early_is_closed_and_counts_its_prompt() {
-    let (rules, directory) = (RulesFile::ini(block("ini")), tempfile::tempdir().unwrap());
+    let rules = rules();
     let (server, (_model, model_at)) = (Server::in_memory(rules.path()), language_model());
-    let mut spender =
-        Spender::start(&page_code(directory.path()), server.http, model_at, ["1", "150", "60", "stopped"]);
+    let mut spender = Spender::start(server.http, model_at, ["1", "150", "60", "stopped"]);
     let results = spender.results();
     assert_eq!(balance(&server), BUDGET - results[0]["spent"].as_i64().unwrap());
 }
@@ -128,17 +121,16 @@ fn answer_stopped_early_is_closed_and_counts_its_prompt() {
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
 fn hundred_streams_stay_within_budget_despite_dying_clients_and_kills() {
-    let (rules, data) = (RulesFile::ini(block("ini")), tempfile::tempdir().unwrap());
-    let code = page_code(data.path());
+    let (rules, data) = (rules(), tempfile::tempdir().unwrap());
     let http = free_address().to_string();
     let store = data.path().join("store");
     let serve = || Server::start(&[rules.path(), "--http-listen", &http, "--data-dir", store.to_str().unwrap()]);
     let (mut server, (_model, model_at)) = (serve(), language_model());
 
-    let mut aborted = Spender::start(&code, server.http, model_at, ["30", "100", "20", "never_ends"]);
+    let mut aborted = Spender::start(server.http, model_at, ["30", "100", "20", "never_ends"]);
     aborted.await_streams(ABORTED);
     assert_eq!(balance(&server), BUDGET - ABORTED as i64 * ABORTED_RESERVED);
-    let mut spender = Spender::start(&code, server.http, model_at, ["70", "150", "60", "ends"]);
+    let mut spender = Spender::start(server.http, model_at, ["70", "150", "60", "ends"]);
     let granted = usize::try_from((BUDGET - ABORTED as i64 * ABORTED_RESERVED) / RESERVED).unwrap();
     spender.await_streams(granted);
     // Some commits are answered, some are lost, and some arrive later.

@@ -118,7 +118,6 @@ mod full {
     pub mod token_bucket;
     pub mod tokens;
     pub mod top;
-    pub mod troubleshooting;
     pub mod ui;
     pub mod users;
 }

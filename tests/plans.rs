@@ -1,12 +1,12 @@
 //! Customers change plans in the middle of a window: their usage is kept, on every store, with every algorithm that
 //! supports named counters.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::support::log::Log;
+use crate::support::command_line::restore;
 use crate::support::redis::{RedisCluster, RedisServer};
-use crate::support::{RespClient, RulesFile, Server, divvy};
+use crate::support::reloading::ReloadingServer;
+use crate::support::{RespClient, RulesFile, Server};
 
 /// Algorithms that count usage, with settings that give nothing back during a test.
 pub const RHYTHMS: [(&str, &str); 5] = [
@@ -31,34 +31,16 @@ fn rules(plans: &[(&str, u64)]) -> String {
     rules + "[default]\ncreditLimit = 0\n"
 }
 
-/// A server whose rules change.
-struct Plans {
-    rules: PathBuf,
-    log: Log,
-    server: Server,
-    reloads: usize,
-}
+/// A server of plans, whose credits change.
+struct Plans(ReloadingServer);
 
 impl Plans {
-    fn serving(dir: &Path, plans: &[(&str, u64)], store: &[&str]) -> Self {
-        let path = dir.join("rules.ini");
-        fs::write(&path, rules(plans)).unwrap();
-        let mut command = divvy();
-        let log = Log::of(&mut command);
-        let args = [&[path.to_str().unwrap(), "--reload-interval", "0"], store].concat();
-        let server = Server::start_as(&mut command, &args);
-        Self { rules: path, log, server, reloads: 0 }
-    }
-
-    fn reload(&mut self, plans: &[(&str, u64)]) {
-        fs::write(&self.rules, rules(plans)).unwrap();
-        self.server.signal("-HUP");
-        self.reloads += 1;
-        self.log.await_count(self.reloads, "the new rules are in force");
+    fn serving(plans: &[(&str, u64)], store: &[&str]) -> Self {
+        Self(ReloadingServer::serving(&rules(plans), store))
     }
 
     fn resp(&self) -> RespClient {
-        RespClient::connect(self.server.resp)
+        RespClient::connect(self.0.server.resp)
     }
 
     /// Returns whether a hit of the customer `a` is allowed, and the credits left. Every algorithm must return the
@@ -114,16 +96,17 @@ fn bucket_is_kept_for_the_slower_plan() {
 const PLANS: [(&str, u64); 3] = [("free", 1000), ("pro", 2000), ("tiny", 100)];
 
 /// Checks an upgrade, a downgrade, and plans that are resized and renamed in the middle of a window.
-fn usage_is_kept(plans: &mut Plans) {
+fn usage_is_kept(plans: &Plans) {
     assert_eq!(plans.hit("free", 900), (true, 100));
     assert_eq!(plans.hit("pro", 0), (true, 1100), "an upgrade does not give the whole quota again");
     assert_eq!(plans.hit("pro", 1), (true, 1099));
     assert_eq!(plans.hit("tiny", 1), (false, 0), "a downgrade below the usage");
     assert_eq!(plans.hit("free", 1), (true, 98));
     // A rule's name and its credits may change.
-    plans.reload(&[("basic", 1500), ("pro", 3000)]);
-    plans.log.await_line(&["added [by=tokens plan=basic customer=*]", "its counters are kept"]);
+    plans.0.reload(&rules(&[("basic", 1500), ("pro", 3000)]));
+    plans.0.log.await_line(&["added [by=tokens plan=basic customer=*]", "its counters are kept"]);
     plans
+        .0
         .log
         .await_line(&["changed [by=year plan=pro customer=*] creditLimit from 2000 to 3000; its counters are kept"]);
     assert_eq!(plans.hit("basic", 1), (true, 597));
@@ -152,9 +135,8 @@ fn usage_survives_a_change_of_plan_on_every_store() {
     let redis = |urls| ["--store", "redis", "--redis-timeout", "20000", "--redis-url", urls];
     let stores: [&[&str]; 3] = [&["--store", "memory"], &redis(&single), &redis(&cluster)];
     for store in stores {
-        let dir = tempfile::tempdir().unwrap();
-        let mut plans = Plans::serving(dir.path(), &PLANS, store);
-        usage_is_kept(&mut plans);
+        let plans = Plans::serving(&PLANS, store);
+        usage_is_kept(&plans);
         check_counters_under_each_rule(&plans);
     }
 }
@@ -167,21 +149,20 @@ fn usage_survives_a_change_of_plan_a_sigkill_and_a_restored_backup() {
     let (data, backups, restored) = (path("data"), path("backups"), path("restored"));
     // The table is so small that counters are read back from their records.
     let disk = ["--data-dir", &data, "--backup-dir", &backups, "--cache-memory", "1Mi"];
-    let mut plans = Plans::serving(dir.path(), &PLANS, &disk);
-    usage_is_kept(&mut plans);
-    plans.server.kill();
+    let plans = Plans::serving(&PLANS, &disk);
+    usage_is_kept(&plans);
+    plans.0.server.kill();
 
-    let plans = Plans::serving(dir.path(), &[("basic", 1500), ("pro", 4000)], &disk);
+    let plans = Plans::serving(&[("basic", 1500), ("pro", 4000)], &disk);
     assert_eq!(plans.hit("basic", 1), (false, 0));
     assert_eq!(plans.hit("pro", 1000), (true, 1000));
     assert!(plans.resp().command("DIVVY.BACKUP first").contains("first"));
-    plans.server.kill();
+    plans.0.server.kill();
     let backup = Path::new(&backups).join("first");
-    let done = divvy().arg("restore").arg(backup).args(["--data-dir", &restored]).output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let plans = Plans::serving(dir.path(), &[("basic", 1500), ("pro", 3000)], &["--data-dir", &restored]);
+    restore(backup, &restored);
+    let plans = Plans::serving(&[("basic", 1500), ("pro", 3000)], &["--data-dir", &restored]);
     assert_eq!(plans.hit("pro", 0), (false, 0));
-    plans.server.kill();
-    let plans = Plans::serving(dir.path(), &[("basic", 1500), ("pro", 4000)], &["--data-dir", &restored]);
+    plans.0.server.kill();
+    let plans = Plans::serving(&[("basic", 1500), ("pro", 4000)], &["--data-dir", &restored]);
     assert_eq!(plans.hit("pro", 0), (true, 1000));
 }

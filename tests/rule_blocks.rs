@@ -9,10 +9,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::json;
 
 use crate::fake_time::divvy_at_unix_time;
+use crate::support::command_line::restore;
 use crate::support::http::{self, HttpClient};
 use crate::support::log::Log;
 use crate::support::redis::{RedisCluster, RedisServer, until};
-use crate::support::{RespClient, RulesFile, Server, divvy, metrics};
+use crate::support::{RespClient, RulesFile, Server, metrics};
 
 const MINUTE: u64 = 60;
 const RULES: &str = "
@@ -97,8 +98,7 @@ fn blocks_grow_through_sigkill_backup_restore_and_reload() {
     server.kill();
     let restored = path("restored");
     let backup = Path::new(&path("backups")).join("second");
-    let done = divvy().arg("restore").arg(backup).args(["--data-dir", &restored]).output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    restore(backup, &restored);
 
     let (server, _) = serve_at(start + 20 * MINUTE, "restored");
     assert!(block(&server).is_some(), "restored with its end");

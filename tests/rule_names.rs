@@ -1,8 +1,9 @@
 //! A rule without a label is named by its position, as in `rule-2`: listings show the name, requests that read accept
 //! it, and changes require a label.
 
+use crate::support::command_line::run_at;
 use crate::support::http::{HttpClient, Response, encode};
-use crate::support::{RespClient, RulesFile, Server, divvy};
+use crate::support::{RespClient, RulesFile, Server};
 
 const RULES: &str = "
 [api=search]
@@ -42,21 +43,14 @@ fn request(server: &Server, method: &str, path: &str, body: &str) -> Response {
     client.read_response()
 }
 
-/// Runs `divvy`. Returns its exit code, standard output and standard error.
-fn run(server: &Server, args: &[&str]) -> (i32, String, String) {
-    let output = divvy().args(args).env("DIVVY_SERVER", server.resp.to_string()).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
-}
-
 #[test]
 fn listings_show_the_name_of_a_rule_without_a_label() {
     let (server, rules) = served();
     let listed = request(&server, "GET", "/v1/rules", "").json();
     let names: Vec<_> = listed["rules"].as_array().unwrap().iter().map(|rule| rule["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["rule-3", "rule-2", "rule-3", "default"]);
-    let (_, check, _) = run(&server, &["check", rules.path()]);
-    let (_, explain, _) = run(&server, &["explain", "--file", rules.path(), "api=report"]);
+    let (_, check, _) = run_at(&server, &["check", rules.path()]);
+    let (_, explain, _) = run_at(&server, &["explain", "--file", rules.path(), "api=report"]);
     let mut client = RespClient::connect(server.resp);
     for (listing, expected) in [
         (client.command("DIVVY.RULES"), "matchPolicy stop name rule-2 allowed"),
@@ -78,14 +72,14 @@ fn requests_that_read_accept_the_name_and_a_label_takes_precedence() {
         assert!(page.starts_with(&format!("[0 [[{actor} {left} ")), "{name}: {page}");
         let page = request(&server, "GET", &format!("/v1/counters?rule={name}"), "").json();
         assert_eq!((&page["counters"][0]["actor"], &page["counters"][0]["remaining"]), (&actor.into(), &left.into()));
-        let (code, table, error) = run(&server, &["counters", "--rule", name, "--json"]);
+        let (code, table, error) = run_at(&server, &["counters", "--rule", name, "--json"]);
         assert_eq!((code, error.as_str()), (0, ""), "{name}");
         assert!(table.starts_with(&format!(r#"{{"actor":"{actor}","credit":{left},"#)), "{name}: {table}");
     }
     // A rule without a label has no limits of actors.
     assert_eq!(client.command("DIVVY.LIMIT GET rule-2 ann"), "nil");
     assert_eq!(client.command("DIVVY.LIMIT LIST RULE rule-2"), "[0 []]");
-    assert_eq!(run(&server, &["limit", "list", "--rule", "rule-2"]), (0, String::new(), String::new()));
+    assert_eq!(run_at(&server, &["limit", "list", "--rule", "rule-2"]), (0, String::new(), String::new()));
     assert_eq!(request(&server, "GET", "/v1/limits?rule=rule-2", "").json()["limits"], serde_json::json!([]));
     assert_eq!(request(&server, "GET", "/v1/limits?rule=rule-2&actor=ann", "").status, 404);
     for unknown in ["rule-1", "rule-4", "rule-02"] {
@@ -114,7 +108,7 @@ fn changes_demand_a_label_and_say_how_to_set_one() {
         &["limit", "delete", "rule-2", "ann"],
         &["counters", "--rule", "rule-2", "--delete", "--yes"],
     ] {
-        let (code, out, error) = run(&server, args);
+        let (code, out, error) = run_at(&server, args);
         assert_eq!((code, out.as_str()), (1, ""), "{args:?}");
         assert!(error.contains(ADVICE), "{args:?}: {error}");
     }

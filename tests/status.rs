@@ -7,10 +7,11 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::support::command_line::run_at;
 use crate::support::http;
-use crate::support::redis::{RedisCluster, RedisServer, lasting_port, until};
-use crate::support::sentinel::{MASTER, SENTINEL_PASSWORD, Sentinels};
-use crate::support::{RespClient, RulesFile, Server, divvy};
+use crate::support::redis::{RedisServer, lasting_port, until};
+use crate::support::stores::on_every_store;
+use crate::support::{RespClient, RulesFile, Server, resp};
 
 const RULES: &str = "
 [api=* user=*]
@@ -61,10 +62,6 @@ creditLimit = 1000
 resetSeconds = 3600
 ";
 
-fn resp(server: &Server, command: &str) -> String {
-    RespClient::connect(server.resp).command(command)
-}
-
 /// Returns a page of an actor's status over HTTP.
 fn page(server: &Server, query: &str) -> Value {
     let page = http::get(server.http, &format!("/v1/status?{query}"));
@@ -91,33 +88,9 @@ fn used(rule: &str, used: u64, limit: u64) -> Value {
     })
 }
 
-/// Calls `check` with a server on each store.
-fn on_every_store(rules: &str, check: impl Fn(&str, &Server)) {
-    on_every_store_with(rules, &[], check);
-}
-
-/// Calls `check` with a server on each store, started with these arguments.
-fn on_every_store_with(rules: &str, args: &[&str], check: impl Fn(&str, &Server)) {
-    let rules = RulesFile::ini(rules);
-    let serve = |store: &[&str]| Server::start(&[&[rules.path()], store, args].concat());
-    let data = tempfile::tempdir().unwrap();
-    check("memory", &serve(&["--store", "memory"]));
-    check("RocksDB", &serve(&["--data-dir", data.path().to_str().unwrap()]));
-    let (redis, sentinels, cluster) = (RedisServer::start(), Sentinels::start(), RedisCluster::start());
-    let by_sentinel = ["--redis-sentinel-master", MASTER, "--redis-sentinel-auth", SENTINEL_PASSWORD];
-    for (store, urls, more) in [
-        ("Redis", redis.url(), &[][..]),
-        ("Sentinel", sentinels.urls(), &by_sentinel),
-        ("Cluster", cluster.urls().join(","), &[]),
-    ] {
-        let redis = ["--store", "redis", "--redis-timeout", "20000", "--redis-url", &urls];
-        check(store, &serve(&[&redis[..], more].concat()));
-    }
-}
-
 #[test]
 fn status_covers_the_rules_with_exactly_these_fields() {
-    on_every_store_with(RULES, &["--max-reservation-ttl", "600"], |store, server| {
+    on_every_store(RULES, &["--max-reservation-ttl", "600"], |store, server| {
         for (command, reply) in [
             ("DIVVY.HIT api=a user=ann COST 2", "[1 8 3600]"),
             // Another value of a field that is not the actor's takes from the same counter.
@@ -234,7 +207,7 @@ fn block_or_allow_that_decides_is_shown() {
 
 #[test]
 fn asking_takes_nothing_and_creates_nothing() {
-    on_every_store(RULES, |store, server| {
+    on_every_store(RULES, &[], |store, server| {
         let mut client = RespClient::connect(server.resp);
         for number in 0..200 {
             assert_eq!(client.command(&format!("DIVVY.STATUS user=stranger-{number}")), "[0 []]", "{store}");
@@ -283,7 +256,7 @@ fn numbered(numbers: impl Iterator<Item = u64>) -> String {
 
 #[test]
 fn pages_show_every_rule_once_and_in_order() {
-    on_every_store(&numbered(1..251), |store, server| {
+    on_every_store(&numbered(1..251), &[], |store, server| {
         let mut client = RespClient::connect(server.resp);
         // Two of three rules know the actor.
         let expected: Vec<_> = (1..251).filter(|number| number % 3 > 0).collect();
@@ -382,9 +355,8 @@ fn failure_of_the_store_is_an_error_under_any_policy() {
         assert_eq!((failed.status, failed.header("retry-after")), (503, Some("1")), "{policy}: {}", failed.body);
         let failed = resp(server, "DIVVY.STATUS user=ann");
         assert!(failed.starts_with("-ERR ") && failed.contains("Redis"), "{policy}: {failed}");
-        let output = divvy().args(["actor", "user=ann"]).env("DIVVY_SERVER", server.resp.to_string()).output().unwrap();
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(1) && error.contains("answered: ERR "), "{policy}: {error}");
+        let (code, _, error) = actor(server, &["user=ann"]);
+        assert!(code == 1 && error.contains("answered: ERR "), "{policy}: {error}");
     }
     redis.restart();
     for (policy, server) in &servers {
@@ -393,12 +365,9 @@ fn failure_of_the_store_is_an_error_under_any_policy() {
     }
 }
 
-/// Runs `divvy actor`. Returns its exit code, standard output and standard error.
+/// Runs `divvy actor`.
 fn actor(server: &Server, args: &[&str]) -> (i32, String, String) {
-    let mut command = divvy();
-    let output = command.arg("actor").args(args).env("DIVVY_SERVER", server.resp.to_string()).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    run_at(server, &[&["actor"], args].concat())
 }
 
 #[test]

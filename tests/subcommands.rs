@@ -2,24 +2,15 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 
+use crate::support::command_line::{output, run};
 use crate::support::log::Log;
 use crate::support::{COMPAT_RULES, DIVVY, RespClient, RulesFile, Server, divvy, http, program};
 
 const BY_USER: &str = "[user=*]\ncreditLimit = 9\nresetSeconds = 3600\nactorField = user\nlabel = by-user\n\n\
                        [default]\ncreditLimit = 0\nresetSeconds = 0\n";
-
-fn run(args: &[&str]) -> (i32, String, String) {
-    output(divvy().args(args))
-}
-
-fn output(command: &mut Command) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code().unwrap(), text(stdout), text(stderr))
-}
 
 /// Runs `divvy` with these arguments on its own terminal.
 fn on_a_terminal(args: &[&str]) -> Child {

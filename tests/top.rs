@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
+use crate::support::command_line::run_at;
 use crate::support::{DIVVY, RespClient, RulesFile, Server, divvy, http, program};
 
 const RULES: &str = "
@@ -54,9 +55,8 @@ fn actor(actor: &str, count: u64) -> Value {
 
 /// Runs `divvy top`. Returns its output.
 fn run(server: &Server, args: &[&str]) -> Result<String, String> {
-    let output = divvy().arg("top").args(args).env("DIVVY_SERVER", server.resp.to_string()).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    let (code, out, error) = run_at(server, &[&["top"], args].concat());
+    if code == 0 { Ok(out) } else { Err(error) }
 }
 
 #[test]

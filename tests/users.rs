@@ -1,7 +1,6 @@
 //! Users: the rights that an access file gives, on every front; logins; reloads.
 
 mod audited;
-mod categories;
 mod certificates;
 mod command_line;
 mod gateways;
@@ -12,6 +11,7 @@ mod pipelines;
 mod random;
 mod reload;
 mod revocation;
+mod rights;
 mod scopes;
 
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use base64_simd::STANDARD;
 use divvy::access::{Category, Digest};
 
 use crate::support::log::Log;
-use crate::support::{COMPAT_RULES, RespClient, Server, divvy, http};
+use crate::support::{COMPAT_RULES, LineClient, RespClient, Server, divvy, http};
 
 /// Text after the names of all users' passwords.
 const PASSWORD: &str = "'s password";
@@ -77,6 +77,14 @@ impl Guarded {
     fn resp(&self, name: &str) -> RespClient {
         let mut client = RespClient::connect(self.server.resp);
         assert_eq!(client.command_of(&[b"AUTH", name.as_bytes(), password(name).as_bytes()]), "OK");
+        client
+    }
+
+    /// Connects over the line protocol as the user `default`.
+    fn line(&self) -> LineClient {
+        let mut client = LineClient::connect(self.server.line);
+        client.send(format!("AUTH {}\n", password("default")).as_bytes());
+        assert_eq!(client.read_line(), "OK\n");
         client
     }
 

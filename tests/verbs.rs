@@ -3,6 +3,7 @@
 
 use std::ops::RangeInclusive;
 
+use crate::support::command_line::run_at;
 use crate::support::{RespClient, RulesFile, Server, divvy};
 
 const RULES: &str = "
@@ -25,23 +26,16 @@ fn served() -> (Server, RulesFile) {
     (Server::in_memory(rules.path()), rules)
 }
 
-/// Runs `divvy`. Returns its exit code, standard output and standard error.
-fn run(server: &Server, args: &[&str]) -> (i32, String, String) {
-    let output = divvy().args(args).env("DIVVY_SERVER", server.resp.to_string()).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
-}
-
 /// Runs `divvy`, which must succeed. Returns the words that it prints after `OK`.
 fn words(server: &Server, args: &[&str]) -> Vec<String> {
-    let (code, out, error) = run(server, args);
+    let (code, out, error) = run_at(server, args);
     assert_eq!((code, error.as_str()), (0, ""), "{args:?}");
     let answer = out.strip_prefix("OK ").unwrap_or_else(|| panic!("{args:?}: {out}"));
     answer.split_whitespace().map(str::to_owned).collect()
 }
 
 fn json(server: &Server, args: &[&str]) -> serde_json::Value {
-    let (code, out, error) = run(server, args);
+    let (code, out, error) = run_at(server, args);
     assert_eq!((code, error.as_str()), (0, ""), "{args:?}");
     serde_json::from_str(&out).unwrap()
 }
@@ -165,14 +159,15 @@ fn answers_are_also_json() {
 #[test]
 fn refusal_sets_the_exit_code_if_requested() {
     let (server, _rules) = served();
-    let codes =
-        |args: &[&str]| [args, &[&args[..1], &["--exit-code"], &args[1..]].concat()].map(|args| run(&server, args).0);
+    let codes = |args: &[&str]| {
+        [args, &[&args[..1], &["--exit-code"], &args[1..]].concat()].map(|args| run_at(&server, args).0)
+    };
     assert_eq!(codes(&["peek", "user=ann"]), [0, 0]);
     assert_eq!(codes(&["peek", "--cost", "1001", "user=ann"]), [0, 3]);
     assert_eq!(codes(&["reserve", "--amount", "1001", "--ttl", "9", "user=ann"]), [0, 3]);
     let id = words(&server, &["reserve", "--amount", "5", "--ttl", "30", "user=ann"]).pop().unwrap();
     assert_eq!(codes(&["renew", &id]), [0, 0]);
-    assert_eq!(run(&server, &["release", "--exit-code", &id]).0, 0);
+    assert_eq!(run_at(&server, &["release", "--exit-code", &id]).0, 0);
     assert_eq!(codes(&["release", &id]), [0, 3]);
     assert_eq!(codes(&["renew", &id]), [0, 3]);
 }
@@ -202,7 +197,7 @@ fn mistakes_are_reported() {
         (&["reserve", "--amount", "5", "user=ann"], "ERR "),
         (&["charge", "--server", "127.0.0.1:1", "user=ann"], "cannot reach 127.0.0.1:1"),
     ] {
-        let (code, out, error) = run(&server, args);
+        let (code, out, error) = run_at(&server, args);
         assert_eq!((code, out.as_str()), (1, ""), "{args:?}: {error}");
         assert!(error.contains(expected), "{args:?}: {error}");
     }
@@ -215,7 +210,7 @@ fn mistakes_are_reported() {
         (&["release"], "<ID>"),
         (&["peek", "user"], "expected key=value"),
     ] {
-        let (code, _, error) = run(&server, args);
+        let (code, _, error) = run_at(&server, args);
         assert!(code == 2 && error.contains(expected), "{args:?}: {error}");
     }
 }

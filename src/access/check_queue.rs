@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::credentials::Given;
+use super::users::Given;
 
 /// Maximum number of threads that compute argon2id at a time. Each needs up to 256 MiB.
 pub const MAX_CHECKS: usize = 2;

@@ -6,39 +6,25 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`category`] | categories of requests |
-//! | [`mod@file`], [`words`], [`warnings`], [`problem`] | the access file, and the mistakes in it |
-//! | [`user`], [`secret`], [`scope_text`] | a user, its hashes, and its scope |
-//! | [`active_user`], [`users`], [`verified`], [`credentials`] | the users in force, and the credentials that they have shown |
+//! | [`user`], [`secret`] | a user, its rights by categories of requests, its scope, and its hashes |
+//! | [`access_file`], [`user_line`] | the access file, and the mistakes in it |
+//! | [`users`] | the users in force, and the credentials that they have shown |
 //! | [`tokens`] | tokens for one actor, and the keys that make them |
-//! | [`authority`], [`identity`] | logins, reloads, and the check of rights |
+//! | [`authority`] | logins, reloads, identities, and the check of rights |
 //! | [`check_queue`] | the order of logins that wait for argon2id |
 
-mod active_user;
+mod access_file;
 mod authority;
-mod category;
 mod check_queue;
-mod credentials;
-mod file;
-mod identity;
-mod problem;
-mod scope_text;
 mod secret;
 mod tokens;
 mod user;
+mod user_line;
 mod users;
-mod verified;
-mod warnings;
-mod words;
 
-pub use self::authority::{Authority, LoginError};
-pub use self::category::{Categories, Category};
-pub use self::credentials::{Credential, Given};
-pub use self::file::{AccessFile, load, parse};
-pub use self::identity::{Forbidden, Identity};
-pub use self::problem::{Problem, Report};
-pub use self::scope_text::ScopeText;
+pub use self::access_file::{AccessFile, Problem, Report, load, parse};
+pub use self::authority::{Authority, Forbidden, Identity, LoginError};
 pub use self::secret::{BadPassword, Digest, MAX_PASSWORD_BYTES, SlowHash, check_password};
 pub use self::tokens::{MAX_TOKEN_BYTES, MAX_TOKEN_TTL, TokenError, TokenGrant, TokenKeys};
-pub use self::user::{DEFAULT_USER, Grants, User};
-pub use self::users::Users;
+pub use self::user::{Categories, Category, DEFAULT_USER, Grants, ScopeText, User};
+pub use self::users::{Credential, Given, Users};

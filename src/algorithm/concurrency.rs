@@ -6,8 +6,7 @@
 
 use std::num::NonZeroU32;
 
-use super::decide::Algorithm;
-use super::invalid::InvalidLimit;
+use super::decide::{Algorithm, InvalidLimit};
 use crate::clock::Timestamp;
 
 /// At most `leases` at once, each for `ttl_seconds`. If `leases` is 0, earlier leases still expire.

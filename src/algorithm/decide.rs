@@ -1,4 +1,5 @@
-//! The parts that all algorithms share: the trait that each implements, and the decision that is built on it.
+//! The parts that all algorithms share: the trait that each implements, the decision that is built on it, the meaning of the
+//! number that a window or a token bucket remembers, and the reasons why a limit cannot be built.
 
 use std::num::NonZeroU64;
 
@@ -183,4 +184,89 @@ pub(super) fn lifetime_ns<A: Algorithm>(limit: &A, state: &A::State, at: Timesta
 /// Converts to 64 bits, or returns the maximum, which is 584 years in nanoseconds.
 pub(super) fn saturating(number: u128) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+/// The quantity that a state's number stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CountBasis {
+    /// Credits left of this capacity. Negative, in two's complement, if more was used, because the limit was higher
+    /// then.
+    LeftOf(NonZeroU64),
+    /// Credits used.
+    Used,
+}
+
+impl CountBasis {
+    /// Returns the credits used, for a state with this `count`.
+    #[inline]
+    pub(super) fn used(self, count: u64) -> u64 {
+        match self {
+            Self::LeftOf(credits) => credits.get().wrapping_sub(count),
+            Self::Used => count,
+        }
+    }
+
+    /// Returns the number to remember if `used` credits were used.
+    #[inline]
+    pub(super) fn count(self, used: u64) -> u64 {
+        match self {
+            Self::LeftOf(credits) => credits.get().wrapping_sub(used),
+            Self::Used => used,
+        }
+    }
+}
+
+/// Maximum credits of a sliding log, which remembers the time of each (eight bytes).
+pub const MAX_LOG_CREDITS: u64 = 1_000;
+
+/// A limit that cannot be built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidLimit {
+    /// The limit has no credits.
+    #[error("a limit needs at least 1 credit")]
+    NoCredits,
+    /// The window or period is 0.
+    #[error("a limit needs a period longer than 0")]
+    NoTime,
+    /// A refill adds no token.
+    #[error("a refill needs at least 1 credit")]
+    NoRefill,
+    /// The limit exceeds [`MAX_LOG_CREDITS`].
+    #[error(
+        "sliding-log stores a time for each credit, so it allows at most {} credits, not {credits}; sliding-window allows more",
+        MAX_LOG_CREDITS
+    )]
+    LogTooLong {
+        /// Credits of the refused limit.
+        credits: u64,
+    },
+}
+
+pub(super) fn valid_credits(number: u64) -> Result<NonZeroU64, InvalidLimit> {
+    NonZeroU64::new(number).ok_or(InvalidLimit::NoCredits)
+}
+
+pub(super) fn valid_time(nanos: u64) -> Result<NonZeroU64, InvalidLimit> {
+    NonZeroU64::new(nanos).ok_or(InvalidLimit::NoTime)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn remainder_is_negative_after_overuse() {
+        let of_ten = CountBasis::LeftOf(NonZeroU64::new(10).unwrap());
+        assert_eq!([0, 3, 10, 12].map(|used| of_ten.count(used) as i64), [10, 7, 0, -2]);
+    }
+
+    proptest! {
+        #[test]
+        fn count_reads_back(credits in 1..=u64::MAX, used: u64) {
+            for basis in [CountBasis::Used, CountBasis::LeftOf(NonZeroU64::new(credits).unwrap())] {
+                prop_assert_eq!(basis.used(basis.count(used)), used);
+            }
+        }
+    }
 }

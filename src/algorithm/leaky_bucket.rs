@@ -15,8 +15,7 @@
 
 use std::num::NonZeroU64;
 
-use super::decide::{self, Algorithm, saturating};
-use super::invalid::{self, InvalidLimit};
+use super::decide::{self, Algorithm, InvalidLimit, saturating};
 use crate::clock::Timestamp;
 
 /// A capacity of `capacity` credits. `count` credits leak away in `period_ns` nanoseconds.
@@ -52,8 +51,8 @@ impl LeakyBucket {
     /// # Errors
     /// A number is 0.
     pub fn new(capacity: u64, count: u64, period_ns: u64) -> Result<Self, InvalidLimit> {
-        let count = invalid::credits(count)?;
-        let (capacity, period_ns) = (invalid::credits(capacity)?, invalid::time(period_ns)?);
+        let count = decide::valid_credits(count)?;
+        let (capacity, period_ns) = (decide::valid_credits(capacity)?, decide::valid_time(period_ns)?);
         Ok(Self { capacity, count, period_ns, slowest: count, in_place_of: None })
     }
 

@@ -1,11 +1,11 @@
-//! The limit of a bucket: one type for all algorithms.
+//! The limit of a bucket: one type for all algorithms, and the algorithms' names in a rules file.
 
 use super::decide::Algorithm;
 use super::reservation::decorator::Decorator;
 use super::state::{AlgorithmState, Decision, State};
 use super::{
-    Ask, CalendarWindow, Concurrency, CountBasis, FixedWindow, InvalidLimit, Kind, LeakyBucket, SlidingLog,
-    SlidingWindow, TokenBucket,
+    Ask, CalendarWindow, Concurrency, CountBasis, FixedWindow, InvalidLimit, LeakyBucket, SlidingLog, SlidingWindow,
+    TokenBucket,
 };
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
@@ -189,4 +189,43 @@ fn decide_by<A: Algorithm<State: AlgorithmState>>(
 #[inline]
 fn lifetime_by<A: Algorithm<State: AlgorithmState>>(limit: &A, state: &State, at: Timestamp) -> u64 {
     A::State::downcast(state).map_or(0, |state| limit.lifetime_ns(state, at))
+}
+
+/// Declares the algorithms, their names and the list of all.
+macro_rules! kinds {
+    ($($(#[$attribute:meta])* $kind:ident = $name:literal,)+) => {
+        /// An algorithm, without its numbers. The default is Divvy's.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+        pub enum Kind {
+            $($(#[$attribute])* $kind,)+
+        }
+
+        impl Kind {
+            /// All algorithms, in the order of declaration.
+            pub const ALL: [Self; [$($name),+].len()] = [$(Self::$kind),+];
+
+            /// Returns the algorithm's name, as rules files and replies spell it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)+
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A window that begins with the first hit, or on a date of a calendar.
+    #[default]
+    FixedWindow = "fixed-window",
+    /// Two counters that approximate the last window.
+    SlidingWindow = "sliding-window",
+    /// The exact time of each credit.
+    SlidingLog = "sliding-log",
+    /// Tokens that come back in whole refills.
+    TokenBucket = "token-bucket",
+    /// A level that leaks evenly: GCRA.
+    LeakyBucket = "leaky-bucket",
+    /// Leases, which are returned instead of used up.
+    Concurrency = "concurrency",
 }

@@ -16,14 +16,10 @@
 //!   than 584 years, saturate.
 
 mod ask;
-pub mod calendar_window;
 pub mod concurrency;
-mod count_basis;
 mod decide;
 pub mod fixed_window;
 pub mod idempotency;
-mod invalid;
-mod kind;
 pub mod leaky_bucket;
 mod limit;
 pub mod record;
@@ -34,17 +30,13 @@ mod state;
 #[cfg(test)]
 mod tests;
 pub mod token_bucket;
-mod window;
 
 pub use ask::{Ask, Outcome, OutcomeSource, Resolution, Run};
-pub use calendar_window::{CalendarId, CalendarWindow};
 pub use concurrency::Concurrency;
-pub use count_basis::CountBasis;
-pub use fixed_window::FixedWindow;
-pub use invalid::{InvalidLimit, MAX_LOG_CREDITS};
-pub use kind::Kind;
+pub use decide::{CountBasis, InvalidLimit, MAX_LOG_CREDITS};
+pub use fixed_window::{CalendarId, CalendarWindow, FixedWindow};
 pub use leaky_bucket::LeakyBucket;
-pub use limit::Limit;
+pub use limit::{Kind, Limit};
 pub use record::{Record, RecordChange};
 pub use reservation::{ReservationAsk, run_of};
 pub use sliding_log::SlidingLog;

@@ -9,8 +9,7 @@
 
 use std::num::NonZeroU64;
 
-use super::decide::Algorithm;
-use super::invalid::{self, InvalidLimit, MAX_LOG_CREDITS};
+use super::decide::{self, Algorithm, InvalidLimit, MAX_LOG_CREDITS};
 use crate::clock::Timestamp;
 
 /// `credits`, at most [`MAX_LOG_CREDITS`], in any window of `window_ns` nanoseconds.
@@ -35,7 +34,7 @@ impl SlidingLog {
         if credits > MAX_LOG_CREDITS {
             return Err(InvalidLimit::LogTooLong { credits });
         }
-        Ok(Self { credits: invalid::credits(credits)?, window_ns: invalid::time(window_ns)? })
+        Ok(Self { credits: decide::valid_credits(credits)?, window_ns: decide::valid_time(window_ns)? })
     }
 }
 

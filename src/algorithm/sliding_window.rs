@@ -16,8 +16,7 @@
 
 use std::num::NonZeroU64;
 
-use super::decide::{Algorithm, saturating};
-use super::invalid::{self, InvalidLimit};
+use super::decide::{self, Algorithm, InvalidLimit, saturating};
 use crate::clock::Timestamp;
 
 /// `credits` per window of `window_ns` nanoseconds.
@@ -44,7 +43,7 @@ impl SlidingWindow {
     /// # Errors
     /// A number is 0.
     pub fn new(credits: u64, window_ns: u64) -> Result<Self, InvalidLimit> {
-        Ok(Self { credits: invalid::credits(credits)?, window_ns: invalid::time(window_ns)? })
+        Ok(Self { credits: decide::valid_credits(credits)?, window_ns: decide::valid_time(window_ns)? })
     }
 
     fn aligned(&self, at: Timestamp) -> Timestamp {

@@ -18,9 +18,7 @@
 use std::num::NonZeroU64;
 
 use super::ask::{Ask, Outcome};
-use super::count_basis::CountBasis;
-use super::decide::{self, Algorithm, Present, saturating};
-use super::invalid::{self, InvalidLimit};
+use super::decide::{self, Algorithm, CountBasis, InvalidLimit, Present, saturating};
 use crate::clock::Timestamp;
 
 /// At most `capacity` tokens, with `refill` more after each `interval_ns` nanoseconds.
@@ -58,9 +56,9 @@ impl TokenBucket {
     /// # Errors
     /// A number is 0.
     pub fn new(capacity: u64, refill: u64, interval_ns: u64) -> Result<Self, InvalidLimit> {
-        let capacity = invalid::credits(capacity)?;
+        let capacity = decide::valid_credits(capacity)?;
         let refill = NonZeroU64::new(refill).ok_or(InvalidLimit::NoRefill)?;
-        let interval_ns = invalid::time(interval_ns)?;
+        let interval_ns = decide::valid_time(interval_ns)?;
         Ok(Self {
             capacity,
             refill,

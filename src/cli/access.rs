@@ -16,8 +16,7 @@ use super::secret::Secret;
 
 #[derive(Debug, clap::Args)]
 pub struct PasswordArgs {
-    /// Password of the server. Other users of the machine can read it on a command line: prefer the environment
-    /// variable
+    /// Password of the server. Others can read it on a command line: prefer the environment variable
     #[arg(long, env = "DIVVY_PASSWORD", value_name = "PASSWORD", hide_env_values = true)]
     password: Option<Secret>,
 }

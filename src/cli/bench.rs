@@ -1,22 +1,18 @@
 //! `divvy bench`: the load generator.
 //!
 //! A `plan` contains what to send. Each thread's `worker` drives its `lane`s. A lane sends requests over a
-//! `connection`, at its own pace or by a `schedule`; a `template` and a sequence of `keys` form the requests. `reply`
+//! `connection`, at its own pace or by a schedule; the plan's template and a sequence of `keys` form the requests. `reply`
 //! counts the replies, and `report` presents the results. The generator does not interpret requests: any request of
 //! either protocol works.
 
 mod args;
 mod connection;
-mod distribution;
 mod keys;
 mod lane;
 mod monitor;
 mod plan;
-mod process;
 mod reply;
 mod report;
-mod schedule;
-mod template;
 #[cfg(test)]
 mod tests;
 mod worker;

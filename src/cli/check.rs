@@ -25,7 +25,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "PROGRAM")]
     compat: Option<Compat>,
     /// Say what happens to the counters under other rules: a rules file, or `server` for a running server. Exits with 3
-    /// if counters of a rule are abandoned, so that its actors start afresh
+    /// if actors of a rule start afresh
     #[arg(long, value_name = "FILE|server")]
     against: Option<Other>,
     #[command(flatten)]

@@ -1,34 +1,22 @@
 //! `divvy serve`: opens the store, loads the rules, binds the listeners, and serves until it is stopped.
 
 mod access;
-mod access_file;
-mod audit;
-mod bounds;
-mod cache;
+mod access_files;
 mod crowdsec;
 mod drain;
-mod exceptions;
 mod http;
-mod inherited_sockets;
+mod limiter;
 mod limits;
 mod listen;
-mod log;
-mod mask;
+mod logs;
 mod metrics;
-mod notify;
-mod penalties;
 mod redis;
 mod reload;
-mod reservations;
 mod rules;
-mod seal;
+mod service_manager;
 mod store;
 mod tls;
-mod token_key_file;
-mod top;
-mod ui;
 mod watch;
-mod watched_access;
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -42,23 +30,19 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
 use self::access::{AccessArgs, AccessUsers, warn_of_open_fronts};
-use self::audit::AuditArgs;
 use self::crowdsec::CrowdsecArgs;
 use self::drain::{DrainArgs, StopSignals};
-use self::exceptions::ExceptionArgs;
-use self::http::HttpArgs;
-use self::inherited_sockets::InheritedSockets;
+use self::http::{HttpArgs, UiArgs};
+use self::limiter::LimiterArgs;
 use self::limits::LimitArgs;
 use self::listen::{Addresses, ListenArgs};
-use self::log::LogArgs;
+use self::logs::{AuditArgs, LogArgs};
 use self::metrics::{MetricsArgs, MonitoringConfig};
 use self::reload::ReloadArgs;
-use self::reservations::ReservationArgs;
 use self::rules::RulesFile;
+use self::service_manager::InheritedSockets;
 use self::store::{StoreArgs, StoreChoice};
 use self::tls::TlsArgs;
-use self::top::TopArgs;
-use self::ui::UiArgs;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::logging;
@@ -80,11 +64,7 @@ pub struct ServeArgs {
     #[command(flatten)]
     reload: ReloadArgs,
     #[command(flatten)]
-    exceptions: ExceptionArgs,
-    #[command(flatten)]
-    reservations: ReservationArgs,
-    #[command(flatten)]
-    top: TopArgs,
+    limiter: LimiterArgs,
     #[command(flatten)]
     listen: ListenArgs,
     /// Threads that serve connections. The other processors do RocksDB's background work
@@ -118,7 +98,7 @@ pub struct ServeArgs {
 
 pub fn run(args: ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCode> {
     // Dropping the guard writes the last log lines.
-    let _log = args.log.begin(|name| std::env::var(name).ok())?;
+    let _log = args.log.start(|name| std::env::var(name).ok())?;
     // The error goes to the log, because a program may parse every line of the output.
     Ok(start(&args, unknown_settings).unwrap_or_else(|error| {
         tracing::error!("{error:#}");
@@ -198,8 +178,7 @@ async fn serve(
     let reloader = args.tls.load(&metrics)?;
     let secured = args.tls.secured(reloader.as_ref());
     let clock = Clock::system();
-    let audit = args.audit.start(clock, &metrics)?;
-    audit::report_omitted(Arc::clone(&audit), clock, draining.clone());
+    let audit = args.audit.start(clock, &metrics, draining.clone())?;
     let hangups = reload::hangups()?;
     // Bound before the store is opened. So connections wait, instead of being refused, while another process still uses
     // the store.
@@ -223,13 +202,8 @@ async fn serve(
     let in_force = |(file, rules): (RulesFile, RuleSet)| (file.put_in_force(rules, &metrics, clock.now()), file);
     let (policy, file) = rules.map(in_force).unzip();
     let file = file.map(|file: RulesFile| file.with_reloads(reloads.clone()).with_runtime(Handle::current()));
-    let limiter = Limiter::new(policy, store, clock, metrics).with_max_actor_limits(args.exceptions.max());
-    let limiter = limiter.with_max_overrides(args.exceptions.max_blocks());
-    let limiter = limiter.with_max_reservation_ttl(args.reservations.max_ttl());
-    let limiter = Arc::new(limiter.with_top_memory(args.top.memory()));
-    exceptions::start(&limiter, draining.clone()).await?;
-    penalties::start(&limiter, draining.clone());
-    seal::start(&limiter, draining.clone()).await;
+    let limiter = Arc::new(args.limiter.bound(Limiter::new(policy, store, clock, metrics)));
+    limiter::start(&limiter, &draining).await?;
     args.crowdsec.start(upstream, &limiter, draining.clone());
     args.reload.start(file, watched_access, &limiter, &audit, hangups, draining.clone())?;
     let settings = Settings {
@@ -239,7 +213,8 @@ async fn serve(
         audit: Arc::clone(&audit),
         tls: secured,
         api: args.http.settings(args.crowdsec.field()),
-        ui: reloads.map(|reloads| args.ui.settings(args.config.as_deref(), choice, args.exceptions.max(), reloads)),
+        ui: reloads
+            .map(|reloads| args.ui.settings(args.config.as_deref(), choice, args.limiter.max_actor_limits(), reloads)),
         grpc: args.http.grpc(),
         metrics_path: watched.metrics_path,
         threads: args.threads,
@@ -249,7 +224,7 @@ async fn serve(
         () = health.first() => {}
         () = draining.cancelled() => {}
     }
-    notify::ready();
+    service_manager::ready();
     let served = tokio::select! {
         served = server::run(Arc::clone(&limiter), fronts, settings, Arc::clone(&health), draining) => served,
         () = at_once.cancelled() => Ok(()),

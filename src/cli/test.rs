@@ -1,15 +1,11 @@
 //! `divvy test`: runs the test cases of a rules file through the code that serves requests, at simulated times.
 
-mod answer;
 mod case;
 mod check;
-mod difference;
-mod elapsed;
 mod file;
-mod format;
 mod report;
 mod simulation;
-mod step_check;
+mod times;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -107,7 +103,7 @@ async fn run_case<'a>(case: &'a case::Case, simulation: &mut Simulation<'a>) -> 
     let mut failures = Vec::new();
     for (index, step) in case.steps.iter().enumerate() {
         let answer = simulation.run(step).await;
-        let differences = difference::compare(&step.expect, &answer, policy.rules());
+        let differences = report::compare(&step.expect, &answer, policy.rules());
         if !differences.is_empty() {
             let rule = answer.ok().and_then(|answer| answer.rule);
             failures.push(Failure { number: index + 1, step, differences, rule });

@@ -34,8 +34,8 @@ struct CheckArgs {
 
 #[derive(Debug, clap::Args)]
 struct HashArgs {
-    /// Print a SHA-256 hash, for a long random token. Clients may send such a token alone, as a bearer token. The default is
-    /// argon2id, for a password that people choose
+    /// Print a SHA-256 hash, for a long random token, which clients may send alone as a bearer token. The default is
+    /// argon2id, for passwords that people choose
     #[arg(long)]
     sha256: bool,
 }

@@ -1,6 +1,12 @@
-//! The content of a rules file in either format: rules and settings with their lines, before validation.
+//! A rules file before validation: its format, its text, and its content in either format, which is rules and settings with
+//! their lines.
 
-use crate::rules;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::problem::{Location, Problems};
+use crate::units::Approximate;
+use crate::{files, rules};
 
 /// The header of the default rule.
 pub const DEFAULT: &str = "default";
@@ -70,6 +76,55 @@ impl RawValue {
         match self {
             Self::Null => "null",
             Self::Text(text) | Self::Number(text) | Self::Other(text) => text,
+        }
+    }
+}
+
+/// The format of a rules file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// One section per rule, as in Button's Divvy.
+    Ini,
+    /// An object with the rules as `overrides`, and the last one as `default`. Can express every rule.
+    Json,
+}
+
+impl Format {
+    /// Returns the format for a file's extension; `None` if the extension is unknown.
+    pub fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "ini" => Some(Self::Ini),
+            "json" => Some(Self::Json),
+            _ => None,
+        }
+    }
+}
+
+/// Maximum size of a rules file: enough for several hundred thousand rules, without a risk to memory.
+pub const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// Reads the file at `path`. If it cannot be read, adds the reason to `problems` and returns `None`.
+pub fn read_text(path: &Path, problems: &mut Problems) -> Option<String> {
+    let bytes = match files::read(path, MAX_FILE_BYTES) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+            let what = format!("the file is larger than {}", Approximate(MAX_FILE_BYTES));
+            problems.file_error(what, "use fewer rules, with patterns instead of single values");
+            return None;
+        }
+        Err(error) => {
+            problems.unread();
+            problems.file_error(format!("cannot read the file: {error}"), "check its path and its permissions");
+            return None;
+        }
+    };
+    match String::from_utf8(bytes) {
+        Ok(text) => Some(text),
+        Err(error) => {
+            let before = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+            let line = memchr::memchr_iter(b'\n', before).count() + 1;
+            problems.error(Location::line(line), "the file is not UTF-8", "save it as UTF-8");
+            None
         }
     }
 }

@@ -8,10 +8,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::document::{DEFAULT, Document, RawRule, RawSetting, RawValue};
-use super::header_syntax;
-use super::number;
 use super::original::{self, Section, Setting, is_escaped, trim, without_comment};
 use super::problem::{Location, Problems};
+use super::{number, operation_mistakes};
 use crate::rules::operation_text::{self, PairSpans};
 use crate::rules::setting_name::{ACTOR_FIELD, CREDIT_LIMIT, LABEL, MATCH_POLICY, RESET_SECONDS};
 
@@ -84,7 +83,7 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
     }
     warn_of_commas(line, header, problems);
     owned_pairs(header).map(|pairs| RawRule::new(line, pairs)).unwrap_or_else(|error| {
-        let (what, fix) = header_syntax::describe(header, &error);
+        let (what, fix) = operation_mistakes::describe_syntax_error(header, &error);
         problems.error(Location { line, operation: Some(header) }, what, fix);
         RawRule::unreadable(line, header)
     })

@@ -6,18 +6,14 @@
 
 mod conditions;
 mod document;
-mod foreign_pattern;
-mod format;
-mod header_syntax;
 mod ini;
 mod json;
-mod lists;
 mod number;
+mod operation_mistakes;
 mod original;
 mod problem;
 mod ratelimit;
 mod ruleset;
-mod text;
 mod validate;
 mod write;
 
@@ -26,16 +22,15 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-pub use format::Format;
+pub use document::{Format, MAX_FILE_BYTES};
 pub use problem::{Problem, Report};
 pub use ratelimit::{Import, import, import_text, is_yaml};
-pub use text::MAX_FILE_BYTES;
 pub use write::{Unwritable, fingerprint, write};
 
 use crate::rules::{RuleSet, Spellings};
-use lists::Lists;
+use conditions::Lists;
+use document::read_text;
 use problem::Problems;
-use text::read_text;
 
 /// Rules that are ready to be served.
 #[derive(Debug)]

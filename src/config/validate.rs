@@ -6,13 +6,11 @@ use std::collections::{HashMap, HashSet};
 
 use jiff::civil::Time;
 
-use super::conditions::FieldSetting;
+use super::conditions::{FieldSetting, Lists};
 use super::document::{DEFAULT, RawRule, RawSetting, RawValue};
-use super::foreign_pattern;
-use super::lists::Lists;
 use super::number::{self, InvalidNumber};
-use super::original;
 use super::problem::{Location, Problems};
+use super::{operation_mistakes, original};
 use crate::algorithm::Kind;
 use crate::algorithm::reservation::LONGEST_SECONDS;
 use crate::calendar::{self, Calendar, Unit};
@@ -495,7 +493,7 @@ impl<'a> Checker<'a> {
                     "write a single `*`, at the end, if Button's Divvy reads the file, too",
                 );
             }
-            if let Some(what) = foreign_pattern::describe(value) {
+            if let Some(what) = operation_mistakes::describe_foreign_pattern(value) {
                 let place = Location { line: raw.line, operation: Some(&raw.header) };
                 let fix = "in a rule, `*` stands for any text, and every other character for itself";
                 self.problems.warning(place, format!("{key}={value} {what}"), fix);

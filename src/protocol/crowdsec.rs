@@ -5,10 +5,8 @@
 
 mod answer_reader;
 mod decision;
-mod duration;
 mod filter;
 
 pub use self::answer_reader::{AnswerError, AnswerReader, DecisionList};
-pub use self::decision::{BAN, Ban, Decision, RemoteDecision, Scope};
-pub use self::duration::write_duration;
+pub use self::decision::{BAN, Ban, Decision, RemoteDecision, Scope, write_duration};
 pub use self::filter::{DecisionFilter, DecisionQuery, FilterError, NetworkFilter};

@@ -5,7 +5,11 @@
 //! in the rule's order. The text form includes the names, so two combinations of values never form the same actor. A
 //! missing field counts as empty.
 
-use super::{Key, Operation, PrefixLengths, Rule, operation_text};
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{Condition, Key, Network, Operation, PrefixLengths, Rule, RuleSet, operation_text};
 
 /// The fields of a rule that counts by actor, prepared for every hit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,11 +189,74 @@ fn write_string(string: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
+impl RuleSet {
+    /// Returns the rules that count counting_by exactly the fields of `actor`, in any order, with their indexes.
+    pub fn rules_by_fields_of(&self, actor: &Operation) -> impl Iterator<Item = (usize, &Rule)> {
+        self.rules().iter().enumerate().filter(|(_, rule)| rule.counts_by_fields_of(actor))
+    }
+
+    /// Returns the rules that count counting_by exactly the fields of `actor` and that its requests can match, with their indexes.
+    pub fn rules_of_actor(&self, actor: &Operation) -> impl Iterator<Item = (usize, &Rule)> {
+        self.rules_by_fields_of(actor).filter(|(_, rule)| rule.can_match(actor))
+    }
+}
+
+impl Rule {
+    fn counts_by_fields_of(&self, actor: &Operation) -> bool {
+        let fields = &self.actor_fields;
+        fields.len() == actor.iter().len() && fields.iter().all(|field| actor.get(field).is_some())
+    }
+
+    /// Returns whether the patterns and the conditions match the values of the actor's fields. Other keys of a request may have any value.
+    fn can_match(&self, actor: &Operation) -> bool {
+        self.operation.iter().all(|(key, pattern)| actor.get(key).is_none_or(|value| pattern.matches(value)))
+            && self.conditions().all(|condition| {
+                let meets = |value: &str| condition.is_met_by(value.as_bytes()) || self.may_be_met_in(condition, value);
+                actor.get(&condition.field).is_none_or(meets)
+            })
+    }
+
+    /// Returns whether the actor is named as a network, some of whose addresses may meet the condition.
+    fn may_be_met_in(&self, condition: &Condition, actor: &str) -> bool {
+        let is_network = || Network::parse(actor).is_ok_and(|network| !network.is_address());
+        self.actor_prefix.as_ref().is_some_and(|prefix| prefix.field == condition.field) && is_network()
+    }
+}
+
+/// An operator's decision about a single actor, in place of the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OverrideKind {
+    /// The actor is always denied.
+    Block,
+    /// The actor is never denied.
+    Allow,
+}
+
+impl OverrideKind {
+    /// All kinds.
+    pub const ALL: [Self; 2] = [Self::Block, Self::Allow];
+
+    /// Returns the word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Allow => "allow",
+        }
+    }
+}
+
+impl fmt::Display for OverrideKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rules::ActorPrefix;
-    use crate::rules::testing::rule;
+    use crate::rules::testing::{operation, rule};
     use proptest::prelude::*;
 
     fn by(fields: &[String]) -> Rule {
@@ -257,5 +324,40 @@ mod tests {
             let of = |[first, second]: &[String; 2]| actor(&["k", "l"], &[("k", first), ("l", second)]);
             prop_assert_eq!(of(&one) == of(&other), one == other);
         }
+    }
+
+    fn counting_by(fields: &[&str], header: &str) -> Rule {
+        Rule { actor_fields: fields.iter().map(|field| (*field).to_owned()).collect(), ..rule(header) }
+    }
+
+    #[test]
+    fn rules_have_exactly_the_fields_and_match_their_values() {
+        let rules = RuleSet::new(vec![
+            counting_by(&["user"], "path=/a user=*"),
+            counting_by(&["user"], "user=ann"),
+            counting_by(&["user"], "user=vip-*"),
+            counting_by(&["tenant", "user"], "user=*"),
+            counting_by(&["path"], "user=ann"),
+            counting_by(&[], "user=ann"),
+            counting_by(&["user"], ""),
+        ]);
+        let rules = rules.unwrap();
+        for (actor, expected) in [
+            ("user=ann", &[0, 1, 6][..]),
+            ("user=vip-1", &[0, 2, 6]),
+            ("user=", &[0, 6]),
+            ("user=a tenant=b", &[3]),
+            ("tenant=b user=a", &[3]),
+            ("path=/b", &[4]),
+        ] {
+            let actor = operation(actor);
+            assert!(rules.rules_by_fields_of(&actor).next().is_some());
+            assert_eq!(rules.rules_of_actor(&actor).map(|(index, _)| index).collect::<Vec<_>>(), expected, "{actor:?}");
+        }
+        assert!(
+            ["tenant=b", "user=a path=b"]
+                .iter()
+                .all(|other| rules.rules_by_fields_of(&operation(other)).next().is_none())
+        );
     }
 }

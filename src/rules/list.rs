@@ -37,7 +37,7 @@ pub struct List {
 }
 
 /// An entry that no normalized value matches: its line, its text, and why.
-pub(super) type WrongEntry = (u32, String, Misspelling);
+type WrongEntry = (u32, String, Misspelling);
 
 impl List {
     /// Compiles a list. `name` is the name of its file as the rules file writes it, and `entries` come with their lines,

@@ -7,14 +7,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::Rule;
-use super::condition_index::ConditionIndex;
 use super::glob_index::GlobIndex;
-use super::key::Key;
+use super::operation::{Key, Values};
 use super::pattern::{Glob, Pattern};
-use super::rare_keys::{self, RareKeys};
-use super::rule_bits::{self, RuleBits, SetId};
-use super::ruleset_error::RuleSetError;
-use super::values::Values;
+use super::rule_index::{self, ConditionIndex, RareKeys, RuleBits, RuleSetError, SetId};
 
 /// Number of keys that are indexed by value, and looked up for every request.
 pub const INDEXED_KEYS: usize = 32;
@@ -114,13 +110,13 @@ impl Matcher {
         let keys =
             common.iter().rev().map(|(key, patterns)| builder.key_index(key, patterns)).collect::<Result<_, _>>()?;
         let rare = (!rare.is_empty()).then(|| {
-            let without = builder.add(&rare_keys::rules_without(&rare, rules));
+            let without = builder.add(&rule_index::rules_without(&rare, rules));
             (without, RareKeys::new(rules, &rare, |rule| builder.add(&[rule])))
         });
         let conditions = ConditionIndex::all(rules, &mut |rules| builder.add(rules))?;
-        let is_one_word = rules.len() <= rule_bits::RULES_PER_WORD;
+        let is_one_word = rules.len() <= rule_index::RULES_PER_WORD;
         let words = is_one_word.then(|| builder.sets.iter().map(|set| set.word(0, 0)).collect());
-        Ok(Self { keys, conditions, rare, words, sets: builder.sets, blocks: rule_bits::block_count(rules.len()) })
+        Ok(Self { keys, conditions, rare, words, sets: builder.sets, blocks: rule_index::block_count(rules.len()) })
     }
 
     /// Picks the sets for a request.

@@ -181,7 +181,7 @@ fn is_plain(address: &str) -> bool {
 }
 
 /// Parses digits without a sign or a leading zero.
-pub(crate) fn parse_prefix(text: &str) -> Option<u8> {
+fn parse_prefix(text: &str) -> Option<u8> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     is_number.then(|| text.parse().ok())?
 }

@@ -99,7 +99,7 @@ impl<T: Copy + PartialEq> NetworkTable<T> {
     }
 
     /// Returns the value of the networks that contain the whole network; `None` if none does, even if several do together.
-    pub fn get_network(&self, network: Network) -> Option<T> {
+    fn get_network(&self, network: Network) -> Option<T> {
         let first = |prefix| Network::of(network.first(), prefix).first().bits();
         if network.first().is_v4() {
             self.v4_networks.find(network.prefix(), |prefix| first(prefix) as u32)

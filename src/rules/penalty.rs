@@ -76,7 +76,7 @@ impl Penalty {
 
     /// Returns the full length of an actor's block with this number, from 1 (seconds): `seconds * growth ^ (number - 1)`,
     /// at most [`Penalty::max_seconds`].
-    pub fn length_seconds(&self, number: u32) -> u64 {
+    fn length_seconds(&self, number: u32) -> u64 {
         let growth = self.growth().saturating_pow(number.saturating_sub(1));
         self.seconds.saturating_mul(growth).min(self.max_seconds())
     }

@@ -1,10 +1,17 @@
-//! A rule: a validated section of the rules file.
+//! A rule: a validated section of the rules file, the cost of its hits, and the identity of its counters.
+//!
+//! A hit costs one credit, the cost that the request gives, or the value of one of its fields.
+//!
+//! Rules with the same identity take from the same counters, and a changed rule keeps its counters if its identity stays
+//! the same. The identity does not depend on how counters are stored.
 
 use std::borrow::Cow;
 use std::fmt;
+use std::num::NonZeroU32;
 
-use super::{ActorPrefix, Condition, NOT, Operation, Pattern, Penalty, Quota, Settings, operation_text};
-use crate::algorithm::Limit;
+use super::setting_name::ACTOR_PREFIX;
+use super::{ActorPrefix, Condition, NOT, Operation, Pattern, Penalty, Quota, Seconds, Settings, operation_text};
+use crate::algorithm::{CalendarId, Concurrency, Kind, Limit};
 
 /// A `costField` that names no field: every hit takes one credit, regardless of the cost that the request gives.
 pub const NO_COST_FIELD: &str = "none";
@@ -224,7 +231,7 @@ impl Rule {
 
     /// Returns the field names that are part of its counters' identity: all names if there are several. A single
     /// field's name is not, because an actor is its value alone, as in Button's Divvy.
-    pub fn names_in_actors(&self) -> &[String] {
+    fn names_in_actors(&self) -> &[String] {
         if self.actor_fields.len() > 1 { &self.actor_fields } else { &[] }
     }
 
@@ -257,4 +264,196 @@ pub fn header<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
         let escaped: Vec<_> = pairs.iter().map(|(key, value)| format!("{key:?}={value:?}")).collect();
         escaped.join(" ")
     })
+}
+
+/// Characters of an invalid value that an error message repeats.
+const MAX_ECHOED_CHARS: usize = 64;
+
+/// An error for a request whose cost field has an invalid value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the field '{field}' is the cost of the hit and must be a whole number from 0 to {}, not '{value}'", u64::MAX)]
+pub struct BadCost {
+    /// The rule's `costField`.
+    pub field: String,
+    /// The beginning of its value.
+    pub value: String,
+}
+
+impl Rule {
+    /// Returns whether a request takes the cost that it gives, or 1, and the value of no field.
+    #[inline]
+    pub fn takes_given_cost(&self) -> bool {
+        self.cost_field.is_none()
+    }
+
+    /// Returns whether any request takes the same number of credits from both rules.
+    pub(super) fn costs_the_same(&self, other: &Self) -> bool {
+        self.cost_field == other.cost_field
+    }
+
+    /// Returns whether every request takes one credit from this rule, regardless of its cost.
+    pub fn counts_requests(&self) -> bool {
+        self.cost_field.as_deref() == Some(NO_COST_FIELD)
+    }
+
+    /// Describes the cost of a request for people: `at the cost in bytes`, and `with debt`.
+    pub(super) fn cost_words(&self) -> impl Iterator<Item = String> {
+        let cost = match self.cost_field.as_deref() {
+            None => None,
+            Some(NO_COST_FIELD) => Some("at a cost of 1 each".to_owned()),
+            Some(field) => Some(format!("at the cost in {field}")),
+        };
+        let debt = (self.overrun == Overrun::Debt).then(|| "with debt".to_owned());
+        cost.into_iter().chain(debt)
+    }
+
+    /// Returns the credits that `operation` takes from this rule: the `given` cost, or else the value of the rule's
+    /// `costField`, or else 1. A rule with [`NO_COST_FIELD`] always takes 1.
+    ///
+    /// # Errors
+    /// The value is not a whole number in digits, or does not fit 64 bits.
+    pub fn cost(&self, operation: &Operation, given: Option<u64>) -> Result<u64, BadCost> {
+        let field = match (&self.cost_field, given) {
+            _ if self.counts_requests() => return Ok(1),
+            (_, Some(given)) => return Ok(given),
+            (Some(field), None) => field,
+            (None, None) => return Ok(1),
+        };
+        let Some(value) = operation.get(field) else { return Ok(1) };
+        let number = value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.parse().ok());
+        number
+            .flatten()
+            .ok_or_else(|| BadCost { field: field.clone(), value: value.chars().take(MAX_ECHOED_CHARS).collect() })
+    }
+}
+
+/// The identity of a rule's counters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Identity<'a> {
+    /// Counters that belong to the rule. A change of its limit starts new ones.
+    Unnamed {
+        /// The pairs of the rule and its conditions: see [`Rule::match_pairs`].
+        operation: Vec<(&'a str, Cow<'a, str>)>,
+        /// The limit. A concurrency limit has its numbers cleared.
+        limit: Limit,
+        /// Fields whose names are part of the actors. Empty if there is at most one field.
+        names_in_actors: &'a [String],
+        /// The networks that name actors.
+        actor_prefix: Option<&'a ActorPrefix>,
+    },
+    /// Counters with a name of their own. They record usage, so their identity does not include the number of credits.
+    Named {
+        /// The name.
+        counter: &'a str,
+        /// How credits come back.
+        rhythm: Rhythm,
+        /// The fields that separate the counters, in the rule's order.
+        actor_fields: &'a [String],
+        /// The networks that name actors.
+        actor_prefix: Option<&'a ActorPrefix>,
+    },
+}
+
+/// How credits come back: the limit without its number of credits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rhythm {
+    /// The algorithm, whose states are not interchangeable with another's.
+    pub algorithm: Kind,
+    /// The length of a window, or the time between refills. Zero for leases, which outlive changes of their TTL.
+    time: Seconds,
+    calendar: Option<CalendarId>,
+    /// Credits that a refill of a token bucket adds; `None` if a refill fills the bucket.
+    pub refill_credits: Option<u64>,
+}
+
+impl Settings {
+    /// Returns how credits come back, without the number of credits.
+    pub fn rhythm(&self) -> Rhythm {
+        let is_lease = self.algorithm() == Kind::Concurrency;
+        Rhythm {
+            algorithm: self.algorithm(),
+            time: if is_lease { Seconds::default() } else { self.refill_seconds.unwrap_or(self.reset_seconds) },
+            calendar: self.calendar.map(|calendar| calendar.id()),
+            refill_credits: self.refill_credits,
+        }
+    }
+}
+
+impl Rule {
+    /// Returns the pairs that name the rule's counters unless they have a name: those of [`Rule::match_pairs`], and how its
+    /// actors are counted by networks. No operation has a key twice, so no other rule has these pairs.
+    pub fn counter_pairs(&self) -> Vec<(&str, Cow<'_, str>)> {
+        let mut pairs = self.match_pairs();
+        if let Some(prefix) = &self.actor_prefix {
+            pairs.push((ACTOR_PREFIX, prefix.field.as_str().into()));
+            pairs.push((ACTOR_PREFIX, prefix.lengths.to_string().into()));
+        }
+        pairs
+    }
+
+    /// Returns the identity of the rule's counters; `None` if it has none.
+    pub fn identity(&self) -> Option<Identity<'_>> {
+        let Quota::Limited(limit) = self.quota else { return None };
+        Some(match &self.counter {
+            Some(counter) => {
+                let (rhythm, actor_fields) = (self.settings.rhythm(), &self.actor_fields);
+                Identity::Named { counter, rhythm, actor_fields, actor_prefix: self.actor_prefix.as_ref() }
+            }
+            None => Identity::Unnamed {
+                operation: self.match_pairs(),
+                limit: clear_lease_numbers(limit),
+                names_in_actors: self.names_in_actors(),
+                actor_prefix: self.actor_prefix.as_ref(),
+            },
+        })
+    }
+}
+
+/// Clears the numbers of a concurrency limit, because leases stay valid when they change.
+fn clear_lease_numbers(limit: Limit) -> Limit {
+    match limit {
+        Limit::Concurrency(_) => Limit::Concurrency(Concurrency { leases: 0, ttl_seconds: NonZeroU32::MIN }),
+        limit => limit,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::testing::rule;
+
+    fn cost(value: &str) -> Result<u64, BadCost> {
+        let rule = Rule { cost_field: Some("bytes".into()), ..rule("") };
+        rule.cost(&[("bytes", value), ("other", "x")].into_iter().collect(), None)
+    }
+
+    #[test]
+    fn cost_is_read_from_the_field() {
+        assert_eq!(cost("0"), Ok(0));
+        assert_eq!(cost("0512"), Ok(512));
+        assert_eq!(cost("18446744073709551615"), Ok(u64::MAX));
+    }
+
+    #[test]
+    fn hit_without_the_field_costs_one() {
+        let operation = [("bytes", "5")].into_iter().collect();
+        assert_eq!(rule("").cost(&operation, None), Ok(1));
+        assert_eq!(Rule { cost_field: Some("size".into()), ..rule("") }.cost(&operation, None), Ok(1));
+    }
+
+    #[test]
+    fn given_cost_overrides_the_field_but_not_none() {
+        let operation = [("bytes", "many"), ("none", "7")].into_iter().collect();
+        let by = |field: &str| Rule { cost_field: Some(field.into()), ..rule("") };
+        assert_eq!([rule(""), by("bytes")].map(|rule| rule.cost(&operation, Some(3))), [Ok(3), Ok(3)]);
+        assert_eq!([None, Some(0), Some(3)].map(|given| by("none").cost(&operation, given)), [Ok(1), Ok(1), Ok(1)]);
+    }
+
+    #[test]
+    fn cost_other_than_digits_is_rejected() {
+        for value in ["", " 1", "-1", "+1", "1.0", "1e3", "0x10", "many", "١", "18446744073709551616"] {
+            assert_eq!(cost(value), Err(BadCost { field: "bytes".into(), value: value.into() }));
+        }
+        assert_eq!(cost(&"ü".repeat(1_000)).unwrap_err().value.chars().count(), 64);
+    }
 }

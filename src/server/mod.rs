@@ -30,13 +30,13 @@ mod reload_log;
 mod resp;
 mod wrong_port;
 
-#[cfg(all(test, feature = "rocksdb"))]
-mod dropped_connections;
 #[cfg(test)]
 #[path = "../../tests/support/interruption.rs"]
 mod interruption;
 #[cfg(test)]
 mod router_parity;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::sync::Arc;
@@ -57,11 +57,11 @@ use self::http::{BodyBounds, HttpFront};
 pub use self::keep_running::{keep_running, survive};
 pub use self::limits::{DEFAULT_MAX_BODY, DEFAULT_MAX_BUFFER_MEMORY, DEFAULT_MAX_CONNECTIONS, Limits};
 use self::line::LineFront;
+pub use self::net::accept::bind;
 use self::net::accept::{Acceptor, MAX_PARTINGS};
 use self::net::admission::Admission;
 use self::net::auth::Access;
 pub use self::net::connection::{DEFAULT_REQUEST_TIMEOUT, DEFAULT_WRITE_TIMEOUT};
-pub use self::net::listen::bind;
 use self::net::memory::BufferMemory;
 use self::net::tls::Tls;
 use self::net::work_slots::{MAX_AT_ONCE, WorkSlots};
@@ -181,9 +181,9 @@ pub async fn run(
     let line = LineFront::new(Arc::clone(&limiter), limits, access.line.clone(), Arc::clone(&memory));
     let bounds = BodyBounds { timeouts: limits.timeouts, memory, expansion: 1 };
     let samplers = ui.as_ref().map(|ui| {
-        let (health, settings, slots) = (Arc::clone(&health), ui.clone(), slots.clone());
-        let health = PageHealth::new(Arc::clone(&limiter), health, settings, limits, slots);
-        (Sampler::new(Arc::clone(&limiter)), health)
+        let (sampler, limiter, health) =
+            (Sampler::new(Arc::clone(&limiter)), Arc::clone(&limiter), Arc::clone(&health));
+        (sampler, PageHealth::new(limiter, health, ui.durability, ui.bounds, limits, slots.clone()))
     });
     let page = ui.zip(samplers.clone()).map(|(settings, (sampler, health))| {
         let (limiter, guard, slots) = (Arc::clone(&limiter), access.http.clone(), slots.clone());

@@ -47,7 +47,7 @@ fn replayed_parts(response: &Response) -> (u16, String, Vec<String>) {
 
 #[test]
 fn request_with_a_key_is_taken_once_and_a_replay_says_so() {
-    on_each(&rules(), |server| {
+    on_each_store(&rules(), |server| {
         let mut api = Api::of(server);
         for (path, remaining) in [("/v1/hit", 90), ("/v1/charge", 80), ("/v1/refund", 90)] {
             let asked = json!({ "operation": user("a"), "cost": 10 });
@@ -126,7 +126,7 @@ fn invalid_key_header_is_rejected_and_takes_nothing() {
 
 #[test]
 fn hits_of_one_request_share_its_key() {
-    on_each(&rules(), |server| {
+    on_each_store(&rules(), |server| {
         let mut api = Api::of(server);
         let hit = |user: Value, cost: u64| json!({ "operation": user, "cost": cost });
         // The first and the last hit have the same counter.

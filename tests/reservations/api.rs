@@ -14,11 +14,6 @@ fn user(name: &str) -> Value {
     json!({ "by": "fixed", "user": name })
 }
 
-fn delete(http: &mut HttpClient, path: &str) -> Response {
-    http.send(&encode("DELETE", path, &[], b""));
-    http.read_response()
-}
-
 /// Returns the path of a new reservation.
 fn location(response: &Response) -> String {
     assert_eq!(response.status, 201, "{}", response.body);
@@ -65,12 +60,12 @@ fn reservation_is_made_committed_renewed_and_released() {
             );
             assert!(body["reset"].as_u64().unwrap() > 2_590_000, "{body}");
         }
-        assert_eq!(delete(&mut http, &path).body, "{\"released\":false}\n");
+        assert_eq!(http.delete(&path).body, "{\"released\":false}\n");
         assert_eq!(http.post(&format!("{path}/renew"), r#"{"ttl": 60}"#).status, 404);
 
         let path = location(&http.post("/v1/reservations", &new(user("b"), 60, 60).to_string()));
         for released in [true, false] {
-            let answer = delete(&mut http, &path);
+            let answer = http.delete(&path);
             assert_eq!((answer.status, answer.json()), (200, json!({ "released": released })));
         }
         let late = http.post(&format!("{path}/commit"), r#"{"cost": 10}"#).json();
@@ -143,7 +138,7 @@ fn mistakes_are_reported_with_their_position() {
         assert_eq!((refused.status, json["pointer"].as_str()), (status, pointer), "{path} {body}: {json}");
         assert_eq!(refused.header("content-type"), Some("application/problem+json"), "{path}");
     }
-    assert_eq!(delete(&mut http, "/v1/reservations/nonsense").status, 404);
+    assert_eq!(http.delete("/v1/reservations/nonsense").status, 404);
     http.send(&encode("POST", &commit, &[], b"{}"));
     assert_eq!(http.read_response().status, 415);
     assert_eq!(http.post(&renew, &json!("x".repeat(70_000)).to_string()).status, 413);
@@ -157,7 +152,7 @@ fn uncountable_commit_is_a_404() {
     let server = serve(&rules);
     let mut http = HttpClient::connect(server.http);
     let path = location(&http.post("/v1/reservations", &new(user("a"), 60, 60).to_string()));
-    assert_eq!(delete(&mut http, &path).status, 200);
+    assert_eq!(http.delete(&path).status, 200);
     let elsewhere = serve(&RulesFile::ini("[default]\ncreditLimit = 5\nresetSeconds = 60\n"));
     let gone = HttpClient::connect(elsewhere.http).post(&format!("{path}/commit"), r#"{"cost": 5}"#);
     assert_eq!(gone.status, 404, "{}", gone.body);
@@ -178,7 +173,7 @@ fn every_route_needs_the_password_even_if_hits_are_open() {
     assert_eq!(http.post("/v1/reservations", &new(user("a"), 1, 60).to_string()).status, 401);
     assert_eq!(http.post("/v1/reservations/x/commit", r#"{"cost": 1}"#).status, 401);
     assert_eq!(http.post("/v1/reservations/x/renew", r#"{"ttl": 1}"#).status, 401);
-    assert_eq!(delete(&mut http, "/v1/reservations/x").status, 401);
+    assert_eq!(http.delete("/v1/reservations/x").status, 401);
     assert!(Client::of(&server).ask("DIVVY.RELEASE x").starts_with("-NOAUTH"));
 }
 
@@ -190,7 +185,7 @@ fn requests_are_counted_by_kind() {
     let path = location(&http.post("/v1/reservations", &new(user("a"), 1, 60).to_string()));
     http.post(&format!("{path}/renew"), r#"{"ttl": 1}"#);
     http.post(&format!("{path}/commit"), r#"{"cost": 1}"#);
-    delete(&mut http, &path);
+    http.delete(&path);
     let scraped = metrics::scrape(server.http);
     for kind in ["reserve", "renew", "commit", "release"] {
         assert_eq!(scraped.value("divvy_requests_total", &[("front", "http"), ("command", kind)]), 1.0, "{kind}");

@@ -1,6 +1,7 @@
 //! Reservations and commits survive crashes, and are in backups.
 
 use super::*;
+use crate::support::command_line::restore;
 
 struct TestDirectory(tempfile::TempDir);
 
@@ -73,8 +74,7 @@ fn backup_includes_reservations() {
     server.kill();
 
     let backup = Path::new(&place.path("backups")).join("first");
-    let done = divvy().arg("restore").arg(backup).args(["--data-dir", &place.path("restored")]).output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    restore(backup, place.path("restored"));
     let server = place.serve(&rules, "restored");
     let mut client = Client::of(&server);
     assert_eq!(client.left("by=tokens user=a"), 50);

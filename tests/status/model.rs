@@ -10,8 +10,9 @@ use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
-use super::{on_every_store_with, page};
+use super::page;
 use crate::support::seed::{seed, setting};
+use crate::support::stores::on_every_store;
 use crate::support::{RespClient, RulesFile, Server};
 
 /// Credits of each rule.
@@ -355,7 +356,7 @@ fn check_all(server: &Server, actors: &[Actor]) {
 
 #[test]
 fn status_equals_a_model_under_load_on_every_store() {
-    on_every_store_with(&rules(), &ARGS, |store, server| {
+    on_every_store(&rules(), &ARGS, |store, server| {
         let actors = run(store, server);
         check_all(server, &actors);
     });

@@ -67,7 +67,21 @@ impl HttpClient {
 
     /// Posts JSON.
     pub fn post(&mut self, path: &str, json: &str) -> Response {
-        self.send(&encode("POST", path, &[("content-type", "application/json")], json.as_bytes()));
+        self.send_json("POST", path, json)
+    }
+
+    /// Puts JSON.
+    pub fn put(&mut self, path: &str, json: &str) -> Response {
+        self.send_json("PUT", path, json)
+    }
+
+    pub fn delete(&mut self, path: &str) -> Response {
+        self.send(&encode("DELETE", path, &[], b""));
+        self.read_response()
+    }
+
+    fn send_json(&mut self, method: &str, path: &str, json: &str) -> Response {
+        self.send(&encode(method, path, &[("content-type", "application/json")], json.as_bytes()));
         self.read_response()
     }
 

@@ -4,6 +4,7 @@ pub mod audit;
 #[cfg(feature = "rocksdb")]
 pub mod browser;
 pub mod certificates;
+pub mod command_line;
 pub mod gateway;
 pub mod grpc;
 pub mod http;
@@ -12,9 +13,11 @@ pub mod kills;
 pub mod log;
 pub mod metrics;
 pub mod redis;
+pub mod reloading;
 pub mod seed;
 pub mod sentinel;
 pub mod slow_application;
+pub mod stores;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -279,6 +282,11 @@ pub fn parse_verdict(line: &str) -> Option<(bool, u64, u64)> {
     let mut words = line.strip_suffix('\n')?.strip_prefix("OK ")?.split(' ');
     let verdict = (words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     words.next().is_none().then_some(verdict)
+}
+
+/// Sends a command over RESP on a new connection. Returns its reply.
+pub fn resp(server: &Server, command: &str) -> String {
+    RespClient::connect(server.resp).command(command)
 }
 
 pub fn connect(address: SocketAddr) -> TcpStream {

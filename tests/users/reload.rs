@@ -1,13 +1,12 @@
 //! Changes of the access file while it is in force.
 
 use std::io::{Read, Write};
-use std::thread;
 
 use divvy::access::Category;
 
 use super::{Guarded, basic, line, only, password};
 use crate::support::http::{HttpClient, encode};
-use crate::support::{LineClient, RespClient, RulesFile, connect, divvy};
+use crate::support::{RespClient, RulesFile, connect, divvy};
 
 const IN_FORCE: &str = "the new users are in force";
 const NOT_LOADED: &str = "not loaded; the previous users stay in force";
@@ -49,9 +48,7 @@ fn open_connections_lose_their_rights_at_once() {
     let users = |app: &str, default: &str| line("app", app) + &line("default", default);
     let guarded = Guarded::start(&users("+@hit ~*", "+@hit ~*"), &[]);
     let mut resp = guarded.resp("app");
-    let mut line = LineClient::connect(guarded.server.line);
-    line.send(format!("AUTH {}\n", password("default")).as_bytes());
-    assert_eq!(line.read_line(), "OK\n");
+    let mut line = guarded.line();
     let mut http = HttpClient::connect(guarded.server.http);
     let authorization = basic("app");
     let hit = encode("POST", "/v1/hit", &[("authorization", &authorization)], b"");
@@ -99,28 +96,6 @@ fn transaction_is_checked_again_when_it_is_executed() {
     app.command(HIT);
     guarded.reload(&only(Category::Hit), IN_FORCE, 2);
     assert_eq!(app.command("EXEC"), "-NOAUTH Authentication required.");
-}
-
-/// Clients send hits all the time. None that begins after the reload is served.
-#[test]
-fn rights_revoked_under_load_serve_no_later_request() {
-    let guarded = Guarded::start(&line("app", "+@hit ~*"), &[]);
-    let mut clients: Vec<_> = (0..8).map(|_| guarded.resp("app")).collect();
-    thread::scope(|scope| {
-        for client in &mut clients {
-            scope.spawn(move || {
-                // Until the rights are gone.
-                while client.command(HIT).starts_with('[') {}
-                for _ in 0..200 {
-                    let reply = client.command(HIT);
-                    assert!(reply.starts_with("-NOPERM"), "{reply}");
-                }
-            });
-        }
-        guarded.reload(&line("app", "-@all"), IN_FORCE, 1);
-        let reply = guarded.resp("app").command(HIT);
-        assert!(reply.starts_with("-NOPERM"), "{reply}");
-    });
 }
 
 #[test]

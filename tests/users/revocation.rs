@@ -14,7 +14,7 @@ use super::http2::{Http2Client, Http2Response, call, json};
 use super::{Guarded, basic, line, password};
 use crate::support::http::{HttpClient, encode as encode_http};
 use crate::support::redis::until;
-use crate::support::{LineClient, RulesFile, encode};
+use crate::support::{RulesFile, encode};
 
 const IN_FORCE: &str = "the new users are in force";
 const CREDITS: usize = 1_000_000_000;
@@ -76,9 +76,7 @@ fn over_resp(guarded: &Guarded) -> Sender {
 }
 
 fn over_lines(guarded: &Guarded) -> Sender {
-    let mut client = LineClient::connect(guarded.server.line);
-    client.send(format!("AUTH {}\n", password("default")).as_bytes());
-    assert_eq!(client.read_line(), "OK\n");
+    let mut client = guarded.line();
     Box::new(move || {
         client.send("HIT front=line\n".repeat(AT_ONCE).as_bytes());
         count_served((0..AT_ONCE).map(|_| is_served(&client.read_line(), "OK true", &["ERR un"])).collect())

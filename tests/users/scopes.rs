@@ -1,10 +1,8 @@
-//! Requests out of scope on every front: each is refused, takes nothing, and does not reveal whether a counter exists.
+//! Rules, users with scopes, and counters for the tests of scopes.
 
-mod grpc;
-mod http;
 mod ids;
 mod open_connections;
-mod resp;
+mod partly;
 
 use super::{Guarded, basic, line};
 use crate::support::RulesFile;
@@ -73,7 +71,7 @@ pub const LABELS: [&str; 7] = ["a-user", "b-user", "a-first", "b-second", "c-can
 pub const REFUSED: &str = "this is outside the scope of your user";
 
 /// Users, who may send every request about what is in their scope.
-fn users() -> String {
+pub fn users() -> String {
     [
         ("all", "~*"),
         ("labels", "~label:*"),
@@ -87,16 +85,22 @@ fn users() -> String {
 }
 
 /// Checks take these pairs from their query.
-const CHECK: &str = "+api=query:api user=query:user other=query:other";
+const CHECK: &str = "+api=query:api user=query:user tenant=query:tenant other=query:other";
 
-fn guarded(file: &str) -> (RulesFile, Guarded) {
+pub fn guarded(file: &str) -> (RulesFile, Guarded) {
+    guarded_with(file, &[])
+}
+
+/// Starts a server as [`guarded`] does, with these arguments.
+pub fn guarded_with(file: &str, args: &[&str]) -> (RulesFile, Guarded) {
     let rules = RulesFile::ini(RULES);
-    let guarded = Guarded::with_rules(rules.path(), file, &["--open", "none", "--check-operation", CHECK]);
+    let args = [&["--open", "none", "--check-operation", CHECK], args].concat();
+    let guarded = Guarded::with_rules(rules.path(), file, &args);
     (rules, guarded)
 }
 
 /// Returns the counters and the limits of actors, as an unrestricted user sees them. Times are left out.
-fn state(guarded: &Guarded) -> Vec<String> {
+pub fn state(guarded: &Guarded) -> Vec<String> {
     let get = |path: &str| guarded.http("GET", path, Some("all")).json();
     let mut lines = Vec::new();
     for label in LABELS.into_iter().chain(["default"]) {
@@ -114,17 +118,17 @@ fn state(guarded: &Guarded) -> Vec<String> {
 }
 
 /// Names of an actor with counters and a limit, and of one that no request has named yet.
-const KNOWN: &str = "bob";
-const UNKNOWN: &str = "eve";
+pub const KNOWN: &str = "bob";
+pub const UNKNOWN: &str = "eve";
 
-/// Reservation ids: of an open reservation under `b-user`, and of one that was released.
-struct Ids {
-    open: String,
-    released: String,
+/// Reservation ids: of an open reservation under `a-first` and `b-second`, and of one under `b-user` that was released.
+pub struct Ids {
+    pub open: String,
+    pub released: String,
 }
 
 /// Gives [`KNOWN`] counters, a limit and a reservation.
-fn fill(guarded: &Guarded) -> Ids {
+pub fn fill(guarded: &Guarded) -> Ids {
     let mut all = guarded.resp("all");
     for request in [
         "DIVVY.HIT api=a user=bob",
@@ -140,11 +144,11 @@ fn fill(guarded: &Guarded) -> Ids {
     for limit in ["a-user bob", "b-user bob", "b-user ann"] {
         assert_eq!(all.command(&format!("DIVVY.LIMIT SET {limit} 900")), "OK");
     }
-    let mut reserve = || {
-        let reply = all.command("DIVVY.RESERVE api=b user=bob AMOUNT 5 TTL 60");
+    let mut reserve = |api: &str| {
+        let reply = all.command(&format!("DIVVY.RESERVE api={api} user=bob AMOUNT 5 TTL 60"));
         reply.trim_end_matches(']').rsplit(' ').next().unwrap().to_owned()
     };
-    let ids = Ids { open: reserve(), released: reserve() };
+    let ids = Ids { open: reserve("both"), released: reserve("b") };
     assert_eq!(all.command(&format!("DIVVY.RELEASE {}", ids.released)), "1");
     ids
 }

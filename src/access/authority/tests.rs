@@ -2,12 +2,10 @@ use std::future::{pending, ready};
 
 use futures_util::FutureExt;
 
-use super::super::category::Category;
-use super::super::check_queue::MAX_CHECKS;
-use super::super::file::parse;
-use super::super::secret::{Digest, SlowHash};
 use super::*;
-use crate::access::tokens::TokenGrant;
+use crate::access::access_file::parse;
+use crate::access::check_queue::MAX_CHECKS;
+use crate::access::secret::{Digest, SlowHash};
 use crate::metrics::Metrics;
 
 fn users(text: &str) -> Users {

@@ -2,7 +2,7 @@
 
 use std::num::{NonZeroU64, NonZeroUsize};
 
-use super::distribution::Distribution;
+use super::keys::Distribution;
 use crate::cli::access::PasswordArgs;
 use crate::units::{self, Time};
 

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use hdrhistogram::Histogram;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::args::{BenchArgs, Protocol};
@@ -17,14 +16,9 @@ use super::connection::Connection;
 use super::keys::KeySequence;
 use super::lane::{Lane, Measurements, ThreadState};
 use super::plan::Plan;
-use crate::clock::NANOS_PER_SECOND;
 
 /// Maximum time that a thread waits before it checks the state of the run again.
 const LOOK_UP: Duration = Duration::from_millis(50);
-
-/// Range and precision of latencies: from 100 ns to one hour, with three digits.
-const LATENCY_RANGE_NS: (u64, u64) = (100, 3_600 * NANOS_PER_SECOND);
-const LATENCY_DIGITS: u8 = 3;
 
 /// The progress of the run. Every thread adds to it.
 #[derive(Debug, Default)]
@@ -174,24 +168,6 @@ impl<'a> Worker<'a> {
 
 fn lane<'a>(socket: &'a TcpStream, protocol: Protocol, plan: &Plan, turn: u64, turns: usize) -> Lane<'a> {
     Lane::new(Connection::new(socket, protocol, plan.first_number), plan, turn, turns as u64)
-}
-
-impl Measurements {
-    pub fn new() -> anyhow::Result<Self> {
-        let (lowest, highest) = LATENCY_RANGE_NS;
-        let latencies = Histogram::new_with_bounds(lowest, highest, LATENCY_DIGITS)?;
-        Ok(Self { latencies, errors: 0, denied: 0, unanswered: 0, last_reply_ns: 0 })
-    }
-
-    /// Adds the measurements of another thread.
-    pub fn merge(&mut self, other: &Self) -> anyhow::Result<()> {
-        self.latencies.add(&other.latencies)?;
-        self.errors += other.errors;
-        self.denied += other.denied;
-        self.unanswered += other.unanswered;
-        self.last_reply_ns = self.last_reply_ns.max(other.last_reply_ns);
-        Ok(())
-    }
 }
 
 /// Turns off timer slack: Linux may delay a thread's time-outs by 50 µs to save power, which would distort an open

@@ -8,10 +8,8 @@ use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use tokio::net::TcpListener;
 
-use super::access_file::AccessFile;
+use super::access_files::{AccessFile, TokenKeyFile, WatchedAccess};
 use super::tls::TlsArgs;
-use super::token_key_file::TokenKeyFile;
-use super::watched_access::WatchedAccess;
 use crate::access::{Authority, User, Users, check_password};
 use crate::cli::secret::Secret;
 use crate::files;
@@ -27,18 +25,17 @@ const MAX_PASSWORD_FILE: u64 = 64 << 10;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "TLS and access")]
 pub struct AccessArgs {
-    /// Password that every client must give. Other users of the machine can read it on a command line: prefer the
-    /// environment variable or --requirepass-file
+    /// Password that every client must give. Others can read it on a command line: prefer the variable or
+    /// --requirepass-file
     #[arg(long, value_name = "PASSWORD", hide_env_values = true)]
     requirepass: Option<Secret>,
     /// File that contains the password and nothing else
     #[arg(long, value_name = "FILE", conflicts_with = "requirepass")]
     requirepass_file: Option<PathBuf>,
-    /// Access file: users, and what each of them may do. divvy reloads it when it changes
+    /// Access file: users, and what each of them may do
     #[arg(long, value_name = "FILE")]
     access_file: Option<PathBuf>,
-    /// Key file of tokens for one actor: accept tokens that `divvy token` made with one of its keys. divvy reloads it when it
-    /// changes. Needs a password or an access file
+    /// Accept tokens for one actor that `divvy token` made with a key in this file. Needs a password or an access file
     #[arg(long, value_name = "FILE")]
     token_key_file: Option<PathBuf>,
     /// Parts of the server that need no password, separated by commas

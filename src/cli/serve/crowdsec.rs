@@ -31,8 +31,8 @@ pub struct CrowdsecArgs {
     /// File that contains the key of --crowdsec-url and nothing else. `cscli bouncers add divvy` makes one
     #[arg(long, value_name = "FILE")]
     crowdsec_key_file: Option<PathBuf>,
-    /// Field that contains the clients' addresses. Blocks of this field are decisions for CrowdSec's bouncers, and bans of
-    /// CrowdSec become blocks of this field
+    /// Field of the clients' addresses. Its blocks are decisions for CrowdSec's bouncers, and bans of CrowdSec become
+    /// blocks of it
     #[arg(long, value_name = "FIELD", default_value = "ip", value_parser = field)]
     crowdsec_field: String,
     /// Time between two requests to CrowdSec [default: 10s]

@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::notify;
+use super::service_manager;
 use crate::metrics::{Metrics, Task};
 use crate::server::{self, Drain, keep_running};
 use crate::units::{self, MAX_SECONDS, Time};
@@ -15,13 +15,11 @@ use crate::units::{self, MAX_SECONDS, Time};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Stopping")]
 pub struct DrainArgs {
-    /// How long to keep accepting connections after SIGTERM, while /readyz answers 503, so that load balancers can
-    /// react
+    /// How long to keep accepting connections after SIGTERM, while /readyz answers 503
     #[arg(long, value_name = "SECONDS", default_value_t = Time(Duration::ZERO),
           value_parser = units::seconds(0..=MAX_SECONDS))]
     drain_delay: Time,
-    /// Maximum time for answering the requests that were received by then. Connections that are still busy afterwards
-    /// are closed
+    /// Maximum time for answering the requests received by then. Busy connections are closed afterwards
     #[arg(
         long,
         value_name = "SECONDS",
@@ -71,7 +69,7 @@ impl StopSignals {
         if !self.draining.is_cancelled() {
             receive_either(&mut signals).await;
             self.draining.cancel();
-            notify::stopping();
+            service_manager::stopping();
             tracing::info!(
                 "stopping: answering requests already received; a second signal stops the process immediately"
             );

@@ -1,14 +1,20 @@
-//! Flags of the HTTP API.
+//! Flags of the HTTP API and of the live page, and the conditions for the page.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::{bail, ensure};
 use axum::http::StatusCode;
 
+use super::access::is_loopback;
+use super::store::StoreChoice;
 use crate::rules::{FinalSlash, Spellings};
-use crate::server::GrpcSettings;
+use crate::server::auth::Access;
 use crate::server::http::{
     ApiSettings, CheckFrom, CheckId, CheckOperation, CheckSettings, RateLimitHeaders, WebOrigin,
 };
+use crate::server::sessions::Sessions;
+use crate::server::{DEFAULT_STREAMS, Fronts, GrpcSettings, ReloadLog, StoreBounds, UiSettings};
 use crate::units;
 
 /// Upper bound for trusted proxies, more than any header contains.
@@ -32,16 +38,15 @@ pub struct HttpArgs {
     /// host, ip, raw, header:NAME, header:NAME|hash or query:NAME. `+` before the first one adds pairs to the default ones
     #[arg(long, value_name = "PAIRS", default_value = CheckOperation::DEFAULT)]
     check_operation: CheckOperation,
-    /// The family of headers that describe a request to /v1/check. The gateway sets them, and others are ignored:
-    /// `original` (X-Original-*, nginx), `forwarded` (X-Forwarded-*, Traefik and Caddy), `envoy` (the request itself below
-    /// /v1/check) [default: all; a check is refused if they contradict each other]
+    /// The family of headers that describe a request to /v1/check. The gateway sets them, and others are ignored [default:
+    /// all; a check is refused if they contradict each other]
     #[arg(long, value_name = "FAMILY")]
     check_from: Option<CheckFrom>,
-    /// The header whose value names a request in /v1/check: checks of one request and operation count once. Only for
-    /// gateways that overwrite the header: header:NAME
+    /// header:NAME: the header that names a request in /v1/check. Checks of one request and operation count once. Only
+    /// for gateways that overwrite the header
     #[arg(long, value_name = "SOURCE", requires = "check_from")]
     check_id: Option<CheckId>,
-    /// The slash at the end of a path in /v1/check: `keep` it, or `drop` it, so that /login/ is /login
+    /// The slash at the end of a path in /v1/check. Without it, /login/ is /login
     #[arg(long, value_name = "HOW", default_value = "keep")]
     check_final_slash: FinalSlashFlag,
     /// Number of addresses at the end of X-Forwarded-For that belong to your own proxies. The one before them is the
@@ -51,8 +56,8 @@ pub struct HttpArgs {
     /// HTTP status of /v1/check's denials, from 400 to 599. nginx's auth_request understands only 403
     #[arg(long, value_name = "STATUS", default_value = "429", value_parser = deny_status)]
     deny_status: StatusCode,
-    /// Web pages that may read the status of an actor from a browser, with a token: their origin, such as
-    /// https://example.com. Separated by commas, or give the flag several times
+    /// Origins of web pages that may read the status of an actor with a token, such as https://example.com, separated
+    /// by commas
     #[expect(rustdoc::bare_urls, reason = "this is the text of --help")]
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
     cors_origin: Vec<WebOrigin>,
@@ -112,4 +117,85 @@ impl HttpArgs {
 fn deny_status(text: &str) -> Result<StatusCode, String> {
     let status = text.parse::<StatusCode>().ok().filter(|status| (400..600).contains(&status.as_u16()));
     status.ok_or_else(|| "must be a status from 400 to 599".to_owned())
+}
+
+/// Upper bound for open live pages.
+const MAX_STREAMS: u64 = 10_000;
+/// Path of the live page.
+const PAGE_PATH: &str = "/ui";
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "HTTP and gateways")]
+pub struct UiArgs {
+    /// Serve the live page at /ui/ on the HTTP listener. Without a password or users, it is read-only, and only for
+    /// browsers on this machine
+    #[arg(long, value_parser = clap::builder::BoolishValueParser::new())]
+    ui: bool,
+    /// Maximum number of open live pages, over all browsers. One user may open half of them [default: 64]
+    #[arg(long, value_name = "N", value_parser = units::count::<usize>(1..=MAX_STREAMS))]
+    ui_streams: Option<usize>,
+}
+
+impl UiArgs {
+    /// Returns whether the page is served.
+    ///
+    /// # Errors
+    /// A flag has no effect, or the metrics have a path of the page.
+    pub fn is_on(&self, metrics_path: &str) -> anyhow::Result<bool> {
+        if !self.ui {
+            ensure!(self.ui_streams.is_none(), "--ui-streams (or DIVVY_UI_STREAMS) has no effect without --ui: add it");
+            return Ok(false);
+        }
+        let is_of_page =
+            metrics_path.strip_prefix(PAGE_PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        ensure!(!is_of_page, "--metrics-path is {metrics_path:?}, but the live page has this path: choose another one");
+        Ok(true)
+    }
+
+    /// Returns the settings of the page.
+    pub fn settings(
+        &self,
+        config: Option<&Path>,
+        store: &StoreChoice,
+        actor_limits: usize,
+        reloads: Arc<ReloadLog>,
+    ) -> UiSettings {
+        UiSettings {
+            max_streams: self.ui_streams.unwrap_or(DEFAULT_STREAMS),
+            rules_file: config.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned()),
+            durability: store.describe_durability(),
+            bounds: StoreBounds { actor_limits: actor_limits as u64, ..store.bounds() },
+            reloads,
+        }
+    }
+
+    /// Returns the sessions of the page; `None` if it is not served. `is_secure` says that HTTP is served over TLS. `has_users`
+    /// says that there are users besides `default`.
+    ///
+    /// # Errors
+    /// The system does not know the listener's address.
+    pub fn sessions(&self, fronts: &Fronts, is_secure: bool, has_users: bool) -> anyhow::Result<Option<Arc<Sessions>>> {
+        let Some(listener) = fronts.http.as_ref().filter(|_| self.ui) else { return Ok(None) };
+        Ok(Some(Arc::new(Sessions::new(listener.local_addr()?.port(), is_secure, has_users))))
+    }
+
+    /// Checks that only viewers who may see the page can reach it.
+    ///
+    /// # Errors
+    /// The page has no listener, or anybody in the network could see it.
+    pub fn check(&self, fronts: &Fronts, access: &Access) -> anyhow::Result<()> {
+        if !self.ui {
+            return Ok(());
+        }
+        let Some(listener) = &fronts.http else {
+            bail!("--ui needs the HTTP listener, but --http-listen is `none`");
+        };
+        let address = listener.local_addr()?;
+        ensure!(
+            access.http.is_some() || is_loopback(address.ip()),
+            "--ui on {address} needs users, because other machines can reach it: set --requirepass or --access-file, or \
+             listen on 127.0.0.1 with --http-listen"
+        );
+        Ok(())
+    }
 }

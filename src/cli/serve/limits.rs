@@ -20,8 +20,7 @@ pub struct LimitArgs {
     #[arg(long, value_name = "N", default_value_t = server::DEFAULT_MAX_CONNECTIONS,
           value_parser = units::count::<u32>(1..=u32::MAX.into()))]
     max_connections: u32,
-    /// Maximum number of open connections from one address, or from one IPv6 /64 network. 0: no limit. Behind a load
-    /// balancer, all connections may come from one address
+    /// Maximum number of open connections from one address or IPv6 /64 network. It may be a load balancer's. 0: no limit
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = units::count::<u32>(0..=u32::MAX.into()))]
     max_connections_per_address: u32,
     /// Maximum memory that all connections together may hold in large unfinished requests, unread replies, and HTTP/2

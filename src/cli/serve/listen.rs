@@ -6,7 +6,7 @@ use std::str::FromStr;
 use anyhow::bail;
 use tokio::net::TcpListener;
 
-use super::inherited_sockets::InheritedSockets;
+use super::service_manager::InheritedSockets;
 use crate::server::{self, Fronts};
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:8321";
@@ -29,8 +29,8 @@ pub struct ListenArgs {
     /// Address of gRPC (Envoy's Rate Limit Service), or `none`
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8323")]
     grpc_listen: Listen,
-    /// Share the ports with other processes that also set this flag (SO_REUSEPORT), so that a new server can start
-    /// before the old one stops
+    /// Share the ports with other processes that set this flag (SO_REUSEPORT), so that a new server can start before
+    /// the old one stops
     #[arg(long, value_parser = clap::builder::BoolishValueParser::new())]
     reuse_port: bool,
 }

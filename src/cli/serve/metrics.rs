@@ -10,11 +10,10 @@ use crate::units;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Metrics and logs")]
 pub struct MetricsArgs {
-    /// Path of the metrics on the HTTP listener. PROMETHEUS_METRICS_PATH also sets it, as for Button's Divvy [default:
-    /// /metrics]
+    /// Path of the metrics on the HTTP listener. PROMETHEUS_METRICS_PATH also sets it [default: /metrics]
     #[arg(long, value_name = "PATH")]
     metrics_path: Option<String>,
-    /// Send metrics to statsd on this host. STATSD_HOST also sets it, as for Button's Divvy
+    /// Send metrics to statsd on this host. STATSD_HOST also sets it
     #[arg(long, value_name = "HOST")]
     statsd_host: Option<String>,
     /// Port of statsd. STATSD_PORT also sets it [default: 8125]
@@ -23,7 +22,7 @@ pub struct MetricsArgs {
     /// Prefix of metric names in statsd, followed by a dot. STATSD_PREFIX also sets it [default: none]
     #[arg(long, value_name = "PREFIX")]
     statsd_prefix: Option<String>,
-    /// Use TCP instead of UDP for statsd. Any value of STATSD_USE_TCP has the same effect
+    /// Use TCP instead of UDP for statsd. Any value of STATSD_USE_TCP also sets it
     #[arg(long)]
     statsd_tcp: bool,
 }

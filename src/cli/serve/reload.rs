@@ -13,9 +13,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::notify::AskedReload;
+use super::access_files::WatchedAccess;
 use super::rules::{Reason, RulesFile};
-use super::watched_access::WatchedAccess;
+use super::service_manager::AskedReload;
 use crate::audit::AuditLog;
 use crate::limiter::Limiter;
 use crate::metrics::Task;
@@ -28,7 +28,8 @@ const DEFAULT_INTERVAL: Time = Time(Duration::from_secs(1));
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Rules")]
 pub struct ReloadArgs {
-    /// How often to check the rules file with its lists, the access file, the token key file and the TLS files; divvy reloads those that changed. 0: reload only on SIGHUP
+    /// How often to check the rules file with its lists, the access file, the token key file and the TLS files for
+    /// changes. 0: reload only on SIGHUP
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_INTERVAL,
           value_parser = units::seconds(0..=MAX_SECONDS))]
     reload_interval: Time,
@@ -74,24 +75,14 @@ impl ReloadArgs {
         // On a thread of their own: a user who loses rights must not keep them while new rules wait for the audit log.
         if let Some(mut access) = access {
             let (metrics, audit) = (Arc::clone(&metrics), Arc::clone(audit));
-            let reload = move |reason| {
-                survive(Task::Access, &metrics, || match reason {
-                    Reason::Changed => access.reload_if_changed(&audit, &metrics),
-                    Reason::Asked => access.reload(&audit, &metrics),
-                });
-            };
+            let reload = move |reason| survive(Task::Access, &metrics, || access.reload(reason, &audit, &metrics));
             spawn("divvy-access", Box::new(reload))?;
         }
         if let Some(mut rules) = rules {
             // This is weak, because the thread may hang while it reads from a network file system, and must not keep the store
             // open.
             let (limiter, metrics, audit) = (Arc::downgrade(limiter), Arc::clone(&metrics), Arc::clone(audit));
-            let reload = move |reason| {
-                survive(Task::Rules, &metrics, || match reason {
-                    Reason::Changed => rules.reload_if_changed(&limiter, &audit),
-                    Reason::Asked => rules.reload(&limiter, &audit),
-                });
-            };
+            let reload = move |reason| survive(Task::Rules, &metrics, || rules.reload(reason, &limiter, &audit));
             spawn("divvy-reload", Box::new(reload))?;
         }
         let hangups = Arc::new(Mutex::new(hangups));

@@ -76,8 +76,15 @@ impl RulesFile {
         self.watch.path()
     }
 
-    /// Loads the file if it has changed.
-    pub fn reload_if_changed(&mut self, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
+    /// Loads the file if it has changed, or if an operator asks for it.
+    pub fn reload(&mut self, reason: Reason, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
+        match reason {
+            Reason::Changed => self.reload_if_changed(limiter, audit),
+            Reason::Asked => self.reload_now(limiter, audit),
+        }
+    }
+
+    fn reload_if_changed(&mut self, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
         let serving = Arc::clone(&self.serving);
         if let Some(loaded) = self.watch.read_if_changed(|path| config::load_for(path, &serving)) {
             // New lists are read again at the next look, when they are known not to be changing.
@@ -119,7 +126,7 @@ impl RulesFile {
     }
 
     /// Loads the file even if it has not changed. Lists must not be being written, because half a list is a valid list.
-    pub fn reload(&mut self, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
+    fn reload_now(&mut self, limiter: &Weak<Limiter>, audit: &Arc<AuditLog>) {
         match self.read() {
             Some(loaded) => {
                 self.watch.record_read(unread(&loaded));

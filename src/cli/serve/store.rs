@@ -3,23 +3,24 @@
 //! All flags are checked together before anything is opened. A flag without an effect on the selected store is an
 //! error.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 
-use super::bounds::BoundArgs;
-use super::cache::CacheArgs;
 use super::redis::{RedisArgs, describe, inherited_url};
 use crate::clock::Clock;
 use crate::limiter::CounterNames;
 use crate::server::StoreBounds;
 use crate::store::{
-    Backend, Bounds, DEFAULT_DENIAL_CACHE, Durability, FailurePolicy, HAS_ROCKSDB, LOCAL_BUCKETS, MemoryStore,
-    NoRocksDb, RedisOptions, RedisStore, RocksOptions, RocksStore,
+    Backend, Bounds, DEFAULT_CACHE_MEMORY, DEFAULT_DENIAL_CACHE, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY,
+    DEFAULT_MAX_DISK, DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_JOURNAL, DEFAULT_MAX_RESERVATIONS, Durability,
+    FailurePolicy, HAS_ROCKSDB, LOCAL_BUCKETS, MemoryStore, NoRocksDb, RedisOptions, RedisStore, RocksOptions,
+    RocksStore, WhenFull,
 };
-use crate::units::{self, MAX_SECONDS, Time};
+use crate::units::{self, Bytes, MAX_SECONDS, Time};
 
 /// Default data directory of the rocksdb store.
 const DEFAULT_DATA_DIR: &str = "./divvy-data";
@@ -33,11 +34,22 @@ const LOCK_POLL: Duration = Duration::from_millis(20);
 /// Upper bound for remembered denials: 240 MB, all of it allocated at the start.
 const MAX_DENIAL_CACHE: u64 = 10_000_000;
 
+/// Range of the memory for counters. The maximum is more than any machine has.
+const CACHE_MEMORY: RangeInclusive<u64> = 1 << 20..=1 << 50;
+/// Range of the journal's size. The journal has sixteen segments, and each becomes a file of counters.
+const MAX_JOURNAL: RangeInclusive<u64> = 1 << 20..=1 << 50;
+/// Upper bound for the number of counters, more than any disk can hold.
+const MAX_COUNTERS: u64 = 1_000_000_000_000_000;
+/// Upper bound for reservations and for idempotency keys: about 20 GB of memory.
+const MAX_RECORDS: u64 = 100_000_000;
+/// Upper bound for bytes on disk.
+const MAX_DISK: u64 = 1 << 60;
+
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Store")]
 pub struct StoreArgs {
-    /// Where counters are kept [default: rocksdb, or memory in a build without RocksDB; redis with --redis-url, or when
-    /// the environment has REDIS_HOST or REDIS_PORT, as for Button's Divvy]
+    /// Where counters are kept [default: rocksdb, or memory in a build without it; redis with --redis-url, REDIS_HOST
+    /// or REDIS_PORT]
     #[arg(long, value_enum)]
     store: Option<StoreKind>,
     /// rocksdb: data directory, for one process at a time [default: ./divvy-data]
@@ -46,17 +58,40 @@ pub struct StoreArgs {
     /// rocksdb: how durable a hit must be before divvy answers it [default: wal]
     #[arg(long, value_enum)]
     durability: Option<DurabilityKind>,
-    /// rocksdb: how long to wait for another process to release the data directory before giving up [default: 0]
+    /// rocksdb: how long to wait for another process to release the data directory [default: 0]
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds(0..=MAX_SECONDS))]
     wait_for_lock: Option<Time>,
-    #[command(flatten)]
-    cache: CacheArgs,
-    /// rocksdb: clients may write backups below this directory (`divvy backup`). divvy creates it if needed. Backups
-    /// are cheapest on the file system of --data-dir [default: none, no backups]
+    /// rocksdb: memory for counters. A fixed window takes about 32 bytes of it, other counters about 110 [default:
+    /// 320Mi]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes(CACHE_MEMORY))]
+    cache_memory: Option<Bytes>,
+    /// rocksdb: maximum size of the journal of changes. A longer one saves CPU time if the same counters change often.
+    /// A start after a crash reads all of it [default: 256Mi]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes(MAX_JOURNAL))]
+    max_journal: Option<Bytes>,
+    /// rocksdb: directory for `divvy backup`, created if needed. Backups are cheapest on the file system of --data-dir
+    /// [default: none, no backups]
     #[arg(long, value_name = "DIR")]
     backup_dir: Option<PathBuf>,
-    #[command(flatten)]
-    bounds: BoundArgs,
+    /// rocksdb, memory: maximum number of counters. Approximate with rocksdb, where --max-disk is the hard bound
+    /// [default: 100000000; memory: 1000000]
+    #[arg(long, value_name = "N", value_parser = units::count::<u64>(1..=MAX_COUNTERS))]
+    max_counters: Option<u64>,
+    /// rocksdb: maximum size of the counters on disk. The journal, up to 192 MiB of write-ahead log and space for
+    /// compactions come on top [default: 16Gi]
+    #[arg(long, value_name = "BYTES", value_parser = units::bytes(1..=MAX_DISK))]
+    max_disk: Option<Bytes>,
+    /// rocksdb, memory: how to answer a hit that needs a new counter when there is no room for it [default: error]
+    #[arg(long, value_enum)]
+    when_full: Option<WhenFullKind>,
+    /// rocksdb, memory: maximum number of reservations, including those committed in the last minute, about 200 bytes
+    /// of memory each [default: 100000]
+    #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
+    max_reservations: Option<u64>,
+    /// rocksdb, memory: maximum number of idempotency keys in a minute, about 200 bytes of memory for each rule that
+    /// counts the request [default: 1000000]
+    #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
+    max_idempotency_keys: Option<u64>,
     #[command(flatten)]
     redis: RedisArgs,
     /// redis: how to answer a hit when Redis does not respond [default: error]
@@ -99,6 +134,16 @@ enum OnStoreError {
     Local,
 }
 
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum WhenFullKind {
+    /// An ERR reply
+    Error,
+    /// Denied, with a reset of one second
+    Deny,
+    /// Allowed, not counted
+    Allow,
+}
+
 /// A store that can be opened.
 #[derive(Debug)]
 pub enum StoreChoice {
@@ -137,13 +182,13 @@ impl StoreArgs {
             return Err(NoRocksDb.into());
         }
         Ok(match kind {
-            StoreKind::Memory => StoreChoice::Memory { bounds: self.bounds.in_memory() },
+            StoreKind::Memory => StoreChoice::Memory { bounds: self.bounds(DEFAULT_MAX_COUNTERS_IN_MEMORY) },
             StoreKind::Rocksdb => StoreChoice::Rocksdb {
                 data_dir: self.data_dir.clone().unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
                 durability: self.durability.unwrap_or(DurabilityKind::Wal).into(),
-                cache_memory: self.cache.cache_memory(),
-                max_journal: self.cache.max_journal(),
-                bounds: self.bounds.on_disk(),
+                cache_memory: self.cache_memory.map_or(DEFAULT_CACHE_MEMORY, Bytes::in_memory),
+                max_journal: self.max_journal.map_or(DEFAULT_MAX_JOURNAL, |Bytes(bytes)| bytes),
+                bounds: self.bounds(DEFAULT_MAX_COUNTERS),
                 backup_dir: self.backup_dir.clone(),
                 wait_for_lock: self.wait_for_lock.map_or(Duration::ZERO, |Time(time)| time),
             },
@@ -164,17 +209,18 @@ impl StoreArgs {
             ("--durability", self.durability.is_some(), ROCKSDB),
             ("--backup-dir", self.backup_dir.is_some(), ROCKSDB),
             ("--wait-for-lock", self.wait_for_lock.is_some(), ROCKSDB),
-            ("--max-disk", self.bounds.has_max_disk(), ROCKSDB),
-            ("--max-counters", self.bounds.has_max_counters(), OURS),
-            ("--when-full", self.bounds.has_when_full(), OURS),
-            ("--max-reservations", self.bounds.has_max_reservations(), OURS),
-            ("--max-idempotency-keys", self.bounds.has_max_idempotency_keys(), OURS),
+            ("--cache-memory", self.cache_memory.is_some(), ROCKSDB),
+            ("--max-journal", self.max_journal.is_some(), ROCKSDB),
+            ("--max-disk", self.max_disk.is_some(), ROCKSDB),
+            ("--max-counters", self.max_counters.is_some(), OURS),
+            ("--when-full", self.when_full.is_some(), OURS),
+            ("--max-reservations", self.max_reservations.is_some(), OURS),
+            ("--max-idempotency-keys", self.max_idempotency_keys.is_some(), OURS),
             ("--on-store-error", self.on_store_error.is_some(), REDIS),
             ("--denial-cache", self.denial_cache.is_some(), REDIS),
         ];
-        let cache = self.cache.given_flags().into_iter().map(|(flag, is_given)| (flag, is_given, ROCKSDB));
         let redis = self.redis.given_flags().into_iter().map(|(flag, is_given)| (flag, is_given, REDIS));
-        for (flag, is_given, owners) in own.into_iter().chain(cache).chain(redis) {
+        for (flag, is_given, owners) in own.into_iter().chain(redis) {
             if is_given && !owners.contains(&kind) {
                 let owners = owners.iter().map(|owner| owner.name()).collect::<Vec<_>>().join(" or ");
                 bail!(
@@ -185,6 +231,20 @@ impl StoreArgs {
             }
         }
         Ok(())
+    }
+
+    fn bounds(&self, default_max_counters: u64) -> Bounds {
+        Bounds {
+            max_counters: self.max_counters.unwrap_or(default_max_counters),
+            max_reservations: self.max_reservations.unwrap_or(DEFAULT_MAX_RESERVATIONS),
+            max_idempotency_keys: self.max_idempotency_keys.unwrap_or(DEFAULT_MAX_IDEMPOTENCY_KEYS),
+            max_disk: self.max_disk.map_or(DEFAULT_MAX_DISK, |Bytes(bytes)| bytes),
+            when_full: match self.when_full {
+                Some(WhenFullKind::Deny) => WhenFull::Deny,
+                Some(WhenFullKind::Allow) => WhenFull::Allow,
+                Some(WhenFullKind::Error) | None => WhenFull::Error,
+            },
+        }
     }
 
     fn on_error(&self) -> FailurePolicy {

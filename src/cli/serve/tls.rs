@@ -13,8 +13,7 @@ use tokio::task::spawn_blocking;
 
 use crate::audit::{Action, AuditLog, Caller, Change};
 use crate::metrics::{Metrics, Task};
-use crate::server::tls::Files;
-use crate::server::tls::reload::Reloader;
+use crate::server::tls::{Files, Reloader};
 use crate::server::{Secured, keep_running};
 
 #[derive(Debug, clap::Args)]

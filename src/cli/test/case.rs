@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::elapsed::Elapsed;
-use super::format::StepKeyword;
+use super::file::StepKeyword;
+use super::times::Elapsed;
 use crate::clock::Timestamp;
 use crate::limiter::Settlement;
 use crate::rules::{self, Operation};

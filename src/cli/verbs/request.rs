@@ -1,8 +1,14 @@
-//! The operation that a verb is about, and the command that it sends.
+//! The operation that a verb is about, the command that it sends over RESP, and the call that prints the answer.
 
 use std::fmt::Display;
+use std::process::ExitCode;
+use std::time::Duration;
 
+use anyhow::Context;
+
+use super::answer::{Answer, Verdict, exit_code, explain_denial, explains_denials, print};
 use crate::cli::pairs::Pair;
+use crate::cli::resp::ServerArgs;
 
 /// The operation on the command line of a verb.
 #[derive(Debug, clap::Args)]
@@ -78,5 +84,51 @@ impl Request {
 
     pub fn pairs(&self) -> Option<&[String]> {
         self.pairs.as_deref()
+    }
+}
+
+/// Maximum time to connect, and maximum time for an answer.
+pub const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The server, and the form of the answer.
+#[derive(Debug, clap::Args)]
+pub struct CallArgs {
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// Print a JSON object instead of a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl CallArgs {
+    /// Sends the request, and prints the answer, which has type `A`. If `reports_refusal` is set, a refusal has its own
+    /// exit code.
+    ///
+    /// # Errors
+    /// There is no answer, or it is an error.
+    pub fn run<A: Answer>(&self, request: &Request, reports_refusal: bool) -> anyhow::Result<ExitCode> {
+        let mut client = self.server.connect(TIMEOUT)?;
+        let reply = client.ask(request.words())?;
+        let is_foreign = || {
+            let (server, command) = (&self.server.server, request.command());
+            format!("{server}: this is not the answer to {command}: is the server divvy?")
+        };
+        let answer = A::read(&reply).with_context(is_foreign)?;
+        print(&answer, self.json)?;
+        if let Some(pairs) = request.pairs()
+            && answer.is_refusal()
+            && explains_denials(self.json)
+        {
+            match answer.denial() {
+                Some(denial) => explain_denial(denial, pairs),
+                // The reply names no rule. A failure to ask why must not fail the command.
+                None => {
+                    let asked = request.peek().and_then(|peek| client.ask(peek.words()).ok());
+                    let verdict = asked.and_then(|reply| Verdict::read(&reply));
+                    verdict.iter().filter_map(Verdict::denial).for_each(|denial| explain_denial(denial, pairs));
+                }
+            }
+        }
+        Ok(exit_code(&answer, reports_refusal))
     }
 }

@@ -10,23 +10,21 @@
 
 mod document;
 mod entry;
-mod labels;
-mod limit;
-mod number;
 mod order;
 mod stream;
-mod validate;
 
 #[cfg(test)]
 mod tests;
+mod validate;
 
 use std::collections::HashMap;
 use std::path::Path;
 
-use labels::Labels;
+use entry::Labels;
+
+use super::document::read_text;
 
 use super::problem::{Location, Problem, Problems, Report};
-use super::text::read_text;
 use crate::rules::Rule;
 
 /// The result of converting ratelimit's files.

@@ -4,8 +4,8 @@
 use serde_saphyr::{DuplicateKeyPolicy, MergeKeyPolicy, Options, Spanned};
 
 use super::document::{Content, Document, Repeated, line};
+use crate::config::document::MAX_FILE_BYTES;
 use crate::config::problem::{Location, Problems};
-use crate::config::text::MAX_FILE_BYTES;
 
 /// Maximum number of scalars, lists, mappings and their ends in a file. A file of [`MAX_FILE_BYTES`] has fewer, unless its
 /// aliases stand for many.

@@ -1,18 +1,16 @@
-//! Validates the entries of a file. Builds the tree that ratelimit would walk, and reports everything that no rule can
-//! express.
-//!
-//! [`super::limit`] validates the limits.
+//! Validates the entries of a file and their limits. Builds the tree that ratelimit would walk, and reports everything that
+//! no rule can express.
 
 use std::collections::HashMap;
 
 use serde_saphyr::Spanned;
 
-use super::document::{Descriptor, Document, OddKeys, Repeated, is_known, is_set, line, text};
-use super::entry::{Entry, ValueCondition};
-use super::labels::Labels;
+use super::document::{Descriptor, Document, OddKeys, RateLimit, Repeated, is_known, is_set, line, text};
+use super::entry::{Entry, Labels, Limit, ValueCondition, days_in_ratelimit, window};
+use crate::calendar::Calendar;
 use crate::config::problem::{Location, Problems};
 use crate::rules::operation::DOMAIN;
-use crate::rules::{Pattern, header};
+use crate::rules::{Pattern, Settings, header};
 
 /// A domain and its entries, in ratelimit's order of lookup.
 #[derive(Debug)]
@@ -54,7 +52,7 @@ pub(super) struct Step {
     pub name: String,
 }
 
-pub(super) struct EntryValidator<'a> {
+struct EntryValidator<'a> {
     /// Entries from the domain, which counts as one here, to the current entry.
     pub path: Vec<Step>,
     /// The lines of all limits of the domain with `quota_mode`.
@@ -153,7 +151,7 @@ impl EntryValidator<'_> {
     }
 
     /// Reports keys that have no meaning where they are, and keys that are repeated.
-    pub fn report_keys(&mut self, OddKeys { unknown, repeated }: &OddKeys) {
+    fn report_keys(&mut self, OddKeys { unknown, repeated }: &OddKeys) {
         for repeated in repeated {
             self.warning(line(&repeated.key), repeated.what(), Repeated::FIX);
         }
@@ -182,5 +180,242 @@ impl EntryValidator<'_> {
     fn operation(&self) -> String {
         let pairs: Vec<_> = self.path.iter().map(|step| (step.key.as_str(), step.condition.pattern())).collect();
         header(pairs.iter().map(|(key, pattern)| (*key, pattern.as_str())))
+    }
+}
+
+impl EntryValidator<'_> {
+    /// Returns the limit of the current entry; `None` if it has none, or one that no rule can express.
+    pub(super) fn limit(&mut self, descriptor: &Descriptor) -> Option<Limit> {
+        self.report_keys(&descriptor.odd_keys);
+        self.report_metrics(descriptor);
+        let Some(given) = &descriptor.rate_limit else {
+            self.report_idle(descriptor);
+            return None;
+        };
+        self.report_keys(&given.value.odd_keys);
+        let settings = self.settings(given)?;
+        self.report_replaces(&given.value);
+        self.report_metadata(descriptor);
+        if is_set(&given.value.unlimited) {
+            self.report_idle_modes(descriptor, "an unlimited entry");
+        } else if !self.check_quota_mode(descriptor) {
+            return None;
+        }
+        let trial = is_set(&descriptor.shadow_mode);
+        Some(Limit { settings, trial, label: self.label(&given.value) })
+    }
+
+    fn settings(&mut self, given: &Spanned<RateLimit>) -> Option<Settings> {
+        let RateLimit { unit, requests_per_unit, unlimited: is_unlimited, .. } = &given.value;
+        let window = text(unit).and_then(window);
+        if is_set(is_unlimited) {
+            if window.is_some() {
+                let fix = "ratelimit rejects the file, too: remove one of them";
+                self.error(line(given), "`unit` contradicts `unlimited: true`, which the rule follows", fix);
+            }
+            return Some(Settings::unlimited());
+        }
+        let Some(window) = window else {
+            let at = unit.as_ref().map_or_else(|| line(given), line);
+            let what = format!("unknown unit {:?}: the limit is left out", text(unit).unwrap_or_default());
+            self.error(at, what, "write second, minute, hour, day, week, month, or year");
+            return None;
+        };
+        let Some(requests) = requests_per_unit else {
+            let what = "`requests_per_unit` is missing, which ratelimit reads as 0: deny all";
+            self.warning(line(given), what, "add it");
+            return Some(window);
+        };
+        let Some(credit_limit) = read_number(&requests.value) else {
+            let what = format!("`requests_per_unit` is {:?}: the limit is left out", requests.value);
+            self.error(line(requests), what, format!("write a whole number up to {}", u32::MAX));
+            return None;
+        };
+        if given.value.is_text {
+            let what =
+                format!("`requests_per_unit` is a text, which ratelimit rejects: the rule takes it as {credit_limit}");
+            self.warning(line(requests), what, "write it without quotes");
+        } else if credit_limit.to_string() != requests.value {
+            let what = format!("`requests_per_unit` is {}, which ratelimit reads as {credit_limit}", requests.value);
+            self.warning(line(requests), what, format!("write {credit_limit}"));
+        }
+        self.report_length(given, &window);
+        Some(Settings { credit_limit: credit_limit.into(), ..window })
+    }
+
+    fn report_length(&mut self, given: &Spanned<RateLimit>, window: &Settings) {
+        let unit = window.calendar.map(Calendar::unit);
+        let Some((unit, days)) = unit.and_then(|unit| Some((unit.name(), days_in_ratelimit(unit)?))) else { return };
+        let what = format!("a {unit} becomes a calendar {unit}; ratelimit uses {days} days, counted from 1970");
+        self.warning(line(given), what, format!("for windows of that length, write `per = {days}d` in the rule"));
+    }
+
+    fn report_replaces(&mut self, given: &RateLimit) {
+        for replaced in &given.replaces {
+            let name = text(&replaced.value.name).unwrap_or_default();
+            let what = format!(
+                "`replaces` {name:?} is left out: divvy applies each descriptor's limit separately, including that \
+                 one's"
+            );
+            self.error(line(replaced), what, "raise that limit, or send only one of the two descriptors");
+            self.report_keys(&replaced.value.odd_keys);
+        }
+    }
+
+    /// Reports `quota_mode`, and returns whether a rule can still express the limit.
+    ///
+    /// Ratelimit denies a request if all of its quota descriptors are over their limits. A single quota is therefore an
+    /// ordinary limit. Any two limits of a domain can occur in one request, regardless of their keys.
+    fn check_quota_mode(&mut self, descriptor: &Descriptor) -> bool {
+        let Some(quota_mode) = descriptor.quota_mode.as_ref().filter(|set| set.value) else { return true };
+        // Shadow mode takes precedence: ratelimit never treats such a quota as exceeded, and a canary never denies.
+        if is_set(&descriptor.shadow_mode) {
+            return true;
+        }
+        let line = line(quota_mode);
+        if self.quotas.len() > 1 {
+            let other = self.quotas.iter().find(|other| **other != line).unwrap_or(&line);
+            let what = format!(
+                "`quota_mode` is also set on line {other}: ratelimit denies a request only when all of its quotas are \
+                 exceeded, and no rule can express that: the limit is left out"
+            );
+            let fix = "if no request has two of these descriptors, remove `quota_mode` from all: one quota alone is an \
+                       ordinary limit";
+            self.error(line, what, fix);
+            return false;
+        }
+        if self.path.iter().any(|step| !matches!(step.condition, ValueCondition::Value(_))) {
+            let what = "`quota_mode` becomes an ordinary limit: if a request sends this entry with two values, divvy denies it \
+                        when one is over the limit, ratelimit only when both are";
+            self.warning(line, what, "check that each request sends this entry once, and remove `quota_mode`");
+        }
+        true
+    }
+
+    fn report_metadata(&mut self, descriptor: &Descriptor) {
+        let Some(line) = descriptor.metadata else { return };
+        let what = "`metadata` is left out: divvy's replies have no metadata";
+        self.error(
+            line,
+            what,
+            "let the gateway set it by the reply's status, or by the rule's name in `current_limit`",
+        );
+    }
+
+    fn report_metrics(&mut self, descriptor: &Descriptor) {
+        let switches =
+            [("detailed_metric", &descriptor.detailed_metric), ("value_to_metric", &descriptor.value_to_metric)];
+        for (name, switch) in switches {
+            if let Some(switch) = switch.as_ref().filter(|switch| switch.value) {
+                let what = format!("`{name}` is left out: divvy's metrics are by rule, not by value");
+                self.error(line(switch), what, "give each value that you want to see its own entry");
+            }
+        }
+    }
+
+    /// Warns about settings that ratelimit also ignores.
+    fn report_idle(&mut self, descriptor: &Descriptor) {
+        if let Some(line) = descriptor.metadata {
+            let what = "`metadata` has no effect on an entry without `rate_limit`";
+            self.warning(line, what, "move it to the entry that has the limit");
+        }
+        self.report_idle_modes(descriptor, "an entry without `rate_limit`");
+    }
+
+    fn report_idle_modes(&mut self, descriptor: &Descriptor, place: &str) {
+        for (name, switch) in [("shadow_mode", &descriptor.shadow_mode), ("quota_mode", &descriptor.quota_mode)] {
+            if let Some(switch) = switch.as_ref().filter(|switch| switch.value) {
+                let what = format!("`{name}` has no effect on {place}");
+                self.warning(line(switch), what, "move it to the entry that has the limit");
+            }
+        }
+    }
+
+    /// Returns the limit's name, or else its name in ratelimit's statistics.
+    fn label(&mut self, given: &RateLimit) -> String {
+        let Some(name) = given.name.as_ref().filter(|name| !name.value.is_empty()) else {
+            let names: Vec<_> = self.path.iter().map(|step| step.name.as_str()).collect();
+            return self.labels.make(&names.join("."));
+        };
+        let label = self.labels.make(&name.value);
+        if label != name.value {
+            let what = format!("the name {:?} becomes the label {label:?}", name.value);
+            self.warning(line(name), what, "a label is unique, and has letters, digits, `-` and `_`");
+        }
+        label
+    }
+}
+
+/// Reads a whole_number number up to [`u32::MAX`]: `100`, `+100`, `1_000`, `1e3`, `0x64`, `0b101`, `0o10`, and `010`, which is
+/// 8.
+pub fn read_number(text: &str) -> Option<u32> {
+    // A number begins with a digit, a sign or a point. Underscores may come after it.
+    let text = if text.starts_with('_') { String::new() } else { text.replace('_', "") };
+    let digits = text.strip_prefix('+').unwrap_or(&text);
+    let is_number = digits.starts_with(|first: char| first.is_ascii_digit() || first == '.');
+    let radix = |prefixes: [&str; 2], radix| {
+        let digits = prefixes.iter().find_map(|prefix| digits.strip_prefix(prefix))?;
+        digits
+            .starts_with(|first: char| first.is_ascii_alphanumeric())
+            .then(|| u32::from_str_radix(digits, radix).ok())?
+    };
+    if !is_number {
+        return None;
+    }
+    radix(["0x", "0X"], 16)
+        .or_else(|| radix(["0b", "0B"], 2))
+        .or_else(|| radix(["0o", "0O"], 8))
+        .or_else(|| radix(["0", "0"], 8))
+        .or_else(|| whole_number(digits))
+}
+
+/// Reads a decimal number, with or without an exponent.
+fn whole_number(digits: &str) -> Option<u32> {
+    let number = digits.parse::<f64>().ok().filter(|number| number.fract() == 0.0)?;
+    (0.0..=f64::from(u32::MAX)).contains(&number).then_some(number as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_ratelimit() {
+        for (text, expected) in [
+            ("0", 0),
+            ("100", 100),
+            ("+5", 5),
+            ("1_000", 1_000),
+            ("0x64", 100),
+            ("0X64", 100),
+            ("0b101", 5),
+            ("0o10", 8),
+            ("010", 8),
+            ("08", 8),
+            ("1e3", 1_000),
+            ("1.5e1", 15),
+            ("100.0", 100),
+            ("4294967295", u32::MAX),
+        ] {
+            assert_eq!(read_number(text), Some(expected), "{text}");
+        }
+        for text in [
+            "",
+            "-1",
+            "1.5",
+            "4294967296",
+            "0x100000000",
+            "many",
+            "0x",
+            "0x+5",
+            "1 000",
+            "_1",
+            "_",
+            "inf",
+            "nan",
+            "++5",
+        ] {
+            assert_eq!(read_number(text), None, "{text}");
+        }
     }
 }

@@ -7,9 +7,8 @@ use parking_lot::Mutex;
 use tokio::task::yield_now;
 
 use super::blocks::Blocks;
-use super::bouncers::{Bouncer, Bouncers};
 use super::journal::Journal;
-use super::listing::{ListAnswer, StreamAnswer};
+use super::listing::{Bouncer, Bouncers, ListAnswer, StreamAnswer};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::limiter::Limiter;
 use crate::logging::LogThrottle;

@@ -2,7 +2,6 @@
 //!
 //! Connections are served by the HTTP front's transport, and a library implements gRPC.
 
-mod access;
 mod fast_route;
 mod kuadrant;
 mod ratelimit;
@@ -13,7 +12,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::extract::Request;
+use axum::Router;
+use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use tonic::server::NamedService;
@@ -22,12 +22,12 @@ use tonic::{Code, Status};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use self::access::guarded;
 use self::fast_route::RateLimitRoute;
 pub use self::ratelimit::GrpcSettings;
 use self::ratelimit::{FRONT, RateLimits};
 use super::Limits;
 use super::health::Health;
+use super::http::auth::{self, Refusal};
 use super::http::{self, BodyBounds, ErrorCount, Routes, bound_body, count_errors, serve_routes};
 use super::keep_running::keep_running;
 use super::net::accept::Front;
@@ -36,11 +36,13 @@ use super::net::connection::{ConnectionContext, Timeouts};
 use super::net::stream::{AnswerToOthers, Stream};
 use super::net::tls::Alpn;
 use super::wrong_port::Protocol;
+use crate::access::{Category, LoginError};
 use crate::limiter::Limiter;
 use crate::metrics::{Bound, Task};
 use crate::protocol::envoy::DESCRIPTORS;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use crate::protocol::envoy::messages::kuadrant::service::ratelimit::v1::rate_limit_service_server as kuadrant_server;
+use crate::protocol::rpc::Rpc;
 
 /// Kuadrant's service. It has the same name as Envoy's, in another package.
 type KuadrantServer = kuadrant_server::RateLimitServiceServer<RateLimits>;
@@ -151,4 +153,31 @@ impl Front for GrpcFront {
     ) -> impl Future<Output = ()> + Send + 'static {
         serve_routes(stream, peer, Arc::clone(&self.routes), self.timeouts, context)
     }
+}
+
+/// Requires a user with the category of each RPC for the routes that `router` has so far, unless there is no guard.
+fn guarded(router: Router, guard: Option<Arc<Guard>>) -> Router {
+    match guard {
+        Some(guard) => router.route_layer(from_fn_with_state(guard, check_category)),
+        None => router,
+    }
+}
+
+async fn check_category(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    // Reflection, and methods that do not exist.
+    let category = Rpc::find(request.uri().path()).map_or(Category::Connection, Rpc::category);
+    match auth::admit(&guard, request.headers(), auth::peer(&request), category).await {
+        Ok(()) => next.run(request).await,
+        Err(Refusal::Unauthenticated(lack)) => auth::unauthenticated(&guard, lack),
+        Err(Refusal::InvalidToken) => auth::invalid_token(),
+        Err(Refusal::TooManyLogins) => refused(Status::unavailable(LoginError::QueueFull.to_string())),
+        Err(Refusal::Forbidden(forbidden)) => refused(Status::permission_denied(auth::describe(forbidden))),
+    }
+}
+
+fn refused(status: Status) -> Response {
+    let counted = ErrorCount::problem(status.message().to_owned(), None);
+    let mut response: Response = status.into_http();
+    response.extensions_mut().insert(counted);
+    response
 }

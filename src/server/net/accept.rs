@@ -1,4 +1,4 @@
-//! Accepts connections: one loop per front, admission, and the handover to worker threads.
+//! Binds listening sockets and accepts connections: one loop per front, admission, and the handover to worker threads.
 //!
 //! Each [`Front`] interprets the bytes of its connections.
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::poll;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::coop::unconstrained;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,6 @@ use tokio_util::task::TaskTracker;
 
 use super::admission::{Admission, ConnectionBound};
 use super::connection::{self, ConnectionContext};
-use super::listen::BACKLOG;
 use super::memory::BufferMemory;
 use super::stream::{AnswerToOthers, Greeting, Plain, Stream};
 use super::tls::{Alpn, NoHandshake, Tls};
@@ -231,4 +230,33 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     // Replies are written whole, so waiting for more output would only delay them.
     stream.set_nodelay(true)?;
     SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
+}
+
+/// Maximum number of connections that wait to be accepted. The kernel's own bound (net.core.somaxconn, usually 4096)
+/// may be lower.
+pub const BACKLOG: u32 = 4096;
+
+/// Binds a listening socket. With `reuse_port`, other processes of the same user may listen on the same port if they set
+/// it too, and the kernel distributes the connections.
+///
+/// # Errors
+/// The name cannot be resolved, or the system refuses the socket.
+pub async fn bind(address: &str, reuse_port: bool) -> io::Result<TcpListener> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in tokio::net::lookup_host(address).await? {
+        match listen(address, reuse_port) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A restarted server can bind before the connections of the old one have ended.
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(reuse_port)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }

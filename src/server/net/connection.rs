@@ -20,9 +20,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::memory::{BudgetExceeded, Share, counted};
 use super::pool::{self, pooled};
-use super::progress::Progress;
 use super::session::{Cut, NextStep, Output, Session};
-use super::stream::Stream;
+use super::stream::{Progress, Stream};
 use crate::metrics::{Bound, Metrics};
 
 /// Capacity reserved for each read, enough for a burst of a pipelining client (bytes).
@@ -45,7 +44,7 @@ pooled!(Vec<u8>, Vec::capacity);
 
 /// Timeout for a request to arrive.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout for a client to read at least [`LEAST`](super::progress::LEAST) bytes of a waiting reply.
+/// Timeout for a client to read at least [`LEAST`](super::stream::LEAST) bytes of a waiting reply.
 pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bounds on a connection's time.
@@ -55,7 +54,7 @@ pub struct Timeouts {
     pub idle: Option<Duration>,
     /// How long a request may take to arrive, from its first byte to its last.
     pub request: Duration,
-    /// How long the client may take to read [`LEAST`](super::progress::LEAST) bytes of a waiting reply.
+    /// How long the client may take to read [`LEAST`](super::stream::LEAST) bytes of a waiting reply.
     pub write: Duration,
     /// How long a client may take to give the password.
     pub auth: Duration,

@@ -2,10 +2,10 @@
 //!
 //! | purpose | modules |
 //! |---|---|
-//! | sockets | [`listen`], [`accept`] (the accept loops), [`admission`] (bounds on open connections), [`stream`], [`tls`] |
+//! | sockets | [`accept`] (listening sockets and accept loops), [`admission`] (bounds on open connections), [`stream`], [`tls`] |
 //! | clients | [`auth`] (logins), [`sessions`] (logins of browsers), [`origin`] (where requests come from) |
-//! | a connection's life | [`connection`] (read, answer, write), [`session`] (the protocol's side), [`progress`] (does the client read its replies?) |
-//! | memory | [`memory`] (the budget of all buffers), [`request_memory`] (requests in work), [`pool`], [`freed_memory`] |
+//! | a connection's life | [`connection`] (read, answer, write), [`session`] (the protocol's side) |
+//! | memory | [`memory`] (the budget of all buffers), [`request_memory`] (requests in work), [`pool`] |
 //! | work | [`workers`] (threads), [`work_slots`] (bound on expensive requests), [`calls_in_flight`] (one call per key) |
 
 pub mod accept;
@@ -13,12 +13,9 @@ pub mod admission;
 pub mod auth;
 pub mod calls_in_flight;
 pub mod connection;
-pub mod freed_memory;
-pub mod listen;
 pub mod memory;
 pub mod origin;
 pub mod pool;
-pub mod progress;
 pub mod request_memory;
 pub mod session;
 pub mod sessions;

@@ -1,4 +1,5 @@
-//! A connection's byte stream, over plain TCP or TLS.
+//! A connection's byte stream, over plain TCP or TLS: its first bytes, the name in the client's certificate, and whether the
+//! client reads its replies.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -7,11 +8,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
+use x509_parser::extensions::GeneralName;
+use x509_parser::parse_x509_certificate;
 
-use super::tls::{certificate_name, hello};
 use crate::logging::LogThrottle;
 
 /// Interval between checks whether a client that has sent something is still connected.
@@ -68,7 +72,7 @@ impl Plain {
         static WRONG_PORT: LogThrottle = LogThrottle::new();
         let Greeting { front, peer, answer } = greeting;
         // Best effort: a new socket's buffer has room for a line.
-        if hello::is_handshake(first) {
+        if is_handshake(first) {
             let _ = self.stream.try_write(answer);
             TLS_ON_A_PLAIN_PORT.say(|more| {
                 tracing::warn!(front, %peer, more, "TLS on a plaintext port: this listener does not use TLS; see --tls-cert and --tls-fronts");
@@ -136,7 +140,7 @@ impl Stream {
     pub fn certificate_name(&self) -> Option<Arc<str>> {
         match self {
             Self::Plain(_) => None,
-            Self::Tls(stream) => certificate_name(stream.get_ref().1.peer_certificates()?.first()?),
+            Self::Tls(stream) => name_in_certificate(stream.get_ref().1.peer_certificates()?.first()?),
         }
     }
 
@@ -237,12 +241,83 @@ fn gather<'a>(slices: &[IoSlice<'_>], request_memory: &'a mut [u8]) -> Option<&'
     request_memory.get(..length)
 }
 
+/// Type of the first record of a TLS connection (RFC 8446, 5.1).
+pub const HANDSHAKE: u8 = 22;
+/// First byte of the version in that record.
+const TLS_VERSION: u8 = 3;
+
+/// Returns whether a connection's first bytes begin a TLS handshake.
+fn is_handshake(first: &[u8]) -> bool {
+    first.starts_with(&[HANDSHAKE, TLS_VERSION])
+}
+
+/// Returns the first DNS name or URI among the alternative names, or else the common name. `None` if the certificate has
+/// none of them, or the name is no plain text.
+fn name_in_certificate(certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
+    let (_, certificate) = parse_x509_certificate(certificate).ok()?;
+    // An error: the extension is there twice.
+    let alternatives = certificate.subject_alternative_name().ok()?;
+    let names = alternatives.iter().flat_map(|names| &names.value.general_names);
+    let alternative = names.filter_map(|name| match name {
+        GeneralName::DNSName(name) | GeneralName::URI(name) => Some(*name),
+        _ => None,
+    });
+    let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+    let name = alternative.chain(common).next()?;
+    let is_plain = !name.is_empty() && !name.chars().any(|c| c.is_control() || c.is_whitespace());
+    is_plain.then(|| name.into())
+}
+
+/// Minimum that a client must read in each write timeout (bytes).
+pub const LEAST: usize = 1024;
+
+/// The client's progress in reading its replies in the current period: at least [`LEAST`] bytes in each write timeout.
+///
+/// Bytes count once the client's machine has acknowledged them. Free space in the kernel's buffer is not precise enough: the
+/// kernel reports it only once a third of the buffer is free, and a slow client may need many timeouts to read that much.
+#[derive(Debug)]
+pub struct Progress {
+    limit: Duration,
+    since: Instant,
+    /// Bytes in the kernel's buffer when the period began.
+    unsent: usize,
+    /// Bytes given to the kernel since then.
+    given: usize,
+}
+
+impl Progress {
+    /// Begins a period of `limit` with `unsent` bytes in the kernel's buffer.
+    pub fn begin(limit: Duration, now: Instant, unsent: usize) -> Self {
+        Self { limit, since: now, unsent, given: 0 }
+    }
+
+    /// Records that the kernel was given `bytes` more.
+    pub fn add_given(&mut self, bytes: usize) {
+        self.given = self.given.saturating_add(bytes);
+    }
+
+    /// Returns the end of the period.
+    pub fn ends(&self) -> Instant {
+        self.since + self.limit
+    }
+
+    /// Begins the next period with `unsent` bytes in the kernel's buffer. Returns whether the client read enough in the
+    /// period that ends.
+    pub fn begin_next(&mut self, now: Instant, unsent: usize) -> bool {
+        let taken = self.unsent.saturating_add(self.given).saturating_sub(unsent);
+        let is_enough = taken >= LEAST;
+        *self = Self::begin(self.limit, now, unsent);
+        is_enough
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
     use std::pin::pin;
 
     use futures_util::poll;
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -292,5 +367,62 @@ mod tests {
         }
         assert!(server.unsent() > 0);
         drop(client);
+    }
+
+    fn name(common: Option<&str>, alternatives: Vec<SanType>) -> Option<String> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        if let Some(common) = common {
+            params.distinguished_name.push(DnType::CommonName, common);
+        }
+        params.subject_alt_names = alternatives;
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        name_in_certificate(certificate.der()).map(|name| name.to_string())
+    }
+
+    #[test]
+    fn first_dns_name_or_uri_comes_before_the_common_name() {
+        let dns = || SanType::DnsName("app.example".try_into().unwrap());
+        let uri = || SanType::URI("spiffe://prod/app".try_into().unwrap());
+        let address = || SanType::IpAddress([127, 0, 0, 1].into());
+        for (common, alternatives, expected) in [
+            (Some("common"), vec![], Some("common")),
+            (Some("common"), vec![dns(), uri()], Some("app.example")),
+            (None, vec![address(), uri(), dns()], Some("spiffe://prod/app")),
+            (Some("common"), vec![address()], Some("common")),
+            (None, vec![address()], None),
+            (None, vec![], None),
+            (Some("two words"), vec![], None),
+            (Some("line\nbreak"), vec![], None),
+        ] {
+            assert_eq!(name(common, alternatives).as_deref(), expected);
+        }
+        assert_eq!(name_in_certificate(&CertificateDer::from(&b"nonsense"[..])), None);
+    }
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn client_must_read_enough_in_each_period() {
+        let now = Instant::now();
+        let mut progress = Progress::begin(LIMIT, now, 1_000_000);
+        assert_eq!(progress.ends(), now + LIMIT);
+        let later = now + LIMIT;
+        assert!(progress.begin_next(later, 1_000_000 - LEAST));
+        assert_eq!(progress.ends(), later + LIMIT);
+        assert!(
+            !progress.begin_next(later + LIMIT, 1_000_001 - 2 * LEAST),
+            "the bytes of the period before do not count"
+        );
+    }
+
+    #[tokio::test]
+    async fn bytes_in_the_kernel_do_not_count_as_progress() {
+        let now = Instant::now();
+        let mut progress = Progress::begin(LIMIT, now, 1_000_000);
+        progress.add_given(5_000);
+        assert!(!progress.begin_next(now + LIMIT, 1_005_000));
+        progress.add_given(5_000);
+        assert!(progress.begin_next(now + 2 * LIMIT, 1_005_000));
     }
 }

@@ -1,17 +1,15 @@
 //! The worker threads that serve connections, each with its own single-threaded runtime.
 //!
 //! A connection stays on its thread, so waking it costs no other thread anything. With tokio's work-stealing scheduler, hits
-//! without pipelining cost half as much again (docs/performance-history.md has the figures).
+//! without pipelining cost half as much again.
 
-use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::thread;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use std::{io, thread};
 
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::{CancellationToken, DropGuard};
-
-use super::freed_memory;
 
 /// Maximum number of threads of a runtime for blocking work: one commit at a time, the work in
 /// [`WorkSlots`](super::work_slots::WorkSlots), and name resolution.
@@ -60,7 +58,7 @@ fn start_one(ended: CancellationToken) -> io::Result<Handle> {
         .global_queue_interval(TASKS_BEFORE_PASSED_ONES)
         .build()?;
     let handle = runtime.handle().clone();
-    handle.spawn(freed_memory::return_freed_memory());
+    handle.spawn(return_freed_memory());
     thread::Builder::new().name("divvy-worker".into()).spawn(move || runtime.block_on(ended.cancelled()))?;
     Ok(handle)
 }
@@ -68,4 +66,18 @@ fn start_one(ended: CancellationToken) -> io::Result<Handle> {
 /// Returns half of the number of processors, but at least one. The other half is for the kernel and RocksDB's background work.
 pub fn default_threads() -> usize {
     thread::available_parallelism().map_or(1, |processors| processors.get() / 2).max(1)
+}
+
+/// Interval at which a thread returns memory that it does not use.
+const RETURN_MEMORY_EVERY: Duration = Duration::from_secs(5);
+
+/// Returns freed memory of the thread that polls this, at intervals. Never ends.
+///
+/// The allocator keeps memory that a thread has freed for the same thread. It only checks whether the thread has been idle when
+/// the thread allocates again. After a burst, an idle server would keep all of that memory.
+async fn return_freed_memory() {
+    loop {
+        tokio::time::sleep(RETURN_MEMORY_EVERY).await;
+        divvy_sys::return_freed_memory();
+    }
 }

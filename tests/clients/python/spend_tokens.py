@@ -1,6 +1,6 @@
-"""Spends a budget on many streams at once, with the code of docs/language-models.md.
+"""Spends a budget on many streams at once, with the code of config/examples/openai/budget.py.
 
-spend_tokens.py PAGE_CODE DIVVY MODEL STREAMS RESERVE TTL KIND prints a line for each reservation that is made, and at the end, as
+spend_tokens.py CODE DIVVY MODEL STREAMS RESERVE TTL KIND prints a line for each reservation that is made, and at the end, as
 JSON, what each stream reserved and spent. KIND `ends`: answers of 20 to 219 tokens; `never_ends`: answers without an end;
 `stopped`: answers without an end, which are stopped after three tokens.
 """

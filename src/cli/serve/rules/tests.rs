@@ -48,7 +48,7 @@ impl Fixture {
     }
 
     fn reload(&mut self) {
-        self.file.reload(&Arc::downgrade(&self.limiter), &self.audit);
+        self.file.reload(Reason::Asked, &Arc::downgrade(&self.limiter), &self.audit);
     }
 
     /// Returns the credits that the rules in force allow.
@@ -167,6 +167,6 @@ fn change_of_a_list_is_put_in_force_once_it_stops_changing() {
     looks(&mut file, &audit, 2);
     assert!(matches("11.1.2.3"), "nor does a missing one");
     write_list("12.0.0.0/8\n");
-    file.reload(&Arc::downgrade(&limiter), &audit);
+    file.reload(Reason::Asked, &Arc::downgrade(&limiter), &audit);
     assert_eq!((matches("11.1.2.3"), matches("12.1.2.3")), (false, true), "on request");
 }

@@ -23,8 +23,7 @@ use hyper_util::server::conn::auto::Builder;
 use parking_lot::Mutex;
 use tokio::time::{Sleep, timeout};
 
-use super::one_timer::OneTimer;
-use super::wakes;
+use super::wakeups::{self, OneTimer};
 use crate::server::http::problem::Problem;
 use crate::server::net::connection::Timeouts;
 use crate::server::net::memory::{BufferMemory, FREE, Share};
@@ -200,7 +199,7 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        let Poll::Ready(frame) = wakes::poll_frame(body, context) else {
+        let Poll::Ready(frame) = wakeups::poll_frame(body, context) else {
             let limit = self.account.bounds.timeouts.request;
             let overdue = self.overdue.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
             ready!(overdue.as_mut().poll(context));

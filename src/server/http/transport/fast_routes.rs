@@ -19,9 +19,8 @@ use axum::{BoxError, Router};
 use bytes::Bytes;
 use tower::ServiceExt;
 
-use super::accounted_body::refuse;
 use super::bounds::{StreamBounds, discard};
-use super::reply::Reply;
+use super::reply::{Reply, refuse};
 use super::unsent_replies::Call;
 
 /// A route that is tried before the router. The router has the same route.

@@ -6,19 +6,14 @@
 //! | [`serve`] | one connection, from its first byte to its end |
 //! | [`fast_routes`] | the routes: frequent requests are answered before the router |
 //! | [`bounds`] | the library's settings; bounds on request bodies |
-//! | [`unsent_replies`], [`accounted_body`] | memory of calls, and of replies that the client has not read |
-//! | [`timed`], [`read_budget`] | how long a client may be slow, and how much of its input is read in one run |
-//! | [`endless`] | streams of events, whose clients must read, too |
-//! | [`wakes`], [`one_timer`] | fewer wake-ups and timers than the library alone would cause |
+//! | [`unsent_replies`], [`reply`] | memory of calls, and of replies that the client has not read |
+//! | [`timed_stream`] | how long a client may be slow, also if it reads a stream of events, and how much of its input is read in one run |
+//! | [`wakeups`] | fewer wake-ups and timers than the library alone would cause |
 
-mod accounted_body;
 pub mod bounds;
-pub mod endless;
 pub mod fast_routes;
-mod one_timer;
-mod read_budget;
 pub mod reply;
 pub mod serve;
-mod timed;
+pub mod timed_stream;
 pub mod unsent_replies;
-mod wakes;
+mod wakeups;

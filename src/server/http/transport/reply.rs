@@ -1,12 +1,14 @@
-//! Bodies of responses.
+//! Bodies of responses. Their bytes count toward the budget of all buffers until the library has sent them.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
-use axum::http::HeaderMap;
-use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
+use axum::http::{HeaderMap, Response, StatusCode};
+use bytes::{Buf, Bytes};
+use hyper::body::{Body as _, Frame, SizeHint};
+
+use super::unsent_replies::{Call, UnsentBytes};
 
 /// The body of a response.
 pub enum Reply {
@@ -57,3 +59,86 @@ impl Default for Reply {
         Self::Whole(Bytes::new())
     }
 }
+
+/// A body whose frames count until they are sent.
+#[derive(Default)]
+pub struct AccountedBody {
+    body: Reply,
+    /// Memory of the bytes that the library has not received yet. `None` if this reply does not count.
+    unsent: Option<UnsentBytes>,
+    /// The call, until the library has received all of its reply.
+    call: Option<Call>,
+}
+
+/// The bytes of a frame.
+pub struct AccountedBytes {
+    bytes: Bytes,
+    unsent: Option<UnsentBytes>,
+}
+
+impl AccountedBody {
+    /// Returns the response to a call, with memory for its body; 503 if there is no memory.
+    pub fn respond(mut call: Call, response: Response<Reply>) -> Response<Self> {
+        let length = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX);
+        match call.reserve(length) {
+            Err(_) => refuse(Self::default()),
+            Ok(None) => response.map(|body| Self { body, unsent: None, call: None }),
+            Ok(unsent) => response.map(|body| Self { body, unsent, call: Some(call) }),
+        }
+    }
+}
+
+/// Returns the response to a call that gets no memory. Its body must be empty, so that nothing waits for the client.
+pub fn refuse<B>(empty: B) -> Response<B> {
+    let mut response = Response::new(empty);
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    response
+}
+
+impl Buf for AccountedBytes {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+        if let Some(unsent) = &mut self.unsent {
+            unsent.mark_sent(count);
+        }
+    }
+}
+
+impl hyper::body::Body for AccountedBody {
+    type Data = AccountedBytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<AccountedBytes>, axum::Error>>> {
+        let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)?) else { return Poll::Ready(None) };
+        let length = frame.data_ref().map_or(0, Bytes::len);
+        let Self { unsent, call, .. } = &mut *self;
+        let accounted = unsent.as_mut().zip(call.as_mut());
+        let Ok(unsent) = accounted.map(|(unsent, call)| unsent.split(length, call)).transpose() else {
+            return Poll::Ready(Some(Err(axum::Error::new(OutOfMemory))));
+        };
+        Poll::Ready(Some(Ok(frame.map_data(|bytes| AccountedBytes { bytes, unsent }))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("there is no memory left for replies that clients have not read yet (--max-buffer-memory)")]
+struct OutOfMemory;

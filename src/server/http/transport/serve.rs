@@ -17,14 +17,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio_util::sync::CancellationToken;
 
-use super::accounted_body::{AccountedBody, refuse};
 use super::bounds::{builder, discard, is_flood};
-use super::endless::{Endless, EndlessResponses};
 use super::fast_routes::{FastRoute, Routes};
-use super::read_budget::ReadBudget;
-use super::timed::TimedStream;
+use super::reply::{AccountedBody, refuse};
+use super::timed_stream::{Endless, EndlessResponses, ReadBudget, TimedStream};
 use super::unsent_replies::UnsentReplies;
-use super::wakes::Wakes;
+use super::wakeups::ConnectionWaker;
 use crate::logging::{Escaped, LogThrottle};
 use crate::metrics::Bound;
 use crate::server::net::connection::{ConnectionContext, Timeouts};
@@ -87,10 +85,10 @@ pub async fn serve_routes(
     let builder = builder(timeouts, streams);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    let mut wakes = Wakes::default();
+    let mut waker = ConnectionWaker::default();
     let mut run = |connection: &mut Pin<&mut _>, context: &mut Context<'_>| {
         budget.renew();
-        wakes.poll(connection, context)
+        waker.poll(connection, context)
     };
     // In its own set the future is polled only when it was woken, not whenever the connection is polled, which would cost as
     // much as one or two timers each time.

@@ -12,7 +12,7 @@ use axum::http::Version;
 use parking_lot::Mutex;
 
 use crate::server::net::memory::{BudgetExceeded, FREE, Share};
-use crate::server::net::progress::LEAST;
+use crate::server::net::stream::LEAST;
 
 /// Memory of a call over HTTP/2 from its arrival until its reply is sent: its stream, its task and a short reply, without its
 /// body (bytes).

@@ -17,15 +17,14 @@ use tokio::time::Instant;
 
 use super::history::{RuleHistory, Sample};
 use super::rules_event::{self, Histories};
-use super::state::Ui;
-use super::streams::StreamPlace;
+use super::state::{StreamPlace, Ui};
 use super::view::{Candidates, Shown, View, ViewQuery};
 use super::viewer::Viewer;
 use crate::access::Category;
 use crate::limiter::Scope;
 use crate::server::http::api::query;
 use crate::server::http::problem::Problem;
-use crate::server::http::transport::endless::Endless;
+use crate::server::http::transport::timed_stream::Endless;
 use crate::server::reload_log::Reload;
 
 /// Seconds after which a page without a stream may try again.

@@ -11,8 +11,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::settings::UiSettings;
-use super::values::{Value, describe_problems, describe_values, list_errors};
+use super::values::{StoreBounds, Value, describe_problems, describe_values, list_errors};
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::Limiter;
 use crate::metrics::Task;
@@ -34,7 +33,8 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct PageHealth {
     limiter: Arc<Limiter>,
     health: Arc<Health>,
-    settings: UiSettings,
+    durability: &'static str,
+    bounds: StoreBounds,
     limits: Limits,
     slots: WorkSlots,
     /// The data of the last event; `None` while no page is open.
@@ -75,11 +75,12 @@ impl PageHealth {
     pub fn new(
         limiter: Arc<Limiter>,
         health: Arc<Health>,
-        settings: UiSettings,
+        durability: &'static str,
+        bounds: StoreBounds,
         limits: Limits,
         slots: WorkSlots,
     ) -> Arc<Self> {
-        Arc::new(Self { limiter, health, settings, limits, slots, latest: watch::Sender::default() })
+        Arc::new(Self { limiter, health, durability, bounds, limits, slots, latest: watch::Sender::default() })
     }
 
     /// Samples until `stopping` is cancelled.
@@ -137,8 +138,8 @@ impl PageHealth {
         let event = HealthEvent {
             ready: state.is_ok(),
             problems: not_ready.into_iter().chain(describe_problems(&numbers)).collect(),
-            values: describe_values(&numbers, counters, &self.settings.bounds, &self.limits),
-            durability: self.settings.durability,
+            values: describe_values(&numbers, counters, &self.bounds, &self.limits),
+            durability: self.durability,
             store: self.limiter.store().name(),
             errors: errors.map(|(kind, count)| ErrorEvent { kind, count }).collect(),
             last_errors: error_log::last().into_iter().map(|last| self.describe(last)).collect(),

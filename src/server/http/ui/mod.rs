@@ -5,12 +5,11 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`settings`], [`state`] | what the page is made of |
-//! | [`assets`], [`pages`] | the files of the page, in a fixed table |
-//! | [`protection`], [`host`] | headers of all responses; requests of other sites, and of proxies |
-//! | [`viewer`] | the user who looks at the page, and its rights |
-//! | [`session`] | logins and logouts |
-//! | [`sampler`], [`history`] | the counts of each rule, once a second |
+//! | [`state`] | what the page is made of |
+//! | [`assets`] | the files of the page, in a fixed table |
+//! | [`protection`] | headers of all responses; requests of other sites, and of proxies |
+//! | [`viewer`] | the user who looks at the page, and its rights; logins and logouts |
+//! | [`history`] | the counts of each rule, once a second |
 //! | [`mod@health`], [`values`] | the state of the server, every few seconds |
 //! | [`feed`], [`view`], [`rules_event`] | the stream of events that a page receives |
 
@@ -18,15 +17,9 @@ mod assets;
 mod feed;
 mod health;
 mod history;
-mod host;
-mod pages;
 mod protection;
 mod rules_event;
-mod sampler;
-mod session;
-mod settings;
 mod state;
-mod streams;
 mod values;
 mod view;
 mod viewer;
@@ -34,14 +27,19 @@ mod viewer;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::header::LOCATION;
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 
+use self::assets::INDEX;
 pub use self::health::PageHealth;
-pub use self::sampler::Sampler;
-pub use self::settings::{DEFAULT_STREAMS, StoreBounds, UiSettings};
-pub use self::state::Ui;
-use super::problem::wrong_method;
+pub use self::history::Sampler;
+pub use self::state::{DEFAULT_STREAMS, Ui, UiSettings};
+pub use self::values::StoreBounds;
+use super::problem::{not_found, wrong_method};
 use super::request_count::count;
 use crate::access::Category;
 use crate::metrics::{FrontRequests, RequestKind};
@@ -51,12 +49,12 @@ type Route = (&'static str, Vec<(Category, MethodRouter<Arc<Ui>>)>);
 
 fn routes() -> Vec<Route> {
     vec![
-        ("/ui", vec![(Category::Connection, get(pages::redirect))]),
-        ("/ui/", vec![(Category::Connection, get(pages::index))]),
-        ("/ui/{*name}", vec![(Category::Connection, get(pages::asset))]),
-        ("/ui/api/session", vec![(Category::Connection, get(session::show))]),
-        ("/ui/api/login", vec![(Category::Connection, post(session::log_in))]),
-        ("/ui/api/logout", vec![(Category::Connection, post(session::log_out))]),
+        ("/ui", vec![(Category::Connection, get(redirect))]),
+        ("/ui/", vec![(Category::Connection, get(index))]),
+        ("/ui/{*name}", vec![(Category::Connection, get(asset))]),
+        ("/ui/api/session", vec![(Category::Connection, get(viewer::show))]),
+        ("/ui/api/login", vec![(Category::Connection, post(viewer::log_in))]),
+        ("/ui/api/logout", vec![(Category::Connection, post(viewer::log_out))]),
         ("/ui/api/feed", vec![(Category::Read, get(feed::open))]),
     ]
 }
@@ -75,4 +73,28 @@ pub fn router(ui: Arc<Ui>, requests: &FrontRequests) -> Router {
         router.route(path, methods.layer(from_fn_with_state(Arc::clone(&ui), protection::protect)))
     };
     routes().into_iter().fold(Router::new(), add).with_state(ui)
+}
+
+/// `GET /ui`: names in the page are relative to `/ui/`.
+async fn redirect() -> Response {
+    (StatusCode::PERMANENT_REDIRECT, [(LOCATION, "/ui/")]).into_response()
+}
+
+/// `GET /ui/`
+async fn index(State(ui): State<Arc<Ui>>, headers: HeaderMap, uri: Uri) -> Response {
+    respond(&ui, INDEX, headers, uri).await
+}
+
+/// `GET /ui/NAME`
+async fn asset(State(ui): State<Arc<Ui>>, Path(name): Path<String>, headers: HeaderMap, uri: Uri) -> Response {
+    // The page has one address.
+    let name = if name == INDEX { "" } else { name.as_str() };
+    respond(&ui, name, headers, uri).await
+}
+
+async fn respond(ui: &Ui, name: &str, headers: HeaderMap, uri: Uri) -> Response {
+    match ui.assets.find(name) {
+        Some(asset) => asset.respond(&headers),
+        None => not_found(headers, uri).await,
+    }
 }

@@ -2,13 +2,25 @@
 
 use serde::Serialize;
 
-use super::settings::StoreBounds;
 use crate::server::Limits;
 
 /// Part of a bound beyond which a value is a warning.
 const WARNING: f64 = 0.8;
 /// Part of a bound beyond which a value is bad.
 const BAD: f64 = 0.95;
+
+/// Bounds of the store that its metrics do not show.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StoreBounds {
+    /// Maximum size of the data directory (bytes).
+    pub disk: Option<u64>,
+    /// Maximum size of the journal (bytes).
+    pub journal: Option<u64>,
+    /// Maximum memory of the hot table (bytes).
+    pub hot_table: Option<u64>,
+    /// Maximum number of limits of single actors.
+    pub actor_limits: u64,
+}
 
 /// A value with its bound.
 #[derive(Debug, Clone, PartialEq, Serialize)]

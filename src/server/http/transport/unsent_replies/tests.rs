@@ -6,8 +6,8 @@ use bytes::{Buf, Bytes};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 
-use super::super::accounted_body::{AccountedBody, refuse};
 use super::super::reply::Reply;
+use super::super::reply::{AccountedBody, refuse};
 use super::*;
 use crate::metrics::Metrics;
 use crate::server::net::memory::BufferMemory;

@@ -1,0 +1,174 @@
+//! Flags of the limiter, and the tasks that keep it up to date: limits, blocks and allows of single actors, the key for
+//! reservation ids, and blocks that rules set.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::algorithm::reservation::LONGEST_SECONDS;
+use crate::limiter::{
+    DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES, DEFAULT_MAX_RESERVATION_TTL, DEFAULT_TOP_MEMORY, Limiter,
+    StoreError,
+};
+use crate::logging::Escaped;
+use crate::metrics::Task;
+use crate::server::keep_running;
+use crate::units::{self, Bytes, Time};
+
+/// Interval for reading changes from a store that other servers may also change, and that may lose the key for reservation
+/// ids, and for counting the denials of the denial cache.
+const FOLLOW_EVERY: Duration = Duration::from_secs(1);
+/// Maximum number of limits, and of blocks and allows, which take up to 400 bytes each.
+const MAX_ACTOR_LIMITS: u64 = 100_000_000;
+/// Upper bound for the memory that ranks actors, more than any machine has.
+const MAX_TOP_MEMORY: u64 = 1 << 50;
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Rules")]
+pub struct LimiterArgs {
+    /// Maximum number of limits of single actors (`divvy limit`), about 250 bytes of memory each
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_ACTOR_LIMITS,
+          value_parser = units::count::<usize>(0..=MAX_ACTOR_LIMITS))]
+    max_actor_limits: usize,
+    /// Maximum number of blocks and allows, about 400 bytes of memory each; long ones count as several
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_OVERRIDES,
+          value_parser = units::count::<usize>(0..=MAX_ACTOR_LIMITS))]
+    max_blocks: usize,
+    /// Maximum duration of a reservation, in whole seconds
+    #[arg(long, value_name = "SECONDS",
+          default_value_t = Time(Duration::from_secs(DEFAULT_MAX_RESERVATION_TTL.into())),
+          value_parser = units::whole_seconds(1..=LONGEST_SECONDS.into()))]
+    max_reservation_ttl: Time,
+    /// Memory for ranking actors by denials and by credits (`divvy top`). Rules that are hit after it is spent are not
+    /// ranked. 0: none are
+    #[arg(long, value_name = "BYTES", default_value_t = Bytes(DEFAULT_TOP_MEMORY as u64),
+          value_parser = units::bytes(0..=MAX_TOP_MEMORY))]
+    top_memory: Bytes,
+}
+
+impl LimiterArgs {
+    /// Returns the limiter with the bounds that the flags set.
+    pub fn bound(&self, limiter: Limiter) -> Limiter {
+        let max_ttl = u32::try_from(self.max_reservation_ttl.0.as_secs()).unwrap_or(u32::MAX);
+        limiter
+            .with_max_actor_limits(self.max_actor_limits)
+            .with_max_overrides(self.max_blocks)
+            .with_max_reservation_ttl(max_ttl)
+            .with_top_memory(self.top_memory.in_memory())
+    }
+
+    pub fn max_actor_limits(&self) -> usize {
+        self.max_actor_limits
+    }
+}
+
+/// Starts the tasks, which run until `draining` is cancelled. Redis may become available later: until then, the rules' limits
+/// apply, and reservations are refused.
+///
+/// # Errors
+/// The data directory cannot be read.
+pub async fn start(limiter: &Arc<Limiter>, draining: &CancellationToken) -> anyhow::Result<()> {
+    let is_shared = limiter.store().is_shared();
+    let loaded = limiter.follow_exceptions().await;
+    let is_behind = loaded.is_err();
+    match loaded {
+        Err(error) if is_shared => warn_of_error(
+            &error,
+            "cannot read the limits and blocks of actors; until they can be read, their rules' limits apply",
+        ),
+        loaded => loaded.context("cannot read the limits and blocks of actors")?,
+    }
+    spawn(Task::Limits, limiter, draining, move |limiter| follow_exceptions(limiter, is_behind));
+    spawn(Task::Penalties, limiter, draining, count_denials);
+    if is_shared {
+        let is_behind = !read_seal(limiter, false).await;
+        spawn(Task::Seal, limiter, draining, move |limiter| follow_seal(limiter, is_behind));
+    }
+    Ok(())
+}
+
+fn spawn<F: Future<Output = ()> + Send>(
+    task: Task,
+    limiter: &Arc<Limiter>,
+    draining: &CancellationToken,
+    run: impl Fn(Arc<Limiter>) -> F + Send + Sync + 'static,
+) {
+    let (limiter, draining) = (Arc::clone(limiter), draining.clone());
+    tokio::spawn(async move {
+        tokio::select! {
+            () = keep_running(task, limiter.metrics(), || run(Arc::clone(&limiter))) => {}
+            () = draining.cancelled() => {}
+        }
+    });
+}
+
+fn ticks() -> Interval {
+    let mut ticks = interval(FOLLOW_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+/// Follows changes of the limits, blocks and allows in the store, and drops those that have expired.
+async fn follow_exceptions(limiter: Arc<Limiter>, mut is_behind: bool) {
+    let mut ticks = ticks();
+    loop {
+        ticks.tick().await;
+        if limiter.store().is_shared() {
+            let followed = limiter.follow_exceptions().await;
+            match &followed {
+                Ok(()) if is_behind => tracing::info!("the limits and blocks of actors are read from Redis again"),
+                Err(error) if !is_behind => {
+                    warn_of_error(error, "cannot read the limits and blocks of actors; the last known ones apply");
+                }
+                Ok(()) | Err(_) => {}
+            }
+            is_behind = followed.is_err();
+        }
+        if let Err(error) = limiter.drop_expired_exceptions().await {
+            tracing::debug!(%error, "cannot remove expired limits and blocks of actors; the next start will");
+        }
+    }
+}
+
+/// Counts the denials that lead to the blocks that rules set.
+async fn count_denials(limiter: Arc<Limiter>) {
+    let mut ticks = ticks();
+    loop {
+        tokio::select! {
+            () = limiter.wait_for_denials() => limiter.count_denials().await,
+            _ = ticks.tick() => limiter.count_cached_denials().await,
+        }
+    }
+}
+
+/// Follows the key for reservation ids, which all servers on one Redis share.
+async fn follow_seal(limiter: Arc<Limiter>, mut is_behind: bool) {
+    let mut ticks = ticks();
+    loop {
+        ticks.tick().await;
+        is_behind = !read_seal(&limiter, is_behind).await;
+    }
+}
+
+/// Reads the key once. Returns whether that succeeded. Logs the result if it has changed.
+async fn read_seal(limiter: &Limiter, was_behind: bool) -> bool {
+    let followed = limiter.follow_seal().await;
+    match &followed {
+        Ok(()) if was_behind => tracing::info!("the key for reservation ids is read from Redis again"),
+        Err(error) if !was_behind => warn_of_error(
+            error,
+            "cannot read the key for reservation ids; the last known one applies, and without one reservations are refused",
+        ),
+        Ok(()) | Err(_) => {}
+    }
+    followed.is_ok()
+}
+
+fn warn_of_error(error: &StoreError, message: &str) {
+    let error = error.to_string();
+    tracing::warn!(error = %Escaped::error(&error), "{message}");
+}

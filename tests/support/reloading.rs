@@ -1,0 +1,35 @@
+//! A server whose rules change.
+
+use std::cell::Cell;
+use std::fs;
+
+use super::log::Log;
+use super::{RulesFile, Server, divvy};
+
+/// A server that loads its rules again on SIGHUP only, and logs.
+pub struct ReloadingServer {
+    pub server: Server,
+    pub log: Log,
+    rules: RulesFile,
+    reloads: Cell<usize>,
+}
+
+impl ReloadingServer {
+    /// Serves these rules from the store in `options`.
+    pub fn serving(rules: &str, options: &[&str]) -> Self {
+        let rules = RulesFile::ini(rules);
+        let mut command = divvy();
+        let log = Log::of(&mut command);
+        let args = [&[rules.path(), "--reload-interval", "0"], options].concat();
+        let server = Server::start_as(&mut command, &args);
+        Self { server, log, rules, reloads: Cell::new(0) }
+    }
+
+    /// Replaces the rules by others, and waits until they are in force.
+    pub fn reload(&self, rules: &str) {
+        fs::write(self.rules.path(), rules).unwrap();
+        self.server.signal("-HUP");
+        self.reloads.set(self.reloads.get() + 1);
+        self.log.await_count(self.reloads.get(), "the new rules are in force");
+    }
+}
