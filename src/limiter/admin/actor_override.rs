@@ -2,9 +2,9 @@
 
 use crate::clock::{Timestamp, ceil_seconds};
 use crate::limiter::Limiter;
-use crate::limiter::overrides::{Applicable, OverrideOwner, OwnerName, place_of};
 use crate::limiter::policy::Policy;
 use crate::limiter::precedence::{Rank, WHOLE, comes_before};
+use crate::limiter::register::overrides::{Applicable, OverrideOwner, OwnerName, place_of};
 use crate::rules::explain::ActorOverride;
 use crate::rules::{Network, Operation, OverrideKind};
 use crate::store::Override;

@@ -8,9 +8,9 @@ use super::overrides::owner_of;
 use super::rule_name::RuleName;
 use crate::clock::Timestamp;
 use crate::limiter::Limiter;
-use crate::limiter::exceptions::{Cursor, ExceptionFilter};
-use crate::limiter::overrides::{ALL_RULES, OverrideOwner, OwnerName};
 use crate::limiter::policy::Policy;
+use crate::limiter::register::overrides::{ALL_RULES, OverrideOwner, OwnerName};
+use crate::limiter::register::table::{Cursor, ExceptionFilter};
 use crate::rules::{Address, MatchPolicy, Network, OverrideKind, Rule};
 use crate::store::{ExceptionChange, Override};
 

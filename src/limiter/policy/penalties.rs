@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::algorithm::{Limit, SlidingLog};
 use crate::clock::NANOS_PER_SECOND;
-use crate::limiter::overrides::{OverrideOwner, OwnerName};
+use crate::limiter::register::overrides::{OverrideOwner, OwnerName};
 use crate::rules::{OverrideKind, Penalty, Quota, Rule};
 use crate::store::key::{Prefix, Space};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::algorithm::OutcomeSource;
 use crate::limiter::blocks::OverrideTarget;
-use crate::limiter::overrides::{OverrideOwner, OwnerName};
+use crate::limiter::register::overrides::{OverrideOwner, OwnerName};
 use crate::rules::OverrideKind::{self, Allow, Block};
 use crate::store::Override;
 

@@ -6,8 +6,8 @@ use super::*;
 use crate::clock::Timestamp;
 use crate::config::{self, Format};
 use crate::limiter::CounterNames;
-use crate::limiter::exceptions::Exceptions;
-use crate::limiter::registry::FORGOTTEN_AT_ONCE;
+use crate::limiter::register::FORGOTTEN_AT_ONCE;
+use crate::limiter::register::table::Exceptions;
 use crate::metrics::Metrics;
 use crate::store::{Backend, MemoryStore};
 

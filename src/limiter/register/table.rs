@@ -4,8 +4,6 @@
 //! They belong to an owner, such as a rule's label. So they outlive a removed rule, and apply again to the next rule with
 //! its label.
 
-mod filter;
-
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
@@ -20,7 +18,7 @@ use hashbrown::hash_table::Entry;
 use hashbrown::{HashMap, HashTable};
 use parking_lot::RwLock;
 
-use self::filter::CountingFilter;
+use super::filter::CountingFilter;
 use crate::clock::Timestamp;
 use crate::store::{Exception, ExceptionChange};
 

@@ -2,6 +2,10 @@
 //!
 //! An exception is stored before it is in force, and is in force before it is acknowledged.
 
+mod filter;
+pub mod overrides;
+pub mod table;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -9,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering:
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
-use super::exceptions::{ExceptionFilter, Exceptions, weight};
+use self::table::{ExceptionFilter, Exceptions, weight};
 use crate::clock::{Clock, MAX_STANDSTILL_NS, NANOS_PER_SECOND, Timestamp};
 use crate::store::{Backend, Changed, Exception, ExceptionChange, ExceptionCursor, Store, StoreError};
 

@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::exceptions::{Exceptions, OwnerExceptions, Sought};
-use super::precedence::{Rank, WHOLE, comes_before};
-use super::registry::Registry;
+use super::Registry;
+use super::table::{Exceptions, OwnerExceptions, Sought};
 use crate::clock::Timestamp;
+use crate::limiter::precedence::{Rank, WHOLE, comes_before};
 use crate::rules::{Key, Network, NetworkError, Operation, OverrideKind};
 use crate::store::Override;
 
