@@ -13,9 +13,8 @@ use super::net::work_slots::{MAX_AT_ONCE, WorkSlots};
 use crate::access::{Authority, Category, DEFAULT_USER, Identity};
 use crate::audit::{Action, AuditLog, Caller, Change, PendingChange, State, Unavailable};
 use crate::clock::ceil_seconds;
-use crate::limiter::blocks::{ListedOverride, OverrideTarget};
 use crate::limiter::counters::{CountersOf, ForgottenPage, RuleName};
-use crate::limiter::limits::ListedLimit;
+use crate::limiter::exceptions::{ExceptionTarget, ExceptionTerms, ListedException};
 use crate::limiter::{
     ErrorClass, Intent, Limiter, LimiterError, OverrideKind, PlanBuilder, Policy, Refusal, Remedy, Scope,
 };
@@ -42,6 +41,20 @@ pub struct Operator {
     pub scope: Scope,
     /// The check that its request passed; `None` if the front is open to all clients.
     pub admission: Option<Admission>,
+}
+
+/// The block or the allow that a change is about.
+#[derive(Debug, Clone, Copy)]
+pub struct OverrideTarget<'a> {
+    pub kind: OverrideKind,
+    pub rule: &'a str,
+    pub actor: &'a str,
+}
+
+impl<'a> From<OverrideTarget<'a>> for ExceptionTarget<'a> {
+    fn from(OverrideTarget { kind, rule, actor }: OverrideTarget<'a>) -> Self {
+        Self { kind: kind.into(), rule, actor }
+    }
 }
 
 /// A check of rights that a request passed.
@@ -117,7 +130,7 @@ impl Changes {
         &self.audit
     }
 
-    /// Sets the limit of an actor: see [`Limiter::set_limit`].
+    /// Sets the limit of an actor: see [`Limiter::set_exception`].
     ///
     /// # Errors
     /// The limiter's, or the audit log cannot be written.
@@ -135,14 +148,15 @@ impl Changes {
         let _alone = self.limits.lock().await;
         let (pending, scope) = check_again(operator, pending)?;
         let before = self.limit(rule, actor);
-        match self.limiter.set_limit(rule, actor, credits, lasts, &scope).await {
+        let terms = ExceptionTerms { credits: Some(credits), reason: None, lasts };
+        match self.limiter.set_exception(ExceptionTarget::limit(rule, actor), terms, &scope).await {
             Ok(()) => pending.complete(before, Some(State::limit(credits, seconds))),
             Err(error) => return Err(failed(pending, before, error)),
         }
         Ok(())
     }
 
-    /// Removes the limit of an actor: see [`Limiter::remove_limit`].
+    /// Removes the limit of an actor: see [`Limiter::remove_exception`].
     ///
     /// # Errors
     /// The limiter's, or the audit log cannot be written.
@@ -151,7 +165,7 @@ impl Changes {
         let _alone = self.limits.lock().await;
         let (pending, scope) = check_again(operator, pending)?;
         let before = self.limit(rule, actor);
-        match self.limiter.remove_limit(rule, actor, &scope).await {
+        match self.limiter.remove_exception(ExceptionTarget::limit(rule, actor), &scope).await {
             Ok(was_there) => {
                 // Another server that shares the store may have set the limit a moment ago.
                 pending.complete(before.or_else(|| was_there.then(State::default)), None);
@@ -161,7 +175,7 @@ impl Changes {
         }
     }
 
-    /// Blocks or allows an actor: see [`Limiter::set_override`].
+    /// Blocks or allows an actor: see [`Limiter::set_exception`].
     ///
     /// # Errors
     /// The limiter's, or the audit log cannot be written.
@@ -178,14 +192,14 @@ impl Changes {
         let _alone = self.limits.lock().await;
         let (pending, scope) = check_again(operator, pending)?;
         let before = self.overriding(of);
-        match self.limiter.set_override(of, reason, lasts, &scope).await {
+        match self.limiter.set_exception(of.into(), ExceptionTerms { credits: None, reason, lasts }, &scope).await {
             Ok(()) => pending.complete(before, Some(State::overriding(seconds, reason))),
             Err(error) => return Err(failed(pending, before, error)),
         }
         Ok(())
     }
 
-    /// Removes the block or the allow of an actor: see [`Limiter::remove_override`].
+    /// Removes the block or the allow of an actor: see [`Limiter::remove_exception`].
     ///
     /// # Errors
     /// The limiter's, or the audit log cannot be written.
@@ -195,7 +209,7 @@ impl Changes {
         let _alone = self.limits.lock().await;
         let (pending, scope) = check_again(operator, pending)?;
         let before = self.overriding(of);
-        match self.limiter.remove_override(of, &scope).await {
+        match self.limiter.remove_exception(of.into(), &scope).await {
             Ok(was_there) => {
                 // Another server that shares the store may have set it a moment ago.
                 pending.complete(before.or_else(|| was_there.then(State::default)), None);
@@ -283,13 +297,14 @@ impl Changes {
 
     /// Returns the limit of the actor, as far as this server knows.
     fn limit(&self, rule: &str, actor: &str) -> Option<State> {
-        let ListedLimit { credits, ends_ns, .. } = self.limiter.limit_of(rule, actor, &Scope::EVERYTHING).ok()??;
-        Some(State::limit(credits, ends_ns.map(ceil_seconds)))
+        let found = self.limiter.exception_of(ExceptionTarget::limit(rule, actor), &Scope::EVERYTHING).ok()??;
+        Some(State::limit(found.credits?, found.ends_ns.map(ceil_seconds)))
     }
 
     /// Returns the block or the allow of the actor, as far as this server knows.
     fn overriding(&self, of: OverrideTarget<'_>) -> Option<State> {
-        let ListedOverride { ends_ns, reason, .. } = self.limiter.override_of(of, &Scope::EVERYTHING).ok()??;
+        let ListedException { ends_ns, reason, .. } =
+            self.limiter.exception_of(of.into(), &Scope::EVERYTHING).ok()??;
         Some(State::overriding(ends_ns.map(ceil_seconds), reason.as_deref()))
     }
 }

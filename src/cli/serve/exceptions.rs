@@ -7,7 +7,7 @@ use anyhow::Context;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::limiter::{DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES, Limiter};
+use crate::limiter::{DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES, Limiter, StoreError};
 use crate::logging::Escaped;
 use crate::metrics::Task;
 use crate::server::keep_running;
@@ -44,12 +44,12 @@ impl ExceptionArgs {
 /// Loads the limits, blocks and allows, and follows their changes in the store until `draining` is cancelled.
 ///
 /// # Errors
-/// The data directory cannot be read. Redis may become available later: until then, the rules' limits apply.
+/// The data directory cannot be read, or Redis has exceptions in a format of earlier builds. Redis may become available later: until then, the rules' limits apply.
 pub async fn start(limiter: &Arc<Limiter>, draining: CancellationToken) -> anyhow::Result<()> {
     let loaded = limiter.follow_exceptions().await;
     let is_behind = loaded.is_err();
     match loaded {
-        Err(error) if limiter.store().is_shared() => {
+        Err(error) if limiter.store().is_shared() && !matches!(error, StoreError::Outdated(_)) => {
             let error = error.to_string();
             tracing::warn!(
                 error = %Escaped::error(&error),

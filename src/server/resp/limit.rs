@@ -6,7 +6,7 @@ use super::error::write_limiter_error;
 use super::operate::write_cursor;
 use crate::clock::ceil_seconds;
 use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
-use crate::limiter::limits::{ExceptionFilter, ListedLimit};
+use crate::limiter::exceptions::{ExceptionFilter, ExceptionKind, ExceptionTarget, ListedException};
 use crate::limiter::{Limiter, Scope};
 use crate::protocol::command::{LimitAsk, LimitsAsk};
 use crate::protocol::resp::ReplyWriter;
@@ -57,11 +57,11 @@ pub async fn set(
 
 /// Writes a limit's credits and the seconds until it expires, or -1 for never. Writes null if there is no limit.
 pub fn get(limiter: &Limiter, of: &LimitTarget, scope: &Scope, reply: &mut ReplyWriter<'_>) {
-    match limiter.limit_of(&of.rule, &of.actor, scope) {
+    match limiter.exception_of(ExceptionTarget::limit(&of.rule, &of.actor), scope) {
         Ok(None) => reply.null(),
         Ok(Some(limit)) => {
             reply.array(2);
-            reply.unsigned(limit.credits);
+            reply.unsigned(limit.credits.unwrap_or_default());
             write_end(&limit, reply);
         }
         Err(error) => write_limiter_error(&error, reply),
@@ -80,17 +80,17 @@ pub async fn remove(changes: &Changes, operator: &Operator, of: &LimitTarget, re
 /// and whether it is an orphan.
 pub fn list(limiter: &Limiter, query: &LimitQuery, scope: &Scope, reply: &mut ReplyWriter<'_>) {
     let of = ExceptionFilter { owner: query.rule.as_deref(), actor: None };
-    match limiter.limits(of, query.cursor.as_deref(), query.count, scope) {
+    match limiter.exceptions(ExceptionKind::Limit, of, query.cursor.as_deref(), query.count, scope) {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
             reply.array(2);
             write_cursor(page.next.as_deref(), reply);
-            reply.array(page.limits.len());
-            for limit in &page.limits {
+            reply.array(page.exceptions.len());
+            for limit in &page.exceptions {
                 reply.array(5);
                 reply.bulk(limit.rule.as_bytes());
                 reply.bulk(limit.actor.as_bytes());
-                reply.unsigned(limit.credits);
+                reply.unsigned(limit.credits.unwrap_or_default());
                 write_end(limit, reply);
                 reply.unsigned(u64::from(limit.is_orphan));
             }
@@ -98,7 +98,7 @@ pub fn list(limiter: &Limiter, query: &LimitQuery, scope: &Scope, reply: &mut Re
     }
 }
 
-fn write_end(limit: &ListedLimit, reply: &mut ReplyWriter<'_>) {
+fn write_end(limit: &ListedException, reply: &mut ReplyWriter<'_>) {
     match limit.ends_ns {
         Some(nanos) => reply.unsigned(ceil_seconds(nanos)),
         None => reply.integer(NEVER),

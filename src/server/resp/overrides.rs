@@ -6,11 +6,10 @@ use super::error::write_limiter_error;
 use super::limit::{LimitQuery, LimitTarget, NEVER};
 use super::operate::write_cursor;
 use crate::clock::ceil_seconds;
-use crate::limiter::blocks::{ListedOverride, OverrideTarget};
-use crate::limiter::limits::ExceptionFilter;
+use crate::limiter::exceptions::{ExceptionFilter, ListedException};
 use crate::limiter::{Limiter, OverrideKind, Scope};
 use crate::protocol::resp::ReplyWriter;
-use crate::server::changes::{Changes, Operator};
+use crate::server::changes::{Changes, Operator, OverrideTarget};
 
 fn target(kind: OverrideKind, of: &LimitTarget) -> OverrideTarget<'_> {
     OverrideTarget { kind, rule: &of.rule, actor: &of.actor }
@@ -32,7 +31,7 @@ pub async fn set(
 
 /// Writes the seconds until the entry ends, or -1 for never, and its reason. Writes null if there is no entry.
 pub fn get(limiter: &Limiter, kind: OverrideKind, of: &LimitTarget, scope: &Scope, reply: &mut ReplyWriter<'_>) {
-    match limiter.override_of(target(kind, of), scope) {
+    match limiter.exception_of(target(kind, of).into(), scope) {
         Ok(None) => reply.null(),
         Ok(Some(entry)) => {
             reply.array(2);
@@ -60,13 +59,13 @@ pub async fn remove(
 /// whether it is an orphan.
 pub fn list(limiter: &Limiter, kind: OverrideKind, query: &LimitQuery, scope: &Scope, reply: &mut ReplyWriter<'_>) {
     let of = ExceptionFilter { owner: query.rule.as_deref(), actor: None };
-    match limiter.overrides(kind, of, query.cursor.as_deref(), query.count, scope) {
+    match limiter.exceptions(kind.into(), of, query.cursor.as_deref(), query.count, scope) {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
             reply.array(2);
             write_cursor(page.next.as_deref(), reply);
-            reply.array(page.entries.len());
-            for entry in &page.entries {
+            reply.array(page.exceptions.len());
+            for entry in &page.exceptions {
                 reply.array(5);
                 reply.bulk(entry.rule.as_bytes());
                 reply.bulk(entry.actor.as_bytes());
@@ -77,7 +76,7 @@ pub fn list(limiter: &Limiter, kind: OverrideKind, query: &LimitQuery, scope: &S
     }
 }
 
-fn write_end_and_reason(entry: &ListedOverride, reply: &mut ReplyWriter<'_>) {
+fn write_end_and_reason(entry: &ListedException, reply: &mut ReplyWriter<'_>) {
     match entry.ends_ns {
         Some(nanos) => reply.unsigned(ceil_seconds(nanos)),
         None => reply.integer(NEVER),

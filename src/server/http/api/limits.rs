@@ -15,7 +15,7 @@ use super::query;
 use super::state::Api;
 use crate::clock::ceil_seconds;
 use crate::json::WholeNumber;
-use crate::limiter::limits::{ExceptionFilter, ListedLimit};
+use crate::limiter::exceptions::{ExceptionFilter, ExceptionKind, ExceptionTarget, ListedException};
 use crate::server::http::changes::PendingOperator;
 use crate::server::http::problem::Problem;
 use crate::server::net::origin;
@@ -59,8 +59,9 @@ struct ActorLimit {
     orphan: bool,
 }
 
-impl From<ListedLimit> for ActorLimit {
-    fn from(ListedLimit { rule, actor, credits, ends_ns, is_orphan }: ListedLimit) -> Self {
+impl From<ListedException> for ActorLimit {
+    fn from(ListedException { rule, actor, credits, ends_ns, is_orphan, .. }: ListedException) -> Self {
+        let credits = credits.unwrap_or_default();
         Self { rule, actor, credits, expires_in: ends_ns.map(ceil_seconds), orphan: is_orphan }
     }
 }
@@ -92,7 +93,7 @@ pub async fn set(
     let limit = slot.run(async move {
         changes.set_limit(&operator, &of.rule, &of.actor, credits, lasts).await?;
         // Another client may have removed it since.
-        limiter.limit_of(&of.rule, &of.actor, &operator.scope)?.ok_or_else(none)
+        limiter.exception_of(ExceptionTarget::limit(&of.rule, &of.actor), &operator.scope)?.ok_or_else(none)
     });
     let limit = limit.await.map_err(broken).flatten();
     Ok(limit.map(|limit| Json(ActorLimit::from(limit))).into_response())
@@ -101,17 +102,17 @@ pub async fn set(
 pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
     let LimitQuery { rule, actor, cursor, count } = query::parse(&uri)?;
     if let (Some(rule), Some(actor)) = (&rule, &actor) {
-        let limit = api.limiter.limit_of(rule, actor, &origin::user_scope())?;
+        let limit = api.limiter.exception_of(ExceptionTarget::limit(rule, actor), &origin::user_scope())?;
         return limit.map(|limit| Json(ActorLimit::from(limit)).into_response()).ok_or_else(none);
     }
     let count = query::page_size(count.as_deref())?;
     let (slot, limiter, scope) = (api.slots.take().await, Arc::clone(&api.limiter), origin::user_scope());
     let page = slot.run(async move {
         let of = ExceptionFilter { owner: rule.as_deref(), actor: actor.as_deref() };
-        limiter.limits(of, cursor.as_deref(), count, &scope)
+        limiter.exceptions(ExceptionKind::Limit, of, cursor.as_deref(), count, &scope)
     });
     let page = page.await.map_err(broken)??;
-    let limits = page.limits.into_iter().map(ActorLimit::from).collect();
+    let limits = page.exceptions.into_iter().map(ActorLimit::from).collect();
     Ok(Json(LimitList { limits, next: page.next }).into_response())
 }
 

@@ -18,8 +18,8 @@ use crate::access::Category;
 use crate::clock::ceil_seconds;
 use crate::json::WholeNumber;
 use crate::limiter::OverrideKind;
-use crate::limiter::blocks::{ListedOverride, OverrideTarget};
-use crate::limiter::limits::ExceptionFilter;
+use crate::limiter::exceptions::{ExceptionFilter, ListedException};
+use crate::server::changes::OverrideTarget;
 use crate::server::http::changes::PendingOperator;
 use crate::server::http::problem::Problem;
 use crate::server::net::origin;
@@ -69,8 +69,8 @@ struct OverrideResponse {
     orphan: bool,
 }
 
-impl From<ListedOverride> for OverrideResponse {
-    fn from(ListedOverride { rule, actor, reason, ends_ns, is_orphan }: ListedOverride) -> Self {
+impl From<ListedException> for OverrideResponse {
+    fn from(ListedException { rule, actor, reason, ends_ns, is_orphan, .. }: ListedException) -> Self {
         Self { rule, actor, reason, expires_in: ends_ns.map(ceil_seconds), orphan: is_orphan }
     }
 }
@@ -120,7 +120,7 @@ async fn set(
     let entry = slot.run(async move {
         changes.set_override(&operator, of.of(kind), reason.as_deref(), lasts).await?;
         // Another client may have removed it since.
-        limiter.override_of(of.of(kind), &operator.scope)?.ok_or_else(|| none(kind))
+        limiter.exception_of(of.of(kind).into(), &operator.scope)?.ok_or_else(|| none(kind))
     });
     let entry = entry.await.map_err(broken).flatten();
     Ok(entry.map(|entry| Json(OverrideResponse::from(entry))).into_response())
@@ -129,7 +129,7 @@ async fn set(
 async fn show(api: Arc<Api>, kind: OverrideKind, uri: Uri) -> Result<Response, Problem> {
     let OverrideQuery { rule, actor, cursor, count } = query::parse(&uri)?;
     if let (Some(rule), Some(actor)) = (&rule, &actor) {
-        let entry = api.limiter.override_of(OverrideTarget { kind, rule, actor }, &origin::user_scope())?;
+        let entry = api.limiter.exception_of(OverrideTarget { kind, rule, actor }.into(), &origin::user_scope())?;
         let entry = entry.ok_or_else(|| none(kind))?;
         return Ok(Json(OverrideResponse::from(entry)).into_response());
     }
@@ -137,10 +137,10 @@ async fn show(api: Arc<Api>, kind: OverrideKind, uri: Uri) -> Result<Response, P
     let (slot, limiter, scope) = (api.slots.take().await, Arc::clone(&api.limiter), origin::user_scope());
     let page = slot.run(async move {
         let of = ExceptionFilter { owner: rule.as_deref(), actor: actor.as_deref() };
-        limiter.overrides(kind, of, cursor.as_deref(), count, &scope)
+        limiter.exceptions(kind.into(), of, cursor.as_deref(), count, &scope)
     });
     let page = page.await.map_err(broken)??;
-    let (entries, next) = (page.entries.into_iter().map(OverrideResponse::from).collect(), page.next);
+    let (entries, next) = (page.exceptions.into_iter().map(OverrideResponse::from).collect(), page.next);
     Ok(match kind {
         OverrideKind::Block => Json(BlockList { blocks: entries, next }).into_response(),
         OverrideKind::Allow => Json(AllowList { allows: entries, next }).into_response(),

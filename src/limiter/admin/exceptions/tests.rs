@@ -1,4 +1,4 @@
-//! Expired limits, and the store that keeps them.
+//! Expired exceptions, and the store that keeps them.
 
 use std::sync::Arc;
 
@@ -30,8 +30,13 @@ fn limiter_on(store: Backend) -> Limiter {
     Limiter::new(Some(policy), store, crate::clock::Clock::system(), metrics)
 }
 
+fn limit_of(actor: &str) -> ExceptionTarget<'_> {
+    ExceptionTarget::limit("user", actor)
+}
+
 async fn set(limiter: &Limiter, actor: &str) {
-    limiter.set_limit("user", actor, 7, Some(LASTS), &Scope::EVERYTHING).await.unwrap();
+    let terms = ExceptionTerms { credits: Some(7), lasts: Some(LASTS), ..ExceptionTerms::default() };
+    limiter.set_exception(limit_of(actor), terms, &Scope::EVERYTHING).await.unwrap();
 }
 
 /// Returns a time when every limit set so far has expired.
@@ -41,7 +46,7 @@ fn later(limiter: &Limiter) -> Timestamp {
 
 /// Drops expired limits from memory.
 fn drop_all(limiter: &Limiter) {
-    limiter.limits.drop_from_memory(Exceptions::<ActorLimit>::ALL, &limiter.store, later(limiter));
+    limiter.exceptions.drop_from_memory(Exceptions::ALL, &limiter.store, later(limiter));
 }
 
 #[tokio::test]
@@ -53,14 +58,31 @@ async fn expired_limits_are_dropped_in_bounded_steps() {
     let mut left = Vec::new();
     for _ in 0..3 {
         drop_all(&limiter);
-        left.push(limiter.limits.memory.len());
+        left.push(limiter.exceptions.memory.len(Class::Limits));
     }
     assert_eq!(left, [FORGOTTEN_AT_ONCE + 5, 5, 0]);
     let mut over = Vec::new();
-    while limiter.limits.forget_some(&limiter.store).await.unwrap() {
-        over.push(limiter.limits.over.lock().len());
+    while limiter.exceptions.forget_some(&limiter.store).await.unwrap() {
+        over.push(limiter.exceptions.over.lock().len());
     }
     assert_eq!(over, [FORGOTTEN_AT_ONCE + 5, 5, 0]);
+}
+
+#[tokio::test]
+async fn flood_of_one_class_leaves_the_room_of_the_other() {
+    let limiter = limiter_on(Backend::Memory(MemoryStore::default())).with_max_actor_limits(2).with_max_overrides(3);
+    let terms = ExceptionTerms { credits: Some(7), ..ExceptionTerms::default() };
+    for (kind, max) in [(ExceptionKind::Limit, 2), (ExceptionKind::Block, 3)] {
+        let mut set = 0;
+        for actor in ["a", "b", "c", "d", "e"] {
+            let of = ExceptionTarget { kind, ..limit_of(actor) };
+            set += usize::from(limiter.set_exception(of, terms, &Scope::EVERYTHING).await.is_ok());
+        }
+        assert_eq!(set, max, "{kind}");
+    }
+    let of = ExceptionTarget { kind: ExceptionKind::Allow, ..limit_of("a") };
+    assert!(limiter.set_exception(of, terms, &Scope::EVERYTHING).await.is_err(), "blocks and allows share a bound");
+    assert!(limiter.set_exception(limit_of("a"), ExceptionTerms::default(), &Scope::EVERYTHING).await.is_err());
 }
 
 #[cfg(feature = "rocksdb")]
@@ -70,8 +92,7 @@ mod on_disk {
 
     /// Returns the actors whose limits are in the store.
     async fn stored(limiter: &Limiter) -> Vec<String> {
-        let page =
-            limiter.store.follow_exceptions::<ActorLimit>(ExceptionCursor::Nothing, limiter.now()).await.unwrap();
+        let page = limiter.store.follow_exceptions(ExceptionCursor::Nothing, limiter.now()).await.unwrap();
         page.changes.into_iter().map(|change| change.actor).collect()
     }
 
@@ -85,18 +106,25 @@ mod on_disk {
         }
         drop_all(&limiter);
         assert_eq!(
-            (limiter.limits.memory.len(), stored(&limiter).await),
+            (limiter.exceptions.memory.len(Class::Limits), stored(&limiter).await),
             (0, ["a", "b", "c", "d"].map(Into::into).into())
         );
         set(&limiter, "b").await;
-        limiter.set_limit("user", "c", 9, None, &Scope::EVERYTHING).await.unwrap();
-        assert!(!limiter.remove_limit("user", "d", &Scope::EVERYTHING).await.unwrap());
-        assert!(limiter.limits.forget_some(&limiter.store).await.unwrap());
+        limiter
+            .set_exception(
+                limit_of("c"),
+                ExceptionTerms { credits: Some(9), ..ExceptionTerms::default() },
+                &Scope::EVERYTHING,
+            )
+            .await
+            .unwrap();
+        assert!(!limiter.remove_exception(limit_of("d"), &Scope::EVERYTHING).await.unwrap());
+        assert!(limiter.exceptions.forget_some(&limiter.store).await.unwrap());
         assert_eq!(stored(&limiter).await, ["b", "c"]);
-        assert_eq!(limiter.limit_of("user", "c", &Scope::EVERYTHING).unwrap().unwrap().credits, 9);
+        assert_eq!(limiter.exception_of(limit_of("c"), &Scope::EVERYTHING).unwrap().unwrap().credits, Some(9));
         drop_all(&limiter);
-        assert!(limiter.limits.forget_some(&limiter.store).await.unwrap());
-        assert!(!limiter.limits.forget_some(&limiter.store).await.unwrap());
+        assert!(limiter.exceptions.forget_some(&limiter.store).await.unwrap());
+        assert!(!limiter.exceptions.forget_some(&limiter.store).await.unwrap());
         assert_eq!(stored(&limiter).await, ["c"]);
         limiter.store.close().await.unwrap();
     }
