@@ -8,16 +8,14 @@ mod admin;
 mod apply;
 mod denials;
 mod error;
-mod exceptions;
 mod heavy_hitters;
-mod overrides;
 mod penalize;
 mod penalties;
 mod plan;
 mod policy;
 mod precedence;
 mod refusal;
-mod registry;
+mod register;
 mod report;
 mod sealing;
 mod verdict;
@@ -26,15 +24,13 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
-pub use self::admin::{address_blocks, counters, limits, overrides as blocks, rules, status, top};
+pub use self::admin::{address_blocks, counters, exceptions, rules, status, top};
 pub use self::apply::MAX_PART;
 use self::apply::{Applying, Observers, applied};
 use self::denials::Denials;
 pub use self::error::{ErrorClass, LimiterError, Remedy};
 pub use self::heavy_hitters::DEFAULT_TOP_MEMORY;
 use self::heavy_hitters::Top;
-use self::overrides::Overrides;
-pub use self::overrides::{ALL_RULES, DEFAULT_MAX_OVERRIDES};
 use self::penalties::Penalties;
 use self::plan::REQUEST_WEIGHT;
 pub use self::plan::table::{Intent, Settlement};
@@ -44,8 +40,9 @@ pub use self::plan::{
 };
 pub use self::policy::{CounterNames, Policy};
 pub use self::refusal::{Refusal, RefusedMember};
-pub use self::registry::DEFAULT_MAX_ACTOR_LIMITS;
-use self::registry::Registry;
+use self::register::Register;
+pub use self::register::owner::ALL_RULES;
+pub use self::register::{DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES};
 pub use self::report::{Applied, Report, Reserved, Settled, Standing, lasting_seconds};
 pub use self::verdict::Verdict;
 pub use crate::algorithm::{Limit, Outcome, Resolution};
@@ -56,7 +53,7 @@ use crate::metrics::{Metric, Metrics};
 pub use crate::rules::{Jitter, OverrideKind, Scope};
 pub use crate::store::StoreError;
 pub use crate::store::key::Space;
-use crate::store::{ActorLimit, Backend, ENTRY_WEIGHT, Store};
+use crate::store::{Backend, ENTRY_WEIGHT, Store};
 
 /// The rules in force, a store, a clock, and metrics.
 pub struct Limiter {
@@ -64,8 +61,7 @@ pub struct Limiter {
     store: Backend,
     clock: Clock,
     observers: Observers,
-    limits: Registry<ActorLimit>,
-    overrides: Overrides,
+    exceptions: Register,
     penalties: Penalties,
     max_reservation_ttl: u32,
 }
@@ -73,15 +69,13 @@ pub struct Limiter {
 impl Limiter {
     /// Creates a limiter. Without a policy, it answers only requests with their own limit.
     pub fn new(policy: Option<Policy>, store: Backend, clock: Clock, metrics: Arc<Metrics>) -> Self {
-        let (limits, overrides) = (Registry::new(DEFAULT_MAX_ACTOR_LIMITS, clock.now()), Overrides::new(clock.now()));
         let top = Top::new(DEFAULT_TOP_MEMORY).map(Arc::new);
         let limiter = Self {
             policy: ArcSwapOption::empty(),
             store,
+            exceptions: Register::new(clock.now()),
             clock,
             observers: Observers { metrics, top, denials: Arc::new(Denials::default()) },
-            limits,
-            overrides,
             penalties: Penalties::default(),
             max_reservation_ttl: DEFAULT_MAX_RESERVATION_TTL,
         };
@@ -98,13 +92,13 @@ impl Limiter {
 
     /// Returns the limiter with another bound on the number of limits of single actors.
     pub fn with_max_actor_limits(mut self, max: usize) -> Self {
-        self.limits.max = max;
+        self.exceptions.limits.max = max;
         self
     }
 
     /// Returns the limiter with another bound on the number of blocks and allows.
     pub fn with_max_overrides(mut self, max: usize) -> Self {
-        self.overrides.registry.max = max;
+        self.exceptions.overrides.max = max;
         self
     }
 
@@ -133,13 +127,13 @@ impl Limiter {
     /// Puts `policy` in force for every batch that begins from now on. Batches under way keep their
     /// policy.
     pub fn replace_policy(&self, mut policy: Policy) {
-        policy.set_exceptions(&self.limits.memory, &self.overrides);
+        policy.set_exceptions(&self.exceptions);
         if self.observers.top.is_some() {
             policy.set_tops(self.policy.load().as_deref());
         }
         self.policy.store(Some(Arc::new(policy)));
         // A rule says whether its blocks are about addresses.
-        self.overrides.registry.memory.count_change();
+        self.exceptions.memory.count_override_change();
     }
 
     /// Returns the store, for callers that need its own features.
@@ -153,7 +147,7 @@ impl Limiter {
     /// The store's error.
     pub async fn check_store(&self) -> Result<(), StoreError> {
         self.store.check().await?;
-        if self.store.is_shared() && !(self.limits.has_been_read() && self.overrides.registry.has_been_read()) {
+        if self.store.is_shared() && !self.exceptions.has_been_read() {
             return Err(StoreError::Unreachable("its limits and blocks of actors have not been read yet".into()));
         }
         Ok(())
@@ -164,8 +158,7 @@ impl Limiter {
     /// # Errors
     /// The store's error. The exceptions in memory stay in force.
     pub async fn follow_exceptions(&self) -> Result<(), StoreError> {
-        let limits = self.limits.follow(&self.store, self.clock).await;
-        limits.and(self.overrides.registry.follow(&self.store, self.clock).await)
+        self.exceptions.follow(&self.store, self.clock).await
     }
 
     /// Drops some of the expired exceptions for single actors from memory, and from a store that no other server writes to.
@@ -173,8 +166,7 @@ impl Limiter {
     /// # Errors
     /// The store's error. Expired exceptions are not in force, and are dropped later, or after the next start.
     pub async fn drop_expired_exceptions(&self) -> Result<(), StoreError> {
-        let limits = self.limits.drop_expired(&self.store, self.clock).await;
-        limits.and(self.overrides.registry.drop_expired(&self.store, self.clock).await)
+        self.exceptions.drop_expired(&self.store, self.clock).await
     }
 
     /// Returns the number of counters in the store, as exactly as the store knows it.
@@ -188,8 +180,7 @@ impl Limiter {
     /// Returns the store's own metrics. This may take a few system calls.
     pub fn store_metrics(&self) -> Vec<Metric> {
         let mut metrics = self.store.metrics();
-        metrics.extend(self.limits_metrics());
-        metrics.extend(self.overrides_metrics());
+        metrics.extend(self.exception_metrics());
         metrics.extend(self.penalties.metrics(self.observers.denials.lost()));
         metrics.extend(self.top_metrics());
         metrics.push(Metric::gauge(
@@ -228,7 +219,7 @@ impl Limiter {
     fn begin_dated(&self, builder: &mut PlanBuilder, policy: Option<Arc<Policy>>, scope: &Scope, now: Timestamp) {
         let has_seal = self.store.seal().is_known();
         builder.begin(policy, scope, now, self.max_reservation_ttl, has_seal);
-        builder.set_overrides(self.overrides.everywhere());
+        builder.set_overrides(self.exceptions.everywhere());
     }
 
     /// Applies the plan to the store, and counts the answers.

@@ -427,15 +427,15 @@ fn server_long_without_a_change_reads_only_the_next_one() {
     let seconds: u64 = redis.cli(&["TIME"]).lines().next().unwrap().parse().unwrap();
     let ago = |seconds_ago: u64| (seconds - seconds_ago) * 1_000_000;
     let [limits, changes, ends, born] =
-        ["", ":changes", ":ends", ":born"].map(|end| format!("divvy.limits:{{limits}}{end}"));
+        ["", ":changes", ":ends", ":born"].map(|end| format!("divvy.exceptions:{{exceptions}}{end}"));
     let mut commands = format!("SET {born} 7\n");
     let mut change = |actor: &str, seconds_ago: u64, ended: Option<u64>| {
         let ended_ms = ended.map(|seconds_ago| ago(seconds_ago) / 1000);
         let expires = ended_ms.map(|ended| ended.to_string()).unwrap_or_default();
-        commands += &format!("HSET {limits} \"fixed {actor}\" \"7 {expires}\"\n");
-        commands += &format!("ZADD {changes} {} \"fixed {actor}\"\n", ago(seconds_ago));
+        commands += &format!("HSET {limits} \"limit:fixed {actor}\" \"7 {expires}\"\n");
+        commands += &format!("ZADD {changes} {} \"limit:fixed {actor}\"\n", ago(seconds_ago));
         if let Some(ended_ms) = ended_ms {
-            commands += &format!("ZADD {ends} {ended_ms} \"fixed {actor}\"\n");
+            commands += &format!("ZADD {ends} {ended_ms} \"limit:fixed {actor}\"\n");
         }
     };
     (0..KEPT).for_each(|number| change(&format!("kept-{number}"), 10_000, None));
@@ -460,7 +460,11 @@ fn server_long_without_a_change_reads_only_the_next_one() {
     // Both servers poll a few more times.
     until(|| calls("zrangebyscore") > asked + 12);
     assert!(calls("hget") - read < 10, "{} limits were read again", calls("hget") - read);
-    assert_eq!(redis.cli(&["HEXISTS", &limits, "fixed earlier"]), "0", "a limit that ended long ago is forgotten");
+    assert_eq!(
+        redis.cli(&["HEXISTS", &limits, "limit:fixed earlier"]),
+        "0",
+        "a limit that ended long ago is forgotten"
+    );
     assert_eq!(hit(&server, "fixed", "kept-7", 7), (true, 0));
 }
 
@@ -478,7 +482,7 @@ fn last_known_limits_apply_while_redis_is_unavailable() {
     let refused = resp(&server, "DIVVY.LIMIT SET fixed a 30");
     assert!(refused.contains("cannot connect to Redis") || refused.contains("failing"), "{refused}");
     assert_eq!(resp(&server, "DIVVY.LIMIT GET fixed a"), "[20 -1]");
-    let failures = || metrics::scrape(server.http).value("divvy_actor_limits_failures_total", &[]);
+    let failures = || metrics::scrape(server.http).value("divvy_exceptions_failures_total", &[]);
     until(|| failures() > 0.0);
     redis.restart();
     until(|| hit(&server, "fixed", "a", 0) == (true, 5));
@@ -515,7 +519,7 @@ fn redis_user_without_the_rights_for_limits_serves_hits() {
     let rules = RulesFile::ini(&rules());
     let url = format!("redis://divvy:secret@127.0.0.1:{}", redis.port);
     let server = Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url]);
-    let failures = || metrics::scrape(server.http).value("divvy_actor_limits_failures_total", &[]);
+    let failures = || metrics::scrape(server.http).value("divvy_exceptions_failures_total", &[]);
     until(|| failures() > 1.0);
     for left in (5..10).rev() {
         assert_eq!(hit(&server, "fixed", "a", 1), (true, left));

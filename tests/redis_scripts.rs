@@ -12,8 +12,8 @@ use divvy::calendar::{Calendar, Unit, time_of_day};
 use divvy::clock::{Clock, Timestamp};
 use divvy::store::key::{Prefix, Space};
 use divvy::store::{
-    Action, Batch, Changed, ExceptionChange, ExceptionCursor, Override, RedisOptions, RedisStore, Repetition, Store,
-    record_key,
+    Action, Batch, Changed, Effect, Exception, ExceptionChange, ExceptionCursor, RedisOptions, RedisStore, Repetition,
+    Store, record_key,
 };
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
@@ -456,7 +456,8 @@ fn block_by_a_rule_does_not_replace_one_by_an_operator() {
             .unwrap();
     let now = Clock::system().now();
     let set = |lasts_ms: u64, repetition| {
-        let value = Override { reason: Some("one".into()), ends: Some(now.plus(lasts_ms * 1_000_000)), repetition };
+        let effect = Effect::Override { reason: Some("one".into()), repetition };
+        let value = Exception { effect, ends: Some(now.plus(lasts_ms * 1_000_000)) };
         let change = ExceptionChange { owner: "block:r".into(), actor: "eve".into(), value: Some(value) };
         runtime.block_on(store.change_exception(change, now)).unwrap()
     };
@@ -466,8 +467,8 @@ fn block_by_a_rule_does_not_replace_one_by_an_operator() {
     assert_eq!(set(300, None), Changed::Replaced, "an operator's block");
     assert_eq!(set(60_000, by_rule(3)), Changed::Kept);
     let kept = || {
-        let page = runtime.block_on(store.follow_exceptions::<Override>(ExceptionCursor::Nothing, now)).unwrap();
-        page.changes[0].value.clone().unwrap().repetition
+        let page = runtime.block_on(store.follow_exceptions(ExceptionCursor::Nothing, now)).unwrap();
+        page.changes[0].value.clone().unwrap().repetition()
     };
     assert_eq!(kept(), None);
     until(|| set(60_000, by_rule(3)) != Changed::Kept);

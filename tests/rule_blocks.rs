@@ -115,7 +115,7 @@ fn blocks_grow_through_sigkill_backup_restore_and_reload() {
 const AGE: &str = "for _, of in ipairs(redis.call('HKEYS', KEYS[1])) do \
     local text, ends = redis.call('HGET', KEYS[1], of):match('^(.*) (%d+)$') \
     redis.call('HSET', KEYS[1], of, text .. ' ' .. string.format('%.0f', ends - ARGV[1] * 60000)) end";
-const OVERRIDES: &str = "divvy.overrides:{overrides}";
+const EXCEPTIONS: &str = "divvy.exceptions:{exceptions}";
 
 #[test]
 fn two_servers_on_one_redis_count_and_block_together() {
@@ -129,7 +129,7 @@ fn two_servers_on_one_redis_count_and_block_together() {
             assert!(hit(&one).starts_with("[1 "));
         }
         is_blocked([&one, &other], number, minutes);
-        redis.cli(&["EVAL", AGE, "1", OVERRIDES, &minutes.to_string()]);
+        redis.cli(&["EVAL", AGE, "1", EXCEPTIONS, &minutes.to_string()]);
     }
 }
 
@@ -145,7 +145,7 @@ fn blocks_grow_in_a_cluster() {
             assert!(hit(&server).starts_with("[1 "));
         }
         is_blocked([&server; 2], number, minutes);
-        cluster.cli(&["EVAL", AGE, "1", OVERRIDES, &minutes.to_string()]);
+        cluster.cli(&["EVAL", AGE, "1", EXCEPTIONS, &minutes.to_string()]);
     }
 }
 

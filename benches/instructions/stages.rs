@@ -7,10 +7,8 @@ use divvy::access::{self, Authority, Category, Users};
 use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::{Clock, NANOS_PER_SECOND, ceil_seconds};
 use divvy::config::{self, Format};
-use divvy::limiter::blocks::OverrideTarget;
-use divvy::limiter::{
-    Applied, CounterNames, Intent, Limiter, OverrideKind, PlanBuilder, Policy, Reserve, Scope, Settlement,
-};
+use divvy::limiter::exceptions::{ExceptionKind, ExceptionTarget, ExceptionTerms};
+use divvy::limiter::{Applied, CounterNames, Intent, Limiter, PlanBuilder, Policy, Reserve, Scope, Settlement};
 use divvy::metrics::Metrics;
 use divvy::protocol::command;
 use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
@@ -292,8 +290,11 @@ fn blocked_hits(rule: &str, count: u32, prefix: &str, hits: u64) {
         let address = std::net::Ipv4Addr::from_bits(0xc000_0000 + number);
         let field = if rule == "*" { "ip=" } else { "" };
         let actor = format!("{field}{address}{prefix}");
-        let of = OverrideTarget { kind: OverrideKind::Block, rule, actor: &actor };
-        bench.runtime.block_on(bench.limiter.set_override(of, None, None, &Scope::EVERYTHING)).expect("a block");
+        let of = ExceptionTarget { kind: ExceptionKind::Block, rule, actor: &actor };
+        bench
+            .runtime
+            .block_on(bench.limiter.set_exception(of, ExceptionTerms::default(), &Scope::EVERYTHING))
+            .expect("a block");
     }
     resp_hits_from(bench, |actor| format!("10.0.{}.{}", 100 + actor / 150, 100 + actor % 150), hits);
 }

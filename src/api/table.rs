@@ -4,8 +4,8 @@ use super::field::{Field, Kind, Place};
 use super::reply::{Member, Shape};
 use crate::access::Category;
 use crate::audit::Action;
-use crate::limiter::OverrideKind;
 use crate::limiter::counters::MAX_PAGE;
+use crate::limiter::exceptions::ExceptionKind;
 use crate::limiter::top::MAX_COUNT;
 use crate::metrics::RequestKind;
 use crate::rules::MAX_CREDIT_LIMIT;
@@ -13,18 +13,12 @@ use crate::rules::MAX_CREDIT_LIMIT;
 /// What an operation does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
-    /// Gives an actor a limit of its own.
-    SetLimit,
-    /// Shows the limit of an actor, or lists limits.
-    FindLimits,
-    /// Removes the limit of an actor.
-    RemoveLimit,
-    /// Blocks or allows an actor.
-    SetOverride(OverrideKind),
-    /// Shows the block or the allow of an actor, or lists them.
-    FindOverrides(OverrideKind),
-    /// Removes a block or an allow.
-    RemoveOverride(OverrideKind),
+    /// Gives an actor a limit of its own, or blocks or allows it.
+    SetException(ExceptionKind),
+    /// Shows what applies to an actor, or lists it for all.
+    FindExceptions(ExceptionKind),
+    /// Removes what applies to an actor.
+    RemoveException(ExceptionKind),
     /// Lists a rule's counters.
     ListCounters,
     /// Forgets a rule's counters.
@@ -256,7 +250,7 @@ const OTHER_ACTORS: (&str, &str) = ("409", "OtherActors");
 
 /// `DIVVY.LIMIT SET`, `PUT /v1/limits`
 pub const SET_LIMIT: Endpoint = Endpoint {
-    task: Task::SetLimit,
+    task: Task::SetException(ExceptionKind::Limit),
     http: Some(("PUT", "/v1/limits")),
     command: ("divvy.limit", "set"),
     category: Category::Limits,
@@ -270,7 +264,7 @@ pub const SET_LIMIT: Endpoint = Endpoint {
 };
 /// `DIVVY.LIMIT LIST`, `GET /v1/limits`
 pub const FIND_LIMITS: Endpoint = Endpoint {
-    task: Task::FindLimits,
+    task: Task::FindExceptions(ExceptionKind::Limit),
     http: Some(("GET", "/v1/limits")),
     command: ("divvy.limit", "list"),
     category: Category::Read,
@@ -292,7 +286,7 @@ pub const GET_LIMIT: Endpoint = Endpoint {
 };
 /// `DIVVY.LIMIT DEL`, `DELETE /v1/limits`
 pub const REMOVE_LIMIT: Endpoint = Endpoint {
-    task: Task::RemoveLimit,
+    task: Task::RemoveException(ExceptionKind::Limit),
     http: Some(("DELETE", "/v1/limits")),
     command: ("divvy.limit", "del"),
     action: Some(Action::LimitDelete),
@@ -305,7 +299,7 @@ pub const REMOVE_LIMIT: Endpoint = Endpoint {
 
 /// `DIVVY.BLOCK SET`, `PUT /v1/blocks`
 pub const SET_BLOCK: Endpoint = Endpoint {
-    task: Task::SetOverride(OverrideKind::Block),
+    task: Task::SetException(ExceptionKind::Block),
     http: Some(("PUT", "/v1/blocks")),
     command: ("divvy.block", "set"),
     category: Category::Block,
@@ -319,7 +313,7 @@ pub const SET_BLOCK: Endpoint = Endpoint {
 };
 /// `DIVVY.BLOCK LIST`, `GET /v1/blocks`
 pub const FIND_BLOCKS: Endpoint = Endpoint {
-    task: Task::FindOverrides(OverrideKind::Block),
+    task: Task::FindExceptions(ExceptionKind::Block),
     http: Some(("GET", "/v1/blocks")),
     command: ("divvy.block", "list"),
     category: Category::Read,
@@ -341,7 +335,7 @@ pub const GET_BLOCK: Endpoint = Endpoint {
 };
 /// `DIVVY.BLOCK DEL`, `DELETE /v1/blocks`
 pub const REMOVE_BLOCK: Endpoint = Endpoint {
-    task: Task::RemoveOverride(OverrideKind::Block),
+    task: Task::RemoveException(ExceptionKind::Block),
     http: Some(("DELETE", "/v1/blocks")),
     command: ("divvy.block", "del"),
     action: Some(Action::BlockDelete),
@@ -354,7 +348,7 @@ pub const REMOVE_BLOCK: Endpoint = Endpoint {
 
 /// `DIVVY.ALLOW SET`, `PUT /v1/allows`
 pub const SET_ALLOW: Endpoint = Endpoint {
-    task: Task::SetOverride(OverrideKind::Allow),
+    task: Task::SetException(ExceptionKind::Allow),
     http: Some(("PUT", "/v1/allows")),
     command: ("divvy.allow", "set"),
     action: Some(Action::AllowSet),
@@ -364,7 +358,7 @@ pub const SET_ALLOW: Endpoint = Endpoint {
 };
 /// `DIVVY.ALLOW LIST`, `GET /v1/allows`
 pub const FIND_ALLOWS: Endpoint = Endpoint {
-    task: Task::FindOverrides(OverrideKind::Allow),
+    task: Task::FindExceptions(ExceptionKind::Allow),
     http: Some(("GET", "/v1/allows")),
     command: ("divvy.allow", "list"),
     reply: Shape::Page { name: "allows", of: &Shape::List(&OVERRIDE), about: "Allows, in no particular order." },
@@ -383,7 +377,7 @@ pub const GET_ALLOW: Endpoint = Endpoint {
 };
 /// `DIVVY.ALLOW DEL`, `DELETE /v1/allows`
 pub const REMOVE_ALLOW: Endpoint = Endpoint {
-    task: Task::RemoveOverride(OverrideKind::Allow),
+    task: Task::RemoveException(ExceptionKind::Allow),
     http: Some(("DELETE", "/v1/allows")),
     command: ("divvy.allow", "del"),
     action: Some(Action::AllowDelete),

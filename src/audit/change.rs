@@ -166,14 +166,9 @@ pub struct State {
 }
 
 impl State {
-    /// Describes the limit of an actor: its credits, and the seconds until it ends, if it does.
-    pub fn limit(credits: u64, expires_in: Option<u64>) -> Self {
-        Self { credits: Some(credits), expires_in, ..Self::default() }
-    }
-
-    /// Describes a block or an allow: the seconds until it ends, if it does, and the reason.
-    pub fn overriding(expires_in: Option<u64>, reason: Option<&str>) -> Self {
-        Self { expires_in, reason: reason.map(truncate), ..Self::default() }
+    /// Describes what applies to an actor: credits of its own, the seconds until it ends, if it does, and the reason.
+    pub fn exception(credits: Option<u64>, expires_in: Option<u64>, reason: Option<&str>) -> Self {
+        Self { credits, expires_in, reason: reason.map(truncate), ..Self::default() }
     }
 
     /// Describes counters by their number.

@@ -156,7 +156,7 @@ mod tests {
             caller: &caller,
             change: &change,
             before: None,
-            after: Some(State::limit(9, Some(60))),
+            after: Some(State::exception(Some(9), Some(60), None)),
             error: None,
             omitted: None,
         };

@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use super::closed_pipe::accept_closed_pipe;
 use super::resp::{RespClient, ServerArgs, number, parts, text};
-use crate::limiter::limits::MAX_LASTS_SECONDS;
+use crate::limiter::exceptions::MAX_LASTS_SECONDS;
 use crate::protocol::command::START;
 use crate::protocol::resp::client::Frame;
 use crate::rules::MAX_CREDIT_LIMIT;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::resp::{RespClient, ServerArgs, number, parts, text};
-use crate::limiter::limits::MAX_LASTS_SECONDS;
+use crate::limiter::exceptions::MAX_LASTS_SECONDS;
 use crate::limiter::{ALL_RULES, OverrideKind};
 use crate::protocol::command::START;
 use crate::protocol::resp::client::Frame;

@@ -1,12 +1,12 @@
-//! Operators' requests about the rules, the counters and the limits, blocks and allows of single actors. A scope refuses what it does not cover, and
-//! keeps it out of listings.
+//! Operators' requests about the rules, the counters and the exceptions for single actors. A scope refuses what it does not
+//! cover, and keeps it out of listings.
 
 mod actor_override;
+mod actor_text;
 pub mod address_blocks;
 pub mod counters;
 mod error;
-pub mod limits;
-pub mod overrides;
+pub mod exceptions;
 mod rule_name;
 pub mod rules;
 pub mod status;

@@ -8,9 +8,12 @@ use tokio::task::yield_now;
 
 use super::Limiter;
 use super::denials::{DeniedActor, Notes};
+use super::register::owner::Class;
 use crate::algorithm::{Ask, OutcomeSource};
 use crate::logging::{Escaped, LogThrottle};
-use crate::store::{Action, Batch, Changed, ExceptionChange, Override, Repetition, Store, StoreError, outcome_at};
+use crate::store::{
+    Action, Batch, Changed, Effect, Exception, ExceptionChange, Repetition, Store, StoreError, outcome_at,
+};
 
 /// Maximum number of actors whose denials are counted in one batch.
 const COUNTED_AT_ONCE: usize = 1_000;
@@ -85,11 +88,11 @@ impl Limiter {
 
     /// Blocks the actors, and forgets their denials.
     async fn penalize(&self, due: &[&DeniedActor]) {
-        let registry = &self.overrides.registry;
+        let register = &self.exceptions;
         if self.store.is_shared() {
             // Other servers may have blocked some of them. If that cannot be read, the blocks known so far apply, and the log of
             // the task that follows the store has the error.
-            let _ = registry.follow(&self.store, self.clock).await;
+            let _ = register.follow(&self.store, self.clock).await;
         }
         let mut batch = Batch::default();
         batch.begin(due.iter().map(|denied| denied.at).max().unwrap_or_default());
@@ -130,15 +133,15 @@ impl Limiter {
     /// Blocks the actors, unless they are blocked already. Returns the number of each block. They are stored together, because each
     /// takes a round trip to a distant store.
     async fn block(&self, due: &[&DeniedActor]) -> Vec<Result<Option<u32>, NotBlocked>> {
-        let registry = &self.overrides.registry;
-        let _alone = registry.known.lock().await;
+        let register = &self.exceptions;
+        let _alone = register.known.lock().await;
         let mut room = self.room_for_blocks(due).await;
         let stored = due.iter().map(|denied| {
             let next = self.next_block(denied, &mut room);
             async {
                 let Some((number, change)) = next? else { return Ok(None) };
                 // Another server may know of a block by an operator.
-                let changed = registry.change(change, &self.store, denied.at).await?;
+                let changed = register.change(change, &self.store, denied.at).await?;
                 Ok((changed != Changed::Kept).then_some(number))
             }
         });
@@ -147,35 +150,33 @@ impl Limiter {
 
     /// Returns the number of actors that rules may still block.
     async fn room_for_blocks(&self, due: &[&DeniedActor]) -> usize {
-        let registry = &self.overrides.registry;
-        let room = || registry.room().saturating_sub(registry.max / OPERATORS_SHARE);
+        let register = &self.exceptions;
+        let room = || register.room(Class::Overrides).saturating_sub(register.overrides.max / OPERATORS_SHARE);
         let now = due.iter().map(|denied| denied.at).max().unwrap_or_default();
         if room() < due.len() {
-            registry.make_room(&self.store, now).await;
+            register.make_room(Class::Overrides, &self.store, now).await;
         }
         room()
     }
 
     /// Returns the actor's next block and its number, unless the actor is blocked already.
-    fn next_block(
-        &self,
-        denied: &DeniedActor,
-        room: &mut usize,
-    ) -> Result<Option<(u32, ExceptionChange<Override>)>, NotBlocked> {
+    fn next_block(&self, denied: &DeniedActor, room: &mut usize) -> Result<Option<(u32, ExceptionChange)>, NotBlocked> {
         let (DeniedActor { penalty, at, .. }, actor) = (denied, denied.actor());
-        let known = self.overrides.registry.memory.find_remembered(&penalty.owner, actor, *at);
+        let known = self.exceptions.memory.find_remembered(&penalty.owner, actor, *at);
         if known.as_ref().is_some_and(|known| known.ends.is_none_or(|ends| ends > *at)) {
             return Ok(None);
         }
         if known.is_none() {
             *room = room.checked_sub(1).ok_or(NotBlocked::Full)?;
         }
-        let number = known.and_then(|known| known.repetition).map_or(1, |before| before.number.saturating_add(1));
+        let number = known.and_then(|known| known.repetition()).map_or(1, |before| before.number.saturating_add(1));
         let (after, window) = (penalty.terms.after, penalty.terms.window_seconds());
-        let value = Override {
-            reason: Some(format!("{after} denials in {window} s, block {number}").into()),
+        let value = Exception {
+            effect: Effect::Override {
+                reason: Some(format!("{after} denials in {window} s, block {number}").into()),
+                repetition: Some(Repetition { number, remembered_seconds: penalty.terms.forget_seconds() }),
+            },
             ends: Some(penalty.terms.end_of_block(actor, number, *at, self.penalties.jitter)),
-            repetition: Some(Repetition { number, remembered_seconds: penalty.terms.forget_seconds() }),
         };
         let change = ExceptionChange { owner: penalty.owner.clone(), actor: actor.to_owned(), value: Some(value) };
         Ok(Some((number, change)))

@@ -4,7 +4,6 @@ mod penalties;
 mod tops;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use siphasher::sip128::SipHasher13;
@@ -12,15 +11,14 @@ use siphasher::sip128::SipHasher13;
 use self::penalties::Penalties;
 pub(super) use self::penalties::RulePenalty;
 use self::tops::Tops;
-use super::exceptions::{Exceptions, OwnerExceptions};
-use super::overrides::{Applicable, Overrides, RuleOverrides};
+use super::register::Register;
+use super::register::overrides::{Applicable, RuleExceptions};
 use crate::algorithm::{CountBasis, Limit};
 use crate::clock::Timestamp;
 use crate::metrics::{Metrics, RuleCount, RuleHits};
 use crate::rules::{
     ActorFields, DEFAULT_RULE, MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule, RuleSet, Settings, stacks,
 };
-use crate::store::ActorLimit;
 use crate::store::key::{self, Prefix, Space};
 
 /// The rules with their buckets, ready to serve.
@@ -90,10 +88,8 @@ pub(super) struct Bucket {
     actor: ActorFields,
     /// The rule's settings. Limits of single actors differ from them in the credits.
     settings: Settings,
-    /// The limits of single actors, once they are loaded.
-    of_actors: Option<Arc<OwnerExceptions<ActorLimit>>>,
-    /// Blocks and allows of the rule, once they are loaded.
-    overrides: Option<RuleOverrides>,
+    /// The rule's exceptions for single actors, once they are loaded.
+    exceptions: Option<RuleExceptions>,
 }
 
 impl Bucket {
@@ -113,7 +109,7 @@ impl Bucket {
             }
         };
         let actor = ActorFields::of(rule);
-        Self { limit, prefix, actor, settings: rule.settings, of_actors: None, overrides: None }
+        Self { limit, prefix, actor, settings: rule.settings, exceptions: None }
     }
 
     /// Appends the key of the bucket that `operation` takes from. Returns the actor's limit: see [`Bucket::limit_of`].
@@ -147,7 +143,7 @@ impl Bucket {
     /// Returns whether the actor may have a block or an allow of this rule.
     #[inline]
     pub fn may_override(&self, actor: &[u8]) -> bool {
-        self.overrides.as_ref().is_some_and(|overrides| overrides.contains(actor))
+        self.exceptions.as_ref().is_some_and(|exceptions| exceptions.may_override(actor))
     }
 
     /// Returns the override that decides about the actor of `operation`: one of this rule's, or `everywhere`. `actor` is a
@@ -159,19 +155,19 @@ impl Bucket {
         now: Timestamp,
         actor: &mut Vec<u8>,
     ) -> Option<Applicable> {
-        let Some(overrides) = self.overrides.as_ref().filter(|overrides| !overrides.is_empty()) else {
+        let Some(exceptions) = self.exceptions.as_ref().filter(|exceptions| exceptions.has_overrides()) else {
             return everywhere.cloned();
         };
         actor.clear();
         self.actor.write(operation, actor);
-        overrides.find(actor, everywhere, now)
+        exceptions.find_override(actor, everywhere, now)
     }
 
     /// Returns the credits that the actor has in place of the rule's, and the resulting quota. `None` if it has none,
     /// or if the rule cannot have this limit (the rule may have changed since).
     #[inline]
     fn own_quota(&self, actor: &[u8], now: Timestamp) -> Option<(u64, Quota)> {
-        let credits = self.of_actors.as_ref()?.get(actor, now)?.credits;
+        let credits = self.exceptions.as_ref()?.limits.credits(actor, now)?;
         Some((credits, Settings { credit_limit: credits, ..self.settings }.quota().ok()?))
     }
 
@@ -224,11 +220,10 @@ impl Policy {
     }
 
     /// Puts the exceptions for single actors in force, including later changes.
-    pub(super) fn set_exceptions(&mut self, limits: &Exceptions<ActorLimit>, overrides: &Overrides) {
+    pub(super) fn set_exceptions(&mut self, register: &Register) {
         for (label, bucket) in labels(self.rules.rules()).zip(&mut self.buckets) {
             if let (Some(label), Some(bucket)) = (label, bucket) {
-                bucket.of_actors = Some(limits.of_owner(label));
-                bucket.overrides = Some(overrides.of_rule(label));
+                bucket.exceptions = Some(register.of_rule(label));
             }
         }
     }

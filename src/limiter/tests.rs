@@ -4,6 +4,7 @@ use super::*;
 use crate::algorithm::FixedWindow;
 use crate::clock::NANOS_PER_SECOND;
 use crate::config::{self, Format};
+use crate::limiter::exceptions::{ExceptionKind, ExceptionTarget, ExceptionTerms};
 use crate::rules::Operation;
 use crate::store::{Bounds, MemoryStore};
 
@@ -49,6 +50,11 @@ fn limiter() -> Limiter {
     let metrics = Metrics::new();
     let policy = Policy::new(rules, &metrics, CounterNames::Usual);
     Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
+}
+
+/// Returns the terms of a limit without an end.
+fn with_credits(credits: u64) -> ExceptionTerms<'static> {
+    ExceptionTerms { credits: Some(credits), ..ExceptionTerms::default() }
 }
 
 fn operation(pairs: &str) -> Operation {

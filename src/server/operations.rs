@@ -14,14 +14,11 @@ use crate::access::{Authority, Category, DEFAULT_USER, Identity};
 use crate::api::{Arguments, Endpoint, Task};
 use crate::audit::{Action, AuditLog, Caller, Change, PendingChange, State, Unavailable};
 use crate::clock::ceil_seconds;
-use crate::limiter::blocks::{ListedOverride, OverrideTarget};
 use crate::limiter::counters::{CountersOf, DEFAULT_PAGE, RuleName};
-use crate::limiter::limits::{ExceptionFilter, ListedLimit};
+use crate::limiter::exceptions::{ExceptionFilter, ExceptionKind, ExceptionTarget, ExceptionTerms, ListedException};
 use crate::limiter::status::RuleStatus;
 use crate::limiter::top::{DEFAULT_COUNT, Order, Ranked, RuleRanking, TopOf, Window};
-use crate::limiter::{
-    ErrorClass, Intent, Limiter, LimiterError, OverrideKind, PlanBuilder, Policy, Refusal, Remedy, Scope,
-};
+use crate::limiter::{ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Policy, Refusal, Remedy, Scope};
 
 /// Carries out operations. Clones share the limiter and the audit log.
 #[derive(Clone)]
@@ -162,9 +159,7 @@ impl Operations {
         };
         let pending = self.audit.begin(operator.caller.clone(), change_of(action, arguments)).await?;
         let _alone = match endpoint.task {
-            Task::SetLimit | Task::RemoveLimit | Task::SetOverride(_) | Task::RemoveOverride(_) => {
-                Some(self.exceptions.lock().await)
-            }
+            Task::SetException(_) | Task::RemoveException(_) => Some(self.exceptions.lock().await),
             _ => None,
         };
         let (pending, scope) = check_again(operator, pending)?;
@@ -191,8 +186,8 @@ impl<'a> Request<'a> {
         self.arguments.text(name).unwrap_or_default()
     }
 
-    fn of(self, kind: OverrideKind) -> OverrideTarget<'a> {
-        OverrideTarget { kind, rule: self.text("rule"), actor: self.text("actor") }
+    fn of(self, kind: ExceptionKind) -> ExceptionTarget<'a> {
+        ExceptionTarget { kind, rule: self.text("rule"), actor: self.text("actor") }
     }
 
     fn rule(self) -> RuleName<'a> {
@@ -234,29 +229,20 @@ impl<'a> Request<'a> {
     async fn read(self, task: Task, scope: &Scope) -> Result<Value, OperationError> {
         let failed = |error| OperationError::of(&error);
         match task {
-            Task::FindLimits if self.names_one() => {
-                let limit = self.limiter.limit_of(self.text("rule"), self.text("actor"), scope).map_err(failed)?;
-                Ok(limit.map_or(Value::Null, limit_value))
+            Task::FindExceptions(kind) if self.names_one() => {
+                let found = self.limiter.exception_of(self.of(kind), scope).map_err(failed)?;
+                Ok(found.map_or(Value::Null, |found| exception_value(kind, found)))
             }
-            Task::FindLimits => {
-                let page = self.limiter.limits(self.filter(), self.cursor(), self.count(DEFAULT_PAGE), scope);
-                let page = page.map_err(failed)?;
-                let limits: Vec<_> = page.limits.into_iter().map(limit_value).collect();
-                Ok(json!({ "limits": limits, "next": page.next }))
-            }
-            Task::FindOverrides(kind) if self.names_one() => {
-                let entry = self.limiter.override_of(self.of(kind), scope).map_err(failed)?;
-                Ok(entry.map_or(Value::Null, override_value))
-            }
-            Task::FindOverrides(kind) => {
+            Task::FindExceptions(kind) => {
                 let (cursor, count) = (self.cursor(), self.count(DEFAULT_PAGE));
-                let page = self.limiter.overrides(kind, self.filter(), cursor, count, scope).map_err(failed)?;
-                let entries: Vec<_> = page.entries.into_iter().map(override_value).collect();
+                let page = self.limiter.exceptions(kind, self.filter(), cursor, count, scope).map_err(failed)?;
+                let found: Vec<_> = page.exceptions.into_iter().map(|found| exception_value(kind, found)).collect();
                 let name = match kind {
-                    OverrideKind::Block => "blocks",
-                    OverrideKind::Allow => "allows",
+                    ExceptionKind::Limit => "limits",
+                    ExceptionKind::Block => "blocks",
+                    ExceptionKind::Allow => "allows",
                 };
-                Ok(json!({ name: entries, "next": page.next }))
+                Ok(json!({ name: found, "next": page.next }))
             }
             Task::ListCounters => {
                 let page = self.limiter.counters(self.counters(), scope).await.map_err(failed)?;
@@ -286,10 +272,8 @@ impl<'a> Request<'a> {
                 let ranking = self.limiter.top(of, scope).map_err(failed)?;
                 Ok(ranking_value(order, window, ranking))
             }
-            Task::SetLimit
-            | Task::RemoveLimit
-            | Task::SetOverride(_)
-            | Task::RemoveOverride(_)
+            Task::SetException(_)
+            | Task::RemoveException(_)
             | Task::ForgetCounters
             | Task::ResetCounters
             | Task::BackUp => Ok(Value::Null),
@@ -299,13 +283,10 @@ impl<'a> Request<'a> {
     /// Returns what applies to the actor before a change, as far as this server knows.
     fn state_before(self, task: Task) -> Option<State> {
         match task {
-            Task::SetLimit | Task::RemoveLimit => {
-                let limit = self.limiter.limit_of(self.text("rule"), self.text("actor"), &Scope::EVERYTHING).ok()??;
-                Some(State::limit(limit.credits, limit.ends_ns.map(ceil_seconds)))
-            }
-            Task::SetOverride(kind) | Task::RemoveOverride(kind) => {
-                let entry = self.limiter.override_of(self.of(kind), &Scope::EVERYTHING).ok()??;
-                Some(State::overriding(entry.ends_ns.map(ceil_seconds), entry.reason.as_deref()))
+            Task::SetException(kind) | Task::RemoveException(kind) => {
+                let found = self.limiter.exception_of(self.of(kind), &Scope::EVERYTHING).ok()??;
+                let expires_in = found.ends_ns.map(ceil_seconds);
+                Some(State::exception(found.credits, expires_in, found.reason.as_deref()))
             }
             _ => None,
         }
@@ -330,28 +311,17 @@ impl<'a> Request<'a> {
         let forgotten =
             |count: u64, reply| Done { reply, before: Some(State::counters(count)), after: Some(State::counters(0)) };
         match task {
-            Task::SetLimit => {
-                let (rule, actor) = (self.text("rule"), self.text("actor"));
-                let credits = self.arguments.number("credits").unwrap_or_default();
-                limiter.set_limit(rule, actor, credits, self.lasts(), scope).await.map_err(failed)?;
+            Task::SetException(kind) => {
+                let (credits, reason) = (self.arguments.number("credits"), self.arguments.text("reason"));
+                let terms = ExceptionTerms { credits, reason, lasts: self.lasts() };
+                limiter.set_exception(self.of(kind), terms, scope).await.map_err(failed)?;
                 // Another client may have removed it since.
-                let limit = limiter.limit_of(rule, actor, scope).map_err(failed)?;
-                let reply = limit.map_or(Value::Null, limit_value);
-                Ok(Done { reply, before, after: Some(State::limit(credits, seconds)) })
+                let found = limiter.exception_of(self.of(kind), scope).map_err(failed)?;
+                let reply = found.map_or(Value::Null, |found| exception_value(kind, found));
+                Ok(Done { reply, before, after: Some(State::exception(credits, seconds, reason)) })
             }
-            Task::RemoveLimit => {
-                let was_there = limiter.remove_limit(self.text("rule"), self.text("actor"), scope).await;
-                Ok(removed(was_there.map_err(failed)?, before))
-            }
-            Task::SetOverride(kind) => {
-                let reason = self.arguments.text("reason");
-                limiter.set_override(self.of(kind), reason, self.lasts(), scope).await.map_err(failed)?;
-                let entry = limiter.override_of(self.of(kind), scope).map_err(failed)?;
-                let reply = entry.map_or(Value::Null, override_value);
-                Ok(Done { reply, before, after: Some(State::overriding(seconds, reason)) })
-            }
-            Task::RemoveOverride(kind) => {
-                let was_there = limiter.remove_override(self.of(kind), scope).await;
+            Task::RemoveException(kind) => {
+                let was_there = limiter.remove_exception(self.of(kind), scope).await;
                 Ok(removed(was_there.map_err(failed)?, before))
             }
             Task::ForgetCounters => {
@@ -382,7 +352,7 @@ impl<'a> Request<'a> {
                     Err(OperationError { class, remedy: None, text, full_text: Some(full_text) })
                 }
             },
-            Task::FindLimits | Task::FindOverrides(_) | Task::ListCounters | Task::Rank | Task::ShowStatus => {
+            Task::FindExceptions(_) | Task::ListCounters | Task::Rank | Task::ShowStatus => {
                 Ok(Done { reply: Value::Null, before: None, after: None })
             }
         }
@@ -392,14 +362,14 @@ impl<'a> Request<'a> {
 /// The cursor of the start over RESP.
 const START: &str = "0";
 
-fn limit_value(ListedLimit { rule, actor, credits, ends_ns, is_orphan }: ListedLimit) -> Value {
+fn exception_value(kind: ExceptionKind, found: ListedException) -> Value {
+    let ListedException { rule, actor, credits, reason, ends_ns, is_orphan } = found;
+    let (name, term) = match kind {
+        ExceptionKind::Limit => ("credits", Value::from(credits)),
+        ExceptionKind::Block | ExceptionKind::Allow => ("reason", reason.into()),
+    };
     let expires_in = ends_ns.map(ceil_seconds);
-    json!({ "rule": rule, "actor": actor, "credits": credits, "expiresIn": expires_in, "orphan": is_orphan })
-}
-
-fn override_value(ListedOverride { rule, actor, reason, ends_ns, is_orphan }: ListedOverride) -> Value {
-    let expires_in = ends_ns.map(ceil_seconds);
-    json!({ "rule": rule, "actor": actor, "reason": reason, "expiresIn": expires_in, "orphan": is_orphan })
+    json!({ "rule": rule, "actor": actor, name: term, "expiresIn": expires_in, "orphan": is_orphan })
 }
 
 fn status_value(status: RuleStatus) -> Value {

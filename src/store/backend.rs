@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use super::contract::{
-    BackupError, Batch, Changed, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store,
-    StoreError,
+    BackupError, Batch, Changed, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store, StoreError,
 };
 use super::layers::{FailurePolicy, LayeredStore};
 use super::memory::MemoryStore;
@@ -118,23 +117,15 @@ impl Store for Backend {
         call_store!(self, store => store.check().await)
     }
 
-    async fn change_exception<E: Exception>(
-        &self,
-        change: ExceptionChange<E>,
-        now: Timestamp,
-    ) -> Result<Changed, StoreError> {
+    async fn change_exception(&self, change: ExceptionChange, now: Timestamp) -> Result<Changed, StoreError> {
         call_store!(self, store => store.change_exception(change, now).await)
     }
 
-    async fn forget_exceptions<E: Exception>(&self, over: Vec<ExceptionChange<E>>) -> Result<(), StoreError> {
+    async fn forget_exceptions(&self, over: Vec<ExceptionChange>) -> Result<(), StoreError> {
         call_store!(self, store => store.forget_exceptions(over).await)
     }
 
-    async fn follow_exceptions<E: Exception>(
-        &self,
-        known: ExceptionCursor,
-        now: Timestamp,
-    ) -> Result<ExceptionPage<E>, StoreError> {
+    async fn follow_exceptions(&self, known: ExceptionCursor, now: Timestamp) -> Result<ExceptionPage, StoreError> {
         call_store!(self, store => store.follow_exceptions(known, now).await)
     }
 

@@ -34,8 +34,8 @@ pub use self::bounds::{
 };
 pub use self::codec::{key, record_key, value};
 pub use self::contract::{
-    Action, ActorLimit, BackupError, Batch, Change, Changed, ENTRY_WEIGHT, Entry, Exception, ExceptionChange,
-    ExceptionCursor, ExceptionPage, ListedBucket, Listing, Outcomes, Override, Page, Register, Repetition, Store,
+    Action, BackupError, Batch, Change, Changed, ENTRY_WEIGHT, Effect, Entry, Exception, ExceptionChange,
+    ExceptionCursor, ExceptionKind, ExceptionPage, ListedBucket, Listing, Outcomes, Page, Repetition, Store,
     StoreError, append_key, listing, outcome_at,
 };
 pub use self::layers::{DEFAULT_DENIAL_CACHE, FailurePolicy, LOCAL_BUCKETS, LayeredStore};

@@ -55,7 +55,7 @@ async fn every_change_has_one_outcome_even_if_it_is_dropped() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.log");
     let (log, metrics) = in_file(&path, false);
-    log.begin(operator(), change()).await.unwrap().complete(Some(State::limit(3, None)), None);
+    log.begin(operator(), change()).await.unwrap().complete(Some(State::exception(Some(3), None, None)), None);
     log.begin(operator(), change()).await.unwrap().refuse("no such rule");
     log.begin(operator(), change()).await.unwrap().fail(None, "the disk is full");
     drop(log.begin(operator(), change()).await.unwrap());

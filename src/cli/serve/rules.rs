@@ -11,6 +11,7 @@ use super::watch::{self, Watch};
 use crate::audit::{self, Action, AuditLog, Caller, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::config::{self, Loaded, Report, Serving};
+use crate::limiter::exceptions::ExceptionKind;
 use crate::limiter::{CounterNames, Limiter, Policy};
 use crate::metrics::Metrics;
 use crate::rules::diff::{Change, CounterChange, diff, find_abandoned, find_origins, would_keep_if_named};
@@ -201,7 +202,7 @@ impl RulesFile {
             runtime.spawn(warn_of_abandoned(limiter, Arc::clone(&before), abandoned, file));
         }
         self.show(Reload::succeeded(seconds(&limiter), differences.iter().map(Signed)));
-        let orphaned = limiter.orphaned_limits();
+        let orphaned = limiter.orphaned_exceptions(ExceptionKind::Limit);
         if orphaned > 0 {
             tracing::warn!(
                 orphaned,

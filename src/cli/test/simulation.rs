@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::case::{Action, Step};
 use super::file::StepKeyword;
 use crate::clock::{Clock, Timestamp, ceil_seconds};
+use crate::limiter::exceptions::{ExceptionTarget, ExceptionTerms};
 use crate::limiter::{
     Applied, Intent, Jitter, Limiter, LimiterError, PlanBuilder, Policy, ReservationId, Reserve, Scope, Settlement,
     Standing, Verdict,
@@ -67,11 +68,14 @@ impl<'a> Simulation<'a> {
             }
             Action::Settle { id, settlement } => self.settle(id, *settlement, now).await,
             Action::SetLimit { rule, actor, credits } => {
-                let set = self.limiter.set_limit(rule, actor, *credits, None, &Scope::EVERYTHING).await;
+                let terms = ExceptionTerms { credits: Some(*credits), ..ExceptionTerms::default() };
+                let set =
+                    self.limiter.set_exception(ExceptionTarget::limit(rule, actor), terms, &Scope::EVERYTHING).await;
                 set.map(|()| Answer::default()).map_err(|error| describe(&error))
             }
             Action::RemoveLimit { rule, actor } => {
-                let removed = self.limiter.remove_limit(rule, actor, &Scope::EVERYTHING).await;
+                let removed =
+                    self.limiter.remove_exception(ExceptionTarget::limit(rule, actor), &Scope::EVERYTHING).await;
                 removed.map(|_| Answer::default()).map_err(|error| describe(&error))
             }
         }

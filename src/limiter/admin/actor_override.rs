@@ -2,12 +2,12 @@
 
 use crate::clock::{Timestamp, ceil_seconds};
 use crate::limiter::Limiter;
-use crate::limiter::overrides::{Applicable, OverrideOwner, OwnerName, place_of};
 use crate::limiter::policy::Policy;
-use crate::limiter::precedence::{Rank, WHOLE, comes_before};
+use crate::limiter::precedence::{WHOLE, comes_before};
+use crate::limiter::register::overrides::Applicable;
+use crate::limiter::register::owner::{ExceptionOwner, OwnerName, place_of};
 use crate::rules::explain::ActorOverride;
 use crate::rules::{Network, Operation, OverrideKind};
-use crate::store::Override;
 
 /// An entry for all rules that applies to an operation.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ impl Limiter {
     /// Returns the entry for all rules that decides about the operation, if there is one. It is the entry that a hit finds.
     /// This takes longer, because it also returns the entry's text.
     pub(super) fn everywhere_entry(&self, operation: &Operation, now: Timestamp) -> Option<EverywhereEntry> {
-        self.overrides.everywhere()?;
+        self.exceptions.everywhere()?;
         // Among equals, hits find the one of the first field.
         let mut pairs: Vec<_> = operation.iter().collect();
         pairs.sort_by_key(|(field, _)| *field);
@@ -32,9 +32,9 @@ impl Limiter {
             for (kind, prefix) in
                 OverrideKind::ALL.into_iter().flat_map(|kind| prefixes.iter().map(move |p| (kind, *p)))
             {
-                let owner = OverrideOwner { kind, of: OwnerName::Field(field.to_owned(), prefix) };
+                let owner = ExceptionOwner { kind: kind.into(), of: OwnerName::Field(field, prefix) };
                 let around = network.zip(prefix).map(|(network, prefix)| Network::of(network.first(), prefix));
-                let Some(entry) = self.entry_at(&owner, around, field, value, now) else { continue };
+                let Some(entry) = self.entry_at((kind, owner), around, field, value, now) else { continue };
                 if first.as_ref().is_none_or(|known| comes_before(&entry.applicable.rank, &known.applicable.rank)) {
                     first = Some(entry);
                 }
@@ -46,13 +46,13 @@ impl Limiter {
     /// Returns the entry of this owner for the network, or for the value if it is not in one.
     fn entry_at(
         &self,
-        owner: &OverrideOwner,
+        (kind, owner): (OverrideKind, ExceptionOwner<'_>),
         network: Option<Network>,
         field: &str,
         value: &str,
         now: Timestamp,
     ) -> Option<EverywhereEntry> {
-        let (memory, name) = (&self.overrides.registry.memory, owner.to_text());
+        let (memory, name) = (&self.exceptions.memory, owner.to_string());
         if !memory.has_owner(&name) {
             return None;
         }
@@ -60,13 +60,13 @@ impl Limiter {
             None => (WHOLE, value.to_owned(), value.to_owned()),
             Some(network) => {
                 let shown = network.to_string();
-                let (_, actor) = place_of(owner.kind, field, &shown).ok()?;
+                let (_, actor) = place_of(kind, field, &shown).ok()?;
                 (if network.is_address() { WHOLE } else { network.prefix() }, shown, actor)
             }
         };
-        let Override { reason, ends, .. } = memory.find(&name, &actor, now)?;
-        let rank = Rank { kind: owner.kind, prefix, is_for_rule: false, ends };
-        Some(EverywhereEntry { applicable: Applicable { rank, reason }, text: format!("{field}={shown}") })
+        let found = memory.find(&name, &actor, now)?;
+        let applicable = Applicable::new(&found, kind, prefix, false);
+        Some(EverywhereEntry { applicable, text: format!("{field}={shown}") })
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::metrics::Metrics;
     use crate::rules::OverrideKind::{Allow, Block};
-    use crate::store::{Backend, ExceptionChange, MemoryStore};
+    use crate::store::{Backend, Exception, ExceptionChange, MemoryStore};
 
     const ENTRIES: [(OverrideKind, &str, &str); 10] = [
         (Allow, "ip", "10.1.9.0/24"),
@@ -114,8 +114,8 @@ mod tests {
         let limiter = Limiter::new(None, Backend::Memory(MemoryStore::default()), Clock::system(), Metrics::new());
         for (bit, (kind, field, value)) in ENTRIES.iter().enumerate().filter(|(bit, _)| entries & (1 << bit) != 0) {
             let (owner, actor) = place_of(*kind, field, value).unwrap();
-            let value = Some(Override { reason: Some(bit.to_string().into()), ends: None, repetition: None });
-            limiter.overrides.registry.memory.apply(&ExceptionChange { owner: owner.to_text(), actor, value }, 0);
+            let value = Some(Exception::by_hand(Some(&bit.to_string()), None));
+            limiter.exceptions.memory.apply(&ExceptionChange { owner: owner.to_string(), actor, value }, 0);
         }
         limiter
     }
@@ -146,7 +146,7 @@ mod tests {
             let limiter = limiter(entries);
             for pairs in operations {
                 let operation = pairs.iter().copied().collect();
-                let everywhere = limiter.overrides.everywhere();
+                let everywhere = limiter.exceptions.everywhere();
                 let hit = everywhere.and_then(|everywhere| everywhere.find(&operation, Timestamp::EPOCH));
                 let found = entry(&limiter, pairs);
                 let decides = |found: &Applicable| (found.rank, found.reason.clone());

@@ -4,15 +4,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::error::AdminError;
-use super::overrides::owner_of;
 use super::rule_name::RuleName;
 use crate::clock::Timestamp;
 use crate::limiter::Limiter;
-use crate::limiter::exceptions::{Cursor, ExceptionFilter};
-use crate::limiter::overrides::{ALL_RULES, OverrideOwner, OwnerName};
 use crate::limiter::policy::Policy;
-use crate::rules::{Address, MatchPolicy, Network, OverrideKind, Rule};
-use crate::store::{ExceptionChange, Override};
+use crate::limiter::register::owner::{ALL_RULES, ExceptionOwner, OwnerName};
+use crate::limiter::register::table::{Cursor, Listed};
+use crate::rules::{Address, MatchPolicy, Network, Rule};
+use crate::store::{ExceptionChange, ExceptionKind};
 
 /// A block of an address or a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,12 +38,12 @@ pub struct AddressBlockPage {
 impl Limiter {
     /// Returns a number that changes whenever blocks, allows or the rules change.
     pub fn blocks_revision(&self) -> u64 {
-        self.overrides.registry.memory.revision()
+        self.exceptions.memory.overrides_revision()
     }
 
     /// Returns the maximum number of blocks and allows.
     pub fn max_blocks(&self) -> usize {
-        self.overrides.registry.max
+        self.exceptions.overrides.max
     }
 
     /// Returns a page of at most `count` blocks of addresses and networks: those of all rules for this field, and those of
@@ -59,57 +58,57 @@ impl Limiter {
         count: usize,
     ) -> Result<AddressBlockPage, AdminError> {
         let cursor = cursor.map(|cursor| Cursor::parse(cursor).ok_or(AdminError::Cursor)).transpose()?;
-        let (policy, memory, now) = (self.policy(), &self.overrides.registry.memory, self.now());
+        let (policy, memory, now) = (self.policy(), &self.exceptions.memory, self.now());
         let owners = memory.all_owners();
         let owners = owners.iter().map(|of| of.owner());
         let owners: HashSet<_> = owners.filter(|owner| has_addresses(owner, field, policy.as_deref())).collect();
         let is_meant = |owner: &str, _: &str| owners.contains(owner);
-        let (found, next) = memory.page(ExceptionFilter::default(), is_meant, cursor.as_ref(), count, now);
+        let (found, next) = memory.page(Listed::Beginning("block:"), is_meant, cursor.as_ref(), count, now);
         let blocks = found.into_iter().filter_map(|change| self.address_block(change, field, now));
         Ok(AddressBlockPage { blocks: blocks.collect(), next: next.map(|next| next.to_string()) })
     }
 
     fn address_block(
         &self,
-        ExceptionChange { owner, actor, value }: ExceptionChange<Override>,
+        ExceptionChange { owner, actor, value }: ExceptionChange,
         field: &str,
         now: Timestamp,
     ) -> Option<AddressBlock> {
-        let (owner, Override { reason, ends, .. }) = (OverrideOwner::parse(&owner)?, value?);
-        let network = match &owner.of {
+        let (owner, block) = (ExceptionOwner::parse(&owner)?, value?);
+        let network = match owner.of {
             OwnerName::Field(..) => Network::parse(&owner.shown(&actor)?).ok()?,
             OwnerName::Rule(label) => {
                 let policy = self.policy()?;
                 actor_network(RuleName::Name(label).find(&policy).ok()?.0, &actor)?
             }
         };
-        if self.overrides.allows_all_of(field, network, now) {
+        if self.exceptions.allows_all_of(field, network, now) {
             return None;
         }
         let rule = match owner.of {
             OwnerName::Field(..) => ALL_RULES.to_owned(),
             OwnerName::Rule(label) => {
-                let allows = owner_of(OverrideKind::Allow, &label);
-                if self.overrides.registry.memory.find(&allows, &actor, now).is_some() {
+                let allows = ExceptionOwner::of_rule(ExceptionKind::Allow, label).to_string();
+                if self.exceptions.memory.find(&allows, &actor, now).is_some() {
                     return None;
                 }
-                label
+                label.to_owned()
             }
         };
-        Some(AddressBlock { network, rule, reason, ends })
+        Some(AddressBlock { network, rule, reason: block.reason().cloned(), ends: block.ends })
     }
 }
 
 /// Returns whether the owner has blocks of values of this field.
 fn has_addresses(owner: &str, field: &str, policy: Option<&Policy>) -> bool {
-    let Some(OverrideOwner { kind: OverrideKind::Block, of }) = OverrideOwner::parse(owner) else { return false };
+    let Some(ExceptionOwner { kind: ExceptionKind::Block, of }) = ExceptionOwner::parse(owner) else { return false };
     match of {
         OwnerName::Field(name, prefix) => name == field && prefix.is_some(),
         OwnerName::Rule(label) => policy.is_some_and(|policy| {
-            let rule = RuleName::Name(&label).find(policy);
+            let rule = RuleName::Name(label).find(policy);
             // Blocks by a canary deny no hit, and a bouncer must not, either.
             rule.is_ok_and(|(rule, _)| {
-                rule.lasting_name() == Some(&label)
+                rule.lasting_name() == Some(label)
                     && rule.actor_fields == [field]
                     && rule.match_policy != MatchPolicy::Canary
             })

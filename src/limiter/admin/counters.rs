@@ -3,8 +3,8 @@
 //! A rule is found by its name, and its counters by their actors. The number of counters does not matter: a page is
 //! bounded, and the caller keeps the cursor.
 
+use super::actor_text::canonical_actor;
 use super::error::AdminError;
-use super::limits::canonical_actor;
 pub use super::rule_name::RuleName;
 use crate::algorithm::Limit;
 use crate::limiter::Limiter;

@@ -45,6 +45,8 @@ pub enum AdminError {
     LongActor,
     #[error("{0}")]
     Credits(QuotaError),
+    #[error("a limit has a number of credits")]
+    NoCredits,
     #[error("a limit lasts from 1 to {MAX_LASTS_SECONDS} seconds")]
     Lasts,
     #[error("there are {len} limits of actors, and the maximum is {max}{}: remove some", describe_use(*.len, *.used, *.max))]
@@ -111,6 +113,7 @@ impl LimiterError for AdminError {
             | Self::LongActor
             | Self::Credits(_)
             | Self::Lasts
+            | Self::NoCredits
             | Self::ImpossibleActor(_)
             | Self::BadBlock(_)
             | Self::Cursor => ErrorClass::BadRequest,

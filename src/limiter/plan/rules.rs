@@ -14,9 +14,9 @@ use super::table::{Cost, Counter, Intent, Modes, Objection, RuleKind, Treatment,
 use super::terms::{Terms, is_client_id, write_client_record_id};
 use crate::algorithm::{Ask, Limit, ReservationAsk};
 use crate::clock::Timestamp;
-use crate::limiter::overrides::Applicable;
 use crate::limiter::policy::{Bucket, Policy};
 use crate::limiter::refusal::Refusal;
+use crate::limiter::register::overrides::Applicable;
 use crate::rules::{MAX_STACK, MatchPolicy, Operation, OverrideKind, Overrun, Quota, Rule, Scratch};
 use crate::store::Action;
 use crate::store::record_key::{self, RecordSpace};

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::algorithm::{Limit, SlidingLog};
 use crate::clock::NANOS_PER_SECOND;
-use crate::limiter::overrides::{OverrideOwner, OwnerName};
-use crate::rules::{OverrideKind, Penalty, Quota, Rule};
+use crate::limiter::register::owner::ExceptionOwner;
+use crate::rules::{Penalty, Quota, Rule};
+use crate::store::ExceptionKind;
 use crate::store::key::{Prefix, Space};
 
 /// The key of both pairs that name a counter of denials. No operation has the same key twice.
@@ -32,8 +33,8 @@ impl RulePenalty {
         let window_ns = terms.window_seconds().saturating_mul(NANOS_PER_SECOND);
         let limit = Limit::SlidingLog(SlidingLog::new(terms.after, window_ns).ok()?);
         let counters = Prefix::new(Space::Rule, [(DENIALS, "of"), (DENIALS, label)], &limit);
-        let owner = OverrideOwner { kind: OverrideKind::Block, of: OwnerName::Rule(label.to_owned()) };
-        Some(Self { terms, label: label.to_owned(), owner: owner.to_text(), limit, counters })
+        let owner = ExceptionOwner::of_rule(ExceptionKind::Block, label).to_string();
+        Some(Self { terms, label: label.to_owned(), owner, limit, counters })
     }
 }
 

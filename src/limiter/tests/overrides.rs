@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use super::*;
-use crate::limiter::blocks::OverrideTarget;
-use crate::limiter::limits::ExceptionFilter;
-use crate::limiter::overrides::{OverrideOwner, OwnerName};
+use crate::limiter::exceptions::ExceptionFilter;
+use crate::limiter::exceptions::ExceptionKind::{Allow, Block};
+use crate::limiter::register::owner::ExceptionOwner;
 use crate::limiter::status::RuleStatus;
-use crate::rules::OverrideKind::{self, Allow, Block};
 use crate::rules::{FinalSlash, Spelling};
-use crate::store::{ExceptionChange, Override, Repetition};
+use crate::store::{Effect, Exception, ExceptionChange, Repetition};
 
 const API: &str = "
 [api=* ip=*]
@@ -34,14 +33,21 @@ label = free
 creditLimit = 0
 ";
 
-fn set(limiter: &Limiter, kind: OverrideKind, rule: &str, actor: &str) {
-    let of = OverrideTarget { kind, rule, actor };
-    run(limiter.set_override(of, Some(&format!("{kind} {rule}")), None, &Scope::EVERYTHING)).unwrap();
+fn set(limiter: &Limiter, kind: ExceptionKind, rule: &str, actor: &str) {
+    let of = ExceptionTarget { kind, rule, actor };
+    let reason = format!("{kind} {rule}");
+    let terms = ExceptionTerms { reason: Some(&reason), ..ExceptionTerms::default() };
+    run(limiter.set_exception(of, terms, &Scope::EVERYTHING)).unwrap();
 }
 
-fn remove(limiter: &Limiter, kind: OverrideKind, rule: &str, actor: &str) {
-    let of = OverrideTarget { kind, rule, actor };
-    assert!(run(limiter.remove_override(of, &Scope::EVERYTHING)).unwrap());
+/// Returns the terms of a block or an allow of this length.
+fn lasting(seconds: u64) -> ExceptionTerms<'static> {
+    ExceptionTerms { lasts: Some(Duration::from_secs(seconds)), ..ExceptionTerms::default() }
+}
+
+fn remove(limiter: &Limiter, kind: ExceptionKind, rule: &str, actor: &str) {
+    let of = ExceptionTarget { kind, rule, actor };
+    assert!(run(limiter.remove_exception(of, &Scope::EVERYTHING)).unwrap());
 }
 
 /// Returns whether a hit is allowed, the credits left at the rule that answers, and the reason of the block, if there is
@@ -67,7 +73,8 @@ fn precedence_holds_for_every_combination() {
             set(&limiter, kind, rule, actor);
         }
         if has(4) {
-            run(limiter.set_limit("user", "ann", 1, None, &Scope::EVERYTHING)).unwrap();
+            run(limiter.set_exception(ExceptionTarget::limit("user", "ann"), with_credits(1), &Scope::EVERYTHING))
+                .unwrap();
         }
         let (is_allowed, block) = (has(0) || has(1), (2..4).find(|bit| has(*bit)));
         let reason =
@@ -150,8 +157,8 @@ fn allowed_actor_is_never_denied_by_any_request() {
 #[test]
 fn block_ends_at_its_time() {
     let limiter = limiter_of(API);
-    let of = OverrideTarget { kind: Block, rule: "user", actor: "ann" };
-    run(limiter.set_override(of, None, Some(Duration::from_secs(900)), &Scope::EVERYTHING)).unwrap();
+    let of = ExceptionTarget { kind: Block, rule: "user", actor: "ann" };
+    run(limiter.set_exception(of, lasting(900), &Scope::EVERYTHING)).unwrap();
     let begun = limiter.now();
     let hit_at = |seconds: u64| {
         let mut builder = PlanBuilder::default();
@@ -163,7 +170,7 @@ fn block_ends_at_its_time() {
     };
     assert_eq!([hit_at(0), hit_at(600), hit_at(899)], [(false, 900, true), (false, 300, true), (false, 1, true)]);
     assert!(hit_at(900).0);
-    run(limiter.set_override(of, None, None, &Scope::EVERYTHING)).unwrap();
+    run(limiter.set_exception(of, ExceptionTerms::default(), &Scope::EVERYTHING)).unwrap();
     assert_eq!(hit_at(1_000_000), (false, 0, false), "waiting does not help");
 }
 
@@ -172,8 +179,9 @@ fn entries_are_listed_and_invalid_ones_are_refused() {
     let limiter = limiter_of(API).with_max_overrides(4);
     let all = Scope::EVERYTHING;
     let try_set = |rule: &str, actor: &str, reason: Option<&str>| {
-        let of = OverrideTarget { kind: Block, rule, actor };
-        run(limiter.set_override(of, reason, None, &all)).map_err(|error| error.to_string())
+        let of = ExceptionTarget { kind: Block, rule, actor };
+        run(limiter.set_exception(of, ExceptionTerms { reason, ..ExceptionTerms::default() }, &all))
+            .map_err(|error| error.to_string())
     };
     for (rule, actor, reason, text) in [
         ("nobody", "a", None, "no rule is called 'nobody'"),
@@ -204,10 +212,10 @@ fn entries_are_listed_and_invalid_ones_are_refused() {
     assert!(try_set("user", "bob", None).unwrap_err().contains("there are 4 blocks and allows, and the maximum is 4"));
     assert_eq!(try_set("user", "ann", None), Ok(()), "a known one may change");
     let list = |kind, owner: Option<&str>, scope: &Scope| {
-        let page = limiter.overrides(kind, ExceptionFilter { owner, actor: None }, None, 100, scope);
+        let page = limiter.exceptions(kind, ExceptionFilter { owner, actor: None }, None, 100, scope);
         let mut listed: Vec<_> = page
             .map_err(|error| error.to_string())?
-            .entries
+            .exceptions
             .into_iter()
             .map(|entry| entry.rule + " " + &entry.actor)
             .collect();
@@ -223,11 +231,11 @@ fn entries_are_listed_and_invalid_ones_are_refused() {
     assert_eq!(list(Block, None, &scope).unwrap(), ["user ann"]);
     assert!(list(Block, Some("*"), &scope).is_err() && list(Allow, Some("api"), &scope).is_err());
     for (rule, actor) in [("*", "user=bob"), ("api", "1.2.3.4")] {
-        let of = OverrideTarget { kind: Allow, rule, actor };
-        let error = run(limiter.remove_override(of, &scope)).unwrap_err();
+        let of = ExceptionTarget { kind: Allow, rule, actor };
+        let error = run(limiter.remove_exception(of, &scope)).unwrap_err();
         assert_eq!(error.to_string(), Refusal::OutOfScope.to_string());
-        assert!(limiter.override_of(of, &scope).is_err());
-        assert!(run(limiter.set_override(of, None, None, &scope)).is_err());
+        assert!(limiter.exception_of(of, &scope).is_err());
+        assert!(run(limiter.set_exception(of, ExceptionTerms::default(), &scope)).is_err());
     }
 }
 
@@ -237,14 +245,14 @@ fn fields_of_entries_for_all_rules_are_bounded_and_unused_ones_are_forgotten() {
     let field = |number: usize| format!("field{number}=x");
     let try_set = |number: usize| {
         let actor = field(number);
-        let of = OverrideTarget { kind: Block, rule: "*", actor: &actor };
-        run(limiter.set_override(of, None, None, &Scope::EVERYTHING)).map_err(|error| error.to_string())
+        let of = ExceptionTarget { kind: Block, rule: "*", actor: &actor };
+        run(limiter.set_exception(of, ExceptionTerms::default(), &Scope::EVERYTHING)).map_err(|error| error.to_string())
     };
     for number in 0..1_000 {
-        let of = OverrideTarget { kind: Block, rule: "*", actor: &field(number) };
-        assert!(!run(limiter.remove_override(of, &Scope::EVERYTHING)).unwrap(), "there is none to remove");
+        let of = ExceptionTarget { kind: Block, rule: "*", actor: &field(number) };
+        assert!(!run(limiter.remove_exception(of, &Scope::EVERYTHING)).unwrap(), "there is none to remove");
     }
-    assert_eq!(limiter.overrides.fields().len(), 0);
+    assert_eq!(limiter.exceptions.fields().len(), 0);
     assert!((0..32).all(|number| try_set(number).is_ok()));
     assert!(try_set(32).unwrap_err().contains("about 32 fields"));
     assert_eq!(try_set(5), Ok(()), "a known field");
@@ -289,8 +297,8 @@ fn status_shows_the_entry_that_decides() {
     assert_eq!(status(&limiter, "user=ann"), ["user 50/50: blocked: block user"]);
     assert!(answer(&limiter, "api=a user=bob").0);
     assert_eq!(status(&limiter, "user=bob"), ["user 49/50: nothing"]);
-    let of = OverrideTarget { kind: Allow, rule: "user", actor: "ann" };
-    run(limiter.set_override(of, None, Some(Duration::from_secs(60)), &Scope::EVERYTHING)).unwrap();
+    let of = ExceptionTarget { kind: Allow, rule: "user", actor: "ann" };
+    run(limiter.set_exception(of, lasting(60), &Scope::EVERYTHING)).unwrap();
     assert_eq!(status(&limiter, "user=ann"), ["user 50/50: always allowed for another 60 s"]);
     remove(&limiter, Allow, "user", "ann");
     remove(&limiter, Block, "user", "ann");
@@ -317,11 +325,12 @@ fn status_of_an_address_shows_the_network() {
 fn status_leaves_out_an_override_that_has_ended() {
     let limiter = limiter_of(API);
     for (kind, ends) in [(Block, 5), (Allow, 9)] {
-        let owner = OverrideOwner { kind, of: OwnerName::Rule("user".to_owned()) }.to_text();
+        let owner = ExceptionOwner::of_rule(kind, "user").to_string();
         let repetition = Some(Repetition { number: 1, remembered_seconds: 10_000_000_000 });
-        let value = Some(Override { reason: None, ends: Timestamp::from_secs(ends), repetition });
+        let effect = Effect::Override { reason: None, repetition };
+        let value = Some(Exception { effect, ends: Timestamp::from_secs(ends) });
         let actor = "ann".to_owned();
-        limiter.overrides.registry.memory.apply(&ExceptionChange { owner, actor, value }, 0);
+        limiter.exceptions.memory.apply(&ExceptionChange { owner, actor, value }, 0);
     }
     assert_eq!(status(&limiter, "user=ann"), [""; 0]);
 }
@@ -600,17 +609,22 @@ fn exceptions_get_the_spelling_of_checks() {
         ("*", "host=10.0.0.0/8", "host=10.0.0.0/8"),
         ("*", "user=//a", "user=//a"),
     ] {
-        let of = OverrideTarget { kind: Block, rule, actor };
+        let of = ExceptionTarget { kind: Block, rule, actor };
         set(&limiter, Block, rule, actor);
-        let page = limiter.overrides(Block, ExceptionFilter { owner: None, actor: None }, None, 9, &all).unwrap();
-        let entries: Vec<_> = page.entries.iter().map(|entry| (&*entry.rule, &*entry.actor, entry.is_orphan)).collect();
+        let page = limiter.exceptions(Block, ExceptionFilter::default(), None, 9, &all).unwrap();
+        let entries: Vec<_> =
+            page.exceptions.iter().map(|entry| (&*entry.rule, &*entry.actor, entry.is_orphan)).collect();
         assert_eq!(entries, [(rule, listed, false)], "{actor}");
-        assert_eq!(limiter.override_of(of, &all).unwrap().unwrap().actor, listed, "{actor}");
+        assert_eq!(limiter.exception_of(of, &all).unwrap().unwrap().actor, listed, "{actor}");
         remove(&limiter, Block, rule, actor);
         if rule != "*" {
-            run(limiter.set_limit(rule, actor, 3, None, &all)).unwrap();
-            assert_eq!(limiter.limit_of(rule, actor, &all).unwrap().unwrap().actor, listed, "{actor}");
-            assert!(run(limiter.remove_limit(rule, actor, &all)).unwrap(), "{actor}");
+            run(limiter.set_exception(ExceptionTarget::limit(rule, actor), with_credits(3), &all)).unwrap();
+            assert_eq!(
+                limiter.exception_of(ExceptionTarget::limit(rule, actor), &all).unwrap().unwrap().actor,
+                listed,
+                "{actor}"
+            );
+            assert!(run(limiter.remove_exception(ExceptionTarget::limit(rule, actor), &all)).unwrap(), "{actor}");
         }
     }
 }
@@ -619,8 +633,8 @@ fn exceptions_get_the_spelling_of_checks() {
 fn full_list_says_how_much_long_entries_use() {
     let limiter = limiter_of(API).with_max_overrides(10);
     let try_set = |actor: &str| {
-        let of = OverrideTarget { kind: Block, rule: "user", actor };
-        run(limiter.set_override(of, None, None, &Scope::EVERYTHING)).map_err(|error| error.to_string())
+        let of = ExceptionTarget { kind: Block, rule: "user", actor };
+        run(limiter.set_exception(of, ExceptionTerms::default(), &Scope::EVERYTHING)).map_err(|error| error.to_string())
     };
     for number in 0..5 {
         assert_eq!(try_set(&format!("{number}{}", "x".repeat(600))), Ok(()));
@@ -671,13 +685,18 @@ fn exception_that_no_check_and_no_hit_has_is_an_error() {
         ("*", "ip=10.0.0.0/255.0.0.0"),
     ] {
         for kind in [Block, Allow] {
-            let set = run(limiter.set_override(OverrideTarget { kind, rule, actor }, None, None, &all));
+            let of = ExceptionTarget { kind, rule, actor };
+            let set = run(limiter.set_exception(of, ExceptionTerms::default(), &all));
             assert!(set.is_err(), "{kind} {rule} {actor}");
         }
-        assert!(rule == "*" || run(limiter.set_limit(rule, actor, 3, None, &all)).is_err(), "{rule} {actor}");
+        assert!(
+            rule == "*"
+                || run(limiter.set_exception(ExceptionTarget::limit(rule, actor), with_credits(3), &all)).is_err(),
+            "{rule} {actor}"
+        );
     }
     let scope = Scope::new(["user"], []);
-    let of = OverrideTarget { kind: Block, rule: "*", actor: "ip=192.0.2" };
-    let refused = run(limiter.set_override(of, None, None, &scope)).unwrap_err();
+    let of = ExceptionTarget { kind: Block, rule: "*", actor: "ip=192.0.2" };
+    let refused = run(limiter.set_exception(of, ExceptionTerms::default(), &scope)).unwrap_err();
     assert_eq!(refused.to_string(), Refusal::OutOfScope.to_string());
 }

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use super::*;
 use crate::algorithm::OutcomeSource;
-use crate::limiter::blocks::OverrideTarget;
-use crate::limiter::overrides::{OverrideOwner, OwnerName};
-use crate::rules::OverrideKind::{self, Allow, Block};
-use crate::store::Override;
+use crate::limiter::exceptions::ExceptionKind::{Allow, Block};
+use crate::limiter::register::owner::ExceptionOwner;
+use crate::store::Exception;
 
 const MINUTE: u64 = 60;
 const LOGIN: &str = "
@@ -67,14 +66,14 @@ impl Scene {
         panic!("never blocked");
     }
 
-    fn block_of(&self, label: &str, actor: &str) -> Option<Override> {
-        let owner = OverrideOwner { kind: Block, of: OwnerName::Rule(label.to_owned()) };
-        self.limiter.overrides.registry.memory.find(&owner.to_text(), actor, self.now)
+    fn block_of(&self, label: &str, actor: &str) -> Option<Exception> {
+        let owner = ExceptionOwner::of_rule(Block, label).to_string();
+        self.limiter.exceptions.memory.find(&owner, actor, self.now)
     }
 
-    fn set(&self, kind: OverrideKind) {
-        let of = OverrideTarget { kind, rule: "login", actor: "eve" };
-        run(self.limiter.set_override(of, None, None, &Scope::EVERYTHING)).unwrap();
+    fn set(&self, kind: ExceptionKind) {
+        let of = ExceptionTarget { kind, rule: "login", actor: "eve" };
+        run(self.limiter.set_exception(of, ExceptionTerms::default(), &Scope::EVERYTHING)).unwrap();
     }
 }
 
@@ -117,7 +116,7 @@ fn block_says_why() {
     let scene = Scene::new(LOGIN);
     scene.hit();
     scene.blocked();
-    let reason = scene.block_of("login", "eve").unwrap().reason.unwrap();
+    let reason = scene.block_of("login", "eve").unwrap().reason().cloned().unwrap();
     assert_eq!(&*reason, "3 denials in 60 s, block 1");
 }
 
@@ -183,12 +182,12 @@ fn block_by_an_operator_stays_and_a_removed_block_is_forgiven() {
     run(scene.limiter.count_denials());
     assert_eq!(denials, 1);
     let block = scene.block_of("login", "eve").unwrap();
-    assert_eq!((block.ends, block.repetition), (None, None), "the operator's block has no end");
-    let of = || OverrideTarget { kind: Block, rule: "login", actor: "eve" };
-    assert!(run(scene.limiter.remove_override(of(), &Scope::EVERYTHING)).unwrap());
+    assert_eq!((block.ends, block.repetition()), (None, None), "the operator's block has no end");
+    let of = || ExceptionTarget { kind: Block, rule: "login", actor: "eve" };
+    assert!(run(scene.limiter.remove_exception(of(), &Scope::EVERYTHING)).unwrap());
     assert_eq!(scene.blocked(), (3, 15 * MINUTE));
     scene.wait(15 * MINUTE);
-    assert!(run(scene.limiter.remove_override(of(), &Scope::EVERYTHING)).unwrap(), "it is remembered");
+    assert!(run(scene.limiter.remove_exception(of(), &Scope::EVERYTHING)).unwrap(), "it is remembered");
     assert_eq!(scene.blocked(), (3, 15 * MINUTE));
 }
 
@@ -252,8 +251,8 @@ fn denials_of_a_request_that_a_block_denies_do_not_count() {
     let scene = Scene::new(&rules);
     let hit = |ip: &str| scene.ask(&format!("path=/login user=eve ip={ip}"), Intent::Hit, None);
     assert!(hit("192.0.2.1").allowed);
-    let of = OverrideTarget { kind: Block, rule: "address", actor: "192.0.2.6" };
-    run(scene.limiter.set_override(of, None, None, &Scope::EVERYTHING)).unwrap();
+    let of = ExceptionTarget { kind: Block, rule: "address", actor: "192.0.2.6" };
+    run(scene.limiter.set_exception(of, ExceptionTerms::default(), &Scope::EVERYTHING)).unwrap();
     for _ in 0..5 {
         assert!(!hit("192.0.2.6").allowed);
     }
@@ -339,16 +338,12 @@ fn block_keeps_its_length_when_the_clock_is_set_back() {
     let mut scene = Scene::new(LOGIN);
     assert!(scene.hit().allowed);
     assert_eq!(scene.blocked(), (3, 15 * MINUTE));
-    run(scene.limiter.set_override(
-        OverrideTarget { kind: Block, rule: "login", actor: "mallory" },
-        None,
-        Some(Duration::from_secs(60)),
-        &Scope::EVERYTHING,
-    ))
-    .unwrap();
-    let by_hand = || scene.limiter.overrides.registry.memory.find("block:login", "mallory", Timestamp::EPOCH).unwrap();
+    let of = ExceptionTarget { kind: Block, rule: "login", actor: "mallory" };
+    let terms = ExceptionTerms { lasts: Some(Duration::from_secs(60)), ..ExceptionTerms::default() };
+    run(scene.limiter.set_exception(of, terms, &Scope::EVERYTHING)).unwrap();
+    let by_hand = || scene.limiter.exceptions.memory.find("block:login", "mallory", Timestamp::EPOCH).unwrap();
     let until = by_hand();
-    run(scene.limiter.overrides.registry.set_back(BACK, &scene.limiter.store, Timestamp::EPOCH)).unwrap();
+    run(scene.limiter.exceptions.set_back(BACK, &scene.limiter.store, Timestamp::EPOCH)).unwrap();
     assert_eq!(by_hand(), until, "an operator's block ends at its time");
     scene.now = scene.now.minus(BACK);
     assert_eq!(scene.blocked(), (0, 15 * MINUTE));

@@ -311,7 +311,10 @@ fn rule_with_debt_reserves_the_rest_and_owes_the_committed_cost() {
 #[test]
 fn actor_reserves_under_its_own_limit() {
     let at = TestLimiter::new(RULES);
-    let own = |credits| run_of(at.limiter.set_limit("user", "a", credits, None, &Scope::EVERYTHING)).unwrap();
+    let own = |credits| {
+        run_of(at.limiter.set_exception(ExceptionTarget::limit("user", "a"), with_credits(credits), &Scope::EVERYTHING))
+            .unwrap()
+    };
     own(200);
     let id = at.id("user=a", 150);
     assert_eq!(at.only_left("user=a"), 50);

@@ -76,7 +76,7 @@ fn answer(rule: &str, allowed: bool, credit: u64) -> (String, bool, u64) {
 #[test]
 fn canary_that_always_denies_denies_nothing() {
     let limiter = limiter_of(STACK);
-    run(limiter.set_limit("trial", "", 0, None, &Scope::EVERYTHING)).unwrap();
+    run(limiter.set_exception(ExceptionTarget::limit("trial", ""), with_credits(0), &Scope::EVERYTHING)).unwrap();
     assert_eq!(told_of(&limiter, "key=a trial=yes"), ("burst".to_owned(), true, 2));
     assert_eq!(left(&limiter, "key=a trial=yes"), lefts(&[("burst", 2), ("daily", 99)]));
 }

@@ -122,7 +122,7 @@ fn actors_of_rules_without_counters_are_named() {
     apply(&limiter, &[hit("blocked=eve"), hit("who=x"), hit("blocked=mallory"), hit("blocked=eve")]);
     assert_eq!(top(&limiter, "blocked", Order::Denied), counts_of([("eve", 2), ("mallory", 1)]));
     // An actor that may take nothing has no counter, either.
-    run(limiter.set_limit("default", "bob", 0, None, &Scope::EVERYTHING)).unwrap();
+    run(limiter.set_exception(ExceptionTarget::limit("default", "bob"), with_credits(0), &Scope::EVERYTHING)).unwrap();
     apply(&limiter, &[hit("who=bob"), hit("who=ann")]);
     assert_eq!(top(&limiter, "default", Order::Denied), counts_of([("bob", 1)]));
 }

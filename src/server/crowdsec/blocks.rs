@@ -6,9 +6,10 @@ use std::time::Duration;
 use super::journal::Reason;
 use crate::clock::{Timestamp, ceil_seconds};
 use crate::limiter::address_blocks::AddressBlock;
-use crate::limiter::blocks::{ListedOverride, OverrideTarget};
-use crate::limiter::limits::{ExceptionFilter, MAX_LASTS_SECONDS};
-use crate::limiter::{ALL_RULES, ErrorClass, Limiter, LimiterError, OverrideKind, Scope};
+use crate::limiter::exceptions::{
+    ExceptionFilter, ExceptionKind, ExceptionTarget, ExceptionTerms, ListedException, MAX_LASTS_SECONDS,
+};
+use crate::limiter::{ALL_RULES, ErrorClass, Limiter, LimiterError, Scope};
 use crate::rules::Network;
 
 /// Beginning of the reason of a block that is a ban of CrowdSec.
@@ -68,8 +69,8 @@ impl Blocks {
     /// Returns the block of this network for all rules.
     pub fn find(&self, network: Network) -> Option<Known> {
         let actor = self.actor(network);
-        let found = self.limiter.override_of(target(&actor), &Scope::EVERYTHING).ok()??;
-        let ListedOverride { reason, ends_ns, .. } = found;
+        let found = self.limiter.exception_of(target(&actor), &Scope::EVERYTHING).ok()??;
+        let ListedException { reason, ends_ns, .. } = found;
         let ends = ends_ns.map(|nanos| self.limiter.now().plus(nanos));
         Some(Known { ends, scenario: reason.as_deref().and_then(scenario).map(str::to_owned) })
     }
@@ -82,7 +83,8 @@ impl Blocks {
         let (actor, reason) = (self.actor(network), format!("{MARK}{scenario}"));
         let seconds = ceil_seconds(ends.since(self.limiter.now())).clamp(1, MAX_LASTS_SECONDS);
         let lasts = Some(Duration::from_secs(seconds));
-        let set = self.limiter.set_override(target(&actor), Some(&reason), lasts, &Scope::EVERYTHING).await;
+        let terms = ExceptionTerms { credits: None, reason: Some(&reason), lasts };
+        let set = self.limiter.set_exception(target(&actor), terms, &Scope::EVERYTHING).await;
         set.map_err(|error| ChangeError::new(&error))
     }
 
@@ -92,7 +94,7 @@ impl Blocks {
     /// [`ChangeError`]
     pub async fn remove(&self, network: Network) -> Result<bool, ChangeError> {
         let actor = self.actor(network);
-        let removed = self.limiter.remove_override(target(&actor), &Scope::EVERYTHING).await;
+        let removed = self.limiter.remove_exception(target(&actor), &Scope::EVERYTHING).await;
         removed.map_err(|error| ChangeError::new(&error))
     }
 
@@ -101,10 +103,10 @@ impl Blocks {
         let (mut followed, mut cursor) = (Vec::new(), None);
         let all_rules = ExceptionFilter { owner: Some(ALL_RULES), actor: None };
         let list = |cursor: Option<&str>| {
-            self.limiter.overrides(OverrideKind::Block, all_rules, cursor, PAGE, &Scope::EVERYTHING)
+            self.limiter.exceptions(ExceptionKind::Block, all_rules, cursor, PAGE, &Scope::EVERYTHING)
         };
         while let Ok(page) = list(cursor.as_deref()) {
-            let bans = page.entries.iter().filter(|block| block.reason.as_deref().and_then(scenario).is_some());
+            let bans = page.exceptions.iter().filter(|block| block.reason.as_deref().and_then(scenario).is_some());
             let values = bans.filter_map(|block| block.actor.strip_prefix(&*self.field)?.strip_prefix('='));
             followed.extend(values.filter_map(|value| Network::parse(value).ok()));
             cursor = page.next;
@@ -130,8 +132,8 @@ impl Blocks {
     }
 }
 
-fn target(actor: &str) -> OverrideTarget<'_> {
-    OverrideTarget { kind: OverrideKind::Block, rule: ALL_RULES, actor }
+fn target(actor: &str) -> ExceptionTarget<'_> {
+    ExceptionTarget { kind: ExceptionKind::Block, rule: ALL_RULES, actor }
 }
 
 /// Returns the scenario in the reason of a ban of CrowdSec.

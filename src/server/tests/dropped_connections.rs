@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::config::{self, Format};
+use crate::limiter::exceptions::ExceptionTarget;
 use crate::limiter::top::{Order, RuleName, TopOf, Window};
 use crate::limiter::{CounterNames, Intent, PlanBuilder, Policy, Scope};
 use crate::metrics::Metrics;
@@ -205,11 +206,12 @@ async fn drop_changes(served: &Served, dir: &Path) {
     for pair in done.windows(2) {
         assert_eq!(pair[0]["after"], pair[1]["before"]);
     }
-    let limit = served.limiter.limit_of("users", "ada", &Scope::EVERYTHING).unwrap().unwrap();
-    assert_eq!(done.last().unwrap()["after"]["credits"], limit.credits);
+    let limit =
+        served.limiter.exception_of(ExceptionTarget::limit("users", "ada"), &Scope::EVERYTHING).unwrap().unwrap();
+    assert_eq!(done.last().unwrap()["after"]["credits"], limit.credits.unwrap());
     assert_eq!(with_status("attempted").len(), done.len());
     assert_eq!(lines.len(), 2 * done.len(), "no other outcome");
-    served.limiter.remove_limit("users", "ada", &Scope::EVERYTHING).await.unwrap();
+    served.limiter.remove_exception(ExceptionTarget::limit("users", "ada"), &Scope::EVERYTHING).await.unwrap();
 }
 
 /// Runs on several threads, because work that a connection hands to other threads continues while it is dropped.

@@ -36,20 +36,24 @@ pub fn write<T>(space: RecordSpace, id: &[u8], out: &mut Vec<u8>, write_bucket: 
     written
 }
 
-/// The tag of overrides, in place of the algorithm in a bucket's key. Never reuse it.
-const OVERRIDE: u8 = 9;
+/// The tag of exceptions for single actors, in place of the algorithm in a bucket's key. Never reuse it.
+const EXCEPTION: u8 = 10;
+/// The tag of blocks and allows in builds before the release of 0.2.0. Never reuse it.
+const OUTDATED_OVERRIDE: u8 = 9;
 
-/// The beginning of every override's key.
-pub const OVERRIDES: &[u8] = &[VERSION, OVERRIDE];
+/// The beginning of every exception's key.
+pub const EXCEPTIONS: &[u8] = &[VERSION, EXCEPTION];
+/// The beginning of the keys of blocks and allows in builds before the release of 0.2.0.
+pub const OUTDATED_OVERRIDES: &[u8] = &[VERSION, OUTDATED_OVERRIDE];
 
-/// Returns whether this is the key of a counter, and not of a record or an override.
+/// Returns whether this is the key of a counter, and not of a record or an exception.
 pub fn is_counter(key: &[u8]) -> bool {
-    !is_record(key) && !is_override(key)
+    !is_record(key) && !is_exception(key)
 }
 
-/// Returns whether this is the key of an override: a block or an allow.
-pub fn is_override(key: &[u8]) -> bool {
-    key.starts_with(OVERRIDES)
+/// Returns whether this is the key of an exception for a single actor.
+pub fn is_exception(key: &[u8]) -> bool {
+    key.starts_with(EXCEPTIONS)
 }
 
 /// Returns whether this is the key of a record.

@@ -14,6 +14,9 @@ pub enum StoreError {
     /// The store is too busy to do the work in time. As far as is known, it works.
     #[error("{0}")]
     Overloaded(Arc<str>),
+    /// The store has data in a format of earlier builds, which would be lost if it were overlooked.
+    #[error("{0}")]
+    Outdated(Arc<str>),
     /// A mistake by the client: the store never issued a cursor that begins like this.
     #[error("{0:?} is not a cursor of this store, or the store has changed since; begin from the start")]
     InvalidCursor(String),

@@ -1,53 +1,177 @@
-//! Exceptions: what applies to a single actor in place of its rule's own decision, such as a limit of its own.
+//! Exceptions: what applies to a single actor in place of its rule's own decision: a limit, a block or an allow.
 //!
 //! A store keeps exceptions and reports changes. Hits find them in the memory of the [limiter](crate::limiter).
 
-use std::fmt::Debug;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
+/// The kind of an exception.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ExceptionKind {
+    /// The actor has its own credits in place of its rule's.
+    Limit,
+    /// The actor is always denied.
+    Block,
+    /// The actor is never denied.
+    Allow,
+}
+
+impl ExceptionKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Limit, Self::Block, Self::Allow];
+
+    /// Returns the word for it, with which the owners of such exceptions begin.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Limit => "limit",
+            Self::Block => "block",
+            Self::Allow => "allow",
+        }
+    }
+
+    /// Splits an owner, such as `limit:LABEL`, into the kind of its exceptions and the rest.
+    pub fn split_owner(owner: &str) -> Option<(Self, &str)> {
+        let (name, rest) = owner.split_once(':')?;
+        Some((Self::ALL.into_iter().find(|kind| kind.name() == name)?, rest))
+    }
+}
+
+impl fmt::Display for ExceptionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// An exception for a single actor.
 ///
-/// Stores keep it as bytes or as text, and keep its end separately.
-pub trait Exception: Debug + Clone + PartialEq + Send + Sync + 'static {
-    /// The register that the exception is in.
-    const REGISTER: Register;
+/// Stores keep it as a text, and keep its expiry separately.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exception {
+    /// What applies to the actor.
+    pub effect: Effect,
+    /// The exception's end. `None` if it lasts until it is removed. One that has ended may still be remembered.
+    pub ends: Option<Timestamp>,
+}
+
+/// What applies to an actor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// A limit of its own.
+    Limit {
+        /// Credits in place of the rule's. 0 denies every hit.
+        credits: u64,
+    },
+    /// A block or an allow. The owner says which.
+    Override {
+        /// The reason that was given.
+        reason: Option<Arc<str>>,
+        /// The number of a block that a rule set. `None` if an operator or a program set it.
+        repetition: Option<Repetition>,
+    },
+}
+
+/// How often a rule has blocked an actor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Repetition {
+    /// Number of the latest block, from 1.
+    pub number: u32,
+    /// Seconds after the block's end until the blocks are forgotten.
+    pub remembered_seconds: u64,
+}
+
+/// First word of the text of a block or an allow by an operator or a program: the version of its layout. The reason may follow.
+const SET_BY_HAND: &str = "1";
+/// First word of the text of a block that a rule set. The number of the block, the seconds from its end until it is forgotten,
+/// and the reason follow.
+const SET_BY_RULE: &str = "2";
+
+impl Exception {
+    /// Returns a limit.
+    pub fn limit(credits: u64, ends: Option<Timestamp>) -> Self {
+        Self { effect: Effect::Limit { credits }, ends }
+    }
+
+    /// Returns a block or an allow that an operator or a program sets.
+    pub fn by_hand(reason: Option<&str>, ends: Option<Timestamp>) -> Self {
+        Self { effect: Effect::Override { reason: reason.map(Into::into), repetition: None }, ends }
+    }
+
+    /// Returns the credits of a limit.
+    #[inline]
+    pub fn credits(&self) -> Option<u64> {
+        if let Effect::Limit { credits } = self.effect { Some(credits) } else { None }
+    }
+
+    /// Returns the reason of a block or an allow.
+    pub fn reason(&self) -> Option<&Arc<str>> {
+        if let Effect::Override { reason, .. } = &self.effect { reason.as_ref() } else { None }
+    }
+
+    /// Returns the number of a block that a rule set.
+    pub fn repetition(&self) -> Option<Repetition> {
+        if let Effect::Override { repetition, .. } = &self.effect { *repetition } else { None }
+    }
 
     /// Returns the time until which stores keep the exception. `None` if they keep it until it is removed.
-    fn expires(&self) -> Option<Timestamp>;
-
-    /// Returns the time until which the exception is in force. An exception that has ended may still be remembered.
-    fn ends(&self) -> Option<Timestamp> {
-        self.expires()
+    pub fn expires(&self) -> Option<Timestamp> {
+        let remembered_ns = self.repetition().map_or(0, |repetition| repetition.remembered_seconds * NANOS_PER_SECOND);
+        self.ends.map(|ends| ends.plus(remembered_ns))
     }
 
     /// Returns the exception as it is after the clock was set back by `nanos`, if its length counts and not the time of its end.
-    fn set_back(&self, _nanos: u64) -> Option<Self> {
-        None
+    pub fn set_back(&self, nanos: u64) -> Option<Self> {
+        self.repetition()?;
+        Some(Self { ends: Some(self.ends?.minus(nanos)), ..self.clone() })
     }
-
-    /// Returns the length of the texts that the exception has besides its actor (bytes).
-    fn text_bytes(&self) -> usize {
-        0
-    }
-
-    /// Returns the exception without [`Exception::expires`], as bytes.
-    fn to_bytes(&self) -> Vec<u8>;
-
-    /// Reads what [`Exception::to_bytes`] returned. `None` for other bytes.
-    fn from_bytes(bytes: &[u8], expires: Option<Timestamp>) -> Option<Self>;
 
     /// Returns the exception without [`Exception::expires`], as a text of at least one character.
-    fn to_text(&self) -> String;
+    pub fn to_text(&self) -> String {
+        let (mut text, reason) = match &self.effect {
+            Effect::Limit { credits } => return credits.to_string(),
+            Effect::Override { reason, repetition: Some(Repetition { number, remembered_seconds }) } => {
+                (format!("{SET_BY_RULE} {number} {remembered_seconds}"), reason)
+            }
+            Effect::Override { reason, repetition: None } => (SET_BY_HAND.to_owned(), reason),
+        };
+        if let Some(reason) = reason {
+            text.push(' ');
+            text.push_str(reason);
+        }
+        text
+    }
 
-    /// Reads what [`Exception::to_text`] returned. `None` for another text.
-    fn from_text(text: &str, expires: Option<Timestamp>) -> Option<Self>;
+    /// Reads what [`Exception::to_text`] returned for an exception of this owner. `None` for another text.
+    pub fn from_text(owner: &str, text: &str, expires: Option<Timestamp>) -> Option<Self> {
+        let (kind, _) = ExceptionKind::split_owner(owner)?;
+        if kind == ExceptionKind::Limit {
+            return Some(Self::limit(text.parse().ok()?, expires));
+        }
+        let (version, rest) = split_word(text);
+        let (ends, repetition, reason) = match version {
+            SET_BY_HAND => (expires, None, rest),
+            SET_BY_RULE => {
+                let (number, rest) = split_word(rest?);
+                let (remembered, reason) = split_word(rest?);
+                let remembered_seconds: u64 = remembered.parse().ok()?;
+                let ends = expires?.minus(remembered_seconds.checked_mul(NANOS_PER_SECOND)?);
+                (Some(ends), Some(Repetition { number: number.parse().ok()?, remembered_seconds }), reason)
+            }
+            _ => return None,
+        };
+        Some(Self { effect: Effect::Override { reason: reason.map(Into::into), repetition }, ends })
+    }
 
     /// Returns how the texts of exceptions begin that this one never replaces as long as they last. Empty if it replaces any.
-    fn yields_to(&self) -> &'static str {
-        ""
+    pub fn yields_to(&self) -> &'static str {
+        if self.repetition().is_some() { SET_BY_HAND } else { "" }
     }
+}
+
+/// Splits the first word off. A space ends it.
+fn split_word(text: &str) -> (&str, Option<&str>) {
+    text.split_once(' ').map_or((text, None), |(word, rest)| (word, Some(rest)))
 }
 
 /// The outcome of a change of an actor's exception.
@@ -63,154 +187,19 @@ pub enum Changed {
     Kept,
 }
 
-/// A register of exceptions. Stores keep each register apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Register {
-    /// Limits of single actors.
-    Limits,
-    /// Blocks and allows.
-    Overrides,
-}
-
-/// The credits that one actor has in place of its rule's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ActorLimit {
-    /// Credits. 0 denies every hit.
-    pub credits: u64,
-    /// The limit's end. `None` if it lasts until it is removed.
-    pub expires: Option<Timestamp>,
-}
-
-impl Exception for ActorLimit {
-    const REGISTER: Register = Register::Limits;
-
-    fn expires(&self) -> Option<Timestamp> {
-        self.expires
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        self.credits.to_le_bytes().to_vec()
-    }
-
-    fn from_bytes(bytes: &[u8], expires: Option<Timestamp>) -> Option<Self> {
-        Some(Self { credits: u64::from_le_bytes(bytes.try_into().ok()?), expires })
-    }
-
-    fn to_text(&self) -> String {
-        self.credits.to_string()
-    }
-
-    fn from_text(text: &str, expires: Option<Timestamp>) -> Option<Self> {
-        Some(Self { credits: text.parse().ok()?, expires })
-    }
-}
-
-/// A block or an allow of one actor. Its owner says which.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Override {
-    /// The reason that was given.
-    pub reason: Option<Arc<str>>,
-    /// The override's end. `None` if it lasts until it is removed.
-    pub ends: Option<Timestamp>,
-    /// The number of a block that a rule set. `None` for an override by an operator or a program.
-    pub repetition: Option<Repetition>,
-}
-
-/// How often a rule has blocked an actor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Repetition {
-    /// Number of the latest block, from 1.
-    pub number: u32,
-    /// Seconds after the block's end until the blocks are forgotten.
-    pub remembered_seconds: u64,
-}
-
-/// First word of the text of an override by an operator or a program: the version of its layout. The reason may follow.
-const SET_BY_HAND: &str = "1";
-/// First word of the text of a block that a rule set. The number of the block, the seconds from its end until it is forgotten,
-/// and the reason follow.
-const SET_BY_RULE: &str = "2";
-
-impl Exception for Override {
-    const REGISTER: Register = Register::Overrides;
-
-    fn expires(&self) -> Option<Timestamp> {
-        let remembered_ns = self.repetition.map_or(0, |repetition| repetition.remembered_seconds * NANOS_PER_SECOND);
-        self.ends.map(|ends| ends.plus(remembered_ns))
-    }
-
-    fn ends(&self) -> Option<Timestamp> {
-        self.ends
-    }
-
-    fn text_bytes(&self) -> usize {
-        self.reason.as_ref().map_or(0, |reason| reason.len())
-    }
-
-    fn set_back(&self, nanos: u64) -> Option<Self> {
-        self.repetition?;
-        Some(Self { ends: Some(self.ends?.minus(nanos)), ..self.clone() })
-    }
-
-    fn to_bytes(&self) -> Vec<u8> {
-        self.to_text().into_bytes()
-    }
-
-    fn from_bytes(bytes: &[u8], expires: Option<Timestamp>) -> Option<Self> {
-        Self::from_text(std::str::from_utf8(bytes).ok()?, expires)
-    }
-
-    fn to_text(&self) -> String {
-        let mut text = match self.repetition {
-            Some(Repetition { number, remembered_seconds }) => format!("{SET_BY_RULE} {number} {remembered_seconds}"),
-            None => SET_BY_HAND.to_owned(),
-        };
-        if let Some(reason) = &self.reason {
-            text.push(' ');
-            text.push_str(reason);
-        }
-        text
-    }
-
-    fn from_text(text: &str, expires: Option<Timestamp>) -> Option<Self> {
-        let (version, rest) = split_word(text);
-        let (ends, repetition, reason) = match version {
-            SET_BY_HAND => (expires, None, rest),
-            SET_BY_RULE => {
-                let (number, rest) = split_word(rest?);
-                let (remembered, reason) = split_word(rest?);
-                let remembered_seconds: u64 = remembered.parse().ok()?;
-                let ends = expires?.minus(remembered_seconds.checked_mul(NANOS_PER_SECOND)?);
-                (Some(ends), Some(Repetition { number: number.parse().ok()?, remembered_seconds }), reason)
-            }
-            _ => return None,
-        };
-        Some(Self { reason: reason.map(Into::into), ends, repetition })
-    }
-
-    fn yields_to(&self) -> &'static str {
-        if self.repetition.is_some() { SET_BY_HAND } else { "" }
-    }
-}
-
-/// Splits the first word off. A space ends it.
-fn split_word(text: &str) -> (&str, Option<&str>) {
-    text.split_once(' ').map_or((text, None), |(word, rest)| (word, Some(rest)))
-}
-
 /// A change of an actor's exception.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExceptionChange<E> {
-    /// The exception's owner, such as the rule's label: no spaces and no zero bytes. The store uses it as a part of the
-    /// exception's key.
+pub struct ExceptionChange {
+    /// The exception's owner, without spaces and zero bytes. It begins with the exception's kind, as in `limit:LABEL`. The
+    /// store uses it as a part of the exception's key.
     pub owner: String,
     /// The actor, in the form that hits give it.
     pub actor: String,
     /// The new exception. `None` if it was removed.
-    pub value: Option<E>,
+    pub value: Option<Exception>,
 }
 
-/// A position in the changes of a register of a store. A server has followed all changes before it.
+/// A position in the changes of a store's exceptions. A server has followed all changes before it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ExceptionCursor {
     /// The server has read none.
@@ -233,9 +222,9 @@ pub enum ExceptionCursor {
 
 /// A page of changed exceptions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExceptionPage<E> {
+pub struct ExceptionPage {
     /// The changed exceptions, at most [`EXCEPTIONS_PER_PAGE`].
-    pub changes: Vec<ExceptionChange<E>>,
+    pub changes: Vec<ExceptionChange>,
     /// The cursor after this page.
     pub known: ExceptionCursor,
     /// Whether all exceptions are reported, from this page to the last. Exceptions in memory that are not reported no
@@ -245,7 +234,7 @@ pub struct ExceptionPage<E> {
     pub is_last: bool,
 }
 
-impl<E> ExceptionPage<E> {
+impl ExceptionPage {
     /// Returns the last page, without changes.
     pub fn nothing(known: ExceptionCursor) -> Self {
         Self { changes: Vec::new(), known, starts_over: false, is_last: true }
@@ -264,25 +253,30 @@ mod tests {
     }
 
     #[test]
-    fn override_reads_back() {
+    fn exception_reads_back() {
         for reason in [None, Some("a reason with spaces"), Some(" ")] {
-            let reason = reason.map(Arc::from);
-            let by_hand = |ends| Override { reason: reason.clone(), ends, repetition: None };
             let repetition = Some(Repetition { number: 3, remembered_seconds: 30 });
-            let by_rule = Override { reason: reason.clone(), ends: Some(at(60)), repetition };
-            for kept in [by_hand(None), by_hand(Some(at(60))), by_rule] {
-                assert_eq!(Override::from_text(&kept.to_text(), kept.expires()), Some(kept.clone()));
-                assert_eq!(Override::from_bytes(&kept.to_bytes(), kept.expires()), Some(kept));
+            let effect = Effect::Override { reason: reason.map(Arc::from), repetition };
+            let by_rule = Exception { effect, ends: Some(at(60)) };
+            for kept in [Exception::by_hand(reason, None), Exception::by_hand(reason, Some(at(60))), by_rule] {
+                assert_eq!(Exception::from_text("block:r", &kept.to_text(), kept.expires()), Some(kept));
             }
         }
-        assert_eq!(Override::from_text("1 scraping", Some(at(5))).unwrap().ends, Some(at(5)));
+        for limit in [Exception::limit(0, None), Exception::limit(u64::MAX, Some(at(60)))] {
+            assert_eq!(Exception::from_text("limit:r", &limit.to_text(), limit.expires()), Some(limit));
+        }
+        assert_eq!(Exception::from_text("block:r", "1 scraping", Some(at(5))).unwrap().ends, Some(at(5)));
     }
 
     #[test]
-    fn unknown_override_is_not_read() {
+    fn unknown_exception_is_not_read() {
         for text in ["", "3", "2", "2 1", "2 x 5", "2 1 x", "10 reason"] {
-            assert_eq!(Override::from_text(text, Some(at(5))), None, "{text:?}");
+            assert_eq!(Exception::from_text("allow:r", text, Some(at(5))), None, "{text:?}");
         }
-        assert_eq!(Override::from_text("2 1 5", None), None, "a block by a rule is forgotten sometime");
+        assert_eq!(Exception::from_text("block:r", "2 1 5", None), None, "a block by a rule is forgotten sometime");
+        for (owner, text) in [("limit:r", "1 reason"), ("limit:r", ""), ("limit:r", "-1"), ("r", "5"), ("deny:r", "1")]
+        {
+            assert_eq!(Exception::from_text(owner, text, None), None, "{owner} {text}");
+        }
     }
 }

@@ -21,7 +21,7 @@ pub use self::entry::{Change, Entry};
 pub use self::error::StoreError;
 pub(in crate::store) use self::exceptions::EXCEPTIONS_PER_PAGE;
 pub use self::exceptions::{
-    ActorLimit, Changed, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Override, Register, Repetition,
+    Changed, Effect, Exception, ExceptionChange, ExceptionCursor, ExceptionKind, ExceptionPage, Repetition,
 };
 pub(in crate::store) use self::listing::invalid_cursor;
 pub use self::listing::{ListedBucket, Listing, Page, SHOW};

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use super::{Batch, Changed, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, StoreError};
+use super::{Batch, Changed, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, StoreError};
 use crate::clock::Timestamp;
 use crate::metrics::Metric;
 
@@ -41,12 +41,12 @@ pub trait Store: Send + Sync {
 
     /// Stores a change of an actor's exception, as durably as hits. `now` is the server's time. A store that other
     /// servers also change says whether there was one before, and keeps one that the new one
-    /// [yields to](Exception::yields_to). Otherwise, the limiter knows that.
+    /// [yields to](super::Exception::yields_to). Otherwise, the limiter knows that.
     ///
     /// The default is for a store in memory. It stores no exceptions, because the limiter has them in memory.
-    fn change_exception<E: Exception>(
+    fn change_exception(
         &self,
-        _change: ExceptionChange<E>,
+        _change: ExceptionChange,
         _now: Timestamp,
     ) -> impl Future<Output = Result<Changed, StoreError>> + Send {
         async { Ok(Changed::Made) }
@@ -54,19 +54,16 @@ pub trait Store: Send + Sync {
 
     /// Forgets expired exceptions by these changes, unless the store drops them on its own. They may return after a
     /// crash.
-    fn forget_exceptions<E: Exception>(
-        &self,
-        _over: Vec<ExceptionChange<E>>,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+    fn forget_exceptions(&self, _over: Vec<ExceptionChange>) -> impl Future<Output = Result<(), StoreError>> + Send {
         async { Ok(()) }
     }
 
-    /// Returns the next page of changes of a register since `known`.
-    fn follow_exceptions<E: Exception>(
+    /// Returns the next page of changes of exceptions since `known`.
+    fn follow_exceptions(
         &self,
         _known: ExceptionCursor,
         _now: Timestamp,
-    ) -> impl Future<Output = Result<ExceptionPage<E>, StoreError>> + Send {
+    ) -> impl Future<Output = Result<ExceptionPage, StoreError>> + Send {
         async { Ok(ExceptionPage::nothing(ExceptionCursor::All)) }
     }
 

@@ -12,7 +12,7 @@ use super::uninterrupted::{Uninterrupted, Work};
 use crate::clock::{Clock, Timestamp};
 use crate::metrics::Metric;
 use crate::store::contract::{
-    Batch, Changed, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store, StoreError,
+    Batch, Changed, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store, StoreError,
 };
 
 /// A store, its cached denials, and the policy for its failures. Calls are completed even if their futures are dropped.
@@ -68,19 +68,11 @@ impl<S: Store + 'static> Store for LayeredStore<S> {
         self.finish(|layers| async move { layers.fallback.check(layers.store.check().await) }).await
     }
 
-    async fn change_exception<E: Exception>(
-        &self,
-        change: ExceptionChange<E>,
-        now: Timestamp,
-    ) -> Result<Changed, StoreError> {
+    async fn change_exception(&self, change: ExceptionChange, now: Timestamp) -> Result<Changed, StoreError> {
         self.finish(|layers| async move { layers.store.change_exception(change, now).await }).await
     }
 
-    async fn follow_exceptions<E: Exception>(
-        &self,
-        known: ExceptionCursor,
-        now: Timestamp,
-    ) -> Result<ExceptionPage<E>, StoreError> {
+    async fn follow_exceptions(&self, known: ExceptionCursor, now: Timestamp) -> Result<ExceptionPage, StoreError> {
         self.finish(|layers| async move { layers.store.follow_exceptions(known, now).await }).await
     }
 

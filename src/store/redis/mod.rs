@@ -24,6 +24,7 @@ mod seal_key;
 mod topology;
 mod wire;
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -40,8 +41,8 @@ use super::seal::Seal;
 use crate::clock::Timestamp;
 use crate::metrics::Metric;
 use crate::store::contract::{
-    Batch, Changed, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, ListedBucket, Listing, Page, SHOW,
-    Store, StoreError,
+    Batch, Changed, ExceptionChange, ExceptionCursor, ExceptionPage, ListedBucket, Listing, Page, SHOW, Store,
+    StoreError,
 };
 
 /// The store of buckets in Redis.
@@ -52,6 +53,8 @@ pub struct RedisStore {
     target: Box<Target>,
     timeout: Duration,
     seal: Seal,
+    /// Whether Redis has been found to have no exceptions in a format of earlier builds.
+    has_checked_formats: AtomicBool,
 }
 
 impl RedisStore {
@@ -61,7 +64,12 @@ impl RedisStore {
     /// A URL is not valid, the URLs do not fit together, or a certificate is missing.
     pub fn open(options: RedisOptions) -> Result<Self, InvalidRedisTarget> {
         let target = Box::new(Target::new(&options)?);
-        Ok(Self { target, timeout: options.timeout, seal: Seal::default() })
+        Ok(Self {
+            target,
+            timeout: options.timeout,
+            seal: Seal::default(),
+            has_checked_formats: AtomicBool::new(false),
+        })
     }
 
     /// Returns the seal. It has a key once [`RedisStore::follow_seal`] has read it.
@@ -78,6 +86,25 @@ impl RedisStore {
             reply = self.ask_once(&calls).await;
         }
         reply.map_err(|failure| self.describe(&failure))
+    }
+
+    /// Checks that Redis has no exceptions in a format of earlier builds. They would no longer be in force, and nobody would
+    /// notice.
+    async fn check_formats(&self) -> Result<(), StoreError> {
+        for key in exceptions::OUTDATED {
+            let reply = self.ask(exceptions::find_outdated(key)).await?;
+            if exceptions::is_found(&reply).map_err(|failure| self.describe(&failure))? {
+                let error = format!(
+                    "Redis at {} has limits or blocks of actors in the key {key}, in a format of builds before the release of \
+                     0.2.0: set them again with `divvy limit`, `divvy block` and `divvy allow` after deleting this key and \
+                     those that begin with its name",
+                    self.target.name
+                );
+                return Err(StoreError::Outdated(error.into()));
+            }
+        }
+        self.has_checked_formats.store(true, Relaxed);
+        Ok(())
     }
 
     async fn ask_once(&self, calls: &[Call]) -> Result<Reply, Failure> {
@@ -153,21 +180,16 @@ impl Store for RedisStore {
         checked.map_err(|failure| self.describe(&failure))
     }
 
-    async fn change_exception<E: Exception>(
-        &self,
-        change: ExceptionChange<E>,
-        now: Timestamp,
-    ) -> Result<Changed, StoreError> {
+    async fn change_exception(&self, change: ExceptionChange, now: Timestamp) -> Result<Changed, StoreError> {
         let reply = self.ask(exceptions::change(&change, now)).await?;
         exceptions::changed(&reply).map_err(|failure| self.describe(&failure))
     }
 
-    async fn follow_exceptions<E: Exception>(
-        &self,
-        known: ExceptionCursor,
-        now: Timestamp,
-    ) -> Result<ExceptionPage<E>, StoreError> {
-        let reply = self.ask(exceptions::follow::<E>(&known)).await?;
+    async fn follow_exceptions(&self, known: ExceptionCursor, now: Timestamp) -> Result<ExceptionPage, StoreError> {
+        if !self.has_checked_formats.load(Relaxed) {
+            self.check_formats().await?;
+        }
+        let reply = self.ask(exceptions::follow(&known)).await?;
         exceptions::page(&known, &reply, now).map_err(|failure| self.describe(&failure))
     }
 

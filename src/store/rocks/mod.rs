@@ -36,8 +36,7 @@ use crate::clock::Timestamp;
 use crate::metrics::Metric;
 use crate::store::bounds::Shares;
 use crate::store::contract::{
-    BackupError, Batch, Changed, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store,
-    StoreError,
+    BackupError, Batch, Changed, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store, StoreError,
 };
 
 /// Bytes of keys beyond which a batch waits for due disk work before it is applied.
@@ -193,11 +192,7 @@ impl Store for RocksStore {
         self.core.engine.check().await
     }
 
-    async fn change_exception<E: Exception>(
-        &self,
-        change: ExceptionChange<E>,
-        _now: Timestamp,
-    ) -> Result<Changed, StoreError> {
+    async fn change_exception(&self, change: ExceptionChange, _now: Timestamp) -> Result<Changed, StoreError> {
         self.blocking("change an exception", move |core| {
             let sync = core.engine.durability == Durability::Sync;
             core.engine.with_disk(|database| exceptions::write(database, &[change], sync))
@@ -206,7 +201,7 @@ impl Store for RocksStore {
         .map(|()| Changed::Made)
     }
 
-    async fn forget_exceptions<E: Exception>(&self, over: Vec<ExceptionChange<E>>) -> Result<(), StoreError> {
+    async fn forget_exceptions(&self, over: Vec<ExceptionChange>) -> Result<(), StoreError> {
         self.blocking("forget exceptions", move |core| {
             // An expired exception stays expired, so this does not wait for stable storage.
             core.engine.with_disk(|database| exceptions::write(database, &over, false))
@@ -214,11 +209,7 @@ impl Store for RocksStore {
         .await
     }
 
-    async fn follow_exceptions<E: Exception>(
-        &self,
-        known: ExceptionCursor,
-        _now: Timestamp,
-    ) -> Result<ExceptionPage<E>, StoreError> {
+    async fn follow_exceptions(&self, known: ExceptionCursor, _now: Timestamp) -> Result<ExceptionPage, StoreError> {
         self.blocking("read exceptions", move |core| {
             core.engine.with_disk(|database| exceptions::read(database, &known))
         })

@@ -4,7 +4,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::config::{self, Format};
 use crate::limiter::CounterNames;
-use crate::limiter::blocks::OverrideTarget;
+use crate::limiter::exceptions::{ExceptionTarget, ExceptionTerms};
 use crate::metrics::Metrics;
 use crate::rules::Scope;
 use crate::store::{Backend, MemoryStore};
@@ -42,9 +42,10 @@ fn limiter() -> Limiter {
     Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
 }
 
-async fn set(limiter: &Limiter, kind: OverrideKind, rule: &str, actor: &str) {
-    let (target, lasts) = (OverrideTarget { kind, rule, actor }, Some(Duration::from_secs(60)));
-    limiter.set_override(target, Some("reason"), lasts, &Scope::EVERYTHING).await.unwrap();
+async fn set(limiter: &Limiter, kind: ExceptionKind, rule: &str, actor: &str) {
+    let lasts = Some(Duration::from_secs(60));
+    let terms = ExceptionTerms { reason: Some("reason"), lasts, ..ExceptionTerms::default() };
+    limiter.set_exception(ExceptionTarget { kind, rule, actor }, terms, &Scope::EVERYTHING).await.unwrap();
 }
 
 /// Returns the rules and networks of all blocks, sorted.
@@ -64,7 +65,7 @@ fn listed(limiter: &Limiter) -> Vec<String> {
 
 #[tokio::test]
 async fn blocks_of_the_field_are_listed() {
-    use OverrideKind::Block;
+    use ExceptionKind::Block;
     let limiter = limiter();
     for (rule, actor) in [
         ("*", "ip=192.0.2.1"),
@@ -92,7 +93,7 @@ async fn blocks_of_the_field_are_listed() {
 
 #[tokio::test]
 async fn allowed_networks_are_left_out() {
-    use OverrideKind::{Allow, Block};
+    use ExceptionKind::{Allow, Block};
     let limiter = limiter();
     let mut revision = limiter.blocks_revision();
     let all = [
@@ -114,8 +115,8 @@ async fn allowed_networks_are_left_out() {
     set(&limiter, Allow, "users", "192.0.2.2").await;
     set(&limiter, Allow, "*", "user=192.0.2.2").await;
     assert_eq!(listed(&limiter), ["* 10.0.0.0/8", "login 192.0.2.2"]);
-    let target = OverrideTarget { kind: Allow, rule: "*", actor: "ip=10.1.0.0/16" };
-    limiter.remove_override(target, &Scope::EVERYTHING).await.unwrap();
+    let target = ExceptionTarget { kind: Allow, rule: "*", actor: "ip=10.1.0.0/16" };
+    limiter.remove_exception(target, &Scope::EVERYTHING).await.unwrap();
     assert_eq!(listed(&limiter).len(), all.len() - 1);
 }
 
@@ -150,7 +151,7 @@ label = trial
         ("nets", "somebody"),
         ("trial", "192.0.2.9"),
     ] {
-        set(&limiter, OverrideKind::Block, rule, actor).await;
+        set(&limiter, ExceptionKind::Block, rule, actor).await;
     }
     assert_eq!(listed(&limiter), ["login 192.0.2.2", "nets 198.51.100.0/24", "nets 2001:db8::/56"]);
 }

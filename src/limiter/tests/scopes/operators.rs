@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limiter::counters::{CountersOf, RuleName};
-use crate::limiter::limits::ExceptionFilter;
+use crate::limiter::exceptions::{ExceptionFilter, ExceptionKind};
 use crate::limiter::rules::listed;
 
 const UPLOADS: &[&str] = &["upload-*"];
@@ -94,10 +94,17 @@ fn actor_of_several_fields_is_recognized_in_any_order() {
 fn limits_in_scope_are_changed_and_others_are_refused() {
     let limiter = limiter_of(RULES);
     let (uploads, ann) = (scope(UPLOADS), scope_of(&[("user", "ann")]));
-    let set = |rule, actor, scope| run(limiter.set_limit(rule, actor, 7, None, scope)).map_err(|e| e.to_string());
-    let get = |rule, actor, scope| limiter.limit_of(rule, actor, scope).map_err(|error| error.to_string());
-    let remove = |rule, actor, scope| run(limiter.remove_limit(rule, actor, scope)).map_err(|e| e.to_string());
-    run(limiter.set_limit("search", "bob", 9, None, &Scope::EVERYTHING)).unwrap();
+    let set = |rule, actor, scope| {
+        run(limiter.set_exception(ExceptionTarget::limit(rule, actor), with_credits(7), scope))
+            .map_err(|e| e.to_string())
+    };
+    let get = |rule, actor, scope| {
+        limiter.exception_of(ExceptionTarget::limit(rule, actor), scope).map_err(|error| error.to_string())
+    };
+    let remove = |rule, actor, scope| {
+        run(limiter.remove_exception(ExceptionTarget::limit(rule, actor), scope)).map_err(|e| e.to_string())
+    };
+    run(limiter.set_exception(ExceptionTarget::limit("search", "bob"), with_credits(9), &Scope::EVERYTHING)).unwrap();
     for (rule, actor, scope) in [
         ("search", "bob", &uploads),
         ("search", "bob", &ann),
@@ -112,7 +119,7 @@ fn limits_in_scope_are_changed_and_others_are_refused() {
     assert_eq!(hit(&limiter, "api=search user=bob"), Ok((true, 8)));
     set("upload-hour", "bob", &uploads).unwrap();
     set("search", "ann", &ann).unwrap();
-    assert_eq!(get("search", "ann", &ann).unwrap().unwrap().credits, 7);
+    assert_eq!(get("search", "ann", &ann).unwrap().unwrap().credits, Some(7));
     assert_eq!((remove("upload-hour", "bob", &uploads), remove("search", "ann", &ann)), (Ok(true), Ok(true)));
 }
 
@@ -120,8 +127,9 @@ fn limits_in_scope_are_changed_and_others_are_refused() {
 fn listed_limits(limiter: &Limiter, scope: &Scope) -> (Vec<String>, String) {
     let (mut found, mut cursors, mut cursor) = (Vec::new(), String::new(), None::<String>);
     loop {
-        let page = limiter.limits(ExceptionFilter::default(), cursor.as_deref(), 1, scope).unwrap();
-        found.extend(page.limits.into_iter().map(|limit| format!("{} {}", limit.rule, limit.actor)));
+        let page =
+            limiter.exceptions(ExceptionKind::Limit, ExceptionFilter::default(), cursor.as_deref(), 1, scope).unwrap();
+        found.extend(page.exceptions.into_iter().map(|limit| format!("{} {}", limit.rule, limit.actor)));
         let Some(next) = page.next else { break };
         cursors.push_str(&next);
         cursor = Some(next);
@@ -137,7 +145,8 @@ fn listings_of_limits_and_their_cursors_have_no_limits_out_of_scope() {
     let mut every = Vec::new();
     for rule in ["upload-hour", "upload-minute", "gone"] {
         for actor in ["ann", "bob", "secret"] {
-            run(limiter.set_limit(rule, actor, 7, None, &Scope::EVERYTHING)).unwrap();
+            run(limiter.set_exception(ExceptionTarget::limit(rule, actor), with_credits(7), &Scope::EVERYTHING))
+                .unwrap();
             every.push(format!("{rule} {actor}"));
         }
     }
@@ -155,9 +164,13 @@ fn listings_of_limits_and_their_cursors_have_no_limits_out_of_scope() {
     assert!(!cursors.contains("secret") && !cursors.contains("bob"));
     for (rule, is_covered) in [("gone", true), ("upload-hour", false), ("nothing", false)] {
         let of = ExceptionFilter { owner: Some(rule), actor: None };
-        assert_eq!(limiter.limits(of, None, 9, &scope(&["g*"])).is_ok(), is_covered, "{rule}");
+        assert_eq!(
+            limiter.exceptions(ExceptionKind::Limit, of, None, 9, &scope(&["g*"])).is_ok(),
+            is_covered,
+            "{rule}"
+        );
     }
-    assert!(run(limiter.remove_limit("gone", "bob", &scope(&["g*"]))).unwrap());
+    assert!(run(limiter.remove_exception(ExceptionTarget::limit("gone", "bob"), &scope(&["g*"]))).unwrap());
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::access::{Authority, Digest, Users, parse};
 use crate::audit::AuditLog;
 use crate::clock::Clock;
 use crate::config::{self, Format};
+use crate::limiter::exceptions::ExceptionTarget;
 use crate::limiter::{CounterNames, Limiter, Scope};
 use crate::metrics::Metrics;
 use crate::protocol::command::ClientFilter;
@@ -87,7 +88,8 @@ async fn rights_are_those_after_the_wait_for_a_slot() {
         reply.resize(expected.len(), 0);
         client.read_exact(&mut reply).await.unwrap();
         assert_eq!(String::from_utf8_lossy(&reply), expected);
-        let has_changed = limiter.limit_of("users", "ann", &Scope::EVERYTHING).unwrap().is_some();
+        let has_changed =
+            limiter.exception_of(ExceptionTarget::limit("users", "ann"), &Scope::EVERYTHING).unwrap().is_some();
         assert_eq!(has_changed, expected == "+OK\r\n");
     }
 }

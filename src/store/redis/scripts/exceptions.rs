@@ -1,59 +1,51 @@
 //! Exceptions for single actors in Redis, where several servers change and follow them: calls and replies.
 //!
-//! For each register, a hash holds the exceptions. A sorted set holds the actors by the times of their changes, so that
-//! each server can read the changes after its last one. Another sorted set holds the actors whose exceptions expire. They
-//! stay for an hour after that. A number identifies the history of changes. All keys are in one slot of a cluster.
+//! A hash holds the exceptions. A sorted set holds the actors by the times of their changes, so that each server can read
+//! the changes after its last one. Another sorted set holds the actors whose exceptions expire. They stay for an hour after
+//! that. A number identifies the history of changes. All keys are in one slot of a cluster.
 
 use std::sync::LazyLock;
 
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 use crate::store::contract::{
-    Changed, EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, Register,
+    Changed, EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage,
 };
 use crate::store::redis::wire::{Call, Failure, Reply, Script};
 
-/// The keys of a register.
-struct Keys {
-    exceptions: &'static str,
-    changes: &'static str,
-    ends: &'static str,
-    born: &'static str,
-}
+const EXCEPTIONS: &str = "divvy.exceptions:{exceptions}";
+const CHANGES: &str = "divvy.exceptions:{exceptions}:changes";
+const ENDS: &str = "divvy.exceptions:{exceptions}:ends";
+const BORN: &str = "divvy.exceptions:{exceptions}:born";
 
-impl Keys {
-    const fn of(register: Register) -> Self {
-        match register {
-            Register::Limits => Self {
-                exceptions: "divvy.limits:{limits}",
-                changes: "divvy.limits:{limits}:changes",
-                ends: "divvy.limits:{limits}:ends",
-                born: "divvy.limits:{limits}:born",
-            },
-            Register::Overrides => Self {
-                exceptions: "divvy.overrides:{overrides}",
-                changes: "divvy.overrides:{overrides}:changes",
-                ends: "divvy.overrides:{overrides}:ends",
-                born: "divvy.overrides:{overrides}:born",
-            },
-        }
-    }
-}
+/// The hashes in which builds before the release of 0.2.0 kept exceptions.
+pub const OUTDATED: [&str; 2] = ["divvy.limits:{limits}", "divvy.overrides:{overrides}"];
 
 static CHANGE: LazyLock<Script> =
     LazyLock::new(|| Script::new("exception-change", include_str!("lua/exception_change.lua")));
 static FOLLOW: LazyLock<Script> =
     LazyLock::new(|| Script::new("exception-changes", include_str!("lua/exception_changes.lua")));
 
+/// Returns the call that asks whether Redis has this key. An earlier version's ACL allows the command.
+pub fn find_outdated(key: &str) -> Call {
+    Call::command_on_key(&[b"PTTL", key.as_bytes()])
+}
+
+/// Returns whether Redis has the key, by this reply to [`find_outdated`].
+pub fn is_found(reply: &Reply) -> Result<bool, Failure> {
+    /// Redis's reply about a key that does not exist.
+    const NO_KEY: i64 = -2;
+    Ok(reply.decode::<i64>("the time to live of a key is not a number")? != NO_KEY)
+}
+
 /// Returns the call that makes the change. The exception lasts as long after the change, by Redis's clock, as from `now`
 /// to its end.
-pub fn change<E: Exception>(change: &ExceptionChange<E>, now: Timestamp) -> Call {
+pub fn change(change: &ExceptionChange, now: Timestamp) -> Call {
     let of = format!("{} {}", change.owner, change.actor);
     let value = change.value.as_ref();
-    let lasts_ms = value.and_then(E::expires).map(|expires| expires.since(now).div_ceil(NANOS_PER_MILLI));
+    let lasts_ms = value.and_then(Exception::expires).map(|expires| expires.since(now).div_ceil(NANOS_PER_MILLI));
     let lasts_ms = lasts_ms.map(|lasts_ms| lasts_ms.to_string()).unwrap_or_default();
-    let Keys { exceptions, changes, ends, born } = Keys::of(E::REGISTER);
     let (text, yields_to) = value.map(|value| (value.to_text(), value.yields_to().to_owned())).unwrap_or_default();
-    call(&CHANGE, &[exceptions, changes, ends, born], [of, text, lasts_ms, yields_to])
+    call(&CHANGE, &[EXCEPTIONS, CHANGES, ENDS, BORN], [of, text, lasts_ms, yields_to])
 }
 
 /// Returns the outcome of the change in this reply to [`change`].
@@ -68,14 +60,13 @@ pub fn changed(reply: &Reply) -> Result<Changed, Failure> {
 }
 
 /// Returns the call that asks for the next page.
-pub fn follow<E: Exception>(known: &ExceptionCursor) -> Call {
+pub fn follow(known: &ExceptionCursor) -> Call {
     let (born, number, of) = match known {
         ExceptionCursor::Change { born, number, of } => (*born, *number, of.as_str()),
         ExceptionCursor::Nothing | ExceptionCursor::Key(_) | ExceptionCursor::All => (0, 0, ""),
     };
     let arguments = [born.to_string(), number.to_string(), of.to_owned(), EXCEPTIONS_PER_PAGE.to_string()];
-    let Keys { exceptions, changes, born, .. } = Keys::of(E::REGISTER);
-    call(&FOLLOW, &[exceptions, changes, born], arguments)
+    call(&FOLLOW, &[EXCEPTIONS, CHANGES, BORN], arguments)
 }
 
 fn call<const N: usize>(script: &'static Script, keys: &[&str], arguments: [String; N]) -> Call {
@@ -85,7 +76,7 @@ fn call<const N: usize>(script: &'static Script, keys: &[&str], arguments: [Stri
 
 /// Returns the page in this reply to [`follow`]. The ends of exceptions are converted from Redis's clock to the server's, by
 /// which it is `now`.
-pub fn page<E: Exception>(known: &ExceptionCursor, reply: &Reply, now: Timestamp) -> Result<ExceptionPage<E>, Failure> {
+pub fn page(known: &ExceptionCursor, reply: &Reply, now: Timestamp) -> Result<ExceptionPage, Failure> {
     const WRONG: &str = "the limits or blocks of actors in Redis are not in divvy's format";
     type Changes = Vec<(u64, String, String)>;
     let (born, starts_over, is_last, changed, now_ms): (u64, bool, bool, Changes, u64) = reply.decode(WRONG)?;
@@ -102,17 +93,14 @@ pub fn page<E: Exception>(known: &ExceptionCursor, reply: &Reply, now: Timestamp
     Ok(ExceptionPage { changes: changes.ok_or(Failure::Foreign(WRONG))?, known, starts_over, is_last })
 }
 
-fn read_change<E: Exception>(
-    of: &str,
-    value: &str,
-    of_server: impl Fn(u64) -> Timestamp,
-) -> Option<ExceptionChange<E>> {
+fn read_change(of: &str, value: &str, of_server: impl Fn(u64) -> Timestamp) -> Option<ExceptionChange> {
     let (owner, actor) = of.split_once(' ')?;
-    Some(ExceptionChange { owner: owner.into(), actor: actor.into(), value: read_value(value, of_server)? })
+    let value = read_value(owner, value, of_server)?;
+    Some(ExceptionChange { owner: owner.into(), actor: actor.into(), value })
 }
 
 /// Reads `exception expires`. Either may be missing. An empty text stands for a removed exception.
-fn read_value<E: Exception>(text: &str, of_server: impl Fn(u64) -> Timestamp) -> Option<Option<E>> {
+fn read_value(owner: &str, text: &str, of_server: impl Fn(u64) -> Timestamp) -> Option<Option<Exception>> {
     let (exception, expires) = text.rsplit_once(' ')?;
     if exception.is_empty() {
         return Some(None);
@@ -121,17 +109,16 @@ fn read_value<E: Exception>(text: &str, of_server: impl Fn(u64) -> Timestamp) ->
         "" => None,
         millis => Some(of_server(millis.parse().ok()?)),
     };
-    E::from_text(exception, expires).map(Some)
+    Exception::from_text(owner, exception, expires).map(Some)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::contract::ActorLimit;
 
     #[test]
     fn page_is_read_in_full_or_refused() {
-        let known = ExceptionCursor::Change { born: 3, number: 7, of: "r a".into() };
+        let known = ExceptionCursor::Change { born: 3, number: 7, of: "limit:r a".into() };
         // It is 1 s by Redis's clock, and 5 s by the server's.
         let now = Timestamp::from_secs(5).unwrap();
         let reply = |head: [&str; 3], changes: &[&str]| {
@@ -139,9 +126,9 @@ mod tests {
             let [born, starts_over, is_last] = head.map(line);
             Reply::list(&[born, starts_over, is_last, Reply::of_texts(changes).to_line(), line("1000")])
         };
-        let nothing = page::<ActorLimit>(&known, &reply(["3", "0", "1"], &[]), now).unwrap();
+        let nothing = page(&known, &reply(["3", "0", "1"], &[]), now).unwrap();
         assert_eq!(nothing, ExceptionPage::nothing(known.clone()));
-        let texts = ["8", "r a b", "5 ", "9", "r c", " 77", "10", "r d", "0 1500"];
+        let texts = ["8", "limit:r a b", "5 ", "9", "block:r c", " 77", "10", "block:r d", "1 spam 1500"];
         let ExceptionPage { changes, known, starts_over, is_last } =
             page(&known, &reply(["4", "1", "0"], &texts), now).unwrap();
         let change =
@@ -150,29 +137,31 @@ mod tests {
         assert_eq!(
             changes,
             [
-                change("r", "a b", Some(ActorLimit { credits: 5, expires: None })),
-                change("r", "c", None),
-                change("r", "d", Some(ActorLimit { credits: 0, expires: ends })),
+                change("limit:r", "a b", Some(Exception::limit(5, None))),
+                change("block:r", "c", None),
+                change("block:r", "d", Some(Exception::by_hand(Some("spam"), ends))),
             ]
         );
         assert_eq!(
             (known, starts_over, is_last),
-            (ExceptionCursor::Change { born: 4, number: 10, of: "r d".into() }, true, false)
+            (ExceptionCursor::Change { born: 4, number: 10, of: "block:r d".into() }, true, false)
         );
         let head = ["3", "0", "1"];
         let foreign = [
             Reply::of_texts(&[]),
             Reply::of_texts(&["1"]),
             Reply::of_texts(&head),
-            reply(head, &["x", "r a", "5 "]),
-            reply(head, &["8", "ra", "5 "]),
-            reply(head, &["8", "r a", "x "]),
-            reply(head, &["8", "r a"]),
+            reply(head, &["x", "limit:r a", "5 "]),
+            reply(head, &["8", "limit:ra", "5 "]),
+            reply(head, &["8", "limit:r a", "x "]),
+            reply(head, &["8", "limit:r a"]),
+            reply(head, &["8", "r a", "5 "]),
+            reply(head, &["8", "block:r a", "5 "]),
             reply(["x", "0", "1"], &[]),
             reply(["3", "2", "1"], &[]),
         ];
         for reply in foreign {
-            assert!(page::<ActorLimit>(&ExceptionCursor::Nothing, &reply, now).is_err(), "{reply:?}");
+            assert!(page(&ExceptionCursor::Nothing, &reply, now).is_err(), "{reply:?}");
         }
     }
 }

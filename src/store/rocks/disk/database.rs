@@ -1,7 +1,7 @@
 //! The RocksDB database: opening, reading, writing, and its column families.
 //!
-//! - `default`: limits of single actors. RocksDB requires this family, so every version of divvy can open it.
-//! - `counters`: bucket key → stored value; blocks and allows; expired ones are dropped by compactions.
+//! - `default`: empty. RocksDB requires this family.
+//! - `counters`: bucket key → stored value; exceptions for single actors; compactions drop expired ones.
 //! - `journal`: commit number → journal record; write-backs drop the oldest.
 
 use std::io;
@@ -19,16 +19,16 @@ use super::directory;
 use super::expiry_filter::Swept;
 use super::open_error::OpenError;
 use super::sync_mark::SyncMark;
-use super::tuning::{counters_options, database_options, journal_options, limits_options};
+use super::tuning::{counters_options, database_options, default_options, journal_options};
 use crate::clock::Clock;
-use crate::store::contract::{Register, StoreError};
+use crate::store::contract::StoreError;
 use crate::store::record_key;
 use crate::store::rocks::commit::journal;
 
 const COUNTERS: &str = "counters";
 const JOURNAL: &str = "journal";
-const LIMITS: &str = "default";
-const FAMILIES: [&str; 3] = [LIMITS, JOURNAL, COUNTERS];
+const DEFAULT: &str = "default";
+const FAMILIES: [&str; 3] = [DEFAULT, JOURNAL, COUNTERS];
 
 /// A counter's key and its record's value.
 pub type KeyAndValue = (Box<[u8]>, Box<[u8]>);
@@ -55,7 +55,7 @@ impl Database {
         let synced = SyncMark::open(path).map_err(|error| OpenError::unusable(path, &error))?;
         let families = || {
             [
-                ColumnFamilyDescriptor::new(LIMITS, limits_options()),
+                ColumnFamilyDescriptor::new(DEFAULT, default_options()),
                 ColumnFamilyDescriptor::new(COUNTERS, counters_options(clock, Arc::clone(&swept))),
                 ColumnFamilyDescriptor::new(JOURNAL, journal_options()),
             ]
@@ -75,6 +75,9 @@ impl Database {
         };
         let recovered = db.latest_sequence_number();
         synced.check(recovered, path)?;
+        if has_outdated_exceptions(&db).map_err(failed)? {
+            return Err(OpenError::OutdatedExceptions(path.into()));
+        }
         if let Err(error) = directory::remove_unfinished(path) {
             tracing::warn!(%error, "cannot remove files that a killed process left in the data directory");
         }
@@ -113,7 +116,7 @@ impl Database {
         self.db.path()
     }
 
-    /// Iterates over the counters and the records of reservations and answers whose keys begin with `prefix`, in the order
+    /// Iterates over the counters, the records of reservations and answers, and the exceptions whose keys begin with `prefix`, in the order
     /// of their keys. Begins after the key `after`.
     pub fn entries<'a>(
         &'a self,
@@ -129,24 +132,23 @@ impl Database {
     }
 
     /// Returns the key and the record of every counter at the time of the call, without the records of reservations,
-    /// answers and overrides.
+    /// answers and exceptions.
     pub fn records(&self) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> + use<'_> {
         let is_counter =
             |record: &Result<KeyAndValue, _>| record.as_ref().map_or(true, |(key, _)| record_key::is_counter(key));
         self.entries(&[], None).filter(is_counter)
     }
 
-    /// Stores exceptions of a register, or removes those without a value, in one write, with `sync` on stable storage.
+    /// Stores exceptions, or removes those without a value, in one write, with `sync` on stable storage.
     ///
     /// # Errors
     /// Fails if RocksDB refuses the write.
     pub fn write_exceptions(
         &self,
-        register: Register,
         exceptions: impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)>,
         sync: bool,
     ) -> Result<(), StoreError> {
-        let (mut batch, family) = (WriteBatch::default(), self.family_of(register));
+        let (mut batch, family) = (WriteBatch::default(), self.counters());
         exceptions.for_each(|(key, value)| match value {
             Some(value) => batch.put_cf(family, key, value),
             None => batch.delete_cf(family, key),
@@ -154,30 +156,6 @@ impl Database {
         let mut options = WriteOptions::default();
         options.set_sync(sync);
         self.db.write_opt(batch, &options).map_err(|e| store_error("write exceptions", &e))
-    }
-
-    /// Iterates over the exceptions of a register, whose keys begin with `prefix`, in the order of their keys. Begins
-    /// after the key `after`.
-    pub fn exceptions<'a>(
-        &'a self,
-        register: Register,
-        prefix: &'a [u8],
-        after: Option<&'a [u8]>,
-    ) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> + use<'a> {
-        let start = IteratorMode::From(after.unwrap_or(prefix), Direction::Forward);
-        let mut options = ReadOptions::default();
-        // A key of limits with another first byte is malformed, and must not be overlooked.
-        if register != Register::Limits {
-            options.set_iterate_range(PrefixRange(prefix));
-        }
-        read_after(self.db.iterator_cf_opt(self.family_of(register), options, start), after)
-    }
-
-    fn family_of(&self, register: Register) -> &ColumnFamily {
-        match register {
-            Register::Limits => self.family(LIMITS),
-            Register::Overrides => self.counters(),
-        }
     }
 
     /// Returns a number that RocksDB keeps for the family of counters; 0 if it is unknown.
@@ -257,6 +235,15 @@ fn read_after(
     entries.filter(is_wanted).map(|entry| entry.map_err(|e| store_error("read the counters", &e)))
 }
 
+/// Returns whether there are limits, blocks or allows where builds before the release of 0.2.0 kept them.
+fn has_outdated_exceptions(db: &DB) -> Result<bool, rocksdb::Error> {
+    let limit = db.iterator(IteratorMode::Start).next().transpose()?;
+    let Some(counters) = db.cf_handle(COUNTERS) else { return Ok(limit.is_some()) };
+    let first = IteratorMode::From(record_key::OUTDATED_OVERRIDES, Direction::Forward);
+    let next = db.iterator_cf(counters, first).next().transpose()?;
+    Ok(limit.is_some() || next.is_some_and(|(key, _)| key.starts_with(record_key::OUTDATED_OVERRIDES)))
+}
+
 /// Returns the number of the last commit in the journal; 0 if it is empty.
 fn last_commit(db: &DB) -> Result<u64, rocksdb::Error> {
     let Some(journal) = db.cf_handle(JOURNAL) else { return Ok(0) };
@@ -277,4 +264,26 @@ fn open_error(path: &Path, error: &rocksdb::Error) -> OpenError {
 
 pub(super) fn store_error(what: &str, error: &rocksdb::Error) -> StoreError {
     StoreError::new(format!("cannot {what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exceptions_of_earlier_builds_are_refused() {
+        let limit = b"\x01login\0ann".to_vec();
+        let block = [record_key::OUTDATED_OVERRIDES, b"block:login\0ann"].concat();
+        for (family, key) in [(DEFAULT, limit), (COUNTERS, block)] {
+            let dir = tempfile::tempdir().unwrap();
+            let open = || Database::open(dir.path(), Clock::system(), Arc::default());
+            let database = open().unwrap();
+            database.db.put_cf(database.family(family), key, [0xff; 16]).unwrap();
+            drop(database);
+            for _ in 0..2 {
+                let error = open().err().unwrap();
+                assert!(matches!(&error, OpenError::OutdatedExceptions(path) if path == dir.path()), "{error}");
+            }
+        }
+    }
 }

@@ -52,7 +52,7 @@ impl CompactionFilter for ExpiryFilter {
     fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> CompactionDecision {
         match value::expiry(value) {
             Ok(expires) if expires <= self.now => {
-                // Records of reservations and answers are not counters, and neither are overrides.
+                // Records of reservations and answers are not counters, and neither are exceptions.
                 self.swept.expired.fetch_add(u64::from(record_key::is_counter(key)), Relaxed);
                 CompactionDecision::Remove
             }

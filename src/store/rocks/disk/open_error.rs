@@ -29,6 +29,13 @@ pub enum OpenError {
         /// The format in the directory.
         found: String,
     },
+    /// The directory has exceptions of single actors where this version does not look for them.
+    #[error(
+        "{0} has limits or blocks of actors in a format of builds before the release of 0.2.0; delete them with the build that wrote \
+         it and set them again with this one (`divvy limit`, `divvy block`, `divvy allow`), or choose another --data-dir \
+         (no counter was changed)"
+    )]
+    OutdatedExceptions(PathBuf),
     /// RocksDB or divvy cannot read the content.
     #[error(
         "the database in {path} is damaged ({reason}); restore it from a backup, or move it away to start with empty counters (nothing was changed)"

@@ -28,6 +28,12 @@ pub enum RestoreError {
         /// The format of the backup.
         found: String,
     },
+    /// The backup has exceptions of single actors where this version does not look for them.
+    #[error(
+        "{0} has limits or blocks of actors in a format of builds before the release of 0.2.0; restore it with the build that made \
+         it, and delete them there, or use another backup"
+    )]
+    OutdatedExceptions(PathBuf),
     /// The data directory is not empty.
     #[error(
         "{0} already exists and is not empty; stop the server that uses it and move it away, or choose another --data-dir \
@@ -67,7 +73,14 @@ pub fn restore(backup: &Path, data_dir: &Path, clock: Clock) -> Result<u64, Rest
         Err(reason) => return Err(RestoreError::Copy { from: backup.into(), to: data_dir.into(), reason }),
     };
     let restored = copy(backup, data_dir).and_then(|()| {
-        read_all(data_dir, clock).map_err(|reason| RestoreError::Damaged { path: backup.into(), reason })
+        let lock = directory::lock(data_dir);
+        let opened = lock.and_then(|lock| Ok((lock, Database::open(data_dir, clock, Arc::default())?)));
+        let (_lock, database) = opened.map_err(|error| match error {
+            OpenError::OutdatedExceptions(_) => RestoreError::OutdatedExceptions(backup.into()),
+            error => RestoreError::Damaged { path: backup.into(), reason: error.to_string() },
+        })?;
+        let read = read_all(&database);
+        read.map_err(|error| RestoreError::Damaged { path: backup.into(), reason: error.to_string() })
     });
     if restored.is_err() {
         clear(data_dir, is_new);
@@ -105,11 +118,9 @@ fn copy(backup: &Path, data_dir: &Path) -> Result<(), RestoreError> {
     directory::write_format(data_dir).map_err(failed)
 }
 
-/// Opens the database and reads every counter, which verifies RocksDB's checksums.
-fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
-    let _lock = directory::lock(data_dir).map_err(|error| error.to_string())?;
-    let database = Database::open(data_dir, clock, Arc::default()).map_err(|error: OpenError| error.to_string())?;
-    database.settle_journal().map_err(|error| error.to_string())?;
+/// Reads every counter, which verifies RocksDB's checksums, and ends the work of the database.
+fn read_all(database: &Database) -> Result<u64, StoreError> {
+    database.settle_journal()?;
     let mut counters = 0u64;
     let read = database.entries(&[], None).try_for_each(|entry| {
         let (key, stored) = entry?;
@@ -117,9 +128,9 @@ fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
             let read = value::decode_record(&stored);
             return read.map(drop).map_err(|_| StoreError::new("a reservation or an answer cannot be read"));
         }
-        if record_key::is_override(&key) {
-            let is_readable = exceptions::is_readable_override(&key, &stored);
-            return if is_readable { Ok(()) } else { Err(StoreError::new("a block or an allow cannot be read")) };
+        if record_key::is_exception(&key) {
+            let is_readable = exceptions::is_readable(&key, &stored);
+            return if is_readable { Ok(()) } else { Err(StoreError::new("an actor's limit or block cannot be read")) };
         }
         counters += 1;
         match (key::decode(&key), value::expiry(&stored)) {
@@ -129,7 +140,7 @@ fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
     });
     let closed = read.and_then(|()| database.sync());
     database.stop_background_work();
-    closed.map(|()| counters).map_err(|error| error.to_string())
+    closed.map(|()| counters)
 }
 
 /// Empties the data directory again. As long as a file cannot be removed, the directory can be neither served nor

@@ -118,7 +118,7 @@ fn block_cache() -> Cache {
     CACHE.get_or_init(|| Cache::new_hyper_clock_cache(BLOCK_CACHE_BYTES, 0)).clone()
 }
 
-pub fn limits_options() -> Options {
+pub fn default_options() -> Options {
     let mut options = Options::default();
     options.set_compression_type(DBCompressionType::None);
     options.set_write_buffer_size(4 * MIB);

@@ -1,20 +1,31 @@
-//! A register of exceptions for single actors in a server's memory, and how far it has followed the store's.
+//! The register of exceptions for single actors: limits, blocks and allows. They are in the server's [memory](table), and
+//! this module changes them and follows the store. Requests find blocks and allows through [`overrides`].
 //!
 //! An exception is stored before it is in force, and is in force before it is acknowledged.
+
+mod filter;
+pub mod overrides;
+pub mod owner;
+pub mod table;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use arc_swap::ArcSwap;
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
-use super::exceptions::{ExceptionFilter, Exceptions, weight};
+use self::overrides::Everywhere;
+use self::owner::Class;
+use self::table::{Exceptions, Listed, weight};
 use crate::clock::{Clock, MAX_STANDSTILL_NS, NANOS_PER_SECOND, Timestamp};
 use crate::store::{Backend, Changed, Exception, ExceptionChange, ExceptionCursor, Store, StoreError};
 
 /// Default for the maximum number of limits of actors.
 pub const DEFAULT_MAX_ACTOR_LIMITS: usize = 1_000_000;
+/// Default for the maximum number of blocks and allows.
+pub const DEFAULT_MAX_OVERRIDES: usize = 1_000_000;
 
 /// A server that has not followed the store for longer reads all exceptions again, because the store may have forgotten
 /// removals by then.
@@ -29,20 +40,22 @@ const SEARCHED_AT_ONCE: usize = 32;
 /// reading finds them.
 const READ_ALL_EVERY_NS: u64 = 60 * 60 * NANOS_PER_SECOND;
 
-/// All exceptions of a register.
+/// All exceptions.
 #[derive(Debug)]
-pub struct Registry<E> {
-    pub memory: Exceptions<E>,
-    /// Maximum number of exceptions. Long ones count as several.
-    pub max: usize,
+pub struct Register {
+    pub memory: Exceptions,
+    /// The bound on limits.
+    pub limits: Bound,
+    /// The bound on blocks and allows.
+    pub overrides: Bound,
+    /// The blocks and allows of all rules, by field.
+    everywhere: ArcSwap<Everywhere>,
     /// The state of following the store. Its lock admits one change or reading at a time.
     pub known: Mutex<FollowState>,
     /// Expired exceptions that have left memory, and that the store has yet to forget.
-    pub over: parking_lot::Mutex<VecDeque<ExceptionChange<E>>>,
+    pub over: parking_lot::Mutex<VecDeque<ExceptionChange>>,
     /// Index of the first shard that the search for expired exceptions has not reached yet.
     looked_through: AtomicUsize,
-    /// Time of the last search for exceptions that make room (nanoseconds since 1970).
-    searched: AtomicU64,
     /// Number of complete readings of all exceptions.
     readings: AtomicU32,
     /// Time when the store's exceptions were last read, or the server started (nanoseconds since 1970).
@@ -51,7 +64,22 @@ pub struct Registry<E> {
     pub failures: AtomicU64,
 }
 
-/// Progress in following a register in the store.
+/// A bound on the number of exceptions of a class.
+#[derive(Debug)]
+pub struct Bound {
+    /// Maximum number of exceptions. Long ones count as several.
+    pub max: usize,
+    /// Time of the last search for exceptions that make room (nanoseconds since 1970).
+    searched: AtomicU64,
+}
+
+impl Bound {
+    fn new(max: usize) -> Self {
+        Self { max, searched: AtomicU64::new(0) }
+    }
+}
+
+/// Progress in following the store.
 #[derive(Debug, Default)]
 pub struct FollowState {
     followed: ExceptionCursor,
@@ -61,18 +89,19 @@ pub struct FollowState {
     read_all: Timestamp,
 }
 
-/// Drops at most a number of the exceptions in these shards, and returns them.
-type DropSome<E> = fn(&Exceptions<E>, Range<usize>, usize, Timestamp) -> Vec<ExceptionChange<E>>;
+/// Drops at most a number of the exceptions of a class in these shards, and returns them.
+type DropSome = fn(&Exceptions, Option<Class>, Range<usize>, usize, Timestamp) -> Vec<ExceptionChange>;
 
-impl<E: Exception> Registry<E> {
-    pub fn new(max: usize, now: Timestamp) -> Self {
+impl Register {
+    pub fn new(now: Timestamp) -> Self {
         Self {
             memory: Exceptions::default(),
-            max,
+            limits: Bound::new(DEFAULT_MAX_ACTOR_LIMITS),
+            overrides: Bound::new(DEFAULT_MAX_OVERRIDES),
+            everywhere: ArcSwap::default(),
             known: Mutex::default(),
             over: parking_lot::Mutex::default(),
             looked_through: AtomicUsize::new(0),
-            searched: AtomicU64::new(0),
             readings: AtomicU32::new(0),
             followed: AtomicU64::new(now.as_nanos()),
             has_been_read: AtomicBool::new(false),
@@ -80,34 +109,50 @@ impl<E: Exception> Registry<E> {
         }
     }
 
+    /// Returns the bound on the exceptions of a class.
+    pub fn bound(&self, class: Class) -> &Bound {
+        match class {
+            Class::Limits => &self.limits,
+            Class::Overrides => &self.overrides,
+        }
+    }
+
     /// Returns whether there is room for this exception, once some of the expired ones have been dropped. Those that have ended
     /// and are only remembered make room, too. They may return with the next reading of all exceptions. Finds nothing to drop
     /// less than a second after the last search.
-    pub async fn has_room(&self, actor: &str, value: &E, store: &Backend, now: Timestamp) -> bool {
+    pub async fn has_room(
+        &self,
+        class: Class,
+        actor: &str,
+        value: &Exception,
+        store: &Backend,
+        now: Timestamp,
+    ) -> bool {
         let weight = weight(actor, value);
-        if self.room() < weight {
-            self.make_room(store, now).await;
+        if self.room(class) < weight {
+            self.make_room(class, store, now).await;
         }
-        self.room() >= weight
+        self.room(class) >= weight
     }
 
-    /// Returns the number of exceptions that there is room for.
-    pub fn room(&self) -> usize {
-        self.max.saturating_sub(self.memory.weight())
+    /// Returns the number of exceptions of a class that there is room for.
+    pub fn room(&self, class: Class) -> usize {
+        self.bound(class).max.saturating_sub(self.memory.weight(class))
     }
 
-    /// Drops some of the exceptions that have ended, unless they were searched for less than a second ago. Expired ones go first.
-    pub async fn make_room(&self, store: &Backend, now: Timestamp) {
-        let last = Timestamp::from_nanos(self.searched.load(Relaxed));
-        if now.distance(last) < SEARCH_EVERY_NS {
+    /// Drops some of the exceptions of a class that have ended, unless they were searched for less than a second ago. Expired
+    /// ones go first.
+    pub async fn make_room(&self, class: Class, store: &Backend, now: Timestamp) {
+        let searched = &self.bound(class).searched;
+        if now.distance(Timestamp::from_nanos(searched.load(Relaxed))) < SEARCH_EVERY_NS {
             return;
         }
-        self.searched.store(now.as_nanos(), Relaxed);
-        let search = async |drop: DropSome<E>| {
+        searched.store(now.as_nanos(), Relaxed);
+        let search = async |drop: DropSome| {
             let mut dropped = 0;
-            for first in Exceptions::<E>::ALL.step_by(SEARCHED_AT_ONCE) {
+            for first in Exceptions::ALL.step_by(SEARCHED_AT_ONCE) {
                 let shards = first..first + SEARCHED_AT_ONCE;
-                let found = drop(&self.memory, shards, FORGOTTEN_AT_ONCE - dropped, now);
+                let found = drop(&self.memory, Some(class), shards, FORGOTTEN_AT_ONCE - dropped, now);
                 dropped += found.len();
                 self.forget_later(found, store);
                 if dropped == FORGOTTEN_AT_ONCE {
@@ -124,7 +169,7 @@ impl<E: Exception> Registry<E> {
     }
 
     /// Lets the store forget exceptions that were dropped from memory, unless other servers write to it.
-    fn forget_later(&self, dropped: Vec<ExceptionChange<E>>, store: &Backend) {
+    fn forget_later(&self, dropped: Vec<ExceptionChange>, store: &Backend) {
         if !store.is_shared() && !dropped.is_empty() {
             self.over.lock().extend(dropped);
         }
@@ -133,7 +178,7 @@ impl<E: Exception> Registry<E> {
     /// Stores the change, then puts it in force. The caller has locked out other changes.
     pub async fn change(
         &self,
-        change: ExceptionChange<E>,
+        change: ExceptionChange,
         store: &Backend,
         now: Timestamp,
     ) -> Result<Changed, StoreError> {
@@ -145,7 +190,7 @@ impl<E: Exception> Registry<E> {
     }
 
     /// Puts the change in force.
-    fn apply(&self, change: &ExceptionChange<E>) {
+    fn apply(&self, change: &ExceptionChange) {
         self.memory.apply(change, self.readings.load(Relaxed));
     }
 
@@ -193,8 +238,7 @@ impl<E: Exception> Registry<E> {
     pub(super) async fn set_back(&self, nanos: u64, store: &Backend, now: Timestamp) -> Result<(), StoreError> {
         let mut cursor = None;
         loop {
-            let (page, next) =
-                self.memory.page(ExceptionFilter::default(), |_, _| true, cursor.as_ref(), FORGOTTEN_AT_ONCE, now);
+            let (page, next) = self.memory.page(Listed::ALL, |_, _| true, cursor.as_ref(), FORGOTTEN_AT_ONCE, now);
             for change in page {
                 if let Some(value) = change.value.as_ref().and_then(|value| value.set_back(nanos)) {
                     self.change(ExceptionChange { value: Some(value), ..change }, store, now).await?;
@@ -224,7 +268,7 @@ impl<E: Exception> Registry<E> {
     /// # Errors
     /// The store's error. Expired exceptions are not in force, and are dropped later, or after the next start.
     pub async fn drop_expired(&self, store: &Backend, clock: Clock) -> Result<(), StoreError> {
-        let shards = Exceptions::<E>::next_shards(self.looked_through.load(Relaxed));
+        let shards = Exceptions::next_shards(self.looked_through.load(Relaxed));
         self.looked_through.store(shards.end, Relaxed);
         for shard in shards {
             // One shard at a time, so that no caller waits for more than one.
@@ -239,7 +283,7 @@ impl<E: Exception> Registry<E> {
 
     /// Drops from memory some of the exceptions in these shards that have expired by `now`, if there are any.
     pub(super) fn drop_from_memory(&self, shards: Range<usize>, store: &Backend, now: Timestamp) {
-        let dropped = self.memory.drop_expired(shards, FORGOTTEN_AT_ONCE, now);
+        let dropped = self.memory.drop_expired(None, shards, FORGOTTEN_AT_ONCE, now);
         self.forget_later(dropped, store);
     }
 

@@ -1,12 +1,9 @@
-//! Exceptions for single actors in memory, such as the credits that an actor has in place of its rule's. Hits look them
-//! up by hash, and listings read an index in the order of their names. Stores keep them beyond the process.
+//! Exceptions for single actors in memory: limits, blocks and allows. Hits look them up by hash, and listings read an index
+//! in the order of their names. Stores keep them beyond the process.
 //!
 //! They belong to an owner, such as a rule's label. So they outlive a removed rule, and apply again to the next rule with
 //! its label.
 
-mod filter;
-
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -20,7 +17,8 @@ use hashbrown::hash_table::Entry;
 use hashbrown::{HashMap, HashTable};
 use parking_lot::RwLock;
 
-use self::filter::CountingFilter;
+use super::filter::CountingFilter;
+use super::owner::{Class, Sought, sought};
 use crate::clock::Timestamp;
 use crate::store::{Exception, ExceptionChange};
 
@@ -29,52 +27,81 @@ const SHARDS: usize = 1_024;
 /// An exception whose actor and other texts are longer counts as several (bytes).
 const USUAL_BYTES: usize = 512;
 
-/// A filter for exceptions.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ExceptionFilter<'a> {
-    /// The owner, such as the rule's label.
-    pub owner: Option<&'a str>,
-    /// The actor; `None` for the exceptions of all actors.
-    pub actor: Option<&'a str>,
+/// The owners whose exceptions a listing has.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::limiter) enum Listed<'a> {
+    /// One owner.
+    Owner(&'a str),
+    /// The owners whose texts begin like this.
+    Beginning(&'a str),
 }
 
-/// Turns the text of an actor in stores into the bytes for look-ups by requests.
-pub(in crate::limiter) type Sought = fn(&str) -> Cow<'_, [u8]>;
+impl Listed<'_> {
+    /// All owners.
+    pub const ALL: Self = Listed::Beginning("");
 
-/// All exceptions of a register. Actors are given as stores keep them, except where requests look them up.
+    fn first(&self) -> &str {
+        match self {
+            Self::Owner(text) | Self::Beginning(text) => text,
+        }
+    }
+
+    fn has(&self, owner: &str) -> bool {
+        match self {
+            Self::Owner(one) => owner == *one,
+            Self::Beginning(beginning) => owner.starts_with(beginning),
+        }
+    }
+}
+
+/// All exceptions. Actors are given as stores keep them, except where requests look them up.
 #[derive(Debug)]
-pub struct Exceptions<E> {
-    shards: Arc<Shards<E>>,
-    owners: RwLock<Owners<E>>,
+pub struct Exceptions {
+    shards: Arc<Shards>,
+    owners: RwLock<Owners>,
     /// The owner and the actor of each exception.
     index: RwLock<BTreeSet<Cursor>>,
-    /// Number of exceptions, weighted by their length.
-    weight: AtomicUsize,
+    weights: Weights,
     owners_revision: AtomicU64,
-    revision: AtomicU64,
-    /// Returns how requests look up the actors of an owner.
-    sought: fn(&str) -> Sought,
+    overrides_revision: AtomicU64,
+}
+
+/// The number of exceptions of each class, weighted by their length.
+#[derive(Debug, Default)]
+struct Weights {
+    limits: AtomicUsize,
+    overrides: AtomicUsize,
+}
+
+impl Weights {
+    fn of(&self, class: Class) -> &AtomicUsize {
+        match class {
+            Class::Limits => &self.limits,
+            Class::Overrides => &self.overrides,
+        }
+    }
 }
 
 /// The exceptions of one owner.
 #[derive(Debug)]
-pub(in crate::limiter) struct OwnerExceptions<E> {
+pub(in crate::limiter) struct OwnerExceptions {
     owner: Arc<str>,
     /// Clients choose the names of actors that rules block. The seed is random, so that they cannot choose names that collide.
     hasher: RandomState,
     len: AtomicUsize,
-    shards: Arc<Shards<E>>,
+    shards: Arc<Shards>,
+    class: Class,
     sought: Sought,
     /// Whether it stays without exceptions, because a policy has it.
     is_kept: AtomicBool,
 }
 
-type Owners<E> = HashMap<String, Arc<OwnerExceptions<E>>, FixedState>;
+type Owners = HashMap<String, Arc<OwnerExceptions>, FixedState>;
 
 /// The exceptions of all owners, by actor.
 #[derive(Debug)]
-struct Shards<E> {
-    tables: [RwLock<HashTable<Known<E>>>; SHARDS],
+struct Shards {
+    tables: [RwLock<HashTable<Known>>; SHARDS],
     /// Chooses the shard. Random, so that clients cannot choose names that share one.
     hasher: RandomState,
     /// The hashes of all exceptions.
@@ -83,25 +110,25 @@ struct Shards<E> {
 
 /// One exception.
 #[derive(Debug)]
-struct Known<E> {
-    of: Arc<OwnerExceptions<E>>,
+struct Known {
+    of: Arc<OwnerExceptions>,
     actor: Arc<str>,
     /// The hash of the bytes for look-ups by requests.
     hash: u64,
-    value: E,
+    value: Exception,
     /// Number of the latest complete reading that contained this exception.
     reading: u32,
 }
 
-impl<E: Exception> Known<E> {
+impl Known {
     /// Returns whether requests look it up by these bytes, which have this hash.
     #[inline]
-    fn is_of(&self, of: &OwnerExceptions<E>, hash: u64, actor: &[u8]) -> bool {
+    fn is_of(&self, of: &OwnerExceptions, hash: u64, actor: &[u8]) -> bool {
         // The hashes are compared first, because the bytes may have to be written.
         self.hash == hash && std::ptr::eq(&*self.of, of) && *(of.sought)(&self.actor) == *actor
     }
 
-    fn change(&self) -> ExceptionChange<E> {
+    fn change(&self) -> ExceptionChange {
         ExceptionChange {
             owner: self.of.owner.to_string(),
             actor: self.actor.to_string(),
@@ -115,17 +142,17 @@ impl<E: Exception> Known<E> {
 }
 
 /// Returns the number of exceptions that this one counts as.
-pub(in crate::limiter) fn weight(actor: &str, exception: &impl Exception) -> usize {
-    (actor.len() + exception.text_bytes()) / USUAL_BYTES + 1
+pub(in crate::limiter) fn weight(actor: &str, exception: &Exception) -> usize {
+    (actor.len() + exception.reason().map_or(0, |reason| reason.len())) / USUAL_BYTES + 1
 }
 
 /// Returns whether the exception is no longer in force.
-fn is_over(exception: &impl Exception, now: Timestamp) -> bool {
-    exception.ends().is_some_and(|ends| ends <= now)
+fn is_over(exception: &Exception, now: Timestamp) -> bool {
+    exception.ends.is_some_and(|ends| ends <= now)
 }
 
 /// Returns whether the exception need not be remembered.
-fn is_forgotten(exception: &impl Exception, now: Timestamp) -> bool {
+fn is_forgotten(exception: &Exception, now: Timestamp) -> bool {
     exception.expires().is_some_and(|expires| expires <= now)
 }
 
@@ -138,15 +165,15 @@ fn hash(hasher: &impl BuildHasher, actor: &[u8]) -> u64 {
     hasher.finish()
 }
 
-impl<E> Shards<E> {
+impl Shards {
     /// Returns the actor's shard.
     #[inline]
-    fn of(&self, actor: &[u8]) -> Option<&RwLock<HashTable<Known<E>>>> {
+    fn of(&self, actor: &[u8]) -> Option<&RwLock<HashTable<Known>>> {
         self.tables.get(hash(&self.hasher, actor) as usize % SHARDS)
     }
 }
 
-impl<E: Exception> OwnerExceptions<E> {
+impl OwnerExceptions {
     /// Returns the owner.
     pub(in crate::limiter) fn owner(&self) -> &str {
         &self.owner
@@ -158,11 +185,25 @@ impl<E: Exception> OwnerExceptions<E> {
         self.len.load(Relaxed) == 0
     }
 
-    /// Returns the exception for the actor that a request names.
+    /// Returns the exception for the actor that a request names, if it is in force.
     #[inline]
-    pub(in crate::limiter) fn get(&self, actor: &[u8], now: Timestamp) -> Option<E> {
+    pub(in crate::limiter) fn get(&self, actor: &[u8], now: Timestamp) -> Option<Exception> {
+        self.read(actor, now, |exception| Some(exception.clone()))
+    }
+
+    /// Returns the credits of the limit of the actor that a request names, if it is in force.
+    #[inline]
+    pub(in crate::limiter) fn credits(&self, actor: &[u8], now: Timestamp) -> Option<u64> {
+        self.read(actor, now, Exception::credits)
+    }
+
+    #[inline]
+    fn read<T>(&self, actor: &[u8], now: Timestamp, read: impl FnOnce(&Exception) -> Option<T>) -> Option<T> {
         // Fast path: very few rules have exceptions.
-        if self.is_empty() { None } else { self.find(actor).filter(|exception| !is_over(exception, now)) }
+        if self.is_empty() {
+            return None;
+        }
+        self.find(actor, |exception| if is_over(exception, now) { None } else { read(exception) })
     }
 
     /// Returns whether there is an exception for the actor that a request names, in force or expired.
@@ -182,18 +223,18 @@ impl<E: Exception> OwnerExceptions<E> {
         shard.is_some_and(|shard| shard.read().find(hash, |known| known.is_of(self, hash, actor)).is_some())
     }
 
-    /// Returns the exception for the actor that a request names, even if it has expired.
-    fn find(&self, actor: &[u8]) -> Option<E> {
+    /// Reads the exception for the actor that a request names, even if it has expired.
+    fn find<T>(&self, actor: &[u8], read: impl FnOnce(&Exception) -> Option<T>) -> Option<T> {
         let hash = hash(&self.hasher, actor);
         if !self.shards.filter.may_contain(hash) {
             return None;
         }
         let shard = self.shards.of(actor)?.read();
-        Some(shard.find(hash, |known| known.is_of(self, hash, actor))?.value.clone())
+        read(&shard.find(hash, |known| known.is_of(self, hash, actor))?.value)
     }
 
-    fn find_stored(&self, actor: &str) -> Option<E> {
-        self.find(&(self.sought)(actor))
+    fn find_stored(&self, actor: &str) -> Option<Exception> {
+        self.find(&(self.sought)(actor), |exception| Some(exception.clone()))
     }
 
     /// Counts an exception with this hash, before it is there.
@@ -209,29 +250,21 @@ impl<E: Exception> OwnerExceptions<E> {
     }
 }
 
-impl<E> Default for Exceptions<E> {
+impl Default for Exceptions {
     fn default() -> Self {
-        Self::new(|_| |actor| actor.as_bytes().into())
-    }
-}
-
-impl<E> Exceptions<E> {
-    /// Creates a register without exceptions. `sought` returns how requests look up the actors of an owner.
-    pub(in crate::limiter) fn new(sought: fn(&str) -> Sought) -> Self {
         let tables = std::array::from_fn(|_| RwLock::default());
         Self {
             shards: Arc::new(Shards { tables, hasher: RandomState::default(), filter: CountingFilter::default() }),
             owners: RwLock::default(),
             index: RwLock::default(),
-            weight: AtomicUsize::new(0),
+            weights: Weights::default(),
             owners_revision: AtomicU64::new(0),
-            revision: AtomicU64::new(0),
-            sought,
+            overrides_revision: AtomicU64::new(0),
         }
     }
 }
 
-impl<E: Exception> Exceptions<E> {
+impl Exceptions {
     /// All shards.
     pub(in crate::limiter) const ALL: Range<usize> = 0..SHARDS;
 
@@ -241,14 +274,14 @@ impl<E: Exception> Exceptions<E> {
         owners.values().filter(|of| !of.is_empty() && is_meant(&of.owner)).map(|of| of.len.load(Relaxed)).sum()
     }
 
-    /// Returns the number of all exceptions.
-    pub(in crate::limiter) fn len(&self) -> usize {
-        self.count(|_| true)
+    /// Returns the number of exceptions of a class.
+    pub(in crate::limiter) fn len(&self, class: Class) -> usize {
+        self.count(|owner| Class::of(owner) == class)
     }
 
-    /// Returns the number of exceptions. Long ones count as several.
-    pub(in crate::limiter) fn weight(&self) -> usize {
-        self.weight.load(Relaxed)
+    /// Returns the number of exceptions of a class. Long ones count as several.
+    pub(in crate::limiter) fn weight(&self, class: Class) -> usize {
+        self.weights.of(class).load(Relaxed)
     }
 
     /// Returns whether the owner has exceptions.
@@ -257,30 +290,30 @@ impl<E: Exception> Exceptions<E> {
     }
 
     /// Returns the owner's exception for the actor, if it is in force.
-    pub(in crate::limiter) fn find(&self, owner: &str, actor: &str, now: Timestamp) -> Option<E> {
+    pub(in crate::limiter) fn find(&self, owner: &str, actor: &str, now: Timestamp) -> Option<Exception> {
         let found = self.owners.read().get(owner)?.find_stored(actor);
         found.filter(|exception| !is_over(exception, now))
     }
 
     /// Returns the owner's exception for the actor, if it is in force or remembered.
-    pub(in crate::limiter) fn find_remembered(&self, owner: &str, actor: &str, now: Timestamp) -> Option<E> {
+    pub(in crate::limiter) fn find_remembered(&self, owner: &str, actor: &str, now: Timestamp) -> Option<Exception> {
         let found = self.owners.read().get(owner)?.find_stored(actor);
         found.filter(|exception| !is_forgotten(exception, now))
     }
 
     /// Returns whether the change is about an exception in memory, in force or expired.
-    pub(in crate::limiter) fn has(&self, change: &ExceptionChange<E>) -> bool {
+    pub(in crate::limiter) fn has(&self, change: &ExceptionChange) -> bool {
         self.owners.read().get(&change.owner).is_some_and(|of| of.find_stored(&change.actor).is_some())
     }
 
-    /// Returns a number that changes whenever exceptions change.
-    pub(in crate::limiter) fn revision(&self) -> u64 {
-        self.revision.load(Acquire)
+    /// Returns a number that changes whenever blocks or allows change.
+    pub(in crate::limiter) fn overrides_revision(&self) -> u64 {
+        self.overrides_revision.load(Acquire)
     }
 
-    /// Counts a change, after it is in force.
-    pub(in crate::limiter) fn count_change(&self) {
-        self.revision.fetch_add(1, Release);
+    /// Counts a change of blocks or allows, after it is in force.
+    pub(in crate::limiter) fn count_override_change(&self) {
+        self.overrides_revision.fetch_add(1, Release);
     }
 
     /// Returns a number that changes whenever owners come or go.
@@ -289,24 +322,25 @@ impl<E: Exception> Exceptions<E> {
     }
 
     /// Returns all owners with exceptions, and those that are kept.
-    pub(in crate::limiter) fn all_owners(&self) -> Vec<Arc<OwnerExceptions<E>>> {
+    pub(in crate::limiter) fn all_owners(&self) -> Vec<Arc<OwnerExceptions>> {
         self.owners.read().values().cloned().collect()
     }
 
     /// Returns the owner's exceptions, including later ones.
-    pub(in crate::limiter) fn of_owner(&self, owner: &str) -> Arc<OwnerExceptions<E>> {
+    pub(in crate::limiter) fn of_owner(&self, owner: &str) -> Arc<OwnerExceptions> {
         let of = self.of_owner_among(&mut self.owners.write(), owner);
         of.is_kept.store(true, Relaxed);
         of
     }
 
-    fn of_owner_among(&self, owners: &mut Owners<E>, owner: &str) -> Arc<OwnerExceptions<E>> {
+    fn of_owner_among(&self, owners: &mut Owners, owner: &str) -> Arc<OwnerExceptions> {
         let new = || OwnerExceptions {
             owner: owner.into(),
             hasher: RandomState::default(),
             len: AtomicUsize::new(0),
             shards: Arc::clone(&self.shards),
-            sought: (self.sought)(owner),
+            class: Class::of(owner),
+            sought: sought(owner),
             is_kept: AtomicBool::new(false),
         };
         let of = owners.entry_ref(owner).or_insert_with(|| {
@@ -317,7 +351,7 @@ impl<E: Exception> Exceptions<E> {
     }
 
     /// Drops an owner without exceptions, unless it is kept. So the names of fields in blocks of all rules do not pile up.
-    fn drop_if_empty(&self, owners: &mut Owners<E>, of: &Arc<OwnerExceptions<E>>) {
+    fn drop_if_empty(&self, owners: &mut Owners, of: &Arc<OwnerExceptions>) {
         let is_in_use = |known: &Arc<_>| !Arc::ptr_eq(known, of) || of.is_kept.load(Relaxed) || !of.is_empty();
         if !owners.get(&*of.owner).is_none_or(is_in_use) {
             owners.remove(&*of.owner);
@@ -326,7 +360,7 @@ impl<E: Exception> Exceptions<E> {
     }
 
     /// Puts the change in force. `reading` is the number of the latest reading of all exceptions.
-    pub(in crate::limiter) fn apply(&self, change: &ExceptionChange<E>, reading: u32) {
+    pub(in crate::limiter) fn apply(&self, change: &ExceptionChange, reading: u32) {
         // Locked until the exception is there, so that its owner is not dropped before.
         let mut owners = self.owners.write();
         if change.value.is_none() && !owners.contains_key(&change.owner) {
@@ -337,13 +371,13 @@ impl<E: Exception> Exceptions<E> {
         let hash = hash(&of.hasher, &sought);
         let Some(shard) = self.shards.of(&sought) else { return };
         let mut shard = shard.write();
-        let is_same = |known: &Known<E>| known.is_of(&of, hash, &sought);
+        let is_same = |known: &Known| known.is_of(&of, hash, &sought);
         let entry = shard.entry(hash, is_same, |known| known.hash);
         match (entry, change.value.clone()) {
             (Entry::Occupied(mut known), Some(value)) => {
                 let known = known.get_mut();
-                self.weight.fetch_add(weight(&known.actor, &value), Relaxed);
-                self.weight.fetch_sub(weight(&known.actor, &known.value), Relaxed);
+                self.weights.of(of.class).fetch_add(weight(&known.actor, &value), Relaxed);
+                self.weights.of(of.class).fetch_sub(weight(&known.actor, &known.value), Relaxed);
                 (known.value, known.reading) = (value, reading);
             }
             (Entry::Occupied(known), None) => {
@@ -355,7 +389,7 @@ impl<E: Exception> Exceptions<E> {
                 of.count_added(hash);
                 let of = Arc::clone(&of);
                 let known = Known { of, actor: change.actor.as_str().into(), hash, value, reading };
-                self.weight.fetch_add(weight(&known.actor, &known.value), Relaxed);
+                self.weights.of(known.of.class).fetch_add(weight(&known.actor, &known.value), Relaxed);
                 self.index.write().insert(known.place());
                 place.insert(known);
             }
@@ -364,44 +398,55 @@ impl<E: Exception> Exceptions<E> {
         drop(shard);
         self.drop_if_empty(&mut owners, &of);
         drop(owners);
-        self.count_change();
+        if of.class == Class::Overrides {
+            self.count_override_change();
+        }
     }
 
-    fn drop_from_index(&self, known: &Known<E>) {
-        self.weight.fetch_sub(weight(&known.actor, &known.value), Relaxed);
+    fn drop_from_index(&self, known: &Known) {
+        self.weights.of(known.of.class).fetch_sub(weight(&known.actor, &known.value), Relaxed);
         self.index.write().remove(&known.place());
     }
 
     /// Drops every exception that was not in the complete reading with this number.
     pub(in crate::limiter) fn keep_read(&self, reading: u32) {
         self.retain(Self::ALL, |known| known.reading == reading);
-        self.count_change();
+        self.count_override_change();
     }
 
-    /// Drops at most `most` of the expired exceptions in these shards, and returns them.
+    /// Drops at most `most` of the expired exceptions in these shards, of one class or of both, and returns them.
     pub(in crate::limiter) fn drop_expired(
         &self,
+        class: Option<Class>,
         shards: Range<usize>,
         most: usize,
         now: Timestamp,
-    ) -> Vec<ExceptionChange<E>> {
-        self.drop_some(shards, most, |exception| is_forgotten(exception, now))
+    ) -> Vec<ExceptionChange> {
+        self.drop_some(class, shards, most, |exception| is_forgotten(exception, now))
     }
 
-    /// Drops at most `most` of the exceptions in these shards that are no longer in force, and returns them.
+    /// Does the same for exceptions that are no longer in force, even if they are remembered.
     pub(in crate::limiter) fn drop_ended(
         &self,
+        class: Option<Class>,
         shards: Range<usize>,
         most: usize,
         now: Timestamp,
-    ) -> Vec<ExceptionChange<E>> {
-        self.drop_some(shards, most, |exception| is_over(exception, now))
+    ) -> Vec<ExceptionChange> {
+        self.drop_some(class, shards, most, |exception| is_over(exception, now))
     }
 
-    fn drop_some(&self, shards: Range<usize>, most: usize, is_meant: impl Fn(&E) -> bool) -> Vec<ExceptionChange<E>> {
+    fn drop_some(
+        &self,
+        class: Option<Class>,
+        shards: Range<usize>,
+        most: usize,
+        is_meant: impl Fn(&Exception) -> bool,
+    ) -> Vec<ExceptionChange> {
         let mut dropped = Vec::new();
         self.retain(shards, |known| {
-            let stays = dropped.len() >= most || !is_meant(&known.value);
+            let is_of_class = class.is_none_or(|class| class == known.of.class);
+            let stays = dropped.len() >= most || !is_of_class || !is_meant(&known.value);
             if !stays {
                 dropped.push(ExceptionChange { value: None, ..known.change() });
             }
@@ -410,7 +455,7 @@ impl<E: Exception> Exceptions<E> {
         dropped
     }
 
-    fn retain(&self, shards: Range<usize>, mut stays: impl FnMut(&Known<E>) -> bool) {
+    fn retain(&self, shards: Range<usize>, mut stays: impl FnMut(&Known) -> bool) {
         let mut emptied = Vec::new();
         for shard in self.shards.tables.get(shards).unwrap_or_default() {
             shard.write().retain(|known| {
@@ -436,21 +481,21 @@ impl<E: Exception> Exceptions<E> {
         start..(start + SHARDS / 16).min(SHARDS)
     }
 
-    /// Returns at most `count` of the exceptions that are in force at `now` and in scope by their owner and actor, after the
-    /// cursor, and the next cursor if others may follow.
+    /// Returns at most `count` of these owners' exceptions that are in force at `now` and that `is_meant` accepts by their
+    /// owner and actor, after the cursor, and the next cursor if others may follow.
     pub(in crate::limiter) fn page(
         &self,
-        of: ExceptionFilter<'_>,
-        is_in_scope: impl Fn(&str, &str) -> bool,
+        of: Listed<'_>,
+        is_meant: impl Fn(&str, &str) -> bool,
         cursor: Option<&Cursor>,
         count: usize,
         now: Timestamp,
-    ) -> (Vec<ExceptionChange<E>>, Option<Cursor>) {
+    ) -> (Vec<ExceptionChange>, Option<Cursor>) {
         /// Maximum number of exceptions that a page examines, listed or not.
         const MOST_LOOKED_AT: usize = 100_000;
         /// Number of them that are read from the index at a time, which waits for no longer.
         const AT_ONCE: usize = 1_000;
-        let first = Cursor { owner: of.owner.unwrap_or_default().into(), actor: "".into() };
+        let first = Cursor { owner: of.first().into(), actor: "".into() };
         let mut start = match cursor {
             Some(cursor) if *cursor >= first => Excluded(cursor.clone()),
             _ => Included(first),
@@ -459,11 +504,10 @@ impl<E: Exception> Exceptions<E> {
         loop {
             let places: Vec<_> = self.index.read().range((start, Unbounded)).take(AT_ONCE).cloned().collect();
             for place in &places {
-                if of.owner.is_some_and(|owner| *owner != *place.owner) {
+                if !of.has(&place.owner) {
                     return (page, None);
                 }
-                let is_meant =
-                    of.actor.is_none_or(|actor| *actor == *place.actor) && is_in_scope(&place.owner, &place.actor);
+                let is_meant = is_meant(&place.owner, &place.actor);
                 let Some(value) = is_meant.then(|| self.find(&place.owner, &place.actor, now)).flatten() else {
                     continue;
                 };
@@ -512,28 +556,25 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::store::ActorLimit;
     use proptest::prelude::*;
 
     fn at(seconds: u64) -> Timestamp {
         Timestamp::from_secs(seconds).unwrap()
     }
 
-    fn change(rule: &str, actor: &str, limit: Option<(u64, Option<u64>)>) -> ExceptionChange<ActorLimit> {
-        let value = limit.map(|(credits, ends)| ActorLimit { credits, expires: ends.map(at) });
-        ExceptionChange { owner: rule.into(), actor: actor.into(), value }
+    /// Returns a change to a limit, or to a block or an allow whose reason says as much.
+    fn change(owner: &str, actor: &str, value: Option<(u64, Option<u64>)>) -> ExceptionChange {
+        let value = value.map(|(number, ends)| match Class::of(owner) {
+            Class::Limits => Exception::limit(number, ends.map(at)),
+            Class::Overrides => Exception::by_hand(Some(&number.to_string()), ends.map(at)),
+        });
+        ExceptionChange { owner: owner.into(), actor: actor.into(), value }
     }
 
-    fn all(
-        limits: &Exceptions<ActorLimit>,
-        owner: Option<&str>,
-        count: usize,
-        now: Timestamp,
-    ) -> Vec<ExceptionChange<ActorLimit>> {
+    fn all(exceptions: &Exceptions, of: Listed<'_>, count: usize, now: Timestamp) -> Vec<ExceptionChange> {
         let (mut found, mut place) = (Vec::new(), None);
         loop {
-            let (page, next) =
-                limits.page(ExceptionFilter { owner, actor: None }, |_, _| true, place.as_ref(), count, now);
+            let (page, next) = exceptions.page(of, |_, _| true, place.as_ref(), count, now);
             assert!(page.len() <= count);
             found.extend(page);
             let Some(next) = next else { return found };
@@ -546,38 +587,45 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_a_plain_map(
-            changes in prop::collection::vec(("[ab]", "[a-d ]{0,2}", prop::option::of((0..9u64, prop::option::of(0..20u64)))), 0..60),
+            changes in prop::collection::vec(("limit:[ab]|block:[ab]|allow:a", "[a-d ]{0,2}", prop::option::of((0..9u64, prop::option::of(0..20u64)))), 0..60),
             now in 0..20u64, count in 1..9usize,
         ) {
-            let limits = Exceptions::default();
+            let exceptions = Exceptions::default();
             let mut model = BTreeMap::new();
-            for (rule, actor, limit) in &changes {
-                let change = change(rule, actor, *limit);
-                limits.apply(&change, 1);
-                match change.value {
-                    Some(limit) => model.insert((rule.clone(), actor.clone()), limit),
-                    None => model.remove(&(rule.clone(), actor.clone())),
+            for (owner, actor, value) in &changes {
+                let change = change(owner, actor, *value);
+                exceptions.apply(&change, 1);
+                match change.value.clone() {
+                    Some(value) => model.insert((owner.clone(), actor.clone()), value),
+                    None => model.remove(&(owner.clone(), actor.clone())),
                 };
-                prop_assert_eq!(limits.len(), model.len());
-                prop_assert_eq!(limits.has(&change), change.value.is_some());
+                for class in [Class::Limits, Class::Overrides] {
+                    let expected = model.keys().filter(|(owner, _)| Class::of(owner) == class).count();
+                    prop_assert_eq!((exceptions.len(class), exceptions.weight(class)), (expected, expected));
+                }
+                prop_assert_eq!(exceptions.has(&change), change.value.is_some());
             }
-            prop_assert_eq!(limits.count(|label| label == "b"), model.keys().filter(|(rule, _)| rule == "b").count());
-            let in_force: Vec<_> = model.iter().filter(|(_, limit)| !is_over(*limit, at(now))).collect();
-            for ((rule, actor), limit) in &model {
-                prop_assert_eq!(limits.find(rule, actor, at(now)), (!is_over(limit, at(now))).then_some(*limit));
+            prop_assert_eq!(exceptions.count(|owner| owner == "block:b"), model.keys().filter(|(owner, _)| owner == "block:b").count());
+            let in_force: Vec<_> = model.iter().filter(|(_, value)| !is_over(value, at(now))).collect();
+            for ((owner, actor), value) in &model {
+                prop_assert_eq!(exceptions.find(owner, actor, at(now)), (!is_over(value, at(now))).then(|| value.clone()));
             }
-            prop_assert_eq!(limits.find("c", "a", at(0)), None);
-            let mut listed = all(&limits, None, count, at(now));
-            listed.sort_by(|one, other| (&one.owner, &one.actor).cmp(&(&other.owner, &other.actor)));
-            let told = |((rule, actor), limit): (&(String, String), &ActorLimit)| {
-                ExceptionChange { owner: rule.clone(), actor: actor.clone(), value: Some(*limit) }
-            };
-            prop_assert_eq!(&listed, &in_force.iter().map(|kept| told(*kept)).collect::<Vec<_>>());
-            prop_assert_eq!(all(&limits, Some("a"), count, at(now)).len(), in_force.iter().filter(|((rule, _), _)| rule == "a").count());
-            let over = model.len() - in_force.len();
-            prop_assert_eq!(limits.drop_expired(0..SHARDS, count, at(now)).len(), over.min(count));
-            prop_assert_eq!(limits.drop_expired(0..SHARDS, 60, at(now)).len(), over - over.min(count));
-            prop_assert_eq!(limits.len(), in_force.len());
+            prop_assert_eq!(exceptions.find("limit:c", "a", at(0)), None);
+            for of in [Listed::ALL, Listed::Beginning("block:"), Listed::Beginning("limit:"), Listed::Owner("limit:a")] {
+                let mut listed = all(&exceptions, of, count, at(now));
+                listed.sort_by(|one, other| (&one.owner, &one.actor).cmp(&(&other.owner, &other.actor)));
+                let expected = in_force.iter().filter(|((owner, _), _)| of.has(owner));
+                let expected = expected.map(|((owner, actor), value)| {
+                    ExceptionChange { owner: owner.clone(), actor: actor.clone(), value: Some((*value).clone()) }
+                });
+                prop_assert_eq!(listed, expected.collect::<Vec<_>>());
+            }
+            let over = |class| model.iter().filter(|((owner, _), value)| Class::of(owner) == class && is_over(value, at(now))).count();
+            let (limits, overrides) = (over(Class::Limits), over(Class::Overrides));
+            let drop = |class, most| exceptions.drop_expired(class, 0..SHARDS, most, at(now)).len();
+            prop_assert_eq!(drop(Some(Class::Limits), count), limits.min(count));
+            prop_assert_eq!(drop(None, 60), limits - limits.min(count) + overrides);
+            prop_assert_eq!(exceptions.count(|_| true), in_force.len());
         }
     }
 
@@ -591,41 +639,45 @@ mod tests {
 
     #[test]
     fn long_exceptions_count_as_several() {
-        let limits = Exceptions::default();
+        let exceptions = Exceptions::default();
         let long = "x".repeat(3 * USUAL_BYTES);
         for actor in ["a", &long, "b", &long] {
-            limits.apply(&change("r", actor, Some((5, Some(1)))), 1);
+            exceptions.apply(&change("limit:r", actor, Some((5, Some(1)))), 1);
         }
-        assert_eq!((limits.len(), limits.weight()), (3, 6));
-        limits.apply(&change("r", "a", None), 1);
-        assert_eq!(limits.drop_expired(0..SHARDS, 9, at(1)).len(), 2);
-        assert_eq!((limits.len(), limits.weight(), limits.index.read().len()), (0, 0, 0));
+        let used = || [Class::Limits, Class::Overrides].map(|class| (exceptions.len(class), exceptions.weight(class)));
+        assert_eq!(used(), [(3, 6), (0, 0)]);
+        let block = Exception::by_hand(Some(&long), Some(at(1)));
+        exceptions.apply(&ExceptionChange { value: Some(block), ..change("block:r", "a", None) }, 1);
+        assert_eq!(used(), [(3, 6), (1, 4)]);
+        exceptions.apply(&change("limit:r", "a", None), 1);
+        assert_eq!(exceptions.drop_expired(None, 0..SHARDS, 9, at(1)).len(), 3);
+        assert_eq!((used(), exceptions.index.read().len()), ([(0, 0); 2], 0));
     }
 
     #[test]
     fn listing_of_an_owner_begins_at_its_first_actor_and_ends_at_its_last() {
         let limits = Exceptions::default();
-        for owner in ["a", "b", "c"] {
+        for owner in ["limit:a", "limit:b", "limit:c"] {
             (0..2_500).for_each(|actor| limits.apply(&change(owner, &actor.to_string(), Some((5, None))), 1));
         }
-        let listed = all(&limits, Some("b"), 999, at(0));
-        assert!(listed.len() == 2_500 && listed.iter().all(|listed| listed.owner == "b"));
+        let of_b = Listed::Owner("limit:b");
+        let listed = all(&limits, of_b, 999, at(0));
+        assert!(listed.len() == 2_500 && listed.iter().all(|listed| listed.owner == "limit:b"));
         assert!(listed.is_sorted_by(|one, other| one.actor < other.actor));
-        let of_b = ExceptionFilter { owner: Some("b"), actor: None };
         let after = |owner: &str| Cursor { owner: owner.into(), actor: "5".into() };
         let first = |cursor| limits.page(of_b, |_, _| true, Some(cursor), 1, at(0)).0.pop().map(|found| found.actor);
-        assert_eq!([first(&after("a")), first(&after("c"))], [Some("0".to_owned()), None]);
+        assert_eq!([first(&after("limit:a")), first(&after("limit:c"))], [Some("0".to_owned()), None]);
     }
 
     #[test]
     fn limits_that_the_latest_reading_lacks_are_dropped() {
         let limits = Exceptions::default();
         for (actor, reading) in [("a", 1), ("b", 1), ("a", 2), ("c", 2)] {
-            limits.apply(&change("r", actor, Some((5, None))), reading);
+            limits.apply(&change("limit:r", actor, Some((5, None))), reading);
         }
         limits.keep_read(2);
-        let left = ["a", "b", "c"].map(|actor| limits.find("r", actor, at(0)).is_some());
-        assert_eq!((left, limits.len()), ([true, false, true], 2));
+        let left = ["a", "b", "c"].map(|actor| limits.find("limit:r", actor, at(0)).is_some());
+        assert_eq!((left, limits.len(Class::Limits)), ([true, false, true], 2));
     }
 
     #[test]
@@ -633,11 +685,11 @@ mod tests {
         let mut seen = Vec::new();
         let mut after = 0;
         for _ in 0..16 {
-            let shards = Exceptions::<ActorLimit>::next_shards(after);
+            let shards = Exceptions::next_shards(after);
             after = shards.end;
             seen.extend(shards);
         }
         assert_eq!(seen, (0..SHARDS).collect::<Vec<_>>());
-        assert_eq!(Exceptions::<ActorLimit>::next_shards(SHARDS).start, 0);
+        assert_eq!(Exceptions::next_shards(SHARDS).start, 0);
     }
 }
