@@ -203,7 +203,7 @@ fn invalid_limits_are_rejected_without_a_trace() {
         ("SET free a 5", "rule 'free' counts nothing"),
         ("SET log a 1001", "at most 1000"),
         ("SET fixed a 9007199254740992", "creditLimit is over 9007199254740991"),
-        ("SET fixed a -5", "the number of credits is '-5', but must be a whole number from 0 to"),
+        ("SET fixed a -5", "credits is '-5', but must be a whole number from 0 to"),
         ("SET fixed a 5 EX 0", "EX is '0', but must be a whole number of seconds from 1 to 3155760000"),
         ("SET several a 5", "rule 'several' counts by user and several: write the actor as 'user=… several=…'"),
         ("SET none a 5", "rule 'none' has one counter for all: the actor must be empty"),

@@ -385,7 +385,7 @@ fn grpc_charge_counts_no_request() {
         let mut left = || {
             ["trial", "requests", "tokens"].map(|label| {
                 let listed = resp.command(&format!("DIVVY.COUNTERS {label}"));
-                listed.split(' ').rev().nth(1).and_then(|credit| credit.parse().ok()).unwrap_or(0)
+                listed.split(' ').rev().nth(2).and_then(|remaining| remaining.parse().ok()).unwrap_or(0)
             })
         };
         assert_eq!(caller.should_rate_limit(&with_cost("api=trial", 0, false))["overall_code"], "OK");

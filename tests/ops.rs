@@ -332,12 +332,12 @@ fn counters_are_listed_and_forgotten_over_a_running_server() {
         let counters = |more: &[&str]| done(&[&["counters"], &operation[..], more].concat());
         let table = counters(&[]);
         let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[0], ["credit", "reset", "actor"]);
+        assert_eq!(lines[0], ["remaining", "reset", "actor"]);
         let credits: Vec<_> = lines[1..].iter().map(|line| (line[2], line[0])).collect();
         assert_eq!(credits, [("ada", "2"), ("bob", "4"), ("cy", "3")]);
         assert!(lines[1..].iter().all(|line| (35_900..=36_000).contains(&line[1].parse::<u64>().unwrap())), "{table}");
         let line: serde_json::Value = serde_json::from_str(&counters(&["--actor", "cy", "--json"])).unwrap();
-        assert_eq!((&line["actor"], &line["credit"]), (&"cy".into(), &3.into()));
+        assert_eq!((&line["actor"], &line["remaining"]), (&"cy".into(), &3.into()));
 
         assert_eq!(counters(&["--actor", "cy", "--delete"]), "forgot 1 counter\n");
         assert_eq!(client.command("DIVVY.PEEK api=other user=cy"), "[1 5 0]");

@@ -74,7 +74,7 @@ fn requests_that_read_accept_the_name_and_a_label_takes_precedence() {
         assert_eq!((&page["counters"][0]["actor"], &page["counters"][0]["remaining"]), (&actor.into(), &left.into()));
         let (code, table, error) = run_at(&server, &["counters", "--rule", name, "--json"]);
         assert_eq!((code, error.as_str()), (0, ""), "{name}");
-        assert!(table.starts_with(&format!(r#"{{"actor":"{actor}","credit":{left},"#)), "{name}: {table}");
+        assert!(table.starts_with(&format!(r#"{{"actor":"{actor}","remaining":{left},"#)), "{name}: {table}");
     }
     // A rule without a label has no limits of actors.
     assert_eq!(client.command("DIVVY.LIMIT GET rule-2 ann"), "nil");

@@ -139,7 +139,7 @@ fn answers_are_also_json() {
     let charged = json(&server, &["charge", "--json", "--cost", "1500", "user=ann"]);
     assert_eq!(
         (members(&charged), &charged["balance"]),
-        (["balance", "resetSeconds"].map(Into::into).into(), &(-500).into())
+        (["balance", "reset"].map(Into::into).into(), &(-500).into())
     );
     let refunded = json(&server, &["refund", "--json", "--cost", "600", "user=ann"]);
     assert_eq!(refunded["balance"], 100);

@@ -30,7 +30,7 @@ const RESP: &[(&str, &str)] = &[
     ("DIVVY.COUNTERS none", "no rule is called 'none' (DIVVY.RULES lists them)"),
     ("DIVVY.COUNTERS by-pair ACTOR ann", "write the actor as 'user=… path=…'"),
     ("DIVVY.LIMIT SET by-pair ann 5", "write the actor as 'user=… path=…'"),
-    ("DIVVY.LIMIT SET by-pair ann x", "the number of credits is 'x', but must be a whole number from 0 to"),
+    ("DIVVY.LIMIT SET by-pair ann x", "credits is 'x', but must be a whole number from 0 to"),
     ("DIVVY.LIMIT SET by-pair ann 5 EX -1", "EX is '-1', but must be a whole number of seconds from 1 to"),
     ("DIVVY.COUNTERS by-pair COUNT 0", "COUNT is '0', but must be a whole number from 1 to"),
     ("DIVVY.BACKUP monday", "the memory store keeps nothing on this server's disk"),

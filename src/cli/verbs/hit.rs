@@ -284,6 +284,6 @@ impl Answer for Balance {
     }
 
     fn to_json(&self) -> Value {
-        json!({ "balance": self.balance, "resetSeconds": self.reset_seconds })
+        json!({ "balance": self.balance, "reset": self.reset_seconds })
     }
 }

@@ -136,7 +136,7 @@ impl Answer for CommitAnswer {
     }
 
     fn to_json(&self) -> Value {
-        json!({ "balance": self.balance, "resetSeconds": self.reset_seconds, "status": self.status })
+        json!({ "balance": self.balance, "reset": self.reset_seconds, "status": self.status })
     }
 }
 
