@@ -137,10 +137,7 @@ fn answers_are_also_json() {
     assert_eq!(answer, expected);
     let members = |answer: &serde_json::Value| -> Vec<String> { answer.as_object().unwrap().keys().cloned().collect() };
     let charged = json(&server, &["charge", "--json", "--cost", "1500", "user=ann"]);
-    assert_eq!(
-        (members(&charged), &charged["balance"]),
-        (["balance", "reset"].map(Into::into).into(), &(-500).into())
-    );
+    assert_eq!((members(&charged), &charged["balance"]), (["balance", "reset"].map(Into::into).into(), &(-500).into()));
     let refunded = json(&server, &["refund", "--json", "--cost", "600", "user=ann"]);
     assert_eq!(refunded["balance"], 100);
     let denied = json(&server, &["reserve", "--json", "--amount", "101", "--ttl", "30", "user=ann"]);

@@ -17,14 +17,13 @@ mod completions;
 mod convert;
 mod counters;
 mod environment;
+mod exceptions;
 mod explain;
 mod flag_hints;
 mod init;
-mod limit;
 #[cfg(feature = "packaging")]
 mod man;
 mod output_file;
-mod overrides;
 mod pairs;
 mod progress;
 mod public_file;
@@ -49,7 +48,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::limiter::OverrideKind;
+use crate::limiter::exceptions::ExceptionKind;
 
 /// Last paragraph of the help of subcommands with sizes and times.
 const UNITS: &str = "\
@@ -142,11 +141,11 @@ enum Command {
     Top(top::TopArgs),
     Actor(actor::ActorArgs),
     /// Set, get, delete or list limits of single actors on a running server
-    Limit(limit::LimitArgs),
+    Limit(exceptions::LimitArgs),
     /// Set, get, delete or list blocks of single actors on a running server: blocked actors are always denied
-    Block(overrides::OverrideArgs),
+    Block(exceptions::OverrideArgs),
     /// Set, get, delete or list allows of single actors on a running server: allowed actors are never denied
-    Allow(overrides::OverrideArgs),
+    Allow(exceptions::OverrideArgs),
     /// Back up the counters of a running server
     Backup(backup::BackupArgs),
     /// Create a data directory from a backup
@@ -215,9 +214,9 @@ impl Cli {
             Command::Counters(args) => counters::run(args),
             Command::Top(args) => top::run(args),
             Command::Actor(args) => actor::run(&args),
-            Command::Limit(args) => limit::run(args),
-            Command::Block(args) => overrides::run(OverrideKind::Block, args),
-            Command::Allow(args) => overrides::run(OverrideKind::Allow, args),
+            Command::Limit(args) => exceptions::limit(args),
+            Command::Block(args) => exceptions::overrides(ExceptionKind::Block, args),
+            Command::Allow(args) => exceptions::overrides(ExceptionKind::Allow, args),
             Command::Backup(args) => backup::run(args),
             Command::Restore(args) => restore::run(args),
             #[cfg(feature = "packaging")]
