@@ -202,14 +202,14 @@ fn invalid_limits_are_rejected_without_a_trace() {
         ("GET nobody a", "no rule is called 'nobody'"),
         ("SET free a 5", "rule 'free' counts nothing"),
         ("SET log a 1001", "at most 1000"),
-        ("SET fixed a 9007199254740992", "creditLimit is over 9007199254740991"),
+        ("SET fixed a 9007199254740992", "must be a whole number from 0 to 9007199254740991"),
         ("SET fixed a -5", "credits is '-5', but must be a whole number from 0 to"),
         ("SET fixed a 5 EX 0", "EX is '0', but must be a whole number of seconds from 1 to 3155760000"),
         ("SET several a 5", "rule 'several' counts by user and several: write the actor as 'user=… several=…'"),
         ("SET none a 5", "rule 'none' has one counter for all: the actor must be empty"),
         ("LIST CURSOR x", "unknown cursor: send the one from the previous page"),
         ("LIST RULE nobody", "no rule is called 'nobody'"),
-        ("SET fixed a 5 PX 6", "DIVVY.LIMIT SET takes EX"),
+        ("SET fixed a 5 PX 6", "the command is DIVVY.LIMIT SET rule actor credits [EX seconds]"),
     ] {
         assert!(refused(command).contains(reason), "{command}: {}", refused(command));
     }

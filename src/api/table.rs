@@ -215,8 +215,8 @@ static RULE_STATUS: Shape = Shape::Map(&[
     Member::new("reserved", Shape::Number, "Credits of open reservations."),
     Member::new("inFlight", Shape::Number, "Leases of a concurrency rule that are held."),
     Member::new("remaining", Shape::Number, "Credits left."),
-    Member::new("balance", Shape::Signed, "Credits left; negative if more were used than there were."),
     Member::new("reset", Shape::Number, "Seconds until there are more credits, rounded up."),
+    Member::new("balance", Shape::Signed, "Credits left; negative if more were used than there were."),
     Member::new("ownLimit", Shape::MaybeNumber, "The actor's own credits in place of the rule's."),
     Member::new(
         "override",

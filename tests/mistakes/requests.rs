@@ -54,7 +54,7 @@ const HTTP: &[(&str, &str, &str, &str)] = &[
         "GET",
         "/v1/counters?label=by-pair",
         "",
-        "unknown parameter 'label', expected one of 'rule', 'actor', 'cursor', 'count'",
+        "unknown parameter 'label', expected 'rule', 'actor', 'cursor' or 'count'",
     ),
     ("GET", "/v1/counters?rule=none", "", "no rule is called 'none' (GET /v1/rules lists them)"),
     ("GET", "/v1/counters?rule=by-pair&actor=ann", "", "write the actor as 'user=… path=…'"),
