@@ -24,6 +24,6 @@ pub fn run_at(server: &Server, args: &[&str]) -> (i32, String, String) {
 
 /// Restores a backup into a new data directory.
 pub fn restore(backup: impl AsRef<Path>, data: impl AsRef<Path>) {
-    let done = divvy().arg("restore").arg(backup.as_ref()).arg("--data-dir").arg(data.as_ref()).output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&[done.stdout, done.stderr].concat()));
+    let (code, out, error) = output(divvy().arg("restore").arg(backup.as_ref()).arg("--data-dir").arg(data.as_ref()));
+    assert_eq!(code, 0, "{out}{error}");
 }

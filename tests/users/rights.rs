@@ -20,7 +20,7 @@ use super::{Guarded, basic, line, only, password};
 use crate::support::http::{Response, encode, get, request as send};
 use crate::support::{LineClient, RespClient};
 
-/// Categories whose requests have an effect only on rules in scope. Those of the others need everything in scope.
+/// Categories whose requests have an effect only on rules in scope. Requests of the other categories need everything in scope.
 const SCOPED: [Category; 6] =
     [Category::Hit, Category::Read, Category::Status, Category::Limits, Category::Block, Category::Forget];
 

@@ -92,7 +92,6 @@ comment = 'everything else is denied'
 PICTURES = [
     ("live-page-light", "light", {"width": 1240, "height": 760}, "rules?rule=login"),
     ("live-page-dark", "dark", {"width": 1240, "height": 760}, "rules?rule=login"),
-    ("live-page-phone", "light", {"width": 390, "height": 760}, "rules"),
     ("live-page-explain", "light", {"width": 1240, "height": 520}, "explain?op=path%3D%2Fapi%2Fcart+tenant%3Dacme+key%3Dk-1"),
 ]
 

@@ -6,7 +6,7 @@ use crate::support::http::Response;
 use crate::users::http2::Http2Response;
 use crate::users::scopes::REFUSED;
 
-/// What a front should say to a request.
+/// The expected answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     /// Anything but a refusal. The request may fail for other reasons.

@@ -1,4 +1,4 @@
-//! Requests of which a part is in scope: batches, pipelines and pages.
+//! Requests that are partly in scope: batches, pipelines and pages.
 
 use super::{REFUSED, basic, fill, guarded, users};
 use crate::support::RespClient;
