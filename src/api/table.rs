@@ -75,6 +75,7 @@ impl Endpoint {
     }
 
     /// Returns the number of words of the command in Redis's notation: -2 stands for two or more.
+    #[expect(clippy::indexing_slicing, reason = "the index is smaller than the length, and `get` is not const")]
     pub const fn arity(&self) -> i64 {
         let mut words = if self.command.1.is_empty() { 1 } else { 2 };
         let (mut is_open, mut index) = (false, 0);

@@ -8,19 +8,21 @@ pub mod overrides;
 pub mod owner;
 pub mod table;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
-use self::overrides::Everywhere;
-use self::owner::Class;
-use self::table::{Exceptions, Listed, weight};
+use self::overrides::{Everywhere, RuleExceptions};
+use self::owner::{Class, ExceptionOwner, OwnerName};
+use self::table::{Exceptions, Listed, OwnerExceptions, weight};
 use crate::clock::{Clock, MAX_STANDSTILL_NS, NANOS_PER_SECOND, Timestamp};
-use crate::store::{Backend, Changed, Exception, ExceptionChange, ExceptionCursor, Store, StoreError};
+use crate::rules::{Key, Network};
+use crate::store::{Backend, Changed, Exception, ExceptionChange, ExceptionCursor, ExceptionKind, Store, StoreError};
 
 /// Default for the maximum number of limits of actors.
 pub const DEFAULT_MAX_ACTOR_LIMITS: usize = 1_000_000;
@@ -93,6 +95,43 @@ pub struct FollowState {
 type DropSome = fn(&Exceptions, Option<Class>, Range<usize>, usize, Timestamp) -> Vec<ExceptionChange>;
 
 impl Register {
+    /// Returns the exceptions of the rule with this label, including later ones.
+    pub(in crate::limiter) fn of_rule(&self, label: &str) -> RuleExceptions {
+        let of_kind = |kind| self.memory.of_owner(&ExceptionOwner::of_rule(kind, label).to_string());
+        RuleExceptions {
+            limits: of_kind(ExceptionKind::Limit),
+            blocks: of_kind(ExceptionKind::Block),
+            allows: of_kind(ExceptionKind::Allow),
+        }
+    }
+
+    /// Returns the fields that overrides of all rules are about.
+    pub(in crate::limiter) fn fields(&self) -> BTreeSet<String> {
+        let owners = self.memory.all_owners();
+        let field = |values: &Arc<OwnerExceptions>| match ExceptionOwner::parse(values.owner())?.of {
+            OwnerName::Field(field, _) => Some(field.to_owned()),
+            OwnerName::Rule(_) => None,
+        };
+        owners.iter().filter_map(field).collect()
+    }
+
+    /// Returns the overrides of all rules, if there are any.
+    pub(in crate::limiter) fn everywhere(&self) -> Option<Arc<Everywhere>> {
+        let known = self.everywhere.load();
+        if known.revision == self.memory.owners_revision() {
+            return known.is_in_use().then(|| Arc::clone(&known));
+        }
+        drop(known);
+        let everywhere = Arc::new(Everywhere::new(&self.memory));
+        self.everywhere.store(Arc::clone(&everywhere));
+        everywhere.is_in_use().then_some(everywhere)
+    }
+
+    /// Returns whether one allow for all rules covers every address of the network.
+    pub(in crate::limiter) fn allows_all_of(&self, field: &str, network: Network, now: Timestamp) -> bool {
+        self.everywhere().is_some_and(|everywhere| everywhere.allows_all_of(&Key::new(field), network, now))
+    }
+
     pub fn new(now: Timestamp) -> Self {
         Self {
             memory: Exceptions::default(),

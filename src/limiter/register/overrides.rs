@@ -5,11 +5,10 @@
 //! for single values or IPv4 addresses. Requests find these by their text, which takes fewer instructions than reading an
 //! address.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use super::Register;
 use super::owner::{ExceptionOwner, IPV4, OwnerName};
 use super::table::{Exceptions, OwnerExceptions};
 use crate::clock::Timestamp;
@@ -21,15 +20,15 @@ use crate::store::{Exception, ExceptionKind};
 #[derive(Debug, Clone)]
 pub(in crate::limiter) struct RuleExceptions {
     pub limits: Arc<OwnerExceptions>,
-    blocks: Arc<OwnerExceptions>,
-    allows: Arc<OwnerExceptions>,
+    pub(super) blocks: Arc<OwnerExceptions>,
+    pub(super) allows: Arc<OwnerExceptions>,
 }
 
 /// The overrides of all rules.
 #[derive(Debug, Default)]
 pub(in crate::limiter) struct Everywhere {
     /// The revision of the owners when this was made.
-    revision: u64,
+    pub(super) revision: u64,
     fields: Vec<FieldOverrides>,
 }
 
@@ -75,47 +74,8 @@ fn is_usual_text(value: &[u8]) -> bool {
     }
 }
 
-impl Register {
-    /// Returns the exceptions of the rule with this label, including later ones.
-    pub(in crate::limiter) fn of_rule(&self, label: &str) -> RuleExceptions {
-        let of_kind = |kind| self.memory.of_owner(&ExceptionOwner::of_rule(kind, label).to_string());
-        RuleExceptions {
-            limits: of_kind(ExceptionKind::Limit),
-            blocks: of_kind(ExceptionKind::Block),
-            allows: of_kind(ExceptionKind::Allow),
-        }
-    }
-
-    /// Returns the fields that overrides of all rules are about.
-    pub(in crate::limiter) fn fields(&self) -> BTreeSet<String> {
-        let owners = self.memory.all_owners();
-        let field = |values: &Arc<OwnerExceptions>| match ExceptionOwner::parse(values.owner())?.of {
-            OwnerName::Field(field, _) => Some(field.to_owned()),
-            OwnerName::Rule(_) => None,
-        };
-        owners.iter().filter_map(field).collect()
-    }
-
-    /// Returns the overrides of all rules, if there are any.
-    pub(in crate::limiter) fn everywhere(&self) -> Option<Arc<Everywhere>> {
-        let known = self.everywhere.load();
-        if known.revision == self.memory.owners_revision() {
-            return known.is_in_use().then(|| Arc::clone(&known));
-        }
-        drop(known);
-        let everywhere = Arc::new(Everywhere::new(&self.memory));
-        self.everywhere.store(Arc::clone(&everywhere));
-        everywhere.is_in_use().then_some(everywhere)
-    }
-
-    /// Returns whether one allow for all rules covers every address of the network.
-    pub(in crate::limiter) fn allows_all_of(&self, field: &str, network: Network, now: Timestamp) -> bool {
-        self.everywhere().is_some_and(|everywhere| everywhere.allows_all_of(&Key::new(field), network, now))
-    }
-}
-
 impl Everywhere {
-    fn allows_all_of(&self, field: &Key, network: Network, now: Timestamp) -> bool {
+    pub(super) fn allows_all_of(&self, field: &Key, network: Network, now: Timestamp) -> bool {
         let places = self.fields.iter().filter(|of| of.field == *field).flat_map(|of| &of.places);
         places.filter(|place| place.kind == OverrideKind::Allow && !place.values.is_empty()).any(|place| {
             let prefix = place.prefix.filter(|prefix| *prefix <= network.prefix());
@@ -124,7 +84,7 @@ impl Everywhere {
         })
     }
 
-    fn new(memory: &Exceptions) -> Self {
+    pub(super) fn new(memory: &Exceptions) -> Self {
         // Read first, so that the next request finds an owner that is added during this function.
         let revision = memory.owners_revision();
         let mut by_field: BTreeMap<String, Vec<Place>> = BTreeMap::new();
@@ -139,7 +99,7 @@ impl Everywhere {
         Self { revision, fields: fields.collect() }
     }
 
-    fn is_in_use(&self) -> bool {
+    pub(super) fn is_in_use(&self) -> bool {
         self.fields.iter().flat_map(|of| &of.places).any(|place| !place.values.is_empty())
     }
 
@@ -288,6 +248,7 @@ fn prefix_of(actor: &[u8]) -> u8 {
 mod tests {
     use super::super::owner::place_of;
     use super::*;
+    use crate::limiter::Register;
     use crate::store::ExceptionChange;
     use proptest::prelude::*;
 

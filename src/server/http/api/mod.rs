@@ -34,6 +34,7 @@ use axum::routing::{MethodRouter, any, delete, get, post};
 use tower_http::cors::CorsLayer;
 
 pub use self::hit_route::HitRoute;
+use self::operations::Route;
 pub use self::state::{Api, ApiSettings};
 pub use self::web_origins::{InvalidOrigin, WebOrigin, WebOrigins};
 use super::auth::check as check_access;
@@ -43,9 +44,6 @@ use super::request_count::count;
 use crate::access::Category;
 use crate::metrics::RequestKind;
 use crate::server::net::auth::{Access, Guard};
-
-/// A path, the kind of its requests in the metrics, and its methods, each with the category that it needs.
-type Route = (&'static str, RequestKind, Vec<(Category, MethodRouter<Arc<Api>>)>);
 
 /// Returns the routes of hits.
 fn hit_routes() -> Vec<Route> {

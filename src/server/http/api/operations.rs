@@ -11,16 +11,19 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use serde_json::Value;
 use tokio::task::JoinError;
 
-use super::Route;
 use super::body;
 use super::json::Json;
 use super::query;
 use super::state::Api;
+use crate::access::Category;
 use crate::api::{ArgumentError, Arguments, ENDPOINTS, Endpoint, Task};
-use crate::metrics::Bound;
+use crate::metrics::{Bound, RequestKind};
 use crate::server::http::changes::PendingOperator;
 use crate::server::http::problem::Problem;
 use crate::server::net::origin;
+
+/// A path, the kind of its requests in the metrics, and its methods, each with the category that it needs.
+pub type Route = (&'static str, RequestKind, Vec<(Category, MethodRouter<Arc<Api>>)>);
 
 /// Returns the routes of operations.
 pub fn routes() -> Vec<Route> {
