@@ -71,16 +71,20 @@ run-memory: ## A first look, without RocksDB and not optimized: counters are in 
 
 .PHONY: check
 check: ## What CI runs: formatting, lints, features, dependencies, tests, docs, instructions
-	@MAKE="$(MAKE)" scripts/check fmt-check clippy features rustdoc deny crates rocksdb-check test docs-check bench-instructions
+	@MAKE="$(MAKE)" scripts/check fmt-check size clippy features rustdoc deny crates rocksdb-check test docs-check bench-instructions
 
 .PHONY: fmt-check
 fmt-check:
 	$(CARGO) fmt --all --check
 
+.PHONY: size
+size: ## Compare each crate's lines with its budget
+	@scripts/size
+
 .PHONY: clippy
 clippy: libraries
 	$(CARGO) clippy --release --locked --workspace --all-targets --features full -- -D warnings
-	$(CARGO) clippy --release --locked --workspace --all-targets --no-default-features -- -D warnings
+	$(CARGO) clippy --release --locked --workspace --exclude divvy-rocks --all-targets --no-default-features -- -D warnings
 	$(CARGO) clippy --release --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 
 # `make clippy` checks the build without any feature.
@@ -109,7 +113,7 @@ test: test-setup ## All tests but the long campaigns, or those whose path contai
 
 .PHONY: docs
 docs: libraries ## Regenerate tables and expected reports from the flags and the code
-	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --lib -- config:: architecture_page_shows_the_table
+	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --package divvy-core --package divvy-limiter --lib -- config:: architecture_page_shows_the_table
 	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --test main -- configuration::
 
 .PHONY: screenshots
@@ -128,7 +132,7 @@ pictures: build ## Draw the pictures in the documentation
 
 .PHONY: test-unit
 test-unit: ## The tests that need nothing but cargo: no RocksDB, no other programs
-	$(CHECKED) test --release --locked --workspace --no-default-features
+	$(CHECKED) test --release --locked --workspace --exclude divvy-rocks --no-default-features
 
 .PHONY: circles
 circles: libraries ## List circles of files that import each other
@@ -136,7 +140,7 @@ circles: libraries ## List circles of files that import each other
 
 .PHONY: model
 model: libraries ## Check the commit path on a model checker, thousands of schedules
-	DIVVY_TEST_SCHEDULES=$(SCHEDULES) $(CARGO_TEST) --lib store::rocks::model
+	DIVVY_TEST_SCHEDULES=$(SCHEDULES) $(CARGO_TEST) --package divvy-rocks --lib model
 
 .PHONY: test-slow
 test-slow: SCHEDULES = $(TEST_SLOW_SCHEDULES)
@@ -170,7 +174,7 @@ attacks:
 calendars:
 	DIVVY_TEST_ZONES=all $(CAMPAIGN) --nocapture calendar::boundaries_equal
 top:
-	DIVVY_TEST_TOP_HITS=$(TEST_SLOW_TOP_HITS) $(CARGO_TEST) --lib -- --nocapture limiter::heavy_hitters::tests::recall
+	DIVVY_TEST_TOP_HITS=$(TEST_SLOW_TOP_HITS) $(CARGO_TEST) --package divvy-limiter --lib -- --nocapture heavy_hitters::tests::recall
 
 .PHONY: bench-instructions
 bench-instructions: libraries ## Instructions and cache misses per hit, by valgrind; fails if one rises by a tenth

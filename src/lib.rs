@@ -8,35 +8,25 @@
 //! every complete request, applies them as one batch, encodes every reply, and writes once. Batches keep the order of a
 //! connection, allow pipelining, share one commit among many hits, and need few system calls.
 //!
-//! | module | contains | does not contain |
-//! |---|---|---|
-//! | [`cli`] | subcommands, one per file; messages for the operator | decisions |
-//! | [`config`] | parsing of rules files (INI, JSON) into validated rules, or a report of every problem with its line; conversion of ratelimit's YAML | counting |
-//! | [`server`] | sockets: accept, TLS, logins, read, write, timeouts, shutdown; a session per protocol, the HTTP API, decisions from and for CrowdSec; `net` has the parts that no protocol owns | policy |
-//! | [`protocol`] | conversion between bytes and requests or replies: Divvy's line protocol, RESP and its commands, Envoy's, Kuadrant's and CrowdSec's messages | sockets |
-//! | [`limiter`] | planning of requests by the rules; reports from the store's outcomes; rankings of the actors of each rule; blocks of actors that a rule keeps denying | protocols, files |
-//! | [`access`] | users and tokens: the access file, the key file, logins, the categories and the scope of each user | sockets |
-//! | [`rules`] | the operator's rules, compiled: the limits that apply to an operation | time, counters |
-//! | [`api`] | what operators can ask for, declared once: fields, replies, rights, metrics and audit lines of each operation | how a front reads and writes it |
-//! | [`store`] | storage of counters in RocksDB, Redis or memory, behind one contract; keys and values as bytes, bounds, and layers in front of a distant store | rules |
-//! | [`calendar`] | calendar windows: when a day or a month begins and ends in a time zone | counting, the current time |
-//! | [`algorithm`] | pure decisions: (limit, state, request, time) → (outcome, state) | clocks, I/O |
-//! | [`audit`] | the audit log: a line for each change by an operator; its file, queue and writer | the changes themselves |
-//! | [`files`] | reading of files that operators name, without waiting | their format |
-//! | [`json`] | objects, whole numbers and messages, for JSON from operators and clients | the structure of files and bodies |
-//! | [`logging`] | the log: queue, format, escaping, throttling | the events themselves |
-//! | [`clock`] | reading of the clock, which happens nowhere else | |
-//! | [`nearest`] | the known word that a misspelled one stands for | |
-//! | [`units`] | times and sizes as operators write them | flags |
-//! | [`metrics`] | counters and timings, one topic per file; Prometheus's text and statsd's packets | rules, stores, protocols |
+//! The workspace is a crate for each part. This crate is the binary, and names the others' modules for tests and benches.
 //!
-//! Imports go downward only: `cli` → `server`, `config` → `protocol` → `api` → `limiter` → `access` → `rules`, `store` →
-//! `calendar` → `algorithm`, `audit` → `files`, `json`, `logging`, `metrics` → `clock`, `nearest`, `units`. Modules on the same
-//! level do not import each other, and files within a module do not import each other in circles
-//! (`tests/architecture.rs`). Fronts, the servers of the protocols,
-//! call the limiter and nothing below it. From `rules` they use the types of a request (operations and patterns), and
-//! everything else comes from the limiter, including the store's name and backups. Code that needs two modules is
-//! divided between them. `unsafe` is forbidden here: the calls that need it are in `crates/sys`.
+//! | crate | contains | does not contain |
+//! |---|---|---|
+//! | `src/`: [`cli`] | subcommands, one per file; messages for the operator | decisions |
+//! | [`server`] | sockets: accept, TLS, logins, read, write, timeouts, shutdown; a session per protocol, the HTTP API, decisions from and for CrowdSec; `net` has the parts that no protocol owns, and [`protocol`] the conversion between bytes and requests or replies | policy |
+//! | [`api`] | what operators can ask for, declared once: fields, replies, rights, metrics and audit lines of each operation | how a front reads and writes it |
+//! | [`access`] | users and tokens: the access file, the key file, logins, the categories and the scope of each user; in [`audit`] a line for each change by an operator | sockets, the changes themselves |
+//! | [`limiter`] | planning of requests by the rules; reports from the store's outcomes; rankings of the actors of each rule; blocks of actors that a rule keeps denying; [`store`], the closed set of stores | protocols, files |
+//! | `redis`, `rocks` | the stores on Redis and on RocksDB, the only crate that needs it | rules |
+//! | `store` | the contract of stores of counters; keys and values as bytes, bounds, layers in front of a distant store, and the store in memory | rules |
+//! | `telemetry` | [`metrics`], counters and timings, one topic per file, and [`logging`] | the events themselves |
+//! | `core` | what is decided without sockets and stores: [`rules`] and their files ([`config`]), the [`algorithm`]s, [`calendar`]s and the [`clock`] | I/O, except the files that operators name |
+//! | `sys` | the calls that need `unsafe`, which is forbidden in all other crates | |
+//!
+//! A crate depends only on crates below it in this table, and files within a crate do not import each other in circles
+//! (`tests/architecture.rs`). Fronts, the servers of the protocols, call the limiter and no store. From `core` they use the types
+//! of a request (operations and patterns), the clock and the readers of numbers, and everything else comes from the limiter,
+//! including the store's name and backups. Code that needs two crates is divided between them.
 //!
 //! Invariants:
 //! - Time is a parameter. The time for decisions is read once per batch, in [`limiter`], and passed down.
@@ -60,22 +50,11 @@
     )
 )]
 
-pub mod access;
-pub mod algorithm;
-pub mod api;
-pub mod audit;
-pub mod calendar;
 pub mod cli;
-pub mod clock;
-pub mod config;
-pub mod files;
-pub mod json;
-pub mod limiter;
-pub mod logging;
-pub mod metrics;
-mod nearest;
-pub mod protocol;
-pub mod rules;
-pub mod server;
-pub mod store;
-mod units;
+
+pub use divvy_access::{self as access, audit};
+pub use divvy_api as api;
+pub use divvy_core::{algorithm, calendar, clock, config, files, json, nearest, rules, units};
+pub use divvy_limiter::{self as limiter, store};
+pub use divvy_server::{self as server, protocol};
+pub use divvy_telemetry::{logging, metrics};

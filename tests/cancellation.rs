@@ -1,6 +1,6 @@
 //! Any future may be dropped at any await: the store and the limiter continue to work, and acknowledged hits are kept.
 //!
-//! `src/server/tests/dropped_connections.rs` drops connections of the fronts in the same way, and `storms.rs` uses real clients.
+//! `crates/server/src/tests/dropped_connections.rs` drops connections of the fronts in the same way, and `storms.rs` uses real clients.
 //! `DIVVY_TEST_SEED` determines when the futures of the crowd are dropped.
 
 use std::path::Path;

@@ -12,10 +12,10 @@ use super::closed_pipe::accept_closed_pipe;
 use super::pairs::Pair;
 use super::resp::{RespClient, ServerArgs, integer, number, parts, text};
 use super::text::printable;
-use crate::protocol::command::START;
-use crate::protocol::resp::client::Frame;
-use crate::rules::OverrideKind;
-use crate::rules::explain::ActorOverride;
+use divvy_core::rules::OverrideKind;
+use divvy_core::rules::explain::ActorOverride;
+use divvy_server::protocol::command::START;
+use divvy_server::protocol::resp::client::Frame;
 
 /// Maximum time for a page.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -11,13 +11,13 @@ use anyhow::{Context, bail};
 use super::resp::{ServerArgs, parts, text};
 use super::rules_file;
 use super::text::printable;
-use crate::config::{self, Format};
-use crate::limiter::CounterNames;
-use crate::protocol::resp::client::Frame;
-use crate::rules::diff::{
+use divvy_core::config::{self, Format};
+use divvy_core::rules::diff::{
     Change, CounterChange, SettingChange, diff, find_abandoned, find_origins, would_keep_if_named,
 };
-use crate::rules::{Overrun, Rule, RuleSet};
+use divvy_core::rules::{Overrun, Rule, RuleSet};
+use divvy_limiter::CounterNames;
+use divvy_server::protocol::resp::client::Frame;
 
 /// Exit status if counters are abandoned.
 const ABANDONED: u8 = 3;

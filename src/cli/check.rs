@@ -9,9 +9,9 @@ use super::resp::ServerArgs;
 use super::rules_file::{self, ExtraChecks};
 use super::text::count_of;
 use super::text::printable;
-use crate::config::Serving;
-use crate::rules::{MatchPolicy, Rule, stacks};
-use crate::server::http::CheckOperation;
+use divvy_core::config::Serving;
+use divvy_core::rules::{MatchPolicy, Rule, stacks};
+use divvy_server::http::CheckOperation;
 
 /// Validate a rules file: print a summary of its rules, or every problem in it.
 #[derive(Debug, clap::Args)]

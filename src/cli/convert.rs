@@ -8,8 +8,8 @@ use anyhow::Context;
 
 use super::output_file;
 use super::rules_file::{self, ExtraChecks};
-use crate::config::{self, Format};
-use crate::rules::Rule;
+use divvy_core::config::{self, Format};
+use divvy_core::rules::Rule;
 
 /// Convert a rules file between INI and JSON, or envoyproxy/ratelimit's YAML to either.
 ///

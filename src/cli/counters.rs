@@ -14,8 +14,8 @@ use super::closed_pipe::accept_closed_pipe;
 use super::pairs::Pair;
 use super::progress::Progress;
 use super::resp::{RespClient, ServerArgs, integer, number, parts, text};
-use crate::protocol::command::START;
-use crate::protocol::resp::client::Frame;
+use divvy_server::protocol::command::START;
+use divvy_server::protocol::resp::client::Frame;
 
 /// Maximum time for a page. The server may have to skip many expired counters.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@
 
 use clap::Command;
 
-use crate::nearest::nearest;
+use divvy_core::nearest::nearest;
 
 /// Common prefix of all flags' variables.
 const PREFIX: &str = "DIVVY_";

@@ -9,12 +9,12 @@ use serde_json::json;
 
 use super::closed_pipe::accept_closed_pipe;
 use super::resp::{RespClient, ServerArgs, number, parts, text};
-use crate::limiter::ALL_RULES;
-use crate::limiter::exceptions::{ExceptionKind, MAX_LASTS_SECONDS};
-use crate::protocol::command::START;
-use crate::protocol::resp::client::Frame;
-use crate::rules::MAX_CREDIT_LIMIT;
-use crate::units::{self, Time};
+use divvy_core::rules::MAX_CREDIT_LIMIT;
+use divvy_core::units::{self, Time};
+use divvy_limiter::ALL_RULES;
+use divvy_limiter::exceptions::{ExceptionKind, MAX_LASTS_SECONDS};
+use divvy_server::protocol::command::START;
+use divvy_server::protocol::resp::client::Frame;
 
 /// Maximum time for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);

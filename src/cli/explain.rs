@@ -11,9 +11,9 @@ use super::pairs::Pair;
 use super::resp::{ServerArgs, parts, text};
 use super::rules_file::{self, ExtraChecks};
 use super::text::printable;
-use crate::config::Serving;
-use crate::rules::{Operation, explain};
-use crate::server::http::CheckOperation;
+use divvy_core::config::Serving;
+use divvy_core::rules::{Operation, explain};
+use divvy_server::http::CheckOperation;
 
 /// Maximum time for the answer.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -48,7 +48,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::limiter::exceptions::ExceptionKind;
+use divvy_limiter::exceptions::ExceptionKind;
 
 /// Last paragraph of the help of subcommands with sizes and times.
 const UNITS: &str = "\

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::files;
+use divvy_core::files;
 
 /// Returns a warning if every user of the machine can read the file.
 pub fn warning(path: &Path) -> Option<String> {

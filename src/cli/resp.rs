@@ -7,9 +7,9 @@ use anyhow::{Context, bail};
 
 use super::access::{Connection, PasswordArgs, TlsArgs, connect, explain_no_answer, tls_hint};
 use super::address::ServerAddress;
-use crate::access::TokenKeys;
-use crate::protocol::resp::Version;
-use crate::protocol::resp::client::{Frame, decode_reply, write_request};
+use divvy_access::TokenKeys;
+use divvy_server::protocol::resp::Version;
+use divvy_server::protocol::resp::client::{Frame, decode_reply, write_request};
 
 #[derive(Debug, clap::Args)]
 pub struct ServerArgs {

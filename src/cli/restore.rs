@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use anyhow::bail;
 
 use super::progress::Progress;
-use crate::clock::Clock;
-use crate::store;
-use crate::units::Approximate;
+use divvy_core::clock::Clock;
+use divvy_core::units::Approximate;
+use divvy_limiter::store;
 
 #[derive(Debug, clap::Args)]
 pub struct RestoreArgs {

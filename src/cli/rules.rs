@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 use super::closed_pipe::accept_closed_pipe;
 use super::resp::{RespClient, ServerArgs, number, parts, text};
 use super::text::printable;
-use crate::protocol::resp::client::Frame;
-use crate::rules::MatchPolicy;
+use divvy_core::rules::MatchPolicy;
+use divvy_server::protocol::resp::client::Frame;
 
 /// Maximum time for the list.
 const PATIENCE: Duration = Duration::from_secs(60);

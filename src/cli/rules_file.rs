@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::text::printable;
-use crate::config::{self, Loaded, Problem, Report, Serving};
-use crate::rules::RuleSet;
+use divvy_core::config::{self, Loaded, Problem, Report, Serving};
+use divvy_core::rules::RuleSet;
 
 /// Checks that only some rules files need.
 #[derive(Debug, Clone, Default)]

@@ -43,15 +43,15 @@ use self::rules::RulesFile;
 use self::service_manager::InheritedSockets;
 use self::store::{StoreArgs, StoreChoice};
 use self::tls::TlsArgs;
-use crate::clock::Clock;
-use crate::limiter::Limiter;
-use crate::logging;
-use crate::metrics::{Metrics, Statsd};
-use crate::rules::RuleSet;
-use crate::server::crowdsec::Upstream;
-use crate::server::{self, Fronts, Health, Limits, ReloadLog, Settings};
-use crate::store::Store;
-use crate::units;
+use divvy_core::clock::Clock;
+use divvy_core::rules::RuleSet;
+use divvy_core::units;
+use divvy_limiter::Limiter;
+use divvy_limiter::store::Store;
+use divvy_server::crowdsec::Upstream;
+use divvy_server::{self as server, Fronts, Health, Limits, ReloadLog, Settings};
+use divvy_telemetry::logging;
+use divvy_telemetry::metrics::{Metrics, Statsd};
 
 /// Maximum number of threads that serve connections, far above the number of processors.
 const MAX_THREADS: u64 = 1_024;

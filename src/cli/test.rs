@@ -18,8 +18,8 @@ use self::report::{CaseResults, Failure, Report};
 use self::simulation::Simulation;
 use super::rules_file;
 use super::text::printable;
-use crate::limiter::{CounterNames, Policy};
-use crate::metrics::Metrics;
+use divvy_limiter::{CounterNames, Policy};
+use divvy_telemetry::metrics::Metrics;
 
 /// Exit code if a file cannot be used.
 const UNUSABLE: u8 = 2;

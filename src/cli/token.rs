@@ -10,9 +10,9 @@ use anyhow::{Context, ensure};
 use super::pairs::Pair;
 use super::public_file;
 use super::users;
-use crate::access::{MAX_TOKEN_TTL, TokenGrant, TokenKeys};
-use crate::clock::Clock;
-use crate::units::{self, Time};
+use divvy_access::{MAX_TOKEN_TTL, TokenGrant, TokenKeys};
+use divvy_core::clock::Clock;
+use divvy_core::units::{self, Time};
 
 #[derive(Debug, clap::Args)]
 #[command(

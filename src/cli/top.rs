@@ -15,8 +15,8 @@ use super::closed_pipe::accept_closed_pipe;
 use super::pairs::Pair;
 use super::resp::{RespClient, ServerArgs};
 use super::rules::rules;
-use crate::limiter::top::{MAX_COUNT, Order, Window};
-use crate::units::{self, Time};
+use divvy_core::units::{self, Time};
+use divvy_limiter::top::{MAX_COUNT, Order, Window};
 
 /// Maximum time for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);

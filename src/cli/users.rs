@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 
-use crate::access::{self, AccessFile, Digest, MAX_PASSWORD_BYTES, Problem, SlowHash, check_password};
+use divvy_access::{self as access, AccessFile, Digest, MAX_PASSWORD_BYTES, Problem, SlowHash, check_password};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  divvy access hash\n  echo \"$token\" | divvy access hash --sha256\n  \

@@ -38,12 +38,6 @@ pub fn read_imports(directory: &Path) -> Imports {
     imports
 }
 
-/// Returns the paths in each file, as written.
-pub fn read_paths(directory: &Path) -> BTreeSet<(String, ItemPath)> {
-    let modules = ModuleTree::read(directory).modules.into_iter();
-    modules.flat_map(|module| module.used.into_iter().map(move |path| (module.file.clone(), path))).collect()
-}
-
 /// A module's place in its tree.
 type ModuleId = usize;
 /// The segments of a path, such as `crate`, `store`, `Batch`.

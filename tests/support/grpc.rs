@@ -22,9 +22,9 @@ impl Caller {
         Self::start("grpc_call.py", &[&server.grpc.to_string()])
     }
 
-    /// Starts a client that is generated from a definition in proto/, and does not use reflection.
+    /// Starts a client that is generated from a definition in crates/server/proto/, and does not use reflection.
     pub fn generated(server: &Server, definition: &str) -> Self {
-        let protos = concat!(env!("CARGO_MANIFEST_DIR"), "/proto");
+        let protos = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/server/proto");
         Self::start("generated_call.py", &[&server.grpc.to_string(), protos, definition])
     }
 
@@ -35,7 +35,7 @@ impl Caller {
 
     /// Starts a client as [`Caller::generated`] does, which sends this authorization with each call.
     pub fn generated_authorized(server: &Server, definition: &str, authorization: &str) -> Self {
-        let protos = concat!(env!("CARGO_MANIFEST_DIR"), "/proto");
+        let protos = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/server/proto");
         Self::start("generated_call.py", &[&server.grpc.to_string(), protos, definition, authorization])
     }
 

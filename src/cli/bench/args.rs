@@ -4,7 +4,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 
 use super::keys::Distribution;
 use crate::cli::access::PasswordArgs;
-use crate::units::{self, Time};
+use divvy_core::units::{self, Time};
 
 /// Maximum duration of a run and of a warm-up: 30 days, in seconds.
 const MAX_SECONDS: u64 = 30 * 86_400;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::args::Protocol;
 use super::reply::{FirstNumber, ReplyCounter, ReplyCounts, StreamError};
-use crate::protocol::{line, resp};
+use divvy_server::protocol::{line, resp};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 

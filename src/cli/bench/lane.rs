@@ -6,7 +6,7 @@ use super::connection::{Connection, ConnectionError};
 use super::keys::{KeySequence, actor};
 use super::plan::Plan;
 use super::reply::ReplyCounts;
-use crate::clock::NANOS_PER_SECOND;
+use divvy_core::clock::NANOS_PER_SECOND;
 
 /// Range and precision of latencies: from 100 ns to one hour, with three digits.
 const LATENCY_RANGE_NS: (u64, u64) = (100, 3_600 * NANOS_PER_SECOND);

@@ -3,7 +3,7 @@
 
 use super::args::{BenchArgs, Protocol};
 use super::reply::FirstNumber;
-use crate::clock::NANOS_PER_SECOND;
+use divvy_core::clock::NANOS_PER_SECOND;
 
 /// The plan of a run. Times are in nanoseconds since the run began.
 #[derive(Debug)]

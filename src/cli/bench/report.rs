@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::args::{BenchArgs, Protocol};
 use super::lane::Measurements;
 use super::plan::Plan;
-use crate::clock::NANOS_PER_SECOND;
+use divvy_core::clock::NANOS_PER_SECOND;
 
 /// Commands whose replies show denials.
 const HITS: [&str; 4] = ["HIT", "DIVVY.HIT", "DIVVY.PEEK", "CL.THROTTLE"];

@@ -10,14 +10,14 @@ use tokio::net::TcpListener;
 
 use super::access_files::{AccessFile, TokenKeyFile, WatchedAccess};
 use super::tls::TlsArgs;
-use crate::access::{Authority, User, Users, check_password};
 use crate::cli::secret::Secret;
-use crate::files;
-use crate::metrics::Metrics;
-use crate::server::auth::{Access, Guard};
-use crate::server::sessions::Sessions;
-use crate::server::tls::Tls;
-use crate::server::{Fronts, Secured};
+use divvy_access::{Authority, User, Users, check_password};
+use divvy_core::files;
+use divvy_server::auth::{Access, Guard};
+use divvy_server::sessions::Sessions;
+use divvy_server::tls::Tls;
+use divvy_server::{Fronts, Secured};
+use divvy_telemetry::metrics::Metrics;
 
 /// Maximum size of the password file in bytes, far more than a password needs.
 const MAX_PASSWORD_FILE: u64 = 64 << 10;

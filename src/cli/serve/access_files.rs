@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use super::rules::Reason;
 use super::watch::{self, Watch};
-use crate::access::{self, Authority, Problem, Report, TokenKeys, User, Users};
-use crate::audit::{Action, AuditLog, Change, State};
 use crate::cli::public_file;
-use crate::metrics::Metrics;
+use divvy_access::audit::{Action, AuditLog, Change, State};
+use divvy_access::{self as access, Authority, Problem, Report, TokenKeys, User, Users};
+use divvy_telemetry::metrics::Metrics;
 
 /// Maximum number of mistakes, and of warnings, that are logged at a load.
 const MAX_LOGGED_PROBLEMS: usize = 100;
@@ -297,8 +297,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::access::{Digest, Given, TokenGrant, Users};
-    use crate::clock::Clock;
+    use divvy_access::{Digest, Given, TokenGrant, Users};
+    use divvy_core::clock::Clock;
 
     fn line(name: &str) -> String {
         format!("user {name} on {} +@all ~*\n", Digest::of(name.as_bytes()).to_word())

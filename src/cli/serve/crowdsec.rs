@@ -10,12 +10,12 @@ use url::Url;
 
 use crate::cli::access::{authorities, client_config};
 use crate::cli::public_file;
-use crate::files;
-use crate::limiter::Limiter;
-use crate::metrics::Task;
-use crate::server::crowdsec::{Follower, Upstream};
-use crate::server::keep_running;
-use crate::units::{self, MAX_SECONDS, Time};
+use divvy_core::files;
+use divvy_core::units::{self, MAX_SECONDS, Time};
+use divvy_limiter::Limiter;
+use divvy_server::crowdsec::{Follower, Upstream};
+use divvy_server::keep_running;
+use divvy_telemetry::metrics::Task;
 
 /// Maximum size of the key file in bytes, far more than a key needs.
 const MAX_KEY_FILE: u64 = 4 << 10;
@@ -59,7 +59,7 @@ impl CrowdsecArgs {
             bail!("--crowdsec-url needs --crowdsec-key-file: a file with the key from `cscli bouncers add divvy`");
         };
         // The address may contain a password, although it must not.
-        let url: Url = url.parse().map_err(crate::server::crowdsec::InvalidUpstream::from).context("--crowdsec-url")?;
+        let url: Url = url.parse().map_err(divvy_server::crowdsec::InvalidUpstream::from).context("--crowdsec-url")?;
         let tls = match url.scheme() {
             "https" => Some(Arc::new(client_config(authorities(self.crowdsec_ca.as_deref(), "--crowdsec-ca")?)?)),
             _ if self.crowdsec_ca.is_some() => {

@@ -8,9 +8,9 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::service_manager;
-use crate::metrics::{Metrics, Task};
-use crate::server::{self, Drain, keep_running};
-use crate::units::{self, MAX_SECONDS, Time};
+use divvy_core::units::{self, MAX_SECONDS, Time};
+use divvy_server::{self as server, Drain, keep_running};
+use divvy_telemetry::metrics::{Metrics, Task};
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Stopping")]

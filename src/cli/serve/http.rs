@@ -8,14 +8,12 @@ use axum::http::StatusCode;
 
 use super::access::is_loopback;
 use super::store::StoreChoice;
-use crate::rules::{FinalSlash, Spellings};
-use crate::server::auth::Access;
-use crate::server::http::{
-    ApiSettings, CheckFrom, CheckId, CheckOperation, CheckSettings, RateLimitHeaders, WebOrigin,
-};
-use crate::server::sessions::Sessions;
-use crate::server::{DEFAULT_STREAMS, Fronts, GrpcSettings, ReloadLog, StoreBounds, UiSettings};
-use crate::units;
+use divvy_core::rules::{FinalSlash, Spellings};
+use divvy_core::units;
+use divvy_server::auth::Access;
+use divvy_server::http::{ApiSettings, CheckFrom, CheckId, CheckOperation, CheckSettings, RateLimitHeaders, WebOrigin};
+use divvy_server::sessions::Sessions;
+use divvy_server::{DEFAULT_STREAMS, Fronts, GrpcSettings, ReloadLog, StoreBounds, UiSettings};
 
 /// Upper bound for trusted proxies, more than any header contains.
 const MAX_TRUSTED_HOPS: u64 = 1_000;

@@ -9,15 +9,15 @@ use anyhow::Context;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::algorithm::reservation::LONGEST_SECONDS;
-use crate::limiter::{
+use divvy_core::algorithm::reservation::LONGEST_SECONDS;
+use divvy_core::units::{self, Bytes, Time};
+use divvy_limiter::{
     DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES, DEFAULT_MAX_RESERVATION_TTL, DEFAULT_TOP_MEMORY, Limiter,
     StoreError,
 };
-use crate::logging::Escaped;
-use crate::metrics::Task;
-use crate::server::keep_running;
-use crate::units::{self, Bytes, Time};
+use divvy_server::keep_running;
+use divvy_telemetry::logging::Escaped;
+use divvy_telemetry::metrics::Task;
 
 /// Interval for reading changes from a store that other servers may also change, and that may lose the key for reservation
 /// ids, and for counting the denials of the denial cache.

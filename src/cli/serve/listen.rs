@@ -7,7 +7,7 @@ use anyhow::bail;
 use tokio::net::TcpListener;
 
 use super::service_manager::InheritedSockets;
-use crate::server::{self, Fronts};
+use divvy_server::{self as server, Fronts};
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:8321";
 const DEFAULT_HTTP_LISTEN: &str = "127.0.0.1:8322";

@@ -10,10 +10,10 @@ use clap::ValueEnum;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::AuditLog;
-use crate::clock::Clock;
-use crate::logging::{self, Format, Log};
-use crate::metrics::Metrics;
+use divvy_access::audit::AuditLog;
+use divvy_core::clock::Clock;
+use divvy_telemetry::logging::{self, Format, Log};
+use divvy_telemetry::metrics::Metrics;
 
 /// This program's name in `DEBUG`, and the log directive that it implies.
 const DEBUG_NAME: &str = "divvy";

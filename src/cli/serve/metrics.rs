@@ -3,9 +3,9 @@
 
 use anyhow::{Context, bail};
 
-use crate::metrics::{StatsdOptions, Transport};
-use crate::server::{self, DEFAULT_METRICS_PATH};
-use crate::units;
+use divvy_core::units;
+use divvy_server::{self as server, DEFAULT_METRICS_PATH};
+use divvy_telemetry::metrics::{StatsdOptions, Transport};
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Metrics and logs")]

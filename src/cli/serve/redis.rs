@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 
-use crate::store::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel, RedisTls};
-use crate::units::{self, MAX_SECONDS, Time};
+use divvy_core::units::{self, MAX_SECONDS, Time};
+use divvy_limiter::store::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel, RedisTls};
 
 /// Prefix of the REDIS_PORT that Kubernetes sets in pods that run next to a Service named redis. Such a value is an
 /// address, and does not select a store.

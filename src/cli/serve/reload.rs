@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 use super::access_files::WatchedAccess;
 use super::rules::{Reason, RulesFile};
 use super::service_manager::AskedReload;
-use crate::audit::AuditLog;
-use crate::limiter::Limiter;
-use crate::metrics::Task;
-use crate::server::{keep_running, survive};
-use crate::units::{self, MAX_SECONDS, Time};
+use divvy_access::audit::AuditLog;
+use divvy_core::units::{self, MAX_SECONDS, Time};
+use divvy_limiter::Limiter;
+use divvy_server::{keep_running, survive};
+use divvy_telemetry::metrics::Task;
 
 /// Default interval for checking the files.
 const DEFAULT_INTERVAL: Time = Time(Duration::from_secs(1));

@@ -8,15 +8,15 @@ use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 
 use super::watch::{self, Watch};
-use crate::audit::{self, Action, AuditLog, Caller, State};
-use crate::clock::{NANOS_PER_SECOND, Timestamp};
-use crate::config::{self, Loaded, Report, Serving};
-use crate::limiter::exceptions::ExceptionKind;
-use crate::limiter::{CounterNames, Limiter, Policy};
-use crate::metrics::Metrics;
-use crate::rules::diff::{Change, CounterChange, diff, find_abandoned, find_origins, would_keep_if_named};
-use crate::rules::{RuleSet, Spellings};
-use crate::server::{Reload, ReloadLog};
+use divvy_access::audit::{self, Action, AuditLog, Caller, State};
+use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
+use divvy_core::config::{self, Loaded, Report, Serving};
+use divvy_core::rules::diff::{Change, CounterChange, diff, find_abandoned, find_origins, would_keep_if_named};
+use divvy_core::rules::{RuleSet, Spellings};
+use divvy_limiter::exceptions::ExceptionKind;
+use divvy_limiter::{CounterNames, Limiter, Policy};
+use divvy_server::{Reload, ReloadLog};
+use divvy_telemetry::metrics::Metrics;
 
 /// Maximum number of changes that are logged individually at a load. The summary counts all of them.
 const MAX_LOGGED_CHANGES: usize = 1_000;

@@ -11,16 +11,16 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 
 use super::redis::{RedisArgs, describe, inherited_url};
-use crate::clock::Clock;
-use crate::limiter::CounterNames;
-use crate::server::StoreBounds;
-use crate::store::{
+use divvy_core::clock::Clock;
+use divvy_core::units::{self, Bytes, MAX_SECONDS, Time};
+use divvy_limiter::CounterNames;
+use divvy_limiter::store::{
     Backend, Bounds, DEFAULT_CACHE_MEMORY, DEFAULT_DENIAL_CACHE, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY,
     DEFAULT_MAX_DISK, DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_JOURNAL, DEFAULT_MAX_RESERVATIONS, Durability,
     FailurePolicy, HAS_ROCKSDB, LOCAL_BUCKETS, MemoryStore, NoRocksDb, RedisOptions, RedisStore, RocksOptions,
     RocksStore, WhenFull,
 };
-use crate::units::{self, Bytes, MAX_SECONDS, Time};
+use divvy_server::StoreBounds;
 
 /// Default data directory of the rocksdb store.
 const DEFAULT_DATA_DIR: &str = "./divvy-data";

@@ -11,10 +11,10 @@ use tokio::signal::unix::Signal;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::spawn_blocking;
 
-use crate::audit::{Action, AuditLog, Caller, Change};
-use crate::metrics::{Metrics, Task};
-use crate::server::tls::{Files, Reloader};
-use crate::server::{Secured, keep_running};
+use divvy_access::audit::{Action, AuditLog, Caller, Change};
+use divvy_server::tls::{Files, Reloader};
+use divvy_server::{Secured, keep_running};
+use divvy_telemetry::metrics::{Metrics, Task};
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "TLS and access")]

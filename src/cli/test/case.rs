@@ -4,9 +4,9 @@ use std::fmt;
 
 use super::file::StepKeyword;
 use super::times::Elapsed;
-use crate::clock::Timestamp;
-use crate::limiter::Settlement;
-use crate::rules::{self, Operation};
+use divvy_core::clock::Timestamp;
+use divvy_core::rules::{self, Operation};
+use divvy_limiter::Settlement;
 
 /// A sequence of requests to an empty store.
 #[derive(Debug)]

@@ -9,13 +9,13 @@ use serde_json::{Map, Value};
 use super::case::{Action, Case, Expectation, Step};
 use super::file::{CaseFile, Pairs, RawCase, RawExpectation, RawLimit, RawStep, StepKeyword, problem};
 use super::times::{Elapsed, LAST_TIME};
-use crate::clock::Timestamp;
-use crate::config::Problem;
-use crate::json::{Object, WholeNumber};
-use crate::limiter::Settlement;
-use crate::protocol::DEFAULT_MAX_PAIRS;
-use crate::rules::{Operation, RuleSet, Scratch};
-use crate::server::DEFAULT_MAX_BODY;
+use divvy_core::clock::Timestamp;
+use divvy_core::config::Problem;
+use divvy_core::json::{Object, WholeNumber};
+use divvy_core::rules::{Operation, RuleSet, Scratch};
+use divvy_limiter::Settlement;
+use divvy_server::DEFAULT_MAX_BODY;
+use divvy_server::protocol::DEFAULT_MAX_PAIRS;
 
 /// Start of a case that states none: 2026-01-01, midnight UTC. Windows shorter than a day begin then, too.
 const DEFAULT_START: Timestamp = Timestamp::from_nanos(1_767_225_600_000_000_000);
@@ -334,7 +334,7 @@ fn action_of_limit(RawLimit { rule, actor, credits }: &RawLimit) -> Action {
 mod tests {
     use super::*;
     use crate::cli::test::file;
-    use crate::config::{self, Format};
+    use divvy_core::config::{self, Format};
 
     const RULES: &str = "[user=*]\ncreditLimit = 3\nper = 1m\nactorField = user\nlabel = by-user\n\n\
                          [key=*]\ncreditLimit = 3\nwindow = day\nactorField = key\n\n[default]\ncreditLimit = 0\n";

@@ -10,9 +10,9 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::times::{Elapsed, ResetSeconds, Start};
-use crate::config::Problem;
-use crate::files;
-use crate::json::{self, Object, WholeNumber};
+use divvy_core::config::Problem;
+use divvy_core::files;
+use divvy_core::json::{self, Object, WholeNumber};
 
 /// Maximum size of a file: enough for a hundred thousand steps.
 const MAX_BYTES: u64 = 64 << 20;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::case::{Case, Expectation, Step};
 use super::simulation::Answer;
 use crate::cli::text::count_of;
-use crate::rules::RuleSet;
+use divvy_core::rules::RuleSet;
 
 /// A step whose answer differs from the expected one.
 #[derive(Debug)]

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use super::case::{Action, Step};
 use super::file::StepKeyword;
-use crate::clock::{Clock, Timestamp, ceil_seconds};
-use crate::limiter::exceptions::{ExceptionTarget, ExceptionTerms};
-use crate::limiter::{
+use divvy_core::clock::{Clock, Timestamp, ceil_seconds};
+use divvy_limiter::exceptions::{ExceptionTarget, ExceptionTerms};
+use divvy_limiter::store::{Backend, MemoryStore};
+use divvy_limiter::{
     Applied, Intent, Jitter, Limiter, LimiterError, PlanBuilder, Policy, ReservationId, Reserve, Scope, Settlement,
     Standing, Verdict,
 };
-use crate::metrics::Metrics;
-use crate::server::http;
-use crate::store::{Backend, MemoryStore};
+use divvy_server::http;
+use divvy_telemetry::metrics::Metrics;
 
 pub struct Simulation<'a> {
     limiter: Limiter,

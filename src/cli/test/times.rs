@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::clock::Timestamp;
-use crate::units::{self, Time};
+use divvy_core::clock::Timestamp;
+use divvy_core::units::{self, Time};
 
 /// Maximum time in a case: the longest that a clock can measure.
 const MAX_SECONDS: u64 = u64::MAX / 1_000_000_000;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::resp::{number, parts, text};
 use crate::cli::text::printable;
-use crate::protocol::resp::client::Frame;
+use divvy_server::protocol::resp::client::Frame;
 
 /// The actors of one rule, or of all.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,8 +133,8 @@ fn on_one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::resp::Version;
-    use crate::protocol::resp::client::decode_reply;
+    use divvy_server::protocol::resp::Version;
+    use divvy_server::protocol::resp::client::decode_reply;
 
     fn bulk(text: &str) -> String {
         format!("${}\r\n{text}\r\n", text.len())

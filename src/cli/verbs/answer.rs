@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cli::resp::{number, text};
 use crate::cli::text::{printable, quote};
-use crate::protocol::resp::client::Frame;
+use divvy_server::protocol::resp::client::Frame;
 
 /// Exit code for a refusal with `--exit-code`. 1 stands for an error, and 2 for an invalid command line.
 const REFUSED: u8 = 3;

@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, Verdict, exit_code, explains_denials, print, suggest_resp};
 use super::request::{CallArgs, OperationArgs, Request, TIMEOUT};
-use crate::access::DEFAULT_USER;
 use crate::cli::access::{connect, explain_no_answer, tls_hint};
 use crate::cli::pairs::Pair;
 use crate::cli::resp::{ServerArgs, integer, number, parts};
-use crate::protocol::line::{ErrorCode, Reply, format_auth, format_hit, is_welcome, parse_reply};
-use crate::protocol::resp::client::Frame;
-use crate::units;
+use divvy_access::DEFAULT_USER;
+use divvy_core::units;
+use divvy_server::protocol::line::{ErrorCode, Reply, format_auth, format_hit, is_welcome, parse_reply};
+use divvy_server::protocol::resp::client::Frame;
 
 /// Default address of the line protocol.
 const DEFAULT_LINE_ADDRESS: &str = "127.0.0.1:8321";

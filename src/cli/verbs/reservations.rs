@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::answer::{Answer, Verdict};
 use super::request::{CallArgs, OperationArgs, Request};
 use crate::cli::resp::{integer, number, parts, text};
-use crate::protocol::resp::client::Frame;
-use crate::units::{self, Time};
+use divvy_core::units::{self, Time};
+use divvy_server::protocol::resp::client::Frame;
 
 /// Reserve credits for an operation whose cost is known later, or take a lease.
 ///

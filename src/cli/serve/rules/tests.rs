@@ -2,8 +2,8 @@ use std::fs;
 use std::sync::Arc;
 
 use super::*;
-use crate::clock::Clock;
-use crate::store::{Backend, MemoryStore};
+use divvy_core::clock::Clock;
+use divvy_limiter::store::{Backend, MemoryStore};
 
 /// Returns rules that allow this many hits.
 fn rules(credits: u64) -> String {

@@ -1,0 +1,322 @@
+use std::future::{pending, ready};
+
+use futures_util::FutureExt;
+
+use super::*;
+use crate::access_file::parse;
+use crate::check_queue::MAX_CHECKS;
+use crate::secret::{Digest, SlowHash};
+use divvy_telemetry::metrics::Metrics;
+
+fn users(text: &str) -> Users {
+    Users::new(parse(text, "users.acl", None).unwrap().users).unwrap()
+}
+
+fn authority(text: &str) -> Authority {
+    let authority = Authority::new(users(text), Metrics::new().access.password_hashes.clone());
+    Authority { pause: Duration::ZERO, ..authority }
+}
+
+fn named<'a>(name: &'a str, password: &'a str) -> Given<'a> {
+    Given::User { name: name.as_bytes(), password: password.as_bytes() }
+}
+
+/// Logs a client in that waits.
+async fn log_in(authority: &Authority, given: &Given<'_>) -> Result<Identity, LoginError> {
+    authority.log_in(given, None, || {}, pending()).await
+}
+
+async fn name_of(authority: &Authority, given: Given<'_>) -> Option<String> {
+    log_in(authority, &given).await.ok().and_then(|identity| identity.name().map(str::to_owned))
+}
+
+/// A hash that takes little time in a test.
+const CHEAP: &str = "$argon2id$v=19$m=8,t=1,p=1$";
+
+fn cheap(password: &str) -> String {
+    let params = argon2::Params::new(8, 1, 1, None).unwrap();
+    let hash = SlowHash::with_params(password.as_bytes(), params).unwrap().to_string();
+    assert!(hash.starts_with(CHEAP), "{hash}");
+    hash
+}
+
+fn digest(text: &str) -> String {
+    Digest::of(text.as_bytes()).to_word()
+}
+
+#[tokio::test]
+async fn users_log_in_with_each_of_their_credentials() {
+    let file = format!(
+        "user app on {} {} +@hit ~*\nuser out off {} {} ~*\nuser default on {} {} ~*\nuser c on cert:app.example ~*",
+        digest("token"),
+        cheap("slow"),
+        digest("t2"),
+        cheap("s2"),
+        digest("d"),
+        cheap("ds")
+    );
+    let authority = authority(&file);
+    for (given, expected) in [
+        (named("app", "token"), Some("app")),
+        (named("app", "slow"), Some("app")),
+        (named("app", "d"), None),
+        (named("app", ""), None),
+        (named("out", "t2"), None),
+        (named("out", "s2"), None),
+        (named("nobody", "token"), None),
+        (named("default", "d"), Some("default")),
+        (named("c", ""), None),
+        (Given::Password(b"d"), Some("default")),
+        (Given::Password(b"ds"), Some("default")),
+        (Given::Password(b"token"), None),
+        (Given::Token(b"token"), Some("app")),
+        (Given::Token(b"d"), Some("default")),
+        (Given::Token(b"ds"), Some("default")),
+        (Given::Token(b"t2"), None),
+        (Given::Token(b"slow"), None),
+        (Given::Token(&[b'x'; 513]), None),
+    ] {
+        for _ in 0..2 {
+            assert_eq!(name_of(&authority, given).await.as_deref(), expected, "{given:?}");
+        }
+        assert_eq!(authority.recall(&given).is_some(), expected.is_some(), "{given:?}");
+    }
+    let certificate =
+        |name: &str| authority.by_certificate(&name.into()).and_then(|identity| identity.name().map(str::to_owned));
+    assert_eq!((certificate("app.example").as_deref(), certificate("app")), (Some("c"), None));
+}
+
+#[tokio::test]
+async fn failing_attempts_do_the_same_work_for_known_and_unknown_users() {
+    let file = format!(
+        "user two on {} {} ~*\nuser one on {} ~*\nuser token on {} ~*\nuser out off {} ~*\nuser cert on cert:c ~*",
+        cheap("a"),
+        cheap("b"),
+        cheap("c"),
+        digest("t"),
+        cheap("d")
+    );
+    let authority = authority(&file);
+    for given in [
+        named("two", "wrong"),
+        named("one", "wrong"),
+        named("token", "wrong"),
+        named("out", "wrong"),
+        named("out", "d"),
+        named("cert", "wrong"),
+        named("nobody", "wrong"),
+        named("", ""),
+        named("default", "wrong"),
+        Given::Password(b"wrong"),
+        Given::Token(b"wrong"),
+    ] {
+        let before = authority.computed.get();
+        assert_eq!(log_in(&authority, &given).await.unwrap_err(), LoginError::Wrong);
+        assert_eq!(authority.computed.get() - before, 2, "{given:?}");
+        // Each one pauses.
+        let all = authority.pauses.acquire_many(MAX_PAUSES as u32).await.unwrap();
+        let attempt = log_in(&authority, &given);
+        let mut attempt = std::pin::pin!(attempt);
+        while authority.computed.get() - before < 4 || authority.checks.threads().available_permits() < MAX_CHECKS {
+            assert!(futures_util::poll!(attempt.as_mut()).is_pending(), "{given:?}");
+            tokio::task::yield_now().await;
+        }
+        assert!(futures_util::poll!(attempt.as_mut()).is_pending(), "{given:?}");
+        drop(all);
+        assert!(attempt.await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn verified_credentials_are_neither_computed_again_nor_delayed() {
+    let authority = authority(&format!("user app on {} ~*", cheap("slow")));
+    let logins = (0..50).map(|_| async { log_in(&authority, &named("app", "slow")).await.is_ok() });
+    assert!(futures_util::future::join_all(logins).await.into_iter().all(|is_in| is_in));
+    assert_eq!(authority.computed.get(), 1, "requests that waited found the result of the first");
+    // Failing attempts may occupy the threads and the pauses.
+    let _checks = authority.checks.threads().acquire_many(MAX_CHECKS as u32).await.unwrap();
+    let _pauses = authority.pauses.acquire_many(MAX_PAUSES as u32).await.unwrap();
+    assert!(log_in(&authority, &named("app", "slow")).now_or_never().is_some_and(|known| known.is_ok()));
+    assert!(log_in(&authority, &named("app", "wrong")).now_or_never().is_none(), "it waits");
+}
+
+#[tokio::test]
+async fn wrong_credentials_from_one_address_are_computed_once_at_a_time() {
+    let authority = authority(&format!("user app on {} ~*", cheap("slow")));
+    let attempts = (0..50).map(|_| async { log_in(&authority, &named("app", "wrong")).await.unwrap_err() });
+    let results = futures_util::future::join_all(attempts).await;
+    assert!(results.into_iter().all(|error| error == LoginError::Wrong));
+    assert_eq!(authority.computed.get(), 1);
+}
+
+#[tokio::test]
+async fn credentials_of_a_client_that_left_are_not_computed() {
+    let authority = authority(&format!("user app on {} ~*", cheap("slow")));
+    let all = authority.checks.threads().acquire_many(MAX_CHECKS as u32).await.unwrap();
+    let attempt = |password: &'static str| {
+        let given = named("app", password);
+        let authority = &authority;
+        async move { authority.log_in(&given, None, || panic!("it was not verified"), ready(())).await.unwrap_err() }
+    };
+    assert_eq!(attempt("first").await, LoginError::ClientLeft);
+    {
+        // Another way to leave: the request is dropped.
+        let given = named("app", "second");
+        let mut dropped = std::pin::pin!(log_in(&authority, &given));
+        assert!(futures_util::poll!(dropped.as_mut()).is_pending());
+        assert_eq!(attempt("third").await, LoginError::ClientLeft, "it waited for the turn of its address");
+    }
+    drop(all);
+    assert_eq!(authority.computed.get(), 0);
+    assert_eq!(name_of(&authority, named("app", "slow")).await.as_deref(), Some("app"));
+    assert_eq!(authority.computed.get(), 1);
+    // A client that has closed only its sending side gets an answer if the queue is empty.
+    let given = named("app", "wrong");
+    assert_eq!(authority.log_in(&given, None, || {}, ready(())).await.unwrap_err(), LoginError::Wrong);
+}
+
+#[tokio::test]
+async fn full_queue_refuses_logins_of_its_address_only() {
+    let authority = authority(&format!("user app on {} ~*\nuser fast on {} ~*", cheap("slow"), digest("fast")));
+    let all = authority.checks.threads().acquire_many(MAX_CHECKS as u32).await.unwrap();
+    let from = |last: u8| Some(IpAddr::from([192, 0, 2, last]));
+    let passwords: Vec<_> = (0..1_000).map(|n| n.to_string()).collect();
+    let mut waiting = Vec::new();
+    let mut full = 0;
+    for password in &passwords {
+        let authority = &authority;
+        let mut attempt =
+            Box::pin(async move { authority.log_in(&named("app", password), from(1), || {}, pending()).await });
+        match futures_util::poll!(attempt.as_mut()) {
+            std::task::Poll::Pending => waiting.push(attempt),
+            std::task::Poll::Ready(result) => {
+                assert_eq!(result.unwrap_err(), LoginError::QueueFull);
+                full += 1;
+            }
+        }
+    }
+    assert!(waiting.len() < 100 && full + waiting.len() == 1_000, "{}", waiting.len());
+    let other = named("app", "slow");
+    let mut other = std::pin::pin!(authority.log_in(&other, from(2), || {}, pending()));
+    assert!(futures_util::poll!(other.as_mut()).is_pending());
+    let fast = named("fast", "fast");
+    assert!(authority.log_in(&fast, from(1), || {}, pending()).now_or_never().is_some_and(|login| login.is_ok()));
+    drop(all);
+    assert!(other.await.is_ok());
+    assert_eq!(authority.computed.get(), 1, "the flood is not before it");
+}
+
+#[tokio::test]
+async fn replaced_users_change_the_rights_of_identities_at_once() {
+    let (one, two, slow) = (digest("one"), digest("two"), cheap("slow"));
+    let authority = authority(&format!("user app on {one} {two} {slow} cert:c +@hit ~*"));
+    let given = [named("app", "one"), named("app", "two"), named("app", "slow")];
+    let mut identities = Vec::new();
+    for given in &given {
+        identities.push(log_in(&authority, given).await.unwrap());
+    }
+    identities.push(authority.by_certificate(&"c".into()).unwrap());
+    let mut rights = |file: &str, category, remembered: [bool; 3]| -> Vec<bool> {
+        authority.replace(users(file));
+        assert_eq!(given.each_ref().map(|given| authority.recall(given).is_some()), remembered, "{file}");
+        let refreshed = identities.iter_mut().map(|identity| {
+            authority.refresh(identity);
+            identity.may(category).is_ok()
+        });
+        refreshed.collect()
+    };
+    assert_eq!(
+        rights(&format!("user app on {one} {slow} +@read ~*"), Category::Read, [true, false, true]),
+        [true, false, true, false]
+    );
+    assert_eq!(
+        rights(&format!("user app on {one} {two} {slow} cert:c +@read ~*"), Category::Hit, [true, false, true]),
+        [false; 4]
+    );
+    assert_eq!(
+        rights(&format!("user app on {one} {two} {slow} cert:c +@hit ~label:x"), Category::Hit, [true, false, true]),
+        [true; 4]
+    );
+    assert_eq!(
+        rights(&format!("user app off {one} {two} {slow} cert:c +@hit ~*"), Category::Hit, [false; 3]),
+        [false; 4]
+    );
+    assert_eq!(
+        rights(&format!("user other on {one} {two} {slow} cert:c +@all ~*"), Category::Connection, [false; 3]),
+        [false; 4]
+    );
+    assert!(identities.iter().all(|identity| !identity.is_admitted()));
+}
+
+#[test]
+fn identity_without_a_name_has_all_rights_or_none() {
+    let authority = authority("user a on +@all ~*");
+    let mut unknown = authority.unknown();
+    for category in Category::ALL {
+        assert!(Identity::OPEN.may(category).is_ok() && unknown.may(category).is_err());
+    }
+    assert!(!authority.refresh(&mut unknown));
+    authority.replace(users("user a on +@all ~*"));
+    assert!(authority.refresh(&mut unknown) && !authority.refresh(&mut unknown));
+    assert!(!unknown.is_admitted());
+}
+
+const NOW: Timestamp = Timestamp::from_nanos(1_800_000_000_000_000_000);
+
+/// Returns the text of a key file, and a token that its key made.
+fn token() -> (TokenKeys, String) {
+    let keys = TokenKeys::parse(&TokenKeys::generate().unwrap(), "keys").unwrap();
+    let actor = [("user".to_owned(), "a b".to_owned())].into_iter().collect();
+    let grant = TokenGrant::new(actor, vec!["api-*".to_owned()], NOW, Duration::from_secs(60)).unwrap();
+    let token = keys.seal(&grant).unwrap();
+    (keys, token)
+}
+
+#[tokio::test]
+async fn token_is_a_user_who_may_read_the_status_of_one_actor() {
+    let (keys, token) = token();
+    let authority = authority("user a on +@all ~*").with_token_keys(Some(keys.clone()));
+    assert!(authority.is_actor_token(token.as_bytes()) && !authority.is_actor_token(b"token"));
+    let fail = |error| panic!("{error}");
+    let mut identity = authority.verify_actor_token(token.as_bytes(), NOW, fail).await.unwrap();
+    for category in Category::ALL {
+        assert_eq!(identity.may(category).is_ok(), category == Category::Status, "{category}");
+    }
+    assert!(identity.has_actor_token() && !authority.unknown().has_actor_token());
+    assert_eq!(identity.name(), Some("token:user=a+b"));
+    assert!(authority.recall(&Given::Token(token.as_bytes())).is_none(), "nothing is remembered");
+
+    // Tokens are verified for each request, so an identity that is kept loses its rights with the next reload.
+    authority.replace(users("user a on +@all ~*"));
+    assert!(authority.refresh(&mut identity) && !identity.is_admitted());
+    authority.replace_token_keys(TokenKeys::parse(&TokenKeys::generate().unwrap(), "keys").unwrap());
+    assert!(authority.verify_actor_token(token.as_bytes(), NOW, drop).await.is_none());
+}
+
+#[tokio::test]
+async fn token_is_no_password_and_no_bearer_token_of_a_user() {
+    let (keys, token) = token();
+    let file = format!("user default on {} +@all ~*", digest("p"));
+    let authority = authority(&file).with_token_keys(Some(keys));
+    for given in [named("default", &token), Given::Password(token.as_bytes()), Given::Token(token.as_bytes())] {
+        assert!(log_in(&authority, &given).await.is_err(), "{given:?}");
+    }
+    let other = self::authority(&file);
+    assert!(!other.is_actor_token(token.as_bytes()), "without a key file, it is a bearer token like any other");
+    assert!(other.verify_actor_token(token.as_bytes(), NOW, drop).await.is_none());
+}
+
+#[tokio::test]
+async fn only_failing_tokens_are_delayed() {
+    let (keys, token) = token();
+    let authority = authority("user a on +@all ~*").with_token_keys(Some(keys));
+    let _pauses = authority.pauses.acquire_many(MAX_PAUSES as u32).await.unwrap();
+    let verify = |token: &str, now| {
+        let mut reason = None;
+        let identity = authority.verify_actor_token(token.as_bytes(), now, |error| reason = Some(error)).now_or_never();
+        (identity.map(|identity| identity.is_some()), reason)
+    };
+    assert_eq!(verify(&token, NOW), (Some(true), None));
+    assert_eq!(verify(&token, NOW.plus(200_000_000_000)), (None, Some(TokenError::Expired)));
+    assert_eq!(verify(&token.replacen("v4.local.", "v4.local.A", 1), NOW).0, None);
+}

@@ -1,0 +1,358 @@
+//! Tokens for one actor: a product's customers read their own status with them.
+//!
+//! A token is a PASETO of the kind `v4.local`: encrypted and authenticated with a key of the key file. It says which actor
+//! it is for, and until when. So the server keeps nothing about tokens, and any program with a key can make them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use pasetors::Local;
+use pasetors::keys::{Generate, SymmetricKey};
+use pasetors::paserk::{FormatAsPaserk, Id};
+use pasetors::token::UntrustedToken;
+use pasetors::version4::{LocalToken, V4};
+use serde::{Deserialize, Serialize};
+
+use super::access_file::{Problems, Report};
+use super::user::ScopeText;
+use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
+use divvy_core::files;
+
+/// Maximum time until a token expires. A token cannot be revoked without its key.
+pub const MAX_TOKEN_TTL: Duration = Duration::from_hours(7 * 24);
+
+/// Maximum difference between the clocks of the server and of the machine that made a token.
+const MAX_SKEW: Duration = Duration::from_secs(60);
+
+/// The grant of a token: the status of one actor, for a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenGrant {
+    /// Fields and values of the actor. Never empty.
+    actor: BTreeMap<String, String>,
+    /// Patterns of labels. A rule is visible if its label matches one of them.
+    labels: Vec<String>,
+    issued: Option<Timestamp>,
+    valid_from: Option<Timestamp>,
+    expires: Timestamp,
+}
+
+/// The claims, with the names that PASETO reserves. A claim that this version does not know may restrict the token, so
+/// it makes the token invalid.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Claims {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    iat: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nbf: Option<String>,
+    exp: String,
+    actor: BTreeMap<String, String>,
+    #[serde(default = "every_rule")]
+    rules: Vec<String>,
+}
+
+fn every_rule() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
+impl TokenGrant {
+    /// Creates a grant for the time `ttl` from `now`. Without `labels`, it covers all rules.
+    ///
+    /// # Errors
+    /// The actor or a label is not valid, or `ttl` exceeds [`MAX_TOKEN_TTL`].
+    pub fn new(
+        actor: BTreeMap<String, String>,
+        labels: Vec<String>,
+        now: Timestamp,
+        ttl: Duration,
+    ) -> Result<Self, TokenError> {
+        // Whole seconds, as other programs write them.
+        let now = now.minus(now.as_nanos() % NANOS_PER_SECOND);
+        let labels = if labels.is_empty() { every_rule() } else { labels };
+        let grant = Self { actor, labels, issued: Some(now), valid_from: None, expires: after(now, ttl) };
+        grant.check()?;
+        grant.check_times(now)?;
+        Ok(grant)
+    }
+
+    /// Writes the claims as JSON.
+    ///
+    /// # Errors
+    /// A time is too late for a calendar.
+    pub(super) fn to_claims(&self) -> Result<String, TokenError> {
+        let claims = Claims {
+            iat: self.issued.map(write_time).transpose()?,
+            nbf: self.valid_from.map(write_time).transpose()?,
+            exp: write_time(self.expires)?,
+            actor: self.actor.clone(),
+            rules: self.labels.clone(),
+        };
+        serde_json::to_string(&claims).map_err(|error| TokenError::Content(error.to_string()))
+    }
+
+    /// Reads the claims of a token whose seal was checked.
+    ///
+    /// # Errors
+    /// A claim is missing, unknown or not valid.
+    fn from_claims(text: &str) -> Result<Self, TokenError> {
+        let claims: Claims = serde_json::from_str(text).map_err(|error| TokenError::Content(error.to_string()))?;
+        let grant = Self {
+            actor: claims.actor,
+            labels: claims.rules,
+            issued: claims.iat.as_deref().map(read_time).transpose()?,
+            valid_from: claims.nbf.as_deref().map(read_time).transpose()?,
+            expires: read_time(&claims.exp)?,
+        };
+        grant.check()?;
+        Ok(grant)
+    }
+
+    /// Checks the actor and the labels. Without a field, every actor would be in scope.
+    fn check(&self) -> Result<(), TokenError> {
+        if self.actor.is_empty() || self.actor.contains_key("") {
+            return Err(TokenError::Content("a field of the actor is missing, or has no name".to_owned()));
+        }
+        if self.labels.iter().any(String::is_empty) {
+            return Err(TokenError::Content("a pattern of labels is empty".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Checks that the token is valid at this time.
+    ///
+    /// # Errors
+    /// It is not.
+    fn check_times(&self, now: Timestamp) -> Result<(), TokenError> {
+        let latest_start = after(now, MAX_SKEW);
+        if self.issued.max(self.valid_from).is_some_and(|start| start > latest_start) {
+            return Err(TokenError::NotYetValid);
+        }
+        if self.expires > after(latest_start, MAX_TOKEN_TTL) {
+            return Err(TokenError::ExpiresTooLate);
+        }
+        if after(self.expires, MAX_SKEW) <= now { Err(TokenError::Expired) } else { Ok(()) }
+    }
+
+    /// Returns the scope.
+    pub(super) fn into_scope(self) -> ScopeText {
+        ScopeText { covers_everything: false, labels: self.labels, actor: Some(self.actor.into_iter().collect()) }
+    }
+}
+
+fn after(time: Timestamp, duration: Duration) -> Timestamp {
+    time.plus(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Writes a time as RFC 3339 does, which is a profile of ISO 8601.
+fn write_time(time: Timestamp) -> Result<String, TokenError> {
+    let time = jiff::Timestamp::from_nanosecond(i128::from(time.as_nanos()));
+    Ok(time.map_err(|error| TokenError::Content(error.to_string()))?.to_string())
+}
+
+/// Reads a time. A time before 1970 or after 2554 becomes the closest one that divvy's clock can show.
+fn read_time(text: &str) -> Result<Timestamp, TokenError> {
+    let time: jiff::Timestamp = text
+        .parse()
+        .map_err(|_| TokenError::Content("a time is not ISO 8601, with date, time and offset".to_owned()))?;
+    let nanos = time.as_nanosecond().clamp(0, i128::from(u64::MAX));
+    Ok(Timestamp::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+}
+
+/// Maximum number of keys in a file. One is in use, and one is about to be, or was.
+const MAX_KEYS: usize = 16;
+
+/// Maximum size of a key file (bytes).
+const MAX_FILE_BYTES: u64 = 64 << 10;
+
+/// Advice for a line that is not a key.
+const ADVICE: &str = "write a line that `divvy token key` prints";
+
+/// The keys of a file. The first one makes tokens, and tokens of all of them are valid.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenKeys {
+    keys: Vec<TokenKey>,
+}
+
+/// A key. The debug format of the secret hides it.
+#[derive(Debug, Clone, PartialEq)]
+struct TokenKey {
+    /// The id in PASERK's format, `k4.lid.…`. It is a hash of the secret.
+    id: String,
+    secret: SymmetricKey<V4>,
+}
+
+/// The footer of a token: readable, but authenticated.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Footer {
+    kid: String,
+}
+
+impl TokenKeys {
+    /// Reads and parses the key file at `path`.
+    ///
+    /// # Errors
+    /// The file cannot be read, or every mistake in it.
+    pub fn load(path: &Path) -> Result<Self, Report> {
+        let name = path.display().to_string();
+        let bytes = files::read(path, MAX_FILE_BYTES).map_err(|error| Report::unreadable(&name, error))?;
+        let text = String::from_utf8(bytes).map_err(|_| Report::unreadable(&name, "it is not UTF-8"))?;
+        Self::parse(&text, &name)
+    }
+
+    /// Parses the text of a key file: one key a line, in PASERK's format.
+    ///
+    /// # Errors
+    /// Every mistake in the text. The report contains no part of a key.
+    pub fn parse(text: &str, file: &str) -> Result<Self, Report> {
+        let mut problems = Problems::new(file);
+        let mut keys: Vec<(usize, TokenKey)> = Vec::new();
+        let mut has_lines = false;
+        for (index, line) in text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate() {
+            let (number, line) = (index + 1, line.trim());
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            has_lines = true;
+            match SymmetricKey::try_from(line).map(TokenKey::new) {
+                Err(_) => problems.error(number, describe_mistake(line), ADVICE),
+                Ok(None) => problems.error(number, "this key has no id", ADVICE),
+                Ok(Some(key)) => match keys.iter().find(|(_, earlier)| *earlier == key) {
+                    Some((first, _)) => {
+                        problems.error(number, format!("this key is on line {first} already"), "remove one of the two");
+                    }
+                    None if keys.len() >= MAX_KEYS => {
+                        let what = format!("there are more than {MAX_KEYS} keys");
+                        problems.error(number, what, "remove those whose tokens have expired");
+                    }
+                    None => keys.push((number, key)),
+                },
+            }
+        }
+        if !has_lines {
+            problems.file_error("there is no key in this file", ADVICE);
+        }
+        let report = problems.into_report();
+        if !report.errors.is_empty() {
+            return Err(report);
+        }
+        Ok(Self { keys: keys.into_iter().map(|(_, key)| key).collect() })
+    }
+
+    /// Returns lines for a key file with a new key: a comment with its id, and the key.
+    ///
+    /// # Errors
+    /// The system provides no random bytes.
+    pub fn generate() -> Result<String, TokenError> {
+        let secret = SymmetricKey::generate().map_err(|_| TokenError::Encryption)?;
+        let mut text = String::new();
+        secret.fmt(&mut text).map_err(|_| TokenError::Encryption)?;
+        let key = TokenKey::new(secret).ok_or(TokenError::Encryption)?;
+        Ok(format!("# {}\n{text}\n", key.id))
+    }
+
+    /// Returns the ids of the keys, `k4.lid.…`, which are no secrets.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.keys.iter().map(|key| &*key.id)
+    }
+
+    /// Returns whether a bearer token is meant for these keys. Nothing else about it is checked.
+    pub fn is_token(text: &[u8]) -> bool {
+        text.starts_with(LocalToken::HEADER.as_bytes())
+    }
+
+    /// Makes a token with the first key.
+    ///
+    /// # Errors
+    /// The token is too long, or the system provides no random bytes.
+    pub fn seal(&self, grant: &TokenGrant) -> Result<String, TokenError> {
+        let key = self.keys.first().ok_or(TokenError::UnknownKey)?;
+        let footer = serde_json::to_vec(&Footer { kid: key.id.clone() }).map_err(|_| TokenError::NoKeyId)?;
+        let token = LocalToken::encrypt(&key.secret, grant.to_claims()?.as_bytes(), Some(&footer), None)
+            .map_err(|_| TokenError::Encryption)?;
+        if token.len() > MAX_TOKEN_BYTES { Err(TokenError::TooLong) } else { Ok(token) }
+    }
+
+    /// Opens a token that is valid at this time.
+    ///
+    /// # Errors
+    /// [`TokenError`]
+    pub fn open(&self, token: &[u8], now: Timestamp) -> Result<TokenGrant, TokenError> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(TokenError::TooLong);
+        }
+        let text = str::from_utf8(token).map_err(|_| TokenError::Malformed)?;
+        let sealed = UntrustedToken::<Local, V4>::try_from(text).map_err(|_| TokenError::Malformed)?;
+        let footer: Footer = serde_json::from_slice(sealed.untrusted_footer()).map_err(|_| TokenError::NoKeyId)?;
+        let key = self.keys.iter().find(|key| key.id == footer.kid).ok_or(TokenError::UnknownKey)?;
+        let opened = LocalToken::decrypt(&key.secret, &sealed, None, None).map_err(|_| TokenError::Altered)?;
+        let grant = TokenGrant::from_claims(opened.payload())?;
+        grant.check_times(now)?;
+        Ok(grant)
+    }
+}
+
+impl TokenKey {
+    fn new(secret: SymmetricKey<V4>) -> Option<Self> {
+        let mut id = String::new();
+        Id::from(&secret).fmt(&mut id).ok()?;
+        Some(Self { id, secret })
+    }
+}
+
+/// Describes a line that is not a key, without its text.
+fn describe_mistake(line: &str) -> &'static str {
+    if line.split_whitespace().nth(1).is_some() {
+        "there is more than one word on this line"
+    } else if line.starts_with("k4.local.") {
+        "this key is damaged: 43 characters of base64url follow k4.local."
+    } else if line.starts_with("k4.lid.") {
+        "this is the id of a key, and not the key"
+    } else if line.starts_with('k') && line.contains('.') {
+        "this key is for another version or purpose than k4.local"
+    } else {
+        "this is not a key in PASERK's format, k4.local.…"
+    }
+}
+
+/// Maximum length of a token, enough for an actor of two thousand bytes (bytes).
+pub const MAX_TOKEN_BYTES: usize = 4096;
+
+/// Reason why a token is refused. It is for the log: clients get the same answer for all of them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// The token exceeds [`MAX_TOKEN_BYTES`].
+    #[error("it is longer than {MAX_TOKEN_BYTES} bytes")]
+    TooLong,
+    /// The text is not a token of this version and purpose.
+    #[error("it is not a v4.local token")]
+    Malformed,
+    /// The footer does not name a key.
+    #[error("its footer is not {{\"kid\":\"k4.lid.…\"}}")]
+    NoKeyId,
+    /// The key file has no key with the id in the footer.
+    #[error("its key is not in the key file")]
+    UnknownKey,
+    /// The token was changed, or made with another key.
+    #[error("it was altered, or made with another key")]
+    Altered,
+    /// The content does not say what a token must say.
+    #[error("its content is not valid: {0}")]
+    Content(String),
+    /// The token is not valid anymore.
+    #[error("it has expired")]
+    Expired,
+    /// The token is not valid yet.
+    #[error("it is not valid yet")]
+    NotYetValid,
+    /// The token would be valid for longer than is allowed.
+    #[error("it expires too late")]
+    ExpiresTooLate,
+    /// No key could encrypt the token: the system provides no random bytes.
+    #[error("it cannot be encrypted")]
+    Encryption,
+}
+
+#[cfg(test)]
+mod tests;

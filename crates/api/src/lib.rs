@@ -1,0 +1,34 @@
+//! The operations of operators, each declared once: a row of [`ENDPOINTS`] has its fields, its reply, and its places in
+//! HTTP, RESP, the access rights, the metrics and the audit log.
+//!
+//! Fronts read requests with [`Arguments`], and write replies in the [`Shape`] of the row. OpenAPI's description follows from
+//! the same rows. What an operation does is one function of the server.
+
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::string_slice,
+        clippy::unwrap_used,
+        reason = "a test may panic"
+    )
+)]
+
+mod arguments;
+mod field;
+mod openapi;
+mod reply;
+mod table;
+
+pub use arguments::{ArgumentError, Arguments, Value};
+pub use field::{Field, Kind, Place};
+pub use openapi::add_operations;
+pub use reply::{Member, Shape};
+pub use table::{
+    BACK_UP, ENDPOINTS, Endpoint, FIND_ALLOWS, FIND_BLOCKS, FIND_LIMITS, FORGET_COUNTERS, GET_ALLOW, GET_BLOCK,
+    GET_LIMIT, LIST_COUNTERS, RANK, REMOVE_ALLOW, REMOVE_BLOCK, REMOVE_LIMIT, RESET_COUNTERS, SET_ALLOW, SET_BLOCK,
+    SET_LIMIT, SHOW_STATUS, Task, find,
+};

@@ -1,0 +1,496 @@
+//! The table of operations.
+
+use super::field::{Field, Kind, Place};
+use super::reply::{Member, Shape};
+use divvy_access::Category;
+use divvy_access::audit::Action;
+use divvy_core::rules::MAX_CREDIT_LIMIT;
+use divvy_limiter::counters::MAX_PAGE;
+use divvy_limiter::exceptions::ExceptionKind;
+use divvy_limiter::top::MAX_COUNT;
+use divvy_telemetry::metrics::RequestKind;
+
+/// What an operation does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Gives an actor a limit of its own, or blocks or allows it.
+    SetException(ExceptionKind),
+    /// Shows what applies to an actor, or lists it for all.
+    FindExceptions(ExceptionKind),
+    /// Removes what applies to an actor.
+    RemoveException(ExceptionKind),
+    /// Lists a rule's counters.
+    ListCounters,
+    /// Forgets a rule's counters.
+    ForgetCounters,
+    /// Forgets the counters of an operation.
+    ResetCounters,
+    /// Ranks a rule's actors.
+    Rank,
+    /// Shows an actor's counters.
+    ShowStatus,
+    /// Backs up the store.
+    BackUp,
+}
+
+/// An operation of operators.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// What it does.
+    pub task: Task,
+    /// Its method and path over HTTP; `None` if it is only a command.
+    pub http: Option<(&'static str, &'static str)>,
+    /// Its RESP command and subcommand, in lower case. An empty subcommand stands for none.
+    pub command: (&'static str, &'static str),
+    /// The category that a user needs.
+    pub category: Category,
+    /// The kind of its requests in the metrics.
+    pub kind: RequestKind,
+    /// The line in the audit log, if it is a change.
+    pub action: Option<Action>,
+    /// Its fields. Those with a position over RESP come first, in this order.
+    pub fields: &'static [&'static Field],
+    /// Its reply.
+    pub reply: Shape,
+    /// What it does, in one line.
+    pub summary: &'static str,
+    /// The answer if nothing is found: null over RESP, and 404 with this text over HTTP.
+    pub missing: &'static str,
+    /// The responses of OpenAPI's description for errors besides those of all operations, by their status.
+    pub fails: &'static [(&'static str, &'static str)],
+}
+
+impl Endpoint {
+    /// Returns whether the command takes words after its positions.
+    pub(super) fn has_options(&self) -> bool {
+        self.fields.iter().any(|field| matches!(field.place, Place::Option(_) | Place::Word))
+    }
+
+    /// Returns the command with its arguments.
+    pub fn usage(&self) -> String {
+        let (name, subcommand) = self.command;
+        let name = [name, subcommand].join(" ").trim_end().to_uppercase();
+        let fields = self.fields.iter().filter(|field| field.place != Place::Nowhere);
+        fields.fold(name, |usage, field| format!("{usage} {}", field.usage()))
+    }
+
+    /// Returns the number of words of the command in Redis's notation: -2 stands for two or more.
+    #[expect(clippy::indexing_slicing, reason = "the index is smaller than the length, and `get` is not const")]
+    pub const fn arity(&self) -> i64 {
+        let mut words = if self.command.1.is_empty() { 1 } else { 2 };
+        let (mut is_open, mut index) = (false, 0);
+        while index < self.fields.len() {
+            let field = self.fields[index];
+            match (field.place, field.kind) {
+                (Place::Position, Kind::Pairs | Kind::Rule) => {
+                    is_open = true;
+                    words += if field.is_required { 1 } else { 0 };
+                }
+                (Place::Position, _) => words += 1,
+                (Place::Nowhere, _) => {}
+                (Place::Option(_) | Place::Word, _) => is_open = true,
+            }
+            index += 1;
+        }
+        if is_open { -words } else { words }
+    }
+}
+
+/// Finds the operation with this method and path.
+pub fn find(method: &str, path: &str) -> Option<&'static Endpoint> {
+    ENDPOINTS.iter().copied().find(|endpoint| endpoint.http == Some((method, path)))
+}
+
+const LABEL: Field = Field::new("rule", Kind::Text, "The rule's label, or `default` for the default rule.");
+const LABEL_OR_ALL: Field =
+    Field::new("rule", Kind::Text, "The rule's label, `default` for the default rule, or `*` for all rules.");
+const ACTOR: Field = Field::new(
+    "actor",
+    Kind::Text,
+    "The actor: the value of the rule's actorField, or `user=a path=/b` if it names several fields; with the rule `*`, \
+     `field=value` or `field=network`, as in `ip=10.0.0.0/8`.",
+);
+const CREDITS: Field = Field::new(
+    "credits",
+    Kind::Number { min: 0, max: MAX_CREDIT_LIMIT },
+    "Credits in place of the rule's. 0 denies every request.",
+)
+.in_body();
+const EXPIRES_IN: Field =
+    Field::option("EX", "expiresIn", Kind::Seconds, "How long it lasts. Without it, it lasts until it is removed.")
+        .in_body();
+const REASON: Field =
+    Field::option("REASON", "reason", Kind::Text, "Why, for people. Clients see the reason of a block over HTTP.")
+        .in_body();
+const OF_RULE: Field =
+    Field::option("RULE", "rule", Kind::Text, "Only those of this rule. Without it, those of all rules.");
+/// An actor that only HTTP's listings can name.
+const OF_ACTOR_OVER_HTTP: Field = Field {
+    place: Place::Nowhere,
+    ..Field::option("", "actor", Kind::Text, "Only this actor's, which is the whole answer if `rule` is given, too.")
+};
+const OF_ACTOR: Field = Field::option("ACTOR", "actor", Kind::Text, "Only this actor's.");
+const CURSOR: Field = Field::option("CURSOR", "cursor", Kind::Text, "`next` of the previous page.");
+const COUNT: Field = Field::option(
+    "COUNT",
+    "count",
+    Kind::Number { min: 1, max: MAX_PAGE as u64 },
+    "The highest number of entries in a page. Without it, 100.",
+);
+const RULE: Field = Field::new(
+    "rule",
+    Kind::Rule,
+    "The rule's name: its label, or `default`, or `rule-` and its position, from 1. A label takes precedence.",
+);
+const ORDER: Field = Field {
+    place: Place::Word,
+    ..Field::option(
+        "",
+        "order",
+        Kind::Choice(&["denied", "taken"]),
+        "What is counted: denied requests, or credits taken. Without it, denied requests.",
+    )
+};
+const LAST: Field = Field::option(
+    "LAST",
+    "last",
+    Kind::Choice(&["60", "3600"]),
+    "The time over which it is counted: the last minute or the last hour, in seconds. Without it, the minute.",
+);
+const TOP_COUNT: Field = Field::option(
+    "COUNT",
+    "count",
+    Kind::Number { min: 1, max: MAX_COUNT as u64 },
+    "The number of actors. Without it, 10.",
+);
+const FIELDS_OF_ACTOR: Field = Field::new(
+    "actor",
+    Kind::Pairs,
+    "The fields of the actor with their values, each a parameter of its own, as in `?tenant=acme&user=ann`. They are exactly the \
+     fields of the rules' actorField, in any order.",
+);
+const OPERATION: Field =
+    Field { is_required: false, ..Field::new("operation", Kind::Pairs, "The pairs of the operation.") };
+const NAME: Field = Field::new("name", Kind::Text, "The name of the backup in the server's --backup-dir.");
+
+const RULE_OF: Member = Member::new("rule", Shape::Text, "The rule's label, or `*` for all rules.");
+const ACTOR_OF: Member = Member::new("actor", Shape::Text, "The actor, in the form that requests give it.");
+const CREDITS_OF: Member = Member::new("credits", Shape::Number, "Credits in place of the rule's.");
+const ENDS: Member = Member::new(
+    "expiresIn",
+    Shape::SecondsLeft,
+    "Seconds until it ends, rounded up; null if it lasts until it is removed.",
+);
+const REASON_OF: Member = Member::new("reason", Shape::MaybeText, "The operator's reason.");
+const ORPHAN: Member = Member::new(
+    "orphan",
+    Shape::Flag,
+    "Whether it is not in force, because no rule with a counter has its label, or can have it.",
+);
+
+/// A limit of a single actor.
+static LIMIT: Shape = Shape::Row(&[RULE_OF, ACTOR_OF, CREDITS_OF, ENDS, ORPHAN]);
+/// A block or an allow.
+static OVERRIDE: Shape = Shape::Row(&[RULE_OF, ACTOR_OF, ENDS, REASON_OF, ORPHAN]);
+static REMOVED: Shape = Shape::Only(&[Member::new("removed", Shape::Flag, "Whether there was one.")]);
+static COUNTER: Shape = Shape::Row(&[
+    Member::new("actor", Shape::Text, "The counter's actor. Empty for the one counter of a rule without actors."),
+    Member::new("remaining", Shape::Number, "Credits left."),
+    Member::new("reset", Shape::Number, "Seconds until there are more credits, rounded up."),
+    Member::new("balance", Shape::Signed, "Credits left; negative if more were used than there were."),
+]);
+static OVERRIDE_OF_RULE: &[Member] = &[
+    Member::new("kind", Shape::Word(&["block", "allow"]), "Whether the actor is blocked or allowed."),
+    Member::new("endsIn", Shape::SecondsLeft, "Seconds until it ends; null if it lasts until it is removed."),
+    REASON_OF,
+    Member::new(
+        "entry",
+        Shape::MaybeText,
+        "The entry for all rules that it comes from; null if it is for the rule alone.",
+    ),
+];
+static RULE_STATUS: Shape = Shape::Map(&[
+    Member::new("rule", Shape::Text, "The rule's name."),
+    Member::new("limit", Shape::Number, "The most credits that the actor can have."),
+    Member::new("used", Shape::Number, "Credits that were used. Reserved ones are not."),
+    Member::new("reserved", Shape::Number, "Credits of open reservations."),
+    Member::new("inFlight", Shape::Number, "Leases of a concurrency rule that are held."),
+    Member::new("remaining", Shape::Number, "Credits left."),
+    Member::new("reset", Shape::Number, "Seconds until there are more credits, rounded up."),
+    Member::new("balance", Shape::Signed, "Credits left; negative if more were used than there were."),
+    Member::new("ownLimit", Shape::MaybeNumber, "The actor's own credits in place of the rule's."),
+    Member::new(
+        "override",
+        Shape::MaybeMap(OVERRIDE_OF_RULE),
+        "The block or the allow that decides in place of the counter.",
+    ),
+]);
+static RANKED: Shape = Shape::Row(&[
+    Member::new("actor", Shape::Text, "The actor."),
+    Member::new("count", Shape::Number, "Its requests or credits, at most `error` too many."),
+    Member::new("error", Shape::Number, "By how much `count` may be too high."),
+    Member::new("cut", Shape::Flag, "Whether `actor` is only the start of a longer name."),
+]);
+static RANKING: Shape = Shape::Map(&[
+    Member::new("rule", Shape::Text, "The rule's name."),
+    Member::new("order", Shape::Word(&["denied", "taken"]), "What is counted."),
+    Member::new("last", Shape::Number, "The time over which it is counted, in seconds."),
+    Member::new("canary", Shape::Flag, "Whether the rule is a canary, whose denials deny nothing."),
+    Member::new(
+        "sampled",
+        Shape::Flag,
+        "Whether the counts are estimates, because there were too many requests to count each.",
+    ),
+    Member::new("hasRoom", Shape::Flag, "Whether there is memory to rank the rule's actors."),
+    Member::new("total", Shape::MaybeNumber, "The sum over all actors; null for a user who may see only one."),
+    Member::new("top", Shape::List(&RANKED), "The actors, in descending order of `count`."),
+]);
+
+const NO_RULE: (&str, &str) = ("404", "NoSuchRule");
+const OTHER_ACTORS: (&str, &str) = ("409", "OtherActors");
+
+/// `DIVVY.LIMIT SET`, `PUT /v1/limits`
+pub const SET_LIMIT: Endpoint = Endpoint {
+    task: Task::SetException(ExceptionKind::Limit),
+    http: Some(("PUT", "/v1/limits")),
+    command: ("divvy.limit", "set"),
+    category: Category::Limits,
+    kind: RequestKind::Limits,
+    action: Some(Action::LimitSet),
+    fields: &[&LABEL, &ACTOR, &CREDITS, &EXPIRES_IN],
+    reply: Shape::Done(&LIMIT),
+    summary: "Gives one actor of a rule its own number of credits, in force from the next request. Usage carries over.",
+    missing: "this actor has no limit of its own",
+    fails: &[NO_RULE, OTHER_ACTORS, ("507", "Full")],
+};
+/// `DIVVY.LIMIT LIST`, `GET /v1/limits`
+pub const FIND_LIMITS: Endpoint = Endpoint {
+    task: Task::FindExceptions(ExceptionKind::Limit),
+    http: Some(("GET", "/v1/limits")),
+    command: ("divvy.limit", "list"),
+    category: Category::Read,
+    action: None,
+    fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT],
+    reply: Shape::Page { name: "limits", of: &Shape::List(&LIMIT), about: "Limits, in no particular order." },
+    summary: "Lists limits of actors, one page at a time, in no particular order.",
+    fails: &[("404", "NotFound"), OTHER_ACTORS],
+    ..SET_LIMIT
+};
+/// `DIVVY.LIMIT GET`
+pub const GET_LIMIT: Endpoint = Endpoint {
+    http: None,
+    command: ("divvy.limit", "get"),
+    fields: &[&LABEL, &ACTOR],
+    reply: Shape::Row(&[CREDITS_OF, ENDS]),
+    summary: "Returns the credits of an actor's own limit, and the seconds until it ends or -1; null without a limit.",
+    ..FIND_LIMITS
+};
+/// `DIVVY.LIMIT DEL`, `DELETE /v1/limits`
+pub const REMOVE_LIMIT: Endpoint = Endpoint {
+    task: Task::RemoveException(ExceptionKind::Limit),
+    http: Some(("DELETE", "/v1/limits")),
+    command: ("divvy.limit", "del"),
+    action: Some(Action::LimitDelete),
+    fields: &[&LABEL, &ACTOR],
+    reply: REMOVED,
+    summary: "Removes an actor's own limit, so that the rule's applies again.",
+    fails: &[NO_RULE, OTHER_ACTORS],
+    ..SET_LIMIT
+};
+
+/// `DIVVY.BLOCK SET`, `PUT /v1/blocks`
+pub const SET_BLOCK: Endpoint = Endpoint {
+    task: Task::SetException(ExceptionKind::Block),
+    http: Some(("PUT", "/v1/blocks")),
+    command: ("divvy.block", "set"),
+    category: Category::Block,
+    kind: RequestKind::Blocks,
+    action: Some(Action::BlockSet),
+    fields: &[&LABEL_OR_ALL, &ACTOR, &EXPIRES_IN, &REASON],
+    reply: Shape::Done(&OVERRIDE),
+    summary: "Denies every request of one actor of a rule, or of all rules (*).",
+    missing: "this actor has no block",
+    ..SET_LIMIT
+};
+/// `DIVVY.BLOCK LIST`, `GET /v1/blocks`
+pub const FIND_BLOCKS: Endpoint = Endpoint {
+    task: Task::FindExceptions(ExceptionKind::Block),
+    http: Some(("GET", "/v1/blocks")),
+    command: ("divvy.block", "list"),
+    category: Category::Read,
+    action: None,
+    fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT],
+    reply: Shape::Page { name: "blocks", of: &Shape::List(&OVERRIDE), about: "Blocks, in no particular order." },
+    summary: "Lists blocks, one page at a time, in no particular order.",
+    fails: &[("404", "NotFound"), OTHER_ACTORS],
+    ..SET_BLOCK
+};
+/// `DIVVY.BLOCK GET`
+pub const GET_BLOCK: Endpoint = Endpoint {
+    http: None,
+    command: ("divvy.block", "get"),
+    fields: &[&LABEL_OR_ALL, &ACTOR],
+    reply: Shape::Row(&[ENDS, REASON_OF]),
+    summary: "Returns the seconds until an actor's block ends or -1, and its reason or null; null without a block.",
+    ..FIND_BLOCKS
+};
+/// `DIVVY.BLOCK DEL`, `DELETE /v1/blocks`
+pub const REMOVE_BLOCK: Endpoint = Endpoint {
+    task: Task::RemoveException(ExceptionKind::Block),
+    http: Some(("DELETE", "/v1/blocks")),
+    command: ("divvy.block", "del"),
+    action: Some(Action::BlockDelete),
+    fields: &[&LABEL_OR_ALL, &ACTOR],
+    reply: REMOVED,
+    summary: "Removes an actor's block.",
+    fails: &[NO_RULE, OTHER_ACTORS],
+    ..SET_BLOCK
+};
+
+/// `DIVVY.ALLOW SET`, `PUT /v1/allows`
+pub const SET_ALLOW: Endpoint = Endpoint {
+    task: Task::SetException(ExceptionKind::Allow),
+    http: Some(("PUT", "/v1/allows")),
+    command: ("divvy.allow", "set"),
+    action: Some(Action::AllowSet),
+    summary: "Never denies a request of one actor of a rule, or of all rules (*).",
+    missing: "this actor has no allow",
+    ..SET_BLOCK
+};
+/// `DIVVY.ALLOW LIST`, `GET /v1/allows`
+pub const FIND_ALLOWS: Endpoint = Endpoint {
+    task: Task::FindExceptions(ExceptionKind::Allow),
+    http: Some(("GET", "/v1/allows")),
+    command: ("divvy.allow", "list"),
+    reply: Shape::Page { name: "allows", of: &Shape::List(&OVERRIDE), about: "Allows, in no particular order." },
+    summary: "Lists allows, one page at a time, in no particular order.",
+    missing: "this actor has no allow",
+    ..FIND_BLOCKS
+};
+/// `DIVVY.ALLOW GET`
+pub const GET_ALLOW: Endpoint = Endpoint {
+    http: None,
+    command: ("divvy.allow", "get"),
+    fields: &[&LABEL_OR_ALL, &ACTOR],
+    reply: Shape::Row(&[ENDS, REASON_OF]),
+    summary: "Returns the seconds until an actor's allow ends or -1, and its reason or null; null without an allow.",
+    ..FIND_ALLOWS
+};
+/// `DIVVY.ALLOW DEL`, `DELETE /v1/allows`
+pub const REMOVE_ALLOW: Endpoint = Endpoint {
+    task: Task::RemoveException(ExceptionKind::Allow),
+    http: Some(("DELETE", "/v1/allows")),
+    command: ("divvy.allow", "del"),
+    action: Some(Action::AllowDelete),
+    summary: "Removes an actor's allow.",
+    missing: "this actor has no allow",
+    ..REMOVE_BLOCK
+};
+
+/// `DIVVY.COUNTERS`, `GET /v1/counters`
+pub const LIST_COUNTERS: Endpoint = Endpoint {
+    task: Task::ListCounters,
+    http: Some(("GET", "/v1/counters")),
+    command: ("divvy.counters", ""),
+    category: Category::Read,
+    kind: RequestKind::Counters,
+    action: None,
+    fields: &[&RULE, &OF_ACTOR, &CURSOR, &COUNT],
+    reply: Shape::Page { name: "counters", of: &Shape::List(&COUNTER), about: "Counters that are not full again." },
+    summary: "Lists a rule's counters, one page at a time.",
+    missing: "",
+    fails: &[NO_RULE, OTHER_ACTORS],
+};
+/// `DIVVY.FORGET`, `DELETE /v1/counters`
+pub const FORGET_COUNTERS: Endpoint = Endpoint {
+    task: Task::ForgetCounters,
+    http: Some(("DELETE", "/v1/counters")),
+    command: ("divvy.forget", ""),
+    category: Category::Forget,
+    action: Some(Action::CountersForget),
+    reply: Shape::Page {
+        name: "forgotten",
+        of: &Shape::Number,
+        about: "The number of counters forgotten in this page.",
+    },
+    summary: "Forgets a rule's counters, one page at a time.",
+    ..LIST_COUNTERS
+};
+/// `DIVVY.RESET`
+pub const RESET_COUNTERS: Endpoint = Endpoint {
+    task: Task::ResetCounters,
+    http: None,
+    command: ("divvy.reset", ""),
+    category: Category::Forget,
+    kind: RequestKind::Reset,
+    action: Some(Action::CountersReset),
+    fields: &[&OPERATION],
+    reply: Shape::Only(&[Member::new("forgotten", Shape::Number, "The number of forgotten counters.")]),
+    summary: "Forgets the counters of an operation. Returns their number.",
+    ..LIST_COUNTERS
+};
+/// `DIVVY.TOP`, `GET /v1/top`
+pub const RANK: Endpoint = Endpoint {
+    task: Task::Rank,
+    http: Some(("GET", "/v1/top")),
+    command: ("divvy.top", ""),
+    kind: RequestKind::Top,
+    fields: &[&RULE, &ORDER, &LAST, &TOP_COUNT],
+    reply: RANKING,
+    summary: "Ranks a rule's actors by denials or by credits taken, in the last minute or hour, as this server has counted them.",
+    fails: &[("404", "NotFound")],
+    ..LIST_COUNTERS
+};
+/// `DIVVY.STATUS`, `GET /v1/status`
+pub const SHOW_STATUS: Endpoint = Endpoint {
+    task: Task::ShowStatus,
+    http: Some(("GET", "/v1/status")),
+    command: ("divvy.status", ""),
+    category: Category::Status,
+    kind: RequestKind::Status,
+    fields: &[&FIELDS_OF_ACTOR, &CURSOR, &COUNT],
+    reply: Shape::Page {
+        name: "rules",
+        of: &Shape::List(&RULE_STATUS),
+        about: "The rules under which the actor has used something, or has an exception, in their order.",
+    },
+    summary: "Shows what one actor has used and has left under each rule, one page at a time.",
+    fails: &[("404", "NotFound")],
+    ..LIST_COUNTERS
+};
+/// `DIVVY.BACKUP`
+pub const BACK_UP: Endpoint = Endpoint {
+    task: Task::BackUp,
+    http: None,
+    command: ("divvy.backup", ""),
+    category: Category::Backup,
+    kind: RequestKind::Server,
+    action: Some(Action::Backup),
+    fields: &[&NAME],
+    reply: Shape::Only(&[Member::new("path", Shape::Text, "The path of the backup on the server's machine.")]),
+    summary: "Backs up all counters, with this name in the server's --backup-dir. Returns the path.",
+    fails: &[],
+    ..LIST_COUNTERS
+};
+
+/// All operations.
+pub static ENDPOINTS: &[&Endpoint] = &[
+    &SET_LIMIT,
+    &GET_LIMIT,
+    &REMOVE_LIMIT,
+    &FIND_LIMITS,
+    &SET_BLOCK,
+    &GET_BLOCK,
+    &REMOVE_BLOCK,
+    &FIND_BLOCKS,
+    &SET_ALLOW,
+    &GET_ALLOW,
+    &REMOVE_ALLOW,
+    &FIND_ALLOWS,
+    &LIST_COUNTERS,
+    &FORGET_COUNTERS,
+    &RANK,
+    &SHOW_STATUS,
+    &RESET_COUNTERS,
+    &BACK_UP,
+];

@@ -1,0 +1,39 @@
+//! What is decided, without sockets and stores: rules and their files, algorithms, calendars and the clock.
+//!
+//! | module | contains | does not contain |
+//! |---|---|---|
+//! | [`config`] | parsing of rules files (INI, JSON) into validated rules, or a report of every problem with its line; conversion of ratelimit's YAML | counting |
+//! | [`rules`] | the operator's rules, compiled: the limits that apply to an operation | time, counters |
+//! | [`calendar`] | calendar windows: when a day or a month begins and ends in a time zone | counting, the current time |
+//! | [`algorithm`] | pure decisions: (limit, state, request, time) → (outcome, state) | clocks, I/O |
+//! | [`files`] | reading of files that operators name, without waiting | their format |
+//! | [`json`] | objects, whole numbers and messages, for JSON from operators and clients | the structure of files and bodies |
+//! | [`clock`] | reading of the clock, which happens nowhere else | |
+//! | [`nearest`] | the known word that a misspelled one stands for | |
+//! | [`units`] | times and sizes as operators write them | flags |
+//!
+//! Imports go downward only: `config` → `rules` → `calendar` → `algorithm` → `clock`, and to `files`, `json`, `nearest` and
+//! `units`.
+
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::string_slice,
+        clippy::unwrap_used,
+        reason = "a test may panic"
+    )
+)]
+
+pub mod algorithm;
+pub mod calendar;
+pub mod clock;
+pub mod config;
+pub mod files;
+pub mod json;
+pub mod nearest;
+pub mod rules;
+pub mod units;

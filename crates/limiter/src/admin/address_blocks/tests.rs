@@ -1,0 +1,157 @@
+use std::time::Duration;
+
+use super::*;
+use crate::CounterNames;
+use crate::exceptions::{ExceptionTarget, ExceptionTerms};
+use crate::store::{Backend, MemoryStore};
+use divvy_core::clock::Clock;
+use divvy_core::config::{self, Format};
+use divvy_core::rules::Scope;
+use divvy_telemetry::metrics::Metrics;
+
+const RULES: &str = "
+[ip=* login=*]
+creditLimit = 5
+resetSeconds = 60
+actorField = ip
+label = login
+
+[ip=* user=*]
+creditLimit = 5
+resetSeconds = 60
+actorField = ip, user
+label = both
+
+[user=*]
+creditLimit = 5
+resetSeconds = 60
+actorField = user
+label = users
+
+[default]
+creditLimit = 0
+";
+
+fn policy(rules: &str, metrics: &Metrics) -> Policy {
+    Policy::new(config::parse(rules, Format::Ini, "rules.ini").unwrap().rules, metrics, CounterNames::Usual)
+}
+
+fn limiter() -> Limiter {
+    let metrics = Metrics::new();
+    let policy = policy(RULES, &metrics);
+    Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
+}
+
+async fn set(limiter: &Limiter, kind: ExceptionKind, rule: &str, actor: &str) {
+    let lasts = Some(Duration::from_secs(60));
+    let terms = ExceptionTerms { reason: Some("reason"), lasts, ..ExceptionTerms::default() };
+    limiter.set_exception(ExceptionTarget { kind, rule, actor }, terms, &Scope::EVERYTHING).await.unwrap();
+}
+
+/// Returns the rules and networks of all blocks, sorted.
+fn listed(limiter: &Limiter) -> Vec<String> {
+    let (mut listed, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = limiter.address_blocks("ip", cursor.as_deref(), 2).unwrap();
+        assert!(page.blocks.iter().all(|block| block.reason.as_deref() == Some("reason") && block.ends.is_some()));
+        listed.extend(page.blocks.into_iter().map(|AddressBlock { rule, network, .. }| format!("{rule} {network}")));
+        cursor = page.next;
+        if cursor.is_none() {
+            listed.sort();
+            return listed;
+        }
+    }
+}
+
+#[tokio::test]
+async fn blocks_of_the_field_are_listed() {
+    use ExceptionKind::Block;
+    let limiter = limiter();
+    for (rule, actor) in [
+        ("*", "ip=192.0.2.1"),
+        ("*", "ip=2001:db8::/32"),
+        ("*", "ip=localhost"),
+        ("*", "user=192.0.2.2"),
+        ("*", "client-ip=192.0.2.2"),
+        ("login", "192.0.2.3"),
+        ("login", "192.0.2.4:443"),
+        ("login", "unknown"),
+        ("users", "192.0.2.2"),
+        ("both", "ip=192.0.2.2 user=ann"),
+    ] {
+        set(&limiter, Block, rule, actor).await;
+    }
+    let expected = ["* 192.0.2.1", "* 2001:db8::/32", "login 192.0.2.3", "login 192.0.2.4"];
+    assert_eq!(listed(&limiter), expected);
+    // Without its rule, a block is not in force.
+    let before = limiter.blocks_revision();
+    limiter.replace_policy(policy("[default]\ncreditLimit = 0\n", limiter.metrics()));
+    assert_eq!(listed(&limiter), ["* 192.0.2.1", "* 2001:db8::/32"]);
+    assert!(limiter.blocks_revision() > before);
+    assert!(limiter.address_blocks("ip", Some("x"), 2).is_err());
+}
+
+#[tokio::test]
+async fn allowed_networks_are_left_out() {
+    use ExceptionKind::{Allow, Block};
+    let limiter = limiter();
+    let mut revision = limiter.blocks_revision();
+    let all = [
+        ("*", "ip=10.0.0.0/8"),
+        ("*", "ip=10.1.0.0/16"),
+        ("*", "ip=10.1.2.3"),
+        ("login", "10.1.2.4"),
+        ("login", "192.0.2.1"),
+        ("login", "192.0.2.2"),
+    ];
+    for (rule, actor) in all {
+        set(&limiter, Block, rule, actor).await;
+        assert!(std::mem::replace(&mut revision, limiter.blocks_revision()) < limiter.blocks_revision());
+    }
+    assert_eq!(listed(&limiter).len(), all.len());
+    set(&limiter, Allow, "*", "ip=10.1.0.0/16").await;
+    // An allow of one rule says nothing about the others.
+    set(&limiter, Allow, "login", "192.0.2.1").await;
+    set(&limiter, Allow, "users", "192.0.2.2").await;
+    set(&limiter, Allow, "*", "user=192.0.2.2").await;
+    assert_eq!(listed(&limiter), ["* 10.0.0.0/8", "login 192.0.2.2"]);
+    let target = ExceptionTarget { kind: Allow, rule: "*", actor: "ip=10.1.0.0/16" };
+    limiter.remove_exception(target, &Scope::EVERYTHING).await.unwrap();
+    assert_eq!(listed(&limiter).len(), all.len() - 1);
+}
+
+/// A client chose the text of an actor. Only an address, or a network of the rule's own lengths, is a decision about a network.
+#[tokio::test]
+async fn texts_that_look_like_networks_and_blocks_by_canaries_are_left_out() {
+    let rules = RULES.to_owned()
+        + "
+[ip=* net=*]
+creditLimit = 5
+resetSeconds = 60
+actorField = ip
+actorPrefix = ip: 24, 56
+label = nets
+
+[ip=*]
+creditLimit = 5
+resetSeconds = 60
+actorField = ip
+matchPolicy = canary
+label = trial
+";
+    let (before, default) = rules.split_once("[default]\ncreditLimit = 0\n").unwrap();
+    let metrics = Metrics::new();
+    let policy = policy(&format!("{before}{default}\n[default]\ncreditLimit = 0\n"), &metrics);
+    let limiter = Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics);
+    for (rule, actor) in [
+        ("login", "[192.0.2.1]:80"),
+        ("login", "192.0.2.2:80"),
+        ("nets", "198.51.100.0/24"),
+        ("nets", "2001:db8::/56"),
+        ("nets", "somebody"),
+        ("trial", "192.0.2.9"),
+    ] {
+        set(&limiter, ExceptionKind::Block, rule, actor).await;
+    }
+    assert_eq!(listed(&limiter), ["login 192.0.2.2", "nets 198.51.100.0/24", "nets 2001:db8::/56"]);
+}

@@ -1,0 +1,282 @@
+//! Denials that count for the blocks that rules set, until they are counted in the store.
+//!
+//! A report notes whom a rule with a [penalty](divvy_core::rules::Penalty) denied, and hits wait for nothing more. A task takes the
+//! notes, counts them, and sets the blocks that are due. So a block holds from a later batch on.
+//!
+//! A flood of invented actors may be denied faster than a distant store counts. It must not hide an actor that goes on. So each
+//! rule has its own notes, those that are due are counted first, and when there is no room for a new actor, one that was denied
+//! only once makes room.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use indexmap::IndexMap;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::heavy_hitters::Random;
+use super::policy::RulePenalty;
+use divvy_core::clock::Timestamp;
+
+/// Maximum number of actors of a rule whose denials are noted at a time.
+const MAX_NOTED: usize = 10_000;
+/// Number of notes that the rules share, if there are many rules.
+const MAX_NOTED_BY_ALL: usize = 10 * MAX_NOTED;
+/// Maximum length of an actor that a rule blocks (bytes). Clients choose the names, and blocks stay in memory for long.
+const MAX_ACTOR: usize = 256;
+
+/// Denials that are not counted yet.
+#[derive(Debug, Default)]
+pub(super) struct Denials {
+    /// Denials by the store.
+    pub by_store: Mutex<Notes>,
+    /// Denials by the denial cache, which are counted later, many at once: the cache saves the store from a flood.
+    pub by_cache: Mutex<Notes>,
+    has_notes: Notify,
+    /// Number of denials that did not count.
+    lost: AtomicU64,
+}
+
+/// A denial of an actor by a rule with a penalty.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Denial<'a> {
+    pub penalty: &'a Arc<RulePenalty>,
+    pub actor: &'a [u8],
+    /// Whether the denial cache denied.
+    pub is_cached: bool,
+}
+
+/// Notes of denials, by rule.
+#[derive(Debug)]
+pub(super) struct Notes {
+    /// The notes of each rule, by the prefix of its counters.
+    rules: HashMap<Box<[u8]>, RuleNotes>,
+    random: Random,
+}
+
+/// Notes of denials by one rule.
+#[derive(Debug)]
+struct RuleNotes {
+    penalty: Arc<RulePenalty>,
+    /// The notes by actor, in any order, except that those come first that are due.
+    by_actor: IndexMap<Box<[u8]>, Note>,
+    /// Number of actors that were denied as often as leads to a block.
+    due: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Note {
+    count: u64,
+    at: Timestamp,
+}
+
+/// Denials of one actor by one rule.
+#[derive(Debug)]
+pub(super) struct DeniedActor {
+    pub penalty: Arc<RulePenalty>,
+    actor: Box<[u8]>,
+    /// Number of denials.
+    pub count: u64,
+    /// Time of the latest.
+    pub at: Timestamp,
+}
+
+impl DeniedActor {
+    /// Returns the actor, which is always text.
+    pub fn actor(&self) -> &str {
+        std::str::from_utf8(&self.actor).unwrap_or_default()
+    }
+
+    /// Writes the key of the counter of denials.
+    pub fn write_counter(&self, key: &mut Vec<u8>) {
+        key.extend_from_slice(self.penalty.counters.as_bytes());
+        key.extend_from_slice(&self.actor);
+    }
+}
+
+impl Denials {
+    /// Notes denials at `at`.
+    pub fn note<'a>(&self, denials: impl Iterator<Item = Denial<'a>>, at: Timestamp) {
+        let mut is_new = false;
+        for denial in denials.filter(|denial| denial.actor.len() <= MAX_ACTOR) {
+            let notes = if denial.is_cached { &self.by_cache } else { &self.by_store };
+            is_new |= !denial.is_cached;
+            if !notes.lock().add(&denial, at) {
+                self.lose(1);
+            }
+        }
+        if is_new {
+            self.has_notes.notify_one();
+        }
+    }
+
+    /// Waits until the store has denied.
+    pub async fn wait(&self) {
+        self.has_notes.notified().await;
+    }
+
+    /// Records that denials did not count, because the store failed.
+    pub fn lose(&self, count: u64) {
+        self.lost.fetch_add(count, Relaxed);
+    }
+
+    /// Returns the number of denials that did not count.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Relaxed)
+    }
+}
+
+impl Default for Notes {
+    fn default() -> Self {
+        Self { rules: HashMap::new(), random: Random::new() }
+    }
+}
+
+impl Notes {
+    /// Returns the number of notes.
+    pub fn len(&self) -> usize {
+        self.rules.values().map(|notes| notes.by_actor.len()).sum()
+    }
+
+    /// Notes a denial. Returns whether all denials so far are noted. Otherwise this one is lost, or the one that made room.
+    fn add(&mut self, Denial { penalty, actor, .. }: &Denial<'_>, at: Timestamp) -> bool {
+        let rule = penalty.counters.as_bytes();
+        if !self.rules.contains_key(rule) {
+            let notes = RuleNotes { penalty: Arc::clone(penalty), by_actor: IndexMap::new(), due: 0 };
+            self.rules.insert(rule.into(), notes);
+        }
+        let room = (MAX_NOTED_BY_ALL / self.rules.len().max(1)).min(MAX_NOTED);
+        let Some(notes) = self.rules.get_mut(rule) else { return false };
+        // The rules may have been replaced by others with the same counters.
+        notes.penalty = Arc::clone(penalty);
+        let is_full = notes.by_actor.len() >= room && !notes.by_actor.contains_key(*actor);
+        if is_full && !notes.make_room(&mut self.random) {
+            return false;
+        }
+        notes.add(actor, at);
+        !is_full
+    }
+
+    /// Takes up to about `most` notes: each rule's share of them, and those that are due first.
+    pub fn take(&mut self, most: usize) -> Vec<DeniedActor> {
+        let share = most.div_ceil(self.rules.len().max(1));
+        let mut taken = Vec::new();
+        for notes in self.rules.values_mut() {
+            taken.extend((0..share).map_while(|_| notes.take_one(&mut self.random)));
+        }
+        self.rules.retain(|_, notes| !notes.by_actor.is_empty());
+        taken
+    }
+}
+
+impl RuleNotes {
+    fn add(&mut self, actor: &[u8], at: Timestamp) {
+        let index = match self.by_actor.get_index_of(actor) {
+            Some(index) => index,
+            None => self.by_actor.insert_full(actor.into(), Note { count: 0, at }).0,
+        };
+        let Some((_, note)) = self.by_actor.get_index_mut(index) else { return };
+        (note.count, note.at) = (note.count + 1, note.at.max(at));
+        if note.count == self.penalty.terms.after {
+            self.by_actor.swap_indices(index, self.due);
+            self.due += 1;
+        }
+    }
+
+    /// Drops the note of a random actor that was denied once. Returns whether the first one that it tried was.
+    fn make_room(&mut self, random: &mut Random) -> bool {
+        let others = self.by_actor.len() - self.due;
+        if others == 0 {
+            return false;
+        }
+        let index = self.due + random.below(others);
+        let was_denied_once = self.by_actor.get_index(index).is_some_and(|(_, note)| note.count == 1);
+        if was_denied_once {
+            self.by_actor.swap_remove_index(index);
+        }
+        was_denied_once
+    }
+
+    fn take_one(&mut self, random: &mut Random) -> Option<DeniedActor> {
+        let index = match self.due.checked_sub(1) {
+            Some(last) => last,
+            None => random.below(self.by_actor.len()),
+        };
+        let (actor, Note { count, at }) = self.by_actor.swap_remove_index(index)?;
+        self.due = self.due.saturating_sub(1);
+        Some(DeniedActor { penalty: Arc::clone(&self.penalty), actor, count, at })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CounterNames;
+    use crate::policy::Policy;
+    use divvy_core::config::{self, Format};
+    use divvy_telemetry::metrics::Metrics;
+
+    /// Returns the penalties of rules with these labels, which block after 10 denials.
+    fn penalties(labels: &[&str]) -> Vec<Arc<RulePenalty>> {
+        let rule = |label: &&str| {
+            format!(
+                "[path=/{label} user=*]\ncreditLimit = 1\nresetSeconds = 60\nactorField = user\nlabel = {label}\n\
+                 blockAfter = 10\nblockWindow = 1h\nblockSeconds = 1h\n"
+            )
+        };
+        let text = labels.iter().map(rule).collect::<String>() + "[default]\ncreditLimit = 0\n";
+        let rules = config::parse(&text, Format::Ini, "rules.ini").unwrap().rules;
+        let policy = Policy::new(rules, &Metrics::new(), CounterNames::Usual);
+        (0..labels.len()).map(|rule| Arc::clone(policy.penalties.get(rule).unwrap())).collect()
+    }
+
+    fn deny(notes: &mut Notes, penalty: &Arc<RulePenalty>, actor: &str) -> bool {
+        notes.add(&Denial { penalty, actor: actor.as_bytes(), is_cached: false }, Timestamp::default())
+    }
+
+    #[test]
+    fn actor_that_goes_on_is_noted_among_a_flood_of_invented_ones() {
+        let penalties = penalties(&["login"]);
+        let mut notes = Notes { random: Random::seeded(1), ..Notes::default() };
+        for number in 0..200_000 {
+            deny(&mut notes, &penalties[0], &number.to_string());
+            if number % 200 == 0 {
+                deny(&mut notes, &penalties[0], "eve");
+            }
+        }
+        assert_eq!(notes.len(), MAX_NOTED);
+        let first = notes.take(1).remove(0);
+        assert_eq!(first.actor(), "eve", "those that are due are first");
+        assert!(first.count > 900, "{}", first.count);
+        assert_eq!(notes.take(usize::MAX).len(), MAX_NOTED - 1);
+        assert_eq!((notes.len(), notes.rules.len()), (0, 0));
+    }
+
+    #[test]
+    fn flood_at_one_rule_leaves_room_for_the_others() {
+        let penalties = penalties(&["login", "search"]);
+        let mut notes = Notes::default();
+        for number in 0..50_000 {
+            deny(&mut notes, &penalties[0], &number.to_string());
+        }
+        assert!((0..1_000).all(|number| deny(&mut notes, &penalties[1], &number.to_string())));
+        let taken = notes.take(1_000);
+        let of_search = taken.iter().filter(|denied| denied.penalty.label == "search").count();
+        assert_eq!((taken.len(), of_search), (1_000, 500));
+    }
+
+    #[test]
+    fn notes_of_many_rules_are_bounded() {
+        let labels: Vec<_> = (0..100).map(|number| format!("r{number}")).collect();
+        let penalties = penalties(&labels.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut notes = Notes::default();
+        for penalty in &penalties {
+            for number in 0..12_000 {
+                deny(&mut notes, penalty, &number.to_string());
+            }
+        }
+        // A rule may use what later ones do not: the sum of 1, 1/2, 1/3 … is less than 6.
+        assert!(notes.len() <= 6 * MAX_NOTED_BY_ALL, "{}", notes.len());
+    }
+}

@@ -1,0 +1,274 @@
+//! The limiter: turns requests into a plan, and returns an answer to each of them.
+//!
+//! Every front calls the limiter, and nothing below it. A [`PlanBuilder`] turns requests and rules into a [`Plan`], the
+//! store applies it, and a [`Report`] reads the answers. This module contains no protocol and no socket. Decisions use
+//! the time when the plan was begun.
+
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::string_slice,
+        clippy::unwrap_used,
+        reason = "a test may panic"
+    )
+)]
+
+mod admin;
+mod apply;
+mod denials;
+mod error;
+mod heavy_hitters;
+mod penalize;
+mod penalties;
+mod plan;
+mod policy;
+mod precedence;
+mod refusal;
+mod register;
+mod report;
+mod sealing;
+pub mod store;
+mod verdict;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+
+pub use self::admin::{address_blocks, counters, exceptions, rules, status, top};
+pub use self::apply::MAX_PART;
+use self::apply::{Applying, Observers, applied};
+use self::denials::Denials;
+pub use self::error::{ErrorClass, LimiterError, Remedy};
+pub use self::heavy_hitters::DEFAULT_TOP_MEMORY;
+use self::heavy_hitters::Top;
+use self::penalties::Penalties;
+use self::plan::REQUEST_WEIGHT;
+pub use self::plan::table::{Intent, Settlement};
+pub use self::plan::{
+    BadReservationId, DEFAULT_MAX_RESERVATION_TTL, MAX_CLIENT_ID, MAX_ID_TEXT, MAX_IDEMPOTENCY_KEY, MAX_TOGETHER,
+    Payload, Plan, PlanBuilder, ReservationId, Reserve, Together,
+};
+pub use self::policy::{CounterNames, Policy};
+pub use self::refusal::{Refusal, RefusedMember};
+use self::register::Register;
+pub use self::register::owner::ALL_RULES;
+pub use self::register::{DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES};
+pub use self::report::{Applied, Report, Reserved, Settled, Standing, lasting_seconds};
+pub use self::verdict::Verdict;
+pub use crate::store::StoreError;
+pub use crate::store::key::Space;
+use crate::store::{Backend, ENTRY_WEIGHT, Store};
+pub use divvy_core::algorithm::{Limit, Outcome, Resolution};
+use divvy_core::calendar::Calendar;
+use divvy_core::clock::{Clock, Timestamp};
+pub use divvy_core::rules::{Jitter, OverrideKind, Scope};
+pub use divvy_telemetry::metrics::RuleCount;
+use divvy_telemetry::metrics::{Metric, Metrics};
+
+/// The rules in force, a store, a clock, and metrics.
+pub struct Limiter {
+    policy: ArcSwapOption<Policy>,
+    store: Backend,
+    clock: Clock,
+    observers: Observers,
+    exceptions: Register,
+    penalties: Penalties,
+    max_reservation_ttl: u32,
+}
+
+impl Limiter {
+    /// Creates a limiter. Without a policy, it answers only requests with their own limit.
+    pub fn new(policy: Option<Policy>, store: Backend, clock: Clock, metrics: Arc<Metrics>) -> Self {
+        let top = Top::new(DEFAULT_TOP_MEMORY).map(Arc::new);
+        let limiter = Self {
+            policy: ArcSwapOption::empty(),
+            store,
+            exceptions: Register::new(clock.now()),
+            clock,
+            observers: Observers { metrics, top, denials: Arc::new(Denials::default()) },
+            penalties: Penalties::default(),
+            max_reservation_ttl: DEFAULT_MAX_RESERVATION_TTL,
+        };
+        if let Some(policy) = policy {
+            limiter.replace_policy(policy);
+        }
+        limiter
+    }
+
+    /// Returns the limiter with another maximum TTL of reservations.
+    pub fn with_max_reservation_ttl(self, seconds: u32) -> Self {
+        Self { max_reservation_ttl: seconds, ..self }
+    }
+
+    /// Returns the limiter with another bound on the number of limits of single actors.
+    pub fn with_max_actor_limits(mut self, max: usize) -> Self {
+        self.exceptions.limits.max = max;
+        self
+    }
+
+    /// Returns the limiter with another bound on the number of blocks and allows.
+    pub fn with_max_overrides(mut self, max: usize) -> Self {
+        self.exceptions.overrides.max = max;
+        self
+    }
+
+    /// Returns the limiter with blocks of another length, for tests.
+    pub fn with_jitter(mut self, jitter: Jitter) -> Self {
+        self.penalties.jitter = jitter;
+        self
+    }
+
+    /// Returns the limiter with another bound on the memory for ranking the actors of rules (bytes). With 0, they are not
+    /// ranked. Nothing may have been applied before.
+    pub fn with_top_memory(mut self, bytes: usize) -> Self {
+        self.observers.top = Top::new(bytes).map(Arc::new);
+        if let Some(mut policy) = self.policy.swap(None).and_then(Arc::into_inner) {
+            policy.forget_tops();
+            self.replace_policy(policy);
+        }
+        self
+    }
+
+    /// Returns the rules in force. `None` until the first rules are loaded.
+    pub fn policy(&self) -> Option<Arc<Policy>> {
+        self.policy.load_full()
+    }
+
+    /// Puts `policy` in force for every batch that begins from now on. Batches under way keep their
+    /// policy.
+    pub fn replace_policy(&self, mut policy: Policy) {
+        policy.set_exceptions(&self.exceptions);
+        if self.observers.top.is_some() {
+            policy.set_tops(self.policy.load().as_deref());
+        }
+        self.policy.store(Some(Arc::new(policy)));
+        // A rule says whether its blocks are about addresses.
+        self.exceptions.memory.count_override_change();
+    }
+
+    /// Returns the store, for callers that need its own features.
+    pub fn store(&self) -> &Backend {
+        &self.store
+    }
+
+    /// Checks whether the store can currently answer hits, and whether its limits and blocks of actors have ever been read.
+    ///
+    /// # Errors
+    /// The store's error.
+    pub async fn check_store(&self) -> Result<(), StoreError> {
+        self.store.check().await?;
+        if self.store.is_shared() && !self.exceptions.has_been_read() {
+            return Err(StoreError::Unreachable("its limits and blocks of actors have not been read yet".into()));
+        }
+        Ok(())
+    }
+
+    /// Follows the changes of exceptions for single actors in the store since the last call.
+    ///
+    /// # Errors
+    /// The store's error. The exceptions in memory stay in force.
+    pub async fn follow_exceptions(&self) -> Result<(), StoreError> {
+        self.exceptions.follow(&self.store, self.clock).await
+    }
+
+    /// Drops some of the expired exceptions for single actors from memory, and from a store that no other server writes to.
+    ///
+    /// # Errors
+    /// The store's error. Expired exceptions are not in force, and are dropped later, or after the next start.
+    pub async fn drop_expired_exceptions(&self) -> Result<(), StoreError> {
+        self.exceptions.drop_expired(&self.store, self.clock).await
+    }
+
+    /// Returns the number of counters in the store, as exactly as the store knows it.
+    ///
+    /// # Errors
+    /// The store's error.
+    pub async fn approximate_len(&self) -> Result<u64, StoreError> {
+        self.store.approximate_len().await
+    }
+
+    /// Returns the store's own metrics. This may take a few system calls.
+    pub fn store_metrics(&self) -> Vec<Metric> {
+        let mut metrics = self.store.metrics();
+        metrics.extend(self.exception_metrics());
+        metrics.extend(self.penalties.metrics(self.observers.denials.lost()));
+        metrics.extend(self.top_metrics());
+        metrics.push(Metric::gauge(
+            "divvy_calendars",
+            "Calendars in memory: those of rules since the start, and of stored reservations.",
+            Calendar::count() as u64,
+        ));
+        metrics
+    }
+
+    /// Returns the time for decisions, by divvy's clock.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Returns the metrics that the limiter shares with its callers.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.observers.metrics
+    }
+
+    /// Begins a new plan under the rules in force, dated now. It refuses requests outside of the scope.
+    pub fn begin(&self, builder: &mut PlanBuilder, scope: &Scope) {
+        self.begin_under(builder, self.policy.load_full(), scope);
+    }
+
+    /// Begins a new plan under rules that were pinned before, dated now. See [`Limiter::begin`].
+    pub fn begin_under(&self, builder: &mut PlanBuilder, policy: Option<Arc<Policy>>, scope: &Scope) {
+        self.begin_dated(builder, policy, scope, self.clock.now());
+    }
+
+    /// Begins a new plan under the rules in force, dated `now`. This is for simulations, whose time no clock shows.
+    pub fn begin_at(&self, builder: &mut PlanBuilder, now: Timestamp) {
+        self.begin_dated(builder, self.policy.load_full(), &Scope::EVERYTHING, now);
+    }
+
+    fn begin_dated(&self, builder: &mut PlanBuilder, policy: Option<Arc<Policy>>, scope: &Scope, now: Timestamp) {
+        let has_seal = self.store.seal().is_known();
+        builder.begin(policy, scope, now, self.max_reservation_ttl, has_seal);
+        builder.set_overrides(self.exceptions.everywhere());
+    }
+
+    /// Applies the plan to the store, and counts the answers.
+    pub async fn apply(&self, plan: Plan) -> Applied {
+        if plan.is_empty() {
+            return applied(plan);
+        }
+        let Metrics { batches, hits, .. } = &*self.observers.metrics;
+        let begun = self.clock.now();
+        let mut done = begun;
+        let applied = if plan.batch.is_empty() {
+            applied(plan)
+        } else {
+            let applied = Applying::new(&self.store, &self.observers, plan).finish().await;
+            done = self.clock.now();
+            batches.store_duration.observe(done.since(begun), 1);
+            applied
+        };
+        let plan = &applied.plan;
+        batches.requests.observe(plan.len() as u64, 1);
+        if plan.hits > 0 {
+            hits.duration.observe(done.since(plan.now()), plan.hits);
+        }
+        self.observers.count(&applied);
+        applied
+    }
+
+    /// Returns the maximum weight of `count` requests that arrived in this many bytes. Each uses at most as many
+    /// counters as rules can match, and the key of each counter is at most as long as the request.
+    pub fn weight_of(&self, bytes: usize, count: usize) -> usize {
+        let most_counters = self.policy.load().as_ref().map_or(1, |policy| policy.most_counters);
+        let of_requests = count.saturating_mul(REQUEST_WEIGHT + most_counters * ENTRY_WEIGHT);
+        bytes.saturating_mul(most_counters).saturating_add(of_requests)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! Builds a plan, request by request.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use super::contents::{Part, Plan, Request};
+use super::entries::{Entries, OpenGroup};
+use super::idempotency_key::IdempotencyKey;
+use super::table::{Intent, hit};
+use super::terms::Terms;
+use crate::policy::Policy;
+use crate::precedence::Rank;
+use crate::refusal::Refusal;
+use crate::register::overrides::{Applicable, Everywhere};
+use crate::store::Action;
+use crate::store::key::{self, Prefix, Space};
+use divvy_core::algorithm::{Ask, Limit, Outcome};
+use divvy_core::clock::Timestamp;
+use divvy_core::rules::{MatchPolicy, Operation, OverrideKind, ResolvedScope, RuleSet, Scope, Scratch};
+
+/// Builds plans, one after the other. Its buffers keep their capacity: see [`PlanBuilder::reuse`].
+#[derive(Debug, Default)]
+pub struct PlanBuilder {
+    pub(super) plan: Plan,
+    /// The scope of the user, unless it covers everything.
+    pub(super) scope: Option<ResolvedScope>,
+    /// The group that is being formed.
+    pub(super) group: Option<Box<OpenGroup>>,
+    /// The idempotency key of the requests that are being added.
+    pub(super) key: Option<Box<IdempotencyKey>>,
+    /// Maximum TTL of reservations (seconds).
+    pub(super) max_reservation_ttl: u32,
+    /// Whether the key that seals reservation ids is known.
+    pub(super) has_seal: bool,
+    /// The rules of one request that must all allow it.
+    pub(super) stack: Vec<Part>,
+    /// Buffer for the record id of a reservation.
+    pub(super) record_id: Vec<u8>,
+    /// The blocks and allows of all rules, if there are any.
+    pub(super) everywhere: Option<Arc<Everywhere>>,
+    /// Buffer for looking up blocks and allows of an actor.
+    pub(super) actor: Vec<u8>,
+    pub(super) scratch: Scratch,
+}
+
+impl PlanBuilder {
+    /// Begins a new plan: see [`Limiter::begin`](crate::Limiter::begin).
+    pub(crate) fn begin(
+        &mut self,
+        policy: Option<Arc<Policy>>,
+        scope: &Scope,
+        now: Timestamp,
+        max_reservation_ttl: u32,
+        has_seal: bool,
+    ) {
+        self.scope = resolve(scope, policy.as_deref());
+        self.plan.begin(policy, now);
+        self.group = None;
+        self.key = None;
+        self.max_reservation_ttl = max_reservation_ttl;
+        self.has_seal = has_seal;
+    }
+
+    /// Sets the blocks and allows of all rules.
+    pub(crate) fn set_overrides(&mut self, everywhere: Option<Arc<Everywhere>>) {
+        self.everywhere = everywhere;
+    }
+
+    /// Returns the plan. After that, the builder has no buffers until [`PlanBuilder::reuse`].
+    pub fn build(&mut self) -> Plan {
+        std::mem::take(&mut self.plan)
+    }
+
+    /// Takes over the buffers of a plan that is no longer needed, but neither its requests nor its rules.
+    pub fn reuse(&mut self, plan: impl Into<Plan>) {
+        self.plan = plan.into();
+        self.release();
+    }
+
+    /// Sets the scope of the requests that follow: their user may be another one, or have another scope.
+    #[inline]
+    pub fn set_scope(&mut self, scope: &Scope) {
+        if !scope.is_resolved_as(self.scope.as_ref()) {
+            self.scope = resolve(scope, self.plan.policy.as_deref());
+        }
+    }
+
+    /// Drops the plan's requests and rules, because an idle builder must not keep replaced rules in memory.
+    pub fn release(&mut self) {
+        self.plan.begin(None, Timestamp::EPOCH);
+        self.scope = None;
+        self.everywhere = None;
+    }
+
+    /// Returns the plan as it is so far.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Returns the memory that its buffers hold, used or not (bytes).
+    pub fn memory(&self) -> usize {
+        let buffers = self.record_id.capacity() + self.actor.capacity();
+        self.plan.memory() + self.stack.capacity() * size_of::<Part>() + buffers
+    }
+
+    /// Adds a request about `operation`. `cost` replaces the cost by the rules' `costField`s. A hit of cost 0 takes nothing, and
+    /// is allowed if a hit of cost 1 would be.
+    #[inline]
+    pub fn add(&mut self, operation: &Operation, intent: Intent, cost: Option<u64>) {
+        self.add_under(operation, intent, cost, None);
+    }
+
+    /// Adds a request, with the terms of a reservation if it is one. See [`PlanBuilder::add`].
+    pub(super) fn add_under(
+        &mut self,
+        operation: &Operation,
+        intent: Intent,
+        cost: Option<u64>,
+        terms: Option<&Terms>,
+    ) {
+        let (entries, first) = (self.plan.batch.len(), self.plan.members.len());
+        if let Some(key) = &mut self.key {
+            key.request = self.plan.requests.len();
+        }
+        // The policy is taken out and put back, because a clone for each request would cost two atomic operations.
+        let policy = self.plan.policy.take();
+        let added = match &policy {
+            None => Err(Refusal::NoRules),
+            Some(policy) => self.add_members(policy, operation, intent, cost, terms),
+        };
+        self.plan.policy = policy;
+        let request = match added {
+            Ok(()) => {
+                self.plan.hits += u64::from(intent.is_hit());
+                let members = first..self.plan.members.len();
+                Request::Rules { members, is_idempotent: self.key.is_some() }
+            }
+            Err(refusal) => {
+                self.plan.batch.truncate(entries);
+                self.plan.members.truncate(first);
+                self.plan.fixed_actors.truncate(first);
+                Request::Refused(refusal)
+            }
+        };
+        self.plan.requests.push(request);
+    }
+
+    /// Adds a request that needs no rule: `ask` for the bucket that the client calls `key`, under the client's own
+    /// `limit`, at the client's own time if there is one.
+    pub fn add_bucket(&mut self, space: Space, key: &[u8], limit: Limit, ask: Ask, at: Option<Timestamp>) {
+        if self.scope.is_some() {
+            return self.add_refused(Refusal::OutOfScope);
+        }
+        let at = at.unwrap_or(self.plan.now());
+        let write_key = |out: &mut Vec<u8>| key::write_client_key(space, &limit, key, out);
+        let entry = self.plan.batch.push(limit, Action::Ask(ask), at, write_key);
+        self.plan.requests.push(Request::OwnLimit(entry));
+    }
+
+    /// Adds a request for `cost` credits of the counter that a rule with exactly these pairs and this `limit` would
+    /// have, without debt. Blocks and allows decide first: those of all rules, and of the rules in whose place the limit is. `intent` is [`Intent::Leave`] or a hit. A cost of 0 means the same as for
+    /// [`PlanBuilder::add`].
+    pub fn add_limited(&mut self, operation: &Operation, limit: Limit, intent: Intent, cost: u64) {
+        if self.scope.is_some() {
+            return self.add_refused(Refusal::OutOfScope);
+        }
+        let exception = self.find_exception(operation, intent);
+        if let Some(Applicable { rank: Rank { kind: OverrideKind::Block, ends, .. }, .. }) = exception {
+            let ends_ns = ends.map(|ends| ends.since(self.plan.now()));
+            let outcome = Outcome { reset_ns: ends_ns.unwrap_or(0), retry_ns: ends_ns, ..Outcome::default() };
+            return self.add_answered(outcome, intent);
+        }
+        let prefix = Prefix::new(Space::Rule, operation.iter(), &limit);
+        let write_key = |key: &mut Vec<u8>| {
+            prefix.write_key("", key);
+            Some(limit)
+        };
+        let ask = match (intent, exception) {
+            (Intent::Leave, _) => Ask::Refund { cost },
+            // An allow is never denied.
+            (_, Some(_)) => Ask::Count { cost },
+            (_, None) => hit(cost),
+        };
+        let Self { plan, group, key, .. } = self;
+        let now = plan.now();
+        let mut entries = Entries { batch: &mut plan.batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
+        let entry = entries.add(Action::Ask(ask), now, false, write_key);
+        plan.requests.extend(entry.map(Request::OwnLimit));
+    }
+
+    /// Adds a request under a client's own limit that allows nothing in any window of `window_ns`, unless the actor has an allow:
+    /// see [`PlanBuilder::add_limited`]. Nothing is counted or given back. Waiting does not help, but the answer suggests the start of the clock's next window.
+    pub fn add_barred(&mut self, operation: &Operation, window_ns: NonZeroU64, intent: Intent) {
+        if self.scope.is_some() {
+            return self.add_refused(Refusal::OutOfScope);
+        }
+        let exception = self.find_exception(operation, intent).map(|found| found.rank);
+        let is_allowed = !intent.is_hit() || exception.is_some_and(|rank| rank.kind == OverrideKind::Allow);
+        let now = self.plan.now().as_nanos();
+        let next_window_ns = window_ns.get() - now % window_ns;
+        let retry_ns = (!is_allowed).then_some(next_window_ns);
+        let outcome = Outcome { allowed: is_allowed, reset_ns: next_window_ns, retry_ns, ..Outcome::default() };
+        self.add_answered(outcome, intent);
+    }
+
+    /// Returns the block or the allow that decides about a request whose limit is in place of the rules that would answer. A
+    /// block of one of them suffices. An allow must be of all of them.
+    fn find_exception(&mut self, operation: &Operation, intent: Intent) -> Option<Applicable> {
+        if !intent.is_hit() {
+            return None;
+        }
+        let now = self.plan.now();
+        let everywhere = self.everywhere.as_ref().and_then(|everywhere| everywhere.find(operation, now));
+        let Some(policy) = &self.plan.policy else { return everywhere };
+        let answering = policy.rules.matches(operation, &mut self.scratch);
+        let answering = answering.filter(|(_, rule)| rule.match_policy != MatchPolicy::Canary);
+        let found = answering.map(|(index, _)| policy.find_override(index, operation, everywhere.as_ref(), now));
+        let found: Vec<_> = found.collect();
+        let is_block = |found: &&Applicable| found.rank.kind == OverrideKind::Block;
+        match found.iter().flatten().find(is_block) {
+            Some(block) => Some(block.clone()),
+            None => found.into_iter().collect::<Option<Vec<_>>>()?.into_iter().next().or(everywhere),
+        }
+    }
+
+    /// Adds a request whose answer does not depend on a counter.
+    fn add_answered(&mut self, outcome: Outcome, intent: Intent) {
+        if let Some(group) = &mut self.group {
+            group.is_denied |= intent.is_hit() && !outcome.allowed;
+        }
+        self.plan.requests.push(Request::Barred(Box::new(outcome)));
+    }
+
+    /// Adds a request that was refused before it reached the plan.
+    pub fn add_refused(&mut self, refusal: impl Into<Refusal>) {
+        self.plan.requests.push(Request::Refused(refusal.into()));
+    }
+}
+
+/// Returns the scope under the rules of a plan.
+fn resolve(scope: &Scope, policy: Option<&Policy>) -> Option<ResolvedScope> {
+    match policy {
+        Some(policy) => scope.resolve(&policy.rules),
+        None => scope.resolve(&RuleSet::default()),
+    }
+}

@@ -1,0 +1,170 @@
+//! Entries of the plan: adds a request's actions alone, under an idempotency key, or to a group.
+
+use super::contents::Mark;
+use super::idempotency_key::IdempotencyKey;
+use crate::store::{Action, Batch, Entry, record_key};
+use divvy_core::algorithm::{Ask, Limit, ReservationAsk};
+use divvy_core::clock::Timestamp;
+
+/// How actions on the same counter are merged in a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Together {
+    /// The actions belong to different requests, so their costs add up.
+    Summed,
+    /// The actions belong to one request. The largest cost counts once, and charges always take effect.
+    AsOne,
+}
+
+/// A group that is being formed.
+#[derive(Debug)]
+pub(super) struct OpenGroup {
+    together: Together,
+    /// The plan before the group.
+    pub start: Mark,
+    /// Whether a rule without a counter denies the group. Then nothing may be taken, regardless of the counters.
+    pub is_denied: bool,
+    /// The record id of the group's reservations.
+    pub record_id: Option<Vec<u8>>,
+    /// Indexes of entries since the start that are not part of the group: canaries, and settlements that are requests
+    /// of their own.
+    pub apart: Vec<usize>,
+}
+
+/// The destination of new entries: the plan's batch, or the group that is being formed.
+pub(super) struct Entries<'a> {
+    pub batch: &'a mut Batch,
+    pub group: Option<&'a mut OpenGroup>,
+    pub key: Option<&'a mut IdempotencyKey>,
+}
+
+impl Entries<'_> {
+    /// Returns whether new entries belong neither to a group nor to an idempotency key.
+    #[inline]
+    pub fn are_alone(&self) -> bool {
+        self.group.is_none() && self.key.is_none()
+    }
+
+    /// Adds an action on the counter or record whose key and limit `write_key` writes. Returns the index of its entry, or `None`
+    /// if there is no limit.
+    ///
+    /// In a group, actions on one counter become one. The lowest of their limits decides, except for those of allowed actors.
+    pub fn add(
+        &mut self,
+        action: Action,
+        at: Timestamp,
+        is_canary: bool,
+        write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
+    ) -> Option<usize> {
+        let entry = match (&mut self.key, action) {
+            (Some(key), Action::Ask(ask)) => key.push(ask, self.batch, write_key),
+            // Other actions are repeatable without a record.
+            _ => self.batch.push_if(action, at, write_key),
+        };
+        match &mut self.group {
+            Some(group) => Some(group.admit(entry?, is_canary, self.batch)),
+            None => entry,
+        }
+    }
+
+    /// Returns whether the group already contains another request for this entry's counter or for one of its leases.
+    pub fn has_other_lease(&self, entry: usize) -> bool {
+        let (Some(group), Some(key)) = (&self.group, self.batch.key_at(entry)) else { return false };
+        if group.apart.binary_search(&entry).is_ok() {
+            return false;
+        }
+        let is_other = |known: &[u8]| known != key && record_key::bucket(known) == record_key::bucket(key);
+        group.entries(self.batch).filter_map(|known| self.batch.key_at(known)).any(is_other)
+    }
+}
+
+impl OpenGroup {
+    pub fn new(together: Together, start: Mark) -> Self {
+        Self { together, start, is_denied: false, record_id: None, apart: Vec::new() }
+    }
+
+    /// Returns the indexes of the group's entries.
+    pub fn entries(&self, batch: &Batch) -> impl Iterator<Item = usize> {
+        (self.start.entries..batch.len()).filter(|entry| self.apart.binary_search(entry).is_err())
+    }
+
+    /// Decides whether the batch's last entry belongs to the group. A canary stays apart, and so does a settlement that is a
+    /// request of its own. If the group already has an entry for the same counter, both become one, under the lower limit.
+    /// Returns the index of the entry.
+    fn admit(&mut self, last: usize, is_canary: bool, batch: &mut Batch) -> usize {
+        let Some(Entry { limit, action, .. }) = batch.entry(last).cloned() else { return last };
+        if is_canary || (action.is_settlement() && self.together == Together::Summed) {
+            self.apart.push(last);
+            return last;
+        }
+        let key = batch.key_at(last).unwrap_or_default();
+        // Each idempotent request has a record of its own.
+        let is_idempotent = matches!(action, Action::Idempotent { .. });
+        let is_same =
+            |known: &[u8]| known == key || (is_idempotent && record_key::bucket(known) == record_key::bucket(key));
+        let is_known = |entry: &usize| *entry != last && batch.key_at(*entry).is_some_and(is_same);
+        let Some(known) = self.entries(batch).find(is_known) else { return last };
+        batch.truncate(last);
+        if let Some(entry) = batch.entry_mut(known) {
+            let is_new_limit = match (is_allowed(entry.action), is_allowed(action)) {
+                (true, false) => true,
+                (false, true) => false,
+                _ => limit.capacity() < entry.limit.capacity(),
+            };
+            entry.action = merge(entry.action, action, self.together);
+            if is_new_limit {
+                entry.limit = limit;
+            }
+        }
+        known
+    }
+}
+
+/// Returns whether the action is a hit of an allowed actor, which no limit denies.
+fn is_allowed(action: Action) -> bool {
+    matches!(action, Action::Ask(Ask::Count { .. }) | Action::Idempotent { ask: Ask::Count { .. }, .. })
+}
+
+fn merge(one: Action, other: Action, together: Together) -> Action {
+    match (one, other) {
+        // Another rule that shares the counter decides.
+        (Action::Ask(Ask::Count { .. }), other) if together == Together::AsOne => other,
+        (Action::Ask(one), Action::Ask(other)) if together == Together::Summed => Action::Ask(sum(one, other)),
+        (Action::Idempotent { ask, fingerprint }, Action::Idempotent { ask: other, .. })
+            if together == Together::Summed =>
+        {
+            Action::Idempotent { ask: sum(ask, other), fingerprint }
+        }
+        (Action::Ask(Ask::Charge { cost }), Action::Ask(Ask::Charge { cost: other })) => {
+            Action::Ask(Ask::Charge { cost: cost.max(other) })
+        }
+        (
+            Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }),
+            Action::Reservation(ReservationAsk::Reserve { credits: other, .. }),
+        ) => Action::Reservation(ReservationAsk::Reserve { credits: credits.max(other), ttl_seconds }),
+        (one, _) => one,
+    }
+}
+
+/// Returns one ask in place of two. The costs of takes add up. A look adds nothing to a take, and two looks need the
+/// larger cost.
+fn sum(one: Ask, other: Ask) -> Ask {
+    match (one, other) {
+        (Ask::Look { cost }, Ask::Look { cost: other }) => Ask::Look { cost: cost.max(other) },
+        (Ask::Count { cost }, Ask::Count { cost: more }) => Ask::Count { cost: cost.saturating_add(more) },
+        // An allowed actor counts as if it came first. The others need credits besides.
+        (Ask::Count { cost: more }, Ask::Overdraw { cost }) | (Ask::Overdraw { cost }, Ask::Count { cost: more }) => {
+            Ask::Overdraw { cost: cost.saturating_add(more) }
+        }
+        (Ask::Count { cost: more }, Ask::Take { cost }) | (Ask::Take { cost }, Ask::Count { cost: more }) => {
+            Ask::Take { cost: cost.saturating_add(more) }
+        }
+        (Ask::Count { cost }, _) | (_, Ask::Count { cost }) => Ask::Take { cost },
+        (Ask::Overdraw { cost }, Ask::Overdraw { cost: more }) => Ask::Overdraw { cost: cost.saturating_add(more) },
+        // A limit without debt takes precedence.
+        (Ask::Take { cost } | Ask::Overdraw { cost }, Ask::Take { cost: more } | Ask::Overdraw { cost: more }) => {
+            Ask::Take { cost: cost.saturating_add(more) }
+        }
+        (take @ (Ask::Take { .. } | Ask::Overdraw { .. }), _) => take,
+        (_, other) => other,
+    }
+}

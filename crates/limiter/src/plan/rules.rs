@@ -1,0 +1,435 @@
+//! Turns a request into members of the plan, one for each rule that has a part in it.
+//!
+//! Canaries get entries that are not part of a group. A single rule that answers gets one entry. Several rules that
+//! must all allow the request get a group.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+
+use super::builder::PlanBuilder;
+use super::contents::{Block, Group, Member, Part, Plan, Purpose, Source};
+use super::entries::Entries;
+use super::fixed_actors::FixedActors;
+use super::table::{Cost, Counter, Intent, Modes, Objection, RuleKind, Treatment, hit, treatment};
+use super::terms::{Terms, is_client_id, write_client_record_id};
+use crate::policy::{Bucket, Policy};
+use crate::refusal::Refusal;
+use crate::register::overrides::Applicable;
+use crate::store::Action;
+use crate::store::record_key::{self, RecordSpace};
+use divvy_core::algorithm::{Ask, Limit, ReservationAsk};
+use divvy_core::clock::Timestamp;
+use divvy_core::rules::{MAX_STACK, MatchPolicy, Operation, OverrideKind, Overrun, Quota, Rule, Scratch};
+
+/// The answer to an actor that may take nothing.
+const NOTHING: Source = Source::Fixed { allowed: false, credit: 0 };
+
+/// The destination of new members.
+struct Members<'a> {
+    list: &'a mut Vec<Member>,
+    fixed_actors: &'a mut FixedActors,
+    blocks: &'a mut Vec<Block>,
+    /// Buffer for an actor.
+    actor: &'a mut Vec<u8>,
+}
+
+/// A request, and its context while its rules are added.
+struct Context<'a> {
+    policy: &'a Policy,
+    operation: &'a Operation,
+    intent: Intent,
+    cost: Option<u64>,
+    modes: Modes,
+    /// The terms of a reservation.
+    terms: Option<&'a Terms>,
+    is_idempotent: bool,
+    now: Timestamp,
+    /// The override of all rules that decides about the request, if there is one.
+    everywhere: Option<Applicable>,
+}
+
+impl PlanBuilder {
+    /// Adds a member for each rule that has a part in the request.
+    ///
+    /// # Errors
+    /// The request is refused. The caller removes what was added for it.
+    #[inline]
+    pub(super) fn add_members(
+        &mut self,
+        policy: &Policy,
+        operation: &Operation,
+        intent: Intent,
+        cost: Option<u64>,
+        terms: Option<&Terms>,
+    ) -> Result<(), Refusal> {
+        let Self { plan, group, key, stack, scratch, scope, everywhere, actor, .. } = self;
+        let modes = match intent {
+            Intent::EnterOrCharge | Intent::Leave => modes(policy, operation, intent, cost, scratch),
+            _ => Modes::default(),
+        };
+        let (is_idempotent, now) = (key.is_some(), plan.now());
+        let everywhere = everywhere.as_ref().and_then(|everywhere| everywhere.find(operation, now));
+        let context = Context { policy, operation, intent, cost, modes, terms, is_idempotent, now, everywhere };
+        let Plan { batch, members, fixed_actors, blocks, groups, .. } = plan;
+        let members = &mut Members { list: members, fixed_actors, blocks, actor };
+        let mut entries = Entries { batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
+        let first = members.list.len();
+        let mut absent = None;
+        let mut answering = 0;
+        stack.clear();
+        for (index, rule) in policy.rules.matches(operation, scratch) {
+            if scope.as_ref().is_some_and(|scope| !scope.covers(index, operation)) {
+                return Err(Refusal::OutOfScope);
+            }
+            let part = context.part(index, rule)?;
+            let is_alone = answering == 0 && entries.group.is_none();
+            match rule.match_policy {
+                // A peek needs only the answer, and canaries do not answer.
+                MatchPolicy::Canary if part.is_absent || intent == Intent::Peek => {}
+                MatchPolicy::Canary => context.ask(part, rule, members, &mut entries)?,
+                _ if part.is_absent => absent = Some((part, rule)),
+                MatchPolicy::Stop if is_alone => return context.ask(part, rule, members, &mut entries),
+                MatchPolicy::And | MatchPolicy::Stop => {
+                    answering += 1;
+                    // Usage that has already happened counts even if another rule denies.
+                    if part.action.is_settlement() {
+                        context.ask(part, rule, members, &mut entries)?;
+                    } else {
+                        stack.push(part);
+                    }
+                }
+            }
+        }
+        match absent {
+            Some((_, rule)) if answering == 0 && intent == Intent::Charge && members.list.len() == first => {
+                Err(Refusal::NothingToCharge { rule: rule.to_string() })
+            }
+            Some((part, rule)) if answering == 0 => context.ask(part, rule, members, &mut entries),
+            _ if answering > MAX_STACK => Err(Refusal::TooManyRules),
+            _ => context.ask_stack(stack, first, members, groups, &mut entries),
+        }
+    }
+}
+
+/// Returns the modes of a gateway's request.
+#[cold]
+fn modes(policy: &Policy, operation: &Operation, intent: Intent, cost: Option<u64>, scratch: &mut Scratch) -> Modes {
+    let mut modes = Modes::default();
+    for (_, rule) in policy.rules.matches(operation, scratch) {
+        let kind = RuleKind::of(rule);
+        modes.charges |= intent == Intent::EnterOrCharge && cost != Some(0) && kind.charges_on_enter();
+        modes.frees_leases |= intent == Intent::Leave && kind.leases_to_gateways();
+    }
+    modes
+}
+
+impl Context<'_> {
+    /// Returns the action of the request on the rule.
+    #[inline]
+    fn part(&self, index: usize, rule: &Rule) -> Result<Part, Refusal> {
+        // Fast path: a plain hit on a rule without costs, debt and leases.
+        let is_hit = matches!(self.intent, Intent::Hit | Intent::Enter);
+        if is_hit && rule.takes_given_cost() && rule.overrun == Overrun::Refuse && !rule.is_concurrency_limit() {
+            let action = Action::Ask(hit(self.cost.unwrap_or(1)));
+            return Ok(Part { rule: index, action, is_absent: false });
+        }
+        self.part_by_table(index, rule)
+    }
+
+    #[inline(never)]
+    fn part_by_table(&self, index: usize, rule: &Rule) -> Result<Part, Refusal> {
+        // An invalid cost does not prevent a counter from being forgotten.
+        let credits = if self.intent == Intent::Forget { 0 } else { rule.cost(self.operation, self.cost)? };
+        let (kind, cost) = (RuleKind::of(rule), Cost { credits, is_none: self.cost == Some(0) });
+        let treatment = treatment(self.intent, kind, cost, self.modes);
+        match kind.counter {
+            Counter::Leases { .. } => self.check_hold(rule, treatment)?,
+            Counter::None | Counter::Credits | Counter::Log => self.check_ttl()?,
+        }
+        let action = match treatment {
+            Treatment::Absent(ask) | Treatment::Ask(ask) => Action::Ask(ask),
+            Treatment::Forget => Action::Forget,
+            Treatment::FreeLease => Action::Reservation(ReservationAsk::Release { run: None }),
+            Treatment::Reserve { credits } => {
+                Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds: self.ttl_seconds(rule)? })
+            }
+            Treatment::Refused(objection) => return Err(refusal(objection, rule)),
+        };
+        Ok(Part { rule: index, action, is_absent: matches!(treatment, Treatment::Absent(_)) })
+    }
+
+    /// Checks that a gateway's request names its lease.
+    fn check_hold(&self, rule: &Rule, treatment: Treatment) -> Result<(), Refusal> {
+        let is_gateway = matches!(self.intent, Intent::Enter | Intent::EnterOrCharge | Intent::Leave);
+        if is_gateway && !matches!(treatment, Treatment::Absent(_) | Treatment::Refused(_)) {
+            hold(rule, self.operation)?;
+        }
+        Ok(())
+    }
+
+    /// Checks the TTL of a reservation.
+    fn check_ttl(&self) -> Result<(), Refusal> {
+        match self.terms {
+            Some(&Terms { ttl_seconds: Some(ttl_seconds), max_ttl_seconds: max, .. }) if ttl_seconds > max => {
+                Err(Refusal::LongTtl { ttl_seconds, max })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn ttl_seconds(&self, rule: &Rule) -> Result<u32, Refusal> {
+        match (rule.quota, self.terms.and_then(|terms| terms.ttl_seconds)) {
+            (Quota::Limited(Limit::Concurrency(limit)), _) => Ok(limit.ttl_seconds.get()),
+            (_, Some(seconds)) => Ok(seconds),
+            (Quota::Limited(_), None) => Err(Refusal::NoTtl { rule: rule.to_string() }),
+            // Nothing is set aside.
+            (Quota::Never | Quota::Always { .. }, None) => Ok(0),
+        }
+    }
+
+    /// Adds the rules of `stack`, which must all allow the request, whose members begin at `first`.
+    fn ask_stack(
+        &self,
+        stack: &[Part],
+        first: usize,
+        members: &mut Members<'_>,
+        groups: &mut Vec<Group>,
+        entries: &mut Entries<'_>,
+    ) -> Result<(), Refusal> {
+        let (first_entry, first_member) = (entries.batch.len(), members.list.len());
+        for part in stack {
+            let Some(rule) = self.policy.rules.rules().get(part.rule) else { continue };
+            self.ask(*part, rule, members, entries)?;
+        }
+        // A canary that always denies, such as for an actor whose own limit is 0, denies nothing.
+        let denies = |member: &Member| {
+            !member.is_canary && matches!(member.source, Source::Fixed { allowed: false, .. } | Source::Blocked(_))
+        };
+        let is_denied = members.list.iter().skip(first).any(denies);
+        if let Some(group) = &mut entries.group {
+            group.is_denied |= is_denied;
+            return Ok(());
+        }
+        if is_denied {
+            // Nothing may be taken, regardless of the counters.
+            entries.batch.only_look(first_entry);
+        }
+        if self.intent.is_hit() {
+            entries.batch.group(first_entry);
+            groups.push(Group { members: first_member..members.list.len(), requests: 0..0 });
+        }
+        Ok(())
+    }
+
+    /// Adds a rule's entry, and its member.
+    #[inline]
+    fn ask(
+        &self,
+        part: Part,
+        rule: &Rule,
+        members: &mut Members<'_>,
+        entries: &mut Entries<'_>,
+    ) -> Result<(), Refusal> {
+        let Part { rule: index, action, .. } = part;
+        let is_plain = self.everywhere.is_none() && self.terms.is_none() && !action.is_about_reservation();
+        // Fast path: an entry alone, for an actor without a block or an allow. Its key is written in one place only, so that
+        // it needs no call.
+        if let Some(bucket) = self.policy.bucket(index).filter(|_| is_plain && entries.are_alone()) {
+            let may_override = Cell::new(false);
+            let entry = entries.batch.push_if(action, self.now, |key| {
+                let start = bucket.write_actor(self.operation, key);
+                let actor = key.get(start..).unwrap_or_default();
+                may_override.set(bucket.may_override(actor));
+                if may_override.get() { None } else { self.limit(bucket, action, actor) }
+            });
+            if !may_override.get() {
+                let is_canary = rule.match_policy == MatchPolicy::Canary;
+                self.push_member(index, is_canary, action, entry.map_or(NOTHING, Source::Entry), members);
+                return Ok(());
+            }
+        }
+        self.ask_with_care(part, rule, members, entries)
+    }
+
+    /// Does the same as [`Context::ask`], for every request and every actor.
+    #[inline(never)]
+    fn ask_with_care(
+        &self,
+        part: Part,
+        rule: &Rule,
+        members: &mut Members<'_>,
+        entries: &mut Entries<'_>,
+    ) -> Result<(), Refusal> {
+        let Part { rule: index, action, .. } = part;
+        let is_canary = rule.match_policy == MatchPolicy::Canary;
+        let bucket = self.policy.bucket(index);
+        let source = match (self.find_override(bucket, action, members.actor), bucket) {
+            (Some(Applicable { rank, reason }), _) if rank.kind == OverrideKind::Block => {
+                if let Some(bucket) = bucket.filter(|_| action.is_settlement()) {
+                    // The usage counts, and the block answers.
+                    entries.add(action, self.now, is_canary, |key| self.write_key(bucket, action, key));
+                }
+                members.blocks.push(Block { ends_ns: rank.ends.map(|ends| ends.since(self.now)), reason });
+                Source::Blocked(members.blocks.len() - 1)
+            }
+            (Some(_), _) => return self.ask_allowed(part, rule, members, entries),
+            (None, None) => fixed(rule),
+            (None, Some(bucket)) => {
+                let write_key = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
+                let entry = if self.terms.is_some() || entries.group.is_some() || action.is_about_reservation() {
+                    self.add_with_terms(action, rule, is_canary, write_key, entries)?
+                } else {
+                    entries.add(action, self.now, is_canary, write_key)
+                };
+                entry.map_or(NOTHING, Source::Entry)
+            }
+        };
+        self.push_member(index, is_canary, action, source, members);
+        Ok(())
+    }
+
+    #[inline]
+    fn push_member(&self, index: usize, is_canary: bool, action: Action, source: Source, members: &mut Members<'_>) {
+        if let (Source::Fixed { .. } | Source::Blocked(_), Some(of_rule)) = (source, self.policy.tops.get(index)) {
+            let write_actor = |out: &mut Vec<u8>| of_rule.actor.write(self.operation, out);
+            members.fixed_actors.push(members.list.len(), write_actor);
+        }
+        members.list.push(Member { rule: index, is_canary, purpose: self.purpose(action), source });
+    }
+
+    /// Returns the block or the allow that decides about the action on the rule. Neither prevents usage from being counted,
+    /// nor counters from being forgotten. A gateway's charge is also its hit.
+    #[inline(never)]
+    fn find_override(&self, bucket: Option<&Bucket>, action: Action, actor: &mut Vec<u8>) -> Option<Applicable> {
+        if matches!(action, Action::Forget) || (action.is_settlement() && !self.intent.is_hit()) {
+            return None;
+        }
+        match bucket {
+            Some(bucket) => bucket.find_override(self.operation, self.everywhere.as_ref(), self.now, actor),
+            None => self.everywhere.clone(),
+        }
+    }
+
+    /// Adds the rule's entry, and its member, for an actor that is never denied. Credits are counted at once, even if they are
+    /// reserved.
+    #[inline(never)]
+    fn ask_allowed(
+        &self,
+        part: Part,
+        rule: &Rule,
+        members: &mut Members<'_>,
+        entries: &mut Entries<'_>,
+    ) -> Result<(), Refusal> {
+        let is_canary = rule.match_policy == MatchPolicy::Canary;
+        let cost = match part.action {
+            Action::Ask(Ask::Take { cost } | Ask::Overdraw { cost } | Ask::Charge { cost }) => cost,
+            Action::Reservation(ReservationAsk::Reserve { credits, .. }) => credits,
+            _ => 0,
+        };
+        let action = Action::Ask(Ask::Count { cost });
+        let source = match self.policy.bucket(part.rule) {
+            Some(bucket) => {
+                let write_key = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
+                let entry = entries.add(action, self.now, is_canary, write_key);
+                // An actor whose own limit is 0 has nothing to count.
+                entry.map_or(Source::Fixed { allowed: true, credit: 0 }, Source::Entry)
+            }
+            None => match fixed(rule) {
+                Source::Fixed { credit, .. } => Source::Fixed { allowed: true, credit },
+                source => source,
+            },
+        };
+        self.push_member(part.rule, is_canary, action, source, members);
+        Ok(())
+    }
+
+    /// Adds an entry for a reservation or a lease. See [`Entries::add`].
+    #[inline(never)]
+    fn add_with_terms(
+        &self,
+        action: Action,
+        rule: &Rule,
+        is_canary: bool,
+        write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
+        entries: &mut Entries<'_>,
+    ) -> Result<Option<usize>, Refusal> {
+        let entry = if action.is_about_reservation() {
+            let id = match self.terms {
+                Some(terms) => Cow::Borrowed(terms.record_id.as_slice()),
+                None => {
+                    let mut id = Vec::new();
+                    write_client_record_id(hold(rule, self.operation).unwrap_or_default(), &mut id);
+                    Cow::Owned(id)
+                }
+            };
+            let write_key = |key: &mut Vec<u8>| record_key::write(RecordSpace::Reservations, &id, key, write_key);
+            entries.add(action, self.now, is_canary, write_key)
+        } else {
+            entries.add(action, self.now, is_canary, write_key)
+        };
+        let Some(index) = entry else { return Ok(None) };
+        if entries.group.is_some() && rule.is_concurrency_limit() && entries.has_other_lease(index) {
+            return Err(Refusal::LeasesTogether { rule: rule.to_string() });
+        }
+        if self.terms.is_some_and(|terms| terms.is_clamped) {
+            entries.batch.clamp(index);
+        }
+        Ok(entry)
+    }
+
+    /// Appends the key of the rule's counter. Returns its limit, unless the actor may take nothing.
+    #[inline]
+    fn write_key(&self, bucket: &Bucket, action: Action, key: &mut Vec<u8>) -> Option<Limit> {
+        let start = bucket.write_actor(self.operation, key);
+        self.limit(bucket, action, key.get(start..).unwrap_or_default())
+    }
+
+    /// Returns the limit of the actor at the rule's counter, unless the actor may take nothing.
+    #[inline(always)]
+    fn limit(&self, bucket: &Bucket, action: Action, actor: &[u8]) -> Option<Limit> {
+        match bucket.limit_of(actor, self.now) {
+            // Usage counts, and can be forgotten, even if the actor may take nothing more.
+            None if matches!(action, Action::Forget) || action.is_settlement() => Some(bucket.limit_at(self.now)),
+            limit => limit,
+        }
+    }
+
+    fn purpose(&self, action: Action) -> Purpose {
+        match self.intent {
+            Intent::Hit if self.is_idempotent => Purpose::IdempotentHit,
+            Intent::Hit | Intent::Enter | Intent::EnterOrCharge | Intent::Reserve => Purpose::Hit,
+            Intent::Charge => Purpose::Charge,
+            Intent::Leave if action.is_about_reservation() => Purpose::Release,
+            Intent::Refund | Intent::Leave => Purpose::Refund,
+            Intent::Peek | Intent::Forget => Purpose::Other,
+        }
+    }
+}
+
+/// Returns the request's name for the lease that it takes from the rule or frees.
+fn hold<'a>(rule: &Rule, operation: &'a Operation) -> Result<&'a [u8], Refusal> {
+    let Some(field) = &rule.hold_field else { return Err(Refusal::NoHoldField { rule: rule.to_string() }) };
+    let lease = operation.get(field).unwrap_or_default().as_bytes();
+    if is_client_id(lease) {
+        return Ok(lease);
+    }
+    Err(Refusal::BadHold { rule: rule.to_string(), field: field.clone() })
+}
+
+/// Returns the answer of a rule without a counter.
+fn fixed(rule: &Rule) -> Source {
+    match rule.quota {
+        Quota::Always { credit } => Source::Fixed { allowed: true, credit },
+        Quota::Never | Quota::Limited(_) => NOTHING,
+    }
+}
+
+fn refusal(objection: Objection, rule: &Rule) -> Refusal {
+    let rule = rule.to_string();
+    match objection {
+        Objection::LogCannotCharge => Refusal::CannotCharge { rule },
+        Objection::LogCannotReserve => Refusal::CannotReserve { rule },
+        Objection::TakesLeases => Refusal::TakesLeases { rule },
+        Objection::NoHoldField => Refusal::NoHoldField { rule },
+    }
+}

@@ -1,0 +1,347 @@
+//! The policy: rules that are ready to serve. Each has its bucket, its limits of single actors, and its metrics.
+
+mod penalties;
+mod tops;
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+use siphasher::sip128::SipHasher13;
+
+use self::penalties::Penalties;
+pub(super) use self::penalties::RulePenalty;
+use self::tops::Tops;
+use super::register::Register;
+use super::register::overrides::{Applicable, RuleExceptions};
+use crate::store::key::{self, Prefix, Space};
+use divvy_core::algorithm::{CountBasis, Limit};
+use divvy_core::clock::Timestamp;
+use divvy_core::rules::{
+    ActorFields, DEFAULT_RULE, MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule, RuleSet, Settings, stacks,
+};
+use divvy_telemetry::metrics::{Metrics, RuleCount, RuleHits};
+
+/// The rules with their buckets, ready to serve.
+#[derive(Debug)]
+pub struct Policy {
+    pub(super) rules: RuleSet,
+    /// The bucket of each rule; `None` for a rule without a counter.
+    buckets: Vec<Option<Bucket>>,
+    /// The rules by the prefix of their buckets' keys. Rules that share a named counter have one prefix.
+    by_prefix: HashMap<Box<[u8]>, Vec<usize>, FixedState>,
+    /// Fingerprint of each rule, which names the rule in reservation ids.
+    fingerprints: Vec<u32>,
+    /// The first rule with each fingerprint.
+    by_fingerprint: HashMap<u32, usize, FixedState>,
+    /// Maximum number of counters that one request uses.
+    pub(super) most_counters: usize,
+    /// Metrics of each rule.
+    pub(super) hits: Vec<RuleHits>,
+    pub(super) tops: Tops,
+    pub(super) penalties: Penalties,
+}
+
+/// The naming of counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CounterNames {
+    /// The name of a counter consists of its identity.
+    #[default]
+    Usual,
+    /// Fixed windows with debt have names of their own in Redis. Other windows there are shared with programs that have no debt.
+    InRedis,
+    /// Same as [`CounterNames::InRedis`], and a Redis Cluster keeps the counters of one stack in one slot.
+    InSlots,
+}
+
+impl CounterNames {
+    /// Returns whether a rule's counters would differ if the rule had another `overrun`.
+    pub fn are_apart(self, rule: &Rule) -> bool {
+        let is_window = matches!(rule.quota, Quota::Limited(Limit::FixedWindow(_)));
+        self != Self::Usual && is_window && rule.counter.is_none() && rule.overrun == Overrun::Debt
+    }
+
+    /// Returns the space of the rule's counters. A counter with a name is in a slot even outside of stacks, because some of the
+    /// rules that share it may be in a stack.
+    fn space(self, rule: &Rule, can_stack: bool) -> Space {
+        let is_in_slot = self == Self::InSlots && (can_stack || rule.counter.is_some());
+        let is_of_one_field = rule.actor_fields.len() <= 1;
+        let spaces = match (&rule.counter, self.are_apart(rule)) {
+            (Some(_), _) => [Space::Named, Space::NamedInSlotOfActor, Space::NamedInSlotOfFirstField],
+            (None, true) => [Space::Debt, Space::DebtInSlotOfActor, Space::DebtInSlotOfFirstField],
+            (None, false) => [Space::Rule, Space::SlotOfActor, Space::SlotOfFirstField],
+        };
+        let [without_slot, by_actor, by_first_field] = spaces;
+        match (is_in_slot, is_of_one_field) {
+            (false, _) => without_slot,
+            (true, true) => by_actor,
+            (true, false) => by_first_field,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Bucket {
+    /// The rule's limit, without a date.
+    limit: Limit,
+    pub prefix: Prefix,
+    /// The rule's `actorField`.
+    actor: ActorFields,
+    /// The rule's settings. Limits of single actors differ from them in the credits.
+    settings: Settings,
+    /// The rule's exceptions for single actors, once they are loaded.
+    exceptions: Option<RuleExceptions>,
+}
+
+impl Bucket {
+    /// Creates a bucket. `limit` is the rule's limit on a counter that other rules may share.
+    fn new(rule: &Rule, limit: Limit, space: Space) -> Self {
+        let (limit, prefix) = match &rule.counter {
+            None => {
+                let pairs = rule.counter_pairs();
+                (limit, Prefix::new(space, pairs.iter().map(|(key, text)| (*key, &**text)), &limit))
+            }
+            Some(counter) => {
+                let refill = rule.settings.refill_credits;
+                let (prefix, fields) = (rule.actor_prefix.as_ref(), &rule.actor_fields);
+                let prefix = prefix.map(ToString::to_string);
+                let limit = limit.counting(CountBasis::Used);
+                (limit, Prefix::named(space, counter, fields, prefix.as_deref(), &limit, refill))
+            }
+        };
+        let actor = ActorFields::of(rule);
+        Self { limit, prefix, actor, settings: rule.settings, exceptions: None }
+    }
+
+    /// Appends the key of the bucket that `operation` takes from. Returns the actor's limit: see [`Bucket::limit_of`].
+    // Inlined, because it runs for each rule of each hit.
+    #[inline(always)]
+    pub fn write_key(&self, operation: &Operation, now: Timestamp, out: &mut Vec<u8>) -> Option<Limit> {
+        let start = self.write_actor(operation, out);
+        self.limit_of(out.get(start..).unwrap_or_default(), now)
+    }
+
+    /// Appends the same key. Returns the place where the actor begins.
+    #[inline(always)]
+    pub fn write_actor(&self, operation: &Operation, out: &mut Vec<u8>) -> usize {
+        out.extend_from_slice(self.prefix.as_bytes());
+        let start = out.len();
+        self.actor.write(operation, out);
+        start
+    }
+
+    /// Returns the actor's limit at `now`. `None` if it may take nothing.
+    // Inlined for the same reason.
+    #[inline(always)]
+    pub fn limit_of(&self, actor: &[u8], now: Timestamp) -> Option<Limit> {
+        match self.own_quota(actor, now) {
+            Some((_, Quota::Limited(limit))) => Some(self.dated(limit.in_place_of(&self.limit), now)),
+            Some((_, Quota::Never)) => None,
+            Some((_, Quota::Always { .. })) | None => Some(self.limit_at(now)),
+        }
+    }
+
+    /// Returns whether the actor may have a block or an allow of this rule.
+    #[inline]
+    pub fn may_override(&self, actor: &[u8]) -> bool {
+        self.exceptions.as_ref().is_some_and(|exceptions| exceptions.may_override(actor))
+    }
+
+    /// Returns the override that decides about the actor of `operation`: one of this rule's, or `everywhere`. `actor` is a
+    /// buffer.
+    pub fn find_override(
+        &self,
+        operation: &Operation,
+        everywhere: Option<&Applicable>,
+        now: Timestamp,
+        actor: &mut Vec<u8>,
+    ) -> Option<Applicable> {
+        let Some(exceptions) = self.exceptions.as_ref().filter(|exceptions| exceptions.has_overrides()) else {
+            return everywhere.cloned();
+        };
+        actor.clear();
+        self.actor.write(operation, actor);
+        exceptions.find_override(actor, everywhere, now)
+    }
+
+    /// Returns the credits that the actor has in place of the rule's, and the resulting quota. `None` if it has none,
+    /// or if the rule cannot have this limit (the rule may have changed since).
+    #[inline]
+    fn own_quota(&self, actor: &[u8], now: Timestamp) -> Option<(u64, Quota)> {
+        let credits = self.exceptions.as_ref()?.limits.credits(actor, now)?;
+        Some((credits, Settings { credit_limit: credits, ..self.settings }.quota().ok()?))
+    }
+
+    /// Returns the rule's limit at `now`.
+    pub fn limit_at(&self, now: Timestamp) -> Limit {
+        self.dated(self.limit, now)
+    }
+
+    #[inline]
+    fn dated(&self, limit: Limit, now: Timestamp) -> Limit {
+        match (limit, self.settings.calendar) {
+            (Limit::CalendarWindow(limit), Some(calendar)) => Limit::CalendarWindow(calendar.dated(limit, now)),
+            (limit, _) => limit,
+        }
+    }
+}
+
+impl Policy {
+    /// Creates a policy. A rule continues the counts in `metrics` of an earlier rule with its name.
+    pub fn new(rules: RuleSet, metrics: &Metrics, names: CounterNames) -> Self {
+        let stacking = if names == CounterNames::InSlots { stacks::can_stack(rules.rules()) } else { Vec::new() };
+        let shared = shared_limits(rules.rules());
+        let bucket = |(index, rule): (usize, &Rule)| {
+            let Quota::Limited(limit) = rule.quota else { return None };
+            let others = rule.counter.as_deref().and_then(|counter| shared.get(counter));
+            let limit = others.map_or(limit, |others| limit.share_counter_with(others));
+            Some(Bucket::new(rule, limit, names.space(rule, stacking.get(index) == Some(&true))))
+        };
+        let buckets: Vec<_> = rules.rules().iter().enumerate().map(bucket).collect();
+        let hits = |(index, rule): (usize, &Rule)| {
+            metrics.hits.rule(&rule.name(index), rule.match_policy == MatchPolicy::Canary)
+        };
+        let hits = rules.rules().iter().enumerate().map(hits).collect();
+        let mut by_prefix: HashMap<_, Vec<_>, _> = HashMap::default();
+        for (index, bucket) in buckets.iter().enumerate() {
+            if let Some(Bucket { prefix, .. }) = bucket {
+                by_prefix.entry(prefix.as_bytes().into()).or_default().push(index);
+            }
+        }
+        let fingerprint = |rule: &Rule| {
+            let conditions: Vec<_> = rule.conditions().map(|condition| format!("\n{condition}")).collect();
+            let text = rule.to_string() + &conditions.concat();
+            SipHasher13::new_with_keys(0, 0).hash(text.as_bytes()).h1 as u32
+        };
+        let fingerprints: Vec<_> = rules.rules().iter().map(fingerprint).collect();
+        let by_fingerprint = fingerprints.iter().enumerate().rev().map(|(index, print)| (*print, index)).collect();
+        let most_counters = most_counters(rules.rules());
+        let (tops, penalties) = (Tops::default(), Penalties::new(rules.rules(), labels(rules.rules())));
+        Self { rules, buckets, by_prefix, fingerprints, by_fingerprint, most_counters, hits, tops, penalties }
+    }
+
+    /// Puts the exceptions for single actors in force, including later changes.
+    pub(super) fn set_exceptions(&mut self, register: &Register) {
+        for (label, bucket) in labels(self.rules.rules()).zip(&mut self.buckets) {
+            if let (Some(label), Some(bucket)) = (label, bucket) {
+                bucket.exceptions = Some(register.of_rule(label));
+            }
+        }
+    }
+
+    /// Makes the actors of each rule count. The rules that were in force `before` keep their counts.
+    pub(super) fn set_tops(&mut self, before: Option<&Self>) {
+        self.tops = Tops::new(&self.rules, before.map(|before| (&before.rules, &before.tops)));
+    }
+
+    /// Makes no actor count.
+    pub(super) fn forget_tops(&mut self) {
+        self.tops = Tops::default();
+    }
+
+    /// Returns the labels of the rules with a counter, as limits of actors use them.
+    pub(super) fn labels_that_count(&self) -> impl Iterator<Item = &str> {
+        let counting = labels(self.rules.rules()).zip(&self.buckets).filter(|(_, bucket)| bucket.is_some());
+        counting.filter_map(|(label, _)| label)
+    }
+
+    /// Returns the credits that the actor of `operation` has in place of the credits of the rule with this index.
+    pub fn own_credits(&self, index: usize, operation: &Operation, now: Timestamp) -> Option<u64> {
+        let bucket = self.bucket(index)?;
+        let mut actor = Vec::new();
+        bucket.actor.write(operation, &mut actor);
+        Some(bucket.own_quota(&actor, now)?.0)
+    }
+
+    /// Returns the override that decides about the actor of `operation` at the rule with this index: one of the rule's, or
+    /// `everywhere`.
+    pub(super) fn find_override(
+        &self,
+        index: usize,
+        operation: &Operation,
+        everywhere: Option<&Applicable>,
+        now: Timestamp,
+    ) -> Option<Applicable> {
+        match self.bucket(index) {
+            Some(bucket) => bucket.find_override(operation, everywhere, now, &mut Vec::new()),
+            None => everywhere.cloned(),
+        }
+    }
+
+    /// Finds a rule by its bucket's key. Returns it with its bucket. If several rules match, it is the one with this
+    /// fingerprint, or else the first.
+    pub(super) fn rule_of(&self, key: &[u8], fingerprint: u32) -> Option<(usize, &Bucket)> {
+        let has_key = |rule: &usize| self.bucket(*rule).is_some_and(|bucket| key.starts_with(bucket.prefix.as_bytes()));
+        // Fast path: the rule has not changed since.
+        let known = self.by_fingerprint.get(&fingerprint).copied().filter(has_key);
+        let rule = known.or_else(|| {
+            let rules = self.by_prefix.get(key::split_limit(key)?.0)?;
+            rules.iter().find(|rule| self.fingerprint(**rule) == fingerprint).or(rules.first()).copied()
+        })?;
+        Some((rule, self.bucket(rule)?))
+    }
+
+    /// Finds the rule that a record of a reservation names: the rule with its bucket, or else the rule with this
+    /// fingerprint.
+    pub(super) fn rule_of_record(&self, bucket: &[u8], fingerprint: u32) -> Option<&Rule> {
+        let by_bucket = self.rule_of(bucket, fingerprint).map(|(rule, _)| rule);
+        self.rules.rules().get(by_bucket.or_else(|| self.by_fingerprint.get(&fingerprint).copied())?)
+    }
+
+    /// Returns the fingerprint of the rule with this index. It depends only on the rule's operation and
+    /// conditions.
+    pub(super) fn fingerprint(&self, rule: usize) -> u32 {
+        self.fingerprints.get(rule).copied().unwrap_or_default()
+    }
+
+    /// Returns the hits of the rules that had the name of the rule with this index, since the server started.
+    pub fn named_count(&self, index: usize) -> RuleCount {
+        self.hits.get(index).map(RuleHits::named_count).unwrap_or_default()
+    }
+
+    /// Returns the own counts of each rule, in order. See [`RuleHits::own_count`].
+    pub fn rule_counts(&self) -> impl Iterator<Item = RuleCount> {
+        self.hits.iter().map(RuleHits::own_count)
+    }
+
+    /// Counts hits on the rule with this index.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn count_for_test(&self, index: usize, allowed: bool, hits: u64) {
+        self.hits.get(index).into_iter().for_each(|of| of.count(allowed, hits));
+    }
+
+    /// Returns the compiled rules.
+    pub fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    /// Returns the bucket of the rule with this index; `None` if the rule has no counter.
+    #[inline]
+    pub(super) fn bucket(&self, index: usize) -> Option<&Bucket> {
+        self.buckets.get(index)?.as_ref()
+    }
+}
+
+/// Returns the maximum number of counters that one request uses: those of all canaries, of a stack, and of the rule
+/// that ends it.
+fn most_counters(rules: &[Rule]) -> usize {
+    let count = |policy| rules.iter().filter(|rule| rule.match_policy == policy).count();
+    count(MatchPolicy::Canary) + (count(MatchPolicy::And) + 1).min(MAX_STACK)
+}
+
+/// Returns a limit for each named counter: the limit of one of its rules, adapted to the limits of the others.
+fn shared_limits(rules: &[Rule]) -> HashMap<&str, Limit> {
+    let mut shared: HashMap<&str, Limit> = HashMap::new();
+    for rule in rules {
+        if let (Some(counter), Quota::Limited(limit)) = (rule.counter.as_deref(), rule.quota) {
+            shared.entry(counter).and_modify(|known| *known = known.share_counter_with(&limit)).or_insert(limit);
+        }
+    }
+    shared
+}
+
+/// Returns each rule's label for limits of actors, if it has one.
+pub(super) fn labels(rules: &[Rule]) -> impl Iterator<Item = Option<&str>> {
+    let has_default_label = rules.iter().any(|rule| rule.label.as_deref() == Some(DEFAULT_RULE));
+    let default = move |rule: &Rule| (rule.is_default() && !has_default_label).then_some(DEFAULT_RULE);
+    rules.iter().map(move |rule| rule.label.as_deref().or(default(rule)))
+}

@@ -1,0 +1,695 @@
+//! Exceptions for single actors in memory: limits, blocks and allows. Hits look them up by hash, and listings read an index
+//! in the order of their names. Stores keep them beyond the process.
+//!
+//! They belong to an owner, such as a rule's label. So they outlive a removed rule, and apply again to the next rule with
+//! its label.
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hasher};
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+
+use foldhash::fast::{FixedState, RandomState};
+use hashbrown::hash_table::Entry;
+use hashbrown::{HashMap, HashTable};
+use parking_lot::RwLock;
+
+use super::filter::CountingFilter;
+use super::owner::{Class, Sought, sought};
+use crate::store::{Exception, ExceptionChange};
+use divvy_core::clock::Timestamp;
+
+/// Number of shards, each with its own lock.
+const SHARDS: usize = 1_024;
+/// An exception whose actor and other texts are longer counts as several (bytes).
+const USUAL_BYTES: usize = 512;
+
+/// The owners whose exceptions a listing has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Listed<'a> {
+    /// One owner.
+    Owner(&'a str),
+    /// The owners whose texts begin like this.
+    Beginning(&'a str),
+}
+
+impl Listed<'_> {
+    /// All owners.
+    pub const ALL: Self = Listed::Beginning("");
+
+    fn first(&self) -> &str {
+        match self {
+            Self::Owner(text) | Self::Beginning(text) => text,
+        }
+    }
+
+    fn has(&self, owner: &str) -> bool {
+        match self {
+            Self::Owner(one) => owner == *one,
+            Self::Beginning(beginning) => owner.starts_with(beginning),
+        }
+    }
+}
+
+/// All exceptions. Actors are given as stores keep them, except where requests look them up.
+#[derive(Debug)]
+pub struct Exceptions {
+    shards: Arc<Shards>,
+    owners: RwLock<Owners>,
+    /// The owner and the actor of each exception.
+    index: RwLock<BTreeSet<Cursor>>,
+    weights: Weights,
+    owners_revision: AtomicU64,
+    overrides_revision: AtomicU64,
+}
+
+/// The number of exceptions of each class, weighted by their length.
+#[derive(Debug, Default)]
+struct Weights {
+    limits: AtomicUsize,
+    overrides: AtomicUsize,
+}
+
+impl Weights {
+    fn of(&self, class: Class) -> &AtomicUsize {
+        match class {
+            Class::Limits => &self.limits,
+            Class::Overrides => &self.overrides,
+        }
+    }
+}
+
+/// The exceptions of one owner.
+#[derive(Debug)]
+pub(crate) struct OwnerExceptions {
+    owner: Arc<str>,
+    /// Clients choose the names of actors that rules block. The seed is random, so that they cannot choose names that collide.
+    hasher: RandomState,
+    len: AtomicUsize,
+    shards: Arc<Shards>,
+    class: Class,
+    sought: Sought,
+    /// Whether it stays without exceptions, because a policy has it.
+    is_kept: AtomicBool,
+}
+
+type Owners = HashMap<String, Arc<OwnerExceptions>, FixedState>;
+
+/// The exceptions of all owners, by actor.
+#[derive(Debug)]
+struct Shards {
+    tables: [RwLock<HashTable<Known>>; SHARDS],
+    /// Chooses the shard. Random, so that clients cannot choose names that share one.
+    hasher: RandomState,
+    /// The hashes of all exceptions.
+    filter: CountingFilter,
+}
+
+/// One exception.
+#[derive(Debug)]
+struct Known {
+    of: Arc<OwnerExceptions>,
+    actor: Arc<str>,
+    /// The hash of the bytes for look-ups by requests.
+    hash: u64,
+    value: Exception,
+    /// Number of the latest complete reading that contained this exception.
+    reading: u32,
+}
+
+impl Known {
+    /// Returns whether requests look it up by these bytes, which have this hash.
+    #[inline]
+    fn is_of(&self, of: &OwnerExceptions, hash: u64, actor: &[u8]) -> bool {
+        // The hashes are compared first, because the bytes may have to be written.
+        self.hash == hash && std::ptr::eq(&*self.of, of) && *(of.sought)(&self.actor) == *actor
+    }
+
+    fn change(&self) -> ExceptionChange {
+        ExceptionChange {
+            owner: self.of.owner.to_string(),
+            actor: self.actor.to_string(),
+            value: Some(self.value.clone()),
+        }
+    }
+
+    fn place(&self) -> Cursor {
+        Cursor { owner: Arc::clone(&self.of.owner), actor: Arc::clone(&self.actor) }
+    }
+}
+
+/// Returns the number of exceptions that this one counts as.
+pub(crate) fn weight(actor: &str, exception: &Exception) -> usize {
+    (actor.len() + exception.reason().map_or(0, |reason| reason.len())) / USUAL_BYTES + 1
+}
+
+/// Returns whether the exception is no longer in force.
+fn is_over(exception: &Exception, now: Timestamp) -> bool {
+    exception.ends.is_some_and(|ends| ends <= now)
+}
+
+/// Returns whether the exception need not be remembered.
+fn is_forgotten(exception: &Exception, now: Timestamp) -> bool {
+    exception.expires().is_some_and(|expires| expires <= now)
+}
+
+/// Returns the hash of an actor.
+#[inline]
+fn hash(hasher: &impl BuildHasher, actor: &[u8]) -> u64 {
+    // Fewer instructions than `hash_one`, which hashes the length, too.
+    let mut hasher = hasher.build_hasher();
+    hasher.write(actor);
+    hasher.finish()
+}
+
+impl Shards {
+    /// Returns the actor's shard.
+    #[inline]
+    fn of(&self, actor: &[u8]) -> Option<&RwLock<HashTable<Known>>> {
+        self.tables.get(hash(&self.hasher, actor) as usize % SHARDS)
+    }
+}
+
+impl OwnerExceptions {
+    /// Returns the owner.
+    pub(crate) fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// Returns whether there are any exceptions, in force or expired.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len.load(Relaxed) == 0
+    }
+
+    /// Returns the exception for the actor that a request names, if it is in force.
+    #[inline]
+    pub(crate) fn get(&self, actor: &[u8], now: Timestamp) -> Option<Exception> {
+        self.read(actor, now, |exception| Some(exception.clone()))
+    }
+
+    /// Returns the credits of the limit of the actor that a request names, if it is in force.
+    #[inline]
+    pub(crate) fn credits(&self, actor: &[u8], now: Timestamp) -> Option<u64> {
+        self.read(actor, now, Exception::credits)
+    }
+
+    #[inline]
+    fn read<T>(&self, actor: &[u8], now: Timestamp, read: impl FnOnce(&Exception) -> Option<T>) -> Option<T> {
+        // Fast path: very few rules have exceptions.
+        if self.is_empty() {
+            return None;
+        }
+        self.find(actor, |exception| if is_over(exception, now) { None } else { read(exception) })
+    }
+
+    /// Returns whether there is an exception for the actor that a request names, in force or expired.
+    // Inlined, because a call costs as much as half of the rest.
+    #[inline(always)]
+    pub(crate) fn contains(&self, actor: &[u8]) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let hash = hash(&self.hasher, actor);
+        self.shards.filter.may_contain(hash) && self.has(actor, hash)
+    }
+
+    #[inline(never)]
+    fn has(&self, actor: &[u8], hash: u64) -> bool {
+        let shard = self.shards.of(actor);
+        shard.is_some_and(|shard| shard.read().find(hash, |known| known.is_of(self, hash, actor)).is_some())
+    }
+
+    /// Reads the exception for the actor that a request names, even if it has expired.
+    fn find<T>(&self, actor: &[u8], read: impl FnOnce(&Exception) -> Option<T>) -> Option<T> {
+        let hash = hash(&self.hasher, actor);
+        if !self.shards.filter.may_contain(hash) {
+            return None;
+        }
+        let shard = self.shards.of(actor)?.read();
+        read(&shard.find(hash, |known| known.is_of(self, hash, actor))?.value)
+    }
+
+    fn find_stored(&self, actor: &str) -> Option<Exception> {
+        self.find(&(self.sought)(actor), |exception| Some(exception.clone()))
+    }
+
+    /// Counts an exception with this hash, before it is there.
+    fn count_added(&self, hash: u64) {
+        self.shards.filter.add(hash);
+        self.len.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a removed exception. Returns whether it was the last one.
+    fn count_removed(&self, hash: u64) -> bool {
+        self.shards.filter.remove(hash);
+        self.len.fetch_sub(1, Relaxed) == 1
+    }
+}
+
+impl Default for Exceptions {
+    fn default() -> Self {
+        let tables = std::array::from_fn(|_| RwLock::default());
+        Self {
+            shards: Arc::new(Shards { tables, hasher: RandomState::default(), filter: CountingFilter::default() }),
+            owners: RwLock::default(),
+            index: RwLock::default(),
+            weights: Weights::default(),
+            owners_revision: AtomicU64::new(0),
+            overrides_revision: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Exceptions {
+    /// All shards.
+    pub(crate) const ALL: Range<usize> = 0..SHARDS;
+
+    /// Returns the number of exceptions of owners that `is_meant` accepts. Expired ones count until they are dropped.
+    pub(crate) fn count(&self, is_meant: impl Fn(&str) -> bool) -> usize {
+        let owners = self.owners.read();
+        owners.values().filter(|of| !of.is_empty() && is_meant(&of.owner)).map(|of| of.len.load(Relaxed)).sum()
+    }
+
+    /// Returns the number of exceptions of a class.
+    pub(crate) fn len(&self, class: Class) -> usize {
+        self.count(|owner| Class::of(owner) == class)
+    }
+
+    /// Returns the number of exceptions of a class. Long ones count as several.
+    pub(crate) fn weight(&self, class: Class) -> usize {
+        self.weights.of(class).load(Relaxed)
+    }
+
+    /// Returns whether the owner has exceptions.
+    pub(crate) fn has_owner(&self, owner: &str) -> bool {
+        self.owners.read().get(owner).is_some_and(|of| !of.is_empty())
+    }
+
+    /// Returns the owner's exception for the actor, if it is in force.
+    pub(crate) fn find(&self, owner: &str, actor: &str, now: Timestamp) -> Option<Exception> {
+        let found = self.owners.read().get(owner)?.find_stored(actor);
+        found.filter(|exception| !is_over(exception, now))
+    }
+
+    /// Returns the owner's exception for the actor, if it is in force or remembered.
+    pub(crate) fn find_remembered(&self, owner: &str, actor: &str, now: Timestamp) -> Option<Exception> {
+        let found = self.owners.read().get(owner)?.find_stored(actor);
+        found.filter(|exception| !is_forgotten(exception, now))
+    }
+
+    /// Returns whether the change is about an exception in memory, in force or expired.
+    pub(crate) fn has(&self, change: &ExceptionChange) -> bool {
+        self.owners.read().get(&change.owner).is_some_and(|of| of.find_stored(&change.actor).is_some())
+    }
+
+    /// Returns a number that changes whenever blocks or allows change.
+    pub(crate) fn overrides_revision(&self) -> u64 {
+        self.overrides_revision.load(Acquire)
+    }
+
+    /// Counts a change of blocks or allows, after it is in force.
+    pub(crate) fn count_override_change(&self) {
+        self.overrides_revision.fetch_add(1, Release);
+    }
+
+    /// Returns a number that changes whenever owners come or go.
+    pub(crate) fn owners_revision(&self) -> u64 {
+        self.owners_revision.load(Acquire)
+    }
+
+    /// Returns all owners with exceptions, and those that are kept.
+    pub(crate) fn all_owners(&self) -> Vec<Arc<OwnerExceptions>> {
+        self.owners.read().values().cloned().collect()
+    }
+
+    /// Returns the owner's exceptions, including later ones.
+    pub(crate) fn of_owner(&self, owner: &str) -> Arc<OwnerExceptions> {
+        let of = self.of_owner_among(&mut self.owners.write(), owner);
+        of.is_kept.store(true, Relaxed);
+        of
+    }
+
+    fn of_owner_among(&self, owners: &mut Owners, owner: &str) -> Arc<OwnerExceptions> {
+        let new = || OwnerExceptions {
+            owner: owner.into(),
+            hasher: RandomState::default(),
+            len: AtomicUsize::new(0),
+            shards: Arc::clone(&self.shards),
+            class: Class::of(owner),
+            sought: sought(owner),
+            is_kept: AtomicBool::new(false),
+        };
+        let of = owners.entry_ref(owner).or_insert_with(|| {
+            self.owners_revision.fetch_add(1, Release);
+            Arc::new(new())
+        });
+        Arc::clone(of)
+    }
+
+    /// Drops an owner without exceptions, unless it is kept. So the names of fields in blocks of all rules do not pile up.
+    fn drop_if_empty(&self, owners: &mut Owners, of: &Arc<OwnerExceptions>) {
+        let is_in_use = |known: &Arc<_>| !Arc::ptr_eq(known, of) || of.is_kept.load(Relaxed) || !of.is_empty();
+        if !owners.get(&*of.owner).is_none_or(is_in_use) {
+            owners.remove(&*of.owner);
+            self.owners_revision.fetch_add(1, Release);
+        }
+    }
+
+    /// Puts the change in force. `reading` is the number of the latest reading of all exceptions.
+    pub(crate) fn apply(&self, change: &ExceptionChange, reading: u32) {
+        // Locked until the exception is there, so that its owner is not dropped before.
+        let mut owners = self.owners.write();
+        if change.value.is_none() && !owners.contains_key(&change.owner) {
+            return;
+        }
+        let of = self.of_owner_among(&mut owners, &change.owner);
+        let sought = (of.sought)(&change.actor);
+        let hash = hash(&of.hasher, &sought);
+        let Some(shard) = self.shards.of(&sought) else { return };
+        let mut shard = shard.write();
+        let is_same = |known: &Known| known.is_of(&of, hash, &sought);
+        let entry = shard.entry(hash, is_same, |known| known.hash);
+        match (entry, change.value.clone()) {
+            (Entry::Occupied(mut known), Some(value)) => {
+                let known = known.get_mut();
+                self.weights.of(of.class).fetch_add(weight(&known.actor, &value), Relaxed);
+                self.weights.of(of.class).fetch_sub(weight(&known.actor, &known.value), Relaxed);
+                (known.value, known.reading) = (value, reading);
+            }
+            (Entry::Occupied(known), None) => {
+                let (known, _) = known.remove();
+                self.drop_from_index(&known);
+                of.count_removed(hash);
+            }
+            (Entry::Vacant(place), Some(value)) => {
+                of.count_added(hash);
+                let of = Arc::clone(&of);
+                let known = Known { of, actor: change.actor.as_str().into(), hash, value, reading };
+                self.weights.of(known.of.class).fetch_add(weight(&known.actor, &known.value), Relaxed);
+                self.index.write().insert(known.place());
+                place.insert(known);
+            }
+            (Entry::Vacant(_), None) => {}
+        }
+        drop(shard);
+        self.drop_if_empty(&mut owners, &of);
+        drop(owners);
+        if of.class == Class::Overrides {
+            self.count_override_change();
+        }
+    }
+
+    fn drop_from_index(&self, known: &Known) {
+        self.weights.of(known.of.class).fetch_sub(weight(&known.actor, &known.value), Relaxed);
+        self.index.write().remove(&known.place());
+    }
+
+    /// Drops every exception that was not in the complete reading with this number.
+    pub(crate) fn keep_read(&self, reading: u32) {
+        self.retain(Self::ALL, |known| known.reading == reading);
+        self.count_override_change();
+    }
+
+    /// Drops at most `most` of the expired exceptions in these shards, of one class or of both, and returns them.
+    pub(crate) fn drop_expired(
+        &self,
+        class: Option<Class>,
+        shards: Range<usize>,
+        most: usize,
+        now: Timestamp,
+    ) -> Vec<ExceptionChange> {
+        self.drop_some(class, shards, most, |exception| is_forgotten(exception, now))
+    }
+
+    /// Does the same for exceptions that are no longer in force, even if they are remembered.
+    pub(crate) fn drop_ended(
+        &self,
+        class: Option<Class>,
+        shards: Range<usize>,
+        most: usize,
+        now: Timestamp,
+    ) -> Vec<ExceptionChange> {
+        self.drop_some(class, shards, most, |exception| is_over(exception, now))
+    }
+
+    fn drop_some(
+        &self,
+        class: Option<Class>,
+        shards: Range<usize>,
+        most: usize,
+        is_meant: impl Fn(&Exception) -> bool,
+    ) -> Vec<ExceptionChange> {
+        let mut dropped = Vec::new();
+        self.retain(shards, |known| {
+            let is_of_class = class.is_none_or(|class| class == known.of.class);
+            let stays = dropped.len() >= most || !is_of_class || !is_meant(&known.value);
+            if !stays {
+                dropped.push(ExceptionChange { value: None, ..known.change() });
+            }
+            stays
+        });
+        dropped
+    }
+
+    fn retain(&self, shards: Range<usize>, mut stays: impl FnMut(&Known) -> bool) {
+        let mut emptied = Vec::new();
+        for shard in self.shards.tables.get(shards).unwrap_or_default() {
+            shard.write().retain(|known| {
+                if stays(known) {
+                    return true;
+                }
+                self.drop_from_index(known);
+                if known.of.count_removed(known.hash) {
+                    emptied.push(Arc::clone(&known.of));
+                }
+                false
+            });
+        }
+        if !emptied.is_empty() {
+            let mut owners = self.owners.write();
+            emptied.iter().for_each(|of| self.drop_if_empty(&mut owners, of));
+        }
+    }
+
+    /// Returns the next sixteenth of the shards. `after` is the end of the previous range.
+    pub(crate) fn next_shards(after: usize) -> Range<usize> {
+        let start = after % SHARDS;
+        start..(start + SHARDS / 16).min(SHARDS)
+    }
+
+    /// Returns at most `count` of these owners' exceptions that are in force at `now` and that `is_meant` accepts by their
+    /// owner and actor, after the cursor, and the next cursor if others may follow.
+    pub(crate) fn page(
+        &self,
+        of: Listed<'_>,
+        is_meant: impl Fn(&str, &str) -> bool,
+        cursor: Option<&Cursor>,
+        count: usize,
+        now: Timestamp,
+    ) -> (Vec<ExceptionChange>, Option<Cursor>) {
+        /// Maximum number of exceptions that a page examines, listed or not.
+        const MOST_LOOKED_AT: usize = 100_000;
+        /// Number of them that are read from the index at a time, which waits for no longer.
+        const AT_ONCE: usize = 1_000;
+        let first = Cursor { owner: of.first().into(), actor: "".into() };
+        let mut start = match cursor {
+            Some(cursor) if *cursor >= first => Excluded(cursor.clone()),
+            _ => Included(first),
+        };
+        let (mut page, mut looked_at) = (Vec::new(), 0);
+        loop {
+            let places: Vec<_> = self.index.read().range((start, Unbounded)).take(AT_ONCE).cloned().collect();
+            for place in &places {
+                if !of.has(&place.owner) {
+                    return (page, None);
+                }
+                let is_meant = is_meant(&place.owner, &place.actor);
+                let Some(value) = is_meant.then(|| self.find(&place.owner, &place.actor, now)).flatten() else {
+                    continue;
+                };
+                page.push(ExceptionChange {
+                    owner: place.owner.to_string(),
+                    actor: place.actor.to_string(),
+                    value: Some(value),
+                });
+                if page.len() >= count {
+                    return (page, Some(place.clone()));
+                }
+            }
+            looked_at += places.len();
+            match places.into_iter().last() {
+                Some(last) if looked_at >= MOST_LOOKED_AT => return (page, Some(last)),
+                Some(last) => start = Excluded(last),
+                None => return (page, None),
+            }
+        }
+    }
+}
+
+/// A position in a listing of exceptions: the owner and the actor of the last one. The next page continues there.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Cursor {
+    owner: Arc<str>,
+    actor: Arc<str>,
+}
+
+impl Cursor {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (owner, actor) = text.split_once(' ')?;
+        Some(Self { owner: owner.replace("%20", " ").replace("%25", "%").into(), actor: actor.into() })
+    }
+}
+
+impl std::fmt::Display for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Names of fields may have spaces.
+        write!(f, "{} {}", self.owner.replace('%', "%25").replace(' ', "%20"), self.actor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_secs(seconds).unwrap()
+    }
+
+    /// Returns a change to a limit, or to a block or an allow whose reason says as much.
+    fn change(owner: &str, actor: &str, value: Option<(u64, Option<u64>)>) -> ExceptionChange {
+        let value = value.map(|(number, ends)| match Class::of(owner) {
+            Class::Limits => Exception::limit(number, ends.map(at)),
+            Class::Overrides => Exception::by_hand(Some(&number.to_string()), ends.map(at)),
+        });
+        ExceptionChange { owner: owner.into(), actor: actor.into(), value }
+    }
+
+    fn all(exceptions: &Exceptions, of: Listed<'_>, count: usize, now: Timestamp) -> Vec<ExceptionChange> {
+        let (mut found, mut place) = (Vec::new(), None);
+        loop {
+            let (page, next) = exceptions.page(of, |_, _| true, place.as_ref(), count, now);
+            assert!(page.len() <= count);
+            found.extend(page);
+            let Some(next) = next else { return found };
+            let read = Cursor::parse(&next.to_string());
+            assert_eq!(read.as_ref(), Some(&next));
+            place = read;
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_plain_map(
+            changes in prop::collection::vec(("limit:[ab]|block:[ab]|allow:a", "[a-d ]{0,2}", prop::option::of((0..9u64, prop::option::of(0..20u64)))), 0..60),
+            now in 0..20u64, count in 1..9usize,
+        ) {
+            let exceptions = Exceptions::default();
+            let mut model = BTreeMap::new();
+            for (owner, actor, value) in &changes {
+                let change = change(owner, actor, *value);
+                exceptions.apply(&change, 1);
+                match change.value.clone() {
+                    Some(value) => model.insert((owner.clone(), actor.clone()), value),
+                    None => model.remove(&(owner.clone(), actor.clone())),
+                };
+                for class in [Class::Limits, Class::Overrides] {
+                    let expected = model.keys().filter(|(owner, _)| Class::of(owner) == class).count();
+                    prop_assert_eq!((exceptions.len(class), exceptions.weight(class)), (expected, expected));
+                }
+                prop_assert_eq!(exceptions.has(&change), change.value.is_some());
+            }
+            prop_assert_eq!(exceptions.count(|owner| owner == "block:b"), model.keys().filter(|(owner, _)| owner == "block:b").count());
+            let in_force: Vec<_> = model.iter().filter(|(_, value)| !is_over(value, at(now))).collect();
+            for ((owner, actor), value) in &model {
+                prop_assert_eq!(exceptions.find(owner, actor, at(now)), (!is_over(value, at(now))).then(|| value.clone()));
+            }
+            prop_assert_eq!(exceptions.find("limit:c", "a", at(0)), None);
+            for of in [Listed::ALL, Listed::Beginning("block:"), Listed::Beginning("limit:"), Listed::Owner("limit:a")] {
+                let mut listed = all(&exceptions, of, count, at(now));
+                listed.sort_by(|one, other| (&one.owner, &one.actor).cmp(&(&other.owner, &other.actor)));
+                let expected = in_force.iter().filter(|((owner, _), _)| of.has(owner));
+                let expected = expected.map(|((owner, actor), value)| {
+                    ExceptionChange { owner: owner.clone(), actor: actor.clone(), value: Some((*value).clone()) }
+                });
+                prop_assert_eq!(listed, expected.collect::<Vec<_>>());
+            }
+            let over = |class| model.iter().filter(|((owner, _), value)| Class::of(owner) == class && is_over(value, at(now))).count();
+            let (limits, overrides) = (over(Class::Limits), over(Class::Overrides));
+            let drop = |class, most| exceptions.drop_expired(class, 0..SHARDS, most, at(now)).len();
+            prop_assert_eq!(drop(Some(Class::Limits), count), limits.min(count));
+            prop_assert_eq!(drop(None, 60), limits - limits.min(count) + overrides);
+            prop_assert_eq!(exceptions.count(|_| true), in_force.len());
+        }
+    }
+
+    #[test]
+    fn cursor_reads_back() {
+        for owner in ["block:login", "block:*/a b%20c/32", "%25 "] {
+            let cursor = Cursor { owner: owner.into(), actor: "x y %20".into() };
+            assert_eq!(Cursor::parse(&cursor.to_string()), Some(cursor));
+        }
+    }
+
+    #[test]
+    fn long_exceptions_count_as_several() {
+        let exceptions = Exceptions::default();
+        let long = "x".repeat(3 * USUAL_BYTES);
+        for actor in ["a", &long, "b", &long] {
+            exceptions.apply(&change("limit:r", actor, Some((5, Some(1)))), 1);
+        }
+        let used = || [Class::Limits, Class::Overrides].map(|class| (exceptions.len(class), exceptions.weight(class)));
+        assert_eq!(used(), [(3, 6), (0, 0)]);
+        let block = Exception::by_hand(Some(&long), Some(at(1)));
+        exceptions.apply(&ExceptionChange { value: Some(block), ..change("block:r", "a", None) }, 1);
+        assert_eq!(used(), [(3, 6), (1, 4)]);
+        exceptions.apply(&change("limit:r", "a", None), 1);
+        assert_eq!(exceptions.drop_expired(None, 0..SHARDS, 9, at(1)).len(), 3);
+        assert_eq!((used(), exceptions.index.read().len()), ([(0, 0); 2], 0));
+    }
+
+    #[test]
+    fn listing_of_an_owner_begins_at_its_first_actor_and_ends_at_its_last() {
+        let limits = Exceptions::default();
+        for owner in ["limit:a", "limit:b", "limit:c"] {
+            (0..2_500).for_each(|actor| limits.apply(&change(owner, &actor.to_string(), Some((5, None))), 1));
+        }
+        let of_b = Listed::Owner("limit:b");
+        let listed = all(&limits, of_b, 999, at(0));
+        assert!(listed.len() == 2_500 && listed.iter().all(|listed| listed.owner == "limit:b"));
+        assert!(listed.is_sorted_by(|one, other| one.actor < other.actor));
+        let after = |owner: &str| Cursor { owner: owner.into(), actor: "5".into() };
+        let first = |cursor| limits.page(of_b, |_, _| true, Some(cursor), 1, at(0)).0.pop().map(|found| found.actor);
+        assert_eq!([first(&after("limit:a")), first(&after("limit:c"))], [Some("0".to_owned()), None]);
+    }
+
+    #[test]
+    fn limits_that_the_latest_reading_lacks_are_dropped() {
+        let limits = Exceptions::default();
+        for (actor, reading) in [("a", 1), ("b", 1), ("a", 2), ("c", 2)] {
+            limits.apply(&change("limit:r", actor, Some((5, None))), reading);
+        }
+        limits.keep_read(2);
+        let left = ["a", "b", "c"].map(|actor| limits.find("limit:r", actor, at(0)).is_some());
+        assert_eq!((left, limits.len(Class::Limits)), ([true, false, true], 2));
+    }
+
+    #[test]
+    fn shards_are_searched_in_turn() {
+        let mut seen = Vec::new();
+        let mut after = 0;
+        for _ in 0..16 {
+            let shards = Exceptions::next_shards(after);
+            after = shards.end;
+            seen.extend(shards);
+        }
+        assert_eq!(seen, (0..SHARDS).collect::<Vec<_>>());
+        assert_eq!(Exceptions::next_shards(SHARDS).start, 0);
+    }
+}

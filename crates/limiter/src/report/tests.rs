@@ -1,0 +1,129 @@
+//! The report reads plans and outcomes; no store is needed.
+
+use std::convert::identity;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::plan::table::Intent;
+use crate::plan::{PlanBuilder, Together};
+use crate::refusal::{Refusal, RefusedMember};
+use crate::store::StoreError;
+use crate::{CounterNames, DEFAULT_MAX_RESERVATION_TTL, Policy, Scope};
+use divvy_core::algorithm::Outcome;
+use divvy_core::clock::Clock;
+use divvy_core::config::{self, Format};
+use divvy_core::rules::Operation;
+use divvy_telemetry::metrics::Metrics;
+
+const RULES: &str = "
+[key=*]
+creditLimit = 3
+resetSeconds = 3600
+actorField = key
+matchPolicy = canary
+
+[key=*]
+creditLimit = 3
+resetSeconds = 3600
+actorField = key
+matchPolicy = and
+
+[key=*]
+creditLimit = 9
+resetSeconds = 60
+actorField = key
+costField = cost
+
+[default]
+creditLimit = 0
+";
+
+fn builder(metrics: &Metrics) -> PlanBuilder {
+    let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
+    let policy = Policy::new(rules, metrics, CounterNames::Usual);
+    let mut builder = PlanBuilder::default();
+    builder.begin(Some(Arc::new(policy)), &Scope::EVERYTHING, Clock::system().now(), DEFAULT_MAX_RESERVATION_TTL, true);
+    builder
+}
+
+fn operation(pairs: &str) -> Operation {
+    pairs.split(' ').map(|pair| pair.split_once('=').unwrap()).collect()
+}
+
+fn allowed(allowed: bool) -> Result<Outcome, StoreError> {
+    Ok(Outcome { allowed, left: 1, ..Outcome::default() })
+}
+
+#[test]
+fn strictest_member_of_a_stack_answers_and_only_denials_count() {
+    let metrics = Metrics::new();
+    let mut builder = builder(&metrics);
+    builder.add(&operation("key=a"), Intent::Hit, None);
+    let applied = Applied { plan: builder.build(), outcomes: vec![allowed(true), allowed(true), allowed(false)] };
+    let standing = applied.report().standing(0).unwrap();
+    assert_eq!((standing.place, standing.verdict.allowed), (2, false));
+    assert_eq!(applied.report().count(&metrics), 0);
+    assert_eq!(metrics.hits.stacks_denied.get(), 1);
+    let counted: u64 = metrics.hits.counted().iter().map(|counted| counted.hits).sum();
+    assert_eq!(counted, 2, "the canary's and the rule's that denies");
+}
+
+#[test]
+fn store_failure_answers_only_the_requests_it_affected() {
+    let metrics = Metrics::new();
+    let mut builder = builder(&metrics);
+    builder.add(&operation("key=a"), Intent::Peek, None);
+    builder.add(&operation("other=a"), Intent::Hit, None);
+    let applied = Applied { plan: builder.build(), outcomes: vec![allowed(true), Err(StoreError::new("gone"))] };
+    assert!(matches!(applied.report().verdict(0), Err(Refusal::Store(_))));
+    assert!(!applied.report().verdict(1).unwrap().allowed);
+    assert_eq!(applied.report().count(&metrics), 1);
+}
+
+fn intent() -> impl Strategy<Value = Intent> {
+    prop::sample::select(vec![
+        Intent::Hit,
+        Intent::Peek,
+        Intent::Forget,
+        Intent::Charge,
+        Intent::Refund,
+        Intent::Enter,
+        Intent::EnterOrCharge,
+        Intent::Leave,
+        Intent::Reserve,
+    ])
+}
+
+proptest! {
+    /// Every member has an answer once each entry has an outcome, and a refused group leaves nothing behind. This holds
+    /// for any requests.
+    #[test]
+    fn every_request_of_a_plan_has_an_answer(
+        asked in prop::collection::vec((intent(), "(key|other)=[ab]( cost=([0-3]|x))?", prop::option::of(0_u64..4)), 0..20),
+        grouped in any::<bool>(),
+        denied in any::<u64>(),
+    ) {
+        let metrics = Metrics::new();
+        let mut builder = builder(&metrics);
+        let add = |builder: &mut PlanBuilder| {
+            asked.iter().for_each(|(intent, pairs, cost)| builder.add(&operation(pairs), *intent, *cost));
+            Ok::<_, RefusedMember>(())
+        };
+        let added = if grouped { builder.together(Together::Summed, identity, add) } else { add(&mut builder) };
+        let plan = builder.build();
+        if added.is_err() {
+            prop_assert_eq!((plan.len(), plan.batch.len(), plan.members.len(), plan.groups.len()), (0, 0, 0, 0));
+            return Ok(());
+        }
+        prop_assert_eq!(plan.len(), asked.len());
+        let outcomes = (0..plan.batch.len()).map(|entry| allowed(denied >> (entry % 64) & 1 == 0)).collect();
+        let refused: Vec<_> = plan.refusals().map(|(index, _)| index).collect();
+        let applied = Applied { plan, outcomes };
+        prop_assert_eq!(applied.report().count(&metrics), 0);
+        for index in 0..asked.len() {
+            prop_assert_eq!(applied.report().verdict(index).is_err(), refused.contains(&index));
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! The cost of hits, with a store in memory.
+
+use super::*;
+use crate::exceptions::{ExceptionKind, ExceptionTarget, ExceptionTerms};
+use crate::store::{Bounds, MemoryStore};
+use divvy_core::algorithm::FixedWindow;
+use divvy_core::clock::NANOS_PER_SECOND;
+use divvy_core::config::{self, Format};
+use divvy_core::rules::Operation;
+
+mod once;
+mod overrides;
+mod penalties;
+mod reservations;
+mod scopes;
+mod stacks;
+mod top;
+
+const RULES: &str = "
+[api=upload user=*]
+creditLimit = 50
+resetSeconds = 3600
+actorField = user
+matchPolicy = canary
+
+[api=upload user=*]
+creditLimit = 100
+resetSeconds = 3600
+actorField = user
+costField = bytes
+
+[api=denied]
+creditLimit = 0
+resetSeconds = 0
+costField = bytes
+
+[api=trial]
+creditLimit = 10
+resetSeconds = 3600
+costField = bytes
+matchPolicy = canary
+
+[default]
+creditLimit = 5
+resetSeconds = 3600
+";
+
+fn limiter() -> Limiter {
+    let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
+    let metrics = Metrics::new();
+    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+    Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
+}
+
+/// Returns the terms of a limit without an end.
+fn with_credits(credits: u64) -> ExceptionTerms<'static> {
+    ExceptionTerms { credits: Some(credits), ..ExceptionTerms::default() }
+}
+
+fn operation(pairs: &str) -> Operation {
+    pairs.split(' ').map(|pair| pair.split_once('=').unwrap()).collect()
+}
+
+#[test]
+fn batch_applied_in_parts_is_answered_in_order() {
+    const LIMIT: usize = 100;
+    let (limiter, count) = (limiter(), 2 * MAX_PART / ENTRY_WEIGHT);
+    let asked = vec![("api=upload user=ada bytes=1", Intent::Hit); count];
+    let requests = apply(&limiter, &asked);
+    assert!(requests.plan.batch.parts(MAX_PART).len() > 2);
+    for index in 0..count {
+        let verdict = requests.report().verdict(index).unwrap();
+        assert_eq!((verdict.allowed, verdict.credit), (index < LIMIT, LIMIT.saturating_sub(index + 1) as u64));
+    }
+}
+
+#[test]
+fn changed_actor_prefix_starts_every_actor_afresh() {
+    let rules = |prefix: &str, more: &str| {
+        let text = format!("[default]\ncreditLimit = 5\nper = 1h\nactorField = ip\n{more}{prefix}");
+        config::parse(&text, Format::Ini, "rules.ini").unwrap().rules
+    };
+    let limiter = limiter();
+    for more in ["", "counter = usage\n"] {
+        for prefix in ["", "actorPrefix = ip: 32, 64\n", "actorPrefix = ip: 24, 64\n", "actorPrefix = ip: 24, 56\n"] {
+            limiter.replace_policy(Policy::new(rules(prefix, more), limiter.metrics(), CounterNames::Usual));
+            let requests = apply(&limiter, &[("ip=192.0.2.7", Intent::Hit), ("ip=2001:db8::7", Intent::Hit)]);
+            let credits = [0, 1].map(|index| requests.report().verdict(index).unwrap().credit);
+            assert_eq!(credits, [4, 4], "{prefix} {more}");
+        }
+    }
+}
+
+/// Applies the requests as one batch.
+fn apply(limiter: &Limiter, asked: &[(&str, Intent)]) -> Applied {
+    let mut builder = PlanBuilder::default();
+    limiter.begin(&mut builder, &Scope::EVERYTHING);
+    for (pairs, intent) in asked {
+        builder.add(&operation(pairs), *intent, None);
+    }
+    run(limiter.apply(builder.build()))
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+/// Returns `(allowed, credit)` of the last request, or its error.
+fn last(limiter: &Limiter, asked: &[(&str, Intent)]) -> Result<(bool, u64), String> {
+    let verdict = apply(limiter, asked).report().verdict(asked.len() - 1);
+    verdict.map(|verdict| (verdict.allowed, verdict.credit)).map_err(|refusal| refusal.to_string())
+}
+
+fn hit(limiter: &Limiter, pairs: &str) -> Result<(bool, u64), String> {
+    last(limiter, &[(pairs, Intent::Hit)])
+}
+
+fn peek(limiter: &Limiter, pairs: &str) -> Result<(bool, u64), String> {
+    last(limiter, &[(pairs, Intent::Peek)])
+}
+
+#[test]
+fn cost_field_sets_the_cost_of_a_hit() {
+    let limiter = limiter();
+    assert_eq!(hit(&limiter, "api=upload user=ada bytes=60"), Ok((true, 40)));
+    assert_eq!(hit(&limiter, "api=upload user=ada bytes=41"), Ok((false, 40)), "all or nothing");
+    assert_eq!(hit(&limiter, "api=upload user=ada"), Ok((true, 39)), "one without the field");
+    assert_eq!(hit(&limiter, "api=upload user=ada bytes=0"), Ok((true, 39)));
+    assert_eq!(hit(&limiter, "api=upload user=ada bytes=39"), Ok((true, 0)));
+    assert_eq!(hit(&limiter, "api=upload user=bob bytes=18446744073709551615"), Ok((false, 100)));
+}
+
+#[test]
+fn peek_uses_the_same_cost() {
+    let limiter = limiter();
+    assert_eq!(peek(&limiter, "api=upload user=ada bytes=100"), Ok((true, 100)));
+    assert_eq!(peek(&limiter, "api=upload user=ada bytes=101"), Ok((false, 100)));
+    assert!(peek(&limiter, "api=upload user=ada bytes=all").unwrap_err().contains("'bytes'"));
+    assert_eq!(hit(&limiter, "api=upload user=ada bytes=100"), Ok((true, 0)));
+}
+
+#[test]
+fn cost_other_than_a_number_takes_nothing_from_any_counter() {
+    let limiter = limiter();
+    let error = hit(&limiter, "api=upload user=ada bytes=1k").unwrap_err();
+    assert!(error.contains("'bytes'") && error.contains("'1k'"), "{error}");
+    let counters =
+        || apply(&limiter, &[("api=upload user=ada bytes=1k", Intent::Forget)]).report().forgotten(0).unwrap();
+    assert_eq!(counters(), 0, "neither the canary nor the rule itself was counted");
+    assert_eq!(hit(&limiter, "api=upload user=ada bytes=10"), Ok((true, 90)));
+    assert_eq!(counters(), 2);
+}
+
+#[test]
+fn requests_around_a_refused_one_are_answered() {
+    let limiter = limiter();
+    let requests = apply(
+        &limiter,
+        &[
+            ("api=upload user=ada bytes=1", Intent::Hit),
+            ("api=upload user=ada bytes=x", Intent::Hit),
+            ("api=upload user=ada bytes=2", Intent::Hit),
+        ],
+    );
+    assert_eq!(requests.report().verdict(0).unwrap().credit, 99);
+    assert!(matches!(requests.report().verdict(1), Err(Refusal::Cost(_))));
+    assert_eq!(requests.report().verdict(2).unwrap().credit, 97);
+}
+
+#[test]
+fn every_participating_rule_needs_a_valid_cost() {
+    let limiter = limiter();
+    assert_eq!(hit(&limiter, "api=denied bytes=5"), Ok((false, 0)));
+    assert!(hit(&limiter, "api=denied bytes=five").is_err(), "even if nothing is counted");
+    assert!(hit(&limiter, "api=trial bytes=five").is_err(), "including a canary");
+    assert!(peek(&limiter, "api=trial bytes=five").is_err(), "a peek predicts the answer to a hit");
+    assert_eq!(hit(&limiter, "api=trial bytes=7"), Ok((true, 4)), "each rule has a cost of its own");
+    assert_eq!(hit(&limiter, "api=other bytes=five"), Ok((true, 3)), "any value is valid if no rule needs it");
+}
+
+#[test]
+fn explicit_cost_overrides_the_cost_field_and_0_takes_nothing() {
+    let limiter = limiter();
+    let hit = |cost| {
+        let mut builder = PlanBuilder::default();
+        limiter.begin(&mut builder, &Scope::EVERYTHING);
+        builder.add(&operation("api=upload user=ann bytes=7"), Intent::Hit, cost);
+        let applied = run(limiter.apply(builder.build()));
+        applied.report().verdict(0).unwrap().credit
+    };
+    assert_eq!(hit(Some(30)), 70);
+    assert_eq!(hit(Some(0)), 70);
+    assert_eq!(hit(None), 63);
+}
+
+#[test]
+fn limit_from_a_client_shares_the_counter_of_an_equal_rule() {
+    let limiter = limiter();
+    let limit = Limit::FixedWindow(FixedWindow::new(3, 3600 * NANOS_PER_SECOND).unwrap());
+    let hit = |cost| {
+        let mut builder = PlanBuilder::default();
+        limiter.begin(&mut builder, &Scope::EVERYTHING);
+        builder.add_limited(&operation("key=a domain=b"), limit, Intent::Hit, cost);
+        let applied = run(limiter.apply(builder.build()));
+        let outcome = applied.report().outcome(0).unwrap();
+        (outcome.allowed, outcome.left)
+    };
+    assert_eq!([hit(2), hit(2), hit(1)], [(true, 1), (false, 1), (true, 0)]);
+}
+
+#[test]
+fn answering_rule_is_reported_and_is_never_a_canary() {
+    let limiter = limiter();
+    let requests = apply(&limiter, &[("api=upload user=ann", Intent::Hit), ("api=denied", Intent::Hit)]);
+    assert_eq!(requests.report().standing(0).unwrap().place, 1);
+    assert_eq!(requests.report().standing(1).unwrap().rule.to_string(), "api=denied");
+    assert!(requests.report().standing(2).is_err());
+}
+
+/// Returns `status{label}` of each count that is not 0.
+fn counted(limiter: &Limiter) -> Vec<(String, u64)> {
+    let mut counted: Vec<_> = limiter.metrics().hits.counted().into_iter().filter(|counted| counted.hits > 0).collect();
+    counted.sort_by(|a, b| (&a.status, &a.rule).cmp(&(&b.status, &b.rule)));
+    counted.into_iter().map(|counted| (format!("{}{{{}}}", counted.status, counted.rule), counted.hits)).collect()
+}
+
+fn counts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
+    expected.iter().map(|(name, hits)| ((*name).to_owned(), *hits)).collect()
+}
+
+#[test]
+fn every_matching_rule_is_counted_by_its_verdict() {
+    let limiter = limiter();
+    apply(&limiter, &[("api=trial bytes=7", Intent::Hit), ("api=trial bytes=7", Intent::Hit)]);
+    let by_trial = [("accepted{default}", 2), ("canary-accepted{rule-4}", 1), ("canary-rejected{rule-4}", 1)];
+    assert_eq!(counted(&limiter), counts(&by_trial), "the default rule let both through");
+    apply(&limiter, &[("api=denied", Intent::Hit), ("api=other", Intent::Hit), ("api=denied", Intent::Hit)]);
+    let by_all = [
+        ("accepted{default}", 3),
+        ("canary-accepted{rule-4}", 1),
+        ("canary-rejected{rule-4}", 1),
+        ("rejected{rule-3}", 2),
+    ];
+    assert_eq!(counted(&limiter), counts(&by_all));
+}
+
+#[test]
+fn only_hits_are_counted() {
+    let limiter = limiter();
+    apply(&limiter, &[("api=upload user=ada", Intent::Peek), ("api=upload user=ada", Intent::Forget)]);
+    hit(&limiter, "api=upload user=ada bytes=x").unwrap_err();
+    assert_eq!(counted(&limiter), []);
+    let timed = limiter.metrics().hits.duration.observed().iter().map(|bucket| bucket.observations).sum::<u64>();
+    assert_eq!(timed, 0);
+    let batches = limiter.metrics().batches.requests.observed().iter().map(|bucket| bucket.observations).sum::<u64>();
+    assert_eq!(batches, 2);
+}
+
+#[test]
+fn hit_on_an_unavailable_counter_is_neither_accepted_nor_rejected() {
+    let rules = config::parse("[path=*]\ncreditLimit=9\nresetSeconds=60\nactorField=path\nlabel=paths\n[default]\ncreditLimit=0\nresetSeconds=0\n", Format::Ini, "rules.ini").unwrap().rules;
+    let metrics = Metrics::new();
+    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+    let store = MemoryStore::new(Bounds { max_counters: 1, ..Bounds::default() });
+    let limiter = Limiter::new(Some(policy), Backend::Memory(store), Clock::system(), metrics);
+    apply(&limiter, &[("path=/a", Intent::Hit), ("path=/b", Intent::Hit), ("path=/a", Intent::Hit)]);
+    assert_eq!(counted(&limiter), counts(&[("accepted{paths}", 2)]));
+    assert_eq!(limiter.metrics().batches.store_errors.get(), 1);
+}
+
+const EACH_ALGORITHM: &str = "
+[api=fixed-window]
+creditLimit = 3
+resetSeconds = 3600
+costField = bytes
+
+[api=sliding-window]
+creditLimit = 3
+resetSeconds = 3600
+algorithm = sliding-window
+costField = bytes
+
+[api=sliding-log]
+creditLimit = 3
+resetSeconds = 3600
+algorithm = sliding-log
+costField = bytes
+
+[api=token-bucket]
+creditLimit = 3
+resetSeconds = 3600
+algorithm = token-bucket
+costField = bytes
+
+[api=leaky-bucket]
+creditLimit = 3
+resetSeconds = 3600
+algorithm = leaky-bucket
+costField = bytes
+
+[default]
+creditLimit = 9
+resetSeconds = 0
+";
+
+fn limiter_of(rules: &str) -> Limiter {
+    let rules = config::parse(rules, Format::Ini, "rules.ini").unwrap().rules;
+    let metrics = Metrics::new();
+    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+    Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
+}
+
+fn hit_at_cost(limiter: &Limiter, pairs: &str, cost: u64) -> Verdict {
+    let mut builder = PlanBuilder::default();
+    limiter.begin(&mut builder, &Scope::EVERYTHING);
+    builder.add(&operation(pairs), Intent::Hit, Some(cost));
+    let applied = run(limiter.apply(builder.build()));
+    applied.report().verdict(0).unwrap()
+}
+
+#[test]
+fn hit_of_cost_0_is_allowed_if_cost_1_would_be_and_takes_nothing() {
+    for algorithm in ["fixed-window", "sliding-window", "sliding-log", "token-bucket", "leaky-bucket"] {
+        let limiter = limiter_of(EACH_ALGORITHM);
+        let free = format!("api={algorithm} bytes=0");
+        assert_eq!(hit(&limiter, &free), Ok((true, 3)), "{algorithm}: of a fresh counter");
+        assert_eq!(hit(&limiter, &format!("api={algorithm} bytes=2")), Ok((true, 1)));
+        assert_eq!(hit(&limiter, &free), Ok((true, 1)), "{algorithm}: with one credit left");
+        assert_eq!(hit(&limiter, &format!("api={algorithm} bytes=1")), Ok((true, 0)));
+        assert_eq!(hit(&limiter, &free), Ok((false, 0)), "{algorithm}: with nothing left");
+        assert_eq!(peek(&limiter, &free), Ok((false, 0)), "{algorithm}: a peek tells what the hit would answer");
+        let verdict = hit_at_cost(&limiter, &format!("api={algorithm} bytes=2"), 0);
+        assert!(
+            !verdict.allowed && verdict.retry_ns.is_some(),
+            "{algorithm}: the cost that is given wins: {verdict:?}"
+        );
+    }
+}
+
+#[test]
+fn hit_of_cost_0_creates_no_counter() {
+    let limiter = limiter_of(EACH_ALGORITHM);
+    assert_eq!(hit(&limiter, "api=fixed-window bytes=0"), Ok((true, 3)));
+    let forgotten = apply(&limiter, &[("api=fixed-window", Intent::Forget)]).report().forgotten(0).unwrap();
+    assert_eq!(forgotten, 0);
+}
+
+#[test]
+fn hit_of_cost_0_includes_canaries_and_is_counted_by_each_verdict() {
+    let limiter = limiter();
+    assert_eq!(hit(&limiter, "api=trial bytes=10"), Ok((true, 4)));
+    let requests = apply(&limiter, &[("api=trial bytes=0", Intent::Hit)]);
+    assert!(requests.report().verdict(0).unwrap().allowed, "the default rule has no costField, so it takes 1");
+    let said = [("accepted{default}", 2), ("canary-accepted{rule-4}", 1), ("canary-rejected{rule-4}", 1)];
+    assert_eq!(counted(&limiter), counts(&said), "the canary has nothing left");
+}
+
+#[test]
+fn rules_without_counters_decide_a_hit_of_cost_0() {
+    assert_eq!(hit(&limiter(), "api=denied bytes=0"), Ok((false, 0)));
+    assert!(!hit_at_cost(&limiter(), "api=denied", 0).allowed);
+    assert!(hit_at_cost(&limiter_of(EACH_ALGORITHM), "api=other", 0).allowed);
+}
+
+#[test]
+fn hit_of_cost_0_under_a_limit_from_the_client_takes_nothing() {
+    let limiter = limiter();
+    let limit = Limit::FixedWindow(FixedWindow::new(1, 3600 * NANOS_PER_SECOND).unwrap());
+    let hit = |cost| {
+        let mut builder = PlanBuilder::default();
+        limiter.begin(&mut builder, &Scope::EVERYTHING);
+        builder.add_limited(&operation("key=a"), limit, Intent::Hit, cost);
+        let applied = run(limiter.apply(builder.build()));
+        let outcome = applied.report().outcome(0).unwrap();
+        (outcome.allowed, outcome.left)
+    };
+    assert_eq!([hit(0), hit(1), hit(0)], [(true, 1), (true, 0), (false, 0)]);
+}
+
+const BY_THE_CALENDAR: &str = "
+[api=day]
+creditLimit = 2
+window = day
+timezone = Europe/Berlin
+
+[api=month]
+creditLimit = 3
+window = month
+timezone = Europe/Berlin
+
+[default]
+creditLimit = 0
+";
+
+/// Returns `(allowed, credit, seconds to the reset)` of a hit at this time (seconds since 1970).
+fn hit_when(limiter: &Limiter, pairs: &str, second: u64) -> (bool, u64, u64) {
+    let mut builder = PlanBuilder::default();
+    let now = Timestamp::from_secs(second).unwrap();
+    builder.begin(limiter.policy(), &Scope::EVERYTHING, now, DEFAULT_MAX_RESERVATION_TTL, true);
+    builder.add(&operation(pairs), Intent::Hit, None);
+    let applied = run(limiter.apply(builder.build()));
+    let Verdict { allowed, credit, reset_ns, .. } = applied.report().verdict(0).unwrap();
+    (allowed, credit, divvy_core::clock::ceil_seconds(reset_ns))
+}
+
+// Midnight in Berlin, at the start of 1 November 2026.
+const MIDNIGHT: u64 = 1_793_487_600;
+const DAY: u64 = 86_400;
+
+#[test]
+fn days_and_months_begin_at_midnight_in_their_zone() {
+    let limiter = limiter_of(BY_THE_CALENDAR);
+    for (second, day, month) in [
+        (MIDNIGHT - 60, (true, 1, 60), (true, 2, 60)),
+        (MIDNIGHT - 2, (true, 0, 2), (true, 1, 2)),
+        (MIDNIGHT - 1, (false, 0, 1), (true, 0, 1)),
+        (MIDNIGHT, (true, 1, DAY), (true, 2, 30 * DAY)),
+        (MIDNIGHT + 1, (true, 0, DAY - 1), (true, 1, 30 * DAY - 1)),
+        (MIDNIGHT + DAY, (true, 1, DAY), (true, 0, 29 * DAY)),
+        (MIDNIGHT + DAY + 1, (true, 0, DAY - 1), (false, 0, 29 * DAY - 1)),
+    ] {
+        assert_eq!(hit_when(&limiter, "api=day", second), day, "{} s after midnight", second as i64 - MIDNIGHT as i64);
+        assert_eq!(
+            hit_when(&limiter, "api=month", second),
+            month,
+            "{} s after midnight",
+            second as i64 - MIDNIGHT as i64
+        );
+    }
+    // The clocks go back in that night: the day has 25 hours.
+    let sunday = limiter_of(BY_THE_CALENDAR);
+    assert_eq!(hit_when(&sunday, "api=day", MIDNIGHT - 7 * DAY - 3600), (true, 1, 25 * 3600));
+}
+
+#[test]
+fn stack_of_a_minute_and_a_month_crosses_midnight() {
+    let limiter = limiter_of(
+        "[user=*]\ncreditLimit = 2\nwindow = minute\nmatchPolicy = and\nactorField = user
+        [user=*]\ncreditLimit = 5\nwindow = month\ntimezone = Europe/Berlin\nactorField = user
+        [default]\ncreditLimit = 0",
+    );
+    let month = |second| MIDNIGHT + 30 * DAY - second;
+    for (second, answer) in [
+        (MIDNIGHT - 30, (true, 1, 30)),
+        (MIDNIGHT - 20, (true, 0, 20)),
+        // The minute denies, so the month keeps its three credits.
+        (MIDNIGHT - 10, (false, 0, 10)),
+        (MIDNIGHT, (true, 1, 60)),
+        (MIDNIGHT + 1, (true, 0, 59)),
+        (MIDNIGHT + 2, (false, 0, 58)),
+        // Two of five is a smaller share than one of two.
+        (MIDNIGHT + 60, (true, 2, month(MIDNIGHT + 60))),
+        (MIDNIGHT + 61, (true, 0, 59)),
+        (MIDNIGHT + 120, (true, 0, month(MIDNIGHT + 120))),
+        (MIDNIGHT + 180, (false, 0, month(MIDNIGHT + 180))),
+    ] {
+        assert_eq!(
+            hit_when(&limiter, "user=a", second),
+            answer,
+            "{} s after midnight",
+            second as i64 - MIDNIGHT as i64
+        );
+    }
+}
+
+#[test]
+fn released_builder_keeps_no_rules() {
+    let limiter = limiter();
+    let mut builder = PlanBuilder::default();
+    limiter.begin(&mut builder, &Scope::EVERYTHING);
+    builder.add(&operation("api=denied"), Intent::Hit, None);
+    let policy = limiter.policy().unwrap();
+    let in_use = Arc::strong_count(&policy);
+    builder.release();
+    assert_eq!((Arc::strong_count(&policy), builder.plan().is_empty()), (in_use - 1, true));
+}

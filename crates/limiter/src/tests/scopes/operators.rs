@@ -1,0 +1,202 @@
+//! Operators' requests within a scope.
+
+use super::*;
+use crate::counters::{CountersOf, RuleName};
+use crate::exceptions::{ExceptionFilter, ExceptionKind};
+use crate::rules::listed;
+
+const UPLOADS: &[&str] = &["upload-*"];
+
+fn all(rule: &str) -> CountersOf<'_> {
+    CountersOf { rule: RuleName::Name(rule), actor: None, cursor: None, count: 100 }
+}
+
+fn actors(limiter: &Limiter, of: CountersOf<'_>, scope: &Scope) -> Result<Vec<String>, String> {
+    let page = run(limiter.counters(of, scope)).map_err(|error| error.to_string())?;
+    Ok(page.counters.into_iter().map(|counter| counter.actor).collect())
+}
+
+fn forgotten(limiter: &Limiter, of: CountersOf<'_>, scope: &Scope) -> Result<u64, String> {
+    run(limiter.forget_counters(of, scope)).map(|page| page.forgotten).map_err(|error| error.to_string())
+}
+
+/// Returns a limiter with a counter of each rule for two users.
+fn used() -> Limiter {
+    let limiter = limiter_of(RULES);
+    for user in ["ann", "bob"] {
+        for rule in ["api=upload", "api=search", "plain=x", "other=x"] {
+            hit(&limiter, &format!("{rule} user={user}")).unwrap();
+        }
+    }
+    limiter
+}
+
+#[test]
+fn counters_of_rules_in_scope_are_listed_and_forgotten() {
+    let limiter = used();
+    let uploads = scope(UPLOADS);
+    assert_eq!(actors(&limiter, all("upload-hour"), &uploads), Ok(vec!["ann".into(), "bob".into()]));
+    let refused = Err(REFUSED.to_owned());
+    // Whether there is such a rule makes no difference.
+    for rule in ["search", "default", "rule-7", "rule-99", "no-such", "uploads"] {
+        assert_eq!(actors(&limiter, all(rule), &uploads), refused, "{rule}");
+        assert_eq!(forgotten(&limiter, all(rule), &uploads), refused.clone().map(|_: Vec<_>| 0), "{rule}");
+    }
+    let typo = actors(&limiter, all("upload-houl"), &uploads);
+    assert_eq!(typo, Err("no rule is called 'upload-houl'".to_owned()), "the scope covers the name");
+    for (pairs, expected) in [("plain=*", false), ("no=such", false), ("api=upload user=* tenant=*", true)] {
+        let operation = operation(pairs);
+        let of = CountersOf { rule: RuleName::Operation(&operation), ..all("") };
+        assert_eq!(actors(&limiter, of, &uploads).is_ok(), expected, "{pairs}");
+        assert!(actors(&limiter, of, &scope(&["*"])).is_ok() || pairs == "no=such");
+    }
+    assert_eq!(forgotten(&limiter, all("upload-hour"), &uploads), Ok(2));
+    assert_eq!(actors(&limiter, all("search"), &scope(&["*"])), Ok(vec!["ann".into(), "bob".into()]));
+}
+
+#[test]
+fn scope_of_an_actor_has_its_counters_alone() {
+    let limiter = used();
+    let ann = scope_of(&[("user", "ann")]);
+    assert_eq!(actors(&limiter, all("search"), &ann), Ok(vec!["ann".into()]));
+    let bob = CountersOf { actor: Some("bob"), ..all("search") };
+    assert_eq!(actors(&limiter, bob, &ann), Err(REFUSED.to_owned()));
+    assert_eq!(forgotten(&limiter, bob, &ann), Err(REFUSED.to_owned()));
+    assert_eq!(actors(&limiter, all("upload-tenant"), &ann), Err(REFUSED.to_owned()), "other fields");
+    assert_eq!(actors(&limiter, all("rule-7"), &ann), Err(REFUSED.to_owned()), "no fields");
+    assert_eq!(actors(&limiter, all("no-such"), &ann), Err(REFUSED.to_owned()));
+    assert_eq!(forgotten(&limiter, all("search"), &ann), Ok(1));
+    assert_eq!(actors(&limiter, all("search"), &scope(&["*"])), Ok(vec!["bob".into()]));
+}
+
+#[test]
+fn actor_of_several_fields_is_recognized_in_any_order() {
+    let limiter = limiter_of(RULES);
+    for tenant in ["x", "y y"] {
+        let pairs = [("api", "upload"), ("user", "ann"), ("tenant", tenant)];
+        let mut builder = PlanBuilder::default();
+        limiter.begin(&mut builder, &Scope::EVERYTHING);
+        builder.add(&pairs.into_iter().collect(), Intent::Hit, None);
+        run(limiter.apply(builder.build()));
+    }
+    let own = scope_of(&[("user", "ann"), ("tenant", "y y")]);
+    let canonical = r#"tenant="y y" user=ann"#;
+    assert_eq!(actors(&limiter, all("upload-tenant"), &own), Ok(vec![canonical.to_owned()]));
+    for (actor, is_own) in
+        [(r#"user=ann tenant="y y""#, true), (canonical, true), ("user=ann tenant=x", false), ("ann", false)]
+    {
+        let of = CountersOf { actor: Some(actor), ..all("upload-tenant") };
+        assert_eq!(actors(&limiter, of, &own).is_ok(), is_own, "{actor}");
+    }
+}
+
+#[test]
+fn limits_in_scope_are_changed_and_others_are_refused() {
+    let limiter = limiter_of(RULES);
+    let (uploads, ann) = (scope(UPLOADS), scope_of(&[("user", "ann")]));
+    let set = |rule, actor, scope| {
+        run(limiter.set_exception(ExceptionTarget::limit(rule, actor), with_credits(7), scope))
+            .map_err(|e| e.to_string())
+    };
+    let get = |rule, actor, scope| {
+        limiter.exception_of(ExceptionTarget::limit(rule, actor), scope).map_err(|error| error.to_string())
+    };
+    let remove = |rule, actor, scope| {
+        run(limiter.remove_exception(ExceptionTarget::limit(rule, actor), scope)).map_err(|e| e.to_string())
+    };
+    run(limiter.set_exception(ExceptionTarget::limit("search", "bob"), with_credits(9), &Scope::EVERYTHING)).unwrap();
+    for (rule, actor, scope) in [
+        ("search", "bob", &uploads),
+        ("search", "bob", &ann),
+        ("no-such", "bob", &uploads),
+        ("default", "", &uploads),
+        ("default", "", &ann),
+    ] {
+        assert_eq!(set(rule, actor, scope), Err(REFUSED.to_owned()), "{rule} {actor}");
+        assert_eq!(get(rule, actor, scope).unwrap_err(), REFUSED, "{rule} {actor}");
+        assert_eq!(remove(rule, actor, scope), Err(REFUSED.to_owned()), "{rule} {actor}");
+    }
+    assert_eq!(hit(&limiter, "api=search user=bob"), Ok((true, 8)));
+    set("upload-hour", "bob", &uploads).unwrap();
+    set("search", "ann", &ann).unwrap();
+    assert_eq!(get("search", "ann", &ann).unwrap().unwrap().credits, Some(7));
+    assert_eq!((remove("upload-hour", "bob", &uploads), remove("search", "ann", &ann)), (Ok(true), Ok(true)));
+}
+
+/// Returns the labels and actors on all pages, one limit a page, with all cursors as text.
+fn listed_limits(limiter: &Limiter, scope: &Scope) -> (Vec<String>, String) {
+    let (mut found, mut cursors, mut cursor) = (Vec::new(), String::new(), None::<String>);
+    loop {
+        let page =
+            limiter.exceptions(ExceptionKind::Limit, ExceptionFilter::default(), cursor.as_deref(), 1, scope).unwrap();
+        found.extend(page.exceptions.into_iter().map(|limit| format!("{} {}", limit.rule, limit.actor)));
+        let Some(next) = page.next else { break };
+        cursors.push_str(&next);
+        cursor = Some(next);
+    }
+    found.sort();
+    (found, cursors)
+}
+
+#[test]
+fn listings_of_limits_and_their_cursors_have_no_limits_out_of_scope() {
+    let rules = RULES.replace("label = search", "label = gone");
+    let limiter = limiter_of(&rules);
+    let mut every = Vec::new();
+    for rule in ["upload-hour", "upload-minute", "gone"] {
+        for actor in ["ann", "bob", "secret"] {
+            run(limiter.set_exception(ExceptionTarget::limit(rule, actor), with_credits(7), &Scope::EVERYTHING))
+                .unwrap();
+            every.push(format!("{rule} {actor}"));
+        }
+    }
+    every.sort();
+    let policy = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
+    limiter.replace_policy(Policy::new(policy, limiter.metrics(), CounterNames::Usual));
+    assert_eq!(listed_limits(&limiter, &Scope::EVERYTHING).0, every);
+    assert_eq!(listed_limits(&limiter, &scope(&["*"])).0, every);
+    let expected = ["upload-hour ann", "upload-hour bob", "upload-hour secret"];
+    let (found, cursors) = listed_limits(&limiter, &scope(&["upload-hour"]));
+    assert!(found == expected && !cursors.contains("gone") && !cursors.contains("minute"), "{found:?} {cursors}");
+    assert_eq!(listed_limits(&limiter, &scope(&["g*"])).0, ["gone ann", "gone bob", "gone secret"]);
+    let (found, cursors) = listed_limits(&limiter, &scope_of(&[("user", "ann")]));
+    assert_eq!(found, ["upload-hour ann", "upload-minute ann"], "a limit without a rule has no fields");
+    assert!(!cursors.contains("secret") && !cursors.contains("bob"));
+    for (rule, is_covered) in [("gone", true), ("upload-hour", false), ("nothing", false)] {
+        let of = ExceptionFilter { owner: Some(rule), actor: None };
+        assert_eq!(
+            limiter.exceptions(ExceptionKind::Limit, of, None, 9, &scope(&["g*"])).is_ok(),
+            is_covered,
+            "{rule}"
+        );
+    }
+    assert!(run(limiter.remove_exception(ExceptionTarget::limit("gone", "bob"), &scope(&["g*"]))).unwrap());
+}
+
+#[test]
+fn explanation_has_the_rules_in_scope_and_is_refused_if_another_one_matches() {
+    let limiter = limiter_of(RULES);
+    let names = |pairs: &str, scope: &Scope| {
+        let explanation = limiter.explain(&operation(pairs), scope).map_err(|refusal| refusal.to_string())?;
+        Ok::<_, String>(explanation.rules.into_iter().map(|rule| rule.name).collect::<Vec<_>>().join(" "))
+    };
+    let everything = "upload-hour upload-tenant upload-minute trial search";
+    assert_eq!(names("api=search user=ann", &scope(&["*"])).unwrap(), everything);
+    assert_eq!(names("api=search user=ann", &scope(&["*r*"])), Ok("upload-hour trial search".into()));
+    assert_eq!(names("api=search user=ann", &scope(&["search"])), Err(REFUSED.to_owned()));
+    let ann = scope_of(&[("user", "ann")]);
+    assert_eq!(names("api=search user=ann", &ann), Ok("upload-hour upload-minute trial search".into()));
+    assert_eq!(names("api=search user=bob", &ann), Err(REFUSED.to_owned()));
+    assert_eq!(names("plain=x", &scope(UPLOADS)), Err(REFUSED.to_owned()));
+}
+
+#[test]
+fn only_rules_in_scope_are_listed() {
+    let policy = limiter_of(RULES).policy().unwrap();
+    let places = |scope: &Scope| listed(&policy, scope).map(|(index, _)| index).collect::<Vec<_>>();
+    assert_eq!(places(&Scope::EVERYTHING), [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(places(&scope(&["*"])), [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(places(&scope(UPLOADS)), [0, 1, 2]);
+    assert_eq!(places(&scope_of(&[("user", "ann")])), [0, 2, 3, 4]);
+    assert_eq!(places(&scope(&[])), Vec::<usize>::new());
+}

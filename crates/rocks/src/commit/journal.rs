@@ -1,0 +1,260 @@
+//! Journal records: the changes of one commit, packed into one value.
+//!
+//! Values are absolute. So a record can be replayed twice, and even after its changes have reached the counters. A
+//! value of length 0 means that the bucket is forgotten.
+//!
+//! Before a commit, changes are *staged*: each is `key length, key, value length, value` with lengths as 32-bit
+//! little-endian numbers. A record begins with [`MAGIC`]. A run of changes follows: the number of bytes that the key
+//! shares with the key before, the number of its other bytes, these bytes, the value's length, and the value. The
+//! numbers are LEB128. Keys of one rule differ only in the actor, so most changes take a third of their staged length.
+
+use divvy_store::codec::leb128::{read_bytes, read_number, write_number};
+use divvy_store::contract::StoreError;
+
+const LENGTH: usize = size_of::<u32>();
+/// Size of a fixed window's value (bytes).
+const WINDOW: usize = 16;
+/// First bytes of a record.
+const MAGIC: [u8; LENGTH] = [2, 0, 0, 0xff];
+
+/// One change of one bucket.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Change<'a> {
+    /// The bucket's key.
+    pub key: &'a [u8],
+    /// The bucket's new value; empty if the bucket is forgotten.
+    pub value: &'a [u8],
+}
+
+/// The error for a record that begins differently, ends in the middle of a change, or refers to more bytes of a key than the
+/// key had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a journal record does not consist of whole changes")]
+pub struct Truncated;
+
+impl From<Truncated> for StoreError {
+    fn from(truncated: Truncated) -> Self {
+        StoreError::new(truncated.to_string())
+    }
+}
+
+/// Stages a change whose value `write_value` appends. Returns the offset of the value.
+#[inline]
+pub fn stage(staged: &mut Vec<u8>, key: &[u8], write_value: impl FnOnce(&mut Vec<u8>)) -> usize {
+    staged.extend_from_slice(&length_of(key));
+    staged.extend_from_slice(key);
+    staged.extend_from_slice(&[0; LENGTH]);
+    let value_at = staged.len();
+    write_value(staged);
+    let (before, value) = staged.split_at_mut(value_at);
+    if let Some(length) = before.last_chunk_mut() {
+        *length = length_of(value);
+    }
+    value_at
+}
+
+/// Replaces the staged value at `offset` with a later one, which `write_value` appends. Returns false, and changes
+/// nothing, if their lengths differ.
+pub fn restage(staged: &mut Vec<u8>, offset: usize, write_value: impl FnOnce(&mut Vec<u8>)) -> bool {
+    let end = staged.len();
+    // The value is first written at the end, because that memory was just used. The memory of a separate buffer was
+    // not.
+    write_value(staged);
+    let (earlier, later) = staged.split_at_mut(end);
+    let earlier_length = offset.checked_sub(LENGTH).and_then(|start| earlier.get(start..offset));
+    let is_as_long = earlier_length == Some(&length_of(later));
+    let place = earlier.get_mut(offset..offset + later.len()).filter(|_| is_as_long);
+    let is_replaced = place.is_some();
+    if let Some(place) = place {
+        place.copy_from_slice(later);
+    }
+    staged.truncate(end);
+    is_replaced
+}
+
+/// Returns the staged changes, oldest first. Ends after the first error.
+pub fn staged(mut staged: &[u8]) -> impl Iterator<Item = Result<Change<'_>, Truncated>> {
+    std::iter::from_fn(move || {
+        if staged.is_empty() {
+            return None;
+        }
+        let change = read_staged(&mut staged);
+        if change.is_err() {
+            staged = &[];
+        }
+        Some(change)
+    })
+}
+
+/// Returns the number of bytes that a change takes when it is staged.
+pub fn staged_length(change: &Change<'_>) -> usize {
+    2 * LENGTH + change.key.len() + change.value.len()
+}
+
+/// Packs staged changes into a record. It is reused from record to record.
+#[derive(Debug, Default)]
+pub struct Packer {
+    key_before: Vec<u8>,
+}
+
+impl Packer {
+    /// Appends staged changes to `record`, which may be empty.
+    pub fn pack(&mut self, staged: &[u8], record: &mut Vec<u8>) {
+        if staged.is_empty() {
+            return;
+        }
+        if record.is_empty() {
+            self.key_before.clear();
+            record.extend_from_slice(&MAGIC);
+        }
+        let mut last = None;
+        // This process has staged them, so they are not damaged.
+        for Change { key, value } in self::staged(staged).map_while(Result::ok) {
+            let shared = shared_length(last.unwrap_or(&self.key_before), key);
+            let rest = key.get(shared..).unwrap_or_default();
+            write_number(record, shared as u64);
+            write_number(record, rest.len() as u64);
+            record.extend_from_slice(rest);
+            write_number(record, value.len() as u64);
+            match <&[u8; WINDOW]>::try_from(value) {
+                // Fast path: a copy without a call.
+                Ok(window) => record.extend_from_slice(window),
+                Err(_) => record.extend_from_slice(value),
+            }
+            last = Some(key);
+        }
+        if let Some(key) = last {
+            self.key_before.clear();
+            self.key_before.extend_from_slice(key);
+        }
+    }
+}
+
+/// Calls `each` with the changes of a record, oldest first.
+///
+/// # Errors
+/// Returns the first error of `each`. Fails if the record is damaged, after `each` has seen the changes before the
+/// damage.
+pub fn each_change<E: From<Truncated>>(
+    record: &[u8],
+    mut each: impl FnMut(Change<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    if record.is_empty() {
+        return Ok(());
+    }
+    let mut rest = record.strip_prefix(&MAGIC).ok_or(Truncated)?;
+    let mut key = Vec::new();
+    while !rest.is_empty() {
+        let shared = read_number(&mut rest).and_then(|shared| usize::try_from(shared).ok());
+        key.truncate(shared.filter(|shared| *shared <= key.len()).ok_or(Truncated)?);
+        key.extend_from_slice(read_bytes(&mut rest).ok_or(Truncated)?);
+        let value = read_bytes(&mut rest).ok_or(Truncated)?;
+        each(Change { key: &key, value })?;
+    }
+    Ok(())
+}
+
+/// Returns the number of leading bytes that two keys share.
+pub fn shared_length(one: &[u8], other: &[u8]) -> usize {
+    let (words, rest) = one.as_chunks();
+    let (other_words, other_rest) = other.as_chunks();
+    let mut shared = 0;
+    for (one, other) in words.iter().zip(other_words) {
+        let different = u64::from_le_bytes(*one) ^ u64::from_le_bytes(*other);
+        if different != 0 {
+            return shared + different.trailing_zeros() as usize / u8::BITS as usize;
+        }
+        shared += size_of::<u64>();
+    }
+    let one = if words.len() > other_words.len() { one.get(shared..).unwrap_or_default() } else { rest };
+    let other = if other_words.len() > words.len() { other.get(shared..).unwrap_or_default() } else { other_rest };
+    shared + one.iter().zip(other).take_while(|(one, other)| one == other).count()
+}
+
+fn read_staged<'a>(staged: &mut &'a [u8]) -> Result<Change<'a>, Truncated> {
+    let key = read_staged_bytes(staged)?;
+    let value = read_staged_bytes(staged)?;
+    Ok(Change { key, value })
+}
+
+fn read_staged_bytes<'a>(staged: &mut &'a [u8]) -> Result<&'a [u8], Truncated> {
+    let (length, rest) = staged.split_first_chunk::<LENGTH>().ok_or(Truncated)?;
+    let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(Truncated)?;
+    *staged = rest;
+    Ok(bytes)
+}
+
+fn length_of(bytes: &[u8]) -> [u8; LENGTH] {
+    // Keys and values are bounded far below 4 GiB by the limits on requests and on logs.
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+    fn pairs() -> impl Strategy<Value = Pairs> {
+        let bytes = || prop::collection::vec(any::<u8>(), 0..20);
+        let key =
+            prop_oneof![bytes(), bytes().prop_map(|end| [&b"a rule's prefix, longer than a word"[..], &end].concat())];
+        prop::collection::vec((key, prop_oneof![bytes(), Just(vec![7; 300])]), 0..8)
+    }
+
+    fn staged_of(pairs: &Pairs) -> Vec<u8> {
+        let mut staged = Vec::new();
+        for (key, value) in pairs {
+            let at = stage(&mut staged, key, |out| out.extend_from_slice(value));
+            assert_eq!(&staged[at..], value);
+        }
+        staged
+    }
+
+    fn changes(record: &[u8]) -> Result<Pairs, Truncated> {
+        let mut changes = Vec::new();
+        each_change(record, |change| {
+            changes.push((change.key.to_vec(), change.value.to_vec()));
+            Ok(())
+        })
+        .map(|()| changes)
+    }
+
+    proptest! {
+        #[test]
+        fn record_reads_back(pairs in pairs(), more in pairs()) {
+            let staged = staged_of(&pairs);
+            let (mut packer, mut record) = (Packer::default(), Vec::new());
+            packer.pack(&staged_of(&more), &mut vec![]);
+            packer.pack(&staged, &mut record);
+            packer.pack(&staged_of(&more), &mut record);
+            prop_assert_eq!(changes(&record), Ok([pairs, more].concat()));
+        }
+
+        #[test]
+        fn later_value_replaces_an_earlier_one_of_equal_length(mut pairs in pairs(), later: [u8; 9]) {
+            let mut staged = staged_of(&pairs);
+            let at = stage(&mut staged, b"key", |out| out.extend_from_slice(&[0; 9]));
+            let before = staged.clone();
+            prop_assert!(!restage(&mut staged, at, |out| out.extend_from_slice(&later[..8])));
+            prop_assert_eq!(&staged, &before);
+            prop_assert!(restage(&mut staged, at, |out| out.extend_from_slice(&later)));
+            pairs.push((b"key".to_vec(), later.to_vec()));
+            prop_assert_eq!(staged, staged_of(&pairs));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = changes(&bytes);
+            let _ = changes(&[&MAGIC[..], &bytes].concat());
+        }
+    }
+
+    #[test]
+    fn record_with_a_dangling_reference_is_damaged() {
+        assert_eq!(changes(&[&MAGIC[..], &[1, 0, 0]].concat()), Err(Truncated));
+        assert_eq!(changes(&[&MAGIC[..], &[0, 2, b'a']].concat()), Err(Truncated));
+        assert_eq!(changes(&[&MAGIC[..], &[0xff; 11]].concat()), Err(Truncated));
+    }
+}

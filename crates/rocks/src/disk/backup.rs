@@ -1,0 +1,279 @@
+//! Backups of a store that continues to serve.
+//!
+//! A backup is a directory with a copy of the database, the key for ids, the format, and a file that marks it as a
+//! backup. It gets its name when it is complete, so a failure or a kill never leaves an incomplete backup under that
+//! name. Clients request backups, so the operator chooses the directory, and clients choose only a name.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use super::directory::{self, BACKUP_FILE, FORMAT_FILE};
+use super::stored_seal_key;
+use divvy_store::contract::{BackupError, MAX_BACKUP_NAME, StoreError};
+
+/// Suffix of an incomplete backup's name, which also begins with a '.'.
+const PARTIAL: &str = ".partial";
+/// Suffix that RocksDB appends to that.
+const COPYING: &str = ".tmp";
+
+/// The directory for backups.
+pub struct Backups {
+    dir: Option<PathBuf>,
+    one_at_a_time: Arc<Mutex<()>>,
+}
+
+/// A backup that is about to be made. Only one exists at a time.
+pub struct PendingBackup {
+    path: PathBuf,
+    /// Its path while it is incomplete.
+    partial: PathBuf,
+    _alone: OwnedMutexGuard<()>,
+    /// The locked directory, so that no other process mistakes the incomplete backup for a leftover.
+    _lock: File,
+}
+
+impl Backups {
+    pub fn new(dir: Option<PathBuf>) -> Self {
+        Self { dir, one_at_a_time: Arc::default() }
+    }
+
+    /// Begins the backup with this name, which may be a path to a name in the directory for backups.
+    pub fn begin(&self, name: &str) -> Result<PendingBackup, BackupError> {
+        let dir = self.dir.as_ref().ok_or(BackupError::SwitchedOff)?;
+        let name = name_within(dir, name).ok_or(BackupError::BadName)?;
+        let alone = Arc::clone(&self.one_at_a_time).try_lock_owned().map_err(|_| BackupError::Busy)?;
+        let (path, partial) = (dir.join(&name), dir.join(format!(".{name}{PARTIAL}")));
+        let locked = remove_leftovers(dir).and_then(|lock| lock.lock_shared().map(|()| lock));
+        match locked {
+            Ok(lock) => Ok(PendingBackup { path, partial, _alone: alone, _lock: lock }),
+            Err(error) => Err(BackupError::Failed { path, reason: error.to_string() }),
+        }
+    }
+
+    /// Removes incomplete backups of processes that were killed. Their links keep files that the database has long
+    /// dropped.
+    pub fn tidy(&self) {
+        if let Some(Err(error)) = self.dir.as_deref().map(remove_leftovers) {
+            tracing::warn!(%error, "cannot check --backup-dir for unfinished backups");
+        }
+    }
+}
+
+/// Returns the name of the backup, if it is directly in `dir`.
+fn name_within(dir: &Path, name: &str) -> Option<String> {
+    let (parent, name) = match name.rsplit_once('/') {
+        None => (None, name),
+        Some((parent, name)) => (Some(Path::new(parent)), name),
+    };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    // A program would take the name "-rf" for an option.
+    if name.is_empty() || name.len() > MAX_BACKUP_NAME || name.starts_with(['.', '-']) || !name.chars().all(is_plain) {
+        return None;
+    }
+    if let Some(parent) = parent {
+        // Paths are made canonical, so that `..` and links cannot lead elsewhere.
+        let is_same = parent.is_absolute() && fs::canonicalize(parent).ok()? == fs::canonicalize(dir).ok()?;
+        return is_same.then(|| name.to_owned());
+    }
+    Some(name.to_owned())
+}
+
+impl PendingBackup {
+    /// Makes the backup: `copy` writes the database into a directory.
+    pub fn take(self, copy: impl FnOnce(&Path) -> Result<(), StoreError>) -> Result<PathBuf, BackupError> {
+        let failed = |reason: String| BackupError::Failed { path: self.path.clone(), reason };
+        match directory::is_empty(&self.path) {
+            Ok(true) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Ok(false) => return Err(BackupError::Exists),
+            Err(error) => return Err(failed(error.to_string())),
+        }
+        // The directory exists only if another process is making a backup with this name.
+        if self.partial.exists() {
+            return Err(BackupError::Busy);
+        }
+        let copied = copy(&self.partial).map_err(|error| error.to_string());
+        if let Err(reason) = copied.and_then(|()| self.finish().map_err(|error| error.to_string())) {
+            // The caller needs the first failure, and not a failure to clean up.
+            let _ = fs::remove_dir_all(&self.partial);
+            let _ = fs::remove_dir_all(copying(&self.partial));
+            return Err(failed(reason));
+        }
+        tracing::info!(path = %self.path.display(), "took a backup");
+        Ok(self.path)
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        directory::write_format(&self.partial)?;
+        directory::write_backup_mark(&self.partial)?;
+        fs::rename(&self.partial, &self.path)?;
+        match self.path.parent() {
+            Some(parent) => File::open(parent)?.sync_all(),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns the directory into which RocksDB copies a database before it renames the directory to `partial`.
+fn copying(partial: &Path) -> PathBuf {
+    let mut name = partial.as_os_str().to_owned();
+    name.push(COPYING);
+    name.into()
+}
+
+/// Removes incomplete backups in `dir`, unless a process may still be writing one. Returns the directory for the caller
+/// to lock.
+fn remove_leftovers(dir: &Path) -> io::Result<File> {
+    let lock = File::open(dir)?;
+    if let Err(TryLockError::WouldBlock) = lock.try_lock() {
+        return Ok(lock);
+    }
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() && entry.file_name().to_str().is_some_and(is_partial) && holds_a_copy(&path)? {
+            tracing::info!(path = %path.display(), "removing an unfinished backup");
+            fs::remove_dir_all(path)?;
+        }
+    }
+    lock.unlock()?;
+    Ok(lock)
+}
+
+/// Returns whether a name has the form `.NAME.partial` or `.NAME.partial.tmp`.
+fn is_partial(name: &str) -> bool {
+    let name = name.strip_suffix(COPYING).unwrap_or(name);
+    name.strip_suffix(PARTIAL).and_then(|name| name.strip_prefix('.')).is_some_and(|name| !name.is_empty())
+}
+
+/// Returns whether the directory contains only files of a database, and so is one of divvy's backups.
+fn holds_a_copy(dir: &Path) -> io::Result<bool> {
+    const BEGINNINGS: [&str; 6] = ["CURRENT", "MANIFEST-", "OPTIONS-", FORMAT_FILE, BACKUP_FILE, stored_seal_key::FILE];
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        let is_numbered = name.split_once('.').is_some_and(|(number, extension)| {
+            number.bytes().all(|byte| byte.is_ascii_digit()) && ["sst", "log", "blob", "dbtmp"].contains(&extension)
+        });
+        if !is_numbered && !BEGINNINGS.iter().any(|beginning| name.starts_with(beginning)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_chooses_only_the_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str| Backups::new(Some(dir.path().into())).begin(name).map(|backup| backup.path);
+        let path = |name: &str| format!("{}/{name}", dir.path().display());
+        for name in ["monday", "2026-11-21", "a.b_c"] {
+            assert_eq!(place(name).unwrap(), dir.path().join(name));
+            assert_eq!(place(&path(name)).unwrap(), dir.path().join(name));
+        }
+        let long = "x".repeat(101);
+        let link = path("link");
+        std::os::unix::fs::symlink("/tmp", &link).unwrap();
+        for name in [
+            "",
+            ".",
+            "..",
+            ".hidden",
+            "-rf",
+            "a/b",
+            "../a",
+            "/etc/cron.d/a",
+            "/tmp/a",
+            "a b",
+            "a\0b",
+            "é",
+            &long,
+            "./a",
+            &path("../a"),
+            &path("sub/a"),
+            &path(""),
+            &format!("{link}/a"),
+        ] {
+            assert!(matches!(place(name), Err(BackupError::BadName)), "{name:?}");
+        }
+        assert!(matches!(Backups::new(None).begin("a"), Err(BackupError::SwitchedOff)));
+    }
+
+    #[test]
+    fn only_one_backup_runs_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let backups = Backups::new(Some(dir.path().into()));
+        let first = backups.begin("a").unwrap();
+        assert!(matches!(backups.begin("b"), Err(BackupError::Busy)));
+        drop(first);
+        assert!(backups.begin("b").is_ok());
+    }
+
+    #[test]
+    fn failure_leaves_nothing_behind_and_keeps_existing_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let backups = Backups::new(Some(dir.path().into()));
+        let half = |path: &Path| {
+            fs::create_dir(path).unwrap();
+            fs::write(path.join("000007.sst"), "a file").unwrap();
+        };
+        let result = backups.begin("a").unwrap().take(|path| {
+            half(path);
+            half(&copying(path));
+            Err(StoreError::new("no space left"))
+        });
+        assert!(result.unwrap_err().to_string().contains("no space left"));
+        assert!(directory::is_empty(dir.path()).unwrap());
+
+        half(&dir.path().join("kept"));
+        let result = backups.begin("kept").unwrap().take(|_| panic!("nothing is copied"));
+        assert!(matches!(result, Err(BackupError::Exists)));
+        assert_eq!(fs::read_to_string(dir.path().join("kept/000007.sst")).unwrap(), "a file");
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn only_leftovers_of_a_killed_process_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |name: &str, file: &str| {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            fs::write(dir.path().join(name).join(file), "").unwrap();
+        };
+        let kept = [".mine.partial", ".partial", ".x.partial.tmp.d", "whole", "x.partial"];
+        make(kept[0], "a-download");
+        kept[1..].iter().for_each(|name| make(name, "000007.sst"));
+        let leave = || {
+            make(".monday.partial", "CURRENT");
+            make(".tuesday.partial.tmp", "000007.sst");
+        };
+        leave();
+        let backups = Backups::new(Some(dir.path().into()));
+        backups.tidy();
+        assert_eq!(names(dir.path()), kept);
+
+        leave();
+        let place = backups.begin("wednesday").unwrap();
+        assert_eq!(names(dir.path()), kept);
+        leave();
+        // Another process may be writing these files. In this test, this process is.
+        Backups::new(Some(dir.path().into())).tidy();
+        assert!(dir.path().join(".monday.partial").exists());
+        drop(place);
+        backups.tidy();
+        assert_eq!(names(dir.path()), kept);
+    }
+}

@@ -1,0 +1,187 @@
+//! Making commits: on the event loop if the write is quick, or else on a thread that may block.
+
+use std::sync::Arc;
+
+use super::Engine;
+use crate::commit::group_commit::Leader;
+use crate::disk::{Disk, Patience};
+use crate::sync::run_blocking;
+use crate::upkeep::health::Condition;
+use divvy_store::contract::StoreError;
+use divvy_store::rocks_options::Durability;
+
+impl<D: Disk> Engine<D> {
+    /// Waits until commit `number` is durable, and makes it unless another caller does.
+    ///
+    /// # Errors
+    /// The commit fails. The change stays in the table, and may become durable later.
+    pub async fn settle(self: &Arc<Self>, number: u64) -> Result<(), StoreError> {
+        let Some(leader) = self.admission.commits.wait_for(number).await? else { return Ok(()) };
+        self.gathering.wait(&self.admission.commits, &self.timings).await;
+        let number = leader.begin();
+        if let Some(result) = self.commit_quickly(number) {
+            leader.finish(number, &result);
+            return result;
+        }
+        // The commit and its leader complete even if this caller leaves, because a later leader must not begin before
+        // that.
+        let engine = Arc::clone(self);
+        let committed = run_blocking(move || engine.finish(&leader, number)).await;
+        committed.unwrap_or_else(|| Err(StoreError::new("the commit was aborted")))
+    }
+
+    /// Waits until every change before this call is durable.
+    ///
+    /// # Errors
+    /// Hits cannot be answered at present.
+    pub async fn check(self: &Arc<Self>) -> Result<(), StoreError> {
+        match self.admission.health.fault() {
+            Some(fault) => Err(fault),
+            None => self.settle(self.admission.commits.open()).await,
+        }
+    }
+
+    /// Makes the commit on this thread. Returns `None` if it may take long.
+    fn commit_quickly(&self, number: u64) -> Option<Result<(), StoreError>> {
+        let is_quick = match self.admission.health.condition() {
+            // A write to the page cache takes less time than a handover to another thread.
+            Condition::Well => {
+                self.durability == Durability::Wal && !self.is_write_back_overdue() && !self.unsynced.lock().is_full()
+            }
+            Condition::Broken => true,
+            Condition::Reopened => false,
+        };
+        is_quick.then(|| self.commit(number, Patience::None)).flatten()
+    }
+
+    /// Makes a commit, unless a leader exists. The calling thread may block.
+    pub fn commit_unless_led(&self) {
+        if let Some(leader) = self.admission.commits.try_lead() {
+            // The waiters and the log get the result.
+            let _ = self.finish(&leader, leader.begin());
+        }
+    }
+
+    /// Commits the changes that no hit waits for, when the store is being closed.
+    ///
+    /// # Errors
+    /// The disk refuses writes.
+    pub fn commit_rest(&self) -> Result<(), StoreError> {
+        match self.admission.commits.try_lead() {
+            Some(leader) => self.finish(&leader, leader.begin()),
+            // The leader's thread has ended, so it makes no commit. No hit changes anything anymore.
+            None => self.commit_patiently(self.admission.commits.begin_for_absent_leader()),
+        }
+    }
+
+    fn finish(&self, leader: &Leader, number: u64) -> Result<(), StoreError> {
+        let result = self.commit_patiently(number);
+        leader.finish(number, &result);
+        result
+    }
+
+    fn commit_patiently(&self, number: u64) -> Result<(), StoreError> {
+        let patience = if self.durability == Durability::Sync { Patience::Fsync } else { Patience::Stalls };
+        // A record that was not written never counts as durable.
+        self.commit(number, patience).unwrap_or_else(|| Err(stalled()))
+    }
+
+    /// Makes every change so far durable. Returns `None` if that takes more than `patience`.
+    fn commit(&self, number: u64, patience: Patience) -> Option<Result<(), StoreError>> {
+        let committer = &mut *self.committer.lock();
+        let begun = self.timings.now();
+        let barrier = self.table.wait_for_groups();
+        self.table.take_journal(&barrier, &mut committer.packer, &mut committer.record);
+        let result = match self.admission.health.condition() {
+            Condition::Well => {
+                drop(barrier);
+                self.append(number, &committer.record, patience)?
+            }
+            Condition::Broken => Err(self.reopening()),
+            Condition::Reopened => self.catch_up(number, &committer.record, barrier),
+        };
+        committer.outage.note(&result);
+        if result.is_ok() && !committer.record.is_empty() {
+            self.timings.commits.observe(self.timings.now().since(begun), 1);
+        }
+        if result.is_err() || self.durability != Durability::Sync {
+            self.unsynced.lock().push(&committer.record);
+        }
+        committer.record.clear();
+        Some(result)
+    }
+
+    fn append(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>> {
+        if patience != Patience::None
+            && let Err(error) = self.make_room(record)
+        {
+            return Some(Err(error));
+        }
+        let appended = self.with_disk(|disk| Ok(disk.append_journal(number, record, patience)));
+        let result = appended.unwrap_or_else(|error| Some(Err(error)))?;
+        match &result {
+            Ok(()) => self.note_appended(number, record),
+            Err(error) => self.admission.health.broke(error),
+        }
+        Some(result)
+    }
+
+    /// Waits until the journal may grow by `record`, which was taken from the table.
+    fn make_room(&self, record: &[u8]) -> Result<(), StoreError> {
+        if self.unsynced.lock().is_full() {
+            self.sync()?;
+        }
+        while self.is_write_back_overdue() {
+            if self.write_back_oldest()? {
+                continue;
+            }
+            if !self.segments.lock().is_full() {
+                // The counters that cannot be evicted are in the open segment.
+                break;
+            }
+            // A single commit is longer than the journal may be.
+            let (through, pending) = (self.close_segment(), self.pending_record());
+            self.on_well_disk(|disk| self.write_back_through(disk, self.timings.now(), through, &[record, &pending]))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the fsync and the write-backs that are due. A large batch does so before it is applied. Otherwise, its
+    /// commit would have to wait, and so would every small batch.
+    pub async fn make_room_ahead(self: &Arc<Self>) {
+        if !self.unsynced.lock().is_long() && !self.is_write_back_due() {
+            return;
+        }
+        // One batch at a time, because commits also need threads that may block.
+        let Ok(turn) = Arc::clone(&self.making_room).acquire_owned().await else { return };
+        let engine = Arc::clone(self);
+        run_blocking(move || {
+            let _turn = turn;
+            // The next commit reports failures.
+            if engine.unsynced.lock().is_long() && engine.sync().is_err() {
+                return;
+            }
+            while let Ok(true) = engine.write_back_if_due() {}
+        })
+        .await;
+    }
+
+    /// Forces every commit to stable storage.
+    ///
+    /// # Errors
+    /// The disk refuses it.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.on_well_disk(|disk| {
+            let covered = std::mem::take(&mut *self.unsynced.lock());
+            let synced = disk.sync();
+            if synced.is_err() {
+                self.unsynced.lock().put_back(covered);
+            }
+            synced
+        })
+    }
+}
+
+pub(super) fn stalled() -> StoreError {
+    StoreError::new("cannot write the journal: the database is stalled")
+}

@@ -1,0 +1,197 @@
+//! The engine of the embedded store: a table of counters in front of a disk, group commit, write-backs, and recovery
+//! from a failed disk.
+//!
+//! It is generic over the disk, so that the model checker can run it on a simulated one. The store owns the threads,
+//! the bounds and the clock.
+
+mod commits;
+mod counter_reads;
+mod recovery;
+mod replay;
+mod write_back;
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use super::commit::gathering::Gathering;
+use super::commit::group_commit::GroupCommit;
+use super::commit::journal::Packer;
+use super::commit::segments::Segments;
+use super::commit::unsynced_records::UnsyncedRecords;
+use super::disk::Disk;
+use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use super::sync::{Mutex, RwLock};
+use super::table::admission::Admission;
+use super::table::lookups::{CacheYield, Lookups};
+use super::table::{ActionResult, Table};
+use super::upkeep::damage::Damage;
+use super::upkeep::health::Health;
+use super::upkeep::timings::Timings;
+use divvy_core::clock::Timestamp;
+use divvy_store::bounds::{CounterBudget, RecordBudgets, RecordCount, Shares, was_set_back};
+use divvy_store::contract::{Entry, Outcomes, StoreError, Unit};
+use divvy_store::group::EntryDecision;
+use divvy_store::outage::Outage;
+use divvy_store::rocks_options::Durability;
+
+/// Threads that may read from the disk at the same time.
+const READERS: usize = 8;
+
+/// The engine. See the module's documentation.
+pub struct Engine<D> {
+    /// `None` while the database is being reopened.
+    disk: RwLock<Option<D>>,
+    pub table: Arc<Table>,
+    pub admission: Admission,
+    gathering: Gathering,
+    /// Time of the last sweep of records (nanoseconds).
+    records_swept_at: AtomicU64,
+    pub damage: Damage,
+    segments: Mutex<Segments>,
+    /// Held by the write-back that is running. It is locked before the segments.
+    write_back_turn: Mutex<()>,
+    /// Number of expired counters that write-backs have forgotten.
+    pub expired: AtomicU64,
+    cache_yield: CacheYield,
+    /// Permits for threads that read from the disk. Each of them takes up to a megabyte.
+    readers: Arc<Semaphore>,
+    /// Records that no fsync has covered. An fsync takes them out, and covers those that were written.
+    unsynced: Mutex<UnsyncedRecords>,
+    /// A permit for the one large batch that makes room.
+    making_room: Arc<Semaphore>,
+    pub timings: Timings,
+    pub durability: Durability,
+    committer: Mutex<Committer>,
+}
+
+/// The state of the thread that makes a commit.
+struct Committer {
+    record: Vec<u8>,
+    packer: Packer,
+    outage: Outage,
+}
+
+/// The journal at the start of the engine.
+#[derive(Debug, Clone, Copy)]
+pub struct Journal {
+    /// The number of the last commit in the journal; 0 if it is empty.
+    pub last_commit: u64,
+    /// Length beyond which a commit waits for a write-back (bytes). It bounds the counters that cannot be evicted, and
+    /// the time that opening takes.
+    pub max_bytes: u64,
+}
+
+impl<D: Disk> Engine<D> {
+    pub fn new(
+        disk: D,
+        table: Arc<Table>,
+        (counters, records): (Arc<CounterBudget>, RecordBudgets),
+        durability: Durability,
+        timings: Timings,
+        journal: Journal,
+    ) -> Self {
+        let commits = GroupCommit::new(journal.last_commit);
+        Self {
+            disk: RwLock::new(Some(disk)),
+            admission: Admission { commits, health: Health::default(), counters, records },
+            gathering: Gathering::default(),
+            records_swept_at: AtomicU64::new(0),
+            damage: Damage::default(),
+            segments: Mutex::new(Segments::new(journal.max_bytes, table.memory() as u64, &table.marks)),
+            write_back_turn: Mutex::new(()),
+            expired: AtomicU64::new(0),
+            cache_yield: CacheYield::default(),
+            readers: Arc::new(Semaphore::new(READERS)),
+            unsynced: Mutex::default(),
+            making_room: Arc::new(Semaphore::new(1)),
+            table,
+            timings,
+            durability,
+            committer: Mutex::new(Committer {
+                record: Vec::new(),
+                packer: Packer::default(),
+                outage: Outage::of(
+                    "commits",
+                    "hits are answered with an error; divvy reopens its database once the disk accepts writes",
+                ),
+            }),
+        }
+    }
+
+    /// Returns the last durable commit. All commits before it are durable, too.
+    pub fn done(&self) -> u64 {
+        self.admission.commits.done()
+    }
+
+    /// Returns whether the database can be read and written.
+    pub fn is_well(&self) -> bool {
+        self.admission.health.is_well()
+    }
+
+    /// Calls `ask` with the database.
+    ///
+    /// # Errors
+    /// The error of `ask`. While the database is being reopened, fails without waiting.
+    pub fn with_disk<T>(&self, ask: impl FnOnce(&D) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        match self.disk.try_read().as_deref() {
+            Some(Some(disk)) => ask(disk),
+            Some(None) | None => Err(self.reopening()),
+        }
+    }
+
+    /// Calls `work` with the database if it is healthy. After an error, the database must be reopened.
+    fn on_well_disk<T>(&self, work: impl FnOnce(&D) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Some(fault) = self.admission.health.fault() {
+            return Err(fault);
+        }
+        self.with_disk(work).inspect_err(|error| self.admission.health.broke(error))
+    }
+
+    /// Returns the error of calls that need the database while it is being reopened.
+    fn reopening(&self) -> StoreError {
+        let reopening = || StoreError::new("the database is being reopened after a disk failure");
+        self.admission.health.fault().unwrap_or_else(reopening)
+    }
+
+    /// Applies `entry`, which has this index in its batch, to the counter with `key`. Returns `None`, and changes
+    /// nothing, if the counter has to be [looked up](Engine::look_up) first.
+    ///
+    /// # Errors
+    /// See [`Table::act`].
+    pub fn act(
+        &self,
+        (index, key, entry): (usize, &[u8], &Entry),
+        now: Timestamp,
+        lookups: &mut Lookups,
+    ) -> Result<Option<ActionResult>, StoreError> {
+        let load = |evictions| self.record_for((index, key, entry), now, lookups, evictions);
+        self.table.act(key, entry, now, &self.admission, load)
+    }
+
+    /// Applies the entries of a group: see [`Engine::act`] and [`Table::act_together`].
+    ///
+    /// # Errors
+    /// See [`Table::act_together`].
+    pub fn act_together(
+        &self,
+        group: Unit<'_>,
+        now: Timestamp,
+        (lookups, shares, decisions): (&mut Lookups, &Shares, &mut Vec<EntryDecision>),
+        outcomes: &mut Outcomes,
+    ) -> Result<Option<u64>, StoreError> {
+        let load = |member, evictions| self.record_for(member, now, lookups, evictions);
+        self.table.act_together(group, now, &self.admission, (shares, decisions), outcomes, load)
+    }
+
+    /// Forgets the reservations and answers that have ended by `now`.
+    pub fn sweep_records(&self, now: Timestamp) {
+        let before = Timestamp::from_nanos(self.records_swept_at.swap(now.as_nanos(), Relaxed));
+        if self.admission.records.remembered() != RecordCount::default() {
+            self.table.sweep_records(now, was_set_back(before, now));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

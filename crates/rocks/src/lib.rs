@@ -1,0 +1,240 @@
+//! The embedded store: RocksDB behind a table of hot counters, with group commit.
+//!
+//! A hit changes its counter in the [`table`], under its stripe's mutex. A [`commit`] writes the changes of all
+//! connections as one journal record and then releases their replies. The counters' own records on the [`disk`] follow
+//! far behind, by write-backs. Opening replays the journal into the table. A compaction filter reclaims expired
+//! counters. The [`engine`] runs all of this over any [`disk::Disk`]. The public store and its threads ([`upkeep`])
+//! know that the disk is RocksDB.
+
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::string_slice,
+        clippy::unwrap_used,
+        reason = "a test may panic"
+    )
+)]
+
+mod commit;
+mod disk;
+mod engine;
+#[cfg(test)]
+mod model;
+mod opening;
+mod store_core;
+mod sync;
+mod table;
+mod upkeep;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+pub use self::commit::journal;
+use self::disk::backup::Backups;
+pub use self::disk::open_error::OpenError;
+pub use self::disk::restore::{RestoreError, restore};
+use self::disk::{directory, exceptions};
+use self::store_core::{StoreCore, Threads};
+use self::table::ActionResult;
+use self::table::lookups::Lookups;
+use divvy_core::clock::Timestamp;
+use divvy_store::bounds::Shares;
+use divvy_store::contract::{
+    BackupError, Batch, Changed, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store, StoreError,
+};
+use divvy_store::rocks_options::Durability;
+use divvy_store::seal::Seal;
+use divvy_telemetry::metrics::Metric;
+
+/// Bytes of keys beyond which a batch waits for due disk work before it is applied.
+const LARGE_BATCH: usize = 64 << 10;
+
+/// The embedded store. Dropping it without [`Store::close`] has the effect of a kill.
+pub struct RocksStore {
+    core: Arc<StoreCore>,
+    threads: Mutex<Threads>,
+    backups: Backups,
+}
+
+impl RocksStore {
+    /// Returns the key for ids, which is in the data directory and its backups.
+    pub fn seal(&self) -> &Seal {
+        &self.core.seal
+    }
+
+    /// Returns whether another process has the store in `path` open.
+    pub fn is_in_use(path: &Path) -> bool {
+        directory::is_in_use(path)
+    }
+
+    /// Writes every counter back and drops the expired ones from disk now. RocksDB would do so later.
+    ///
+    /// # Errors
+    /// Fails if RocksDB refuses a write.
+    pub fn compact(&self) -> Result<(), StoreError> {
+        self.core.engine.write_back()?;
+        self.core.engine.with_disk(|database| {
+            database.compact();
+            Ok(())
+        })
+    }
+
+    /// See [`BackupError`].
+    ///
+    /// # Errors
+    /// See [`BackupError`].
+    pub async fn backup(&self, name: &str) -> Result<PathBuf, BackupError> {
+        let backup = self.backups.begin(name)?;
+        // With `lazy`, there may be hits that were answered and are not committed yet.
+        let committed = self.core.engine.check().await;
+        let core = Arc::clone(&self.core);
+        let copy = move |dir: &Path| committed.and_then(|()| core.checkpoint(dir));
+        let taken = tokio::task::spawn_blocking(move || backup.take(copy));
+        taken.await.unwrap_or_else(|error| Err(BackupError::Broken(error.to_string())))
+    }
+
+    /// Calls `work` on a thread that may block.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(&StoreCore) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let core = Arc::clone(&self.core);
+        let worked = tokio::task::spawn_blocking(move || work(&core)).await;
+        worked.unwrap_or_else(|e| Err(StoreError::new(format!("cannot {what}: {e}"))))
+    }
+
+    /// Returns the durability of acknowledged hits.
+    pub fn durability(&self) -> Durability {
+        self.core.engine.durability
+    }
+
+    /// Returns the path of the data directory.
+    pub fn path(&self) -> &Path {
+        &self.core.path
+    }
+
+    /// Returns the number of expired counters that compactions and write-backs have dropped since the store was opened.
+    pub fn expired_dropped(&self) -> u64 {
+        self.core.expired_dropped()
+    }
+}
+
+impl Store for RocksStore {
+    async fn apply(&self, batch: &mut Batch) {
+        let engine = &self.core.engine;
+        if batch.keys.len() > LARGE_BATCH {
+            Box::pin(engine.make_room_ahead()).await;
+        }
+        let now = batch.now();
+        let durable = engine.done();
+        let mut durable_after = 0;
+        let mut unsettled = std::mem::take(&mut batch.unsettled);
+        let mut lookups = Lookups::default();
+        let shares = Shares::default();
+        let mut decisions = Vec::new();
+        batch.outcomes.clear();
+        let mut needs_records = engine.table.needs_records();
+        loop {
+            if needs_records {
+                engine.look_up(&mut lookups, batch.unanswered(), now).await;
+            }
+            let is_done = batch.answer_on(|unit, outcomes| {
+                let acted = match unit.entries {
+                    [entry] if !entry.action.has_record() => {
+                        let acted = engine.act((unit.first, unit.key(entry), entry), now, &mut lookups);
+                        acted.map(|acted| {
+                            let ActionResult { outcome, durable_after } = acted?;
+                            outcomes.push(Ok(outcome));
+                            Some(durable_after)
+                        })
+                    }
+                    _ => engine.act_together(unit, now, (&mut lookups, &shares, &mut decisions), outcomes),
+                };
+                match acted {
+                    Ok(None) => return false,
+                    Ok(Some(commit)) if commit <= durable => {}
+                    Ok(Some(commit)) => {
+                        unsettled.extend(unit.first..outcomes.len());
+                        durable_after = durable_after.max(commit);
+                    }
+                    Err(error) => outcomes.extend(unit.entries.iter().map(|_| Err(error.clone()))),
+                }
+                true
+            });
+            if is_done {
+                break;
+            }
+            needs_records = true;
+        }
+        batch.unsettled = unsettled;
+        if durable_after > 0
+            && engine.durability != Durability::Lazy
+            && let Err(error) = engine.settle(durable_after).await
+        {
+            batch.fail_unsettled(&error);
+        }
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+        if listing.cursor.is_none() {
+            // The listing finds only counters that have a record, and only committed counters can be written back.
+            self.core.engine.check().await?;
+            self.blocking("write back", |core| core.engine.write_back()).await?;
+        }
+        self.blocking("list counters", move |core| core.list(&listing)).await
+    }
+
+    async fn approximate_len(&self) -> Result<u64, StoreError> {
+        let engine = &self.core.engine;
+        // The estimate falls when RocksDB's own compactions drop expired counters, but it includes all versions of a
+        // counter until they are merged. So the lower number is closer.
+        let estimate = engine.with_disk(|database| self.core.estimate(database)).unwrap_or(u64::MAX);
+        Ok(estimate.min(engine.admission.counters.count()))
+    }
+
+    /// Waits for a commit, to detect a disk that hangs as well as one that fails.
+    async fn check(&self) -> Result<(), StoreError> {
+        self.core.engine.damage.check(self.core.clock.now())?;
+        self.core.engine.check().await
+    }
+
+    async fn change_exception(&self, change: ExceptionChange, _now: Timestamp) -> Result<Changed, StoreError> {
+        self.blocking("change an exception", move |core| {
+            let sync = core.engine.durability == Durability::Sync;
+            core.engine.with_disk(|database| exceptions::write(database, &[change], sync))
+        })
+        .await
+        .map(|()| Changed::Made)
+    }
+
+    async fn forget_exceptions(&self, over: Vec<ExceptionChange>) -> Result<(), StoreError> {
+        self.blocking("forget exceptions", move |core| {
+            // An expired exception stays expired, so this does not wait for stable storage.
+            core.engine.with_disk(|database| exceptions::write(database, &over, false))
+        })
+        .await
+    }
+
+    async fn follow_exceptions(&self, known: ExceptionCursor, _now: Timestamp) -> Result<ExceptionPage, StoreError> {
+        self.blocking("read exceptions", move |core| {
+            core.engine.with_disk(|database| exceptions::read(database, &known))
+        })
+        .await
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        self.core.metrics()
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        self.blocking("close the store", move |core| core.shut_down(threads)).await
+    }
+}

@@ -1,0 +1,268 @@
+//! The hot table: counters in memory, in front of RocksDB.
+//!
+//! The table is striped by key hash. A stripe's mutex makes read-modify-write atomic and gives read-your-writes. A
+//! stripe also keeps the changes that the next commit has to write. A counter stays in the table until its own record
+//! in RocksDB is current. The table never waits for a disk: a counter that may be in RocksDB and is not in the table is
+//! [looked up](lookups) before its stripe is locked.
+//!
+//! An entry does not contain its key. Instead, it has 74 bits of a keyed hash, whose secret is drawn at each start. The
+//! probability that two of 100 million keys share them is 3 · 10⁻⁷, and no client can increase it.
+
+pub mod admission;
+mod expiry;
+mod group;
+mod key_hash;
+pub mod loading;
+pub mod lookups;
+mod records;
+mod slot;
+mod slots;
+mod stripe;
+mod usage;
+mod write_back;
+
+use std::borrow::Cow;
+
+use self::admission::Admission;
+use self::key_hash::KeyHasher;
+pub use self::key_hash::{KeyHash, stripes};
+use self::slot::Tags;
+use self::stripe::Stripe;
+use super::commit::group_commit::GroupCommit;
+use super::commit::journal::Packer;
+use super::commit::segment_marks::{Mark, SegmentMarks};
+use super::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
+use super::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use divvy_core::algorithm::{Outcome, State};
+use divvy_core::clock::Timestamp;
+use divvy_store::contract::{Change, Entry, StoreError};
+
+const WORD_BITS: usize = u64::BITS as usize;
+
+/// A counter's record, if it has one: its state and its expiry.
+pub type CounterRecord = Option<(State, Timestamp)>;
+
+/// The result of an action on a counter.
+pub struct ActionResult {
+    pub outcome: Outcome,
+    /// The commit that makes the state behind this outcome durable; 0 if it has been durable for a long time.
+    pub durable_after: u64,
+}
+
+/// Proof that no group is changing counters: see [`Table::wait_for_groups`].
+pub struct GroupBarrier<'a>(#[expect(dead_code, reason = "held, not read")] RwLockWriteGuard<'a, ()>);
+
+/// The striped table.
+pub struct Table {
+    stripes: Box<[Mutex<Stripe>]>,
+    /// One bit per stripe: set while the stripe has staged changes that no commit has taken.
+    pending: Box<[AtomicU64]>,
+    /// Held by a group while it changes its counters, and by a commit while it takes changes. So a commit takes all of
+    /// a group's changes or none. It is locked before the stripes.
+    gate: RwLock<()>,
+    pub marks: SegmentMarks,
+    /// Whether the table knows which counters have records.
+    knows_records: AtomicBool,
+    /// Whether some stripes do not contain all of their counters.
+    needs_records: AtomicBool,
+    /// Memory for counters that can be evicted (bytes).
+    memory: usize,
+    /// Bytes beyond `memory`, taken by counters whose records are not current.
+    excess: AtomicUsize,
+    pub hasher: KeyHasher,
+}
+
+impl Table {
+    /// Creates a table that takes up to `memory` bytes, and more only for counters whose records in RocksDB are not
+    /// current.
+    pub fn new(memory: usize) -> Self {
+        Self {
+            stripes: (0..stripes()).map(|_| Mutex::new(Stripe::new(memory / stripes()))).collect(),
+            pending: (0..stripes().div_ceil(WORD_BITS)).map(|_| AtomicU64::new(0)).collect(),
+            gate: RwLock::default(),
+            marks: SegmentMarks::new(),
+            knows_records: AtomicBool::new(false),
+            needs_records: AtomicBool::new(true),
+            memory,
+            excess: AtomicUsize::new(0),
+            hasher: KeyHasher::new(),
+        }
+    }
+
+    /// Applies `entry` to the counter with `key`, if the counter exists or there is room for it. `load` returns the
+    /// counter's record, given the number of evictions in its group. If it returns `None`, so does this function, and
+    /// nothing changes.
+    ///
+    /// # Errors
+    /// Returns the error of `load`, or the disk's failure if a change could not be kept. Nothing changes then.
+    pub fn act(
+        &self,
+        key: &[u8],
+        entry: &Entry,
+        now: Timestamp,
+        Admission { commits, health, counters, .. }: &Admission,
+        load: impl FnOnce(u32) -> Result<Option<CounterRecord>, StoreError>,
+    ) -> Result<Option<ActionResult>, StoreError> {
+        let hash = self.hasher.hash(key);
+        let mut guard = self.stripe(hash.stripe());
+        let stripe = &mut *guard;
+        let mut index = stripe.slots.find(hash.high);
+        if index.is_none() && !stripe.holds_all {
+            let Some(record) = load(*stripe.evictions(hash.high))? else { return Ok(None) };
+            stripe.loaded += 1;
+            index = record.map(|(state, expires)| self.keep_loaded(stripe, hash, state, expires));
+        }
+        stripe.acted += 1;
+        let found = stripe.state(index);
+        let is_new = found.is_none();
+        if is_new {
+            // A refused entry leaves no trace, and evicts no other counter.
+            if let Some(fault) = health.refusal(entry) {
+                return Err(fault);
+            }
+            if let Some(refusal) = counters.refusal(entry) {
+                return refusal.map(|outcome| Some(ActionResult { outcome, durable_after: 0 }));
+            }
+        }
+        let (outcome, change) = entry.decide(found.as_deref());
+        let state = match change {
+            Change::Keep => {
+                let durable_after = index.map_or(0, |index| {
+                    stripe.touch(index);
+                    stripe.durable_after(index)
+                });
+                return Ok(Some(ActionResult { outcome, durable_after }));
+            }
+            Change::Set(state) => Some(state),
+            Change::Clear => None,
+        };
+        // Nothing changes while the disk refuses writes: a change that cannot be written must not cost credit, be
+        // acknowledged in `lazy` mode, or wait in memory.
+        if let Some(fault) = health.fault() {
+            return Err(fault);
+        }
+        match (is_new, state.is_some()) {
+            // A counter in another stripe may have taken the last room just now.
+            (true, true) if !counters.begin() => {
+                return counters.refuse(entry).map(|outcome| Some(ActionResult { outcome, durable_after: 0 }));
+            }
+            (false, false) => counters.forget(),
+            _ => {}
+        }
+        let is_recorded = index.is_some_and(|index| stripe.slots.at(index).tags().recorded);
+        self.set((stripe, index), (hash, key, entry), state, is_recorded, now, commits);
+        Ok(Some(ActionResult { outcome, durable_after: stripe.changed_in }))
+    }
+
+    /// Sets a counter's state in its stripe, and stages it for the next commit. The index is `None` if the counter is
+    /// not in the stripe.
+    // Inlined, because it runs for each counter of each hit.
+    #[inline(always)]
+    fn set(
+        &self,
+        (stripe, index): (&mut Stripe, Option<usize>),
+        (hash, key, entry): (KeyHash, &[u8], &Entry),
+        state: Option<State>,
+        is_recorded: bool,
+        now: Timestamp,
+        commits: &GroupCommit,
+    ) {
+        if index.is_none() {
+            self.make_room(stripe);
+        }
+        let tags = self.change(stripe, hash, commits, is_recorded);
+        let expires = match &state {
+            // The general computation would also return the window's end.
+            Some(State::FixedWindow(window)) => window.ends,
+            Some(state) => entry.expiry(state, now),
+            None => now,
+        };
+        let index = stripe.set(index, hash.high, state, expires, tags);
+        stripe.stage(hash.high, index, key);
+        self.count_excess(stripe);
+    }
+
+    /// Adds a counter that was read. Returns its index.
+    fn keep_loaded(&self, stripe: &mut Stripe, hash: KeyHash, state: State, expires: Timestamp) -> usize {
+        self.make_room(stripe);
+        let tags = stripe.loaded_tags(self.marks.clean_mark(), true);
+        stripe.set(None, hash.high, Some(state), expires, tags)
+    }
+
+    /// Returns the number of evictions for a record that is read from now on; `None` if an action on the counter with
+    /// `key` needs no record.
+    pub fn evictions_if_absent(&self, key: &[u8]) -> Option<u32> {
+        let hash = self.hasher.hash(key);
+        let mut stripe = self.stripe(hash.stripe());
+        let is_absent = !stripe.holds_all && stripe.slots.find(hash.high).is_none();
+        is_absent.then(|| *stripe.evictions(hash.high))
+    }
+
+    /// Returns whether actions may need records at all. The answer may be outdated a moment later.
+    pub fn needs_records(&self) -> bool {
+        self.needs_records.load(Relaxed)
+    }
+
+    /// Returns the current state of the counter with `key`. The outer `None` means that the counter is not in the
+    /// table.
+    pub fn peek(&self, key: &[u8]) -> Option<Option<State>> {
+        let hash = self.hasher.hash(key);
+        let stripe = self.stripe(hash.stripe());
+        stripe.slots.find(hash.high).map(|index| stripe.state(Some(index)).map(Cow::into_owned))
+    }
+
+    /// Waits for groups to finish. While the result is held, every group has changed all of its counters or none.
+    pub fn wait_for_groups(&self) -> GroupBarrier<'_> {
+        GroupBarrier(self.gate.write())
+    }
+
+    /// Moves every change that no commit has taken yet to `record`.
+    pub fn take_journal(&self, _: &GroupBarrier<'_>, packer: &mut Packer, record: &mut Vec<u8>) {
+        for (word, bits) in self.pending.iter().enumerate() {
+            let mut bits = bits.swap(0, AcqRel);
+            while bits != 0 {
+                let mut stripe = self.stripe(word * WORD_BITS + bits.trailing_zeros() as usize);
+                packer.pack(&stripe.staged, record);
+                stripe.note_taken();
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    /// Appends to `record` every change that no commit has taken yet, and leaves it for the next commit.
+    pub fn copy_journal(&self, packer: &mut Packer, record: &mut Vec<u8>) {
+        self.stripes.iter().for_each(|stripe| packer.pack(&stripe.lock().staged, record));
+    }
+
+    /// Makes room for one more counter in the stripe, which the caller holds.
+    fn make_room(&self, stripe: &mut Stripe) {
+        stripe.make_room(&self.marks);
+        if !stripe.holds_all && !self.needs_records.load(Relaxed) {
+            self.needs_records.store(true, Relaxed);
+        }
+    }
+
+    /// Begins a change in the stripe, which the caller holds. Returns the tags of the counter that changes.
+    fn change(&self, stripe: &mut Stripe, hash: KeyHash, commits: &GroupCommit, recorded: bool) -> Tags {
+        if stripe.staged.is_empty() {
+            self.mark_pending(hash.stripe());
+        }
+        // Both are read under the stripe's lock, after the stripe is marked as pending. So either that commit has not
+        // taken this stripe's changes yet, or the next one will.
+        stripe.changed_in = commits.open();
+        Tags { used: true, recorded, epoch: stripe.epoch(), mark: self.marks.open() as Mark }
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "callers take the index from a hash, or count up to the number of stripes"
+    )]
+    fn stripe(&self, index: usize) -> MutexGuard<'_, Stripe> {
+        self.stripes[index].lock()
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "there is a bit for every stripe")]
+    fn mark_pending(&self, stripe: usize) {
+        self.pending[stripe / WORD_BITS].fetch_or(1 << (stripe % WORD_BITS), AcqRel);
+    }
+}

@@ -1,0 +1,144 @@
+//! Enforces the bounds: a thread measures the disk, counts the counters after a start, and reclaims expired ones when
+//! little room is left.
+//!
+//! The [budget](divvy_store::bounds::CounterBudget) counts each counter that is made or forgotten. It has no count of
+//! the counters that an earlier process left, and does not know which ones compactions drop. RocksDB's own estimate
+//! cannot decide about hits: it includes each version of a counter and all records of reservations and answers, and it
+//! is too low while a file deletes counters that no other file has. So the counters are counted by a scan, once after a
+//! start, and whenever the bound is near, after a compaction has dropped the expired ones. Both are done so rarely that
+//! they use only a small part of a processor. Hits never wait for them.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use rocksdb::properties;
+
+use super::housekeeping::HOUSEKEEPING_INTERVAL;
+use crate::disk::database::Database;
+use crate::disk::tuning::MAX_WAL_BYTES;
+use crate::store_core::StoreCore;
+use divvy_store::bounds::RoomLog;
+use divvy_store::contract::StoreError;
+use divvy_store::outage::Outage;
+
+/// Pause between measurements of the disk. A flood must not write much in between.
+const MEASURING_INTERVAL: Duration = Duration::from_millis(100);
+/// Approximate size on disk of a counter that has no record yet (bytes).
+const RECORD_BYTES: u64 = 48;
+/// Allowance for the write-ahead log in addition to `--max-disk` (bytes). RocksDB flushes old data beyond
+/// [`MAX_WAL_BYTES`], which takes a moment. Beyond this allowance, the log counts like counters. The documented 192 MiB
+/// leave room for later writes.
+const WAL_ALLOWANCE: u64 = MAX_WAL_BYTES + (64 << 20);
+/// The pause after a survey, as a multiple of the survey's duration.
+const PAUSE: u32 = 20;
+/// Number of records between two checks whether the store is being closed.
+const CHECK_INTERVAL: u64 = 4096;
+
+impl StoreCore {
+    #[expect(clippy::disallowed_methods, reason = "paces a thread of its own")]
+    pub fn bound_loop(&self) {
+        let counters = &self.engine.admission.counters;
+        let mut room_log = RoomLog::default();
+        let mut outage = Outage::of("counting the counters", "expired counters are not reclaimed");
+        let mut next = Instant::now();
+        loop {
+            if (!counters.is_counted() || self.is_room_short()) && Instant::now() >= next {
+                let begun = Instant::now();
+                outage.note(&self.survey());
+                next = Instant::now() + begun.elapsed() * PAUSE;
+            }
+            self.engine.sweep_records(self.clock.now());
+            room_log.note(counters, self.clock.now());
+            let measured_until = Instant::now() + HOUSEKEEPING_INTERVAL;
+            while Instant::now() < measured_until {
+                self.measure();
+                if self.stopped_within(MEASURING_INTERVAL) {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn measure(&self) {
+        let measured = self.engine.with_disk(|database| {
+            let log = database.wal_bytes().map_err(|error| StoreError::new(error.to_string()))?;
+            let unrecorded = u64::try_from(self.engine.table.usage().unrecorded).unwrap_or(0);
+            let counters = database.counters_number(properties::LIVE_SST_FILES_SIZE)?;
+            Ok(is_disk_full(
+                counters.saturating_add(unrecorded.saturating_mul(RECORD_BYTES)),
+                log,
+                self.bounds.max_disk,
+            ))
+        });
+        if let Ok(is_full) = measured {
+            self.engine.admission.counters.disk_is_full.store(is_full, Relaxed);
+        }
+    }
+
+    /// Returns whether a bound is near or reached.
+    fn is_room_short(&self) -> bool {
+        let counters = &self.engine.admission.counters;
+        counters.is_nearly_full() || counters.disk_is_full.load(Relaxed)
+    }
+
+    /// Drops expired counters if a bound is near, and then counts those that are left. Does nothing until the table
+    /// knows all records.
+    ///
+    /// # Errors
+    /// RocksDB cannot read or write. The number of counters is then as before.
+    pub fn survey(&self) -> Result<(), StoreError> {
+        let engine = &self.engine;
+        if let Some(fault) = engine.admission.health.fault() {
+            return Err(fault);
+        }
+        if !engine.table.knows_records() {
+            return Ok(());
+        }
+        if self.is_room_short() {
+            // Forgets expired counters with changes in the journal, so that all others have current records.
+            engine.write_back()?;
+            let now = self.clock.now();
+            engine.with_disk(|database| {
+                database.compact_counters();
+                Ok(())
+            })?;
+            engine.table.forget_expired(now);
+            self.measure();
+        }
+        engine.with_disk(|database| self.count(database))
+    }
+
+    /// Counts the counters. While there is no write-back, the table knows the number of counters without a record, and
+    /// an iterator fixes the records to count.
+    fn count(&self, database: &Database) -> Result<(), StoreError> {
+        let (engine, counters) = (&self.engine, &self.engine.admission.counters);
+        let start = || (counters.begun(), engine.table.usage().unrecorded, database.records());
+        let (begun, unrecorded, records) = engine.without_write_backs(start);
+        let mut counted = 0u64;
+        for record in records {
+            record?;
+            counted += 1;
+            // A database that has failed is not reopened before this ends.
+            if counted.is_multiple_of(CHECK_INTERVAL) && (*self.stopping.lock() || !engine.is_well()) {
+                return Ok(());
+            }
+        }
+        counters.counted(counted.saturating_add_signed(unrecorded), begun);
+        Ok(())
+    }
+
+    /// Estimates the number of counters from RocksDB's estimate.
+    pub fn estimate(&self, database: &Database) -> Result<u64, StoreError> {
+        let entries = database.counters_number(properties::ESTIMATE_NUM_KEYS)?;
+        Ok(entries.saturating_add_signed(self.engine.table.usage().unrecorded))
+    }
+}
+
+/// Returns whether the disk's bound is reached by the sum of counters in files, counters to be written, and the
+/// write-ahead log (bytes).
+fn is_disk_full(counters: u64, log: u64, max_disk: u64) -> bool {
+    counters.saturating_add(log.saturating_sub(WAL_ALLOWANCE)) >= max_disk
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,292 @@
+//! Follows the decisions of a CrowdSec server: its bans are blocks for all rules, and end when CrowdSec says so.
+//!
+//! Nothing waits for that server. If it does not answer, its blocks stay in force until they end. Blocks that operators set
+//! are never touched.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::yield_now;
+
+use super::answer::{Answer, Followed, add_ban, is_same_end};
+use super::blocks::{Blocks, ChangeError, Known};
+use super::upstream::{FetchError, Upstream};
+use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
+use divvy_core::rules::Network;
+use divvy_limiter::Limiter;
+use divvy_telemetry::logging::Escaped;
+use divvy_telemetry::metrics::{Crowdsec, Effect};
+
+/// Maximum time between two requests while they fail, unless the interval is longer.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// Time after which all decisions are asked for again. This finds what was lost, such as a block that an operator removed.
+const ASK_FOR_ALL_NS: u64 = 3_600 * NANOS_PER_SECOND;
+
+/// A list of all decisions that lacks more than one in this many of the known bans is confirmed by the next one.
+const MOST_LACKING: usize = 10;
+
+/// Time until the next request for all decisions, if the end of one ban may be that of others of its network, too.
+const DOUBT_NS: u64 = 60 * NANOS_PER_SECOND;
+
+/// Follows one CrowdSec.
+pub struct Follower {
+    upstream: Upstream,
+    limiter: Arc<Limiter>,
+    blocks: Blocks,
+    interval: Duration,
+}
+
+/// A request that failed, or whose answer could not be put in force.
+#[derive(Debug, thiserror::Error)]
+enum PollError {
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    #[error("the store did not take all of the blocks: {0}")]
+    Change(#[from] ChangeError),
+    #[error("{0} of its decisions are not as CrowdSec writes them; no block was lifted because it lacks them")]
+    Malformed(u64),
+}
+
+/// The state between two requests.
+struct Progress {
+    /// Whether the next request is for all decisions.
+    needs_all: bool,
+    /// Time of the last answer with all decisions.
+    had_all: Timestamp,
+    /// Number of requests in a row that failed.
+    failures: u32,
+    is_followed: bool,
+    /// The bans of each network, because the end of one is not the end of all.
+    bans: HashMap<Network, Vec<Followed>>,
+    /// The networks with a block that the last list of all decisions lacked, if they were too many to believe it.
+    doubted: HashSet<Network>,
+}
+
+/// Numbers of decisions by their effect.
+#[derive(Debug, Default)]
+struct Effects {
+    set: u64,
+    removed: u64,
+    kept: u64,
+    full: u64,
+}
+
+impl Follower {
+    /// Creates a follower, which asks once in each `interval`. Its blocks are about this field.
+    pub fn new(upstream: Upstream, limiter: Arc<Limiter>, field: Arc<str>, interval: Duration) -> Self {
+        Self { upstream, blocks: Blocks::new(Arc::clone(&limiter), field), limiter, interval }
+    }
+
+    /// Follows the CrowdSec server, and never returns.
+    pub async fn run(&self) {
+        let mut progress = Progress {
+            needs_all: true,
+            had_all: Timestamp::EPOCH,
+            failures: 0,
+            is_followed: false,
+            bans: HashMap::new(),
+            doubted: HashSet::new(),
+        };
+        loop {
+            self.poll(&mut progress).await;
+            tokio::time::sleep(self.pause(progress.failures)).await;
+        }
+    }
+
+    /// Asks once, and puts the answer in force.
+    async fn poll(&self, progress: &mut Progress) {
+        let now = self.limiter.now();
+        let is_for_all = progress.needs_all || now.distance(progress.had_all) >= ASK_FOR_ALL_NS;
+        let upstream = self.upstream.address();
+        match self.ask(is_for_all, now, progress).await {
+            Ok(effects) => {
+                self.metrics().answered();
+                if is_for_all {
+                    progress.had_all = now;
+                }
+                if !progress.is_followed {
+                    let Effects { set, kept, removed, full } = effects;
+                    tracing::info!(upstream, set, kept, removed, full, "following the decisions of CrowdSec");
+                }
+                if effects.full > 0 {
+                    let full = effects.full;
+                    tracing::warn!(upstream, full, "no room for blocks of CrowdSec: raise --max-blocks");
+                }
+                (progress.failures, progress.is_followed) = (0, true);
+            }
+            Err(error) => {
+                self.metrics().failed();
+                // The CrowdSec may believe that the changes were read.
+                progress.needs_all |= !matches!(&error, PollError::Fetch(error) if !error.may_have_been_answered());
+                progress.failures = progress.failures.saturating_add(1);
+                progress.is_followed = false;
+                let error = error.to_string();
+                tracing::warn!(
+                    upstream,
+                    error = %Escaped::error(&error),
+                    "cannot follow the decisions of CrowdSec; its last known ones apply until they end"
+                );
+            }
+        }
+    }
+
+    async fn ask(&self, is_for_all: bool, now: Timestamp, progress: &mut Progress) -> Result<Effects, PollError> {
+        let mut answer = Answer::new(self.blocks.max(), now);
+        self.upstream.fetch(is_for_all, |list, text| answer.add(list, text)).await?;
+        progress.needs_all = false;
+        let malformed = answer.malformed;
+        if malformed > 0 {
+            // A damaged answer only adds to what is known. The next request is for all decisions.
+            answer.ended.clear();
+        }
+        self.metrics().count(Effect::Ignored, answer.others);
+        self.metrics().count(Effect::Malformed, malformed);
+        let mut effects = Effects { full: answer.excess, ..Effects::default() };
+        let done = self.put_in_force(answer, is_for_all && malformed == 0, progress, &mut effects).await;
+        self.metrics().count(Effect::Set, effects.set);
+        self.metrics().count(Effect::Removed, effects.removed);
+        self.metrics().count(Effect::Kept, effects.kept);
+        self.metrics().count(Effect::Full, effects.full);
+        done?;
+        if malformed > 0 { Err(PollError::Malformed(malformed)) } else { Ok(effects) }
+    }
+
+    /// Removes the blocks whose bans have ended, which makes room, and sets the others.
+    async fn put_in_force(
+        &self,
+        answer: Answer,
+        is_for_all: bool,
+        progress: &mut Progress,
+        effects: &mut Effects,
+    ) -> Result<(), PollError> {
+        let (answer_time, is_damaged) = (answer.time(), answer.malformed > 0);
+        let (mut ended, mut changed) = (Vec::new(), answer.bans);
+        if is_for_all {
+            ended = self.lacking(&changed, &answer.ended, progress).await;
+            progress.bans = changed.clone();
+        } else {
+            for (network, id) in answer.ended {
+                if changed.contains_key(&network) {
+                    continue;
+                }
+                let known = progress.bans.entry(network).or_default();
+                known.retain(|ban| ban.id != id);
+                if known.is_empty() {
+                    progress.bans.remove(&network);
+                    ended.push(network);
+                } else {
+                    // The other bans may have ended, too: CrowdSec may name only one of them. A list of all will show it.
+                    progress.had_all = progress.had_all.min(answer_time.minus(ASK_FOR_ALL_NS - DOUBT_NS));
+                    changed.insert(network, known.clone());
+                }
+            }
+            for (network, bans) in &mut changed {
+                let known = progress.bans.remove(network).unwrap_or_default();
+                known.into_iter().for_each(|ban| add_ban(bans, ban));
+                if progress.bans.len() < self.blocks.max() {
+                    progress.bans.insert(*network, bans.clone());
+                }
+            }
+        }
+        for network in ended {
+            effects.removed += u64::from(self.remove(network).await?);
+            yield_now().await;
+        }
+        for (network, bans) in changed {
+            yield_now().await;
+            let Some(longest) = bans.first() else { continue };
+            if is_damaged && self.lasts_longer(network, longest) {
+                continue;
+            }
+            match self.set(network, longest).await {
+                Ok(Some(Effect::Kept)) => effects.kept += 1,
+                Ok(Some(_)) => effects.set += 1,
+                Ok(None) => {}
+                Err(ChangeError::Full) => effects.full += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the networks with a block that a list of all decisions lacks. If it lacks more than a tenth of them, CrowdSec may
+    /// have sent a part only: it ends its answer properly after an error of its database. Then only those are returned that
+    /// the list before lacked, too, and the next request is for all decisions again.
+    async fn lacking(
+        &self,
+        bans: &HashMap<Network, Vec<Followed>>,
+        ended: &HashSet<(Network, u64)>,
+        progress: &mut Progress,
+    ) -> Vec<Network> {
+        let followed = self.blocks.followed().await;
+        let count = followed.len();
+        let lacking: Vec<_> = followed.into_iter().filter(|network| !bans.contains_key(network)).collect();
+        // CrowdSec says that each known ban of the network has ended.
+        let is_named = |network: &Network| {
+            let known = progress.bans.get(network).map_or(&[][..], Vec::as_slice);
+            !known.is_empty() && known.iter().all(|ban| ended.contains(&(*network, ban.id)))
+        };
+        let (named, unnamed): (Vec<_>, Vec<_>) = lacking.into_iter().partition(is_named);
+        if unnamed.len().saturating_mul(MOST_LACKING) <= count {
+            progress.doubted.clear();
+            return named.into_iter().chain(unnamed).collect();
+        }
+        let (believed, doubted): (Vec<_>, HashSet<_>) = {
+            let is_confirmed = |network: &&Network| progress.doubted.contains(*network);
+            (
+                unnamed.iter().filter(is_confirmed).copied().collect(),
+                unnamed.iter().filter(|n| !is_confirmed(n)).copied().collect(),
+            )
+        };
+        if !doubted.is_empty() {
+            progress.needs_all = true;
+            tracing::warn!(
+                upstream = self.upstream.address(),
+                "the list of all decisions lacks {} of {count} bans: they stay until the next list lacks them, too",
+                doubted.len()
+            );
+        }
+        progress.doubted = doubted;
+        named.into_iter().chain(believed).collect()
+    }
+
+    /// Removes the block of a ban. Returns whether there was one.
+    async fn remove(&self, network: Network) -> Result<bool, ChangeError> {
+        match self.blocks.find(network) {
+            Some(Known { scenario: Some(_), .. }) => self.blocks.remove(network).await,
+            _ => Ok(false),
+        }
+    }
+
+    /// Returns whether the network's block lasts longer than the ban.
+    fn lasts_longer(&self, network: Network, ban: &Followed) -> bool {
+        self.blocks.find(network).is_some_and(|known| known.ends.is_none_or(|ends| ends > ban.ends))
+    }
+
+    /// Sets the block of a ban. Returns `None` if it is in force already.
+    async fn set(&self, network: Network, ban: &Followed) -> Result<Option<Effect>, ChangeError> {
+        match self.blocks.find(network) {
+            None => {}
+            Some(Known { scenario: None, .. }) => return Ok(Some(Effect::Kept)),
+            Some(Known { scenario: Some(scenario), ends: Some(ends) })
+                if is_same_end(ends, ban.ends) && *scenario == *ban.scenario =>
+            {
+                return Ok(None);
+            }
+            Some(_) => {}
+        }
+        self.blocks.set(network, ban.ends, &ban.scenario).await?;
+        Ok(Some(Effect::Set))
+    }
+
+    /// Returns the pause after this number of failures in a row.
+    fn pause(&self, failures: u32) -> Duration {
+        let doubled = self.interval.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX));
+        doubled.min(self.interval.max(MAX_PAUSE))
+    }
+
+    fn metrics(&self) -> &Crowdsec {
+        &self.limiter.metrics().crowdsec
+    }
+}

@@ -1,0 +1,267 @@
+//! Readiness: whether the server can answer hits now, for `/readyz` and gRPC's health checks.
+//!
+//! A probe asks the store once a second, and everything else reads its result. The probe has its own thread, so a store
+//! that hangs blocks only the probe. A result is valid for a few seconds. So if a probe hangs, or a commit that it
+//! waits for, the server is no longer ready once the result is too old. A probe is never cancelled.
+
+#![expect(clippy::disallowed_methods, reason = "how old the result of a probe is")]
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{io, thread};
+
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::keep_running::keep_running;
+use divvy_limiter::{Limiter, StoreError};
+use divvy_telemetry::logging::Escaped;
+use divvy_telemetry::metrics::{Metrics, Task};
+
+/// Pause between two probes.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How long the result of a probe is valid.
+const MAX_AGE: Duration = Duration::from_secs(5);
+
+/// The result of the last probe, and whether the server is draining.
+#[derive(Debug)]
+pub struct Health {
+    result: watch::Sender<Option<ProbeResult>>,
+    started: Instant,
+    draining: CancellationToken,
+    /// Cancelled when the last probe is over.
+    over: CancellationToken,
+}
+
+#[derive(Debug, Clone)]
+struct ProbeResult {
+    result: Result<(), StoreError>,
+    at: Instant,
+}
+
+/// Reason why hits cannot be answered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotReady {
+    #[error("draining")]
+    Draining,
+    #[error("the store has not been probed yet")]
+    Starting,
+    #[error("the store does not answer: {0}")]
+    Failing(String),
+    #[error("the store does not answer: no response for {} seconds", MAX_AGE.as_secs())]
+    Silent,
+}
+
+impl Health {
+    /// Starts the probe, and the task that logs changes. Must be called within a runtime. Once `draining` is cancelled, the
+    /// server is not ready, and the store is not asked.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub fn start(limiter: &Arc<Limiter>, draining: CancellationToken) -> io::Result<Arc<Self>> {
+        let metrics = Arc::clone(limiter.metrics());
+        let limiter = Arc::clone(limiter);
+        let check = move || {
+            let limiter = Arc::clone(&limiter);
+            async move { limiter.check_store().await }
+        };
+        let health = Self::probed_by(check, &metrics, draining)?;
+        let logged = Arc::clone(&health);
+        tokio::spawn(async move { keep_running(Task::Probe, &metrics, || logged.log_changes()).await });
+        Ok(health)
+    }
+
+    fn probed_by<F>(
+        check: impl Fn() -> F + Send + 'static,
+        metrics: &Arc<Metrics>,
+        draining: CancellationToken,
+    ) -> io::Result<Arc<Self>>
+    where
+        F: Future<Output = Result<(), StoreError>>,
+    {
+        let over = CancellationToken::new();
+        let ended = over.clone().drop_guard();
+        let health = Arc::new(Self { result: watch::Sender::new(None), started: Instant::now(), draining, over });
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (probed, metrics) = (Arc::clone(&health), Arc::clone(metrics));
+        let run = move || {
+            runtime.block_on(keep_running(Task::Probe, &metrics, || probed.probe(&check)));
+            drop(ended);
+        };
+        thread::Builder::new().name("divvy-probe".into()).spawn(run)?;
+        Ok(health)
+    }
+
+    async fn probe<F: Future<Output = Result<(), StoreError>>>(&self, check: impl Fn() -> F) {
+        while !self.draining.is_cancelled() {
+            let result = check().await;
+            self.result.send_replace(Some(ProbeResult { result, at: Instant::now() }));
+            tokio::select! {
+                () = sleep(INTERVAL) => {}
+                () = self.draining.cancelled() => {}
+            }
+        }
+    }
+
+    /// Waits for the first result, for a few seconds at most.
+    pub async fn first(&self) {
+        // This cannot fail, because the sender is in `self`.
+        let _ = timeout(MAX_AGE, self.result.subscribe().wait_for(Option::is_some)).await;
+    }
+
+    /// Waits until the last probe is over after the server began to drain, for a few seconds at most.
+    pub async fn over(&self) {
+        let _ = timeout(MAX_AGE, self.over.cancelled()).await;
+    }
+
+    /// Checks whether hits can be answered, according to the last probe.
+    ///
+    /// # Errors
+    /// Hits cannot be answered.
+    pub fn state(&self) -> Result<(), NotReady> {
+        if self.draining.is_cancelled() {
+            return Err(NotReady::Draining);
+        }
+        judge(self.result.borrow().as_ref(), self.started, Instant::now())
+    }
+
+    /// Calls `tell` at each change of the state, until the server drains.
+    pub async fn follow<F: Future<Output = ()>>(&self, mut tell: impl FnMut(Result<(), NotReady>) -> F) {
+        let mut result = self.result.subscribe();
+        let mut last = None;
+        loop {
+            let state = self.state();
+            if last.as_ref() != Some(&state) {
+                tell(state.clone()).await;
+            }
+            if state == Err(NotReady::Draining) {
+                return;
+            }
+            last = Some(state);
+            // A result expires without an event.
+            tokio::select! {
+                _ = result.changed() => {}
+                () = sleep(INTERVAL) => {}
+                () = self.draining.cancelled() => {}
+            }
+        }
+    }
+
+    async fn log_changes(&self) {
+        let mut is_failing = false;
+        self.follow(|state| {
+            match &state {
+                Ok(()) if is_failing => tracing::info!("ready again: the store answers"),
+                Err(reason @ (NotReady::Failing(_) | NotReady::Silent)) => {
+                    let reason = reason.to_string();
+                    tracing::error!(reason = %Escaped::error(&reason), "not ready: /readyz answers 503");
+                }
+                _ => {}
+            }
+            is_failing = matches!(state, Err(NotReady::Failing(_) | NotReady::Silent));
+            std::future::ready(())
+        })
+        .await;
+    }
+}
+
+fn judge(result: Option<&ProbeResult>, started: Instant, now: Instant) -> Result<(), NotReady> {
+    let heard_at = result.map_or(started, |result| result.at);
+    match result {
+        _ if now.saturating_duration_since(heard_at) > MAX_AGE => Err(NotReady::Silent),
+        None => Err(NotReady::Starting),
+        Some(ProbeResult { result: Err(error), .. }) => Err(NotReady::Failing(error.to_string())),
+        Some(ProbeResult { result: Ok(()), .. }) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    use super::*;
+
+    /// Returns the changes of the state, up to and including `last`.
+    async fn states_until(health: &Health, last: impl Fn(&Result<(), NotReady>) -> bool) -> Vec<Result<(), NotReady>> {
+        let mut states = Vec::new();
+        loop {
+            let state = health.state();
+            if states.last() != Some(&state) {
+                states.push(state);
+            }
+            if states.last().is_some_and(&last) {
+                return states;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn failing() -> Result<(), NotReady> {
+        Err(NotReady::Failing("it is away".to_owned()))
+    }
+
+    #[test]
+    fn result_expires_and_then_counts_as_silence() {
+        let at = Instant::now();
+        for (result, state) in [(Ok(()), Ok(())), (Err(StoreError::Unreachable("it is away".into())), failing())] {
+            let result = ProbeResult { result, at };
+            assert_eq!(judge(Some(&result), at, at + MAX_AGE), state);
+            assert_eq!(judge(Some(&result), at, at + MAX_AGE + Duration::from_nanos(1)), Err(NotReady::Silent));
+        }
+        assert_eq!(judge(None, at, at + MAX_AGE), Err(NotReady::Starting));
+        assert_eq!(judge(None, at, at + 2 * MAX_AGE), Err(NotReady::Silent), "the first probe hangs");
+    }
+
+    #[tokio::test]
+    async fn all_readers_notice_when_a_store_fails_and_recovers() {
+        let checks = AtomicU32::new(0);
+        let check = move || {
+            let is_first = checks.fetch_add(1, SeqCst) == 0;
+            async move { if is_first { Err(StoreError::Unreachable("it is away".into())) } else { Ok(()) } }
+        };
+        let draining = CancellationToken::new();
+        let health = Health::probed_by(check, &Metrics::new(), draining.clone()).unwrap();
+        health.first().await;
+        assert_eq!(states_until(&health, Result::is_ok).await, [failing(), Ok(())]);
+        draining.cancel();
+        assert_eq!(health.state(), Err(NotReady::Draining));
+        let mut last = Vec::new();
+        health
+            .follow(|state| {
+                last.push(state);
+                std::future::ready(())
+            })
+            .await;
+        assert_eq!(last, [Err(NotReady::Draining)]);
+    }
+
+    #[tokio::test]
+    async fn probe_that_panics_is_restarted_and_a_store_is_not_asked_after_the_drain() {
+        let checks = AtomicU32::new(0);
+        let check = move || {
+            assert_ne!(checks.fetch_add(1, SeqCst), 0, "a bug");
+            std::future::ready(Ok(()))
+        };
+        let draining = CancellationToken::new();
+        let health = Health::probed_by(check, &Metrics::new(), draining.clone()).unwrap();
+        assert_eq!(states_until(&health, Result::is_ok).await, [Err(NotReady::Starting), Ok(())]);
+        draining.cancel();
+        health.over().await;
+        assert!(health.over.is_cancelled(), "no probe is left");
+    }
+
+    #[tokio::test]
+    async fn probe_that_hangs_never_makes_a_server_ready_and_blocks_nothing() {
+        let hang = || std::future::pending();
+        let health = Health::probed_by(hang, &Metrics::new(), CancellationToken::new()).unwrap();
+        assert_eq!(health.state(), Err(NotReady::Starting));
+        // Only the age of the result changes the state.
+        health.result.send_replace(Some(ProbeResult { result: Ok(()), at: Instant::now() }));
+        assert_eq!(health.state(), Ok(()));
+        health.result.send_replace(Some(ProbeResult { result: Ok(()), at: Instant::now() - 2 * MAX_AGE }));
+        assert_eq!(health.state(), Err(NotReady::Silent));
+    }
+}

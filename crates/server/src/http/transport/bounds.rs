@@ -1,0 +1,296 @@
+//! Bounds on HTTP connections: the library's buffers, and the time and memory of request bodies.
+//!
+//! They are the same as for the other fronts, where an unfinished request corresponds to a body.
+
+use std::error::Error;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::BoxError;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, Version, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Frame, SizeHint};
+use hyper_util::rt::TokioExecutor;
+use hyper_util::server::conn::auto::Builder;
+use parking_lot::Mutex;
+use tokio::time::{Sleep, timeout};
+
+use super::wakeups::{self, OneTimer};
+use crate::http::problem::Problem;
+use crate::net::connection::Timeouts;
+use crate::net::memory::{BufferMemory, FREE, Share};
+use crate::net::session::Cut;
+
+/// HTTP/2: maximum length of a request's head (bytes).
+const MAX_HEAD: u32 = 16 * 1024;
+/// HTTP/2: flow-control windows of a request and of a connection, and the send buffer (bytes).
+const WINDOW: u32 = 64 * 1024;
+
+/// HTTP/2: how long an answer waits for the rest of an unread body.
+const SETTLING: Duration = Duration::from_millis(200);
+
+/// Bounds on the requests of an HTTP/2 connection. The library closes a connection that exceeds the last two.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamBounds {
+    /// Maximum number of requests in flight.
+    pub max_concurrent: u32,
+    /// Maximum number of requests that the client has reset and that still wait to be served.
+    pub max_pending_resets: usize,
+    /// Maximum number of requests that the server has reset because of the client's errors.
+    pub max_local_resets: usize,
+}
+
+impl StreamBounds {
+    /// Defaults of the HTTP front.
+    pub const HTTP: Self = Self { max_concurrent: 64, max_pending_resets: 1_000, max_local_resets: 10_000 };
+    /// Defaults of the gRPC front. Envoy sends 1,024 requests before it receives a lower bound, and treats refused
+    /// requests as failures of the service.
+    pub const GRPC: Self = Self { max_concurrent: 1_024, ..Self::HTTP };
+}
+
+/// Returns whether the library closed a connection because its client exceeded a bound.
+pub fn is_flood(error: &hyper::Error) -> bool {
+    let error = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    error.is_some_and(|error| error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM))
+}
+
+/// Returns a builder of connections with these bounds.
+pub fn builder(timeouts: Timeouts, streams: StreamBounds) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(OneTimer::default()).header_read_timeout(timeouts.request).max_buf_size(FREE);
+    builder
+        .http2()
+        .timer(OneTimer::default())
+        .max_concurrent_streams(streams.max_concurrent)
+        .max_pending_accept_reset_streams(streams.max_pending_resets)
+        .max_local_error_reset_streams(streams.max_local_resets)
+        .max_header_list_size(MAX_HEAD)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_send_buf_size(WINDOW as usize);
+    builder
+}
+
+/// Bounds on request bodies.
+#[derive(Clone)]
+pub struct BodyBounds {
+    pub timeouts: Timeouts,
+    pub memory: Arc<BufferMemory>,
+    /// Memory per byte of a long body once it is decoded.
+    pub expansion: usize,
+}
+
+/// A body longer than this counts with its decoded size (bytes).
+const SHORT_BODY: usize = 2 * 1024;
+
+impl BodyBounds {
+    /// Returns the memory of a body of this length (bytes).
+    pub fn cost(&self, bytes: usize) -> usize {
+        bytes.min(SHORT_BODY) + bytes.saturating_sub(SHORT_BODY).saturating_mul(self.expansion)
+    }
+}
+
+/// Bounds the body of a request, and answers with an error if a bound was exceeded. This is a middleware.
+pub async fn bound_body(State(bounds): State<BodyBounds>, request: Request, next: Next) -> Response {
+    if request.body().is_end_stream() {
+        return next.run(request).await;
+    }
+    let account = Arc::new(Account::new(&bounds));
+    let version = request.version();
+    let request = request.map(|body| Body::new(BoundedBody::new(body, Arc::clone(&account))));
+    let response = next.run(request).await;
+    match account.settle(version).await {
+        Some(problem) => problem,
+        None => response,
+    }
+}
+
+/// Reads the rest of a body that was answered early. If the library answers before the end of the body, it resets the
+/// stream, and some clients, such as curl, then drop the answer. A slow client gets the reset anyway, because it could
+/// go on sending for the life of the stream.
+pub async fn discard(mut rest: impl hyper::body::Body + Unpin) {
+    let to_end = async { while let Some(Ok(_)) = rest.frame().await {} };
+    let _ = timeout(SETTLING, to_end).await;
+}
+
+/// The account of a body. It outlives the body, because the bytes are held until the request is answered.
+pub struct Account<B> {
+    bounds: BodyBounds,
+    share: Mutex<Share>,
+    cut: OnceLock<Cut>,
+    /// The unread rest of the body.
+    rest: Mutex<Option<B>>,
+}
+
+impl<B: hyper::body::Body + Unpin> Account<B> {
+    pub fn new(bounds: &BodyBounds) -> Self {
+        let share = Mutex::new(bounds.memory.share());
+        Self { bounds: bounds.clone(), share, cut: OnceLock::new(), rest: Mutex::default() }
+    }
+
+    /// Ends the account once the request is answered. Returns the error if the body exceeded a bound.
+    pub async fn settle(&self, version: Version) -> Option<Response> {
+        let rest = self.rest.lock().take();
+        let Some(cut) = self.cut.get() else {
+            if let Some(rest) = rest.filter(|_| version == Version::HTTP_2) {
+                discard(rest).await;
+            }
+            return None;
+        };
+        Some(respond_to_cut(cut))
+    }
+}
+
+/// Returns the response to a request whose body exceeded a bound.
+pub fn respond_to_cut(cut: &Cut) -> Response {
+    let status = match cut {
+        Cut::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
+        Cut::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let problem = cut.limit().into_iter().fold(Problem::new(status, cut.to_string()), Problem::with_limit);
+    ([(header::CONNECTION, "close")], problem).into_response()
+}
+
+/// A body that fails when it takes too long or too much memory.
+pub struct BoundedBody<B: hyper::body::Body, A: Deref<Target = Account<B>>> {
+    /// `None` only while this is dropped.
+    body: Option<B>,
+    received: usize,
+    overdue: Option<Pin<Box<Sleep>>>,
+    account: A,
+}
+
+impl<B: hyper::body::Body, A: Deref<Target = Account<B>>> BoundedBody<B, A> {
+    pub fn new(body: B, account: A) -> Self {
+        Self { body: Some(body), received: 0, overdue: None, account }
+    }
+
+    fn end(&self, cut: Cut) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Poll::Ready(Some(Err(axum::Error::new(*self.account.cut.get_or_init(|| cut)))))
+    }
+}
+
+impl<B: hyper::body::Body, A: Deref<Target = Account<B>>> Drop for BoundedBody<B, A> {
+    fn drop(&mut self) {
+        if let Some(rest) = self.body.take().filter(|body| !body.is_end_stream()) {
+            *self.account.rest.lock() = Some(rest);
+        }
+    }
+}
+
+impl<B, A> hyper::body::Body for BoundedBody<B, A>
+where
+    B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+    A: Deref<Target = Account<B>> + Unpin,
+{
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let Poll::Ready(frame) = wakeups::poll_frame(body, context) else {
+            let limit = self.account.bounds.timeouts.request;
+            let overdue = self.overdue.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+            ready!(overdue.as_mut().poll(context));
+            return self.end(Cut::TooSlow(limit));
+        };
+        if let Some(Ok(frame)) = &frame {
+            self.received += frame.data_ref().map_or(0, Bytes::len);
+            if self.account.share.lock().resize(self.account.bounds.cost(self.received)).is_err() {
+                return self.end(Cut::NoMemory);
+            }
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(hyper::body::Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map(hyper::body::Body::size_hint).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::Router;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::post;
+    use http_body_util::{Full, StreamBody};
+    use tower::ServiceExt;
+
+    use super::*;
+    use divvy_telemetry::metrics::Metrics;
+
+    const LARGE: usize = 1000;
+
+    /// Returns the answer of a server with [`LARGE`] bytes for all bodies, and 10 ms for each.
+    async fn answer(body: Body) -> (StatusCode, String) {
+        let memory = BufferMemory::new(LARGE, Metrics::new());
+        let limit = Duration::from_millis(10);
+        let timeouts = Timeouts { idle: None, request: limit, write: limit, auth: limit, handshake: limit };
+        let router = Router::new()
+            .route("/", post(|body: Bytes| async move { body.len().to_string() }))
+            .layer(from_fn_with_state(BodyBounds { timeouts, memory, expansion: 1 }, bound_body));
+        let response = router.oneshot(Request::post("/").body(body).unwrap()).await.unwrap();
+        let status = response.status();
+        let text = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(text.to_vec()).unwrap())
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    #[test]
+    fn body_within_its_bounds_is_unchanged() {
+        let answered = runtime().block_on(answer(Body::new(Full::from(vec![0; LARGE]))));
+        assert_eq!(answered, (StatusCode::OK, LARGE.to_string()));
+        let empty = runtime().block_on(answer(Body::empty()));
+        assert_eq!(empty, (StatusCode::OK, "0".to_owned()));
+    }
+
+    #[test]
+    fn endless_body_times_out() {
+        let unending = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>());
+        let (status, text) = runtime().block_on(answer(Body::new(unending)));
+        assert_eq!(status, StatusCode::REQUEST_TIMEOUT);
+        assert!(text.contains("not finished within") && text.contains("\"status\":408"), "{text}");
+    }
+
+    /// Regression test: the open stream of an unauthenticated client waited for the whole request timeout.
+    #[test]
+    fn answer_does_not_wait_for_an_endless_body() {
+        let limit = Duration::from_secs(3600);
+        let timeouts = Timeouts { idle: None, request: limit, write: limit, auth: limit, handshake: limit };
+        let memory = BufferMemory::new(LARGE, Metrics::new());
+        let router = Router::new()
+            .route("/", post(|| async { "early" }))
+            .layer(from_fn_with_state(BodyBounds { timeouts, memory, expansion: 1 }, bound_body));
+        let unending = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>());
+        let request = Request::post("/").version(Version::HTTP_2).body(Body::new(unending)).unwrap();
+        let response = runtime().block_on(router.oneshot(request)).unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+    }
+
+    #[test]
+    fn body_without_memory_is_refused() {
+        let (status, text) = runtime().block_on(answer(Body::new(Full::from(vec![0; LARGE + 1]))));
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.contains("no memory") && text.contains("\"status\":503"), "{text}");
+    }
+}

@@ -1,0 +1,168 @@
+//! Serves one connection with the HTTP library, from its first byte to its orderly end.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::http::Version;
+use futures_util::future::Either;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{StreamExt, poll};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio_util::sync::CancellationToken;
+
+use super::bounds::{builder, discard, is_flood};
+use super::fast_routes::{FastRoute, Routes};
+use super::reply::{AccountedBody, refuse};
+use super::timed_stream::{Endless, EndlessResponses, ReadBudget, TimedStream};
+use super::unsent_replies::UnsentReplies;
+use super::wakeups::ConnectionWaker;
+use crate::net::connection::{ConnectionContext, Timeouts};
+use crate::net::memory::BudgetExceeded;
+use crate::net::origin;
+use crate::net::stream::Stream;
+use divvy_telemetry::logging::{Escaped, LogThrottle};
+use divvy_telemetry::metrics::Bound;
+
+/// Maximum number of runs of a connection's task after the server began to close: enough to read all that a kernel buffers for
+/// a connection, but finite if a client never pauses.
+const LAST_RUNS: usize = 4_096;
+
+static ENDED_EARLY: LogThrottle = LogThrottle::new();
+static FLOODED: LogThrottle = LogThrottle::new();
+
+/// Serves one connection. When the server is closing, answers the requests that have come in, and ends.
+pub async fn serve_routes(
+    stream: Stream,
+    peer: SocketAddr,
+    routes: Arc<Routes<impl FastRoute>>,
+    timeouts: Timeouts,
+    context: ConnectionContext,
+) {
+    let ConnectionContext { closing, memory, metrics } = context;
+    let streams = routes.streams;
+    let certificate = stream.certificate_name();
+    let budget = ReadBudget::default();
+    let endless = EndlessResponses::default();
+    let stream = TimedStream::new(stream, timeouts, budget.clone(), endless.clone(), Arc::clone(&metrics));
+    let has_begun = Arc::new(AtomicBool::new(false));
+    let begun = Arc::clone(&has_begun);
+    let unsent = UnsentReplies::new(memory);
+    let replies = Arc::clone(&unsent);
+    let reads = budget.clone();
+    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        begun.store(true, Relaxed);
+        if request.version() < Version::HTTP_2 {
+            reads.lift();
+        }
+        // This comes before any work or allocation for the call.
+        let mut call = match replies.begin(request.version()) {
+            Ok(call) => call,
+            Err(BudgetExceeded) => {
+                // Discarding takes little memory. An answer before the end of the body would reset the stream, and many resets end the connection.
+                return Either::Left(Box::pin(async {
+                    discard(request.into_body()).await;
+                    Ok::<_, Infallible>(refuse(AccountedBody::default()))
+                }));
+            }
+        };
+        let (routes, certificate, endless) = (Arc::clone(&routes), certificate.clone(), endless.clone());
+        // The future is boxed because the library moves it several times per request, and it is kilobytes large.
+        Either::Right(Box::pin(async move {
+            let response = origin::scope(peer, certificate, routes.answer(request, peer, &mut call)).await;
+            if response.extensions().get::<Endless>().is_some() {
+                endless.begin();
+            }
+            Ok(AccountedBody::respond(call, response))
+        }))
+    });
+    let builder = builder(timeouts, streams);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let mut waker = ConnectionWaker::default();
+    let mut run = |connection: &mut Pin<&mut _>, context: &mut Context<'_>| {
+        budget.renew();
+        waker.poll(connection, context)
+    };
+    // In its own set the future is polled only when it was woken, not whenever the connection is polled, which would cost as
+    // much as one or two timers each time.
+    let mut over: FuturesUnordered<_> = [over(&closing, &has_begun, &unsent, timeouts)].into_iter().collect();
+    let served = tokio::select! {
+        biased;
+        served = poll_fn(|context| run(&mut connection, context)) => served,
+        Some(over) = over.next() => match over {
+            ConnectionEnd::Closing => {
+                // Reads the input that has arrived. The library would not do that after `graceful_shutdown`.
+                let mut polled = Poll::Pending;
+                for _ in 0..LAST_RUNS {
+                    tokio::task::yield_now().await;
+                    polled = poll!(poll_fn(|context| run(&mut connection, context)));
+                    if polled.is_ready() || !budget.is_used_up() {
+                        break;
+                    }
+                }
+                match polled {
+                    Poll::Ready(served) => served,
+                    Poll::Pending => {
+                        connection.as_mut().graceful_shutdown();
+                        poll_fn(|context| run(&mut connection, context)).await
+                    }
+                }
+            }
+            ConnectionEnd::Passed(limit) => {
+                metrics.limits.reached(limit);
+                Ok(())
+            }
+        }
+    };
+    if let Err(error) = served {
+        let error_of_http = error.downcast_ref::<hyper::Error>();
+        if error_of_http.is_some_and(hyper::Error::is_timeout) {
+            metrics.limits.reached(Bound::RequestTimeout);
+        }
+        if error_of_http.is_some_and(is_flood) {
+            FLOODED.say(|more| {
+                tracing::warn!(%peer, more, "closed an HTTP/2 connection with too many reset or faulty requests");
+            });
+        }
+        ENDED_EARLY.say(|more| {
+            let error = error.to_string();
+            tracing::debug!(error = %Escaped::error(&error), more, "an HTTP connection ended early");
+        });
+    }
+}
+
+/// Reason to end a connection.
+enum ConnectionEnd {
+    Closing,
+    Passed(Bound),
+}
+
+async fn over(
+    closing: &CancellationToken,
+    has_begun: &AtomicBool,
+    unsent: &UnsentReplies,
+    timeouts: Timeouts,
+) -> ConnectionEnd {
+    tokio::select! {
+        biased;
+        () = closing.cancelled() => ConnectionEnd::Closing,
+        () = no_request(has_begun, timeouts.request) => ConnectionEnd::Passed(Bound::RequestTimeout),
+        () = unsent.stalled(timeouts.write) => ConnectionEnd::Passed(Bound::WriteTimeout),
+    }
+}
+
+/// Ends if the connection's first request does not begin in time. The library has no timeout for the bytes that
+/// distinguish HTTP's versions.
+async fn no_request(has_begun: &AtomicBool, limit: Duration) {
+    tokio::time::sleep(limit).await;
+    if has_begun.load(Relaxed) {
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,135 @@
+//! The memory of calls and replies, from both sides: the connection's account and the bodies that count.
+
+use axum::body::Body;
+use axum::http::{Response, StatusCode};
+use bytes::{Buf, Bytes};
+use http_body_util::BodyExt;
+use hyper::body::Body as _;
+
+use super::super::reply::Reply;
+use super::super::reply::{AccountedBody, refuse};
+use super::*;
+use crate::net::memory::BufferMemory;
+use divvy_telemetry::metrics::Metrics;
+
+const LIMIT: usize = 1000;
+
+fn memory() -> Arc<BufferMemory> {
+    BufferMemory::new(LIMIT, Metrics::new())
+}
+
+/// Free memory of a connection for replies, while one call over HTTP/2 is in flight.
+const OWN: usize = FREE - CALL;
+
+fn respond(replies: &Arc<UnsentReplies>, version: Version, response: Response<Reply>) -> Response<AccountedBody> {
+    replies
+        .begin(version)
+        .map_or_else(|BudgetExceeded| refuse(AccountedBody::default()), |call| AccountedBody::respond(call, response))
+}
+
+fn reply(bytes: usize) -> Response<Reply> {
+    Response::new(Reply::Whole(vec![0; bytes].into()))
+}
+
+#[test]
+fn replies_count_until_they_are_sent_and_a_connection_has_a_free_share() {
+    let memory = memory();
+    let (one, other) = (UnsentReplies::new(memory.share()), UnsentReplies::new(memory.share()));
+    let first = respond(&one, Version::HTTP_2, reply(OWN + LIMIT));
+    assert_eq!(first.status(), StatusCode::OK);
+    assert_eq!(respond(&one, Version::HTTP_2, reply(1)).status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(respond(&other, Version::HTTP_2, reply(OWN)).status(), StatusCode::OK);
+    drop(first);
+    assert_eq!(respond(&one, Version::HTTP_2, reply(OWN + LIMIT)).status(), StatusCode::OK);
+}
+
+#[test]
+fn call_counts_from_its_arrival_until_its_reply_is_handed_over() {
+    let memory = BufferMemory::new(10 * CALL, Metrics::new());
+    let unsent = UnsentReplies::new(memory.share());
+    let calls: Vec<_> = std::iter::from_fn(|| unsent.begin(Version::HTTP_2).ok()).collect();
+    assert_eq!(calls.len(), (FREE + 10 * CALL) / CALL);
+    let refused = unsent
+        .begin(Version::HTTP_2)
+        .map_or_else(|BudgetExceeded| refuse(AccountedBody::default()), |call| AccountedBody::respond(call, reply(1)));
+    assert!(refused.status() == StatusCode::SERVICE_UNAVAILABLE && refused.body().is_end_stream());
+    assert!(unsent.begin(Version::HTTP_11).is_ok(), "one after the other");
+    let response = AccountedBody::respond(calls.into_iter().next().unwrap(), reply(1));
+    assert_eq!((response.status(), unsent.state.lock().usage.calls), (StatusCode::OK, CALL));
+    drop(response);
+    assert_eq!(unsent.state.lock().usage.calls, 0);
+    assert_eq!(memory.share().resize(10 * CALL), Ok(()), "nothing of it is left");
+}
+
+#[test]
+fn call_that_has_begun_has_memory_for_a_short_reply() {
+    let memory = BufferMemory::new(10 * CALL, Metrics::new());
+    let unsent = UnsentReplies::new(memory.share());
+    let calls: Vec<_> = std::iter::from_fn(|| unsent.begin(Version::HTTP_2).ok()).collect();
+    let replies: Vec<_> = calls.into_iter().map(|call| AccountedBody::respond(call, reply(SHORT))).collect();
+    assert!(replies.iter().all(|reply| reply.status() == StatusCode::OK));
+    drop(replies);
+    assert_eq!(unsent.state.lock().usage.covered, 0);
+    assert_eq!(memory.share().resize(10 * CALL), Ok(()), "nothing of it is left");
+}
+
+#[test]
+fn long_replies_over_http_1_count_too() {
+    let memory = memory();
+    let unsent = UnsentReplies::new(memory.share());
+    let long = respond(&unsent, Version::HTTP_11, reply(FREE + LIMIT));
+    let short = respond(&unsent, Version::HTTP_11, reply(FREE));
+    assert_eq!((long.status(), short.status()), (StatusCode::OK, StatusCode::OK));
+    let other = respond(&UnsentReplies::new(memory.share()), Version::HTTP_11, reply(FREE + 1));
+    assert_eq!(other.status(), StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn frames_count_until_they_are_sent_or_dropped() {
+    let unsent = UnsentReplies::new(memory().share());
+    let mut body = respond(&unsent, Version::HTTP_2, reply(OWN + LIMIT)).into_body();
+    assert_eq!(body.size_hint().exact(), Some((OWN + LIMIT) as u64));
+    let mut bytes = body.frame().await.unwrap().unwrap().into_data().ok().unwrap();
+    drop(body);
+    assert_eq!(unsent.state.lock().usage.replies, OWN + LIMIT);
+    bytes.advance(OWN);
+    assert_eq!((unsent.state.lock().usage.replies, bytes.remaining()), (LIMIT, LIMIT));
+    drop(bytes);
+    assert_eq!(unsent.state.lock().usage.replies, 0);
+}
+
+const PERIOD: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn client_that_reads_enough_in_each_period_has_not_stalled() {
+    let unsent = UnsentReplies::new(memory().share());
+    let mut body = respond(&unsent, Version::HTTP_2, reply(3 * LEAST)).into_body();
+    let mut bytes = body.frame().await.unwrap().unwrap().into_data().ok().unwrap();
+    let begun = Instant::now();
+    for period in 1..=2 {
+        bytes.advance(LEAST);
+        assert!(!unsent.has_stalled(PERIOD, begun + period * PERIOD), "period {period}");
+    }
+    bytes.advance(LEAST - 1);
+    assert!(!unsent.has_stalled(PERIOD, begun + 2 * PERIOD), "the period is not over");
+    assert!(unsent.has_stalled(PERIOD, begun + 3 * PERIOD));
+}
+
+#[tokio::test]
+async fn stream_without_anything_to_send_has_not_stalled() {
+    let unsent = UnsentReplies::new(memory().share());
+    let unending = Body::from_stream(futures_util::stream::pending::<Result<Bytes, axum::Error>>());
+    let response = respond(&unsent, Version::HTTP_2, Response::new(Reply::Routed(unending)));
+    assert!(!unsent.has_stalled(PERIOD, Instant::now() + 2 * PERIOD));
+    drop(response);
+}
+
+#[test]
+fn replies_that_wait_too_long_have_stalled() {
+    let unsent = UnsentReplies::new(memory().share());
+    let later = Instant::now() + 2 * PERIOD;
+    assert!(!unsent.has_stalled(PERIOD, later), "nothing is unsent");
+    let _reply = respond(&unsent, Version::HTTP_2, reply(1));
+    assert!(!unsent.has_stalled(PERIOD, Instant::now()));
+    assert!(unsent.has_stalled(PERIOD, later));
+}

@@ -1,0 +1,245 @@
+//! The server: listeners, connections and fronts, from start to shutdown.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`net`] | everything that does not depend on a protocol: listeners, TLS, logins, connections, bounds on memory and work |
+//! | [`operations`] | what operators ask for, and its lines in the audit log |
+//! | [`reload_log`] | the last reloads of the rules |
+//! | [`mod@line`] | the front for Divvy's line protocol |
+//! | [`resp`] | the front for Redis clients |
+//! | [`http`] | the HTTP front: `transport` serves connections, `api` answers requests |
+//! | [`crowdsec`] | decisions for CrowdSec's bouncers, and the decisions of a CrowdSec server |
+//! | [`grpc`] | the gRPC front, on the HTTP front's transport |
+//!
+//! Each front is an accept loop ([`net::accept`]) that passes connections to its protocol. The line protocol and RESP
+//! are sessions of one read-answer-write loop ([`net::connection`]); HTTP and gRPC run on libraries. This module
+//! decides nothing about requests, and does not depend on rules.
+
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::string_slice,
+        clippy::unwrap_used,
+        reason = "a test may panic"
+    )
+)]
+
+pub mod crowdsec;
+mod error_log;
+mod error_text;
+mod grpc;
+mod health;
+pub mod http;
+mod keep_running;
+mod limits;
+mod line;
+mod net;
+mod operations;
+pub mod protocol;
+mod reload_log;
+mod resp;
+mod wrong_port;
+
+#[cfg(test)]
+#[path = "../../../tests/support/interruption.rs"]
+mod interruption;
+#[cfg(test)]
+mod router_parity;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::grpc::GrpcFront;
+pub use self::grpc::GrpcSettings;
+pub use self::health::Health;
+pub use self::http::ui::{DEFAULT_STREAMS, StoreBounds, UiSettings};
+use self::http::ui::{PageHealth, Sampler, Ui};
+pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, StreamBounds, check_metrics_path};
+use self::http::{BodyBounds, HttpFront};
+pub use self::keep_running::{keep_running, survive};
+pub use self::limits::{DEFAULT_MAX_BODY, DEFAULT_MAX_BUFFER_MEMORY, DEFAULT_MAX_CONNECTIONS, Limits};
+use self::line::LineFront;
+pub use self::net::accept::bind;
+use self::net::accept::{Acceptor, MAX_PARTINGS};
+use self::net::admission::Admission;
+use self::net::auth::Access;
+pub use self::net::connection::{DEFAULT_REQUEST_TIMEOUT, DEFAULT_WRITE_TIMEOUT};
+use self::net::memory::BufferMemory;
+use self::net::tls::Tls;
+use self::net::work_slots::{MAX_AT_ONCE, WorkSlots};
+use self::net::workers::Workers;
+pub use self::net::workers::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, default_threads};
+pub use self::net::{auth, connection, sessions, tls};
+use self::operations::Operations;
+pub use self::reload_log::{Reload, ReloadLog};
+use self::resp::RespFront;
+use divvy_access::audit::AuditLog;
+use divvy_limiter::Limiter;
+
+/// How long the server still reads from connections after it stopped accepting new ones, so that requests on their way
+/// are answered.
+const DRAIN_GRACE: Duration = Duration::from_millis(250);
+/// How long connections may be busy after that before they are closed.
+pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Timing of the shutdown.
+#[derive(Debug, Clone, Copy)]
+pub struct Drain {
+    /// How long the server works as usual, except that /readyz fails, so that load balancers can react.
+    pub delay: Duration,
+    /// Maximum time after it stopped accepting and reading for the answers to received requests.
+    pub timeout: Duration,
+}
+
+/// Settings of the server.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Bounds for clients.
+    pub limits: Limits,
+    /// Timing of the shutdown.
+    pub drain: Drain,
+    /// Guards of the fronts.
+    pub access: Access,
+    /// The log of changes by operators.
+    pub audit: Arc<AuditLog>,
+    /// TLS of the fronts.
+    pub tls: Secured,
+    /// Settings of the HTTP API.
+    pub api: ApiSettings,
+    /// Settings of the live page; `None` if it is not served.
+    pub ui: Option<UiSettings>,
+    /// Settings of the gRPC front.
+    pub grpc: GrpcSettings,
+    /// Number of threads that serve connections.
+    pub threads: usize,
+    /// Path of the metrics over HTTP. It begins with a slash.
+    pub metrics_path: String,
+}
+
+/// The listening sockets of the fronts; `None` for a front that is not served.
+#[derive(Debug, Default)]
+pub struct Fronts {
+    /// Socket of the line protocol.
+    pub line: Option<TcpListener>,
+    /// Socket of RESP, for Redis clients.
+    pub resp: Option<TcpListener>,
+    /// Socket of HTTP: the API, health and metrics.
+    pub http: Option<TcpListener>,
+    /// Socket of gRPC: the services of Envoy and Kuadrant.
+    pub grpc: Option<TcpListener>,
+}
+
+/// The TLS settings of the fronts; `None` for plain TCP.
+#[derive(Debug, Clone, Default)]
+pub struct Secured {
+    /// TLS settings of the line protocol.
+    pub line: Option<Arc<Tls>>,
+    /// TLS settings of RESP.
+    pub resp: Option<Arc<Tls>>,
+    /// TLS settings of HTTP.
+    pub http: Option<Arc<Tls>>,
+    /// TLS settings of gRPC.
+    pub grpc: Option<Arc<Tls>>,
+}
+
+/// Serves until `draining` is cancelled and the drain's delay has passed. Then answers the requests that have been received,
+/// within the drain's timeout.
+///
+/// # Errors
+/// The system refuses a thread, or a front cannot be set up.
+pub async fn run(
+    limiter: Arc<Limiter>,
+    fronts: Fronts,
+    settings: Settings,
+    health: Arc<Health>,
+    draining: CancellationToken,
+) -> io::Result<()> {
+    let Settings { limits, drain, access, audit, tls, api, ui, grpc, threads, metrics_path } = settings;
+    let metrics = Arc::clone(limiter.metrics());
+    let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(&metrics));
+    let stopping = CancellationToken::new();
+    let acceptor = Acceptor {
+        workers: Workers::start(threads)?,
+        admission: Admission::new(limits.max_connections, limits.max_connections_per_address),
+        memory: Arc::clone(&memory),
+        metrics: Arc::clone(&metrics),
+        connections: TaskTracker::new(),
+        partings: Arc::new(Semaphore::new(MAX_PARTINGS)),
+        limits,
+        stopping: stopping.clone(),
+        closing: CancellationToken::new(),
+    };
+    let slots = WorkSlots::new(MAX_AT_ONCE);
+    let operations = Operations::new(Arc::clone(&limiter), audit);
+    let resp = RespFront::new(
+        Arc::clone(&limiter),
+        operations.clone(),
+        limits,
+        access.resp.clone(),
+        fronts.resp.as_ref(),
+        Arc::clone(&memory),
+        slots.clone(),
+    );
+    let line = LineFront::new(Arc::clone(&limiter), limits, access.line.clone(), Arc::clone(&memory));
+    let bounds = BodyBounds { timeouts: limits.timeouts, memory, expansion: 1 };
+    let samplers = ui.as_ref().map(|ui| {
+        let (sampler, limiter, health) =
+            (Sampler::new(Arc::clone(&limiter)), Arc::clone(&limiter), Arc::clone(&health));
+        (sampler, PageHealth::new(limiter, health, ui.durability, ui.bounds, limits, slots.clone()))
+    });
+    let page = ui.zip(samplers.clone()).map(|(settings, (sampler, health))| {
+        let (limiter, guard, slots) = (Arc::clone(&limiter), access.http.clone(), slots.clone());
+        Ui::new(settings, limiter, guard, sampler, health, slots, limits.max_body, stopping.clone())
+    });
+    let http = HttpFront::new(
+        Arc::clone(&limiter),
+        operations,
+        limits,
+        bounds.clone(),
+        &access,
+        api,
+        &metrics_path,
+        slots,
+        Arc::clone(&health),
+        page,
+    );
+    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, grpc, bounds, access.grpc, health)?;
+    let stop = async {
+        draining.cancelled().await;
+        tokio::time::sleep(drain.delay).await;
+        stopping.cancel();
+    };
+    let sample = async {
+        if let Some((sampler, health)) = samplers {
+            tokio::join!(sampler.run(stopping.clone()), health.run(stopping.clone()));
+        }
+    };
+    tokio::join!(
+        stop,
+        sample,
+        acceptor.run(fronts.line, tls.line, line),
+        acceptor.run(fronts.resp, tls.resp, resp),
+        acceptor.run(fronts.http, tls.http, http),
+        acceptor.run(fronts.grpc, tls.grpc, grpc),
+    );
+
+    tokio::time::sleep(DRAIN_GRACE).await;
+    acceptor.closing.cancel();
+    acceptor.connections.close();
+    if tokio::time::timeout(drain.timeout, acceptor.connections.wait()).await.is_err() {
+        tracing::warn!(connections = acceptor.connections.len(), "closing connections that are still busy");
+    }
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! The front for the line protocol: a session that answers `HIT`s.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::{Buf, BytesMut};
+
+use super::Limits;
+use super::error_log;
+use super::error_text::{self, Terms};
+use super::net::accept::Front;
+use super::net::auth::{Gate, Guard};
+use super::net::connection::{self, ConnectionContext};
+use super::net::memory::BufferMemory;
+use super::net::pool::{self, pooled};
+use super::net::request_memory::RequestMemory;
+use super::net::session::{Cut, NextStep, Output, Session};
+use super::net::stream::{AnswerToOthers, Stream};
+use super::wrong_port::Protocol;
+use crate::protocol::line::{
+    ErrorCode, LineDecoder, RequestError, parse_auth, parse_request, write_error, write_verdict, write_welcome,
+};
+use divvy_access::{Category, Forbidden, Given, LoginError};
+use divvy_core::clock::ceil_seconds;
+use divvy_core::rules::Operation;
+use divvy_limiter::{Intent, Limiter, PlanBuilder, Report};
+use divvy_telemetry::metrics::{Bound, ErrorKind, FrontRequests, Metrics, RequestKind, RequestTally};
+
+/// Hints for clients. The protocol has no leases, and cannot list rules.
+const TERMS: Terms = Terms { take_lease: Some("take a lease with DIVVY.RESERVE over RESP"), list_rules: None };
+/// Requests answered as one batch; more of them wait in the input.
+const MAX_BATCH: usize = 512;
+/// Maximum length of a verdict (bytes).
+const LONGEST_VERDICT: usize = 64;
+/// Assumed length of any other reply. Its actual length is unknown until it is written (bytes).
+const LONG_ERROR: usize = 512;
+/// Maximum length of a line before the password (bytes).
+const UNAUTHENTICATED_MAX_LINE: usize = 16 * 1024;
+
+/// The front.
+pub struct LineFront {
+    limiter: Arc<Limiter>,
+    requests: FrontRequests,
+    limits: Limits,
+    guard: Option<Arc<Guard>>,
+    memory: Arc<BufferMemory>,
+}
+
+impl LineFront {
+    /// Creates the front. `guard` logs clients in. The memory of requests in work comes from `memory`.
+    pub fn new(limiter: Arc<Limiter>, limits: Limits, guard: Option<Arc<Guard>>, memory: Arc<BufferMemory>) -> Self {
+        Self { requests: limiter.metrics().requests.front(Self::NAME), limiter, limits, guard, memory }
+    }
+}
+
+impl Front for LineFront {
+    const NAME: &'static str = "line";
+    // A client would take an unsolicited line for the reply to its first request.
+    const TOO_MANY: &'static [u8] = b"";
+    const NO_TLS: &'static [u8] = b"ERR unknown \"this port does not speak TLS: connect without it\"\n";
+    const ONLY_TLS: &'static [u8] = b"ERR unknown \"this port speaks TLS only: connect with it\"\n";
+    const ANSWER_TO_OTHERS: AnswerToOthers = |first| Protocol::Line.answer_to_others(first);
+
+    fn serve(
+        &self,
+        stream: Stream,
+        peer: SocketAddr,
+        context: ConnectionContext,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let session = LineSession::new(self, Gate::new(self.guard.clone(), peer, stream.certificate_name()));
+        connection::serve(stream, session, self.limits.timeouts, context)
+    }
+}
+
+/// One client of the line protocol.
+struct LineSession {
+    limiter: Arc<Limiter>,
+    gate: Gate,
+    decoder: LineDecoder,
+    request_memory: RequestMemory,
+    limits: Limits,
+    counts: FrontRequests,
+    tally: RequestTally,
+}
+
+/// Buffers of a session while it answers.
+#[derive(Default)]
+struct Work {
+    builder: PlanBuilder,
+    operation: Operation,
+    replies: Vec<Reply>,
+}
+
+pooled!(Box<Work>, |work| {
+    work.builder.memory() + work.operation.memory() + work.replies.capacity() * size_of::<Reply>()
+});
+
+/// The reply to a line.
+enum Reply {
+    /// The verdict on the batch's next request.
+    Verdict,
+    /// Confirmation of the right password.
+    Welcome,
+    Error(RequestError),
+}
+
+impl LineSession {
+    /// Counts a line that is no hit, or that the client may not send.
+    fn refuse(&self, error: RequestError) -> Reply {
+        if let (RequestError::Forbidden { .. }, Some(guard)) = (&error, self.gate.guard()) {
+            guard.count_forbidden();
+        }
+        Reply::Error(error)
+    }
+
+    fn new(front: &LineFront, gate: Gate) -> Self {
+        let limits = front.limits;
+        let max_line = if gate.is_open() { limits.max_line } else { limits.max_line.min(UNAUTHENTICATED_MAX_LINE) };
+        Self {
+            limiter: Arc::clone(&front.limiter),
+            decoder: LineDecoder::new(max_line),
+            request_memory: RequestMemory::new(&front.memory),
+            gate,
+            limits,
+            counts: front.requests.clone(),
+            tally: RequestTally::default(),
+        }
+    }
+}
+
+impl Work {
+    fn write_replies(&mut self, report: Report<'_>, metrics: &Metrics, gate: &Gate, output: &mut Vec<u8>) {
+        let mut index = 0;
+        for reply in self.replies.drain(..) {
+            match reply {
+                Reply::Welcome => write_welcome(output),
+                Reply::Error(error) => write_counted_error(output, metrics, gate, error.code(), error),
+                Reply::Verdict => {
+                    match report.verdict(index) {
+                        Ok(verdict) => {
+                            write_verdict(output, verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
+                        }
+                        Err(refusal) => write_counted_error(
+                            output,
+                            metrics,
+                            gate,
+                            ErrorCode::Unknown,
+                            error_text::describe(&refusal, &TERMS),
+                        ),
+                    }
+                    index += 1;
+                }
+            }
+        }
+    }
+}
+
+fn write_counted_error(output: &mut Vec<u8>, metrics: &Metrics, gate: &Gate, code: ErrorCode, reason: impl Display) {
+    let kind = match code {
+        ErrorCode::UnknownCommand => ErrorKind::UnknownCommand,
+        ErrorCode::Unauthenticated => ErrorKind::Unauthenticated,
+        ErrorCode::Unknown => ErrorKind::Unknown,
+    };
+    error_log::count(metrics, LineFront::NAME, kind, || gate.error_client(), &reason);
+    write_error(output, code, reason);
+}
+
+impl Session for LineSession {
+    fn is_admitted(&self) -> bool {
+        self.gate.is_open()
+    }
+
+    async fn answer(&mut self, input: &mut BytesMut, output: &mut Output<'_>) -> NextStep {
+        let mut work: Box<Work> = pool::take();
+        let Work { builder, operation, replies } = &mut *work;
+        self.limiter.begin(builder, self.gate.identity().scope());
+        let mut owed = 0;
+        let (next, too_long) = loop {
+            if replies.len() == MAX_BATCH
+                || owed >= self.limits.max_output
+                || !self.request_memory.fits(builder.plan().weight())
+            {
+                break (NextStep::Continue, None);
+            }
+            match self.decoder.next_line(input) {
+                Ok(None) => break (NextStep::Read, None),
+                Err(error) => {
+                    self.limiter.metrics().limits.reached(Bound::Line);
+                    break (NextStep::Close, Some(error));
+                }
+                Ok(Some(line)) => {
+                    let consumed = line.consumed;
+                    if !self.request_memory.admits(&self.limiter, builder.plan().weight(), consumed) {
+                        if !replies.is_empty() {
+                            // The lines before it are answered first, and then this line is read again.
+                            break (NextStep::Continue, None);
+                        }
+                        self.request_memory.wait_for_request(&self.limiter, consumed).await;
+                    }
+                    self.gate.refresh();
+                    let request = match self.gate.may(Category::Hit) {
+                        Ok(()) => parse_request(line.text, operation, self.limits.max_pairs),
+                        Err(_) if !self.gate.is_open() => Err(RequestError::Unauthenticated),
+                        Err(Forbidden(category)) => Err(RequestError::Forbidden { category: category.name() }),
+                    };
+                    let reply = match request {
+                        Ok(()) => {
+                            builder.set_scope(self.gate.identity().scope());
+                            builder.add(operation, Intent::Hit, None);
+                            Reply::Verdict
+                        }
+                        Err(error) => {
+                            if let RequestError::TooManyPairs { .. } = error {
+                                self.limiter.metrics().limits.reached(Bound::Pairs);
+                            }
+                            // AUTH is a command only if clients have to log in, because the original Divvy has no such command.
+                            match parse_auth(line.text).filter(|_| self.gate.guard().is_some()) {
+                                None => self.refuse(error),
+                                // The lines before it are answered first, because a login may take long.
+                                Some(_) if !replies.is_empty() => break (NextStep::Continue, None),
+                                Some(password) => {
+                                    match self.gate.open(&Given::Password(password), output.client_left()).await {
+                                        Ok(()) => Reply::Welcome,
+                                        Err(LoginError::Wrong) => Reply::Error(RequestError::WrongPassword),
+                                        Err(LoginError::QueueFull) => Reply::Error(RequestError::TooManyLogins),
+                                        Err(LoginError::ClientLeft) => break (NextStep::Close, None),
+                                    }
+                                }
+                            }
+                        }
+                    };
+                    let is_login = matches!(
+                        reply,
+                        Reply::Welcome | Reply::Error(RequestError::WrongPassword | RequestError::TooManyLogins)
+                    );
+                    match &reply {
+                        Reply::Verdict => self.tally.count(RequestKind::Hit),
+                        Reply::Welcome => {
+                            self.tally.count(RequestKind::Connection);
+                            self.decoder.set_max_line(self.limits.max_line);
+                        }
+                        Reply::Error(_) => self.tally.count(RequestKind::Invalid),
+                    }
+                    owed += if let Reply::Verdict = reply { LONGEST_VERDICT } else { LONG_ERROR };
+                    replies.push(reply);
+                    input.advance(consumed);
+                    if is_login {
+                        // The next lines have their own batch, and its time.
+                        let next = if self.gate.is_exhausted() { NextStep::Close } else { NextStep::Continue };
+                        break (next, None);
+                    }
+                }
+            }
+        };
+        let applied = self.limiter.apply(builder.build()).await;
+        work.write_replies(applied.report(), self.limiter.metrics(), &self.gate, output.bytes);
+        work.builder.reuse(applied);
+        pool::give(work);
+        self.request_memory.give_back();
+        if let Some(error) = too_long {
+            self.tally.count(RequestKind::Invalid);
+            write_counted_error(output.bytes, self.limiter.metrics(), &self.gate, ErrorCode::Unknown, error);
+        }
+        self.counts.take(&mut self.tally);
+        next
+    }
+
+    fn cut(&mut self, cut: Cut, output: &mut Vec<u8>) {
+        write_counted_error(output, self.limiter.metrics(), &self.gate, ErrorCode::Unknown, cut);
+    }
+}

@@ -1,0 +1,323 @@
+//! Logins: a front's side of the [`Authority`], and the identity of a connection's client.
+//!
+//! How credentials are sent depends on the protocol.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::admission::network;
+use super::sessions::Sessions;
+use crate::error_log::ErrorClient;
+use divvy_access::{Authority, Category, Forbidden, Given, Identity, LoginError, TokenError};
+use divvy_core::clock::Clock;
+use divvy_telemetry::logging::LogThrottle;
+use divvy_telemetry::metrics;
+use divvy_telemetry::metrics::Counter;
+
+/// Number of failing attempts in a row after which a connection of RESP or the line protocol is closed.
+pub const MAX_FAILED_LOGINS: u8 = 8;
+
+/// Logs the clients of one front in. Failing attempts are counted and logged.
+#[derive(Debug)]
+pub struct Guard {
+    authority: Arc<Authority>,
+    front: &'static str,
+    has_users: bool,
+    /// Sessions of the live page; `None` if this front accepts none.
+    sessions: Option<Arc<Sessions>>,
+    wrong: Counter,
+    /// Counts logins that found no place in the queue.
+    refused: Counter,
+    invalid_tokens: Counter,
+    forbidden: Counter,
+}
+
+impl Guard {
+    /// Creates a guard. `front` is the front's name in the log and in metrics. `has_users` says that there are users
+    /// besides `default`.
+    pub fn new(authority: Arc<Authority>, front: &'static str, has_users: bool, metrics: &metrics::Access) -> Self {
+        let (wrong, forbidden) = (metrics.wrong_passwords(front), metrics.forbidden(front));
+        let invalid_tokens = metrics.invalid_tokens(front);
+        let refused = metrics.logins_refused(front);
+        Self { authority, front, has_users, sessions: None, wrong, refused, invalid_tokens, forbidden }
+    }
+
+    /// Accepts these sessions of the live page, too.
+    #[must_use]
+    pub fn with_sessions(self, sessions: Option<Arc<Sessions>>) -> Self {
+        Self { sessions, ..self }
+    }
+
+    /// Returns the sessions of the live page; `None` if the front accepts none.
+    pub fn sessions(&self) -> Option<&Sessions> {
+        self.sessions.as_deref()
+    }
+
+    /// Returns the authority.
+    pub fn authority(&self) -> &Arc<Authority> {
+        &self.authority
+    }
+
+    /// Returns whether there are users besides `default`.
+    pub fn has_users(&self) -> bool {
+        self.has_users
+    }
+
+    /// Verifies credentials. Counts and logs a failing attempt, and delays the answer to it. Stops waiting once `left` ends.
+    ///
+    /// # Errors
+    /// [`LoginError`]
+    pub async fn log_in(
+        &self,
+        given: &Given<'_>,
+        peer: Option<SocketAddr>,
+        left: impl Future<Output = ()>,
+    ) -> Result<Identity, LoginError> {
+        let front = self.front;
+        let failed = || {
+            static WRONG: LogThrottle = LogThrottle::new();
+            self.wrong.inc();
+            let peer = peer.map(tracing::field::display);
+            WRONG.say(|more| tracing::warn!(front, peer, more, "wrong password"));
+        };
+        let login = self.authority.log_in(given, peer.map(|peer| network(peer.ip())), failed, left).await;
+        if let Err(LoginError::QueueFull) = login {
+            static FULL: LogThrottle = LogThrottle::new();
+            self.refused.inc();
+            let peer = peer.map(tracing::field::display);
+            FULL.say(|more| tracing::warn!(front, peer, more, "too many logins are being verified"));
+        }
+        login
+    }
+
+    /// Verifies a token for one actor. Counts and logs an invalid one, and delays the answer to it.
+    pub async fn verify_actor_token(&self, token: &[u8], peer: Option<SocketAddr>) -> Option<Identity> {
+        let failed = |reason: TokenError| {
+            static INVALID: LogThrottle = LogThrottle::new();
+            self.invalid_tokens.inc();
+            let (front, peer) = (self.front, peer.map(tracing::field::display));
+            INVALID.say(|more| tracing::warn!(front, peer, %reason, more, "invalid token"));
+        };
+        self.authority.verify_actor_token(token, Clock::system().now(), failed).await
+    }
+
+    /// Counts a request that was refused because its client lacks the category.
+    pub fn count_forbidden(&self) {
+        self.forbidden.inc();
+    }
+}
+
+/// The guards of the fronts; `None` for a front that is open to all clients.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    /// Guard of the line protocol.
+    pub line: Option<Arc<Guard>>,
+    /// Guard of RESP.
+    pub resp: Option<Arc<Guard>>,
+    /// Guard of gRPC.
+    pub grpc: Option<Arc<Guard>>,
+    /// Guard of all HTTP requests that read or change counters and rules, except those below.
+    pub http: Option<Arc<Guard>>,
+    /// Guard of hits over HTTP.
+    pub hit: Option<Arc<Guard>>,
+    /// Guard of checks for gateways over HTTP.
+    pub check: Option<Arc<Guard>>,
+    /// Guard of the metrics over HTTP.
+    pub metrics: Option<Arc<Guard>>,
+}
+
+/// The login of one connection. It is open once the client has a user, or from the start if the front is open.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    guard: Option<Arc<Guard>>,
+    peer: SocketAddr,
+    /// Name in the client's certificate.
+    certificate: Option<Arc<str>>,
+    identity: Identity,
+    /// Whether the client has sent credentials. They count instead of the certificate until the gate is reset.
+    has_logged_in: bool,
+    /// Number of failing attempts to log in since the last one that succeeded.
+    failed: u8,
+}
+
+impl Gate {
+    /// Creates a gate for a connection from `peer`. It is open if there is no `guard`, or if the certificate is that of
+    /// a user.
+    pub fn new(guard: Option<Arc<Guard>>, peer: SocketAddr, certificate: Option<Arc<str>>) -> Self {
+        let mut gate = Self { guard, peer, certificate, identity: Identity::OPEN, has_logged_in: false, failed: 0 };
+        gate.reset();
+        gate
+    }
+
+    /// Brings the client's rights up to date. Call this before each request.
+    #[inline]
+    pub fn refresh(&mut self) {
+        if let Some(guard) = &self.guard
+            && guard.authority.refresh(&mut self.identity)
+            && !self.identity.is_admitted()
+            && !self.has_logged_in
+        {
+            // The certificate may belong to a new user.
+            self.reset();
+        }
+    }
+
+    /// Returns the client's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Returns the client for a note about an error.
+    pub fn error_client(&self) -> ErrorClient {
+        ErrorClient { peer: Some(self.peer), user: self.identity.name().map(Into::into) }
+    }
+
+    /// Returns whether the client may send requests.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.identity.is_admitted()
+    }
+
+    /// Checks whether the client may send a request of this category.
+    ///
+    /// # Errors
+    /// It may not.
+    #[inline]
+    pub fn may(&self, category: Category) -> Result<(), Forbidden> {
+        self.identity.may(category)
+    }
+
+    /// Returns the client's identity.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Returns the guard; `None` if the front is open.
+    pub fn guard(&self) -> Option<&Guard> {
+        self.guard.as_deref()
+    }
+
+    /// Opens the gate for the right credentials. Wrong ones change nothing. Stops waiting once `left` ends.
+    ///
+    /// # Errors
+    /// [`LoginError`]. It is `Wrong` if there is no guard.
+    pub async fn open(&mut self, given: &Given<'_>, left: impl Future<Output = ()>) -> Result<(), LoginError> {
+        let Some(guard) = self.guard.clone() else { return Err(LoginError::Wrong) };
+        // Boxed: a login is rare, and each request's future would include its size.
+        let login = Box::pin(guard.log_in(given, Some(self.peer), left)).await;
+        match login {
+            Ok(identity) => {
+                self.identity = identity;
+                self.has_logged_in = true;
+                self.failed = 0;
+                Ok(())
+            }
+            Err(error) => {
+                self.failed = self.failed.saturating_add(1);
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns whether the client has failed to log in so often that its connection must be closed.
+    pub fn is_exhausted(&self) -> bool {
+        self.failed >= MAX_FAILED_LOGINS
+    }
+
+    /// Restores the state of a new connection.
+    pub fn reset(&mut self) {
+        self.has_logged_in = false;
+        self.identity = match &self.guard {
+            None => Identity::OPEN,
+            Some(guard) => {
+                let known = self.certificate.as_ref().and_then(|name| guard.authority.by_certificate(name));
+                known.unwrap_or_else(|| guard.authority.unknown())
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+    use divvy_access::{User, Users};
+
+    fn guard() -> Guard {
+        let users = Users::new([User::with_password("secret")]).unwrap();
+        let metrics = metrics::Metrics::new();
+        let authority = Authority::new(users, metrics.access.password_hashes.clone());
+        Guard::new(Arc::new(authority), "resp", false, &metrics.access)
+    }
+
+    #[tokio::test]
+    async fn gate_opens_for_the_password_and_stays_open() {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let guard = guard();
+        let wrong = guard.wrong.clone();
+        let mut gate = Gate::new(Some(Arc::new(guard)), peer, None);
+        assert!(!gate.is_open() && gate.open(&Given::Password(b"wrong"), pending()).await.is_err() && !gate.is_open());
+        assert!(gate.open(&Given::Password(b"secret"), pending()).await.is_ok() && gate.is_open());
+        assert!(gate.open(&Given::Password(b"wrong"), pending()).await.is_err() && gate.is_open());
+        gate.reset();
+        assert!(!gate.is_open());
+        assert!(Gate::new(None, peer, None).is_open());
+        assert_eq!(wrong.get(), 2);
+    }
+
+    #[tokio::test]
+    async fn logins_without_a_place_in_the_queue_are_counted() {
+        let file = format!("user app on {} +@hit ~*\n", divvy_access::SlowHash::of("secret").unwrap());
+        let users = Users::new(divvy_access::parse(&file, "users.acl", None).unwrap().users).unwrap();
+        let metrics = metrics::Metrics::new();
+        let authority = Authority::new(users, metrics.access.password_hashes.clone());
+        let guard = Guard::new(Arc::new(authority), "resp", true, &metrics.access);
+        let peer = Some(SocketAddr::from(([127, 0, 0, 1], 1)));
+        let passwords: Vec<_> = (0..100).map(|number| number.to_string()).collect();
+        let attempts = passwords.iter().map(|password| {
+            let given = Given::User { name: b"app", password: password.as_bytes() };
+            let guard = &guard;
+            Box::pin(async move { guard.log_in(&given, peer, pending()).await })
+        });
+        let mut attempts: Vec<_> = attempts.collect();
+        let mut full = 0;
+        for attempt in &mut attempts {
+            let result = futures_util::poll!(attempt.as_mut());
+            full += u64::from(matches!(result, std::task::Poll::Ready(Err(LoginError::QueueFull))));
+        }
+        assert!(full > 0 && guard.refused.get() == full, "{full}");
+        assert_eq!(metrics.access.logins_refused("resp").get(), full);
+    }
+
+    #[tokio::test]
+    async fn gate_is_exhausted_by_failing_attempts_in_a_row() {
+        let mut gate = Gate::new(Some(Arc::new(guard())), SocketAddr::from(([127, 0, 0, 1], 1)), None);
+        gate.failed = MAX_FAILED_LOGINS - 2;
+        assert_eq!(gate.open(&Given::Password(b"wrong"), pending()).await, Err(LoginError::Wrong));
+        assert!(!gate.is_exhausted());
+        assert_eq!(gate.open(&Given::Password(b"secret"), pending()).await, Ok(()));
+        gate.failed += MAX_FAILED_LOGINS - 1;
+        assert_eq!(gate.open(&Given::Password(b"wrong"), pending()).await, Err(LoginError::Wrong));
+        assert!(gate.is_exhausted() && gate.is_open());
+    }
+
+    #[tokio::test]
+    async fn lost_login_is_not_replaced_by_the_certificate() {
+        let users = |file: &str| Users::new(divvy_access::parse(file, "users.acl", None).unwrap().users).unwrap();
+        let up = "user up on cert:up +@all ~*\n";
+        let app = format!("user app on {} +@hit ~*\n", divvy_access::Digest::of(b"secret").to_word());
+        let metrics = metrics::Metrics::new();
+        let authority = Authority::new(users(&(up.to_owned() + &app)), metrics.access.password_hashes.clone());
+        let guard = Arc::new(Guard::new(Arc::new(authority), "resp", true, &metrics.access));
+        let mut gate = Gate::new(Some(Arc::clone(&guard)), SocketAddr::from(([127, 0, 0, 1], 1)), Some("up".into()));
+        assert_eq!(gate.identity().name(), Some("up"));
+        assert!(gate.open(&Given::User { name: b"app", password: b"secret" }, pending()).await.is_ok());
+        guard.authority().replace(users(up));
+        gate.refresh();
+        assert!(!gate.is_open(), "{:?}", gate.identity());
+        gate.reset();
+        assert_eq!(gate.identity().name(), Some("up"));
+    }
+}

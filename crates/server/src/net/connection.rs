@@ -1,0 +1,404 @@
+//! One connection: read → answer everything received → write once, until either side closes it.
+//!
+//! This module owns the socket's buffers, its timeouts and its orderly close. The [`Session`] interprets the bytes.
+
+#![expect(clippy::disallowed_methods, reason = "how long a client may be silent or take nothing")]
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures_util::poll;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::task::coop::unconstrained;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+
+use super::memory::{BudgetExceeded, Share, counted};
+use super::pool::{self, pooled};
+use super::session::{Cut, NextStep, Output, Session};
+use super::stream::{Progress, Stream};
+use divvy_telemetry::metrics::{Bound, Metrics};
+
+/// Capacity reserved for each read, enough for a burst of a pipelining client (bytes).
+const READ_SIZE: usize = 16 * 1024;
+/// A buffer that has grown beyond this capacity is freed after use (bytes).
+const KEPT_CAPACITY: usize = 2 * READ_SIZE;
+/// How long the server waits for the client to close its side, after closing its own. If a byte is unread when the
+/// socket is dropped, the kernel resets the connection, and the last reply is lost.
+const LINGER: Duration = Duration::from_secs(1);
+/// Maximum number of reads after the server began to close. It is enough for all input that a kernel buffers for a
+/// connection, but finite even if a client never pauses.
+const LAST_READS: usize = 1024;
+
+/// Amount of input after which a connection yields to others (bytes). Otherwise, a client that never pauses would
+/// occupy the thread as long as its socket has input.
+const TURN: usize = READ_SIZE / 2;
+
+pooled!(BytesMut, BytesMut::capacity);
+pooled!(Vec<u8>, Vec::capacity);
+
+/// Timeout for a request to arrive.
+pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout for a client to read at least [`LEAST`](super::stream::LEAST) bytes of a waiting reply.
+pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Bounds on a connection's time.
+#[derive(Debug, Clone, Copy)]
+pub struct Timeouts {
+    /// How long a connection may send nothing; `None` if it may be idle forever.
+    pub idle: Option<Duration>,
+    /// How long a request may take to arrive, from its first byte to its last.
+    pub request: Duration,
+    /// How long the client may take to read [`LEAST`](super::stream::LEAST) bytes of a waiting reply.
+    pub write: Duration,
+    /// How long a client may take to give the password.
+    pub auth: Duration,
+    /// How long a TLS handshake may take.
+    pub handshake: Duration,
+}
+
+impl Default for Timeouts {
+    /// Clients that log in or shake hands need a few round trips, also on a slow network.
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            idle: None,
+            request: DEFAULT_REQUEST_TIMEOUT,
+            write: DEFAULT_WRITE_TIMEOUT,
+            auth: seconds(10),
+            handshake: seconds(10),
+        }
+    }
+}
+
+/// A connection's handles of state that all connections share.
+pub struct ConnectionContext {
+    /// Cancelled when the server is closing. The connection then answers the requests that have arrived, and ends.
+    pub closing: CancellationToken,
+    /// The connection's share of the buffer memory.
+    pub memory: Share,
+    /// Metrics of the process.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Serves the connection until the client or the session ends it, a timeout expires, or the server is closing. Then
+/// answers the requests that have arrived, and closes the connection in an orderly way.
+pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts, context: ConnectionContext) {
+    let ConnectionContext { closing, memory, metrics } = context;
+    let mut connection = Connection {
+        stream,
+        input: BytesMut::new(),
+        output: Vec::new(),
+        admitted_by: None,
+        unfinished: None,
+        was_unreadable: false,
+        worked: 0,
+        is_turn_over: false,
+        timeouts,
+        memory,
+        metrics,
+    };
+    // Created once, because a new future for each read would register with the token, under a lock that all connections
+    // share.
+    let mut closing = pin!(closing.cancelled());
+    // After an error the client is gone or reads nothing, so an orderly close is impossible.
+    let ended = connection.answer_until_end(&mut session, closing.as_mut()).await;
+    if ended.is_ok() {
+        close(connection.stream).await;
+    }
+}
+
+struct Connection {
+    stream: Stream,
+    /// Input buffer, borrowed from the pool while it is not empty.
+    input: BytesMut,
+    /// Output buffer, borrowed from the pool while it is not empty.
+    output: Vec<u8>,
+    /// Deadline for the client to log in; `None` while it is admitted.
+    admitted_by: Option<Instant>,
+    /// Deadline for the unfinished request in `input`.
+    unfinished: Option<Instant>,
+    /// Whether the last poll found nothing to read.
+    was_unreadable: bool,
+    /// Bytes read since the connection last yielded.
+    worked: usize,
+    /// Whether the connection has just yielded.
+    is_turn_over: bool,
+    timeouts: Timeouts,
+    memory: Share,
+    metrics: Arc<Metrics>,
+}
+
+/// Result of a wait for input.
+enum Received {
+    Bytes,
+    /// The client sends no more.
+    End,
+    /// The client has been silent, or unauthenticated, for too long.
+    Silence(Bound),
+    /// The server is closing.
+    Closing,
+    Cut(Cut),
+}
+
+/// Whether the connection continues.
+#[derive(PartialEq, Eq)]
+enum Flow {
+    On,
+    Over,
+    /// The client has not logged in, and its time for this is over.
+    Overdue,
+}
+
+impl Connection {
+    async fn answer_until_end(
+        &mut self,
+        session: &mut impl Session,
+        mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
+    ) -> io::Result<()> {
+        loop {
+            self.note_admission(session);
+            match self.receive(closing.as_mut()).await? {
+                Received::Bytes => match self.answer(session).await? {
+                    Flow::On => {}
+                    Flow::Over => return Ok(()),
+                    Flow::Overdue => {
+                        self.metrics.limits.reached(Bound::AuthTimeout);
+                        return Ok(());
+                    }
+                },
+                Received::End => return Ok(()),
+                Received::Silence(limit) => {
+                    self.metrics.limits.reached(limit);
+                    return Ok(());
+                }
+                Received::Closing => return self.answer_remaining(session).await,
+                Received::Cut(cut) => {
+                    if let Some(limit) = cut.limit() {
+                        self.metrics.limits.reached(limit);
+                    }
+                    session.cut(cut, &mut self.output);
+                    return self.write_all().await;
+                }
+            }
+        }
+    }
+
+    /// Begins the client's time to log in, or ends it. Returns whether it is over.
+    fn note_admission(&mut self, session: &impl Session) -> bool {
+        if session.is_admitted() {
+            self.admitted_by = None;
+            return false;
+        }
+        let now = Instant::now();
+        now >= *self.admitted_by.get_or_insert_with(|| now + self.timeouts.auth)
+    }
+
+    async fn receive(&mut self, mut closing: Pin<&mut WaitForCancellationFuture<'_>>) -> io::Result<Received> {
+        if !self.input.is_empty() {
+            self.input.reserve(READ_SIZE);
+        }
+        if self.account().is_err() {
+            return Ok(Received::Cut(Cut::NoMemory));
+        }
+        let silence = silence(self.timeouts, self.unfinished, self.admitted_by);
+        tokio::select! {
+            biased;
+            received = poll_fn(|context| self.poll_receive(closing.as_mut(), context)) => received,
+            ended = silence => Ok(ended),
+        }
+    }
+
+    /// Reads, or finds that the server is closing. Input that has arrived is answered first, but a client that never
+    /// pauses is stopped when its turn ends.
+    fn poll_receive(
+        &mut self,
+        mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
+        context: &mut Context,
+    ) -> Poll<io::Result<Received>> {
+        if std::mem::take(&mut self.is_turn_over) && closing.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Ok(Received::Closing));
+        }
+        match self.poll_read(context) {
+            Poll::Ready(read) => Poll::Ready(read.map(|bytes| if bytes > 0 { Received::Bytes } else { Received::End })),
+            Poll::Pending => closing.poll(context).map(|()| Ok(Received::Closing)),
+        }
+    }
+
+    /// Reads into a buffer, which is borrowed only while there is something to read.
+    fn poll_read(&mut self, context: &mut Context) -> Poll<io::Result<usize>> {
+        if self.input.capacity() == 0 {
+            // After an answer there is usually no new input yet, and after a wake-up there is some.
+            if !self.was_unreadable && self.stream.poll_readable(context).is_pending() {
+                self.was_unreadable = true;
+                self.worked = 0;
+                return Poll::Pending;
+            }
+            self.input = pool::take();
+        }
+        self.was_unreadable = false;
+        self.input.reserve(READ_SIZE);
+        let read = pin!(self.stream.read_buf(&mut self.input)).poll(context);
+        match &read {
+            Poll::Pending => {
+                self.worked = 0;
+                self.give_back_input();
+            }
+            Poll::Ready(bytes) => self.worked += bytes.as_ref().copied().unwrap_or(0),
+        }
+        read
+    }
+
+    fn give_back_input(&mut self) {
+        if self.input.is_empty() {
+            let mut input = std::mem::take(&mut self.input);
+            // Reclaims the space of consumed input.
+            input.reserve(READ_SIZE);
+            if input.capacity() <= KEPT_CAPACITY {
+                pool::give(input);
+            }
+        }
+    }
+
+    /// Answers every complete request in the input.
+    async fn answer(&mut self, session: &mut impl Session) -> io::Result<Flow> {
+        let received = self.input.len();
+        loop {
+            if self.output.capacity() == 0 {
+                self.output = pool::take();
+            }
+            let mut output = Output::new(&mut self.output, self.input.capacity(), &mut self.memory, &self.stream);
+            let begun = self.admitted_by.map(|_| Instant::now());
+            let next = session.answer(&mut self.input, &mut output).await;
+            // The client does not pay for the time that divvy takes to verify a password.
+            if let (Some(deadline), Some(begun)) = (&mut self.admitted_by, begun) {
+                *deadline += begun.elapsed();
+            }
+            self.write_all().await?;
+            if next == NextStep::Continue || self.worked >= TURN {
+                self.worked = 0;
+                self.is_turn_over = true;
+                tokio::task::yield_now().await;
+            }
+            // A client that never stops sending is not idle.
+            if self.admitted_by.is_some() && self.note_admission(session) {
+                return Ok(if next == NextStep::Close { Flow::Over } else { Flow::Overdue });
+            }
+            match next {
+                NextStep::Continue => continue,
+                NextStep::Read => break,
+                NextStep::Close => return Ok(Flow::Over),
+            }
+        }
+        if self.input.is_empty() {
+            self.unfinished = None;
+            self.give_back_input();
+        } else if self.unfinished.is_none() || self.input.len() < received {
+            // The rest is the beginning of another request.
+            self.unfinished = Some(Instant::now() + self.timeouts.request);
+        }
+        if self.input.len() <= READ_SIZE && self.input.capacity() > KEPT_CAPACITY {
+            self.input = BytesMut::from(self.input.as_ref());
+        }
+        Ok(Flow::On)
+    }
+
+    /// Answers all requests that have arrived, without waiting for more.
+    async fn answer_remaining(&mut self, session: &mut impl Session) -> io::Result<()> {
+        // A read sees new input only after the poller has run.
+        tokio::task::yield_now().await;
+        for _ in 0..LAST_READS {
+            // Unconstrained: when the scheduler makes a task yield, that must not look like an empty socket.
+            let read = poll!(unconstrained(poll_fn(|context| self.poll_read(context))));
+            let has_more = matches!(read, Poll::Ready(Ok(1..))) && self.account().is_ok();
+            if !has_more || self.answer(session).await? != Flow::On {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the output and empties it.
+    async fn write_all(&mut self) -> io::Result<()> {
+        let mut written = 0;
+        // Fast path: the socket takes all of it, and no timer is needed.
+        let at_once = poll!(pin!(write_out(&mut self.stream, &self.output, &mut written)));
+        match at_once {
+            Poll::Ready(done) => done?,
+            Poll::Pending => self.write_rest(written).await?,
+        }
+        let mut output = std::mem::take(&mut self.output);
+        if output.capacity() <= KEPT_CAPACITY {
+            output.clear();
+            pool::give(output);
+        }
+        Ok(())
+    }
+    /// Writes the rest of the output to a slow client. The timeout is on progress, not on the whole output, so a slow client
+    /// that reads is served.
+    async fn write_rest(&mut self, mut written: usize) -> io::Result<()> {
+        self.account().map_err(|BudgetExceeded| io::ErrorKind::OutOfMemory)?;
+        let mut progress = Progress::begin(self.timeouts.write, Instant::now(), self.stream.unsent());
+        loop {
+            let before = written;
+            let write = write_out(&mut self.stream, &self.output, &mut written);
+            if let Ok(done) = timeout_at(progress.ends(), write).await {
+                return done;
+            }
+            progress.add_given(written - before);
+            if !progress.begin_next(Instant::now(), self.stream.unsent()) {
+                self.metrics.limits.reached(Bound::WriteTimeout);
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+
+    /// Counts the buffers toward the budget.
+    fn account(&mut self) -> Result<(), BudgetExceeded> {
+        self.memory.resize(counted(self.input.capacity()) + counted(self.output.capacity()))
+    }
+}
+
+/// Writes `output` from `written` on, and keeps `written` up to date, so that the future may be dropped and started again.
+async fn write_out(stream: &mut Stream, output: &[u8], written: &mut usize) -> io::Result<()> {
+    while let Some(rest) = output.get(*written..).filter(|rest| !rest.is_empty()) {
+        *written += stream.write(rest).await?;
+    }
+    // TLS may still buffer a part.
+    stream.flush().await
+}
+
+/// Ends when the client has been silent, slow with a request, or unauthenticated for too long.
+async fn silence(timeouts: Timeouts, unfinished: Option<Instant>, admitted_by: Option<Instant>) -> Received {
+    let bounds = [
+        timeouts.idle.map(|limit| (Instant::now() + limit, Received::Silence(Bound::IdleTimeout))),
+        unfinished.map(|at| (at, Received::Cut(Cut::TooSlow(timeouts.request)))),
+        admitted_by.map(|at| (at, Received::Silence(Bound::AuthTimeout))),
+    ];
+    match bounds.into_iter().flatten().min_by_key(|(at, _)| *at) {
+        Some((at, ended)) => {
+            sleep_until(at).await;
+            ended
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Sends a FIN after the last reply, with TLS also a close_notify, and waits a while for the client's FIN.
+pub(super) async fn close(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let end = async {
+        let mut unread = [0; 4096];
+        if stream.shutdown().await.is_ok() {
+            while matches!(stream.read(&mut unread).await, Ok(1..)) {}
+        }
+    };
+    let _ = timeout(LINGER, end).await;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! Sessions of the live page: who a browser is, from its login until its logout.
+//!
+//! A session also ends when it is idle or old, and when its user or the credential of the login is gone, even if it comes back
+//! before the session is used again.
+//! Memory contains hashes of the session ids, so it reveals none. Only a successful login begins a session, and each user
+//! has only a few.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use subtle::ConstantTimeEq;
+use tokio::time::Instant;
+
+use divvy_access::{Authority, Digest, Identity};
+
+/// Maximum number of sessions. Beyond, a login ends the session that was unused for the longest time.
+const MAX_SESSIONS: usize = 1_024;
+/// Maximum number of sessions of one user, if there are users. Beyond, a login ends the user's session that was unused for the
+/// longest time.
+const MAX_PER_USER: usize = 16;
+/// Time without a request after which a session ends. An open stream counts as requests.
+const MAX_IDLE: Duration = Duration::from_mins(30);
+/// Time after which a session ends in any case.
+pub const MAX_AGE: Duration = Duration::from_hours(12);
+/// Bytes of a session id, and of a token against cross-site requests.
+const SECRET_BYTES: usize = 32;
+/// Length of such a secret as text.
+const SECRET_TEXT: usize = (SECRET_BYTES * 8).div_ceil(6);
+
+/// Beginning of the cookie's name. The port of the listener follows, because browsers send a cookie to all ports of a host.
+const COOKIE: &str = "divvy_session_";
+/// Beginning of the cookie's name over TLS. Browsers accept this prefix only from the host itself, over TLS.
+const SECURE_COOKIE: &str = "__Host-divvy_session_";
+
+/// The sessions of a server.
+#[derive(Debug)]
+pub struct Sessions {
+    is_secure: bool,
+    cookie_name: String,
+    max_per_user: usize,
+    open: Mutex<HashMap<SessionKey, Session>>,
+}
+
+/// Hash of a session's id, which names the session within the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SessionKey(Digest);
+
+#[derive(Debug)]
+struct Session {
+    identity: Identity,
+    /// Since when its user is on and has the credential.
+    login_since: Option<u64>,
+    token: Arc<str>,
+    begun: Instant,
+    used: Instant,
+}
+
+/// A session that has just begun.
+#[derive(Debug)]
+pub struct NewSession {
+    /// The secret of the cookie.
+    pub id: String,
+    /// The token against cross-site requests.
+    pub token: Arc<str>,
+}
+
+/// A session in use.
+#[derive(Debug)]
+pub struct OpenSession {
+    /// The key of the session within the server.
+    pub key: SessionKey,
+    /// The user with its current rights.
+    pub identity: Identity,
+    /// The token against cross-site requests.
+    pub token: Arc<str>,
+}
+
+impl Sessions {
+    /// Creates the sessions of the listener with this port. `is_secure` says that all browsers connect over TLS. `has_users`
+    /// says that there are users besides `default`. Otherwise all people share this user, so it has all sessions.
+    pub fn new(port: u16, is_secure: bool, has_users: bool) -> Self {
+        let prefix = if is_secure { SECURE_COOKIE } else { COOKIE };
+        let max_per_user = if has_users { MAX_PER_USER } else { MAX_SESSIONS };
+        Self { is_secure, cookie_name: format!("{prefix}{port}"), max_per_user, open: Mutex::default() }
+    }
+
+    /// Returns whether all browsers connect over TLS.
+    pub fn is_secure(&self) -> bool {
+        self.is_secure
+    }
+
+    /// Returns the name of the cookie with the id of a session.
+    pub fn cookie_name(&self) -> &str {
+        &self.cookie_name
+    }
+
+    /// Begins a session of a user who has logged in.
+    ///
+    /// # Errors
+    /// The system provides no random bytes.
+    pub fn begin(&self, identity: Identity, now: Instant) -> Result<NewSession, getrandom::Error> {
+        let (id, token) = (new_secret()?, Arc::<str>::from(new_secret()?));
+        let mut open = self.open.lock();
+        open.retain(|_, session| !session.has_ended(now));
+        let is_own = |session: &Session| session.identity.name() == identity.name();
+        if open.values().filter(|session| is_own(session)).count() >= self.max_per_user {
+            end_least_used(&mut open, is_own);
+        }
+        if open.len() >= MAX_SESSIONS {
+            end_least_used(&mut open, |_| true);
+        }
+        let login_since = identity.login_since();
+        let session = Session { identity, login_since, token: Arc::clone(&token), begun: now, used: now };
+        open.insert(SessionKey::of(id.as_bytes()), session);
+        Ok(NewSession { id, token })
+    }
+
+    /// Returns the session with this id, and records its use.
+    pub fn find(&self, id: &[u8], authority: &Authority, now: Instant) -> Option<OpenSession> {
+        // No other text is an id. A hash of a long one would be work for nothing.
+        if id.len() != SECRET_TEXT {
+            return None;
+        }
+        self.renew(SessionKey::of(id), authority, now)
+    }
+
+    /// Returns the session with this key if it has not ended, and records its use.
+    pub fn renew(&self, key: SessionKey, authority: &Authority, now: Instant) -> Option<OpenSession> {
+        let mut open = self.open.lock();
+        let session = open.get_mut(&key)?;
+        authority.refresh(&mut session.identity);
+        let is_same_login = session.identity.login_since() == session.login_since;
+        if session.has_ended(now) || !session.identity.is_admitted() || !is_same_login {
+            open.remove(&key);
+            return None;
+        }
+        session.used = now;
+        Some(OpenSession { key, identity: session.identity.clone(), token: Arc::clone(&session.token) })
+    }
+
+    /// Ends the session with this id, if there is one.
+    pub fn end(&self, id: &[u8]) {
+        self.open.lock().remove(&SessionKey::of(id));
+    }
+}
+
+impl SessionKey {
+    fn of(id: &[u8]) -> Self {
+        Self(Digest::of(id))
+    }
+}
+
+impl Session {
+    fn has_ended(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.used) >= MAX_IDLE || now.saturating_duration_since(self.begun) >= MAX_AGE
+    }
+}
+
+impl OpenSession {
+    /// Returns whether this is the token of the session. The time does not depend on the part that is right.
+    pub fn has_token(&self, token: &[u8]) -> bool {
+        self.token.as_bytes().ct_eq(token).into()
+    }
+}
+
+fn end_least_used(open: &mut HashMap<SessionKey, Session>, may_end: impl Fn(&Session) -> bool) {
+    let candidates = open.iter().filter(|(_, session)| may_end(session));
+    if let Some(key) = candidates.min_by_key(|(_, session)| session.used).map(|(key, _)| *key) {
+        open.remove(&key);
+    }
+}
+
+/// Returns random bytes as text that a cookie and a header can carry.
+fn new_secret() -> Result<String, getrandom::Error> {
+    let mut bytes = [0; SECRET_BYTES];
+    getrandom::getrandom(&mut bytes)?;
+    Ok(base64_simd::URL_SAFE_NO_PAD.encode_to_string(bytes))
+}
+
+#[cfg(test)]
+mod tests;

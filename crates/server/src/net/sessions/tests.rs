@@ -1,0 +1,156 @@
+//! Sessions begin, end and are bounded.
+
+use std::future::pending;
+
+use super::*;
+use divvy_access::{Given, User, Users, parse};
+use divvy_telemetry::metrics::Metrics;
+
+fn users(file: &str) -> Users {
+    Users::new(parse(file, "users.acl", None).unwrap().users).unwrap()
+}
+
+fn line(name: &str, password: &str) -> String {
+    format!("user {name} on {} +@read ~*\n", Digest::of(password.as_bytes()).to_word())
+}
+
+fn authority(file: &str) -> Authority {
+    Authority::new(users(file), Metrics::new().access.password_hashes.clone())
+}
+
+async fn identity(authority: &Authority, name: &str, password: &str) -> Identity {
+    let given = Given::User { name: name.as_bytes(), password: password.as_bytes() };
+    authority.log_in(&given, None, || panic!("{name} can log in"), pending()).await.unwrap()
+}
+
+#[tokio::test]
+async fn session_ends_when_it_is_idle_or_old() {
+    let authority = authority(&line("ann", "secret"));
+    let sessions = Sessions::new(8322, false, true);
+    let start = Instant::now();
+    let ann = identity(&authority, "ann", "secret").await;
+    let idle = sessions.begin(ann.clone(), start).unwrap();
+    let used = sessions.begin(ann, start).unwrap();
+    let mut now = start;
+    while now + MAX_IDLE / 2 < start + MAX_AGE {
+        now += MAX_IDLE / 2;
+        let open = sessions.find(used.id.as_bytes(), &authority, now).unwrap();
+        assert_eq!(open.identity.name(), Some("ann"));
+    }
+    assert!(sessions.find(idle.id.as_bytes(), &authority, start + MAX_IDLE).is_none());
+    assert!(sessions.find(used.id.as_bytes(), &authority, start + MAX_AGE).is_none());
+    assert!(sessions.open.lock().is_empty());
+}
+
+#[tokio::test]
+async fn session_whose_login_was_invalid_in_between_has_ended() {
+    let file = line("ann", "secret");
+    let other = Digest::of(b"other").to_word();
+    let authority = authority(&file);
+    let sessions = Sessions::new(8322, false, true);
+    let now = Instant::now();
+    for (between, survives) in [
+        (file.clone(), true),
+        (line("bob", "secret"), false),
+        (file.replace(" on ", " off "), false),
+        (line("ann", "other"), false),
+        (file.replace(" on ", &format!(" on {other} ")), true),
+    ] {
+        let ann = sessions.begin(identity(&authority, "ann", "secret").await, now).unwrap();
+        authority.replace(users(&between));
+        authority.replace(users(&file));
+        assert_eq!(sessions.find(ann.id.as_bytes(), &authority, now).is_some(), survives, "{between}");
+    }
+}
+
+/// Requests on several threads may come with times in any order. The system's clock may jump, and sessions do not use it.
+#[tokio::test]
+async fn session_survives_an_earlier_time() {
+    let authority = authority(&line("ann", "secret"));
+    let sessions = Sessions::new(8322, false, true);
+    let start = Instant::now();
+    let ann = sessions.begin(identity(&authority, "ann", "secret").await, start + MAX_AGE).unwrap();
+    assert!(sessions.find(ann.id.as_bytes(), &authority, start).is_some());
+    assert!(sessions.find(ann.id.as_bytes(), &authority, start + MAX_IDLE / 2).is_some());
+}
+
+#[tokio::test]
+async fn sessions_of_a_user_and_of_all_users_are_bounded() {
+    let names: Vec<_> = (0..=MAX_SESSIONS / MAX_PER_USER).map(|number| format!("user-{number}")).collect();
+    let authority = authority(&names.iter().map(|name| line(name, name)).collect::<String>());
+    let sessions = Sessions::new(8322, false, true);
+    let mut now = Instant::now();
+    let mut begun = Vec::new();
+    for name in &names {
+        for _ in 0..2 * MAX_PER_USER {
+            now += Duration::from_millis(1);
+            let identity = identity(&authority, name, name).await;
+            begun.push(sessions.begin(identity, now).unwrap());
+        }
+    }
+    assert_eq!(sessions.open.lock().len(), MAX_SESSIONS);
+    let is_open = |session: &NewSession| sessions.find(session.id.as_bytes(), &authority, now).is_some();
+    let open: Vec<_> = begun.iter().map(is_open).collect();
+    // Each user's later half is open, except for the user who was not seen for the longest time.
+    let of_each: Vec<_> =
+        open.chunks(2 * MAX_PER_USER).map(|own| own.iter().filter(|is_open| **is_open).count()).collect();
+    assert_eq!(of_each[0], 0);
+    assert!(of_each[1..].iter().all(|count| *count == MAX_PER_USER), "{of_each:?}");
+    assert!(open.ends_with(&[true; MAX_PER_USER]));
+}
+
+/// Everybody who knows the password is the user `default`, so its share would be one for all.
+#[tokio::test]
+async fn people_who_share_a_password_have_all_sessions() {
+    let authority = Authority::new(
+        Users::new([User::with_password("secret")]).unwrap(),
+        Metrics::new().access.password_hashes.clone(),
+    );
+    let sessions = Sessions::new(8322, false, false);
+    let identity = identity(&authority, "default", "secret").await;
+    let start = Instant::now();
+    let at = |number: usize| start + Duration::from_millis(number as u64);
+    let begun: Vec<_> =
+        (0..=MAX_SESSIONS).map(|number| sessions.begin(identity.clone(), at(number)).unwrap()).collect();
+    let now = at(MAX_SESSIONS);
+    let is_open = |session: &NewSession| sessions.find(session.id.as_bytes(), &authority, now).is_some();
+    assert_eq!(begun.iter().map(is_open).position(|is_open| is_open), Some(1), "only the oldest one has ended");
+    assert_eq!(sessions.open.lock().len(), MAX_SESSIONS);
+}
+
+#[tokio::test]
+async fn session_ends_with_its_user_and_with_its_credential() {
+    let both = line("ann", "secret") + &line("bob", "other");
+    let authority = authority(&both);
+    let sessions = Sessions::new(8322, false, true);
+    let now = Instant::now();
+    let ann = sessions.begin(identity(&authority, "ann", "secret").await, now).unwrap();
+    let bob = sessions.begin(identity(&authority, "bob", "other").await, now).unwrap();
+    authority.replace(users(&(line("ann", "changed") + &line("bob", "other"))));
+    assert!(sessions.find(ann.id.as_bytes(), &authority, now).is_none());
+    assert!(sessions.find(bob.id.as_bytes(), &authority, now).is_some());
+    authority.replace(users(&line("ann", "secret")));
+    assert!(sessions.find(bob.id.as_bytes(), &authority, now).is_none());
+    // A session that has ended never returns, even if its user does.
+    authority.replace(users(&both));
+    assert!(sessions.find(ann.id.as_bytes(), &authority, now).is_none());
+}
+
+#[tokio::test]
+async fn session_is_found_by_its_id_only() {
+    let authority = Authority::new(
+        Users::new([User::with_password("secret")]).unwrap(),
+        Metrics::new().access.password_hashes.clone(),
+    );
+    let sessions = Sessions::new(8322, true, false);
+    let now = Instant::now();
+    let session = sessions.begin(identity(&authority, "default", "secret").await, now).unwrap();
+    let open = sessions.find(session.id.as_bytes(), &authority, now).unwrap();
+    assert!(open.has_token(session.token.as_bytes()) && !open.has_token(b"") && !open.has_token(session.id.as_bytes()));
+    for wrong in ["", &session.token, &session.id[1..], &format!("{}=", session.id), &session.id.to_uppercase()] {
+        assert!(sessions.find(wrong.as_bytes(), &authority, now).is_none(), "{wrong}");
+    }
+    sessions.end(session.id.as_bytes());
+    assert!(sessions.find(session.id.as_bytes(), &authority, now).is_none());
+    assert!(sessions.renew(open.key, &authority, now).is_none());
+}

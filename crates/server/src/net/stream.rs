@@ -1,0 +1,428 @@
+//! A connection's byte stream, over plain TCP or TLS: its first bytes, the name in the client's certificate, and whether the
+//! client reads its replies.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use tokio_rustls::server::TlsStream;
+use x509_parser::extensions::GeneralName;
+use x509_parser::parse_x509_certificate;
+
+use divvy_telemetry::logging::LogThrottle;
+
+/// Interval between checks whether a client that has sent something is still connected.
+const ASKED_AGAIN: Duration = Duration::from_millis(100);
+
+/// Maximum length of a vectored write that is copied into one piece first (bytes). The kernel takes 0.4 µs longer to gather
+/// the pieces than copying them takes here.
+const GATHERED: usize = 1024;
+
+/// The byte stream of a connection.
+pub enum Stream {
+    Plain(Plain),
+    /// Boxed, because it is large, and most connections are plain.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// A connection without TLS. A client that begins a TLS handshake, or that speaks another port's protocol, gets an
+/// error, and then appears to have closed the connection, so that no front takes its bytes for requests.
+pub struct Plain {
+    stream: TcpStream,
+    /// The errors for such clients. `None` once the first bytes have arrived.
+    greeting: Option<(Greeting, AnswerToOthers)>,
+    /// Whether the first bytes showed such a client.
+    is_refused: bool,
+}
+
+/// Returns the answer to first bytes that belong to another front's protocol.
+pub type AnswerToOthers = fn(&[u8]) -> Option<Vec<u8>>;
+
+/// Error for a client whose first bytes begin a TLS handshake on a port without TLS, or the reverse.
+#[derive(Debug, Clone, Copy)]
+pub struct Greeting {
+    pub front: &'static str,
+    pub peer: SocketAddr,
+    /// Bytes to send. Empty to send nothing.
+    pub answer: &'static [u8],
+}
+
+impl Plain {
+    pub fn new(stream: TcpStream, greeting: Greeting) -> Self {
+        Self { stream, greeting: Some((greeting, |_| None)), is_refused: false }
+    }
+
+    /// Sets the answer to a client that speaks another front's protocol. Without one, the front takes such bytes for
+    /// requests.
+    pub fn answering_others(mut self, answer_to_others: AnswerToOthers) -> Self {
+        self.greeting = self.greeting.map(|(greeting, _)| (greeting, answer_to_others));
+        self
+    }
+
+    /// Answers a client whose first bytes are no requests of this front. Returns whether it is one.
+    fn refuse(&self, greeting: Greeting, answer_to_others: AnswerToOthers, first: &[u8]) -> bool {
+        static TLS_ON_A_PLAIN_PORT: LogThrottle = LogThrottle::new();
+        static WRONG_PORT: LogThrottle = LogThrottle::new();
+        let Greeting { front, peer, answer } = greeting;
+        // Best effort: a new socket's buffer has room for a line.
+        if is_handshake(first) {
+            let _ = self.stream.try_write(answer);
+            TLS_ON_A_PLAIN_PORT.say(|more| {
+                tracing::warn!(front, %peer, more, "TLS on a plaintext port: this listener does not use TLS; see --tls-cert and --tls-fronts");
+            });
+            return true;
+        }
+        let Some(answer) = answer_to_others(first) else { return false };
+        let _ = self.stream.try_write(&answer);
+        WRONG_PORT.say(|more| {
+            tracing::warn!(front, %peer, more, "a client speaks the protocol of another port: refused the connection");
+        });
+        true
+    }
+
+    /// Reads and drops the client's input. If the socket is closed with unread input, the kernel resets the connection,
+    /// and the error is lost.
+    fn discard(&self) {
+        let mut unread = [0; 4096];
+        // The loop is bounded, because a client may send more than a kernel buffers and never stop.
+        for _ in 0..1024 {
+            if !matches!(self.stream.try_read(&mut unread), Ok(1..)) {
+                return;
+            }
+        }
+    }
+}
+
+impl AsyncRead for Plain {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.is_refused {
+            this.discard();
+            return Poll::Ready(Ok(()));
+        }
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut this.stream).poll_read(context, buffer);
+        if read.is_ready()
+            && let Some((greeting, answer_to_others)) = this.greeting.take()
+            && this.refuse(greeting, answer_to_others, buffer.filled().get(before..).unwrap_or_default())
+        {
+            this.is_refused = true;
+            buffer.set_filled(before);
+        }
+        read
+    }
+}
+
+impl Stream {
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(plain) => &plain.stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        }
+    }
+
+    /// Returns the server's address of the connection.
+    ///
+    /// # Errors
+    /// The system does not report it.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp().local_addr()
+    }
+
+    /// Returns the name in the client's certificate.
+    pub fn certificate_name(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(stream) => name_in_certificate(stream.get_ref().1.peer_certificates()?.first()?),
+        }
+    }
+
+    /// Is ready when a read may return something. While it is pending, there is nothing to read.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn poll_readable(&self, context: &mut Context) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(plain) => plain.stream.poll_read_ready(context),
+            // Some input may have been decrypted already.
+            Self::Tls(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Returns the number of written bytes that the client's machine has not acknowledged.
+    pub fn unsent(&self) -> usize {
+        divvy_sys::unacknowledged(self.tcp()).unwrap_or(0)
+    }
+
+    /// Ends when the client has closed the connection, or its sending side.
+    pub async fn left(&self) {
+        loop {
+            match self.tcp().ready(Interest::READABLE).await {
+                // Unread input would be reported again immediately.
+                Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(ASKED_AGAIN).await,
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(plain) => Pin::new(plain).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(plain) => Pin::new(&mut plain.stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(plain) => {
+                let stream = Pin::new(&mut plain.stream);
+                let mut gathered = [0; GATHERED];
+                match gather(slices, &mut gathered) {
+                    Some(bytes) => stream.poll_write(context, bytes),
+                    None => stream.poll_write_vectored(context, slices),
+                }
+            }
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(plain) => plain.stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(plain) => Pin::new(&mut plain.stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(plain) => Pin::new(&mut plain.stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}
+
+/// Copies all pieces into one, if they fit.
+fn gather<'a>(slices: &[IoSlice<'_>], request_memory: &'a mut [u8]) -> Option<&'a [u8]> {
+    let mut length = 0;
+    for slice in slices {
+        let end = length + slice.len();
+        request_memory.get_mut(length..end)?.copy_from_slice(slice);
+        length = end;
+    }
+    request_memory.get(..length)
+}
+
+/// Type of the first record of a TLS connection (RFC 8446, 5.1).
+pub const HANDSHAKE: u8 = 22;
+/// First byte of the version in that record.
+const TLS_VERSION: u8 = 3;
+
+/// Returns whether a connection's first bytes begin a TLS handshake.
+fn is_handshake(first: &[u8]) -> bool {
+    first.starts_with(&[HANDSHAKE, TLS_VERSION])
+}
+
+/// Returns the first DNS name or URI among the alternative names, or else the common name. `None` if the certificate has
+/// none of them, or the name is no plain text.
+fn name_in_certificate(certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
+    let (_, certificate) = parse_x509_certificate(certificate).ok()?;
+    // An error: the extension is there twice.
+    let alternatives = certificate.subject_alternative_name().ok()?;
+    let names = alternatives.iter().flat_map(|names| &names.value.general_names);
+    let alternative = names.filter_map(|name| match name {
+        GeneralName::DNSName(name) | GeneralName::URI(name) => Some(*name),
+        _ => None,
+    });
+    let common = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+    let name = alternative.chain(common).next()?;
+    let is_plain = !name.is_empty() && !name.chars().any(|c| c.is_control() || c.is_whitespace());
+    is_plain.then(|| name.into())
+}
+
+/// Minimum that a client must read in each write timeout (bytes).
+pub const LEAST: usize = 1024;
+
+/// The client's progress in reading its replies in the current period: at least [`LEAST`] bytes in each write timeout.
+///
+/// Bytes count once the client's machine has acknowledged them. Free space in the kernel's buffer is not precise enough: the
+/// kernel reports it only once a third of the buffer is free, and a slow client may need many timeouts to read that much.
+#[derive(Debug)]
+pub struct Progress {
+    limit: Duration,
+    since: Instant,
+    /// Bytes in the kernel's buffer when the period began.
+    unsent: usize,
+    /// Bytes given to the kernel since then.
+    given: usize,
+}
+
+impl Progress {
+    /// Begins a period of `limit` with `unsent` bytes in the kernel's buffer.
+    pub fn begin(limit: Duration, now: Instant, unsent: usize) -> Self {
+        Self { limit, since: now, unsent, given: 0 }
+    }
+
+    /// Records that the kernel was given `bytes` more.
+    pub fn add_given(&mut self, bytes: usize) {
+        self.given = self.given.saturating_add(bytes);
+    }
+
+    /// Returns the end of the period.
+    pub fn ends(&self) -> Instant {
+        self.since + self.limit
+    }
+
+    /// Begins the next period with `unsent` bytes in the kernel's buffer. Returns whether the client read enough in the
+    /// period that ends.
+    pub fn begin_next(&mut self, now: Instant, unsent: usize) -> bool {
+        let taken = self.unsent.saturating_add(self.given).saturating_sub(unsent);
+        let is_enough = taken >= LEAST;
+        *self = Self::begin(self.limit, now, unsent);
+        is_enough
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+
+    use futures_util::poll;
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn pair() -> (Stream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, peer) = listener.accept().await.unwrap();
+        (Stream::Plain(Plain::new(stream, Greeting { front: "test", peer, answer: b"" })), client)
+    }
+
+    #[tokio::test]
+    async fn closed_connection_is_noticed_even_with_unread_input() {
+        let (server, mut client) = pair().await;
+        client.write_all(b"unread").await.unwrap();
+        let mut left = pin!(server.left());
+        assert!(poll!(left.as_mut()).is_pending());
+        drop(client);
+        left.await;
+    }
+
+    #[tokio::test]
+    async fn pieces_of_any_size_are_written_in_order() {
+        for length in [0, 1, GATHERED / 2, GATHERED - 1, GATHERED] {
+            let (mut server, mut client) = pair().await;
+            let (first, last) = (vec![b'a'; length], [b'b'; 2]);
+            let pieces = [IoSlice::new(&first), IoSlice::new(&[]), IoSlice::new(&last)];
+            let written = poll_fn(|context| Pin::new(&mut server).poll_write_vectored(context, &pieces)).await;
+            assert_eq!(written.unwrap(), length + last.len());
+            drop(server);
+            let mut received = Vec::new();
+            client.read_to_end(&mut received).await.unwrap();
+            assert_eq!(received, [&first[..], &last[..]].concat());
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_that_the_client_does_not_read_are_unsent() {
+        let (mut server, client) = pair().await;
+        assert_eq!(server.unsent(), 0);
+        let chunk = [0; 1 << 16];
+        // Writes until the kernel accepts no more.
+        while let Poll::Ready(written) = poll!(pin!(server.write(&chunk))) {
+            written.unwrap();
+            tokio::task::consume_budget().await;
+        }
+        assert!(server.unsent() > 0);
+        drop(client);
+    }
+
+    fn name(common: Option<&str>, alternatives: Vec<SanType>) -> Option<String> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        if let Some(common) = common {
+            params.distinguished_name.push(DnType::CommonName, common);
+        }
+        params.subject_alt_names = alternatives;
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        name_in_certificate(certificate.der()).map(|name| name.to_string())
+    }
+
+    #[test]
+    fn first_dns_name_or_uri_comes_before_the_common_name() {
+        let dns = || SanType::DnsName("app.example".try_into().unwrap());
+        let uri = || SanType::URI("spiffe://prod/app".try_into().unwrap());
+        let address = || SanType::IpAddress([127, 0, 0, 1].into());
+        for (common, alternatives, expected) in [
+            (Some("common"), vec![], Some("common")),
+            (Some("common"), vec![dns(), uri()], Some("app.example")),
+            (None, vec![address(), uri(), dns()], Some("spiffe://prod/app")),
+            (Some("common"), vec![address()], Some("common")),
+            (None, vec![address()], None),
+            (None, vec![], None),
+            (Some("two words"), vec![], None),
+            (Some("line\nbreak"), vec![], None),
+        ] {
+            assert_eq!(name(common, alternatives).as_deref(), expected);
+        }
+        assert_eq!(name_in_certificate(&CertificateDer::from(&b"nonsense"[..])), None);
+    }
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    #[tokio::test]
+    async fn client_must_read_enough_in_each_period() {
+        let now = Instant::now();
+        let mut progress = Progress::begin(LIMIT, now, 1_000_000);
+        assert_eq!(progress.ends(), now + LIMIT);
+        let later = now + LIMIT;
+        assert!(progress.begin_next(later, 1_000_000 - LEAST));
+        assert_eq!(progress.ends(), later + LIMIT);
+        assert!(
+            !progress.begin_next(later + LIMIT, 1_000_001 - 2 * LEAST),
+            "the bytes of the period before do not count"
+        );
+    }
+
+    #[tokio::test]
+    async fn bytes_in_the_kernel_do_not_count_as_progress() {
+        let now = Instant::now();
+        let mut progress = Progress::begin(LIMIT, now, 1_000_000);
+        progress.add_given(5_000);
+        assert!(!progress.begin_next(now + LIMIT, 1_005_000));
+        progress.add_given(5_000);
+        assert!(progress.begin_next(now + 2 * LIMIT, 1_005_000));
+    }
+}

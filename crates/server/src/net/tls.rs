@@ -1,0 +1,371 @@
+//! TLS: the server's files in PEM, client certificates, and handshakes.
+//!
+//! The crate rustls implements TLS. Files that are replaced while the server runs are loaded, and new connections use them.
+//! They are compared by contents, not by dates: certificates arrive by symbolic links, copies and mounts that keep any date.
+//! New contents are loaded once two readings agree, because the second of two files may be written after the first.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig, crypto};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::connection;
+use super::stream::{Greeting, HANDSHAKE};
+use divvy_core::files;
+use divvy_telemetry::logging::{Escaped, LogThrottle};
+use divvy_telemetry::metrics::Counter;
+
+/// Protocols that a client may choose from in its handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alpn {
+    /// No choice: the port determines the protocol.
+    None,
+    /// HTTP/2 or HTTP/1.1.
+    Http,
+}
+
+/// Reason why a handshake did not complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoHandshake {
+    /// The client sent plain text, or TLS failed.
+    Failed,
+    /// The handshake did not end in time.
+    TooSlow,
+}
+
+/// The configuration of handshakes, until a newer one is loaded.
+#[derive(Debug)]
+pub struct Tls {
+    current: ArcSwap<Configs>,
+    failed: Counter,
+    requires_certificates: bool,
+}
+
+/// Configurations with the same certificate, one for each choice of protocols.
+#[derive(Debug)]
+struct Configs {
+    plain: Arc<ServerConfig>,
+    http: Arc<ServerConfig>,
+}
+
+impl Configs {
+    fn new(config: ServerConfig) -> Self {
+        let mut http = config.clone();
+        http.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Self { plain: Arc::new(config), http: Arc::new(http) }
+    }
+}
+
+impl Tls {
+    /// Returns whether clients need a certificate.
+    pub fn requires_certificates(&self) -> bool {
+        self.requires_certificates
+    }
+
+    /// Performs the handshake.
+    ///
+    /// # Errors
+    /// The handshake did not complete. The client got an alert if that was possible.
+    #[expect(clippy::disallowed_methods, reason = "how long a handshake may take")]
+    pub async fn accept(
+        &self,
+        stream: TcpStream,
+        Greeting { front, peer, answer }: Greeting,
+        alpn: Alpn,
+        limit: Duration,
+    ) -> Result<TlsStream<TcpStream>, NoHandshake> {
+        let deadline = Instant::now() + limit;
+        if speaks_plain_text(&stream, deadline).await {
+            self.count_failure(front, peer, "plain text on a TLS port: the client does not speak TLS");
+            // Best effort: a new socket's buffer has room for a line.
+            let _ = stream.try_write(answer);
+            connection::close(stream).await;
+            return Err(NoHandshake::Failed);
+        }
+        let configs = self.current.load_full();
+        let config = match alpn {
+            Alpn::None => &configs.plain,
+            Alpn::Http => &configs.http,
+        };
+        let handshake = TlsAcceptor::from(Arc::clone(config)).accept(stream).into_fallible();
+        match timeout_at(deadline, handshake).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err((error, stream))) => {
+                self.count_failure(front, peer, &error.to_string());
+                // The alert must not be lost in a reset.
+                connection::close(stream).await;
+                Err(NoHandshake::Failed)
+            }
+            Err(_) => {
+                self.count_failure(front, peer, "timed out");
+                Err(NoHandshake::TooSlow)
+            }
+        }
+    }
+
+    fn count_failure(&self, front: &str, peer: SocketAddr, reason: &str) {
+        static FAILED: LogThrottle = LogThrottle::new();
+        self.failed.inc();
+        FAILED.say(|more| {
+            tracing::warn!(front, %peer, reason = %Escaped::error(reason), more, "TLS handshake failed");
+        });
+    }
+}
+
+/// Returns whether the client's first byte, which stays unread, begins something other than a handshake.
+async fn speaks_plain_text(stream: &TcpStream, deadline: Instant) -> bool {
+    let mut first = [0];
+    // The handshake notices an end, an error and silence.
+    matches!(timeout_at(deadline, stream.peek(&mut first)).await, Ok(Ok(1..))) && first != [HANDSHAKE]
+}
+
+/// Maximum size of a file, enough for thousands of certificates (bytes).
+const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// Paths of the files.
+#[derive(Debug, Clone)]
+pub struct Files {
+    /// The server's certificate, followed by the intermediate ones.
+    pub certificate: PathBuf,
+    /// The private key of the certificate, not encrypted.
+    pub key: PathBuf,
+    /// Authorities for client certificates; `None` if clients need no certificate.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// Contents of the files. They include the private key, so this type has no `Debug`.
+#[derive(PartialEq, Eq)]
+struct Contents {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    client_ca: Option<Vec<u8>>,
+}
+
+/// Reason why the files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The file cannot be read, or is too large.
+    #[error("cannot read {} ({flag}): {error}", path.display())]
+    Read {
+        /// The flag that names the file.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The file is not valid PEM.
+    #[error("{}: {error}", path.display())]
+    NotPem {
+        /// The file.
+        path: PathBuf,
+        /// The parser's error.
+        error: pem::Error,
+    },
+    /// This file has no certificate.
+    #[error("{} contains no certificate: PEM is expected (-----BEGIN CERTIFICATE-----)", .0.display())]
+    NoCertificate(PathBuf),
+    /// This file has no private key, or an encrypted one.
+    #[error("{} contains no unencrypted private key: PEM is expected (-----BEGIN PRIVATE KEY-----)", .0.display())]
+    NoKey(PathBuf),
+    /// The private key does not belong to the certificate.
+    #[error("the key in {} is not that of the first certificate in {}", key.display(), certificate.display())]
+    Mismatch {
+        /// File of the key.
+        key: PathBuf,
+        /// File of the certificate.
+        certificate: PathBuf,
+    },
+    /// rustls refuses the certificate, the key, or an authority.
+    #[error("{}: {reason}", path.display())]
+    Unusable {
+        /// File of the server's certificate or of the authorities.
+        path: PathBuf,
+        /// The reason, as rustls words it.
+        reason: String,
+    },
+}
+
+impl Files {
+    fn read(&self) -> Result<Contents, TlsError> {
+        Ok(Contents {
+            certificate: read("--tls-cert", &self.certificate)?,
+            key: read("--tls-key", &self.key)?,
+            client_ca: self.client_ca.as_deref().map(|path| read("--tls-client-ca", path)).transpose()?,
+        })
+    }
+
+    /// Builds a configuration with TLS 1.2 and 1.3 and the usual ciphers.
+    fn configure(&self, contents: &Contents) -> Result<ServerConfig, TlsError> {
+        let provider = Arc::new(crypto::ring::default_provider());
+        let versions = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| self.unusable(error))?;
+        let clients = match (&self.client_ca, &contents.client_ca) {
+            (Some(path), Some(pem)) => versions.with_client_cert_verifier(client_verifier(path, pem, provider)?),
+            _ => versions.with_no_client_auth(),
+        };
+        let chain = certificates(&self.certificate, &contents.certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|error| match error {
+            pem::Error::NoItemsFound => TlsError::NoKey(self.key.clone()),
+            error => TlsError::NotPem { path: self.key.clone(), error },
+        })?;
+        clients.with_single_cert(chain, key).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                TlsError::Mismatch { key: self.key.clone(), certificate: self.certificate.clone() }
+            }
+            error => self.unusable(error),
+        })
+    }
+
+    fn unusable(&self, error: rustls::Error) -> TlsError {
+        TlsError::Unusable { path: self.certificate.clone(), reason: error.to_string() }
+    }
+}
+
+fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    files::read(path, MAX_FILE_BYTES).map_err(|error| TlsError::Read { flag, path: path.to_owned(), error })
+}
+
+fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err(TlsError::NoCertificate(path.to_owned())),
+        Ok(found) => Ok(found),
+        Err(error) => Err(TlsError::NotPem { path: path.to_owned(), error }),
+    }
+}
+
+fn client_verifier(
+    path: &Path,
+    pem: &[u8],
+    provider: Arc<crypto::CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let unusable = |reason: String| TlsError::Unusable { path: path.to_owned(), reason };
+    let mut authorities = RootCertStore::empty();
+    for certificate in certificates(path, pem)? {
+        authorities.add(certificate).map_err(|error| unusable(error.to_string()))?;
+    }
+    WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider)
+        .build()
+        .map_err(|error| unusable(error.to_string()))
+}
+
+/// The files, and their contents at the last reading.
+pub struct Reloader {
+    tls: Arc<Tls>,
+    files: Files,
+    /// Contents of the last reading, or the reason why the files could not be read.
+    seen: Result<Contents, String>,
+    /// Whether those contents have been loaded or refused.
+    is_judged: bool,
+}
+
+impl Reloader {
+    /// Loads the files. `failed` will count failed handshakes.
+    ///
+    /// # Errors
+    /// [`TlsError`] names the file and the reason.
+    pub fn start(files: Files, failed: Counter) -> Result<Self, TlsError> {
+        let contents = files.read()?;
+        let configs = Configs::new(files.configure(&contents)?);
+        let requires_certificates = files.client_ca.is_some();
+        let tls = Arc::new(Tls { current: ArcSwap::from_pointee(configs), failed, requires_certificates });
+        Ok(Self { tls, files, seen: Ok(contents), is_judged: true })
+    }
+
+    /// Returns the path of the certificate.
+    pub fn certificate(&self) -> &Path {
+        &self.files.certificate
+    }
+
+    /// Returns the configuration of handshakes.
+    pub fn tls(&self) -> Arc<Tls> {
+        Arc::clone(&self.tls)
+    }
+
+    /// Reads the files, and loads them if they are new. Returns `None` if there was nothing to do. Blocks while reading.
+    ///
+    /// `at_once` means that an operator has declared the files complete, and wants to know whether they are valid.
+    ///
+    /// # Errors
+    /// The files cannot be used. Returned once for the same contents. The previous files stay in use.
+    pub fn reload_if_changed(&mut self, at_once: bool) -> Option<Result<(), String>> {
+        let seen = self.files.read().map_err(|error| error.to_string());
+        let is_new = seen != self.seen;
+        if is_new {
+            self.seen = seen;
+            self.is_judged = false;
+        }
+        let is_due = at_once || !is_new && !self.is_judged;
+        if !is_due {
+            return None;
+        }
+        self.is_judged = true;
+        Some(self.load())
+    }
+
+    fn load(&self) -> Result<(), String> {
+        let contents = self.seen.as_ref().map_err(String::clone)?;
+        let config = self.files.configure(contents).map_err(|error| error.to_string())?;
+        self.tls.current.store(Arc::new(Configs::new(config)));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use divvy_telemetry::metrics::Metrics;
+
+    fn renew(files: &Files) {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        fs::write(&files.certificate, made.cert.pem()).unwrap();
+        fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+    }
+
+    #[test]
+    fn new_files_are_loaded_once_they_are_stable_and_bad_ones_are_reported_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let files =
+            Files { certificate: dir.path().join("server.pem"), key: dir.path().join("server.key"), client_ca: None };
+        renew(&files);
+        let mut reloader = Reloader::start(files.clone(), Metrics::new().access.tls_handshakes_failed.clone()).unwrap();
+        let current = |reloader: &Reloader| reloader.tls.current.load_full();
+        let first = current(&reloader);
+        assert_eq!([reloader.reload_if_changed(false), reloader.reload_if_changed(false)], [None, None]);
+
+        renew(&files);
+        assert_eq!(
+            [reloader.reload_if_changed(false), reloader.reload_if_changed(false), reloader.reload_if_changed(false)],
+            [None, Some(Ok(())), None]
+        );
+        let second = current(&reloader);
+        assert!(!Arc::ptr_eq(&first, &second));
+
+        fs::remove_file(&files.key).unwrap();
+        assert_eq!(reloader.reload_if_changed(false), None);
+        assert!(matches!(reloader.reload_if_changed(false), Some(Err(reason)) if reason.contains("cannot read")));
+        assert_eq!([reloader.reload_if_changed(false), reloader.reload_if_changed(false)], [None, None]);
+        assert!(matches!(reloader.reload_if_changed(true), Some(Err(_))), "a requested check reports the error again");
+        assert!(Arc::ptr_eq(&second, &current(&reloader)));
+
+        renew(&files);
+        assert_eq!(reloader.reload_if_changed(true), Some(Ok(())));
+        assert!(!Arc::ptr_eq(&second, &current(&reloader)));
+    }
+}

@@ -1,0 +1,446 @@
+//! What operators ask for, for all fronts. A change is carried out together with its line in the audit log.
+//!
+//! Run changes in a task of their own, so that a client that leaves ends neither the change nor its line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use super::error_text;
+use super::net::work_slots::{MAX_AT_ONCE, WorkSlot, WorkSlots};
+use divvy_access::audit::{Action, AuditLog, Caller, Change, PendingChange, State, Unavailable};
+use divvy_access::{Authority, Category, DEFAULT_USER, Identity};
+use divvy_api::{Arguments, Endpoint, Task};
+use divvy_core::clock::ceil_seconds;
+use divvy_limiter::counters::{CountersOf, DEFAULT_PAGE, RuleName};
+use divvy_limiter::exceptions::{ExceptionFilter, ExceptionKind, ExceptionTarget, ExceptionTerms, ListedException};
+use divvy_limiter::status::RuleStatus;
+use divvy_limiter::top::{DEFAULT_COUNT, Order, Ranked, RuleRanking, TopOf, Window};
+use divvy_limiter::{ErrorClass, Intent, Limiter, LimiterError, PlanBuilder, Policy, Refusal, Remedy, Scope};
+
+/// Carries out operations. Clones share the limiter and the audit log.
+#[derive(Clone)]
+pub struct Operations {
+    limiter: Arc<Limiter>,
+    audit: Arc<AuditLog>,
+    /// Bounds the changes at a time. They share no slots with other work, because a change may wait for the audit log.
+    slots: WorkSlots,
+    /// Held from reading what applies to an actor until it is changed, so that the audit log has the state before the change.
+    exceptions: Arc<Mutex<()>>,
+}
+
+/// The client who asks for a change.
+#[derive(Debug, Clone)]
+pub struct Operator {
+    /// The client for the audit log.
+    pub caller: Caller,
+    /// The rules and the actor that its user may use.
+    pub scope: Scope,
+    /// The check that its request passed; `None` if the front is open to all clients.
+    pub admission: Option<Admission>,
+}
+
+/// A check of rights that a request passed.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    /// The authority that knows the rights of all users.
+    pub authority: Arc<Authority>,
+    /// The identity of the client.
+    pub identity: Identity,
+    /// The category of the request.
+    pub category: Category,
+}
+
+impl Operator {
+    /// Returns the rules and the actor that its user may use now. The change may have waited for the audit log since its
+    /// request was admitted.
+    ///
+    /// # Errors
+    /// The user has lost the right to make the change.
+    fn current_scope(&self) -> Result<Scope, Refusal> {
+        let Some(Admission { authority, identity, category }) = &self.admission else { return Ok(self.scope.clone()) };
+        let mut identity = identity.clone();
+        authority.refresh(&mut identity);
+        identity.may(*category).map_err(|_| Refusal::OutOfScope)?;
+        Ok(identity.scope().clone())
+    }
+}
+
+/// Returns the name for the audit log of a client with this identity. `None` if the client has not logged in.
+pub fn caller_name(identity: &Identity) -> Option<Arc<str>> {
+    identity.is_admitted().then(|| identity.name().unwrap_or(DEFAULT_USER).into())
+}
+
+/// Reason why an operation failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{text}")]
+pub struct OperationError {
+    class: ErrorClass,
+    remedy: Option<Remedy>,
+    text: String,
+    /// The text for the audit log, if it says more than the client may know.
+    full_text: Option<String>,
+}
+
+impl OperationError {
+    fn of(error: &impl LimiterError) -> Self {
+        Self { class: error.class(), remedy: error.remedy(), text: error.to_string(), full_text: None }
+    }
+}
+
+impl From<Unavailable> for OperationError {
+    fn from(error: Unavailable) -> Self {
+        // For a client, the audit log is one of the server's stores: the change may succeed later.
+        Self { class: ErrorClass::StoreFailure, remedy: None, text: error.to_string(), full_text: None }
+    }
+}
+
+impl LimiterError for OperationError {
+    fn class(&self) -> ErrorClass {
+        self.class
+    }
+
+    fn remedy(&self) -> Option<Remedy> {
+        self.remedy
+    }
+}
+
+/// A change that was made: its reply, and the state before and after, for the audit log.
+struct Done {
+    reply: Value,
+    before: Option<State>,
+    after: Option<State>,
+}
+
+impl Operations {
+    /// Creates the operations on this limiter. Changes are recorded in `audit`.
+    pub fn new(limiter: Arc<Limiter>, audit: Arc<AuditLog>) -> Self {
+        Self { limiter, audit, slots: WorkSlots::new(MAX_AT_ONCE), exceptions: Arc::default() }
+    }
+
+    /// Returns the slots for changes.
+    #[cfg(test)]
+    pub fn slots(&self) -> &WorkSlots {
+        &self.slots
+    }
+
+    /// Waits for a slot for the operation: one of `others`, unless it is a change.
+    pub async fn take_slot(&self, endpoint: &Endpoint, others: &WorkSlots) -> WorkSlot {
+        match endpoint.task {
+            // A backup takes long, no other work should wait for it, and the store refuses a second one at the same time.
+            Task::BackUp => WorkSlot::unbounded(),
+            _ if endpoint.action.is_some() => self.slots.take().await,
+            _ => others.take().await,
+        }
+    }
+
+    /// Returns the audit log, for attempts that are refused before they begin.
+    pub fn audit(&self) -> &Arc<AuditLog> {
+        &self.audit
+    }
+
+    /// Carries the operation out, and returns its reply; null if there is nothing to show. `policy` has the rules for it, or `None`
+    /// for those in force.
+    ///
+    /// # Errors
+    /// The limiter's, or the audit log cannot be written.
+    pub async fn run(
+        &self,
+        operator: &Operator,
+        endpoint: &Endpoint,
+        arguments: &Arguments,
+        policy: Option<Arc<Policy>>,
+    ) -> Result<Value, OperationError> {
+        let request = Request { limiter: &self.limiter, arguments };
+        let Some(action) = endpoint.action else {
+            return request.read(endpoint.task, &operator.scope).await;
+        };
+        let pending = self.audit.begin(operator.caller.clone(), change_of(action, arguments)).await?;
+        let _alone = match endpoint.task {
+            Task::SetException(_) | Task::RemoveException(_) => Some(self.exceptions.lock().await),
+            _ => None,
+        };
+        let (pending, scope) = check_again(operator, pending)?;
+        let before = request.state_before(endpoint.task);
+        match request.change(endpoint.task, &scope, policy, before.clone()).await {
+            Ok(Done { reply, before, after }) => {
+                pending.complete(before, after);
+                Ok(reply)
+            }
+            Err(error) => Err(failed(pending, before, error)),
+        }
+    }
+}
+
+/// An operation with its arguments.
+#[derive(Clone, Copy)]
+struct Request<'a> {
+    limiter: &'a Limiter,
+    arguments: &'a Arguments,
+}
+
+impl<'a> Request<'a> {
+    fn text(self, name: &str) -> &'a str {
+        self.arguments.text(name).unwrap_or_default()
+    }
+
+    fn of(self, kind: ExceptionKind) -> ExceptionTarget<'a> {
+        ExceptionTarget { kind, rule: self.text("rule"), actor: self.text("actor") }
+    }
+
+    fn rule(self) -> RuleName<'a> {
+        match self.arguments.pairs() {
+            Some(pairs) => RuleName::Operation(pairs),
+            None => RuleName::Name(self.text("rule")),
+        }
+    }
+
+    fn lasts(self) -> Option<Duration> {
+        self.arguments.number("expiresIn").map(Duration::from_secs)
+    }
+
+    /// Returns the wanted number of entries, or the default.
+    fn count(self, default: usize) -> usize {
+        self.arguments.number("count").map_or(default, |count| usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
+    /// Returns the cursor; `None` for the start.
+    fn cursor(self) -> Option<&'a str> {
+        self.arguments.text("cursor").filter(|cursor| *cursor != START)
+    }
+
+    fn filter(self) -> ExceptionFilter<'a> {
+        ExceptionFilter { owner: self.arguments.text("rule"), actor: self.arguments.text("actor") }
+    }
+
+    /// Returns whether the request is about one actor of one rule.
+    fn names_one(self) -> bool {
+        self.arguments.text("rule").is_some() && self.arguments.text("actor").is_some()
+    }
+
+    fn counters(self) -> CountersOf<'a> {
+        let (actor, cursor) = (self.arguments.text("actor"), self.cursor());
+        CountersOf { rule: self.rule(), actor, cursor, count: self.count(DEFAULT_PAGE) }
+    }
+
+    /// Carries out an operation that changes nothing.
+    async fn read(self, task: Task, scope: &Scope) -> Result<Value, OperationError> {
+        let failed = |error| OperationError::of(&error);
+        match task {
+            Task::FindExceptions(kind) if self.names_one() => {
+                let found = self.limiter.exception_of(self.of(kind), scope).map_err(failed)?;
+                Ok(found.map_or(Value::Null, |found| exception_value(kind, found)))
+            }
+            Task::FindExceptions(kind) => {
+                let (cursor, count) = (self.cursor(), self.count(DEFAULT_PAGE));
+                let page = self.limiter.exceptions(kind, self.filter(), cursor, count, scope).map_err(failed)?;
+                let found: Vec<_> = page.exceptions.into_iter().map(|found| exception_value(kind, found)).collect();
+                let name = match kind {
+                    ExceptionKind::Limit => "limits",
+                    ExceptionKind::Block => "blocks",
+                    ExceptionKind::Allow => "allows",
+                };
+                Ok(json!({ name: found, "next": page.next }))
+            }
+            Task::ListCounters => {
+                let page = self.limiter.counters(self.counters(), scope).await.map_err(failed)?;
+                let counters = page.counters.into_iter().map(|counter| {
+                    json!({
+                        "actor": counter.actor,
+                        "remaining": counter.credit,
+                        "balance": counter.balance,
+                        "reset": ceil_seconds(counter.reset_ns),
+                    })
+                });
+                Ok(json!({ "counters": counters.collect::<Vec<_>>(), "next": page.next }))
+            }
+            Task::ShowStatus => {
+                let (actor, count) = (self.arguments.pairs().cloned().unwrap_or_default(), self.count(DEFAULT_PAGE));
+                let page = self.limiter.status(&actor, self.cursor(), count, scope).await.map_err(failed)?;
+                let rules: Vec<_> = page.rules.into_iter().map(status_value).collect();
+                Ok(json!({ "rules": rules, "next": page.next }))
+            }
+            Task::Rank => {
+                let word = |name| self.arguments.text(name);
+                let order = Order::ALL.into_iter().find(|order| word("order") == Some(order.name()));
+                let window =
+                    Window::ALL.into_iter().find(|window| word("last") == Some(&*window.seconds().to_string()));
+                let (order, window) = (order.unwrap_or(Order::Denied), window.unwrap_or(Window::Minute));
+                let of = TopOf { rule: self.rule(), order, window, count: self.count(DEFAULT_COUNT) };
+                let ranking = self.limiter.top(of, scope).map_err(failed)?;
+                Ok(ranking_value(order, window, ranking))
+            }
+            Task::SetException(_)
+            | Task::RemoveException(_)
+            | Task::ForgetCounters
+            | Task::ResetCounters
+            | Task::BackUp => Ok(Value::Null),
+        }
+    }
+
+    /// Returns what applies to the actor before a change, as far as this server knows.
+    fn state_before(self, task: Task) -> Option<State> {
+        match task {
+            Task::SetException(kind) | Task::RemoveException(kind) => {
+                let found = self.limiter.exception_of(self.of(kind), &Scope::EVERYTHING).ok()??;
+                let expires_in = found.ends_ns.map(ceil_seconds);
+                Some(State::exception(found.credits, expires_in, found.reason.as_deref()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Makes a change. `before` is the state that this server knows.
+    async fn change(
+        self,
+        task: Task,
+        scope: &Scope,
+        policy: Option<Arc<Policy>>,
+        before: Option<State>,
+    ) -> Result<Done, OperationError> {
+        let (limiter, failed) = (self.limiter, |error| OperationError::of(&error));
+        let seconds = self.arguments.number("expiresIn");
+        // Another server that shares the store may have set it a moment ago.
+        let removed = |was_there: bool, before: Option<State>| Done {
+            reply: json!({ "removed": was_there }),
+            before: before.or_else(|| was_there.then(State::default)),
+            after: None,
+        };
+        let forgotten =
+            |count: u64, reply| Done { reply, before: Some(State::counters(count)), after: Some(State::counters(0)) };
+        match task {
+            Task::SetException(kind) => {
+                let (credits, reason) = (self.arguments.number("credits"), self.arguments.text("reason"));
+                let terms = ExceptionTerms { credits, reason, lasts: self.lasts() };
+                limiter.set_exception(self.of(kind), terms, scope).await.map_err(failed)?;
+                // Another client may have removed it since.
+                let found = limiter.exception_of(self.of(kind), scope).map_err(failed)?;
+                let reply = found.map_or(Value::Null, |found| exception_value(kind, found));
+                Ok(Done { reply, before, after: Some(State::exception(credits, seconds, reason)) })
+            }
+            Task::RemoveException(kind) => {
+                let was_there = limiter.remove_exception(self.of(kind), scope).await;
+                Ok(removed(was_there.map_err(failed)?, before))
+            }
+            Task::ForgetCounters => {
+                let page = limiter.forget_counters(self.counters(), scope).await.map_err(failed)?;
+                Ok(forgotten(page.forgotten, json!({ "forgotten": page.forgotten, "next": page.next })))
+            }
+            Task::ResetCounters => {
+                let mut builder = PlanBuilder::default();
+                match policy {
+                    Some(policy) => limiter.begin_under(&mut builder, Some(policy), scope),
+                    None => limiter.begin(&mut builder, scope),
+                }
+                builder.add(&self.arguments.pairs().cloned().unwrap_or_default(), Intent::Forget, None);
+                let applied = limiter.apply(builder.build()).await;
+                let count = applied.report().forgotten(0).map_err(|error| OperationError::of(&error))? as u64;
+                Ok(forgotten(count, json!({ "forgotten": count })))
+            }
+            Task::BackUp => match limiter.store().backup(self.text("name")).await {
+                Ok(path) => {
+                    let reply = json!({ "path": path.to_string_lossy() });
+                    Ok(Done { reply, before: None, after: Some(State::path(&path)) })
+                }
+                Err(error) => {
+                    let is_mistake = error.is_the_client_s();
+                    let class = if is_mistake { ErrorClass::BadRequest } else { ErrorClass::StoreFailure };
+                    let full_text = error.to_string();
+                    let text = if is_mistake { full_text.clone() } else { error_text::hide_paths(&error) };
+                    Err(OperationError { class, remedy: None, text, full_text: Some(full_text) })
+                }
+            },
+            Task::FindExceptions(_) | Task::ListCounters | Task::Rank | Task::ShowStatus => {
+                Ok(Done { reply: Value::Null, before: None, after: None })
+            }
+        }
+    }
+}
+
+/// The cursor of the start over RESP.
+const START: &str = "0";
+
+fn exception_value(kind: ExceptionKind, found: ListedException) -> Value {
+    let ListedException { rule, actor, credits, reason, ends_ns, is_orphan } = found;
+    let (name, term) = match kind {
+        ExceptionKind::Limit => ("credits", Value::from(credits)),
+        ExceptionKind::Block | ExceptionKind::Allow => ("reason", reason.into()),
+    };
+    let expires_in = ends_ns.map(ceil_seconds);
+    json!({ "rule": rule, "actor": actor, name: term, "expiresIn": expires_in, "orphan": is_orphan })
+}
+
+fn status_value(status: RuleStatus) -> Value {
+    let RuleStatus { rule, limit, used, reserved, in_flight, verdict, own_limit, actor_override } = status;
+    json!({
+        "rule": rule,
+        "limit": limit,
+        "used": used,
+        "reserved": reserved,
+        "inFlight": in_flight,
+        "remaining": verdict.credit,
+        "balance": verdict.balance(),
+        "reset": ceil_seconds(verdict.reset_ns),
+        "ownLimit": own_limit,
+        "override": actor_override,
+    })
+}
+
+fn ranking_value(order: Order, window: Window, ranked: RuleRanking) -> Value {
+    let RuleRanking { rule, is_canary, is_of_one_actor, ranking } = ranked;
+    let actor = |Ranked { actor, is_cut, count, error }: Ranked| {
+        // An actor consists of text.
+        json!({ "actor": String::from_utf8_lossy(&actor), "cut": is_cut, "count": count, "error": error })
+    };
+    json!({
+        "rule": rule,
+        "order": order.name(),
+        "last": window.seconds(),
+        "canary": is_canary,
+        "sampled": ranking.is_sampled,
+        "hasRoom": ranking.has_room,
+        "total": (!is_of_one_actor).then_some(ranking.total),
+        "top": ranking.actors.into_iter().map(actor).collect::<Vec<_>>(),
+    })
+}
+
+/// Returns the change that these arguments ask for.
+pub fn change_of(action: Action, arguments: &Arguments) -> Change {
+    let mut change = Change::new(action);
+    if let Some(rule) = arguments.text("rule") {
+        change = change.with_rule(rule);
+    }
+    if let Some(pairs) = arguments.pairs() {
+        change = change.with_operation(pairs.iter().map(|(key, value)| format!("{key}={value}")));
+    }
+    if let Some(actor) = arguments.text("actor") {
+        change = change.with_actor(actor);
+    }
+    if let Some(name) = arguments.text("name") {
+        change = change.with_name(name);
+    }
+    change.with_terms(arguments.number("credits"), arguments.number("expiresIn"), arguments.text("reason"))
+}
+
+/// Checks the operator's rights right before the change is carried out. Returns the scope for it.
+fn check_again(operator: &Operator, pending: PendingChange) -> Result<(PendingChange, Scope), OperationError> {
+    match operator.current_scope() {
+        Ok(scope) => Ok((pending, scope)),
+        Err(refusal) => Err(failed(pending, None, OperationError::of(&refusal))),
+    }
+}
+
+/// Records why a change was not made.
+fn failed(pending: PendingChange, before: Option<State>, error: OperationError) -> OperationError {
+    let text = error.full_text.as_ref().unwrap_or(&error.text);
+    match error.class {
+        ErrorClass::StoreFailure => pending.fail(before, text),
+        _ => pending.refuse(text),
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! Rights that change while a change waits for the audit log.
+
+use std::pin::pin;
+
+use futures_util::poll;
+
+use super::*;
+use divvy_access::{Digest, Given, Users, parse};
+use divvy_api as api;
+use divvy_core::clock::Clock;
+use divvy_core::config::{self, Format};
+use divvy_limiter::CounterNames;
+use divvy_limiter::store::{Backend, MemoryStore};
+use divvy_telemetry::metrics::Metrics;
+
+const RULES: &str = "[user=*]\ncreditLimit = 9\nper = 1h\nactorField = user\nlabel = users\n\n\
+    [default]\ncreditLimit = 0\nresetSeconds = 0\n";
+
+fn users(words: &str) -> Users {
+    let file = format!("user ops on {} {words}\n", Digest::of(b"secret").to_word());
+    Users::new(parse(&file, "users.acl", None).unwrap().users).unwrap()
+}
+
+/// Makes each kind of change with a user whose rights become these while the change waits. Returns the errors.
+async fn errors_after(rights: &str) -> Vec<Option<String>> {
+    let (dir, metrics) = (tempfile::tempdir().unwrap(), Metrics::new());
+    let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
+    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+    let store = Backend::Memory(MemoryStore::default());
+    let limiter = Arc::new(Limiter::new(Some(policy), store, Clock::system(), Arc::clone(&metrics)));
+    let path = dir.path().join("audit.log");
+    let audit = AuditLog::in_file(path.clone(), true, Clock::system(), Arc::clone(&metrics)).unwrap();
+    let operations = Operations::new(Arc::clone(&limiter), Arc::clone(&audit));
+    let changes: [(&Endpoint, &[&str]); 5] = [
+        (&api::SET_LIMIT, &["users", "ann", "3"]),
+        (&api::REMOVE_LIMIT, &["users", "ann"]),
+        (&api::FORGET_COUNTERS, &["users"]),
+        (&api::RESET_COUNTERS, &["user=ann"]),
+        (&api::BACK_UP, &["x"]),
+    ];
+    let mut errors = Vec::new();
+    for (endpoint, words) in changes {
+        let arguments = Arguments::from_words(endpoint, words.iter().map(|word| word.as_bytes()), 9).unwrap();
+        let authority = Arc::new(Authority::new(users("+@all ~*"), metrics.access.password_hashes.clone()));
+        let given = Given::User { name: b"ops", password: b"secret" };
+        let identity = authority.log_in(&given, None, || {}, std::future::pending()).await.unwrap();
+        let admission = Admission { authority: Arc::clone(&authority), identity, category: endpoint.category };
+        let caller = Caller::client("resp", None, Some("ops".into()));
+        let operator = Operator { caller, scope: Scope::EVERYTHING, admission: Some(admission) };
+        let hold = audit.hold_up();
+        let mut change = pin!(operations.run(&operator, endpoint, &arguments, None));
+        assert!(poll!(change.as_mut()).is_pending(), "it waits for its line");
+        authority.replace(users(rights));
+        drop(hold);
+        errors.push(change.await.err().map(|error| error.to_string()));
+    }
+    audit.finish().await;
+    let lines = std::fs::read_to_string(path).unwrap();
+    let count = |status: &str| lines.matches(&format!("\"status\":\"{status}\"")).count();
+    assert_eq!(count("refused") + count("failed"), errors.iter().flatten().count(), "{lines}");
+    errors
+}
+
+#[tokio::test]
+async fn rights_are_those_after_the_wait_for_the_audit_log() {
+    let lost = Some(Refusal::OutOfScope.to_string());
+    let [kept, .., backup] = <[_; 5]>::try_from(errors_after("+@all ~*").await).unwrap();
+    assert_eq!(kept, None);
+    assert!(backup.is_some_and(|error| Some(error) != lost), "the store in memory has no backups");
+    for words in ["+@hit ~*", "+@all ~label:other"] {
+        assert_eq!(errors_after(words).await, vec![lost.clone(); 5], "{words}");
+    }
+}

@@ -1,0 +1,139 @@
+//! Commands with their own limit: `RL.*`, as in Smyte's limiter, and `CL.THROTTLE`, as in redis-cell.
+//!
+//! Numbers are signed, like Redis's, and refused if they make no sense. Times beyond 584 years, the maximum for nanoseconds,
+//! count as 584 years.
+
+use super::ask::BucketAsk;
+use super::error::CommandError;
+use super::integer::integer;
+use super::kinds::Command;
+use crate::protocol::resp::Arguments;
+use divvy_core::algorithm::{Ask, LeakyBucket, Limit, TokenBucket};
+use divvy_core::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND, Timestamp};
+
+type ParseResult<'a> = Result<Command<'a>, CommandError>;
+
+pub(super) fn reduce(arguments: Arguments<'_>) -> ParseResult<'_> {
+    token_bucket(arguments, NANOS_PER_SECOND, Verb::Reduce).map(Command::Tokens)
+}
+
+pub(super) fn reduce_millis(arguments: Arguments<'_>) -> ParseResult<'_> {
+    token_bucket(arguments, NANOS_PER_MILLI, Verb::Reduce).map(Command::Tokens)
+}
+
+pub(super) fn get(arguments: Arguments<'_>) -> ParseResult<'_> {
+    token_bucket(arguments, NANOS_PER_SECOND, Verb::Get).map(Command::Tokens)
+}
+
+pub(super) fn get_millis(arguments: Arguments<'_>) -> ParseResult<'_> {
+    token_bucket(arguments, NANOS_PER_MILLI, Verb::Get).map(Command::Tokens)
+}
+
+pub(super) fn sessionize(arguments: Arguments<'_>) -> ParseResult<'_> {
+    token_bucket(arguments, NANOS_PER_SECOND, Verb::Sessionize).map(Command::Session)
+}
+
+pub(super) fn sessionize_millis(arguments: Arguments<'_>) -> ParseResult<'_> {
+    token_bucket(arguments, NANOS_PER_MILLI, Verb::Sessionize).map(Command::Session)
+}
+
+/// The action of an `RL.*` command, without its unit of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Reduce,
+    Get,
+    /// Takes tokens, always strictly.
+    Sessionize,
+}
+
+/// The given options of an `RL.*` command.
+#[derive(Debug, Default)]
+struct Options {
+    refill: Option<u64>,
+    take: Option<u64>,
+    at: Option<Timestamp>,
+    strict: bool,
+}
+
+/// Parses `key max refilltime [REFILL n] [TAKE n] [AT time] [STRICT]`, with times in units of `unit_ns`.
+fn token_bucket<'a>(arguments: Arguments<'a>, unit_ns: u64, verb: Verb) -> Result<BucketAsk<'a>, CommandError> {
+    let mut words = arguments.iter();
+    let key = words.next().ok_or(CommandError::Syntax)?;
+    let capacity = number(words.next())?;
+    let interval_ns = number(words.next())?.saturating_mul(unit_ns);
+    let options = options(words, unit_ns, verb)?;
+
+    let refill = options.refill.unwrap_or(capacity);
+    let limit = TokenBucket::new(capacity, refill, interval_ns).map_err(|_| CommandError::NotAnInteger)?;
+    let (cost, strict) = match verb {
+        Verb::Get => (0, false),
+        Verb::Reduce => (options.take.unwrap_or(1), options.strict),
+        Verb::Sessionize => (options.take.unwrap_or(1), true),
+    };
+    let ask = match options.at {
+        None => Ask::Drain { cost, strict },
+        Some(_) => Ask::Replay { cost, strict },
+    };
+    Ok(BucketAsk { key, limit: Limit::TokenBucket(limit), ask, at: options.at })
+}
+
+/// Reads the options, each at most once, in any order and case. `RL.GET` takes no tokens, so it has fewer.
+fn options<'a>(mut words: impl Iterator<Item = &'a [u8]>, unit_ns: u64, verb: Verb) -> Result<Options, CommandError> {
+    let mut options = Options::default();
+    while let Some(word) = words.next() {
+        let is = |option: &str| word.eq_ignore_ascii_case(option.as_bytes());
+        if is("REFILL") && options.refill.is_none() {
+            options.refill = Some(number(words.next())?);
+        } else if is("AT") && options.at.is_none() {
+            let nanos = number(words.next())?.checked_mul(unit_ns).ok_or(CommandError::NotAnInteger)?;
+            options.at = Some(Timestamp::from_nanos(nanos));
+        } else if is("TAKE") && options.take.is_none() && verb != Verb::Get {
+            options.take = Some(number(words.next())?);
+        } else if is("STRICT") && !options.strict && verb != Verb::Get {
+            options.strict = true;
+        } else {
+            return Err(CommandError::Syntax);
+        }
+    }
+    Ok(options)
+}
+
+/// Parses `key max_burst count period [quantity]`, with the period in seconds.
+pub(super) fn throttle(arguments: Arguments<'_>) -> ParseResult<'_> {
+    let mut words = arguments.iter();
+    let key = words.next().ok_or(CommandError::Syntax)?;
+    let max_burst = number(words.next())?;
+    let count = number(words.next())?;
+    let seconds = number(words.next())?;
+    let quantity = words.next().map_or(Ok(1), |word| number(Some(word)))?;
+    if words.next().is_some() {
+        return Err(CommandError::WrongArity { name: "cl.throttle".to_owned() });
+    }
+    let (count, period_ns) = rate(count, seconds);
+    let limit = LeakyBucket::new(max_burst.saturating_add(1), count, period_ns);
+    let limit = Limit::LeakyBucket(limit.map_err(|_| CommandError::NotAnInteger)?);
+    let ask = if quantity == 0 { Ask::Look { cost: 0 } } else { Ask::Take { cost: quantity } };
+    Ok(Command::Throttle(BucketAsk { key, limit, ask, at: None }))
+}
+
+/// Converts `count` per `seconds` to a count per nanoseconds. A period beyond the maximum for nanoseconds becomes the maximum,
+/// with its share of the count, rounded down but at least 1, so that the rate stays the same.
+fn rate(count: u64, seconds: u64) -> (u64, u64) {
+    let period_ns = u128::from(seconds) * u128::from(NANOS_PER_SECOND);
+    match u64::try_from(period_ns) {
+        Ok(period_ns) => (count, period_ns),
+        Err(_) => {
+            let share = u128::from(count) * u128::from(u64::MAX) / period_ns;
+            (u64::try_from(share).unwrap_or(u64::MAX).max(count.min(1)), u64::MAX)
+        }
+    }
+}
+
+/// Parses a number that is not negative.
+fn number(word: Option<&[u8]>) -> Result<u64, CommandError> {
+    let number = integer(word.ok_or(CommandError::Syntax)?).ok_or(CommandError::NotAnInteger)?;
+    u64::try_from(number).map_err(|_| CommandError::NotAnInteger)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,328 @@
+//! The requests that a session answers together, and the kinds of their replies.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::client::Client;
+use super::error::write_limiter_error;
+use super::reservations::{write_committed, write_reserved};
+use crate::http::api::answer::Answer;
+use crate::net::memory::BudgetExceeded;
+use crate::net::pool::MAX_ITEM;
+use crate::net::request_memory::RequestMemory;
+use crate::net::session::Output;
+use crate::protocol::command::{BucketAsk, Command, CommandError, PricedOperation, ReserveAsk};
+use crate::protocol::resp::{ReplyWriter, Version};
+use divvy_core::clock::{NANOS_PER_MILLI, ceil_seconds};
+use divvy_core::rules::Operation;
+use divvy_limiter::{
+    Intent, Limiter, Outcome, Plan, PlanBuilder, Policy, Refusal, Report, Reserve, Scope, Settlement, Space,
+};
+use divvy_telemetry::metrics::ErrorKind;
+
+/// Maximum length of a reply to a request of a batch, without errors, reservation ids and JSON (bytes).
+const LONGEST_REPLY: usize = 128;
+/// Maximum length of an answer in JSON: the names of a stack's rules, and the reason of a block, whose characters may be escaped.
+const LONGEST_JSON: usize = 16 * 1024;
+
+/// Requests that wait to be applied together.
+#[derive(Default)]
+pub struct Batch {
+    builder: PlanBuilder,
+    /// Whether the time and the rules of the requests are set.
+    is_begun: bool,
+    replies: Vec<PendingReply>,
+    /// Maximum length of all reservation ids and answers in JSON in the replies (bytes).
+    long: usize,
+    /// Replies that are already written, and wait for the replies before them.
+    texts: Vec<u8>,
+    pub operation: Operation,
+    /// Rules for all batches of a transaction: those in force at `EXEC`.
+    pinned: Option<Arc<Policy>>,
+}
+
+/// A reply that is not written yet.
+#[derive(Debug)]
+struct PendingReply {
+    reply: Reply,
+    /// Whether the client does not want this reply.
+    is_muted: bool,
+}
+
+/// The kind of a reply.
+#[derive(Debug)]
+enum Reply {
+    /// The verdict on the next request.
+    Verdict,
+    /// The answer of the HTTP API to the next request.
+    Json,
+    /// The credits left, which may be negative, and the seconds until there are more.
+    Balance,
+    /// The verdict on the next request, and the id of its reservation, if any.
+    Reserved(Version),
+    /// The result of a commit.
+    Committed,
+    /// Whether the reservation was released.
+    Released,
+    /// The seconds that a renewed reservation lasts.
+    Renewed { ttl_seconds: Option<u32> },
+    /// The tokens before the request.
+    Tokens,
+    /// The tokens before the request, and the start of the session.
+    Session,
+    /// redis-cell's five numbers, for a bucket of this capacity.
+    Throttle { capacity: u64 },
+    /// A part of the texts. No request belongs to it.
+    Text(Range<usize>),
+}
+
+impl Batch {
+    pub fn len(&self) -> usize {
+        self.replies.len()
+    }
+
+    /// Returns the maximum length of the replies, without errors (bytes).
+    pub fn owed(&self) -> usize {
+        self.replies.len() * LONGEST_REPLY + self.long + self.texts.len()
+    }
+
+    /// Returns whether reservation ids and written replies have reached the bound on output.
+    pub fn has_long_replies(&self, max_output: usize) -> bool {
+        self.long + self.texts.len() >= max_output
+    }
+
+    /// Returns the memory of the requests until they are answered (bytes).
+    #[inline]
+    pub fn weight(&self) -> usize {
+        // Answered requests stay in the builder until the next batch begins.
+        if self.is_begun { self.builder.plan().weight() } else { 0 }
+    }
+
+    /// Returns the memory of the buffers, used or not (bytes).
+    pub fn memory(&self) -> usize {
+        self.builder.memory()
+            + self.operation.memory()
+            + self.texts.capacity()
+            + self.replies.capacity() * size_of::<PendingReply>()
+    }
+
+    /// Sets the time and the rules at the first request: the rules of [`Batch::pin`], or those in force. Sets the scope
+    /// at each request, because the user may have changed.
+    fn begin(&mut self, limiter: &Limiter, scope: &Scope) {
+        if std::mem::replace(&mut self.is_begun, true) {
+            return self.builder.set_scope(scope);
+        }
+        match &self.pinned {
+            Some(policy) => limiter.begin_under(&mut self.builder, Some(Arc::clone(policy)), scope),
+            None => limiter.begin(&mut self.builder, scope),
+        }
+    }
+
+    /// Sets the rules for all batches that follow; `None` for the rules in force. The batch must be empty.
+    pub fn pin(&mut self, policy: Option<Arc<Policy>>) {
+        self.pinned = policy;
+        self.is_begun = false;
+    }
+
+    /// Returns the rules that were set for all batches.
+    pub fn pinned(&self) -> Option<Arc<Policy>> {
+        self.pinned.clone()
+    }
+
+    /// Drops the rules. The batch must be empty.
+    pub fn release(&mut self) {
+        self.pin(None);
+    }
+
+    /// Adds a command of a user with this scope, or returns it if it does not belong in a batch. The reply is in this version of the protocol. A
+    /// muted command gets no reply.
+    pub fn push<'a>(
+        &mut self,
+        command: Command<'a>,
+        limiter: &Limiter,
+        scope: &Scope,
+        max_pairs: usize,
+        version: Version,
+        is_muted: bool,
+    ) -> Result<Option<Command<'a>>, CommandError> {
+        self.begin(limiter, scope);
+        let reply = match command {
+            Command::Hit(request) => self.push_priced(request, Intent::Hit, Reply::Verdict, max_pairs)?,
+            Command::Peek(request) => self.push_priced(request, Intent::Peek, Reply::Verdict, max_pairs)?,
+            Command::Charge(request) => self.push_priced(request, Intent::Charge, Reply::Balance, max_pairs)?,
+            Command::Refund(request) => self.push_priced(request, Intent::Refund, Reply::Balance, max_pairs)?,
+            Command::Reserve(request) => self.push_reserve(request, max_pairs, version)?,
+            Command::Commit { id, cost } => {
+                self.push_settlement(limiter, id, Settlement::Commit { cost }, Reply::Committed)
+            }
+            Command::Release(id) => self.push_settlement(limiter, id, Settlement::Release, Reply::Released),
+            Command::Renew { id, ttl_seconds } => {
+                self.push_settlement(limiter, id, Settlement::Renew { ttl_seconds }, Reply::Renewed { ttl_seconds })
+            }
+            Command::Tokens(request) => self.push_bucket(request, Space::TokenBucket, Reply::Tokens),
+            Command::Session(request) => self.push_bucket(request, Space::TokenBucket, Reply::Session),
+            Command::Throttle(request) => {
+                self.push_bucket(request, Space::Throttle, Reply::Throttle { capacity: request.limit.capacity() })
+            }
+            other => return Ok(Some(other)),
+        };
+        self.replies.push(PendingReply { reply, is_muted });
+        Ok(None)
+    }
+
+    /// Adds a reply without a request. `write` appends it to the texts.
+    pub fn push_text(&mut self, is_muted: bool, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.texts.len();
+        write(&mut self.texts);
+        self.replies.push(PendingReply { reply: Reply::Text(start..self.texts.len()), is_muted });
+    }
+
+    fn push_priced(
+        &mut self,
+        PricedOperation { pairs, cost, id, in_json }: PricedOperation,
+        intent: Intent,
+        reply: Reply,
+        max_pairs: usize,
+    ) -> Result<Reply, CommandError> {
+        pairs.read_into(&mut self.operation, max_pairs)?;
+        match id {
+            None => self.builder.add(&self.operation, intent, cost),
+            Some(id) => self.builder.add_idempotent(&self.operation, intent, cost, id),
+        }
+        if !in_json {
+            return Ok(reply);
+        }
+        self.long += LONGEST_JSON;
+        Ok(Reply::Json)
+    }
+
+    fn push_reserve(&mut self, request: ReserveAsk, max_pairs: usize, version: Version) -> Result<Reply, CommandError> {
+        let ReserveAsk { pairs, credits, ttl_seconds, id } = request;
+        pairs.read_into(&mut self.operation, max_pairs)?;
+        self.builder.add_reservation(&self.operation, Reserve { credits, ttl_seconds, id });
+        self.long += self.builder.id_length(self.builder.plan().len() - 1);
+        Ok(Reply::Reserved(version))
+    }
+
+    /// Adds a settlement. If its id is invalid, adds a refused request instead.
+    fn push_settlement(&mut self, limiter: &Limiter, id: &[u8], settlement: Settlement, reply: Reply) -> Reply {
+        match limiter.read_id(id) {
+            Ok(id) => self.builder.settle(&id, settlement),
+            Err(refusal) => self.builder.add_refused(refusal),
+        }
+        reply
+    }
+
+    fn push_bucket(&mut self, request: BucketAsk, space: Space, reply: Reply) -> Reply {
+        self.builder.add_bucket(space, request.key, request.limit, request.ask, request.at);
+        reply
+    }
+
+    /// Applies the batch, writes its replies, and gives its memory back.
+    ///
+    /// # Errors
+    /// There is no memory for the replies in `output`. Nothing is applied.
+    pub async fn settle(
+        &mut self,
+        limiter: &Limiter,
+        client: &Client,
+        request_memory: &mut RequestMemory,
+        output: &mut Output<'_>,
+    ) -> Result<(), BudgetExceeded> {
+        if self.replies.is_empty() {
+            request_memory.give_back();
+            return Ok(());
+        }
+        output.account()?;
+        self.is_begun = false;
+        let applied = limiter.apply(self.builder.build()).await;
+        let report = applied.report();
+        let mut request = 0;
+        for PendingReply { reply, is_muted } in self.replies.drain(..) {
+            let start = output.bytes.len();
+            // Only nulls differ between the versions of the protocol.
+            let version = if let Reply::Reserved(version) = &reply { *version } else { Version::default() };
+            let mut writer = ReplyWriter::new(output.bytes, version);
+            match reply {
+                Reply::Text(place) => output.bytes.extend_from_slice(self.texts.get(place).unwrap_or_default()),
+                reply => {
+                    if let Err(refusal) = write_reply(limiter, report, request, &reply, &mut writer) {
+                        client.count_error(limiter, ErrorKind::Unknown, &refusal);
+                        write_limiter_error(&refusal, &mut writer);
+                    }
+                    request += 1;
+                }
+            }
+            if is_muted {
+                output.bytes.truncate(start);
+            }
+        }
+        self.texts.clear();
+        self.long = 0;
+        self.builder.reuse(applied);
+        if request_memory.give_back() && self.memory() > MAX_ITEM {
+            self.builder.reuse(Plan::default());
+        }
+        Ok(())
+    }
+}
+
+fn write_reply(
+    limiter: &Limiter,
+    report: Report<'_>,
+    index: usize,
+    reply: &Reply,
+    writer: &mut ReplyWriter,
+) -> Result<(), Refusal> {
+    match reply {
+        Reply::Verdict => {
+            let verdict = report.verdict(index)?;
+            writer.verdict(verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
+        }
+        Reply::Json => {
+            let mut json = Vec::new();
+            Answer::for_request(report, index)?.write_json(&mut json);
+            writer.bulk(json.trim_ascii_end());
+        }
+        Reply::Balance => {
+            let verdict = report.verdict(index)?;
+            writer.array(2);
+            writer.integer(verdict.balance());
+            writer.unsigned(ceil_seconds(verdict.reset_ns));
+        }
+        Reply::Reserved(_) => {
+            let reserved = report.reserved(index)?;
+            let id = reserved.id.map(|id| limiter.write_id(id)).transpose()?;
+            write_reserved(&reserved.verdict, id.as_deref(), writer);
+        }
+        Reply::Committed => write_committed(&report.committed(index)?, writer),
+        Reply::Released => writer.unsigned(report.settled(index)?.is_released().into()),
+        Reply::Renewed { ttl_seconds } => {
+            writer.unsigned(report.settled(index)?.lasts_seconds(*ttl_seconds).unwrap_or(0));
+        }
+        Reply::Tokens => writer.unsigned(report.outcome(index)?.before),
+        Reply::Session => write_session(&report.outcome(index)?, writer),
+        Reply::Throttle { capacity } => write_throttle(&report.outcome(index)?, *capacity, writer),
+        Reply::Text(_) => {}
+    }
+    Ok(())
+}
+
+fn write_session(outcome: &Outcome, writer: &mut ReplyWriter) {
+    writer.array(2);
+    writer.unsigned(outcome.before);
+    writer.unsigned(outcome.session.as_nanos() / NANOS_PER_MILLI);
+}
+
+/// Writes the times in seconds, rounded up, so that a client that waits that long is not denied again.
+fn write_throttle(outcome: &Outcome, capacity: u64, writer: &mut ReplyWriter) {
+    writer.array(5);
+    writer.integer(i64::from(!outcome.allowed));
+    writer.unsigned(capacity);
+    writer.unsigned(outcome.left);
+    match outcome.retry_ns {
+        Some(nanos) => writer.unsigned(ceil_seconds(nanos)),
+        None => writer.integer(-1),
+    }
+    writer.unsigned(ceil_seconds(outcome.reset_ns));
+}

@@ -1,0 +1,61 @@
+//! Error replies.
+
+use crate::error_text::{self, Terms};
+use crate::protocol::resp::{ProtocolError, ReplyWriter};
+use divvy_limiter::{ErrorClass, Limiter, LimiterError};
+use divvy_telemetry::metrics::Bound;
+
+pub const TERMS: Terms = Terms {
+    take_lease: Some("take a lease with DIVVY.RESERVE and AMOUNT 1, and release it when the work is done"),
+    list_rules: Some("DIVVY.RULES lists them"),
+};
+
+/// Writes an error of the limiter, under Redis's code for a lack of permission or its general code.
+pub fn write_limiter_error(error: &impl LimiterError, writer: &mut ReplyWriter) {
+    let code = match error.class() {
+        ErrorClass::Forbidden => "NOPERM",
+        ErrorClass::RulesMistake
+        | ErrorClass::BadRequest
+        | ErrorClass::UnsuitableRule
+        | ErrorClass::UnnamedLease
+        | ErrorClass::NotFound
+        | ErrorClass::ReusedName
+        | ErrorClass::Full
+        | ErrorClass::StoreFailure => "ERR",
+    };
+    writer.error(format_args!("{code} {}", error_text::describe(error, &TERMS)));
+}
+
+/// Returns the limit that a request exceeded, if any. A length that is not a number counts, too.
+pub fn exceeded_limit(error: &ProtocolError) -> Option<Bound> {
+    match error {
+        ProtocolError::ArrayLength | ProtocolError::UnauthenticatedArrayLength => Some(Bound::Arguments),
+        ProtocolError::BulkLength | ProtocolError::UnauthenticatedBulkLength => Some(Bound::Argument),
+        ProtocolError::RequestTooBig | ProtocolError::InlineTooBig => Some(Bound::Request),
+        _ => None,
+    }
+}
+
+pub fn count_limit(limiter: &Limiter, limit: Option<Bound>) {
+    if let Some(limit) = limit {
+        limiter.metrics().limits.reached(limit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::resp::Version;
+    use divvy_limiter::Refusal;
+
+    #[test]
+    fn request_out_of_scope_has_the_code_for_a_lack_of_permission() {
+        let text = |refusal: Refusal| {
+            let mut output = Vec::new();
+            write_limiter_error(&refusal, &mut ReplyWriter::new(&mut output, Version::Resp2));
+            String::from_utf8(output).unwrap()
+        };
+        assert_eq!(text(Refusal::OutOfScope), "-NOPERM this is outside the scope of your user\r\n");
+        assert!(text(Refusal::NoCredits).starts_with("-ERR "));
+    }
+}

@@ -1,0 +1,345 @@
+//! Facts about the server that RESP clients can ask for: `INFO`, `ROLE`, `CONFIG GET`, `DBSIZE`, `TIME`.
+
+use std::fmt::Write;
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::net::TcpListener;
+
+use super::clients::Clients;
+use super::error::{TERMS, write_limiter_error};
+use crate::Limits;
+use crate::error_log::{self, LastError};
+use crate::error_text;
+use crate::net::auth::Guard;
+use crate::net::memory::BufferMemory;
+use crate::net::work_slots::WorkSlots;
+use crate::operations::Operations;
+use crate::protocol::resp::{Arguments, ReplyWriter};
+use divvy_core::clock::NANOS_PER_SECOND;
+use divvy_core::rules::Pattern;
+use divvy_limiter::Limiter;
+use divvy_telemetry::logging::Escaped;
+use divvy_telemetry::metrics::FrontRequests;
+
+/// The version of Redis whose protocol and error texts this front follows. Both `HELLO` and `INFO` return it, because clients
+/// choose their features by either. divvy's version is another field.
+pub const REDIS_VERSION: &str = "7.2.0";
+
+const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
+
+/// A section of `INFO`.
+#[derive(Debug, Clone, Copy)]
+enum Section {
+    Server,
+    Clients,
+    Memory,
+    Persistence,
+    Stats,
+    /// The last errors, which Redis does not have.
+    Errors,
+    Replication,
+    Modules,
+    Cluster,
+    /// divvy's own metrics, which Redis does not have.
+    Metrics,
+    Keyspace,
+}
+
+impl Section {
+    const ALL: [Self; 11] = [
+        Self::Server,
+        Self::Clients,
+        Self::Memory,
+        Self::Persistence,
+        Self::Stats,
+        Self::Errors,
+        Self::Replication,
+        Self::Modules,
+        Self::Cluster,
+        Self::Metrics,
+        Self::Keyspace,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Server => "Server",
+            Self::Clients => "Clients",
+            Self::Memory => "Memory",
+            Self::Persistence => "Persistence",
+            Self::Stats => "Stats",
+            Self::Errors => "Errors",
+            Self::Replication => "Replication",
+            Self::Modules => "Modules",
+            Self::Cluster => "Cluster",
+            Self::Metrics => "Metrics",
+            Self::Keyspace => "Keyspace",
+        }
+    }
+
+    /// Returns whether the section contains values from `/metrics`.
+    fn has_numbers(self) -> bool {
+        matches!(self, Self::Memory | Self::Persistence | Self::Metrics)
+    }
+}
+
+/// The state that all sessions of the front share.
+pub struct RespState {
+    pub limiter: Arc<Limiter>,
+    pub operations: Operations,
+    pub limits: Limits,
+    /// Logs clients in, unless the front is open.
+    pub guard: Option<Arc<Guard>>,
+    address: Option<SocketAddr>,
+    started: Instant,
+    /// Id of this run of the server: 40 hexadecimal digits.
+    run_id: String,
+    pub clients: Arc<Clients>,
+    pub requests: FrontRequests,
+    /// Budget toward which queued transactions count.
+    pub memory: Arc<BufferMemory>,
+    /// Slots for requests that take long or have long replies.
+    pub slots: WorkSlots,
+}
+
+impl RespState {
+    #[expect(clippy::disallowed_methods, reason = "the uptime")]
+    #[expect(clippy::too_many_arguments, reason = "all of them are what a front is made of, each given once")]
+    pub fn new(
+        limiter: Arc<Limiter>,
+        operations: Operations,
+        limits: Limits,
+        guard: Option<Arc<Guard>>,
+        listener: Option<&TcpListener>,
+        requests: FrontRequests,
+        memory: Arc<BufferMemory>,
+        slots: WorkSlots,
+    ) -> Self {
+        Self {
+            requests,
+            limiter,
+            operations,
+            limits,
+            guard,
+            address: listener.and_then(|listener| listener.local_addr().ok()),
+            started: Instant::now(),
+            run_id: run_id(),
+            clients: Arc::default(),
+            memory,
+            slots,
+        }
+    }
+
+    /// Returns the requested sections in Redis's format. `everything`, `all`, `default` and no section at all stand for
+    /// every section. Unknown sections are left out.
+    pub async fn info(&self, requested: &[Vec<u8>]) -> String {
+        let is_asked = |section: &Section| {
+            let names = [section.name(), "all", "everything", "default"];
+            requested.is_empty()
+                || requested.iter().any(|word| names.iter().any(|name| word.eq_ignore_ascii_case(name.as_bytes())))
+        };
+        let sections = || Section::ALL.into_iter().filter(is_asked);
+        // A client may request one section each time it connects, and the values of the others would cost too much.
+        let numbers = if sections().any(Section::has_numbers) { self.numbers().await } else { Vec::new() };
+        let mut text = String::new();
+        for section in sections() {
+            let separator = if text.is_empty() { "" } else { "\r\n" };
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{separator}# {}\r\n{}", section.name(), self.lines(section, &numbers).await);
+        }
+        text
+    }
+
+    async fn lines(&self, section: Section, numbers: &[(String, f64)]) -> String {
+        match section {
+            Section::Server => self.server(),
+            Section::Clients => self.clients(),
+            Section::Memory => memory(numbers),
+            Section::Persistence => self.persistence(numbers),
+            Section::Stats => self.stats(),
+            Section::Errors => self.errors(),
+            Section::Replication => self.replication(),
+            Section::Modules => String::new(),
+            Section::Cluster => "cluster_enabled:0\r\n".to_owned(),
+            Section::Metrics => metrics(numbers),
+            Section::Keyspace => match self.limiter.approximate_len().await {
+                Ok(counters) => format!("db0:keys={counters},expires=0,avg_ttl=0\r\n"),
+                Err(error) => format!("error:{}\r\n", error_text::describe(&error, &TERMS)),
+            },
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the uptime")]
+    fn server(&self) -> String {
+        let port = self.address.map_or(0, |address| address.port());
+        let rules = self.limiter.policy().map_or(0, |policy| policy.rules().rules().len());
+        let uptime = self.started.elapsed().as_secs();
+        format!(
+            "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\ndivvy_version:{}\r\nprocess_id:{}\r\n\
+             run_id:{}\r\ntcp_port:{port}\r\nuptime_in_seconds:{uptime}\r\nuptime_in_days:{}\r\nrules:{rules}\r\n",
+            env!("CARGO_PKG_VERSION"),
+            std::process::id(),
+            self.run_id,
+            uptime / SECONDS_PER_DAY,
+        )
+    }
+
+    fn clients(&self) -> String {
+        format!(
+            "connected_clients:{}\r\ncluster_connections:0\r\nmaxclients:{}\r\nblocked_clients:0\r\n\
+             tracking_clients:0\r\n",
+            self.clients.connected(),
+            self.limits.max_connections,
+        )
+    }
+
+    /// Describes a master without replicas or a backlog.
+    fn replication(&self) -> String {
+        format!(
+            "role:master\r\nconnected_slaves:0\r\nmaster_failover_state:no-failover\r\nmaster_replid:{}\r\n\
+             master_replid2:{:0>40}\r\nmaster_repl_offset:0\r\nsecond_repl_offset:-1\r\nrepl_backlog_active:0\r\n\
+             repl_backlog_size:0\r\nrepl_backlog_first_byte_offset:0\r\nrepl_backlog_histlen:0\r\n",
+            self.run_id, 0,
+        )
+    }
+
+    /// Returns the values of `/metrics` without histograms. `INFO` has no other source.
+    async fn numbers(&self) -> Vec<(String, f64)> {
+        let limiter = Arc::clone(&self.limiter);
+        // Reading the store's values takes system calls.
+        let numbers = tokio::task::spawn_blocking(move || limiter.metrics().numbers(limiter.store_metrics()));
+        numbers.await.unwrap_or_default()
+    }
+
+    fn persistence(&self, numbers: &[(String, f64)]) -> String {
+        let store = self.limiter.store();
+        let mut lines = format!(
+            "loading:0\r\nasync_loading:0\r\nrdb_bgsave_in_progress:0\r\naof_rewrite_in_progress:0\r\nstore:{}\r\n",
+            store.name()
+        );
+        if let Some(rocks) = store.on_disk() {
+            let durability = format!("{:?}", rocks.durability()).to_lowercase();
+            let _ = write!(
+                lines,
+                "durability:{durability}\r\ndata_dir:{}\r\ndisk_bytes:{}\r\nlast_commit_status:{}\r\n",
+                rocks.path().display(),
+                number(numbers, "divvy_rocksdb_disk_bytes"),
+                if number(numbers, "divvy_commits_failing") > 0.0 { "err" } else { "ok" },
+            );
+        }
+        lines
+    }
+
+    fn stats(&self) -> String {
+        let counted = self.limiter.metrics().hits.counted();
+        let hits = |status: &str| -> u64 {
+            counted.iter().filter(|counted| counted.status == status).map(|counted| counted.hits).sum()
+        };
+        format!(
+            "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nhits_accepted:{}\r\nhits_rejected:{}\r\n",
+            self.clients.seen(),
+            self.requests.total(),
+            hits("accepted"),
+            hits("rejected"),
+        )
+    }
+
+    /// Writes the last error of each kind on each front: its age, the client's address and user, and the reason.
+    fn errors(&self) -> String {
+        let now = self.limiter.now();
+        let mut lines = String::new();
+        for LastError { front, kind, at, client, reason } in error_log::last() {
+            let (code, age) = (kind.code(), now.distance(at) / NANOS_PER_SECOND);
+            // Writing to a string never fails.
+            let _ = write!(lines, "last_{front}_{code}:{age} s ago, {client}: {}\r\n", Escaped::error(&reason));
+        }
+        lines
+    }
+
+    /// Writes the settings that Redis's tools ask for, under Redis's names.
+    pub fn write_settings(&self, patterns: Arguments, reply: &mut ReplyWriter) {
+        let is_durable = self.limiter.store().on_disk().is_some();
+        let settings = [
+            ("appendonly", if is_durable { "yes" } else { "no" }.to_owned()),
+            ("databases", "1".to_owned()),
+            ("maxclients", self.limits.max_connections.to_string()),
+            ("port", self.address.map_or(0, |address| address.port()).to_string()),
+            ("save", String::new()),
+            ("timeout", self.limits.timeouts.idle.map_or(0, |limit| limit.as_secs()).to_string()),
+        ];
+        let patterns: Vec<_> = patterns
+            .iter()
+            .map(|pattern| Pattern::parse(&String::from_utf8_lossy(pattern).to_ascii_lowercase()))
+            .collect();
+        let found: Vec<_> =
+            settings.iter().filter(|(name, _)| patterns.iter().any(|pattern| pattern.matches(name))).collect();
+        reply.map(found.len());
+        for (name, value) in found {
+            reply.bulk(name.as_bytes());
+            reply.bulk(value.as_bytes());
+        }
+    }
+
+    pub async fn write_size(&self, reply: &mut ReplyWriter<'_>) {
+        match self.limiter.approximate_len().await {
+            Ok(counters) => reply.integer(i64::try_from(counters).unwrap_or(i64::MAX)),
+            Err(error) => write_limiter_error(&error, reply),
+        }
+    }
+
+    /// Writes the seconds since the Unix epoch, and the microseconds of the current second.
+    pub fn write_time(&self, reply: &mut ReplyWriter) {
+        let now = self.limiter.now().as_nanos();
+        reply.array(2);
+        reply.bulk((now / NANOS_PER_SECOND).to_string().as_bytes());
+        reply.bulk((now % NANOS_PER_SECOND / 1000).to_string().as_bytes());
+    }
+}
+
+fn run_id() -> String {
+    let random = RandomState::new();
+    let mut digits: String = (0..3).map(|part| format!("{:016x}", random.hash_one(part))).collect();
+    digits.truncate(40);
+    digits
+}
+
+/// Describes the resident memory, because the allocator's own figure is unknown. redis-cli uses the first field that
+/// begins with `used_memory`.
+fn memory(numbers: &[(String, f64)]) -> String {
+    let resident = number(numbers, "process_resident_memory_bytes");
+    let human = human(resident);
+    format!(
+        "used_memory:{resident}\r\nused_memory_human:{human}\r\nused_memory_rss:{resident}\r\n\
+         used_memory_rss_human:{human}\r\nmaxmemory:0\r\nmaxmemory_human:0B\r\nmaxmemory_policy:noeviction\r\n\
+         mem_allocator:mimalloc\r\n"
+    )
+}
+
+/// Formats bytes as Redis does for people: `11.57M`.
+fn human(bytes: f64) -> String {
+    const STEP: f64 = 1024.0;
+    let mut number = bytes;
+    for unit in ["B", "K", "M", "G"] {
+        if number < STEP {
+            return if unit == "B" { format!("{number}B") } else { format!("{number:.2}{unit}") };
+        }
+        number /= STEP;
+    }
+    format!("{number:.2}T")
+}
+
+fn metrics(numbers: &[(String, f64)]) -> String {
+    let mut lines = String::new();
+    for (name, value) in numbers {
+        // Writing to a String cannot fail.
+        let _ = write!(lines, "{name}:{value}\r\n");
+    }
+    lines
+}
+
+/// Returns the number with this name and no labels, or 0.
+fn number(numbers: &[(String, f64)], name: &str) -> f64 {
+    numbers.iter().find(|(known, _)| known == name).map_or(0.0, |(_, value)| *value)
+}

@@ -1,0 +1,89 @@
+//! The RESP front: sessions that answer the commands of Redis clients.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | [`session`] | one connection: decodes requests, and answers them in order |
+//! | [`batch`] | the requests of one read that need the limiter, applied together |
+//! | [`unbatched`] | commands that are answered alone: about the connection, the rules, the server |
+//! | [`large`] | commands that take long or have long replies: they wait for a work slot |
+//! | [`operations`] | the operations of operators, and refused ones in the audit log |
+//! | [`multi`], [`transaction`] | `MULTI`, `EXEC` and the requests between them |
+//! | [`acl`] | `ACL`: the users, as clients see them |
+//! | [`client`], [`clients`] | one client's state; all clients, for `CLIENT LIST` |
+//! | [`info`], [`counts`], [`error`], [`reservations`] | `INFO`; metrics; error replies; replies about reservations |
+
+mod acl;
+mod batch;
+mod client;
+mod clients;
+mod counts;
+mod error;
+mod info;
+mod large;
+mod multi;
+mod operations;
+mod reservations;
+mod session;
+mod transaction;
+mod unbatched;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+
+use self::client::FRONT;
+use self::info::RespState;
+use self::session::RespSession;
+use super::Limits;
+use super::net::accept::Front;
+use super::net::auth::Guard;
+use super::net::connection::{self, ConnectionContext};
+use super::net::memory::BufferMemory;
+use super::net::stream::{AnswerToOthers, Stream};
+use super::net::work_slots::WorkSlots;
+use super::operations::Operations;
+use super::wrong_port::Protocol;
+use divvy_limiter::Limiter;
+
+/// The front.
+pub struct RespFront {
+    shared: Arc<RespState>,
+}
+
+impl RespFront {
+    /// Creates the front. `operations` carries out what operators ask for. `guard` logs clients in. Transactions count toward
+    /// `memory`. `slots` bound the large requests.
+    pub fn new(
+        limiter: Arc<Limiter>,
+        operations: Operations,
+        limits: Limits,
+        guard: Option<Arc<Guard>>,
+        listener: Option<&TcpListener>,
+        memory: Arc<BufferMemory>,
+        slots: WorkSlots,
+    ) -> Self {
+        let requests = limiter.metrics().requests.front(Self::NAME);
+        Self { shared: Arc::new(RespState::new(limiter, operations, limits, guard, listener, requests, memory, slots)) }
+    }
+}
+
+impl Front for RespFront {
+    const NAME: &'static str = FRONT;
+    const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
+    const NO_TLS: &'static [u8] = b"-ERR this port does not speak TLS: connect without it\r\n";
+    const ONLY_TLS: &'static [u8] = b"-ERR this port speaks TLS only: connect with it (redis-cli --tls)\r\n";
+    const ANSWER_TO_OTHERS: AnswerToOthers = |first| Protocol::Resp.answer_to_others(first);
+
+    fn serve(
+        &self,
+        stream: Stream,
+        peer: SocketAddr,
+        context: ConnectionContext,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let session =
+            RespSession::new(Arc::clone(&self.shared), peer, stream.local_addr().ok(), stream.certificate_name());
+        connection::serve(stream, session, self.shared.limits.timeouts, context)
+    }
+}

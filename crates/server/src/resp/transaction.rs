@@ -1,0 +1,149 @@
+//! The requests between `MULTI` and `EXEC`, and their execution.
+//!
+//! The queue counts toward the budget of all buffers. Each request also reserves the memory for its execution, so that
+//! every queued transaction can be executed.
+
+use std::sync::Arc;
+
+use crate::net::memory::{BudgetExceeded, Share};
+use crate::protocol::resp::{Arguments, Queue, QueuedRequest};
+use divvy_limiter::Policy;
+
+/// Memory for the execution of a request and its reply, in addition to the request itself (bytes).
+const WORKING_MEMORY: usize = 512;
+
+/// The requests that wait for `EXEC`.
+pub struct Transaction {
+    queue: Queue,
+    share: Share,
+    /// Whether a request could not be queued, so that `EXEC` will execute none.
+    is_aborted: bool,
+}
+
+impl Transaction {
+    /// Creates an empty transaction, whose memory comes from `share`.
+    pub fn new(share: Share) -> Self {
+        Self { queue: Queue::default(), share, is_aborted: false }
+    }
+
+    /// Returns the number of queued requests.
+    pub fn count(&self) -> usize {
+        self.queue.count()
+    }
+
+    /// Adds a request. An aborted transaction accepts requests, but does not keep them.
+    ///
+    /// # Errors
+    /// There is no memory for the request. The transaction is aborted.
+    pub fn queue(&mut self, request: Arguments) -> Result<(), BudgetExceeded> {
+        if self.is_aborted {
+            return Ok(());
+        }
+        let working_memory = (self.queue.count() + 1) * WORKING_MEMORY;
+        if let Err(exceeded) = self.share.resize(self.queue.memory_with(request) + working_memory) {
+            self.abort();
+            return Err(exceeded);
+        }
+        self.queue.push(request);
+        Ok(())
+    }
+
+    /// Drops the queued requests. `EXEC` will execute none.
+    pub fn abort(&mut self) {
+        self.is_aborted = true;
+        self.queue = Queue::default();
+        // Shrinking always succeeds.
+        let _ = self.share.resize(0);
+    }
+
+    /// Begins the execution under these rules. Returns `None` if the transaction was aborted.
+    pub fn execute(self, policy: Option<Arc<Policy>>, is_muted: bool) -> Option<Execution> {
+        let Self { queue, share, is_aborted } = self;
+        (!is_aborted).then_some(Execution { queue, policy, is_muted, share })
+    }
+}
+
+/// The rest of a transaction that is being executed.
+pub struct Execution {
+    queue: Queue,
+    /// The rules that were in force at `EXEC`.
+    pub policy: Option<Arc<Policy>>,
+    /// Whether the client does not want a reply to `EXEC`.
+    pub is_muted: bool,
+    share: Share,
+}
+
+impl Execution {
+    /// Returns the number of requests that are left.
+    pub fn count(&self) -> usize {
+        self.queue.count()
+    }
+
+    /// Takes the next request out of the queue.
+    pub fn next_request(&mut self) -> Option<QueuedRequest> {
+        self.queue.pop()
+    }
+
+    /// Gives back the memory of the requests that were executed. Their replies count as the connection's output.
+    pub fn account(&mut self) {
+        // Shrinking always succeeds.
+        let _ = self.share.resize(self.queue.memory() + self.queue.count() * WORKING_MEMORY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::memory::BufferMemory;
+    use crate::protocol::resp::Decoder;
+    use divvy_telemetry::metrics::Metrics;
+
+    const PING: &[u8] = b"PING\r\n";
+
+    fn decoded(request: &[u8]) -> Decoder {
+        let mut decoder = Decoder::default();
+        decoder.decode(request).unwrap();
+        decoder
+    }
+
+    #[test]
+    fn queue_counts_until_it_is_executed_and_is_aborted_without_memory() {
+        let decoder = decoded(PING);
+        let memory = BufferMemory::new(5 * WORKING_MEMORY, Metrics::new());
+        let mut transaction = Transaction::new(memory.share());
+        let queued = (0..10).take_while(|_| transaction.queue(decoder.arguments(PING)).is_ok()).count();
+        assert!((1..5).contains(&queued), "{queued}");
+        assert_eq!(memory.share().resize(5 * WORKING_MEMORY), Ok(()), "all of it was given back");
+        assert_eq!(transaction.queue(decoder.arguments(PING)), Ok(()), "it will not be executed");
+        assert!(transaction.execute(None, false).is_none());
+
+        let mut transaction = Transaction::new(memory.share());
+        transaction.queue(decoder.arguments(PING)).unwrap();
+        let mut execution = transaction.execute(None, false).unwrap();
+        assert_eq!(execution.count(), 1);
+        assert_eq!(execution.next_request().unwrap().arguments().get(0), Some(&b"PING"[..]));
+        assert!(execution.next_request().is_none());
+        assert_eq!(memory.share().resize(5 * WORKING_MEMORY), Err(BudgetExceeded));
+        drop(execution);
+        assert_eq!(memory.share().resize(5 * WORKING_MEMORY), Ok(()));
+    }
+
+    #[test]
+    fn requests_count_with_their_length_until_each_is_executed() {
+        const COUNT: usize = 10;
+        let request = [b"ECHO ".to_vec(), vec![b'x'; 50_000], b"\r\n".to_vec()].concat();
+        let decoder = decoded(&request);
+        let budget = COUNT * request.len() * 11 / 10;
+        let memory = BufferMemory::new(budget, Metrics::new());
+        let mut transaction = Transaction::new(memory.share());
+        for _ in 0..COUNT {
+            assert_eq!(transaction.queue(decoder.arguments(&request)), Ok(()));
+        }
+        let mut execution = transaction.execute(None, false).unwrap();
+        for left in (0..COUNT).rev() {
+            drop(execution.next_request());
+            execution.account();
+            assert_eq!(memory.share().resize(budget - (left + 1) * request.len()), Ok(()), "{left} are left");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Connections of every front are dropped at every point where they wait. Other connections continue.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use serde_json::Value;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::grpc::GrpcFront;
+use crate::health::Health;
+use crate::http::{ApiSettings, BodyBounds, CheckOperation, CheckSettings, HttpFront, WebOrigins};
+use crate::interruption::{WAYS, poll_then_drop};
+use crate::line::LineFront;
+use crate::net::accept::Front;
+use crate::net::connection::{ConnectionContext, Timeouts};
+use crate::net::memory::BufferMemory;
+use crate::net::stream::{Greeting, Plain, Stream};
+use crate::net::work_slots::{MAX_AT_ONCE, WorkSlots};
+use crate::resp::RespFront;
+use crate::*;
+use divvy_core::clock::Clock;
+use divvy_core::config::{self, Format};
+use divvy_core::rules::Operation;
+use divvy_limiter::exceptions::ExceptionTarget;
+use divvy_limiter::store::{Backend, Durability, RocksOptions, RocksStore, Store};
+use divvy_limiter::top::{Order, RuleName, TopOf, Window};
+use divvy_limiter::{CounterNames, Intent, PlanBuilder, Policy, Scope};
+use divvy_telemetry::metrics::Metrics;
+
+const RULES: &str = "[user=*]\ncreditLimit=1000000\nresetSeconds=3600\nactorField=user\nlabel=users\n\n[default]\ncreditLimit=0\nresetSeconds=0\n";
+const HTTP: &[u8] = b"POST /v1/hit HTTP/1.1\r\nhost: divvy\r\ncontent-type: application/json\r\nconnection: close\r\n\
+    content-length: 28\r\n\r\n{\"operation\":{\"user\":\"ada\"}}";
+/// HTTP/2 with prior knowledge: the preface, no settings, and a request that asks for `/readyz`, which asks the store
+/// (RFC 9113 and 7541).
+const HTTP_2: &[u8] =
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x12\x01\x05\0\0\0\x01\x82\x86\x04\x07/readyz\x01\x05divvy";
+/// More polls than a connection with one request takes.
+const MANY: usize = 200;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Served {
+    limiter: Arc<Limiter>,
+    limits: Limits,
+    memory: Arc<BufferMemory>,
+}
+
+impl Served {
+    fn new(limiter: Limiter) -> Self {
+        let second = Duration::from_secs(1);
+        let timeouts =
+            Timeouts { idle: None, request: 30 * second, write: 30 * second, auth: second, handshake: second };
+        let limits = Limits::for_tests(timeouts);
+        let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(limiter.metrics()));
+        Self { limiter: Arc::new(limiter), limits, memory }
+    }
+
+    fn bounds(&self) -> BodyBounds {
+        BodyBounds { timeouts: self.limits.timeouts, memory: Arc::clone(&self.memory), expansion: 1 }
+    }
+
+    fn lease(&self) -> ConnectionContext {
+        let metrics = Arc::clone(self.limiter.metrics());
+        ConnectionContext { closing: CancellationToken::new(), memory: self.memory.share(), metrics }
+    }
+
+    /// Drops a connection with this request after each possible number of polls.
+    async fn drop_connections(&self, front: impl Front, request: &[u8], name: &str) {
+        self.drop_requests(front, || request.to_vec(), name).await;
+    }
+
+    /// Same as [`Served::drop_connections`], with another request on each connection.
+    async fn drop_requests(&self, front: impl Front, mut request: impl FnMut() -> Vec<u8>, name: &str) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        for dropped in WAYS {
+            let mut has_ended = false;
+            for polls in 0..MANY {
+                let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+                let (stream, peer) = listener.accept().await.unwrap();
+                client.write_all(&request()).await.unwrap();
+                client.shutdown().await.unwrap();
+                let greeting = Greeting { front: "test", peer, answer: b"" };
+                let stream = Stream::Plain(Plain::new(stream, greeting));
+                let served = front.serve(stream, peer, self.lease());
+                has_ended = poll_then_drop(served, polls, dropped).await.is_some();
+                let hit = timeout(PATIENCE, self.hit()).await;
+                hit.unwrap_or_else(|_| panic!("{name}: no hit is answered after {polls} polls ({dropped:?})"));
+                if has_ended {
+                    break;
+                }
+            }
+            assert!(has_ended, "{name}: a connection with one request never ends");
+        }
+    }
+
+    async fn hit(&self) {
+        let mut builder = PlanBuilder::default();
+        self.limiter.begin(&mut builder, &Scope::EVERYTHING);
+        builder.add(&[("user", "bob")].into_iter().collect::<Operation>(), Intent::Hit, None);
+        assert!(self.limiter.apply(builder.build()).await.report().verdict(0).unwrap().allowed);
+    }
+}
+
+async fn drop_at_every_await(durability: Durability) {
+    let dir = tempfile::tempdir().unwrap();
+    let options = RocksOptions { durability, cache_memory: 100_000, ..RocksOptions::default() };
+    let store = Backend::Rocks(RocksStore::open(dir.path(), options).unwrap());
+    let metrics = Metrics::new();
+    let policy =
+        Policy::new(config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules, &metrics, CounterNames::Usual);
+    let served = Served::new(Limiter::new(Some(policy), store, Clock::system(), metrics));
+    let limiter = || Arc::clone(&served.limiter);
+    let audit = AuditLog::in_log(Clock::system(), Arc::clone(served.limiter.metrics()));
+    let operations = || Operations::new(limiter(), Arc::clone(&audit));
+    let limits = served.limits;
+    let slots = WorkSlots::new(MAX_AT_ONCE);
+
+    let line = || LineFront::new(limiter(), limits, None, Arc::clone(&served.memory));
+    served.drop_connections(line(), b"HIT user=ada\n", "line").await;
+    let resp =
+        || RespFront::new(limiter(), operations(), limits, None, None, Arc::clone(&served.memory), slots.clone());
+    served.drop_connections(resp(), b"DIVVY.HIT user=ada\r\n", "RESP").await;
+    served.drop_connections(resp(), b"DIVVY.COUNTERS user=*\r\n", "a listing over RESP").await;
+    let api = ApiSettings {
+        headers: "draft".parse().unwrap(),
+        check: CheckSettings {
+            operation: CheckOperation::DEFAULT.parse().unwrap(),
+            from: None,
+            id: None,
+            trusted_hops: 0,
+            deny_status: StatusCode::TOO_MANY_REQUESTS,
+        },
+        origins: WebOrigins::default(),
+        crowdsec_field: "ip".into(),
+    };
+    let access = Access::default();
+    let health = Health::start(&served.limiter, CancellationToken::new()).unwrap();
+    health.first().await;
+    let http = || {
+        HttpFront::new(
+            limiter(),
+            operations(),
+            limits,
+            served.bounds(),
+            &access,
+            api.clone(),
+            "/metrics",
+            slots.clone(),
+            Arc::clone(&health),
+            None,
+        )
+    };
+    served.drop_connections(http(), HTTP, "HTTP/1").await;
+    served.drop_connections(http(), HTTP_2, "HTTP/2").await;
+    let settings = GrpcSettings { headers: "none".parse().unwrap(), atomic: false };
+    let grpc = GrpcFront::new(limiter(), limits, settings, served.bounds(), None, health).unwrap();
+    served.drop_connections(grpc, HTTP_2, "gRPC").await;
+
+    drop_changes(&served, dir.path()).await;
+    assert_ranked(&served.limiter);
+    served.limiter.store().close().await.unwrap();
+}
+
+/// Checks that the hits of dropped connections count for their actors, as they do in the metrics.
+fn assert_ranked(limiter: &Limiter) {
+    let of = TopOf { rule: RuleName::Name("users"), order: Order::Taken, window: Window::Hour, count: 10 };
+    let ranking = limiter.top(of, &Scope::EVERYTHING).unwrap().ranking;
+    let hits: u64 = limiter.metrics().hits.counted().iter().map(|count| count.hits).sum();
+    let error: u64 = ranking.actors.iter().map(|actor| actor.error).sum();
+    assert!(ranking.total.abs_diff(hits) <= error, "{hits} hits: {ranking:?}");
+    assert_eq!(ranking.actors.len(), 2);
+}
+
+/// Drops connections that change a limit. The audit log must have each change, once.
+async fn drop_changes(served: &Served, dir: &Path) {
+    let path = dir.join("audit.log");
+    let metrics = Arc::clone(served.limiter.metrics());
+    let audit = AuditLog::in_file(path.clone(), true, Clock::system(), metrics).unwrap();
+    let operations = Operations::new(Arc::clone(&served.limiter), Arc::clone(&audit));
+    let memory = Arc::clone(&served.memory);
+    let slots = operations.slots().clone();
+    let others = WorkSlots::new(MAX_AT_ONCE);
+    let front = RespFront::new(Arc::clone(&served.limiter), operations, served.limits, None, None, memory, others);
+    let mut credits = 0;
+    let set = || {
+        credits += 1;
+        format!("DIVVY.LIMIT SET users ada {credits}\r\n").into_bytes()
+    };
+    served.drop_requests(front, set, "a new limit over RESP").await;
+
+    // A change that began has a slot until it is done.
+    let all_slots = futures_util::future::join_all((0..MAX_AT_ONCE).map(|_| slots.take()));
+    timeout(PATIENCE, all_slots).await.expect("every change that began ends");
+    audit.finish().await;
+    let lines: Vec<Value> =
+        fs::read_to_string(&path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let with_status = |status| lines.iter().filter(|line| line["status"] == status).collect::<Vec<_>>();
+    let done = with_status("done");
+    assert!(!done.is_empty());
+    // Each change begins with the limit that the one before it has left.
+    assert_eq!(done[0]["before"], Value::Null);
+    for pair in done.windows(2) {
+        assert_eq!(pair[0]["after"], pair[1]["before"]);
+    }
+    let limit =
+        served.limiter.exception_of(ExceptionTarget::limit("users", "ada"), &Scope::EVERYTHING).unwrap().unwrap();
+    assert_eq!(done.last().unwrap()["after"]["credits"], limit.credits.unwrap());
+    assert_eq!(with_status("attempted").len(), done.len());
+    assert_eq!(lines.len(), 2 * done.len(), "no other outcome");
+    served.limiter.remove_exception(ExceptionTarget::limit("users", "ada"), &Scope::EVERYTHING).await.unwrap();
+}
+
+/// Runs on several threads, because work that a connection hands to other threads continues while it is dropped.
+#[test]
+fn connections_may_be_dropped_wherever_they_wait() {
+    for durability in [Durability::Wal, Durability::Sync, Durability::Lazy] {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(drop_at_every_await(durability));
+    }
+}

@@ -1,0 +1,290 @@
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::*;
+use crate::layers::{FailurePolicy, LayeredStore};
+use crate::memory::MemoryStore;
+use crate::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, outcomes_together, record, wait, window};
+use divvy_core::algorithm::{Ask, ReservationAsk, TokenBucket};
+use divvy_core::clock::{Clock, NANOS_PER_MILLI, NANOS_PER_SECOND};
+use proptest::prelude::*;
+
+fn cache(entries: usize) -> LayeredStore<ScriptedStore> {
+    LayeredStore::new(ScriptedStore::default(), entries, FailurePolicy::Error, Clock::system())
+}
+
+/// Hits `key`, with two credits a minute. Returns `(allowed, left, seconds until the reset)`, and whether the store was
+/// asked.
+fn hit(cache: &LayeredStore<ScriptedStore>, seconds: u64, key: &str) -> ((bool, u64, u64), bool) {
+    hit_of(cache, at(seconds), key, window(2, 60))
+}
+
+fn hit_of(cache: &LayeredStore<ScriptedStore>, now: Timestamp, key: &str, limit: Limit) -> ((bool, u64, u64), bool) {
+    let before = cache.inner().asked.load(Relaxed);
+    let outcome = outcomes(cache, now, &[(key, limit, TAKE)]).remove(0).unwrap();
+    let answer = (outcome.allowed, outcome.left, outcome.reset_ns / NANOS_PER_SECOND);
+    let was_asked = cache.inner().asked.load(Relaxed) != before;
+    assert_eq!(outcome.source == OutcomeSource::Store, was_asked);
+    (answer, was_asked)
+}
+
+fn after_ms(millis: u64) -> Timestamp {
+    at(0).plus(millis * NANOS_PER_MILLI)
+}
+
+#[test]
+fn cache_denies_for_a_second_and_until_the_window_ends() {
+    let cache = cache(8);
+    let hit = |millis, key| hit_of(&cache, after_ms(millis), key, window(2, 60));
+    assert_eq!(hit(0, "a"), ((true, 1, 60), true));
+    assert_eq!(hit(1_000, "a"), ((true, 0, 59), true));
+    assert_eq!(hit(1_999, "a"), ((false, 0, 58), false));
+    assert_eq!(hit(1_999, "b"), ((true, 1, 60), true));
+    assert_eq!(hit(2_000, "a"), ((false, 0, 58), true), "another server may have forgotten it");
+    assert_eq!(hit(59_500, "a"), ((false, 0, 0), true));
+    assert_eq!(hit(59_999, "a"), ((false, 0, 0), false));
+    assert_eq!(hit(60_000, "a"), ((true, 1, 60), true));
+    assert_eq!(cache.0.denials.answered.load(Relaxed), 2);
+}
+
+#[test]
+fn hit_after_a_refund_asks_the_store_and_so_does_every_charge() {
+    let cache = cache(8);
+    let limit = window(2, 60);
+    let ask = |ask| {
+        let before = cache.inner().asked.load(Relaxed);
+        let outcome = outcomes(&cache, at(0), &[("a", limit, Action::Ask(ask))]).remove(0).unwrap();
+        let answer = (outcome.allowed, outcome.left, outcome.owed);
+        (answer, cache.inner().asked.load(Relaxed) != before)
+    };
+    assert_eq!(ask(Ask::Overdraw { cost: 5 }), ((true, 0, 3), true));
+    assert_eq!(ask(Ask::Overdraw { cost: 1 }), ((false, 0, 3), false), "the debt is known, too");
+    assert_eq!(ask(Ask::Charge { cost: 2 }), ((false, 0, 5), true));
+    assert_eq!(ask(Ask::Look { cost: 1 }), ((false, 0, 5), false));
+    assert_eq!(ask(Ask::Show), ((true, 0, 5), true));
+    assert_eq!(ask(Ask::Refund { cost: 6 }), ((true, 1, 0), true));
+    assert_eq!(ask(Ask::Take { cost: 1 }), ((true, 0, 0), true));
+    // The same happens within one batch.
+    let take = Action::Ask(Ask::Take { cost: 1 });
+    let both = outcomes(&cache, at(0), &[("a", limit, Action::Ask(Ask::Refund { cost: 1 })), ("a", limit, take)]);
+    assert!(both.into_iter().all(|outcome| outcome.unwrap().allowed));
+}
+
+#[test]
+fn store_answers_for_reservations_and_for_hits_after_they_free_credits() {
+    let cache = cache(8);
+    let (limit, key) = (window(2, 60), record("a", "it"));
+    let about = |ask| {
+        let before = cache.inner().asked.load(Relaxed);
+        let outcome = outcomes(&cache, at(0), &[(&key, limit, Action::Reservation(ask))]).remove(0).unwrap();
+        assert_eq!(cache.inner().asked.load(Relaxed), before + 1, "{ask:?}: never from memory");
+        (outcome.allowed, outcome.left)
+    };
+    let hit = || hit(&cache, 0, "a");
+    let reserve = ReservationAsk::Reserve { credits: 2, ttl_seconds: 60 };
+    assert_eq!(about(reserve), (true, 0));
+    assert_eq!(hit(), ((false, 0, 60), true), "the cache learns nothing from a reservation");
+    assert_eq!(hit(), ((false, 0, 60), false), "the cache learns from a hit");
+    assert_eq!(about(reserve), (true, 0), "the same once more");
+    assert_eq!(hit(), ((false, 0, 60), false));
+    assert_eq!(about(ReservationAsk::Release { run: None }), (true, 2));
+    assert_eq!(hit(), ((true, 1, 60), true));
+    assert_eq!(about(ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 }), (true, 0));
+    assert_eq!((hit().1, hit().1), (true, false));
+    assert_eq!(about(ReservationAsk::Commit { cost: 0, charges: true, run: None }), (true, 1));
+    // The same happens within one batch.
+    let late = ReservationAsk::Commit { cost: 1, charges: true, run: None };
+    let other = record("a", "other");
+    let batch = [("a", limit, TAKE), (&*other, limit, Action::Reservation(late)), ("a", limit, TAKE)];
+    let answers: Vec<_> = outcomes(&cache, at(0), &batch).into_iter().map(|o| o.map(|o| o.owed).unwrap()).collect();
+    assert_eq!(answers, [0, 1, 1]);
+    // The store answers for a whole group that reserves, even if it is known to be denied.
+    assert_eq!((hit().1, hit().1), (true, false));
+    let before = cache.inner().asked.load(Relaxed);
+    let of_b = record("b", "it");
+    let group = [("a", limit, TAKE), (&*of_b, limit, Action::Reservation(reserve))];
+    let told = outcomes_together(&cache, at(0), &group).into_iter().map(|o| o.unwrap().allowed).collect::<Vec<_>>();
+    assert_eq!((told, cache.inner().asked.load(Relaxed) - before), (vec![false, true], 2));
+}
+
+#[test]
+fn hit_after_a_group_that_frees_credits_asks_the_store() {
+    let (cache, limit) = (cache(8), window(2, 60));
+    let (of_a, of_b) = (record("a", "it"), record("b", "it"));
+    let reserve = Action::Reservation(ReservationAsk::Reserve { credits: 2, ttl_seconds: 60 });
+    let reserved = outcomes_together(&cache, at(0), &[(&of_a, limit, reserve), (&of_b, limit, reserve)]);
+    assert!(reserved.into_iter().all(|outcome| outcome.unwrap().allowed));
+    assert_eq!((hit(&cache, 0, "a").1, hit(&cache, 0, "a").1), (true, false));
+    let mut batch = Batch::default();
+    batch.begin(at(0));
+    let mut push = |key: &str, action| batch.push(limit, action, at(0), |out| out.extend_from_slice(key.as_bytes()));
+    push(&of_a, Action::Reservation(ReservationAsk::Release { run: None }));
+    push(&of_b, Action::Reservation(ReservationAsk::Release { run: None }));
+    batch.group(0);
+    batch.push(limit, TAKE, at(0), |out| out.push(b'a'));
+    wait(cache.apply(&mut batch));
+    assert_eq!([0, 1, 2].map(|index| batch.outcome(index).map(|outcome| outcome.allowed).ok()), [Some(true); 3]);
+}
+
+#[test]
+fn denial_does_not_answer_for_a_larger_limit() {
+    let cache = cache(8);
+    let (small, large) = (window(2, 60), window(3, 60).counting(window(2, 60).count_basis()));
+    let hit = |limit| hit_of(&cache, at(0), "a", limit);
+    hit(small);
+    hit(small);
+    assert_eq!(hit(small), ((false, 0, 60), false));
+    assert_eq!(hit(large), ((true, 0, 60), true));
+    assert_eq!(hit(large), ((false, 0, 60), false));
+    assert_eq!(hit(small), ((false, 0, 60), false));
+}
+
+#[test]
+fn known_denial_denies_a_group_whose_other_members_answer_like_unused_buckets() {
+    let cache = cache(8);
+    let (one, five) = (window(1, 60), window(5, 60));
+    let hit = |millis, keys: [(&str, Limit, Action); 2]| {
+        let before = cache.inner().asked.load(Relaxed);
+        let outcomes = outcomes_together(&cache, after_ms(millis), &keys);
+        let told: Vec<_> = outcomes.into_iter().map(|o| o.map(|o| (o.allowed, o.left)).unwrap()).collect();
+        (told, cache.inner().asked.load(Relaxed) - before)
+    };
+    assert_eq!(hit(0, [("a", one, TAKE), ("b", five, TAKE)]), (vec![(true, 0), (true, 4)], 2));
+    assert_eq!(hit(10, [("a", one, TAKE), ("b", five, TAKE)]), (vec![(false, 0), (true, 5)], 0));
+    // The cache learned from the group about each bucket. The store gets all members of another group.
+    assert_eq!(hit(20, [("c", one, TAKE), ("b", five, TAKE)]), (vec![(true, 0), (true, 3)], 2));
+    let alone = outcomes(&cache, after_ms(30), &[("c", one, TAKE), ("b", five, TAKE)]);
+    assert!(!alone[0].as_ref().unwrap().allowed && alone[1].as_ref().unwrap().left == 2);
+    assert_eq!(cache.0.denials.answered.load(Relaxed), 3);
+    assert_eq!(hit(60_000, [("a", one, TAKE), ("b", five, TAKE)]).1, 2, "its window is over");
+}
+
+#[test]
+fn cache_of_size_0_asks_the_store_each_time() {
+    let cache = cache(0);
+    let answers: Vec<_> = (0..4).map(|_| hit(&cache, 0, "a")).collect();
+    assert_eq!(answers[3], ((false, 0, 60), true));
+    assert_eq!(cache.0.denials.answered.load(Relaxed), 0);
+}
+
+#[test]
+fn denial_with_credits_left_is_not_remembered() {
+    let cache = cache(8);
+    let dear = Action::Ask(Ask::Take { cost: 2 });
+    hit(&cache, 0, "a");
+    assert!(!outcomes(&cache, at(1), &[("a", window(2, 60), dear)])[0].as_ref().unwrap().allowed);
+    assert_eq!(hit(&cache, 2, "a"), ((true, 0, 58), true));
+}
+
+#[test]
+fn hit_after_a_forget_in_the_same_batch_asks_the_store() {
+    let cache = cache(8);
+    let limit = window(1, 60);
+    outcomes(&cache, at(0), &[("a", limit, TAKE), ("b", limit, TAKE)]);
+    let batch = [("a", limit, TAKE), ("b", limit, TAKE), ("a", limit, Action::Forget), ("a", limit, TAKE)];
+    let answers: Vec<_> = outcomes(&cache, after_ms(10), &batch).into_iter().map(|o| o.unwrap().allowed).collect();
+    assert_eq!(answers, [false, false, true, true]);
+    assert_eq!(cache.0.denials.answered.load(Relaxed), 2);
+}
+
+#[test]
+fn answer_from_before_a_forget_is_not_remembered() {
+    let cache = cache(8);
+    let limit = window(1, 60);
+    hit(&cache, 0, "a");
+    hit(&cache, 0, "a");
+    let returns_before = cache.0.denials.returns.load(Ordering::SeqCst);
+    let mut late = Batch::default();
+    late.begin(at(0));
+    late.push(window(2, 60), TAKE, at(0), |out| out.push(b'a'));
+    wait(cache.inner().apply(&mut late));
+    outcomes(&cache, at(1), &[("a", window(2, 60), Action::Forget), ("b", limit, LOOK)]);
+    cache.0.denials.learn(&late, returns_before);
+    assert_eq!(hit(&cache, 1, "a"), ((true, 1, 60), true));
+}
+
+/// A hit was denied before the bucket was forgotten, and its answer arrives afterwards. The client that asked to forget
+/// the bucket has left by then.
+#[tokio::test]
+async fn forget_reaches_the_cache_after_its_client_has_gone() {
+    let cache = cache(8);
+    let limit = window(1, 60);
+    let batch_of = |action| {
+        let mut batch = Batch::default();
+        batch.begin(at(0));
+        batch.push(limit, action, at(0), |out| out.push(b'a'));
+        batch
+    };
+    let returns_before = cache.0.denials.returns.load(Ordering::SeqCst);
+    let mut late = batch_of(TAKE);
+    cache.inner().apply(&mut late).await;
+
+    let held = cache.inner().hold_answers.write().await;
+    let mut forget = batch_of(Action::Forget);
+    let mut forgetting = Box::pin(cache.apply(&mut forget));
+    assert!(futures_util::poll!(&mut forgetting).is_pending());
+    drop(forgetting);
+    drop(held);
+    let forgotten = async {
+        while cache.0.denials.returns.load(Ordering::SeqCst) == returns_before {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), forgotten).await.unwrap();
+
+    cache.0.denials.learn(&late, returns_before);
+    let mut hit = batch_of(TAKE);
+    cache.apply(&mut hit).await;
+    assert!(hit.outcome(0).unwrap().allowed, "the store has forgotten the bucket");
+}
+
+#[test]
+fn store_answers_for_other_algorithms_and_supplied_times() {
+    let cache = cache(8);
+    let bucket = Limit::TokenBucket(TokenBucket::new(1, 1, 60 * NANOS_PER_SECOND).unwrap());
+    let mut batch = Batch::default();
+    for _ in 0..3 {
+        batch.begin(at(100));
+        batch.push(bucket, TAKE, at(100), |out| out.push(b't'));
+        batch.push(window(1, 60), TAKE, at(90), |out| out.push(b'w'));
+        wait(cache.apply(&mut batch));
+    }
+    assert!(!batch.outcome(0).unwrap().allowed && !batch.outcome(1).unwrap().allowed);
+    assert_eq!(cache.0.denials.answered.load(Relaxed), 0);
+}
+
+proptest! {
+    /// The cache changes no outcome, for any sequence of asks and forgets.
+    #[test]
+    fn cache_changes_no_outcome(
+        steps in prop::collection::vec((0..30u64, prop::collection::vec((0..3usize, 0..4u64, 0..10u8), 1..6)), 1..40),
+        entries in prop::sample::select(vec![1usize, 100]),
+    ) {
+        let (cache, plain) = (cache(entries), MemoryStore::default());
+        let mut millis = 0;
+        for (pause, asks) in steps {
+            millis += pause * 150;
+            let batch: Vec<_> = asks.into_iter().map(|(key, cost, kind)| {
+                let action = match kind {
+                    0 => Action::Forget,
+                    1 | 2 => Action::Ask(Ask::Look { cost }),
+                    _ => Action::Ask(Ask::Take { cost }),
+                };
+                (["a", "b", "c"][key], window(3, 6), action)
+            }).collect();
+            let of = |outcomes: Vec<Result<Outcome, StoreError>>| {
+                outcomes.into_iter().map(|outcome| Outcome { source: OutcomeSource::Store, ..outcome.unwrap() }).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(of(outcomes(&cache, after_ms(millis), &batch)), of(outcomes(&plain, after_ms(millis), &batch)));
+        }
+    }
+}
+
+#[test]
+fn denial_does_not_outlive_its_window_when_the_clock_is_set_back() {
+    let cache = cache(8);
+    hit(&cache, 3600, "a");
+    hit(&cache, 3600, "a");
+    assert_eq!(hit(&cache, 3600, "a"), ((false, 0, 60), false));
+    let (_, was_asked) = hit(&cache, 0, "a");
+    assert!(was_asked, "an hour earlier nothing is known");
+}
