@@ -15,6 +15,10 @@
 //!
 //! A call is sent again only if Redis said that it did not carry it out. If a reply is lost, the call fails, and may
 //! have counted once.
+//!
+//! The store's [`SealKey`] is in Redis, under one name for all servers. The first server creates it, and the others read
+//! it. Redis may lose the key (FLUSHALL, eviction, a replica that takes over). A server that still has the key then puts it
+//! back, unless another server has already created a new one.
 
 #![cfg_attr(
     test,
@@ -29,11 +33,9 @@
     )
 )]
 
-mod invalid_target;
 mod options;
 mod scan;
 mod scripts;
-mod seal_key;
 mod topology;
 mod wire;
 
@@ -42,21 +44,22 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use self::invalid_target::InvalidRedisTarget;
-pub use self::options::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel};
+pub use self::options::{DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisTls};
 use self::scan::scan;
-pub use self::scripts::window_script;
-use self::scripts::{exceptions, make_call, plan_calls, read_outcomes};
+use self::scripts::call_plan::plan_calls;
+pub use self::scripts::texts::window_script;
+use self::scripts::{exceptions, make_call, read_outcomes};
 use self::topology::Target;
-pub use self::wire::RedisTls;
 use self::wire::{Call, Failure, Reply};
 use divvy_core::clock::Timestamp;
-use divvy_store::contract::{
-    Batch, Changed, ExceptionChange, ExceptionCursor, ExceptionPage, ListedBucket, Listing, Page, SHOW, Store,
-    StoreError,
+use divvy_store::{
+    Batch, Changed, ExceptionChange, ExceptionCursor, ExceptionPage, ListedBucket, Listing, Page, SHOW, Seal, SealKey,
+    Store, StoreError,
 };
-use divvy_store::seal::Seal;
 use divvy_telemetry::metrics::Metric;
+
+/// The name of the store's [`SealKey`].
+const SEAL: &str = "divvy.seal";
 
 /// The store of buckets in Redis.
 ///
@@ -90,23 +93,30 @@ impl RedisStore {
         &self.seal
     }
 
-    /// Sends a call that has the same effect if it is carried out twice. Repeats it if the connection broke: a firewall or Redis
+    /// Makes an attempt that has the same effect if it is carried out twice. Repeats it if the connection broke: a firewall or Redis
     /// may end a connection that was idle, and an outage fails the second attempt, too.
-    async fn ask(&self, call: Call) -> Result<Reply, StoreError> {
-        let calls = [call];
-        let mut reply = self.ask_once(&calls).await;
-        if reply.as_ref().is_err_and(Failure::is_broken_connection) {
-            reply = self.ask_once(&calls).await;
+    async fn twice<T, F: Future<Output = Result<T, Failure>>>(&self, attempt: impl Fn() -> F) -> Result<T, StoreError> {
+        let mut result = attempt().await;
+        if result.as_ref().is_err_and(Failure::is_broken_connection) {
+            result = attempt().await;
         }
-        reply.map_err(|failure| self.describe(&failure))
+        result.map_err(|failure| self.describe(&failure))
+    }
+
+    /// Sends such a call, and reads its reply.
+    async fn ask<T>(&self, call: Call, read: impl FnOnce(&Reply) -> Result<T, Failure>) -> Result<T, StoreError> {
+        let calls = [call];
+        let exchange =
+            || async { self.target.exchange(&calls, self.deadline()).await.pop().unwrap_or(Err(Failure::NoNode)) };
+        let reply = self.twice(exchange).await?;
+        read(&reply).map_err(|failure| self.describe(&failure))
     }
 
     /// Checks that Redis has no exceptions in a format of earlier builds. They would no longer be in force, and nobody would
     /// notice.
     async fn check_formats(&self) -> Result<(), StoreError> {
         for key in exceptions::OUTDATED {
-            let reply = self.ask(exceptions::find_outdated(key)).await?;
-            if exceptions::is_found(&reply).map_err(|failure| self.describe(&failure))? {
+            if self.ask(exceptions::find_outdated(key), exceptions::is_found).await? {
                 let error = format!(
                     "Redis at {} has limits or blocks of actors in the key {key}, in a format of builds before the release of \
                      0.2.0: set them again with `divvy limit`, `divvy block` and `divvy allow` after deleting this key and \
@@ -120,9 +130,37 @@ impl RedisStore {
         Ok(())
     }
 
-    async fn ask_once(&self, calls: &[Call]) -> Result<Reply, Failure> {
-        let replies = self.target.exchange(calls, self.deadline()).await;
-        replies.into_iter().next().unwrap_or(Err(Failure::NoNode))
+    /// Reads the key for ids, or creates it if Redis has none.
+    ///
+    /// # Errors
+    /// Redis does not answer, refuses, or has something else under the name. Then the key in memory stays in force.
+    pub async fn follow_seal(&self) -> Result<(), StoreError> {
+        let key = match self.read_seal_key().await? {
+            Some(key) => key,
+            None => self.make_seal_key().await?,
+        };
+        if self.seal.replace(key).is_some_and(|before| before != key) {
+            tracing::warn!("the key for reservation ids in Redis has changed: ids of earlier reservations are refused");
+        }
+        Ok(())
+    }
+
+    async fn make_seal_key(&self) -> Result<SealKey, StoreError> {
+        let key = self.seal.known().map_or_else(SealKey::random, Ok)?;
+        self.ask(Call::command_on_key(&[b"SET", SEAL.as_bytes(), key.to_text().as_bytes(), b"NX"]), |_| Ok(())).await?;
+        // Another server may have been first.
+        self.read_seal_key().await?.ok_or_else(|| StoreError::new("Redis lost the key for reservation ids immediately"))
+    }
+
+    async fn read_seal_key(&self) -> Result<Option<SealKey>, StoreError> {
+        let read = |reply: &Reply| reply.decode("the key for reservation ids is not text");
+        let stored: Option<String> = self.ask(Call::command_on_key(&[b"GET", SEAL.as_bytes()]), read).await?;
+        let unreadable = || {
+            StoreError::new(format!(
+                "{SEAL} in Redis is not a key for reservation ids that this version can read: delete it, unless a later version of divvy wrote it"
+            ))
+        };
+        stored.map(|text| SealKey::parse(&text).ok_or_else(unreadable)).transpose()
     }
 
     /// Returns the deadline of a call that begins now.
@@ -186,24 +224,18 @@ impl Store for RedisStore {
     /// Checks the store. A cluster is ready as long as any of its masters takes hits. All servers see the same cluster,
     /// so a load balancer would otherwise remove all servers.
     async fn check(&self) -> Result<(), StoreError> {
-        let mut checked = self.target.check(self.deadline()).await;
-        if checked.as_ref().is_err_and(Failure::is_broken_connection) {
-            checked = self.target.check(self.deadline()).await;
-        }
-        checked.map_err(|failure| self.describe(&failure))
+        self.twice(|| self.target.check(self.deadline())).await
     }
 
     async fn change_exception(&self, change: ExceptionChange, now: Timestamp) -> Result<Changed, StoreError> {
-        let reply = self.ask(exceptions::change(&change, now)).await?;
-        exceptions::changed(&reply).map_err(|failure| self.describe(&failure))
+        self.ask(exceptions::change(&change, now), exceptions::changed).await
     }
 
     async fn follow_exceptions(&self, known: ExceptionCursor, now: Timestamp) -> Result<ExceptionPage, StoreError> {
         if !self.has_checked_formats.load(Relaxed) {
             self.check_formats().await?;
         }
-        let reply = self.ask(exceptions::follow(&known)).await?;
-        exceptions::page(&known, &reply, now).map_err(|failure| self.describe(&failure))
+        self.ask(exceptions::follow(&known), |reply| exceptions::page(&known, reply, now)).await
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -1,11 +1,17 @@
-//! The operator's options for Redis.
+//! The operator's options for Redis, certificates in files among them, and the errors in them.
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::wire::RedisTls;
+use redis::{ClientTlsConfig, RedisError, TlsCertificates};
+
+use divvy_core::files;
 
 /// Default timeout of a batch.
 pub const DEFAULT_REDIS_TIMEOUT: Duration = Duration::from_millis(500);
+/// Maximum size of a file. It has room for thousands of certificates.
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// The options of the store.
 #[derive(Debug, Clone)]
@@ -41,4 +47,91 @@ impl RedisOptions {
     pub fn are_of_a_cluster(&self) -> bool {
         self.urls.len() > 1 && self.sentinel.is_none()
     }
+}
+
+/// PEM files, for servers whose certificate is not signed by a public authority, and for servers that require client
+/// certificates.
+#[derive(Debug, Clone, Default)]
+pub struct RedisTls {
+    /// The trusted authorities, in place of the system's.
+    pub ca: Option<PathBuf>,
+    /// divvy's own certificate, and its private key.
+    pub client: Option<(PathBuf, PathBuf)>,
+}
+
+impl RedisTls {
+    /// Reads the files. Returns `None` if there are no files.
+    pub fn read(&self) -> Result<Option<TlsCertificates>, InvalidRedisTarget> {
+        if self.ca.is_none() && self.client.is_none() {
+            return Ok(None);
+        }
+        let root_cert = self.ca.as_deref().map(|path| read(path, "CERTIFICATE")).transpose()?;
+        let read_both = |(cert, key): &(PathBuf, PathBuf)| -> Result<_, InvalidRedisTarget> {
+            Ok(ClientTlsConfig { client_cert: read(cert, "CERTIFICATE")?, client_key: read(key, "PRIVATE KEY")? })
+        };
+        let client_tls = self.client.as_ref().map(read_both).transpose()?;
+        Ok(Some(TlsCertificates { client_tls, root_cert }))
+    }
+}
+
+/// Reads a file, which must have a section of that kind. The library would accept an empty file, and would then trust
+/// no authority.
+fn read(path: &Path, kind: &'static str) -> Result<Vec<u8>, InvalidRedisTarget> {
+    let content = files::read(path, MAX_FILE_BYTES)
+        .map_err(|reason| InvalidRedisTarget::Unreadable { path: path.to_owned(), reason })?;
+    let end = format!("{kind}-----");
+    let is_there = String::from_utf8_lossy(&content)
+        .lines()
+        .any(|line| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(&end));
+    if is_there { Ok(content) } else { Err(InvalidRedisTarget::NotPem { path: path.to_owned(), kind }) }
+}
+
+/// The reason why the options do not describe a store.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidRedisTarget {
+    /// The list of URLs is empty.
+    #[error("no Redis URL is given; write one such as redis://127.0.0.1:6379")]
+    NoUrl,
+    // The URL may contain a password, so it is not repeated.
+    /// A URL cannot be parsed, or names no address.
+    #[error(
+        "Redis URL {number} is not valid: {reason}; write redis://[user:password@]host:port[/database], rediss:// for TLS, or redis+unix:///path"
+    )]
+    Url {
+        /// Position in the list, from 1.
+        number: usize,
+        /// The parser's error, without the URL.
+        reason: RedisError,
+    },
+    /// The URLs of a cluster's nodes contradict each other, or use features that a cluster does not have.
+    #[error("the Redis URLs do not fit together: {0}")]
+    Mixed(&'static str),
+    /// Certificates are given, but a URL does not use TLS.
+    #[error("Redis URL {number} does not use TLS, so certificates have no effect: write rediss://, or leave them out")]
+    NoTls {
+        /// Position in the list, from 1.
+        number: usize,
+    },
+    /// A file cannot be read.
+    #[error("cannot read {}: {reason}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        reason: io::Error,
+    },
+    /// A file has no section of the expected kind.
+    #[error("{} contains no {kind} in PEM format (a section that begins with -----BEGIN)", path.display())]
+    NotPem {
+        /// The file.
+        path: PathBuf,
+        /// The expected content, such as "certificate".
+        kind: &'static str,
+    },
+    /// The TLS library refuses the certificates.
+    #[error("cannot use the certificates for Redis: {0}")]
+    Certificates(RedisError),
+    /// The client for the sentinels cannot be created.
+    #[error("cannot create a client for these sentinels: {0}")]
+    Sentinel(RedisError),
 }

@@ -9,10 +9,11 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use tokio::time::Instant;
 
-use super::scripts::{around_actor, tag_length};
-use super::topology::{Shard, Target};
+use super::scripts::names::{around_actor, tag_length};
+use super::topology::Target;
+use super::topology::cluster::Shard;
 use super::wire::{Call, Failure};
-use divvy_store::contract::Listing;
+use divvy_store::Listing;
 
 /// The names of the buckets to list: an optional tag, the part before the actor, the actor, and the part after the actor.
 struct Names {

@@ -1,15 +1,12 @@
-use std::time::Duration;
+//! Tests of the store behind its layers.
 
-use divvy_core::clock::Clock;
-use divvy_store::testing::{TAKE, at, window};
-use divvy_store::{Batch, FailurePolicy, LayeredStore, Store, StoreError};
 use futures_util::poll;
 use tokio::time::{sleep, timeout};
 
-use crate::{RedisOptions, RedisStore};
-
-/// Deadline that is long enough for a busy machine, and ends a hung test.
-const PATIENCE: Duration = Duration::from_secs(30);
+use super::*;
+use divvy_core::clock::Clock;
+use divvy_store::layers::{FailurePolicy, LayeredStore};
+use divvy_store::testing::{TAKE, at, window};
 
 /// Each client leaves before the store's timeout, so no client sees the timeout that opens the breaker.
 #[tokio::test]
@@ -22,7 +19,6 @@ async fn outage_is_noticed_if_no_client_waits_for_it() {
     let mut batch = Batch::default();
     let impatient = async {
         loop {
-            batch = Batch::default();
             batch.begin(at(0));
             batch.push(window(3, 60), TAKE, at(0), |key| key.push(b'a'));
             if poll!(Box::pin(store.apply(&mut batch))).is_ready() {
@@ -31,6 +27,6 @@ async fn outage_is_noticed_if_no_client_waits_for_it() {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(PATIENCE, impatient).await.unwrap();
+    timeout(Duration::from_secs(30), impatient).await.unwrap();
     assert!(matches!(batch.outcome(0), Err(StoreError::Unreachable(_))), "{:?}", batch.outcome(0));
 }

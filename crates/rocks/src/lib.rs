@@ -22,36 +22,41 @@
 mod commit;
 mod disk;
 mod engine;
+mod health;
 #[cfg(test)]
 mod model;
-mod opening;
-mod store_core;
 mod sync;
 mod table;
 mod upkeep;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 pub use self::commit::journal;
 use self::disk::backup::Backups;
-pub use self::disk::open_error::OpenError;
-pub use self::disk::restore::{RestoreError, restore};
-use self::disk::{directory, exceptions};
-use self::store_core::{StoreCore, Threads};
-use self::table::ActionResult;
+pub use self::disk::backup::{RestoreError, restore};
+use self::disk::database::Database;
+use self::disk::directory;
+pub use self::disk::directory::OpenError;
+use self::disk::tuning::Swept;
+use self::disk::{Decoder, side_files};
+use self::engine::{Engine, Journal};
+use self::health::Timings;
 use self::table::lookups::Lookups;
+use self::table::{ActionResult, Table};
+use self::upkeep::{StoreCore, Threads};
 use divvy_core::clock::Timestamp;
-use divvy_store::bounds::Shares;
-use divvy_store::contract::{
-    BackupError, Batch, Changed, ExceptionChange, ExceptionCursor, ExceptionPage, Listing, Page, Store, StoreError,
+use divvy_store::{
+    BackupError, Batch, Changed, CounterBudget, Durability, ExceptionChange, ExceptionCursor, ExceptionPage, Listing,
+    Page, RocksOptions, Seal, Shares, Store, StoreError, record_key, value,
 };
-use divvy_store::rocks_options::Durability;
-use divvy_store::seal::Seal;
 use divvy_telemetry::metrics::Metric;
 
+/// Share of the memory for counters that write-backs use: one byte in this many.
+const WRITE_BACK_SHARE: usize = 8;
 /// Bytes of keys beyond which a batch waits for due disk work before it is applied.
 const LARGE_BATCH: usize = 64 << 10;
 
@@ -63,6 +68,62 @@ pub struct RocksStore {
 }
 
 impl RocksStore {
+    /// Opens the store in `path`, creating it in a new or empty directory.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. Nothing is overwritten then.
+    pub fn open(path: &Path, options: RocksOptions) -> Result<Self, OpenError> {
+        let table = Arc::new(Table::new(options.cache_memory - options.cache_memory / WRITE_BACK_SHARE));
+        let counters = Arc::new(CounterBudget::new(options.bounds));
+        let swept = Arc::<Swept>::default();
+        directory::claim(path)?;
+        let lock = directory::lock(path)?;
+        let database = Database::open(path, options.clock, Arc::clone(&swept))?;
+        let last_commit = database.last_commit;
+        // The estimate may be 0 even if there are counters.
+        let is_empty = last_commit == 0 && database.records().next().is_none();
+        let timings = Timings::new(options.clock);
+        let journal = Journal { last_commit, max_bytes: options.max_journal };
+        let budgets = (Arc::clone(&counters), options.bounds.records());
+        let engine = Engine::new(database, Arc::clone(&table), budgets, options.durability, timings, journal);
+        let damaged = |error: StoreError| OpenError::damaged(path, &error);
+        engine.load_records(options.clock.now()).map_err(damaged)?;
+        engine.replay().map_err(damaged)?;
+        table.sweep_records(options.clock.now(), false);
+        table.share_records(&engine.admission.records);
+        if is_empty {
+            table.noted_records();
+        }
+        let seal = Seal::new(side_files::read_or_make_seal_key(path)?);
+        let core = Arc::new(StoreCore {
+            engine: Arc::new(engine),
+            path: path.to_owned(),
+            seal,
+            swept,
+            _lock: lock,
+            bounds: options.bounds,
+            clock: options.clock,
+            stopping: Mutex::new(false),
+            stop: Condvar::new(),
+        });
+        if !is_empty {
+            counters.estimated(core.engine.with_disk(|database| core.estimate(database)).unwrap_or_default());
+        }
+        let bound = Some(spawn("divvy-bound", &core, StoreCore::bound_loop)?);
+        let mut writers = vec![
+            spawn("divvy-write-back", &core, StoreCore::write_back_loop)?,
+            spawn("divvy-fsync", &core, StoreCore::sync_loop)?,
+            spawn("divvy-heal", &core, StoreCore::heal_loop)?,
+            spawn("divvy-load", &core, StoreCore::load_loop)?,
+        ];
+        if options.durability == Durability::Lazy {
+            writers.push(spawn("divvy-commit", &core, StoreCore::lazy_commit_loop)?);
+        }
+        let backups = Backups::new(options.backup_dir);
+        backups.tidy();
+        Ok(Self { core, threads: Mutex::new(Threads { writers, bound }), backups })
+    }
+
     /// Returns the key for ids, which is in the data directory and its backups.
     pub fn seal(&self) -> &Seal {
         &self.core.seal
@@ -208,7 +269,7 @@ impl Store for RocksStore {
     async fn change_exception(&self, change: ExceptionChange, _now: Timestamp) -> Result<Changed, StoreError> {
         self.blocking("change an exception", move |core| {
             let sync = core.engine.durability == Durability::Sync;
-            core.engine.with_disk(|database| exceptions::write(database, &[change], sync))
+            core.engine.with_disk(|database| database.write_exceptions(&[change], sync))
         })
         .await
         .map(|()| Changed::Made)
@@ -217,16 +278,14 @@ impl Store for RocksStore {
     async fn forget_exceptions(&self, over: Vec<ExceptionChange>) -> Result<(), StoreError> {
         self.blocking("forget exceptions", move |core| {
             // An expired exception stays expired, so this does not wait for stable storage.
-            core.engine.with_disk(|database| exceptions::write(database, &over, false))
+            core.engine.with_disk(|database| database.write_exceptions(&over, false))
         })
         .await
     }
 
     async fn follow_exceptions(&self, known: ExceptionCursor, _now: Timestamp) -> Result<ExceptionPage, StoreError> {
-        self.blocking("read exceptions", move |core| {
-            core.engine.with_disk(|database| exceptions::read(database, &known))
-        })
-        .await
+        self.blocking("read exceptions", move |core| core.engine.with_disk(|database| database.read_exceptions(&known)))
+            .await
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -237,4 +296,31 @@ impl Store for RocksStore {
         let threads = std::mem::take(&mut *self.threads.lock());
         self.blocking("close the store", move |core| core.shut_down(threads)).await
     }
+}
+
+impl Engine<Database> {
+    /// Loads the stored records of reservations and answers that have not ended by `now`. The journal may have later
+    /// ones.
+    fn load_records(&self, now: Timestamp) -> Result<(), StoreError> {
+        let mut decoder = Decoder::default();
+        self.with_disk(|database| {
+            for entry in database.entries(record_key::PREFIX, None) {
+                let (key, stored) = entry?;
+                match value::decode_record(&stored) {
+                    Ok(record) if record.until <= now => {}
+                    Ok(record) => {
+                        decoder.note_record(&key, &record);
+                        self.table.load_record(self.table.hasher.hash_of(&key), record);
+                    }
+                    Err(damaged) => self.damage.note_record(&key, &StoreError::new(damaged.to_string())),
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn spawn(name: &str, core: &Arc<StoreCore>, run: fn(&StoreCore)) -> Result<JoinHandle<()>, OpenError> {
+    let core = Arc::clone(core);
+    thread::Builder::new().name(name.into()).spawn(move || run(&core)).map_err(OpenError::NoThread)
 }

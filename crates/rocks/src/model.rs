@@ -11,23 +11,19 @@ use shuttle::sync::Mutex;
 use shuttle::{future, thread};
 
 use super::commit::group_commit::GroupCommit;
-use super::commit::journal;
-use super::commit::sorted_changes::SortedChanges;
+use super::commit::journal::{self, SortedChanges};
 use super::disk::{Disk, EachCounter, EachRecord, Patience, Reach};
 use super::engine::{Engine, Journal};
+use super::health::Timings;
 use super::sync::model;
 use super::table::Table;
 use super::table::lookups::Lookups;
-use super::upkeep::timings::Timings;
 use divvy_core::algorithm::record::Content;
 use divvy_core::algorithm::{Ask, Outcome, ReservationAsk, Resolution};
 use divvy_core::clock::Clock;
-use divvy_store::bounds::{Bounds, CounterBudget, RecordBudgets, Shares};
-use divvy_store::contract::{Batch, Entry, StoreError};
 use divvy_store::record_key::{self, RecordSpace};
-use divvy_store::rocks_options::Durability;
 use divvy_store::testing::{TAKE, at, window};
-use divvy_store::value;
+use divvy_store::{Batch, Bounds, CounterBudget, Durability, Entry, RecordBudgets, Shares, StoreError, value};
 
 const CREDITS: u64 = 1_000;
 /// Time of all hits (seconds). It is so far in the future that no window ends by the machine's clock.

@@ -4,8 +4,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::bounds::{CounterBudget, RecordBudgets, Share, Shares};
-use super::contract::{Action, Change, Entry, StoreError};
+use crate::bounds::CounterBudget;
+use crate::bounds::records::{RecordBudgets, Share, Shares};
+use crate::contract::{Action, Change, Entry, StoreError};
 use divvy_core::algorithm::idempotency::Replay;
 use divvy_core::algorithm::{Outcome, Record, RecordChange, ReservationAsk, Resolution, State};
 

@@ -34,6 +34,8 @@ pub mod seal;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+pub use self::bounds::CounterBudget;
+pub use self::bounds::records::{RecordBudgets, RecordCount, Records, Share, Shares, was_set_back};
 pub use self::bounds::{
     Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, DEFAULT_MAX_IDEMPOTENCY_KEYS,
     DEFAULT_MAX_RESERVATIONS, WhenFull,
@@ -41,10 +43,12 @@ pub use self::bounds::{
 pub use self::codec::{key, record_key, value};
 pub use self::contract::{
     Action, BackupError, Batch, Change, Changed, ENTRY_WEIGHT, Effect, Entry, Exception, ExceptionChange,
-    ExceptionCursor, ExceptionKind, ExceptionPage, ListedBucket, Listing, Outcomes, Page, Repetition, Store,
-    StoreError, append_key, listing, outcome_at,
+    ExceptionCursor, ExceptionKind, ExceptionPage, ListedBucket, Listing, Outcomes, Page, Repetition, SHOW, Store,
+    StoreError, append_key, outcome_at,
 };
+pub use self::contract::{EXCEPTIONS_PER_PAGE, MAX_BACKUP_NAME, Unit, generation, invalid_cursor};
 pub use self::layers::{DEFAULT_DENIAL_CACHE, FailurePolicy, LOCAL_BUCKETS, LayeredStore};
 pub use self::memory::MemoryStore;
+pub use self::outage::{Outage, RoomLog};
 pub use self::rocks_options::{DEFAULT_CACHE_MEMORY, DEFAULT_MAX_JOURNAL, Durability, NoRocksDb, RocksOptions};
 pub use self::seal::{SEAL_BYTES, Seal, SealKey, unknown_seal_key};

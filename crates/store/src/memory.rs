@@ -6,11 +6,14 @@ use std::ops::Bound;
 
 use parking_lot::Mutex;
 
-use super::bounds::{Bounds, CounterBudget, RecordBudgets, Records, RoomLog, Shares};
-use super::contract::{Batch, Change, Entry, Listing, Outcomes, Page, Store, StoreError, Unit};
-use super::group::{self, Budgets, EntryDecision, Member};
-use super::record_key;
-use super::seal::Seal;
+use crate::bounds::Bounds;
+use crate::bounds::CounterBudget;
+use crate::bounds::records::{RecordBudgets, Records, Shares};
+use crate::codec::record_key;
+use crate::contract::{Batch, Change, Entry, Listing, Outcomes, Page, Store, StoreError, Unit};
+use crate::group::{self, Budgets, EntryDecision, Member};
+use crate::outage::RoomLog;
+use crate::seal::Seal;
 use divvy_core::algorithm::{Outcome, RecordChange, State};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_telemetry::metrics::Metric;

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use super::bounds::Bounds;
+use crate::bounds::Bounds;
 use divvy_core::clock::Clock;
 
 /// The error of a build without the embedded store.

@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use siphasher::sip128::SipHasher24;
 use subtle::ConstantTimeEq;
 
-use super::contract::StoreError;
+use crate::contract::StoreError;
 
 /// Length of a key (bytes).
 const BYTES: usize = 16;

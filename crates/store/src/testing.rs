@@ -11,9 +11,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use super::contract::{Action, Batch, Listing, Page, Store, StoreError};
-use super::memory::MemoryStore;
-use super::record_key::{self, RecordSpace};
+use crate::codec::record_key::{self, RecordSpace};
+use crate::contract::{Action, Batch, Effect, Exception, Listing, Page, Store, StoreError};
+use crate::memory::MemoryStore;
 use divvy_core::algorithm::{Ask, FixedWindow, Limit, Outcome};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_telemetry::metrics::Metric;
@@ -137,4 +137,11 @@ fn applied(store: &impl Store, mut batch: Batch) -> Vec<Result<Outcome, StoreErr
 
 pub fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+impl Exception {
+    /// Returns a block or an allow that an operator or a program sets.
+    pub fn by_hand(reason: Option<&str>, ends: Option<Timestamp>) -> Self {
+        Self { effect: Effect::Override { reason: reason.map(Into::into), repetition: None }, ends }
+    }
 }

@@ -9,7 +9,7 @@ pub use super::rule_name::RuleName;
 use crate::Limiter;
 use crate::policy::{Bucket, Policy};
 use crate::refusal::Refusal;
-use crate::store::listing::SHOW;
+use crate::store::SHOW;
 use crate::store::{Action, Batch, ListedBucket, Listing, Outcomes, Page, Store, StoreError, outcome_at};
 use crate::verdict::Verdict;
 use divvy_core::algorithm::Limit;

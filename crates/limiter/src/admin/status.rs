@@ -7,7 +7,7 @@ use super::rule_name::SHOWN;
 use crate::apply::MAX_PART;
 use crate::policy::Policy;
 use crate::refusal::Refusal;
-use crate::store::listing::SHOW;
+use crate::store::SHOW;
 use crate::store::{Batch, Store};
 use crate::{Limit, Limiter, Verdict};
 use divvy_core::algorithm::Outcome;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 
-use super::{bucket_name, records};
-use crate::topology::{Layout, share_slot};
+use super::names;
+use crate::topology::Layout;
+use crate::topology::slots::share_slot;
 use divvy_core::algorithm::Limit;
-use divvy_store::contract::{Batch, Entry, Unit};
-use divvy_store::record_key;
+use divvy_store::{Batch, Entry, Unit, record_key};
 
 /// Maximum number of actions in a call of the script of groups. Redis does nothing else during a call.
 const MAX_TOGETHER: usize = 128;
@@ -52,13 +52,13 @@ pub struct BucketActions {
 
 impl BucketActions {
     fn of_entry(index: usize, entry_key: &[u8], entry: &Entry) -> Self {
-        let (bucket, records) = match records::name(entry.action, entry_key) {
+        let (bucket, records) = match names::record(entry.action, entry_key) {
             Some(record) => (record_key::bucket(entry_key), vec![record]),
             None => (entry_key, Vec::new()),
         };
-        let window = bucket_name::window(bucket, &entry.limit);
+        let window = names::window(bucket, &entry.limit);
         let is_window = window.is_some();
-        let key = window.unwrap_or_else(|| bucket_name::other(bucket, &entry.limit));
+        let key = window.unwrap_or_else(|| names::other(bucket, &entry.limit));
         Self { key, limit: entry.limit, indices: vec![index], records, is_window }
     }
 

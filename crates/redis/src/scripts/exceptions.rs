@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use crate::wire::{Call, Failure, Reply, Script};
 use divvy_core::clock::{NANOS_PER_MILLI, Timestamp};
-use divvy_store::contract::{Changed, EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage};
+use divvy_store::{Changed, EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage};
 
 const EXCEPTIONS: &str = "divvy.exceptions:{exceptions}";
 const CHANGES: &str = "divvy.exceptions:{exceptions}:changes";
@@ -91,23 +91,16 @@ pub fn page(known: &ExceptionCursor, reply: &Reply, now: Timestamp) -> Result<Ex
     Ok(ExceptionPage { changes: changes.ok_or(Failure::Foreign(WRONG))?, known, starts_over, is_last })
 }
 
+/// Reads the exception of this owner and actor from `exception expires`. Either may be missing. An empty text stands for a removed
+/// exception.
 fn read_change(of: &str, value: &str, of_server: impl Fn(u64) -> Timestamp) -> Option<ExceptionChange> {
     let (owner, actor) = of.split_once(' ')?;
-    let value = read_value(owner, value, of_server)?;
-    Some(ExceptionChange { owner: owner.into(), actor: actor.into(), value })
-}
-
-/// Reads `exception expires`. Either may be missing. An empty text stands for a removed exception.
-fn read_value(owner: &str, text: &str, of_server: impl Fn(u64) -> Timestamp) -> Option<Option<Exception>> {
-    let (exception, expires) = text.rsplit_once(' ')?;
-    if exception.is_empty() {
-        return Some(None);
-    }
-    let expires = match expires {
-        "" => None,
-        millis => Some(of_server(millis.parse().ok()?)),
+    let value = match value.rsplit_once(' ')? {
+        ("", _) => None,
+        (exception, "") => Some(Exception::from_text(owner, exception, None)?),
+        (exception, millis) => Some(Exception::from_text(owner, exception, Some(of_server(millis.parse().ok()?)))?),
     };
-    Exception::from_text(owner, exception, expires).map(Some)
+    Some(ExceptionChange { owner: owner.into(), actor: actor.into(), value })
 }
 
 #[cfg(test)]

@@ -19,16 +19,47 @@ use tokio::time::{Instant, timeout_at};
 
 use super::endpoint::Endpoint;
 use super::node_client::{NodeClient, Request};
-use super::shard::{PROBE, Shard, Shards};
-use super::slot_map::{Address, SlotMap};
+use super::slots::{Address, SlotMap};
 use crate::wire::{Call, Failure, Reply};
 
+/// The key that tests whether a server takes writes. In a cluster, a hash tag follows.
+pub const PROBE: &[u8] = b"divvy.probe";
 /// Maximum number of redirects of one call. No healthy cluster redirects a call as often.
 const MAX_REDIRECTS: usize = 4;
 /// Minimum time between two look-ups of the slots. While a master is unreachable, every batch wants one.
 const LOOK_UP_PAUSE: Duration = Duration::from_millis(100);
 /// Number of nodes that are asked for the slots at the same time, because some may be unreachable. The first answer is used.
 const NODES_ASKED: usize = 3;
+
+/// All servers that have counters of their own, for the few calls that go to all of them.
+pub struct Shards {
+    /// Changes when a slot of a cluster moves.
+    pub version: u64,
+    pub list: Vec<Shard>,
+}
+
+/// One server, or one master of a cluster.
+pub struct Shard {
+    pub client: Arc<NodeClient>,
+    /// The master's address, for failures.
+    pub name: Option<Arc<str>>,
+    /// A key that this server may write.
+    pub probe: Vec<u8>,
+}
+
+impl Shard {
+    pub async fn ask(&self, call: Call, deadline: Instant) -> Result<Reply, Failure> {
+        self.client.ask(call, deadline).await.map_err(|failure| self.locate(failure))
+    }
+
+    /// Adds the server's name to the failure, in a cluster.
+    pub fn locate(&self, failure: Failure) -> Failure {
+        match &self.name {
+            Some(name) => Failure::AtNode(Arc::clone(name), failure.into()),
+            None => failure,
+        }
+    }
+}
 
 pub struct Cluster {
     /// The first of the operator's URLs: user, password and TLS of all nodes.
@@ -38,16 +69,10 @@ pub struct Cluster {
     timeout: Duration,
     clients: Mutex<HashMap<Address, Arc<NodeClient>>>,
     slots: ArcSwap<SlotMap>,
-    /// Locked while the slots are looked up.
-    looked_up: tokio::sync::Mutex<Option<LookUp>>,
+    /// The time and the result of the last look-up. Locked while the slots are looked up.
+    looked_up: tokio::sync::Mutex<Option<(Instant, Result<(), Failure>)>>,
     /// The next node to ask for the slots. It advances, so that nodes that are unreachable are not the only ones asked.
     next_asked: AtomicUsize,
-}
-
-/// The last look-up of the slots.
-struct LookUp {
-    at: Instant,
-    result: Result<(), Failure>,
 }
 
 /// A call, and its node.
@@ -191,8 +216,8 @@ impl Cluster {
     pub async fn look_up(&self, deadline: Instant) -> Result<(), Failure> {
         let locked = timeout_at(deadline, self.looked_up.lock()).await;
         let mut last = locked.map_err(|_| Failure::Timeout(self.timeout))?;
-        if let Some(last) = last.as_ref().filter(|last| last.at.elapsed() < LOOK_UP_PAUSE) {
-            return last.result.clone();
+        if let Some((_, result)) = last.as_ref().filter(|(at, _)| at.elapsed() < LOOK_UP_PAUSE) {
+            return result.clone();
         }
         // Half of the time is left for the calls themselves.
         let answer = self.first_answer(deadline.min(Instant::now() + self.timeout / 2)).await;
@@ -201,7 +226,7 @@ impl Cluster {
             self.clients.lock().retain(|address, _| is_known(address));
             self.slots.store(Arc::new(map));
         });
-        *last = Some(LookUp { at: Instant::now(), result: result.clone() });
+        *last = Some((Instant::now(), result.clone()));
         result
     }
 

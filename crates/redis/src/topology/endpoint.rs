@@ -1,14 +1,15 @@
-//! The endpoint of connections, and the way to connect to it.
+//! The endpoint of connections: a server, or the master that sentinels name, and the way to connect to it.
 
 use std::time::Duration;
 
-use redis::sentinel::SentinelClient;
-use redis::{ConnectionAddr, ConnectionInfo, RedisError, TlsCertificates};
+use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
+use redis::{ConnectionAddr, ConnectionInfo, RedisError, TlsCertificates, TlsMode};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::slot_map::Address;
-use crate::wire::{Stream, connect, timed_out};
+use super::slots::Address;
+use crate::options::{InvalidRedisTarget, RedisSentinel};
+use crate::wire::stream::{Stream, connect, timed_out};
 
 /// Maximum time to connect to one server, including its greetings.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -32,8 +33,40 @@ impl Endpoint {
         Self { resolver: Resolver::Fixed(info), certificates }
     }
 
-    pub fn sentinel(client: SentinelClient, certificates: Option<TlsCertificates>) -> Self {
-        Self { resolver: Resolver::Sentinel(Mutex::new(client)), certificates }
+    /// Returns the master that sentinels name. User, password, database and TLS of the first URL are the master's.
+    pub fn sentinel(
+        infos: &[ConnectionInfo],
+        first: &ConnectionInfo,
+        sentinel: &RedisSentinel,
+        certificates: Option<TlsCertificates>,
+    ) -> Result<Self, InvalidRedisTarget> {
+        let addresses = infos.iter().map(|info| info.addr().clone());
+        let builder = SentinelClientBuilder::new(addresses, &sentinel.master, SentinelServerType::Master);
+        let mut builder = builder.map_err(InvalidRedisTarget::Sentinel)?;
+        let master = first.redis_settings();
+        builder = builder.set_client_to_redis_db(master.db()).set_client_to_redis_protocol(master.protocol());
+        if let Some(user) = master.username() {
+            builder = builder.set_client_to_redis_username(user);
+        }
+        if let Some(password) = master.password() {
+            builder = builder.set_client_to_redis_password(password);
+        }
+        if let Some(auth) = &sentinel.auth {
+            let (user, password) =
+                auth.split_once(':').map_or((None, auth.as_str()), |(user, rest)| (Some(user), rest));
+            builder = builder.set_client_to_sentinel_password(password);
+            if let Some(user) = user {
+                builder = builder.set_client_to_sentinel_username(user);
+            }
+        }
+        if is_tls(first) {
+            builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
+            if let Some(certificates) = &certificates {
+                builder = builder.set_client_to_redis_certificates(certificates.clone());
+            }
+        }
+        let client = builder.build().map_err(InvalidRedisTarget::Sentinel)?;
+        Ok(Self { resolver: Resolver::Sentinel(Mutex::new(client)), certificates })
     }
 
     /// Returns a node of `template`'s cluster.
@@ -56,4 +89,8 @@ impl Endpoint {
         let stream = timeout(CONNECT_TIMEOUT, connect(&info, self.certificates.as_ref())).await;
         stream.unwrap_or_else(|_| Err(timed_out()))
     }
+}
+
+pub fn is_tls(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }

@@ -2,22 +2,33 @@
 //!
 //! Each runtime that runs batches has a connection of its own, which its batches share. The task that drives a
 //! connection belongs to the runtime that made it. So no thread waits for another one that is busy, and no thread has a
-//! connection whose runtime has ended.
+//! connection whose runtime has ended. A separate task connects. It continues if the batch that began it gives up, because
+//! finding out which sentinels hang takes longer than a batch may wait.
+//!
+//! A circuit breaker ends outages early: after a failure, calls fail at once during a pause, which doubles each time. Without it,
+//! every hit during a long outage would wait for its whole timeout in vain. After each pause, one call is let through to test
+//! whether Redis is back.
+//!
+//! The actions in flight are bounded, because Redis carries out one command after the other. Without a bound, its queue would grow
+//! until every batch, even the first ones in the queue, exceeded its timeout. Redis would then work on results that no caller awaits.
 
 #![expect(clippy::disallowed_methods, reason = "how long Redis has been silent")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use redis::RedisError;
 use tokio::runtime::{self, Handle};
-use tokio::time::Instant;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::breaker::Breaker;
 use super::endpoint::Endpoint;
-use super::shared_connection::{Server, SharedConnection};
-use crate::wire::{Call, Failure, InFlight, Reply, Unanswered, closed};
+use crate::wire::connection::{Answer, Connection, LastReply, Unanswered};
+use crate::wire::stream::{closed, timed_out};
+use crate::wire::{Call, Failure, Reply};
 
 /// A call with less than this fraction of the store's timeout left says nothing about Redis. Its batch has spent the
 /// rest of the time on waiting for others, or on earlier calls.
@@ -31,12 +42,24 @@ const MOST_LOADS: usize = 3;
 const COMMAND_BYTES: usize = 256;
 
 const TOO_FEW: Failure = Failure::Foreign("fewer replies than calls");
+/// Maximum duration of an attempt, unless the batches' timeout is longer.
+const LONGEST_ATTEMPT: Duration = Duration::from_secs(3);
+/// The result of the attempt.
+type Connected = Result<Arc<Connection>, Arc<RedisError>>;
+/// The pause after the first failure. It doubles with each further failure.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Maximum number of actions in flight to Redis. At 25 µs each, Redis carries them out in less than a usual timeout.
+/// They are enough to keep Redis busy over any network: with round trips of 3 ms, they allow a million actions per
+/// second.
+const MOST_ACTIONS: usize = 4096;
 
 /// The connections to one server.
 pub struct NodeClient {
     server: Arc<Server>,
     connections: Mutex<HashMap<runtime::Id, Arc<SharedConnection>, foldhash::fast::RandomState>>,
-    in_flight: InFlight,
+    /// Permits for actions in flight.
+    in_flight: Semaphore,
 }
 
 /// A call. A cluster node may require ASKING before it.
@@ -57,7 +80,7 @@ impl Request<'_> {
 impl NodeClient {
     pub fn new(endpoint: Endpoint, timeout: Duration) -> Self {
         let server = Server { endpoint, timeout, breaker: Breaker::default(), last_reply: Arc::default() };
-        Self { server: Arc::new(server), connections: Mutex::default(), in_flight: InFlight::default() }
+        Self { server: Arc::new(server), connections: Mutex::default(), in_flight: Semaphore::new(MOST_ACTIONS) }
     }
 
     /// Makes the calls in one round trip. Redis does not carry out a call whose script it has forgotten. Such a call is
@@ -67,7 +90,7 @@ impl NodeClient {
             return Vec::new();
         }
         let actions = requests.iter().map(|request| request.call.actions).sum();
-        let Some(_permit) = self.in_flight.enter(actions, deadline).await else {
+        let Some(_permit) = enter(&self.in_flight, actions, deadline).await else {
             return vec![Err(self.out_of_time(deadline)); requests.len()];
         };
         let mut replies = self.send(requests, false, deadline).await;
@@ -218,8 +241,140 @@ impl NodeClient {
     }
 }
 
+/// State that all connections to one server share.
+pub struct Server {
+    pub endpoint: Endpoint,
+    /// Maximum time that a batch waits.
+    pub timeout: Duration,
+    pub breaker: Breaker,
+    /// Time of the last reply on any of these connections.
+    pub last_reply: Arc<LastReply>,
+}
+
+/// A connection that is being made, exists, or has failed.
+pub struct SharedConnection {
+    result: watch::Receiver<Option<Connected>>,
+    /// The last reply on this connection.
+    pub last_reply: Arc<LastReply>,
+}
+
+impl SharedConnection {
+    /// Connects, on `runtime`. If it succeeds, an outage is over, because connecting takes a reply from Redis.
+    pub fn connect(runtime: &Handle, server: Arc<Server>) -> Self {
+        let (sender, result) = watch::channel(None);
+        let last_reply: Arc<LastReply> = Arc::default();
+        let heard = [Arc::clone(&last_reply), Arc::clone(&server.last_reply)];
+        runtime.spawn(async move {
+            let stream = timeout(server.timeout.max(LONGEST_ATTEMPT), server.endpoint.connect()).await;
+            let stream = stream.unwrap_or_else(|_| Err(timed_out()));
+            if stream.is_ok() {
+                server.breaker.answered();
+            }
+            let connection = stream.map(|stream| Arc::new(Connection::open(stream, heard)));
+            sender.send_replace(Some(connection.map_err(Arc::new)));
+        });
+        Self { result, last_reply }
+    }
+
+    pub fn is_connected(&self) -> bool {
+        matches!(&*self.result.borrow(), Some(Ok(_)))
+    }
+
+    /// Returns whether the attempt failed.
+    pub fn has_failed(&self) -> bool {
+        let is_over = self.result.has_changed().is_err();
+        is_over && !self.is_connected()
+    }
+
+    /// Sends commands as soon as there is a connection. They have this number of replies in total.
+    pub async fn ask(&self, commands: &[u8], replies: usize, deadline: Instant) -> Answer {
+        let connection = self.connection(deadline).await.map_err(Unanswered::Unreachable)?;
+        connection.ask(commands, replies, deadline).await
+    }
+
+    async fn connection(&self, deadline: Instant) -> Connected {
+        if let Some(Ok(connection)) = &*self.result.borrow() {
+            return Ok(Arc::clone(connection));
+        }
+        let mut pending = self.result.clone();
+        let result = match timeout_at(deadline, pending.wait_for(Option::is_some)).await {
+            Ok(Ok(result)) => result.clone(),
+            _ => None,
+        };
+        result.unwrap_or_else(|| Err(Arc::new(timed_out())))
+    }
+}
+
+#[derive(Default)]
+pub struct Breaker {
+    /// Whether there is an outage. Without one, a call checks nothing else.
+    is_open: AtomicBool,
+    outage: Mutex<Option<Outage>>,
+}
+
+struct Outage {
+    failure: Arc<Failure>,
+    pause: Duration,
+    next_try: Instant,
+    /// Whether a call was let through and has not failed yet.
+    trying: bool,
+}
+
+impl Breaker {
+    /// Lets a call through, or returns the last failure. A trial call without a result after `patience` counts as lost.
+    pub fn admit(&self, now: Instant, patience: Duration) -> Result<(), Failure> {
+        if !self.is_open.load(Relaxed) {
+            return Ok(());
+        }
+        match &mut *self.outage.lock() {
+            Some(outage) if now < outage.next_try => Err(Failure::Suspended(Arc::clone(&outage.failure))),
+            Some(outage) => {
+                outage.trying = true;
+                outage.next_try = now + patience;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Records that Redis did not answer. A call that was sent before the outage began fails late, and does not prolong
+    /// the pause.
+    pub fn failed(&self, failure: &Failure, now: Instant) {
+        let mut outage = self.outage.lock();
+        let pause = match &*outage {
+            None => FIRST_PAUSE,
+            Some(outage) if outage.trying => (outage.pause * 2).min(LONGEST_PAUSE),
+            Some(_) => return,
+        };
+        let failure = Arc::new(failure.clone());
+        *outage = Some(Outage { failure, pause, next_try: now + pause, trying: false });
+        self.is_open.store(true, Relaxed);
+    }
+
+    /// Records that Redis answered.
+    pub fn answered(&self) {
+        if self.is_open.load(Relaxed) {
+            let mut outage = self.outage.lock();
+            *outage = None;
+            self.is_open.store(false, Relaxed);
+        }
+    }
+}
+
+/// Waits until this number of actions may be sent. They are in flight until the permit is dropped. Returns `None` if there is no
+/// room in time. Batches enter in order.
+async fn enter(in_flight: &Semaphore, actions: usize, deadline: Instant) -> Option<SemaphorePermit<'_>> {
+    let actions = u32::try_from(actions.min(MOST_ACTIONS)).unwrap_or(u32::MAX);
+    // Fast path: there is room, so no timer is needed. No batch overtakes another, because a waiting batch has
+    // already reserved all the room there is.
+    if let Ok(permit) = in_flight.try_acquire_many(actions) {
+        return Some(permit);
+    }
+    timeout_at(deadline, in_flight.acquire_many(actions)).await.ok()?.ok()
+}
+
 #[cfg(test)]
-mod tests {
+mod node_client_tests {
     use redis::IntoConnectionInfo;
 
     use super::*;
@@ -236,5 +391,76 @@ mod tests {
         assert!(client.server.breaker.admit(Instant::now(), TIMEOUT).is_ok());
         assert!(ask(TIMEOUT).await.is_err());
         assert!(client.server.breaker.admit(Instant::now(), TIMEOUT).is_err());
+    }
+}
+
+#[cfg(test)]
+mod breaker_tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(500);
+
+    fn fail(breaker: &Breaker, at: Instant) {
+        breaker.failed(&Failure::Timeout(PATIENCE), at);
+    }
+
+    fn admits(breaker: &Breaker, at: Instant) -> bool {
+        breaker.admit(at, PATIENCE).is_ok()
+    }
+
+    #[test]
+    fn one_try_follows_each_pause_and_pauses_grow() {
+        let (breaker, mut now) = (Breaker::default(), Instant::now());
+        assert!(admits(&breaker, now) && admits(&breaker, now), "no outage, no limit");
+        fail(&breaker, now);
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            let begin = now;
+            while !admits(&breaker, now) {
+                now += Duration::from_millis(1);
+            }
+            assert!(!admits(&breaker, now), "a second try at the same time");
+            pauses.push((now - begin).as_millis());
+            fail(&breaker, now);
+        }
+        assert_eq!(pauses, [50, 100, 200, 400, 800, 1000, 1000]);
+        breaker.answered();
+        assert!(admits(&breaker, now) && admits(&breaker, now));
+    }
+
+    #[test]
+    fn late_failure_prolongs_no_pause_and_the_first_failure_is_reported() {
+        let (breaker, now) = (Breaker::default(), Instant::now());
+        fail(&breaker, now);
+        breaker.failed(&Failure::NoNode, now + FIRST_PAUSE / 2);
+        let reported = breaker.admit(now + FIRST_PAUSE / 2, PATIENCE).unwrap_err();
+        assert!(reported.describe("x").to_string().contains("did not answer within 500 ms"), "{reported:?}");
+        assert!(admits(&breaker, now + FIRST_PAUSE));
+    }
+
+    #[test]
+    fn try_without_a_result_makes_room_for_the_next() {
+        let (breaker, now) = (Breaker::default(), Instant::now());
+        fail(&breaker, now);
+        let first = now + FIRST_PAUSE;
+        assert!(admits(&breaker, first));
+        assert!(!admits(&breaker, first + PATIENCE / 2));
+        assert!(admits(&breaker, first + PATIENCE));
+    }
+}
+
+#[cfg(test)]
+mod in_flight_tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn batch_without_room_in_time_is_refused_and_the_largest_batch_enters() {
+        let (in_flight, now) = (Semaphore::new(MOST_ACTIONS), Instant::now());
+        let most = enter(&in_flight, MOST_ACTIONS - 1, now).await.unwrap();
+        let last = enter(&in_flight, 1, now).await.unwrap();
+        assert!(enter(&in_flight, 1, now).await.is_none());
+        assert!(enter(&in_flight, 0, now).await.is_some(), "a batch without actions");
+        drop((most, last));
+        assert!(enter(&in_flight, 10 * MOST_ACTIONS, now).await.is_some());
     }
 }

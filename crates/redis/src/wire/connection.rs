@@ -4,18 +4,30 @@
 //! Callers only append to a queue, and one task drives the connection. The task also keeps the deadlines, with one
 //! timer for all of them.
 
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
+use bytes::BytesMut;
 use parking_lot::Mutex;
+use redis::{ErrorKind, RedisError};
+use tokio::io::AsyncReadExt;
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::driver::Driver;
-use super::io_error::closed;
-use super::last_reply::LastReply;
-use super::queue::{Answer, Queue, Unanswered};
-use super::stream::Stream;
+use super::Reply;
+use super::stream::{Stream, closed};
+
+/// Capacity for each read, which is more than most replies take.
+const READ_BYTES: usize = 64 << 10;
+/// A buffer that a rare burst has made larger is freed.
+const KEPT_BYTES: usize = 256 << 10;
+/// The replies to all commands of a caller.
+pub type Answer = Result<Vec<Reply>, Unanswered>;
 
 /// A connection. Dropping this ends it.
 pub struct Connection {
@@ -50,6 +62,249 @@ impl Drop for Connection {
     }
 }
 
+/// Moves the bytes of a connection.
+pub struct Driver {
+    stream: Stream,
+    queue: Arc<Mutex<Queue>>,
+    heard: [Arc<LastReply>; 2],
+    /// Commands that are being written, and the number of bytes already written.
+    writing: Vec<u8>,
+    written: usize,
+    /// The start of a reply whose rest has not arrived yet.
+    read: BytesMut,
+    /// A timer that fires no later than the next deadline.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// The reason why the connection has ended.
+    end: Arc<RedisError>,
+}
+
+impl Driver {
+    pub fn new(stream: Stream, queue: Arc<Mutex<Queue>>, heard: [Arc<LastReply>; 2]) -> Self {
+        let end = Arc::new(closed());
+        Self { stream, queue, heard, writing: Vec::new(), written: 0, read: BytesMut::new(), timer: None, end }
+    }
+
+    pub async fn run(mut self) {
+        self.end = Arc::new(poll_fn(|cx| self.poll(cx)).await);
+    }
+
+    /// Moves the bytes that can be moved. Ready once the connection has ended.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RedisError> {
+        // A command that is added from here on wakes the task again.
+        self.queue.lock().driver.get_or_insert_with(|| cx.waker().clone());
+        // Replies come first, because a connection that Redis has ended takes no more commands.
+        let moved = self.read_all(cx).and_then(|()| self.write_all(cx));
+        self.keep_deadlines(cx);
+        match moved {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(error),
+        }
+    }
+
+    fn read_all(&mut self, cx: &mut Context<'_>) -> Result<(), RedisError> {
+        loop {
+            self.read.reserve(READ_BYTES);
+            match pin!(self.stream.read_buf(&mut self.read)).poll(cx) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Ok(0)) => return Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+                Poll::Ready(Ok(_)) => self.hand_out()?,
+                Poll::Ready(Err(error)) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Passes each complete reply to its caller.
+    fn hand_out(&mut self) -> Result<(), RedisError> {
+        let length = self.read.len();
+        let mut queue = self.queue.lock();
+        let malformed = |_| RedisError::from((ErrorKind::Parse, "not a reply of Redis"));
+        while let Some(reply) = Reply::take(&mut self.read).map_err(malformed)? {
+            if !reply.is_push() {
+                queue.take_reply(reply);
+            }
+        }
+        drop(queue);
+        if self.read.len() < length {
+            self.heard.iter().for_each(|last_reply| last_reply.note());
+        }
+        if self.read.is_empty() && self.read.capacity() > KEPT_BYTES {
+            self.read = BytesMut::new();
+        }
+        Ok(())
+    }
+
+    fn write_all(&mut self, cx: &mut Context<'_>) -> Result<(), RedisError> {
+        while self.written < self.writing.len() || self.take_unsent() {
+            let unwritten = self.writing.get(self.written..).unwrap_or_default();
+            match self.stream.as_mut().poll_write(cx, unwritten) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Ok(0)) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                Poll::Ready(Ok(bytes)) => self.written += bytes,
+                Poll::Ready(Err(error)) => return Err(error.into()),
+            }
+        }
+        // TLS holds records back until it is flushed.
+        match self.stream.as_mut().poll_flush(cx) {
+            Poll::Ready(Err(error)) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the commands to write next. Returns whether there are any.
+    fn take_unsent(&mut self) -> bool {
+        self.writing.clear();
+        self.writing.shrink_to(KEPT_BYTES);
+        self.written = 0;
+        self.queue.lock().take_unsent(&mut self.writing);
+        !self.writing.is_empty()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "how long to wait for Redis")]
+    fn keep_deadlines(&mut self, cx: &mut Context<'_>) {
+        loop {
+            let Some(earliest) = self.queue.lock().earliest else { return };
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(earliest)));
+            if timer.deadline() > earliest {
+                timer.as_mut().reset(earliest);
+            }
+            if timer.as_mut().poll(cx).is_pending() {
+                return;
+            }
+            self.timer = None;
+            self.queue.lock().expire(Instant::now());
+        }
+    }
+}
+
+impl Drop for Driver {
+    /// Answers all callers, because no caller outlasts its connection.
+    fn drop(&mut self) {
+        self.queue.lock().close(&self.end);
+    }
+}
+
+/// The reason why commands have no replies.
+#[derive(Debug)]
+pub enum Unanswered {
+    /// The deadline passed. The commands may have been carried out.
+    Late,
+    /// The connection broke. The commands may have been carried out.
+    Broken(Arc<RedisError>),
+    /// The connection had already broken before any of the commands was written.
+    NotSent,
+    /// There is no connection, so the commands were not sent.
+    Unreachable(Arc<RedisError>),
+}
+
+/// Commands to be written, and callers that wait for replies.
+#[derive(Default)]
+pub struct Queue {
+    /// Commands that have not been written at all.
+    unsent: Vec<u8>,
+    /// Callers, in the order of their commands.
+    callers: VecDeque<Caller>,
+    /// Number of callers, from the end, whose commands are in `unsent`.
+    unsent_callers: usize,
+    /// The earliest deadline of all callers, or a time before it. [`Queue::expire`] must be called then.
+    pub earliest: Option<Instant>,
+    /// Wakes the driver. The first caller in a turn takes it.
+    pub driver: Option<Waker>,
+    is_closed: bool,
+}
+
+struct Caller {
+    /// The number of replies to the caller's commands, and the replies that have arrived.
+    expected: usize,
+    replies: Vec<Reply>,
+    deadline: Instant,
+    /// `None` once the deadline has passed. The replies have yet to arrive.
+    answer: Option<oneshot::Sender<Answer>>,
+}
+
+impl Queue {
+    /// Adds commands, which have this number of replies in total. Returns `None` if the connection has ended.
+    pub fn push(&mut self, commands: &[u8], expected: usize, deadline: Instant) -> Option<oneshot::Receiver<Answer>> {
+        if self.is_closed {
+            return None;
+        }
+        let (sender, answer) = oneshot::channel();
+        self.unsent.extend_from_slice(commands);
+        let caller = Caller { expected, replies: Vec::with_capacity(expected), deadline, answer: Some(sender) };
+        self.callers.push_back(caller);
+        self.unsent_callers += 1;
+        self.earliest = self.earliest.into_iter().chain([deadline]).min();
+        Some(answer)
+    }
+
+    /// Exchanges the unsent commands for `commands`, which is empty.
+    pub fn take_unsent(&mut self, commands: &mut Vec<u8>) {
+        std::mem::swap(commands, &mut self.unsent);
+        self.unsent_callers = 0;
+    }
+
+    /// Passes a reply to the first caller.
+    pub fn take_reply(&mut self, reply: Reply) {
+        let Some(first) = self.callers.front_mut() else { return };
+        first.replies.push(reply);
+        if first.replies.len() >= first.expected
+            && let Some(mut answered) = self.callers.pop_front()
+        {
+            let replies = std::mem::take(&mut answered.replies);
+            answered.give(Ok(replies));
+        }
+    }
+
+    /// Answers callers whose deadline has passed.
+    pub fn expire(&mut self, now: Instant) {
+        for caller in self.callers.iter_mut().filter(|caller| caller.deadline <= now) {
+            caller.give(Err(Unanswered::Late));
+        }
+        let waiting = self.callers.iter().filter(|caller| caller.answer.is_some());
+        self.earliest = waiting.map(|caller| caller.deadline).min();
+    }
+
+    /// Answers all callers, because the connection has ended for this reason.
+    pub fn close(&mut self, reason: &Arc<RedisError>) {
+        self.is_closed = true;
+        let sent = self.callers.len().saturating_sub(self.unsent_callers);
+        for (place, mut caller) in self.callers.drain(..).enumerate() {
+            caller.give(Err(if place < sent { Unanswered::Broken(Arc::clone(reason)) } else { Unanswered::NotSent }));
+        }
+    }
+}
+
+impl Caller {
+    fn give(&mut self, answer: Answer) {
+        if let Some(sender) = self.answer.take() {
+            // The caller may be gone.
+            let _ = sender.send(answer);
+        }
+    }
+}
+
+/// The time of the last reply. Before the first one, it is the time when this was made.
+pub struct LastReply(Mutex<Instant>);
+
+impl Default for LastReply {
+    #[expect(clippy::disallowed_methods, reason = "how long ago Redis was heard")]
+    fn default() -> Self {
+        Self(Mutex::new(Instant::now()))
+    }
+}
+
+impl LastReply {
+    /// Records that a reply has arrived.
+    #[expect(clippy::disallowed_methods, reason = "how long ago Redis was heard")]
+    pub fn note(&self) {
+        *self.0.lock() = Instant::now();
+    }
+
+    /// Returns whether any reply has arrived since `begin`.
+    pub fn is_since(&self, begin: Instant) -> bool {
+        *self.0.lock() > begin
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -57,8 +312,8 @@ mod tests {
     use futures_util::future::join;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-    use super::super::reply::Reply;
     use super::*;
+    use crate::wire::Reply;
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -97,7 +352,7 @@ mod tests {
         };
         let ((one, others), ()) = join(asked, answered).await;
         assert_eq!([text(one), text(others)], [":1\r\n", "$2\r\n22\r\n:3\r\n"]);
-        assert!(!connection.queue.lock().has_callers());
+        assert!(connection.queue.lock().callers.is_empty());
     }
 
     #[tokio::test]
@@ -154,7 +409,7 @@ mod tests {
         redis.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
         let answer = connection.ask(b"one;", 1, soon()).await;
         assert!(matches!(answer, Err(Unanswered::NotSent | Unanswered::Broken(_))), "{answer:?}");
-        assert!(connection.queue.lock().is_closed());
+        assert!(connection.queue.lock().is_closed);
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use divvy_store::contract::{StoreError, invalid_cursor};
+use divvy_store::{StoreError, invalid_cursor};
 
 /// The errors that mean that all hits are refused: Redis is a replica, is starting, has no memory or no disk, lacks
 /// replicas or another part of its cluster, runs a script that does not end, no longer accepts divvy's user, or
@@ -185,9 +185,9 @@ pub struct Redirection {
 
 #[cfg(test)]
 mod tests {
-    use super::super::io_error::closed;
-    use super::super::reply::Reply;
     use super::*;
+    use crate::wire::Reply;
+    use crate::wire::stream::closed;
 
     fn refusal(line: &str) -> Failure {
         Failure::from(Reply::from_line(line).error().unwrap())

@@ -9,13 +9,12 @@ use futures_util::future::select_ok;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisError, TlsCertificates};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio_rustls::TlsConnector;
-
-use super::io_error::closed;
-use super::tls::client_config;
 
 /// The bytes of a connection.
 pub type Stream = Pin<Box<dyn Duplex>>;
@@ -81,4 +80,45 @@ impl AsyncWrite for Lent {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.lock().as_mut().poll_shutdown(cx)
     }
+}
+
+/// Returns the error of a connection that this side has closed.
+pub fn closed() -> RedisError {
+    io::Error::from(io::ErrorKind::ConnectionReset).into()
+}
+
+/// Returns the error of a connection that took too long to make.
+pub fn timed_out() -> RedisError {
+    io::Error::from(io::ErrorKind::TimedOut).into()
+}
+
+/// Returns the settings of a connection: the given authorities, or else the system's, and divvy's own certificate if it has one.
+pub fn client_config(certificates: Option<&TlsCertificates>) -> Result<ClientConfig, RedisError> {
+    let given = certificates.and_then(|certificates| certificates.root_cert.as_deref());
+    let builder = ClientConfig::builder().with_root_certificates(authorities(given)?);
+    let config = match certificates.and_then(|certificates| certificates.client_tls.as_ref()) {
+        None => Ok(builder.with_no_client_auth()),
+        Some(own) => {
+            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&own.client_cert).collect();
+            let key = PrivateKeyDer::from_pem_slice(&own.client_key).map_err(io::Error::other)?;
+            builder.with_client_auth_cert(chain.map_err(io::Error::other)?, key)
+        }
+    };
+    Ok(config.map_err(io::Error::other)?)
+}
+
+fn authorities(given: Option<&[u8]>) -> io::Result<RootCertStore> {
+    let mut store = RootCertStore::empty();
+    let Some(given) = given else {
+        let system = rustls_native_certs::load_native_certs();
+        if let Some(error) = system.errors.into_iter().next() {
+            return Err(io::Error::other(error));
+        }
+        store.add_parsable_certificates(system.certs);
+        return Ok(store);
+    };
+    for certificate in CertificateDer::pem_slice_iter(given) {
+        store.add(certificate.map_err(io::Error::other)?).map_err(io::Error::other)?;
+    }
+    Ok(store)
 }

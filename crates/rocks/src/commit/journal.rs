@@ -7,15 +7,25 @@
 //! little-endian numbers. A record begins with [`MAGIC`]. A run of changes follows: the number of bytes that the key
 //! shares with the key before, the number of its other bytes, these bytes, the value's length, and the value. The
 //! numbers are LEB128. Keys of one rule differ only in the actor, so most changes take a third of their staged length.
+//!
+//! Write-backs sort staged changes by key. Records that no fsync has covered are kept in memory, because a failing disk may lose
+//! them even after they were written.
 
-use divvy_store::codec::leb128::{read_bytes, read_number, write_number};
-use divvy_store::contract::StoreError;
+use divvy_store::StoreError;
+use divvy_store::codec::{read_bytes, read_number, write_number};
 
 const LENGTH: usize = size_of::<u32>();
 /// Size of a fixed window's value (bytes).
 const WINDOW: usize = 16;
 /// First bytes of a record.
 const MAGIC: [u8; LENGTH] = [2, 0, 0, 0xff];
+const WORD: usize = size_of::<u64>();
+/// Approximate size of a chunk of records. Memory is given back chunk by chunk.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Bytes beyond which a commit waits for an fsync.
+const MAX_BYTES: usize = 48 << 20;
+/// Bytes beyond which a large batch waits for an fsync before it changes anything. So commits need not wait.
+const MANY_BYTES: usize = 8 << 20;
 
 /// One change of one bucket.
 #[derive(Debug, PartialEq, Eq)]
@@ -189,8 +199,137 @@ fn length_of(bytes: &[u8]) -> [u8; LENGTH] {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes()
 }
 
+/// Staged changes sorted by key, with only the last change of each key.
+///
+/// Keys of one rule differ only in the actor, so the comparison skips the bytes that all keys share. The next eight
+/// bytes, compared as one number, nearly always decide.
+pub struct SortedChanges<'a> {
+    changes: &'a [u8],
+    order: Vec<SortKey>,
+}
+
+/// The position of a change in the order, which compares the fields one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct SortKey {
+    /// The key's bytes after those that all keys share.
+    word: u64,
+    /// Offset of the change.
+    offset: usize,
+}
+
+impl<'a> SortedChanges<'a> {
+    /// Sorts staged changes.
+    pub fn new(changes: &'a [u8]) -> Self {
+        let (shared, count) = shared_by_all(changes);
+        let mut order = Vec::with_capacity(count);
+        let mut rest = staged(changes);
+        let mut offset = 0;
+        while let Some(Ok(change)) = rest.next() {
+            order.push(SortKey { word: word_at(change.key, shared), offset });
+            offset += staged_length(&change);
+        }
+        order.sort_unstable();
+        let mut sorted = Self { changes, order };
+        sorted.break_ties();
+        sorted
+    }
+
+    /// Returns the average length of a change.
+    pub fn average_bytes(&self) -> usize {
+        self.changes.len() / self.order.len().max(1)
+    }
+
+    /// Iterates over the changes, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Change<'a>> {
+        self.order.iter().filter_map(|sort_key| change_at(self.changes, *sort_key))
+    }
+
+    /// Sorts keys with the same word by all their bytes, and keeps the last change of each.
+    fn break_ties(&mut self) {
+        let changes = self.changes;
+        let key = |sort_key: &SortKey| change_at(changes, *sort_key).map(|change| change.key);
+        let ties = self.order.chunk_by_mut(|one, other| one.word == other.word);
+        for tied in ties.filter(|tied| tied.len() > 1) {
+            tied.sort_by(|one, other| key(one).cmp(&key(other)).then(other.offset.cmp(&one.offset)));
+        }
+        self.order.dedup_by(|later, kept| later.word == kept.word && key(later) == key(kept));
+    }
+}
+
+fn change_at(changes: &[u8], sort_key: SortKey) -> Option<Change<'_>> {
+    staged(changes.get(sort_key.offset..)?).next()?.ok()
+}
+
+/// Returns the number of leading bytes that all keys share, and the number of keys.
+fn shared_by_all(changes: &[u8]) -> (usize, usize) {
+    let mut keys = staged(changes).map_while(Result::ok).map(|change| change.key);
+    let Some(first) = keys.next() else { return (0, 0) };
+    keys.fold((first.len(), 1), |(shared, count), key| {
+        (shared_length(first.get(..shared).unwrap_or(first), key), count + 1)
+    })
+}
+
+/// Returns the eight bytes of `key` from `start` on as a number in the order of the bytes. A key that ends earlier
+/// sorts first, or is equal.
+fn word_at(key: &[u8], start: usize) -> u64 {
+    let rest = key.get(start..).unwrap_or_default();
+    match rest.first_chunk::<WORD>() {
+        Some(word) => u64::from_be_bytes(*word),
+        None => rest.iter().chain(std::iter::repeat(&0)).take(WORD).fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    }
+}
+
+/// The records since the last fsync, in chunks.
+#[derive(Debug, Default)]
+pub struct UnsyncedRecords {
+    /// Records are framed like staged changes: each is the value of a change without a key.
+    chunks: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl UnsyncedRecords {
+    /// Adds a record, even if writing it may have failed.
+    pub fn push(&mut self, record: &[u8]) {
+        if record.is_empty() {
+            return;
+        }
+        self.bytes += record.len();
+        let has_room = |chunk: &Vec<u8>| chunk.len() + record.len() <= CHUNK_BYTES;
+        if !self.chunks.last().is_some_and(has_room) {
+            // A chunk that grows would be copied. The system provides the pages of a large chunk only as they are
+            // written.
+            self.chunks.push(Vec::with_capacity(CHUNK_BYTES));
+        }
+        if let Some(chunk) = self.chunks.last_mut() {
+            stage(chunk, &[], |out| out.extend_from_slice(record));
+        }
+    }
+
+    /// Returns whether a commit must wait for an fsync.
+    pub fn is_full(&self) -> bool {
+        self.bytes > MAX_BYTES
+    }
+
+    /// Returns whether large batches must wait for an fsync.
+    pub fn is_long(&self) -> bool {
+        self.bytes > MANY_BYTES
+    }
+
+    /// Puts back the records of a failed fsync, before those that were added since.
+    pub fn put_back(&mut self, mut records: Self) {
+        records.bytes += self.bytes;
+        records.chunks.append(&mut self.chunks);
+        *self = records;
+    }
+
+    /// Iterates over the records, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.chunks.iter().flat_map(|chunk| staged(chunk).map_while(Result::ok).map(|record| record.value))
+    }
+}
+
 #[cfg(test)]
-mod tests {
+mod journal_tests {
     use super::*;
     use proptest::prelude::*;
 
@@ -256,5 +395,33 @@ mod tests {
         assert_eq!(changes(&[&MAGIC[..], &[1, 0, 0]].concat()), Err(Truncated));
         assert_eq!(changes(&[&MAGIC[..], &[0, 2, b'a']].concat()), Err(Truncated));
         assert_eq!(changes(&[&MAGIC[..], &[0xff; 11]].concat()), Err(Truncated));
+    }
+}
+
+#[cfg(test)]
+mod sorted_change_tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn changes_are_sorted_and_the_last_one_per_key_stays(
+            prefix in prop::collection::vec(any::<u8>(), 0..12),
+            changes in prop::collection::vec((prop::collection::vec(0..3u8, 0..12), any::<[u8; 2]>()), 0..40),
+            other in prop::option::of(prop::collection::vec(any::<u8>(), 0..12)),
+        ) {
+            let (mut staged, mut model) = (Vec::new(), BTreeMap::new());
+            let keys = changes.iter().map(|(key, value)| ([&prefix[..], key].concat(), value));
+            for (key, value) in keys.chain(other.map(|key| (key, &[7, 7]))) {
+                stage(&mut staged, &key, |out| out.extend_from_slice(value));
+                model.insert(key, value.to_vec());
+            }
+            let sorted = SortedChanges::new(&staged);
+            let read: Vec<_> = sorted.iter().map(|change| (change.key.to_vec(), change.value.to_vec())).collect();
+            prop_assert_eq!(read, model.into_iter().collect::<Vec<_>>());
+        }
     }
 }

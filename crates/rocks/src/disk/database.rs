@@ -3,6 +3,12 @@
 //! - `default`: empty. RocksDB requires this family.
 //! - `counters`: bucket key → stored value; exceptions for single actors; compactions drop expired ones.
 //! - `journal`: commit number → journal record; write-backs drop the oldest.
+//!
+//! Exceptions for single actors are among the counters' records, under a tag of their own, and not in a family of their own. So the
+//! compaction filter drops those that a killed server left and that have expired since, restoring a backup reads and checks them with
+//! everything else, and a start reads them as one range of keys. Builds before the release of 0.2.0 kept limits in RocksDB's default
+//! family, and blocks and allows under another tag. An exception's key consists of the tag, its owner, a zero byte and the actor.
+//! A value consists of its expiry (nanoseconds since 1970, little-endian; all bits set means never) and its text.
 
 use std::io;
 use std::path::Path;
@@ -10,20 +16,22 @@ use std::sync::Arc;
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
-    BottommostLevelCompaction, CStrLike, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB, DBRecoveryMode,
-    Direction, IteratorMode, PrefixRange, ReadOptions, WriteBatch, WriteOptions,
+    BottommostLevelCompaction, CStrLike, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB, DBPinnableSlice,
+    DBRecoveryMode, Direction, IngestExternalFileOptions, IteratorMode, PrefixRange, ReadOptions, ReadTier,
+    SstFileWriter, WriteBatch, WriteOptions, properties,
 };
 
-use super::Disk;
-use super::directory;
-use super::expiry_filter::Swept;
-use super::open_error::OpenError;
-use super::sync_mark::SyncMark;
-use super::tuning::{counters_options, database_options, default_options, journal_options};
-use crate::commit::journal;
-use divvy_core::clock::Clock;
-use divvy_store::contract::StoreError;
-use divvy_store::record_key;
+use super::directory::{self, OpenError};
+use super::side_files::SyncMark;
+use super::tuning::{
+    FileContent, Swept, counters_options, database_options, default_options, journal_options, table_options,
+};
+use super::{Disk, EachCounter, EachRecord, Patience, Reach};
+use crate::commit::journal::{self, Change, SortedChanges};
+use divvy_core::clock::{Clock, Timestamp};
+use divvy_store::{
+    EXCEPTIONS_PER_PAGE, Exception, ExceptionChange, ExceptionCursor, ExceptionPage, StoreError, record_key,
+};
 
 const COUNTERS: &str = "counters";
 const JOURNAL: &str = "journal";
@@ -32,6 +40,8 @@ const FAMILIES: [&str; 3] = [DEFAULT, JOURNAL, COUNTERS];
 
 /// A counter's key and its record's value.
 pub type KeyAndValue = (Box<[u8]>, Box<[u8]>);
+/// Average length of changes above which the keys of a write-back count as long (bytes).
+const LONG_CHANGE: usize = 1 << 10;
 
 /// An open database.
 pub struct Database {
@@ -128,7 +138,10 @@ impl Database {
         // A listing of a million counters must not evict the busy ones from the cache.
         options.fill_cache(false);
         let start = IteratorMode::From(after.unwrap_or(prefix), Direction::Forward);
-        read_after(self.db.iterator_cf_opt(self.counters(), options, start), after)
+        let entries = self.db.iterator_cf_opt(self.counters(), options, start);
+        let is_wanted =
+            move |entry: &Result<KeyAndValue, _>| entry.as_ref().map_or(true, |(key, _)| after != Some(&**key));
+        entries.filter(is_wanted).map(|entry| entry.map_err(|e| store_error("read the counters", &e)))
     }
 
     /// Returns the key and the record of every counter at the time of the call, without the records of reservations,
@@ -139,23 +152,47 @@ impl Database {
         self.entries(&[], None).filter(is_counter)
     }
 
-    /// Stores exceptions, or removes those without a value, in one write, with `sync` on stable storage.
+    /// Stores changes of exceptions in one write, on stable storage if `sync` is set. Otherwise, a removed exception may return
+    /// after a power cut.
     ///
     /// # Errors
     /// Fails if RocksDB refuses the write.
-    pub fn write_exceptions(
-        &self,
-        exceptions: impl Iterator<Item = (Vec<u8>, Option<Vec<u8>>)>,
-        sync: bool,
-    ) -> Result<(), StoreError> {
+    pub fn write_exceptions(&self, changes: &[ExceptionChange], sync: bool) -> Result<(), StoreError> {
         let (mut batch, family) = (WriteBatch::default(), self.counters());
-        exceptions.for_each(|(key, value)| match value {
-            Some(value) => batch.put_cf(family, key, value),
-            None => batch.delete_cf(family, key),
-        });
+        for change in changes {
+            match &change.value {
+                Some(exception) => batch.put_cf(family, exception_key(change), exception_value(exception)),
+                None => batch.delete_cf(family, exception_key(change)),
+            }
+        }
         let mut options = WriteOptions::default();
         options.set_sync(sync);
         self.db.write_opt(batch, &options).map_err(|e| store_error("write exceptions", &e))
+    }
+
+    /// Reads the page of exceptions after `known`, in the order of their keys. The page is empty if `known` covers all of
+    /// them.
+    pub fn read_exceptions(&self, known: &ExceptionCursor) -> Result<ExceptionPage, StoreError> {
+        let after = match known {
+            ExceptionCursor::Nothing => None,
+            ExceptionCursor::Key(key) => Some(&**key),
+            ExceptionCursor::All | ExceptionCursor::Change { .. } => {
+                return Ok(ExceptionPage::nothing(ExceptionCursor::All));
+            }
+        };
+        let mut stored = self.entries(record_key::EXCEPTIONS, after);
+        let changes = stored.by_ref().take(EXCEPTIONS_PER_PAGE).map(|record| {
+            let (key, value) = record?;
+            decode_exception(&key, &value)
+                .ok_or_else(|| StoreError::new("the record of an actor's limit or block is malformed"))
+        });
+        let changes: Vec<_> = changes.collect::<Result<_, _>>()?;
+        let is_last = stored.next().is_none();
+        let known = match changes.last() {
+            Some(last) if !is_last => ExceptionCursor::Key(exception_key(last).into()),
+            _ => ExceptionCursor::All,
+        };
+        Ok(ExceptionPage { changes, known, starts_over: after.is_none(), is_last })
     }
 
     /// Returns a number that RocksDB keeps for the family of counters; 0 if it is unknown.
@@ -226,15 +263,6 @@ impl Database {
     }
 }
 
-/// Reads these entries, except the one with the key `after`.
-fn read_after(
-    entries: impl Iterator<Item = Result<KeyAndValue, rocksdb::Error>>,
-    after: Option<&[u8]>,
-) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> {
-    let is_wanted = move |entry: &Result<KeyAndValue, _>| entry.as_ref().map_or(true, |(key, _)| after != Some(key));
-    entries.filter(is_wanted).map(|entry| entry.map_err(|e| store_error("read the counters", &e)))
-}
-
 /// Returns whether there are limits, blocks or allows where builds before the release of 0.2.0 kept them.
 fn has_outdated_exceptions(db: &DB) -> Result<bool, rocksdb::Error> {
     let limit = db.iterator(IteratorMode::Start).next().transpose()?;
@@ -266,8 +294,132 @@ pub(super) fn store_error(what: &str, error: &rocksdb::Error) -> StoreError {
     StoreError::new(format!("cannot {what}: {error}"))
 }
 
+impl Disk for Database {
+    fn counters(&self, keys: &[&[u8]], reach: Reach, each: &mut EachCounter<'_>) {
+        let mut give = |position, stored: Result<Option<DBPinnableSlice<'_>>, rocksdb::Error>| match stored {
+            Err(error) if reach == Reach::Memory && error.kind() == rocksdb::ErrorKind::Incomplete => {}
+            Err(error) => each(position, Err(store_error("read a counter", &error))),
+            Ok(stored) => each(position, Ok(stored.as_deref())),
+        };
+        match reach {
+            // The records are read one by one, because RocksDB's MultiGet returns an empty value and no error for a key
+            // whose block is not in memory.
+            Reach::Memory => {
+                let mut options = ReadOptions::default();
+                options.set_read_tier(ReadTier::BlockCache);
+                let read = |key| self.db.get_pinned_cf_opt(self.counters(), key, &options);
+                keys.iter().enumerate().for_each(|(position, key)| give(position, read(key)));
+            }
+            Reach::Disk => {
+                let read = self.db.batched_multi_get_cf(self.counters(), keys, false);
+                read.into_iter().enumerate().for_each(|(position, stored)| give(position, stored));
+            }
+        }
+    }
+
+    fn append_journal(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>> {
+        if record.is_empty() {
+            return Some(Ok(()));
+        }
+        let mut options = WriteOptions::default();
+        options.set_sync(patience == Patience::Fsync);
+        options.set_no_slowdown(patience == Patience::None);
+        // This write comes after all others, so its fsync covers at least those and the write itself.
+        let covered = (patience == Patience::Fsync).then(|| self.db.latest_sequence_number() + 1);
+        match self.db.put_cf_opt(self.journal(), number.to_be_bytes(), record, &options) {
+            Err(error) if error.kind() == rocksdb::ErrorKind::Incomplete => return None,
+            Err(error) => return Some(Err(store_error("write the journal", &error))),
+            Ok(()) => {}
+        }
+        if let Some(covered) = covered {
+            self.synced.note(covered);
+        }
+        Some(Ok(()))
+    }
+
+    fn read_journal(&self, first: u64, last: u64, each: &mut EachRecord<'_>) -> Result<(), StoreError> {
+        let mut options = ReadOptions::default();
+        options.fill_cache(false);
+        options.set_iterate_lower_bound(first.to_be_bytes());
+        if let Some(after) = last.checked_add(1) {
+            options.set_iterate_upper_bound(after.to_be_bytes());
+        }
+        let mut records = self.db.raw_iterator_cf_opt(self.journal(), options);
+        records.seek_to_first();
+        while let Some((number, record)) = records.item() {
+            let number = number.first_chunk().map(|number| u64::from_be_bytes(*number));
+            each(number.ok_or_else(|| StoreError::new("a journal record has no number"))?, record)?;
+            records.next();
+        }
+        records.status().map_err(|e| store_error("read the journal", &e))
+    }
+
+    /// Writes a table file and adds it to RocksDB, without a log or a write buffer. The changes are durable at once.
+    fn write_counters(&self, changes: &SortedChanges<'_>) -> Result<(), StoreError> {
+        let failed = |e: rocksdb::Error| store_error("write counters", &e);
+        let file = self.path().join(directory::WRITE_BACK_FILE);
+        // A failed ingestion may have left a second name of a table file, which must not be overwritten.
+        directory::remove_file(&file)
+            .map_err(|error| StoreError::new(format!("cannot remove {}: {error}", file.display())))?;
+        let has_long_keys = changes.average_bytes() > LONG_CHANGE;
+        let options = table_options(if has_long_keys { FileContent::LongKeys } else { FileContent::WriteBack });
+        let mut writer = SstFileWriter::create(&options);
+        writer.open(&file).map_err(failed)?;
+        for Change { key, value } in changes.iter() {
+            let written = if value.is_empty() { writer.delete(key) } else { writer.put(key, value) };
+            written.map_err(failed)?;
+        }
+        writer.finish().map_err(failed)?;
+        let mut ingestion = IngestExternalFileOptions::default();
+        ingestion.set_move_files(true);
+        self.db.ingest_external_file_cf_opts(self.counters(), &ingestion, vec![&file]).map_err(failed)
+    }
+
+    fn clear_journal(&self, number: u64) -> Result<(), StoreError> {
+        self.db
+            .delete_range_cf(self.journal(), 0u64.to_be_bytes(), number.saturating_add(1).to_be_bytes())
+            .map_err(|e| store_error("trim the journal", &e))
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        let change = self.db.latest_sequence_number();
+        self.db.flush_wal(true).map_err(|e| store_error("fsync the write-ahead log", &e))?;
+        // Linux reports a failed write of a page only once, and may have reported it to one of RocksDB's own fsyncs.
+        if self.number(properties::BACKGROUND_ERRORS) > 0 {
+            return Err(StoreError::new("cannot fsync the write-ahead log: RocksDB's background work has failed"));
+        }
+        self.synced.note(change);
+        self.synced.sync();
+        Ok(())
+    }
+}
+
+/// Returns whether the exception with this key and value can be read.
+pub fn is_readable_exception(key: &[u8], value: &[u8]) -> bool {
+    decode_exception(key, value).is_some()
+}
+
+fn exception_key(ExceptionChange { owner, actor, .. }: &ExceptionChange) -> Vec<u8> {
+    [record_key::EXCEPTIONS, owner.as_bytes(), &[0], actor.as_bytes()].concat()
+}
+
+fn exception_value(exception: &Exception) -> Vec<u8> {
+    let expires = exception.expires().unwrap_or(Timestamp::MAX).as_nanos();
+    [expires.to_le_bytes().as_slice(), exception.to_text().as_bytes()].concat()
+}
+
+fn decode_exception(key: &[u8], value: &[u8]) -> Option<ExceptionChange> {
+    let named = std::str::from_utf8(key.strip_prefix(record_key::EXCEPTIONS)?).ok()?;
+    let (owner, actor) = named.split_once('\0')?;
+    let (expires, text) = value.split_first_chunk()?;
+    let expires = Timestamp::from_nanos(u64::from_le_bytes(*expires));
+    let expires = (expires != Timestamp::MAX).then_some(expires);
+    let exception = Exception::from_text(owner, std::str::from_utf8(text).ok()?, expires)?;
+    Some(ExceptionChange { owner: owner.to_owned(), actor: actor.to_owned(), value: Some(exception) })
+}
+
 #[cfg(test)]
-mod tests {
+mod database_tests {
     use super::*;
 
     #[test]
@@ -284,6 +436,37 @@ mod tests {
                 let error = open().err().unwrap();
                 assert!(matches!(&error, OpenError::OutdatedExceptions(path) if path == dir.path()), "{error}");
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod exception_tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn record_reads_back(label in "[a-z0-9_-]{1,9}", actor in ".{0,20}", credits: u64, expires in prop::option::of(0..u64::MAX)) {
+            let ends = expires.map(Timestamp::from_nanos);
+            let exceptions = [("limit", Exception::limit(credits, ends)), ("block", Exception::by_hand(Some(&actor), ends))];
+            for (kind, exception) in exceptions {
+                let change = ExceptionChange {
+                    owner: format!("{kind}:{label}"),
+                    actor: actor.clone(),
+                    value: Some(exception.clone()),
+                };
+                let (key, value) = (exception_key(&change), exception_value(&exception));
+                prop_assert_eq!(decode_exception(&key, &value), Some(change));
+            }
+        }
+
+        #[test]
+        fn foreign_bytes_are_not_an_exception(
+            name in prop::collection::vec(any::<u8>(), 0..9), value in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
+            prop_assert!(!is_readable_exception(&name, &value));
+            prop_assert!(!is_readable_exception(&[record_key::EXCEPTIONS, &name].concat(), &value));
         }
     }
 }

@@ -1,15 +1,15 @@
-//! The data directory: its owner and its format, which are checked before RocksDB touches anything in it.
+//! The data directory: its owner and its format, which are checked before RocksDB touches anything in it, and the errors of
+//! opening it.
 //!
 //! A file names the format. A directory that is not divvy's, has another format or lacks its database is refused and
 //! left unchanged.
 
+use std::fmt::Display;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
-
-use super::open_error::{FORMAT, OpenError};
 
 /// File that contains the format's number in digits.
 pub const FORMAT_FILE: &str = "DIVVY-FORMAT";
@@ -38,6 +38,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 pub const WRITE_BACK_FILE: &str = "DIVVY-WRITE-BACK";
 /// Suffix of RocksDB's files while it writes them.
 const TEMPORARY: &str = ".dbtmp";
+/// The format of data directories and backups. Builds before the first release wrote 1, which nothing reads.
+pub const FORMAT: u8 = 2;
 
 /// The content of a data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +63,7 @@ pub fn claim(path: &Path) -> Result<Content, OpenError> {
     match fs::read_to_string(path.join(FORMAT_FILE)) {
         Ok(format) if is_known(&format) => {}
         // The power failed before the file reached the disk. Nothing had been acknowledged.
-        Ok(format) if is_blank(&format) && !holds_more_than_format(path).map_err(unusable)? => {
+        Ok(format) if is_blank(&format) && fs::read_dir(path).map_err(unusable)?.count() <= 1 => {
             fs::remove_file(path.join(FORMAT_FILE)).map_err(unusable)?;
             write_format(path).map_err(unusable)?;
         }
@@ -101,28 +103,20 @@ fn create(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// A lock on a directory. While it exists, no other divvy process opens the directory.
-#[derive(Debug)]
-pub struct Lock {
-    /// `None` on a file system without such locks, where RocksDB's own lock must suffice.
-    _file: Option<File>,
-}
-
-/// Locks a directory.
+/// Locks a directory. While the lock exists, no other divvy process opens the directory. It is `None` on a file system without such
+/// locks, where RocksDB's own lock must suffice.
 ///
 /// # Errors
 /// This or another process has locked it.
-pub fn lock(path: &Path) -> Result<Lock, OpenError> {
+pub fn lock(path: &Path) -> Result<Option<File>, OpenError> {
     let unusable = |error: io::Error| OpenError::unusable(path, &error);
     let mut options = OpenOptions::new();
     let file = options.create(true).truncate(false).write(true).open(path.join(OWN_LOCK_FILE)).map_err(unusable)?;
     for _ in 0..LOCK_TRIES {
         match file.try_lock() {
-            Ok(()) => return Ok(Lock { _file: Some(file) }),
+            Ok(()) => return Ok(Some(file)),
             Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
-            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
-                return Ok(Lock { _file: None });
-            }
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(unusable(error)),
         }
     }
@@ -207,10 +201,6 @@ fn is_blank(text: &str) -> bool {
     text.chars().all(|char| char == '\0')
 }
 
-fn holds_more_than_format(path: &Path) -> io::Result<bool> {
-    Ok(fs::read_dir(path)?.count() > 1)
-}
-
 fn holds_data(path: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(path)? {
         let name = entry?.path();
@@ -268,6 +258,101 @@ fn write_file(path: &Path, name: &str, content: &str) -> io::Result<()> {
     file.write_all(content.as_bytes())?;
     file.sync_all()?;
     File::open(path)?.sync_all()
+}
+
+/// The reason why a data directory could not be opened. Nothing in it was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process holds the directory's lock.
+    #[error(
+        "{0} is in use by another process; stop that process (only one divvy may serve a data directory), or choose another --data-dir"
+    )]
+    InUse(PathBuf),
+    /// The directory has files, but does not belong to divvy.
+    #[error(
+        "{0} holds files but no divvy database; choose an empty or new directory with --data-dir (nothing was changed)"
+    )]
+    NotOurs(PathBuf),
+    /// This version of divvy does not read the directory's format.
+    #[error(
+        "{path} was written in format {found}, and this divvy reads format {FORMAT}; run the divvy that wrote it, or choose another --data-dir (nothing was changed)"
+    )]
+    UnknownFormat {
+        /// The data directory.
+        path: PathBuf,
+        /// The format in the directory.
+        found: String,
+    },
+    /// The directory has exceptions of single actors where this version does not look for them.
+    #[error(
+        "{0} has limits or blocks of actors in a format of builds before the release of 0.2.0; delete them with the build that wrote \
+         it and set them again with this one (`divvy limit`, `divvy block`, `divvy allow`), or choose another --data-dir \
+         (no counter was changed)"
+    )]
+    OutdatedExceptions(PathBuf),
+    /// RocksDB or divvy cannot read the content.
+    #[error(
+        "the database in {path} is damaged ({reason}); restore it from a backup, or move it away to start with empty counters (nothing was changed)"
+    )]
+    Damaged {
+        /// The data directory.
+        path: PathBuf,
+        /// The error.
+        reason: String,
+    },
+    /// The directory cannot be created, read or written.
+    #[error(
+        "cannot open the data directory {path}: {reason}; make room there, make it writable for this user, or choose another --data-dir"
+    )]
+    Unusable {
+        /// The data directory.
+        path: PathBuf,
+        /// The system's error.
+        reason: String,
+    },
+    /// The directory is a backup, which must be restored first.
+    #[error(
+        "{0} is a backup; create a data directory from it with `divvy restore {0} --data-dir DIR`, and serve that (nothing was changed)"
+    )]
+    IsBackup(PathBuf),
+    /// The path is a file.
+    #[error("the data directory {0} is a file; choose a directory with --data-dir")]
+    NotADirectory(PathBuf),
+    /// The data directory's parent does not exist.
+    #[error(
+        "cannot create the data directory {path}, because {parent} does not exist; create that first, or correct --data-dir"
+    )]
+    NoParent {
+        /// The data directory.
+        path: PathBuf,
+        /// The missing directory.
+        parent: PathBuf,
+    },
+    /// The system does not start another thread.
+    #[error("cannot start a thread for the store: {0}; raise the process limit (ulimit -u)")]
+    NoThread(std::io::Error),
+}
+
+impl OpenError {
+    /// Returns the error of a directory that cannot be used for this reason.
+    pub fn unusable(path: &Path, reason: &dyn Display) -> Self {
+        Self::Unusable { path: path.into(), reason: reason.to_string() }
+    }
+
+    /// Returns the error of a directory that could not be created because something was not found.
+    pub fn no_parent(path: &Path, reason: &dyn Display) -> Self {
+        match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() && !parent.exists() => {
+                Self::NoParent { path: path.into(), parent: parent.into() }
+            }
+            _ => Self::unusable(path, reason),
+        }
+    }
+
+    /// Returns the error of a database that cannot be read for this reason.
+    pub fn damaged(path: &Path, reason: &dyn Display) -> Self {
+        Self::Damaged { path: path.into(), reason: reason.to_string() }
+    }
 }
 
 #[cfg(test)]

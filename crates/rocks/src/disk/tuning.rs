@@ -1,15 +1,23 @@
-//! RocksDB's options: for the database, its column families and its files.
+//! RocksDB's options: for the database, its column families and its files, and the compaction filter, which reclaims the space of
+//! expired counters.
+//!
+//! Reads evaluate a bucket's own state, so no outcome depends on a compaction. The filter keeps and counts the values
+//! that it cannot read. It never panics, because a panic there would end the process.
 
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
+use rocksdb::compaction_filter::CompactionFilter;
+use rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
 use rocksdb::{
-    BlockBasedIndexType, BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, DBRecoveryMode,
-    DataBlockIndexType, LogLevel, Options, UniversalCompactOptions,
+    BlockBasedIndexType, BlockBasedOptions, Cache, CompactionDecision, DBCompactionStyle, DBCompressionType,
+    DBRecoveryMode, DataBlockIndexType, LogLevel, Options, UniversalCompactOptions,
 };
 
 use super::directory::Content;
-use super::expiry_filter::{ExpiryFilterFactory, Swept};
-use divvy_core::clock::Clock;
+use divvy_core::clock::{Clock, Timestamp};
+use divvy_store::{record_key, value};
 
 const MIB: usize = 1 << 20;
 /// Size of the write-ahead log beyond which RocksDB flushes the data that needs its oldest part (bytes).
@@ -30,6 +38,7 @@ const FILES_TO_COMPACT: i32 = 8;
 const MAX_SPACE_AMPLIFICATION_PERCENT: i32 = 200;
 /// Interval at which even cold counters are compacted (seconds). By default, expired counters would stay for 30 days.
 const PERIODIC_COMPACTION_SECONDS: u64 = 24 * 60 * 60;
+const NAME: &CStr = c"divvy.expired";
 
 /// Content of a file of counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,4 +144,57 @@ pub fn journal_options() -> Options {
     options.set_level_zero_slowdown_writes_trigger(64);
     options.set_level_zero_stop_writes_trigger(128);
     options
+}
+
+/// Counts of the records that compactions have processed since the store was opened.
+#[derive(Debug, Default)]
+pub struct Swept {
+    /// Expired counters that were dropped.
+    pub expired: AtomicU64,
+    /// Values that could not be read, and were kept.
+    pub unreadable: AtomicU64,
+}
+
+/// Creates a filter for each compaction, which reads the clock once.
+pub struct ExpiryFilterFactory {
+    pub clock: Clock,
+    pub swept: Arc<Swept>,
+}
+
+impl CompactionFilterFactory for ExpiryFilterFactory {
+    type Filter = ExpiryFilter;
+
+    fn create(&mut self, _context: CompactionFilterContext) -> Self::Filter {
+        ExpiryFilter { now: self.clock.now(), swept: Arc::clone(&self.swept) }
+    }
+
+    fn name(&self) -> &CStr {
+        NAME
+    }
+}
+
+pub struct ExpiryFilter {
+    now: Timestamp,
+    swept: Arc<Swept>,
+}
+
+impl CompactionFilter for ExpiryFilter {
+    fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> CompactionDecision {
+        match value::expiry(value) {
+            Ok(expires) if expires <= self.now => {
+                // Records of reservations and answers are not counters, and neither are exceptions.
+                self.swept.expired.fetch_add(u64::from(record_key::is_counter(key)), Relaxed);
+                CompactionDecision::Remove
+            }
+            Ok(_) => CompactionDecision::Keep,
+            Err(_) => {
+                self.swept.unreadable.fetch_add(1, Relaxed);
+                CompactionDecision::Keep
+            }
+        }
+    }
+
+    fn name(&self) -> &CStr {
+        NAME
+    }
 }

@@ -3,40 +3,39 @@
 //!
 //! It is generic over the disk, so that the model checker can run it on a simulated one. The store owns the threads,
 //! the bounds and the clock.
+//!
+//! The records of counters that are not in the table are read from the disk. A batch's records are read before its stripes are locked: first those in RocksDB's memory, then the rest on a thread
+//! that may block. A record that has become outdated is read again, the last time under its stripe's lock. Reads change
+//! nothing, so a caller may leave at any time.
 
 mod commits;
-mod counter_reads;
-mod recovery;
-mod replay;
-mod write_back;
+mod journal;
 
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use super::commit::gathering::Gathering;
-use super::commit::group_commit::GroupCommit;
-use super::commit::journal::Packer;
+use super::commit::group_commit::{Gathering, GroupCommit};
+use super::commit::journal::{Packer, UnsyncedRecords};
 use super::commit::segments::Segments;
-use super::commit::unsynced_records::UnsyncedRecords;
-use super::disk::Disk;
+use super::disk::{self, Disk, Reach};
+use super::health::{Damage, Health, Timings};
 use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use super::sync::{Mutex, RwLock};
-use super::table::admission::Admission;
+use super::sync::{Mutex, RwLock, run_blocking};
 use super::table::lookups::{CacheYield, Lookups};
-use super::table::{ActionResult, Table};
-use super::upkeep::damage::Damage;
-use super::upkeep::health::Health;
-use super::upkeep::timings::Timings;
+use super::table::{ActionResult, Admission, CounterRecord, Table};
+use divvy_core::algorithm::Limit;
 use divvy_core::clock::Timestamp;
-use divvy_store::bounds::{CounterBudget, RecordBudgets, RecordCount, Shares, was_set_back};
-use divvy_store::contract::{Entry, Outcomes, StoreError, Unit};
 use divvy_store::group::EntryDecision;
-use divvy_store::outage::Outage;
-use divvy_store::rocks_options::Durability;
+use divvy_store::{
+    CounterBudget, Durability, Entry, Outage, Outcomes, RecordBudgets, RecordCount, Shares, StoreError, Unit,
+    was_set_back,
+};
 
 /// Threads that may read from the disk at the same time.
 const READERS: usize = 8;
+/// Maximum number of records that are read at once. Their blocks stay in memory until all of them are read.
+const READ_AT_ONCE: usize = 128;
 
 /// The engine. See the module's documentation.
 pub struct Engine<D> {
@@ -190,6 +189,89 @@ impl<D: Disk> Engine<D> {
         if self.admission.records.remembered() != RecordCount::default() {
             self.table.sweep_records(now, was_set_back(before, now));
         }
+    }
+
+    /// Reads the records of those counters of `entries` that are not in the table. An entry comes with its index in the
+    /// batch and its key.
+    pub async fn look_up<'a>(
+        self: &Arc<Self>,
+        lookups: &mut Lookups,
+        entries: impl Iterator<Item = (usize, &'a [u8], &'a Entry)>,
+        now: Timestamp,
+    ) {
+        lookups.begin(&self.table, entries);
+        let wanted = lookups.unread();
+        if wanted > 0 && self.cache_yield.is_worth_a_try() {
+            self.read(lookups, Reach::Memory, now);
+            self.cache_yield.note(wanted - lookups.unread(), wanted);
+        }
+        if lookups.unread() > 0 {
+            let Ok(turn) = Arc::clone(&self.readers).acquire_owned().await else { return };
+            let (engine, mut unread) = (Arc::clone(self), std::mem::take(lookups));
+            let read = run_blocking(move || {
+                // The turn ends with the read, even if the caller has left.
+                let _turn = turn;
+                engine.read(&mut unread, Reach::Disk, now);
+                unread
+            });
+            // While the runtime shuts down, no other thread can continue the read.
+            *lookups = read.await.unwrap_or_else(Lookups::exhausted);
+        }
+    }
+
+    /// Reads the records that have not been read yet, as far as they are within `reach`. If the database cannot be read, its
+    /// error becomes the result of each look-up.
+    fn read(&self, Lookups { lookups, keys, .. }: &mut Lookups, reach: Reach, now: Timestamp) {
+        let mut unread: Vec<_> = lookups.iter_mut().filter(|lookup| lookup.record.is_none()).collect();
+        for unread in unread.chunks_mut(READ_AT_ONCE) {
+            let wanted: Vec<_> = unread.iter().map(|lookup| keys.get(lookup.key.clone()).unwrap_or_default()).collect();
+            let read = self.with_disk(|disk| {
+                disk.counters(&wanted, reach, &mut |position, stored| {
+                    if let (Some(lookup), Some(key)) = (unread.get_mut(position), wanted.get(position)) {
+                        lookup.record = Some(self.decode(key, &lookup.limit, stored, now));
+                    }
+                });
+                Ok(())
+            });
+            if let Err(error) = read {
+                unread.iter_mut().for_each(|lookup| lookup.record = Some(Err(error.clone())));
+            }
+        }
+    }
+
+    /// Returns the record of an entry's counter, as it was looked up, if it is still current. `None` means that the
+    /// caller must look it up again.
+    pub(super) fn record_for(
+        &self,
+        (index, key, entry): (usize, &[u8], &Entry),
+        now: Timestamp,
+        lookups: &mut Lookups,
+        evictions: u32,
+    ) -> Result<Option<CounterRecord>, StoreError> {
+        match lookups.take(index, evictions) {
+            Some(record) => record.map(Some),
+            None if lookups.may_go_on() => Ok(None),
+            None => self.with_disk(|disk| {
+                let mut record = Ok(None);
+                disk.counters(&[key], Reach::Disk, &mut |_, stored| {
+                    record = self.decode(key, &entry.limit, stored, now).map(Some);
+                });
+                record
+            }),
+        }
+    }
+
+    /// Decodes the stored record of the counter with `key`, and reports damage.
+    fn decode(
+        &self,
+        key: &[u8],
+        limit: &Limit,
+        stored: Result<Option<&[u8]>, StoreError>,
+        now: Timestamp,
+    ) -> Result<CounterRecord, StoreError> {
+        let stored = stored.inspect_err(|error| self.damage.note_read(error, now))?;
+        let record = stored.map(|stored| disk::decode_counter(limit, stored)).transpose();
+        record.inspect_err(|error| self.damage.note_record(key, error))
     }
 }
 

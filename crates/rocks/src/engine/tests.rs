@@ -11,14 +11,12 @@ use futures_util::FutureExt;
 use parking_lot::Mutex as RealMutex;
 
 use super::*;
-use crate::commit::journal::{self, Change};
-use crate::commit::sorted_changes::SortedChanges;
+use crate::commit::journal::{self, Change, SortedChanges};
 use crate::disk::{EachCounter, EachRecord, Patience, Reach};
 use divvy_core::clock::Clock;
-use divvy_store::bounds::{Bounds, RecordBudgets};
-use divvy_store::contract::Action;
 use divvy_store::key::{Prefix, Space};
 use divvy_store::testing::{LOOK, TAKE, at, window};
+use divvy_store::{Action, Bounds, RecordBudgets};
 
 /// Memory for all counters of a test.
 const MEMORY: usize = 10 << 20;

@@ -9,17 +9,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::admission::Admission;
 use super::stripe::Stripe;
-use super::{CounterRecord, KeyHash, Table};
+use super::{Admission, CounterRecord, KeyHash, Table};
 use crate::commit::journal;
 use crate::sync::MutexGuard;
 use divvy_core::algorithm::{RecordChange, State};
 use divvy_core::clock::Timestamp;
-use divvy_store::bounds::{Share, Shares};
-use divvy_store::contract::{Change, Entry, Outcomes, StoreError, Unit};
 use divvy_store::group::{self, Budgets, EntryDecision};
-use divvy_store::{record_key, value};
+use divvy_store::{Change, Entry, Outcomes, Share, Shares, StoreError, Unit, record_key, value};
 
 /// A counter of the group.
 struct Member<'a> {

@@ -8,8 +8,7 @@ use std::ops::Range;
 use super::{CounterRecord, Table};
 use crate::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use divvy_core::algorithm::Limit;
-use divvy_store::contract::{Entry, StoreError};
-use divvy_store::record_key;
+use divvy_store::{Entry, StoreError, record_key};
 
 /// Maximum number of times that a batch's records are read in advance. After that, records that are outdated are read
 /// under their stripes' locks.
@@ -112,9 +111,8 @@ mod tests {
     use super::*;
     use crate::RocksStore;
     use divvy_core::clock::Clock;
-    use divvy_store::RocksOptions;
-    use divvy_store::contract::Store;
     use divvy_store::testing::{TAKE, outcomes, wait, window};
+    use divvy_store::{RocksOptions, Store};
 
     #[test]
     fn memory_is_searched_first_while_it_has_most_records() {

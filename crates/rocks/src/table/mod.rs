@@ -8,34 +8,30 @@
 //! An entry does not contain its key. Instead, it has 74 bits of a keyed hash, whose secret is drawn at each start. The
 //! probability that two of 100 million keys share them is 3 · 10⁻⁷, and no client can increase it.
 
-pub mod admission;
-mod expiry;
 mod group;
-mod key_hash;
-pub mod loading;
 pub mod lookups;
-mod records;
-mod slot;
+pub mod maintenance;
 mod slots;
 mod stripe;
-mod usage;
-mod write_back;
 
 use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
-use self::admission::Admission;
-use self::key_hash::KeyHasher;
-pub use self::key_hash::{KeyHash, stripes};
-use self::slot::Tags;
+use siphasher::sip128::SipHasher13;
+
+use self::slots::Tags;
 use self::stripe::Stripe;
 use super::commit::group_commit::GroupCommit;
 use super::commit::journal::Packer;
-use super::commit::segment_marks::{Mark, SegmentMarks};
-use super::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
-use super::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use super::commit::segments::{Mark, SegmentMarks};
+use super::health::Health;
+use super::sync::atomic::Ordering::{AcqRel, Relaxed};
+use super::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use super::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard, is_modeled};
 use divvy_core::algorithm::{Outcome, State};
 use divvy_core::clock::Timestamp;
-use divvy_store::contract::{Change, Entry, StoreError};
+use divvy_store::{Change, CounterBudget, Entry, RecordBudgets, StoreError, record_key};
 
 const WORD_BITS: usize = u64::BITS as usize;
 
@@ -264,5 +260,62 @@ impl Table {
     #[expect(clippy::indexing_slicing, reason = "there is a bit for every stripe")]
     fn mark_pending(&self, stripe: usize) {
         self.pending[stripe / WORD_BITS].fetch_or(1 << (stripe % WORD_BITS), AcqRel);
+    }
+}
+
+/// Decides which changes of counters and records are admitted, and which commit they belong to. Each change needs a commit, a disk
+/// that takes writes, and room.
+pub struct Admission {
+    pub commits: Arc<GroupCommit>,
+    pub health: Health,
+    pub counters: Arc<CounterBudget>,
+    pub records: RecordBudgets,
+}
+
+/// Returns the number of stripes, a power of two. The model checker finds more with only a few of them.
+pub fn stripes() -> usize {
+    if is_modeled() { 2 } else { 1024 }
+}
+
+/// A hash that stands for a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyHash {
+    pub high: u64,
+    low: u64,
+}
+
+impl KeyHash {
+    /// Returns the number of the counter's stripe.
+    pub fn stripe(self) -> usize {
+        self.low as usize % stripes()
+    }
+}
+
+/// Hashes keys with a secret.
+pub struct KeyHasher(SipHasher13);
+
+impl KeyHasher {
+    /// Draws a secret. The model checker needs the same one in each run.
+    pub fn new() -> Self {
+        let random = RandomState::new();
+        let [low, high] = if is_modeled() { [0, 1] } else { [random.hash_one(0), random.hash_one(1)] };
+        Self(SipHasher13::new_with_keys(low, high))
+    }
+
+    /// Hashes a counter's key.
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
+        let hash = self.0.hash(key);
+        KeyHash { high: hash.h1, low: hash.h2 }
+    }
+
+    /// Hashes a key from the journal, of a counter or a record.
+    pub fn hash_of(&self, key: &[u8]) -> KeyHash {
+        let bucket = self.hash(record_key::bucket(key));
+        if record_key::is_record(key) { self.hash_of_record(key, bucket) } else { bucket }
+    }
+
+    /// Hashes a record's key. The record is in the stripe of its bucket.
+    pub fn hash_of_record(&self, key: &[u8], bucket: KeyHash) -> KeyHash {
+        KeyHash { high: self.0.hash(key).h1, low: bucket.low }
     }
 }

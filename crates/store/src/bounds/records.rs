@@ -1,21 +1,163 @@
-//! Records of reservations and of answers to idempotent requests, in memory until they end.
+//! Records of reservations and of answers to idempotent requests, in memory until they end, and the budgets that bound their
+//! number.
 //!
-//! The algorithms decide the content of a record. [`shares`](super::shares) bounds the number of records.
+//! The algorithms decide the content of a record. A record holds a [`Share`] of its budget while the store remembers it. Dropping
+//! the share gives it back.
 
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
-#[cfg(any(test, feature = "testing"))]
-use super::RecordCount;
-use super::Share;
+use crate::contract::{Action, Entry, StoreError};
 use divvy_core::algorithm::Record;
 use divvy_core::clock::{MAX_STANDSTILL_NS, Timestamp};
+use divvy_telemetry::metrics::Metric;
 
 /// Number of ends below which they are never collected. Above it, they are collected if there are more than twice as
 /// many ends as records.
 const FEW: usize = 64;
+
+/// Numbers of reservations and of answers to idempotent requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RecordCount {
+    /// Open reservations.
+    pub reservations: u64,
+    /// Answers to idempotent requests.
+    pub answered: u64,
+}
+
+/// Budgets for records of each kind.
+#[derive(Debug)]
+pub struct RecordBudgets {
+    reservations: Arc<RecordBudget>,
+    answered: Arc<RecordBudget>,
+}
+
+impl RecordBudgets {
+    /// Creates budgets with these maximum numbers.
+    pub fn new(max_reservations: u64, max_idempotency_keys: u64) -> Self {
+        let budget = |max, full| Arc::new(RecordBudget { max, full, ..RecordBudget::default() });
+        Self {
+            reservations: budget(max_reservations, "too many reservations (raise --max-reservations)"),
+            answered: budget(
+                max_idempotency_keys,
+                "too many idempotency keys: nothing was counted (raise --max-idempotency-keys)",
+            ),
+        }
+    }
+
+    fn budget_for(&self, record: &Record) -> &Arc<RecordBudget> {
+        if record.is_reservation() { &self.reservations } else { &self.answered }
+    }
+
+    /// Returns the share of a record that was found when the store was opened, regardless of the bounds.
+    pub fn found(&self, record: &Record) -> Arc<Share> {
+        let budget = self.budget_for(record);
+        budget.remembered.fetch_add(1, Relaxed);
+        Arc::new(Share { budget: Arc::clone(budget) })
+    }
+
+    /// Returns how many reservations and answers are remembered.
+    pub fn remembered(&self) -> RecordCount {
+        RecordCount {
+            reservations: self.reservations.remembered.load(Relaxed),
+            answered: self.answered.remembered.load(Relaxed),
+        }
+    }
+
+    /// Returns the metrics of both bounds.
+    pub fn metrics(&self) -> [Metric; 6] {
+        let Self { reservations, answered } = self;
+        let count = self.remembered();
+        [
+            Metric::gauge(
+                "divvy_reservations",
+                "Reservations that are remembered: open ones, and those committed in the last minute.",
+                count.reservations,
+            ),
+            Metric::gauge("divvy_max_reservations", "Maximum number of reservations.", reservations.max),
+            Metric::counter(
+                "divvy_reservations_refused_total",
+                "Reservations and commits refused because there were too many reservations.",
+                reservations.refused.load(Relaxed),
+            ),
+            Metric::gauge(
+                "divvy_idempotency_keys",
+                "Idempotency keys that are remembered: one for each idempotent request.",
+                count.answered,
+            ),
+            Metric::gauge("divvy_max_idempotency_keys", "Maximum number of idempotency keys.", answered.max),
+            Metric::counter(
+                "divvy_idempotency_keys_refused_total",
+                "Requests refused because there were too many idempotency keys.",
+                answered.refused.load(Relaxed),
+            ),
+        ]
+    }
+}
+
+/// Counts the records of one kind, and refuses those beyond the bound.
+#[derive(Debug, Default)]
+struct RecordBudget {
+    max: u64,
+    remembered: AtomicU64,
+    refused: AtomicU64,
+    /// The error for a record beyond the bound.
+    full: &'static str,
+}
+
+impl RecordBudget {
+    fn begin(self: &Arc<Self>) -> Result<Arc<Share>, StoreError> {
+        let one_more = |remembered| (remembered < self.max).then_some(remembered + 1);
+        if self.remembered.fetch_update(Relaxed, Relaxed, one_more).is_ok() {
+            return Ok(Arc::new(Share { budget: Arc::clone(self) }));
+        }
+        self.refused.fetch_add(1, Relaxed);
+        Err(StoreError::new(self.full))
+    }
+}
+
+/// The part of a budget that a reservation or an idempotent request takes. Its records share it, and dropping the last one gives
+/// it back.
+#[derive(Debug)]
+pub struct Share {
+    budget: Arc<RecordBudget>,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.remembered.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The shares of the records that one batch creates.
+#[derive(Debug, Default)]
+pub struct Shares {
+    /// The share of the latest idempotent request, with its number in the batch.
+    latest: RefCell<Option<(u32, Weak<Share>)>>,
+}
+
+impl Shares {
+    /// Returns the share of a new record of this entry. All records of one idempotent request have the same share.
+    ///
+    /// # Errors
+    /// The budget is used up.
+    pub fn begin(&self, entry: &Entry, record: &Record, budgets: &RecordBudgets) -> Result<Arc<Share>, StoreError> {
+        let budget = budgets.budget_for(record);
+        let Entry { action: Action::Idempotent { .. }, request, .. } = *entry else { return budget.begin() };
+        let latest =
+            self.latest.borrow().as_ref().filter(|(of, _)| *of == request).and_then(|(_, share)| share.upgrade());
+        if let Some(share) = latest {
+            return Ok(share);
+        }
+        let share = budget.begin()?;
+        self.latest.replace(Some((request, Arc::downgrade(&share))));
+        Ok(share)
+    }
+}
 
 /// Records by key, or by a hash of it.
 #[derive(Debug)]
@@ -46,14 +188,6 @@ impl<K: Ord, S: Default> Default for Records<K, S> {
 }
 
 impl<K: Hash + Ord + Clone, S: BuildHasher> Records<K, S> {
-    /// Returns how many records there are.
-    #[cfg(any(test, feature = "testing"))]
-    pub fn count(&self) -> RecordCount {
-        let mut count = RecordCount::default();
-        self.records.values().for_each(|stored| count += RecordCount::of(&stored.record));
-        count
-    }
-
     /// Gives a share to each record without one.
     pub fn share(&mut self, mut share: impl FnMut(&Record) -> Arc<Share>) {
         for stored in self.records.values_mut() {
@@ -126,9 +260,73 @@ impl<K: Hash + Ord + Clone, S: BuildHasher> Records<K, S> {
 }
 
 #[cfg(test)]
-mod tests {
+mod share_tests {
     use super::*;
-    use crate::bounds::RecordBudgets;
+    use crate::testing::{at, window};
+    use divvy_core::algorithm::record::{Content, Reservation};
+    use divvy_core::algorithm::{Ask, Outcome, ReservationAsk};
+
+    fn reservation() -> Record {
+        let reservation = Reservation { credits: 1, ttl_seconds: 1, run: None };
+        Record { until: at(0), content: Content::Open { reservation, ends: at(0), generation: 0, capacity: 9 } }
+    }
+
+    fn answered() -> Record {
+        Record::new_answer(7, Outcome::default(), false, at(0))
+    }
+
+    fn entry(action: Action, request: u32) -> Entry {
+        Entry { request, ..Entry::new(0..0, window(1, 1), action, at(0)) }
+    }
+
+    fn reserve() -> Entry {
+        entry(Action::Reservation(ReservationAsk::Release { run: None }), 0)
+    }
+
+    fn once(request: u32) -> Entry {
+        entry(Action::Idempotent { ask: Ask::Take { cost: 1 }, fingerprint: 7 }, request)
+    }
+
+    fn refused(begun: Result<Arc<Share>, StoreError>) -> String {
+        begun.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn records_of_each_kind_are_bounded() {
+        let budgets = RecordBudgets::new(2, 1);
+        let shares = Shares::default();
+        let begin = |entry: Entry, record: Record| shares.begin(&entry, &record, &budgets);
+        let first = begin(reserve(), reservation()).unwrap();
+        let _others = (begin(reserve(), reservation()).unwrap(), begin(once(0), answered()).unwrap());
+        assert!(refused(begin(reserve(), reservation())).contains("--max-reservations"));
+        assert!(refused(begin(once(1), answered())).contains("--max-idempotency-keys"));
+        drop(first);
+        let _another = begin(reserve(), reservation()).unwrap();
+        assert!(begin(once(1), answered()).is_err());
+        assert_eq!(budgets.remembered(), RecordCount { reservations: 2, answered: 1 });
+        assert_eq!((budgets.reservations.refused.load(Relaxed), budgets.answered.refused.load(Relaxed)), (1, 2));
+    }
+
+    #[test]
+    fn records_of_one_request_count_once_until_the_last_is_dropped() {
+        let budgets = RecordBudgets::new(0, 2);
+        let shares = Shares::default();
+        let begin = |request| shares.begin(&once(request), &answered(), &budgets);
+        let of_first = [begin(0).unwrap(), begin(0).unwrap(), begin(0).unwrap()];
+        let of_second = begin(1).unwrap();
+        assert_eq!((begin(2).is_err(), budgets.remembered().answered), (true, 2));
+        let [one, two, three] = of_first;
+        drop((one, two));
+        assert_eq!(budgets.remembered().answered, 2);
+        drop((three, of_second));
+        assert_eq!(budgets.remembered().answered, 0);
+        assert!(begin(1).is_ok(), "a share that was given back is not used again");
+    }
+}
+
+#[cfg(test)]
+mod record_tests {
+    use super::*;
     use crate::testing::at;
     use divvy_core::algorithm::Outcome;
     use divvy_core::algorithm::record::{Content, Reservation};
@@ -150,6 +348,13 @@ mod tests {
 
     fn of(reservations: u64, answered: u64) -> RecordCount {
         RecordCount { reservations, answered }
+    }
+
+    impl<K: Hash + Ord + Clone, S: BuildHasher> Records<K, S> {
+        fn count(&self) -> RecordCount {
+            let reservations = self.records.values().filter(|stored| stored.record.is_reservation()).count() as u64;
+            of(reservations, self.records.len() as u64 - reservations)
+        }
     }
 
     /// Sweeps at this time, and returns the number of records left.

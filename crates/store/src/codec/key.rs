@@ -1,21 +1,264 @@
-//! Keys of buckets.
+//! Keys of buckets: their spaces, and how they are written and read.
 //!
 //! A key consists of `version, algorithm, space, name, limit, actor`. The fields that identify the rule come first, so
 //! one rule's buckets are one range of keys, and a changed limit has new buckets. Every field but the last has a
-//! self-delimiting encoding, so no two buckets share a key.
+//! self-delimiting encoding, so no two buckets share a key. The prefix is the part that a rule's buckets share.
 
-mod parts;
-mod prefix;
-mod space;
+use super::{VERSION, read_bytes, read_number, write_number};
+use divvy_core::algorithm::{CalendarWindow, CountBasis, Kind, Limit};
+use divvy_core::calendar::Calendar;
+use divvy_core::clock::NANOS_PER_SECOND;
 
-pub use self::parts::{KeyParts, decode, split_limit, split_stored_limit};
-pub use self::prefix::{Prefix, write_client_key};
-pub use self::space::Space;
+/// The kind of name that a bucket has. On disk, the spaces 4 to 15 are reserved for records of groups, reservations, leases,
+/// limits of single actors, and idempotent requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    /// A rule of the rules file. The name is its operation.
+    Rule = 0,
+    /// A token bucket with a client's own limit. It has no name, and the client's key is the actor.
+    TokenBucket = 1,
+    /// A leaky bucket with a client's own limit, named in the same way.
+    Throttle = 2,
+    /// A counter with a name, which rules share. It counts the credits used. The key does not contain the number of
+    /// credits.
+    Named = 3,
+    /// A rule that may be in a stack, in a Redis Cluster. The bucket is in the slot of its actor. Never on disk.
+    SlotOfActor = 16,
+    /// The same for an actor of several fields. The bucket is in the slot of the first field's value.
+    SlotOfFirstField = 17,
+    /// A counter with a name, in the slot of its actor.
+    NamedInSlotOfActor = 18,
+    /// The same for an actor of several fields, in the slot of the first field's value.
+    NamedInSlotOfFirstField = 19,
+    /// A fixed window with debt, in Redis. Never on disk. Windows of [`Space::Rule`] have names there that Button's
+    /// Divvy reads, and must not be negative.
+    Debt = 20,
+    /// The same in the slot of its actor.
+    DebtInSlotOfActor = 21,
+    /// The same in the slot of the first field's value.
+    DebtInSlotOfFirstField = 22,
+}
+
+impl Space {
+    pub(super) const ALL: [Self; 11] = [
+        Self::Rule,
+        Self::TokenBucket,
+        Self::Throttle,
+        Self::Named,
+        Self::SlotOfActor,
+        Self::SlotOfFirstField,
+        Self::NamedInSlotOfActor,
+        Self::NamedInSlotOfFirstField,
+        Self::Debt,
+        Self::DebtInSlotOfActor,
+        Self::DebtInSlotOfFirstField,
+    ];
+
+    pub(super) fn is_named(self) -> bool {
+        matches!(self, Self::Named | Self::NamedInSlotOfActor | Self::NamedInSlotOfFirstField)
+    }
+}
+
+/// The byte that stands for calendar windows on disk, which are fixed windows otherwise.
+pub(super) const CALENDAR_WINDOW: u8 = 7;
+
+/// A key without its actor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prefix(Box<[u8]>);
+
+impl Prefix {
+    /// Returns the prefix of a rule's buckets. `pairs` are its operation, in any order.
+    pub fn new<'a>(space: Space, pairs: impl IntoIterator<Item = (&'a str, &'a str)>, limit: &Limit) -> Self {
+        let mut pairs: Vec<_> = pairs.into_iter().collect();
+        pairs.sort_unstable();
+        let mut bytes = Vec::new();
+        write_prefix(&mut bytes, space, &pairs, limit);
+        Self(bytes.into())
+    }
+
+    /// Returns the prefix of the named counters `name`, in a space for such counters. Their actors have these fields. One field
+    /// may be counted by networks, as `actorPrefix` says.
+    /// Only the parts of the limit that do not depend on its credits are in the prefix. `refill` is the size of a token
+    /// bucket's refill, if it does not refill the whole bucket.
+    pub fn named(
+        space: Space,
+        name: &str,
+        actor_fields: &[String],
+        actor_prefix: Option<&str>,
+        limit: &Limit,
+        refill: Option<u64>,
+    ) -> Self {
+        let fields = actor_fields.iter().map(|field| ("actorField", field.as_str()));
+        let networks = actor_prefix.map(|prefix| ("actorPrefix", prefix));
+        let pairs: Vec<_> = std::iter::once(("counter", name)).chain(fields).chain(networks).collect();
+        let mut bytes = Vec::new();
+        write_head(&mut bytes, space, &pairs, limit);
+        if matches!(limit, Limit::TokenBucket(_)) {
+            write_number(&mut bytes, refill.unwrap_or(0));
+        }
+        write_rhythm(&mut bytes, limit);
+        Self(bytes.into())
+    }
+
+    /// Returns the bytes that every key of the rule begins with.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Appends the key of `actor`'s bucket to `out`.
+    pub fn write_key(&self, actor: impl AsRef<[u8]>, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+        out.extend_from_slice(actor.as_ref());
+    }
+}
+
+/// Appends the key of a bucket whose limit and name, `key`, come from the client.
+///
+/// Every request writes such a key, so this allocates nothing.
+pub fn write_client_key(space: Space, limit: &Limit, key: &[u8], out: &mut Vec<u8>) {
+    write_prefix(out, space, &[], limit);
+    out.extend_from_slice(key);
+}
+
+fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: &Limit) {
+    write_head(out, space, pairs, limit);
+    // A lease counts against any limit, so that a changed limit does not grant as many leases again.
+    if limit.kind() != Kind::Concurrency {
+        write_number(out, limit.capacity());
+    }
+    if let (Limit::TokenBucket(_) | Limit::LeakyBucket(_), Some((refill, _))) = (limit, limit.rate()) {
+        write_number(out, refill);
+    }
+    write_rhythm(out, limit);
+}
+
+/// Appends the fields before the limit.
+fn write_head(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: &Limit) {
+    let tag = if matches!(limit, Limit::CalendarWindow(_)) { CALENDAR_WINDOW } else { tag_of(limit.kind()) };
+    out.extend_from_slice(&[VERSION, tag, space as u8]);
+    write_number(out, pairs.len() as u64);
+    for (key, value) in pairs {
+        write_text(out, key);
+        write_text(out, value);
+    }
+}
+
+/// Appends the time until credits come back: a window, or the interval of a refill.
+fn write_rhythm(out: &mut Vec<u8>, limit: &Limit) {
+    if let Limit::CalendarWindow(limit) = limit {
+        // Every id that was issued has a calendar.
+        let calendar = Calendar::of(limit.calendar).map(|calendar| calendar.to_string());
+        write_text(out, &calendar.unwrap_or_default());
+    } else if let Some((_, time_ns)) = limit.rate() {
+        write_number(out, time_ns);
+    }
+}
+
+/// Returns the byte that stands for the algorithm on disk. Never reuse one. 8 to 15 are reserved.
+fn tag_of(kind: Kind) -> u8 {
+    match kind {
+        Kind::FixedWindow => 1,
+        Kind::SlidingWindow => 2,
+        Kind::SlidingLog => 3,
+        Kind::TokenBucket => 4,
+        Kind::LeakyBucket => 5,
+        Kind::Concurrency => 6,
+    }
+}
+
+/// Returns the algorithm with this byte; `None` for an unknown one and that of calendar windows.
+pub(super) fn kind_of(tag: u8) -> Option<Kind> {
+    Kind::ALL.into_iter().find(|kind| tag_of(*kind) == tag)
+}
+
+fn write_text(out: &mut Vec<u8>, text: &str) {
+    write_number(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// The parts of a key, except its limit.
+#[derive(Debug, PartialEq, Eq)]
+pub struct KeyParts<'a> {
+    /// The kind of name.
+    pub space: Space,
+    /// The operation, sorted by key.
+    pub pairs: Vec<(&'a str, &'a str)>,
+    /// The actor, or a client's own key. Empty if the rule has one counter.
+    pub actor: &'a [u8],
+}
+
+/// Decodes a key. Returns `None` if this module did not write it.
+pub fn decode(key: &[u8]) -> Option<KeyParts<'_>> {
+    let mut pairs = Vec::new();
+    let (space, _, actor) = read(key, |key, value| pairs.push((key, value)), |_| None)?;
+    Some(KeyParts { space, pairs, actor })
+}
+
+/// Returns a key without its actor, and the limit in it. For a named counter and for leases, the limit only describes
+/// the form of their states. The limit is `None` if this process does not have its calendar, because a client may have
+/// invented the key.
+///
+/// Returns `None` if this module did not write the key.
+pub fn split_limit(key: &[u8]) -> Option<(&[u8], Option<Limit>)> {
+    let (_, limit, actor) = read(key, |_, _| (), Calendar::find)?;
+    Some((key.strip_suffix(actor)?, limit))
+}
+
+/// Returns the same as [`split_limit`] for a key that a server has stored. Its calendar is loaded if no rule has loaded
+/// it yet.
+pub fn split_stored_limit(key: &[u8]) -> Option<(&[u8], Limit)> {
+    let (_, limit, actor) = read(key, |_, _| (), Calendar::parse)?;
+    Some((key.strip_suffix(actor)?, limit?))
+}
+
+/// Reads a key, and passes its pairs to `pair`. The limit is `None` if `find_calendar` does not find its calendar.
+fn read<'a>(
+    key: &'a [u8],
+    mut pair: impl FnMut(&'a str, &'a str),
+    find_calendar: impl FnOnce(&str) -> Option<Calendar>,
+) -> Option<(Space, Option<Limit>, &'a [u8])> {
+    let [VERSION, tag, space, rest @ ..] = key else { return None };
+    let (tag, mut rest) = (*tag, rest);
+    let space = Space::ALL.into_iter().find(|known| *known as u8 == *space)?;
+    for _ in 0..read_number(&mut rest)? {
+        pair(read_text(&mut rest)?, read_text(&mut rest)?);
+    }
+    let is_named = space.is_named();
+    let kind = kind_of(tag);
+    // Named counters and leases have no credits in their keys.
+    let credits = if is_named || kind == Some(Kind::Concurrency) { 1 } else { read_number(&mut rest)? };
+    let limit = if tag == CALENDAR_WINDOW {
+        let calendar = read_text(&mut rest).filter(|text| Calendar::is_text(text))?;
+        find_calendar(calendar)
+            .and_then(|calendar| CalendarWindow::new(credits, calendar.id()).ok())
+            .map(Limit::CalendarWindow)
+    } else {
+        Some(read_limit(kind?, credits, is_named, &mut rest)?)
+    };
+    let limit = limit.map(|limit| if is_named { limit.counting(CountBasis::Used) } else { limit });
+    Some((space, limit, rest))
+}
+
+/// Reads the rest of a limit, after its credits. The key of a named counter has no count of a leaky bucket, and may have a refill of 0.
+fn read_limit(kind: Kind, credits: u64, is_named: bool, rest: &mut &[u8]) -> Option<Limit> {
+    let mut number = || read_number(rest);
+    let refill = match kind {
+        Kind::TokenBucket => number()?.max(is_named.into()),
+        Kind::LeakyBucket if !is_named => number()?,
+        _ => 1,
+    };
+    let time_ns = if kind == Kind::Concurrency { NANOS_PER_SECOND } else { number()? };
+    Limit::new(kind, credits, refill, time_ns).ok()
+}
+
+fn read_text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
+    str::from_utf8(read_bytes(from)?).ok()
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::version::VERSION;
+    use crate::codec::VERSION;
     use divvy_core::algorithm::{CountBasis, FixedWindow, Kind, LeakyBucket, Limit, SlidingWindow, TokenBucket};
     use proptest::prelude::*;
 

@@ -55,33 +55,27 @@ pub fn encode(state: &State, expires: Timestamp, out: &mut Vec<u8>) {
         State::SlidingLog(state) => state.times.iter().for_each(|time| write_words(out, [time.as_nanos()])),
         State::TokenBucket(state) => {
             write_words(out, [state.mark.as_nanos(), state.count, state.session.as_nanos()]);
-            write_own_capacity(state.own_capacity, out);
         }
-        State::LeakyBucket(state) => {
-            write_words(out, [state.mark.as_nanos(), state.credits, state.drops]);
-            write_own_capacity(state.own_capacity, out);
-        }
+        State::LeakyBucket(state) => write_words(out, [state.mark.as_nanos(), state.credits, state.drops]),
         State::Concurrency(state) => write_words(out, [state.time.as_nanos()]),
         State::Reserved(state) => {
             encode(&state.base, expires, out);
             encode_groups(&state.groups, out);
-            out.push(if has_own_capacity(&state.base) { RESERVED_OWN } else { RESERVED });
+            out.push(if own_capacity(&state.base) > 0 { RESERVED_OWN } else { RESERVED });
         }
     }
-}
-
-fn has_own_capacity(state: &State) -> bool {
-    match state {
-        State::TokenBucket(state) => state.own_capacity > 0,
-        State::LeakyBucket(state) => state.own_capacity > 0,
-        _ => false,
+    match own_capacity(state) {
+        0 => {}
+        capacity => write_words(out, [capacity]),
     }
 }
 
-/// Appends the capacity of an actor's own limit, if there is one.
-fn write_own_capacity(capacity: u64, out: &mut Vec<u8>) {
-    if capacity > 0 {
-        write_words(out, [capacity]);
+/// Returns the capacity of an actor's own limit, or 0 if the state was last used under the rule's.
+fn own_capacity(state: &State) -> u64 {
+    match state {
+        State::TokenBucket(state) => state.own_capacity,
+        State::LeakyBucket(state) => state.own_capacity,
+        _ => 0,
     }
 }
 

@@ -1,14 +1,11 @@
 //! Batches: actions on buckets, which a store applies together, and their outcomes.
 
-mod answers;
-mod parts;
-
 use std::ops::Range;
 
 use tokio::task::JoinHandle;
 
-use super::{Action, Entry, Outcomes, StoreError, Unit};
-use crate::record_key::{self, RecordSpace};
+use super::{Action, Entry, StoreError};
+use crate::codec::record_key::{self, RecordSpace};
 use divvy_core::algorithm::{Ask, Limit, Outcome, ReservationAsk};
 use divvy_core::clock::Timestamp;
 
@@ -21,9 +18,9 @@ pub const ENTRY_WEIGHT: usize = 512;
 pub struct Batch {
     /// The server's time when the batch was begun. Expiries on disk are computed from it.
     pub now: Timestamp,
-    /// The keys, one after the other.
+    /// The keys of the entries, one after the other.
     pub keys: Vec<u8>,
-    /// The entries, in the order in which they are applied.
+    /// The entries, in the order of the requests.
     pub entries: Vec<Entry>,
     /// Entries that take effect together, as ascending ranges of indexes.
     pub groups: Vec<Range<usize>>,
@@ -218,6 +215,95 @@ impl Batch {
         self.keys.extend_from_slice(entry.key_in(&other.keys));
         self.entries.push(Entry { key: start..self.keys.len(), ..entry.clone() });
     }
+
+    /// Answers every entry with `answer`, in order. Ignores groups.
+    pub fn answer_each(&mut self, answer: impl FnMut(&Entry) -> Result<Outcome, StoreError>) {
+        self.outcomes.clear();
+        self.outcomes.extend(self.entries.iter().map(answer));
+    }
+
+    /// Answers the unanswered entries, unit by unit. `answer` adds the outcomes of all of the unit's entries. If it
+    /// adds none and returns false, this stops. Returns whether all entries are answered.
+    pub fn answer_on(&mut self, mut answer: impl FnMut(Unit<'_>, &mut Outcomes) -> bool) -> bool {
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        let answered = outcomes.len();
+        outcomes.reserve(self.entries.len().saturating_sub(answered));
+        let is_done = if self.groups.is_empty() {
+            // Fast path: there are no groups to search for.
+            let mut entries = self.entries.iter().enumerate().skip(answered);
+            entries.all(|(first, entry)| {
+                answer(Unit { first, entries: std::slice::from_ref(entry), keys: &self.keys }, &mut outcomes)
+            })
+        } else {
+            self.units(answered).all(|unit| answer(unit, &mut outcomes))
+        };
+        self.outcomes = outcomes;
+        is_done
+    }
+
+    /// Iterates over the unanswered entries, with their indexes and keys.
+    pub fn unanswered(&self) -> impl Iterator<Item = (usize, &[u8], &Entry)> {
+        let entries = self.entries.iter().enumerate().skip(self.outcomes.len());
+        entries.map(|(index, entry)| (index, entry.key_in(&self.keys), entry))
+    }
+
+    /// Replaces the outcomes that depend on changes that could not be made durable.
+    pub fn fail_unsettled(&mut self, error: &StoreError) {
+        for index in self.unsettled.drain(..) {
+            if let Some(outcome) = self.outcomes.get_mut(index) {
+                *outcome = Err(error.clone());
+            }
+        }
+    }
+
+    /// Iterates over keys, entries and outcomes, once the batch is applied.
+    pub fn answers(&self) -> impl Iterator<Item = (&[u8], &Entry, &Result<Outcome, StoreError>)> {
+        self.entries.iter().zip(&self.outcomes).map(|(entry, outcome)| (entry.key_in(&self.keys), entry, outcome))
+    }
+
+    /// Returns the outcome of the entry with this index, or an error if no store has applied it.
+    pub fn outcome(&self, index: usize) -> Result<Outcome, StoreError> {
+        outcome_at(&self.outcomes, index)
+    }
+
+    /// Divides the entries into ranges of indexes, each of at most `max` bytes of [weight](Batch::weight). A group is
+    /// never divided, so a range that consists of one unit may exceed `max`.
+    pub fn parts(&self, max: usize) -> Vec<Range<usize>> {
+        let (mut parts, mut first, mut weight) = (Vec::new(), 0, 0);
+        for unit in self.units(0) {
+            let of_unit: usize = unit.entries.iter().map(|entry| ENTRY_WEIGHT + entry.key.len()).sum();
+            if weight + of_unit > max && unit.first > first {
+                parts.push(first..unit.first);
+                (first, weight) = (unit.first, 0);
+            }
+            weight += of_unit;
+        }
+        parts.push(first..self.len());
+        parts
+    }
+
+    /// Copies the entries at `indexes` to a new batch. The indexes must ascend, and contain all or none of a group.
+    pub fn part(&self, indexes: &[usize]) -> Self {
+        let mut part = Self { now: self.now, ..Self::default() };
+        let mut groups = self.groups.iter().peekable();
+        for (index, entry) in indexes.iter().filter_map(|index| Some((*index, self.entries.get(*index)?))) {
+            part.push_copy(self, entry);
+            while groups.next_if(|group| group.end <= index).is_some() {}
+            if let Some(group) = groups.next_if(|group| group.end == index + 1) {
+                part.group(part.len() - group.len());
+            }
+        }
+        part
+    }
+
+    /// Takes over the outcomes of `part`, which consists of the entries at `indexes`.
+    pub fn adopt(&mut self, part: Self, indexes: &[usize]) {
+        for (index, outcome) in indexes.iter().zip(part.outcomes) {
+            if let Some(place) = self.outcomes.get_mut(*index) {
+                *place = outcome;
+            }
+        }
+    }
 }
 
 /// Appends a key to `keys`. Returns its range in `keys`, and the limit that `write_key` returns. If that is `None`, nothing is
@@ -235,8 +321,43 @@ pub fn append_key(
     limit.map(|limit| (start..keys.len(), limit))
 }
 
+/// One entry, or the entries of a group, which take effect together.
+#[derive(Debug, Clone, Copy)]
+pub struct Unit<'a> {
+    /// The index of the first entry.
+    pub first: usize,
+    /// Its entries.
+    pub entries: &'a [Entry],
+    pub(super) keys: &'a [u8],
+}
+
+impl<'a> Unit<'a> {
+    /// Returns the key of one of its entries.
+    pub fn key(&self, entry: &Entry) -> &'a [u8] {
+        entry.key_in(self.keys)
+    }
+
+    /// Iterates over the entries, with their indexes and keys.
+    pub fn members(self) -> impl Iterator<Item = (usize, &'a [u8], &'a Entry)> + Clone {
+        self.entries.iter().enumerate().map(move |(place, entry)| (self.first + place, self.key(entry), entry))
+    }
+}
+
+/// The outcomes of a batch's entries, in their order.
+pub type Outcomes = Vec<Result<Outcome, StoreError>>;
+
+/// Returns the outcome of the entry with this index, or an error if no store has applied it.
+#[inline]
+pub fn outcome_at(outcomes: &Outcomes, index: usize) -> Result<Outcome, StoreError> {
+    match outcomes.get(index) {
+        Some(Ok(outcome)) => Ok(*outcome),
+        Some(Err(error)) => Err(error.clone()),
+        None => Err(StoreError::new("the store returned no answer")),
+    }
+}
+
 #[cfg(test)]
-mod tests {
+mod batch_tests {
     use super::*;
     use divvy_core::algorithm::FixedWindow;
     use divvy_core::clock::NANOS_PER_SECOND;
@@ -257,5 +378,45 @@ mod tests {
         assert_eq!((batch.len(), batch.key_at(0)), (1, Some(&b"k"[..])));
         batch.put_back(taken);
         assert_eq!((batch.entries[1].request, batch.key_at(1)), (7, Some(&*key)));
+    }
+}
+
+#[cfg(test)]
+mod part_tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::contract::Action;
+    use divvy_core::algorithm::{FixedWindow, Limit};
+    use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
+
+    proptest! {
+        #[test]
+        fn parts_cover_all_entries_and_divide_no_group(
+            units in prop::collection::vec((1_usize..6, 0_usize..2_000), 0..40),
+            max in 0_usize..10_000,
+        ) {
+            let limit = Limit::FixedWindow(FixedWindow::new(1, NANOS_PER_SECOND).unwrap());
+            let mut batch = Batch::default();
+            for (members, key) in &units {
+                let first = batch.len();
+                for _ in 0..*members {
+                    batch.push(limit, Action::Forget, Timestamp::EPOCH, |out| out.resize(out.len() + key, 0));
+                }
+                batch.group(first);
+            }
+            let parts = batch.parts(max);
+            let ends: Vec<_> = parts.iter().map(|part| part.end).collect();
+            let starts: Vec<_> = std::iter::once(0).chain(ends.iter().copied()).take(parts.len()).collect();
+            prop_assert_eq!(parts.iter().map(|part| part.start).collect::<Vec<_>>(), starts);
+            prop_assert_eq!(ends.last(), Some(&batch.len()));
+            for part in parts {
+                let whole = batch.units(part.start).take_while(|unit| unit.first < part.end);
+                let (count, entries) = whole.fold((0, 0), |(count, entries), unit| (count + 1, entries + unit.entries.len()));
+                prop_assert_eq!(entries, part.len());
+                let indexes: Vec<_> = part.collect();
+                prop_assert!(batch.part(&indexes).weight() <= max || count <= 1);
+            }
+        }
     }
 }

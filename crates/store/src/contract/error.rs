@@ -1,5 +1,6 @@
-//! Errors of stores.
+//! Errors of stores and of their backups.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The reason why a store could not answer. It is cheap to clone, because one failed commit fails many asks.
@@ -29,5 +30,49 @@ impl StoreError {
     /// Returns a failure with this reason.
     pub fn new(reason: impl Into<Arc<str>>) -> Self {
         Self::Failed(reason.into())
+    }
+}
+
+/// Maximum length of a backup's name (bytes).
+pub const MAX_BACKUP_NAME: usize = 100;
+
+/// The reason why there is no backup. No partial backup is left.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// No directory for backups is configured.
+    #[error("backups are disabled: start the server with --backup-dir DIR")]
+    SwitchedOff,
+    /// This store is not on the server's disk.
+    #[error("the {0} store keeps nothing on this server's disk: divvy has nothing to back up")]
+    NothingOfOurs(&'static str),
+    /// The name is empty, too long, or points outside the directory.
+    #[error(
+        "a backup needs a name of letters, digits, '-', '_' and '.', up to {MAX_BACKUP_NAME} of them and no '.' or '-' at its \
+         start; or the path of a directory with such a name directly in the server's --backup-dir"
+    )]
+    BadName,
+    /// The target is not empty.
+    #[error("a backup with this name already exists and is not empty; choose another name or remove it")]
+    Exists,
+    /// Backups are made one at a time.
+    #[error("another backup is in progress; wait until it finishes")]
+    Busy,
+    /// Writing failed. The partial backup is removed.
+    #[error("cannot write the backup {path}: {reason}; the partial backup was removed")]
+    Failed {
+        /// Directory of the backup.
+        path: PathBuf,
+        /// The error of the disk or of RocksDB.
+        reason: String,
+    },
+    /// The work was aborted for this reason.
+    #[error("the backup was aborted: {0}")]
+    Broken(String),
+}
+
+impl BackupError {
+    /// Returns whether the client caused the error, rather than the store or its disk.
+    pub fn is_the_client_s(&self) -> bool {
+        !matches!(self, Self::Failed { .. } | Self::Broken(_))
     }
 }

@@ -93,11 +93,6 @@ impl Exception {
         Self { effect: Effect::Limit { credits }, ends }
     }
 
-    /// Returns a block or an allow that an operator or a program sets.
-    pub fn by_hand(reason: Option<&str>, ends: Option<Timestamp>) -> Self {
-        Self { effect: Effect::Override { reason: reason.map(Into::into), repetition: None }, ends }
-    }
-
     /// Returns the credits of a limit.
     #[inline]
     pub fn credits(&self) -> Option<u64> {

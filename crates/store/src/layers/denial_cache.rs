@@ -5,12 +5,18 @@
 //! window that may be over, and never grants a credit. A bucket that is forgotten through this server, or gets credits
 //! back, is looked up in the store again at once. Settlements always go to the store. Another server may forget a
 //! bucket or raise its limit, so a denial is trusted for at most a second.
+//!
+//! The cache decides which windows are remembered, and when they answer. A table of bounded size holds their ends, and a keyed
+//! hash of each bucket's key.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::denials::{Denials, UsedUp};
+use parking_lot::Mutex;
+use siphasher::sip128::SipHasher13;
+
+use crate::codec::record_key;
 use crate::contract::{Action, Batch, Entry, Store, StoreError, Unit};
-use crate::record_key;
 use divvy_core::algorithm::{Limit, Outcome, OutcomeSource, State};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 use divvy_telemetry::metrics::Metric;
@@ -21,10 +27,37 @@ pub const DEFAULT_DENIAL_CACHE: usize = 100_000;
 /// How long the cache trusts that a window has nothing left.
 const TRUST_NS: u64 = NANOS_PER_SECOND;
 
+/// Places for one hash. With eight, a full table seldom evicts a window while there are free places.
+const WAYS: usize = 8;
+
+/// A window that is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct UsedUp {
+    /// The end of the window.
+    until: Timestamp,
+    /// Time of the store's answer.
+    learned: Timestamp,
+    /// Credits of the limit that has nothing left. A larger limit may grant more.
+    credits: u64,
+    /// Credits used beyond the limit.
+    owed: u64,
+}
+
+/// A slot for a bucket's window. It is free once the window has ended.
+#[derive(Debug, Clone, Copy, Default)]
+struct Denial {
+    /// The hash of the bucket's key.
+    hash: [u64; 2],
+    used_up: UsedUp,
+}
+
 /// Denials of a distant store.
 #[derive(Debug)]
 pub struct DenialCache {
-    denials: Denials,
+    /// Used-up windows by bucket key, in sets of [`WAYS`] places. All are allocated at the start.
+    sets: Box<[Mutex<[Denial; WAYS]>]>,
+    /// Its secret is random, so that no client can choose keys that collide.
+    hasher: SipHasher13,
     /// Number of finished batches that forgot a bucket or gave credits back. If it changes while a batch is in the
     /// store, the batch's outcomes may be outdated, and are not cached.
     returns: AtomicU64,
@@ -35,13 +68,19 @@ pub struct DenialCache {
 impl DenialCache {
     /// Creates a cache of up to `entries` windows, rounded up to a multiple of eight. 0 switches it off.
     pub fn new(entries: usize) -> Self {
-        Self { denials: Denials::new(entries), returns: AtomicU64::new(0), answered: AtomicU64::new(0) }
+        let secret = RandomState::new();
+        Self {
+            sets: (0..entries.div_ceil(WAYS)).map(|_| Mutex::default()).collect(),
+            hasher: SipHasher13::new_with_keys(secret.hash_one(0), secret.hash_one(1)),
+            returns: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+        }
     }
 
     /// Answers the entries that are known to be denied. `store` answers the others, and the cache learns from its
     /// outcomes.
     pub async fn apply(&self, batch: &mut Batch, store: &impl Store) {
-        if self.denials.is_off() {
+        if self.sets.is_empty() {
             return store.apply(batch).await;
         }
         let returns = self.returns.load(Ordering::SeqCst);
@@ -89,7 +128,7 @@ impl DenialCache {
     /// without a known denial answers like a fresh one. The store answers for units with records.
     fn answer_unit(&self, unit: Unit<'_>, now: Timestamp) -> Option<Vec<Outcome>> {
         for (_, key, _) in unit.members().filter(|(_, _, entry)| entry.action.gives_back()) {
-            self.denials.forget(record_key::bucket(key));
+            self.forget(record_key::bucket(key));
         }
         if let [entry] = unit.entries {
             return self.answer(unit.key(entry), entry, now).map(|outcome| vec![outcome]);
@@ -110,7 +149,7 @@ impl DenialCache {
         if entry.at != now || entry.action.needs_store() {
             return None;
         }
-        let UsedUp { until, learned, credits, owed } = self.denials.used_up(key, now)?;
+        let UsedUp { until, learned, credits, owed } = self.used_up(key, now)?;
         // The server's clock was set back: the denial is from the future, or lasts longer than a window.
         let is_set_back = now < learned || until.since(now) > limit.window_ns.get();
         if is_set_back || now.since(learned) >= TRUST_NS || limit.credits.get() > credits {
@@ -127,14 +166,53 @@ impl DenialCache {
             // Counted before the denials are dropped. A denial that is cached at the same time either sees the count,
             // or is dropped.
             self.returns.fetch_add(1, Ordering::SeqCst);
-            returned.for_each(|(key, ..)| self.denials.forget(record_key::bucket(key)));
+            returned.for_each(|(key, ..)| self.forget(record_key::bucket(key)));
             return;
         }
         for (key, entry, outcome) in batch.answers() {
             if let Some(used_up) = used_up(entry, outcome, batch.now()) {
-                self.denials.remember(key, used_up, || self.returns.load(Ordering::SeqCst) != returns_before);
+                self.remember(key, used_up, || self.returns.load(Ordering::SeqCst) != returns_before);
             }
         }
+    }
+
+    /// Returns the bucket's window, if it is known to be used up and not over at `now`.
+    fn used_up(&self, key: &[u8], now: Timestamp) -> Option<UsedUp> {
+        let (set, hash) = self.place(key)?;
+        let set = set.lock();
+        set.iter().find(|denial| denial.hash == hash).map(|denial| denial.used_up).filter(|known| now < known.until)
+    }
+
+    /// Remembers that the bucket has nothing left, unless `is_stale` returns true once the set is locked. In a full set, the window
+    /// that ends first is evicted.
+    fn remember(&self, key: &[u8], used_up: UsedUp, is_stale: impl FnOnce() -> bool) {
+        let Some((set, hash)) = self.place(key) else { return };
+        let mut set = set.lock();
+        if is_stale() {
+            return;
+        }
+        let known = set.iter().position(|denial| denial.hash == hash);
+        let place = match known {
+            Some(index) => set.get_mut(index),
+            None => set.iter_mut().min_by_key(|denial| denial.used_up.until),
+        };
+        if let Some(place) = place {
+            *place = Denial { hash, used_up };
+        }
+    }
+
+    /// Forgets the bucket's window.
+    fn forget(&self, key: &[u8]) {
+        let Some((set, hash)) = self.place(key) else { return };
+        if let Some(denial) = set.lock().iter_mut().find(|denial| denial.hash == hash) {
+            *denial = Denial::default();
+        }
+    }
+
+    fn place(&self, key: &[u8]) -> Option<(&Mutex<[Denial; WAYS]>, [u64; 2])> {
+        let hash = self.hasher.hash(key);
+        let index = hash.h1.checked_rem(self.sets.len() as u64)?;
+        Some((self.sets.get(usize::try_from(index).ok()?)?, [hash.h1, hash.h2]))
     }
 }
 
@@ -151,3 +229,75 @@ fn used_up(entry: &Entry, outcome: &Result<Outcome, StoreError>, now: Timestamp)
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod denial_tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_secs(seconds).unwrap()
+    }
+
+    fn until(seconds: u64) -> UsedUp {
+        UsedUp { until: at(seconds), learned: at(0), credits: 5, owed: 0 }
+    }
+
+    fn known(denials: &DenialCache, key: &[u8], seconds: u64) -> Option<Timestamp> {
+        denials.used_up(key, at(seconds)).map(|known| known.until)
+    }
+
+    fn key(number: u64) -> [u8; 8] {
+        number.to_le_bytes()
+    }
+
+    #[test]
+    fn window_is_known_until_it_ends() {
+        let denials = DenialCache::new(8);
+        denials.remember(b"one", until(60), || false);
+        assert_eq!(known(&denials, b"one", 59), Some(at(60)));
+        assert_eq!(known(&denials, b"one", 60), None);
+        assert_eq!(known(&denials, b"other", 59), None);
+        denials.remember(b"one", until(70), || false);
+        assert_eq!(known(&denials, b"one", 60), Some(at(70)));
+        denials.forget(b"one");
+        assert_eq!(known(&denials, b"one", 60), None);
+    }
+
+    #[test]
+    fn stale_denial_is_not_remembered() {
+        let denials = DenialCache::new(8);
+        denials.remember(b"one", until(60), || true);
+        assert_eq!(known(&denials, b"one", 1), None);
+    }
+
+    #[test]
+    fn window_that_ends_first_is_evicted() {
+        let denials = DenialCache::new(WAYS);
+        for number in 0..=WAYS as u64 {
+            denials.remember(&key(number), until(100 + number), || false);
+        }
+        let known: Vec<_> = (0..=WAYS as u64).filter(|number| known(&denials, &key(*number), 1).is_some()).collect();
+        assert_eq!(known, (1..=WAYS as u64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn table_stays_bounded_and_never_confuses_buckets() {
+        let denials = DenialCache::new(100);
+        for number in 0..10_000 {
+            denials.remember(&key(number), until(1_000 + number), || false);
+        }
+        let known: Vec<_> =
+            (0..10_000).filter_map(|number| Some((number, known(&denials, &key(number), 1)?))).collect();
+        assert!((50..=104).contains(&known.len()), "{} are known", known.len());
+        assert!(known.iter().all(|(number, until)| *until == at(1_000 + number)));
+    }
+
+    #[test]
+    fn table_of_size_0_is_off() {
+        let denials = DenialCache::new(0);
+        assert!(denials.sets.is_empty());
+        denials.remember(b"one", until(60), || false);
+        assert_eq!(known(&denials, b"one", 1), None);
+        denials.forget(b"one");
+    }
+}

@@ -1,4 +1,4 @@
--- See algorithm/concurrency.rs. Stored: the latest time in the bucket. Its leases are reservations (reserved.lua).
+-- See algorithm/concurrency.rs. Stored: the latest time in the bucket. Its leases are reservations (records.lua).
 
 algorithm.leases = true
 

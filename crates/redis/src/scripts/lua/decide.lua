@@ -41,7 +41,7 @@ local algorithm = {
   drain = false, is_fresh = false, store = false, leases = false, reserved = false,
 }
 
--- The functions that decide: the algorithm's own, or those of reserved.lua while credits of the bucket are reserved.
+-- The functions that decide: the algorithm's own, or those of records.lua while credits of the bucket are reserved.
 local limit = algorithm
 
 function algorithm.credits_at_reset(left) return plus(left, 1) end

@@ -15,6 +15,6 @@ local reserved = redis.pcall('GET', reserved_key)
 -- "Script attempted to access a non local key": the bucket's slot is moving to another node, and the key may already be
 -- there. Hits are not refused for that reason. They count without the reservations.
 if type(reserved) == 'table' and reserved.err:find('attempted to access', 1, true) then reserved = false end
--- If an ask has a record, or credits are reserved, reserved.lua, reservation.lua and idempotency.lua run next and
--- replace this with a table of functions.
+-- If an ask has a record, or credits are reserved, records.lua runs next and
+-- replaces this with a table of functions.
 local reserving = reserved or KEYS[3]

@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::eviction::TOLERATED_EXCESS;
+use super::TOLERATED_EXCESS;
 use super::*;
-use crate::commit::segment_marks::SegmentMarks;
+use crate::commit::segments::SegmentMarks;
 use divvy_core::algorithm::{sliding_log, token_bucket};
 
 const MEMORY: usize = 64 << 10;

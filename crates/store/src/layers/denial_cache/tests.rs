@@ -1,12 +1,13 @@
 use std::sync::atomic::Ordering::Relaxed;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::layers::{FailurePolicy, LayeredStore};
 use crate::memory::MemoryStore;
 use crate::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, outcomes_together, record, wait, window};
 use divvy_core::algorithm::{Ask, ReservationAsk, TokenBucket};
 use divvy_core::clock::{Clock, NANOS_PER_MILLI, NANOS_PER_SECOND};
-use proptest::prelude::*;
 
 fn cache(entries: usize) -> LayeredStore<ScriptedStore> {
     LayeredStore::new(ScriptedStore::default(), entries, FailurePolicy::Error, Clock::system())

@@ -141,7 +141,7 @@ fn outage_lasts_until_ten_seconds_after_the_last_failure() {
     let store = fallback(FailurePolicy::Deny);
     let lasts_after = |seconds, key| {
         hit(&store, seconds, key).unwrap();
-        store.0.fallback.outage.lock().lasts()
+        store.0.fallback.outage.lock().lasts
     };
     assert!(!lasts_after(0, "a"));
     assert!(lasts_after(0, "!"));
@@ -165,7 +165,7 @@ fn only_a_store_out_of_reach_is_an_outage() {
     let store = fallback(FailurePolicy::Error);
     for key in ["?", "+"] {
         assert!(hit(&store, 0, key).is_err());
-        assert!(!store.0.fallback.is_out(at(0)) && !store.0.fallback.outage.lock().lasts(), "{key}");
+        assert!(!store.0.fallback.is_out(at(0)) && !store.0.fallback.outage.lock().lasts, "{key}");
     }
     assert_eq!(store.0.fallback.failed.load(Relaxed), 2);
 }
@@ -186,17 +186,17 @@ fn check_notices_an_outage_before_the_first_hit_under_any_policy() {
     {
         let store = fallback(policy);
         let checked = || crate::testing::wait(store.check()).is_ok();
-        assert!(checked() && !store.0.fallback.outage.lock().lasts());
+        assert!(checked() && !store.0.fallback.outage.lock().lasts);
         store.inner().is_down.store(true, Relaxed);
         assert_eq!(checked(), policy != FailurePolicy::Error);
         assert!(
-            store.0.fallback.outage.lock().lasts() && store.0.fallback.is_out(store.0.fallback.clock.now()),
+            store.0.fallback.outage.lock().lasts && store.0.fallback.is_out(store.0.fallback.clock.now()),
             "{policy:?}"
         );
         store.inner().is_down.store(false, Relaxed);
         // The time without failures that ends an outage.
         store.0.fallback.failed_at.fetch_sub(QUIET_NS + 1, Relaxed);
-        assert!(checked() && !store.0.fallback.outage.lock().lasts(), "{policy:?}");
+        assert!(checked() && !store.0.fallback.outage.lock().lasts, "{policy:?}");
     }
 }
 

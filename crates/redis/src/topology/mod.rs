@@ -1,0 +1,178 @@
+//! The target of all calls: one server, the master that sentinels name, or the masters of a cluster.
+
+pub mod cluster;
+mod endpoint;
+mod node_client;
+pub mod slots;
+
+use std::sync::Arc;
+
+use futures_util::future::{select_ok, try_join_all};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+use tokio::time::Instant;
+
+use self::cluster::{Cluster, PROBE, Shard, Shards};
+use self::endpoint::{Endpoint, is_tls};
+use self::node_client::{NodeClient, Request};
+use self::slots::Address;
+use super::options::{InvalidRedisTarget, RedisOptions};
+use super::wire::{Call, Failure, Reply};
+
+/// The location of keys in Redis, which determines the keys and arguments of a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    OneServer,
+    Cluster,
+}
+
+/// One or several Redis servers.
+pub struct Target {
+    /// The addresses, without passwords, for messages.
+    pub name: String,
+    servers: Servers,
+}
+
+enum Servers {
+    One(Arc<NodeClient>),
+    Cluster(Box<Cluster>),
+}
+
+impl Target {
+    pub fn new(options: &RedisOptions) -> Result<Self, InvalidRedisTarget> {
+        let certificates = options.tls.read()?;
+        let parsed = options.urls.iter().zip(1..).map(|(url, number)| parse(url, number, certificates.as_ref()));
+        let infos = parsed.collect::<Result<Vec<_>, _>>()?;
+        let name = infos.iter().map(|info| info.addr().to_string()).collect::<Vec<_>>().join(", ");
+        let timeout = options.timeout;
+        let one = |endpoint| Servers::One(Arc::new(NodeClient::new(endpoint, timeout)));
+        let servers = match (infos.as_slice(), &options.sentinel) {
+            ([], _) => return Err(InvalidRedisTarget::NoUrl),
+            ([first, ..], Some(sentinel)) => one(Endpoint::sentinel(&infos, first, sentinel, certificates)?),
+            ([only], None) => one(Endpoint::server(only.clone(), certificates)),
+            ([first, ..], None) => {
+                let seeds = seeds(&infos, first)?;
+                Servers::Cluster(Box::new(Cluster::new(first.clone(), certificates, seeds, timeout)))
+            }
+        };
+        Ok(Self { name, servers })
+    }
+
+    pub fn layout(&self) -> Layout {
+        match &self.servers {
+            Servers::One(_) => Layout::OneServer,
+            Servers::Cluster(_) => Layout::Cluster,
+        }
+    }
+
+    /// Makes the calls in one round trip, or in one round trip per node of a cluster, all at once.
+    pub async fn exchange(&self, calls: &[Call], deadline: Instant) -> Vec<Result<Reply, Failure>> {
+        match &self.servers {
+            Servers::One(client) => {
+                let requests: Vec<_> = calls.iter().map(|call| Request { call, asking: false }).collect();
+                client.exchange(&requests, deadline).await
+            }
+            // Boxed, because its state for many nodes would otherwise be moved around with every hit on a single
+            // server.
+            Servers::Cluster(cluster) => Box::pin(cluster.exchange(calls, deadline)).await,
+        }
+    }
+
+    /// Returns the servers that have counters of their own.
+    pub async fn shards(&self, deadline: Instant) -> Result<Shards, Failure> {
+        match &self.servers {
+            Servers::One(client) => {
+                let shard = Shard { client: Arc::clone(client), name: None, probe: PROBE.into() };
+                Ok(Shards { version: 0, list: vec![shard] })
+            }
+            Servers::Cluster(cluster) => cluster.shards(deadline).await,
+        }
+    }
+
+    /// Looks up the slots of a cluster.
+    pub async fn look_up(&self, deadline: Instant) -> Result<(), Failure> {
+        match &self.servers {
+            Servers::One(_) => Ok(()),
+            Servers::Cluster(cluster) => cluster.look_up(deadline).await,
+        }
+    }
+
+    /// Checks that hits can be answered: a server takes writes. The key expires after a millisecond. In a cluster, one master is enough: while another is unreachable, the other keys can
+    /// be served.
+    pub async fn check(&self, deadline: Instant) -> Result<(), Failure> {
+        let shards = self.shards(deadline).await?.list;
+        if shards.is_empty() {
+            return Err(Failure::NoNode);
+        }
+        let write = |shard: &Shard| Call::command(&[b"SET", &shard.probe, b"1", b"PX", b"1"]);
+        select_ok(shards.iter().map(|shard| Box::pin(shard.ask(write(shard), deadline)))).await.map(drop)
+    }
+
+    /// Returns the number of keys, on all masters together.
+    pub async fn count_keys(&self, deadline: Instant) -> Result<u64, Failure> {
+        let shards = self.shards(deadline).await?.list;
+        let replies = try_join_all(shards.iter().map(|shard| shard.ask(Call::command(&[b"DBSIZE"]), deadline))).await?;
+        replies.iter().map(|reply| reply.decode::<u64>("the number of keys is not a number")).sum()
+    }
+
+    /// Returns whether there is a connection to any of the nodes.
+    pub fn is_connected(&self) -> bool {
+        match &self.servers {
+            Servers::One(client) => client.is_connected(),
+            Servers::Cluster(cluster) => cluster.is_connected(),
+        }
+    }
+
+    pub fn close(&self) {
+        match &self.servers {
+            Servers::One(client) => client.close(),
+            Servers::Cluster(cluster) => cluster.close(),
+        }
+    }
+}
+
+fn parse(
+    url: &str,
+    number: usize,
+    certificates: Option<&TlsCertificates>,
+) -> Result<ConnectionInfo, InvalidRedisTarget> {
+    let info = url.into_connection_info().map_err(|reason| InvalidRedisTarget::Url { number, reason })?;
+    match (certificates, info.addr()) {
+        (None, _) => Ok(info),
+        (Some(certificates), ConnectionAddr::TcpTls { .. }) => {
+            let client = Client::build_with_tls(info, certificates.clone());
+            Ok(client.map_err(InvalidRedisTarget::Certificates)?.get_connection_info().clone())
+        }
+        (Some(_), _) => Err(InvalidRedisTarget::NoTls { number }),
+    }
+}
+
+/// Returns the addresses to look the cluster up at.
+fn seeds(infos: &[ConnectionInfo], first: &ConnectionInfo) -> Result<Vec<Address>, InvalidRedisTarget> {
+    let mixed = |reason| Err(InvalidRedisTarget::Mixed(reason));
+    let credentials = |info: &ConnectionInfo| {
+        let settings = info.redis_settings();
+        (settings.username().map(str::to_owned), settings.password().map(str::to_owned))
+    };
+    let mut seeds = Vec::with_capacity(infos.len());
+    for info in infos {
+        if info.redis_settings().db() != 0 {
+            return mixed("a cluster has only database 0");
+        }
+        if is_tls(info) != is_tls(first) {
+            return mixed("write either redis:// or rediss:// for all nodes of a cluster");
+        }
+        if credentials(info) != credentials(first) {
+            return mixed("give all nodes of a cluster the same user and password");
+        }
+        match info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                seeds.push(Address { host: host.clone(), port: *port });
+            }
+            _ => return mixed("several URLs name the nodes of a cluster, which cannot use unix sockets"),
+        }
+    }
+    Ok(seeds)
+}
+
+#[cfg(test)]
+mod tests;

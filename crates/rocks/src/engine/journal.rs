@@ -1,0 +1,336 @@
+//! The journal in the engine: its replay when the store is opened, and the write-back of counters, which shortens it.
+//!
+//! In a replay, several threads load the journal's changes into the table. The changes of one counter must be made in order, so each
+//! thread has a part of the table to itself. It reads every record, and makes the changes of its part. It makes many changes of a
+//! stripe at a time, while the stripe is in the processor's caches. Nothing else happens in the store during the replay.
+//!
+//! A write-back brings counters' own records up to date, and then drops the journal that they replace. No answer waits for it, because
+//! the journal has every change. A counter has to be written back only before the journal segment with its last change is dropped,
+//! and most counters change again before that. A write-back is one pass over one segment: it reads the keys, and writes the current
+//! states of the counters, sorted.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
+
+use super::Engine;
+use crate::commit::journal::{self, Change, Packer, SortedChanges};
+use crate::commit::segments::Segment;
+use crate::disk::{Decoder, Disk};
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::table::maintenance::{ReplayedChange, ReplayedValue};
+use crate::table::{Table, stripes};
+use divvy_core::clock::Timestamp;
+use divvy_store::{StoreError, record_key, value};
+
+/// Maximum number of records that wait for each thread. A record may have a megabyte.
+const RECORDS_AHEAD: usize = 4;
+/// Maximum number of threads. More would have nothing to do, because one thread reads the journal for all.
+const MAX_THREADS: usize = 4;
+
+/// Changes a stripe that a thread collects before it makes them: with two threads about 10 MB.
+const REPLAYED_AT_ONCE: usize = 128;
+
+/// A journal record and the number of its segment.
+type SegmentRecord = (u32, Arc<[u8]>);
+/// Maximum ratio of a staged change's length to its packed length, for usual keys.
+const STAGED_TO_PACKED: usize = 4;
+/// The table may exceed its memory by one part in this many before commits wait for write-backs.
+const TOLERATED_EXCESS: usize = 8;
+/// Minimum of the tolerated excess (bytes).
+const ALWAYS_TOLERATED: usize = 1 << 20;
+
+impl<D: Disk> Engine<D> {
+    /// Loads the counters in the journal that the last process left. Nothing else may happen during this time. A value
+    /// that cannot be decoded becomes the counter's own record, unchanged.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or is damaged.
+    pub fn replay(&self) -> Result<(), StoreError> {
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+        let mut replays: Vec<_> = (0..threads).map(|part| Replay::new(&self.table, part, threads)).collect();
+        thread::scope(|scope| {
+            let started = replays.iter_mut().map(|replay| {
+                let (sender, records) = sync_channel(RECORDS_AHEAD);
+                (sender, scope.spawn(|| replay.read_all(records)))
+            });
+            let (senders, threads): (Vec<_>, Vec<_>) = started.unzip();
+            let read = self.each_record(|segment, record| {
+                let record: Arc<[u8]> = record.into();
+                // A thread that takes no more records has failed. Joining it returns its error.
+                let is_taken = senders.iter().all(|sender| sender.send((segment, Arc::clone(&record))).is_ok());
+                if is_taken { Ok(()) } else { Err(ended()) }
+            });
+            drop(senders);
+            let loaded = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(ended())));
+            loaded.fold(Ok(()), Result::and).and(read)
+        })?;
+        let undecoded = replays.into_iter().map(|replay| replay.undecoded).filter(|changes| !changes.is_empty());
+        self.with_disk(|disk| {
+            undecoded.into_iter().try_for_each(|changes| disk.write_counters(&SortedChanges::new(&changes)))
+        })
+    }
+
+    fn each_record(&self, mut load: impl FnMut(u32, &[u8]) -> Result<(), StoreError>) -> Result<(), StoreError> {
+        let marks = &self.table.marks;
+        self.with_disk(|disk| {
+            disk.read_journal(0, u64::MAX, &mut |number, record| {
+                load(marks.open(), record)?;
+                self.note_appended(number, record);
+                Ok(())
+            })
+        })
+    }
+
+    /// Returns the size of the journal (bytes).
+    pub fn journal_bytes(&self) -> u64 {
+        self.segments.lock().bytes()
+    }
+
+    /// Returns whether commits must wait for a write-back: the journal is full, or counters that cannot be evicted take
+    /// much more memory than there is.
+    pub(super) fn is_write_back_overdue(&self) -> bool {
+        self.table.excess() > self.tolerated_excess() || self.segments.lock().is_full()
+    }
+
+    /// Returns whether a segment should be written back now.
+    pub(super) fn is_write_back_due(&self) -> bool {
+        self.table.excess() > self.tolerated_excess() / 4 || self.segments.lock().is_long()
+    }
+
+    /// Returns the excess over the table's memory that is tolerated before commits wait (bytes).
+    fn tolerated_excess(&self) -> usize {
+        (self.table.memory() / TOLERATED_EXCESS).max(ALWAYS_TOLERATED)
+    }
+
+    /// Notes that commit `number` was appended to the journal. Empty records are not written.
+    pub(super) fn note_appended(&self, number: u64, record: &[u8]) {
+        if !record.is_empty() {
+            self.segments.lock().grew(number, record.len() as u64, &self.table.marks);
+        }
+    }
+
+    /// Closes the open segment and returns its number. Changes that no commit has taken yet may belong to it.
+    pub(super) fn close_segment(&self) -> u32 {
+        self.segments.lock().close(&self.table.marks)
+    }
+
+    /// Returns a record of the changes that no commit has taken yet.
+    pub(super) fn pending_record(&self) -> Vec<u8> {
+        let mut pending = Vec::new();
+        self.table.copy_journal(&mut Packer::default(), &mut pending);
+        pending
+    }
+
+    /// Writes back the oldest segment if the journal is nearly full. Returns false if there was nothing to do.
+    ///
+    /// # Errors
+    /// The disk refuses reads or writes.
+    pub fn write_back_if_due(&self) -> Result<bool, StoreError> {
+        if self.is_write_back_due() { self.write_back_oldest() } else { Ok(false) }
+    }
+
+    /// Brings all counters' own records up to date with the commits.
+    ///
+    /// # Errors
+    /// The disk refuses reads or writes.
+    pub fn write_back(&self) -> Result<(), StoreError> {
+        self.write_back_at(self.timings.now())
+    }
+
+    /// Writes back as [`Engine::write_back`] does, but forgets counters that have expired by `now`.
+    pub fn write_back_at(&self, now: Timestamp) -> Result<(), StoreError> {
+        // With `lazy`, changes that no caller waits for would be left behind. This comes first, because a commit uses
+        // the disk, too.
+        if self.is_well() {
+            self.commit_unless_led();
+        }
+        self.on_well_disk(|disk| {
+            let (through, record, pending) = {
+                // No commit is under way: every change is in the journal, in this record, or pending.
+                let committer = self.committer.lock();
+                // The changes of a commit that has just failed are in none of them.
+                if let Some(fault) = self.admission.health.fault() {
+                    return Err(fault);
+                }
+                (self.close_segment(), committer.record.clone(), self.pending_record())
+            };
+            self.write_back_through(disk, now, through, &[&record, &pending])
+        })
+    }
+
+    /// Writes back and drops the oldest segment, if it is closed and a commit came after it. Returns false if not.
+    ///
+    /// # Errors
+    /// The disk refuses reads or writes. The journal is kept then.
+    pub(super) fn write_back_oldest(&self) -> Result<bool, StoreError> {
+        self.on_well_disk(|disk| {
+            let now = self.timings.now();
+            let _turn = self.write_back_turn.lock();
+            let oldest = self.segments.lock().oldest();
+            // The first commit after the segment may have some of its changes.
+            let Some((segment, Some(next))) = oldest else { return Ok(false) };
+            self.write_segment(disk, now, segment, next, &[]).map(|()| true)
+        })
+    }
+
+    /// Writes back and drops all segments up to number `through`, which must be closed. `uncommitted` are records with
+    /// the changes that were not committed when it was closed.
+    ///
+    /// # Errors
+    /// The disk refuses reads or writes. The journal is kept then.
+    pub(super) fn write_back_through(
+        &self,
+        disk: &D,
+        now: Timestamp,
+        through: u32,
+        uncommitted: &[&[u8]],
+    ) -> Result<(), StoreError> {
+        let _turn = self.write_back_turn.lock();
+        loop {
+            let oldest = self.segments.lock().oldest();
+            let Some((segment, next)) = oldest.filter(|(segment, _)| segment.number <= through) else { return Ok(()) };
+            self.write_segment(disk, now, segment, next.unwrap_or(segment.last), uncommitted)?;
+        }
+    }
+
+    /// Calls `work` while there is no write-back.
+    pub fn without_write_backs<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _turn = self.write_back_turn.lock();
+        work()
+    }
+
+    /// Writes back the counters whose last change is in `segment`: in its commits, or in those up to `last`.
+    /// `uncommitted` records may change some of them again.
+    fn write_segment(
+        &self,
+        disk: &D,
+        now: Timestamp,
+        segment: Segment,
+        last: u64,
+        uncommitted: &[&[u8]],
+    ) -> Result<(), StoreError> {
+        let table = &self.table;
+        // Keys with later changes in the journal, after this segment.
+        let mut late = HashSet::new();
+        let mut note_late = |record: &[u8]| {
+            journal::each_change(record, |change| {
+                late.insert(table.hasher.hash(change.key));
+                Ok::<_, StoreError>(())
+            })
+        };
+        uncommitted.iter().try_for_each(|record| note_late(record))?;
+        if segment.last < last {
+            disk.read_journal(segment.last + 1, last, &mut |_, record| note_late(record))?;
+        }
+        // Reserved at once, because a buffer that grows step by step temporarily takes twice the memory.
+        let reserved = usize::try_from(segment.bytes).unwrap_or(0).saturating_mul(STAGED_TO_PACKED);
+        let (mut changes, mut forgotten) = (Vec::with_capacity(reserved), 0);
+        if segment.first <= last {
+            disk.read_journal(segment.first, last, &mut |_, record| {
+                journal::each_change(record, |change| {
+                    let is_late = |hash| late.contains(&hash);
+                    let due = (segment.number, now);
+                    forgotten += u64::from(table.write_back(&change, due, &self.admission, is_late, &mut changes));
+                    Ok::<_, StoreError>(())
+                })
+            })?;
+        }
+        self.expired.fetch_add(forgotten, Relaxed);
+        if !changes.is_empty() {
+            // These records are on stable storage at once, so the journal must be, too. Otherwise, a failing disk could
+            // lose a later commit and keep an earlier one. The next start would take the earlier commit for newer than
+            // the record. The disk could also keep only those members of a group that have records.
+            disk.sync()?;
+            disk.write_counters(&SortedChanges::new(&changes))?;
+        }
+        late.iter().for_each(|hash| table.stays_in_journal(*hash, segment.number));
+        table.marks.set_clean(segment.number);
+        if segment.bytes > 0 {
+            disk.clear_journal(segment.last)?;
+        }
+        self.segments.lock().drop_oldest();
+        if table.excess() > 0 {
+            table.give_back();
+        }
+        Ok(())
+    }
+}
+
+/// Loads the changes of one part of the table.
+struct Replay<'a> {
+    table: &'a Table,
+    part: usize,
+    parts: usize,
+    decoder: Decoder,
+    /// Changes that are not loaded yet, by stripe.
+    pending: Vec<Vec<ReplayedChange>>,
+    /// Number of changes in `pending`.
+    count: usize,
+    /// Staged changes that cannot be decoded.
+    undecoded: Vec<u8>,
+}
+
+impl<'a> Replay<'a> {
+    fn new(table: &'a Table, part: usize, parts: usize) -> Self {
+        let pending = (0..stripes()).map(|_| Vec::new()).collect();
+        Self { table, part, parts, decoder: Decoder::default(), pending, count: 0, undecoded: Vec::new() }
+    }
+
+    fn read_all(&mut self, records: Receiver<SegmentRecord>) -> Result<(), StoreError> {
+        records.into_iter().try_for_each(|(segment, record)| self.read(segment, &record))?;
+        self.load();
+        Ok(())
+    }
+
+    fn read(&mut self, segment: u32, record: &[u8]) -> Result<(), StoreError> {
+        journal::each_change(record, |Change { key, value }| {
+            let hash = self.table.hasher.hash_of(key);
+            if hash.stripe() % self.parts != self.part {
+                return Ok(());
+            }
+            match self.decode(key, value) {
+                None => drop(journal::stage(&mut self.undecoded, key, |out| out.extend_from_slice(value))),
+                Some(value) => {
+                    if let Some(changes) = self.pending.get_mut(hash.stripe()) {
+                        changes.push(ReplayedChange { hash, value, segment });
+                        self.count += 1;
+                    }
+                }
+            }
+            Ok::<_, StoreError>(())
+        })?;
+        if self.count >= REPLAYED_AT_ONCE * stripes() {
+            self.load();
+        }
+        Ok(())
+    }
+
+    /// Decodes a change. Returns `None` if this version cannot decode it.
+    fn decode(&mut self, key: &[u8], value: &[u8]) -> Option<ReplayedValue> {
+        let is_forgotten = value.is_empty();
+        if record_key::is_record(key) {
+            let record = if is_forgotten { None } else { Some(value::decode_record(value).ok()?) };
+            record.iter().for_each(|record| self.decoder.note_record(key, record));
+            return Some(ReplayedValue::Record(record));
+        }
+        if is_forgotten {
+            // Other changes of an invalid key are among the undecoded ones, and this one must keep its position among
+            // them.
+            return self.decoder.limit(key).is_ok().then_some(ReplayedValue::Counter(None));
+        }
+        self.decoder.decode(key, value).ok().map(|state| ReplayedValue::Counter(Some(state)))
+    }
+
+    fn load(&mut self) {
+        self.count = 0;
+        for (stripe, changes) in self.pending.iter_mut().enumerate() {
+            self.table.replay(stripe, changes.drain(..));
+        }
+    }
+}
+
+fn ended() -> StoreError {
+    StoreError::new("a thread that replays the journal has ended")
+}

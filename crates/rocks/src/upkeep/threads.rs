@@ -1,0 +1,272 @@
+//! The store's threads: they write back, fsync, commit changes that no hit waits for, load counters after a start, reopen the
+//! database after a disk failure, and enforce the bounds. Hits wait only for commits.
+//!
+//! After a start, a thread reads all records once, while hits are served. If all counters found room, the table is then complete: a
+//! counter that is not in it does not exist. The first hit of a new actor then needs no look-up. The thread also records which
+//! counters have records, because the count of counters depends on it. Until it has finished, hits look up the records that they
+//! need. A stripe that a counter has left for lack of room needs look-ups until the next start, even if all counters would fit again.
+//! To find that out would take another pass over all records, and room that expired counters still occupy.
+//!
+//! To enforce the bounds, a thread measures the disk, counts the counters after a start, and reclaims expired ones when little room is
+//! left. The [budget](divvy_store::bounds::CounterBudget) counts each counter that is made or forgotten. It has no count of
+//! the counters that an earlier process left, and does not know which ones compactions drop. RocksDB's own estimate
+//! cannot decide about hits: it includes each version of a counter and all records of reservations and answers, and it
+//! is too low while a file deletes counters that no other file has. So the counters are counted by a scan, once after a
+//! start, and whenever the bound is near, after a compaction has dropped the expired ones. Both are done so rarely that
+//! they use only a small part of a processor.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use rocksdb::properties;
+
+use super::StoreCore;
+use crate::disk::database::Database;
+use crate::disk::tuning::MAX_WAL_BYTES;
+use crate::disk::{Decoder, directory};
+use divvy_store::{Outage, RoomLog, StoreError};
+
+/// Pause between checks whether a write-back is due.
+const WRITE_BACK_INTERVAL: Duration = Duration::from_millis(50);
+/// Pause between fsyncs of the write-ahead log.
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
+/// Time that an acknowledged hit may wait for its commit with [`Durability::Lazy`](divvy_store::Durability::Lazy).
+const LAZY_INTERVAL: Duration = Duration::from_millis(100);
+/// Pause between checks whether the disk has failed, and whether it takes writes again.
+const HEAL_INTERVAL: Duration = Duration::from_millis(200);
+/// Pause between checks whether counters have to be loaded.
+const LOADING_INTERVAL: Duration = Duration::from_secs(1);
+/// Number of records that are noted at once, while there is no write-back: 64 a stripe, about 5 MB.
+const LOADED_AT_ONCE: usize = 64 << 10;
+/// Pause between measurements of the disk. A flood must not write much in between.
+const MEASURING_INTERVAL: Duration = Duration::from_millis(100);
+/// Approximate size on disk of a counter that has no record yet (bytes).
+const RECORD_BYTES: u64 = 48;
+/// Allowance for the write-ahead log in addition to `--max-disk` (bytes). RocksDB flushes old data beyond
+/// [`MAX_WAL_BYTES`], which takes a moment. Beyond this allowance, the log counts like counters. The documented 192 MiB
+/// leave room for later writes.
+const WAL_ALLOWANCE: u64 = MAX_WAL_BYTES + (64 << 20);
+/// The pause after a survey, as a multiple of the survey's duration.
+const SURVEY_PAUSE: u32 = 20;
+/// Number of records between two checks whether the store is being closed.
+const CHECK_INTERVAL: u64 = 4096;
+
+impl StoreCore {
+    pub fn write_back_loop(&self) {
+        let mut outage = Outage::of("write-backs", "counters stay in the journal");
+        while !self.stopped_within(WRITE_BACK_INTERVAL) {
+            // Another thread logs the failure of a disk, and recovers from it.
+            while self.engine.is_well() {
+                let written = self.engine.write_back_if_due();
+                let is_more = matches!(written, Ok(true));
+                outage.note(&written.map(drop));
+                if !is_more {
+                    break;
+                }
+            }
+        }
+    }
+
+    pub fn sync_loop(&self) {
+        let engine = &self.engine;
+        let mut synced = 0;
+        let mut outage = Outage::of("fsyncs", "acknowledged hits are not on stable storage");
+        while !self.stopped_within(HOUSEKEEPING_INTERVAL) {
+            let done = engine.done();
+            if !engine.is_well() || done == synced {
+                continue;
+            }
+            let begun = engine.timings.now();
+            let result = engine.sync();
+            engine.timings.fsyncs.observe(engine.timings.now().since(begun), 1);
+            outage.note(&result);
+            if result.is_ok() {
+                synced = done;
+            }
+        }
+    }
+
+    pub fn lazy_commit_loop(&self) {
+        while !self.stopped_within(LAZY_INTERVAL) {
+            self.engine.commit_unless_led();
+        }
+    }
+
+    pub fn heal_loop(&self) {
+        while !self.stopped_within(HEAL_INTERVAL) {
+            self.heal();
+        }
+    }
+
+    /// Reopens a database that has failed, if the disk takes writes, and commits the changes that it lacks.
+    pub fn heal(&self) {
+        let takes_writes = || directory::probe(&self.path).is_ok();
+        let open = || {
+            Database::open(&self.path, self.clock, Arc::clone(&self.swept))
+                .map_err(|error| StoreError::new(format!("cannot reopen the database: {error}")))
+        };
+        self.engine.heal(takes_writes, open);
+    }
+
+    /// Sleeps for `interval`, or until the store is being closed. Returns whether it is being closed.
+    pub fn stopped_within(&self, interval: Duration) -> bool {
+        let mut stopping = self.stopping.lock();
+        if !*stopping {
+            self.stop.wait_for(&mut stopping, interval);
+        }
+        *stopping
+    }
+
+    pub fn load_loop(&self) {
+        let mut outage = Outage::of("loading counters", "counters are looked up in RocksDB when they are needed");
+        loop {
+            if !self.engine.table.knows_records() && self.engine.is_well() {
+                outage.note(&self.load());
+            }
+            if self.stopped_within(LOADING_INTERVAL) {
+                return;
+            }
+        }
+    }
+
+    /// Notes every record in the table, and loads counters while there is room.
+    fn load(&self) -> Result<(), StoreError> {
+        let (engine, table) = (&self.engine, &self.engine.table);
+        engine.with_disk(|database| {
+            let mut records = engine.without_write_backs(|| {
+                table.forget_records();
+                database.records()
+            });
+            let mut decoder = Decoder::default();
+            loop {
+                let some = records.by_ref().take(LOADED_AT_ONCE).map(|record| {
+                    let (key, value) = record?;
+                    Ok((table.hasher.hash(&key), decoder.decode(&key, &value).ok()))
+                });
+                let mut some = some.collect::<Result<Vec<_>, StoreError>>()?;
+                let count = some.len();
+                // They are sorted by stripe, so that most of a stripe is in the processor's caches.
+                some.sort_unstable_by_key(|(hash, _)| hash.stripe());
+                engine.without_write_backs(|| {
+                    some.into_iter().for_each(|(hash, record)| table.note_record(hash, record))
+                });
+                if count < LOADED_AT_ONCE {
+                    table.noted_records();
+                    return Ok(());
+                }
+                // A database that has failed is not reopened before this ends.
+                if *self.stopping.lock() || !self.engine.is_well() {
+                    return Ok(());
+                }
+            }
+        })
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "paces a thread of its own")]
+    pub fn bound_loop(&self) {
+        let counters = &self.engine.admission.counters;
+        let mut room_log = RoomLog::default();
+        let mut outage = Outage::of("counting the counters", "expired counters are not reclaimed");
+        let mut next = Instant::now();
+        loop {
+            if (!counters.is_counted() || self.is_room_short()) && Instant::now() >= next {
+                let begun = Instant::now();
+                outage.note(&self.survey());
+                next = Instant::now() + begun.elapsed() * SURVEY_PAUSE;
+            }
+            self.engine.sweep_records(self.clock.now());
+            room_log.note(counters, self.clock.now());
+            let measured_until = Instant::now() + HOUSEKEEPING_INTERVAL;
+            while Instant::now() < measured_until {
+                self.measure();
+                if self.stopped_within(MEASURING_INTERVAL) {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn measure(&self) {
+        let measured = self.engine.with_disk(|database| {
+            let log = database.wal_bytes().map_err(|error| StoreError::new(error.to_string()))?;
+            let unrecorded = u64::try_from(self.engine.table.usage().unrecorded).unwrap_or(0);
+            let counters = database.counters_number(properties::LIVE_SST_FILES_SIZE)?;
+            Ok(is_disk_full(
+                counters.saturating_add(unrecorded.saturating_mul(RECORD_BYTES)),
+                log,
+                self.bounds.max_disk,
+            ))
+        });
+        if let Ok(is_full) = measured {
+            self.engine.admission.counters.disk_is_full.store(is_full, Relaxed);
+        }
+    }
+
+    /// Returns whether a bound is near or reached.
+    fn is_room_short(&self) -> bool {
+        let counters = &self.engine.admission.counters;
+        counters.is_nearly_full() || counters.disk_is_full.load(Relaxed)
+    }
+
+    /// Drops expired counters if a bound is near, and then counts those that are left. Does nothing until the table
+    /// knows all records.
+    ///
+    /// # Errors
+    /// RocksDB cannot read or write. The number of counters is then as before.
+    pub fn survey(&self) -> Result<(), StoreError> {
+        let engine = &self.engine;
+        if let Some(fault) = engine.admission.health.fault() {
+            return Err(fault);
+        }
+        if !engine.table.knows_records() {
+            return Ok(());
+        }
+        if self.is_room_short() {
+            // Forgets expired counters with changes in the journal, so that all others have current records.
+            engine.write_back()?;
+            let now = self.clock.now();
+            engine.with_disk(|database| {
+                database.compact_counters();
+                Ok(())
+            })?;
+            engine.table.forget_expired(now);
+            self.measure();
+        }
+        engine.with_disk(|database| self.count(database))
+    }
+
+    /// Counts the counters. While there is no write-back, the table knows the number of counters without a record, and
+    /// an iterator fixes the records to count.
+    fn count(&self, database: &Database) -> Result<(), StoreError> {
+        let (engine, counters) = (&self.engine, &self.engine.admission.counters);
+        let start = || (counters.begun(), engine.table.usage().unrecorded, database.records());
+        let (begun, unrecorded, records) = engine.without_write_backs(start);
+        let mut counted = 0u64;
+        for record in records {
+            record?;
+            counted += 1;
+            // A database that has failed is not reopened before this ends.
+            if counted.is_multiple_of(CHECK_INTERVAL) && (*self.stopping.lock() || !engine.is_well()) {
+                return Ok(());
+            }
+        }
+        counters.counted(counted.saturating_add_signed(unrecorded), begun);
+        Ok(())
+    }
+
+    /// Estimates the number of counters from RocksDB's estimate.
+    pub fn estimate(&self, database: &Database) -> Result<u64, StoreError> {
+        let entries = database.counters_number(properties::ESTIMATE_NUM_KEYS)?;
+        Ok(entries.saturating_add_signed(self.engine.table.usage().unrecorded))
+    }
+}
+
+/// Returns whether the disk's bound is reached by the sum of counters in files, counters to be written, and the
+/// write-ahead log (bytes).
+fn is_disk_full(counters: u64, log: u64, max_disk: u64) -> bool {
+    counters.saturating_add(log.saturating_sub(WAL_ALLOWANCE)) >= max_disk
+}
+
+#[cfg(test)]
+mod tests;
