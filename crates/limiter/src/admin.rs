@@ -1,13 +1,11 @@
 //! Operators' requests about the rules, the counters and the exceptions for single actors. A scope refuses what it does not
 //! cover, and keeps it out of listings.
 
-mod actor_override;
-mod actor_text;
 pub mod address_blocks;
 pub mod counters;
 mod error;
 pub mod exceptions;
-mod rule_name;
+mod names;
 pub mod rules;
 pub mod status;
 pub mod top;

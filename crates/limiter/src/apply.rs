@@ -37,7 +37,7 @@ impl Observers {
         if let Some(top) = &self.top {
             report.count_top(top);
         }
-        report.note_denials(&self.denials);
+        report.note_denials(&self.denials, &self.metrics);
     }
 }
 

@@ -9,15 +9,18 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::heavy_hitters::Random;
-use super::policy::RulePenalty;
-use divvy_core::clock::Timestamp;
+use super::register::owner::ExceptionOwner;
+use crate::store::ExceptionKind;
+use crate::store::key::{Prefix, Space};
+use divvy_core::algorithm::{Limit, SlidingLog};
+use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
+use divvy_core::rules::{Penalty, Quota, Rule};
 
 /// Maximum number of actors of a rule whose denials are noted at a time.
 const MAX_NOTED: usize = 10_000;
@@ -34,8 +37,6 @@ pub(super) struct Denials {
     /// Denials by the denial cache, which are counted later, many at once: the cache saves the store from a flood.
     pub by_cache: Mutex<Notes>,
     has_notes: Notify,
-    /// Number of denials that did not count.
-    lost: AtomicU64,
 }
 
 /// A denial of an actor by a rule with a penalty.
@@ -96,34 +97,23 @@ impl DeniedActor {
 }
 
 impl Denials {
-    /// Notes denials at `at`.
-    pub fn note<'a>(&self, denials: impl Iterator<Item = Denial<'a>>, at: Timestamp) {
-        let mut is_new = false;
+    /// Notes denials at `at`. Returns the number of those that do not count.
+    pub fn note<'a>(&self, denials: impl Iterator<Item = Denial<'a>>, at: Timestamp) -> u64 {
+        let (mut is_new, mut lost) = (false, 0);
         for denial in denials.filter(|denial| denial.actor.len() <= MAX_ACTOR) {
             let notes = if denial.is_cached { &self.by_cache } else { &self.by_store };
             is_new |= !denial.is_cached;
-            if !notes.lock().add(&denial, at) {
-                self.lose(1);
-            }
+            lost += u64::from(!notes.lock().add(&denial, at));
         }
         if is_new {
             self.has_notes.notify_one();
         }
+        lost
     }
 
     /// Waits until the store has denied.
     pub async fn wait(&self) {
         self.has_notes.notified().await;
-    }
-
-    /// Records that denials did not count, because the store failed.
-    pub fn lose(&self, count: u64) {
-        self.lost.fetch_add(count, Relaxed);
-    }
-
-    /// Returns the number of denials that did not count.
-    pub fn lost(&self) -> u64 {
-        self.lost.load(Relaxed)
     }
 }
 
@@ -206,6 +196,58 @@ impl RuleNotes {
         let (actor, Note { count, at }) = self.by_actor.swap_remove_index(index)?;
         self.due = self.due.saturating_sub(1);
         Some(DeniedActor { penalty: Arc::clone(&self.penalty), actor, count, at })
+    }
+}
+
+/// The key of both pairs that name a counter of denials. No operation has the same key twice.
+const DENIALS: &str = "denials";
+
+/// The penalty of a rule.
+#[derive(Debug)]
+pub struct RulePenalty {
+    pub terms: Penalty,
+    /// The label of the rule.
+    pub label: String,
+    /// The owner of the blocks.
+    pub owner: String,
+    /// The limit that is used up by as many denials as lead to a block.
+    pub limit: Limit,
+    /// The prefix of the counters of denials. The actor follows.
+    pub counters: Prefix,
+}
+
+impl RulePenalty {
+    /// Returns the penalty of the rule with this label, if it has one.
+    fn new(rule: &Rule, label: &str) -> Option<Self> {
+        let terms = rule.penalty.filter(|_| matches!(rule.quota, Quota::Limited(_)))?;
+        let window_ns = terms.window_seconds().saturating_mul(NANOS_PER_SECOND);
+        let limit = Limit::SlidingLog(SlidingLog::new(terms.after, window_ns).ok()?);
+        let counters = Prefix::new(Space::Rule, [(DENIALS, "of"), (DENIALS, label)], &limit);
+        let owner = ExceptionOwner::of_rule(ExceptionKind::Block, label).to_string();
+        Some(Self { terms, label: label.to_owned(), owner, limit, counters })
+    }
+}
+
+/// The penalties of a policy's rules, in their order. Empty if no rule has one.
+#[derive(Debug, Default)]
+pub struct RulePenalties(Vec<Option<Arc<RulePenalty>>>);
+
+impl RulePenalties {
+    /// Creates the penalties of these rules, whose labels are given in the same order.
+    pub fn new<'a>(rules: &'a [Rule], labels: impl Iterator<Item = Option<&'a str>>) -> Self {
+        let of_rule = |(rule, label): (&Rule, Option<&str>)| RulePenalty::new(rule, label?).map(Arc::new);
+        let of_rules: Vec<_> = rules.iter().zip(labels).map(of_rule).collect();
+        Self(if of_rules.iter().any(Option::is_some) { of_rules } else { Vec::new() })
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the penalty of the rule with this index, if it has one.
+    pub fn get(&self, rule: usize) -> Option<&Arc<RulePenalty>> {
+        self.0.get(rule)?.as_ref()
     }
 }
 

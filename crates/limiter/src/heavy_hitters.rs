@@ -8,25 +8,20 @@
 //! number of threads, and each would know less about the same actors.
 
 mod board;
-mod budget;
-mod event;
-mod random;
-mod rule_top;
 mod sampler;
 mod slices;
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use foldhash::quality::RandomState;
+use parking_lot::Mutex;
 
 pub use self::board::Ranked;
-use self::budget::Budget;
-pub use self::event::{Event, Order, Window};
-pub use self::random::Random;
-pub use self::rule_top::{Ranking, RuleTop};
-pub use self::sampler::Sampler;
+use self::board::{Board, Budget, Grant};
+pub use self::sampler::{Random, Sampler};
+pub use self::slices::{Event, Order, Window};
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// Default for the memory of all boards (bytes).
@@ -57,7 +52,16 @@ impl Top {
 
     /// Counts an event of a rule. Returns false if there is no memory for the rule's boards.
     pub fn count(&self, rule: &RuleTop, event: Event<'_>, now: Timestamp, sampler: &mut Sampler) -> bool {
-        rule.count(event, self.hasher.hash_one(event.actor), now, &self.budget, sampler.random())
+        let hash = self.hasher.hash_one(event.actor);
+        let mut boards = rule.boards(event.order).lock();
+        if boards.is_none() {
+            *boards = Boards::new(now, &self.budget).map(Box::new);
+            rule.is_without_room.store(boards.is_none(), Relaxed);
+        }
+        let Some(boards) = &mut *boards else { return false };
+        boards.minute.count(&event, hash, now, sampler.random());
+        boards.hour.count(&event, hash, now, sampler.random());
+        true
     }
 
     /// Returns whether idle boards should be dropped for others, which is so once a minute at most.
@@ -68,7 +72,7 @@ impl Top {
     }
 
     /// Ranks the actors of a rule by their counts in the window that ends at `now`. Returns the highest, at most `max`, or
-    /// only the actor `only`.
+    /// only the actor `only`; the total is then its own.
     pub fn rank(
         &self,
         rule: &RuleTop,
@@ -77,12 +81,101 @@ impl Top {
         max: usize,
         only: Option<&[u8]>,
     ) -> Ranking {
-        rule.rank(order, window, now, max, only.map(|actor| self.hasher.hash_one(actor)))
+        let mut boards = rule.boards(order).lock();
+        let has_room = boards.is_some() || !rule.is_without_room();
+        let Some(boards) = &mut *boards else {
+            return Ranking { has_room, is_sampled: false, total: 0, actors: Vec::new() };
+        };
+        let board = match window {
+            Window::Minute => &mut boards.minute,
+            Window::Hour => &mut boards.hour,
+        };
+        board.advance(now);
+        let is_sampled = board.is_sampled();
+        let (total, actors) = match only {
+            None => (board.total(), board.highest(max)),
+            Some(actor) => {
+                let own = board.find_actor(self.hasher.hash_one(actor));
+                (own.as_ref().map_or(0, |own| own.count), own.into_iter().collect())
+            }
+        };
+        Ranking { has_room, is_sampled, total, actors }
     }
 
     /// Returns the memory in use (bytes), at most that of [`Top::new`].
     pub fn memory(&self) -> usize {
         self.budget.used()
+    }
+}
+
+/// The boards of one rule. They are created at its first event, and keep their counts when the rules are reloaded.
+#[derive(Debug, Default)]
+pub struct RuleTop {
+    denied: Mutex<Option<Box<Boards>>>,
+    taken: Mutex<Option<Box<Boards>>>,
+    /// Whether there was no memory for boards when they were needed last.
+    is_without_room: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Boards {
+    minute: Board,
+    hour: Board,
+    /// The memory of this struct.
+    _own: Grant,
+}
+
+/// The actors with the largest counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ranking {
+    /// Whether there was memory for the rule's actors.
+    pub has_room: bool,
+    /// Whether some of the counts are estimates, because a busy thread counts only some of its events.
+    pub is_sampled: bool,
+    /// Sum over all actors, including those that are left out.
+    pub total: u64,
+    /// The actors, in descending order.
+    pub actors: Vec<Ranked>,
+}
+
+impl RuleTop {
+    /// Returns whether there was no memory for boards when they were needed last.
+    pub fn is_without_room(&self) -> bool {
+        self.is_without_room.load(Relaxed)
+    }
+
+    /// Drops boards whose counts are all too old at `now`. Boards that another thread uses are not.
+    pub fn drop_idle(&self, now: Timestamp) {
+        for order in Order::ALL {
+            let Some(mut boards) = self.boards(order).try_lock() else { continue };
+            if boards.as_ref().is_some_and(|boards| boards.hour.is_over(now)) {
+                *boards = None;
+            }
+        }
+    }
+
+    fn boards(&self, order: Order) -> &Mutex<Option<Box<Boards>>> {
+        match order {
+            Order::Denied => &self.denied,
+            Order::Taken => &self.taken,
+        }
+    }
+
+    /// Returns the memory that the boards really have (bytes).
+    #[cfg(test)]
+    pub fn measured_memory(&self) -> usize {
+        let memory =
+            |boards: &Boards| size_of::<Boards>() + boards.minute.measured_memory() + boards.hour.measured_memory();
+        Order::ALL.into_iter().map(|order| self.boards(order).lock().as_deref().map_or(0, memory)).sum()
+    }
+}
+
+impl Boards {
+    fn new(now: Timestamp, budget: &Arc<Budget>) -> Option<Self> {
+        let own = budget.take(size_of::<Self>())?;
+        let [minute, hour] =
+            [Window::Minute, Window::Hour].map(|window| Some(Board::new(window, now, budget.take(Board::MIN_MEMORY)?)));
+        Some(Self { minute: minute?, hour: hour?, _own: own })
     }
 }
 

@@ -20,19 +20,14 @@
 mod admin;
 mod apply;
 mod denials;
-mod error;
 mod heavy_hitters;
 mod penalize;
-mod penalties;
 mod plan;
 mod policy;
-mod precedence;
 mod refusal;
 mod register;
 mod report;
-mod sealing;
 pub mod store;
-mod verdict;
 
 use std::sync::Arc;
 
@@ -42,23 +37,21 @@ pub use self::admin::{address_blocks, counters, exceptions, rules, status, top};
 pub use self::apply::MAX_PART;
 use self::apply::{Applying, Observers, applied};
 use self::denials::Denials;
-pub use self::error::{ErrorClass, LimiterError, Remedy};
 pub use self::heavy_hitters::DEFAULT_TOP_MEMORY;
 use self::heavy_hitters::Top;
-use self::penalties::Penalties;
 use self::plan::REQUEST_WEIGHT;
 pub use self::plan::table::{Intent, Settlement};
-pub use self::plan::{
-    BadReservationId, DEFAULT_MAX_RESERVATION_TTL, MAX_CLIENT_ID, MAX_ID_TEXT, MAX_IDEMPOTENCY_KEY, MAX_TOGETHER,
-    Payload, Plan, PlanBuilder, ReservationId, Reserve, Together,
-};
+pub use self::plan::{DEFAULT_MAX_RESERVATION_TTL, Payload, Plan, PlanBuilder, ReservationId, Reserve, Together};
 pub use self::policy::{CounterNames, Policy};
-pub use self::refusal::{Refusal, RefusedMember};
+pub use self::refusal::{
+    BadReservationId, ErrorClass, LimiterError, MAX_CLIENT_ID, MAX_ID_TEXT, MAX_IDEMPOTENCY_KEY, MAX_TOGETHER, Refusal,
+    RefusedMember, Remedy,
+};
 use self::register::Register;
 pub use self::register::owner::ALL_RULES;
 pub use self::register::{DEFAULT_MAX_ACTOR_LIMITS, DEFAULT_MAX_OVERRIDES};
-pub use self::report::{Applied, Report, Reserved, Settled, Standing, lasting_seconds};
-pub use self::verdict::Verdict;
+pub use self::report::reservations::{Reserved, Settled, lasting_seconds};
+pub use self::report::{Applied, Report, Standing, Verdict};
 pub use crate::store::StoreError;
 pub use crate::store::key::Space;
 use crate::store::{Backend, ENTRY_WEIGHT, Store};
@@ -76,7 +69,8 @@ pub struct Limiter {
     clock: Clock,
     observers: Observers,
     exceptions: Register,
-    penalties: Penalties,
+    /// Whether the blocks that rules set differ in length by actor.
+    jitter: Jitter,
     max_reservation_ttl: u32,
 }
 
@@ -90,7 +84,7 @@ impl Limiter {
             exceptions: Register::new(clock.now()),
             clock,
             observers: Observers { metrics, top, denials: Arc::new(Denials::default()) },
-            penalties: Penalties::default(),
+            jitter: Jitter::default(),
             max_reservation_ttl: DEFAULT_MAX_RESERVATION_TTL,
         };
         if let Some(policy) = policy {
@@ -106,19 +100,19 @@ impl Limiter {
 
     /// Returns the limiter with another bound on the number of limits of single actors.
     pub fn with_max_actor_limits(mut self, max: usize) -> Self {
-        self.exceptions.limits.max = max;
+        self.exceptions.bounds.limits.max = max;
         self
     }
 
     /// Returns the limiter with another bound on the number of blocks and allows.
     pub fn with_max_overrides(mut self, max: usize) -> Self {
-        self.exceptions.overrides.max = max;
+        self.exceptions.bounds.overrides.max = max;
         self
     }
 
     /// Returns the limiter with blocks of another length, for tests.
     pub fn with_jitter(mut self, jitter: Jitter) -> Self {
-        self.penalties.jitter = jitter;
+        self.jitter = jitter;
         self
     }
 
@@ -195,7 +189,6 @@ impl Limiter {
     pub fn store_metrics(&self) -> Vec<Metric> {
         let mut metrics = self.store.metrics();
         metrics.extend(self.exception_metrics());
-        metrics.extend(self.penalties.metrics(self.observers.denials.lost()));
         metrics.extend(self.top_metrics());
         metrics.push(Metric::gauge(
             "divvy_calendars",
@@ -259,6 +252,31 @@ impl Limiter {
         }
         self.observers.count(&applied);
         applied
+    }
+
+    /// Parses an id from a client. This does not ask the store.
+    ///
+    /// # Errors
+    /// No server on this store made the id, or this server does not have the key yet.
+    pub fn read_id(&self, text: &[u8]) -> Result<ReservationId, Refusal> {
+        Ok(ReservationId::parse(text, &self.store.seal().key()?)?)
+    }
+
+    /// Writes an id for a client.
+    ///
+    /// # Errors
+    /// This server does not have the key yet. It makes no reservations until then.
+    pub fn write_id(&self, id: ReservationId) -> Result<String, Refusal> {
+        Ok(id.into_text(&self.store.seal().key()?))
+    }
+
+    /// Reads the key for ids again, if several servers share it. Redis may lose the key, so servers call this every
+    /// second.
+    ///
+    /// # Errors
+    /// The store's error. The key in memory stays in force.
+    pub async fn follow_seal(&self) -> Result<(), StoreError> {
+        self.store.follow_seal().await
     }
 
     /// Returns the maximum weight of `count` requests that arrived in this many bytes. Each uses at most as many

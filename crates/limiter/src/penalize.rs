@@ -1,7 +1,5 @@
 //! Counts denials, and blocks the actors that a rule keeps denying.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::task::yield_now;
@@ -77,10 +75,12 @@ impl Limiter {
         let mut due = Vec::new();
         for (index, denied) in denied.iter().enumerate() {
             match outcome_at(&batch.outcomes, index) {
-                Ok(outcome) if outcome.source != OutcomeSource::Store => self.observers.denials.lose(denied.count),
+                Ok(outcome) if outcome.source != OutcomeSource::Store => {
+                    self.metrics().rule_blocks.lost_denials.inc_by(denied.count)
+                }
                 Ok(outcome) if outcome.left == 0 => due.push(denied),
                 Ok(_) => {}
-                Err(_) => self.observers.denials.lose(denied.count),
+                Err(_) => self.metrics().rule_blocks.lost_denials.inc_by(denied.count),
             }
         }
         due
@@ -117,12 +117,12 @@ impl Limiter {
         match blocked {
             Ok(None) => {}
             Ok(Some(number)) => {
-                self.penalties.blocked.fetch_add(1, Relaxed);
+                self.metrics().rule_blocks.set.inc();
                 let actor = Escaped::new(denied.actor().as_bytes());
                 BLOCKED.say(|more| tracing::info!(rule, %actor, number, more, "a rule blocked an actor"));
             }
             Err(error) => {
-                self.penalties.failed.fetch_add(1, Relaxed);
+                self.metrics().rule_blocks.failed.inc();
                 let error = error.to_string();
                 let error = Escaped::error(&error);
                 NOT_BLOCKED.say(|more| tracing::warn!(rule, %error, more, "a rule could not block an actor"));
@@ -151,7 +151,7 @@ impl Limiter {
     /// Returns the number of actors that rules may still block.
     async fn room_for_blocks(&self, due: &[&DeniedActor]) -> usize {
         let register = &self.exceptions;
-        let room = || register.room(Class::Overrides).saturating_sub(register.overrides.max / OPERATORS_SHARE);
+        let room = || register.room(Class::Overrides).saturating_sub(register.bounds.overrides.max / OPERATORS_SHARE);
         let now = due.iter().map(|denied| denied.at).max().unwrap_or_default();
         if room() < due.len() {
             register.make_room(Class::Overrides, &self.store, now).await;
@@ -176,7 +176,7 @@ impl Limiter {
                 reason: Some(format!("{after} denials in {window} s, block {number}").into()),
                 repetition: Some(Repetition { number, remembered_seconds: penalty.terms.forget_seconds() }),
             },
-            ends: Some(penalty.terms.end_of_block(actor, number, *at, self.penalties.jitter)),
+            ends: Some(penalty.terms.end_of_block(actor, number, *at, self.jitter)),
         };
         let change = ExceptionChange { owner: penalty.owner.clone(), actor: actor.to_owned(), value: Some(value) };
         Ok(Some((number, change)))

@@ -1,21 +1,20 @@
-//! The policy: rules that are ready to serve. Each has its bucket, its limits of single actors, and its metrics.
-
-mod penalties;
-mod tops;
+//! The policy: rules that are ready to serve. Each has its bucket, its limits of single actors, its metrics, and its top.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use siphasher::sip128::SipHasher13;
 
-use self::penalties::Penalties;
-pub(super) use self::penalties::RulePenalty;
-use self::tops::Tops;
+use super::denials::RulePenalties;
+use super::heavy_hitters::RuleTop;
 use super::register::Register;
 use super::register::overrides::{Applicable, RuleExceptions};
 use crate::store::key::{self, Prefix, Space};
 use divvy_core::algorithm::{CountBasis, Limit};
-use divvy_core::clock::Timestamp;
+use divvy_core::clock::{Timestamp, ceil_seconds};
+use divvy_core::rules::diff::find_origins;
+use divvy_core::rules::explain::{ActorExceptions, ActorOverride};
 use divvy_core::rules::{
     ActorFields, DEFAULT_RULE, MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule, RuleSet, Settings, stacks,
 };
@@ -38,7 +37,7 @@ pub struct Policy {
     /// Metrics of each rule.
     pub(super) hits: Vec<RuleHits>,
     pub(super) tops: Tops,
-    pub(super) penalties: Penalties,
+    pub(super) penalties: RulePenalties,
 }
 
 /// The naming of counters.
@@ -215,7 +214,7 @@ impl Policy {
         let fingerprints: Vec<_> = rules.rules().iter().map(fingerprint).collect();
         let by_fingerprint = fingerprints.iter().enumerate().rev().map(|(index, print)| (*print, index)).collect();
         let most_counters = most_counters(rules.rules());
-        let (tops, penalties) = (Tops::default(), Penalties::new(rules.rules(), labels(rules.rules())));
+        let (tops, penalties) = (Tops::default(), RulePenalties::new(rules.rules(), labels(rules.rules())));
         Self { rules, buckets, by_prefix, fingerprints, by_fingerprint, most_counters, hits, tops, penalties }
     }
 
@@ -244,12 +243,29 @@ impl Policy {
         counting.filter_map(|(label, _)| label)
     }
 
-    /// Returns the credits that the actor of `operation` has in place of the credits of the rule with this index.
-    pub fn own_credits(&self, index: usize, operation: &Operation, now: Timestamp) -> Option<u64> {
-        let bucket = self.bucket(index)?;
-        let mut actor = Vec::new();
-        bucket.actor.write(operation, &mut actor);
-        Some(bucket.own_quota(&actor, now)?.0)
+    /// Returns the exceptions for the actor of `operation` at the rule with this index. `everywhere` is the override of all rules
+    /// that applies, with its text.
+    pub(super) fn exceptions_of(
+        &self,
+        index: usize,
+        operation: &Operation,
+        everywhere: Option<&(Applicable, String)>,
+        now: Timestamp,
+    ) -> ActorExceptions {
+        let own_quota = |bucket: &Bucket| {
+            let mut actor = Vec::new();
+            bucket.actor.write(operation, &mut actor);
+            bucket.own_quota(&actor, now)
+        };
+        let found = self.find_override(index, operation, everywhere.map(|(found, _)| found), now);
+        let actor_override = found.map(|Applicable { kind, is_for_rule, ends, reason, .. }| ActorOverride {
+            kind,
+            ends_in: ends.map(|ends| ceil_seconds(ends.since(now))),
+            reason: reason.map(|reason| reason.to_string()),
+            entry: everywhere.filter(|_| !is_for_rule).map(|(_, text)| text.clone()),
+        });
+        let credits = self.bucket(index).and_then(own_quota).map(|(credits, _)| credits);
+        ActorExceptions { credits, actor_override }
     }
 
     /// Returns the override that decides about the actor of `operation` at the rule with this index: one of the rule's, or
@@ -344,4 +360,55 @@ pub(super) fn labels(rules: &[Rule]) -> impl Iterator<Item = Option<&str>> {
     let has_default_label = rules.iter().any(|rule| rule.label.as_deref() == Some(DEFAULT_RULE));
     let default = move |rule: &Rule| (rule.is_default() && !has_default_label).then_some(DEFAULT_RULE);
     rules.iter().map(move |rule| rule.label.as_deref().or(default(rule)))
+}
+
+/// The top of one rule.
+#[derive(Debug)]
+pub struct TopOfRule {
+    pub top: Arc<RuleTop>,
+    /// The rule's `actorField`.
+    pub actor: ActorFields,
+}
+
+/// The tops of a policy's rules, in their order. Empty if nothing is counted.
+#[derive(Debug, Default)]
+pub struct Tops(Vec<TopOfRule>);
+
+impl Tops {
+    /// Creates the tops of these rules. A rule that was in force `before` keeps its top, even if its limit has changed.
+    pub fn new(rules: &RuleSet, before: Option<(&RuleSet, &Self)>) -> Self {
+        let (old, tops) = before.map_or((&[][..], &[][..]), |(rules, tops)| (rules.rules(), &tops.0[..]));
+        let kept = |rule: &Rule, origin: usize| {
+            let of_rule = tops.get(origin)?;
+            old.get(origin).filter(|old| counts_alike(old, rule)).map(|_| Arc::clone(&of_rule.top))
+        };
+        let top = |(rule, origin): (&Rule, Option<usize>)| TopOfRule {
+            top: origin.and_then(|origin| kept(rule, origin)).unwrap_or_default(),
+            actor: ActorFields::of(rule),
+        };
+        Self(rules.rules().iter().zip(find_origins(old, rules.rules())).map(top).collect())
+    }
+
+    /// Returns the top of the rule with this index; `None` if nothing is counted.
+    #[inline]
+    pub fn get(&self, rule: usize) -> Option<&TopOfRule> {
+        self.0.get(rule)
+    }
+
+    /// Drops the counts of rules that have had no events for so long that none of them counts at `now`.
+    pub fn drop_idle(&self, now: Timestamp) {
+        self.0.iter().for_each(|of_rule| of_rule.top.drop_idle(now));
+    }
+
+    /// Returns the number of rules whose actors had no room when they were counted last.
+    pub fn without_room(&self) -> usize {
+        self.0.iter().filter(|of_rule| of_rule.top.is_without_room()).count()
+    }
+}
+
+/// Returns whether the rules' counts have the same meaning: both name their actors in the same way, and both or none of them
+/// is a canary.
+fn counts_alike(old: &Rule, new: &Rule) -> bool {
+    let is_canary = |rule: &Rule| rule.match_policy == MatchPolicy::Canary;
+    old.actor_fields == new.actor_fields && old.actor_prefix == new.actor_prefix && is_canary(old) == is_canary(new)
 }

@@ -18,8 +18,8 @@ use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
 use self::overrides::{Everywhere, RuleExceptions};
-use self::owner::{Class, ExceptionOwner, OwnerName};
-use self::table::{Exceptions, Listed, OwnerExceptions, weight};
+use self::owner::{Class, ExceptionOwner, OfClass, OwnerName};
+use self::table::{Exceptions, Listed, OwnerExceptions, is_forgotten, is_over, weight};
 use crate::store::{Backend, Changed, Exception, ExceptionChange, ExceptionCursor, ExceptionKind, Store, StoreError};
 use divvy_core::clock::{Clock, MAX_STANDSTILL_NS, NANOS_PER_SECOND, Timestamp};
 use divvy_core::rules::{Key, Network};
@@ -46,10 +46,7 @@ const READ_ALL_EVERY_NS: u64 = 60 * 60 * NANOS_PER_SECOND;
 #[derive(Debug)]
 pub struct Register {
     pub memory: Exceptions,
-    /// The bound on limits.
-    pub limits: Bound,
-    /// The bound on blocks and allows.
-    pub overrides: Bound,
+    pub bounds: OfClass<Bound>,
     /// The blocks and allows of all rules, by field.
     everywhere: ArcSwap<Everywhere>,
     /// The state of following the store. Its lock admits one change or reading at a time.
@@ -91,10 +88,25 @@ pub struct FollowState {
     read_all: Timestamp,
 }
 
-/// Drops at most a number of the exceptions of a class in these shards, and returns them.
-type DropSome = fn(&Exceptions, Option<Class>, Range<usize>, usize, Timestamp) -> Vec<ExceptionChange>;
-
 impl Register {
+    pub fn new(now: Timestamp) -> Self {
+        Self {
+            memory: Exceptions::default(),
+            bounds: OfClass {
+                limits: Bound::new(DEFAULT_MAX_ACTOR_LIMITS),
+                overrides: Bound::new(DEFAULT_MAX_OVERRIDES),
+            },
+            everywhere: ArcSwap::default(),
+            known: Mutex::default(),
+            over: parking_lot::Mutex::default(),
+            looked_through: AtomicUsize::new(0),
+            readings: AtomicU32::new(0),
+            followed: AtomicU64::new(now.as_nanos()),
+            has_been_read: AtomicBool::new(false),
+            failures: AtomicU64::new(0),
+        }
+    }
+
     /// Returns the exceptions of the rule with this label, including later ones.
     pub(crate) fn of_rule(&self, label: &str) -> RuleExceptions {
         let of_kind = |kind| self.memory.of_owner(&ExceptionOwner::of_rule(kind, label).to_string());
@@ -132,30 +144,6 @@ impl Register {
         self.everywhere().is_some_and(|everywhere| everywhere.allows_all_of(&Key::new(field), network, now))
     }
 
-    pub fn new(now: Timestamp) -> Self {
-        Self {
-            memory: Exceptions::default(),
-            limits: Bound::new(DEFAULT_MAX_ACTOR_LIMITS),
-            overrides: Bound::new(DEFAULT_MAX_OVERRIDES),
-            everywhere: ArcSwap::default(),
-            known: Mutex::default(),
-            over: parking_lot::Mutex::default(),
-            looked_through: AtomicUsize::new(0),
-            readings: AtomicU32::new(0),
-            followed: AtomicU64::new(now.as_nanos()),
-            has_been_read: AtomicBool::new(false),
-            failures: AtomicU64::new(0),
-        }
-    }
-
-    /// Returns the bound on the exceptions of a class.
-    pub fn bound(&self, class: Class) -> &Bound {
-        match class {
-            Class::Limits => &self.limits,
-            Class::Overrides => &self.overrides,
-        }
-    }
-
     /// Returns whether there is room for this exception, once some of the expired ones have been dropped. Those that have ended
     /// and are only remembered make room, too. They may return with the next reading of all exceptions. Finds nothing to drop
     /// less than a second after the last search.
@@ -176,22 +164,22 @@ impl Register {
 
     /// Returns the number of exceptions of a class that there is room for.
     pub fn room(&self, class: Class) -> usize {
-        self.bound(class).max.saturating_sub(self.memory.weight(class))
+        self.bounds.of(class).max.saturating_sub(self.memory.weight(class))
     }
 
     /// Drops some of the exceptions of a class that have ended, unless they were searched for less than a second ago. Expired
     /// ones go first.
     pub async fn make_room(&self, class: Class, store: &Backend, now: Timestamp) {
-        let searched = &self.bound(class).searched;
+        let searched = &self.bounds.of(class).searched;
         if now.distance(Timestamp::from_nanos(searched.load(Relaxed))) < SEARCH_EVERY_NS {
             return;
         }
         searched.store(now.as_nanos(), Relaxed);
-        let search = async |drop: DropSome| {
+        let search = async |is_meant| {
             let mut dropped = 0;
             for first in Exceptions::ALL.step_by(SEARCHED_AT_ONCE) {
                 let shards = first..first + SEARCHED_AT_ONCE;
-                let found = drop(&self.memory, Some(class), shards, FORGOTTEN_AT_ONCE - dropped, now);
+                let found = self.memory.drop_some(Some(class), shards, FORGOTTEN_AT_ONCE - dropped, is_meant, now);
                 dropped += found.len();
                 self.forget_later(found, store);
                 if dropped == FORGOTTEN_AT_ONCE {
@@ -202,8 +190,8 @@ impl Register {
             }
             dropped
         };
-        if search(Exceptions::drop_expired).await == 0 {
-            search(Exceptions::drop_ended).await;
+        if search(is_forgotten).await == 0 {
+            search(is_over).await;
         }
     }
 
@@ -322,7 +310,7 @@ impl Register {
 
     /// Drops from memory some of the exceptions in these shards that have expired by `now`, if there are any.
     pub(super) fn drop_from_memory(&self, shards: Range<usize>, store: &Backend, now: Timestamp) {
-        let dropped = self.memory.drop_expired(None, shards, FORGOTTEN_AT_ONCE, now);
+        let dropped = self.memory.drop_some(None, shards, FORGOTTEN_AT_ONCE, is_forgotten, now);
         self.forget_later(dropped, store);
     }
 

@@ -1,15 +1,331 @@
 //! The answers to a plan's requests, derived from the store's outcomes. Nothing here changes the plan or the outcomes.
 
-mod answers;
-mod denials;
-mod metrics;
-mod reservations;
-mod standing;
-mod top;
+mod observers;
+pub mod reservations;
 
-pub use self::answers::{Applied, Report};
-pub use self::reservations::{Reserved, Settled, lasting_seconds};
-pub use self::standing::Standing;
+use std::sync::Arc;
+
+use super::plan::{Block, Member, Plan, Purpose, Request, Source};
+use super::policy::Policy;
+use super::refusal::Refusal;
+use crate::store::{Outcomes, StoreError, outcome_at};
+use divvy_core::algorithm::{Limit, Outcome, Resolution};
+use divvy_core::clock::Timestamp;
+use divvy_core::rules::Rule;
+
+/// A plan that the store has applied.
+#[derive(Debug, Default)]
+pub struct Applied {
+    pub(crate) plan: Plan,
+    pub(crate) outcomes: Outcomes,
+}
+
+/// Reads answers from a plan and the outcomes of its entries.
+#[derive(Debug, Clone, Copy)]
+pub struct Report<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) outcomes: &'a Outcomes,
+}
+
+impl Applied {
+    /// Returns the report on this plan.
+    pub fn report(&self) -> Report<'_> {
+        Report { plan: &self.plan, outcomes: &self.outcomes }
+    }
+}
+
+/// The plan's buffers, to be used again.
+impl From<Applied> for Plan {
+    fn from(Applied { mut plan, outcomes }: Applied) -> Self {
+        plan.batch.outcomes = outcomes;
+        plan
+    }
+}
+
+impl<'a> Report<'a> {
+    /// Returns the number of requests.
+    pub fn len(self) -> usize {
+        self.plan.len()
+    }
+
+    /// Returns whether there are no requests.
+    pub fn is_empty(self) -> bool {
+        self.plan.is_empty()
+    }
+
+    /// Returns the verdict on request `index`, by the rule that answers.
+    ///
+    /// # Errors
+    /// There are no rules, the request was refused, its idempotency key was used for another request, or the store
+    /// failed for any of its counters.
+    pub fn verdict(self, index: usize) -> Result<Verdict, Refusal> {
+        match self.members(index)? {
+            // Fast path: one rule, no stack, no canaries.
+            [only] => self.answer(only),
+            members => Ok(self.answering(members)?.1),
+        }
+    }
+
+    /// Returns the outcome of request `index`, which has a limit of its own.
+    ///
+    /// # Errors
+    /// The store failed for its bucket.
+    pub fn outcome(self, index: usize) -> Result<Outcome, Refusal> {
+        match self.plan.requests.get(index) {
+            Some(Request::OwnLimit(entry)) => Ok(self.entry(*entry)?),
+            Some(Request::Barred(outcome)) => Ok(**outcome),
+            Some(Request::Refused(refusal)) => Err(refusal.clone()),
+            Some(Request::Rules { .. } | Request::Settlement(_)) | None => Err(Refusal::NoRules),
+        }
+    }
+
+    /// Returns the number of counters that request `index`, an [`Intent::Forget`](crate::Intent::Forget), has
+    /// forgotten.
+    ///
+    /// # Errors
+    /// Same as [`Report::verdict`].
+    pub fn forgotten(self, index: usize) -> Result<usize, Refusal> {
+        self.members(index)?.iter().try_fold(0, |count, member| match member.source {
+            Source::Entry(entry) => Ok(count + usize::from(self.entry(entry)?.allowed)),
+            Source::Fixed { .. } | Source::Blocked(_) => Ok(count),
+        })
+    }
+
+    /// Returns whether all counters of the requests with an idempotency key repeated their answers.
+    ///
+    /// # Errors
+    /// The index of the first request whose key was used for another request.
+    pub fn is_replay(self) -> Result<bool, usize> {
+        let (mut is_any, mut are_all) = (false, true);
+        for (index, request) in self.plan.requests.iter().enumerate() {
+            let Request::Rules { is_idempotent: true, .. } = request else { continue };
+            for member in self.members(index).map_err(|_| index)?.iter().filter(|member| !member.is_canary) {
+                if let Source::Entry(_) = member.source {
+                    is_any = true;
+                    are_all &= self.resolution(member) == Some(Resolution::Repeated);
+                }
+            }
+        }
+        Ok(is_any && are_all)
+    }
+
+    /// Returns the members of request `index`.
+    #[inline]
+    pub(super) fn members(self, index: usize) -> Result<&'a [Member], Refusal> {
+        match self.plan.requests.get(index) {
+            // Fast path: no idempotency key.
+            Some(Request::Rules { members, is_idempotent: false }) => {
+                Ok(self.plan.members.get(members.clone()).unwrap_or_default())
+            }
+            _ => self.idempotent_members(index),
+        }
+    }
+
+    #[cold]
+    fn idempotent_members(self, index: usize) -> Result<&'a [Member], Refusal> {
+        let members = self.plan.members_of(index)?;
+        // Canaries do not answer.
+        let is_different =
+            |member: &Member| !member.is_canary && self.resolution(member) == Some(Resolution::Different);
+        if members.iter().any(is_different) { Err(Refusal::DifferentRequest) } else { Ok(members) }
+    }
+
+    // Inlined, because it runs for each rule of each hit.
+    #[inline(always)]
+    pub(super) fn answer(self, member: &Member) -> Result<Verdict, Refusal> {
+        match member.source {
+            Source::Fixed { allowed, credit } => Ok(Verdict::uncounted(allowed, credit)),
+            Source::Blocked(_) => Ok(Verdict::blocked(self.block(member).and_then(|block| block.ends_ns))),
+            Source::Entry(entry) => {
+                let outcome = self.entry(entry)?;
+                if outcome.resolution == Resolution::Different && !member.is_canary {
+                    return Err(Refusal::DifferentReservation);
+                }
+                // Freeing a lease succeeds even if it is not held.
+                let allowed = outcome.allowed || member.purpose == Purpose::Release;
+                Ok(Outcome { allowed, ..outcome }.into())
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn entry(self, index: usize) -> Result<Outcome, StoreError> {
+        outcome_at(self.outcomes, index)
+    }
+
+    /// Returns whether the member's rule allowed the request; `None` if the store did not answer.
+    #[inline]
+    pub(super) fn allowed(self, member: &Member) -> Option<bool> {
+        match member.source {
+            Source::Fixed { allowed, .. } => Some(allowed),
+            Source::Blocked(_) => Some(false),
+            Source::Entry(entry) => Some(self.outcomes.get(entry)?.as_ref().ok()?.allowed),
+        }
+    }
+
+    /// Returns the resolution of the member's entry; `None` if it has no entry, or the store failed.
+    pub(super) fn resolution(self, member: &Member) -> Option<Resolution> {
+        let Source::Entry(entry) = member.source else { return None };
+        self.outcomes.get(entry)?.as_ref().ok().map(|outcome| outcome.resolution)
+    }
+
+    /// Returns the block that denies the member, if there is one.
+    pub(super) fn block(self, member: &Member) -> Option<&'a Block> {
+        let Source::Blocked(index) = member.source else { return None };
+        self.plan.blocks.get(index)
+    }
+
+    pub(super) fn policy(self) -> Option<&'a Arc<Policy>> {
+        self.plan.policy.as_ref()
+    }
+
+    /// Returns the nanoseconds until a reservation ends; `None` if it never does.
+    pub(super) fn until(self, ends: Timestamp) -> Option<u64> {
+        (ends != Timestamp::EPOCH).then(|| ends.since(self.plan.now()))
+    }
+}
+
+/// State of a request at one of the rules that it matched.
+#[derive(Debug, Clone, Copy)]
+pub struct Standing<'a> {
+    /// The state at this rule.
+    pub verdict: Verdict,
+    /// The rule, and its place among the rules.
+    pub rule: &'a Rule,
+    /// Index of the rule in the policy.
+    pub place: usize,
+    /// The limit in force: the actor's own, or the rule's. `None` if the rule has no counter.
+    pub limit: Option<&'a Limit>,
+    /// Maximum number of credits that can be left.
+    pub capacity: u64,
+    /// The block that denies the request, if the actor is blocked.
+    pub block: Option<&'a Block>,
+}
+
+impl<'a> Report<'a> {
+    /// Returns the state of request `index` at the rule that answers it. In a stack, that is the rule that denies for
+    /// the longest time, or else the one with the smallest share of its credits left. If several are equal, the first
+    /// one answers.
+    ///
+    /// # Errors
+    /// Same as [`Report::verdict`].
+    pub fn standing(self, index: usize) -> Result<Standing<'a>, Refusal> {
+        let (member, verdict) = self.answering(self.members(index)?)?;
+        self.standing_of(member, verdict)
+    }
+
+    /// Returns the member that answers for these members, and its verdict. See [`Report::standing`].
+    pub(super) fn answering(self, members: &'a [Member]) -> Result<(&'a Member, Verdict), Refusal> {
+        let mut answering: Option<(&Member, Answer)> = None;
+        for member in members {
+            let verdict = self.answer(member)?;
+            let answer = Answer { verdict, capacity: self.capacity(member, &verdict) };
+            let comes_first = |(_, known): &(_, Answer)| answer.comes_before(known, member.purpose.is_settlement());
+            if !member.is_canary && answering.as_ref().is_none_or(comes_first) {
+                answering = Some((member, answer));
+            }
+        }
+        answering.map(|(member, answer)| (member, answer.verdict)).ok_or(Refusal::NoRules)
+    }
+
+    /// Returns whether several rules had to allow request `index`.
+    pub fn is_stack(self, index: usize) -> bool {
+        self.members(index).unwrap_or_default().iter().filter(|member| !member.is_canary).count() > 1
+    }
+
+    /// Returns whether request `index` was a charge or a refund.
+    pub fn is_settlement(self, index: usize) -> bool {
+        self.members(index).unwrap_or_default().iter().any(|member| member.purpose.is_settlement())
+    }
+
+    /// Returns the state of request `index` at each of the rules that had to allow it, in their order.
+    ///
+    /// # Errors
+    /// Same as [`Report::verdict`].
+    pub fn standings(self, index: usize) -> Result<impl Iterator<Item = Standing<'a>>, Refusal> {
+        let members = self.members(index)?.iter().filter(|member| !member.is_canary);
+        Ok(members.filter_map(move |member| self.standing_of(member, self.answer(member).ok()?).ok()))
+    }
+
+    fn standing_of(self, member: &Member, verdict: Verdict) -> Result<Standing<'a>, Refusal> {
+        let rule = self.policy().and_then(|policy| policy.rules.rules().get(member.rule)).ok_or(Refusal::NoRules)?;
+        let capacity = self.capacity(member, &verdict);
+        let block = self.block(member);
+        Ok(Standing { verdict, rule, place: member.rule, limit: self.plan.limit(member), capacity, block })
+    }
+
+    fn capacity(self, member: &Member, verdict: &Verdict) -> u64 {
+        // A rule without a counter always has all of its credits.
+        self.plan.limit(member).map_or(verdict.credit, Limit::capacity)
+    }
+}
+
+/// The verdict of a rule, and the maximum number of credits that can be left.
+struct Answer {
+    verdict: Verdict,
+    capacity: u64,
+}
+
+impl Answer {
+    /// Returns whether this rule answers in place of a rule that was matched before it.
+    fn comes_before(&self, other: &Self, is_settlement: bool) -> bool {
+        let (one, before) = (&self.verdict, &other.verdict);
+        // If waiting does not help, the wait counts as infinite.
+        let wait = |verdict: &Verdict| verdict.retry_ns.map_or(u128::MAX, u128::from);
+        if is_settlement {
+            // A settlement is always allowed, so only the balance matters.
+            return i128::from(one.balance()) * i128::from(other.capacity)
+                < i128::from(before.balance()) * i128::from(self.capacity);
+        }
+        match (one.allowed, before.allowed) {
+            (false, false) => wait(one) > wait(before),
+            (true, true) => {
+                u128::from(one.credit) * u128::from(other.capacity)
+                    < u128::from(before.credit) * u128::from(self.capacity)
+            }
+            (allowed, _) => !allowed,
+        }
+    }
+}
+
+/// The answer to a hit or a peek.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether the request was granted.
+    pub allowed: bool,
+    /// Credits left now.
+    pub credit: u64,
+    /// Nanoseconds until there are more credits, as the rule's algorithm defines it.
+    pub reset_ns: u64,
+    /// Credits used beyond the limit, if none is left. See [`Outcome::owed`].
+    pub owed: u64,
+    /// Nanoseconds until the same request would be granted, if it was denied: see [`Outcome::retry_ns`].
+    pub retry_ns: Option<u64>,
+}
+
+impl Verdict {
+    /// Returns the answer of a rule without a counter.
+    pub(super) fn uncounted(allowed: bool, credit: u64) -> Self {
+        Self { allowed, credit, reset_ns: 0, owed: 0, retry_ns: None }
+    }
+
+    /// Returns the answer to a blocked actor. `ends_ns` is the time until its block ends, if it does.
+    pub(super) fn blocked(ends_ns: Option<u64>) -> Self {
+        Self { reset_ns: ends_ns.unwrap_or(0), retry_ns: ends_ns, ..Self::uncounted(false, 0) }
+    }
+
+    /// Returns the balance: credits left, negative if more were used than there were. Capped to 64 bits.
+    pub fn balance(&self) -> i64 {
+        let balance = i128::from(self.credit) - i128::from(self.owed);
+        i64::try_from(balance).unwrap_or(if self.owed > 0 { i64::MIN } else { i64::MAX })
+    }
+}
+
+impl From<Outcome> for Verdict {
+    fn from(Outcome { allowed, left, owed, reset_ns, retry_ns, .. }: Outcome) -> Self {
+        Self { allowed, credit: left, reset_ns, owed, retry_ns }
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -95,7 +95,7 @@ impl ErrorLog {
         reason.truncate(reason.floor_char_boundary(MAX_REASON));
         sample.throttle.say_at(at, |more| {
             let (peer, user) = (client.peer.map(tracing::field::display), client.user.as_deref());
-            let (code, shown) = (kind.code(), Escaped::error(&reason));
+            let (code, shown) = (kind.name(), Escaped::error(&reason));
             tracing::info!(front, peer, user, code, reason = %shown, more, "a request got an error");
         });
         // If the lock is taken, another thread notes an error of the same moment.
@@ -133,7 +133,7 @@ mod tests {
         log.note("http", ErrorKind::Unauthenticated, client, "no password");
         let last = log.last();
         let shown: Vec<_> =
-            last.iter().map(|last| format!("{} {} {}", last.front, last.kind.code(), last.client)).collect();
+            last.iter().map(|last| format!("{} {} {}", last.front, last.kind.name(), last.client)).collect();
         assert_eq!(shown, ["resp unknown - -", "http unauthenticated 192.0.2.7:5 ann", "http unknown 192.0.2.7:5 ann"]);
         assert_eq!((last[0].reason.len(), last[2].reason.as_str()), (MAX_REASON, "first"));
     }

@@ -1,10 +1,12 @@
-//! A line of the audit log.
+//! A line of the audit log. It is ASCII only: text from clients cannot control a terminal that shows the file.
+
+use std::io::{self, Write};
 
 use serde::Serialize;
+use serde_json::Serializer;
+use serde_json::ser::Formatter;
 
-use super::ascii::to_ascii;
-use super::caller::Caller;
-use super::change::{Change, State};
+use super::change::{Caller, Change, State};
 use divvy_core::clock::Timestamp;
 
 /// Maximum length of an error's text (bytes).
@@ -140,10 +142,40 @@ fn format_time(time: Timestamp) -> String {
     jiff::Timestamp::from_nanosecond(nanos).map(|time| format!("{time:.3}")).unwrap_or_default()
 }
 
+/// Escapes all characters but printable ASCII.
+struct AsciiFormatter;
+
+impl Formatter for AsciiFormatter {
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        for character in fragment.chars() {
+            if matches!(character, ' '..='~') {
+                write!(writer, "{character}")?;
+            } else {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    write!(writer, "\\u{unit:04x}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Serializes a value as JSON in one line of printable ASCII.
+///
+/// # Errors
+/// The value cannot be represented in JSON.
+pub fn to_ascii(value: &impl Serialize) -> serde_json::Result<String> {
+    let mut bytes = Vec::new();
+    value.serialize(&mut Serializer::with_formatter(&mut bytes, AsciiFormatter))?;
+    // ASCII is UTF-8.
+    Ok(String::from_utf8(bytes).unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::change::Action;
     use super::*;
+    use crate::audit::change::Action;
+    use proptest::prelude::*;
 
     #[test]
     fn line_has_every_field_in_one_line() {
@@ -175,5 +207,20 @@ mod tests {
         assert_eq!(plain("a 'b'\u{1b}…\""), r#"a 'b'\u001b\u2026\""#);
         let end = format!(r#","error":"{}","omitted":3}}"#, "x".repeat(MAX_ERROR));
         assert!(line(&entry).trim_end().ends_with(&end), "{}", line(&entry));
+    }
+
+    #[test]
+    fn control_sequences_and_other_scripts_are_escaped() {
+        let hostile = "a\"\\\n\u{1b}[2J\u{7f}\u{9b}\u{202e}ü🍪";
+        assert_eq!(to_ascii(&hostile).unwrap(), r#""a\"\\\n\u001b[2J\u007f\u009b\u202e\u00fc\ud83c\udf6a""#);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_becomes_ascii_that_reads_as_the_same_text(text in any::<String>()) {
+            let written = to_ascii(&text).unwrap();
+            prop_assert!(written.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{}", written);
+            prop_assert_eq!(serde_json::from_str::<String>(&written).unwrap(), text);
+        }
     }
 }

@@ -5,15 +5,10 @@
 //! file they are events of the ordinary log, with the target `audit`. If the audit log is required, a change begins only
 //! when a line about the attempt is on stable storage. Nothing here depends on protocols or rules.
 
-mod ascii;
-mod audit_file;
 mod audit_log;
-mod caller;
 mod change;
 mod entry;
-mod refusal_throttle;
 mod writer;
 
 pub use self::audit_log::{AuditLog, PendingChange, Unavailable};
-pub use self::caller::Caller;
-pub use self::change::{Action, Change, State};
+pub use self::change::{Action, Caller, Change, State};

@@ -7,7 +7,7 @@
 pub(super) mod decorator;
 pub mod groups;
 
-use self::decorator::{Decorator, Expiry, Freed};
+use self::decorator::{Decorator, Expiry, OpenReservation};
 use super::ask::{Ask, Outcome, Resolution, Run};
 use super::limit::{Limit, with_algorithm};
 use super::record::{Content, REMEMBERED_NS, Record, RecordChange, Reservation};
@@ -132,15 +132,6 @@ struct Context<'a> {
     at: Timestamp,
 }
 
-/// A reservation whose credits are set aside.
-#[derive(Clone, Copy)]
-struct OpenReservation {
-    reservation: Reservation,
-    expiry: Expiry,
-    generation: u64,
-    capacity: u64,
-}
-
 /// Returns the decision with the end of the reservation, and the reservation's record.
 fn record_open(mut decision: Decision, open: OpenReservation) -> (Decision, RecordChange) {
     let OpenReservation { reservation, expiry, generation, capacity } = open;
@@ -231,12 +222,7 @@ impl Context<'_> {
 
     /// Frees the reserved credits, if there are any, and counts `cost`.
     fn settle(&self, open: Option<OpenReservation>, cost: u64) -> Decision {
-        let freed = open.map(|open| Freed {
-            credits: open.reservation.credits,
-            ends: open.expiry.by_bucket,
-            capacity: open.capacity,
-        });
-        with_algorithm!(self.limit, limit => Decorator(limit).settle(self.bucket, freed, cost, self.at))
+        with_algorithm!(self.limit, limit => Decorator(limit).settle(self.bucket, open, cost, self.at))
     }
 
     /// Returns the reservation if its credits are still set aside.

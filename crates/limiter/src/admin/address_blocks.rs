@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::error::AdminError;
-use super::rule_name::RuleName;
+use super::names::RuleName;
 use crate::Limiter;
 use crate::policy::Policy;
 use crate::register::owner::{ALL_RULES, ExceptionOwner, OwnerName};
@@ -43,7 +43,7 @@ impl Limiter {
 
     /// Returns the maximum number of blocks and allows.
     pub fn max_blocks(&self) -> usize {
-        self.exceptions.overrides.max
+        self.exceptions.bounds.overrides.max
     }
 
     /// Returns a page of at most `count` blocks of addresses and networks: those of all rules for this field, and those of

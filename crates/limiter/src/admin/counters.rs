@@ -3,15 +3,15 @@
 //! A rule is found by its name, and its counters by their actors. The number of counters does not matter: a page is
 //! bounded, and the caller keeps the cursor.
 
-use super::actor_text::canonical_actor;
 use super::error::AdminError;
-pub use super::rule_name::RuleName;
+pub use super::names::RuleName;
+use super::names::canonical_actor;
 use crate::Limiter;
 use crate::policy::{Bucket, Policy};
 use crate::refusal::Refusal;
+use crate::report::Verdict;
 use crate::store::SHOW;
 use crate::store::{Action, Batch, ListedBucket, Listing, Outcomes, Page, Store, StoreError, outcome_at};
-use crate::verdict::Verdict;
 use divvy_core::algorithm::Limit;
 use divvy_core::rules::{Rule, Scope};
 

@@ -1,7 +1,7 @@
 //! Reasons why an operator's request failed.
 
-use crate::error::{ErrorClass, LimiterError, Remedy};
-use crate::refusal::Refusal;
+use crate::refusal::{ErrorClass, LimiterError, Refusal, Remedy};
+use crate::register::owner::Class;
 use crate::store::StoreError;
 use divvy_core::rules::{ActorPrefix, MAX_RESET_SECONDS, Network, NetworkError, QuotaError};
 
@@ -49,14 +49,12 @@ pub enum AdminError {
     NoCredits,
     #[error("a limit lasts from 1 to {MAX_LASTS_SECONDS} seconds")]
     Lasts,
-    #[error("there are {len} limits of actors, and the maximum is {max}{}: remove some", describe_use(*.len, *.used, *.max))]
-    Full { len: usize, used: usize, max: usize },
+    #[error("there are {len} {class}, and the maximum is {max}{}: remove some", describe_use(*.len, *.used, *.max))]
+    Full { class: Class, len: usize, used: usize, max: usize },
     #[error("{0}")]
     ImpossibleActor(ImpossibleActor),
     #[error("{0}")]
     BadBlock(BadBlock),
-    #[error("there are {len} blocks and allows, and the maximum is {max}{}: remove some", describe_use(*.len, *.used, *.max))]
-    FullOfBlocks { len: usize, used: usize, max: usize },
     #[error("unknown cursor: send the one from the previous page")]
     Cursor,
     #[error("actors are not ranked: start the server with a --top-memory above 0")]
@@ -117,7 +115,7 @@ impl LimiterError for AdminError {
             | Self::ImpossibleActor(_)
             | Self::BadBlock(_)
             | Self::Cursor => ErrorClass::BadRequest,
-            Self::Full { .. } | Self::FullOfBlocks { .. } => ErrorClass::Full,
+            Self::Full { .. } => ErrorClass::Full,
             Self::Refused(refusal) => refusal.class(),
         }
     }
@@ -125,8 +123,8 @@ impl LimiterError for AdminError {
     fn remedy(&self) -> Option<Remedy> {
         match self {
             Self::NoSuchName(_) | Self::NoRuleCountsBy(_) => Some(Remedy::ListRules),
-            Self::Full { .. } => Some(Remedy::RaiseMaxActorLimits),
-            Self::FullOfBlocks { .. } => Some(Remedy::RaiseMaxBlocks),
+            Self::Full { class: Class::Limits, .. } => Some(Remedy::RaiseMaxActorLimits),
+            Self::Full { class: Class::Overrides, .. } => Some(Remedy::RaiseMaxBlocks),
             Self::Refused(refusal) => refusal.remedy(),
             _ => None,
         }

@@ -6,10 +6,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::actor_text::{canonical, possible, spelled};
 pub use super::error::MAX_LASTS_SECONDS;
 use super::error::{AdminError, BadBlock, ImpossibleActor, MAX_ACTOR, MAX_FIELD, MAX_FIELDS, MAX_REASON};
-use super::rule_name::{RuleName, SHOWN, lasting_name};
+use super::names::{RuleName, SHOWN, canonical, lasting_name, possible, spelled};
 use crate::Limiter;
 use crate::policy::{Policy, labels};
 use crate::refusal::Refusal;
@@ -118,11 +117,8 @@ impl Limiter {
         let is_known = register.memory.find_remembered(&owner, &actor, now).is_some();
         if !is_known && !register.has_room(class, &actor, &value, &self.store, now).await {
             let (len, used) = (register.memory.len(class), register.memory.weight(class));
-            let max = register.bound(class).max;
-            return Err(match class {
-                Class::Limits => AdminError::Full { len, used, max },
-                Class::Overrides => AdminError::FullOfBlocks { len, used, max },
-            });
+            let max = register.bounds.of(class).max;
+            return Err(AdminError::Full { class, len, used, max });
         }
         register.change(ExceptionChange { owner, actor, value: Some(value) }, &self.store, now).await?;
         Ok(())

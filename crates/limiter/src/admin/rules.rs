@@ -1,10 +1,9 @@
 //! The rules in force: explained for an operation, and listed.
 
-use super::actor_override::actor_override;
 use crate::Limiter;
 use crate::policy::Policy;
 use crate::refusal::Refusal;
-use divvy_core::rules::explain::{ActorExceptions, ExplainedCheck, ExplainedRule, Explanation, explain};
+use divvy_core::rules::explain::{ExplainedCheck, ExplainedRule, Explanation, explain};
 use divvy_core::rules::{Operation, Rule, Scope};
 use divvy_telemetry::metrics::RuleCount;
 
@@ -21,11 +20,8 @@ impl Limiter {
             rules.iter().enumerate().all(|(index, rule)| !rule.finding.is_match() || is_covered(index))
         };
         let mut explanation = explain(policy.rules(), operation, |index, operation| {
-            let everywhere = self.everywhere_entry(operation, now);
-            ActorExceptions {
-                credits: policy.own_credits(index, operation, now),
-                actor_override: actor_override(&policy, index, operation, everywhere.as_ref(), now),
-            }
+            let everywhere = self.exceptions.everywhere().and_then(|everywhere| everywhere.find_entry(operation, now));
+            policy.exceptions_of(index, operation, everywhere.as_ref(), now)
         });
         if !is_in_scope(&explanation.rules, operation) {
             return Err(Refusal::OutOfScope);

@@ -1,9 +1,8 @@
 //! The status of one actor: its counters under all rules that count by its fields, a page at a time. Asking changes nothing.
 
-use super::actor_override::actor_override;
 use super::counters::MAX_PAGE;
 use super::error::AdminError;
-use super::rule_name::SHOWN;
+use super::names::SHOWN;
 use crate::apply::MAX_PART;
 use crate::policy::Policy;
 use crate::refusal::Refusal;
@@ -70,8 +69,9 @@ impl Limiter {
         }
         let first = cursor.map_or(Some(0), |cursor| resume(&policy, cursor).filter(|index| is_in_scope(*index)));
         let first = first.ok_or(AdminError::Cursor)?;
-        let everywhere = self.everywhere_entry(actor, self.now());
-        let (now, mut batch, mut asked, mut page) = (self.now(), Batch::default(), Vec::new(), StatusPage::default());
+        let (now, everywhere) = (self.now(), self.exceptions.everywhere());
+        let everywhere = everywhere.and_then(|everywhere| everywhere.find_entry(actor, now));
+        let (mut batch, mut asked, mut page) = (Batch::default(), Vec::new(), StatusPage::default());
         batch.begin(now);
         for (index, rule) in
             policy.rules.rules_of_actor(actor).filter(|(index, _)| *index >= first && is_in_scope(*index))
@@ -83,11 +83,7 @@ impl Limiter {
             }
             // The usage of an actor that may take nothing is shown, too.
             batch.push_if(SHOW, now, |key| bucket.write_key(actor, now, key).or(Some(bucket.limit_at(now))));
-            let exceptions = ActorExceptions {
-                credits: policy.own_credits(index, actor, now),
-                actor_override: actor_override(&policy, index, actor, everywhere.as_ref(), now),
-            };
-            asked.push((index, rule, exceptions));
+            asked.push((index, rule, policy.exceptions_of(index, actor, everywhere.as_ref(), now)));
         }
         if !batch.is_empty() {
             self.store.apply(&mut batch).await;

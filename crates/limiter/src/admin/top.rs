@@ -1,7 +1,7 @@
 //! The actors of one rule that take the most, or that it denies the most.
 
 use super::error::AdminError;
-pub use super::rule_name::RuleName;
+pub use super::names::RuleName;
 use crate::Limiter;
 pub use crate::heavy_hitters::{Order, Ranked, Ranking, Window};
 use crate::refusal::Refusal;

@@ -1,10 +1,9 @@
-//! Slices of a window: the time over which a board counts.
+//! Events, the orders of rankings, and the slices of a window: the time over which a board counts.
 //!
 //! A window consists of the current slice, which is not over, and the [`SLICES`] - 1 slices before it. A slice is a sixth
 //! of the window's nominal length. So the last minute is between 60 and 70 seconds long, and the last hour between 60 and
 //! 70 minutes.
 
-use super::event::Window;
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// Number of slices of a window.
@@ -55,6 +54,65 @@ impl Slices {
     /// Returns whether the whole window is over at `now`.
     pub fn are_over(&self, now: Timestamp) -> bool {
         (now.as_nanos() / self.length_ns).saturating_sub(self.current) >= SLICES as u64
+    }
+}
+
+/// Maximum length of the part of an actor's name that a board keeps (bytes).
+pub const MAX_NAME: usize = 256;
+
+/// An event of one rule.
+#[derive(Debug, Clone, Copy)]
+pub struct Event<'a> {
+    pub order: Order,
+    /// The actor, as the rule's counters name it.
+    pub actor: &'a [u8],
+    /// The number of denials, which is 1, or of credits.
+    pub amount: u64,
+    /// The number of events that this one stands for.
+    pub weight: u64,
+}
+
+/// The order of a ranking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Denied requests.
+    Denied,
+    /// Credits that were taken.
+    Taken,
+}
+
+/// The time until now over which a board counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Window {
+    /// The last minute.
+    Minute,
+    /// The last hour.
+    Hour,
+}
+
+impl Order {
+    /// All orders.
+    pub const ALL: [Self; 2] = [Self::Denied, Self::Taken];
+
+    /// Returns the name that clients use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Denied => "denied",
+            Self::Taken => "taken",
+        }
+    }
+}
+
+impl Window {
+    /// All windows.
+    pub const ALL: [Self; 2] = [Self::Minute, Self::Hour];
+
+    /// Returns its length.
+    pub fn seconds(self) -> u64 {
+        match self {
+            Self::Minute => 60,
+            Self::Hour => 3_600,
+        }
     }
 }
 

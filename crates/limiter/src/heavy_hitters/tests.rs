@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::event::MAX_NAME;
-use super::random::Random;
+use super::sampler::Random;
+use super::slices::MAX_NAME;
 use super::*;
 
 const DENIED_MINUTE: (Order, Window) = (Order::Denied, Window::Minute);

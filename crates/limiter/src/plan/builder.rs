@@ -1,16 +1,14 @@
-//! Builds a plan, request by request.
+//! Builds a plan, request by request. The requests of a group take effect together or not at all: each counter has one entry,
+//! and all entries form one group.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::contents::{Part, Plan, Request};
-use super::entries::{Entries, OpenGroup};
-use super::idempotency_key::IdempotencyKey;
+use super::contents::{Group, Part, Plan, Request, Source, Terms};
+use super::entries::{Entries, IdempotencyKey, OpenGroup, Together};
 use super::table::{Intent, hit};
-use super::terms::Terms;
 use crate::policy::Policy;
-use crate::precedence::Rank;
-use crate::refusal::Refusal;
+use crate::refusal::{MAX_ID_TEXT, Refusal, RefusedMember};
 use crate::register::overrides::{Applicable, Everywhere};
 use crate::store::Action;
 use crate::store::key::{self, Prefix, Space};
@@ -165,7 +163,7 @@ impl PlanBuilder {
             return self.add_refused(Refusal::OutOfScope);
         }
         let exception = self.find_exception(operation, intent);
-        if let Some(Applicable { rank: Rank { kind: OverrideKind::Block, ends, .. }, .. }) = exception {
+        if let Some(Applicable { kind: OverrideKind::Block, ends, .. }) = exception {
             let ends_ns = ends.map(|ends| ends.since(self.plan.now()));
             let outcome = Outcome { reset_ns: ends_ns.unwrap_or(0), retry_ns: ends_ns, ..Outcome::default() };
             return self.add_answered(outcome, intent);
@@ -194,8 +192,8 @@ impl PlanBuilder {
         if self.scope.is_some() {
             return self.add_refused(Refusal::OutOfScope);
         }
-        let exception = self.find_exception(operation, intent).map(|found| found.rank);
-        let is_allowed = !intent.is_hit() || exception.is_some_and(|rank| rank.kind == OverrideKind::Allow);
+        let exception = self.find_exception(operation, intent);
+        let is_allowed = !intent.is_hit() || exception.is_some_and(|found| found.kind == OverrideKind::Allow);
         let now = self.plan.now().as_nanos();
         let next_window_ns = window_ns.get() - now % window_ns;
         let retry_ns = (!is_allowed).then_some(next_window_ns);
@@ -216,7 +214,7 @@ impl PlanBuilder {
         let answering = answering.filter(|(_, rule)| rule.match_policy != MatchPolicy::Canary);
         let found = answering.map(|(index, _)| policy.find_override(index, operation, everywhere.as_ref(), now));
         let found: Vec<_> = found.collect();
-        let is_block = |found: &&Applicable| found.rank.kind == OverrideKind::Block;
+        let is_block = |found: &&Applicable| found.kind == OverrideKind::Block;
         match found.iter().flatten().find(is_block) {
             Some(block) => Some(block.clone()),
             None => found.into_iter().collect::<Option<Vec<_>>>()?.into_iter().next().or(everywhere),
@@ -242,5 +240,79 @@ fn resolve(scope: &Scope, policy: Option<&Policy>) -> Option<ResolvedScope> {
     match policy {
         Some(policy) => scope.resolve(&policy.rules),
         None => scope.resolve(&RuleSet::default()),
+    }
+}
+
+impl PlanBuilder {
+    /// Adds the requests of `add` as a group: they take effect together or not at all, and each reports its result in
+    /// either case. `describe` returns the error for a request that is refused.
+    ///
+    /// # Errors
+    /// `add` fails, or one of the requests is refused. Then nothing is added.
+    pub fn together<E>(
+        &mut self,
+        together: Together,
+        describe: impl FnOnce(RefusedMember) -> E,
+        add: impl FnOnce(&mut Self) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let start = self.plan.mark();
+        self.group = Some(Box::new(OpenGroup::new(together, start)));
+        let added = add(self);
+        let refused = self.group.take().and_then(|group| self.close(*group));
+        let added = added.and_then(|()| refused.map_or(Ok(()), |refused| Err(describe(refused))));
+        if added.is_err() {
+            self.plan.return_to(start);
+        }
+        added
+    }
+
+    /// Closes the group. Returns the first of its requests that was refused.
+    fn close(&mut self, group: OpenGroup) -> Option<RefusedMember> {
+        let refused = self.first_refused(group.start.requests);
+        if refused.is_some() {
+            // The whole group is removed.
+            return refused;
+        }
+        let Plan { batch, members, requests, groups, .. } = &mut self.plan;
+        // The group may use credits that a settlement gives back, so the entries that are not part of it come first.
+        let entries = batch.take(&group.entries(batch).collect::<Vec<_>>());
+        let OpenGroup { start, is_denied, record_id, apart, .. } = group;
+        let first = batch.len();
+        batch.put_back(entries);
+        if is_denied {
+            batch.only_look(first);
+        }
+        if !(first..batch.len()).any(|entry| batch.entry(entry).is_some_and(|entry| entry.action.is_settlement())) {
+            batch.group(first);
+            groups.push(Group { members: start.members..members.len(), requests: start.requests..requests.len() });
+        }
+        let correct = |entry: &mut usize| {
+            *entry = match apart.binary_search(entry) {
+                Ok(place) => start.entries + place,
+                Err(apart_before) => *entry + apart.len() - apart_before,
+            };
+        };
+        members.iter_mut().skip(start.members).for_each(|member| {
+            if let Source::Entry(entry) = &mut member.source {
+                correct(entry);
+            }
+        });
+        requests.iter_mut().skip(start.requests).for_each(|request| {
+            if let Request::OwnLimit(entry) = request {
+                correct(entry);
+            }
+        });
+        let members = record_id.and_then(|_| self.plan.members.get(start.members..))?;
+        let is_long = self.plan.id_length(members) > MAX_ID_TEXT;
+        is_long.then_some(RefusedMember { index: 0, refusal: Refusal::LongReservation })
+    }
+
+    /// Returns the first request from index `first` on that was refused.
+    fn first_refused(&self, first: usize) -> Option<RefusedMember> {
+        // A charge that no rule counts fails alone, because the group takes nothing that depends on it.
+        let fails =
+            |(index, refusal): &(usize, &Refusal)| *index >= first && !matches!(refusal, Refusal::NothingToCharge(_));
+        let (index, refusal) = self.plan.refusals().find(fails)?;
+        Some(RefusedMember { index: index - first, refusal: refusal.clone() })
     }
 }

@@ -1,12 +1,11 @@
-//! The contents of a plan: requests, members, groups and the store's batch.
+//! The contents of a plan: requests, members, groups, the actors of members without a counter, and the store's batch.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::fixed_actors::FixedActors;
 use super::reservation_id::{NamedRecord, ReservationId};
 use crate::policy::Policy;
-use crate::refusal::Refusal;
+use crate::refusal::{MAX_CLIENT_ID, Refusal};
 use crate::store::{Action, Batch};
 use divvy_core::algorithm::{Limit, Outcome, ReservationAsk, Run};
 use divvy_core::clock::Timestamp;
@@ -265,5 +264,97 @@ impl Plan {
     pub(crate) fn limit(&self, member: &Member) -> Option<&Limit> {
         let Source::Entry(entry) = member.source else { return None };
         self.batch.entry(entry).map(|entry| &entry.limit)
+    }
+}
+
+/// The terms of a reservation.
+#[derive(Debug)]
+pub(super) struct Terms {
+    pub ttl_seconds: Option<u32>,
+    /// Maximum TTL of a reservation that is not a lease (seconds).
+    pub max_ttl_seconds: u32,
+    pub record_id: Vec<u8>,
+    /// Whether each counter sets aside at most as many credits as it can hold.
+    pub is_clamped: bool,
+}
+
+/// Returns whether a client may give this name to a reservation.
+pub(super) fn is_client_id(id: &[u8]) -> bool {
+    (1..=MAX_CLIENT_ID).contains(&id.len())
+}
+
+/// Appends the record id of a reservation that the client named.
+pub(super) fn write_client_record_id(id: &[u8], out: &mut Vec<u8>) {
+    out.push(b'c');
+    out.extend_from_slice(id);
+}
+
+/// The actors, one after the other.
+#[derive(Debug, Default)]
+pub struct FixedActors {
+    names: Vec<u8>,
+    /// The place of each member in the plan, and where its actor ends. In ascending order.
+    ends: Vec<(usize, usize)>,
+}
+
+impl FixedActors {
+    /// Adds the actor that `write` appends, of the member at this place. It comes after all members before it.
+    pub fn push(&mut self, member: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.names);
+        self.ends.push((member, self.names.len()));
+    }
+
+    /// Returns the actor of the member at this place.
+    pub fn get(&self, member: usize) -> Option<&[u8]> {
+        let index = self.ends.binary_search_by_key(&member, |(member, _)| *member).ok()?;
+        let (_, end) = self.ends.get(index)?;
+        self.names.get(self.end_before(index)..*end)
+    }
+
+    fn end_before(&self, index: usize) -> usize {
+        index.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |(_, end)| *end)
+    }
+
+    /// Removes the actors of the members from this place on.
+    pub fn truncate(&mut self, members: usize) {
+        let kept = self.ends.partition_point(|(member, _)| *member < members);
+        self.names.truncate(self.end_before(kept));
+        self.ends.truncate(kept);
+    }
+
+    /// Removes all actors.
+    pub fn clear(&mut self) {
+        self.names.clear();
+        self.ends.clear();
+    }
+
+    /// Returns the length of all actors (bytes).
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Returns the memory of the buffers, used or not (bytes).
+    pub fn memory(&self) -> usize {
+        self.names.capacity() + self.ends.capacity() * size_of::<(usize, usize)>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actors_are_found_by_their_members() {
+        let mut actors = FixedActors::default();
+        for (member, name) in [(1, "ann"), (4, ""), (5, "bob"), (9, "eve")] {
+            actors.push(member, |out| out.extend_from_slice(name.as_bytes()));
+        }
+        let found = |actors: &FixedActors| (0..10).filter_map(|member| actors.get(member)).collect::<Vec<_>>().concat();
+        assert_eq!(found(&actors), b"annbobeve");
+        assert_eq!((actors.get(4), actors.get(5), actors.get(6)), (Some(&b""[..]), Some(&b"bob"[..]), None));
+        actors.truncate(5);
+        assert_eq!((found(&actors), actors.len()), (b"ann".to_vec(), 3));
+        actors.push(5, |out| out.push(b'x'));
+        assert_eq!(found(&actors), b"annx");
     }
 }

@@ -5,11 +5,10 @@ use std::collections::HashMap;
 
 use siphasher::sip128::SipHasher13;
 
-use super::bounds::MAX_IDEMPOTENCY_KEY;
 use super::builder::PlanBuilder;
-use super::idempotency_key::{IdempotencyKey, letter};
+use super::entries::{IdempotencyKey, letter};
 use super::table::Intent;
-use crate::refusal::Refusal;
+use crate::refusal::{MAX_IDEMPOTENCY_KEY, Refusal};
 use divvy_core::rules::Operation;
 
 /// The content of a request under an idempotency key. A request with another payload is a different request. The

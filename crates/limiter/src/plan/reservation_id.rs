@@ -7,7 +7,7 @@
 
 use base64_simd::URL_SAFE_NO_PAD;
 
-use super::bounds::MAX_TOGETHER;
+use crate::refusal::{BadReservationId, MAX_ID_TEXT, MAX_TOGETHER};
 use crate::store::{SEAL_BYTES, SealKey, key, record_key};
 use divvy_core::algorithm::{Limit, Run};
 use divvy_core::rules::MAX_STACK;
@@ -22,19 +22,12 @@ const RULE: usize = size_of::<u32>();
 const RUN: usize = size_of::<u32>();
 /// Maximum number of records in an id: operations that are reserved together, each with a stack of rules.
 const MAX_RECORDS: usize = MAX_TOGETHER * MAX_STACK;
-/// Maximum length of an id (characters), so that it fits into a URL.
-pub const MAX_ID_TEXT: usize = 8 * 1024 + 16;
 /// Initial capacity, which suffices for most ids.
 const USUAL_BYTES: usize = 192;
 
 /// The id of a reservation. See the module's documentation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservationId(Vec<u8>);
-
-/// The error for a text that is not a reservation's id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("unknown reservation id; send the one in the reservation's answer")]
-pub struct BadReservationId;
 
 /// A record in an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,11 +7,11 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use super::builder::PlanBuilder;
-use super::contents::{Block, Group, Member, Part, Plan, Purpose, Source};
+use super::contents::{
+    Block, FixedActors, Group, Member, Part, Plan, Purpose, Source, Terms, is_client_id, write_client_record_id,
+};
 use super::entries::Entries;
-use super::fixed_actors::FixedActors;
 use super::table::{Cost, Counter, Intent, Modes, Objection, RuleKind, Treatment, hit, treatment};
-use super::terms::{Terms, is_client_id, write_client_record_id};
 use crate::policy::{Bucket, Policy};
 use crate::refusal::Refusal;
 use crate::register::overrides::Applicable;
@@ -102,7 +102,7 @@ impl PlanBuilder {
         }
         match absent {
             Some((_, rule)) if answering == 0 && intent == Intent::Charge && members.list.len() == first => {
-                Err(Refusal::NothingToCharge { rule: rule.to_string() })
+                Err(Refusal::NothingToCharge(rule.to_string()))
             }
             Some((part, rule)) if answering == 0 => context.ask(part, rule, members, &mut entries),
             _ if answering > MAX_STACK => Err(Refusal::TooManyRules),
@@ -181,7 +181,7 @@ impl Context<'_> {
         match (rule.quota, self.terms.and_then(|terms| terms.ttl_seconds)) {
             (Quota::Limited(Limit::Concurrency(limit)), _) => Ok(limit.ttl_seconds.get()),
             (_, Some(seconds)) => Ok(seconds),
-            (Quota::Limited(_), None) => Err(Refusal::NoTtl { rule: rule.to_string() }),
+            (Quota::Limited(_), None) => Err(Refusal::NoTtl(rule.to_string())),
             // Nothing is set aside.
             (Quota::Never | Quota::Always { .. }, None) => Ok(0),
         }
@@ -264,12 +264,12 @@ impl Context<'_> {
         let is_canary = rule.match_policy == MatchPolicy::Canary;
         let bucket = self.policy.bucket(index);
         let source = match (self.find_override(bucket, action, members.actor), bucket) {
-            (Some(Applicable { rank, reason }), _) if rank.kind == OverrideKind::Block => {
+            (Some(Applicable { kind: OverrideKind::Block, ends, reason, .. }), _) => {
                 if let Some(bucket) = bucket.filter(|_| action.is_settlement()) {
                     // The usage counts, and the block answers.
                     entries.add(action, self.now, is_canary, |key| self.write_key(bucket, action, key));
                 }
-                members.blocks.push(Block { ends_ns: rank.ends.map(|ends| ends.since(self.now)), reason });
+                members.blocks.push(Block { ends_ns: ends.map(|ends| ends.since(self.now)), reason });
                 Source::Blocked(members.blocks.len() - 1)
             }
             (Some(_), _) => return self.ask_allowed(part, rule, members, entries),
@@ -369,7 +369,7 @@ impl Context<'_> {
         };
         let Some(index) = entry else { return Ok(None) };
         if entries.group.is_some() && rule.is_concurrency_limit() && entries.has_other_lease(index) {
-            return Err(Refusal::LeasesTogether { rule: rule.to_string() });
+            return Err(Refusal::LeasesTogether(rule.to_string()));
         }
         if self.terms.is_some_and(|terms| terms.is_clamped) {
             entries.batch.clamp(index);
@@ -408,7 +408,7 @@ impl Context<'_> {
 
 /// Returns the request's name for the lease that it takes from the rule or frees.
 fn hold<'a>(rule: &Rule, operation: &'a Operation) -> Result<&'a [u8], Refusal> {
-    let Some(field) = &rule.hold_field else { return Err(Refusal::NoHoldField { rule: rule.to_string() }) };
+    let Some(field) = &rule.hold_field else { return Err(Refusal::NoHoldField(rule.to_string())) };
     let lease = operation.get(field).unwrap_or_default().as_bytes();
     if is_client_id(lease) {
         return Ok(lease);
@@ -427,9 +427,9 @@ fn fixed(rule: &Rule) -> Source {
 fn refusal(objection: Objection, rule: &Rule) -> Refusal {
     let rule = rule.to_string();
     match objection {
-        Objection::LogCannotCharge => Refusal::CannotCharge { rule },
-        Objection::LogCannotReserve => Refusal::CannotReserve { rule },
-        Objection::TakesLeases => Refusal::TakesLeases { rule },
-        Objection::NoHoldField => Refusal::NoHoldField { rule },
+        Objection::LogCannotCharge => Refusal::CannotCharge(rule),
+        Objection::LogCannotReserve => Refusal::CannotReserve(rule),
+        Objection::TakesLeases => Refusal::TakesLeases(rule),
+        Objection::NoHoldField => Refusal::NoHoldField(rule),
     }
 }

@@ -1,9 +1,18 @@
 //! How requests find exceptions: limits of one rule, and overrides, which are blocks and allows of one rule or of all rules.
 //!
-//! An exception of one rule belongs to its label. An override of all rules (`*`) belongs to a
-//! field and to the length of a prefix, so that a request finds it with one look-up for each length that is in use. Most are
-//! for single values or IPv4 addresses. Requests find these by their text, which takes fewer instructions than reading an
-//! address.
+//! An exception of one rule belongs to its label. An override of all rules (`*`) belongs to a field and to the length of a
+//! prefix, so that a request finds it with one look-up for each length that is in use. Most are for single values or IPv4
+//! addresses. Requests find these by their text, which takes fewer instructions than reading an address.
+//!
+//! What decides about an actor at a rule, if several things could:
+//! 1. An allow.
+//! 2. A block.
+//! 3. The actor's own limit.
+//! 4. The rule.
+//!
+//! If several allows apply, or several blocks, the one with the longer prefix wins. A value that is not a network is as
+//! long as it can be. Among equals, one for the named rule wins over one for all rules (`*`), and otherwise the one that
+//! ends last.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -11,7 +20,6 @@ use std::sync::Arc;
 
 use super::owner::{ExceptionOwner, IPV4, OwnerName, exception_kind};
 use super::table::{Exceptions, OwnerExceptions};
-use crate::precedence::{Rank, WHOLE, comes_before};
 use crate::store::{Exception, ExceptionKind};
 use divvy_core::clock::Timestamp;
 use divvy_core::rules::{Key, Network, Operation, OverrideKind};
@@ -20,15 +28,15 @@ use divvy_core::rules::{Key, Network, Operation, OverrideKind};
 #[derive(Debug, Clone)]
 pub(crate) struct RuleExceptions {
     pub limits: Arc<OwnerExceptions>,
-    pub(super) blocks: Arc<OwnerExceptions>,
-    pub(super) allows: Arc<OwnerExceptions>,
+    pub blocks: Arc<OwnerExceptions>,
+    pub allows: Arc<OwnerExceptions>,
 }
 
 /// The overrides of all rules.
 #[derive(Debug, Default)]
 pub(crate) struct Everywhere {
     /// The revision of the owners when this was made.
-    pub(super) revision: u64,
+    pub revision: u64,
     fields: Vec<FieldOverrides>,
 }
 
@@ -49,11 +57,23 @@ struct Place {
 }
 
 /// An override that applies to a request.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Applicable {
-    pub rank: Rank,
+    pub kind: OverrideKind,
+    /// Number of bits that its network fixes; [`WHOLE`] for a single value or address.
+    prefix: u8,
+    /// Whether it is for the named rule, and not for all rules.
+    pub is_for_rule: bool,
+    /// Its end. `None` if it has none.
+    pub ends: Option<Timestamp>,
     pub reason: Option<Arc<str>>,
 }
+
+/// The prefix of an override for a single value or address.
+const WHOLE: u8 = u8::MAX;
+
+/// An override of all rules that applies to a request, and the field and the place where it was found.
+type Found<'a> = (Applicable, &'a FieldOverrides, &'a Place);
 
 /// Returns whether the value is an IPv4 address in its usual text, if it is an address or a network at all: a port or IPv6
 /// would need a colon, and a prefix a slash.
@@ -75,7 +95,7 @@ fn is_usual_text(value: &[u8]) -> bool {
 }
 
 impl Everywhere {
-    pub(super) fn allows_all_of(&self, field: &Key, network: Network, now: Timestamp) -> bool {
+    pub fn allows_all_of(&self, field: &Key, network: Network, now: Timestamp) -> bool {
         let places = self.fields.iter().filter(|of| of.field == *field).flat_map(|of| &of.places);
         places.filter(|place| place.kind == OverrideKind::Allow && !place.values.is_empty()).any(|place| {
             let prefix = place.prefix.filter(|prefix| *prefix <= network.prefix());
@@ -84,7 +104,7 @@ impl Everywhere {
         })
     }
 
-    pub(super) fn new(memory: &Exceptions) -> Self {
+    pub fn new(memory: &Exceptions) -> Self {
         // Read first, so that the next request finds an owner that is added during this function.
         let revision = memory.owners_revision();
         let mut by_field: BTreeMap<String, Vec<Place>> = BTreeMap::new();
@@ -99,7 +119,7 @@ impl Everywhere {
         Self { revision, fields: fields.collect() }
     }
 
-    pub(super) fn is_in_use(&self) -> bool {
+    pub fn is_in_use(&self) -> bool {
         self.fields.iter().flat_map(|of| &of.places).any(|place| !place.values.is_empty())
     }
 
@@ -107,7 +127,18 @@ impl Everywhere {
     #[inline]
     pub(crate) fn find(&self, operation: &Operation, now: Timestamp) -> Option<Applicable> {
         // Fast path: most requests have none.
-        if self.contains(operation) { self.find_first(operation, now) } else { None }
+        if self.contains(operation) { self.find_first(operation, now).map(|(found, ..)| found) } else { None }
+    }
+
+    /// Returns the same override, and its text as in listings: `field=value` or `field=network`.
+    pub(crate) fn find_entry(&self, operation: &Operation, now: Timestamp) -> Option<(Applicable, String)> {
+        let (found, of, place) = self.find_first(operation, now)?;
+        let value = operation.value(&of.field)?;
+        let shown = match place.prefix.zip(Network::of_value(value)) {
+            Some((prefix, network)) => Network::of(network.first(), prefix).to_string(),
+            None => String::from_utf8_lossy(value).into_owned(),
+        };
+        Some((found, format!("{}={shown}", of.field.as_str())))
     }
 
     /// Returns whether there is an override for the operation, in force or expired.
@@ -117,7 +148,7 @@ impl Everywhere {
     }
 
     #[inline(never)]
-    fn find_first(&self, operation: &Operation, now: Timestamp) -> Option<Applicable> {
+    fn find_first(&self, operation: &Operation, now: Timestamp) -> Option<Found<'_>> {
         let mut first = None;
         for of in &self.fields {
             if let Some(value) = operation.value(&of.field) {
@@ -152,7 +183,7 @@ impl FieldOverrides {
     }
 
     /// Finds the override for the value that decides, unless `first` does.
-    fn find(&self, value: &[u8], now: Timestamp, first: &mut Option<Applicable>) {
+    fn find<'a>(&'a self, value: &[u8], now: Timestamp, first: &mut Option<Found<'a>>) {
         let (is_usual, network) = (is_usual_text(value), Network::of_value(value));
         for place in &self.places {
             let found = match network {
@@ -163,7 +194,10 @@ impl FieldOverrides {
             if let Some(found) = found {
                 let is_whole = |prefix: &u8| network.is_some_and(|network| *prefix == network.first().length());
                 let prefix = place.prefix.filter(|prefix| !is_whole(prefix)).unwrap_or(WHOLE);
-                choose(first, Applicable::new(&found, place.kind, prefix, false));
+                let found = Applicable::new(&found, place.kind, prefix, false);
+                if first.as_ref().is_none_or(|(known, ..)| found.comes_before(known)) {
+                    *first = Some((found, self, place));
+                }
             }
         }
     }
@@ -190,16 +224,15 @@ impl Place {
     }
 }
 
-/// Puts the override in the place of `first` if it takes precedence.
-fn choose(first: &mut Option<Applicable>, found: Applicable) {
-    if first.as_ref().is_none_or(|known| comes_before(&found.rank, &known.rank)) {
-        *first = Some(found);
-    }
-}
-
 impl Applicable {
-    pub fn new(exception: &Exception, kind: OverrideKind, prefix: u8, is_for_rule: bool) -> Self {
-        Self { rank: Rank { kind, prefix, is_for_rule, ends: exception.ends }, reason: exception.reason().cloned() }
+    fn new(exception: &Exception, kind: OverrideKind, prefix: u8, is_for_rule: bool) -> Self {
+        Self { kind, prefix, is_for_rule, ends: exception.ends, reason: exception.reason().cloned() }
+    }
+
+    /// Returns whether this override takes precedence over another one, in the documented order.
+    fn comes_before(&self, other: &Self) -> bool {
+        let order = |of: &Self| (of.kind, of.prefix, of.is_for_rule, of.ends.unwrap_or(Timestamp::MAX));
+        order(self) > order(other)
     }
 }
 
@@ -226,7 +259,10 @@ impl RuleExceptions {
         let mut first = everywhere.cloned();
         for (kind, values) in [(OverrideKind::Block, &self.blocks), (OverrideKind::Allow, &self.allows)] {
             if let Some(found) = values.get(actor, now) {
-                choose(&mut first, Applicable::new(&found, kind, prefix_of(actor), true));
+                let found = Applicable::new(&found, kind, prefix_of(actor), true);
+                if first.as_ref().is_none_or(|known| found.comes_before(known)) {
+                    first = Some(found);
+                }
             }
         }
         first
@@ -246,9 +282,10 @@ fn prefix_of(actor: &[u8]) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::owner::place_of;
     use super::*;
-    use crate::Register;
+    use crate::register::Register;
+    use crate::register::owner::place_of;
+    use crate::register::table::is_forgotten;
     use crate::store::ExceptionChange;
     use proptest::prelude::*;
 
@@ -324,6 +361,38 @@ mod tests {
         }
     }
 
+    #[test]
+    fn entry_is_shown_as_in_listings() {
+        use OverrideKind::{Allow, Block};
+        let all = overrides(&[
+            (Block, "ip", "0.0.0.0/0"),
+            (Block, "ip", "10.1.0.0/16"),
+            (Block, "ip", "10.1.2.3"),
+            (Block, "ip", "2001:db8::/32"),
+            (Allow, "ip", "2001:db8:7::/56"),
+            (Block, "ip", "2001:db8:7::/64"),
+            (Block, "user", "a/b"),
+            (Block, "peer", "10.1.2.3"),
+        ]);
+        for (pairs, expected) in [
+            (&[("ip", "2001:db8:7::/56")][..], Some("ip=2001:db8:7::/56")),
+            (&[("ip", "2001:db8:7::/64")], Some("ip=2001:db8:7::/56")),
+            (&[("ip", "2001:db8:7::/48")], Some("ip=2001:db8::/32")),
+            (&[("ip", "2001:db8::/31")], None),
+            (&[("ip", "10.1.2.0/24")], Some("ip=10.1.0.0/16")),
+            (&[("ip", "10.0.0.0/8")], Some("ip=0.0.0.0/0")),
+            (&[("ip", "10.1.2.3:443")], Some("ip=10.1.2.3")),
+            (&[("ip", "::ffff:10.1.2.3")], Some("ip=10.1.2.3")),
+            (&[("user", "a/b"), ("peer", "10.1.2.3")], Some("peer=10.1.2.3")),
+            (&[("user", "a/b"), ("ip", "10.1.2.4")], Some("user=a/b")),
+            (&[("user", "10.1.2.3")], None),
+        ] {
+            let operation: Operation = pairs.iter().copied().collect();
+            let entry = all.everywhere().unwrap().find_entry(&operation, Timestamp::EPOCH);
+            assert_eq!(entry.map(|(_, text)| text).as_deref(), expected, "{pairs:?}");
+        }
+    }
+
     proptest! {
         /// The definition: a search through all entries.
         #[test]
@@ -381,7 +450,7 @@ mod tests {
         put(&all, owner, &actor, Some(Exception::by_hand(Some("again"), Timestamp::from_secs(5))));
         assert_eq!(found(&all, &[("field-1", "10.0.0.1")]).as_deref(), Some("again"));
 
-        let dropped = memory.drop_expired(None, Exceptions::ALL, 10, Timestamp::from_secs(5).unwrap());
+        let dropped = memory.drop_some(None, Exceptions::ALL, 10, is_forgotten, Timestamp::from_secs(5).unwrap());
         assert_eq!((dropped.len(), memory.all_owners().len()), (1, 0));
         assert!(all.everywhere().is_none());
     }
@@ -416,5 +485,50 @@ mod tests {
         assert_eq!(decides("ann", ("user", "ann")), "rule");
         assert_eq!(decides("2001:db8::/56", ("ip", "2001:db8::1")), "block 2001:db8::/64");
         assert_eq!(decides("2001:db8::/56", ("ip", "2001:db9::1")), "rule");
+    }
+
+    fn applicable(kind: OverrideKind, prefix: u8, is_for_rule: bool) -> Applicable {
+        Applicable { kind, prefix, is_for_rule, ends: None, reason: None }
+    }
+
+    /// Returns the override that decides, as requests find it: one after the other.
+    fn decides(overrides: &[Applicable]) -> Option<Applicable> {
+        overrides.iter().cloned().reduce(|first, next| if next.comes_before(&first) { next } else { first })
+    }
+
+    /// Tries all combinations of overrides that can apply at one rule, of each kind: for the rule and for all rules, for an
+    /// address and for networks. The first that is there decides, in the documented order, however they are found.
+    #[test]
+    fn first_in_the_documented_order_decides() {
+        use OverrideKind::{Allow, Block};
+        let documented = [
+            applicable(Allow, WHOLE, true),
+            applicable(Allow, WHOLE, false),
+            applicable(Allow, 56, true),
+            applicable(Allow, 56, false),
+            applicable(Allow, 32, false),
+            applicable(Block, WHOLE, true),
+            applicable(Block, WHOLE, false),
+            applicable(Block, 56, true),
+            applicable(Block, 56, false),
+            applicable(Block, 32, false),
+        ];
+        for combination in 0..1_u32 << documented.len() {
+            let is_there = |(bit, one): (usize, &Applicable)| (combination & (1 << bit) != 0).then(|| one.clone());
+            let mut present: Vec<_> = documented.iter().enumerate().filter_map(is_there).collect();
+            let expected = present.first().cloned();
+            assert_eq!(decides(&present), expected, "{combination:b}");
+            present.reverse();
+            assert_eq!(decides(&present), expected, "{combination:b}, backwards");
+        }
+    }
+
+    #[test]
+    fn among_equals_the_one_that_ends_last_decides() {
+        let at = |seconds| Timestamp::from_secs(seconds).unwrap();
+        let ending = |ends| Applicable { ends, ..applicable(OverrideKind::Block, WHOLE, false) };
+        assert_eq!(decides(&[ending(Some(at(5))), ending(Some(at(9)))]), Some(ending(Some(at(9)))));
+        assert_eq!(decides(&[ending(None), ending(Some(at(9)))]), Some(ending(None)));
+        assert!(!ending(None).comes_before(&ending(None)));
     }
 }

@@ -36,6 +36,31 @@ pub enum Class {
     Overrides,
 }
 
+/// A value for each class.
+#[derive(Debug, Default)]
+pub struct OfClass<T> {
+    pub limits: T,
+    pub overrides: T,
+}
+
+impl<T> OfClass<T> {
+    pub fn of(&self, class: Class) -> &T {
+        match class {
+            Class::Limits => &self.limits,
+            Class::Overrides => &self.overrides,
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Limits => "limits of actors",
+            Self::Overrides => "blocks and allows",
+        })
+    }
+}
+
 impl Class {
     /// Returns the class of an owner, by its text.
     pub fn of(owner: &str) -> Self {

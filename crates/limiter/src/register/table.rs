@@ -18,7 +18,7 @@ use hashbrown::{HashMap, HashTable};
 use parking_lot::RwLock;
 
 use super::filter::CountingFilter;
-use super::owner::{Class, Sought, sought};
+use super::owner::{Class, OfClass, Sought, sought};
 use crate::store::{Exception, ExceptionChange};
 use divvy_core::clock::Timestamp;
 
@@ -61,25 +61,10 @@ pub struct Exceptions {
     owners: RwLock<Owners>,
     /// The owner and the actor of each exception.
     index: RwLock<BTreeSet<Cursor>>,
-    weights: Weights,
+    /// The number of exceptions, weighted by their length.
+    weights: OfClass<AtomicUsize>,
     owners_revision: AtomicU64,
     overrides_revision: AtomicU64,
-}
-
-/// The number of exceptions of each class, weighted by their length.
-#[derive(Debug, Default)]
-struct Weights {
-    limits: AtomicUsize,
-    overrides: AtomicUsize,
-}
-
-impl Weights {
-    fn of(&self, class: Class) -> &AtomicUsize {
-        match class {
-            Class::Limits => &self.limits,
-            Class::Overrides => &self.overrides,
-        }
-    }
 }
 
 /// The exceptions of one owner.
@@ -147,12 +132,12 @@ pub(crate) fn weight(actor: &str, exception: &Exception) -> usize {
 }
 
 /// Returns whether the exception is no longer in force.
-fn is_over(exception: &Exception, now: Timestamp) -> bool {
+pub(crate) fn is_over(exception: &Exception, now: Timestamp) -> bool {
     exception.ends.is_some_and(|ends| ends <= now)
 }
 
 /// Returns whether the exception need not be remembered.
-fn is_forgotten(exception: &Exception, now: Timestamp) -> bool {
+pub(crate) fn is_forgotten(exception: &Exception, now: Timestamp) -> bool {
     exception.expires().is_some_and(|expires| expires <= now)
 }
 
@@ -257,7 +242,7 @@ impl Default for Exceptions {
             shards: Arc::new(Shards { tables, hasher: RandomState::default(), filter: CountingFilter::default() }),
             owners: RwLock::default(),
             index: RwLock::default(),
-            weights: Weights::default(),
+            weights: OfClass::default(),
             owners_revision: AtomicU64::new(0),
             overrides_revision: AtomicU64::new(0),
         }
@@ -414,39 +399,20 @@ impl Exceptions {
         self.count_override_change();
     }
 
-    /// Drops at most `most` of the expired exceptions in these shards, of one class or of both, and returns them.
-    pub(crate) fn drop_expired(
+    /// Drops at most `most` of the exceptions in these shards that `is_meant` accepts at `now`, of one class or of both, and
+    /// returns them.
+    pub(crate) fn drop_some(
         &self,
         class: Option<Class>,
         shards: Range<usize>,
         most: usize,
+        is_meant: fn(&Exception, Timestamp) -> bool,
         now: Timestamp,
-    ) -> Vec<ExceptionChange> {
-        self.drop_some(class, shards, most, |exception| is_forgotten(exception, now))
-    }
-
-    /// Does the same for exceptions that are no longer in force, even if they are remembered.
-    pub(crate) fn drop_ended(
-        &self,
-        class: Option<Class>,
-        shards: Range<usize>,
-        most: usize,
-        now: Timestamp,
-    ) -> Vec<ExceptionChange> {
-        self.drop_some(class, shards, most, |exception| is_over(exception, now))
-    }
-
-    fn drop_some(
-        &self,
-        class: Option<Class>,
-        shards: Range<usize>,
-        most: usize,
-        is_meant: impl Fn(&Exception) -> bool,
     ) -> Vec<ExceptionChange> {
         let mut dropped = Vec::new();
         self.retain(shards, |known| {
             let is_of_class = class.is_none_or(|class| class == known.of.class);
-            let stays = dropped.len() >= most || !is_of_class || !is_meant(&known.value);
+            let stays = dropped.len() >= most || !is_of_class || !is_meant(&known.value, now);
             if !stays {
                 dropped.push(ExceptionChange { value: None, ..known.change() });
             }
@@ -622,7 +588,7 @@ mod tests {
             }
             let over = |class| model.iter().filter(|((owner, _), value)| Class::of(owner) == class && is_over(value, at(now))).count();
             let (limits, overrides) = (over(Class::Limits), over(Class::Overrides));
-            let drop = |class, most| exceptions.drop_expired(class, 0..SHARDS, most, at(now)).len();
+            let drop = |class, most| exceptions.drop_some(class, 0..SHARDS, most, is_forgotten, at(now)).len();
             prop_assert_eq!(drop(Some(Class::Limits), count), limits.min(count));
             prop_assert_eq!(drop(None, 60), limits - limits.min(count) + overrides);
             prop_assert_eq!(exceptions.count(|_| true), in_force.len());
@@ -650,7 +616,7 @@ mod tests {
         exceptions.apply(&ExceptionChange { value: Some(block), ..change("block:r", "a", None) }, 1);
         assert_eq!(used(), [(3, 6), (1, 4)]);
         exceptions.apply(&change("limit:r", "a", None), 1);
-        assert_eq!(exceptions.drop_expired(None, 0..SHARDS, 9, at(1)).len(), 3);
+        assert_eq!(exceptions.drop_some(None, 0..SHARDS, 9, is_forgotten, at(1)).len(), 3);
         assert_eq!((used(), exceptions.index.read().len()), ([(0, 0); 2], 0));
     }
 

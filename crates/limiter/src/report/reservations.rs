@@ -1,9 +1,8 @@
 //! The answers to reservations, and to settlements.
 
-use super::answers::Report;
+use super::{Report, Verdict};
 use crate::plan::{DEFAULT_MAX_RESERVATION_TTL, Member, Request, ReservationId};
 use crate::refusal::Refusal;
-use crate::verdict::Verdict;
 use divvy_core::algorithm::{Outcome, Resolution};
 use divvy_core::clock::NANOS_PER_SECOND;
 

@@ -161,7 +161,9 @@ fn denials_are_noted_by_what_denied() {
         scene.limiter.begin_at(&mut builder, scene.now);
         builder.add(&operation("path=/login user=eve"), Intent::Hit, None);
         let outcomes = vec![Ok(Outcome { source, ..Outcome::default() })];
-        Applied { plan: builder.build(), outcomes }.report().note_denials(&scene.limiter.observers.denials);
+        Applied { plan: builder.build(), outcomes }
+            .report()
+            .note_denials(&scene.limiter.observers.denials, scene.limiter.metrics());
         let denials = &scene.limiter.observers.denials;
         assert_eq!(
             (denials.by_store.lock().take(9).len(), denials.by_cache.lock().take(9).len()),
@@ -309,7 +311,7 @@ fn denial_that_the_store_cannot_count_is_lost_and_counted() {
     for _ in 0..5 {
         assert!(!scene.hit().allowed);
     }
-    assert_eq!((scene.limiter.observers.denials.lost(), scene.block_of("login", "eve")), (5, None));
+    assert_eq!((scene.limiter.metrics().rule_blocks.lost_denials.get(), scene.block_of("login", "eve")), (5, None));
 }
 
 #[test]
@@ -326,10 +328,10 @@ fn denials_beyond_the_room_for_notes_are_lost_and_counted() {
         run(scene.limiter.apply(builder.build()))
     };
     hits(0, 10_500);
-    assert_eq!(scene.limiter.observers.denials.lost(), 500);
+    assert_eq!(scene.limiter.metrics().rule_blocks.lost_denials.get(), 500);
     run(scene.limiter.count_denials());
     hits(0, 9_000);
-    assert_eq!(scene.limiter.observers.denials.lost(), 500);
+    assert_eq!(scene.limiter.metrics().rule_blocks.lost_denials.get(), 500);
 }
 
 #[test]

@@ -550,7 +550,7 @@ fn counter_shared_by_several_operations_reserves_once() {
         "charges count regardless of the credit left, and only the largest on a shared counter"
     );
     assert_eq!([0, 1, 2].map(|index| charged.report().verdict(index).unwrap().balance()), [-30, 85, -30]);
-    assert!(matches!(charged.report().verdict(3), Err(Refusal::NothingToCharge { .. })), "and the others count");
+    assert!(matches!(charged.report().verdict(3), Err(Refusal::NothingToCharge(_))), "and the others count");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use divvy_access::{Authority, Category, Forbidden, Given, Identity, LoginError, 
 use divvy_core::clock::Clock;
 use divvy_telemetry::logging::LogThrottle;
 use divvy_telemetry::metrics;
-use divvy_telemetry::metrics::Counter;
+use divvy_telemetry::metrics::FrontAccess;
 
 /// Number of failing attempts in a row after which a connection of RESP or the line protocol is closed.
 pub const MAX_FAILED_LOGINS: u8 = 8;
@@ -26,21 +26,14 @@ pub struct Guard {
     has_users: bool,
     /// Sessions of the live page; `None` if this front accepts none.
     sessions: Option<Arc<Sessions>>,
-    wrong: Counter,
-    /// Counts logins that found no place in the queue.
-    refused: Counter,
-    invalid_tokens: Counter,
-    forbidden: Counter,
+    counts: FrontAccess,
 }
 
 impl Guard {
     /// Creates a guard. `front` is the front's name in the log and in metrics. `has_users` says that there are users
     /// besides `default`.
     pub fn new(authority: Arc<Authority>, front: &'static str, has_users: bool, metrics: &metrics::Access) -> Self {
-        let (wrong, forbidden) = (metrics.wrong_passwords(front), metrics.forbidden(front));
-        let invalid_tokens = metrics.invalid_tokens(front);
-        let refused = metrics.logins_refused(front);
-        Self { authority, front, has_users, sessions: None, wrong, refused, invalid_tokens, forbidden }
+        Self { authority, front, has_users, sessions: None, counts: metrics.front(front) }
     }
 
     /// Accepts these sessions of the live page, too.
@@ -77,14 +70,14 @@ impl Guard {
         let front = self.front;
         let failed = || {
             static WRONG: LogThrottle = LogThrottle::new();
-            self.wrong.inc();
+            self.counts.wrong_passwords.inc();
             let peer = peer.map(tracing::field::display);
             WRONG.say(|more| tracing::warn!(front, peer, more, "wrong password"));
         };
         let login = self.authority.log_in(given, peer.map(|peer| network(peer.ip())), failed, left).await;
         if let Err(LoginError::QueueFull) = login {
             static FULL: LogThrottle = LogThrottle::new();
-            self.refused.inc();
+            self.counts.logins_refused.inc();
             let peer = peer.map(tracing::field::display);
             FULL.say(|more| tracing::warn!(front, peer, more, "too many logins are being verified"));
         }
@@ -95,7 +88,7 @@ impl Guard {
     pub async fn verify_actor_token(&self, token: &[u8], peer: Option<SocketAddr>) -> Option<Identity> {
         let failed = |reason: TokenError| {
             static INVALID: LogThrottle = LogThrottle::new();
-            self.invalid_tokens.inc();
+            self.counts.invalid_tokens.inc();
             let (front, peer) = (self.front, peer.map(tracing::field::display));
             INVALID.say(|more| tracing::warn!(front, peer, %reason, more, "invalid token"));
         };
@@ -104,7 +97,7 @@ impl Guard {
 
     /// Counts a request that was refused because its client lacks the category.
     pub fn count_forbidden(&self) {
-        self.forbidden.inc();
+        self.counts.forbidden.inc();
     }
 }
 
@@ -256,7 +249,7 @@ mod tests {
     async fn gate_opens_for_the_password_and_stays_open() {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let guard = guard();
-        let wrong = guard.wrong.clone();
+        let wrong = guard.counts.wrong_passwords.clone();
         let mut gate = Gate::new(Some(Arc::new(guard)), peer, None);
         assert!(!gate.is_open() && gate.open(&Given::Password(b"wrong"), pending()).await.is_err() && !gate.is_open());
         assert!(gate.open(&Given::Password(b"secret"), pending()).await.is_ok() && gate.is_open());
@@ -287,8 +280,8 @@ mod tests {
             let result = futures_util::poll!(attempt.as_mut());
             full += u64::from(matches!(result, std::task::Poll::Ready(Err(LoginError::QueueFull))));
         }
-        assert!(full > 0 && guard.refused.get() == full, "{full}");
-        assert_eq!(metrics.access.logins_refused("resp").get(), full);
+        assert!(full > 0 && guard.counts.logins_refused.get() == full, "{full}");
+        assert_eq!(metrics.access.front("resp").logins_refused.get(), full);
     }
 
     #[tokio::test]

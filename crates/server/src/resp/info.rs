@@ -251,7 +251,7 @@ impl RespState {
         let now = self.limiter.now();
         let mut lines = String::new();
         for LastError { front, kind, at, client, reason } in error_log::last() {
-            let (code, age) = (kind.code(), now.distance(at) / NANOS_PER_SECOND);
+            let (code, age) = (kind.name(), now.distance(at) / NANOS_PER_SECOND);
             // Writing to a string never fails.
             let _ = write!(lines, "last_{front}_{code}:{age} s ago, {client}: {}\r\n", Escaped::error(&reason));
         }

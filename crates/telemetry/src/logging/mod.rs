@@ -4,24 +4,21 @@
 //! cause at will go through a [`LogThrottle`]. Lines go through a bounded [`queue`]: logging never waits, and a log
 //! that cannot be written affects nothing else. This module does not depend on the messages.
 
-mod escaped;
-mod log_throttle;
-mod panics;
+mod client_messages;
 mod queue;
-mod stderr;
 
-pub use escaped::Escaped;
-pub use log_throttle::{LogThrottle, MESSAGES_PER_SECOND};
-
-use std::io;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::panic::{self, PanicHookInfo};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use std::{io, process, thread};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
-use self::queue::Queue;
-use self::stderr::Stderr;
+pub use self::client_messages::{Escaped, LogThrottle, MESSAGES_PER_SECOND};
+pub use self::queue::LineWriter;
+use self::queue::{Queue, Stderr};
 
 /// Maximum time that the process waits at its end for the last lines to be written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -90,7 +87,7 @@ pub fn begin(format: Format, filter: &str) -> Result<Log, BeginError> {
         Format::Human { is_coloured } => log.with_ansi(is_coloured).init(),
         Format::Json => log.json().flatten_event(true).init(),
     }
-    panics::log_panics();
+    log_panics();
     Ok(Log { queue })
 }
 
@@ -109,5 +106,31 @@ impl io::Write for QueuedLine {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// Logs all panics from now on.
+fn log_panics() {
+    panic::set_hook(Box::new(log));
+}
+
+fn log(panic: &PanicHookInfo<'_>) {
+    let reason = panic.payload_as_str().unwrap_or("no reason was given");
+    let location = panic.location().map(ToString::to_string);
+    // Only captured if RUST_BACKTRACE asks for it, as in the standard library.
+    let backtrace = Backtrace::capture();
+    let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
+    let thread = thread::current();
+    tracing::error!(
+        thread = thread.name().unwrap_or("unnamed"),
+        location,
+        backtrace,
+        "bug in divvy: panic: {}",
+        Escaped::error(reason)
+    );
+    if cfg!(debug_assertions) {
+        // This is a server under test. Its clients might not notice the panic, and the queued line would be lost.
+        eprintln!("bug in divvy: {panic}");
+        process::abort();
     }
 }

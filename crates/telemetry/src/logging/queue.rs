@@ -1,21 +1,27 @@
-//! A bounded queue of log lines, and the thread that writes them.
+//! A bounded queue of log lines, the thread that writes them, and standard error, as the log uses it.
 //!
 //! A line is queued or dropped immediately; logging never waits for a disk, a pipe or a terminal. Lines that do not fit
 //! or cannot be written are counted. The queue does not depend on their content.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use rustix::event::{PollFd, PollFlags, poll};
 
 /// Maximum bytes for all waiting lines: about 20,000 lines, enough for a burst.
 const MAX_QUEUED: usize = 4 << 20;
+
 /// Bytes that a line needs in addition to its text.
 const LINE_OVERHEAD: usize = 32;
+
 /// While lines are being dropped, interval for reporting it in the log.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -135,28 +141,32 @@ fn size(line: &[u8]) -> usize {
 }
 
 /// Writes whole lines to an output that may fail in the middle of a line.
-struct LineWriter<W> {
-    out: W,
+#[derive(Debug)]
+pub struct LineWriter<W> {
+    /// The output.
+    pub out: W,
     /// Whether the output ends with a part of a line that failed.
-    is_torn: bool,
+    pub is_torn: bool,
 }
 
 impl<W: Write> LineWriter<W> {
-    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+    /// Writes a line, in one write if the output takes it. After a part of a line that failed, it begins on a new line.
+    ///
+    /// # Errors
+    /// The output's. A part of the line may have been written, which does not affect the next one.
+    pub fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        let separated;
+        let mut rest = line;
         if self.is_torn {
-            self.write_all(b"\n")?;
-            self.is_torn = false;
+            separated = [b"\n", line].concat();
+            rest = &separated;
         }
-        self.write_all(line)
-    }
-
-    fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            match self.out.write(bytes) {
+        while !rest.is_empty() {
+            match self.out.write(rest) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(written) => {
-                    bytes = bytes.get(written..).unwrap_or_default();
-                    self.is_torn = !bytes.is_empty();
+                    rest = rest.get(written..).unwrap_or_default();
+                    self.is_torn = !rest.is_empty();
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -166,11 +176,43 @@ impl<W: Write> LineWriter<W> {
     }
 }
 
+/// A separate descriptor for standard error. The standard library's handle has a lock, which would be held while a pipe
+/// is full. Everything else that prints there would then have to wait.
+#[derive(Debug)]
+pub struct Stderr(File);
+
+impl Stderr {
+    /// Opens standard error.
+    ///
+    /// # Errors
+    /// The process may not open another file.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self(io::stderr().as_fd().try_clone_to_owned()?.into()))
+    }
+}
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.0.write(bytes) {
+                // Another process that shares the terminal or pipe has made it non-blocking.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], None)?;
+                }
+                written => return written,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{self, Receiver, Sender};
-
     use super::*;
+    use std::sync::mpsc::{self, Receiver, Sender};
 
     const PATIENCE: Duration = Duration::from_secs(30);
 

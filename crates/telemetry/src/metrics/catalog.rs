@@ -6,27 +6,16 @@ use std::sync::Arc;
 use prometheus::TextEncoder;
 use prometheus::proto::{MetricFamily, MetricType};
 
-use super::access::Access;
-use super::audit::Audit;
-use super::batches::Batches;
-use super::config::Config;
-use super::connections::Connections;
-use super::crowdsec::Crowdsec;
-use super::errors::Errors;
-use super::external_counter::ExternalCounter;
+use super::background::{Audit, Config, Crowdsec, RuleBlocks, Tasks};
+use super::connections::{Access, Connections};
 use super::hits::Hits;
-use super::limits::Bounds;
-use super::metric::Metric;
-use super::process::Process;
-use super::registry::Registry;
-use super::requests::Requests;
-use super::tasks::Tasks;
+use super::process::process_metrics;
+use super::registry::{Metric, Registry};
+use super::requests::{Batches, Bounds, Errors, Requests};
 
 /// The handles of all metrics, one field per theme.
 pub struct Metrics {
-    registry: prometheus::Registry,
-    /// The metrics by rule.
-    by_rule: prometheus::Registry,
+    registry: Registry,
     /// Wrong passwords and failed handshakes.
     pub access: Access,
     /// The state of the audit log.
@@ -47,6 +36,8 @@ pub struct Metrics {
     pub limits: Bounds,
     /// Requests, by front and kind.
     pub requests: Requests,
+    /// Blocks of actors that rules set.
+    pub rule_blocks: RuleBlocks,
     /// Restarts of background tasks.
     pub tasks: Tasks,
 }
@@ -60,58 +51,42 @@ impl fmt::Debug for Metrics {
 impl Metrics {
     /// Creates all metrics, at 0.
     pub fn new() -> Arc<Self> {
-        let registry = Registry::new();
-        registry.register(Process::new());
+        let registry = Registry::default();
+        registry.read(process_metrics);
         let build = registry.gauges("divvy_build_info", "1, labeled with the running version.", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let (access, audit, batches) = (Access::new(&registry), Audit::new(&registry), Batches::new(&registry));
-        let (config, connections) = (Config::new(&registry), Connections::new(&registry));
-        let (crowdsec, errors) = (Crowdsec::new(&registry), Errors::new(&registry));
-        let (hits, limits) = (Hits::new(&registry), Bounds::new(&registry));
-        let (requests, tasks) = (Requests::new(&registry), Tasks::new(&registry));
-        let (registry, by_rule) = registry.into_parts();
         Arc::new(Self {
+            access: Access::new(&registry),
+            audit: Audit::new(&registry),
+            batches: Batches::new(&registry),
+            config: Config::new(&registry),
+            connections: Connections::new(&registry),
+            crowdsec: Crowdsec::new(&registry),
+            errors: Errors::new(&registry),
+            hits: Hits::new(&registry),
+            limits: Bounds::new(&registry),
+            requests: Requests::new(&registry),
+            rule_blocks: RuleBlocks::new(&registry),
+            tasks: Tasks::new(&registry),
             registry,
-            by_rule,
-            access,
-            audit,
-            batches,
-            config,
-            connections,
-            crowdsec,
-            errors,
-            hits,
-            limits,
-            requests,
-            tasks,
         })
     }
 
     /// Exposes a counter that another module keeps: `read` returns its value. Its name must end in `_total`, and can be
     /// exposed only once.
     pub fn show(&self, name: &'static str, help: &'static str, read: fn() -> u64) {
-        if let Err(error) = self.registry.register(Box::new(ExternalCounter::new(name, help, read))) {
-            tracing::error!(%error, name, "cannot expose a metric");
-        }
+        self.registry.read(move || vec![Metric::counter(name, help, read())]);
     }
 
     /// Returns all counters and gauges, including `others`, with their names and labels as Prometheus writes them.
     /// Leaves out histograms.
     pub fn numbers(&self, others: Vec<Metric>) -> Vec<(String, f64)> {
-        Self::numbers_of(self.gather(), others)
+        Self::numbers_of(self.registry.gather(), others)
     }
 
     /// Returns the numbers of [`Metrics::numbers`] that do not depend on the number of rules.
     pub fn server_numbers(&self, others: Vec<Metric>) -> Vec<(String, f64)> {
-        Self::numbers_of(self.registry.gather(), others)
-    }
-
-    /// Returns all metrics of the registries, by name.
-    fn gather(&self) -> Vec<MetricFamily> {
-        let mut families = self.registry.gather();
-        families.extend(self.by_rule.gather());
-        families.sort_by(|a, b| a.name().cmp(b.name()));
-        families
+        Self::numbers_of(self.registry.gather_server(), others)
     }
 
     fn numbers_of(mut families: Vec<MetricFamily>, others: Vec<Metric>) -> Vec<(String, f64)> {
@@ -138,7 +113,7 @@ impl Metrics {
     /// # Errors
     /// The format cannot represent a metric.
     pub fn render(&self, others: Vec<Metric>) -> Result<String, prometheus::Error> {
-        let mut families = self.gather();
+        let mut families = self.registry.gather();
         families.extend(others.into_iter().map(Metric::into_family));
         TextEncoder::new().encode_to_string(&families)
     }

@@ -1,4 +1,4 @@
-//! Connections that are open, were accepted or were refused.
+//! Connections that are open, were accepted or were refused, refused clients, and the TLS certificate in use.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
@@ -23,10 +23,7 @@ pub struct FrontConnections {
 }
 
 /// An open connection in the counts, until it is dropped.
-pub struct OpenConnection {
-    open: IntGauge,
-    open_here: IntGauge,
-}
+pub struct OpenConnection(FrontConnections);
 
 impl Connections {
     pub(super) fn new(registry: &Registry) -> Self {
@@ -65,13 +62,76 @@ impl FrontConnections {
         self.accepted.inc();
         self.open.inc();
         self.open_here.inc();
-        OpenConnection { open: self.open.clone(), open_here: self.open_here.clone() }
+        OpenConnection(self.clone())
     }
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.open.dec();
-        self.open_here.dec();
+        self.0.open.dec();
+        self.0.open_here.dec();
+    }
+}
+
+/// Wrong passwords, invalid tokens, forbidden requests, and the files of TLS and of users.
+pub struct Access {
+    by_front: [IntCounterVec; 4],
+    /// Number of argon2id hashes that were computed for logins.
+    pub password_hashes: IntCounter,
+    /// Number of failed reloads of the access file and of the token key file.
+    pub access_reloads_failed: IntCounter,
+    /// Number of failed handshakes, on all fronts.
+    pub tls_handshakes_failed: IntCounter,
+    /// Number of failed reloads of the TLS files.
+    pub tls_reloads_failed: IntCounter,
+}
+
+/// The clients that one front refused.
+#[derive(Debug)]
+pub struct FrontAccess {
+    /// Wrong passwords.
+    pub wrong_passwords: IntCounter,
+    /// Logins that were not verified.
+    pub logins_refused: IntCounter,
+    /// Invalid tokens.
+    pub invalid_tokens: IntCounter,
+    /// Requests of users who lack the category.
+    pub forbidden: IntCounter,
+}
+
+impl Access {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let by_front = [
+            ("divvy_wrong_passwords_total", "Wrong passwords."),
+            ("divvy_logins_refused_total", "Logins that were not verified, because too many others waited for this."),
+            (
+                "divvy_invalid_tokens_total",
+                "Tokens for one actor that were altered, expired, or made with an unknown key.",
+            ),
+            ("divvy_forbidden_requests_total", "Requests refused because the user lacks their category."),
+        ];
+        Self {
+            by_front: by_front.map(|(name, help)| registry.counters(name, help, &["front"])),
+            password_hashes: registry.counter(
+                "divvy_password_hashes_total",
+                "argon2id hashes computed for logins. Each takes milliseconds of a processor.",
+            ),
+            access_reloads_failed: registry.counter(
+                "divvy_access_reloads_failed_total",
+                "Reloads of the access file or the token key file that failed; the previous users or keys stayed in force.",
+            ),
+            tls_handshakes_failed: registry.counter("divvy_tls_handshakes_failed_total", "TLS handshakes that failed."),
+            tls_reloads_failed: registry.counter(
+                "divvy_tls_reloads_failed_total",
+                "Reloads of the TLS files that failed; the old files stayed in use.",
+            ),
+        }
+    }
+
+    /// Returns the counters of a front, whose name must be a constant of this crate.
+    pub fn front(&self, front: &'static str) -> FrontAccess {
+        let [wrong_passwords, logins_refused, invalid_tokens, forbidden] =
+            self.by_front.each_ref().map(|counters| counters.with_label_values(&[front]));
+        FrontAccess { wrong_passwords, logins_refused, invalid_tokens, forbidden }
     }
 }

@@ -4,12 +4,10 @@
 //! also keeps the sum of its observations, which gives its mean. Each thread has its own shard.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use prometheus::core::{Collector, Desc};
 use prometheus::proto;
-
-use super::shard::{self, SHARDS};
 
 /// Unit of the observed values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +65,7 @@ impl Histogram {
     /// Records `times` observations of `value`.
     pub fn observe(&self, value: u64, times: u64) {
         let index = self.0.bounds.partition_point(|bound| *bound < value);
-        if let Some(bucket) = self.0.buckets.get(shard::own() * self.0.shard_len() + index) {
+        if let Some(bucket) = self.0.buckets.get(own() * self.0.shard_len() + index) {
             bucket.observations.fetch_add(times, Relaxed);
             bucket.sum.fetch_add(value.wrapping_mul(times), Relaxed);
         }
@@ -116,31 +114,29 @@ impl Core {
     }
 }
 
-/// A histogram with its name, for the registry.
-pub struct RegisteredHistogram {
-    desc: Desc,
-    histogram: Histogram,
+/// Number of shards. If there are more threads, some share one.
+pub const SHARDS: usize = 16;
+
+thread_local! {
+    static OWN: usize = {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        NEXT.fetch_add(1, Relaxed) % SHARDS
+    };
 }
 
-impl RegisteredHistogram {
-    #[expect(clippy::expect_used, reason = "names are constants, and every test that starts a server makes them all")]
-    pub fn new(name: &str, help: &str, histogram: Histogram) -> Self {
-        let desc = Desc::new(name.into(), help.into(), Vec::new(), Default::default());
-        Self { desc: desc.expect("a valid name and help"), histogram }
-    }
+/// Returns this thread's shard, below [`SHARDS`].
+pub fn own() -> usize {
+    OWN.with(|own| *own)
 }
 
-impl Collector for RegisteredHistogram {
-    fn desc(&self) -> Vec<&Desc> {
-        vec![&self.desc]
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn collect(&self) -> Vec<proto::MetricFamily> {
-        let mut family = proto::MetricFamily::default();
-        family.set_name(self.desc.fq_name.clone());
-        family.set_help(self.desc.help.clone());
-        family.set_field_type(proto::MetricType::HISTOGRAM);
-        family.set_metric(vec![self.histogram.to_proto()]);
-        vec![family]
+    #[test]
+    fn each_thread_has_one_shard_and_neighbors_have_different_ones() {
+        let places: Vec<_> = (0..2 * SHARDS).map(|_| std::thread::spawn(|| (own(), own())).join().unwrap()).collect();
+        assert!(places.iter().all(|(one, again)| one == again && *one < SHARDS));
+        assert!(places.iter().any(|(place, _)| *place != places[0].0));
     }
 }

@@ -98,12 +98,10 @@ pub struct HitCount {
 
 impl Hits {
     pub(super) fn new(registry: &Registry) -> Self {
+        let by_rule = |name, help| registry.counters_by_rule(name, help, &["rule_label"]);
+        let by_status = |name, help| registry.counters_by_rule(name, help, &["status", "rule_label"]);
         Self {
-            by_rule: registry.counters_by_rule(
-                "divvy_hits_total",
-                "Hits, by the matching rule and its decision.",
-                &["status", "rule_label"],
-            ),
+            by_rule: by_status("divvy_hits_total", "Hits, by the matching rule and its decision."),
             counts_each_rule: AtomicBool::new(false),
             duration: registry.histogram(
                 "divvy_hit_duration_seconds",
@@ -115,30 +113,16 @@ impl Hits {
                 "divvy_stacks_denied_total",
                 "Hits that a stack of rules denied, and groups of hits of which one was denied.",
             ),
-            charges: registry.counters_by_rule(
-                "divvy_charges_total",
-                "Charges, by the rule that counted them.",
-                &["rule_label"],
-            ),
-            refunds: registry.counters_by_rule(
-                "divvy_refunds_total",
-                "Refunds, by the rule that gave the credit back.",
-                &["rule_label"],
-            ),
-            commits: registry.counters_by_rule(
+            charges: by_rule("divvy_charges_total", "Charges, by the rule that counted them."),
+            refunds: by_rule("divvy_refunds_total", "Refunds, by the rule that gave the credit back."),
+            commits: by_status(
                 "divvy_commits_total",
                 "Commits of reservations, by outcome (settled, late, repeated) and the rule that counted them.",
-                &["status", "rule_label"],
             ),
-            releases: registry.counters_by_rule(
-                "divvy_releases_total",
-                "Released reservations, by the rule that made them.",
-                &["rule_label"],
-            ),
-            replays: registry.counters_by_rule(
+            releases: by_rule("divvy_releases_total", "Released reservations, by the rule that made them."),
+            replays: by_rule(
                 "divvy_idempotent_replays_total",
                 "Replayed answers to hits, charges and refunds with an idempotency key, by the rule that counted the first request.",
-                &["rule_label"],
             ),
         }
     }

@@ -1,12 +1,11 @@
 //! The process's own metrics, by the names that Prometheus's client libraries give them. proc(5) describes the files.
 
 use std::fs;
+use std::sync::LazyLock;
 
-use prometheus::core::{Collector, Desc};
-use prometheus::proto;
 use rustix::process::{Resource, getrlimit};
 
-use super::metric::Metric;
+use super::registry::Metric;
 
 const CPU: (&str, &str) = ("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.");
 const OPEN_FDS: (&str, &str) = ("process_open_fds", "Number of open file descriptors.");
@@ -16,50 +15,26 @@ const RESIDENT: (&str, &str) = ("process_resident_memory_bytes", "Resident memor
 const START: (&str, &str) = ("process_start_time_seconds", "Start time of the process since unix epoch in seconds.");
 const THREADS: (&str, &str) = ("process_threads", "Number of OS threads in the process.");
 
-/// Reads the metrics at each scrape. A file that cannot be read leaves its metrics out.
-pub struct Process {
-    descs: Vec<Desc>,
+/// Returns the metrics. A file that cannot be read leaves its metrics out.
+pub fn process_metrics() -> Vec<Metric> {
     /// Seconds from the Unix epoch to the start of the machine.
-    boot_time: Option<u64>,
-}
-
-impl Process {
-    #[expect(clippy::expect_used, reason = "names are constants, and every test that starts a server makes them all")]
-    pub fn new() -> Self {
-        let desc = |(name, help): (&str, &str)| Desc::new(name.into(), help.into(), Vec::new(), Default::default());
-        let descs =
-            [CPU, OPEN_FDS, MAX_FDS, VIRTUAL, RESIDENT, START, THREADS].map(|names| desc(names).expect("a name"));
-        Self { descs: descs.into(), boot_time: boot_time(&read("/proc/stat")) }
+    static BOOT_TIME: LazyLock<Option<u64>> = LazyLock::new(|| boot_time(&read("/proc/stat")));
+    let gauge = |(name, help), value| Metric::gauge(name, help, value);
+    let mut metrics = Vec::new();
+    if let Ok(files) = fs::read_dir("/proc/self/fd") {
+        // One of them is open for this directory.
+        metrics.push(gauge(OPEN_FDS, (files.count() as u64).saturating_sub(1)));
     }
-
-    fn metrics(&self) -> Vec<Metric> {
-        let gauge = |(name, help), value| Metric::gauge(name, help, value);
-        let mut metrics = Vec::new();
-        if let Ok(files) = fs::read_dir("/proc/self/fd") {
-            // One of them is open for this directory.
-            metrics.push(gauge(OPEN_FDS, (files.count() as u64).saturating_sub(1)));
-        }
-        metrics.extend(getrlimit(Resource::Nofile).current.map(|max| gauge(MAX_FDS, max)));
-        if let Some(stat) = Stat::parse(&read("/proc/self/stat")) {
-            let ticks = rustix::param::clock_ticks_per_second().max(1);
-            metrics.push(Metric::counter(CPU.0, CPU.1, stat.cpu / ticks));
-            metrics.push(gauge(VIRTUAL, stat.virtual_bytes));
-            metrics.push(gauge(RESIDENT, stat.resident_pages * rustix::param::page_size() as u64));
-            metrics.extend(self.boot_time.map(|boot| gauge(START, boot + stat.start / ticks)));
-            metrics.push(gauge(THREADS, stat.threads));
-        }
-        metrics
+    metrics.extend(getrlimit(Resource::Nofile).current.map(|max| gauge(MAX_FDS, max)));
+    if let Some(stat) = Stat::parse(&read("/proc/self/stat")) {
+        let ticks = rustix::param::clock_ticks_per_second().max(1);
+        metrics.push(Metric::counter(CPU.0, CPU.1, stat.cpu / ticks));
+        metrics.push(gauge(VIRTUAL, stat.virtual_bytes));
+        metrics.push(gauge(RESIDENT, stat.resident_pages * rustix::param::page_size() as u64));
+        metrics.extend(BOOT_TIME.map(|boot| gauge(START, boot + stat.start / ticks)));
+        metrics.push(gauge(THREADS, stat.threads));
     }
-}
-
-impl Collector for Process {
-    fn desc(&self) -> Vec<&Desc> {
-        self.descs.iter().collect()
-    }
-
-    fn collect(&self) -> Vec<proto::MetricFamily> {
-        self.metrics().into_iter().map(Metric::into_family).collect()
-    }
+    metrics
 }
 
 /// Returns the text of a file, or an empty text if it cannot be read. A program's name may be cut within a character.
@@ -116,9 +91,8 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn every_metric_of_this_process_has_a_value() {
-        let process = Process::new();
-        let families = process.collect();
-        assert_eq!(families.len(), process.desc().len());
+        let families: Vec<_> = process_metrics().into_iter().map(Metric::into_family).collect();
+        assert_eq!(families.len(), 7);
         for family in families {
             let metric = &family.get_metric()[0];
             let value = metric.get_gauge().get_value() + metric.get_counter().get_value();

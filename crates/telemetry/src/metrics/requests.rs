@@ -1,108 +1,60 @@
-//! Requests by front and kind.
+//! Requests by front and kind, their batches, error replies, and bounds that clients exceeded.
+//!
+//! The name of the metric of errors and all codes but one are the original Divvy's. If a flag sets a bound, both have the
+//! same name.
 
 use std::sync::{Arc, OnceLock};
 
-use prometheus::{IntCounter, IntCounterVec};
+use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
-use super::registry::Registry;
+use super::histogram::{Histogram, Unit};
+use super::registry::{Registry, named_values};
 
-/// The kind of a request, the same for all fronts. The set is closed, so nothing that a client sends becomes a label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequestKind {
-    /// Takes credits.
-    Hit,
-    /// Asks for the state without taking anything.
-    Peek,
-    /// Counts credits that were used already.
-    Charge,
-    /// Gives credits back.
-    Refund,
-    /// Sets credits aside.
-    Reserve,
-    /// Counts the used credits of a reservation.
-    Commit,
-    /// Ends a reservation.
-    Release,
-    /// Extends a reservation.
-    Renew,
-    /// Forgets counters of an operation.
-    Reset,
-    /// Asks which rules an operation matches.
-    Explain,
-    /// Lists the rules in force.
-    Rules,
-    /// Lists counters, or forgets listed ones.
-    Counters,
-    /// Ranks the actors of a rule.
-    Top,
-    /// Shows the counters of one actor.
-    Status,
-    /// Reads or changes limits of single actors.
-    Limits,
-    /// Reads or changes blocks and allows of single actors.
-    Blocks,
-    /// A request of a CrowdSec bouncer.
-    Bouncer,
-    /// A command with its own limit: `RL.*`, `CL.THROTTLE`.
-    Bucket,
-    /// A command about the connection: `PING`, `HELLO`, …
-    Connection,
-    /// A request about the server: `INFO`, `/healthz`, `/metrics`, …
-    Server,
-    /// An unknown or malformed request.
-    Invalid,
-}
-
-impl RequestKind {
-    /// All kinds. Counters are looked up by position, so the order is the order of declaration.
-    pub const ALL: [Self; 21] = [
-        Self::Hit,
-        Self::Peek,
-        Self::Charge,
-        Self::Refund,
-        Self::Reserve,
-        Self::Commit,
-        Self::Release,
-        Self::Renew,
-        Self::Reset,
-        Self::Explain,
-        Self::Rules,
-        Self::Counters,
-        Self::Top,
-        Self::Status,
-        Self::Limits,
-        Self::Blocks,
-        Self::Bouncer,
-        Self::Bucket,
-        Self::Connection,
-        Self::Server,
-        Self::Invalid,
-    ];
-
-    fn label(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::Peek => "peek",
-            Self::Charge => "charge",
-            Self::Refund => "refund",
-            Self::Reserve => "reserve",
-            Self::Commit => "commit",
-            Self::Release => "release",
-            Self::Renew => "renew",
-            Self::Reset => "reset",
-            Self::Explain => "explain",
-            Self::Rules => "rules",
-            Self::Counters => "counters",
-            Self::Top => "top",
-            Self::Status => "status",
-            Self::Limits => "limits",
-            Self::Blocks => "blocks",
-            Self::Bouncer => "bouncer",
-            Self::Bucket => "bucket",
-            Self::Connection => "connection",
-            Self::Server => "server",
-            Self::Invalid => "invalid",
-        }
+named_values! {
+    /// The kind of a request, the same for all fronts. The set is closed, so nothing that a client sends becomes a label.
+    RequestKind {
+        /// Takes credits.
+        Hit = "hit",
+        /// Asks for the state without taking anything.
+        Peek = "peek",
+        /// Counts credits that were used already.
+        Charge = "charge",
+        /// Gives credits back.
+        Refund = "refund",
+        /// Sets credits aside.
+        Reserve = "reserve",
+        /// Counts the used credits of a reservation.
+        Commit = "commit",
+        /// Ends a reservation.
+        Release = "release",
+        /// Extends a reservation.
+        Renew = "renew",
+        /// Forgets counters of an operation.
+        Reset = "reset",
+        /// Asks which rules an operation matches.
+        Explain = "explain",
+        /// Lists the rules in force.
+        Rules = "rules",
+        /// Lists counters, or forgets listed ones.
+        Counters = "counters",
+        /// Ranks the actors of a rule.
+        Top = "top",
+        /// Shows the counters of one actor.
+        Status = "status",
+        /// Reads or changes limits of single actors.
+        Limits = "limits",
+        /// Reads or changes blocks and allows of single actors.
+        Blocks = "blocks",
+        /// A request of a CrowdSec bouncer.
+        Bouncer = "bouncer",
+        /// A command with its own limit: `RL.*`, `CL.THROTTLE`.
+        Bucket = "bucket",
+        /// A command about the connection: `PING`, `HELLO`, …
+        Connection = "connection",
+        /// A request about the server: `INFO`, `/healthz`, `/metrics`, …
+        Server = "server",
+        /// An unknown or malformed request.
+        Invalid = "invalid",
     }
 }
 
@@ -160,7 +112,7 @@ impl FrontRequests {
 
     #[expect(clippy::indexing_slicing, reason = "there is a place for every kind")]
     fn add(&self, kind: RequestKind, requests: u64) {
-        let make = || self.by_front.with_label_values(&[self.front, kind.label()]);
+        let make = || self.by_front.with_label_values(&[self.front, kind.name()]);
         self.by_kind[kind as usize].get_or_init(make).inc_by(requests);
     }
 }
@@ -170,5 +122,165 @@ impl RequestTally {
     #[expect(clippy::indexing_slicing, reason = "there is a place for every kind")]
     pub fn count(&mut self, kind: RequestKind) {
         self.0[kind as usize] += 1;
+    }
+}
+
+/// Upper bounds. A front puts at most 512 requests into a batch, but a transaction may be larger.
+const SIZES: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+
+/// Upper bounds in nanoseconds, for a hot table, a disk, a network and a timeout.
+const DURATIONS: [u64; 12] = [
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    5_000_000,
+    25_000_000,
+    100_000_000,
+    500_000_000,
+];
+
+/// Sizes of batches, and the store's part in their time.
+pub struct Batches {
+    /// Requests in a batch.
+    pub requests: Histogram,
+    /// The store's time for a batch.
+    pub store_duration: Histogram,
+    /// Actions that the store answered with an error.
+    pub store_errors: IntCounter,
+}
+
+impl Batches {
+    pub(super) fn new(registry: &Registry) -> Self {
+        Self {
+            requests: registry.histogram(
+                "divvy_batch_requests",
+                "Requests answered together in one batch.",
+                Unit::Things,
+                &SIZES,
+            ),
+            store_duration: registry.histogram(
+                "divvy_store_duration_seconds",
+                "Time the store took to apply a batch.",
+                Unit::Seconds,
+                &DURATIONS,
+            ),
+            store_errors: registry
+                .counter("divvy_store_errors_total", "Actions on counters that were answered with the store's error."),
+        }
+    }
+}
+
+named_values! {
+    /// The kind of an error reply.
+    ErrorKind {
+        /// The command does not exist, in any protocol that has commands.
+        UnknownCommand = "unknown-command",
+        /// The password is missing or wrong. Counted on the line protocol, HTTP and gRPC. The original has no passwords.
+        Unauthenticated = "unauthenticated",
+        /// Everything else.
+        Unknown = "unknown",
+    }
+}
+
+/// Error replies of all fronts, by code.
+pub struct Errors([IntCounter; ErrorKind::ALL.len()]);
+
+impl Errors {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let codes = ErrorKind::ALL.map(ErrorKind::name);
+        Self(registry.counter_of_each("divvy_errors_total", "Error replies, by their code.", "code", codes))
+    }
+
+    /// Counts an error.
+    pub fn count(&self, kind: ErrorKind) {
+        if let Some(counter) = self.0.get(kind as usize) {
+            counter.inc();
+        }
+    }
+
+    /// Returns the number of errors of this kind.
+    pub fn counted(&self, kind: ErrorKind) -> u64 {
+        self.0.get(kind as usize).map_or(0, IntCounter::get)
+    }
+}
+
+/// How often each limit was exceeded, and the use of the buffer memory that all connections share.
+pub struct Bounds {
+    reached: [IntCounter; Bound::ALL.len()],
+    /// Buffer memory in use, at most `--max-buffer-memory` (bytes).
+    pub buffer_memory: IntGauge,
+}
+
+named_values! {
+    /// A bound on what clients may do.
+    Bound {
+        /// `--max-connections`
+        Connections = "max-connections",
+        /// `--max-connections-per-address`
+        ConnectionsPerAddress = "max-connections-per-address",
+        /// `--idle-timeout`
+        IdleTimeout = "idle-timeout",
+        /// The time to log in.
+        AuthTimeout = "auth-timeout",
+        /// The time for a TLS handshake.
+        HandshakeTimeout = "tls-handshake-timeout",
+        /// `--request-timeout`
+        RequestTimeout = "request-timeout",
+        /// `--write-timeout`
+        WriteTimeout = "write-timeout",
+        /// `--max-buffer-memory`
+        BufferMemory = "max-buffer-memory",
+        /// The length of a line.
+        Line = "max-line",
+        /// The pairs of an operation.
+        Pairs = "max-pairs",
+        /// The arguments of a RESP request.
+        Arguments = "max-arguments",
+        /// The length of an argument.
+        Argument = "max-argument",
+        /// The length of a RESP request.
+        Request = "max-request",
+        /// `--max-body`
+        Body = "max-body",
+        /// The hits in a request to `/v1/hits`.
+        Hits = "max-hits",
+    }
+}
+
+impl Bounds {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let help = "Connections and requests that reached a limit, by its name.";
+        let limits = Bound::ALL.map(Bound::name);
+        Self {
+            reached: registry.counter_of_each("divvy_limits_reached_total", help, "limit", limits),
+            buffer_memory: registry.gauge("divvy_buffer_memory_bytes", "Bytes of --max-buffer-memory in use."),
+        }
+    }
+
+    /// Counts a connection or request that exceeded `limit`.
+    pub fn reached(&self, limit: Bound) {
+        if let Some(counter) = self.reached.get(limit as usize) {
+            counter.inc();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_has_its_own_counter() {
+        let limits = Bounds::new(&Registry::default());
+        for (place, limit) in Bound::ALL.into_iter().enumerate() {
+            assert_eq!(limit as usize, place);
+            limits.reached(limit);
+        }
+        assert!(limits.reached.iter().all(|counter| counter.get() == 1));
     }
 }

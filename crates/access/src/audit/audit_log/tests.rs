@@ -5,9 +5,8 @@ use std::pin::pin;
 use futures_util::poll;
 use serde_json::Value;
 
-use super::super::change::Action;
-use super::super::refusal_throttle::{STRANGERS_PER_SECOND, USER_PER_SECOND};
 use super::*;
+use crate::audit::change::Action;
 
 fn in_file(path: &Path, is_required: bool) -> (Arc<AuditLog>, Arc<Metrics>) {
     let metrics = Metrics::new();
@@ -225,4 +224,23 @@ async fn required_log_has_the_outcome_of_every_attempt() {
     found.sort();
     let expected: Vec<_> = (1..=30).flat_map(|number| [line(number, "attempted"), line(number, "refused")]).collect();
     assert_eq!(found, expected);
+}
+
+#[test]
+fn each_user_has_a_throttle_and_their_number_is_bounded() {
+    let throttles = RefusalThrottle::new();
+    let of = |user: &str| {
+        let caller = Caller::client("resp", Some(([127, 0, 0, 1], 5).into()), Some(user.into()));
+        throttles.of(&caller).unwrap()
+    };
+    let (ann, bob) = (of("ann"), of("bob"));
+    assert!(Arc::ptr_eq(&ann, &of("ann")) && !Arc::ptr_eq(&ann, &bob));
+    for number in 0..2 * MAX_USERS {
+        of(&number.to_string());
+    }
+    assert_eq!(throttles.users.lock().len(), MAX_USERS);
+    assert!(Arc::ptr_eq(&of("last"), &throttles.other_users) && Arc::ptr_eq(&ann, &of("ann")));
+    let stranger = Caller::client("resp", Some(([127, 0, 0, 1], 5).into()), None);
+    assert!(Arc::ptr_eq(&throttles.of(&stranger).unwrap(), &throttles.strangers));
+    assert!(throttles.of(&Caller::file()).is_none() && throttles.of(&Caller::signal()).is_none());
 }

@@ -23,12 +23,12 @@ pub struct Expiry {
     pub by_bucket: Timestamp,
 }
 
-/// Credits that were set aside.
+/// A reservation whose credits are set aside.
 #[derive(Debug, Clone, Copy)]
-pub struct Freed {
-    pub credits: u64,
-    /// Their end by the bucket's clock.
-    pub ends: Timestamp,
+pub struct OpenReservation {
+    pub reservation: Reservation,
+    pub expiry: Expiry,
+    pub generation: u64,
     /// Capacity of the limit under which they were set aside.
     pub capacity: u64,
 }
@@ -156,13 +156,13 @@ impl<A: Algorithm<State: AlgorithmState>> Decorator<'_, A> {
 
     /// Frees credits that were set aside, if there are any, and counts `cost` credits that were used. If they were set aside
     /// under a larger limit, which has ended, the use of them counts as far as it fits, and is no debt.
-    pub fn settle(&self, stored: Option<&State>, freed: Option<Freed>, cost: u64, at: Timestamp) -> Decision {
+    pub fn settle(&self, stored: Option<&State>, open: Option<OpenReservation>, cost: u64, at: Timestamp) -> Decision {
         let Present { mut state, at, pulled_back } = decide::present(self, stored.and_then(split), at);
         let before = self.left(&state, at);
-        let is_freed = freed.is_some_and(|freed| state.1.remove(freed.credits, freed.ends, at));
-        let counted = match freed {
-            Some(freed) if freed.capacity > self.capacity() => {
-                let of_reserved = cost.min(freed.credits);
+        let is_freed = open.is_some_and(|open| state.1.remove(open.reservation.credits, open.expiry.by_bucket, at));
+        let counted = match open {
+            Some(open) if open.capacity > self.capacity() => {
+                let of_reserved = cost.min(open.reservation.credits);
                 cost - of_reserved + of_reserved.min(self.left(&state, at))
             }
             _ => cost,

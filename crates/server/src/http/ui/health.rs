@@ -150,6 +150,6 @@ impl PageHealth {
     fn describe(&self, LastError { front, kind, at, client, reason }: LastError) -> LastErrorEvent {
         let age = self.limiter.now().distance(at) / NANOS_PER_SECOND;
         let peer = client.peer.map(|peer| peer.to_string());
-        LastErrorEvent { front, kind: kind.code(), age, peer, user: client.user.map(|user| user.to_string()), reason }
+        LastErrorEvent { front, kind: kind.name(), age, peer, user: client.user.map(|user| user.to_string()), reason }
     }
 }

@@ -1,0 +1,311 @@
+//! Everything that counts the outcomes of a plan that was applied: metrics, the denials for the blocks that rules set, and the
+//! [boards](crate::heavy_hitters) of each rule.
+//!
+//! A run of hits with the same rule and answer costs one atomic addition.
+//!
+//! On boards, denials count one each, for every rule that denies. Credits count when they are taken: by an allowed hit, by a
+//! charge, or by the commit of a reservation. A lease counts as one. Nothing is subtracted for refunds, and a repeated answer
+//! to an idempotent request counts nothing.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use super::Report;
+use crate::denials::{Denial, Denials};
+use crate::heavy_hitters::{Event, Order, Sampler, Top};
+use crate::plan::{Group, Member, Purpose, Request, Source};
+use crate::policy::Policy;
+use crate::store::{Action, record_key};
+use divvy_core::algorithm::{Ask, Limit, OutcomeSource, ReservationAsk, Resolution};
+use divvy_telemetry::metrics::Metrics;
+
+/// A run of hits on one rule with one answer.
+#[derive(Clone, Copy)]
+struct Run {
+    rule: usize,
+    allowed: bool,
+    hits: u64,
+}
+
+/// The denial of a group.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GroupDenial {
+    New,
+    /// An idempotent request that gets its first answer again.
+    Repeated,
+}
+
+impl Report<'_> {
+    /// Counts the answer of every rule that a request concerned, including canaries. Returns the number of entries for
+    /// which the store failed. Their rules have no answer.
+    pub(crate) fn count(self, metrics: &Metrics) -> u64 {
+        let (mut run, mut next) = (Run { rule: 0, allowed: true, hits: 0 }, 0);
+        for group in &self.plan.groups {
+            let Some(denial) = self.denial(group) else { continue };
+            metrics.hits.stacks_denied.inc_by(u64::from(denial == GroupDenial::New));
+            self.count_members(next..group.members.start, false, &mut run);
+            self.count_members(group.members.clone(), true, &mut run);
+            next = group.members.end;
+        }
+        self.count_members(next..self.plan.members.len(), false, &mut run);
+        self.count_run(run);
+        self.count_settled();
+        self.outcomes.iter().filter(|outcome| outcome.is_err()).count() as u64
+    }
+
+    /// Counts these members. In a denied group, only the rules that deny count.
+    fn count_members(self, members: Range<usize>, is_in_denied_group: bool, run: &mut Run) {
+        for member in self.plan.members.get(members).unwrap_or_default() {
+            let Some(allowed) = self.allowed(member) else { continue };
+            if allowed && !member.is_canary && is_in_denied_group {
+                continue;
+            }
+            if member.purpose != Purpose::Hit {
+                self.count_other(member, allowed);
+            } else if (run.rule, run.allowed) == (member.rule, allowed) {
+                run.hits += 1;
+            } else {
+                self.count_run(*run);
+                *run = Run { rule: member.rule, allowed, hits: 1 };
+            }
+        }
+    }
+
+    /// Returns whether the group was denied.
+    pub(super) fn is_denied(self, group: &Group) -> bool {
+        self.denial(group).is_some()
+    }
+
+    /// Returns the kind of the group's denial, if it was denied.
+    fn denial(self, group: &Group) -> Option<GroupDenial> {
+        let requests = self.plan.requests.get(group.requests.clone()).unwrap_or_default();
+        let is_request_denied = requests.iter().any(|request| match request {
+            Request::OwnLimit(entry) => self.entry(*entry).is_ok_and(|outcome| !outcome.allowed),
+            Request::Barred(outcome) => !outcome.allowed,
+            Request::Refused(_) | Request::Rules { .. } | Request::Settlement(_) => false,
+        });
+        let denies = |member: &&Member| !member.is_canary && self.allowed(member) == Some(false);
+        let members = self.plan.members.get(group.members.clone()).unwrap_or_default();
+        let mut denying = members.iter().filter(denies).peekable();
+        if !is_request_denied && denying.peek().is_none() {
+            return None;
+        }
+        let is_repeated = |member: &Member| {
+            member.purpose == Purpose::IdempotentHit && self.resolution(member) != Some(Resolution::Done)
+        };
+        Some(if denying.any(is_repeated) { GroupDenial::Repeated } else { GroupDenial::New })
+    }
+
+    /// Counts a member that is not a plain hit. Does not count it if its answer is repeated, or if its idempotency key
+    /// was used for another request.
+    fn count_other(self, member: &Member, allowed: bool) {
+        let Some(rule) = self.policy().and_then(|policy| policy.hits.get(member.rule)) else { return };
+        match (self.resolution(member), member.purpose) {
+            (_, Purpose::Hit | Purpose::Other) | (Some(Resolution::Different), _) => {}
+            (Some(Resolution::Repeated), _) => rule.replays.inc(),
+            (_, Purpose::IdempotentHit) => rule.count(allowed, 1),
+            (_, Purpose::Charge | Purpose::Refund) if !self.has_counted_usage(member) => {}
+            (_, Purpose::Charge) => rule.charges.inc(),
+            (_, Purpose::Refund) => rule.refunds.inc(),
+            (Some(Resolution::Done), Purpose::Release) => rule.releases.inc(),
+            (_, Purpose::Release) => {}
+        }
+    }
+
+    /// Returns whether the member's counter counts a charge or a refund.
+    fn has_counted_usage(self, member: &Member) -> bool {
+        let Source::Entry(entry) = member.source else { return false };
+        self.plan.batch.entry(entry).is_some_and(|entry| entry.action.is_settlement())
+    }
+
+    fn count_run(self, run: Run) {
+        let rule = self.policy().and_then(|policy| policy.hits.get(run.rule));
+        if let Some(rule) = rule.filter(|_| run.hits > 0) {
+            rule.count(run.allowed, run.hits);
+        }
+    }
+
+    /// Counts settlements by rule.
+    fn count_settled(self) {
+        for (rule, entry) in self.plan.settled.iter().filter_map(|record| Some((record.rule?, record.entry?))) {
+            let hits = self.policy().and_then(|policy| policy.hits.get(rule));
+            let (Some(hits), Ok(outcome)) = (hits, self.entry(entry)) else { continue };
+            let Some(Action::Reservation(ask)) = self.plan.batch.entry(entry).map(|entry| entry.action) else {
+                continue;
+            };
+            match (ask, outcome.resolution) {
+                (ReservationAsk::Commit { .. }, Resolution::Done) => hits.commits.settled.inc(),
+                (ReservationAsk::Commit { .. }, Resolution::Late) => hits.commits.late.inc(),
+                (ReservationAsk::Commit { .. }, Resolution::Repeated) => hits.commits.repeated.inc(),
+                (ReservationAsk::Release { .. }, Resolution::Done) => hits.releases.inc(),
+                (
+                    ReservationAsk::Commit { .. } | ReservationAsk::Release { .. },
+                    Resolution::Gone | Resolution::Different,
+                )
+                | (ReservationAsk::Release { .. }, Resolution::Late | Resolution::Repeated)
+                | (ReservationAsk::Reserve { .. } | ReservationAsk::Renew { .. }, _) => {}
+            }
+        }
+    }
+}
+
+impl<'a> Report<'a> {
+    /// Notes the denials by rules with a penalty.
+    pub(crate) fn note_denials(self, denials: &Denials, metrics: &Metrics) {
+        let Some(policy) = self.policy().filter(|policy| !policy.penalties.is_empty()) else { return };
+        let denied =
+            self.plan.requests.iter().flat_map(|request| self.counting_members(request)).filter_map(|member| {
+                let penalty = policy.penalties.get(member.rule)?;
+                let (entry, source) = self.denying_entry(member)?;
+                let actor = self.actor_of_entry(policy, member.rule, entry)?;
+                Some(Denial { penalty, actor, is_cached: source == OutcomeSource::DenialCache })
+            });
+        metrics.rule_blocks.lost_denials.inc_by(denials.note(denied, self.plan.now()));
+    }
+
+    /// Returns the members of the request, unless a block denies it: otherwise a blocked client could get others blocked.
+    fn counting_members(self, request: &Request) -> &'a [Member] {
+        let Request::Rules { members, .. } = request else { return &[] };
+        let members = self.plan.members.get(members.clone()).unwrap_or_default();
+        let is_blocked = |member: &Member| !member.is_canary && matches!(member.source, Source::Blocked(_));
+        if members.iter().any(is_blocked) { &[] } else { members }
+    }
+
+    /// Returns the entry that denied the member, and what answered. During an outage of the store, the counter is unknown, and
+    /// its denials do not count.
+    fn denying_entry(self, member: &Member) -> Option<(usize, OutcomeSource)> {
+        let Source::Entry(entry) = member.source else { return None };
+        let outcome = self.entry(entry).ok()?;
+        let is_hit = matches!(member.purpose, Purpose::Hit | Purpose::IdempotentHit) && !self.is_charge(entry);
+        let is_known = outcome.resolution == Resolution::Done && outcome.source != OutcomeSource::FailurePolicy;
+        (is_hit && is_known && !outcome.allowed).then_some((entry, outcome.source))
+    }
+}
+
+thread_local! {
+    static SAMPLER: Cell<Sampler> = Cell::new(Sampler::new());
+}
+
+/// An amount that counts for the actor of a bucket, or of a member without one.
+struct Amount {
+    rule: usize,
+    order: Order,
+    amount: u64,
+    /// The entry whose key contains the actor.
+    entry: Option<usize>,
+}
+
+impl<'a> Report<'a> {
+    /// Counts a sample of the plan's members and settlements.
+    pub(crate) fn count_top(self, top: &Top) {
+        let Some(policy) = self.policy() else { return };
+        let end = self.plan.members.len() + self.plan.settled.len();
+        let (mut sampler, mut first) = (SAMPLER.get(), 0);
+        sampler.begin(self.plan.now());
+        while let Some(sample) = sampler.next(first, end) {
+            first = sample.position + 1;
+            self.count_sample(top, policy, sample.position, sample.weight, &mut sampler);
+        }
+        SAMPLER.set(sampler);
+    }
+
+    fn count_sample(self, top: &Top, policy: &Policy, position: usize, weight: u64, sampler: &mut Sampler) {
+        let Some(Amount { rule, order, amount, entry }) = self.amount_at(position) else { return };
+        let Some(of_rule) = policy.tops.get(rule) else { return };
+        let actor = match entry {
+            Some(entry) => self.actor_of_entry(policy, rule, entry),
+            None => self.plan.fixed_actors.get(position),
+        };
+        let event = Event { order, actor: actor.unwrap_or_default(), amount, weight };
+        let now = self.plan.now();
+        if !top.count(&of_rule.top, event, now, sampler) && top.should_drop_idle(now) {
+            policy.tops.drop_idle(now);
+        }
+    }
+
+    /// Returns the actor in the key of an entry.
+    pub(super) fn actor_of_entry(self, policy: &Policy, rule: usize, entry: usize) -> Option<&'a [u8]> {
+        let prefix = policy.bucket(rule)?.prefix.as_bytes();
+        record_key::bucket(self.plan.batch.key_at(entry)?).strip_prefix(prefix)
+    }
+
+    /// Returns the amount that the member or the settlement at this position counts, if it counts any.
+    fn amount_at(self, position: usize) -> Option<Amount> {
+        match self.plan.members.get(position) {
+            Some(member) => self.amount_of_member(position, member),
+            None => self.amount_of_settlement(position - self.plan.members.len()),
+        }
+    }
+
+    fn amount_of_member(self, position: usize, member: &Member) -> Option<Amount> {
+        if matches!(member.purpose, Purpose::Other | Purpose::Refund | Purpose::Release) {
+            return None;
+        }
+        let entry = match member.source {
+            Source::Entry(entry) => Some(entry),
+            Source::Fixed { .. } | Source::Blocked(_) => None,
+        };
+        let of_rule = |order, amount| Some(Amount { rule: member.rule, order, amount, entry });
+        let allowed = self.allowed(member)?;
+        if self.resolution(member).is_some_and(|resolution| resolution != Resolution::Done) {
+            return None;
+        }
+        // A gateway's charge counts as a hit, but takes its credits anyway.
+        let is_charge = entry.is_some_and(|entry| self.is_charge(entry));
+        if !is_charge && !allowed {
+            return of_rule(Order::Denied, 1);
+        }
+        let credits = self.credits(entry?)?;
+        let is_left_out = !member.is_canary && self.is_left_out(position, member, !is_charge);
+        if credits > 0 && !is_left_out { of_rule(Order::Taken, credits) } else { None }
+    }
+
+    /// Returns whether the member's group was denied, or whether an earlier member has counted the credits that the group
+    /// takes from this rule.
+    fn is_left_out(self, position: usize, member: &Member, can_be_denied: bool) -> bool {
+        let groups = &self.plan.groups;
+        let place = groups.partition_point(|group| group.members.end <= position);
+        let Some(group) = groups.get(place).filter(|group| group.members.contains(&position)) else { return false };
+        let earlier = self.plan.members.get(group.members.start..position).unwrap_or_default();
+        let is_same = |other: &Member| match (other.source, member.source) {
+            (Source::Entry(one), Source::Entry(other_entry)) => one == other_entry && other.rule == member.rule,
+            _ => false,
+        };
+        earlier.iter().any(is_same) || (can_be_denied && self.is_denied(group))
+    }
+
+    fn amount_of_settlement(self, index: usize) -> Option<Amount> {
+        let record = self.plan.settled.get(index)?;
+        let (rule, entry) = (record.rule?, record.entry?);
+        let (Resolution::Done | Resolution::Late) = self.entry(entry).ok()?.resolution else { return None };
+        let asked = self.plan.batch.entry(entry)?;
+        match asked.action {
+            // A lease was counted when it was taken.
+            Action::Reservation(ReservationAsk::Commit { cost, .. })
+                if cost > 0 && !matches!(asked.limit, Limit::Concurrency(_)) =>
+            {
+                Some(Amount { rule, order: Order::Taken, amount: cost, entry: Some(entry) })
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_charge(self, entry: usize) -> bool {
+        let ask = self.plan.batch.entry(entry).and_then(|entry| entry.action.ask());
+        matches!(ask, Some(Ask::Charge { .. }))
+    }
+
+    /// Returns the credits that an entry takes if it is allowed.
+    fn credits(self, index: usize) -> Option<u64> {
+        let entry = self.plan.batch.entry(index)?;
+        Some(match (entry.action, &entry.limit) {
+            (Action::Reservation(ReservationAsk::Reserve { .. }), Limit::Concurrency(_)) => 1,
+            (action, _) => match action.ask()? {
+                Ask::Count { cost } => cost.min(self.entry(index).ok()?.before),
+                Ask::Take { cost } | Ask::Overdraw { cost } | Ask::Charge { cost } => cost,
+                // Only commands with a limit of their own drain a bucket.
+                Ask::Look { .. } | Ask::Show | Ask::Refund { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 0,
+            },
+        })
+    }
+}
