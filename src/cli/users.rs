@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 
-use divvy_access::{self as access, AccessFile, Digest, MAX_PASSWORD_BYTES, Problem, SlowHash, check_password};
+use divvy_access::{self as access, AccessFile, Digest, MAX_PASSWORD_BYTES, SlowHash, check_password};
+use divvy_core::config::Problem;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  divvy access hash\n  echo \"$token\" | divvy access hash --sha256\n  \

@@ -1,16 +1,16 @@
 //! The access file: one user a line, in the syntax of Redis's ACL files, and the problems in it.
 //!
 //! `docs/security.md` has the whole grammar. The file is valid as a whole, or every mistake in it is reported so that the
-//! operator can fix it: the line, the problem, and the fix. The problems of a key file have the same form.
+//! operator can fix it: the line, the problem, and the fix. No problem repeats a hash or a password.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::iter;
 use std::path::Path;
-use std::sync::Arc;
-use std::{fmt, iter};
 
 use super::secret::{Digest, SlowHash};
 use super::user::{Categories, Category, DEFAULT_USER, UNSCOPED, User};
 use super::user_line::{self, safe};
+use divvy_core::config::{Problem, Problems, Report};
 use divvy_core::files;
 
 /// Maximum size of the file, enough for a hundred thousand users (bytes).
@@ -33,10 +33,21 @@ pub struct AccessFile {
 /// # Errors
 /// The file cannot be read, or every mistake in it.
 pub fn load(path: &Path, password: Option<&Digest>) -> Result<AccessFile, Report> {
-    let name = path.display().to_string();
-    let bytes = files::read(path, MAX_FILE_BYTES).map_err(|error| Report::unreadable(&name, error))?;
-    let text = String::from_utf8(bytes).map_err(|_| Report::unreadable(&name, "it is not UTF-8"))?;
-    parse(&text, &name, password)
+    parse(&read(path, MAX_FILE_BYTES)?, &path.display().to_string(), password)
+}
+
+/// Reads the text of at most `max_bytes` in the file at `path`.
+pub(super) fn read(path: &Path, max_bytes: u64) -> Result<String, Report> {
+    let text = match files::read(path, max_bytes) {
+        Ok(bytes) => String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    text.map_err(|reason| {
+        let mut problems = Problems::new(&path.display().to_string());
+        problems.unread();
+        problems.file_error(format!("cannot read the file: {reason}"), "name a text file that divvy may read");
+        problems.into()
+    })
 }
 
 /// Parses the text of an access file. `password` is the hash of `--requirepass`, which defines the user `default`.
@@ -65,11 +76,11 @@ pub fn parse(text: &str, file: &str, password: Option<&Digest>) -> Result<Access
         }
     }
     find_warnings(&lines, password, &mut problems);
-    let report = problems.into_report();
-    if !report.errors.is_empty() {
-        return Err(report);
+    if problems.has_errors() {
+        return Err(problems.into());
     }
-    Ok(AccessFile { users: lines.into_iter().map(|(_, user)| user).collect(), warnings: report.warnings })
+    let users = lines.into_iter().map(|(_, user)| user).collect();
+    Ok(AccessFile { users, warnings: Report::from(problems).warnings })
 }
 
 /// Parses a line; `None` if it does not name a user.
@@ -161,12 +172,10 @@ const CERTIFICATE_KINDS: [&str; 3] = ["CN=", "DNS:", "URI:"];
 
 /// Reports the warnings for these users, each with its line. `password` is the hash of `--requirepass`.
 fn find_warnings(lines: &[(usize, User)], password: Option<&Digest>, problems: &mut Problems) {
-    for (line, user) in lines {
+    let wrong = problems.lines_with_errors();
+    // A word that is a mistake may be the credential, or the scope, that is missing.
+    for (line, user) in lines.iter().filter(|(line, _)| !wrong.contains(line)) {
         let name = safe(&user.name);
-        // A word that is a mistake may be the credential, or the scope, that is missing.
-        if problems.has_error(*line) {
-            continue;
-        }
         if password.is_some_and(|password| user.digests.contains(password)) {
             let what = format!("the #hash of {name} is that of --requirepass: as a bearer token, it logs {name} in");
             problems.warning(*line, what, "give the user another token");
@@ -217,98 +226,6 @@ fn find_unmatchable(line: usize, user: &User, problems: &mut Problems) {
             let what = format!("cert:{} is compared with a name without its kind", safe(certificate));
             problems.warning(line, what, format!("write cert:{}", safe(name)));
         }
-    }
-}
-
-/// One error or warning. Displays as `file:line: what is wrong; what to do`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// Name of the file, as given by the operator.
-    pub file: Arc<str>,
-    /// The line number, from 1. `None` for the file as a whole.
-    pub line: Option<usize>,
-    /// Description of the problem, without a final period. It contains no hash and no password.
-    pub what: String,
-    /// Advice for correcting it.
-    pub fix: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", self.file)?;
-        if let Some(line) = self.line {
-            write!(f, "{line}:")?;
-        }
-        write!(f, " {}; {}", self.what, self.fix)
-    }
-}
-
-/// The problems of an access file, or a key file, by line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
-    /// Problems that make the file unusable.
-    pub errors: Vec<Problem>,
-    /// Problems that do not.
-    pub warnings: Vec<Problem>,
-    /// Whether the file could not be read, so that another try may succeed.
-    pub is_unread: bool,
-}
-
-impl Report {
-    /// Returns a report of a file that cannot be read.
-    pub fn unreadable(file: &str, reason: impl fmt::Display) -> Self {
-        let what = format!("cannot read the file: {reason}");
-        let error =
-            Problem { file: file.into(), line: None, what, fix: "name a text file that divvy may read".to_owned() };
-        Self { errors: vec![error], warnings: Vec::new(), is_unread: true }
-    }
-}
-
-/// Collects the problems of one file.
-#[derive(Debug)]
-pub(super) struct Problems {
-    file: Arc<str>,
-    report: Report,
-    lines_with_errors: HashSet<usize>,
-}
-
-impl Problems {
-    pub fn new(file: &str) -> Self {
-        let report = Report { errors: Vec::new(), warnings: Vec::new(), is_unread: false };
-        Self { file: file.into(), report, lines_with_errors: HashSet::new() }
-    }
-
-    pub fn error(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
-        let problem = self.problem(line, what.into(), fix.into());
-        self.report.errors.push(problem);
-        self.lines_with_errors.insert(line);
-    }
-
-    /// Returns whether the line has an error.
-    fn has_error(&self, line: usize) -> bool {
-        self.lines_with_errors.contains(&line)
-    }
-
-    /// Adds an error of the file as a whole.
-    pub fn file_error(&mut self, what: impl Into<String>, fix: impl Into<String>) {
-        let problem = Problem { line: None, ..self.problem(0, what.into(), fix.into()) };
-        self.report.errors.push(problem);
-    }
-
-    pub fn warning(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
-        let problem = self.problem(line, what.into(), fix.into());
-        self.report.warnings.push(problem);
-    }
-
-    fn problem(&self, line: usize, what: String, fix: String) -> Problem {
-        Problem { file: Arc::clone(&self.file), line: Some(line), what, fix }
-    }
-
-    /// Returns the problems, each kind by line.
-    pub fn into_report(mut self) -> Report {
-        self.report.errors.sort_by_key(|problem| problem.line);
-        self.report.warnings.sort_by_key(|problem| problem.line);
-        self.report
     }
 }
 

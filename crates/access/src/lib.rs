@@ -37,7 +37,7 @@ mod user;
 mod user_line;
 mod users;
 
-pub use self::access_file::{AccessFile, Problem, Report, load, parse};
+pub use self::access_file::{AccessFile, load, parse};
 pub use self::authority::{Authority, Forbidden, Identity, LoginError};
 pub use self::secret::{BadPassword, Digest, MAX_PASSWORD_BYTES, SlowHash, check_password};
 pub use self::tokens::{MAX_TOKEN_BYTES, MAX_TOKEN_TTL, TokenError, TokenGrant, TokenKeys};

@@ -14,10 +14,10 @@ use pasetors::token::UntrustedToken;
 use pasetors::version4::{LocalToken, V4};
 use serde::{Deserialize, Serialize};
 
-use super::access_file::{Problems, Report};
+use super::access_file;
 use super::user::ScopeText;
 use divvy_core::clock::{NANOS_PER_SECOND, Timestamp};
-use divvy_core::files;
+use divvy_core::config::{Problems, Report};
 
 /// Maximum time until a token expires. A token cannot be revoked without its key.
 pub const MAX_TOKEN_TTL: Duration = Duration::from_hours(7 * 24);
@@ -195,10 +195,7 @@ impl TokenKeys {
     /// # Errors
     /// The file cannot be read, or every mistake in it.
     pub fn load(path: &Path) -> Result<Self, Report> {
-        let name = path.display().to_string();
-        let bytes = files::read(path, MAX_FILE_BYTES).map_err(|error| Report::unreadable(&name, error))?;
-        let text = String::from_utf8(bytes).map_err(|_| Report::unreadable(&name, "it is not UTF-8"))?;
-        Self::parse(&text, &name)
+        Self::parse(&access_file::read(path, MAX_FILE_BYTES)?, &path.display().to_string())
     }
 
     /// Parses the text of a key file: one key a line, in PASERK's format.
@@ -233,9 +230,8 @@ impl TokenKeys {
         if !has_lines {
             problems.file_error("there is no key in this file", ADVICE);
         }
-        let report = problems.into_report();
-        if !report.errors.is_empty() {
-            return Err(report);
+        if problems.has_errors() {
+            return Err(problems.into());
         }
         Ok(Self { keys: keys.into_iter().map(|(_, key)| key).collect() })
     }

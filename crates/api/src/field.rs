@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::shape::{Member, Shape};
 use divvy_core::rules::MAX_RESET_SECONDS;
 
 /// A field of a request.
@@ -100,6 +101,22 @@ impl Field {
     /// Returns the field in the body of HTTP requests.
     pub(super) const fn in_body(self) -> Self {
         Self { is_in_body: true, ..self }
+    }
+
+    /// Returns the field as a member of HTTP requests.
+    pub(super) fn member(&self) -> Member {
+        let shape = match self.kind {
+            // A cursor is only valid as the server has made it; 0 is the first page.
+            Kind::Text if self.place == Place::Option("CURSOR") => Shape::Pattern("^(0|[^ ]+ .*)$"),
+            Kind::Text | Kind::Rule => Shape::Text,
+            Kind::Choice(words) => Shape::Word(words),
+            Kind::Pairs => Shape::Length(&Shape::Texts, 1, u64::MAX),
+            Kind::Number { .. } | Kind::Seconds => {
+                let (min, max) = self.kind.range();
+                Shape::Range(min, max)
+            }
+        };
+        Member { name: self.name, shape, about: self.about, is_optional: !self.is_required, example: None }
     }
 
     /// Returns its name for an error over RESP.

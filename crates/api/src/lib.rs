@@ -1,8 +1,9 @@
 //! The operations of operators, each declared once: a row of [`ENDPOINTS`] has its fields, its reply, and its places in
 //! HTTP, RESP, the access rights, the metrics and the audit log.
 //!
-//! Fronts read requests with [`Arguments`], and write replies in the [`Shape`] of the row. OpenAPI's description follows from
-//! the same rows. What an operation does is one function of the server.
+//! Fronts read requests with [`Arguments`], and write replies in the [`Shape`] of the row. What an operation does is one
+//! function of the server. OpenAPI's description follows from the same rows, and from the routes of [`hits`] and
+//! [`inspection`], whose requests have parsers of their own.
 
 #![cfg_attr(
     test,
@@ -19,14 +20,18 @@
 
 mod arguments;
 mod field;
+mod hits;
+mod inspection;
 mod openapi;
-mod reply;
+mod route;
+mod shape;
 mod table;
 
 pub use arguments::{ArgumentError, Arguments, Value};
 pub use field::{Field, Kind, Place};
-pub use openapi::add_operations;
-pub use reply::{Member, Shape};
+pub use openapi::description;
+pub use route::{Access, Reply, Route};
+pub use shape::{Member, Shape};
 pub use table::{
     BACK_UP, ENDPOINTS, Endpoint, FIND_ALLOWS, FIND_BLOCKS, FIND_LIMITS, FORGET_COUNTERS, GET_ALLOW, GET_BLOCK,
     GET_LIMIT, LIST_COUNTERS, RANK, REMOVE_ALLOW, REMOVE_BLOCK, REMOVE_LIMIT, RESET_COUNTERS, SET_ALLOW, SET_BLOCK,

@@ -1,4 +1,4 @@
-//! The operations in OpenAPI's description.
+//! OpenAPI's description of the HTTP API, made from the tables of operations and routes.
 #![expect(
     clippy::indexing_slicing,
     reason = "to assign to a member of a JSON object adds it, and nothing here is outside data"
@@ -7,141 +7,329 @@
 use serde_json::{Map, Value, json};
 
 use super::field::{Field, Kind, Place};
-use super::reply::{Member, Shape};
+use super::route::{Access, BAD_QUERY, OF_BODY, OF_RULES, Reply, Route};
+use super::shape::{Member, Shape, member};
 use super::table::{ENDPOINTS, Endpoint};
+use super::{hits, inspection};
 use divvy_access::Category;
 
-/// Adds the operations to a description that has everything else, and the responses for errors.
-pub fn add_operations(description: &mut Value) {
-    let Some(paths) = description.get_mut("paths").and_then(Value::as_object_mut) else { return };
-    for endpoint in ENDPOINTS {
-        let Some((method, path)) = endpoint.http else { continue };
+/// Returns the description.
+pub fn description() -> Value {
+    let mut components = Components::default();
+    let mut paths = Map::new();
+    let mut add = |path: &str, method: &str, described: Value| {
         let item = paths.entry(path).or_insert_with(|| json!({}));
-        if let Some(item) = item.as_object_mut() {
-            item.insert(method.to_lowercase(), operation(endpoint, method, path));
-        }
-    }
-}
-
-fn operation(endpoint: &Endpoint, method: &str, path: &str) -> Value {
-    let noun = path.trim_start_matches("/v1/");
-    let in_query = endpoint.fields.iter().filter(|field| !field.is_in_body).map(|field| parameter(field));
-    let in_body: Vec<_> = endpoint.fields.iter().copied().filter(|field| field.is_in_body).collect();
-    let mut described = json!({
-        "operationId": format!("{}-{noun}", method.to_lowercase()),
-        "summary": endpoint.summary,
-        "parameters": in_query.collect::<Vec<_>>(),
-        "responses": responses(endpoint, !in_body.is_empty()),
-    });
-    if !in_body.is_empty() {
-        let required: Vec<_> = in_body.iter().filter(|field| field.is_required).map(|field| field.name).collect();
-        let properties: Map<_, _> = in_body.iter().map(|field| (field.name.to_owned(), value_schema(field))).collect();
-        let schema =
-            json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
-        described["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": schema } } });
-    }
-    if endpoint.category == Category::Status {
-        described["security"] = json!([{}, { "password": [] }, { "user": [] }, { "token": [] }]);
-    }
-    described
-}
-
-fn parameter(field: &Field) -> Value {
-    let mut parameter = json!({
-        "name": field.name,
-        "in": "query",
-        "description": field.about,
-        "required": field.is_required,
-        "schema": value_schema(field),
-    });
-    if field.kind == Kind::Pairs {
-        parameter["style"] = "form".into();
-        parameter["explode"] = true.into();
-    }
-    parameter
-}
-
-fn value_schema(field: &Field) -> Value {
-    let mut schema = match field.kind {
-        // A cursor is only valid as the server has made it.
-        Kind::Text if field.place == Place::Option("CURSOR") => {
-            json!({ "type": "string", "pattern": "^(0|[^ ]+ .*)$" })
-        }
-        Kind::Text | Kind::Rule => json!({ "type": "string" }),
-        Kind::Number { .. } | Kind::Seconds => {
-            let (min, max) = field.kind.range();
-            json!({ "type": "integer", "minimum": min, "maximum": max })
-        }
-        Kind::Choice(words) => json!({ "type": "string", "enum": words }),
-        Kind::Pairs => json!({ "type": "object", "minProperties": 1, "additionalProperties": { "type": "string" } }),
+        item[method.to_lowercase()] = described;
     };
-    if field.is_in_body {
-        schema["description"] = field.about.into();
-        if !field.is_required {
-            schema["type"] = json!([schema["type"], "null"]);
+    for route in hits::ROUTES.iter().chain(inspection::ROUTES) {
+        for method in route.methods {
+            add(route.path, method, components.route(route, method));
         }
     }
-    schema
+    for endpoint in ENDPOINTS {
+        if let Some((method, path)) = endpoint.http {
+            add(path, method, components.endpoint(endpoint, method, path));
+        }
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "divvy",
+            "version": "1",
+            "summary": "Quotas and rate limits as a service",
+            "description": "The server's rules file decides which limits apply to an operation. Bounds on lengths and numbers \
+                            in this document are the defaults of the server's flags.",
+            "license": { "name": "MIT", "identifier": "MIT" }
+        },
+        "security": security(Access::Users),
+        "paths": paths,
+        "components": {
+            "securitySchemes": security_schemes(),
+            "schemas": components.schemas,
+            "responses": components.responses
+        }
+    })
 }
 
-fn responses(endpoint: &Endpoint, has_body: bool) -> Value {
-    let page = schema(&endpoint.reply);
-    let of_actor = endpoint.fields.iter().any(|field| field.place == Place::Nowhere && field.name == "actor");
-    let schema = match endpoint.reply {
+fn security(access: Access) -> Value {
+    match access {
+        Access::Public => json!([]),
+        Access::Users => json!([{}, { "password": [] }, { "user": [] }]),
+        Access::Customers => json!([{}, { "password": [] }, { "user": [] }, { "token": [] }]),
+        Access::Bouncers => json!([{}, { "password": [] }, { "user": [] }, { "bouncer": [] }]),
+    }
+}
+
+fn security_schemes() -> Value {
+    json!({
+        "password": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "The server's --requirepass, if it has one. The flag --open lists what needs none. With \
+                            --access-file: a user's token."
+        },
+        "user": {
+            "type": "http",
+            "scheme": "basic",
+            "description": "A user of the server's --access-file, and its password."
+        },
+        "token": {
+            "type": "http",
+            "scheme": "bearer",
+            "bearerFormat": "PASETO v4.local",
+            "description": "A token for one actor, which `divvy token` makes. It is for the status of that actor only."
+        },
+        "bouncer": {
+            "type": "apiKey",
+            "in": "header",
+            "name": "X-Api-Key",
+            "description": "The key of a CrowdSec bouncer: the server's --requirepass, or a user's token."
+        }
+    })
+}
+
+/// What several paths refer to, by name.
+#[derive(Default)]
+struct Components {
+    schemas: Map<String, Value>,
+    responses: Map<String, Value>,
+}
+
+impl Components {
+    fn route(&mut self, route: &Route, method: &str) -> Value {
+        let in_path = route.in_path.iter().map(|member| ("path", member));
+        let in_query = route.query.iter().map(|member| ("query", member));
+        let in_headers = route.headers.iter().map(|member| ("header", member));
+        let parameters = in_path.chain(in_query).chain(in_headers);
+        let mut described = json!({
+            "operationId": route.id,
+            "summary": route.summary,
+            "parameters": parameters.map(|(place, member)| self.parameter(place, member)).collect::<Vec<_>>(),
+        });
+        if route.methods.len() > 1 {
+            let (first, rest) = method.split_at(1);
+            described["operationId"] = format!("{}{first}{}", route.id, rest.to_lowercase()).into();
+        }
+        describe(&mut described, route.about);
+        if let Some(body) = &route.body {
+            described["requestBody"] = json_body(self.schema(body));
+        }
+        if route.access != Access::Users {
+            described["security"] = security(route.access);
+        }
+        let of_body = OF_BODY.iter().filter(|_| route.body.is_some());
+        for reply in of_body.chain(route.errors).chain(route.replies) {
+            described["responses"][reply.status] = match method {
+                "HEAD" => json!({ "description": "Same as for GET, without a body." }),
+                _ => self.reply(reply),
+            };
+        }
+        described
+    }
+
+    fn endpoint(&mut self, endpoint: &Endpoint, method: &str, path: &str) -> Value {
+        let noun = path.trim_start_matches("/v1/");
+        let (in_body, in_query): (Vec<&Field>, Vec<&Field>) =
+            endpoint.fields.iter().copied().partition(|field| field.is_in_body);
+        let parameters = in_query.into_iter().map(|field| {
+            let mut parameter = self.parameter("query", &field.member());
+            if field.kind == Kind::Pairs {
+                parameter["style"] = "form".into();
+                parameter["explode"] = true.into();
+            }
+            parameter
+        });
+        let mut described = json!({
+            "operationId": format!("{}-{noun}", method.to_lowercase()),
+            "summary": endpoint.summary,
+            "parameters": parameters.collect::<Vec<_>>(),
+        });
+        let of_body = OF_BODY.iter().filter(|_| !in_body.is_empty());
+        for reply in of_body.chain(&[BAD_QUERY]).chain(OF_RULES).chain(endpoint.errors) {
+            described["responses"][reply.status] = self.reply(reply);
+        }
+        if !in_body.is_empty() {
+            let members: Vec<_> = in_body.iter().map(|field| field.member()).collect();
+            let mut schema = self.object(&members);
+            for member in members.iter().filter(|member| member.is_optional) {
+                let property = &mut schema["properties"][member.name];
+                *property = nullable(property.take());
+            }
+            described["requestBody"] = json_body(schema);
+        }
+        let mut reply = self.schema(&endpoint.reply);
         // With a rule and an actor, the answer is the entry itself.
-        Shape::Page { of: Shape::List(entry), .. } if of_actor => json!({ "anyOf": [schema(entry), page] }),
-        _ => page,
-    };
-    let content = json!({ "application/json": { "schema": schema } });
-    let mut responses = json!({ "200": { "description": "Done.", "content": content } });
-    let of_all = [
-        ("400", "BadQuery"),
-        ("401", "NoPassword"),
-        ("403", "Forbidden"),
-        ("500", "RulesMistake"),
-        ("503", "Unavailable"),
-    ];
-    let of_body = [("408", "TooSlow"), ("413", "TooLong"), ("415", "NotJson")];
-    let of_body = of_body.iter().filter(|_| has_body);
-    for (status, name) in of_all.iter().chain(of_body).chain(endpoint.fails) {
-        responses[*status] = json!({ "$ref": format!("#/components/responses/{name}") });
+        let is_of_actor = |field: &&Field| field.place == Place::Nowhere && field.name == "actor";
+        if let Shape::Page { of: Shape::List(entry), .. } = endpoint.reply
+            && endpoint.fields.iter().any(|field| is_of_actor(field))
+        {
+            reply = json!({ "anyOf": [self.schema(entry), reply] });
+        }
+        described["responses"]["200"] =
+            json!({ "description": "Done.", "content": { "application/json": { "schema": reply } } });
+        if endpoint.category == Category::Status {
+            described["security"] = security(Access::Customers);
+        }
+        described
     }
-    responses
-}
 
-/// Returns the schema of values of this shape.
-fn schema(shape: &Shape) -> Value {
-    match shape {
-        Shape::Text => json!({ "type": "string" }),
-        Shape::MaybeText => json!({ "type": ["string", "null"] }),
-        Shape::Word(words) => json!({ "type": "string", "enum": words }),
-        Shape::Number => json!({ "type": "integer", "minimum": 0 }),
-        Shape::MaybeNumber | Shape::SecondsLeft => json!({ "type": ["integer", "null"], "minimum": 0 }),
-        Shape::Signed => json!({ "type": "integer" }),
-        Shape::Flag => json!({ "type": "boolean" }),
-        Shape::Row(members) | Shape::Map(members) | Shape::Only(members) => object(members),
-        Shape::MaybeMap(members) => json!({ "anyOf": [object(members), { "type": "null" }] }),
-        Shape::List(entry) => json!({ "type": "array", "items": schema(entry) }),
-        Shape::Done(entry) => schema(entry),
-        Shape::Page { name, of, about } => {
-            let mut list = schema(of);
-            list["description"] = (*about).into();
-            let next = json!({
-                "type": ["string", "null"],
-                "description": "The cursor of the next page; null on the last one. Even an empty page need not be the last."
-            });
-            json!({ "type": "object", "required": [name, "next"], "properties": { *name: list, "next": next } })
+    /// Describes a reply. One with a name is among the components.
+    fn reply(&mut self, reply: &Reply) -> Value {
+        let mut described = json!({ "description": reply.about });
+        for header in reply.headers {
+            let mut value = json!({ "required": !header.is_optional, "schema": self.value(header) });
+            describe(&mut value, header.about);
+            described["headers"][header.name] = value;
+        }
+        if let Some((kind, shape)) = &reply.content {
+            described["content"][*kind] = json!({ "schema": self.schema(shape) });
+        }
+        if reply.name.is_empty() {
+            return described;
+        }
+        self.responses.insert(reply.name.to_owned(), described);
+        json!({ "$ref": format!("#/components/responses/{}", reply.name) })
+    }
+
+    fn parameter(&mut self, place: &str, member: &Member) -> Value {
+        json!({
+            "name": member.name,
+            "in": place,
+            "description": member.about,
+            "required": !member.is_optional,
+            "schema": self.value(member),
+        })
+    }
+
+    /// Returns the schema of a member's values.
+    fn value(&mut self, member: &Member) -> Value {
+        let mut schema = self.schema(&member.shape);
+        if let Some(example) = member.example {
+            schema["examples"] = json!([example]);
+        }
+        schema
+    }
+
+    /// Returns the schema of values of this shape.
+    fn schema(&mut self, shape: &Shape) -> Value {
+        match *shape {
+            Shape::Text => json!({ "type": "string" }),
+            Shape::Pattern(pattern) => json!({ "type": "string", "pattern": pattern }),
+            Shape::Word(words) => json!({ "type": "string", "enum": words }),
+            Shape::Number => json!({ "type": "integer", "minimum": 0 }),
+            Shape::Range(min, max @ u64::MAX) => {
+                json!({ "type": "integer", "format": "uint64", "minimum": min, "maximum": max })
+            }
+            Shape::Range(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
+            Shape::Signed => json!({ "type": "integer" }),
+            Shape::Decimal => json!({ "type": "number", "minimum": 0 }),
+            Shape::SecondsLeft => json!({ "type": ["integer", "null"], "minimum": 0 }),
+            Shape::Flag => json!({ "type": "boolean" }),
+            Shape::Operation => json!({
+                "type": "object",
+                "additionalProperties": { "anyOf": [
+                    { "type": ["string", "boolean"] },
+                    { "type": "number", "minimum": f64::MIN, "maximum": f64::MAX }
+                ] },
+                "examples": [{ "method": "GET", "path": "/status" }]
+            }),
+            Shape::Texts => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
+            Shape::Object => json!({ "type": "object" }),
+            Shape::Row(members) | Shape::Map(members) | Shape::Only(members) => self.object(members),
+            Shape::Variants { common, tag, of } => {
+                let mut variant = |(words, own): &(&'static [&'static str], &'static [Member])| {
+                    let mut schema = self.object(common.iter().chain(*own));
+                    schema["properties"][tag] = self.schema(&Shape::Word(words));
+                    if let Some(required) = schema["required"].as_array_mut() {
+                        required.push(tag.into());
+                    }
+                    schema
+                };
+                json!({ "oneOf": of.iter().map(|of| variant(of)).collect::<Vec<_>>() })
+            }
+            Shape::List(entry) => json!({ "type": "array", "items": self.schema(entry) }),
+            Shape::Length(of, min, max) => {
+                let mut schema = self.schema(of);
+                let unit = match schema["type"].as_str() {
+                    Some("array") => "Items",
+                    Some("object") => "Properties",
+                    _ => "Length",
+                };
+                for (bound, number) in
+                    [("min", Some(min).filter(|min| *min > 0)), ("max", Some(max).filter(|max| *max < u64::MAX))]
+                {
+                    if let Some(number) = number {
+                        schema[format!("{bound}{unit}")] = number.into();
+                    }
+                }
+                schema
+            }
+            Shape::Maybe(of) => nullable(self.schema(of)),
+            Shape::OneOf(shapes) => {
+                json!({ "oneOf": shapes.iter().map(|shape| self.schema(shape)).collect::<Vec<_>>() })
+            }
+            Shape::Named(name, of) => {
+                let schema = self.schema(of);
+                self.schemas.insert(name.to_owned(), schema);
+                json!({ "$ref": format!("#/components/schemas/{name}") })
+            }
+            Shape::Done(entry) => self.schema(entry),
+            Shape::Page { name, of, about } => {
+                let next =
+                    "The cursor of the next page; null on the last one. Even an empty page need not be the last.";
+                self.object(&[member(name, *of, about), member("next", Shape::Maybe(&Shape::Text), next)])
+            }
         }
     }
+
+    fn object<'a>(&mut self, members: impl IntoIterator<Item = &'a Member>) -> Value {
+        let (mut properties, mut required) = (Map::new(), Vec::new());
+        for member in members {
+            let mut value = self.value(member);
+            describe(&mut value, member.about);
+            properties.insert(member.name.to_owned(), value);
+            if !member.is_optional {
+                required.push(member.name);
+            }
+        }
+        json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+    }
 }
 
-fn object(members: &[Member]) -> Value {
-    let property = |member: &Member| {
-        let mut value = schema(&member.shape);
-        value["description"] = member.about.into();
-        (member.name.to_owned(), value)
-    };
-    let names: Vec<_> = members.iter().map(|member| member.name).collect();
-    let properties: Map<_, _> = members.iter().map(property).collect();
-    json!({ "type": "object", "required": names, "properties": properties })
+fn describe(value: &mut Value, about: &str) {
+    if !about.is_empty() {
+        value["description"] = about.into();
+    }
+}
+
+fn json_body(schema: Value) -> Value {
+    json!({ "required": true, "content": { "application/json": { "schema": schema } } })
+}
+
+/// Returns a schema that accepts null, too.
+fn nullable(mut schema: Value) -> Value {
+    match schema.get_mut("type") {
+        Some(kind) => {
+            *kind = json!([kind.take(), "null"]);
+            schema
+        }
+        None => json!({ "anyOf": [schema, { "type": "null" }] }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use divvy_core::algorithm::Kind as Algorithm;
+    use divvy_core::rules::setting_name;
+
+    #[test]
+    fn rules_are_described_with_every_algorithm_and_setting() {
+        let settings = &description()["components"]["schemas"]["Rule"]["properties"];
+        assert_eq!(settings["algorithm"]["enum"], json!(Algorithm::ALL.map(Algorithm::name)));
+        for name in setting_name::NAMES {
+            // `per` is another way to write `resetSeconds`.
+            assert!(*name == setting_name::PER || settings.get(name).is_some(), "{name}");
+        }
+    }
 }

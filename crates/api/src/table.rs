@@ -1,7 +1,9 @@
 //! The table of operations.
 
 use super::field::{Field, Kind, Place};
-use super::reply::{Member, Shape};
+use super::hits::{BALANCE, REMAINING, RESET};
+use super::route::{FULL, NO_RULE, NOT_FOUND, OTHER_ACTORS, Reply};
+use super::shape::{Member, Shape, member};
 use divvy_access::Category;
 use divvy_access::audit::Action;
 use divvy_core::rules::MAX_CREDIT_LIMIT;
@@ -56,8 +58,8 @@ pub struct Endpoint {
     pub summary: &'static str,
     /// The answer if nothing is found: null over RESP, and 404 with this text over HTTP.
     pub missing: &'static str,
-    /// The responses of OpenAPI's description for errors besides those of all operations, by their status.
-    pub fails: &'static [(&'static str, &'static str)],
+    /// Its errors over HTTP besides those of all operations.
+    pub errors: &'static [Reply],
 }
 
 impl Endpoint {
@@ -173,16 +175,13 @@ const OPERATION: Field =
     Field { is_required: false, ..Field::new("operation", Kind::Pairs, "The pairs of the operation.") };
 const NAME: Field = Field::new("name", Kind::Text, "The name of the backup in the server's --backup-dir.");
 
-const RULE_OF: Member = Member::new("rule", Shape::Text, "The rule's label, or `*` for all rules.");
-const ACTOR_OF: Member = Member::new("actor", Shape::Text, "The actor, in the form that requests give it.");
-const CREDITS_OF: Member = Member::new("credits", Shape::Number, "Credits in place of the rule's.");
-const ENDS: Member = Member::new(
-    "expiresIn",
-    Shape::SecondsLeft,
-    "Seconds until it ends, rounded up; null if it lasts until it is removed.",
-);
-const REASON_OF: Member = Member::new("reason", Shape::MaybeText, "The operator's reason.");
-const ORPHAN: Member = Member::new(
+const RULE_OF: Member = member("rule", Shape::Text, "The rule's label, or `*` for all rules.");
+const ACTOR_OF: Member = member("actor", Shape::Text, "The actor, in the form that requests give it.");
+const CREDITS_OF: Member = member("credits", Shape::Number, "Credits in place of the rule's.");
+const ENDS: Member =
+    member("expiresIn", Shape::SecondsLeft, "Seconds until it ends, rounded up; null if it lasts until it is removed.");
+const REASON_OF: Member = member("reason", Shape::Maybe(&Shape::Text), "The operator's reason.");
+const ORPHAN: Member = member(
     "orphan",
     Shape::Flag,
     "Whether it is not in force, because no rule with a counter has its label, or can have it.",
@@ -192,62 +191,59 @@ const ORPHAN: Member = Member::new(
 static LIMIT: Shape = Shape::Row(&[RULE_OF, ACTOR_OF, CREDITS_OF, ENDS, ORPHAN]);
 /// A block or an allow.
 static OVERRIDE: Shape = Shape::Row(&[RULE_OF, ACTOR_OF, ENDS, REASON_OF, ORPHAN]);
-static REMOVED: Shape = Shape::Only(&[Member::new("removed", Shape::Flag, "Whether there was one.")]);
+static REMOVED: Shape = Shape::Only(&[member("removed", Shape::Flag, "Whether there was one.")]);
 static COUNTER: Shape = Shape::Row(&[
-    Member::new("actor", Shape::Text, "The counter's actor. Empty for the one counter of a rule without actors."),
-    Member::new("remaining", Shape::Number, "Credits left."),
-    Member::new("reset", Shape::Number, "Seconds until there are more credits, rounded up."),
-    Member::new("balance", Shape::Signed, "Credits left; negative if more were used than there were."),
+    member("actor", Shape::Text, "The counter's actor. Empty for the one counter of a rule without actors."),
+    REMAINING,
+    RESET,
+    BALANCE,
 ]);
-static OVERRIDE_OF_RULE: &[Member] = &[
-    Member::new("kind", Shape::Word(&["block", "allow"]), "Whether the actor is blocked or allowed."),
-    Member::new("endsIn", Shape::SecondsLeft, "Seconds until it ends; null if it lasts until it is removed."),
+pub(super) const OVERRIDE_OF_RULE: &[Member] = &[
+    member("kind", Shape::Word(&["block", "allow"]), "Whether the actor is blocked or allowed."),
+    member("endsIn", Shape::SecondsLeft, "Seconds until it ends; null if it lasts until it is removed."),
     REASON_OF,
-    Member::new(
+    member(
         "entry",
-        Shape::MaybeText,
+        Shape::Maybe(&Shape::Text),
         "The entry for all rules that it comes from; null if it is for the rule alone.",
     ),
 ];
 static RULE_STATUS: Shape = Shape::Map(&[
-    Member::new("rule", Shape::Text, "The rule's name."),
-    Member::new("limit", Shape::Number, "The most credits that the actor can have."),
-    Member::new("used", Shape::Number, "Credits that were used. Reserved ones are not."),
-    Member::new("reserved", Shape::Number, "Credits of open reservations."),
-    Member::new("inFlight", Shape::Number, "Leases of a concurrency rule that are held."),
-    Member::new("remaining", Shape::Number, "Credits left."),
-    Member::new("reset", Shape::Number, "Seconds until there are more credits, rounded up."),
-    Member::new("balance", Shape::Signed, "Credits left; negative if more were used than there were."),
-    Member::new("ownLimit", Shape::MaybeNumber, "The actor's own credits in place of the rule's."),
-    Member::new(
+    member("rule", Shape::Text, "The rule's name."),
+    member("limit", Shape::Number, "The most credits that the actor can have."),
+    member("used", Shape::Number, "Credits that were used. Reserved ones are not."),
+    member("reserved", Shape::Number, "Credits of open reservations."),
+    member("inFlight", Shape::Number, "Leases of a concurrency rule that are held."),
+    REMAINING,
+    RESET,
+    BALANCE,
+    member("ownLimit", Shape::Maybe(&Shape::Number), "The actor's own credits in place of the rule's."),
+    member(
         "override",
-        Shape::MaybeMap(OVERRIDE_OF_RULE),
+        Shape::Maybe(&Shape::Map(OVERRIDE_OF_RULE)),
         "The block or the allow that decides in place of the counter.",
     ),
 ]);
 static RANKED: Shape = Shape::Row(&[
-    Member::new("actor", Shape::Text, "The actor."),
-    Member::new("count", Shape::Number, "Its requests or credits, at most `error` too many."),
-    Member::new("error", Shape::Number, "By how much `count` may be too high."),
-    Member::new("cut", Shape::Flag, "Whether `actor` is only the start of a longer name."),
+    member("actor", Shape::Text, "The actor."),
+    member("count", Shape::Number, "Its requests or credits, at most `error` too many."),
+    member("error", Shape::Number, "By how much `count` may be too high."),
+    member("cut", Shape::Flag, "Whether `actor` is only the start of a longer name."),
 ]);
 static RANKING: Shape = Shape::Map(&[
-    Member::new("rule", Shape::Text, "The rule's name."),
-    Member::new("order", Shape::Word(&["denied", "taken"]), "What is counted."),
-    Member::new("last", Shape::Number, "The time over which it is counted, in seconds."),
-    Member::new("canary", Shape::Flag, "Whether the rule is a canary, whose denials deny nothing."),
-    Member::new(
+    member("rule", Shape::Text, "The rule's name."),
+    member("order", Shape::Word(&["denied", "taken"]), "What is counted."),
+    member("last", Shape::Number, "The time over which it is counted, in seconds."),
+    member("canary", Shape::Flag, "Whether the rule is a canary, whose denials deny nothing."),
+    member(
         "sampled",
         Shape::Flag,
         "Whether the counts are estimates, because there were too many requests to count each.",
     ),
-    Member::new("hasRoom", Shape::Flag, "Whether there is memory to rank the rule's actors."),
-    Member::new("total", Shape::MaybeNumber, "The sum over all actors; null for a user who may see only one."),
-    Member::new("top", Shape::List(&RANKED), "The actors, in descending order of `count`."),
+    member("hasRoom", Shape::Flag, "Whether there is memory to rank the rule's actors."),
+    member("total", Shape::Maybe(&Shape::Number), "The sum over all actors; null for a user who may see only one."),
+    member("top", Shape::List(&RANKED), "The actors, in descending order of `count`."),
 ]);
-
-const NO_RULE: (&str, &str) = ("404", "NoSuchRule");
-const OTHER_ACTORS: (&str, &str) = ("409", "OtherActors");
 
 /// `DIVVY.LIMIT SET`, `PUT /v1/limits`
 pub const SET_LIMIT: Endpoint = Endpoint {
@@ -261,7 +257,7 @@ pub const SET_LIMIT: Endpoint = Endpoint {
     reply: Shape::Done(&LIMIT),
     summary: "Gives one actor of a rule its own number of credits, in force from the next request. Usage carries over.",
     missing: "this actor has no limit of its own",
-    fails: &[NO_RULE, OTHER_ACTORS, ("507", "Full")],
+    errors: &[NO_RULE, OTHER_ACTORS, FULL],
 };
 /// `DIVVY.LIMIT LIST`, `GET /v1/limits`
 pub const FIND_LIMITS: Endpoint = Endpoint {
@@ -273,7 +269,7 @@ pub const FIND_LIMITS: Endpoint = Endpoint {
     fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT],
     reply: Shape::Page { name: "limits", of: &Shape::List(&LIMIT), about: "Limits, in no particular order." },
     summary: "Lists limits of actors, one page at a time, in no particular order.",
-    fails: &[("404", "NotFound"), OTHER_ACTORS],
+    errors: &[NOT_FOUND, OTHER_ACTORS],
     ..SET_LIMIT
 };
 /// `DIVVY.LIMIT GET`
@@ -294,7 +290,7 @@ pub const REMOVE_LIMIT: Endpoint = Endpoint {
     fields: &[&LABEL, &ACTOR],
     reply: REMOVED,
     summary: "Removes an actor's own limit, so that the rule's applies again.",
-    fails: &[NO_RULE, OTHER_ACTORS],
+    errors: &[NO_RULE, OTHER_ACTORS],
     ..SET_LIMIT
 };
 
@@ -322,7 +318,7 @@ pub const FIND_BLOCKS: Endpoint = Endpoint {
     fields: &[&OF_RULE, &OF_ACTOR_OVER_HTTP, &CURSOR, &COUNT],
     reply: Shape::Page { name: "blocks", of: &Shape::List(&OVERRIDE), about: "Blocks, in no particular order." },
     summary: "Lists blocks, one page at a time, in no particular order.",
-    fails: &[("404", "NotFound"), OTHER_ACTORS],
+    errors: &[NOT_FOUND, OTHER_ACTORS],
     ..SET_BLOCK
 };
 /// `DIVVY.BLOCK GET`
@@ -343,7 +339,7 @@ pub const REMOVE_BLOCK: Endpoint = Endpoint {
     fields: &[&LABEL_OR_ALL, &ACTOR],
     reply: REMOVED,
     summary: "Removes an actor's block.",
-    fails: &[NO_RULE, OTHER_ACTORS],
+    errors: &[NO_RULE, OTHER_ACTORS],
     ..SET_BLOCK
 };
 
@@ -399,7 +395,7 @@ pub const LIST_COUNTERS: Endpoint = Endpoint {
     reply: Shape::Page { name: "counters", of: &Shape::List(&COUNTER), about: "Counters that are not full again." },
     summary: "Lists a rule's counters, one page at a time.",
     missing: "",
-    fails: &[NO_RULE, OTHER_ACTORS],
+    errors: &[NO_RULE, OTHER_ACTORS],
 };
 /// `DIVVY.FORGET`, `DELETE /v1/counters`
 pub const FORGET_COUNTERS: Endpoint = Endpoint {
@@ -425,7 +421,7 @@ pub const RESET_COUNTERS: Endpoint = Endpoint {
     kind: RequestKind::Reset,
     action: Some(Action::CountersReset),
     fields: &[&OPERATION],
-    reply: Shape::Only(&[Member::new("forgotten", Shape::Number, "The number of forgotten counters.")]),
+    reply: Shape::Only(&[member("forgotten", Shape::Number, "The number of forgotten counters.")]),
     summary: "Forgets the counters of an operation. Returns their number.",
     ..LIST_COUNTERS
 };
@@ -438,7 +434,7 @@ pub const RANK: Endpoint = Endpoint {
     fields: &[&RULE, &ORDER, &LAST, &TOP_COUNT],
     reply: RANKING,
     summary: "Ranks a rule's actors by denials or by credits taken, in the last minute or hour, as this server has counted them.",
-    fails: &[("404", "NotFound")],
+    errors: &[NOT_FOUND],
     ..LIST_COUNTERS
 };
 /// `DIVVY.STATUS`, `GET /v1/status`
@@ -455,7 +451,7 @@ pub const SHOW_STATUS: Endpoint = Endpoint {
         about: "The rules under which the actor has used something, or has an exception, in their order.",
     },
     summary: "Shows what one actor has used and has left under each rule, one page at a time.",
-    fails: &[("404", "NotFound")],
+    errors: &[NOT_FOUND],
     ..LIST_COUNTERS
 };
 /// `DIVVY.BACKUP`
@@ -467,9 +463,9 @@ pub const BACK_UP: Endpoint = Endpoint {
     kind: RequestKind::Server,
     action: Some(Action::Backup),
     fields: &[&NAME],
-    reply: Shape::Only(&[Member::new("path", Shape::Text, "The path of the backup on the server's machine.")]),
+    reply: Shape::Only(&[member("path", Shape::Text, "The path of the backup on the server's machine.")]),
     summary: "Backs up all counters, with this name in the server's --backup-dir. Returns the path.",
-    fails: &[],
+    errors: &[],
     ..LIST_COUNTERS
 };
 

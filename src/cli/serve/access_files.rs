@@ -11,7 +11,8 @@ use super::rules::Reason;
 use super::watch::{self, Watch};
 use crate::cli::public_file;
 use divvy_access::audit::{Action, AuditLog, Change, State};
-use divvy_access::{self as access, Authority, Problem, Report, TokenKeys, User, Users};
+use divvy_access::{self as access, Authority, TokenKeys, User, Users};
+use divvy_core::config::{Problem, Report};
 use divvy_telemetry::metrics::Metrics;
 
 /// Maximum number of mistakes, and of warnings, that are logged at a load.

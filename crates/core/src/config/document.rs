@@ -4,7 +4,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::problem::{Location, Problems};
+use super::problem::Problems;
 use crate::units::Approximate;
 use crate::{files, rules};
 
@@ -123,7 +123,7 @@ pub fn read_text(path: &Path, problems: &mut Problems) -> Option<String> {
         Err(error) => {
             let before = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
             let line = memchr::memchr_iter(b'\n', before).count() + 1;
-            problems.error(Location::line(line), "the file is not UTF-8", "save it as UTF-8");
+            problems.error(line, "the file is not UTF-8", "save it as UTF-8");
             None
         }
     }

@@ -21,7 +21,7 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
         let content = trim(whole);
         if content.contains('\r') {
             let what = "Button's Divvy 1.7.1 ends the line at its carriage return";
-            problems.difference(Location::line(line), what, "replace it with a line feed, or remove it");
+            problems.difference(line, what, "replace it with a line feed, or remove it");
         }
         if content.is_empty() || starts_comment(content) {
             continue;
@@ -38,7 +38,7 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
             (Some(setting), Some(rule)) => rule.settings.push(setting),
             (Some(setting), None) => {
                 let what = format!("`{}` is above the first section", setting.key);
-                problems.error(Location::line(line), what, "move it below the [operation] that it belongs to");
+                problems.error(line, what, "move it below the [operation] that it belongs to");
             }
             (None, _) => {}
         }
@@ -63,7 +63,7 @@ fn owned_pairs(text: &str) -> Result<Vec<(String, String)>, operation_text::Synt
 fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
     let Some(written) = header_end(text).and_then(|end| text.get(..end)) else {
         let (what, fix) = describe_unclosed(text);
-        problems.error(Location::line(line), what, fix);
+        problems.error(line, what, fix);
         return RawRule::unreadable(line, text);
     };
     let header = unescaped(written);
@@ -340,6 +340,7 @@ mod rust_ini_comparison;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Report;
 
     fn value(text: &str) -> Result<RawValue, &'static str> {
         read_value(text).map_err(|error| error.what)
@@ -407,7 +408,7 @@ mod tests {
         assert_eq!(header("[; all]"), None);
         let mut problems = Problems::new("test.ini");
         read("[path=/a#top]\n[path=\"/a#b\"]\n[path=/a\\#b] ; old", &mut problems);
-        let warnings: Vec<_> = problems.into_sorted().1.iter().map(|problem| problem.line).collect();
+        let warnings: Vec<_> = Report::from(problems).warnings.iter().map(|problem| problem.line).collect();
         assert_eq!(warnings, [Some(1)]);
     }
 

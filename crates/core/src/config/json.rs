@@ -32,12 +32,12 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Option<Document> {
         }
         Err(error) if error.is_data() => {
             let fix = "write {\"overrides\": [{…}, …], \"default\": {…}}";
-            problems.error(Location::line(error.line().max(1)), "the file is not a JSON object", fix);
+            problems.error(error.line().max(1), "the file is not a JSON object", fix);
             None
         }
         Err(error) => {
             let what = format!("malformed JSON at column {}: {}", error.column(), json::message(&error));
-            problems.error(Location::line(error.line().max(1)), what, "correct it there");
+            problems.error(error.line().max(1), what, "correct it there");
             None
         }
     }
@@ -216,7 +216,7 @@ impl<'a> Reader<'a, '_> {
 
     fn error(&mut self, slice: &'a Slice, what: impl Into<String>, fix: impl Into<String>) {
         let line = self.line_of(slice);
-        self.problems.error(Location::line(line), what, fix);
+        self.problems.error(line, what, fix);
     }
 
     /// Returns the line where `slice` begins.

@@ -23,14 +23,13 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 pub use document::{Format, MAX_FILE_BYTES};
-pub use problem::{Problem, Report};
+pub use problem::{Location, Problem, Problems, Report};
 pub use ratelimit::{Import, import, import_text, is_yaml};
 pub use write::{Unwritable, fingerprint, write};
 
 use crate::rules::{RuleSet, Spellings};
 use conditions::Lists;
 use document::read_text;
-use problem::Problems;
 
 /// Rules that are ready to be served.
 #[derive(Debug)]
@@ -114,8 +113,9 @@ fn read(text: &str, format: Format, file_name: &str, mut lists: Lists) -> Result
     let rules = document.and_then(|document| ruleset::compile(&document, &mut lists, &mut problems));
     match rules {
         Some(rules) if !problems.has_errors() => {
-            let (differences, lists) = (problems.take_differences(), problems.take_lists());
-            Ok(Loaded { rules, warnings: problems.into_sorted().1, differences, lists })
+            let differences = problems.take_differences();
+            let Report { warnings, lists, .. } = problems.into();
+            Ok(Loaded { rules, warnings, differences, lists })
         }
         _ => Err(Report::from(problems)),
     }

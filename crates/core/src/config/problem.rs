@@ -1,5 +1,7 @@
-//! Problems in a rules file, reported so that the operator can fix them: where, what, and how to fix it.
+//! Problems in a file of the operator's, reported so that they can be fixed: where, what, and how. Rules files, access files
+//! and key files have the same form of problems.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +13,7 @@ pub struct Problem {
     pub file: Arc<str>,
     /// The line number, from 1. `None` for the file as a whole.
     pub line: Option<usize>,
-    /// The rule, as written in its section header.
+    /// The rule, as written in its section header, if the problem is in one.
     pub operation: Option<String>,
     /// Description of the problem, without a final period.
     pub what: String,
@@ -32,10 +34,10 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All problems that make a rules file unusable, by line. Displays one line for each problem.
+/// The problems of a file, by line. Displays one line for each error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Never empty.
+    /// Problems that make the file unusable.
     pub errors: Vec<Problem>,
     /// Warnings, which do not make the file unusable.
     pub warnings: Vec<Problem>,
@@ -55,30 +57,34 @@ impl fmt::Display for Report {
 impl std::error::Error for Report {}
 
 impl From<Problems> for Report {
+    /// Sorts the problems. Those of the whole file come first.
     fn from(mut problems: Problems) -> Self {
-        let lists = problems.take_lists();
-        let is_unread = problems.is_unread;
-        let (errors, warnings) = problems.into_sorted();
+        // Problems of other files come last.
+        problems.errors.sort_by_key(|problem| (problem.file != problems.file, problem.line));
+        problems.warnings.sort_by_key(|problem| problem.line);
+        let Problems { errors, warnings, lists, is_unread, .. } = problems;
         Self { errors, warnings, lists, is_unread }
     }
 }
 
-/// The position of a problem.
+/// The position of a problem: a line, and the rule there, if it is in one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Location<'a> {
+pub struct Location<'a> {
+    /// The line number, from 1.
     pub line: usize,
+    /// The rule's operation.
     pub operation: Option<&'a str>,
 }
 
-impl Location<'_> {
-    pub fn line(line: usize) -> Self {
+impl From<usize> for Location<'_> {
+    fn from(line: usize) -> Self {
         Self { line, operation: None }
     }
 }
 
 /// Collects the problems of one file.
 #[derive(Debug)]
-pub(super) struct Problems {
+pub struct Problems {
     file: Arc<str>,
     errors: Vec<Problem>,
     warnings: Vec<Problem>,
@@ -88,6 +94,7 @@ pub(super) struct Problems {
 }
 
 impl Problems {
+    /// Creates an empty list for the file with this name.
     pub fn new(file: &str) -> Self {
         Self {
             file: file.into(),
@@ -106,61 +113,59 @@ impl Problems {
 
     /// Reports a problem with the file as a whole.
     pub fn file_error(&mut self, what: impl Into<String>, fix: impl Into<String>) {
-        let problem = self.problem(None, None, what.into(), fix.into());
-        self.errors.push(problem);
+        self.errors.push(Problem { line: None, ..self.problem(0_usize, what, fix) });
     }
 
-    pub fn error(&mut self, place: Location<'_>, what: impl Into<String>, fix: impl Into<String>) {
-        let problem = self.problem(Some(place.line), place.operation, what.into(), fix.into());
-        self.errors.push(problem);
+    /// Reports an error.
+    pub fn error<'a>(&mut self, place: impl Into<Location<'a>>, what: impl Into<String>, fix: impl Into<String>) {
+        self.errors.push(self.problem(place, what, fix));
     }
 
     /// Reports an error on a line of another file than the rules file. Line 0 stands for the file as a whole.
-    pub fn error_in(&mut self, file: &str, line: usize, what: impl Into<String>, fix: impl Into<String>) {
-        let problem = self.problem(Some(line).filter(|line| *line > 0), None, what.into(), fix.into());
-        self.errors.push(Problem { file: file.into(), ..problem });
+    pub(super) fn error_in(&mut self, file: &str, line: usize, what: impl Into<String>, fix: impl Into<String>) {
+        let line_in_file = Some(line).filter(|line| *line > 0);
+        self.errors.push(Problem { file: file.into(), line: line_in_file, ..self.problem(line, what, fix) });
     }
 
-    /// Adds a list file that the rules name.
-    pub fn add_list(&mut self, path: PathBuf) {
-        self.lists.push(path);
-    }
-
-    /// Returns the list files so far.
-    pub fn take_lists(&mut self) -> Vec<PathBuf> {
-        std::mem::take(&mut self.lists)
-    }
-
-    pub fn warning(&mut self, place: Location<'_>, what: impl Into<String>, fix: impl Into<String>) {
-        let problem = self.problem(Some(place.line), place.operation, what.into(), fix.into());
-        self.warnings.push(problem);
+    /// Reports something that is valid, but perhaps not intended.
+    pub fn warning<'a>(&mut self, place: impl Into<Location<'a>>, what: impl Into<String>, fix: impl Into<String>) {
+        self.warnings.push(self.problem(place, what, fix));
     }
 
     /// Reports that Button's Divvy 1.7.1 reads the file differently.
-    pub fn difference(&mut self, place: Location<'_>, what: impl Into<String>, fix: impl Into<String>) {
-        let problem = self.problem(Some(place.line), place.operation, what.into(), fix.into());
-        self.differences.push(problem);
+    pub(super) fn difference<'a>(
+        &mut self,
+        place: impl Into<Location<'a>>,
+        what: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
+        self.differences.push(self.problem(place, what, fix));
+    }
+
+    /// Adds a list file that the rules name.
+    pub(super) fn add_list(&mut self, path: PathBuf) {
+        self.lists.push(path);
     }
 
     /// Returns the differences so far, by line.
-    pub fn take_differences(&mut self) -> Vec<Problem> {
+    pub(super) fn take_differences(&mut self) -> Vec<Problem> {
         self.differences.sort_by_key(|problem| problem.line);
         std::mem::take(&mut self.differences)
     }
 
-    fn problem(&self, line: Option<usize>, operation: Option<&str>, what: String, fix: String) -> Problem {
-        Problem { file: self.file.clone(), line, operation: operation.map(str::to_owned), what, fix }
+    fn problem<'a>(&self, place: impl Into<Location<'a>>, what: impl Into<String>, fix: impl Into<String>) -> Problem {
+        let Location { line, operation } = place.into();
+        let (file, operation) = (self.file.clone(), operation.map(str::to_owned));
+        Problem { file, line: Some(line), operation, what: what.into(), fix: fix.into() }
     }
 
+    /// Returns whether the file is unusable.
     pub fn has_errors(&self) -> bool {
         !self.errors.is_empty()
     }
 
-    /// Returns the errors and the warnings, each by line. Problems of the whole file come first.
-    pub fn into_sorted(mut self) -> (Vec<Problem>, Vec<Problem>) {
-        // Problems of other files come last.
-        self.errors.sort_by_key(|problem| (problem.file != self.file, problem.line));
-        self.warnings.sort_by_key(|problem| problem.line);
-        (self.errors, self.warnings)
+    /// Returns the lines with errors.
+    pub fn lines_with_errors(&self) -> HashSet<usize> {
+        self.errors.iter().filter_map(|problem| problem.line).collect()
     }
 }

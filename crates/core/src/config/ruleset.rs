@@ -47,7 +47,7 @@ fn check_default(rules: &[Rule], problems: &mut Problems) {
         let fix =
             "end the file with `[default]` (in JSON, \"default\": {…}) to answer requests that no other rule matches";
         let line = rules.last().map_or(1, |rule| rule.line);
-        problems.error(Location::line(line), "there is no default rule", fix);
+        problems.error(line, "there is no default rule", fix);
     }
     for (index, rule) in defaults {
         if index + 1 < rules.len() {

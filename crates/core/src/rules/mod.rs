@@ -24,7 +24,7 @@ mod rule_index;
 mod ruleset;
 mod scope;
 mod setting;
-pub(crate) mod setting_name;
+pub mod setting_name;
 mod spelling;
 mod spellings;
 pub mod stacks;

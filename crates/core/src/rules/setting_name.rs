@@ -3,10 +3,11 @@
 /// Declares the names, and lists them.
 macro_rules! names {
     ($($constant:ident = $name:literal,)+) => {
-        $(pub(crate) const $constant: &str = $name;)+
+        $(#[doc = concat!("`", $name, "`")]
+        pub const $constant: &str = $name;)+
 
         /// All settings that a rule may have, in the order of the documentation.
-        pub(crate) const NAMES: &[&str] = &[$($constant),+];
+        pub const NAMES: &[&str] = &[$($constant),+];
     };
 }
 
@@ -42,8 +43,8 @@ names! {
 }
 
 /// The value of `limit`, in place of a number of credits.
-pub(crate) const UNLIMITED: &str = "none";
+pub const UNLIMITED: &str = "none";
 /// The default time zone of a calendar.
-pub(crate) const UTC: &str = "UTC";
+pub const UTC: &str = "UTC";
 /// The default start of a calendar's days.
-pub(crate) const MIDNIGHT: &str = "00:00";
+pub const MIDNIGHT: &str = "00:00";

@@ -52,19 +52,18 @@ pub fn write_reply(reply: &mut ReplyWriter<'_>, shape: &Shape, value: &Value) {
         (Shape::Done(_), _) => reply.simple("OK"),
         (Shape::SecondsLeft, Value::Null) => reply.integer(NEVER),
         (_, Value::Null) => reply.null(),
-        (Shape::Flag, value) => reply.unsigned(value.as_bool().unwrap_or_default().into()),
-        (Shape::Signed, value) => reply.integer(value.as_i64().unwrap_or_default()),
-        (Shape::Number | Shape::MaybeNumber | Shape::SecondsLeft, value) => {
-            reply.unsigned(value.as_u64().unwrap_or_default());
-        }
-        (Shape::Text | Shape::MaybeText | Shape::Word(_), value) => {
-            reply.bulk(value.as_str().unwrap_or_default().as_bytes());
-        }
+        (Shape::Maybe(shape) | Shape::Named(_, shape), value) => write_reply(reply, shape, value),
+        (_, Value::Bool(flag)) => reply.unsigned((*flag).into()),
+        (_, Value::Number(number)) => match number.as_u64() {
+            Some(number) => reply.unsigned(number),
+            None => reply.integer(number.as_i64().unwrap_or_default()),
+        },
+        (_, Value::String(text)) => reply.bulk(text.as_bytes()),
         (Shape::Row(members), value) => {
             reply.array(members.len());
             members.iter().for_each(|member| write_member(reply, member, value));
         }
-        (Shape::Map(members) | Shape::MaybeMap(members), value) => {
+        (Shape::Map(members), value) => {
             reply.map(members.len());
             for member in *members {
                 reply.bulk(member.name.as_bytes());
@@ -83,6 +82,8 @@ pub fn write_reply(reply: &mut ReplyWriter<'_>, shape: &Shape, value: &Value) {
             reply.bulk(next.unwrap_or(START).as_bytes());
             write_reply(reply, of, value.get(*name).unwrap_or(&Value::Null));
         }
+        // No reply over RESP has values of other shapes.
+        (_, Value::Array(_) | Value::Object(_)) => reply.null(),
     }
 }
 

@@ -24,7 +24,7 @@ use entry::Labels;
 
 use super::document::read_text;
 
-use super::problem::{Location, Problem, Problems, Report};
+use super::problem::{Problem, Problems, Report};
 use crate::rules::Rule;
 
 /// The result of converting ratelimit's files.
@@ -86,7 +86,7 @@ impl Importer {
             Some(rules) => self.rules.extend(rules),
             None => self.has_unusable_file = true,
         }
-        let (errors, warnings) = problems.into_sorted();
+        let Report { errors, warnings, .. } = problems.into();
         self.errors.extend(errors);
         self.warnings.extend(warnings);
     }
@@ -98,7 +98,7 @@ impl Importer {
             let domain = validate::domain(document, &mut self.labels, problems)?;
             if let Some(other) = self.domains.insert(domain.name.clone(), format!("{file_name}:{line}")) {
                 let what = format!("the domain {:?} is in {other}, too", domain.name);
-                problems.error(Location::line(line), what, "put all descriptors of a domain in one document");
+                problems.error(line, what, "put all descriptors of a domain in one document");
                 return None;
             }
             rules.extend(order::rules(&domain, file_name, problems));

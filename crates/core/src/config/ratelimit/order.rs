@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::entry::{Entry, Limit, ValueCondition, is_counted};
 use super::validate::Domain;
-use crate::config::problem::{Location, Problems};
+use crate::config::problem::Problems;
 use crate::rules::operation::DOMAIN;
 use crate::rules::{MatchPolicy, Overrun, Pattern, Quota, Rule, Settings};
 
@@ -97,7 +97,7 @@ impl Sequence<'_> {
                 "the keys {:?} also come in the order {:?}, and rules ignore the order: the limit is left out",
                 self.keys, other.keys
             );
-            problems.error(Location::line(*line), what, "send them in one order only");
+            problems.error(*line, what, "send them in one order only");
         }
     }
 }

@@ -5,7 +5,7 @@ use serde_saphyr::{DuplicateKeyPolicy, MergeKeyPolicy, Options, Spanned};
 
 use super::document::{Content, Document, Repeated, line};
 use crate::config::document::MAX_FILE_BYTES;
-use crate::config::problem::{Location, Problems};
+use crate::config::problem::Problems;
 
 /// Maximum number of scalars, lists, mappings and their ends in a file. A file of [`MAX_FILE_BYTES`] has fewer, unless its
 /// aliases stand for many.
@@ -34,7 +34,7 @@ pub fn read(text: &str, problems: &mut Problems) -> Option<Vec<Document>> {
         return None;
     }
     for (line, kind) in others {
-        problems.warning(Location::line(line), format!("the {kind} is skipped: it has no limits"), "nothing to do");
+        problems.warning(line, format!("the {kind} is skipped: it has no limits"), "nothing to do");
     }
     Some(documents)
 }
@@ -49,7 +49,7 @@ fn parse(text: &str, problems: &mut Problems) -> Option<Vec<Spanned<Content>>> {
         Err(error) => {
             let line = error.location().and_then(|location| usize::try_from(location.line()).ok()).unwrap_or(1);
             let fix = "correct it there";
-            problems.error(Location::line(line), format!("cannot be read as ratelimit's YAML: {error}"), fix);
+            problems.error(line, format!("cannot be read as ratelimit's YAML: {error}"), fix);
             None
         }
     }
@@ -80,11 +80,11 @@ fn options() -> Options {
 /// Adds the documents in the texts of a ConfigMap, with their lines.
 fn add_config_map(documents: &mut Vec<Document>, manifest: &Document, problems: &mut Problems) -> Option<()> {
     for repeated in manifest.odd_keys.repeated.iter().chain(&manifest.data.repeated) {
-        problems.warning(Location::line(line(&repeated.key)), repeated.what(), Repeated::FIX);
+        problems.warning(line(&repeated.key), repeated.what(), Repeated::FIX);
     }
     if manifest.data.texts.is_empty() {
         let line = manifest.kind.as_ref().map_or(1, line);
-        problems.error(Location::line(line), "the ConfigMap has no `data`", "give the file that has it");
+        problems.error(line, "the ConfigMap has no `data`", "give the file that has it");
         return None;
     }
     for (_, value) in &manifest.data.texts {
@@ -99,12 +99,11 @@ fn add_config_map(documents: &mut Vec<Document>, manifest: &Document, problems: 
 
 /// Returns the document of a domain.
 fn domain(content: Content, line: usize, is_first: bool, problems: &mut Problems) -> Option<Document> {
-    let place = Location::line(line);
     let document = match content {
         Content::Mapping(document) => *document,
         Content::List => {
             let what = "this is a list, as limitador's limits are, and not a configuration of ratelimit";
-            problems.error(place, what, "see docs/migrating.md#from-limitador");
+            problems.error(line, what, "see docs/migrating.md#from-limitador");
             return None;
         }
     };
@@ -119,12 +118,12 @@ fn domain(content: Content, line: usize, is_first: bool, problems: &mut Problems
                 format!("this is not a configuration of ratelimit: it has no `domain`, but {}", shown.join(", "));
             (what, "if the configuration is below one of these keys, save that part as a file of its own")
         };
-        problems.error(place, what, fix);
+        problems.error(line, what, fix);
         return None;
     }
     if !is_first {
         let what = "this is not the first document, and ratelimit itself reads only that one";
-        problems.warning(place, what, "write a file for each domain if ratelimit is to read them, too");
+        problems.warning(line, what, "write a file for each domain if ratelimit is to read them, too");
     }
     Some(document)
 }
@@ -133,11 +132,11 @@ fn domain(content: Content, line: usize, is_first: bool, problems: &mut Problems
 fn report_none(others: &[(usize, String)], problems: &mut Problems) {
     let Some((line, _)) = others.first() else {
         let fix = "ratelimit rejects the file, too: add `domain: NAME`";
-        return problems.error(Location::line(1), "`domain` is missing, because the file is empty", fix);
+        return problems.error(1_usize, "`domain` is missing, because the file is empty", fix);
     };
     let mut kinds: Vec<_> = others.iter().map(|(_, kind)| kind.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();
     let what = format!("this is a Kubernetes manifest ({}) without a ConfigMap of limits", kinds.join(", "));
-    problems.error(Location::line(*line), what, "give the ConfigMap, or the file that it is made from");
+    problems.error(*line, what, "give the ConfigMap, or the file that it is made from");
 }

@@ -23,16 +23,12 @@ pub struct Domain {
 pub fn domain(document: Document, labels: &mut Labels, problems: &mut Problems) -> Option<Domain> {
     let (name, line) = document.domain.as_ref().map_or(("", 1), |name| (name.value.as_str(), line(name)));
     if name.is_empty() {
-        problems.error(
-            Location::line(line),
-            "`domain` is missing",
-            "ratelimit rejects the file, too: add `domain: NAME`",
-        );
+        problems.error(line, "`domain` is missing", "ratelimit rejects the file, too: add `domain: NAME`");
         return None;
     }
     if name.contains('*') {
         let fix = "in a rule `*` stands for any characters: give the domain another name, here and in Envoy";
-        problems.error(Location::line(line), format!("the domain {name:?} has a `*`"), fix);
+        problems.error(line, format!("the domain {name:?} has a `*`"), fix);
         return None;
     }
     let root =
