@@ -15,11 +15,8 @@ TEST_SLOW_SCHEDULES ?= 200000
 TEST_SLOW_KILL_LANES ?= 6
 TEST_SLOW_POWER_DISKS ?= 1000
 TEST_SLOW_STORM_SECONDS ?= 60
-TEST_SLOW_STACK_KILLS ?= 100
-TEST_SLOW_DEBT_KILLS ?= 100
-TEST_SLOW_RESERVATION_KILLS ?= 100
+TEST_SLOW_USAGE_KILLS ?= 400
 TEST_SLOW_LEASE_KILLS ?= 100
-TEST_SLOW_ONCE_KILLS ?= 100
 TEST_SLOW_OPERATIONS ?= 1000000
 TEST_SLOW_OUTAGES ?= 2
 TEST_SLOW_TOP_HITS ?= 20000000
@@ -134,10 +131,6 @@ pictures: build ## Draw the pictures in the documentation
 test-unit: ## The tests that need nothing but cargo: no RocksDB, no other programs
 	$(CHECKED) test --release --locked --workspace --exclude divvy-rocks --no-default-features
 
-.PHONY: circles
-circles: libraries ## List circles of files that import each other
-	$(CARGO_TEST) --test main -- --nocapture architecture::no_files_import_each_other_in_circles
-
 .PHONY: model
 model: libraries ## Check the commit path on a model checker, thousands of schedules
 	DIVVY_TEST_SCHEDULES=$(SCHEDULES) $(CARGO_TEST) --package divvy-rocks --lib model
@@ -156,11 +149,8 @@ CAMPAIGN = $(if $(TEST_SEED),DIVVY_TEST_SEED=$(TEST_SEED)) $(CARGO_TEST) --test 
 .PHONY: kills power-cuts outages storms attacks top calendars
 kills:
 	DIVVY_TEST_KILLS=$(TEST_SLOW_KILLS) DIVVY_TEST_KILL_LANES=$(TEST_SLOW_KILL_LANES) $(CAMPAIGN) --nocapture kill::
-	DIVVY_TEST_STACK_KILLS=$(TEST_SLOW_STACK_KILLS) $(CAMPAIGN) --nocapture stacks::sigkill
-	DIVVY_TEST_DEBT_KILLS=$(TEST_SLOW_DEBT_KILLS) $(CAMPAIGN) --nocapture debt::kills
-	DIVVY_TEST_RESERVATION_KILLS=$(TEST_SLOW_RESERVATION_KILLS) $(CAMPAIGN) --nocapture reservations::kills
-	DIVVY_TEST_LEASE_KILLS=$(TEST_SLOW_LEASE_KILLS) $(CAMPAIGN) --nocapture concurrency::kills
-	DIVVY_TEST_ONCE_KILLS=$(TEST_SLOW_ONCE_KILLS) $(CAMPAIGN) --nocapture idempotency::kills
+	DIVVY_TEST_USAGE_KILLS=$(TEST_SLOW_USAGE_KILLS) $(CAMPAIGN) --nocapture kills::usage
+	DIVVY_TEST_LEASE_KILLS=$(TEST_SLOW_LEASE_KILLS) $(CAMPAIGN) --nocapture kills::leases
 	DIVVY_TEST_OPERATIONS=$(TEST_SLOW_OPERATIONS) $(CAMPAIGN) --nocapture conformance::campaign
 power-cuts:
 	DIVVY_TEST_POWER_DISKS=$(TEST_SLOW_POWER_DISKS) $(CAMPAIGN) --nocapture power::cuts::

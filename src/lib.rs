@@ -23,8 +23,7 @@
 //! | `core` | what is decided without sockets and stores: [`rules`] and their files ([`config`]), the [`algorithm`]s, [`calendar`]s and the [`clock`] | I/O, except the files that operators name |
 //! | `sys` | the calls that need `unsafe`, which is forbidden in all other crates | |
 //!
-//! A crate depends only on crates below it in this table, and files within a crate do not import each other in circles
-//! (`tests/architecture.rs`). Fronts, the servers of the protocols, call the limiter and no store. From `core` they use the types
+//! A crate depends only on crates below it in this table. Fronts, the servers of the protocols, call the limiter and no store. From `core` they use the types
 //! of a request (operations and patterns), the clock and the readers of numbers, and everything else comes from the limiter,
 //! including the store's name and backups. Code that needs two crates is divided between them.
 //!

@@ -9,14 +9,9 @@ use serde_json::{Value, json};
 
 use crate::support::audit::{Audited, RULES, hit, read, send};
 use crate::support::log::Log;
+use crate::support::metrics::number;
 use crate::support::redis::until;
-use crate::support::{RespClient, RulesFile, Server, connect, divvy, encode, http};
-
-fn metric(server: &Server, name: &str) -> u64 {
-    let body = http::get(server.http, "/metrics").body;
-    let value = body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.unwrap_or_else(|| panic!("no {name} in:\n{body}")).parse().unwrap()
-}
+use crate::support::{RespClient, RulesFile, Server, connect, divvy, encode};
 
 /// Makes a pipe without a reader.
 fn fifo(path: &Path) {
@@ -39,26 +34,12 @@ fn failing_audit_log_is_counted_and_stops_nothing() {
             assert_eq!(resp.command(&format!("DIVVY.LIMIT SET by-user ann {credits}")), "OK");
         }
         hit(&server, "ann");
-        until(|| metric(&server, "divvy_audit_lines_lost_total") == 20);
-        assert_eq!(metric(&server, "divvy_audit_log_failing"), 1);
+        until(|| number(&server, "divvy_audit_lines_lost_total") == 20);
+        assert_eq!(number(&server, "divvy_audit_log_failing"), 1);
         log.await_count(20, "this line is not in the audit log");
         assert_eq!(log.count("cannot write the audit log"), 1, "{}", log.text());
         assert!(server.terminate().success());
     }
-}
-
-#[test]
-fn required_audit_log_has_a_line_before_and_after_each_change() {
-    let audited = Audited::serving(&["--audit", "required", "--reload-interval", "0"]);
-    let mut resp = audited.resp();
-    assert_eq!(resp.command("DIVVY.LIMIT SET by-user ann 20"), "OK");
-    assert_eq!(send(&audited.server, "DELETE", "/v1/limits?rule=by-user&actor=ann", ""), 200);
-    assert!(resp.command("DIVVY.LIMIT SET nothing ann 20").starts_with("-ERR no rule"));
-    let lines = audited.lines(6);
-    let seen: Vec<_> = lines.iter().map(|line| json!([line["change"], line["status"]])).collect();
-    let expected =
-        json!([[1, "attempted"], [1, "done"], [2, "attempted"], [2, "done"], [3, "attempted"], [3, "refused"]]);
-    assert_eq!(Value::Array(seen), expected);
 }
 
 #[test]
@@ -86,10 +67,10 @@ fn required_audit_log_that_fails_refuses_changes_and_leaves_nothing_behind() {
     }
     fs::write(audited.path("rules.ini"), RULES.replace("creditLimit = 10", "creditLimit = 12")).unwrap();
     server.signal("-HUP");
-    until(|| metric(server, "divvy_config_last_load_successful") == 0);
+    until(|| number(server, "divvy_config_last_load_successful") == 0);
     // An attempt and an outcome for each.
-    until(|| metric(server, "divvy_audit_lines_lost_total") == 2 * 9);
-    assert_eq!(metric(server, "divvy_audit_log_failing"), 1);
+    until(|| number(server, "divvy_audit_lines_lost_total") == 2 * 9);
+    assert_eq!(number(server, "divvy_audit_log_failing"), 1);
 
     assert_eq!(resp.command("DIVVY.LIMIT GET by-user ann"), "[20 -1]");
     assert!(resp.command("DIVVY.HIT user=ann").starts_with("[1 18 "), "hits go on, and the counter is still there");
@@ -110,7 +91,7 @@ fn required_audit_log_that_fails_refuses_changes_and_leaves_nothing_behind() {
             ["rules.reload", "done"]
         ])
     );
-    assert_eq!(metric(server, "divvy_audit_log_failing"), 0);
+    assert_eq!(number(server, "divvy_audit_log_failing"), 0);
 }
 
 /// The log is a pipe without a reader, so opening it hangs, as a disk may.
@@ -132,7 +113,7 @@ fn changes_that_wait_for_the_audit_log_hold_up_nothing_else() {
             stream
         })
         .collect();
-    until(|| metric(server, "divvy_audit_log_failing") == 1);
+    until(|| number(server, "divvy_audit_log_failing") == 1);
     assert!(resp.command("INFO server").contains("divvy_version"));
     assert_eq!(resp.command("DIVVY.LIMIT LIST RULE by-user"), "[0 [[by-user ann 20 -1 0]]]");
     assert_eq!(send(server, "GET", "/v1/counters?rule=by-user", ""), 200);

@@ -136,19 +136,9 @@ impl Throttles {
         self.asks.iter().map(command).collect()
     }
 
-    fn model(&self) -> reference::Throttle {
-        reference::Throttle::new(self.max_burst, self.count, self.seconds)
-    }
-
     fn expected(&self) -> Vec<[i128; 5]> {
-        let mut model = self.model();
+        let mut model = reference::Throttle::new(self.max_burst, self.count, self.seconds);
         self.asks.iter().map(|(quantity, nanos)| model.throttle(*quantity, *nanos)).collect()
-    }
-
-    /// Returns the replies for the case that no time passes.
-    pub fn expected_at_once(&self) -> Vec<[i128; 5]> {
-        let mut model = self.model();
-        self.asks.iter().map(|(quantity, _)| model.throttle(*quantity, 0)).collect()
     }
 }
 

@@ -23,10 +23,10 @@ use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::{sleep, timeout};
 
-use crate::support::PATIENCE;
 use crate::support::interruption::{DropMoment, WAYS, poll_then_drop};
 use crate::support::redis::RedisServer;
 use crate::support::seed::seed;
+use crate::support::{PATIENCE, expanded};
 
 const DURABILITIES: [Durability; 3] = [Durability::Wal, Durability::Sync, Durability::Lazy];
 const CREDIT: u64 = 1_000_000_000;
@@ -38,14 +38,8 @@ const MANY: usize = 50;
 const FEW: usize = 15;
 
 const RULES: &str = "
-[user=*]
-creditLimit = 1000000000
-resetSeconds = 3600
-actorField = user
-
-[default]
-creditLimit = 0
-resetSeconds = 0
+[user=*] creditLimit=1000000000 resetSeconds=3600 actorField=user
+[default] creditLimit=0 resetSeconds=0
 ";
 
 fn open(path: &Path, durability: Durability) -> RocksStore {
@@ -143,7 +137,7 @@ fn limiter_works_wherever_its_callers_stop_waiting() {
         wait(async {
             let (metrics, clock) = (Metrics::new(), Clock::system());
             let policy = Policy::new(
-                config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules,
+                config::parse(&expanded(RULES), Format::Ini, "rules.ini").unwrap().rules,
                 &metrics,
                 CounterNames::Usual,
             );
@@ -179,7 +173,7 @@ fn hits_are_counted_wherever_their_callers_stop_waiting() {
     ] {
         wait(async {
             let metrics = Metrics::new();
-            let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
+            let rules = config::parse(&expanded(RULES), Format::Ini, "rules.ini").unwrap().rules;
             let policy = Policy::new(rules, &metrics, CounterNames::Usual);
             let limiter = Limiter::new(Some(policy), store, Clock::system(), Arc::clone(&metrics));
             let ask = async |intent: Intent| {

@@ -8,79 +8,6 @@ use crate::support::log::Log;
 use crate::support::redis::until;
 use crate::support::{COMPAT_RULES, LineClient, RulesFile, SERVE, Server, divvy};
 
-const EXAMPLES: [&str; 2] = ["config/example.ini", "config/example.json"];
-
-fn example(name: &str) -> String {
-    format!("{}/{name}", env!("CARGO_MANIFEST_DIR"))
-}
-
-#[test]
-fn examples_are_valid_and_behave_as_in_the_readme() {
-    for name in EXAMPLES {
-        let (code, out, err) = run(&["check", &example(name)]);
-        assert_eq!(code, 0, "{name}: {out}{err}");
-        let server = Server::in_memory(&example(name));
-        assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status"), (true, 999, 60));
-    }
-}
-
-#[test]
-fn check_reports_every_problem_with_its_line() {
-    let rules = RulesFile::ini(
-        "[a=1]\ncreditLimit = many\nresetSeconds = 60\n\n[a=2]\ncreditLimit = 1\nresetSeconds = 1\nlabal = x\n",
-    );
-    let (code, out, err) = run(&["check", rules.path()]);
-    assert_eq!((code, out.as_str()), (1, ""));
-    for expected in ["rules.ini:2", "creditLimit", "rules.ini:8", "label", "default"] {
-        assert!(err.contains(expected), "{expected:?} in:\n{err}");
-    }
-}
-
-#[test]
-fn explain_takes_no_credit_and_names_the_answering_rule() {
-    let (code, out, _) =
-        run(&["explain", "--file", COMPAT_RULES, "method=GET", "path=/status", "ip=with = and \"quotes\""]);
-    assert_eq!(code, 0);
-    assert!(out.contains("matches and answers"), "{out}");
-}
-
-#[test]
-fn check_against_says_what_differs_in_redis() {
-    let old = "[a=*]\ncreditLimit = 5\nper = 1m\n\n[default]\ncreditLimit = 0\n";
-    let (old, new) = (RulesFile::ini(old), RulesFile::ini(&old.replacen("per", "overrun = debt\nper", 1)));
-    let (code, out, _) = run(&["check", new.path(), "--against", old.path()]);
-    assert_eq!(code, 0);
-    assert!(out.contains("; its counters are kept, except in Redis, where they start afresh"), "{out}");
-}
-
-#[test]
-fn field_given_twice_is_an_error_with_and_without_a_server() {
-    let server = Server::in_memory(COMPAT_RULES);
-    let resp = server.resp.to_string();
-    for more in [&["--file", COMPAT_RULES][..], &["--server", &resp]] {
-        let (code, _, err) = run(&[&["explain"], more, &["user=a", "user=b"]].concat());
-        assert_eq!((code, err.contains("the field 'user' is given twice")), (1, true), "{err}");
-    }
-}
-
-#[test]
-fn hit_prints_the_answer() {
-    let server = Server::in_memory(COMPAT_RULES);
-    let address = server.line.to_string();
-    let hit =
-        |options: &[&str]| run(&[&["hit", "--addr", &address], options, &["method=GET", "path=/status"]].concat());
-    assert_eq!(hit(&[]), (0, "OK true 999 60\n".into(), String::new()));
-    assert_eq!(hit(&["--json"]), (0, "{\"allowed\":true,\"remaining\":998,\"reset\":60}\n".into(), String::new()));
-}
-
-#[test]
-fn hit_reports_an_unreachable_server() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (code, _, err) = run(&["hit", "--addr", &free.to_string(), "a=b"]);
-    assert_eq!(code, 1);
-    assert!(err.contains("cannot reach") && err.contains("divvy serve"), "{err}");
-}
-
 #[test]
 fn converting_there_and_back_keeps_the_rules() {
     let dir = tempfile::tempdir().unwrap();
@@ -101,27 +28,6 @@ fn converting_there_and_back_keeps_the_rules() {
     assert_eq!(summary(&ini), summary(COMPAT_RULES));
     assert_eq!(summary(&ini), summary(&json));
     assert_eq!(run(&["convert", &json, &ini]).0, 1, "an existing file is not overwritten");
-}
-
-#[test]
-fn ratelimits_yaml_is_converted_to_valid_rules() {
-    let dir = tempfile::tempdir().unwrap();
-    let rules = dir.path().join("rules.json").to_str().unwrap().to_owned();
-    assert_eq!(run(&["convert", &example("config/ratelimit.yaml"), &rules]), (0, String::new(), String::new()));
-    assert_eq!(run(&["check", &rules]).0, 0);
-    let server = Server::in_memory(&rules);
-    let mut client = LineClient::connect(server.line);
-    assert_eq!(client.hit("domain=kitchen remote_address=192.0.2.1"), (true, 9, 1));
-    assert_eq!(client.hit("domain=kitchen remote_address=192.0.2.2"), (true, 9, 1));
-    assert!(!client.hit("domain=kitchen remote_address=203.0.113.9").0);
-    for (hit, left) in [("appliance=oven person=ann", 4), ("appliance=oven", 19)] {
-        let (allowed, credit, reset) = client.hit(&format!("domain=kitchen {hit}"));
-        assert!(
-            allowed && credit == left && (1..=60).contains(&reset),
-            "{hit}: {credit}, the minute ends in {reset} s"
-        );
-    }
-    assert_eq!(client.hit("domain=garden remote_address=203.0.113.9"), (true, u32::MAX.into(), 0));
 }
 
 #[test]
@@ -167,21 +73,6 @@ fn serve_announces_its_fronts_store_and_rules_and_stops_with_0() {
 }
 
 #[test]
-fn stopped_server_answers_what_it_received() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
-    let mut client = LineClient::connect(server.line);
-    // The connection must have been accepted. Otherwise it may be refused.
-    client.hit("a=b");
-    client.send("HIT method=GET path=/status\n".repeat(500).as_bytes());
-    assert_eq!(server.terminate().code(), Some(0));
-    let answers: Vec<_> = std::iter::from_fn(|| client.try_read_verdict()).collect();
-    assert_eq!(answers.len(), 500);
-    let again = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
-    assert_eq!(LineClient::connect(again.line).hit("method=GET path=/status").1, 499);
-}
-
-#[test]
 fn fronts_can_be_off_and_port_sets_the_line_protocols_port() {
     let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--resp-listen", "none"]);
     assert_eq!(server.resp.port(), 0);
@@ -218,39 +109,8 @@ fn refused(args: &[&str]) -> String {
     err
 }
 
-#[test]
-fn bad_rules_are_reported_and_leave_nothing_behind() {
-    let dir = tempfile::tempdir().unwrap();
-    let data = dir.path().join("data");
-    let rules = RulesFile::ini("[a=1]\ncreditLimit = 1\nresetSeconds = 1\n");
-    let error = refused(&[rules.path(), "--data-dir", data.to_str().unwrap()]);
-    assert!(error.contains("rules.ini") && error.contains("default"), "{error}");
-    assert!(!data.exists());
-}
-
 fn refused_data_dir(path: &Path) -> String {
     refused(&[COMPAT_RULES, "--data-dir", path.to_str().unwrap()])
-}
-
-#[test]
-fn data_directory_serves_one_process() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
-    let error = refused_data_dir(dir.path());
-    assert!(error.contains("in use by another process") && error.contains("--data-dir"), "{error}");
-    assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status").1, 999, "the first serves on");
-}
-
-#[test]
-fn unusable_data_directory_is_rejected() {
-    let error = refused_data_dir(Path::new("/proc/divvy"));
-    assert!(error.contains("/proc/divvy") && error.contains("--data-dir"), "{error}");
-
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("precious.txt"), "mine").unwrap();
-    let error = refused_data_dir(dir.path());
-    assert!(error.contains("no divvy database"), "{error}");
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing was added");
 }
 
 #[test]
@@ -297,62 +157,6 @@ fn damaged_log_is_rejected() {
     std::fs::write(&log, &intact).unwrap();
     let again = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
     assert_eq!(LineClient::connect(again.line).hit("method=GET path=/status").1, 899, "nothing was overwritten");
-}
-
-/// Regression test: RocksDB used to create a new database in this case, and to delete the old one at the second start.
-#[test]
-fn database_without_its_current_file_is_rejected_at_every_start() {
-    let dir = tempfile::tempdir().unwrap();
-    Server::on_disk(COMPAT_RULES, dir.path(), "wal").terminate();
-    std::fs::remove_file(dir.path().join("CURRENT")).unwrap();
-    let names = || std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
-    let before = names();
-    for _ in 0..2 {
-        assert!(refused_data_dir(dir.path()).contains("damaged"));
-    }
-    assert_eq!(names(), before);
-}
-
-#[test]
-fn server_without_listeners_is_rejected() {
-    let none = ["--listen", "none", "--resp-listen", "none", "--http-listen", "none", "--grpc-listen", "none"];
-    let error = refused(&[&[COMPAT_RULES, "--store", "memory"], &none[..]].concat());
-    assert!(error.contains("none"), "{error}");
-}
-
-#[test]
-fn database_of_another_format_or_program_is_rejected() {
-    let dir = tempfile::tempdir().unwrap();
-    Server::on_disk(COMPAT_RULES, dir.path(), "wal").terminate();
-    std::fs::write(dir.path().join("DIVVY-FORMAT"), "99\n").unwrap();
-    let error = refused_data_dir(dir.path());
-    assert!(error.contains("format") && error.contains("99"), "{error}");
-
-    let foreign = tempfile::tempdir().unwrap();
-    rocksdb::DB::open_default(foreign.path()).unwrap().put(b"their", b"data").unwrap();
-    assert!(refused_data_dir(foreign.path()).contains("no divvy database"));
-}
-
-#[test]
-fn control_characters_of_a_rules_file_do_not_reach_the_terminal() {
-    let rules =
-        RulesFile::ini("[a=\u{1b}[2J]\ncreditLimit = 1\nper = 1m\nactorField = \u{7}\n\n[default]\ncreditLimit = 0\n");
-    let explained = ["explain", "--file", rules.path(), "a=\u{1b}[2J"];
-    for args in [&["check", rules.path()][..], &explained] {
-        let (code, out, err) = run(args);
-        assert_eq!(code, 0, "{err}");
-        assert!(out.contains("[a=\\u{1b}[2J]"), "{out}");
-        assert!(!out.contains(['\u{1b}', '\u{7}']) && !err.contains(['\u{1b}', '\u{7}']), "{out:?}{err:?}");
-    }
-}
-
-#[test]
-fn long_help_lists_exit_codes_and_files() {
-    for (verb, expected) in [("test", "The exit code is 0 if all cases pass"), ("init", "The test cases are in a")] {
-        let (code, help, _) = run(&[verb, "--help"]);
-        assert_eq!(code, 0);
-        assert!(help.contains(expected), "{help}");
-    }
 }
 
 /// An edited number gives everyone a fresh quota unless the rule names its counter.

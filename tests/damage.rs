@@ -5,21 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use divvy::store::{RocksOptions, RocksStore};
-
 use crate::support::log::Log;
+use crate::support::metrics::number;
 use crate::support::redis::until;
-use crate::support::{RespClient, RulesFile, Server, divvy, http};
+use crate::support::{RespClient, RulesFile, SERVE, Server, divvy, http};
 
 const RULES: &str = "
-[api=hit user=*]
-creditLimit = 1000000
-resetSeconds = 36000
-actorField = user
-
-[default]
-creditLimit = 0
-resetSeconds = 0
+[api=hit user=*] creditLimit=1000000 resetSeconds=36000 actorField=user
+[default] creditLimit=0 resetSeconds=0
 ";
 
 fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
@@ -57,44 +50,8 @@ fn damaged_block_is_logged_and_counted_and_interrupts_readiness() {
     assert!(hit(&mut client, damaged[0]).starts_with("-ERR"));
     until(|| http::get(server.http, "/readyz").status == 503);
     log.await_line(&["ERROR", "cannot read counters"]);
-    let metrics = http::get(server.http, "/metrics").body;
-    let failed = metrics.lines().find_map(|line| line.strip_prefix("divvy_failed_reads_total ")).unwrap();
-    assert!(failed.parse::<f64>().unwrap() >= damaged.len() as f64);
+    assert!(number(&server, "divvy_failed_reads_total") >= damaged.len() as u64);
     until(|| http::get(server.http, "/readyz").status == 200);
-}
-
-#[test]
-fn process_that_checks_its_own_lock_keeps_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = RocksStore::open(dir.path(), RocksOptions::default()).unwrap();
-    assert!(RocksStore::is_in_use(dir.path()));
-    let start = || {
-        let mut command = divvy();
-        command.args(["serve", "--data-dir", dir.path().to_str().unwrap()]);
-        for front in ["--listen", "--resp-listen", "--http-listen", "--grpc-listen"] {
-            command.args([front, "127.0.0.1:0"]);
-        }
-        let output = command.output().unwrap();
-        assert!(!output.status.success());
-        String::from_utf8(output.stderr).unwrap()
-    };
-    let error = start();
-    assert!(error.contains("in use by another process"), "{error}");
-    // RocksDB has a lock of its own.
-    fs::remove_file(dir.path().join("DIVVY-LOCK")).unwrap();
-    let error = start();
-    assert!(error.contains("in use by another process"), "{error}");
-    drop(store);
-}
-
-#[test]
-fn unfinished_files_of_a_killed_process_are_removed_at_the_start() {
-    let rules = RulesFile::ini(RULES);
-    let dir = tempfile::tempdir().unwrap();
-    Server::on_disk(rules.path(), dir.path(), "wal").kill();
-    fs::write(dir.path().join("OPTIONS-000099.dbtmp"), "").unwrap();
-    let _server = Server::on_disk(rules.path(), dir.path(), "wal");
-    assert!(files(dir.path(), "dbtmp").is_empty());
 }
 
 #[test]
@@ -112,10 +69,7 @@ fn deleted_write_ahead_log_is_reported_and_not_treated_as_empty() {
     logs.iter().for_each(|log| fs::remove_file(log).unwrap());
 
     let mut command = divvy();
-    command.args(["serve", rules.path(), "--data-dir", dir.path().to_str().unwrap()]);
-    for front in ["--listen", "--resp-listen", "--http-listen", "--grpc-listen"] {
-        command.args([front, "127.0.0.1:0"]);
-    }
+    command.args(SERVE).args([rules.path(), "--data-dir", dir.path().to_str().unwrap()]);
     let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(10);
     let ended = loop {

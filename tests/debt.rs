@@ -1,13 +1,8 @@
 //! Costs that become known later: charges, refunds and debt, on every front and every store.
 
-mod kills;
-
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use crate::plans::RHYTHMS;
-use crate::support::command_line::restore;
 use crate::support::gateway::free_address;
 use crate::support::grpc::{Caller, descriptors_request};
 use crate::support::http::HttpClient;
@@ -127,28 +122,6 @@ fn costs_are_settled_on_every_store() {
     );
 }
 
-#[test]
-#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
-fn settled_costs_survive_a_sigkill_and_a_restored_backup() {
-    let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
-    let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    let (data, backups, restored) = (path("data"), path("backups"), path("restored"));
-    let serve = |data: &str| {
-        Server::start(&[rules.path(), "--data-dir", data, "--backup-dir", &backups, "--cache-memory", "1Mi"])
-    };
-    let server = serve(&data);
-    costs_are_settled(&server);
-    server.kill();
-    let server = serve(&data);
-    balances_are_kept(&server);
-    assert!(RespClient::connect(server.resp).command("DIVVY.BACKUP first").contains("first"));
-    server.kill();
-    let backup = Path::new(&backups).join("first");
-    restore(backup, &restored);
-    balances_are_kept(&serve(&restored));
-}
-
 fn body(pairs: &[(&str, &str)], cost: u64) -> String {
     let operation: serde_json::Map<String, Value> =
         pairs.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
@@ -190,20 +163,6 @@ fn http_returns_the_balance_and_the_remaining_credit() {
     assert_eq!((counted("divvy_charges_total"), counted("divvy_refunds_total")), (2.0, 1.0));
     let hits = |status| scraped.value("divvy_hits_total", &[("status", status), ("rule_label", "debt-tokens")]);
     assert_eq!((hits("accepted"), hits("rejected")), (1.0, 1.0), "charges and refunds are no hits");
-}
-
-#[test]
-fn charges_and_refunds_need_the_password_even_if_hits_are_open() {
-    let rules = RulesFile::ini(&rules(&["debt"]));
-    let mut command = divvy();
-    command.env("DIVVY_REQUIREPASS", "secret");
-    let server = Server::start_as(&mut command, &[rules.path(), "--store", "memory", "--open", "hit"]);
-    let mut http = HttpClient::connect(server.http);
-    let body = body(&[("by", "tokens"), ("or", "debt"), ("user", "ann")], 1);
-    assert_eq!(http.post("/v1/hit", &body).status, 200);
-    for path in ["/v1/charge", "/v1/refund"] {
-        assert_eq!(http.post(path, &body).status, 401, "{path}");
-    }
 }
 
 /// Returns a descriptor with its own cost, which is either a charge or a refund.
@@ -252,83 +211,6 @@ fn grpc_costs_of_descriptors_are_charges_and_negative_hits_are_refunds() {
     }
 }
 
-const STACK: &str = "
-[api=chat burst=yes]
-creditLimit = 100
-resetSeconds = 2592000
-matchPolicy = and
-
-[api=chat user=*]
-creditLimit = 10
-resetSeconds = 2592000
-actorField = user
-costField = none
-matchPolicy = and
-label = requests
-
-[api=chat]
-creditLimit = 5000
-resetSeconds = 2592000
-matchPolicy = canary
-overrun = debt
-label = trial
-
-[api=chat user=*]
-creditLimit = 1000
-resetSeconds = 2592000
-actorField = user
-overrun = debt
-label = tokens
-
-[default]
-creditLimit = 0
-";
-
-#[test]
-fn each_rule_of_a_stack_settles_its_own_cost() {
-    let rules = RulesFile::ini(STACK);
-    let redis = RedisServer::start();
-    let url = redis.url();
-    for server in [Server::in_memory(rules.path()), Server::start(&redis_args(rules.path(), &url))] {
-        let mut resp = RespClient::connect(server.resp);
-        let mut http = HttpClient::connect(server.http);
-        let mut remaining = |label: &str| {
-            let listed = http.get(&format!("/v1/counters?rule={label}"), &[]).json();
-            listed["counters"][0]["balance"].as_i64().unwrap()
-        };
-        assert!(resp.command("DIVVY.HIT api=chat user=ann COST 400").starts_with("[1 600 "));
-        assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [9, 4600, 600]);
-        assert!(resp.command("DIVVY.CHARGE api=chat user=ann COST 700").starts_with("[-100 "));
-        assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [9, 3900, -100], "no request");
-        let denied = resp.command("DIVVY.HIT api=chat user=ann COST 50");
-        assert!(denied.starts_with("[0 0 "), "{denied}");
-        assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [9, 3850, -100], "only the canary took credit");
-        assert!(resp.command("DIVVY.REFUND api=chat user=ann COST 100").starts_with("[0 "));
-        assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [9, 3950, 0]);
-    }
-}
-
-/// An event in the past counts even if rules without debt deny.
-#[test]
-fn rule_with_debt_counts_grpc_charges_even_in_a_stack_that_denies() {
-    let rules = RulesFile::ini(STACK);
-    let server = Server::in_memory(rules.path());
-    let mut caller = Caller::new(&server);
-    let mut resp = RespClient::connect(server.resp);
-    for _ in 0..10 {
-        assert!(resp.command("DIVVY.HIT api=chat user=bob COST 10").starts_with("[1 "));
-    }
-    let mut tell = |pairs: &str| caller.should_rate_limit(&with_cost(pairs, 500, false))["overall_code"].clone();
-    assert_eq!(tell("api=chat user=bob"), "OK", "the request was counted before, and no credit is left");
-    let tokens = resp.command("DIVVY.COUNTERS tokens ACTOR bob");
-    assert!(tokens.contains("bob 400 "), "{tokens}");
-    assert!(resp.command("DIVVY.COUNTERS requests ACTOR bob").contains("bob 0 "));
-    // A rule without debt treats the cost like a hit's, and denies.
-    assert_eq!(tell("api=chat user=bob burst=yes"), "OVER_LIMIT");
-    let tokens = resp.command("DIVVY.COUNTERS tokens ACTOR bob");
-    assert!(tokens.contains("bob 0 "), "{tokens}");
-}
-
 #[test]
 fn uncounted_charge_is_an_error_and_uncounted_refund_is_not() {
     let always = "[api=free]\ncreditLimit = 5\nresetSeconds = 0\n\n[api=requests]\ncreditLimit = 5\nresetSeconds = 60\ncostField = none\n\n";
@@ -348,31 +230,10 @@ fn uncounted_charge_is_an_error_and_uncounted_refund_is_not() {
 }
 
 const REQUESTS_AND_TOKENS: &str = "
-[api=trial]
-creditLimit = 100
-resetSeconds = 2592000
-costField = none
-matchPolicy = canary
-label = trial
-
-[api=*]
-creditLimit = 10
-resetSeconds = 2592000
-costField = none
-overrun = debt
-matchPolicy = and
-label = requests
-
-[api=*]
-creditLimit = 1000
-resetSeconds = 2592000
-overrun = debt
-matchPolicy = and
-label = tokens
-
-[default]
-creditLimit = 1
-resetSeconds = 0
+[api=trial] creditLimit=100 resetSeconds=2592000 costField=none matchPolicy=canary label=trial
+[api=*] creditLimit=10 resetSeconds=2592000 costField=none overrun=debt matchPolicy=and label=requests
+[api=*] creditLimit=1000 resetSeconds=2592000 overrun=debt matchPolicy=and label=tokens
+[default] creditLimit=1 resetSeconds=0
 ";
 
 /// The request was counted when it was admitted, including by a rule with debt and by a canary.
@@ -398,52 +259,6 @@ fn grpc_charge_counts_no_request() {
         let mut both = descriptors_request(&["none=1", "api=trial"]);
         both["descriptors"][0]["is_negative_hits"] = json!(true);
         assert_eq!(caller.should_rate_limit(&both)["overall_code"], "OK");
-    }
-}
-
-/// A hit is answered by the rule with the longest wait. A charge is answered by the rule with the least credit left.
-#[test]
-fn charge_is_answered_by_the_rule_with_the_least_credit() {
-    let rules = RulesFile::ini(
-        "[user=*]\ncreditLimit = 100\nresetSeconds = 60\nactorField = user\nmatchPolicy = and\n\n\
-         [user=*]\ncreditLimit = 1000\nresetSeconds = 3600\nactorField = user\n\n[default]\ncreditLimit = 0\n",
-    );
-    let server = Server::in_memory(rules.path());
-    let mut resp = RespClient::connect(server.resp);
-    for (cost, balance) in [(1000, -900), (0, -900), (1, -901)] {
-        let reply = resp.command(&format!("DIVVY.CHARGE user=a COST {cost}"));
-        assert_eq!(numbers(&reply), [balance, 60], "{reply}");
-    }
-    let charged = HttpClient::connect(server.http).post("/v1/charge", &body(&[("user", "a")], 1));
-    assert_eq!((&charged.json()["balance"], charged.json().get("violatedPolicies")), (&json!(-902), None));
-}
-
-#[test]
-fn canary_is_charged_even_if_the_answering_rule_counts_nothing() {
-    let rules = RulesFile::ini(
-        "[api=*]\ncreditLimit = 100\nresetSeconds = 60\nmatchPolicy = canary\nlabel = trial\n\n\
-         [default]\ncreditLimit = 1\nresetSeconds = 0\n",
-    );
-    let server = Server::in_memory(rules.path());
-    let mut resp = RespClient::connect(server.resp);
-    assert_eq!(resp.command("DIVVY.CHARGE api=chat COST 20"), "[1 0]");
-    assert!(resp.command("DIVVY.COUNTERS trial").contains(" 80 "));
-}
-
-/// Redis's number must be one that Lua represents exactly, regardless of the limit.
-#[test]
-fn largest_charge_leaves_a_window_in_redis_readable() {
-    let redis = RedisServer::start();
-    let url = redis.url();
-    for credits in 99..105 {
-        let rules = RulesFile::ini(&format!("[default]\ncreditLimit = {credits}\nresetSeconds = 2592000\n"));
-        let server = Server::start(&redis_args(rules.path(), &url));
-        let mut resp = RespClient::connect(server.resp);
-        for cost in [i64::MAX, 1, i64::MAX] {
-            let owed = numbers(&resp.command(&format!("DIVVY.CHARGE a=b COST {cost}")))[0];
-            assert_eq!(owed, -(1 << 52), "{credits}");
-        }
-        assert!(resp.command(&format!("DIVVY.REFUND a=b COST {}", i64::MAX)).starts_with(&format!("[{credits} 0")));
     }
 }
 
@@ -473,26 +288,6 @@ fn uncountable_charge_is_an_error_under_every_policy() {
         let freed = resp.command("DIVVY.CHARGE by=tokens or=debt user=b COST 5");
         assert!(freed.starts_with("[995 "), "{policy}: a counter to which all was given back takes no room: {freed}");
     }
-}
-
-#[test]
-fn refund_takes_effect_at_once_despite_the_denial_cache() {
-    let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
-    let redis = RedisServer::start();
-    let url = redis.url();
-    let server = Server::start(&redis_args(rules.path(), &url));
-    for overrun in ["debt", "refuse"] {
-        let pairs = format!("by=fixed or={overrun} user=a");
-        let mut user = User::of(&server, &pairs);
-        assert_eq!(user.verdict("HIT", 1000), (true, 0));
-        for _ in 0..20 {
-            assert_eq!(user.verdict("HIT", 1), (false, 0));
-            assert_eq!(user.balance("REFUND", 1), 1, "{overrun}");
-            assert_eq!(user.verdict("HIT", 1), (true, 0), "{overrun}");
-        }
-    }
-    let answered = metrics::scrape(server.http).value("divvy_denial_cache_answers_total", &[]);
-    assert!(answered >= 30.0, "denials are remembered: {answered}");
 }
 
 /// Returns the effect of a change of `overrun` on counters, as the reload logs it.
@@ -528,21 +323,4 @@ fn change_of_overrun_keeps_counters_except_fixed_windows_in_redis() {
         &["--store", "redis", "--redis-timeout", "20000", "--redis-url", &url],
         "its counters start afresh",
     );
-}
-
-#[test]
-fn check_rejects_debt_on_a_log_and_warns_of_debt_without_a_limit() {
-    let check = |settings: &str| {
-        let rules = RulesFile::ini(&format!("[a=b]\n{settings}\noverrun = debt\n\n[default]\ncreditLimit = 0\n"));
-        let done = divvy().arg("check").arg(rules.path()).output().unwrap();
-        (done.status.success(), String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned())
-    };
-    let (is_good, log) = check("creditLimit = 5\nresetSeconds = 5\nalgorithm = sliding-log");
-    assert!(!is_good && log.contains("overrun = debt") && log.contains("sliding-window"), "{log}");
-    for nothing in ["creditLimit = 0", "creditLimit = 5\nresetSeconds = 0"] {
-        let (is_good, warned) = check(nothing);
-        assert!(is_good && warned.contains("`overrun` has no effect"), "{warned}");
-    }
-    let (is_good, good) = check("creditLimit = 5\nresetSeconds = 5");
-    assert!(is_good && !good.contains("no effect"), "{good}");
 }

@@ -22,18 +22,9 @@ use crate::support::seed::{seed, setting};
 use crate::support::{RulesFile, Server};
 
 const RULES: &str = "
-[domain=edge user=ann]
-creditLimit = 5
-resetSeconds = 36000
-
-[domain=edge user=*]
-creditLimit = 1000000
-resetSeconds = 36000
-actorField = user
-
-[default]
-creditLimit = 0
-resetSeconds = 0
+[domain=edge user=ann] creditLimit=5 resetSeconds=36000
+[domain=edge user=*] creditLimit=1000000 resetSeconds=36000 actorField=user
+[default] creditLimit=0 resetSeconds=0
 ";
 const CREDIT: usize = 5;
 /// Clients that reset their requests, each on its own connections.

@@ -14,14 +14,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use divvy::protocol::envoy::messages::envoy::service::ratelimit::v3::RateLimitRequest;
 use divvy::protocol::envoy::messages::kuadrant::service::ratelimit::v1::ReserveRequest;
-use prost::Message;
 use prost::bytes::Bytes;
 
 use crate::robustness::MIB;
+use crate::support::http2::{descriptor, framed};
 use crate::support::{DIVVY, LineClient, PATIENCE, RespClient, RulesFile, Server, connect, encode, http, program};
 
 const RULES_OF_A_STACK: usize = 16;
@@ -196,18 +194,6 @@ fn read_response(stream: &mut TcpStream) -> (String, String) {
     (head.lines().next().unwrap().to_uppercase(), String::from_utf8(body).unwrap())
 }
 
-fn descriptor(pairs: &[(&str, &str)]) -> RateLimitDescriptor {
-    let entry =
-        |(key, value): &(&str, &str)| Entry { key: (*key).to_owned().into(), value: (*value).to_owned().into() };
-    RateLimitDescriptor { entries: pairs.iter().map(entry).collect(), ..RateLimitDescriptor::default() }
-}
-
-/// Returns a gRPC message with its prefix: a flag for no compression, and its length.
-fn framed(message: &impl Message) -> Bytes {
-    let message = message.encode_to_vec();
-    [&[0], &(message.len() as u32).to_be_bytes()[..], &message].concat().into()
-}
-
 /// Counts of calls, by answer.
 #[derive(Default, Debug)]
 struct AnswerCounts<N = u64> {
@@ -295,7 +281,7 @@ impl Calls<'_> {
 }
 
 fn calls_of_many_descriptors(server: &Server, scale: Scale) {
-    let descriptors = vec![descriptor(&[("user", "u")]); 4_000];
+    let descriptors = vec![descriptor("user=u"); 4_000];
     let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 };
     let connections = scale.of(50, 10);
     let calls = Calls {
@@ -314,7 +300,7 @@ fn calls_of_many_descriptors(server: &Server, scale: Scale) {
 fn unread_calls(server: &Server, scale: Scale) {
     let request = ReserveRequest {
         domain: "d".into(),
-        descriptors: vec![descriptor(&[("tokens", "t")])],
+        descriptors: vec![descriptor("tokens=t")],
         amount: 1,
         ..ReserveRequest::default()
     };
@@ -325,7 +311,7 @@ fn unread_calls(server: &Server, scale: Scale) {
 }
 
 fn calls_about_one_lease(server: &Server, scale: Scale) {
-    let descriptors = vec![descriptor(&[("call", "c"), ("id", "one")])];
+    let descriptors = vec![descriptor("call=c id=one")];
     let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 0 };
     let calls = Calls {
         connections: 20,
@@ -380,62 +366,27 @@ fn attacked() -> Command {
     program(&std::env::var("DIVVY_TEST_ATTACKED").unwrap_or_else(|_| DIVVY.to_owned()))
 }
 
-/// Runs a small attack on a server with this much memory for buffers.
-fn stays_within(buffers: u64, attack: fn(&Server, Scale)) {
-    let rules = rules();
-    let dir = tempfile::tempdir().unwrap();
-    let data = dir.path().join("data");
-    let flags = [rules.path(), "--data-dir", data.to_str().unwrap(), "--max-buffer-memory", &buffers.to_string()];
+/// Runs a small attack on a server with little memory for buffers.
+fn stays_within_its_buffers(Attack { name, run }: &Attack) {
+    const BUFFERS: u64 = 16 * MIB;
+    let (rules, dir) = (rules(), tempfile::tempdir().unwrap());
+    let (data, buffers) = (dir.path().join("data"), BUFFERS.to_string());
+    let flags = [rules.path(), "--data-dir", data.to_str().unwrap(), "--max-buffer-memory", &buffers];
     let server = Server::start_as(&mut attacked(), &flags);
     let before = server.peak_resident();
-    worst_wait(&server, || attack(&server, Scale { is_full: false }));
+    worst_wait(&server, || run(&server, Scale { is_full: false }));
     let grown = server.peak_resident().saturating_sub(before);
-    assert!(grown < buffers + 80 * MIB, "it grew by {} MiB", grown / MIB);
+    assert!(grown < BUFFERS + 80 * MIB, "{name}: it grew by {} MiB", grown / MIB);
     let deadline = Instant::now() + PATIENCE;
     while !http::get(server.http, "/metrics").body.contains("divvy_buffer_memory_bytes 0\n") {
-        assert!(Instant::now() < deadline, "memory is held for ended requests");
+        assert!(Instant::now() < deadline, "{name}: memory is held for ended requests");
         thread::sleep(Duration::from_millis(20));
     }
 }
 
 #[test]
-fn transaction_of_hits_on_a_stack_is_answered_in_bounded_memory() {
-    stays_within(16 * MIB, stacked_hits_in_a_transaction);
-}
-
-#[test]
-fn transaction_of_long_actors_is_answered_in_bounded_memory() {
-    stays_within(16 * MIB, long_actors_in_a_transaction);
-}
-
-#[test]
-fn long_actors_on_many_connections_are_answered_in_bounded_memory() {
-    stays_within(16 * MIB, long_actors_on_many_connections);
-}
-
-#[test]
-fn pipelines_of_hits_on_a_stack_are_answered_in_bounded_memory() {
-    stays_within(16 * MIB, stacked_hits_on_many_connections);
-}
-
-#[test]
-fn batches_over_http_are_answered_in_bounded_memory() {
-    stays_within(16 * MIB, batches_over_http);
-}
-
-#[test]
-fn calls_of_many_descriptors_are_answered_in_bounded_memory() {
-    stays_within(16 * MIB, calls_of_many_descriptors);
-}
-
-#[test]
-fn calls_with_unread_replies_share_one_bound_on_memory() {
-    stays_within(16 * MIB, unread_calls);
-}
-
-#[test]
-fn calls_that_wait_for_one_lease_are_answered_in_bounded_memory() {
-    stays_within(16 * MIB, calls_about_one_lease);
+fn attacks_are_answered_in_bounded_memory() {
+    ATTACKS.iter().for_each(stays_within_its_buffers);
 }
 
 /// Runs all attacks at full scale and prints a table, if requested.

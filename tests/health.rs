@@ -9,17 +9,6 @@ use crate::support::redis::{Proxy, RedisCluster, RedisServer, free_port, until};
 use crate::support::{COMPAT_RULES, LineClient, RulesFile, Server, divvy, http};
 
 #[test]
-fn serving_server_is_alive_and_ready() {
-    let server = Server::in_memory(COMPAT_RULES);
-    for path in ["/healthz", "/readyz"] {
-        let response = http::get(server.http, path);
-        assert_eq!(response.status, 200, "{path}: {}", response.body);
-    }
-    assert_eq!(http::get(server.http, "/nothing").status, 404);
-    assert!(server.terminate().success());
-}
-
-#[test]
 fn server_is_ready_while_its_redis_answers() {
     let mut redis = RedisServer::start();
     let server = Server::start(&[COMPAT_RULES, "--redis-url", &redis.url()]);

@@ -1,49 +1,19 @@
 //! The HTTP API over real sockets: answers, exact headers, and errors for bad requests.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
 use serde_json::{Map, json};
 
 use crate::support::http::{self, HttpClient, Response, encode};
-use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server};
+use crate::support::{LineClient, RespClient, RulesFile, Server};
 
 const RULES: &str = "
-[api=status]
-creditLimit = 3
-resetSeconds = 3599.5
-label = status
-
-[api=drip user=*]
-creditLimit = 10
-resetSeconds = 60
-algorithm = leaky-bucket
-burst = 5
-actorField = user
-costField = bytes
-
-[api=steps]
-creditLimit = 10
-resetSeconds = 60
-algorithm = token-bucket
-refillCredits = 4
-refillSeconds = 7200
-label = steps
-
-[api=open]
-creditLimit = 9007199254740991
-resetSeconds = 0
-comment = never counted
-
-[api=trial]
-creditLimit = 1
-resetSeconds = 60
-matchPolicy = canary
-label = on-trial
-
-[default]
-creditLimit = 0
-resetSeconds = 0
+[api=status] creditLimit=3 resetSeconds=3599.5 label=status
+[api=drip user=*] creditLimit=10 resetSeconds=60 algorithm=leaky-bucket burst=5 actorField=user costField=bytes
+[api=steps] creditLimit=10 resetSeconds=60 algorithm=token-bucket refillCredits=4 refillSeconds=7200 label=steps
+[api=open] creditLimit=9007199254740991 resetSeconds=0 comment=uncounted
+[api=trial] creditLimit=1 resetSeconds=60 matchPolicy=canary label=on-trial
+[default] creditLimit=0 resetSeconds=0
 ";
 
 fn served(args: &[&str]) -> (Server, HttpClient, RulesFile) {
@@ -85,70 +55,6 @@ fn hit_is_answered_with_numbers_and_headers() {
 }
 
 #[test]
-fn every_kind_of_rule_has_its_headers() {
-    let (_server, mut client, _rules) = served(&[]);
-    let open = client.post("/v1/hit", r#"{"operation":{"api":"open"}}"#);
-    assert_eq!((open.status, limits(&open)), (200, Vec::new()), "there is no limit");
-    let mut reported = |operation: &str| {
-        let response = client.post("/v1/hit", &format!("{{\"operation\":{operation}}}"));
-        let name = response.json()["rule"].as_str().unwrap().to_owned();
-        assert!(response.header("ratelimit").unwrap().starts_with(&format!("\"{name}\";")), "{response:?}");
-        (response.status, limits(&response))
-    };
-    let told_of = |status, policy: &str, current: &str| {
-        (status, vec![format!("ratelimit-policy: {policy}"), format!("ratelimit: {current}")])
-    };
-    assert_eq!(reported(r#"{"api":"drip","user":"a"}"#), told_of(200, "\"rule-2\";q=5;w=30", "\"rule-2\";r=4;t=6"));
-    assert_eq!(reported(r#"{"api":"steps"}"#), told_of(200, "\"steps\";q=10;w=18000", "\"steps\";r=9;t=7200"));
-    let never = told_of(429, "\"default\";q=0", "\"default\";r=0");
-    assert_eq!(reported("{}"), never, "no Retry-After: waiting does not help");
-    assert_eq!(reported(r#"{"api":"trial"}"#), never, "a canary does not answer");
-}
-
-#[test]
-fn header_dialect_is_configurable() {
-    let (_server, mut client, _rules) = served(&["--rate-limit-headers", "triple,x"]);
-    let reported = limits(&client.post("/v1/hit", r#"{"operation":{"api":"status"}}"#));
-    let triple = ["ratelimit-limit: 3", "ratelimit-remaining: 2", "ratelimit-reset: 3600"];
-    let x = ["x-ratelimit-limit: 3", "x-ratelimit-remaining: 2", "x-ratelimit-reset: 3600"];
-    assert_eq!(reported, [triple, x].concat());
-    let (_server, mut client, _rules) = served(&["--rate-limit-headers", "none"]);
-    assert_eq!(limits(&client.post("/v1/hit", r#"{"operation":{"api":"status"}}"#)), [""; 0]);
-}
-
-#[test]
-fn all_protocols_take_from_the_same_counter() {
-    let server = Server::in_memory(COMPAT_RULES);
-    let mut line = LineClient::connect(server.line);
-    let mut resp = RespClient::connect(server.resp);
-    let mut http = HttpClient::connect(server.http);
-    for credit in [999, 996, 993] {
-        assert_eq!(line.hit("method=GET path=/status").1, credit);
-        let reply = resp.command("DIVVY.HIT method=GET path=/status");
-        assert!(reply.starts_with(&format!("[1 {} ", credit - 1)), "{reply}");
-        let response = http.post("/v1/hit", r#"{"operation":{"method":"GET","path":"/status"}}"#);
-        assert_eq!(response.json()["remaining"], credit - 2);
-    }
-}
-
-#[test]
-fn explicit_cost_wins_over_the_cost_field() {
-    let (_server, mut client, _rules) = served(&[]);
-    let mut remaining = |cost: &str| {
-        let hit = format!(r#"{{"operation":{{"api":"drip","user":"a","bytes":"2"}}{cost}}}"#);
-        client.post("/v1/hit", &hit).json()["remaining"].clone()
-    };
-    assert_eq!(remaining(""), 3);
-    assert_eq!(remaining(r#","cost":0"#), 3);
-    assert_eq!(remaining(r#","cost":3"#), 0);
-    let too_much = client.post("/v1/hit", r#"{"operation":{"api":"drip","user":"a"},"cost":6}"#);
-    assert_eq!((too_much.status, too_much.header("retry-after")), (429, None), "it would never be allowed");
-    let bad = client.post("/v1/hit", r#"{"operation":{"api":"drip","user":"a","bytes":"two"}}"#);
-    assert_eq!(bad.status, 400);
-    assert!(bad.json()["detail"].as_str().unwrap().contains("'bytes'"), "{}", bad.body);
-}
-
-#[test]
 fn many_hits_are_answered_in_order() {
     let (_server, mut client, _rules) = served(&[]);
     let hits = r#"{"hits":[
@@ -180,45 +86,6 @@ fn many_hits_are_answered_in_order() {
     assert_eq!((refused.status, &refused.json()["pointer"]), (400, &json!("#/hits/1/operation/api")));
     let untouched = client.post("/v1/peek", r#"{"operation":{"api":"steps"}}"#);
     assert_eq!(untouched.json()["remaining"], 10, "a request that is refused takes nothing");
-}
-
-#[test]
-fn peek_takes_nothing() {
-    let (_server, mut client, _rules) = served(&[]);
-    let asked = r#"{"operation":{"api":"status"},"cost":4}"#;
-    for _ in 0..2 {
-        let response = client.post("/v1/peek", asked);
-        assert_eq!(response.status, 200, "the question is answered");
-        assert_eq!(response.json()["allowed"], false);
-        assert_eq!(response.json()["remaining"], 3);
-        assert_eq!(response.header("ratelimit"), Some("\"status\";r=3"));
-    }
-}
-
-#[test]
-fn json_body_is_one_line() {
-    let (_server, mut client, _rules) =
-        served(&["--requirepass", "secret", "--open", "hit", "--check-operation", "api=query:api"]);
-    let asked = r#"{"operation":{"api":"drip","user":"a"}}"#;
-    let bearer = ("authorization", "Bearer secret");
-    for (method, path, body) in [
-        ("POST", "/v1/hit", asked),
-        ("POST", "/v1/hits", r#"{"hits":[]}"#),
-        ("POST", "/v1/peek", asked),
-        ("POST", "/v1/explain", asked),
-        ("GET", "/v1/rules", ""),
-        ("GET", "/v1/counters?rule=status", ""),
-        ("DELETE", "/v1/counters?rule=status", ""),
-        ("GET", "/openapi.json", ""),
-        ("GET", "/v1/nowhere", ""),
-    ] {
-        client.send(&encode(method, path, &[("content-type", "application/json"), bearer], body.as_bytes()));
-        let response = client.read_response();
-        assert!(response.body.ends_with("}\n"), "{method} {path}: {response:?}");
-        assert_eq!(response.body.trim_end().len() + 1, response.body.len(), "{method} {path}: {response:?}");
-    }
-    let unauthenticated = client.get("/v1/rules", &[]);
-    assert!(unauthenticated.status == 401 && unauthenticated.body.ends_with("}\n"), "{unauthenticated:?}");
 }
 
 #[test]
@@ -275,18 +142,6 @@ fn counters_are_listed_and_forgotten_in_pages() {
     assert_eq!(delete("/v1/counters?rule=by-user&actor=u%207")["forgotten"], 0);
     assert_eq!(delete("/v1/counters?rule=by-user"), json!({ "forgotten": 24, "next": null }));
     assert_eq!(delete("/v1/counters?rule=default"), json!({ "forgotten": 0, "next": null }));
-    for (query, status) in [
-        ("", 400),
-        ("?rule=by-user&count=0", 400),
-        ("?rule=by-user&count=1001", 400),
-        ("?rule=by-user&count=many", 400),
-        ("?rule=by-user&page=2", 400),
-        ("?rule=by-user&cursor=nobody%27s", 400),
-        ("?rule=unheard-of", 404),
-    ] {
-        let problem = delete(&format!("/v1/counters{query}"));
-        assert_eq!(problem["status"], status, "{query}: {problem}");
-    }
 }
 
 #[test]
@@ -384,6 +239,8 @@ fn with_a_password_only_open_routes_answer_without_it() {
         ("GET", "/v1/check?api=open", false),
         ("PUT", "/v1/check/open", false),
         ("POST", "/v1/peek", false),
+        ("POST", "/v1/charge", false),
+        ("POST", "/v1/refund", false),
         ("POST", "/v1/explain", false),
         ("GET", "/v1/rules", false),
         ("GET", "/v1/counters?rule=status", false),
@@ -393,7 +250,7 @@ fn with_a_password_only_open_routes_answer_without_it() {
             assert_eq!(status(method, path, authorization) == 401, !open, "{method} {path} with {authorization:?}");
         }
         // The path in one of the requests matches no rule.
-        assert!([200, 429].contains(&status(method, path, "Bearer secret")), "{method} {path}");
+        assert!([200, 409, 429].contains(&status(method, path, "Bearer secret")), "{method} {path}");
     }
 }
 
@@ -409,18 +266,6 @@ fn pipelined_requests_are_answered_in_order_on_one_connection() {
     let remaining: Vec<_> =
         [0, 2, 4].iter().map(|&index: &usize| responses[index].json()["remaining"].clone()).collect();
     assert_eq!(remaining, [2, 1, 0]);
-}
-
-#[test]
-fn http_2_works_with_prior_knowledge() {
-    let (server, _client, _rules) = served(&[]);
-    let url = format!("http://{}/v1/hit", server.http);
-    let mut curl = Command::new("curl");
-    curl.args(["--silent", "--http2-prior-knowledge", "--json", r#"{"operation":{"api":"status"}}"#]);
-    curl.args(["--write-out", " %{http_version} %{http_code}", &url]);
-    let output = curl.output().unwrap_or_else(|error| panic!("curl: {error}; run `make test-setup` first"));
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.starts_with(r#"{"allowed":true"#) && text.ends_with(" 2 200"), "{text}");
 }
 
 /// The last of a field's values used to win without a word, so a description that a client can extend chose the rule.

@@ -61,20 +61,6 @@ fn existing_files_are_kept_without_force() {
 }
 
 #[test]
-fn file_that_cannot_be_written_is_an_error_that_names_it() {
-    let directory = tempfile::tempdir().unwrap();
-    for (file, expected) in [
-        ("rules.json", "rules.json: rules with comments are written as INI; name the file *.ini"),
-        ("rules", "rules: rules with comments are written as INI; name the file *.ini"),
-        ("none/rules.ini", "cannot write none/rules.ini: No such file"),
-    ] {
-        let (code, _, error) = run(directory.path(), &["init", file, "--template", "login"]);
-        assert_eq!(code, 1);
-        assert!(error.contains(expected), "{error}");
-    }
-}
-
-#[test]
 fn forced_files_are_written_together_or_not_at_all() {
     for make in [(|path| fs::create_dir(path).unwrap()) as fn(&Path), |path| {
         assert!(program("mkfifo").arg(path).status().unwrap().success())

@@ -21,57 +21,18 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use crate::support::seed::{seed, setting};
-use crate::support::{LineClient, RespClient, RulesFile, SERVE, Server, divvy, encode};
+use crate::support::{LineClient, RespClient, RulesFile, SERVE, Server, divvy, encode, expanded};
 
 const RULES: &str = "
-[kind=login user=*]
-creditLimit = 1000000000
-resetSeconds = 36000
-actorField = user
-
-[kind=canary user=*]
-creditLimit = 1000000000
-resetSeconds = 36000
-actorField = user
-matchPolicy = canary
-
-[kind=canary]
-creditLimit = 1000000000
-resetSeconds = 36000
-
-[kind=sliding-window user=*]
-creditLimit = 1000000000
-resetSeconds = 360000000
-algorithm = sliding-window
-actorField = user
-
-[kind=sliding-log user=*]
-creditLimit = 1000
-resetSeconds = 360000
-algorithm = sliding-log
-actorField = user
-
-[kind=token-bucket user=*]
-creditLimit = 1000000000
-resetSeconds = 360000
-algorithm = token-bucket
-actorField = user
-
-[kind=leaky-bucket user=*]
-creditLimit = 1
-resetSeconds = 360000
-algorithm = leaky-bucket
-burst = 1000000000
-actorField = user
-
-[kind=brief user=*]
-creditLimit = 1000
-resetSeconds = 0.1
-actorField = user
-
-[default]
-creditLimit = 0
-resetSeconds = 0
+[kind=login user=*] creditLimit=1000000000 resetSeconds=36000 actorField=user
+[kind=canary user=*] creditLimit=1000000000 resetSeconds=36000 actorField=user matchPolicy=canary
+[kind=canary] creditLimit=1000000000 resetSeconds=36000
+[kind=sliding-window user=*] creditLimit=1000000000 resetSeconds=360000000 algorithm=sliding-window actorField=user
+[kind=sliding-log user=*] creditLimit=1000 resetSeconds=360000 algorithm=sliding-log actorField=user
+[kind=token-bucket user=*] creditLimit=1000000000 resetSeconds=360000 algorithm=token-bucket actorField=user
+[kind=leaky-bucket user=*] creditLimit=1 resetSeconds=360000 algorithm=leaky-bucket burst=1000000000 actorField=user
+[kind=brief user=*] creditLimit=1000 resetSeconds=0.1 actorField=user
+[default] creditLimit=0 resetSeconds=0
 ";
 const CREDIT: u64 = 1_000_000_000;
 const CLIENTS: usize = 3;
@@ -305,7 +266,7 @@ impl Lane {
                 self.pause(40_000);
             }
             Moment::Reload => {
-                fs::write(self.rules.path(), format!("{RULES}# {}\n", self.round)).unwrap();
+                fs::write(self.rules.path(), format!("{}# {}\n", expanded(RULES), self.round)).unwrap();
                 server.signal("-HUP");
                 self.pause(5_000);
             }

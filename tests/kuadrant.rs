@@ -4,65 +4,21 @@
 use serde_json::{Value, json};
 
 use crate::support::grpc::{Caller, descriptor};
-use crate::support::http::HttpClient;
-use crate::support::redis::{RedisCluster, RedisServer, until};
-use crate::support::{RespClient, RulesFile, Server, divvy, metrics, program};
+use crate::support::redis::{RedisCluster, RedisServer};
+use crate::support::{RespClient, RulesFile, Server};
 
 const SERVICE: &str = "kuadrant.service.ratelimit.v1.RateLimitService";
 
 const RULES: &str = "
-[domain=llm user=*]
-creditLimit = 10
-resetSeconds = 2592000
-actorField = user
-label = user
-
-[domain=llm tenant=*]
-creditLimit = 30
-resetSeconds = 2592000
-actorField = tenant
-label = tenant
-
-[domain=llm key=*]
-creditLimit = 2
-resetSeconds = 2592000
-actorField = key
-costField = none
-matchPolicy = and
-label = requests
-
-[domain=llm key=*]
-creditLimit = 100
-resetSeconds = 2592000
-actorField = key
-label = tokens
-
-[domain=llm budget=*]
-creditLimit = 10
-resetSeconds = 2592000
-actorField = budget
-overrun = debt
-label = budget
-
-[domain=llm log=*]
-creditLimit = 10
-resetSeconds = 60
-algorithm = sliding-log
-actorField = log
-
-[domain=llm call=*]
-creditLimit = 2
-resetSeconds = 2592000
-costField = none
-actorField = call
-
-[domain=llm blocked=*]
-creditLimit = 0
-resetSeconds = 0
-
-[default]
-creditLimit = 1
-resetSeconds = 0
+[domain=llm user=*] creditLimit=10 resetSeconds=2592000 actorField=user label=user
+[domain=llm tenant=*] creditLimit=30 resetSeconds=2592000 actorField=tenant label=tenant
+[domain=llm key=*] creditLimit=2 resetSeconds=2592000 actorField=key costField=none matchPolicy=and label=requests
+[domain=llm key=*] creditLimit=100 resetSeconds=2592000 actorField=key label=tokens
+[domain=llm budget=*] creditLimit=10 resetSeconds=2592000 actorField=budget overrun=debt label=budget
+[domain=llm log=*] creditLimit=10 resetSeconds=60 algorithm=sliding-log actorField=log
+[domain=llm call=*] creditLimit=2 resetSeconds=2592000 costField=none actorField=call
+[domain=llm blocked=*] creditLimit=0 resetSeconds=0
+[default] creditLimit=1 resetSeconds=0
 ";
 
 /// A client of limitador's service.
@@ -203,19 +159,6 @@ fn reservation_is_admitted_and_a_commit_releases_it() {
 }
 
 #[test]
-fn remembered_commit_takes_and_releases_nothing() {
-    on_each_store(|server| {
-        let mut client = Client::of(server);
-        let id = client.id(&["user=a"], 6);
-        assert_eq!([2, 2, 5].map(|amount| client.commit(&["user=a"], &id, amount)), [true, false, false]);
-        assert_eq!(client.left("user=a"), 8);
-        let unused = client.id(&["user=a"], 8);
-        assert!(client.commit(&["user=a"], &unused, 0), "a failed request costs nothing, and is free immediately");
-        assert_eq!(client.left("user=a"), 8);
-    });
-}
-
-#[test]
 fn commit_under_an_unknown_or_an_empty_id_is_a_report() {
     on_each_store(|server| {
         let mut client = Client::of(server);
@@ -244,58 +187,6 @@ fn commit_under_an_unknown_or_an_empty_id_is_a_report() {
 }
 
 #[test]
-fn commit_after_its_reservation_ended_is_charged_and_releases_nothing() {
-    on_each_store(|server| {
-        let mut client = Client::of(server);
-        let id = client.id(&["user=a"], 6);
-        client.resp.command("DIVVY.RESET domain=llm user=a");
-        assert_eq!(client.left("user=a"), 10);
-        assert!(!client.commit(&["user=a"], &id, 4), "late");
-        assert!(!client.commit(&["user=a"], &id, 4), "and remembered");
-        assert_eq!(client.left("user=a"), 6);
-        let (_, id) = client.reserve(&["user=b"], 6, Some("0s"));
-        until(|| client.left("user=b") == 10);
-        assert!(!client.commit(&["user=b"], &id, 4));
-        assert_eq!(client.left("user=b"), 6);
-    });
-}
-
-#[test]
-fn commit_of_a_removed_rule_is_reported_under_the_current_rules() {
-    let rules = RulesFile::ini(RULES);
-    let server = Server::start(&[rules.path(), "--store", "memory", "--max-reservation-ttl", "1"]);
-    let mut client = Client::of(&server);
-    let id = client.id(&["user=a"], 6);
-    std::fs::write(rules.path(), RULES.replace("creditLimit = 10\n", "creditLimit = 20\n")).unwrap();
-    server.signal("-HUP");
-    until(|| client.left("user=a") == 20);
-    let (_, ended) = client.reserve(&["user=b"], 20, None);
-    until(|| client.left("user=b") == 20);
-    assert!(!client.commit(&["user=b"], &ended, 1));
-    assert!(!client.commit(&["user=a"], &id, 5));
-    assert_eq!(client.left("user=a"), 15);
-}
-
-#[test]
-fn amounts_are_clamped_to_the_counters_limit() {
-    on_each_store(|server| {
-        let mut client = Client::of(server);
-        for (user, amount) in [("a", 11), ("b", u64::from(u32::MAX) + 1), ("c", u64::MAX)] {
-            let descriptors: &[&str] = &[&format!("user={user}")];
-            let id = client.id(descriptors, amount);
-            assert_eq!(client.left(descriptors[0]), 0);
-            assert_eq!(client.reserve(descriptors, amount, None).0, "OVER_LIMIT", "not all of it is there");
-            assert!(client.commit(descriptors, &id, 1));
-            assert_eq!(client.left(descriptors[0]), 9);
-        }
-        let id = client.id(&["user=d", "tenant=d"], 1_000);
-        assert_eq!([client.left("user=d"), client.left("tenant=d")], [0, 0], "each to its own");
-        assert!(client.commit(&["user=d", "tenant=d"], &id, u64::MAX), "used credit stays used");
-        assert!(client.balance("user=d") < -1_000_000_000_000);
-    });
-}
-
-#[test]
 fn reservation_of_0_checks_and_holds_nothing() {
     let rules = RulesFile::ini(RULES);
     let server = server(&rules);
@@ -307,27 +198,6 @@ fn reservation_of_0_checks_and_holds_nothing() {
     for expected in ["OK", "OK", "OVER_LIMIT"] {
         assert_eq!(client.reserve(&["call=a"], 0, None).0, expected, "a rule that counts requests counts it");
     }
-}
-
-#[test]
-fn ttls_are_clamped_to_a_second_and_to_the_longest() {
-    let rules = RulesFile::ini(RULES);
-    let server = Server::start(&[rules.path(), "--store", "memory", "--max-reservation-ttl", "3"]);
-    let mut client = Client::of(&server);
-    // An hour, zero and negative times become three seconds. Less than a second becomes one.
-    let short = [Some("0s"), Some("-5s"), Some("0.001s")];
-    let long = [None, Some("3600s"), Some("315576000000s")];
-    let mut ids = Vec::new();
-    for (number, ttl) in short.into_iter().chain(long).enumerate() {
-        let (code, id) = client.reserve(&[&format!("user={number}")], 10, ttl);
-        assert_eq!(code, "OK", "{ttl:?}");
-        ids.push(id);
-    }
-    let mut http = HttpClient::connect(server.http);
-    let renewed = http.post(&format!("/v1/reservations/{}/renew", ids[5]), r#"{"ttl": 1}"#);
-    let lasts = renewed.json()["expiresIn"].as_u64().unwrap();
-    assert!((2..=4).contains(&lasts), "three seconds, and a renewal shortens nothing: {lasts}");
-    until(|| (0..6).all(|number| client.left(&format!("user={number}")) == 10));
 }
 
 #[test]
@@ -356,54 +226,6 @@ fn several_descriptors_reserve_all_or_none_under_one_id() {
         assert!(client.commit(shared, &id, 1));
         assert_eq!(client.left("user=s"), 9);
     });
-}
-
-#[test]
-fn concurrent_kuadrant_reservations_never_exceed_the_limit() {
-    let rules = RulesFile::ini(RULES);
-    let server = server(&rules);
-    let admitted: usize = std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..4)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut client = Client::of(&server);
-                    (0..20).filter(|_| client.reserve(&["key=never", "tenant=t"], 4, None).0 == "OK").count()
-                })
-            })
-            .collect();
-        clients.into_iter().map(|client| client.join().unwrap()).sum()
-    });
-    // Each key has credit for two requests.
-    assert_eq!(admitted, 2);
-    assert_eq!(Client::of(&server).left("tenant=t"), 30 - 2 * 4);
-}
-
-#[test]
-fn rule_with_debt_reserves_the_rest_and_reports_go_below_zero() {
-    let rules = RulesFile::ini(RULES);
-    let server = server(&rules);
-    let mut client = Client::of(&server);
-    let id = client.id(&["budget=a"], 8);
-    assert_eq!(client.reserve(&["budget=a"], 3, None).0, "OVER_LIMIT");
-    assert!(client.commit(&["budget=a"], &id, 15));
-    assert_eq!(client.balance("budget=a"), -5);
-    assert_eq!(client.check(&["budget=a"]), "OVER_LIMIT");
-    assert_eq!(client.reserve(&["budget=a"], 0, None).0, "OVER_LIMIT");
-}
-
-#[test]
-fn descriptor_may_have_no_entries() {
-    let rules = RulesFile::ini(RULES);
-    let server = server(&rules);
-    let mut client = Client::of(&server);
-    // Kuadrant's operator sends this if no policy applies to the request.
-    let empty = json!({ "domain": "llm", "descriptors": [{ "entries": [] }] });
-    assert_eq!(client.call("CheckRateLimit", &empty)["overall_code"], "OK");
-    assert_eq!(client.call("Report", &empty)["overall_code"], "OK");
-    let reserved = client.call("Reserve", &with(empty.clone(), "amount", json!("5000")));
-    assert_eq!(reserved, json!({ "code": "OK", "reservation_id": "" }));
-    let committed = client.call("Commit", &with(empty, "actual_amount", json!("7")));
-    assert_eq!(committed, json!({ "reservation_released": false }));
 }
 
 /// In limitador, limits without conditions on descriptors apply to such a call.
@@ -482,16 +304,6 @@ fn mistakes_are_reported_and_change_nothing() {
 }
 
 #[test]
-fn server_without_rules_returns_an_error() {
-    let server = Server::start(&["--store", "memory"]);
-    let mut client = Client::of(&server);
-    for method in ["CheckRateLimit", "Report", "Reserve", "Commit"] {
-        let error = client.refused(method, &about(&["user=a"]));
-        assert!(error.starts_with("FAILED_PRECONDITION") && error.contains("rules"), "{method}: {error}");
-    }
-}
-
-#[test]
 fn every_call_is_unavailable_while_the_store_fails_under_any_policy() {
     let mut redis = RedisServer::start();
     let rules = RulesFile::ini(RULES);
@@ -524,27 +336,9 @@ fn every_call_is_unavailable_while_the_store_fails_under_any_policy() {
 }
 
 #[test]
-fn redis_keeps_reservations_for_all_servers() {
-    let redis = RedisServer::start();
-    let rules = RulesFile::ini(RULES);
-    let [one, other] = [0, 1].map(|_| Server::start(&[rules.path(), "--redis-url", &redis.url()]));
-    let (mut one, mut other) = (Client::of(&one), Client::of(&other));
-    let all: &[&str] = &["user=a", "tenant=t"];
-    let id = one.id(all, 8);
-    assert_eq!([other.left("user=a"), other.left("tenant=t")], [2, 22]);
-    assert_eq!(other.reserve(all, 3, None).0, "OVER_LIMIT");
-    assert_eq!([other.commit(all, &id, 5), one.commit(all, &id, 5)], [true, false]);
-    assert_eq!([one.left("user=a"), one.left("tenant=t")], [5, 25]);
-    one.report(&["user=a", "user=a other=x"], 2);
-    assert_eq!(other.left("user=a"), 3);
-    assert_eq!(other.reserve(&["tenant=x"], u64::MAX, None).0, "OK");
-    assert_eq!(one.left("tenant=x"), 0);
-}
-
-#[test]
 fn joint_reservations_in_a_redis_cluster_need_one_slot() {
     let cluster = RedisCluster::start();
-    let rules = RulesFile::ini(&RULES.replace("actorField = key", "actorField = domain, key"));
+    let rules = RulesFile::ini(&RULES.replace("actorField=key", "actorField=domain,key"));
     let server = Server::start(&[rules.path(), "--redis-url", &cluster.urls().join(",")]);
     let mut client = Client::of(&server);
     let id = client.id(&["key=k"], 40);
@@ -556,59 +350,4 @@ fn joint_reservations_in_a_redis_cluster_need_one_slot() {
     assert!(client.commit(&["key=k"], &id, 10));
     assert!(!client.commit(&["user=a", "tenant=t"], "", 1));
     assert_eq!([client.left("user=a"), client.left("tenant=t")], [5, 25]);
-}
-
-#[test]
-fn reflection_and_health_include_the_service() {
-    let rules = RulesFile::ini(RULES);
-    let server = server(&rules);
-    let mut caller = Caller::new(&server);
-    let services: Vec<String> = serde_json::from_str(&caller.line("list")).unwrap();
-    assert!(services.iter().any(|name| name == SERVICE), "{services:?}");
-    assert_eq!(caller.health(SERVICE), r#"{"status": "SERVING"}"#);
-    let reserved = caller.call(&format!("{SERVICE}/Reserve"), &with(about(&["user=a"]), "amount", json!("6")));
-    assert_eq!(reserved["code"], "OK", "reflection alone suffices");
-}
-
-#[test]
-fn password_is_required() {
-    let rules = RulesFile::ini(RULES);
-    let server =
-        Server::start_as(divvy().env("DIVVY_REQUIREPASS", "open sesame"), &[rules.path(), "--store", "memory"]);
-    let status = |method: &str, token: Option<&str>| {
-        let mut command = program("curl");
-        command.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--http2-prior-knowledge", "-X", "POST"]);
-        command.args(["-H", "content-type: application/grpc", "--data-binary", "@/dev/null"]);
-        command.args(token.into_iter().flat_map(|token| ["-H".to_owned(), format!("authorization: Bearer {token}")]));
-        command.arg(format!("http://{}/{SERVICE}/{method}", server.grpc));
-        String::from_utf8(command.output().unwrap().stdout).unwrap()
-    };
-    for method in ["CheckRateLimit", "Report", "Reserve", "Commit"] {
-        assert_eq!(
-            [None, Some("wrong"), Some("open sesame")].map(|token| status(method, token)),
-            ["401", "401", "200"]
-        );
-    }
-}
-
-#[test]
-fn calls_are_counted() {
-    let rules = RulesFile::ini(RULES);
-    let server = server(&rules);
-    let mut client = Client::of(&server);
-    client.check(&["user=a"]);
-    client.report(&["user=a"], 1);
-    let id = client.id(&["user=a"], 6);
-    client.commit(&["user=a"], &id, 1);
-    client.commit(&["user=a"], &id, 1);
-    client.commit(&["user=a"], "", 1);
-    client.reserve(&["user=a"], 10, None);
-    client.refused("Reserve", &json!({}));
-    let samples = metrics::scrape(server.http);
-    let requests = |kind: &str| samples.value("divvy_requests_total", &[("front", "grpc"), ("command", kind)]);
-    let kinds = ["peek", "charge", "reserve", "commit", "invalid"];
-    assert_eq!(kinds.map(requests), [1.0, 1.0, 2.0, 3.0, 1.0]);
-    let commits = |status: &str| samples.value("divvy_commits_total", &[("rule_label", "user"), ("status", status)]);
-    assert_eq!(["settled", "repeated", "late"].map(commits), [1.0, 1.0, 0.0]);
-    assert_eq!(samples.value("divvy_charges_total", &[("rule_label", "user")]), 2.0);
 }

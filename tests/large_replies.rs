@@ -3,25 +3,15 @@
 
 use std::io::Write;
 use std::net::TcpStream;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use crate::robustness::{MIB, others_are_served_by};
-use crate::support::{COMPAT_RULES, PATIENCE, RespClient, RulesFile, Server, connect, encode, http};
+use crate::robustness::MIB;
+use crate::support::redis::until;
+use crate::support::{COMPAT_RULES, RespClient, RulesFile, Server, connect, encode, http};
 
 /// Starts a server with RocksDB, which needs system calls for INFO.
 fn on_disk() -> (Server, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     (Server::on_disk(COMPAT_RULES, &dir.path().join("data"), "wal"), dir)
-}
-
-/// Polls until the condition holds.
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-        thread::sleep(Duration::from_millis(50));
-    }
 }
 
 #[test]
@@ -41,25 +31,7 @@ fn info_for_many_at_once_takes_little_memory_and_frees_it() {
     let grown = server.peak_resident().saturating_sub(before);
     assert!(grown < 64 * MIB, "{grown} bytes more at the peak");
     drop(clients);
-    until("the memory is not given back", || server.resident() < before + 24 * MIB);
-}
-
-#[test]
-fn info_for_clients_that_do_not_read_has_one_bound() {
-    const BOUND: u64 = 16 * MIB;
-    others_are_served_by(&["--max-buffer-memory", &BOUND.to_string()], BOUND + 64 * MIB, |server| {
-        let requests = encode(&[b"INFO"]).repeat(100);
-        let silent: Vec<TcpStream> = (0..1000)
-            .map(|_| {
-                let mut stream = connect(server.resp);
-                stream.write_all(&requests).unwrap();
-                stream
-            })
-            .collect();
-        // When this later client has been served, all earlier ones have been, too.
-        assert!(RespClient::connect(server.resp).command("INFO").contains("divvy_version:"));
-        drop(silent);
-    });
+    until(|| server.resident() < before + 24 * MIB);
 }
 
 #[test]
@@ -88,29 +60,10 @@ fn unread_pages_of_counters_over_http_1_have_one_bound() {
             stream
         })
         .collect();
-    until("the bound is never reached", || {
+    until(|| {
         let metrics = http::get(server.http, "/metrics").body;
         !metrics.contains("divvy_limits_reached_total{limit=\"max-buffer-memory\"} 0\n")
     });
     drop(silent);
-    until("the memory is not given back", || {
-        http::get(server.http, "/metrics").body.contains("divvy_buffer_memory_bytes 0\n")
-    });
-}
-
-#[test]
-fn clients_that_leave_while_waiting_block_no_other_client() {
-    let (server, _dir) = on_disk();
-    for _ in 0..5 {
-        for _ in 0..100 {
-            connect(server.resp).write_all(&encode(&[b"INFO"]).repeat(10)).unwrap();
-            connect(server.http).write_all(b"GET /metrics HTTP/1.1\r\nhost: divvy\r\n\r\n").unwrap();
-        }
-        assert_eq!(http::get(server.http, "/metrics").status, 200);
-        assert!(RespClient::connect(server.resp).command("INFO").contains("divvy_version:"));
-    }
-    until("something of them is left", || {
-        let metrics = http::get(server.http, "/metrics").body;
-        metrics.contains("divvy_buffer_memory_bytes 0\n") && metrics.contains("divvy_connections{front=\"resp\"} 0\n")
-    });
+    until(|| http::get(server.http, "/metrics").body.contains("divvy_buffer_memory_bytes 0\n"));
 }

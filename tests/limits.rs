@@ -8,7 +8,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use socket2::{Domain, Socket, Type};
 
-use crate::robustness::{MIB, flooded, others_are_served_by, resp_flood};
+use crate::http_2::{END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, frame, head};
+use crate::robustness::{MIB, others_are_served_by, resp_flood};
+use crate::support::metrics::number_in;
 use crate::support::{COMPAT_RULES, LineClient, PATIENCE, RespClient, Server, connect, encode, http};
 
 /// Time between two bytes of a deliberately slow client.
@@ -216,27 +218,10 @@ fn flood_once(address: SocketAddr, flood: &[u8]) -> TcpStream {
     stream
 }
 
-#[test]
-fn http_client_that_never_reads_is_closed_after_a_while() {
-    let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--write-timeout", "1"]);
-    let mut stream = flooded(server.http, &b"GET /healthz HTTP/1.1\r\nhost: divvy\r\n\r\n".repeat(10_000));
-    // Reading resumes only after the server must have given up.
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(2) {
-        std::thread::sleep(PACE);
-    }
-    let mut rest = Vec::new();
-    match stream.read_to_end(&mut rest) {
-        Ok(_) => {}
-        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
-    }
-}
-
 /// Returns how often a limit was reached, according to /metrics.
 fn reached(metrics: &http::Response, limit: &str) -> u64 {
-    let name = format!("divvy_limits_reached_total{{limit=\"{limit}\"}} ");
-    let counted = metrics.body.lines().find_map(|line| line.strip_prefix(&name));
-    counted.unwrap_or_else(|| panic!("no {name}in {}", metrics.body)).parse().unwrap()
+    let sample = format!("divvy_limits_reached_total{{limit=\"{limit}\"}}");
+    number_in(&metrics.body, &sample).unwrap_or_else(|| panic!("no {sample} in {}", metrics.body))
 }
 
 #[test]
@@ -277,44 +262,11 @@ fn limit_that_is_reached_is_counted_under_its_name() {
     }
 }
 
-#[test]
-fn connections_over_the_limit_are_counted() {
-    let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--max-connections", "1"]);
-    let mut only = http::HttpClient::connect(server.http);
-    assert_eq!(reached(&only.get("/metrics", &[]), "max-connections"), 0);
-    assert_eq!(RespClient::connect(server.resp).read_reply(), "-ERR max number of clients reached");
-    assert_eq!(reached(&only.get("/metrics", &[]), "max-connections"), 1);
-}
-
-#[test]
-fn invalid_limits_are_rejected_at_the_start() {
-    for flag in ["--request-timeout", "--write-timeout", "--drain-timeout", "--idle-timeout"] {
-        let output = crate::support::divvy().args(["serve", flag, "18446744073709551615"]).output().unwrap();
-        assert!(!output.status.success());
-        let reported = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(reported.contains(flag), "{reported}");
-    }
-}
-
-/// Returns the first bytes of an HTTP/2 client that accepts no data (RFC 9113, section 6.5.2) and requests `path` this
-/// many times.
+/// Returns the first bytes of an HTTP/2 client that accepts no data and requests `path` this many times.
 fn asks_with_closed_windows(path: &str, times: u32) -> Vec<u8> {
-    const SETTINGS: u8 = 4;
-    const HEADERS: u8 = 1;
-    const END_STREAM_AND_HEADERS: u8 = 5;
-    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
-        let length = (payload.len() as u32).to_be_bytes();
-        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-    };
-    let initial_window_of_0 = [0, 4, 0, 0, 0, 0];
-    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    bytes.extend(frame(SETTINGS, 0, 0, &initial_window_of_0));
-    // The headers :method GET, :scheme http, :path and :authority, as literals (RFC 7541).
-    let head = [&[0x82, 0x86, 0x04, path.len() as u8], path.as_bytes(), b"\x01\x05divvy"].concat();
-    for request in 0..times {
-        bytes.extend(frame(HEADERS, END_STREAM_AND_HEADERS, 2 * request + 1, &head));
-    }
-    bytes
+    let initial_window_of_0 = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let request = |number| frame(HEADERS, END_STREAM | END_HEADERS, 2 * number + 1, &head("GET", path, &[]));
+    [PREFACE.to_vec(), initial_window_of_0].into_iter().chain((0..times).map(request)).flatten().collect()
 }
 
 #[test]

@@ -93,12 +93,3 @@ fn bytes_that_are_not_utf8_are_an_error_and_the_connection_goes_on() {
     assert!(error.starts_with("ERR unknown \"") && error.contains("UTF-8"), "{error}");
     assert_eq!(client.read_line(), "OK true 999 60\n");
 }
-
-#[test]
-fn hit_without_rules_explains_how_to_load_them() {
-    let server = Server::start(&["--store", "memory"]);
-    let mut client = LineClient::connect(server.line);
-    client.send(b"HIT a=b\n");
-    let error = client.read_line();
-    assert!(error.starts_with("ERR unknown \"") && error.contains("divvy serve CONFIG"), "{error}");
-}

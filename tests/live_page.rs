@@ -15,20 +15,9 @@ use crate::support::redis::RedisServer;
 use crate::support::{RespClient, RulesFile, Server};
 
 const RULES: &str = "
-[api=a user=*]
-creditLimit = 3
-resetSeconds = 3600
-actorField = user
-label = a-user
-
-[api=b user=*]
-creditLimit = 1000
-resetSeconds = 3600
-actorField = user
-label = b-user
-
-[default]
-creditLimit = 0
+[api=a user=*] creditLimit=3 resetSeconds=3600 actorField=user label=a-user
+[api=b user=*] creditLimit=1000 resetSeconds=3600 actorField=user label=b-user
+[default] creditLimit=0
 ";
 
 /// A server with the page, and its rules file.
@@ -109,7 +98,7 @@ fn changes_on_the_page_are_in_force_on_every_front() {
 
 #[test]
 fn blocks_and_allows_on_the_page_are_in_force_on_every_front() {
-    let unnamed = "[page=*]\ncreditLimit = 7\nresetSeconds = 3600\nactorField = page\n\n[default]";
+    let unnamed = "[page=*] creditLimit=7 resetSeconds=3600 actorField=page\n[default]";
     let shown = Shown::to_users(&RULES.replace("[default]", unnamed));
     shown.browse("overrides", &[&shown.resp(), "operator", "dashboard"]);
 }
@@ -123,15 +112,9 @@ fn reload_shows_its_differences() {
 #[test]
 fn markup_from_clients_and_rules_is_text() {
     let rules = "
-[path=\"<img src=x onerror=alert(1)>\" user=*]
-creditLimit = 2
-resetSeconds = 3600
-actorField = user
-label = marked
+[path=\"<img src=x onerror=alert(1)>\" user=*] creditLimit=2 resetSeconds=3600 actorField=user label=marked
 comment = '<img src=x onerror=alert(1)>'
-
-[default]
-creditLimit = 0
+[default] creditLimit=0
 ";
     let shown = Shown::to_all(rules, &[]);
     shown.browse("markup", &[&shown.resp(), shown.rules.path()]);

@@ -11,23 +11,16 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::fcntl_setpipe_size;
 
 use crate::support::log::Log;
+use crate::support::metrics::{number, number_in};
 use crate::support::redis::until;
 use crate::support::{COMPAT_RULES, LineClient, PATIENCE, RespClient, RulesFile, Server, divvy, http};
 
 /// Minimum size of a pipe, in bytes.
 const SMALL_PIPE: usize = 4096;
+const DROPPED: &str = "divvy_log_lines_dropped_total";
 
 fn dropped_lines(server: &Server) -> u64 {
-    metric(server, "divvy_log_lines_dropped_total")
-}
-
-fn metric(server: &Server, name: &str) -> u64 {
-    value(&http::get(server.http, "/metrics").body, name)
-}
-
-fn value(body: &str, name: &str) -> u64 {
-    let value = body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.unwrap_or_else(|| panic!("no {name} in:\n{body}")).parse().unwrap()
+    number(server, DROPPED)
 }
 
 /// Makes a server that allows one connection refuse another.
@@ -64,7 +57,7 @@ fn log_on_a_full_disk_stops_neither_connections_nor_reloads_nor_shutdown() {
 /// Returns `None` while the server still counts the previous connection.
 fn dropped_lines_if_admitted(server: &Server) -> Option<u64> {
     let response = http::get(server.http, "/metrics");
-    (response.status == 200).then(|| value(&response.body, "divvy_log_lines_dropped_total"))
+    number_in(&response.body, DROPPED)
 }
 
 /// Both ends of a small pipe for a server's standard error. Calling `fill` fills it except for `room` bytes.

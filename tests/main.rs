@@ -17,7 +17,6 @@ mod support;
 
 // These tests need nothing but cargo. `make test-unit` runs them.
 mod algorithms;
-mod architecture;
 mod examples;
 mod hit;
 mod hostile_http_2;
@@ -29,7 +28,6 @@ mod logs;
 mod mistakes;
 mod resp;
 mod robustness;
-mod rule_names;
 mod rule_tests;
 mod transactions;
 mod verbs;
@@ -40,7 +38,6 @@ mod version;
 #[path = "."]
 mod full {
     pub mod access;
-    pub mod actor_fields;
     pub mod actor_limits;
     pub mod audit;
     pub mod audit_trouble;
@@ -56,7 +53,6 @@ mod full {
     pub mod concurrency;
     pub mod configuration;
     pub mod conformance;
-    pub mod cost;
     pub mod crowdsec;
     pub mod damage;
     pub mod debt;
@@ -74,6 +70,7 @@ mod full {
     pub mod idempotency;
     pub mod init;
     pub mod kill;
+    pub mod kills;
     pub mod kuadrant;
     pub mod language_models;
     pub mod large_replies;

@@ -60,10 +60,3 @@ fn manual_has_a_page_with_every_flag_for_each_subcommand() {
         }
     }
 }
-
-#[test]
-fn unwritable_manual_is_an_error_that_names_the_directory() {
-    let output = divvy().args(["man", "--dir", "/nowhere/at/all"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("/nowhere/at/all"), "{output:?}");
-}

@@ -1,37 +1,15 @@
 //! /metrics: the values add up to the requests that were sent.
 
-use std::collections::BTreeSet;
-
 use crate::support::metrics::{Samples, parse, scrape};
 use crate::support::redis::until;
-use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, divvy, encode, http};
+use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, encode, http};
 
 const RULES: &str = "
-[kind=trial user=*]
-creditLimit = 2
-resetSeconds = 3600
-actorField = user
-matchPolicy = canary
-label = trial
-
-[kind=trial user=*]
-creditLimit = 5
-resetSeconds = 3600
-actorField = user
-label = real
-
-[path=/status]
-creditLimit = 3
-resetSeconds = 3600
-label = status
-
-[path=/free]
-creditLimit = 1
-resetSeconds = 0
-
-[default]
-creditLimit = 0
-resetSeconds = 0
+[kind=trial user=*] creditLimit=2 resetSeconds=3600 actorField=user matchPolicy=canary label=trial
+[kind=trial user=*] creditLimit=5 resetSeconds=3600 actorField=user label=real
+[path=/status] creditLimit=3 resetSeconds=3600 label=status
+[path=/free] creditLimit=1 resetSeconds=0
+[default] creditLimit=0 resetSeconds=0
 ";
 
 /// Sends the lines in one write, and reads a reply to each.
@@ -133,40 +111,6 @@ fn requests_of_both_protocols_are_counted() {
 }
 
 #[test]
-fn connections_are_counted_while_they_are_open() {
-    let server = Server::in_memory(COMPAT_RULES);
-    let line: Vec<_> = (0..3).map(|_| LineClient::connect(server.line)).collect();
-    let mut resp = RespClient::connect(server.resp);
-    resp.command("PING");
-    let open = |front: &str| scrape(server.http).value("divvy_connections", &[("front", front)]);
-    until(|| open("line") == 3.0);
-    let samples = scrape(server.http);
-    // The scrape itself is the fifth connection.
-    assert_eq!(samples.value("divvy_tcp_connections_total", &[]), 5.0);
-    assert_eq!(samples.value("divvy_connections", &[("front", "resp")]), 1.0);
-    drop(line);
-    until(|| open("line") == 0.0);
-    assert_eq!(scrape(server.http).value("divvy_connections_accepted_total", &[("front", "line")]), 3.0);
-}
-
-#[test]
-fn refused_connection_is_counted() {
-    let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--max-connections", "2"]);
-    let mut first = LineClient::connect(server.line);
-    first.hit("a=b");
-    let mut second = RespClient::connect(server.resp);
-    second.command("PING");
-    let mut refused = RespClient::connect(server.resp);
-    assert_eq!(refused.read_reply(), "-ERR max number of clients reached");
-    drop(first);
-    until(|| {
-        let response = http::get(server.http, "/metrics");
-        response.status == 200
-            && parse(&response.body).value("divvy_connections_refused_total", &[("front", "resp")]) == 1.0
-    });
-}
-
-#[test]
 fn metrics_show_the_store_the_rules_and_the_process() {
     let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
     let server = Server::on_disk(rules.path(), dir.path(), "sync");
@@ -246,59 +190,4 @@ fn client_input_never_becomes_a_metric_label() {
     let text = http::get(server.http, "/metrics").body;
     assert!(!text.contains("mallory"), "{text}");
     assert_eq!(requests(&parse(&text), "http", "invalid"), 1.0);
-}
-
-#[test]
-fn invalid_label_is_rejected_at_the_start() {
-    let rules = RulesFile::ini("[default]\ncreditLimit=1\nresetSeconds=60\nlabel = 'a\"} 1'\n");
-    let output = divvy().args(["serve", rules.path(), "--store", "memory"]).output().unwrap();
-    assert!(!output.status.success());
-    assert!(String::from_utf8_lossy(&output.stderr).contains("label"), "{output:?}");
-}
-
-#[test]
-fn metrics_path_can_be_changed() {
-    let flag = Server::start(&[COMPAT_RULES, "--store", "memory", "--metrics-path", "/internal/metrics"]);
-    let variables = [("PROMETHEUS_METRICS_PATH", "/internal/metrics")];
-    let original = Server::start_as(divvy().envs(variables), &[COMPAT_RULES, "--store", "memory"]);
-    for server in [flag, original] {
-        assert_eq!(http::get(server.http, "/metrics").status, 404);
-        let samples = parse(&http::get(server.http, "/internal/metrics").body);
-        assert_eq!(samples.sum("divvy_hits_total"), 0.0);
-    }
-    let output = divvy().args(["serve", "--store", "memory", "--metrics-path", "/healthz"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("--metrics-path is \"/healthz\""), "{output:?}");
-}
-
-#[test]
-fn problems_over_http_are_errors() {
-    let server =
-        Server::start(&[COMPAT_RULES, "--store", "memory", "--requirepass", "secret", "--open", "hit,metrics"]);
-    let mut client = http::HttpClient::connect(server.http);
-    assert_eq!(client.post("/v1/hit", "{").status, 400);
-    assert_eq!(client.get("/v1/nothing", &[]).status, 404);
-    assert_eq!(client.get("/v1/hit", &[]).status, 405);
-    assert_eq!(client.get("/v1/rules", &[]).status, 401);
-    assert_eq!(client.post("/v1/hit", r#"{"operation":{}}"#).status, 429, "a denial is not an error");
-    let samples = scrape(server.http);
-    assert_eq!(samples.value("divvy_errors_total", &[("code", "unknown")]), 3.0);
-    assert_eq!(samples.value("divvy_errors_total", &[("code", "unauthenticated")]), 1.0);
-}
-
-#[test]
-fn dashboard_shows_existing_metrics() {
-    const DASHBOARD: &str = include_str!("../packaging/grafana/divvy.json");
-    let dir = tempfile::tempdir().unwrap();
-    let rocks = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
-    let redis = Server::start(&[COMPAT_RULES, "--redis-url", "redis://127.0.0.1:1"]);
-    LineClient::connect(rocks.line).hit("method=GET path=/status");
-    let scraped = [rocks, redis].map(|server| http::get(server.http, "/metrics").body).concat();
-    let exists = |name: &str| scraped.lines().any(|line| line.starts_with(&format!("# TYPE {name} ")));
-    let words = DASHBOARD.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let names: BTreeSet<_> = words.filter(|word| word.starts_with("divvy_") || word.starts_with("process_")).collect();
-    assert!(names.len() > 30, "{names:?}");
-    for name in names {
-        let family = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
-        assert!(exists(name) || family.is_some_and(exists), "{name}");
-    }
 }

@@ -12,13 +12,13 @@ use std::time::Duration;
 use divvy::rules::{Address, Network};
 use serde_json::json;
 
-use crate::support::gateway::{Gateway, application, changed, free_address};
-use crate::support::grpc::{Caller, descriptors_request};
+use crate::nginx::nginx;
+use crate::support::gateway::{Gateway, application, free_address};
 use crate::support::http::{self, HttpClient};
 use crate::support::log::Log;
 use crate::support::redis::until;
 use crate::support::seed::{seed, setting};
-use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server, divvy};
+use crate::support::{LineClient, RespClient, RulesFile, Server, divvy};
 
 #[test]
 fn addresses_and_networks_are_read_as_by_python() {
@@ -50,41 +50,6 @@ fn addresses_and_networks_are_read_as_by_python() {
     println!("{lines} lines, {valid} addresses, {inside} of them in the network next to them");
     assert_eq!(lines, count);
     assert!(valid > count / 2 && valid < count && inside > count / 20);
-}
-
-/// Envoy masks the addresses of clients to networks: `masked_remote_address`.
-#[test]
-fn network_as_a_value_is_in_the_networks_lists_and_blocks_that_contain_it() {
-    const FIELD: &str = "masked_remote_address";
-    let dir = tempfile::tempdir().unwrap();
-    let rules = dir.path().join("rules.ini");
-    let text = format!(
-        "[{FIELD}=*]\nnetworks = {FIELD}: 10.0.0.0/8\ncreditLimit = 0\nlabel = shut-out\n\n\
-         [{FIELD}=*]\nlist = {FIELD}: listed.txt\ncreditLimit = 0\nlabel = listed\n\n[default]\ncreditLimit = 100\nper = 1h\n"
-    );
-    fs::write(&rules, text).unwrap();
-    fs::write(dir.path().join("listed.txt"), "192.168.0.0/16\n").unwrap();
-    let server = Server::start(&[rules.to_str().unwrap(), "--store", "memory"]);
-    let (mut resp, mut envoy) = (RespClient::connect(server.resp), Caller::new(&server));
-    assert_eq!(resp.command(&format!("DIVVY.BLOCK SET * {FIELD}=172.16.0.0/12")), "OK");
-    assert_eq!(resp.command(&format!("DIVVY.BLOCK SET * {FIELD}=203.0.113.7")), "OK");
-    for (value, allowed) in [
-        ("10.1.2.3", false),
-        ("10.1.2.0/24", false),
-        ("10.0.0.0/7", true),
-        ("192.168.1.0/24", false),
-        ("192.0.0.0/8", true),
-        ("172.16.1.0/24", false),
-        ("172.0.0.0/8", true),
-        ("203.0.113.7/32", false),
-        ("203.0.113.0/24", true),
-    ] {
-        assert_eq!(LineClient::connect(server.line).hit(&format!("{FIELD}={value}")).0, allowed, "line {value}");
-        let answer = resp.command(&format!("DIVVY.HIT {FIELD}={value}"));
-        assert!(answer.starts_with(if allowed { "[1 " } else { "[0 " }), "RESP {value}: {answer}");
-        let reply = envoy.should_rate_limit(&descriptors_request(&[&format!("{FIELD}={value}")]));
-        assert_eq!(reply["overall_code"] == json!("OK"), allowed, "gRPC {value}: {reply}");
-    }
 }
 
 /// Returns rules that allow two requests from this machine, whose address is in this field, and block it after three denials.
@@ -124,27 +89,10 @@ fn check(gateway: &Gateway, server: &Server, denied: u16, operation: &str, field
 
 #[test]
 fn address_that_nginx_passes_is_matched() {
-    const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/nginx/nginx.conf");
     for notation in ["$remote_addr", "::ffff:$remote_addr", "$remote_addr:$remote_port", "[64:ff9b::$remote_addr]:1"] {
-        let ((server, _rules), address) = (divvy_for_checks(), free_address());
-        let changes = [
-            ("127.0.0.1:10080", address.to_string()),
-            ("127.0.0.1:8080", application().to_string()),
-            ("127.0.0.1:8322", server.http.to_string()),
-            ("250ms", format!("{}s", PATIENCE.as_secs())),
-            ("X-Forwarded-For $remote_addr", format!("X-Forwarded-For {notation}")),
-        ];
-        let directory = tempfile::tempdir().unwrap();
-        let config = changed(fs::read_to_string(EXAMPLE).unwrap(), &changes);
-        fs::write(directory.path().join("nginx.conf"), config).unwrap();
-        let child = Command::new("nginx")
-            .arg("-p")
-            .arg(directory.path())
-            .args(["-e", "stderr", "-c", "nginx.conf"])
-            .args(["-g", "daemon off; master_process off; pid nginx.pid; error_log stderr crit;"])
-            .spawn()
-            .unwrap_or_else(|error| panic!("nginx: {error}; run `make test-setup` first"));
-        check(&Gateway::new(child, address, directory), &server, 429, "ip=127.0.0.1", "ip");
+        let (server, _rules) = divvy_for_checks();
+        let header = ("X-Forwarded-For $remote_addr", format!("X-Forwarded-For {notation}"));
+        check(&nginx(application(), server.http, &[header]), &server, 429, "ip=127.0.0.1", "ip");
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
+use crate::support::RespClient;
 use crate::support::command_line::restore;
 use crate::support::redis::{RedisCluster, RedisServer};
 use crate::support::reloading::ReloadingServer;
-use crate::support::{RespClient, RulesFile, Server};
 
 /// Algorithms that count usage, with settings that give nothing back during a test.
 pub const RHYTHMS: [(&str, &str); 5] = [
@@ -56,40 +56,6 @@ impl Plans {
         let numbers: Vec<u64> =
             reply.trim_matches(['[', ']']).split(' ').map(|word| word.parse().expect(&reply)).collect();
         (numbers[0] == 1, numbers[1])
-    }
-}
-
-/// A denial's retry time is exact, because the bucket is kept for the time that the slower plan needs.
-#[test]
-fn bucket_is_kept_for_the_slower_plan() {
-    let redis = RedisServer::start();
-    let url = redis.url();
-    for algorithm in ["token-bucket", "leaky-bucket"] {
-        let plan = |plan: &str, credits: u64| {
-            format!(
-                "[plan={plan} customer=*]\ncreditLimit = {credits}\nresetSeconds = 1\nalgorithm = {algorithm}\n\
-                 actorField = customer\ncounter = {algorithm}\nlabel = {plan}\n\n"
-            )
-        };
-        let rules = RulesFile::ini(&[&plan("pro", 1000), &plan("free", 1), "[default]\ncreditLimit = 0\n"].concat());
-        let server =
-            Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url]);
-        let mut client = RespClient::connect(server.resp);
-        assert!(client.command("DIVVY.HIT plan=pro customer=a COST 1000").starts_with("[1 0 "));
-        let denied = client.command("DIVVY.HIT plan=free customer=a");
-        assert!(denied.starts_with("[0 0 "), "{denied}");
-        let key = redis.cli(&["--scan", "--pattern", &format!("divvy.{algorithm}:*")]);
-        assert!(!key.is_empty());
-        let lives: u64 = redis
-            .cli(&[
-                "EVAL",
-                "return redis.call('PTTL', redis.call('KEYS', ARGV[1])[1])",
-                "0",
-                &format!("divvy.{algorithm}:*"),
-            ])
-            .parse()
-            .unwrap();
-        assert!(lives > 900_000, "{algorithm}: {lives} ms");
     }
 }
 

@@ -8,8 +8,8 @@ use divvy::store::key::{Prefix, Space};
 use divvy::store::{Action, Batch, Listing, Page, RedisOptions, RedisStore, Store, StoreError};
 
 use crate::conformance::{LOOK, TAKE, wait};
-use crate::redis_unreachable::{recover, timed};
-use crate::support::redis::{Proxy, RedisServer, TIMEOUT, free_port};
+use crate::redis_unreachable::recover;
+use crate::support::redis::{Proxy, RedisServer};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -227,33 +227,6 @@ fn unreadable_reservation_is_rejected_until_it_is_forgotten() {
 }
 
 #[test]
-fn actions_on_a_window_see_each_other_in_batch_order() {
-    let server = RedisServer::start();
-    let store = open(vec![server.url()]);
-    wait(async {
-        let limit = window(5, 60 * SECOND);
-        let drain = Action::Ask(Ask::Drain { cost: 9, strict: false });
-        let actions = [LOOK, take(3), take(3), take(6), LOOK, drain, take(1), Action::Forget, Action::Forget, take(0)];
-        let outcomes = apply(&store, &actions.map(|action| ("one", limit, action))).await;
-        let outcomes: Vec<_> = outcomes.into_iter().map(|outcome| summary(outcome.unwrap())).collect();
-        let expected = [
-            (true, 5, 0),
-            (true, 2, 60),
-            (false, 2, 60),
-            (false, 2, 60),
-            (true, 2, 60),
-            (true, 0, 60),
-            (false, 0, 60),
-            (true, 0, 0),
-            (false, 0, 0),
-            (true, 5, 0),
-        ];
-        assert_eq!(outcomes, expected);
-        assert_eq!(server.cli(&["DBSIZE"]), "0", "forgotten, and a cost of 0 begins no window");
-    });
-}
-
-#[test]
 fn window_without_expiry_is_repaired_and_foreign_content_affects_one_bucket() {
     let server = RedisServer::start();
     let store = open(vec![server.url()]);
@@ -379,34 +352,6 @@ fn listing_is_invalid_after_redis_was_replaced() {
 }
 
 #[test]
-fn two_divvy_servers_share_the_credits_exactly() {
-    const CREDITS: u64 = 300;
-    let server = RedisServer::start();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    for limit in [window(CREDITS, 600 * SECOND), tokens(CREDITS)] {
-        let clients: Vec<_> = (0..2)
-            .flat_map(|_| {
-                let patient =
-                    RedisOptions { urls: vec![server.url()], timeout: 20 * TIMEOUT, ..RedisOptions::default() };
-                let store = std::sync::Arc::new(RedisStore::open(patient).unwrap());
-                (0..8).map(move |_| std::sync::Arc::clone(&store))
-            })
-            .map(|store| {
-                runtime.spawn(async move {
-                    let mut allowed = 0;
-                    for _ in 0..30 {
-                        allowed += u64::from(one(&store, "shared", limit, TAKE).await.unwrap().allowed);
-                    }
-                    allowed
-                })
-            })
-            .collect();
-        let allowed: u64 = clients.into_iter().map(|client| runtime.block_on(client).unwrap()).sum();
-        assert_eq!(allowed, CREDITS, "{limit:?}");
-    }
-}
-
-#[test]
 fn other_algorithms_have_their_own_keys_that_expire() {
     let server = RedisServer::start();
     let store = open(vec![server.url()]);
@@ -431,22 +376,6 @@ fn other_algorithms_have_their_own_keys_that_expire() {
     });
 }
 
-#[test]
-fn lost_scripts_are_sent_again_and_count_once() {
-    let server = RedisServer::start();
-    let store = open(vec![server.url()]);
-    wait(async {
-        let (windows, buckets) = (window(100, 600 * SECOND), tokens(100));
-        for round in 1..=5 {
-            let actions = [("a", windows, TAKE), ("b", windows, TAKE), ("a", buckets, TAKE), ("a", windows, TAKE)];
-            let outcomes = apply(&store, &actions).await;
-            let left: Vec<_> = outcomes.into_iter().map(|outcome| outcome.unwrap().left).collect();
-            assert_eq!(left, [101 - 2 * round, 100 - round, 100 - round, 100 - 2 * round]);
-            server.cli(&["SCRIPT", "FLUSH"]);
-        }
-    });
-}
-
 /// Sending the script with each call, 12 kB each, would exceed the amount that Redis accepts within the timeout.
 #[test]
 fn lost_script_is_sent_once_per_batch() {
@@ -465,27 +394,5 @@ fn lost_script_is_sent_once_per_batch() {
         let before = received();
         assert!(apply(&store, &hits).await.into_iter().all(|outcome| outcome.unwrap().left == 7));
         assert!(received() - before < 1_000_000, "{} bytes", received() - before);
-    });
-}
-
-#[test]
-fn unix_socket_works() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("redis.sock");
-    let _server = RedisServer::start_with(free_port(), &["--unixsocket", path.to_str().unwrap()]);
-    let store = open(vec![format!("redis+unix://{}", path.display())]);
-    wait(async {
-        assert!(one(&store, "a", window(1, SECOND), TAKE).await.unwrap().allowed);
-        store.close().await.unwrap();
-    });
-}
-
-#[test]
-fn tls_url_fails_with_a_server_without_tls() {
-    let server = RedisServer::start();
-    let store = open(vec![format!("rediss://127.0.0.1:{}", server.port)]);
-    wait(async {
-        let error = timed(one(&store, "a", window(1, SECOND), TAKE)).await.unwrap_err().to_string();
-        assert!(error.contains("cannot connect"), "{error}");
     });
 }

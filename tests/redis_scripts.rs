@@ -1,12 +1,10 @@
 //! Compares the scripts that decide in Redis with the algorithms in Rust: the outcomes must be the same, for numbers of
 //! any size. The conformance suite tests ordinary use. These tests cover the rest.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use divvy::algorithm::{
-    Ask, CalendarWindow, Decision, FixedWindow, Kind, Limit, MAX_LOG_CREDITS, Outcome, Record, RecordChange,
-    ReservationAsk, State, TokenBucket,
+    Ask, CalendarWindow, FixedWindow, Kind, Limit, MAX_LOG_CREDITS, Outcome, ReservationAsk, TokenBucket,
 };
 use divvy::calendar::{Calendar, Unit, time_of_day};
 use divvy::clock::{Clock, Timestamp};
@@ -18,6 +16,7 @@ use divvy::store::{
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
+use crate::conformance::{Model, dated, expected};
 use crate::support::PATIENCE;
 use crate::support::redis::{RedisServer, until};
 
@@ -48,12 +47,6 @@ fn any_calendar() -> impl Strategy<Value = Calendar> {
 fn calendar_window() -> impl Strategy<Value = Limit> {
     (positive(), any_calendar())
         .prop_map(|(credits, calendar)| Limit::CalendarWindow(CalendarWindow::new(credits, calendar.id()).unwrap()))
-}
-
-/// Returns the limit for an ask at this time: a calendar window gets its dates.
-fn dated(limit: Limit, at: Timestamp) -> Limit {
-    let Limit::CalendarWindow(window) = limit else { return limit };
-    Limit::CalendarWindow(Calendar::of(window.calendar).unwrap().dated(window, at))
 }
 
 /// Returns a limit without a calendar.
@@ -137,65 +130,6 @@ impl Step {
             Timestamp::from_nanos(at.as_nanos().saturating_sub(self.nanos))
         } else {
             at.plus(self.nanos)
-        }
-    }
-}
-
-/// A bucket as Rust decides it, with its records.
-#[derive(Default)]
-struct Model {
-    state: Option<State>,
-    /// The reservations by their numbers.
-    records: HashMap<u8, Record>,
-    /// The remembered answers by their numbers.
-    answers: HashMap<u8, Record>,
-    /// The generation for the last ask about a reservation.
-    generation: u64,
-}
-
-impl Model {
-    /// Returns the outcome in Rust.
-    fn expected(&mut self, limit: &Limit, step: Step, at: Timestamp) -> Outcome {
-        match step.action() {
-            Action::Ask(ask) => {
-                let decision = limit.decide(self.state.as_ref(), ask, at);
-                // A refund may give all credits back.
-                self.set(limit, decision.state, matches!(ask, Ask::Refund { .. }), at);
-                decision.outcome
-            }
-            Action::Forget => {
-                let held = self.state.take_if(|state| limit.lifetime_ns(state, at) > 0).is_some();
-                Outcome { allowed: held, ..Outcome::default() }
-            }
-            Action::Idempotent { ask, fingerprint } => {
-                let record = self.answers.get(&step.id);
-                let (Decision { outcome, state }, record) =
-                    limit.decide_idempotent(self.state.as_ref(), record, (ask, fingerprint), at);
-                self.set(limit, state, matches!(ask, Ask::Refund { .. }), at);
-                if let RecordChange::Set(answered) = record {
-                    self.answers.insert(step.id, answered);
-                }
-                outcome
-            }
-            Action::Reservation(ask) => {
-                self.generation += 1;
-                let generation = self.generation;
-                let record = self.records.get(&step.id);
-                let (decision, change) = limit.decide_reservation(self.state.as_ref(), record, ask, generation, at);
-                self.set(limit, decision.state, true, at);
-                match change {
-                    RecordChange::Keep => {}
-                    RecordChange::Set(record) => drop(self.records.insert(step.id, record)),
-                    RecordChange::Clear => drop(self.records.remove(&step.id)),
-                }
-                decision.outcome
-            }
-        }
-    }
-
-    fn set(&mut self, limit: &Limit, state: Option<State>, may_be_full: bool, at: Timestamp) {
-        if state.is_some() {
-            self.state = state.filter(|state| !may_be_full || limit.lifetime_ns(state, at) > 0);
         }
     }
 }
@@ -434,7 +368,9 @@ impl Case<'_> {
                 Some(space) => record_key::write(space, &[step.id], out, write_bucket),
                 None => write_bucket(out),
             });
-            wanted.push(self.model.expected(&limit, *step, self.at));
+            let has_record = step.action().record_space().is_some();
+            let key = if has_record { format!("{}#{}", self.key, step.id) } else { self.key.clone() };
+            wanted.push(expected(&mut self.model, key, limit, step.action(), self.at));
         }
         self.tested.runtime.block_on(self.tested.store.apply(&mut batch));
         // Runs differ from store to store.

@@ -94,19 +94,6 @@ fn two_servers_share_a_bucket_exactly() {
 }
 
 #[test]
-fn two_servers_share_the_buckets_of_commands_with_their_own_limits() {
-    let (redis, rules) = (RedisServer::start(), rules(10));
-    let servers = [(); 2].map(|()| serve(&rules, &redis.url(), &[]));
-    let [mut one, mut other] = [0, 1].map(|index: usize| RespClient::connect(servers[index].resp));
-    assert_eq!(one.command("RL.REDUCE k 5 3600 TAKE 2"), "5");
-    assert_eq!(other.command("RL.REDUCE k 5 3600"), "3");
-    assert_eq!(one.command("RL.GET k 5 3600"), "2");
-    assert_eq!(one.command("CL.THROTTLE k 4 1 3600 2"), "[0 5 3 -1 7200]");
-    assert!(other.command("CL.THROTTLE k 4 1 3600 3").starts_with("[0 5 0 -1 "));
-    assert!(one.command("CL.THROTTLE k 4 1 3600").starts_with("[1 5 0 "));
-}
-
-#[test]
 fn outage_is_logged_once_at_its_start_and_once_at_its_end() {
     let (mut redis, rules) = (RedisServer::start(), rules(1_000_000));
     let mut command = divvy();
@@ -130,23 +117,6 @@ fn hung_redis_neither_blocks_accepts_nor_grows_memory() {
 #[test]
 fn dead_redis_neither_blocks_accepts_nor_grows_memory() {
     check_accepts_and_memory_during_an_outage(RedisServer::kill, RedisServer::restart);
-}
-
-/// More hits than divvy sends to Redis at a time. Waiting hits must notice the outage, but must not delay each other.
-#[test]
-fn policy_answers_all_hits_while_redis_hangs() {
-    let (redis, rules) = (RedisServer::start(), rules(10));
-    let server = serve(&rules, &redis.url(), &["--on-store-error", "allow"]);
-    hit_in_time(&server, "a");
-    redis.signal("-STOP");
-    let counts = ReplyCounts::default();
-    thread::scope(|scope| {
-        for _ in 0..20 {
-            scope.spawn(|| hit_many(server.line, "a", 500, &counts));
-        }
-    });
-    assert_eq!(counts.counts(), (10_000, 0, 0));
-    redis.signal("-CONT");
 }
 
 fn check_accepts_and_memory_during_an_outage(end: fn(&mut RedisServer), begin: fn(&mut RedisServer)) {
@@ -238,28 +208,6 @@ fn flood_of_hits_is_not_treated_as_an_outage_by_allow() {
         }
     });
     assert_eq!(allowed.into_inner(), 100);
-}
-
-#[test]
-fn hot_bucket_on_two_servers_is_exact_and_answers_every_client() {
-    let (redis, rules) = (RedisServer::start(), rules(10));
-    let servers = [(); 2].map(|()| serve(&rules, &redis.url(), &["--redis-timeout", "20000"]));
-    let allowed = AtomicU64::new(0);
-    thread::scope(|scope| {
-        for index in 0..40 {
-            let (address, allowed) = (servers[index % 2].resp, &allowed);
-            scope.spawn(move || {
-                let mut client = RespClient::connect(address);
-                client.send("CL.THROTTLE hot 499 1 3600\r\n".repeat(50).as_bytes());
-                for _ in 0..50 {
-                    let reply = client.read_reply();
-                    assert!(reply.starts_with("[0 500 ") || reply.starts_with("[1 500 0 "), "{reply}");
-                    allowed.fetch_add(u64::from(reply.starts_with("[0 ")), Relaxed);
-                }
-            });
-        }
-    });
-    assert_eq!(allowed.into_inner(), 500);
 }
 
 /// Returns how often Redis has called the window's script.

@@ -2,14 +2,11 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use crate::support::log::Log;
-use crate::support::redis::RedisServer;
 use crate::support::{LineClient, RespClient, Server, divvy, encode, http};
 
 const IN_FORCE: &str = "reloaded; the new rules are in force";
@@ -65,18 +62,6 @@ fn rules(header: &str, credits: u64) -> String {
 }
 
 #[test]
-fn changed_file_is_loaded_automatically() {
-    let watched = WatchedServer::serving(&rules("a=1", 10), &[]);
-    let mut client = LineClient::connect(watched.server.line);
-    assert_eq!(client.hit("a=1").1, 9);
-    watched.write(&rules("b=1", 20));
-    watched.log.await_line(&[IN_FORCE, "rules.ini", "added=1", "removed=1", "changed=0", "moved=0"]);
-    assert_eq!((client.hit("a=1"), client.hit("b=1").1), ((false, 0, 0), 19));
-    watched.log.await_line(&["removed [a=1] allows 10 in 3600 s"]);
-    watched.log.await_line(&["line 1: added [b=1] allows 20 in 3600 s"]);
-}
-
-#[test]
 fn sighup_loads_at_once_and_reports_an_unchanged_file() {
     let watched = WatchedServer::serving(&rules("a=1", 10), &["--reload-interval", "0"]);
     watched.hang_up();
@@ -86,47 +71,6 @@ fn sighup_loads_at_once_and_reports_an_unchanged_file() {
     watched.log.await_count(1, IN_FORCE);
     assert_eq!(LineClient::connect(watched.server.line).hit("a=1").1, 19);
     assert!(watched.server.terminate().success());
-}
-
-#[test]
-fn sighup_without_a_rules_file_is_ignored_with_a_message() {
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let server = Server::start_as(&mut command, &["--store", "memory"]);
-    server.signal("-HUP");
-    log.await_line(&["SIGHUP", "there is no rules file"]);
-    assert!(RespClient::connect(server.resp).command("CL.THROTTLE a 1 1 60").starts_with('['));
-    assert!(server.terminate().success());
-}
-
-#[test]
-fn counters_are_kept_unless_the_limit_changes() {
-    let both = |kept: &str, changed: u64| {
-        format!("[kept=*]\ncreditLimit = 10\nresetSeconds = 3600\nactorField = kept\n{kept}\n{}", rules("a=1", changed))
-    };
-    let watched = WatchedServer::serving(&both("", 10), &["--reload-interval", "0"]);
-    let mut client = RespClient::connect(watched.server.resp);
-    let mut left = |pairs: &str| client.command(&format!("DIVVY.HIT {pairs}"));
-    assert_eq!((left("kept=x"), left("a=1")), ("[1 9 3600]".into(), "[1 9 3600]".into()));
-    watched.write(&both("label = l\ncostField = cost", 11));
-    watched.hang_up();
-    watched.log.await_line(&[IN_FORCE, "added=0", "removed=0", "changed=2", "start_afresh=1"]);
-    watched.log.await_line(&["line 1: changed [kept=*]", "label from nothing to l", "its counters are kept"]);
-    watched.log.await_line(&["changed [a=1] creditLimit from 10 to 11; its counters start afresh"]);
-    assert!(left("kept=x cost=3").starts_with("[1 6 "));
-    assert_eq!(left("a=1"), "[1 10 3600]");
-}
-
-#[test]
-fn changed_order_is_reported() {
-    let first = "[a=1]\ncreditLimit = 1\nresetSeconds = 0\n\n";
-    let watched = WatchedServer::serving(&format!("{first}{}", rules("b=1", 5)), &["--reload-interval", "0"]);
-    let (rule, default) = rules("b=1", 5).split_once("\n\n").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
-    watched.write(&format!("{rule}\n\n{first}{default}"));
-    watched.hang_up();
-    watched.log.await_line(&[IN_FORCE, "added=0", "removed=0", "changed=0", "moved=1"]);
-    watched.log.await_line(&["moved ["]);
-    assert_eq!(LineClient::connect(watched.server.line).hit("a=1 b=1").1, 4, "the rule that is first now answers");
 }
 
 #[test]
@@ -155,42 +99,6 @@ fn invalid_file_is_reported_with_its_lines_and_the_old_rules_stay() {
     watched.log.await_count(1, UNCHANGED);
     assert!(shown("divvy_config_last_load_successful 1") && shown("divvy_config_failures_total 1"));
     assert_eq!(client.hit("a=1").1, 8);
-}
-
-#[test]
-fn missing_file_is_reported_once_and_loaded_when_it_returns() {
-    let watched = WatchedServer::serving(&rules("a=1", 10), &[]);
-    fs::remove_file(watched.path()).unwrap();
-    watched.log.await_count(1, NOT_LOADED);
-    watched.log.await_line(&["ERROR", "rules.ini: cannot read the file"]);
-    let mut client = LineClient::connect(watched.server.line);
-    assert_eq!(client.hit("a=1").1, 9);
-    watched.write(&rules("a=1", 20));
-    watched.log.await_count(1, IN_FORCE);
-    assert_eq!(client.hit("a=1").1, 19);
-    assert_eq!(watched.log.count(NOT_LOADED), 1);
-}
-
-/// A ConfigMap is mounted in this way: the file is a link through `..data`, which is a link to a directory per version.
-#[test]
-fn swap_of_a_link_above_the_file_is_noticed() {
-    let dir = tempfile::tempdir().unwrap();
-    let publish = |dir: &Path, version: &str, rules: &str| {
-        fs::create_dir(dir.join(version)).unwrap();
-        fs::write(dir.join(version).join("rules.ini"), rules).unwrap();
-        symlink(version, dir.join("..data_tmp")).unwrap();
-        fs::rename(dir.join("..data_tmp"), dir.join("..data")).unwrap();
-    };
-    publish(dir.path(), "..2026_1", &rules("a=1", 10));
-    symlink("..data/rules.ini", dir.path().join("rules.ini")).unwrap();
-    let watched = WatchedServer::serving_in(dir, &[]);
-    let mut client = LineClient::connect(watched.server.line);
-    assert_eq!(client.hit("a=1").1, 9);
-    publish(watched.dir.path(), "..2026_2", &rules("a=1", 20));
-    fs::remove_dir_all(watched.dir.path().join("..2026_1")).unwrap();
-    watched.log.await_count(1, IN_FORCE);
-    assert_eq!(client.hit("a=1").1, 19);
-    assert_eq!(watched.log.count(NOT_LOADED), 0);
 }
 
 /// Number of rule changes under load.
@@ -301,52 +209,4 @@ fn under_load_every_reply_is_from_one_rule_set_and_no_connection_is_dropped() {
         }
     });
     assert!(by.iter().all(|answers| *answers > 0), "both rule sets have answered: {by:?}");
-}
-
-#[test]
-fn pipe_as_rules_file_is_rejected_and_the_next_file_is_loaded() {
-    let watched = WatchedServer::serving(&rules("a=1", 5), &["--reload-interval", "0"]);
-    fs::remove_file(watched.path()).unwrap();
-    assert!(Command::new("mkfifo").arg(watched.path()).status().unwrap().success());
-    watched.hang_up();
-    watched.log.await_line(&["ERROR", "cannot read the file: it is a pipe, but must be a regular file"]);
-    watched.log.await_count(1, NOT_LOADED);
-    fs::remove_file(watched.path()).unwrap();
-    watched.write(&rules("a=1", 7));
-    watched.hang_up();
-    watched.log.await_count(1, IN_FORCE);
-    assert_eq!(LineClient::connect(watched.server.line).hit("a=1").1, 6);
-}
-
-#[test]
-fn changed_actor_field_keeps_counters_of_the_same_value_on_every_store_and_the_log_says_so() {
-    let by = |field: &str| {
-        format!(
-            "[api=x]\ncreditLimit = 10\nresetSeconds = 3600\nactorField = {field}\n\n\
-             [default]\ncreditLimit = 0\nresetSeconds = 0\n"
-        )
-    };
-    let data = tempfile::tempdir().unwrap();
-    let redis = RedisServer::start();
-    let url = redis.url();
-    let stores: [&[&str]; 3] = [
-        &["--store", "memory"],
-        &["--store", "rocksdb", "--data-dir", data.path().to_str().unwrap()],
-        &["--store", "redis", "--redis-url", &url],
-    ];
-    for store in stores {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("rules.ini"), by("user")).unwrap();
-        let watched = WatchedServer::serving_from(dir, store);
-        let mut client = LineClient::connect(watched.server.line);
-        assert_eq!(client.hit("api=x user=ann ip=ann").1, 9, "{store:?}");
-        watched.write(&by("ip"));
-        watched.log.await_line(&[IN_FORCE, "changed=1", "start_afresh=1"]);
-        watched.log.await_line(&[
-            "line 1: changed [api=x] actorField from user to ip; its counters start afresh, except for actors that have the same \
-             value in both",
-        ]);
-        assert_eq!(client.hit("api=x user=bob ip=ann").1, 8, "{store:?}: the counter of the actor `ann` goes on");
-        assert_eq!(client.hit("api=x user=ann ip=10.0.0.1").1, 9, "{store:?}: another actor has a counter of its own");
-    }
 }

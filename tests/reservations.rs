@@ -2,10 +2,7 @@
 
 mod api;
 mod bounds;
-mod contention;
 mod forged;
-mod kills;
-mod restarts;
 mod seals;
 
 use std::path::Path;
@@ -14,20 +11,17 @@ use crate::plans::RHYTHMS;
 use crate::support::redis::until;
 use crate::support::{RespClient, RulesFile, Server, divvy, metrics};
 
-/// Returns rules: a hundred credits per user for every algorithm, a log, a stack, rules without counters, and a default
+/// Returns rules: a hundred credits per user for every algorithm, a log, a rule without a counter, and a default
 /// that denies.
 fn rules() -> RulesFile {
     let rule = |(algorithm, rhythm): (&str, &str)| {
         format!("[by={algorithm} user=*]\ncreditLimit = 100\n{rhythm}\nactorField = user\nlabel = {algorithm}\n\n")
     };
-    RulesFile::ini(
-        &(RHYTHMS.map(rule).concat()
-            + "[by=log user=*]\ncreditLimit = 100\nresetSeconds = 60\nalgorithm = sliding-log\nactorField = user\n\n\
-               [api=chat user=*]\ncreditLimit = 3\nresetSeconds = 2592000\nactorField = user\ncostField = none\n\
-               matchPolicy = and\nlabel = requests\n\n\
-               [api=chat user=*]\ncreditLimit = 100\nresetSeconds = 2592000\nactorField = user\nlabel = chat\n\n\
-               [free=yes]\ncreditLimit = 7\nresetSeconds = 0\n\n[default]\ncreditLimit = 0\n"),
-    )
+    let others = "[by=log user=*] creditLimit=100 resetSeconds=60 algorithm=sliding-log actorField=user
+[free=yes] creditLimit=7 resetSeconds=0
+[default] creditLimit=0
+";
+    RulesFile::ini(&(RHYTHMS.map(rule).concat() + others))
 }
 
 /// A client that makes reservations.
@@ -110,61 +104,6 @@ fn credits_are_set_aside_and_settled_on_every_store() {
     }
 }
 
-#[test]
-fn stack_reserves_jointly_and_its_requests_stay_counted() {
-    let (rules, data) = (rules(), tempfile::tempdir().unwrap());
-    for server in Server::on_each_store(rules.path(), data.path()) {
-        let mut client = Client::of(&server);
-        let pairs = "api=chat user=a";
-        let counters = |client: &mut Client| {
-            ["requests", "chat"].map(|label| {
-                client.ask(&format!("DIVVY.COUNTERS {label}")).contains("a ").then(|| {
-                    client.ask(&format!("DIVVY.COUNTERS {label} ACTOR a")).split(' ').nth(2).unwrap().to_owned()
-                })
-            })
-        };
-        let left = |requests: &str, chat: &str| [Some(requests.to_owned()), Some(chat.to_owned())];
-        let (credit, id) = client.reserve(pairs, 90, "TTL 60");
-        assert_eq!(credit, 10, "of the tokens, which are scarcer");
-        assert_eq!(counters(&mut client), left("2", "10"));
-        assert!(client.ask(&format!("DIVVY.RESERVE {pairs} AMOUNT 11 TTL 60")).starts_with("[0 10 "));
-        assert_eq!(counters(&mut client), left("2", "10"), "no request either");
-        assert_eq!(client.commit(&id, 50), commit_answer(50, "settled"));
-        let (_, id) = client.reserve(pairs, 5, "TTL 60");
-        assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "1");
-        assert_eq!(counters(&mut client), left("1", "50"));
-    }
-}
-
-#[test]
-fn reservation_expires_and_its_commit_is_late() {
-    let (rules, data) = (rules(), tempfile::tempdir().unwrap());
-    for server in Server::on_each_store(rules.path(), data.path()) {
-        let mut client = Client::of(&server);
-        let (_, id) = client.reserve("by=tokens user=a", 60, "TTL 1");
-        assert_eq!(client.left("by=tokens user=a"), 40);
-        until(|| client.left("by=tokens user=a") == 100);
-        assert_eq!(client.ask(&format!("DIVVY.RENEW {id} TTL 1")), "0");
-        assert_eq!(client.commit(&id, 70), commit_answer(30, "late"));
-        assert_eq!(client.commit(&id, 70), commit_answer(30, "repeated"));
-    }
-}
-
-#[test]
-fn rules_without_counters_reserve_and_settle() {
-    let rules = rules();
-    let server = Server::in_memory(rules.path());
-    let mut client = Client::of(&server);
-    let (credit, id) = client.reserve("free=yes", 1000, "TTL 60");
-    assert_eq!((credit, client.ask(&format!("DIVVY.RENEW {id} TTL 42"))), (7, "42".to_owned()));
-    assert_eq!(client.commit(&id, 5), commit_answer(0, "settled"));
-    assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "0");
-    assert_eq!(client.ask("DIVVY.RESERVE nobody=x AMOUNT 1 TTL 1"), "[0 0 0 nil]");
-    assert_eq!(client.ask("HELLO 3").split(' ').next(), Some("[server"));
-    client.0.send(b"DIVVY.RESERVE nobody=x AMOUNT 1 TTL 1\r\n");
-    assert_eq!(client.0.read_reply(), "[0 0 0 nil]");
-}
-
 /// An invalid command takes nothing, and is answered in its place.
 #[test]
 fn commands_pipeline_with_errors_in_order() {
@@ -203,89 +142,6 @@ fn commands_pipeline_with_errors_in_order() {
     }
     let listed = client.ask("DIVVY.COUNTERS tokens");
     assert!(listed.contains("[a 54 ") && listed.matches('[').count() == 3, "no other actor's: {listed}");
-}
-
-#[test]
-fn transactions_accept_reservations() {
-    let rules = rules();
-    let server = Server::in_memory(rules.path());
-    let mut client = Client::of(&server);
-    let (_, id) = client.reserve("by=tokens user=a", 10, "TTL 60");
-    assert_eq!(client.ask("MULTI"), "OK");
-    let commands = [
-        format!("DIVVY.COMMIT {id} COST 30"),
-        "DIVVY.RESERVE by=tokens user=a AMOUNT 20 TTL 60".to_owned(),
-        format!("DIVVY.RELEASE {id}"),
-        "DIVVY.RELEASE nonsense".to_owned(),
-        format!("DIVVY.RENEW {id} TTL 60"),
-    ];
-    for command in commands {
-        assert_eq!(client.ask(&command), "QUEUED");
-    }
-    let replies = client.ask("EXEC");
-    assert!(replies.starts_with("[[70 ") && replies.contains(" settled] [1 50 "), "{replies}");
-    assert!(replies.contains("] 0 -ERR unknown reservation id") && replies.ends_with(" 0]"), "{replies}");
-}
-
-/// Replies with long ids are far longer than others.
-#[test]
-fn many_long_ids_are_answered_and_accepted() {
-    let rules = rules();
-    let server = Server::in_memory(rules.path());
-    let mut client = Client::of(&server);
-    let command = |number: u64| {
-        let user = format!("{number}{}", "x".repeat(5_000));
-        format!("DIVVY.RESERVE by=tokens user={user} AMOUNT 20 TTL 60\r\n")
-    };
-    for is_transaction in [false, true] {
-        if is_transaction {
-            assert_eq!(client.ask("MULTI"), "OK");
-        }
-        for number in 0..200 {
-            client.0.send(command(number).as_bytes());
-            if is_transaction {
-                assert_eq!(client.0.read_reply(), "QUEUED");
-            }
-        }
-        let replies = match is_transaction {
-            true => client.ask("EXEC").trim_start_matches('[').trim_end_matches(']').replace("] [", "\n"),
-            false => (0..200).map(|_| client.0.read_reply() + "\n").collect(),
-        };
-        assert_eq!(replies.lines().count(), 200);
-        for reply in replies.lines() {
-            let id = reply.trim_end_matches(']').rsplit(' ').next().unwrap();
-            assert!((6_000..8_192).contains(&id.len()), "{reply}");
-        }
-        let id = replies.lines().last().unwrap().trim_end_matches(']').rsplit(' ').next().unwrap().to_owned();
-        assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "1");
-    }
-}
-
-#[test]
-fn reset_drops_reservations_and_listings_do_not_show_them() {
-    let (rules, data) = (rules(), tempfile::tempdir().unwrap());
-    for server in Server::on_each_store(rules.path(), data.path()) {
-        let mut client = Client::of(&server);
-        for (forget, done) in [
-            ("DIVVY.RESET by=fixed user=a", "1"),
-            ("DIVVY.FORGET fixed", "[0 1]"),
-            ("DIVVY.FORGET fixed ACTOR a", "[0 1]"),
-        ] {
-            let (_, id) = client.reserve("by=fixed user=a", 60, "TTL 60");
-            let listed = client.ask("DIVVY.COUNTERS fixed");
-            assert!(listed.starts_with("[0 [[a 40 ") && listed.matches('[').count() == 3, "{listed}");
-            assert_eq!(client.ask("DBSIZE"), "1", "counters");
-            assert_eq!(client.ask(forget), done);
-            assert_eq!(client.left("by=fixed user=a"), 100);
-            assert_eq!(client.ask(&format!("DIVVY.RENEW {id} TTL 5")), "0");
-            // A later reservation under the same name has another id.
-            let (_, next) = client.reserve("by=fixed user=a", 50, "TTL 60");
-            assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "0");
-            assert_eq!(client.commit(&id, 10), commit_answer(40, "late"));
-            assert_eq!(client.commit(&next, 10), commit_answer(80, "settled"));
-            assert_eq!(client.ask("DIVVY.RESET by=fixed user=a"), "1");
-        }
-    }
 }
 
 #[test]

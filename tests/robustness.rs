@@ -52,23 +52,19 @@ fn write_until_closed(address: SocketAddr, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn nested_arrays_are_rejected() {
+fn requests_over_a_limit_are_rejected() {
     others_are_served_during(|server| {
-        let answer = write_until_closed(server.resp, &b"*1\r\n".repeat(200_000));
-        assert_eq!(answer, "-ERR Protocol error: expected '$', got '*'\r\n");
-    });
-}
-
-#[test]
-fn million_arguments_byte_by_byte_are_rejected() {
-    others_are_served_during(|server| {
-        let mut stream = connect(server.resp);
-        for byte in b"*1000000\r\n" {
-            stream.write_all(&[*byte]).unwrap();
+        let mebibytes = vec![b'a'; 2 * MIB as usize];
+        for (address, bytes, expected) in [
+            (server.resp, b"*1\r\n".repeat(200_000), "-ERR Protocol error: expected '$', got '*'\r\n"),
+            (server.resp, b"*1000000\r\n".to_vec(), "-ERR Protocol error: invalid multibulk length\r\n"),
+            (server.resp, b"*1\r\n$1000000000\r\n".to_vec(), "-ERR Protocol error: invalid bulk length\r\n"),
+            (server.resp, mebibytes.clone(), "-ERR Protocol error: too big inline request\r\n"),
+            (server.line, mebibytes, "ERR unknown \""),
+        ] {
+            let answer = write_until_closed(address, &bytes);
+            assert!(answer.starts_with(expected) && answer.lines().count() == 1, "{answer:?}");
         }
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert_eq!(answer, "-ERR Protocol error: invalid multibulk length\r\n");
     });
 }
 
@@ -84,25 +80,6 @@ fn unfinished_array_byte_by_byte_is_not_rescanned() {
         let mut reply = [0; 32];
         let length = stream.read(&mut reply).unwrap();
         assert!(reply[..length].starts_with(b"-ERR unknown command 'a=b'"));
-    });
-}
-
-#[test]
-fn argument_over_the_limit_is_rejected() {
-    others_are_served_during(|server| {
-        let answer = write_until_closed(server.resp, b"*1\r\n$1000000000\r\n");
-        assert_eq!(answer, "-ERR Protocol error: invalid bulk length\r\n");
-    });
-}
-
-#[test]
-fn line_of_two_megabytes_is_rejected() {
-    others_are_served_during(|server| {
-        for address in [server.line, server.resp] {
-            let answer = write_until_closed(address, &vec![b'a'; 2 * MIB as usize]);
-            assert!(answer.contains("ERR") && answer.ends_with('\n'), "{answer:?}");
-            assert_eq!(answer.lines().count(), 1);
-        }
     });
 }
 
@@ -161,24 +138,6 @@ fn client_that_never_reads_is_closed_after_a_while() {
         Ok(_) => {}
         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
     }
-}
-
-#[test]
-fn connections_over_the_limit_are_refused() {
-    let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--max-connections", "2"]);
-    let mut first = LineClient::connect(server.line);
-    let mut second = RespClient::connect(server.resp);
-    first.hit("method=GET path=/status");
-    assert_eq!(second.command("PING"), "PONG");
-    assert_eq!(RespClient::connect(server.resp).read_reply(), "-ERR max number of clients reached");
-    assert_eq!(LineClient::connect(server.line).read_line(), "", "never an unasked line");
-    drop(second);
-    // The server notices a moment later.
-    let accepted = (0..100).any(|_| {
-        thread::sleep(Duration::from_millis(20));
-        LineClient::connect(server.line).try_hit("method=GET path=/status").is_some()
-    });
-    assert!(accepted, "a free place is given again");
 }
 
 #[test]

@@ -13,22 +13,12 @@ use crate::support::command_line::restore;
 use crate::support::http::{self, HttpClient};
 use crate::support::log::Log;
 use crate::support::redis::{RedisCluster, RedisServer, until};
-use crate::support::{RespClient, RulesFile, Server, metrics};
+use crate::support::{RespClient, RulesFile, Server, expanded, metrics};
 
 const MINUTE: u64 = 60;
 const RULES: &str = "
-[path=/login user=*]
-creditLimit = 1
-resetSeconds = 2592000
-algorithm = token-bucket
-actorField = user
-blockAfter = 3
-blockSeconds = 15m
-blockMax = 1h
-label = login
-
-[default]
-creditLimit = 0
+[path=/login user=*] creditLimit=1 resetSeconds=2592000 algorithm=token-bucket actorField=user blockAfter=3 blockSeconds=15m blockMax=1h label=login
+[default] creditLimit=0
 ";
 
 fn now() -> u64 {
@@ -71,7 +61,7 @@ fn is_blocked(servers: [&Server; 2], number: u32, minutes: u64) {
 fn blocks_grow_through_sigkill_backup_restore_and_reload() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    fs::write(path("rules.ini"), RULES).unwrap();
+    fs::write(path("rules.ini"), expanded(RULES)).unwrap();
     let serve_at = |time: u64, data: &str| {
         let mut command = divvy_at_unix_time(time);
         let log = Log::of(&mut command);
@@ -86,7 +76,7 @@ fn blocks_grow_through_sigkill_backup_restore_and_reload() {
 
     let (server, log) = serve_at(start + MINUTE, "data");
     assert!(block(&server).is_some(), "still blocked");
-    fs::write(path("rules.ini"), RULES.replace("creditLimit = 0", "creditLimit = 0\ncomment = nobody else")).unwrap();
+    fs::write(path("rules.ini"), expanded(RULES) + "comment = nobody else\n").unwrap();
     server.signal("-HUP");
     log.await_count(1, "the new rules are in force");
     assert!(block(&server).is_some(), "after a reload, too");
@@ -154,8 +144,8 @@ fn blocks_grow_in_a_cluster() {
 #[test]
 fn flood_of_hits_on_a_cached_denial_is_blocked() {
     let redis = RedisServer::start();
-    let rules = RULES.replace("algorithm = token-bucket\n", "").replace("blockAfter = 3", "blockAfter = 500");
-    let rules = RulesFile::ini(&(rules.replace("blockSeconds", "blockWindow = 20\nblockSeconds")));
+    let rules = RULES.replace("algorithm=token-bucket ", "").replace("blockAfter=3", "blockAfter=500");
+    let rules = RulesFile::ini(&(rules.replace("blockSeconds", "blockWindow=20 blockSeconds")));
     let url = redis.url();
     let server = Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url]);
     let mut client = RespClient::connect(server.resp);

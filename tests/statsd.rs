@@ -9,19 +9,9 @@ use crate::support::redis::until;
 use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server, divvy};
 
 const RULES: &str = "
-[kind=trial]
-creditLimit = 2
-resetSeconds = 3600
-matchPolicy = canary
-
-[path=/status]
-creditLimit = 3
-resetSeconds = 3600
-label = status
-
-[default]
-creditLimit = 0
-resetSeconds = 0
+[kind=trial] creditLimit=2 resetSeconds=3600 matchPolicy=canary
+[path=/status] creditLimit=3 resetSeconds=3600 label=status
+[default] creditLimit=0 resetSeconds=0
 ";
 
 /// The figures in statsd: sums of counters, numbers of timer samples, and the last value of each gauge.

@@ -14,52 +14,14 @@ use crate::support::stores::on_every_store;
 use crate::support::{RespClient, RulesFile, Server, resp};
 
 const RULES: &str = "
-[api=* user=*]
-creditLimit = 10
-resetSeconds = 3600
-actorField = user
-label = calls
-
-[plan=free user=*]
-creditLimit = 5
-resetSeconds = 86400
-actorField = user
-counter = usage
-label = free
-
-[plan=pro user=vip-*]
-creditLimit = 50
-resetSeconds = 86400
-actorField = user
-counter = usage
-label = pro
-
-[upload=* tenant=* user=*]
-creditLimit = 100
-resetSeconds = 3600
-actorField = tenant, user
-overrun = debt
-label = uploads
-
-[job=* user=*]
-algorithm = concurrency
-creditLimit = 3
-resetSeconds = 600
-actorField = user
-label = jobs
-
-[page=*]
-creditLimit = 7
-resetSeconds = 3600
-actorField = page
-
-[ip=*]
-creditLimit = 0
-actorField = ip
-
-[default]
-creditLimit = 1000
-resetSeconds = 3600
+[api=* user=*] creditLimit=10 resetSeconds=3600 actorField=user label=calls
+[plan=free user=*] creditLimit=5 resetSeconds=86400 actorField=user counter=usage label=free
+[plan=pro user=vip-*] creditLimit=50 resetSeconds=86400 actorField=user counter=usage label=pro
+[upload=* tenant=* user=*] creditLimit=100 resetSeconds=3600 actorField=tenant,user overrun=debt label=uploads
+[job=* user=*] algorithm=concurrency creditLimit=3 resetSeconds=600 actorField=user label=jobs
+[page=*] creditLimit=7 resetSeconds=3600 actorField=page
+[ip=*] creditLimit=0 actorField=ip
+[default] creditLimit=1000 resetSeconds=3600
 ";
 
 /// Returns a page of an actor's status over HTTP.
@@ -159,53 +121,6 @@ fn status_covers_the_rules_with_exactly_these_fields() {
 }
 
 #[test]
-fn block_or_allow_that_decides_is_shown() {
-    let rules = RulesFile::ini(RULES);
-    let server = Server::in_memory(rules.path());
-    for command in [
-        "DIVVY.HIT api=a user=ann",
-        "DIVVY.HIT page=/a",
-        "DIVVY.BLOCK SET calls ann EX 3600 REASON scraping",
-        "DIVVY.BLOCK SET * user=eve REASON stolen",
-        "DIVVY.ALLOW SET calls eve",
-        "DIVVY.BLOCK SET * ip=192.0.2.0/24",
-    ] {
-        assert!(!resp(&server, command).starts_with('-'), "{command}");
-    }
-    let with = |mut status: Value, kind: &str, ends_in: Value, reason: Value, entry: Value| {
-        status["override"] = json!({"kind": kind, "endsIn": ends_in, "reason": reason, "entry": entry});
-        status
-    };
-    let (nil, scraping, eve) = (Value::Null, json!("scraping"), json!("user=eve"));
-    let blocked = with(used("calls", 1, 10), "block", json!(3600), scraping, nil.clone());
-    assert_eq!(self::rules(&server, "user=ann"), json!([blocked]));
-    let everywhere = |rule, limit| with(used(rule, 0, limit), "block", Value::Null, json!("stolen"), eve.clone());
-    let allowed = with(used("calls", 0, 10), "allow", nil.clone(), nil.clone(), nil.clone());
-    assert_eq!(self::rules(&server, "user=eve"), json!([allowed, everywhere("free", 5), everywhere("jobs", 3)]));
-    assert_eq!(self::rules(&server, "page=%2Fa"), json!([used("rule-6", 1, 7)]));
-    // The rule has no counter.
-    assert_eq!(self::rules(&server, "ip=192.0.2.1"), json!([]));
-
-    let status = |actor: &str| resp(&server, &format!("DIVVY.STATUS {actor}"));
-    let block = "override [kind block endsIn 3600 reason scraping entry nil]]]]";
-    assert!(status("user=ann").ends_with(block), "{}", status("user=ann"));
-    let permanent = "override [kind block endsIn -1 reason stolen entry user=eve]";
-    assert_eq!(status("user=eve").matches(permanent).count(), 2, "{}", status("user=eve"));
-
-    let printed = |args: &[&str]| {
-        let (code, out, error) = actor(&server, args);
-        assert_eq!((code, error.as_str()), (0, ""));
-        out
-    };
-    assert!(printed(&["user=ann"]).ends_with("  calls  blocked for another 3600 s: scraping\n"));
-    let table = printed(&["user=eve"]);
-    assert!(table.contains("  calls  always allowed\n"), "{table}");
-    assert!(table.contains("  free  blocked under all rules, as user=eve: stolen\n"), "{table}");
-    let line: Value = serde_json::from_str(printed(&["user=ann", "--json"]).trim()).unwrap();
-    assert_eq!(line["override"], blocked["override"]);
-}
-
-#[test]
 fn asking_takes_nothing_and_creates_nothing() {
     on_every_store(RULES, &[], |store, server| {
         let mut client = RespClient::connect(server.resp);
@@ -223,25 +138,6 @@ fn asking_takes_nothing_and_creates_nothing() {
         }
         assert_eq!(client.command("DIVVY.HIT api=a user=ann"), "[1 8 3600]", "{store}");
     });
-}
-
-#[test]
-fn full_store_shows_its_counters_and_no_others() {
-    let rules = RulesFile::ini(RULES);
-    for policy in ["deny", "allow", "error"] {
-        let data = tempfile::tempdir().unwrap();
-        let data = ["--data-dir", data.path().to_str().unwrap()];
-        for store in [&["--store", "memory"], &data] {
-            let full = ["--max-counters", "1", "--when-full", policy];
-            let server = Server::start(&[&[rules.path()], &store[..], &full].concat());
-            assert_eq!(resp(&server, "DIVVY.HIT api=a user=ann"), "[1 9 3600]");
-            let refused = resp(&server, "DIVVY.HIT api=a user=bob");
-            assert!(refused != "[1 9 3600]" || policy == "allow", "{policy}: {refused}");
-            assert_eq!(self::rules(&server, "user=ann"), json!([used("calls", 1, 10)]), "{policy}");
-            assert_eq!(self::rules(&server, "user=bob"), json!([]), "{policy}");
-            assert_eq!(resp(&server, "DIVVY.COUNTERS calls ACTOR bob"), "[0 []]", "{policy}");
-        }
-    }
 }
 
 /// Returns a rule for each number, each with its own limit.

@@ -11,8 +11,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use axum::http::Request;
-use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use divvy::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use h2::client::SendRequest;
 use prost::Message;
@@ -23,18 +21,13 @@ use socket2::SockRef;
 use tokio::time::timeout;
 
 use crate::support::http::{self, HttpClient};
+use crate::support::http2::{descriptor, framed};
 use crate::support::seed::{seed, setting};
 use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server};
 
 const RULES: &str = "
-[domain=storm user=*]
-creditLimit = 1000000000
-resetSeconds = 360000
-actorField = user
-
-[default]
-creditLimit = 0
-resetSeconds = 0
+[domain=storm user=*] creditLimit=1000000000 resetSeconds=360000 actorField=user
+[default] creditLimit=0 resetSeconds=0
 ";
 const CREDIT: u64 = 1_000_000_000;
 /// Connections that a thread opens, uses and closes at once.
@@ -209,16 +202,8 @@ fn reset_streams(address: SocketAddr, is_grpc: bool, mut rng: Rng, until: Instan
 }
 
 fn grpc_hit(rng: &mut Rng) -> Vec<u8> {
-    let entry = Entry { key: "user".into(), value: user(rng).into() };
-    let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
-    let request =
-        RateLimitRequest { domain: "storm".into(), descriptors: vec![descriptor], ..RateLimitRequest::default() };
-    framed(&request.encode_to_vec())
-}
-
-/// Returns a gRPC message with its prefix: a flag for no compression, and its length.
-fn framed(message: &[u8]) -> Vec<u8> {
-    [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
+    let descriptors = vec![descriptor(&format!("user={}", user(rng)))];
+    framed(&RateLimitRequest { domain: "storm".into(), descriptors, ..RateLimitRequest::default() }).into()
 }
 
 /// An HTTP/2 client, with or without gRPC.
@@ -299,8 +284,8 @@ fn every_front_answers(server: &Server) {
         assert_eq!(status, 200);
         let reply = RateLimitResponse::decode(&reply[5..]).unwrap();
         assert_eq!(reply.overall_code, 1, "{reply:?}");
-        let (_, health) = grpc.ask(HEALTH, true, framed(&[])).await;
-        assert_eq!(health, framed(&[8, 1]), "SERVING");
+        let (_, health) = grpc.ask(HEALTH, true, vec![0; 5]).await;
+        assert_eq!(health, [0, 0, 0, 0, 2, 8, 1], "SERVING");
     };
     wait(async { timeout(PATIENCE, answers).await.unwrap() });
 }

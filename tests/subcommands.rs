@@ -6,8 +6,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 
 use crate::support::command_line::{output, run};
-use crate::support::log::Log;
-use crate::support::{COMPAT_RULES, DIVVY, RespClient, RulesFile, Server, divvy, http, program};
+use crate::support::{DIVVY, RespClient, RulesFile, Server, divvy, program};
 
 const BY_USER: &str = "[user=*]\ncreditLimit = 9\nresetSeconds = 3600\nactorField = user\nlabel = by-user\n\n\
                        [default]\ncreditLimit = 0\nresetSeconds = 0\n";
@@ -68,68 +67,6 @@ fn forgetting_a_whole_rule_needs_confirmation() {
     begin();
     assert_eq!(run(&[&delete[..], &["--actor", "ann"]].concat()), (0, "forgot 1 counter\n".into(), String::new()));
     assert_eq!(run(&[&delete[..], &["--yes"]].concat()), (0, "forgot 2 counters\n".into(), String::new()));
-}
-
-#[test]
-fn unknown_section_of_stats_is_an_error() {
-    let server = Server::in_memory(COMPAT_RULES);
-    let address = server.resp.to_string();
-    let stats = |sections: &[&str]| run(&[&["stats", "--server", &address], sections].concat());
-    for sections in [&["foo"][..], &["memory", "foo"], &["foo", "--json"]] {
-        let (code, out, error) = stats(sections);
-        assert_eq!((code, out.as_str()), (1, ""));
-        assert!(error.contains("\"foo\"") && error.contains("memory, "), "{error}");
-    }
-    for sections in [&["Memory"][..], &["all"], &["memory", "everything"]] {
-        assert_eq!(stats(sections).0, 0, "{sections:?}");
-    }
-}
-
-#[test]
-fn misspelled_variable_causes_a_warning() {
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    command
-        .env("DIVVY_DURABILTY", "sync")
-        .env("DIVVY_PORT", "tcp://10.0.0.1:9049")
-        .env("DIVVY_SERVICE_HOST", "10.0.0.1");
-    let server = Server::start_as(&mut command, &[COMPAT_RULES, "--store", "memory"]);
-    log.await_line(&["WARN", "DIVVY_DURABILTY", "did you mean DIVVY_DURABILITY?"]);
-    assert_eq!(log.count("is not a setting"), 1, "{}", log.text());
-    let address = server.resp.to_string();
-    let (code, _, error) = output(divvy().args(["stats", "--server", &address]).env("DIVVY_PASWORD", "x"));
-    assert_eq!(code, 0);
-    assert!(error.contains("warning") && error.contains("did you mean DIVVY_PASSWORD?"), "{error}");
-}
-
-#[test]
-fn sizes_and_times_have_units() {
-    let flags =
-        ["--max-body", "1K", "--idle-timeout", "1500ms", "--write-timeout", "1m", "--max-buffer-memory", "0.5Mi"];
-    let server = Server::start(&[&[COMPAT_RULES, "--store", "memory"], &flags[..]].concat());
-    for (length, status) in [(900, 200), (1_000, 413)] {
-        let mut client = http::HttpClient::connect(server.http);
-        let body = format!(r#"{{"operation":{{"a":"{}"}}}}"#, "x".repeat(length));
-        assert_eq!(client.post("/v1/peek", &body).status, status);
-    }
-
-    for (flag, value, reported) in [
-        ("--max-body", "1KB", "K, M, G, Ki, Mi and Gi"),
-        ("--max-body", "0.0001K", "whole number of bytes"),
-        ("--max-buffer-memory", "99999999999G", "to 1024Gi"),
-        ("--idle-timeout", "1y", "ms, s, m, h, d and w"),
-        ("--idle-timeout", "forever", "a time"),
-        ("--redis-timeout", "0", "from 1ms to"),
-        ("--drain-timeout", "9999999h", "from 0 to"),
-    ] {
-        let (code, _, error) = run(&["serve", "--listen", "none", flag, value]);
-        assert!(code == 2 && error.contains(flag) && error.contains(reported), "{flag} {value}: {error}");
-    }
-    let (_, help, _) = run(&["serve", "--help"]);
-    assert!(help.contains("64Ki") && help.contains("500ms"), "{help}");
-    let rules = RulesFile::ini("[default]\ncreditLimit = 1K\nresetSeconds = 1m\n");
-    let (code, _, error) = run(&["check", rules.path()]);
-    assert!(code == 1 && error.contains("creditLimit") && error.contains("resetSeconds"), "{error}");
 }
 
 /// Runs `divvy` with these arguments on its own terminal. Returns its whole output.
@@ -198,14 +135,6 @@ fn documented_benches_hit_a_rule_that_allows_and_denies() {
         let denied = report["denied"].as_u64().unwrap();
         assert!((1..10_000).contains(&denied) && report["warning"].is_null(), "{report}");
     }
-}
-
-#[test]
-fn fully_denied_load_causes_a_warning() {
-    let server = Server::in_memory(concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.ini"));
-    let (code, report, _) = run(&["bench", "--addr", &server.line.to_string(), "--requests", "1000"]);
-    assert_eq!(code, 0);
-    assert!(report.contains("1000 denied") && report.contains("warning    every hit was denied"), "{report}");
 }
 
 #[test]

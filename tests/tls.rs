@@ -5,7 +5,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -15,7 +14,7 @@ use crate::clients::run;
 use crate::support::certificates::Certificates;
 use crate::support::log::Log;
 use crate::support::redis::until;
-use crate::support::{COMPAT_RULES, LineClient, RespClient, Server, connect, divvy, http};
+use crate::support::{COMPAT_RULES, LineClient, Server, connect, divvy, http};
 
 const HIT: &[u8] = b"HIT method=GET path=/status\n";
 
@@ -124,22 +123,6 @@ fn grpc_is_http_2() {
 }
 
 #[test]
-fn divvys_own_client_uses_tls() {
-    let certificates = Certificates::new();
-    let (server, _log) = secured(&certificates, &[]);
-    let address = server.line.to_string();
-    let hit = |ca: &str| {
-        let mut command = divvy();
-        command.args(["hit", "--addr", &address, "--tls-ca", &certificates.path(ca), "method=GET", "path=/status"]);
-        command.output().unwrap()
-    };
-    assert_eq!(hit("ca.pem").stdout, b"OK true 999 60\n");
-    let refused = hit("foreign-ca.pem");
-    assert!(!refused.status.success());
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot use TLS"), "{refused:?}");
-}
-
-#[test]
 fn tls_can_be_limited_to_one_front() {
     let certificates = Certificates::new();
     let (server, _log) = secured(&certificates, &["--tls-fronts", "resp,grpc"]);
@@ -174,34 +157,6 @@ fn client_without_tls_gets_the_reason_and_so_does_the_log() {
     let response = http::get(server.http, "/healthz");
     assert_eq!((response.status, &*response.body), (400, "this port speaks TLS only: use https:\n"));
     assert_eq!(response.header("content-length").unwrap(), response.body.len().to_string());
-}
-
-#[test]
-fn client_with_tls_on_a_plain_port_gets_the_reason_and_so_does_the_log() {
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let server = Server::start_as(&mut command, &[COMPAT_RULES, "--store", "memory"]);
-    for (front, address, begin) in [
-        ("line", server.line, "ERR unknown \"this port does not speak TLS"),
-        ("resp", server.resp, "-ERR this port does not speak TLS"),
-        ("http", server.http, "HTTP/1.1 400 Bad Request\r\n"),
-        ("grpc", server.grpc, "HTTP/1.1 400 Bad Request\r\n"),
-    ] {
-        let mut stream = connect(address);
-        // The first bytes of a handshake.
-        stream.write_all(&[&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3][..], &[0x0a; 501]].concat()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with(begin) && answer.lines().count() < 7, "{answer:?}");
-        log.await_line(&["TLS on a plaintext port", &format!("front=\"{front}\""), "peer=127.0.0.1:"]);
-    }
-    // A real client fails at once.
-    let mut curl = Command::new("curl");
-    let output = curl.args(["-sS", "-k", &format!("https://127.0.0.1:{}/", server.http.port())]).output().unwrap();
-    assert_eq!(output.status.code(), Some(35), "{output:?}");
-    // Every front continues to work.
-    assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status").1, 999);
-    assert_eq!(http::get(server.http, "/healthz").status, 200);
 }
 
 #[test]
@@ -328,26 +283,4 @@ fn orderly_end_sends_close_notify() {
     assert_eq!(ask(&mut stream, HIT), "OK true 999 60\n");
     assert!(server.terminate().success());
     stream.read_to_string(&mut answer).unwrap();
-}
-
-#[test]
-fn client_that_never_reads_is_closed_after_a_while() {
-    let certificates = Certificates::new();
-    let (server, _log) = secured(&certificates, &["--write-timeout", "1", "--max-connections", "1"]);
-    let mut stream = handshake(&certificates, server.line, &[]);
-    stream.sock.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
-    let flood = HIT.repeat(10_000);
-    assert!((0..100).any(|_| stream.write_all(&flood).is_err()), "the server goes on reading");
-    // The slot of the connection is free again once it is closed.
-    until(|| redis_cli(&server, &certificates, None, &["PING"]).stdout == b"PONG\n");
-}
-
-#[test]
-fn password_works_over_tls() {
-    let certificates = Certificates::new();
-    let (server, _log) = secured(&certificates, &["--requirepass", "secret", "--tls-fronts", "line"]);
-    let mut stream = handshake(&certificates, server.line, &[]);
-    assert_eq!(ask(&mut stream, b"AUTH secret\n"), "OK\n");
-    assert_eq!(ask(&mut stream, HIT), "OK true 999 60\n");
-    assert!(RespClient::connect(server.resp).command("PING").starts_with("-NOAUTH"));
 }

@@ -1,16 +1,12 @@
 //! Commands that carry their own limits, `RL.*` and `CL.THROTTLE`, over real sockets: recorded replies, errors,
 //! extremes, and connections shared with other commands.
 
-use std::cell::{Cell, RefCell};
 use std::path::Path;
-use std::time::Instant;
 
-use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::buckets::{requests, throttles};
 use crate::support::redis::RedisServer;
-use crate::support::{COMPAT_RULES, RespClient, Server, encode};
+use crate::support::{RespClient, Server};
 
 const RECORDED: &str = include_str!("compat/token-bucket.jsonl");
 
@@ -63,41 +59,6 @@ fn pipelined_replies_match_the_recorded_ones() {
 }
 
 #[test]
-fn buckets_outlive_a_restart() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = on_disk(dir.path());
-    let mut client = RespClient::connect(server.resp);
-    assert_eq!(client.command("RL.REDUCE k 5 3600 TAKE 2"), "5");
-    assert_eq!(client.command("RL.SESSIONIZE visit 1 3600 AT 1456790400"), "[1 1456790400000]");
-    assert_eq!(client.command("CL.THROTTLE k 4 1 3600 2"), "[0 5 3 -1 7200]");
-    server.kill();
-    let server = on_disk(dir.path());
-    let mut client = RespClient::connect(server.resp);
-    assert_eq!(client.command("RL.GET k 5 3600"), "3");
-    assert_eq!(client.command("RL.SESSIONIZE visit 1 3600 AT 1456790460"), "[0 1456790400000]");
-    assert!(client.command("CL.THROTTLE k 4 1 3600 0").starts_with("[0 5 3 -1 "));
-}
-
-#[test]
-fn session_can_begin_in_a_bucket_that_was_only_reduced() {
-    let server = in_memory();
-    let mut client = RespClient::connect(server.resp);
-    assert_eq!(client.command("RL.REDUCE k 2 60 AT 100"), "2");
-    assert_eq!(client.command("RL.SESSIONIZE k 2 60 AT 110"), "[1 110000]");
-    assert_eq!(client.command("RL.SESSIONIZE k 2 60 AT 120"), "[0 110000]");
-}
-
-#[test]
-fn parameters_are_part_of_the_bucket() {
-    let server = in_memory();
-    let mut client = RespClient::connect(server.resp);
-    for command in ["RL.REDUCE k 5 60", "RL.REDUCE k 5 61", "RL.REDUCE k 5 60 REFILL 2", "RL.REDUCE k2 5 60"] {
-        assert_eq!(client.command(&format!("{command} AT 9")), "5", "{command}");
-    }
-    assert_eq!(client.command("RL.PGET k 5 60000 AT 9000"), "4", "the unit is not");
-}
-
-#[test]
 fn keys_are_any_bytes() {
     let server = in_memory();
     let mut client = RespClient::connect(server.resp);
@@ -109,57 +70,6 @@ fn keys_are_any_bytes() {
     for key in keys {
         assert_eq!(client.command_of(&[b"RL.GET", key, b"5", b"60"]), "4", "{key:?}");
     }
-}
-
-#[test]
-fn bucket_commands_share_a_pipeline_with_hits() {
-    let server = Server::in_memory(COMPAT_RULES);
-    let mut client = RespClient::connect(server.resp);
-    let hit: &[&[u8]] = &[b"DIVVY.HIT", b"method=GET", b"path=/status"];
-    let pipeline = [
-        encode(hit),
-        encode(&[b"RL.REDUCE", b"k", b"3", b"60", b"AT", b"100"]),
-        encode(&[b"CL.THROTTLE", b"k", b"1", b"1", b"60"]),
-        encode(&[b"RL.REDUCE", b"k", b"3", b"60", b"AT", b"soon"]),
-        encode(hit),
-        encode(&[b"RL.SESSIONIZE", b"k", b"3", b"60", b"AT", b"101"]),
-        encode(&[b"DIVVY.RESET", b"method=GET", b"path=/status"]),
-        encode(&[b"PING"]),
-        encode(&[b"RL.GET", b"k", b"3", b"60", b"AT", b"101"]),
-    ];
-    client.send(&pipeline.concat());
-    for expected in [
-        "[1 999 60]",
-        "3",
-        "[0 2 1 -1 60]",
-        "-ERR value is not an integer or out of range",
-        "[1 998 60]",
-        "[2 101000]",
-        "1",
-        "PONG",
-        "1",
-    ] {
-        assert_eq!(client.read_reply(), expected);
-    }
-}
-
-#[test]
-fn errors_leave_the_connection_and_the_bucket_unchanged() {
-    let server = in_memory();
-    let mut client = RespClient::connect(server.resp);
-    for (command, error) in [
-        ("RL.REDUCE k 5", "-ERR wrong number of arguments for 'rl.reduce' command"),
-        ("RL.GET k 5 60 TAKE 1", "-ERR syntax error"),
-        ("RL.REDUCE k 5 60 STRICT strict", "-ERR syntax error"),
-        ("RL.REDUCE k 0 60", "-ERR value is not an integer or out of range"),
-        ("RL.REDUCE k 5 60 TAKE -1", "-ERR value is not an integer or out of range"),
-        ("CL.THROTTLE k 5 1", "-ERR wrong number of arguments for 'cl.throttle' command"),
-        ("CL.THROTTLE k -1 1 60", "-ERR value is not an integer or out of range"),
-        ("RL.GET k 5 60", "5"),
-    ] {
-        assert_eq!(client.command(command), error, "{command}");
-    }
-    assert_eq!(client.command("DBSIZE"), "0");
 }
 
 #[test]
@@ -200,47 +110,4 @@ fn extremes_are_answered() {
             assert_eq!(client.command(&command.replace("MAX", "9223372036854775807")), reply, "{command}");
         }
     });
-}
-
-fn replies_agree_with_the_reference(server: &Server) {
-    let client = RefCell::new(RespClient::connect(server.resp));
-    let case = Cell::new(0);
-    proptest!(ProptestConfig::with_cases(100), |(requests in requests())| {
-        case.set(case.get() + 1);
-        let mut client = client.borrow_mut();
-        let expected = requests.expected();
-        let commands = requests.commands(case.get());
-        client.send(commands.join("\r\n").as_bytes());
-        client.send(b"\r\n");
-        for (command, expected) in commands.iter().zip(expected) {
-            prop_assert_eq!(client.read_reply(), expected, "{}", command);
-        }
-    });
-    // Credits take at least ten minutes to come back, so the time that passes only changes the waits.
-    proptest!(ProptestConfig::with_cases(100), |(throttles in throttles(6_000..1_000_000))| {
-        case.set(case.get() + 1);
-        let mut client = client.borrow_mut();
-        let begun = Instant::now();
-        for (command, expected) in throttles.commands(case.get()).iter().zip(throttles.expected_at_once()) {
-            let reply = client.command(command);
-            let numbers: Vec<i128> =
-                reply.trim_matches(['[', ']']).split(' ').map(|number| number.parse().unwrap()).collect();
-            let passed = i128::from(begun.elapsed().as_secs()) + 1;
-            prop_assert_eq!(&numbers[..3], &expected[..3], "{}", command);
-            for (seconds, expected) in numbers[3..].iter().zip(&expected[3..]) {
-                prop_assert!((expected - passed..=*expected).contains(seconds), "{command}: {reply}, {expected}");
-            }
-        }
-    });
-}
-
-#[test]
-fn replies_from_memory_agree_with_the_reference() {
-    replies_agree_with_the_reference(&in_memory());
-}
-
-#[test]
-fn replies_from_disk_agree_with_the_reference() {
-    let dir = tempfile::tempdir().unwrap();
-    replies_agree_with_the_reference(&on_disk(dir.path()));
 }

@@ -1,11 +1,10 @@
 //! `MULTI`, `EXEC` and `DISCARD`, and other features that Redis clients expect of a connection.
 
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use crate::robustness::MIB;
-use crate::support::{COMPAT_RULES, PATIENCE, RespClient, RulesFile, Server, connect, encode, http};
+use crate::support::{COMPAT_RULES, PATIENCE, RespClient, RulesFile, Server, encode, http};
 
 const HIT: &str = "DIVVY.HIT method=GET path=/status";
 const ABORTED: &str = "-EXECABORT Transaction discarded because of previous errors.";
@@ -125,25 +124,6 @@ fn pipelined_transaction_works_after_hello_and_auth() {
 }
 
 #[test]
-fn transaction_uses_the_rules_in_force_at_exec() {
-    let rules = RulesFile::ini("[default]\ncreditLimit=5\nresetSeconds=60\n");
-    let server = Server::start(&[rules.path(), "--store", "memory"]);
-    let mut client = RespClient::connect(server.resp);
-    talk(
-        &mut client,
-        &[("MULTI", "OK"), ("DIVVY.HIT a=b", "QUEUED"), ("DBSIZE", "QUEUED"), ("DIVVY.HIT a=b", "QUEUED")],
-    );
-    std::fs::write(rules.path(), "[default]\ncreditLimit=7\nresetSeconds=60\n").unwrap();
-    server.signal("-HUP");
-    let mut other = RespClient::connect(server.resp);
-    let start = std::time::Instant::now();
-    while other.command("DIVVY.PEEK a=b") != "[1 7 0]" {
-        assert!(start.elapsed() < PATIENCE);
-    }
-    assert_eq!(client.command("EXEC"), "[[1 6 60] 1 [1 5 60]]");
-}
-
-#[test]
 fn client_that_leaves_before_exec_leaves_no_trace() {
     let (server, mut client) = served();
     for _ in 0..20 {
@@ -186,40 +166,6 @@ fn queued_commands_are_bounded_by_the_memory_for_buffers() {
 }
 
 #[test]
-fn transactions_that_fit_the_memory_of_all_buffers_are_queued_and_executed() {
-    const CLIENTS: usize = 4;
-    const HITS: usize = 5;
-    let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--max-buffer-memory", &(2 * MIB).to_string()]);
-    let hit = encode(&[b"DIVVY.HIT", b"method=GET", format!("path=/{}", "x".repeat(60_000)).as_bytes()]);
-    for _ in 0..3 {
-        let mut clients: Vec<_> = (0..CLIENTS).map(|_| RespClient::connect(server.resp)).collect();
-        for client in &mut clients {
-            assert_eq!(client.command("MULTI"), "OK");
-            for _ in 0..HITS {
-                client.send(&hit);
-                assert_eq!(client.read_reply(), "QUEUED");
-            }
-        }
-        for client in &mut clients {
-            assert_eq!(client.command("EXEC").matches("[").count(), 1 + HITS);
-        }
-    }
-}
-
-#[test]
-fn long_transaction_whose_replies_are_long_is_written_in_parts() {
-    let (_server, mut client) = served();
-    assert_eq!(client.command("MULTI"), "OK");
-    let requests = [encode(&[b"INFO"]), encode(&[b"DIVVY.HIT", b"method=GET", b"path=/status"])].concat();
-    client.send(&requests.repeat(200));
-    (0..400).for_each(|_| assert_eq!(client.read_reply(), "QUEUED"));
-    let reply = client.command("EXEC");
-    assert_eq!(reply.matches("divvy_version:").count(), 200);
-    assert!(reply.contains(" [1 800 "), "the last of 200 hits");
-    assert_eq!(client.command("PING"), "PONG");
-}
-
-#[test]
 fn unwanted_replies_are_not_sent() {
     let (_server, mut client) = served();
     let mut pipeline = Vec::new();
@@ -246,64 +192,6 @@ fn unwanted_replies_are_not_sent() {
     );
     client.send(&[encode(&[b"CLIENT", b"REPLY", b"OFF"]), b"*1\r\n:1\r\n".to_vec()].concat());
     assert_eq!(client.read_reply(), "", "not even the final error is sent");
-}
-
-#[test]
-fn clients_are_listed_as_redis_lists_them() {
-    let (server, mut client) = served();
-    let mut other = RespClient::connect(server.resp);
-    talk(&mut other, &[("CLIENT SETNAME other", "OK"), ("MULTI", "OK"), ("PING", "QUEUED")]);
-    let list = client.command("CLIENT LIST");
-    assert_eq!(list.lines().count(), 2, "{list}");
-    let line = list.lines().find(|line| line.contains(" name=other ")).unwrap();
-    for field in ["id=", "addr=127.0.0.1:", &format!("laddr={}", server.resp), "db=0", "multi=1", "cmd=ping", "resp=2"]
-    {
-        assert!(line.split(' ').any(|word| word.starts_with(field)), "{field} in {line}");
-    }
-    assert!(list.contains("cmd=client|list") && !list.contains("cmd=NULL"), "{list}");
-    assert_eq!(other.command("RESET"), "RESET");
-    let id = other.command("CLIENT ID");
-    assert_eq!(client.command(&format!("CLIENT LIST ID {id} 99")).lines().count(), 1);
-    assert_eq!(client.command("CLIENT LIST TYPE normal").lines().count(), 2);
-    talk(
-        &mut client,
-        &[
-            ("CLIENT LIST TYPE pubsub", ""),
-            ("CLIENT LIST TYPE x", "-ERR Unknown client type 'x'"),
-            ("CLIENT LIST ID x", "-ERR Invalid client ID"),
-            ("CLIENT LIST x", "-ERR syntax error"),
-            ("CLIENT NO-EVICT ON", "OK"),
-            ("CLIENT NO-TOUCH OFF", "OK"),
-            ("CLIENT NO-TOUCH x", "-ERR syntax error"),
-        ],
-    );
-    drop(other);
-    let start = std::time::Instant::now();
-    while client.command("CLIENT LIST").lines().count() > 1 {
-        assert!(start.elapsed() < PATIENCE);
-    }
-    assert!(client.command("INFO clients").contains("connected_clients:1"));
-}
-
-#[test]
-fn hello_and_info_report_the_same_version() {
-    let (_server, mut client) = served();
-    let hello = client.command("HELLO");
-    let words: Vec<_> = hello.split(' ').collect();
-    let version = words[words.iter().position(|word| *word == "version").unwrap() + 1];
-    assert!(client.command("INFO server").contains(&format!("redis_version:{version}\r\n")), "{hello}");
-}
-
-#[test]
-fn connection_that_ends_during_a_long_transaction_affects_no_other_client() {
-    let (server, mut client) = served();
-    let info = encode(&[b"INFO"]);
-    for _ in 0..20 {
-        let mut leaving = connect(server.resp);
-        leaving.write_all(&[encode(&[b"MULTI"]), info.repeat(50), encode(&[b"EXEC"])].concat()).unwrap();
-    }
-    assert_eq!(client.command(HIT), "[1 999 60]");
-    assert!(client.command("INFO").contains("divvy_version:"));
 }
 
 /// Counts the PINGs that another connection of the same thread is answered while a transaction of these commands, whose

@@ -3,11 +3,8 @@
 mod audited;
 mod certificates;
 mod command_line;
-mod gateways;
 mod header_tricks;
-pub mod http2;
 mod logins;
-mod pipelines;
 mod random;
 mod reload;
 mod revocation;

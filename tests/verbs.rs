@@ -4,21 +4,12 @@
 use std::ops::RangeInclusive;
 
 use crate::support::command_line::run_at;
-use crate::support::{RespClient, RulesFile, Server, divvy};
+use crate::support::{RespClient, RulesFile, Server};
 
 const RULES: &str = "
-[user=*]
-creditLimit = 1000
-resetSeconds = 3600
-actorField = user
-
-[job=export]
-algorithm = concurrency
-creditLimit = 1
-resetSeconds = 600
-
-[default]
-creditLimit = 0
+[user=*] creditLimit=1000 resetSeconds=3600 actorField=user
+[job=export] algorithm=concurrency creditLimit=1 resetSeconds=600
+[default] creditLimit=0
 ";
 
 fn served() -> (Server, RulesFile) {
@@ -167,61 +158,4 @@ fn refusal_sets_the_exit_code_if_requested() {
     assert_eq!(run_at(&server, &["release", "--exit-code", &id]).0, 0);
     assert_eq!(codes(&["release", &id]), [0, 3]);
     assert_eq!(codes(&["renew", &id]), [0, 3]);
-}
-
-#[test]
-fn lease_needs_no_time_and_a_named_reservation_is_made_once() {
-    let (server, _rules) = served();
-    let reserve = |more: &[&str]| words(&server, &[&["reserve", "--amount", "1"], more].concat());
-    let lease = reserve(&["job=export"]);
-    assert_eq!(lease[..2], ["true", "0"]);
-    assert_eq!(reserve(&["job=export"])[0], "false");
-    let renewed: u64 = words(&server, &["renew", &lease[3]])[0].parse().unwrap();
-    assert!((590..=620).contains(&renewed), "{renewed}");
-    assert_eq!(words(&server, &["release", &lease[3]]), ["true"]);
-    let [first, again] = [(); 2].map(|()| reserve(&["--ttl", "30", "--id", "request-7", "user=ann"]));
-    assert_eq!(first[3], again[3]);
-    assert_eq!(words(&server, &["peek", "user=ann"])[1], "999");
-}
-
-#[test]
-fn mistakes_are_reported() {
-    let (server, _rules) = served();
-    for (args, expected) in [
-        (&["commit", "--cost", "1", "nonsense"][..], "unknown reservation id"),
-        (&["release", "nonsense"], "unknown reservation id"),
-        (&["reserve", "--amount", "5", "--ttl", "3600", "user=ann"], "60"),
-        (&["reserve", "--amount", "5", "user=ann"], "ERR "),
-        (&["charge", "--server", "127.0.0.1:1", "user=ann"], "cannot reach 127.0.0.1:1"),
-    ] {
-        let (code, out, error) = run_at(&server, args);
-        assert_eq!((code, out.as_str()), (1, ""), "{args:?}: {error}");
-        assert!(error.contains(expected), "{args:?}: {error}");
-    }
-    for (args, expected) in [
-        (&["commit", "id"][..], "--cost"),
-        (&["commit", "--cost", "-1", "id"], "--cost"),
-        (&["reserve", "user=ann"], "--amount"),
-        (&["reserve", "--amount", "0", "user=ann"], "--amount"),
-        (&["renew", "--ttl", "0", "id"], "--ttl"),
-        (&["release"], "<ID>"),
-        (&["peek", "user"], "expected key=value"),
-    ] {
-        let (code, _, error) = run_at(&server, args);
-        assert!(code == 2 && error.contains(expected), "{args:?}: {error}");
-    }
-}
-
-#[test]
-fn help_of_each_verb_has_an_example_that_is_a_valid_command() {
-    use clap::CommandFactory;
-    for verb in ["hit", "peek", "charge", "refund", "reserve", "commit", "release", "renew"] {
-        let output = divvy().args([verb, "--help"]).output().unwrap();
-        let help = String::from_utf8(output.stdout).unwrap();
-        let (_, example) = help.split_once("Example:\n  divvy ").unwrap_or_else(|| panic!("{verb}: {help}"));
-        let example = shlex::split(example).unwrap();
-        assert_eq!(example[0], verb);
-        let parsed = divvy::cli::Cli::command().try_get_matches_from([&["divvy".to_owned()], &example[..]].concat());
-        assert!(parsed.is_ok(), "{verb}: {parsed:?}");
-    }
 }

@@ -94,37 +94,6 @@ fn request_with_a_key_is_taken_once_and_a_replay_says_so() {
 }
 
 #[test]
-fn invalid_key_header_is_rejected_and_takes_nothing() {
-    let rules = rules();
-    let server = Server::start(&[rules.path(), "--store", "memory"]);
-    let mut api = Api::of(&server);
-    let long = "k".repeat(256);
-    let asked = json!({ "operation": user("a") });
-    for key in ["", "\"\"", "\"a", "a b", "a, b", "\"a\", \"b\"", &long] {
-        for (path, body) in [("/v1/hit", &asked), ("/v1/charge", &asked), ("/v1/hits", &json!({ "hits": [asked] }))] {
-            let reported = api.post(path, &[(KEY.0, key)], body);
-            assert_eq!(
-                (reported.status, reported.header("content-type")),
-                (400, Some("application/problem+json")),
-                "{key}"
-            );
-            assert!(
-                reported.body.contains("Idempotency-Key must be one string of 1 to 255 characters"),
-                "{}",
-                reported.body
-            );
-        }
-    }
-    assert_eq!(api.post("/v1/hit", &[(KEY.0, "a"), (KEY.0, "a")], &asked).status, 400);
-    let reserve = json!({ "operation": user("a"), "amount": 5, "ttl": 5 });
-    let reported = api.post("/v1/reservations", &[KEY], &reserve);
-    assert!(reported.status == 400 && reported.body.contains("set its `id`"), "{}", reported.body);
-    assert_eq!(api.left(user("a")), 100);
-    // A peek ignores the key.
-    assert_eq!(api.post("/v1/peek", &[KEY], &asked).header(REPLAYED), None);
-}
-
-#[test]
 fn hits_of_one_request_share_its_key() {
     on_each_store(&rules(), |server| {
         let mut api = Api::of(server);
@@ -225,23 +194,4 @@ fn equal_request_is_a_conflict_while_the_first_is_in_flight() {
     });
     assert_eq!((again.unwrap().json()["remaining"].clone(), api.left(user("a"))), (json!(90), 90));
     waiting.into_iter().for_each(|client| client.join().unwrap());
-}
-
-/// HTTP libraries retry in this way: the same request with the same key, until there is an answer.
-#[test]
-fn client_that_loses_its_connection_repeatedly_is_counted_once() {
-    let (rules, data) = (rules(), tempfile::tempdir().unwrap());
-    for server in Server::on_each_store(rules.path(), data.path()) {
-        let asked = json!({ "operation": user("a"), "cost": 1 });
-        for number in 0..30 {
-            let key = format!("request-{number}");
-            for _ in 0..3 {
-                // Disconnects at any moment before the answer is read.
-                HttpClient::connect(server.http).send(&request("/v1/hit", &[(KEY.0, &key)], &asked));
-            }
-            let mut api = Api::of(&server);
-            until(|| api.post("/v1/hit", &[(KEY.0, &key)], &asked).status == 200);
-        }
-        assert_eq!(Api::of(&server).left(user("a")), 70);
-    }
 }

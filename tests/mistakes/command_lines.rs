@@ -97,9 +97,6 @@ const VARIABLES: &[(&str, &str, &str)] = &[
     ("PORT", "http", "PORT is \"http\", but must be a port number from 0 to 65535\n"),
 ];
 
-/// Number of mistakes in this file.
-pub const COUNT: usize = LINES.len() + VARIABLES.len();
-
 const RULES: &str = "[user=* path=*]\ncreditLimit = 5\nper = 1m\nactorField = user, path\nlabel = by-pair\n\n\
     [user=*]\ncreditLimit = 5\nper = 1m\nactorField = user\nlabel = by-user\n\n\
     [api=total]\ncreditLimit = 5\nper = 1m\nlabel = total\n\n[default]\ncreditLimit = 0\n";
@@ -190,17 +187,4 @@ fn created_data_directory_is_a_warning() {
     assert!(first.lines().any(is_warning), "{first}");
     let second = start();
     assert!(!second.contains("did not exist"), "{second}");
-}
-
-#[test]
-fn missing_redis_is_named_in_the_log_and_to_clients() {
-    let mut command = divvy();
-    let log = Log::of(&mut command);
-    let rules = RulesFile::ini(RULES);
-    let server = Server::start_as(&mut command, &[rules.path(), "--redis-url", "redis://127.0.0.1:1"]);
-    let announced = server.announced.join("\n");
-    assert!(announced.contains("127.0.0.1:1 (while it fails, hits are answered with an error)"), "{announced}");
-    let reply = crate::support::RespClient::connect(server.resp).command("DIVVY.HIT user=ann");
-    assert!(reply.starts_with("-ERR cannot connect to Redis at 127.0.0.1:1"), "{reply}");
-    log.await_line(&["failing: the store; hits are answered with an error", "cannot connect to Redis at 127.0.0.1:1"]);
 }

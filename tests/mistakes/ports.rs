@@ -13,7 +13,7 @@ const HIT: &[u8] = b"HIT path=/a\n";
 const TLS: &[u8] = b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03";
 
 /// The port, the first bytes, and the text that helps.
-pub const TABLE: &[(&str, &[u8], &str)] = &[
+const TABLE: &[(&str, &[u8], &str)] = &[
     ("line", GET, "HTTP/1.1 400 Bad Request\r\n"),
     ("line", GET, "this is divvy's line protocol port: HTTP has a port of its own (--http-listen, 8322 by default)"),
     (
@@ -55,12 +55,5 @@ fn client_on_the_wrong_port_learns_which_port_it_is() {
     });
     check(texts.collect());
     log.await_line(&["a client speaks the protocol of another port", "front=\"resp\"", "peer=127.0.0.1:"]);
-}
-
-#[test]
-fn content_length_of_the_answer_to_http_is_right() {
-    let server = Server::in_memory(COMPAT_RULES);
-    let response = crate::support::http::get(server.line, "/v1/rules");
-    assert_eq!(response.status, 400);
-    assert_eq!(response.header("content-length").unwrap(), response.body.len().to_string());
+    log.await_line(&["TLS on a plaintext port", "front=\"grpc\"", "peer=127.0.0.1:"]);
 }

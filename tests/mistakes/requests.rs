@@ -78,9 +78,6 @@ const LINE: &[(&str, &str)] = &[
     ("HIT a=1=2", "ERR unknown \"Expected whitespace, found '='\""),
 ];
 
-/// Number of mistakes in this file.
-pub const COUNT: usize = RESP.len() + HTTP.len() + LINE.len();
-
 #[test]
 fn each_mistaken_request_is_explained() {
     let rules = RulesFile::ini(RULES);

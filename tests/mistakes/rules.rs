@@ -5,7 +5,7 @@ use divvy::config::{Format, parse};
 use super::check;
 
 /// A rule, which a default rule follows, and the text that helps.
-pub const INI: &[(&str, &str)] = &[
+const INI: &[(&str, &str)] = &[
     // Section headers.
     ("[/api/search]\ncreditLimit = 1\nper = 1m", "is not followed by `=` and a value; write [path=/api/search]"),
     ("[search]\ncreditLimit = 1\nper = 1m", "\"search\" is not followed by `=` and a value; write [key=value"),
@@ -135,7 +135,7 @@ pub const INI: &[(&str, &str)] = &[
 ];
 
 /// A whole JSON file, and the text that helps.
-pub const JSON: &[(&str, &str)] = &[
+const JSON: &[(&str, &str)] = &[
     ("[]", "write {\"overrides\": [{…}, …], \"default\": {…}}"),
     ("{\"rules\": []}", "write the rules in \"overrides\" and \"default\""),
     ("{\"override\": []}", "did you mean \"overrides\"?"),

@@ -28,22 +28,12 @@ use super::interposed::interposed;
 use super::trace::{Event, Moment, Trace};
 use crate::conformance::wait;
 use crate::support::seed::{seed, setting};
-use crate::support::{LineClient, RespClient, RulesFile, Server};
+use crate::support::{LineClient, RespClient, RulesFile, Server, expanded};
 
 const RULES: &str = "
-[kind=kept user=*]
-creditLimit = 1000000000
-resetSeconds = 360000
-actorField = user
-
-[kind=brief user=*]
-creditLimit = 1000
-resetSeconds = 0.2
-actorField = user
-
-[default]
-creditLimit = 0
-resetSeconds = 0
+[kind=kept user=*] creditLimit=1000000000 resetSeconds=360000 actorField=user
+[kind=brief user=*] creditLimit=1000 resetSeconds=0.2 actorField=user
+[default] creditLimit=0 resetSeconds=0
 ";
 const CREDIT: u64 = 1_000_000_000;
 const CLIENTS: usize = 4;
@@ -238,7 +228,7 @@ impl Recording {
 fn used_credits(durability: Durability, place: &Path) -> Result<Vec<u64>, String> {
     let options = RocksOptions { durability, cache_memory: 100_000, ..RocksOptions::default() };
     let store = RocksStore::open(place, options).map_err(|error| error.to_string())?;
-    let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
+    let rules = config::parse(&expanded(RULES), Format::Ini, "rules.ini").unwrap().rules;
     let metrics = Metrics::new();
     let policy = Policy::new(rules, &metrics, CounterNames::Usual);
     let limiter = Limiter::new(Some(policy), Backend::Rocks(store), Clock::system(), metrics);

@@ -23,14 +23,8 @@ use crate::support::seed::{seed, setting};
 use crate::support::{LineClient, RespClient, RulesFile, Server, http, parse_verdict};
 
 const RULES: &str = "
-[kind=kept user=*]
-creditLimit = 1000000000
-resetSeconds = 360000
-actorField = user
-
-[default]
-creditLimit = 0
-resetSeconds = 0
+[kind=kept user=*] creditLimit=1000000000 resetSeconds=360000 actorField=user
+[default] creditLimit=0 resetSeconds=0
 ";
 const CREDIT: u64 = 1_000_000_000;
 const CLIENTS: usize = 3;

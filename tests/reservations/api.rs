@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::support::http::{HttpClient, Response, encode};
-use crate::support::redis::RedisServer;
 
 fn new(operation: Value, amount: u64, ttl: u64) -> Value {
     json!({ "operation": operation, "amount": amount, "ttl": ttl })
@@ -74,31 +73,6 @@ fn reservation_is_made_committed_renewed_and_released() {
 }
 
 #[test]
-fn named_reservation_is_repeated_or_conflicts() {
-    let rules = rules();
-    let server = Server::in_memory(rules.path());
-    let mut http = HttpClient::connect(server.http);
-    let mut ask = |amount, ttl| {
-        let mut body = new(user("a"), amount, ttl);
-        body["id"] = json!("request 7/ü");
-        http.post("/v1/reservations", &body.to_string())
-    };
-    let made = ask(60, 60);
-    let path = location(&made);
-    let again = ask(60, 60);
-    assert_eq!((again.status, again.header("location")), (200, None));
-    assert_eq!((&again.json()["id"], &again.json()["remaining"]), (&made.json()["id"], &json!(40)));
-    for (amount, ttl) in [(61, 60), (60, 59)] {
-        let other = ask(amount, ttl);
-        assert_eq!((other.status, &other.json()["pointer"]), (422, &json!("#/id")), "{}", other.body);
-    }
-    let mut other = HttpClient::connect(server.http);
-    assert_eq!(other.post(&format!("{path}/commit"), r#"{"cost": 1}"#).status, 200);
-    let committed = ask(60, 60);
-    assert_eq!((committed.status, &committed.json()["expiresIn"]), (200, &Value::Null));
-}
-
-#[test]
 fn mistakes_are_reported_with_their_position() {
     let rules = rules();
     let server = Server::in_memory(rules.path());
@@ -143,51 +117,4 @@ fn mistakes_are_reported_with_their_position() {
     assert_eq!(http.read_response().status, 415);
     assert_eq!(http.post(&renew, &json!("x".repeat(70_000)).to_string()).status, 413);
     assert_eq!(Client::of(&server).left("by=fixed user=a"), 99, "nothing was taken");
-}
-
-#[test]
-fn uncountable_commit_is_a_404() {
-    let (rules, redis) = (rules(), RedisServer::start());
-    let serve = |rules: &RulesFile| Server::start(&[rules.path(), "--redis-url", &redis.url()]);
-    let server = serve(&rules);
-    let mut http = HttpClient::connect(server.http);
-    let path = location(&http.post("/v1/reservations", &new(user("a"), 60, 60).to_string()));
-    assert_eq!(http.delete(&path).status, 200);
-    let elsewhere = serve(&RulesFile::ini("[default]\ncreditLimit = 5\nresetSeconds = 60\n"));
-    let gone = HttpClient::connect(elsewhere.http).post(&format!("{path}/commit"), r#"{"cost": 5}"#);
-    assert_eq!(gone.status, 404, "{}", gone.body);
-    assert!(gone.body.contains("nothing was charged"), "{}", gone.body);
-    let id = path.rsplit('/').next().unwrap();
-    let gone = Client::of(&elsewhere).ask(&format!("DIVVY.COMMIT {id} COST 5"));
-    assert!(gone.starts_with("-ERR nothing was charged"), "{gone}");
-}
-
-#[test]
-fn every_route_needs_the_password_even_if_hits_are_open() {
-    let rules = rules();
-    let mut command = divvy();
-    command.env("DIVVY_REQUIREPASS", "secret");
-    let server = Server::start_as(&mut command, &[rules.path(), "--store", "memory", "--open", "hit"]);
-    let mut http = HttpClient::connect(server.http);
-    assert_eq!(http.post("/v1/hit", &json!({ "operation": user("a") }).to_string()).status, 200);
-    assert_eq!(http.post("/v1/reservations", &new(user("a"), 1, 60).to_string()).status, 401);
-    assert_eq!(http.post("/v1/reservations/x/commit", r#"{"cost": 1}"#).status, 401);
-    assert_eq!(http.post("/v1/reservations/x/renew", r#"{"ttl": 1}"#).status, 401);
-    assert_eq!(http.delete("/v1/reservations/x").status, 401);
-    assert!(Client::of(&server).ask("DIVVY.RELEASE x").starts_with("-NOAUTH"));
-}
-
-#[test]
-fn requests_are_counted_by_kind() {
-    let rules = rules();
-    let server = Server::in_memory(rules.path());
-    let mut http = HttpClient::connect(server.http);
-    let path = location(&http.post("/v1/reservations", &new(user("a"), 1, 60).to_string()));
-    http.post(&format!("{path}/renew"), r#"{"ttl": 1}"#);
-    http.post(&format!("{path}/commit"), r#"{"cost": 1}"#);
-    http.delete(&path);
-    let scraped = metrics::scrape(server.http);
-    for kind in ["reserve", "renew", "commit", "release"] {
-        assert_eq!(scraped.value("divvy_requests_total", &[("front", "http"), ("command", kind)]), 1.0, "{kind}");
-    }
 }

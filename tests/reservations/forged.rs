@@ -8,7 +8,7 @@ use siphasher::sip128::SipHasher13;
 use super::*;
 use crate::support::grpc::{Caller, descriptor};
 use crate::support::http::HttpClient;
-use crate::support::redis::{RedisCluster, RedisServer};
+use crate::support::redis::RedisServer;
 
 const CALENDAR: &str = "year 00:00 Asia/Tokyo";
 /// Zone names as long as the one above, so that nothing else in an id changes.
@@ -93,54 +93,4 @@ fn redis_is_not_asked_about_a_forged_id() {
     for id in forged(&id) {
         assert!(client.ask(&format!("DIVVY.RELEASE {id}")).contains("unknown reservation id"), "{id}");
     }
-}
-
-#[test]
-#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
-fn reservation_commits_after_a_restart_without_its_calendar_rule() {
-    let (rules, data) = (rules(), tempfile::tempdir().unwrap());
-    let others = RulesFile::ini("[default]\ncreditLimit = 0\n");
-    let serve = |rules: &RulesFile| Server::on_disk(rules.path(), data.path(), "wal");
-    let server = serve(&rules);
-    let [one, two, three] = [0, 1, 2].map(|_| reserve(&server));
-    server.kill();
-
-    // Their records are first in the journal, and later in the database.
-    let server = serve(&others);
-    assert_eq!(calendars(&server), 1.0);
-    assert_eq!(Client::of(&server).commit(&one, 10), commit_answer(30, "settled"));
-    assert!(server.terminate().success());
-
-    let server = serve(&others);
-    let mut client = Client::of(&server);
-    assert_eq!(client.commit(&two, 20), commit_answer(40, "settled"));
-    assert_eq!(client.ask(&format!("DIVVY.RELEASE {three}")), "1");
-    server.kill();
-
-    assert_eq!(Client::of(&serve(&rules)).left("by=year user=a"), 70);
-}
-
-fn commits_on_another_server(options: &[&str]) {
-    let (rules, others) = (rules(), RulesFile::ini("[default]\ncreditLimit = 0\n"));
-    let serve = |rules: &RulesFile| {
-        Server::start(&[&[rules.path(), "--store", "redis", "--redis-timeout", "20000"], options].concat())
-    };
-    let (first, other) = (serve(&rules), serve(&others));
-    assert_eq!(calendars(&other), 0.0);
-    let id = reserve(&first);
-    let mut client = Client::of(&other);
-    for made_up in forged(&id).iter().step_by(50) {
-        assert!(client.ask(&format!("DIVVY.RELEASE {made_up}")).contains("unknown reservation id"));
-    }
-    assert_eq!(calendars(&other), 0.0);
-    assert_eq!(client.commit(&id, 10), commit_answer(90, "settled"));
-    assert_eq!((calendars(&other), client.commit(&id, 10)), (1.0, commit_answer(90, "repeated")));
-    assert_eq!(Client::of(&first).left("by=year user=a"), 90);
-}
-
-#[test]
-fn reservation_commits_on_a_server_without_its_calendar_rule() {
-    let (redis, cluster) = (RedisServer::start(), RedisCluster::start());
-    commits_on_another_server(&["--redis-url", &redis.url()]);
-    commits_on_another_server(&["--redis-url", &cluster.urls().join(",")]);
 }

@@ -1,10 +1,6 @@
 //! The key that seals ids: servers on one Redis share it, restarts and backups keep it, and it may be lost or damaged.
 
-use std::fs;
-use std::process::Command;
-
 use super::*;
-use crate::formats::FORMATS;
 use crate::support::log::Log;
 use crate::support::redis::{RedisServer, free_port};
 
@@ -116,52 +112,4 @@ fn reservations_work_once_redis_is_available() {
     until(|| client.ask("DIVVY.RESERVE by=tokens user=a AMOUNT 10 TTL 60 ID x").starts_with("[1 90 "));
     let (_, id) = client.reserve("by=tokens user=a", 10, "TTL 60 ID x");
     assert_eq!(client.commit(&id, 5), commit_answer(95, "settled"));
-}
-
-/// The counters are kept, and ids of new reservations survive restarts.
-#[test]
-#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
-fn directory_whose_key_is_lost_gets_another() {
-    let (format, dir) = (Path::new(FORMATS).join("2-0.2.0"), tempfile::tempdir().unwrap());
-    let (rules, data) = (format.join("rules.ini"), dir.path().join("data"));
-    assert!(Command::new("cp").arg("-r").arg(format.join("closed")).arg(&data).status().unwrap().success());
-    fs::remove_file(data.join("DIVVY-SEAL")).unwrap();
-    let serve = || Server::on_disk(rules.to_str().unwrap(), &data, "wal");
-    let server = serve();
-    let key = fs::read_to_string(data.join("DIVVY-SEAL")).unwrap();
-    let mut client = Client::of(&server);
-    let before = client.left("api=token user=u1");
-    let (_, id) = client.reserve("api=token user=u1", 10, "TTL 60");
-    server.kill();
-    let server = serve();
-    assert_eq!(fs::read_to_string(data.join("DIVVY-SEAL")).unwrap(), key);
-    assert_eq!(Client::of(&server).commit(&id, 3).1, "settled");
-    assert_eq!(Client::of(&server).left("api=token user=u1"), before - 3);
-}
-
-#[test]
-#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
-fn damaged_key_is_reported_and_replaced() {
-    let (rules, dir) = (rules(), tempfile::tempdir().unwrap());
-    let serve = || {
-        let mut command = divvy();
-        let log = Log::of(&mut command);
-        let flags = [rules.path(), "--data-dir", dir.path().to_str().unwrap()];
-        (Server::start_logged(&mut command, &log, &flags), log)
-    };
-    let (server, log) = serve();
-    let (_, id) = Client::of(&server).reserve("by=tokens user=a", 10, "TTL 60");
-    server.kill();
-    assert!(!log.text().contains("reservation ids"), "{}", log.text());
-    let file = dir.path().join("DIVVY-SEAL");
-    let damaged = fs::read_to_string(&file).unwrap().replacen('1', "2", 1);
-    fs::write(&file, &damaged).unwrap();
-    let (server, log) = serve();
-    log.await_line(&["the key for reservation ids is damaged"]);
-    let mut client = Client::of(&server);
-    assert!(is_refused(&mut client, &id));
-    assert_eq!(client.left("by=tokens user=a"), 90, "it is set aside until it ends");
-    let (_, id) = client.reserve("by=tokens user=a", 10, "TTL 60");
-    assert_eq!(client.commit(&id, 5), commit_answer(85, "settled"));
-    assert_ne!(fs::read_to_string(&file).unwrap(), damaged);
 }

@@ -28,17 +28,6 @@ impl Caller {
         Self::start("generated_call.py", &[&server.grpc.to_string(), protos, definition])
     }
 
-    /// Starts a client as [`Caller::new`] does, which sends this authorization with each call, also for reflection.
-    pub fn authorized(server: &Server, authorization: &str) -> Self {
-        Self::start("grpc_call.py", &[&server.grpc.to_string(), authorization])
-    }
-
-    /// Starts a client as [`Caller::generated`] does, which sends this authorization with each call.
-    pub fn generated_authorized(server: &Server, definition: &str, authorization: &str) -> Self {
-        let protos = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/server/proto");
-        Self::start("generated_call.py", &[&server.grpc.to_string(), protos, definition, authorization])
-    }
-
     fn start(program: &str, args: &[&str]) -> Self {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/python");
         let python = directory.join(".venv/bin/python");

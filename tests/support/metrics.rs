@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::http;
+use super::{Server, http};
 
 const CLIENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/python");
 
@@ -25,6 +25,17 @@ pub struct Sample {
 /// All samples of a scrape.
 #[derive(Debug)]
 pub struct Samples(pub Vec<Sample>);
+
+/// Returns the number of the sample with this name and these labels, as they are written.
+pub fn number(server: &Server, sample: &str) -> u64 {
+    let body = http::get(server.http, "/metrics").body;
+    number_in(&body, sample).unwrap_or_else(|| panic!("no {sample} in:\n{body}"))
+}
+
+pub fn number_in(metrics: &str, sample: &str) -> Option<u64> {
+    let number = metrics.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '))?;
+    number.parse::<f64>().ok().map(|number| number as u64)
+}
 
 /// Scrapes and parses the metrics.
 pub fn scrape(address: SocketAddr) -> Samples {

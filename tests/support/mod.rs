@@ -8,8 +8,9 @@ pub mod command_line;
 pub mod gateway;
 pub mod grpc;
 pub mod http;
+#[cfg(feature = "full")]
+pub mod http2;
 pub mod interruption;
-pub mod kills;
 pub mod log;
 pub mod metrics;
 pub mod redis;
@@ -241,18 +242,6 @@ impl LineClient {
         line
     }
 
-    /// Sends bytes; `None` if the server is gone.
-    pub fn try_send(&mut self, bytes: &[u8]) -> Option<()> {
-        self.stream.get_mut().write_all(bytes).ok()
-    }
-
-    /// Returns the next line; `None` if the server is gone before its end.
-    pub fn try_read_line(&mut self) -> Option<String> {
-        let mut line = String::new();
-        self.stream.read_line(&mut line).ok()?;
-        line.ends_with('\n').then_some(line)
-    }
-
     /// Sends a HIT. Returns `(allowed, credit, reset)`, or `None` if the server is gone.
     pub fn try_hit(&mut self, pairs: &str) -> Option<(bool, u64, u64)> {
         self.stream.get_mut().write_all(format!("HIT {pairs}\n").as_bytes()).ok()?;
@@ -374,6 +363,17 @@ pub fn encode(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
+/// Returns rules as INI, with a line for each setting of a rule in one line, such as `[user=*] creditLimit=5 per=1m`.
+pub fn expanded(rules: &str) -> String {
+    let expand = |line: &str| match line.split_once("] ") {
+        Some((header, settings)) if header.starts_with('[') && !settings.starts_with([';', '#']) => {
+            format!("{header}]\n{}\n", settings.replace(' ', "\n"))
+        }
+        _ => format!("{line}\n"),
+    };
+    rules.lines().map(expand).collect()
+}
+
 /// A rules file in a directory that exists as long as this.
 pub struct RulesFile {
     _dir: tempfile::TempDir,
@@ -388,8 +388,9 @@ impl RulesFile {
         Self { _dir: dir, path }
     }
 
+    /// Writes rules as INI. A rule may be in one line: see [`expanded`].
     pub fn ini(content: &str) -> Self {
-        Self::new("rules.ini", content)
+        Self::new("rules.ini", &expanded(content))
     }
 
     pub fn path(&self) -> &str {

@@ -110,28 +110,3 @@ fn mistakes_are_named() {
     assert_eq!(error.lines().count(), 2, "{error}");
     assert!(error.starts_with(&format!("error: {file}:1: this key is damaged")), "{error}");
 }
-
-/// Returns the log of a server that does not start.
-fn refused(file: &Path, arguments: &[&str]) -> String {
-    let ports = ["--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
-    let mut command = divvy();
-    command.args(["serve", "--store", "memory", "--grpc-listen", "127.0.0.1:0"]).args(ports);
-    let output = command.arg("--token-key-file").arg(file).args(arguments).output().unwrap();
-    assert!(!output.status.success());
-    text(&output.stderr)
-}
-
-#[test]
-fn server_does_not_start_with_a_mistake() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("keys");
-    fs::write(&path, "k4.local.x\n").unwrap();
-    let password = ["--requirepass", "x"];
-    assert!(refused(&path, &password).contains("keys:1: this key is damaged"));
-    assert!(refused(&dir.path().join("none"), &password).contains("cannot read the file"));
-    fs::write(&path, TokenKeys::generate().unwrap()).unwrap();
-    let log = refused(&path, &[]);
-    assert!(log.contains("--token-key-file needs --requirepass, --requirepass-file or --access-file"), "{log}");
-    let log = refused(&path, &["--requirepass", "x", "--cors-origin", "https://app.example/"]);
-    assert!(log.contains("must be an origin as browsers send it"), "{log}");
-}

@@ -15,15 +15,6 @@ fn hit(server: &Server, pairs: &str, count: usize) {
     }
 }
 
-/// Returns the sum of a member over the rules of events, until it has reached `enough`.
-fn collect(events: &mut super::browser::Events, index: usize, member: &str, enough: u64) -> u64 {
-    let mut sum = 0;
-    while sum < enough {
-        sum += events.next_named("rules")["rules"][index][member].as_u64().unwrap();
-    }
-    sum
-}
-
 #[test]
 fn hits_of_every_rule_are_counted_apart() {
     let (server, _rules) = open_site(RULES, &[]);
@@ -203,28 +194,6 @@ fn lost_right_ends_the_stream_and_a_new_scope_changes_it() {
     assert_eq!(ann.session()["user"], "ann", "the session goes on");
 }
 
-#[test]
-fn health_has_values_with_their_bounds() {
-    let dir = tempfile::tempdir().unwrap();
-    let rules = crate::support::RulesFile::ini(RULES);
-    let data = dir.path().to_str().unwrap();
-    let server = Server::start(&[rules.path(), "--data-dir", data, "--ui", "--max-connections", "123"]);
-    let health = Browser::new(server.http).feed("").next_named("health");
-    assert_eq!(
-        (&health["ready"], &health["store"], &health["durability"]),
-        (&json!(true), &json!("rocksdb"), &json!("wal"))
-    );
-    assert_eq!(health["problems"], json!([]));
-    let value = |name: &str| health["values"].as_array().unwrap().iter().find(|value| value["name"] == name).unwrap();
-    assert_eq!(value("connections")["bound"], 123);
-    assert_eq!(value("counters")["bound"], 100_000_000);
-    assert_eq!(value("journal")["bound"], 256 << 20);
-    for name in ["disk", "resident", "hotTable", "buffers", "files", "reservations", "idempotencyKeys", "actorLimits"] {
-        assert_eq!(value(name)["state"], "ok", "{name}: {health}");
-    }
-    assert!(value("disk")["used"].as_u64() > Some(0) && value("resident")["used"].as_u64() > Some(0), "{health}");
-}
-
 /// Every page compares and searches all rules after such a reload, while clients go on.
 #[test]
 fn reload_of_thousands_of_rules_reaches_open_pages() {
@@ -251,40 +220,4 @@ fn reload_of_thousands_of_rules_reaches_open_pages() {
     let lines = reloads[0]["lines"].as_array().unwrap();
     assert!((2..1_000).contains(&lines.len()), "{} lines", lines.len());
     assert!(LineClient::connect(site.server.line).hit("api=a9999").0);
-}
-
-#[test]
-fn reload_shows_its_differences_and_keeps_histories() {
-    let site = Site::start(&line("ann", "+@read ~*"), &[]);
-    let ann = site.logged_in("ann");
-    hit(&site.server, "api=search", 5);
-    let mut events = ann.feed("");
-    assert_eq!(events.next_named("reloads"), json!([]));
-    let sum = |event: &Value, index: usize| {
-        let hits = event["rules"][index]["history"]["hits"].as_array().unwrap();
-        hits.iter().map(|count| count.as_u64().unwrap()).sum::<u64>()
-    };
-    if sum(&ann.feed("").next_named("rules"), 0) == 0 {
-        collect(&mut events, 0, "hits", 5);
-    }
-    let new = RULES.replace("creditLimit = 2", "creditLimit = 4").replace("label = try\n", "");
-    site.replace(
-        "rules.ini",
-        &("[api=new]\ncreditLimit = 1\nresetSeconds = 1\n\n".to_owned() + &new),
-        "rules are in force",
-        1,
-    );
-    let reloads = events.next_named("reloads");
-    assert_eq!((reloads.as_array().unwrap().len(), &reloads[0]["ok"]), (1, &json!(true)));
-    let lines: Vec<_> = reloads[0]["lines"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
-    assert!(lines[0].starts_with("+ line 1: added [api=new]"), "{lines:?}");
-    assert!(lines.iter().any(|line| line.contains("creditLimit from 2 to 4")), "{lines:?}");
-    let event = events.rules_until(|event| event["total"] == 5);
-    assert_eq!(event["rules"][0]["operation"], "api=new");
-    assert_eq!((sum(&event, 0), sum(&event, 1)), (0, 5));
-    site.replace("rules.ini", "[api=search]\ncreditLimit = x\n", "the previous rules stay in force", 1);
-    let reloads = events.next_named("reloads");
-    assert_eq!((reloads.as_array().unwrap().len(), &reloads[0]["ok"]), (2, &json!(false)));
-    assert!(reloads[0]["lines"][0].as_str().unwrap().starts_with("problem "), "{reloads}");
-    assert_eq!(events.next_named("rules")["total"], 5);
 }

@@ -1,42 +1,9 @@
 //! Logins and logouts, and the ends of sessions.
 
-use divvy::access::TokenKeys;
 use serde_json::json;
 
-use super::browser::set_cookie;
-use super::{Browser, RULES, Site, line, open_site, password};
-use crate::support::{RulesFile, divvy, http};
-
-#[test]
-fn user_sees_its_name_and_its_rights() {
-    let site = Site::start(&(line("ann", "+@read +@limits ~*") + &line("bob", "+@read ~label:search")), &[]);
-    let session = site.logged_in("ann").session();
-    assert_eq!(session["user"], "ann");
-    assert_eq!((&session["login"], &session["readOnly"]), (&false.into(), &false.into()));
-    assert_eq!(session["can"], json!(["read", "status", "limits", "connection"]));
-    let facts = json!({"version": env!("CARGO_PKG_VERSION"), "store": "memory", "shared": false, "passwordOnly": false, "top": true});
-    assert_eq!(session["server"], facts);
-    let session = site.logged_in("bob").session();
-    assert_eq!((&session["readOnly"], &session["can"]), (&true.into(), &json!(["read", "status", "connection"])));
-    // Programs, and browsers with a certificate, show who they are with each request.
-    let basic = format!("Basic {}", base64_simd::STANDARD.encode_to_string(format!("ann:{}", password("ann"))));
-    let session = site.browser().send("GET", "/ui/api/session", &[("authorization", &basic)], "").json();
-    assert_eq!((&session["user"], &session["token"]), (&"ann".into(), &json!(null)));
-}
-
-#[test]
-fn password_without_users_is_that_of_the_default_user() {
-    let (server, _rules) = open_site(RULES, &["--requirepass", "secret"]);
-    let mut browser = Browser::new(server.http);
-    let session = browser.session();
-    assert_eq!((&session["login"], &session["server"]["passwordOnly"]), (&true.into(), &true.into()));
-    let json = [("content-type", "application/json")];
-    let response = browser.send("POST", "/ui/api/login", &json, r#"{"password":"secret"}"#);
-    assert_eq!(response.status, 200, "{response:?}");
-    browser.cookie = Some(set_cookie(&response));
-    let session = browser.session();
-    assert_eq!((&session["user"], &session["readOnly"]), (&"default".into(), &false.into()));
-}
+use super::{Site, line, password};
+use crate::support::http;
 
 #[test]
 fn wrong_login_begins_no_session_and_counts() {
@@ -136,46 +103,4 @@ fn changed_password_and_removed_user_end_sessions_and_streams() {
 
 fn line_hash(name: &str) -> String {
     divvy::access::Digest::of(password(name).as_bytes()).to_word()
-}
-
-#[test]
-fn sessions_of_a_user_are_bounded() {
-    let site = Site::start(&line("ann", "+@all ~*"), &[]);
-    let browsers: Vec<_> = (0..17).map(|_| site.logged_in("ann")).collect();
-    let open = browsers.iter().filter(|browser| browser.session()["user"] == "ann").count();
-    assert_eq!(open, 16);
-    assert_eq!(browsers[0].session()["user"], json!(null), "the oldest one has ended");
-}
-
-#[test]
-fn people_who_share_a_password_do_not_log_each_other_out() {
-    let (server, _rules) = open_site(RULES, &["--requirepass", "secret"]);
-    let mut browsers = vec![Browser::new(server.http); 17];
-    for browser in &mut browsers {
-        assert_eq!(browser.log_in("default", "secret").status, 200);
-    }
-    assert!(browsers.iter().all(|browser| browser.session()["user"] == "default"));
-}
-
-/// A customer's token is for the status of an actor, and the page is for operators.
-#[test]
-fn token_for_an_actor_opens_no_page() {
-    let file = RulesFile::new("tokens.keys", &TokenKeys::generate().unwrap());
-    let site = Site::start(&line("ann", "+@all ~*"), &["--token-key-file", file.path()]);
-    let made = divvy().args(["token", "--token-key-file", file.path(), "--actor", "user=ann", "--ttl", "1h"]).output();
-    let made = made.unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let bearer = format!("Bearer {}", String::from_utf8(made.stdout).unwrap().trim());
-    let headers = [("authorization", bearer.as_str())];
-    let browser = site.browser();
-    assert_eq!(browser.send("GET", "/v1/status?user=ann", &headers, "").status, 200);
-    assert_eq!(browser.send("GET", "/ui/api/feed", &headers, "").status, 403);
-    let session = browser.send("GET", "/ui/api/session", &headers, "").json();
-    assert_eq!(
-        (&session["can"], &session["readOnly"], &session["token"]),
-        (&json!(["status"]), &json!(true), &json!(null))
-    );
-    let login = json!({"user": "token:user=ann", "password": bearer}).to_string();
-    let response = browser.send("POST", "/ui/api/login", &[("content-type", "application/json")], &login);
-    assert_eq!((response.status, response.header("set-cookie")), (401, None));
 }

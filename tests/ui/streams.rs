@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use socket2::{Domain, Socket, Type};
 
-use super::{Browser, RULES, Site, line, open_site};
+use super::{Browser, RULES, open_site};
 use crate::support::{LineClient, PATIENCE};
 
 /// Waits until a stream can be opened. Returns whether it could in time.
@@ -30,19 +30,6 @@ fn streams_beyond_the_bound_are_refused_until_one_ends() {
     assert!(refused.body.contains("2 streams are open, which is the maximum (--ui-streams)"), "{}", refused.body);
     drop(second);
     assert!(can_open(&browser), "a stream that was closed makes room");
-}
-
-#[test]
-fn one_user_leaves_streams_to_the_others() {
-    let site = Site::start(&(line("ann", "+@read ~*") + &line("bob", "+@read ~*")), &["--ui-streams", "4"]);
-    let (ann, bob) = (site.logged_in("ann"), site.logged_in("bob"));
-    let of_ann = [ann.feed(""), ann.feed("")];
-    let refused = ann.get("/ui/api/feed");
-    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")));
-    assert!(refused.body.contains("this user has 2 open streams"), "{}", refused.body);
-    bob.feed("").next_named("rules");
-    drop(of_ann);
-    assert!(can_open(&ann), "a stream that was closed makes room");
 }
 
 #[test]

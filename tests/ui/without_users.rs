@@ -51,35 +51,6 @@ fn other_hosts_and_proxies_do_not_reach_a_page_without_users() {
     }
 }
 
-/// Gateways and proxies send their own names to the API, so only a password protects it: docs/security.md says so.
-#[test]
-fn api_without_a_password_accepts_every_name() {
-    let rebound = |server: &crate::support::Server, method: &str, path: &str, body: &str| {
-        let headers = [
-            ("host", "evil.example:8322"),
-            ("origin", "http://evil.example:8322"),
-            ("content-type", "application/json"),
-        ];
-        Browser::new(server.http).send(method, path, &headers, body).status
-    };
-    let requests = [
-        ("GET", "/v1/rules", ""),
-        ("POST", "/v1/hit", r#"{"operation":{"api":"search"}}"#),
-        ("PUT", "/v1/limits?rule=search&actor=bob", r#"{"credits":7}"#),
-        ("DELETE", "/v1/counters?rule=search&actor=bob", ""),
-    ];
-    let (open, _rules) = open_site(RULES, &[]);
-    let (closed, _rules) = open_site(RULES, &["--requirepass", "secret"]);
-    for (method, path, body) in requests {
-        assert_eq!(rebound(&open, method, path, body), 200, "{method} {path}");
-        assert_eq!(rebound(&closed, method, path, body), 401, "{method} {path}");
-        // A page of any site has to ask for these.
-        let asked = [("origin", "http://evil.example"), ("access-control-request-method", method)];
-        let answer = Browser::new(open.http).send("OPTIONS", path, &asked, "");
-        assert_eq!(answer.header("access-control-allow-origin"), None, "{method} {path}");
-    }
-}
-
 #[test]
 fn page_that_others_could_see_does_not_start() {
     let rules = RulesFile::ini(RULES);

@@ -75,33 +75,6 @@ fn changes_and_refused_attempts_name_the_user() {
 }
 
 #[test]
-fn flood_of_refused_attempts_is_counted_and_displaces_no_change() {
-    const ATTEMPTS: usize = 5_000;
-    const CHANGES: usize = 20;
-    let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
-    let log = dir.path().join("audit.log");
-    let args = ["--audit-log", log.to_str().unwrap(), "--audit", "required", "--reload-interval", "0"];
-    let guarded = Guarded::with_rules(rules.path(), &file(), &args);
-    let (mut app, mut op) = (guarded.resp("app"), guarded.resp("op"));
-    let reset = "DIVVY.RESET api=a user=ann";
-    app.send(format!("{reset}\r\n").repeat(ATTEMPTS).as_bytes());
-    for number in 1..=CHANGES {
-        assert_eq!(op.command(&format!("DIVVY.LIMIT SET a-user ann {number}")), "OK");
-    }
-    for _ in 0..ATTEMPTS {
-        assert!(app.read_reply().starts_with("-NOPERM"));
-    }
-    // A line has the number of those that were left out, even if no other attempt follows.
-    let told = |line: &Value| 1 + line["omitted"].as_u64().unwrap_or(0);
-    until(|| read(&log).iter().filter(|line| line["user"] == "app").map(told).sum::<u64>() == ATTEMPTS as u64);
-    let of = |user: &str| read(&log).iter().filter(|line| line["user"] == user).count();
-    until(|| of("op") == 2 * CHANGES);
-    assert!((1..ATTEMPTS / 4).contains(&of("app")), "{}", of("app"));
-    let metrics = guarded.http("GET", "/metrics", Some("op")).body;
-    assert!(metrics.contains("divvy_audit_lines_lost_total 0\n"), "{metrics}");
-}
-
-#[test]
 fn reload_of_the_access_file_names_the_users_that_changed() {
     let change = |guarded: &Guarded| {
         let changed = line("op", "+@all ~*") + &line("a", "+@hit ~label:a-*") + &line("new", "+@hit ~*");
@@ -117,28 +90,4 @@ fn reload_of_the_access_file_names_the_users_that_changed() {
     assert!(access[0]["request"]["file"].as_str().unwrap().ends_with("users.acl"));
     assert_eq!(access[1]["status"], "refused");
     assert!(access[1]["error"].as_str().unwrap().contains("there is no category nonsense"), "{}", access[1]);
-}
-
-#[test]
-fn required_audit_log_that_fails_does_not_keep_rights_alive() {
-    let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
-    let log = dir.path().join("missing/audit.log");
-    let args = ["--audit-log", log.to_str().unwrap(), "--audit", "required", "--reload-interval", "0"];
-    let guarded = Guarded::with_rules(rules.path(), &file(), &args);
-    let mut app = guarded.resp("app");
-    assert!(app.command("DIVVY.HIT api=a user=ann").starts_with("[1 "));
-    let op = line("op", "+@all ~*");
-    guarded.reload(&(line("app", "+@read ~*") + &op), "the new users are in force", 1);
-    assert!(app.command("DIVVY.HIT api=a user=ann").starts_with("-NOPERM"));
-    // The lines about the attempt and the outcome are lost, and the one about the unchanged rules.
-    until(|| guarded.http("GET", "/metrics", Some("op")).body.contains("divvy_audit_lines_lost_total 3\n"));
-    let metrics = guarded.http("GET", "/metrics", Some("op")).body;
-    assert!(metrics.contains("divvy_audit_log_failing 1\n"), "{metrics}");
-    std::fs::create_dir(dir.path().join("missing")).unwrap();
-    guarded.reload(&(line("app", "+@hit ~*") + &op), "the new users are in force", 2);
-    until(|| read(&log).len() == 3);
-    let found: Vec<_> = read(&log).iter().map(|line| json!([line["what"], line["status"]])).collect();
-    // The rules are on a thread of their own.
-    let found: Vec<_> = found.into_iter().filter(|line| line[0] == "access.reload").collect();
-    assert_eq!(found, [json!(["access.reload", "attempted"]), json!(["access.reload", "done"])]);
 }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use rcgen::SanType;
 
-use super::{Guarded, line};
+use super::{Guarded, line, password};
 use crate::clients::run;
 use crate::support::certificates::Certificates;
 
@@ -70,30 +70,27 @@ fn only_the_exact_name_in_a_certificate_logs_in() {
         certificates.issue_named(&file, common_name, alternatives);
         let own = [certificates.path(&format!("{file}.pem")), certificates.path(&format!("{file}.key"))];
 
-        let mut redis_cli = Command::new("redis-cli");
-        redis_cli.args(["-h", "localhost", "-p", &guarded.server.resp.port().to_string(), "--tls", "--cacert", &ca]);
-        redis_cli.args(["--cert", &own[0], "--key", &own[1], "ACL", "WHOAMI"]);
-        let name = run(redis_cli);
+        let redis_cli = |login: &[&str]| {
+            let mut command = Command::new("redis-cli");
+            command.args(["-h", "localhost", "-p", &guarded.server.resp.port().to_string(), "--tls", "--cacert", &ca]);
+            command.args(["--cert", &own[0], "--key", &own[1], "--no-auth-warning"]).args(login);
+            command.args(["ACL", "WHOAMI"]);
+            run(command)
+        };
+        let ann = redis_cli(&["--user", "ann", "--pass", &password("ann")]);
+        assert_eq!(ann.trim(), "ann", "{what}: a password takes precedence");
+        let name = redis_cli(&[]);
         match user {
             Some(user) => assert_eq!(name.trim(), user, "{what}"),
             None => assert!(name.starts_with("NOAUTH"), "{what}: {name}"),
         }
 
-        let mut curl = Command::new("curl");
-        curl.args([
-            "-s",
-            "-o",
-            "/dev/null",
-            "-w",
-            "%{http_code}",
-            "--cacert",
-            &ca,
-            "--cert",
-            &own[0],
-            "--key",
-            &own[1],
-        ]);
-        curl.arg(format!("https://localhost:{}/v1/rules", guarded.server.http.port()));
-        assert_eq!(run(curl), if user.is_some() { "200" } else { "401" }, "{what}");
+        for (more, user) in [(&[][..], user), (&["-H", "authorization: Bearer x"], None)] {
+            let mut curl = Command::new("curl");
+            curl.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", &ca]);
+            curl.args(["--cert", &own[0], "--key", &own[1]]).args(more);
+            curl.arg(format!("https://localhost:{}/v1/rules", guarded.server.http.port()));
+            assert_eq!(run(curl), if user.is_some() { "200" } else { "401" }, "{what}");
+        }
     }
 }

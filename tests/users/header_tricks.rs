@@ -1,11 +1,7 @@
 //! Requests that try to get rights by anything but one header `authorization`.
 
-use axum::http::{HeaderMap, Request};
-use h2::client::handshake;
-use tokio::net::TcpStream;
-
 use super::{Guarded, basic, line, password};
-use crate::support::http::{HttpClient, Response, encode, request};
+use crate::support::http::{Response, request};
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.ini");
 
@@ -84,39 +80,6 @@ fn other_spellings_of_a_path_are_not_served() {
     }
 }
 
-#[test]
-fn method_is_that_of_the_request_line() {
-    let guarded = guarded();
-    let authorization = basic("app");
-    for name in ["x-http-method-override", "x-http-method", "x-method-override"] {
-        let headers = [("authorization", authorization.as_str()), (name, "GET"), ("connection", "close")];
-        let target = "/v1/limits?rule=default&actor=x";
-        let response = request(guarded.server.http, encode("DELETE", target, &headers, b""));
-        assert_eq!(response.status, 403, "{name}");
-        let headers = [("authorization", authorization.as_str()), (name, "DELETE"), ("connection", "close")];
-        let response = request(guarded.server.http, encode("GET", "/v1/rules", &headers, b""));
-        assert_eq!(response.status, 200, "{name}");
-    }
-    assert_eq!(guarded.http("DELETE", "/v1/counters?rule=default&_method=GET", Some("app")).status, 403);
-}
-
-#[test]
-fn login_is_for_one_request_of_a_connection() {
-    let guarded = guarded();
-    let mut client = HttpClient::connect(guarded.server.http);
-    let (app, ops) = (basic("app"), basic("ops"));
-    let rules = |authorization: Option<&str>| {
-        let headers: Vec<_> = authorization.into_iter().map(|value| ("authorization", value)).collect();
-        encode("GET", "/v1/rules", &headers, b"")
-    };
-    let forget = |authorization: &str| {
-        encode("DELETE", "/v1/counters?rule=get-status", &[("authorization", authorization)], b"")
-    };
-    client.send(&[rules(Some(&app)), rules(None), forget(&ops), forget(&app), rules(None), rules(Some(&app))].concat());
-    let statuses: Vec<_> = (0..6).map(|_| client.read_response().status).collect();
-    assert_eq!(statuses, [200, 401, 200, 403, 401, 200]);
-}
-
 /// A body that is not read becomes no request, and trailers are no headers.
 #[test]
 fn bodies_and_trailers_log_nobody_in() {
@@ -133,25 +96,5 @@ fn bodies_and_trailers_log_nobody_in() {
         let response = ask(&guarded, "/v1/rules", &format!("{lines}\r\n{body}"));
         assert_eq!(response.status, expected, "{lines}: {response:?}");
         assert!(!response.body.contains("HTTP/1.1 200"), "{lines}: {response:?}");
-    }
-}
-
-#[tokio::test]
-async fn trailers_of_a_stream_log_nobody_in() {
-    let guarded = guarded();
-    for (address, path) in [
-        (guarded.server.http, "/v1/hit"),
-        (guarded.server.grpc, divvy::protocol::rpc::Rpc::EnvoyShouldRateLimit.path()),
-    ] {
-        let (mut requests, connection) = handshake(TcpStream::connect(address).await.unwrap()).await.unwrap();
-        let connection = tokio::spawn(connection);
-        let head = Request::builder().method("POST").uri(format!("http://divvy{path}")).body(()).unwrap();
-        let (response, mut body) = requests.send_request(head, false).unwrap();
-        let mut trailers = HeaderMap::new();
-        trailers.insert("authorization", basic("ops").parse().unwrap());
-        // The server may have answered already.
-        let _ = body.send_trailers(trailers);
-        assert_eq!(response.await.unwrap().status(), 401, "{path}");
-        connection.abort();
     }
 }

@@ -1,16 +1,13 @@
 //! Logins on every front, with each kind of credential.
 
-use std::io::{Read, Write};
 use std::process::Command;
 
-use base64_simd::STANDARD;
 use divvy::access::SlowHash;
 
-use super::{Guarded, basic, line, password};
+use super::{Guarded, line, password};
 use crate::clients::{drive_by_node_as, drive_by_redis_py_as, run};
-use crate::support::certificates::Certificates;
 use crate::support::http::{encode, request};
-use crate::support::{LineClient, RespClient, connect};
+use crate::support::{LineClient, RespClient};
 
 const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.";
 
@@ -83,47 +80,6 @@ fn acl_commands_describe_users_without_their_hashes() {
 }
 
 #[test]
-fn http_clients_log_in_with_basic_or_a_bearer_token() {
-    let guarded = Guarded::start(&(line("app", "+@read ~*") + &slow("ann", "+@read ~*")), &[]);
-    let ask = |values: &[&str]| {
-        let headers = values.iter().map(|value| ("authorization", *value)).chain([("connection", "close")]);
-        request(guarded.server.http, encode("GET", "/v1/rules", &headers.collect::<Vec<_>>(), b""))
-    };
-    let token = format!("Bearer {}", password("app"));
-    for header in [&token, &basic("app"), &basic("ann")] {
-        for _ in 0..2 {
-            assert_eq!(ask(&[header]).status, 200, "{header}");
-        }
-    }
-    let pair = |text: &str| format!("Basic {}", STANDARD.encode_to_string(text));
-    let wrong = "the token, the user or the password is wrong, or the user is disabled";
-    let unreadable = "Authorization is unreadable: send it once, as Bearer TOKEN, or as Basic with user and password";
-    for (header, detail) in [
-        (format!("Bearer {}", password("ann")), wrong),
-        ("Bearer x".to_owned(), wrong),
-        (pair("app"), unreadable),
-        (pair("app:"), wrong),
-        (pair(":app's password"), wrong),
-        (pair("ann:app's password"), wrong),
-        (pair("APP:app's password"), wrong),
-        (format!("{token} x"), wrong),
-        ("Basic !".to_owned(), unreadable),
-        (String::new(), unreadable),
-    ] {
-        let refused = ask(&[&header]);
-        assert_eq!(refused.status, 401, "{header}");
-        assert!(refused.body.contains(detail), "{header}: {}", refused.body);
-        assert!(refused.header("www-authenticate").unwrap().contains("Basic realm="), "{refused:?}");
-    }
-    for both in [[&*token, &token], [&token, "Bearer x"], ["Bearer x", &token], [&token, ""]] {
-        let refused = ask(&both);
-        assert!(refused.status == 401 && refused.body.contains(unreadable), "{both:?}: {refused:?}");
-    }
-    let refused = ask(&[]);
-    assert!(refused.status == 401 && refused.body.contains("a user is required"), "{refused:?}");
-}
-
-#[test]
 fn requirepass_is_the_password_of_the_user_default() {
     let guarded = Guarded::start(&line("app", "+@hit ~*"), &["--requirepass", "open sesame", "--open", "none"]);
     let mut client = RespClient::connect(guarded.server.resp);
@@ -153,72 +109,6 @@ fn http_status(guarded: &Guarded, authorization: &str) -> u16 {
 }
 
 #[test]
-fn client_certificates_are_users() {
-    let certificates = Certificates::new();
-    let (cert, key, ca) =
-        (certificates.path("server.pem"), certificates.path("server.key"), certificates.path("ca.pem"));
-    let tls = ["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &ca];
-    // The name is the first DNS name of the test's certificates.
-    let file = "user gateway on cert:localhost +@hit ~*\n".to_owned() + &line("ann", "+@read ~*");
-    let guarded = Guarded::start(&file, &tls);
-    let (client_cert, client_key) = (certificates.path("client.pem"), certificates.path("client.key"));
-    let redis_cli = |login: &[&str], words: &[&str]| {
-        let mut command = Command::new("redis-cli");
-        let port = guarded.server.resp.port().to_string();
-        command.args([
-            "-h",
-            "localhost",
-            "-p",
-            &port,
-            "--tls",
-            "--cacert",
-            &ca,
-            "--cert",
-            &client_cert,
-            "--key",
-            &client_key,
-        ]);
-        command.args(login).args(words);
-        run(command)
-    };
-    assert_eq!(redis_cli(&[], &["ACL", "WHOAMI"]), "gateway\n");
-    assert_eq!(redis_cli(&[], &["DIVVY.HIT", "method=GET", "path=/status"]), "1\n999\n60\n");
-    assert!(redis_cli(&[], &["DIVVY.RULES"]).starts_with("NOPERM User gateway"));
-    let ann = ["--no-auth-warning", "--user", "ann", "--pass", &password("ann")];
-    assert_eq!(redis_cli(&ann, &["ACL", "WHOAMI"]), "ann\n");
-
-    let curl = |arguments: &[&str], address: std::net::SocketAddr, path: &str| {
-        let mut command = Command::new("curl");
-        command.args([
-            "-s",
-            "-o",
-            "/dev/null",
-            "-w",
-            "%{http_code}",
-            "--cacert",
-            &ca,
-            "--cert",
-            &client_cert,
-            "--key",
-            &client_key,
-        ]);
-        command.args(arguments).arg(format!("https://localhost:{}{path}", address.port()));
-        run(command)
-    };
-    let http = guarded.server.http;
-    let (json, body) = ("content-type: application/json", r#"{"operation":{"method":"GET","path":"/status"}}"#);
-    assert_eq!(curl(&["-H", json, "-d", body], http, "/v1/hit"), "200");
-    assert_eq!(curl(&[], http, "/v1/rules"), "403");
-    assert_eq!(curl(&["-H", &format!("authorization: {}", basic("ann"))], http, "/v1/rules"), "200");
-    assert_eq!(curl(&["-H", "authorization: Bearer x"], http, "/v1/rules"), "401", "the header counts");
-
-    // The certificate belongs to no user.
-    guarded.reload(&line("ann", "+@read ~*"), "the new users are in force", 1);
-    assert_eq!(curl(&["-H", json, "-d", body], http, "/v1/hit"), "401");
-    assert!(redis_cli(&[], &["PING"]).starts_with("NOAUTH"));
-}
-
-#[test]
 fn popular_clients_log_in_as_a_user() {
     let guarded = Guarded::start(&(line("app", "+@hit ~*") + &slow("all", "+@all ~*")), &[]);
     let login = [&password("all"), "all"];
@@ -235,14 +125,4 @@ fn popular_clients_log_in_as_a_user() {
         }),
         "1\n1000\n0\n"
     );
-}
-
-#[test]
-fn silent_client_without_a_user_is_closed() {
-    let guarded = Guarded::start(&line("app", "+@hit ~*"), &[]);
-    let mut stream = connect(guarded.server.resp);
-    stream.write_all(b"PING\r\n").unwrap();
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply).unwrap();
-    assert_eq!(reply, "-NOAUTH Authentication required.\r\n");
 }

@@ -4,18 +4,15 @@
 mod model;
 
 use divvy::access::Category;
-use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use divvy::protocol::envoy::messages::envoy::service::ratelimit::v3::RateLimitRequest;
 use divvy::protocol::rpc::Rpc;
 use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 
 use self::model::{APIS, Access, Action, Model, Operation, USERS, User};
-use super::http2::{Http2Client, call, json};
 use super::scopes::{LABELS, REFUSED, RULES};
 use super::{Guarded, basic, line, password};
 use crate::support::http::{HttpClient, encode as encode_http};
+use crate::support::http2::{Http2Client, descriptor, json, request};
 use crate::support::seed::seed;
 use crate::support::{RespClient, RulesFile, encode};
 
@@ -215,21 +212,12 @@ fn send_streams(random: &mut Rng, guarded: &Guarded, users: &[User], model: &mut
 
 /// A call is refused if one of its descriptors is out of scope.
 fn send_calls(random: &mut Rng, guarded: &Guarded, users: &[User], model: &mut Model) {
-    let entry = |key: &str, value: &str| Entry { key: key.to_owned().into(), value: value.to_owned().into() };
     let calls: Vec<_> = (0..random.random_range(2..16))
         .map(|_| (choose(random, users), (0..random.random_range(1..5)).map(|_| operation(random)).collect::<Vec<_>>()))
         .collect();
     let requests = calls.iter().map(|(user, hits)| {
-        let descriptors = hits.iter().map(|hit| RateLimitDescriptor {
-            entries: vec![entry("api", hit.api), entry("user", hit.user)],
-            ..RateLimitDescriptor::default()
-        });
-        let message = RateLimitRequest {
-            domain: "any".into(),
-            descriptors: descriptors.collect(),
-            ..RateLimitRequest::default()
-        };
-        call(Rpc::EnvoyShouldRateLimit.path(), &basic(&user.name), &message)
+        let descriptors = hits.iter().map(|hit| descriptor(&format!("api={} user={}", hit.api, hit.user)));
+        request(Rpc::EnvoyShouldRateLimit, &basic(&user.name), descriptors.collect(), "")
     });
     let responses = Http2Client::connect(guarded.server.grpc).send_all(requests.collect());
     for ((user, hits), response) in calls.iter().zip(responses) {
@@ -262,7 +250,7 @@ fn no_sequence_escapes_its_users_categories_and_scope() {
     let mut random = Rng::seed_from_u64(seed());
     let users = random_users(&mut random);
     let file = users.iter().map(User::line).collect::<String>() + &line("all", "+@all ~*");
-    let rules = RulesFile::ini(&RULES.replace("000\n", "000000000\n"));
+    let rules = RulesFile::ini(&RULES.replace("000 ", "000000000 "));
     let guarded = Guarded::with_rules(rules.path(), &file, &["--open", "none"]);
     let mut model = Model::default();
     for round in 0..ROUNDS {

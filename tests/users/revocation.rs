@@ -5,14 +5,11 @@ use std::thread;
 
 use axum::http::Request;
 use bytes::Bytes;
-use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use divvy::protocol::envoy::messages::envoy::service::ratelimit::v3::RateLimitRequest;
 use divvy::protocol::rpc::Rpc;
 
-use super::http2::{Http2Client, Http2Response, call, json};
 use super::{Guarded, basic, line, password};
 use crate::support::http::{HttpClient, encode as encode_http};
+use crate::support::http2::{Http2Client, Http2Response, descriptor, json, request};
 use crate::support::redis::until;
 use crate::support::{RulesFile, encode};
 
@@ -113,11 +110,8 @@ fn over_streams(address: std::net::SocketAddr, request: impl Fn() -> Request<Byt
 
 /// Returns a gRPC call with a hit.
 fn ask(front: &str) -> Request<Bytes> {
-    let entry = Entry { key: "front".into(), value: front.to_owned().into() };
-    let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
-    let message =
-        RateLimitRequest { domain: "any".into(), descriptors: vec![descriptor], ..RateLimitRequest::default() };
-    call(Rpc::EnvoyShouldRateLimit.path(), &format!("Bearer {}", password("app")), &message)
+    let descriptors = vec![descriptor(&format!("front={front}"))];
+    request(Rpc::EnvoyShouldRateLimit, &format!("Bearer {}", password("app")), descriptors, "")
 }
 
 fn fronts(guarded: &Guarded) -> Vec<(&'static str, Sender)> {

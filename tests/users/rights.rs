@@ -2,23 +2,19 @@
 //! the rules and actors that it is about. A refused request takes nothing, and does not reveal whether a counter exists.
 
 mod answer;
-mod grpc;
 mod table;
 
 use divvy::access::Category;
 use divvy::protocol::command::table::{COMMANDS, Spec, offered};
-use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
-use divvy::protocol::envoy::messages::envoy::r#type::v3::RateLimitUnit;
 use divvy::protocol::rpc::Rpc;
 
 use self::answer::Expected;
-use self::grpc::{descriptor, request};
 use self::table::{LISTINGS, OF_CONNECTIONS, OPERATIONS, Operation, PUBLIC, RESTRICTED, expand, operations, parts};
-use super::http2::{Http2Client, call};
 use super::scopes::{Ids, KNOWN, REFUSED, UNKNOWN, fill, guarded, state, users};
-use super::{Guarded, basic, line, only, password};
+use super::{Guarded, basic, line, only};
+use crate::support::RespClient;
 use crate::support::http::{Response, encode, get, request as send};
-use crate::support::{LineClient, RespClient};
+use crate::support::http2::{Http2Client, call, descriptor, request};
 
 /// Categories whose requests have an effect only on rules in scope. Requests of the other categories need everything in scope.
 const SCOPED: [Category; 6] =
@@ -227,41 +223,6 @@ fn calls_out_of_scope_are_refused_and_take_nothing() {
 }
 
 #[test]
-fn limits_of_descriptors_need_everything_in_scope() {
-    let (_rules, guarded) = guarded(&users());
-    let client = Http2Client::connect(guarded.server.grpc);
-    for requests_per_unit in [0, 5] {
-        let limit = Some(RateLimitOverride { requests_per_unit, unit: RateLimitUnit::Hour.into() });
-        let mut own = descriptor("api=a user=ann");
-        own.limit = limit;
-        for user in ["all", "labels", "a", "ann"] {
-            for descriptors in [vec![own.clone()], vec![descriptor("api=a user=ann"), own.clone()]] {
-                let answer = client.send(request(Rpc::EnvoyShouldRateLimit, &basic(user), descriptors, ""));
-                let expected = if user == "all" { "0" } else { "7" };
-                assert_eq!(answer.grpc_status.as_deref(), Some(expected), "{user} {requests_per_unit}: {answer:?}");
-            }
-        }
-    }
-}
-
-#[test]
-fn users_with_a_scope_have_neither_metrics_nor_info_nor_backups_nor_other_users() {
-    let (_rules, guarded) = guarded(&users());
-    for (category, command, request) in OPERATIONS.iter().filter(|(category, ..)| !SCOPED.contains(category)) {
-        for user in RESTRICTED.into_iter().chain(["labels"]) {
-            if !command.is_empty() {
-                Expected::NoCategory.check_resp(user, command, &guarded.resp(user).command(command));
-            }
-            if !request.is_empty() {
-                let (request, response) = over_http(&guarded, Some(user), request).remove(0);
-                Expected::NoCategory.check_http(Some(*category), user, &request, &response);
-            }
-        }
-    }
-    assert_eq!(guarded.resp("labels").command("ACL WHOAMI"), "labels");
-}
-
-#[test]
 fn listings_have_what_is_in_scope() {
     let (_rules, guarded) = guarded(&users());
     fill(&guarded);
@@ -281,24 +242,4 @@ fn listings_have_what_is_in_scope() {
             }
         }
     }
-}
-
-#[test]
-fn open_parts_need_no_user() {
-    let guarded = Guarded::start(&only(Category::Read), &["--open", "hit,line,grpc,check"]);
-    let mut client = LineClient::connect(guarded.server.line);
-    assert_eq!(client.hit("method=GET path=/status").1, 999);
-    client.send(format!("AUTH {}\n", password("read")).as_bytes());
-    assert!(client.read_line().starts_with("ERR unknown-command"));
-    assert_eq!(guarded.http("POST", "/v1/hit", None).status, 415);
-    assert_eq!(guarded.http("POST", "/v1/hit", Some("read")).status, 415);
-    assert!(![401, 403].contains(&guarded.http("GET", "/v1/check", None).status));
-    for (method, path) in [("POST", "/v1/peek"), ("GET", "/v1/rules"), ("GET", "/metrics")] {
-        assert_eq!(guarded.http(method, path, None).status, 401, "{path}");
-    }
-    let mut hit = request(Rpc::EnvoyShouldRateLimit, "", vec![descriptor("api=a")], "");
-    hit.headers_mut().remove("authorization");
-    let response = Http2Client::connect(guarded.server.grpc).send(hit);
-    Expected::Served.check_grpc("open", &response);
-    assert!(RespClient::connect(guarded.server.resp).command("PING").starts_with("-NOAUTH"));
 }

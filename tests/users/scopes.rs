@@ -1,67 +1,20 @@
 //! Rules, users with scopes, and counters for the tests of scopes.
 
-mod ids;
-mod open_connections;
-mod partly;
-
-use super::{Guarded, basic, line};
+use super::{Guarded, line};
 use crate::support::RulesFile;
 
 /// Rules whose labels begin with `a-` are in scope of most users here. Two rules of a stack, and a canary and the rule
 /// below it, are only partly in scope.
 pub const RULES: &str = "
-[api=a user=*]
-creditLimit = 1000
-resetSeconds = 86400
-actorField = user
-label = a-user
-
-[api=b user=*]
-creditLimit = 1000
-resetSeconds = 86400
-actorField = user
-label = b-user
-
-[api=both user=*]
-creditLimit = 1000
-resetSeconds = 86400
-actorField = user
-matchPolicy = and
-label = a-first
-
-[api=both user=*]
-creditLimit = 2000
-resetSeconds = 86400
-actorField = user
-label = b-second
-
-[api=watched user=*]
-creditLimit = 2000
-resetSeconds = 86400
-actorField = user
-matchPolicy = canary
-label = c-canary
-
-[api=watched user=*]
-creditLimit = 1000
-resetSeconds = 86400
-actorField = user
-label = a-watched
-
-[api=tenants tenant=*]
-creditLimit = 1000
-resetSeconds = 86400
-actorField = tenant
-label = b-tenant
-
-[api=plain user=*]
-creditLimit = 1000
-resetSeconds = 86400
-actorField = user
-
-[default]
-creditLimit = 1000
-resetSeconds = 86400
+[api=a user=*] creditLimit=1000 resetSeconds=86400 actorField=user label=a-user
+[api=b user=*] creditLimit=1000 resetSeconds=86400 actorField=user label=b-user
+[api=both user=*] creditLimit=1000 resetSeconds=86400 actorField=user matchPolicy=and label=a-first
+[api=both user=*] creditLimit=2000 resetSeconds=86400 actorField=user label=b-second
+[api=watched user=*] creditLimit=2000 resetSeconds=86400 actorField=user matchPolicy=canary label=c-canary
+[api=watched user=*] creditLimit=1000 resetSeconds=86400 actorField=user label=a-watched
+[api=tenants tenant=*] creditLimit=1000 resetSeconds=86400 actorField=tenant label=b-tenant
+[api=plain user=*] creditLimit=1000 resetSeconds=86400 actorField=user
+[default] creditLimit=1000 resetSeconds=86400
 ";
 
 /// Labels of the rules with counters of actors.

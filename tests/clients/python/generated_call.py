@@ -1,6 +1,6 @@
 """Calls gRPC methods through code that is generated from a definition:
 
-    generated_call.py ADDRESS DIRECTORY DEFINITION [AUTHORIZATION]
+    generated_call.py ADDRESS DIRECTORY DEFINITION
 
 Reads a call a line, `SERVICE/METHOD {message as JSON}`, and prints a line each: the reply as JSON with all of its fields, or
 `ERROR CODE message`. The service's stub and messages are those that protoc makes of DEFINITION, a file in DIRECTORY, as any
@@ -15,11 +15,10 @@ import tempfile
 from pathlib import Path
 
 import grpc
-from authorized import open_channel
 from google.protobuf import json_format
 from grpc_tools import protoc
 
-address, directory, definition, *authorization = sys.argv[1:]
+address, directory, definition = sys.argv[1:]
 with tempfile.TemporaryDirectory() as generated:
     files = [str(file.relative_to(directory)) for file in Path(directory).rglob("*.proto")]
     of_google = importlib.resources.files("grpc_tools") / "_proto"
@@ -32,7 +31,7 @@ with tempfile.TemporaryDirectory() as generated:
     sys.path.insert(0, generated)
     module = definition.removesuffix(".proto").replace("/", ".")
     protos, services = (importlib.import_module(module + suffix) for suffix in ("_pb2", "_pb2_grpc"))
-channel = open_channel(address, *authorization)
+channel = grpc.insecure_channel(address)
 
 
 def call(name, message):

@@ -1,4 +1,4 @@
-"""Calls gRPC methods like grpcurl, relying on reflection alone: grpc_call.py ADDRESS [AUTHORIZATION]
+"""Calls gRPC methods like grpcurl, relying on reflection alone: grpc_call.py ADDRESS
 
 Reads a call a line, `SERVICE/METHOD {message as JSON}`, and prints a line each: the reply as JSON, or `ERROR CODE message`.
 `list` prints the names of the services. The connection is kept from call to call.
@@ -8,12 +8,11 @@ import json
 import sys
 
 import grpc
-from authorized import open_channel
 from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-channel = open_channel(*sys.argv[1:])
+channel = grpc.insecure_channel(sys.argv[1])
 database = ProtoReflectionDescriptorDatabase(channel)
 pool = DescriptorPool(database)
 

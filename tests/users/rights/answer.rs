@@ -3,7 +3,7 @@
 use divvy::access::Category;
 
 use crate::support::http::Response;
-use crate::users::http2::Http2Response;
+use crate::support::http2::Http2Response;
 use crate::users::scopes::REFUSED;
 
 /// The expected answer to a request.

@@ -4,15 +4,17 @@ use std::net::SocketAddr;
 
 use axum::http::Request;
 use bytes::Bytes;
+use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use divvy::protocol::envoy::messages::envoy::service::ratelimit::v3::RateLimitRequest;
+use divvy::protocol::envoy::messages::kuadrant::service::ratelimit::v1::{CommitRequest, ReserveRequest};
+use divvy::protocol::rpc::Rpc;
 use futures_util::future::join_all;
 use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
 use prost::Message;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
-
-/// Length of a message's prefix in gRPC.
-const PREFIX: usize = 5;
 
 /// A connection.
 pub struct Http2Client {
@@ -119,17 +121,49 @@ pub fn json(method: &str, path: &str, authorization: &str, body: &str) -> Reques
         .unwrap()
 }
 
+/// Returns a gRPC message with its prefix: a flag for no compression, and its length.
+pub fn framed(message: &impl Message) -> Bytes {
+    let message = message.encode_to_vec();
+    [&[0], &(message.len() as u32).to_be_bytes()[..], &message].concat().into()
+}
+
 /// Returns a gRPC call.
 pub fn call(path: &str, authorization: &str, message: &impl Message) -> Request<Bytes> {
-    let mut body = vec![0; PREFIX];
-    body[1..].copy_from_slice(&(message.encoded_len() as u32).to_be_bytes());
-    body.extend_from_slice(&message.encode_to_vec());
     Request::builder()
         .method("POST")
         .uri(format!("http://divvy{path}"))
         .header("authorization", authorization)
         .header("content-type", "application/grpc")
         .header("te", "trailers")
-        .body(body.into())
+        .body(framed(message))
         .unwrap()
+}
+
+/// Returns pairs such as `api=a user=ann` as a descriptor.
+pub fn descriptor(pairs: &str) -> RateLimitDescriptor {
+    let entries = pairs.split(' ').map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap();
+        Entry { key: key.to_owned().into(), value: value.to_owned().into() }
+    });
+    RateLimitDescriptor { entries: entries.collect(), ..RateLimitDescriptor::default() }
+}
+
+/// Returns a call with these descriptors. A commit is of the reservation with this id.
+pub fn request(rpc: Rpc, authorization: &str, descriptors: Vec<RateLimitDescriptor>, id: &str) -> Request<Bytes> {
+    let domain = Bytes::from_static(b"shop");
+    match rpc {
+        Rpc::EnvoyShouldRateLimit | Rpc::KuadrantCheckRateLimit | Rpc::KuadrantReport => {
+            let message = RateLimitRequest { domain, descriptors, ..RateLimitRequest::default() };
+            call(rpc.path(), authorization, &message)
+        }
+        Rpc::KuadrantReserve => {
+            let message = ReserveRequest { domain, descriptors, amount: 3, ttl: None };
+            call(rpc.path(), authorization, &message)
+        }
+        Rpc::KuadrantCommit => {
+            let reservation_id = Bytes::copy_from_slice(id.as_bytes());
+            let message = CommitRequest { domain, descriptors, reservation_id, actual_amount: 2 };
+            call(rpc.path(), authorization, &message)
+        }
+    }
 }
